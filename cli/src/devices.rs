@@ -1,0 +1,146 @@
+//! `anygpu devices`: what this machine has; and the meaning of `--devices` for the other commands.
+
+use anygpu::{Device, try_all_gpus};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output;
+
+/// Lists the devices of this machine, and what is known about each.
+///
+/// Every device is opened, so that quirks of its driver are found by trying, not by its name.
+#[derive(clap::Args, Debug)]
+pub struct Args {}
+
+/// One device, as `--json` prints it.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    kind: String,
+    vendor: String,
+    adapter: String,
+    api: String,
+    driver: String,
+    memory_total: Option<u64>,
+    features: Vec<String>,
+    quirks: Vec<String>,
+    /// Why the device cannot be used; absent where it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Row {
+    fn new(device: &Device) -> Self {
+        let (quirks, error) = match device.quirks() {
+            Ok(quirks) => (quirks.iter().map(ToString::to_string).collect(), None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        let info = device.info();
+        Row {
+            name: device.name().to_string(),
+            kind: info.kind.to_string(),
+            vendor: info.vendor.to_string(),
+            adapter: info.adapter.clone(),
+            api: info.api.clone(),
+            driver: info.driver.clone(),
+            memory_total: info.memory_total,
+            features: info.features.clone(),
+            quirks,
+            error,
+        }
+    }
+
+    fn has(&self, feature: &str) -> &'static str {
+        if self.features.iter().any(|f| f == feature) { "yes" } else { "–" }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let notes = match &self.error {
+            Some(error) => error.clone(),
+            None if self.quirks.is_empty() => "–".to_string(),
+            None => self.quirks.join(", "),
+        };
+        vec![
+            self.name.clone(),
+            self.vendor.clone(),
+            self.kind.clone(),
+            self.adapter.clone(),
+            self.api.clone(),
+            self.driver.clone(),
+            self.memory_total.map_or_else(|| "–".to_string(), gibibytes),
+            self.has("f16").to_string(),
+            self.has("subgroups").to_string(),
+            self.has("cooperative-matrix").to_string(),
+            notes,
+        ]
+    }
+}
+
+/// Runs the command. `as_json`: one array on one line instead of the table.
+///
+/// # Errors
+/// When standard output cannot be written. A device that cannot be opened is listed with the reason.
+pub fn run(_args: &Args, as_json: bool) -> Result<(), Failure> {
+    let rows: Vec<Row> = Device::all().iter().map(Row::new).collect();
+    if as_json {
+        return output::json(&rows);
+    }
+    let mut table = output::table(&[
+        "name",
+        "vendor",
+        "kind",
+        "adapter",
+        "API",
+        "driver",
+        "memory",
+        "f16",
+        "subgroups",
+        "coop. matrix",
+        "quirks",
+    ]);
+    for row in &rows {
+        table.add_row(row.cells());
+    }
+    output::line(table)
+}
+
+/// The devices that a `--devices` value names, in its order.
+///
+/// - `auto`: all hardware GPUs; the CPU where there is none. A software adapter runs on the same cores as the CPU
+///   device and is slower, so it is taken only when it is asked for.
+/// - `all`: every visible device, software adapters and the CPU included.
+/// - `gpu:0,soft:1,cpu`: these.
+///
+/// # Errors
+/// [`Failure::Usage`] for an unknown name (it lists what there is), for an empty list, and for a device twice.
+pub fn select(spec: &str) -> Result<Vec<Device>, Failure> {
+    match spec.trim() {
+        "auto" => return Ok(try_all_gpus()),
+        "all" => return Ok(Device::all().iter().cloned().collect()),
+        _ => {}
+    }
+    let mut devices: Vec<Device> = Vec::new();
+    for name in spec.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        let device = Device::new(name)?;
+        if devices.contains(&device) {
+            return Err(Failure::Usage(format!(
+                "device {device} is listed twice in '{spec}': for two replicas on one adapter, write {device}/0,{device}/1"
+            )));
+        }
+        devices.push(device);
+    }
+    if devices.is_empty() {
+        return Err(Failure::Usage("no device given: write auto, all, or a list such as gpu:0,cpu".to_string()));
+    }
+    Ok(devices)
+}
+
+/// `[gpu:0, cpu]`.
+pub fn names(devices: &[Device]) -> String {
+    let names: Vec<&str> = devices.iter().map(Device::name).collect();
+    format!("[{}]", names.join(", "))
+}
+
+fn gibibytes(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
+}

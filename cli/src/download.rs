@@ -1,0 +1,208 @@
+//! Fashion-MNIST: four files, fetched once into the user's cache directory and checked against their md5.
+//!
+//! Plain http, as torchvision does: the checksum, not the transport, says whether the file is the right one.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+
+use crate::failure::Failure;
+use crate::progress;
+
+const SOURCE: &str = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com";
+
+/// File names and md5 sums.
+const FILES: [(&str, &str); 4] = [
+    ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+    ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
+    ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
+    ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
+];
+
+/// The folder that holds Fashion-MNIST; fetches what is missing there or damaged.
+///
+/// # Errors
+/// When a file cannot be had: the message says which four files to put where.
+pub fn fashion_mnist() -> Result<PathBuf, Failure> {
+    let folder = cache_dir(|name| std::env::var_os(name))
+        .ok_or_else(|| {
+            Failure::Run(
+                "fashion-mnist: no cache directory, since HOME and XDG_CACHE_HOME are not set: set one of them, \
+                 or give the folder of the four files as --data DIR"
+                    .to_string(),
+            )
+        })?
+        .join("fashion-mnist");
+    fetch_all(SOURCE, &FILES, &folder)?;
+    Ok(folder)
+}
+
+/// Where this user's programs keep what they can fetch again. `var` reads the environment.
+fn cache_dir(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    // The XDG rule says that a relative path is to be ignored.
+    let absolute = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(path) = absolute("XDG_CACHE_HOME") {
+        return Some(path.join("anygpu"));
+    }
+    if cfg!(windows) {
+        absolute("LOCALAPPDATA").map(|path| path.join("anygpu").join("cache"))
+    } else if cfg!(target_os = "macos") {
+        absolute("HOME").map(|path| path.join("Library").join("Caches").join("anygpu"))
+    } else {
+        absolute("HOME").map(|path| path.join(".cache").join("anygpu"))
+    }
+}
+
+fn fetch_all(source: &str, files: &[(&str, &str)], folder: &Path) -> Result<(), Failure> {
+    let missing: Vec<_> = files.iter().filter(|(name, md5)| !is_whole(&folder.join(name), md5)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder).map_err(|e| Failure::Run(format!("cannot create {}: {e}", folder.display())))?;
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_connect(Some(Duration::from_secs(15)))
+        .timeout_recv_response(Some(Duration::from_secs(30)))
+        .timeout_recv_body(Some(Duration::from_secs(600)))
+        .build()
+        .into();
+    for (name, md5) in missing {
+        fetch(&agent, source, name, md5, folder).map_err(|reason| offline(source, files, folder, &reason))?;
+    }
+    Ok(())
+}
+
+fn is_whole(path: &Path, md5: &str) -> bool {
+    fs::read(path).is_ok_and(|bytes| format!("{:x}", md5::compute(bytes)) == md5)
+}
+
+/// Fetches into a file beside the target and renames it when its md5 is right: no half file is ever taken for a
+/// whole one, also with two programs at it at once.
+fn fetch(agent: &ureq::Agent, source: &str, name: &str, md5: &str, folder: &Path) -> Result<(), String> {
+    let url = format!("{source}/{name}");
+    let response = agent.get(&url).call().map_err(|e| format!("{url}: {e}"))?;
+    let body = response.into_body();
+    let bar = progress::bytes(name, body.content_length());
+    let part = folder.join(format!("{name}.{}.part", std::process::id()));
+    let result = save(body.into_reader(), &part, &bar).map_err(|e| format!("{url}: {e}")).and_then(|found| {
+        if found != md5 {
+            return Err(format!("{url}: md5 is {found}, not {md5}: the download is damaged, or another file"));
+        }
+        fs::rename(&part, folder.join(name)).map_err(|e| format!("{}: {e}", folder.join(name).display()))
+    });
+    bar.finish_and_clear();
+    if result.is_err() {
+        // The error that counts is the one above; a part file that stays does no harm.
+        let _ = fs::remove_file(&part);
+    }
+    result
+}
+
+/// Copies a stream into a file and gives its md5.
+fn save(mut from: impl Read, path: &Path, bar: &ProgressBar) -> io::Result<String> {
+    let mut file = File::create(path)?;
+    let mut md5 = md5::Context::new();
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        let n = from.read(&mut chunk)?;
+        if n == 0 {
+            break;
+        }
+        md5.consume(&chunk[..n]);
+        file.write_all(&chunk[..n])?;
+        bar.inc(n as u64);
+    }
+    file.sync_all()?;
+    Ok(format!("{:x}", md5.finalize()))
+}
+
+fn offline(source: &str, files: &[(&str, &str)], folder: &Path, reason: &str) -> Failure {
+    let mut message = format!(
+        "cannot download Fashion-MNIST: {reason}\nWithout a network, fetch these from {source} on another machine and \
+         put them into {}:",
+        folder.display()
+    );
+    for (name, md5) in files {
+        message.push_str(&format!("\n  {name}  (md5 {md5})"));
+    }
+    Failure::Run(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    const HELLO: (&str, &str) = ("hello.gz", "5d41402abc4b2a76b9719d911017c592"); // md5 of "hello"
+
+    /// Answers this many requests with `hello`, on a port of its own.
+    fn server(requests: usize) -> (String, thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let source = format!("http://{}", listener.local_addr().unwrap());
+        let thread = thread::spawn(move || {
+            for _ in 0..requests {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello").unwrap();
+            }
+        });
+        (source, thread)
+    }
+
+    #[test]
+    fn fetches_once_and_mends_a_damaged_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("new/folder");
+        let (source, thread) = server(2);
+        fetch_all(&source, &[HELLO], &folder).unwrap();
+        assert_eq!(fs::read(folder.join("hello.gz")).unwrap(), b"hello");
+        fetch_all(&source, &[HELLO], &folder).unwrap(); // no request: the server counts only two
+        fs::write(folder.join("hello.gz"), b"hellx").unwrap();
+        fetch_all(&source, &[HELLO], &folder).unwrap();
+        assert_eq!(fs::read(folder.join("hello.gz")).unwrap(), b"hello");
+        thread.join().unwrap();
+        fetch_all("http://127.0.0.1:1", &[HELLO], &folder).unwrap(); // whole again: no network is needed
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no part file stays");
+    }
+
+    #[test]
+    fn a_wrong_md5_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, thread) = server(1);
+        let error = fetch_all(&source, &[("hello.gz", "00000000000000000000000000000000")], dir.path()).unwrap_err();
+        let Failure::Run(message) = error else { panic!("{error:?}") };
+        assert!(message.contains("5d41402abc4b2a76b9719d911017c592"), "{message}");
+        thread.join().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn offline_says_which_files_to_put_where() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = fetch_all("http://127.0.0.1:1", &FILES, dir.path()).unwrap_err();
+        let Failure::Run(message) = error else { panic!("{error:?}") };
+        for (name, md5) in FILES {
+            assert!(message.contains(name) && message.contains(md5), "{message}");
+        }
+        assert!(message.contains(&dir.path().display().to_string()), "{message}");
+    }
+
+    #[test]
+    fn cache_directory_follows_the_environment() {
+        let set = |wanted: &'static str, value: &'static str| {
+            move |name: &str| (name == wanted).then(|| OsString::from(value))
+        };
+        let root = if cfg!(windows) { "C:\\c" } else { "/c" };
+        assert_eq!(cache_dir(set("XDG_CACHE_HOME", root)), Some(Path::new(root).join("anygpu")));
+        assert_eq!(cache_dir(set("XDG_CACHE_HOME", "relative")), None);
+        assert_eq!(cache_dir(|_| None), None);
+        let home = if cfg!(windows) { "LOCALAPPDATA" } else { "HOME" };
+        assert!(cache_dir(set(home, root)).is_some_and(|path| path.starts_with(root)));
+    }
+}

@@ -1,0 +1,55 @@
+//! `anygpu`: list this machine's devices, train on any mix of them, measure them.
+//!
+//! One file per command: `devices`, `train`, `bench`. Results go to standard output (`output`), progress and logs to
+//! standard error (`progress`); `failure` decides on the exit status.
+
+mod bench;
+mod devices;
+mod download;
+mod failure;
+mod output;
+mod plot;
+mod progress;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tensors and training on any mix of GPUs of any vendor, software adapters and the CPU.
+///
+/// Exit status: 0 on success, 1 when the work failed, 2 for a wrong command line.
+/// RUST_LOG sets what is logged to standard error, for instance RUST_LOG=anygpu=debug.
+/// ANYGPU_VISIBLE_DEVICES=gpu:1,cpu hides all other devices.
+#[derive(Parser, Debug)]
+#[command(name = "anygpu", version)]
+struct Cli {
+    /// Write JSON lines to standard output, for scripts
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Devices(devices::Args),
+    Train(train::Args),
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // wgpu and naga warn of much that is no matter of the user's, such as a windowing system that is not there.
+    let log = env_logger::Env::default().default_filter_or("warn,wgpu_core=error,wgpu_hal=error,naga=error");
+    env_logger::Builder::from_env(log).init();
+    let result = match &cli.command {
+        Command::Devices(args) => devices::run(args, cli.json),
+        Command::Train(args) => train::run(args, cli.json),
+        Command::Bench(args) => bench::run(args, cli.json),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,74 @@
+//! Progress on standard error: a bar where a person looks on, one line per epoch where a log is kept.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// The bar of one epoch of training.
+pub struct EpochBar {
+    bar: ProgressBar,
+    start: Instant,
+    seen: u64,
+}
+
+impl EpochBar {
+    /// A bar over `images` images.
+    pub fn new(epoch: usize, epochs: usize, images: usize) -> Self {
+        let bar = draw(images as u64, "{prefix} [{bar:30}] {pos}/{len}  {msg}");
+        bar.set_prefix(format!("epoch {epoch}/{epochs}"));
+        EpochBar { bar, start: Instant::now(), seen: 0 }
+    }
+
+    /// Counts `images` more as done.
+    pub fn advance(&mut self, images: usize) {
+        self.seen += images as u64;
+        self.bar.set_position(self.seen);
+    }
+
+    /// Shows the speed so far and this loss.
+    pub fn show(&self, loss: f64) {
+        let speed = self.seen as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
+        self.bar.set_message(format!("{speed:.0} images/s  loss {loss:.4}"));
+    }
+
+    /// Whether anybody looks on: if not, there is no need to read a loss.
+    pub fn is_visible(&self) -> bool {
+        !self.bar.is_hidden()
+    }
+
+    /// Takes the bar away and leaves this line in its place.
+    pub fn finish(self, line: &str) {
+        self.bar.finish_and_clear();
+        eprintln!("{line}");
+    }
+}
+
+/// A bar over the bytes of a download.
+pub fn bytes(name: &str, total: Option<u64>) -> ProgressBar {
+    let template = match total {
+        Some(_) => "{prefix} [{bar:30}] {bytes}/{total_bytes}  {bytes_per_sec}",
+        None => "{prefix} {bytes}  {bytes_per_sec}",
+    };
+    let bar = draw(total.unwrap_or(0), template);
+    bar.set_prefix(name.to_string());
+    bar
+}
+
+/// Says what is being measured, until the bar is finished.
+pub fn spinner(message: String) -> ProgressBar {
+    let bar = draw(0, "{spinner} {msg}");
+    bar.set_message(message);
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
+fn draw(total: u64, template: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
+    bar.set_style(style.progress_chars("=> "));
+    bar
+}

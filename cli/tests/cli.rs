@@ -1,0 +1,233 @@
+//! Runs the `anygpu` command as a script would: exit status, JSON lines, messages, the plot.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The command with these words; standard output and error are kept.
+fn anygpu(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anygpu"));
+    command.args(args).env_remove("ANYGPU_VISIBLE_DEVICES").env_remove("RUST_LOG");
+    command
+}
+
+fn output(args: &[&str]) -> Output {
+    anygpu(args).output().expect("the command starts")
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("UTF-8")
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("UTF-8")
+}
+
+/// The JSON lines of a run that must succeed.
+fn json_lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{:?}: {}", output.status, stderr(output));
+    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+/// The run must end with this status, nothing on standard output, and each of `words` on standard error.
+fn fails(output: &Output, status: i32, words: &[&str]) {
+    let message = stderr(output);
+    assert_eq!(output.status.code(), Some(status), "{message}");
+    assert_eq!(stdout(output), "", "errors belong on standard error");
+    for word in words {
+        assert!(message.contains(word), "'{word}' is missing in: {message}");
+    }
+    assert!(!message.contains("panicked"), "{message}");
+}
+
+#[test]
+fn devices_json_is_one_array_with_cpu_last() {
+    let lines = json_lines(&output(&["devices", "--json"]));
+    assert_eq!(lines.len(), 1);
+    let devices = lines[0].as_array().expect("an array");
+    for device in devices {
+        for key in ["name", "kind", "vendor", "adapter", "api", "driver"] {
+            assert!(device[key].is_string(), "{key} in {device}");
+        }
+        assert!(device["memory_total"].is_u64() || device["memory_total"].is_null(), "{device}");
+        assert!(device["features"].is_array() && device["quirks"].is_array(), "{device}");
+    }
+    let cpu = devices.last().expect("at least one device");
+    assert_eq!(
+        (cpu["name"].as_str(), cpu["kind"].as_str(), cpu["api"].as_str()),
+        (Some("cpu"), Some("cpu"), Some("native"))
+    );
+}
+
+#[test]
+fn devices_table_names_every_device() {
+    let result = output(&["devices"]);
+    assert!(result.status.success(), "{}", stderr(&result));
+    assert!(stdout(&result).lines().any(|line| line.trim_start().starts_with("cpu ")), "{}", stdout(&result));
+}
+
+#[test]
+fn a_machine_without_any_driver_has_cpu() {
+    let none = "/nonexistent/driver.json";
+    let result = anygpu(&["devices", "--json"])
+        .envs([("VK_DRIVER_FILES", none), ("VK_ICD_FILENAMES", none), ("__EGL_VENDOR_LIBRARY_FILENAMES", none)])
+        .env_remove("VK_ADD_DRIVER_FILES")
+        .output()
+        .expect("the command starts");
+    let lines = json_lines(&result);
+    assert!(lines[0].as_array().expect("an array").iter().any(|d| d["name"] == "cpu"), "{}", lines[0]);
+}
+
+#[test]
+fn usage_errors_exit_with_2() {
+    fails(&output(&[]), 2, &["Usage"]);
+    fails(&output(&["fly"]), 2, &["fly"]);
+    fails(&output(&["train", "--epochs", "0"]), 2, &["--epochs", "at least 1"]);
+    fails(&output(&["train", "--lr", "nan"]), 2, &["--lr", "above 0"]);
+    fails(&output(&["train", "--devices", "cpu", "--plot", "out.jpg"]), 2, &["out.jpg", ".png"]);
+    fails(&output(&["train", "--devices", "cpu", "--data", "no-such-thing"]), 2, &["no-such-thing", "fashion-mnist"]);
+    fails(&output(&["train", "--devices", "cpu,cpu"]), 2, &["twice"]);
+    fails(&output(&["train", "--devices", ","]), 2, &["no device"]);
+    fails(&output(&["bench", "matmul", "--size", "3x4"]), 2, &["MxKxN"]);
+}
+
+#[test]
+fn an_unknown_device_exits_with_2_and_lists_what_there_is() {
+    for command in
+        [["train", "--devices", "gpu:99"], ["train", "--devices", "cpu,tpu"], ["bench", "--device", "gpu:99"]]
+    {
+        fails(&output(&command), 2, &["unknown device", "cpu"]);
+    }
+}
+
+#[test]
+fn train_prints_an_object_per_epoch_and_a_summary() {
+    let result = output(&["train", "--devices", "cpu", "--epochs", "2", "--seed", "1", "--json"]);
+    let lines = json_lines(&result);
+    assert_eq!(lines.len(), 3);
+    for (i, epoch) in lines[..2].iter().enumerate() {
+        assert_eq!(epoch["epoch"], i + 1);
+        for key in ["train_loss", "test_loss", "test_acc", "seconds", "images_per_s"] {
+            assert!(epoch[key].is_f64(), "{key} in {epoch}");
+        }
+    }
+    let summary = &lines[2];
+    assert_eq!((&summary["model"], &summary["devices"]), (&Value::from("lenet"), &Value::from(vec!["cpu"])));
+    assert_eq!(summary["test_acc"], lines[1]["test_acc"]);
+    assert!(summary["test_acc"].as_f64().is_some_and(|acc| acc > 0.8 && acc <= 1.0), "{summary}");
+    assert!(summary["sec_per_epoch"].as_f64().is_some_and(|s| s > 0.0), "{summary}");
+    assert!(summary["images_per_s"].as_f64().is_some_and(|s| s > 0.0), "{summary}");
+    let losses = summary["step_losses"].as_array().expect("an array");
+    assert_eq!(losses.len(), 10);
+    // Ten classes and small first weights: the first loss is near ln 10.
+    assert!(losses[0].as_f64().is_some_and(|loss| (loss - 10f64.ln()).abs() < 0.3), "{summary}");
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    let losses = |seed: &str| {
+        let lines = json_lines(&output(&["train", "--devices", "cpu", "--epochs", "1", "--seed", seed, "--json"]));
+        lines[1]["step_losses"].clone()
+    };
+    let first = losses("7");
+    assert_eq!(first, losses("7"));
+    assert_ne!(first, losses("8"));
+}
+
+#[test]
+fn train_ends_with_one_line_and_a_plot() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let plot = dir.path().join("out.png");
+    let result = output(&["train", "--devices", "cpu", "--epochs", "1", "--plot", plot.to_str().expect("UTF-8")]);
+    assert!(result.status.success(), "{}", stderr(&result));
+    let line = stdout(&result);
+    assert!(line.starts_with("test acc 0.") && line.ends_with(" s/epoch on [cpu]\n"), "{line}");
+    assert_eq!(line.lines().count(), 1);
+    assert!(stderr(&result).contains("epoch 1/1"), "{}", stderr(&result));
+    let png = std::fs::read(&plot).expect("the plot");
+    assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+    assert_eq!(&png[12..16], b"IHDR");
+    let side = |at: usize| u32::from_be_bytes([png[at], png[at + 1], png[at + 2], png[at + 3]]);
+    assert_eq!((side(16), side(20)), (1120, 480));
+}
+
+#[test]
+fn a_plot_into_no_folder_fails_before_training() {
+    let result = output(&["train", "--devices", "cpu", "--plot", "/no/such/folder/out.png"]);
+    fails(&result, 1, &["/no/such/folder"]);
+    assert!(!stderr(&result).contains("epoch"), "{}", stderr(&result));
+}
+
+#[test]
+fn damaged_data_exits_with_1_and_names_the_file() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().to_str().expect("UTF-8");
+    fails(&output(&["train", "--devices", "cpu", "--data", folder]), 1, &["train-images-idx3-ubyte"]);
+
+    let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/mnist-5k");
+    for part in ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"] {
+        let name = format!("{part}-ubyte.gz");
+        std::fs::copy(assets.join(&name), dir.path().join(&name)).expect("the built-in files");
+    }
+    let images = dir.path().join("t10k-images-idx3-ubyte.gz");
+    let whole = std::fs::read(&images).expect("just copied");
+    // A new file, since the built-in one may be read-only.
+    std::fs::remove_file(&images).expect("our file");
+    std::fs::write(&images, &whole[..whole.len() / 2]).expect("our folder");
+    fails(&output(&["train", "--devices", "cpu", "--data", folder]), 1, &["t10k-images-idx3-ubyte.gz", "damaged"]);
+}
+
+#[test]
+fn divergence_is_a_failure_that_says_what_to_do() {
+    let result = output(&["train", "--devices", "cpu", "--epochs", "1", "--lr", "1e9"]);
+    fails(&result, 1, &["diverged", "--lr"]);
+}
+
+#[test]
+fn bench_prints_one_object_per_workload() {
+    let result = output(&["bench", "matmul", "--size", "64,32x48x16", "--device", "cpu", "--repeats", "3", "--json"]);
+    let lines = json_lines(&result);
+    let shapes: Vec<_> = lines.iter().map(|line| line["shape"].as_str().unwrap_or_default()).collect();
+    assert_eq!(shapes, ["64x64x64", "32x48x16"]);
+    for line in &lines {
+        assert_eq!(
+            (&line["workload"], &line["device"], &line["unit"]),
+            (&"matmul".into(), &"cpu".into(), &"GFLOP/s".into())
+        );
+        let rate = |key: &str| line[key].as_f64().expect("a number");
+        assert!(0.0 < rate("min") && rate("min") <= rate("median") && rate("median") <= rate("max"), "{line}");
+    }
+}
+
+#[test]
+fn bench_runs_every_workload() {
+    let lines = json_lines(&output(&[
+        "bench",
+        "--device",
+        "cpu",
+        "--repeats",
+        "1",
+        "--warm-up",
+        "0",
+        "--size",
+        "32",
+        "--json",
+    ]));
+    let names: Vec<_> = lines.iter().map(|line| line["workload"].as_str().unwrap_or_default()).collect();
+    assert_eq!(names, ["matmul", "conv2d", "lenet", "transfer", "transfer"]);
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let mut child =
+        anygpu(&["bench", "matmul", "--device", "cpu", "--size", "16,17,18,19", "--repeats", "1", "--json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+    drop(child.stdout.take());
+    let result = child.wait_with_output().expect("the command ends");
+    assert_ne!(result.status.code(), Some(0));
+    assert!(!stderr(&result).contains("panicked"), "{}", stderr(&result));
+}

@@ -1,0 +1,40 @@
+//! Trains LeNet on the 5 000 embedded digits for a few epochs, on one device, and asserts what it learned.
+//!
+//! `cargo run --release --example train_lenet [device]`: the first GPU by default, or the CPU where there is none.
+
+use std::time::Instant;
+
+use anygpu::nn::models::{LENET_RECIPE, lenet};
+use anygpu::{DataParallel, Device, Result, data, manual_seed, nn, optim, try_gpu};
+
+fn main() -> Result<()> {
+    let device = match std::env::args().nth(1) {
+        Some(name) => Device::new(&name)?,
+        None => try_gpu(0),
+    };
+    manual_seed(0);
+    let (train, test) = data::mnist_5k()?.loaders(LENET_RECIPE.batch_size, 0)?;
+    let net = DataParallel::new(lenet()?, &[device])?;
+    let mut sgd = optim::Sgd::new(net.parameters(), LENET_RECIPE.lr).momentum(LENET_RECIPE.momentum);
+
+    let mut accuracy = 0.0;
+    for epoch in 0..2 {
+        let start = Instant::now();
+        let mut total: Option<anygpu::Tensor> = None; // stays on the device until the epoch is over
+        for batch in &train {
+            let (images, labels) = batch?;
+            let loss = net.train_batch(&images, &labels, nn::cross_entropy)?;
+            sgd.step()?;
+            total = Some(match total {
+                Some(total) => total.add(&loss)?,
+                None => loss,
+            });
+        }
+        let loss = total.map_or(Ok(0.0), |total| total.item::<f32>())? / train.batches() as f32;
+        let seconds = start.elapsed().as_secs_f64();
+        accuracy = net.evaluate(&test)?;
+        println!("epoch {epoch}: loss {loss:.3}, test acc {accuracy:.3}, {seconds:.1} s on {:?}", net.devices());
+    }
+    assert!(accuracy > 0.90, "two epochs are enough for 0.90, got {accuracy}");
+    Ok(())
+}

@@ -1,0 +1,85 @@
+// out[a, c, b] ← the first r in chunk c at which x[a, r, b] is largest; x is [A, R, B] dense, out is [A, C, B] of u32.
+// Chunk c is r = c·L … (c + 1)·L − 1. NaN counts as largest.
+// `argmax` looks at elements of x; `merge` looks only at the candidates that a first round left, [A, K, B] of r.
+// One invocation: one element of out.
+
+struct Params {
+    offset: u32,
+    outer: u32,      // A
+    reduced: u32,    // R
+    inner: u32,      // B
+    chunks: u32,     // C
+    length: u32,     // L
+    candidates: u32, // K, for `merge`
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<u32>;
+
+const WG = 64u;
+
+fn is_nan(v: f32) -> bool {
+    return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+}
+
+fn beats(v: f32, best: f32) -> bool {
+    return v > best || (is_nan(v) && !is_nan(best));
+}
+
+@compute @workgroup_size(WG)
+fn argmax(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+    if i >= p.outer * p.chunks * p.inner {
+        return;
+    }
+    let b = i % p.inner;
+    let first = ((i / p.inner) % p.chunks) * p.length;
+    let a = i / (p.inner * p.chunks);
+    let row = p.offset + a * p.reduced * p.inner + b;
+    var at = first;
+    var best = x[row + first * p.inner];
+    for (var r = first + 1u; r < min(first + p.length, p.reduced); r++) {
+        let v = x[row + r * p.inner];
+        if beats(v, best) {
+            best = v;
+            at = r;
+        }
+    }
+    out[i] = at;
+}
+
+@group(0) @binding(2) var<storage, read> found: array<u32>;
+@group(0) @binding(3) var<storage, read_write> merged: array<u32>;
+
+@compute @workgroup_size(WG)
+fn merge(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+    if i >= p.outer * p.chunks * p.inner {
+        return;
+    }
+    let b = i % p.inner;
+    let first = ((i / p.inner) % p.chunks) * p.length;
+    let a = i / (p.inner * p.chunks);
+    let row = p.offset + a * p.reduced * p.inner + b;
+    let list = a * p.candidates * p.inner + b;
+    var at = found[list + first * p.inner];
+    var best = x[row + at * p.inner];
+    for (var k = first + 1u; k < min(first + p.length, p.candidates); k++) {
+        let r = found[list + k * p.inner];
+        let v = x[row + r * p.inner];
+        if beats(v, best) {
+            best = v;
+            at = r;
+        }
+    }
+    merged[i] = at;
+}

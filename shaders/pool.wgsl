@@ -1,0 +1,158 @@
+// Pooling of planes [H, W] → [OH, OW] (a plane is one channel of one image), and its gradients.
+//   max_forward:  out[q, oy, ox] ← max of x over the window;      avg_forward: its mean, padding counted as zeros
+//   avg_backward: dx[q, y, x] ← Σ of g over all windows that hold the pixel, divided by the window's size
+//   max_backward: dx[q, y, x] ← Σ of g over all windows whose first largest element is the pixel
+// The window of (oy, ox) starts at (oy·stride_y − pad_y, ox·stride_x − pad_x). One invocation: one element of out.
+
+struct Params {
+    count: u32, // elements of out
+    height: u32,
+    width: u32,
+    kernel_y: u32,
+    kernel_x: u32,
+    stride_y: u32,
+    stride_x: u32,
+    pad_y: u32,
+    pad_x: u32,
+    out_y: u32,
+    out_x: u32,
+    x_offset: u32, // of x; of g in avg_backward
+    g_offset: u32, // of g in max_backward
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+
+const WG = 64u;
+const LOWEST = -3.40282347e38;
+
+fn linear_index(wid: vec3<u32>, nwg: vec3<u32>, lid: u32) -> u32 {
+    return (wid.y * nwg.x + wid.x) * WG + lid;
+}
+
+/// The position in a plane of the first largest element of a window; 0xffffffff if the window holds no pixel.
+fn largest(plane: u32, oy: u32, ox: u32) -> u32 {
+    var at = 0xffffffffu;
+    var best = LOWEST;
+    for (var ky = 0u; ky < p.kernel_y; ky++) {
+        let y = oy * p.stride_y + ky - p.pad_y;
+        if y >= p.height {
+            continue; // also above the image, where the subtraction has wrapped around
+        }
+        for (var kx = 0u; kx < p.kernel_x; kx++) {
+            let xx = ox * p.stride_x + kx - p.pad_x;
+            if xx >= p.width {
+                continue;
+            }
+            let v = x[plane + y * p.width + xx];
+            let nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+            if at == 0xffffffffu || v > best || nan {
+                best = v;
+                at = y * p.width + xx;
+            }
+        }
+    }
+    return at;
+}
+
+@compute @workgroup_size(WG)
+fn max_forward(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = linear_index(wid, nwg, lid);
+    if i >= p.count {
+        return;
+    }
+    let plane = p.x_offset + i / (p.out_x * p.out_y) * p.height * p.width;
+    out[i] = x[plane + largest(plane, (i / p.out_x) % p.out_y, i % p.out_x)];
+}
+
+@compute @workgroup_size(WG)
+fn avg_forward(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = linear_index(wid, nwg, lid);
+    if i >= p.count {
+        return;
+    }
+    let ox = i % p.out_x;
+    let oy = (i / p.out_x) % p.out_y;
+    let plane = p.x_offset + i / (p.out_x * p.out_y) * p.height * p.width;
+    var total = 0.0;
+    for (var ky = 0u; ky < p.kernel_y; ky++) {
+        let y = oy * p.stride_y + ky - p.pad_y;
+        if y >= p.height {
+            continue;
+        }
+        for (var kx = 0u; kx < p.kernel_x; kx++) {
+            let xx = ox * p.stride_x + kx - p.pad_x;
+            if xx < p.width {
+                total += x[plane + y * p.width + xx];
+            }
+        }
+    }
+    out[i] = total / f32(p.kernel_y * p.kernel_x);
+}
+
+@group(0) @binding(2) var<storage, read> g: array<f32>;
+@group(0) @binding(3) var<storage, read_write> dx: array<f32>;
+
+/// The windows of one direction that hold position `at` (counted from the padding's edge): first and one past the last.
+fn windows(at: u32, kernel: u32, stride: u32, count: u32) -> vec2<u32> {
+    let first = select(0u, (at - kernel) / stride + 1u, at >= kernel);
+    return vec2(first, min(at / stride + 1u, count));
+}
+
+@compute @workgroup_size(WG)
+fn max_backward(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = linear_index(wid, nwg, lid);
+    if i >= p.count {
+        return;
+    }
+    let pixel = i % (p.width * p.height);
+    let q = i / (p.width * p.height);
+    let plane = p.x_offset + q * p.height * p.width;
+    let ys = windows(pixel / p.width + p.pad_y, p.kernel_y, p.stride_y, p.out_y);
+    let xs = windows(pixel % p.width + p.pad_x, p.kernel_x, p.stride_x, p.out_x);
+    var total = 0.0;
+    for (var oy = ys.x; oy < ys.y; oy++) {
+        for (var ox = xs.x; ox < xs.y; ox++) {
+            if largest(plane, oy, ox) == pixel {
+                total += g[p.g_offset + (q * p.out_y + oy) * p.out_x + ox];
+            }
+        }
+    }
+    dx[i] = total;
+}
+
+@compute @workgroup_size(WG)
+fn avg_backward(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = linear_index(wid, nwg, lid);
+    if i >= p.count {
+        return;
+    }
+    let pixel = i % (p.width * p.height);
+    let q = i / (p.width * p.height);
+    let ys = windows(pixel / p.width + p.pad_y, p.kernel_y, p.stride_y, p.out_y);
+    let xs = windows(pixel % p.width + p.pad_x, p.kernel_x, p.stride_x, p.out_x);
+    var total = 0.0;
+    for (var oy = ys.x; oy < ys.y; oy++) {
+        for (var ox = xs.x; ox < xs.y; ox++) {
+            total += x[p.x_offset + (q * p.out_y + oy) * p.out_x + ox];
+        }
+    }
+    out[i] = total / f32(p.kernel_y * p.kernel_x);
+}

@@ -1,0 +1,47 @@
+// out[a, c, b] ← ⊕ x[a, r, b] over r = c, c + C, c + 2C, …, ⊕ chosen by OP; x is [A, R, B], out is [A, C, B], both dense.
+// The header says what T is. One invocation: one element of out. C = 1 finishes a reduction; a larger C leaves C partial
+// results, so that no invocation walks far. Neighbouring invocations read neighbouring elements either way.
+
+struct Params {
+    offset: u32,
+    outer: u32,   // A
+    reduced: u32, // R
+    inner: u32,   // B
+    chunks: u32,  // C
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<T>;
+@group(0) @binding(2) var<storage, read_write> out: array<T>;
+
+const WG = 64u;
+
+override OP: u32;
+const SUM = 0u;
+const MAX = 1u;
+
+@compute @workgroup_size(WG)
+fn reduce(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+    if i >= p.outer * p.chunks * p.inner {
+        return;
+    }
+    let b = i % p.inner;
+    let c = (i / p.inner) % p.chunks;
+    let a = i / (p.inner * p.chunks);
+    let row = p.offset + a * p.reduced * p.inner + b;
+    var total = x[row + c * p.inner];
+    for (var r = c + p.chunks; r < p.reduced; r += p.chunks) {
+        let v = x[row + r * p.inner];
+        if OP == SUM {
+            total += v;
+        } else if v > total || v != v {
+            total = v; // the comparison with itself lets NaN through, as on the CPU
+        }
+    }
+    out[i] = total;
+}

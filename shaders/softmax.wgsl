@@ -1,0 +1,45 @@
+// softmax:     out[a, r, b] ← exp(x[a, r, b] − m) / Σ_r exp(x[a, r, b] − m),  m = max_r x[a, r, b]
+// log_softmax: out[a, r, b] ← x[a, r, b] − m − log Σ_r exp(x[a, r, b] − m)
+// x and out are [A, R, B], dense. One invocation: one row (all r of one a and b).
+
+struct Params {
+    offset: u32,
+    outer: u32,   // A
+    reduced: u32, // R
+    inner: u32,   // B
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+
+const WG = 64u;
+
+override LOG: bool;
+
+@compute @workgroup_size(WG)
+fn softmax(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+    if i >= p.outer * p.inner {
+        return;
+    }
+    let row = (i / p.inner) * p.reduced * p.inner + i % p.inner;
+    let end = row + p.reduced * p.inner;
+    var m = x[p.offset + row];
+    for (var at = row; at < end; at += p.inner) {
+        m = max(m, x[p.offset + at]);
+    }
+    var total = 0.0;
+    for (var at = row; at < end; at += p.inner) {
+        total += exp(x[p.offset + at] - m);
+    }
+    let log_total = log(total);
+    for (var at = row; at < end; at += p.inner) {
+        let v = x[p.offset + at] - m;
+        out[at] = select(exp(v) / total, v - log_total, LOG);
+    }
+}

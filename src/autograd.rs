@@ -1,0 +1,208 @@
+//! The graph of recorded ops, and the walk back through it.
+//!
+//! Ops on tracked tensors leave a [`Node`] on their result. [`Tensor::backward`] walks the nodes from the result to the
+//! leaves, each after all of its users, and adds up gradients. The gradients of ops are tensor expressions, so the walk
+//! runs on whatever devices the forward pass ran on.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::ops::{Gradient, Op};
+use crate::sync::lock;
+use crate::tensor::Tensor;
+
+/// How a tensor came to be.
+#[derive(Clone)]
+pub(crate) struct Node(Arc<NodeInner>);
+
+struct NodeInner {
+    op: Box<dyn Op>,
+    inputs: Vec<Tensor>,
+    /// The inputs' storage versions when the op ran: a later in-place write would make the gradient wrong.
+    versions: Vec<u64>,
+}
+
+thread_local! {
+    static RECORDING: Cell<bool> = const { Cell::new(true) };
+}
+
+/// While it lives, ops on this thread are not recorded. See [`no_grad`].
+#[derive(Debug)]
+#[must_use = "recording resumes when the guard is dropped"]
+pub struct NoGrad {
+    before: bool,
+}
+
+impl NoGrad {
+    /// Stops recording on this thread until the guard is dropped.
+    #[expect(clippy::new_without_default, reason = "a guard is made for its effect, never by default")]
+    pub fn new() -> Self {
+        NoGrad { before: RECORDING.replace(false) }
+    }
+}
+
+impl Drop for NoGrad {
+    fn drop(&mut self) {
+        RECORDING.set(self.before);
+    }
+}
+
+/// Runs `f` without recording its ops: for evaluation, where no gradient is needed and intermediate results can be freed.
+///
+/// ```
+/// use anygpu::{Tensor, no_grad};
+///
+/// let x = Tensor::ones([2], None)?.requires_grad();
+/// assert!(!no_grad(|| x.mul_scalar(2.0))?.is_tracked());
+/// assert!(x.mul_scalar(2.0)?.is_tracked());
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
+    let _guard = NoGrad::new();
+    f()
+}
+
+/// Leaves a node on `out` if any input is tracked.
+pub(crate) fn record<O: Op>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
+    if !RECORDING.get() || !inputs.iter().any(|t| t.is_tracked()) {
+        return out;
+    }
+    let versions = inputs.iter().map(|t| t.storage().version()).collect();
+    let inputs = inputs.iter().map(|&t| t.clone()).collect();
+    out.with_graph(Some(Node(Arc::new(NodeInner { op: Box::new(op), inputs, versions }))), false)
+}
+
+impl Tensor {
+    /// A leaf with these elements that collects a gradient in [`Tensor::backward`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([3.0, -1.0])?.requires_grad();
+    /// (&x * &x)?.sum_all()?.backward()?; // d(x²)/dx = 2x
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [6.0, -2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn requires_grad(&self) -> Tensor {
+        self.with_graph(None, true)
+    }
+
+    /// Whether gradients flow through this tensor.
+    pub fn is_tracked(&self) -> bool {
+        self.is_leaf() || self.node().is_some()
+    }
+
+    /// The same elements outside the graph.
+    pub fn detach(&self) -> Tensor {
+        if self.is_tracked() { self.with_graph(None, false) } else { self.clone() }
+    }
+
+    /// What [`Tensor::backward`] has collected in this leaf, with the leaf's shape.
+    pub fn grad(&self) -> Option<Tensor> {
+        lock(self.grad_slot()).clone()
+    }
+
+    /// Replaces the collected gradient; `None` clears it.
+    pub fn set_grad(&self, grad: Option<Tensor>) {
+        *lock(self.grad_slot()) = grad;
+    }
+
+    /// Computes the gradient of this one value with respect to every leaf that it depends on, and adds it to their
+    /// [`Tensor::grad`].
+    ///
+    /// # Errors
+    /// [`Error::Autograd`] if this is not one value, depends on no leaf, or a tensor that the gradient needs was
+    /// modified in place since; whatever an op's gradient meets on its device.
+    pub fn backward(&self) -> Result<()> {
+        if self.elem_count() != 1 {
+            return Err(Error::Autograd(format!("needs one value, not a tensor of shape {:?}: sum it", self.shape())));
+        }
+        if !self.is_tracked() {
+            return Err(Error::Autograd("the tensor depends on no tensor with requires_grad".into()));
+        }
+        let _guard = NoGrad::new();
+        let mut grads = HashMap::from([(self.id(), Tensor::full(self.shape(), 1.0, self.device())?)]);
+        for tensor in users_first(self) {
+            let Some(grad) = grads.remove(&tensor.id()) else { continue };
+            match tensor.node() {
+                Some(node) => push_back(node, &tensor, &grad, &mut grads)?,
+                None => accumulate(&tensor, grad)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds one op's gradients to those of its inputs.
+fn push_back(node: &Node, out: &Tensor, grad: &Tensor, grads: &mut HashMap<u64, Tensor>) -> Result<()> {
+    let NodeInner { op, inputs, versions } = &*node.0;
+    if let Some(changed) = inputs.iter().zip(versions).position(|(t, v)| t.storage().version() != *v) {
+        let what = format!("input {changed} of {} was modified in place after the forward pass", op.name());
+        return Err(Error::Autograd(what));
+    }
+    let needs: Vec<bool> = inputs.iter().map(Tensor::is_tracked).collect();
+    let out = out.detach();
+    let gradients = op.backward(&Gradient { inputs, out: &out, grad, needs: &needs })?;
+    for ((input, gradient), wanted) in inputs.iter().zip(gradients).zip(&needs) {
+        let Some(gradient) = gradient.filter(|_| *wanted) else { continue };
+        let gradient = undo_broadcast(&gradient, input.shape())?;
+        let total = match grads.remove(&input.id()) {
+            Some(sum) => sum.add(&gradient)?,
+            None => gradient,
+        };
+        grads.insert(input.id(), total);
+    }
+    Ok(())
+}
+
+/// Adds to a leaf's gradient.
+fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
+    let total = match leaf.grad() {
+        Some(sum) => sum.add(&grad)?,
+        None => grad.contiguous()?,
+    };
+    leaf.set_grad(Some(total));
+    Ok(())
+}
+
+/// Sums a gradient over the dimensions along which the forward pass repeated the input.
+fn undo_broadcast(grad: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    if grad.shape() == shape {
+        return Ok(grad.clone());
+    }
+    let lead = grad.rank() - shape.len();
+    let repeated: Vec<usize> =
+        (0..grad.rank()).filter(|&d| d < lead || (shape[d - lead] == 1 && grad.shape()[d] != 1)).collect();
+    grad.sum(&repeated, true)?.reshape(shape)
+}
+
+/// The tracked tensors that `root` depends on, each after all of its users.
+fn users_first(root: &Tensor) -> Vec<Tensor> {
+    let mut finished = Vec::new();
+    let mut seen = HashSet::new();
+    let mut stack = vec![(root.clone(), false)];
+    while let Some((tensor, expanded)) = stack.pop() {
+        if expanded {
+            finished.push(tensor);
+        } else if seen.insert(tensor.id()) {
+            stack.push((tensor.clone(), true));
+            let inputs = tensor.node().map_or(&[][..], |n| &n.0.inputs);
+            stack.extend(inputs.iter().filter(|t| t.is_tracked()).map(|t| (t.clone(), false)));
+        }
+    }
+    finished.reverse();
+    finished
+}
+
+/// A long chain of ops would otherwise be dropped by as deep a recursion.
+impl Drop for NodeInner {
+    fn drop(&mut self) {
+        let mut pending = std::mem::take(&mut self.inputs);
+        while let Some(tensor) = pending.pop() {
+            if let Some(mut inner) = tensor.into_node().and_then(|node| Arc::into_inner(node.0)) {
+                pending.append(&mut inner.inputs);
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The IDX format of MNIST and Fashion-MNIST, plain or gzip.
+//!
+//! ```text
+//! 0  u8 0, u8 0, u8 element type (8 = unsigned byte), u8 rank        the magic number
+//! 4  rank × u32, big-endian                                          the dimensions, outermost first
+//!    one byte per element, innermost dimension first                 the pixels, or the labels
+//! ```
+//!
+//! Nothing of a file is believed: magic number, dimensions, length and labels are all checked, and memory is taken as
+//! data arrives, so that a damaged header cannot ask for 70 GB.
+
+use std::io::Read;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// The number of classes of MNIST and of Fashion-MNIST; every label is below it.
+pub const CLASSES: usize = 10;
+
+const IMAGES: u32 = 0x0000_0803;
+const LABELS: u32 = 0x0000_0801;
+
+/// Grey images of one size with their labels, as they are stored: one byte a pixel, one byte a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageSet {
+    /// The pixels, `[n, h, w]`, 0 (background) to 255.
+    pub images: Vec<u8>,
+    /// The labels, `[n]`, each below [`CLASSES`].
+    pub labels: Vec<u8>,
+    /// The number of images.
+    pub n: usize,
+    /// The height of an image.
+    pub h: usize,
+    /// The width of an image.
+    pub w: usize,
+}
+
+impl ImageSet {
+    /// Reads a set from the bytes of its two files, gzip or plain. The names only serve the error messages.
+    ///
+    /// # Errors
+    /// [`Error::Data`] naming the file when it is damaged or of another kind, when it is empty, when there are not as
+    /// many labels as images, or when a label is not below [`CLASSES`].
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::data::ImageSet;
+    ///
+    /// let images = [0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2, 10, 20, 30, 40]; // one image of 2 × 2
+    /// let labels = [0, 0, 8, 1, 0, 0, 0, 1, 7];
+    /// let set = ImageSet::parse(("images", &images), ("labels", &labels))?;
+    /// assert_eq!((set.n, set.h, set.w, set.labels[0]), (1, 2, 2, 7));
+    ///
+    /// let error = ImageSet::parse(("images", &images[..19]), ("labels", &labels)).unwrap_err();
+    /// assert_eq!(error.to_string(), "images: the data ends after 3 of 4 bytes (dimensions [1, 2, 2])");
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn parse(images: (&str, &[u8]), labels: (&str, &[u8])) -> Result<ImageSet> {
+        let (pixels, dims) = parse(images.0, images.1, IMAGES)?;
+        let (classes, count) = parse(labels.0, labels.1, LABELS)?;
+        let (n, h, w) = (dims[0], dims[1], dims[2]);
+        if count[0] != n {
+            return Err(damaged(labels.0, format!("{} labels for the {n} images of {}", count[0], images.0)));
+        }
+        if let Some(i) = classes.iter().position(|&label| usize::from(label) >= CLASSES) {
+            return Err(damaged(labels.0, format!("label {i} is {}, not one of 0 to {}", classes[i], CLASSES - 1)));
+        }
+        Ok(ImageSet { images: pixels, labels: classes, n, h, w })
+    }
+
+    /// Reads a set from its two files, gzip or plain (told apart by their first bytes, not by their names).
+    ///
+    /// # Errors
+    /// [`Error::Data`] when a file cannot be read, and as [`parse`](ImageSet::parse).
+    pub fn read(images: &Path, labels: &Path) -> Result<ImageSet> {
+        let bytes = |path: &Path| std::fs::read(path).map_err(|e| damaged(&path.display().to_string(), e.to_string()));
+        let (image_bytes, label_bytes) = (bytes(images)?, bytes(labels)?);
+        ImageSet::parse((&images.display().to_string(), &image_bytes), (&labels.display().to_string(), &label_bytes))
+    }
+
+    /// The mean and the standard deviation of the pixels, on the scale 0 to 1.
+    pub fn mean_std(&self) -> (f32, f32) {
+        let mut count = [0u64; 256];
+        self.images.iter().for_each(|&pixel| count[usize::from(pixel)] += 1);
+        let total = self.images.len().max(1) as f64;
+        let moment = |f: &dyn Fn(f64) -> f64| {
+            count.iter().enumerate().map(|(v, &c)| c as f64 * f(v as f64 / 255.0)).sum::<f64>() / total
+        };
+        let mean = moment(&|v| v);
+        (mean as f32, moment(&|v| (v - mean).powi(2)).sqrt() as f32)
+    }
+}
+
+fn damaged(name: &str, detail: impl Into<String>) -> Error {
+    Error::Data { path: name.to_string(), detail: detail.into() }
+}
+
+/// The elements and the dimensions of one IDX file of unsigned bytes, whose magic number must be `magic`.
+fn parse(name: &str, bytes: &[u8], magic: u32) -> Result<(Vec<u8>, Vec<usize>)> {
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        parse_stream(name, flate2::bufread::MultiGzDecoder::new(bytes), magic)
+    } else {
+        parse_stream(name, bytes, magic)
+    }
+}
+
+fn parse_stream(name: &str, mut stream: impl Read, magic: u32) -> Result<(Vec<u8>, Vec<usize>)> {
+    let mut header = |what: &str| {
+        let mut word = [0; 4];
+        stream.read_exact(&mut word).map_err(|e| damaged(name, format!("no {what}: {e}")))?;
+        Ok(u32::from_be_bytes(word))
+    };
+    let found = header("magic number")?;
+    if found != magic {
+        return Err(damaged(name, wrong_magic(found, magic)));
+    }
+    let dims = (0..magic & 0xff).map(|_| Ok(header("dimensions")? as usize)).collect::<Result<Vec<usize>>>()?;
+    let len = dims.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
+    let len = len.ok_or_else(|| damaged(name, format!("dimensions {dims:?} are impossibly large")))?;
+    if len == 0 {
+        return Err(damaged(name, format!("the file is empty (dimensions {dims:?})")));
+    }
+    // One byte more than announced, to see what trails. `take` bounds what a hostile gzip can expand to.
+    let mut data = Vec::new();
+    let read = stream.take(len as u64 + 1).read_to_end(&mut data);
+    read.map_err(|e| damaged(name, format!("damaged after {} of {len} bytes: {e}", data.len())))?;
+    match data.len() {
+        read if read < len => {
+            Err(damaged(name, format!("the data ends after {read} of {len} bytes (dimensions {dims:?})")))
+        }
+        read if read > len => Err(damaged(name, format!("bytes trail the {len} of the dimensions {dims:?}"))),
+        _ => Ok((data, dims)),
+    }
+}
+
+fn wrong_magic(found: u32, expected: u32) -> String {
+    let kind = |magic| match magic {
+        IMAGES => "images",
+        LABELS => "labels",
+        _ => "something else than IDX images or labels of bytes",
+    };
+    format!(
+        "the magic number is {found:#010x} ({}), not {expected:#010x} ({}): is it the right file?",
+        kind(found),
+        kind(expected)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Two images of 2 × 3 and their labels.
+    fn good() -> (Vec<u8>, Vec<u8>) {
+        let mut images = vec![0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 3];
+        images.extend(0..12);
+        (images, vec![0, 0, 8, 1, 0, 0, 0, 2, 9, 0])
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn read(images: &[u8], labels: &[u8]) -> Result<ImageSet> {
+        ImageSet::parse(("images", images), ("labels", labels))
+    }
+
+    #[test]
+    fn plain_and_gzip_read_the_same() {
+        let (images, labels) = good();
+        let set = read(&images, &labels).unwrap();
+        assert_eq!((set.n, set.h, set.w), (2, 2, 3));
+        assert_eq!(set.images, (0..12).collect::<Vec<u8>>());
+        assert_eq!(set.labels, [9, 0]);
+        assert_eq!(read(&gzip(&images), &gzip(&labels)).unwrap(), set);
+    }
+
+    /// Each damage, and what the message must say.
+    #[test]
+    fn damaged_files_are_named_and_described() {
+        type Damage = fn(&mut Vec<u8>, &mut Vec<u8>);
+        let cases: [(&str, Damage, &str); 12] = [
+            ("empty file", |i, _| i.clear(), "images: no magic number"),
+            ("header cut", |i, _| i.truncate(10), "images: no dimensions"),
+            ("files exchanged", |i, l| std::mem::swap(i, l), "images: the magic number is 0x00000801 (labels)"),
+            ("not IDX", |i, _| i[..4].copy_from_slice(b"<htm"), "something else than IDX"),
+            ("pixels cut", |i, _| i.truncate(20), "images: the data ends after 4 of 12 bytes"),
+            ("pixels trail", |i, _| i.push(1), "images: bytes trail the 12"),
+            ("no images", |i, _| i[7] = 0, "images: the file is empty"),
+            ("huge", |i, _| i[4..16].fill(0xff), "impossibly large"),
+            ("large", |i, _| i[4] = 0x10, "the data ends after 12 of"),
+            (
+                "fewer labels",
+                |_, l| {
+                    l[7] = 1;
+                    l.truncate(9)
+                },
+                "labels: 1 labels for the 2 images of images",
+            ),
+            ("bad label", |_, l| l[9] = 10, "labels: label 1 is 10, not one of 0 to 9"),
+            ("label cut", |_, l| l.truncate(9), "labels: the data ends after 1 of 2 bytes"),
+        ];
+        for (case, damage, expected) in cases {
+            let (mut images, mut labels) = good();
+            damage(&mut images, &mut labels);
+            for (i, l) in [(images.clone(), labels.clone()), (gzip(&images), gzip(&labels))] {
+                let message = read(&i, &l).expect_err(case).to_string();
+                assert!(message.contains(expected), "{case}: {message}");
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_gzip_is_an_error() {
+        let (images, labels) = good();
+        let whole = gzip(&images);
+        for cut in 2..whole.len() {
+            read(&whole[..cut], &labels).expect_err("a cut gzip file");
+        }
+        let mut bad_checksum = whole.clone();
+        let crc = whole.len() - 8;
+        bad_checksum[crc] ^= 1;
+        read(&bad_checksum, &labels).expect_err("a wrong checksum");
+        read(&[whole, vec![1, 2, 3]].concat(), &labels).expect_err("bytes after the gzip stream");
+    }
+
+    #[test]
+    fn mean_and_deviation_are_on_the_scale_0_to_1() {
+        let set = ImageSet { images: vec![0, 255, 0, 255], labels: vec![0], n: 1, h: 2, w: 2 };
+        assert_eq!(set.mean_std(), (0.5, 0.5));
+    }
+}

@@ -1,0 +1,224 @@
+//! The host as a device: memory and its accounting. The loops stand beside their WGSL in `ops/`.
+//!
+//! Buffers are recycled by size class, because the kernel hands out fresh memory page by page, at a fault each: for
+//! the 10 MB of a convolution's output that costs more than the arithmetic.
+
+mod info;
+
+pub(crate) use info::info;
+
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::device::MemoryStats;
+use crate::device::pool::{Ledger, class_of};
+use crate::error::{Error, Result};
+use crate::sync;
+
+/// The pool keeps no more than this between uses.
+const KEEP_BYTES: u64 = 1 << 30;
+
+/// The host device.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cpu {
+    pool: Arc<Pool>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    free: Mutex<HashMap<usize, Vec<Vec<u32>>>>,
+    ledger: Ledger,
+}
+
+impl Cpu {
+    /// A buffer of `words` words of unspecified contents.
+    pub(crate) fn alloc(&self, words: usize) -> Result<Arc<CpuBuffer>> {
+        let class = class_of(words);
+        let recycled = sync::lock(&self.pool.free).get_mut(&class).and_then(Vec::pop);
+        let data = match recycled {
+            Some(data) => data,
+            None => self.fresh(class)?,
+        };
+        Ok(self.wrap(data, words))
+    }
+
+    /// A buffer that takes over `data` as it is.
+    pub(crate) fn from_words(&self, data: Vec<u32>) -> Arc<CpuBuffer> {
+        self.pool.ledger.reserve(bytes(data.len()));
+        let words = data.len();
+        self.wrap(data, words)
+    }
+
+    /// Live, peak and reserved bytes.
+    pub(crate) fn memory(&self) -> MemoryStats {
+        self.pool.ledger.stats()
+    }
+
+    /// Memory from the system; where there is none, the pool's free buffers go back first.
+    fn fresh(&self, class: usize) -> Result<Vec<u32>> {
+        let data = zeroed(class).or_else(|| {
+            self.pool.trim();
+            zeroed(class)
+        });
+        let data = data.ok_or_else(|| Error::OutOfMemory {
+            device: "cpu".into(),
+            requested: bytes(class),
+            in_use: self.memory().live,
+        })?;
+        self.pool.ledger.reserve(bytes(class));
+        Ok(data)
+    }
+
+    fn wrap(&self, data: Vec<u32>, words: usize) -> Arc<CpuBuffer> {
+        self.pool.ledger.take(bytes(data.len()));
+        Arc::new(CpuBuffer { words, data: RwLock::new(data), pool: self.pool.clone(), version: AtomicU64::new(0) })
+    }
+}
+
+impl Pool {
+    /// Gives all free buffers back to the system.
+    fn trim(&self) {
+        let all = std::mem::take(&mut *sync::lock(&self.free));
+        let freed = all.values().flatten().map(|data| bytes(data.len())).sum();
+        self.ledger.unreserve(freed);
+    }
+
+    /// Keeps a buffer for later if it is of a size that `alloc` asks for, and there is room.
+    fn put(&self, data: Vec<u32>) {
+        self.ledger.give(bytes(data.len()));
+        let class = data.len();
+        if class_of(class) == class && self.ledger.free() <= KEEP_BYTES {
+            sync::lock(&self.free).entry(class).or_default().push(data);
+        } else {
+            self.ledger.unreserve(bytes(class));
+        }
+    }
+}
+
+fn bytes(words: usize) -> u64 {
+    words as u64 * 4
+}
+
+/// `words` zeros, or `None` where memory is short (`vec![0; n]` would end the process).
+fn zeroed(words: usize) -> Option<Vec<u32>> {
+    let mut data = Vec::new();
+    data.try_reserve_exact(words).ok()?;
+    data.resize(words, 0);
+    Some(data)
+}
+
+/// Words in host memory, shared by the tensors that view them.
+#[derive(Debug)]
+pub(crate) struct CpuBuffer {
+    words: usize,
+    data: RwLock<Vec<u32>>,
+    pool: Arc<Pool>,
+    version: AtomicU64,
+}
+
+impl CpuBuffer {
+    /// Words that were asked for.
+    pub(crate) fn len(&self) -> usize {
+        self.words
+    }
+
+    /// The words, shared with other readers.
+    pub(crate) fn read(&self) -> ReadGuard<'_> {
+        ReadGuard { data: sync::read(&self.data), words: self.words }
+    }
+
+    /// The words, alone. Do not hold a `read` of the same buffer meanwhile.
+    pub(crate) fn write(&self) -> WriteGuard<'_> {
+        WriteGuard { data: sync::write(&self.data), words: self.words }
+    }
+
+    /// In-place writes so far.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Counts an in-place write.
+    pub(crate) fn bump(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Drop for CpuBuffer {
+    fn drop(&mut self) {
+        let data = std::mem::take(self.data.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        self.pool.put(data);
+    }
+}
+
+/// See [`CpuBuffer::read`].
+pub(crate) struct ReadGuard<'a> {
+    data: RwLockReadGuard<'a, Vec<u32>>,
+    words: usize,
+}
+
+impl Deref for ReadGuard<'_> {
+    type Target = [u32];
+    fn deref(&self) -> &[u32] {
+        &self.data[..self.words]
+    }
+}
+
+/// See [`CpuBuffer::write`].
+pub(crate) struct WriteGuard<'a> {
+    data: RwLockWriteGuard<'a, Vec<u32>>,
+    words: usize,
+}
+
+impl Deref for WriteGuard<'_> {
+    type Target = [u32];
+    fn deref(&self) -> &[u32] {
+        &self.data[..self.words]
+    }
+}
+
+impl DerefMut for WriteGuard<'_> {
+    fn deref_mut(&mut self) -> &mut [u32] {
+        &mut self.data[..self.words]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_buffer_serves_the_next_of_its_class() -> Result<()> {
+        let cpu = Cpu::default();
+        let first = cpu.alloc(1000)?;
+        let place = first.read().as_ptr();
+        drop(first);
+        let second = cpu.alloc(1001)?;
+        assert_eq!(second.read().as_ptr(), place);
+        assert_eq!(second.len(), 1001);
+        assert_eq!(second.read().len(), 1001);
+        assert_eq!(cpu.memory().live, cpu.memory().peak);
+        drop(second);
+        assert_eq!(cpu.memory().live, 0);
+        assert!(cpu.memory().reserved >= 4004);
+        Ok(())
+    }
+
+    #[test]
+    fn words_are_taken_over_and_not_kept() {
+        let cpu = Cpu::default();
+        let buffer = cpu.from_words(vec![1, 2, 3]);
+        assert_eq!(&*buffer.read(), &[1, 2, 3]);
+        buffer.write()[0] = 9;
+        assert_eq!(buffer.read()[0], 9);
+        drop(buffer);
+        assert_eq!(cpu.memory().reserved, 0);
+    }
+
+    #[test]
+    fn more_than_the_machine_has_is_an_error() {
+        let error = Cpu::default().alloc(1 << 50).map(|_| ()).unwrap_err();
+        assert!(error.is_out_of_memory(), "{error}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Lists the adapters of the machine and opens one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use wgpu::{Backends, DownlevelFlags, Features};
+
+use super::{Caps, Gpu, health::Health, kernel, probe, queue, transfer};
+use crate::device::registry::{Api, Facts};
+use crate::device::{DeviceKind, Limits};
+use crate::error::{Error, Result};
+
+/// An adapter that can be opened, and which of its logical devices.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    adapter: wgpu::Adapter,
+    logical: usize,
+}
+
+impl Handle {
+    /// The same adapter as another logical device.
+    pub(crate) fn logical(&self, logical: usize) -> Handle {
+        Handle { adapter: self.adapter.clone(), logical }
+    }
+}
+
+/// All adapters that can compute, in the drivers' order, a card once per API. Empty where there is no driver, or where one breaks.
+pub(crate) fn enumerate() -> Vec<(Facts, Handle)> {
+    let adapters = catch_unwind(AssertUnwindSafe(|| {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+            backends: Backends::VULKAN | Backends::METAL | Backends::DX12 | Backends::GL,
+            // No validation layers in debug builds: they are for wgpu's authors, and slow.
+            flags: wgpu::InstanceFlags::empty(),
+            ..wgpu::InstanceDescriptor::new_without_display_handle()
+        });
+        pollster::block_on(instance.enumerate_adapters(Backends::all()))
+    }));
+    let adapters = adapters.unwrap_or_else(|_| {
+        log::warn!("looking for adapters panicked in a driver; going on without any");
+        Vec::new()
+    });
+    let found: Vec<_> = adapters.into_iter().filter_map(inspect).collect();
+    if found.is_empty() {
+        log::info!("no adapter that can compute: cpu only");
+    }
+    found
+}
+
+fn inspect(adapter: wgpu::Adapter) -> Option<(Facts, Handle)> {
+    let (info, limits) = (adapter.get_info(), adapter.limits());
+    let api = match info.backend {
+        wgpu::Backend::Vulkan => Api::Vulkan,
+        wgpu::Backend::Metal => Api::Metal,
+        wgpu::Backend::Dx12 => Api::Dx12,
+        wgpu::Backend::Gl => Api::Gl,
+        wgpu::Backend::Noop | wgpu::Backend::BrowserWebGpu => return None,
+    };
+    let computes = adapter.get_downlevel_capabilities().flags.contains(DownlevelFlags::COMPUTE_SHADERS);
+    if !computes || limits.max_storage_buffers_per_shader_stage < 4 {
+        log::info!("{} ({}) cannot run compute kernels", info.name, info.backend);
+        return None;
+    }
+    let facts = Facts {
+        api,
+        kind: kind_of(&info),
+        memory_total: memory_total(&adapter),
+        features: features(&adapter),
+        limits: Limits {
+            max_binding: limits.max_storage_buffer_binding_size,
+            max_buffer: limits.max_buffer_size,
+            workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
+            invocations_per_workgroup: limits.max_compute_invocations_per_workgroup,
+            workgroup_memory: limits.max_compute_workgroup_storage_size,
+            storage_buffers: limits.max_storage_buffers_per_shader_stage,
+            subgroup_size: (info.subgroup_min_size, info.subgroup_max_size),
+        },
+        name: info.name,
+        vendor_id: info.vendor,
+        device_id: info.device,
+        pci: info.device_pci_bus_id,
+        driver: info.driver,
+        driver_info: info.driver_info,
+    };
+    Some((facts, Handle { adapter, logical: 0 }))
+}
+
+fn kind_of(info: &wgpu::AdapterInfo) -> DeviceKind {
+    let name = info.name.to_lowercase();
+    let software = ["llvmpipe", "lavapipe", "softpipe", "swiftshader", "basic render"];
+    match info.device_type {
+        _ if software.iter().any(|word| name.contains(word)) => DeviceKind::Software,
+        wgpu::DeviceType::Cpu => DeviceKind::Software,
+        wgpu::DeviceType::DiscreteGpu => DeviceKind::Discrete,
+        wgpu::DeviceType::IntegratedGpu => DeviceKind::Integrated,
+        wgpu::DeviceType::VirtualGpu => DeviceKind::Virtual,
+        // GL does not say.
+        wgpu::DeviceType::Other if name.contains("virgl") || name.contains("svga3d") => DeviceKind::Virtual,
+        wgpu::DeviceType::Other if name.contains("nvidia") => DeviceKind::Discrete,
+        wgpu::DeviceType::Other => DeviceKind::Integrated,
+    }
+}
+
+fn features(adapter: &wgpu::Adapter) -> Vec<String> {
+    let known = [
+        (Features::SHADER_F16, "f16"),
+        (Features::SUBGROUP, "subgroups"),
+        (Features::EXPERIMENTAL_COOPERATIVE_MATRIX, "cooperative-matrix"),
+        (Features::TIMESTAMP_QUERY, "timestamps"),
+    ];
+    let has = adapter.features();
+    known.iter().filter(|(feature, _)| has.contains(*feature)).map(|(_, name)| name.to_string()).collect()
+}
+
+/// Bytes of the device's own memory heaps. Only Vulkan is asked.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd", windows))]
+fn memory_total(adapter: &wgpu::Adapter) -> Option<u64> {
+    const DEVICE_LOCAL: u32 = 1; // VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
+    // SAFETY: the adapter outlives the guard, and nothing of it is destroyed.
+    #[expect(unsafe_code, reason = "wgpu does not tell how much memory an adapter has")]
+    let hal = unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() }?;
+    // SAFETY: the physical device belongs to this instance.
+    #[expect(unsafe_code, reason = "a plain query of the Vulkan loader")]
+    let memory = unsafe {
+        let instance = hal.shared_instance().raw_instance();
+        instance.get_physical_device_memory_properties(hal.raw_physical_device())
+    };
+    let heaps = memory.memory_heaps.iter().take(memory.memory_heap_count as usize);
+    Some(heaps.filter(|heap| heap.flags.as_raw() & DEVICE_LOCAL != 0).map(|heap| heap.size).sum())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd", windows)))]
+fn memory_total(_adapter: &wgpu::Adapter) -> Option<u64> {
+    None
+}
+
+impl Gpu {
+    /// Opens a logical device with the adapter's own limits, and probes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceUnavailable`] with what the driver said.
+    pub(crate) fn open(handle: &Handle, name: &str) -> Result<Gpu> {
+        let unavailable = |reason: String| Error::DeviceUnavailable { device: name.into(), reason };
+        let info = handle.adapter.get_info();
+        if info.backend == wgpu::Backend::Gl && handle.logical > 0 {
+            return Err(unavailable("a GL driver gives a process one logical device".into()));
+        }
+        let wanted = Features::SHADER_F16 | Features::SUBGROUP | Features::SUBGROUP_BARRIER | Features::TIMESTAMP_QUERY;
+        let descriptor = wgpu::DeviceDescriptor {
+            label: Some(name),
+            required_features: handle.adapter.features() & wanted,
+            required_limits: handle.adapter.limits(),
+            ..Default::default()
+        };
+        let opened = pollster::block_on(handle.adapter.request_device(&descriptor));
+        let (device, queue) = opened.map_err(|error| unavailable(error.to_string()))?;
+        let health = Health::watch(&device);
+        let mut gpu = Gpu {
+            name: name.into(),
+            caps: caps(&device, &info),
+            pool: Arc::default(),
+            kernels: kernel::Cache::default(),
+            recorder: queue::Recorder::new(&device).into(),
+            staging: transfer::Staging::default(),
+            health,
+            device,
+            queue,
+        };
+        gpu.caps.loop_budget = probe::loop_budget(&gpu).map_err(|error| unavailable(error.to_string()))?;
+        for quirk in gpu.caps.quirks() {
+            log::info!("{name} ({}, {}): {quirk}", info.name, info.driver_info);
+        }
+        Ok(gpu)
+    }
+}
+
+fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Caps {
+    let (limits, features) = (device.limits(), device.features());
+    let one_size = info.subgroup_min_size == info.subgroup_max_size;
+    let bytes = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+    Caps {
+        max_binding_words: usize::try_from(bytes / 4).unwrap_or(usize::MAX),
+        max_workgroups: limits.max_compute_workgroups_per_dimension,
+        subgroup: (features.contains(Features::SUBGROUP) && one_size).then_some(info.subgroup_min_size),
+        software: kind_of(info) == DeviceKind::Software,
+        loop_budget: None,
+        f16: features.contains(Features::SHADER_F16),
+        max_invocations: limits.max_compute_invocations_per_workgroup,
+        max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
+        workgroup_memory: limits.max_compute_workgroup_storage_size,
+    }
+}

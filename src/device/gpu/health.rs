@@ -1,0 +1,80 @@
+//! What the driver complained about outside of any error scope, kept for the next host call to report. wgpu's own
+//! handler would end the process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::error::{Error, Result};
+use crate::sync;
+
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    /// Whether `trouble` holds anything: looked at by every call, so not behind the lock.
+    raised: AtomicBool,
+    trouble: Mutex<Trouble>,
+}
+
+#[derive(Debug, Default)]
+struct Trouble {
+    lost: Option<String>,
+    out_of_memory: bool,
+    message: Option<String>,
+}
+
+impl Health {
+    /// Replaces wgpu's handlers of a device by a new `Health`.
+    pub(super) fn watch(device: &wgpu::Device) -> Arc<Health> {
+        let health = Arc::new(Health::default());
+        let watcher = health.clone();
+        device.on_uncaptured_error(Arc::new(move |error| watcher.report(error)));
+        let watcher = health.clone();
+        device.set_device_lost_callback(move |reason, message| watcher.lose(&format!("{reason:?}: {message}")));
+        health
+    }
+
+    /// Keeps an error of the driver; the first one is the cause of those that follow.
+    pub(super) fn report(&self, error: wgpu::Error) {
+        let mut trouble = sync::lock(&self.trouble);
+        match error {
+            wgpu::Error::OutOfMemory { .. } => trouble.out_of_memory = true,
+            other => {
+                let message = describe(&other);
+                log::error!("{message}");
+                trouble.message.get_or_insert(message);
+            }
+        }
+        self.raised.store(true, Ordering::Release);
+    }
+
+    /// Marks the device as gone.
+    pub(super) fn lose(&self, reason: &str) {
+        sync::lock(&self.trouble).lost.get_or_insert_with(|| reason.trim_end_matches([':', ' ']).into());
+        self.raised.store(true, Ordering::Release);
+    }
+
+    pub(super) fn check(&self, device: &str, in_use: impl FnOnce() -> u64) -> Result<()> {
+        if !self.raised.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut trouble = sync::lock(&self.trouble);
+        if let Some(reason) = &trouble.lost {
+            return Err(Error::DeviceLost { device: device.into(), reason: reason.clone() });
+        }
+        self.raised.store(false, Ordering::Release);
+        let message = trouble.message.take();
+        if std::mem::take(&mut trouble.out_of_memory) {
+            return Err(Error::OutOfMemory { device: device.into(), requested: 0, in_use: in_use() });
+        }
+        message.map_or(Ok(()), |message| Err(Error::Gpu { device: device.into(), message }))
+    }
+}
+
+/// An error with its causes on one line each.
+pub(super) fn describe(error: &wgpu::Error) -> String {
+    match error {
+        wgpu::Error::OutOfMemory { .. } => "out of memory".into(),
+        wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
+            description.trim().to_string()
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Buffers by size class. A buffer freed is at once reusable by a kernel recorded later, because one queue runs all in order.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::Gpu;
+use crate::device::MemoryStats;
+use crate::device::pool::{Ledger, class_of};
+use crate::error::{Error, Result};
+use crate::sync;
+
+/// The pool keeps at least this; beyond it, what tensors held at their peak.
+const KEEP_BYTES: u64 = 1 << 30;
+
+/// Words on an adapter. Clones share them; the last one gives the memory back to the pool.
+#[derive(Clone, Debug)]
+pub(crate) struct Buffer(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    page: Arc<Page>,
+    words: usize,
+    version: AtomicU64,
+    pool: Arc<Pool>,
+}
+
+/// One wgpu buffer of a class's size.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub raw: wgpu::Buffer,
+    /// Unique on its device: the key of bind groups.
+    pub id: u64,
+    /// The number of the last batch that uses it; 0 for none yet.
+    pub batch: AtomicU64,
+}
+
+impl Buffer {
+    /// Words that were asked for.
+    pub(crate) fn len(&self) -> usize {
+        self.0.words
+    }
+
+    /// The identity of the allocation, as long as it lives.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    /// In-place writes so far.
+    pub(crate) fn version(&self) -> u64 {
+        self.0.version.load(Ordering::Acquire)
+    }
+
+    /// Counts an in-place write.
+    pub(crate) fn bump(&self) {
+        self.0.version.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn page(&self) -> &Page {
+        &self.0.page
+    }
+
+    /// Whether the buffer was allocated by this device.
+    pub(super) fn belongs_to(&self, gpu: &Gpu) -> bool {
+        Arc::ptr_eq(&self.0.pool, &gpu.pool)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.pool.put(self.page.clone());
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    free: Mutex<HashMap<u64, Vec<Arc<Page>>>>,
+    ids: AtomicU64,
+    ledger: Ledger,
+}
+
+impl Pool {
+    pub(super) fn memory(&self) -> MemoryStats {
+        self.ledger.stats()
+    }
+
+    fn put(&self, page: Arc<Page>) {
+        self.ledger.give(page.raw.size());
+        sync::lock(&self.free).entry(page.raw.size()).or_default().push(page);
+    }
+
+    /// Forgets all free pages; wgpu frees them once no submitted work uses them.
+    fn trim(&self) {
+        let all = std::mem::take(&mut *sync::lock(&self.free));
+        self.ledger.unreserve(all.values().flatten().map(|page| page.raw.size()).sum());
+    }
+}
+
+impl Gpu {
+    /// A buffer of `words` words of unspecified contents.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LimitExceeded`] beyond what a kernel can bind; [`Error::OutOfMemory`] if there is none even after all free
+    /// buffers went back to the driver.
+    pub(crate) fn alloc(&self, words: usize) -> Result<Buffer> {
+        self.check()?;
+        if words > self.caps.max_binding_words {
+            let max = self.caps.max_binding_words as u64 * 4;
+            return Err(self.limit("max_storage_buffer_binding_size", words as u64 * 4, max));
+        }
+        let bytes = class_of(words).min(self.caps.max_binding_words) as u64 * 4;
+        let recycled = sync::lock(&self.pool.free).get_mut(&bytes).and_then(Vec::pop);
+        let page = match recycled {
+            Some(page) => page,
+            None => self.fresh_page(bytes)?,
+        };
+        self.pool.ledger.take(bytes);
+        Ok(Buffer(Arc::new(Inner { page, words, version: AtomicU64::new(0), pool: self.pool.clone() })))
+    }
+
+    fn fresh_page(&self, bytes: u64) -> Result<Arc<Page>> {
+        if self.pool.ledger.free() > KEEP_BYTES.max(self.pool.memory().peak) {
+            // Shapes have changed: what the pool keeps does not fit them.
+            self.forget_free_pages();
+        }
+        let page = match self.create_page(bytes)? {
+            Some(page) => page,
+            None => {
+                self.trim()?;
+                let short = || Error::OutOfMemory {
+                    device: self.name.clone(),
+                    requested: bytes,
+                    in_use: self.pool.memory().live,
+                };
+                self.create_page(bytes)?.ok_or_else(short)?
+            }
+        };
+        self.pool.ledger.reserve(bytes);
+        Ok(page)
+    }
+
+    /// `None` if the driver has no memory.
+    fn create_page(&self, bytes: u64) -> Result<Option<Arc<Page>>> {
+        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let raw = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: None,
+            size: bytes,
+            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let short = pollster::block_on(memory.pop()).is_some();
+        if let Some(error) = pollster::block_on(validation.pop()) {
+            return Err(self.error(super::health::describe(&error)));
+        }
+        let id = self.pool.ids.fetch_add(1, Ordering::Relaxed);
+        Ok((!short).then(|| Arc::new(Page { raw, id, batch: AtomicU64::new(0) })))
+    }
+
+    /// Gives everything unused back to the driver.
+    pub(super) fn trim(&self) -> Result<()> {
+        self.staging.trim();
+        self.forget_free_pages();
+        self.synchronize()
+    }
+
+    fn forget_free_pages(&self) {
+        self.forget_bind_groups();
+        self.pool.trim();
+    }
+}

@@ -1,0 +1,265 @@
+//! Records kernels into an open batch; submits it after a number of kernels, or when the host waits.
+//!
+//! All kernels of a batch go into one compute pass that stays open, since a pass or a submit of its own costs a kernel many times
+//! more than its recording. Their params are gathered on the host and written with one `write_buffer` just before the submit,
+//! into one uniform buffer that the kernels see through dynamic offsets: the write takes effect before the batch and after
+//! everything submitted earlier.
+
+use std::collections::HashMap;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+use super::{Buffer, Gpu, Pipeline};
+use crate::error::Result;
+use crate::sync;
+
+/// Kernels of the first batch after the host has waited (the device idles, so it gets work soon), doubled for each
+/// further batch up to `LAST_BATCH`.
+const FIRST_BATCH: usize = 16;
+const LAST_BATCH: usize = 256;
+/// Bytes of the params of one batch.
+const PARAMS_BYTES: usize = 1 << 17;
+/// Bytes of the params of one kernel: what every adapter grants a uniform buffer.
+const MAX_PARAMS: usize = 1 << 14;
+/// Uniform offsets are multiples of this on every adapter.
+const SLOT: usize = 256;
+/// Bind groups kept; they are forgotten together.
+const MAX_BIND_GROUPS: usize = 4096;
+/// Bytes of small uploads that may wait for the next submit.
+const MAX_PENDING: usize = 4 << 20;
+
+/// The open batch.
+pub(super) struct Recorder {
+    /// Its number, from 1.
+    pub(super) batch: u64,
+    encoder: Option<wgpu::CommandEncoder>,
+    pass: Option<wgpu::ComputePass<'static>>,
+    pipeline: u64,
+    kernels: usize,
+    batch_limit: usize,
+    pending: usize,
+    params: Vec<u32>,
+    params_buffer: wgpu::Buffer,
+    bind_groups: HashMap<BindKey, wgpu::BindGroup>,
+}
+
+/// Pipeline, bytes of params, pages and how many bytes of each.
+type BindKey = (u64, usize, Vec<(u64, u64)>);
+
+impl Recorder {
+    pub(super) fn new(device: &wgpu::Device) -> Recorder {
+        let params_buffer = device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("params"),
+            size: PARAMS_BYTES as u64,
+            usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        Recorder {
+            batch: 1,
+            encoder: None,
+            pass: None,
+            pipeline: 0,
+            kernels: 0,
+            batch_limit: FIRST_BATCH,
+            pending: 0,
+            params: Vec::new(),
+            params_buffer,
+            bind_groups: HashMap::new(),
+        }
+    }
+
+    /// The encoder of the batch, with no pass open: for copies.
+    pub(super) fn encoder(&mut self, device: &wgpu::Device) -> &mut wgpu::CommandEncoder {
+        self.close_pass();
+        self.encoder.get_or_insert_with(|| new_encoder(device))
+    }
+
+    /// Marks a buffer as used by the open batch.
+    pub(super) fn touch(&self, buffer: &Buffer) {
+        buffer.page().batch.store(self.batch, Ordering::Relaxed);
+    }
+
+    /// Whether the open batch uses a buffer.
+    pub(super) fn touched(&self, buffer: &Buffer) -> bool {
+        buffer.page().batch.load(Ordering::Relaxed) == self.batch
+    }
+
+    fn close_pass(&mut self) {
+        self.pass = None;
+        self.pipeline = 0;
+    }
+
+    /// The open pass; opened if it is not.
+    fn pass(&mut self, device: &wgpu::Device) -> &mut wgpu::ComputePass<'static> {
+        let Recorder { pass, encoder, .. } = self;
+        pass.get_or_insert_with(|| {
+            let encoder = encoder.get_or_insert_with(|| new_encoder(device));
+            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default()).forget_lifetime()
+        })
+    }
+}
+
+fn new_encoder(device: &wgpu::Device) -> wgpu::CommandEncoder {
+    device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
+}
+
+impl Gpu {
+    /// Records one dispatch. `buffers` are those of the pipeline's signature.
+    pub(crate) fn dispatch(
+        &self,
+        pipeline: &Pipeline,
+        params: &[u32],
+        buffers: &[&Buffer],
+        groups: [u32; 3],
+    ) -> Result<()> {
+        self.check()?;
+        self.check_dispatch(pipeline, params, buffers, groups)?;
+        let mut recorder = sync::lock(&self.recorder);
+        let slot = (params.len() * 4).next_multiple_of(SLOT).max(SLOT);
+        if recorder.params.len() * 4 + slot > PARAMS_BYTES {
+            self.submit(&mut recorder);
+        }
+        let offset = recorder.params.len() * 4;
+        let bind_group = self.bind_group(&mut recorder, pipeline, slot, buffers)?;
+        recorder.params.extend_from_slice(params);
+        recorder.params.resize((offset + slot) / 4, 0);
+        buffers.iter().for_each(|buffer| recorder.touch(buffer));
+
+        let same_pipeline = recorder.pass.is_some() && recorder.pipeline == pipeline.id;
+        let pass = recorder.pass(&self.device);
+        if !same_pipeline {
+            pass.set_pipeline(&pipeline.raw);
+        }
+        let offsets = pipeline.signature.params.map(|_| offset as u32);
+        pass.set_bind_group(0, &bind_group, offsets.as_slice());
+        pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+        recorder.pipeline = pipeline.id;
+        recorder.kernels += 1;
+        if recorder.kernels >= recorder.batch_limit {
+            self.submit(&mut recorder);
+        }
+        Ok(())
+    }
+
+    /// Refuses what wgpu would refuse only when the whole batch is lost.
+    fn check_dispatch(&self, pipeline: &Pipeline, params: &[u32], buffers: &[&Buffer], groups: [u32; 3]) -> Result<()> {
+        let most = groups.into_iter().max().unwrap_or(0);
+        if most > self.caps.max_workgroups {
+            let limit = "max_compute_workgroups_per_dimension";
+            return Err(self.limit(limit, most.into(), self.caps.max_workgroups.into()));
+        }
+        if params.len() * 4 > MAX_PARAMS {
+            return Err(self.limit("max_uniform_buffer_binding_size", params.len() as u64 * 4, MAX_PARAMS as u64));
+        }
+        if buffers.len() > self.caps.max_storage_buffers as usize {
+            let (value, max) = (buffers.len() as u64, self.caps.max_storage_buffers.into());
+            return Err(self.limit("max_storage_buffers_per_shader_stage", value, max));
+        }
+        let (name, bindings) = (&pipeline.name, &pipeline.signature.buffers);
+        if buffers.len() != bindings.len() {
+            return Err(self.error(format!("kernel {name} takes {} buffers, got {}", bindings.len(), buffers.len())));
+        }
+        if buffers.iter().any(|buffer| !buffer.belongs_to(self)) {
+            return Err(self.error(format!("kernel {name} was given a buffer of another device")));
+        }
+        let written = bindings.iter().zip(buffers).filter(|((_, written), _)| *written);
+        for (binding, buffer) in written {
+            let twice = bindings.iter().zip(buffers).any(|(b, other)| b.0 != binding.0 && other.id() == buffer.id());
+            if twice {
+                return Err(
+                    self.error(format!("kernel {name} writes a buffer that it also binds elsewhere: copy it first"))
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn bind_group(
+        &self,
+        recorder: &mut Recorder,
+        pipeline: &Pipeline,
+        slot: usize,
+        buffers: &[&Buffer],
+    ) -> Result<wgpu::BindGroup> {
+        let exact = pipeline.signature.exact;
+        let bytes = |buffer: &Buffer| if exact { buffer.len() as u64 * 4 } else { buffer.page().raw.size() };
+        let pages = buffers.iter().map(|buffer| (buffer.page().id, bytes(buffer)));
+        let key = (pipeline.id, slot, pages.collect());
+        if let Some(bind_group) = recorder.bind_groups.get(&key) {
+            return Ok(bind_group.clone());
+        }
+        let params = pipeline.signature.params.map(|binding| wgpu::BindGroupEntry {
+            binding,
+            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: &recorder.params_buffer,
+                offset: 0,
+                size: wgpu::BufferSize::new(slot as u64),
+            }),
+        });
+        let bindings = pipeline.signature.buffers.iter().zip(buffers);
+        let storage = bindings.map(|((binding, _), buffer)| wgpu::BindGroupEntry {
+            binding: *binding,
+            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: &buffer.page().raw,
+                offset: 0,
+                size: wgpu::BufferSize::new(bytes(buffer)),
+            }),
+        });
+        let entries: Vec<_> = params.into_iter().chain(storage).collect();
+        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let bind_group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(&pipeline.name),
+            layout: &pipeline.layout,
+            entries: &entries,
+        });
+        if let Some(error) = pollster::block_on(validation.pop()) {
+            return Err(self.error(format!("kernel {}: {}", pipeline.name, super::health::describe(&error))));
+        }
+        if recorder.bind_groups.len() >= MAX_BIND_GROUPS {
+            recorder.bind_groups.clear();
+        }
+        recorder.bind_groups.insert(key, bind_group.clone());
+        Ok(bind_group)
+    }
+
+    /// Hands the open batch to the driver, together with the uploads that wait for it.
+    pub(super) fn submit(&self, recorder: &mut Recorder) -> wgpu::SubmissionIndex {
+        recorder.close_pass();
+        if !recorder.params.is_empty() {
+            self.queue.write_buffer(&recorder.params_buffer, 0, bytemuck::cast_slice(&recorder.params));
+            recorder.params.clear();
+        }
+        let commands = recorder.encoder.take().map(wgpu::CommandEncoder::finish);
+        if recorder.kernels > 0 {
+            recorder.batch_limit = (recorder.batch_limit * 2).min(LAST_BATCH);
+        }
+        recorder.kernels = 0;
+        recorder.pending = 0;
+        recorder.batch += 1;
+        self.queue.submit(commands)
+    }
+
+    /// Counts bytes given to `write_buffer`; they wait in host memory for the next submit, so there must be one soon.
+    pub(super) fn uploaded(&self, recorder: &mut Recorder, bytes: usize) {
+        recorder.pending += bytes;
+        if recorder.pending > MAX_PENDING {
+            self.submit(recorder);
+        }
+    }
+
+    /// The open batch, for `transfer.rs`.
+    pub(super) fn recorder(&self) -> MutexGuard<'_, Recorder> {
+        sync::lock(&self.recorder)
+    }
+
+    /// To be called when the host is about to wait: the next batch is submitted early again.
+    pub(super) fn submit_for_wait(&self, recorder: &mut Recorder) -> wgpu::SubmissionIndex {
+        let index = self.submit(recorder);
+        recorder.batch_limit = FIRST_BATCH;
+        index
+    }
+
+    pub(super) fn forget_bind_groups(&self) {
+        self.recorder().bind_groups.clear();
+    }
+}

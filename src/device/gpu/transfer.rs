@@ -1,0 +1,316 @@
+//! Words between host and devices: the only file that maps buffers, and the only one that waits.
+//!
+//! **The batching trap.** `queue.write_buffer` takes effect before the commands that are recorded and not yet submitted. An upload
+//! into a buffer which the open batch uses (the pool recycles) would be seen by kernels recorded before it. [`Gpu::write`] owns the
+//! rule: into a buffer that the open batch does not touch, `write_buffer`; else a copy recorded into the batch; large ones after a flush.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use wgpu::{BufferUsages, PollError, PollType};
+
+use super::{Buffer, Gpu};
+use crate::device::{Backend, Device, Storage};
+use crate::error::{Error, Result};
+use crate::sync;
+
+/// Words of a chunk (1 MiB): its staging memory stays in the cache, and both directions of a copy overlap.
+const CHUNK: usize = 1 << 18;
+/// Chunks on their way from a device to the host.
+const IN_FLIGHT: usize = 3;
+/// A device that answers nothing for so long is taken for lost.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Copies words `offset..offset + len` of `storage` from device `src` to device `dst`, into new storage of `len` words.
+///
+/// # Errors
+///
+/// Those of either device.
+pub(crate) fn to(storage: &Storage, offset: usize, len: usize, src: &Device, dst: &Device) -> Result<Storage> {
+    if offset.checked_add(len).is_none_or(|end| end > storage.len()) {
+        return Err(Error::argument("to", format!("words {offset}..+{len} of a storage of {}", storage.len())));
+    }
+    match (storage, src.backend()?, dst.backend()?) {
+        (Storage::Cpu(from), Backend::Cpu(_), Backend::Cpu(cpu)) => {
+            let to = cpu.alloc(len)?;
+            to.write().copy_from_slice(&from.read()[offset..offset + len]);
+            Ok(Storage::Cpu(to))
+        }
+        (Storage::Cpu(from), Backend::Cpu(_), Backend::Gpu(gpu)) => {
+            Ok(Storage::Gpu(gpu.upload(&from.read()[offset..offset + len])?))
+        }
+        (Storage::Gpu(from), Backend::Gpu(gpu), Backend::Cpu(cpu)) => {
+            let to = cpu.alloc(len)?;
+            let mut at = 0;
+            let mut words = to.write();
+            gpu.read_chunks(from, offset, len, |chunk| {
+                words[at..at + chunk.len()].copy_from_slice(chunk);
+                at += chunk.len();
+                Ok(())
+            })?;
+            drop(words);
+            Ok(Storage::Cpu(to))
+        }
+        (Storage::Gpu(from), Backend::Gpu(a), Backend::Gpu(b)) => between(from, offset, len, a, b).map(Storage::Gpu),
+        (Storage::Cpu(_), Backend::Gpu(_), Backend::Cpu(_) | Backend::Gpu(_))
+        | (Storage::Gpu(_), Backend::Cpu(_), Backend::Cpu(_) | Backend::Gpu(_)) => {
+            Err(Error::argument("to", format!("the storage is not on {src}")))
+        }
+    }
+}
+
+/// From adapter `a` to adapter `b`: on one device a copy there, else chunk by chunk through the host.
+fn between(from: &Buffer, offset: usize, len: usize, a: &Arc<Gpu>, b: &Arc<Gpu>) -> Result<Buffer> {
+    let to = b.alloc(len)?;
+    if Arc::ptr_eq(a, b) {
+        a.copy(from, offset, &to, 0, len)?;
+        return Ok(to);
+    }
+    let mut at = 0;
+    a.read_chunks(from, offset, len, |chunk| {
+        b.write(&to, at, chunk)?;
+        at += chunk.len();
+        if len > CHUNK {
+            b.submit(&mut b.recorder());
+        }
+        Ok(())
+    })?;
+    Ok(to)
+}
+
+impl Gpu {
+    /// A new buffer with these words.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::alloc`].
+    pub(crate) fn upload(&self, words: &[u32]) -> Result<Buffer> {
+        let buffer = self.alloc(words.len())?;
+        self.write(&buffer, 0, words)?;
+        Ok(buffer)
+    }
+
+    /// Writes `words` at word `at` of a buffer, after all that is recorded and before all that will be.
+    pub(crate) fn write(&self, buffer: &Buffer, at: usize, words: &[u32]) -> Result<()> {
+        self.check()?;
+        self.check_range("write", buffer, at, words.len())?;
+        if words.is_empty() {
+            return Ok(());
+        }
+        let mut recorder = self.recorder();
+        let raw = &buffer.page().raw;
+        if words.len() > CHUNK {
+            self.submit(&mut recorder);
+            for (i, chunk) in words.chunks(CHUNK).enumerate() {
+                self.queue.write_buffer(raw, byte(at + i * CHUNK), bytemuck::cast_slice(chunk));
+                self.submit(&mut recorder);
+            }
+        } else if !recorder.touched(buffer) {
+            self.queue.write_buffer(raw, byte(at), bytemuck::cast_slice(words));
+            self.uploaded(&mut recorder, words.len() * 4);
+        } else {
+            let staging = self.filled_staging(words)?;
+            recorder.encoder(&self.device).copy_buffer_to_buffer(&staging, 0, raw, byte(at), byte(words.len()));
+        }
+        drop(recorder);
+        self.check()
+    }
+
+    /// A buffer to copy `words` from, mapped at its creation.
+    fn filled_staging(&self, words: &[u32]) -> Result<wgpu::Buffer> {
+        let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("upload"),
+            size: byte(words.len()),
+            usage: BufferUsages::COPY_SRC,
+            mapped_at_creation: true,
+        });
+        let mut view = staging.get_mapped_range_mut(..).map_err(|error| self.error(error.to_string()))?;
+        view.copy_from_slice(bytemuck::cast_slice(words));
+        drop(view);
+        staging.unmap();
+        Ok(staging)
+    }
+
+    /// The words `offset..offset + len` of a buffer, once all that is recorded is done.
+    ///
+    /// # Errors
+    ///
+    /// Whatever went wrong on the device since the last call.
+    pub(crate) fn download(&self, buffer: &Buffer, offset: usize, len: usize) -> Result<Vec<u32>> {
+        let mut words = Vec::new();
+        let in_use = self.memory().live;
+        let short = |_| Error::OutOfMemory { device: "cpu".into(), requested: byte(len), in_use };
+        words.try_reserve_exact(len).map_err(short)?;
+        self.read_chunks(buffer, offset, len, |chunk| {
+            words.extend_from_slice(chunk);
+            Ok(())
+        })?;
+        Ok(words)
+    }
+
+    /// Copies `len` words on the device.
+    pub(crate) fn copy(&self, src: &Buffer, so: usize, dst: &Buffer, d: usize, len: usize) -> Result<()> {
+        self.check()?;
+        self.check_range("copy", src, so, len)?;
+        self.check_range("copy", dst, d, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        if src.id() == dst.id() {
+            let between = self.alloc(len)?;
+            self.copy(src, so, &between, 0, len)?;
+            return self.copy(&between, 0, dst, d, len);
+        }
+        let mut recorder = self.recorder();
+        recorder.touch(src);
+        recorder.touch(dst);
+        let encoder = recorder.encoder(&self.device);
+        encoder.copy_buffer_to_buffer(&src.page().raw, byte(so), &dst.page().raw, byte(d), byte(len));
+        Ok(())
+    }
+
+    /// Fills a buffer with zeros.
+    pub(crate) fn clear(&self, buffer: &Buffer) -> Result<()> {
+        self.check()?;
+        self.check_range("clear", buffer, 0, buffer.len())?;
+        let mut recorder = self.recorder();
+        recorder.touch(buffer);
+        recorder.encoder(&self.device).clear_buffer(&buffer.page().raw, 0, None);
+        Ok(())
+    }
+
+    /// Submits what is recorded and waits until it is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let index = self.submit_for_wait(&mut self.recorder());
+        self.wait(index)
+    }
+
+    /// Gives a range of a buffer to `take`, chunk by chunk, while the next chunks are on their way.
+    pub(super) fn read_chunks(
+        &self,
+        buffer: &Buffer,
+        offset: usize,
+        len: usize,
+        mut take: impl FnMut(&[u32]) -> Result<()>,
+    ) -> Result<()> {
+        self.check()?;
+        self.check_range("read", buffer, offset, len)?;
+        let mut in_flight = VecDeque::new();
+        for start in (0..len).step_by(CHUNK) {
+            if in_flight.len() == IN_FLIGHT {
+                self.finish_read(in_flight.pop_front(), &mut take)?;
+            }
+            in_flight.push_back(self.start_read(buffer, offset + start, CHUNK.min(len - start))?);
+        }
+        while let Some(read) = in_flight.pop_front() {
+            self.finish_read(Some(read), &mut take)?;
+        }
+        self.check()
+    }
+
+    fn start_read(&self, buffer: &Buffer, at: usize, len: usize) -> Result<Read> {
+        let staging = self.staging.take(&self.device);
+        let mut recorder = self.recorder();
+        recorder.touch(buffer);
+        let encoder = recorder.encoder(&self.device);
+        encoder.copy_buffer_to_buffer(&buffer.page().raw, byte(at), &staging, 0, byte(len));
+        let submission = self.submit_for_wait(&mut recorder);
+        drop(recorder);
+        let (done, mapped) = channel();
+        staging.map_async(wgpu::MapMode::Read, ..byte(len), move |result| {
+            // The receiver is gone if the read was given up.
+            let _ = done.send(result);
+        });
+        Ok(Read { staging, len, submission, mapped })
+    }
+
+    fn finish_read(&self, read: Option<Read>, take: &mut impl FnMut(&[u32]) -> Result<()>) -> Result<()> {
+        let Some(Read { staging, len, submission, mapped }) = read else { return Ok(()) };
+        self.wait(submission)?;
+        // Another thread's wait may have taken the callback and not have called it yet.
+        match mapped.recv_timeout(PATIENCE) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(self.error(format!("reading back: {error}"))),
+            Err(error) => return Err(self.error(format!("reading back: no word from the driver: {error}"))),
+        }
+        let view = staging.get_mapped_range(..byte(len)).map_err(|error| self.error(error.to_string()))?;
+        take(bytemuck::cast_slice(&view))?;
+        drop(view);
+        staging.unmap();
+        self.staging.put(staging);
+        Ok(())
+    }
+
+    /// Waits for one submission, and reports what went wrong meanwhile.
+    fn wait(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let submission_index = Some(submission.clone());
+            match self.device.poll(PollType::Wait { submission_index, timeout: Some(Duration::from_secs(5)) }) {
+                Ok(_) => return self.check(),
+                Err(PollError::Timeout) => {
+                    self.check()?;
+                    if start.elapsed() > PATIENCE {
+                        self.health.lose(&format!("no answer for {} s", PATIENCE.as_secs()));
+                    }
+                }
+                Err(error @ PollError::WrongSubmissionIndex(..)) => {
+                    // The submission failed. If the device is gone, the next poll says so.
+                    let _ = self.device.poll(PollType::Poll);
+                    self.check()?;
+                    return Err(self.error(error.to_string()));
+                }
+            }
+        }
+    }
+
+    fn check_range(&self, what: &str, buffer: &Buffer, offset: usize, len: usize) -> Result<()> {
+        if !buffer.belongs_to(self) {
+            return Err(self.error(format!("{what}: the buffer belongs to another device")));
+        }
+        if offset.checked_add(len).is_none_or(|end| end > buffer.len()) {
+            return Err(self.error(format!("{what}: words {offset}..+{len} of a buffer of {}", buffer.len())));
+        }
+        Ok(())
+    }
+}
+
+/// A chunk on its way to the host.
+struct Read {
+    staging: wgpu::Buffer,
+    len: usize,
+    submission: wgpu::SubmissionIndex,
+    mapped: Receiver<Result<(), wgpu::BufferAsyncError>>,
+}
+
+/// Buffers of one chunk that the host can read.
+#[derive(Debug, Default)]
+pub(super) struct Staging(Mutex<Vec<wgpu::Buffer>>);
+
+impl Staging {
+    fn take(&self, device: &wgpu::Device) -> wgpu::Buffer {
+        let kept = sync::lock(&self.0).pop();
+        kept.unwrap_or_else(|| {
+            device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("download"),
+                size: byte(CHUNK),
+                usage: BufferUsages::MAP_READ | BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            })
+        })
+    }
+
+    fn put(&self, buffer: wgpu::Buffer) {
+        sync::lock(&self.0).push(buffer);
+    }
+
+    pub(super) fn trim(&self) {
+        sync::lock(&self.0).clear();
+    }
+}
+
+fn byte(words: usize) -> u64 {
+    words as u64 * 4
+}

@@ -1,0 +1,216 @@
+//! What a device is: names and figures only, no handle of any driver.
+
+use std::fmt;
+
+/// Who made the chip, or, for a software adapter, the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Vendor {
+    /// NVIDIA.
+    Nvidia,
+    /// AMD.
+    Amd,
+    /// Intel.
+    Intel,
+    /// Apple.
+    Apple,
+    /// Arm (Mali).
+    Arm,
+    /// Qualcomm (Adreno).
+    Qualcomm,
+    /// Imagination (PowerVR).
+    ImgTec,
+    /// Broadcom (VideoCore).
+    Broadcom,
+    /// Google: SwiftShader.
+    Google,
+    /// Mesa: lavapipe and llvmpipe.
+    Mesa,
+    /// Microsoft: WARP.
+    Microsoft,
+    /// Any other, by its PCI vendor id; 0 if there is none.
+    Other(u32),
+}
+
+impl Vendor {
+    /// The vendor behind a PCI vendor id (Vulkan extends the list beyond 16 bits).
+    ///
+    /// ```
+    /// use anygpu::Vendor;
+    /// assert_eq!(Vendor::from_id(0x1002), Vendor::Amd);
+    /// ```
+    pub fn from_id(id: u32) -> Vendor {
+        match id {
+            0x10de => Vendor::Nvidia,
+            0x1002 | 0x1022 => Vendor::Amd,
+            0x8086 => Vendor::Intel,
+            0x106b => Vendor::Apple,
+            0x13b5 => Vendor::Arm,
+            0x5143 => Vendor::Qualcomm,
+            0x1010 => Vendor::ImgTec,
+            0x14e4 => Vendor::Broadcom,
+            0x1ae0 => Vendor::Google,
+            0x10005 => Vendor::Mesa,
+            0x1414 => Vendor::Microsoft,
+            other => Vendor::Other(other),
+        }
+    }
+
+    /// The vendor named somewhere in `text`: for the CPU, and for APIs that give no id.
+    pub(crate) fn from_text(text: &str) -> Option<Vendor> {
+        let text = text.to_lowercase();
+        let known = [
+            ("nvidia", Vendor::Nvidia),
+            ("amd", Vendor::Amd),
+            ("radeon", Vendor::Amd),
+            ("intel", Vendor::Intel),
+            ("apple", Vendor::Apple),
+            ("mali", Vendor::Arm),
+            ("adreno", Vendor::Qualcomm),
+        ];
+        known.iter().find(|(word, _)| text.contains(word)).map(|&(_, vendor)| vendor)
+    }
+}
+
+impl fmt::Display for Vendor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Vendor::Nvidia => "NVIDIA",
+            Vendor::Amd => "AMD",
+            Vendor::Intel => "Intel",
+            Vendor::Apple => "Apple",
+            Vendor::Arm => "Arm",
+            Vendor::Qualcomm => "Qualcomm",
+            Vendor::ImgTec => "Imagination",
+            Vendor::Broadcom => "Broadcom",
+            Vendor::Google => "Google",
+            Vendor::Mesa => "Mesa",
+            Vendor::Microsoft => "Microsoft",
+            Vendor::Other(0) => "unknown",
+            Vendor::Other(id) => return f.pad(&format!("{id:#06x}")),
+        };
+        f.pad(name)
+    }
+}
+
+/// What kind of device it is. The order of the variants is the order of `gpu:0`, `gpu:1`, …
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeviceKind {
+    /// A graphics card with memory of its own.
+    Discrete,
+    /// A GPU that shares the memory of the CPU.
+    Integrated,
+    /// A GPU lent by a virtual machine's host.
+    Virtual,
+    /// A driver that computes on the CPU: lavapipe, llvmpipe, SwiftShader, WARP.
+    Software,
+    /// The host itself, in native code.
+    Cpu,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            DeviceKind::Discrete => "discrete",
+            DeviceKind::Integrated => "integrated",
+            DeviceKind::Virtual => "virtual",
+            DeviceKind::Software => "software",
+            DeviceKind::Cpu => "cpu",
+        })
+    }
+}
+
+/// What one kernel may use at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one buffer as a kernel sees it (`max_storage_buffer_binding_size`); no tensor can be larger.
+    pub max_binding: u64,
+    /// Bytes of one buffer.
+    pub max_buffer: u64,
+    /// Workgroups in each of the three dimensions of a dispatch.
+    pub workgroups_per_dimension: u32,
+    /// Invocations of one workgroup.
+    pub invocations_per_workgroup: u32,
+    /// Bytes of `var<workgroup>` memory.
+    pub workgroup_memory: u32,
+    /// Storage buffers that one kernel can bind.
+    pub storage_buffers: u32,
+    /// Smallest and largest subgroup, 0 where there are none.
+    pub subgroup_size: (u32, u32),
+}
+
+/// What a device is. All of it is known without opening the device.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// Its name here: `cpu`, `gpu:0`, `soft:1`, …
+    pub name: String,
+    /// Who made it.
+    pub vendor: Vendor,
+    /// What kind of device it is.
+    pub kind: DeviceKind,
+    /// The chip's own name, for instance `NVIDIA GeForce RTX 4090`.
+    pub adapter: String,
+    /// The interface that reaches it: `Vulkan`, `Metal`, `DX12`, `GL`, or `native` for `cpu`.
+    pub api: String,
+    /// The driver and its version.
+    pub driver: String,
+    /// Bytes of memory, where the driver says.
+    pub memory_total: Option<u64>,
+    /// Some of `f16`, `subgroups`, `cooperative-matrix`, `timestamps`.
+    pub features: Vec<String>,
+    /// What one kernel may use at most.
+    pub limits: Limits,
+}
+
+impl DeviceInfo {
+    /// Whether the device has one of [`features`](DeviceInfo::features).
+    pub fn has(&self, feature: &str) -> bool {
+        self.features.iter().any(|f| f == feature)
+    }
+}
+
+/// Bytes on one device, counted by this crate (drivers rarely tell).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Held by tensors now.
+    pub live: u64,
+    /// The most that tensors ever held at once.
+    pub peak: u64,
+    /// Taken from the driver: live, plus what the pool keeps for the next tensor.
+    pub reserved: u64,
+}
+
+/// A fault of a driver that the device's probe has found. Kernels of this crate avoid it; yours may have to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Quirk {
+    /// The driver silently leaves all loops of an invocation after so many iterations in total; nested and sequential
+    /// loops draw on one budget. Mesa 22's lavapipe and llvmpipe do.
+    LoopBudget {
+        /// Iterations that the probe counted before its loop was left.
+        iterations: u32,
+    },
+}
+
+impl fmt::Display for Quirk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Quirk::LoopBudget { iterations } => write!(f, "loop-budget-{iterations}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_command() {
+        assert_eq!(DeviceKind::Software.to_string(), "software");
+        assert_eq!(Vendor::from_id(0x10de).to_string(), "NVIDIA");
+        assert_eq!(Vendor::from_id(0xabcd).to_string(), "0xabcd");
+        assert_eq!(Vendor::from_text("AMD EPYC 7763"), Some(Vendor::Amd));
+        assert_eq!(Quirk::LoopBudget { iterations: 65535 }.to_string(), "loop-budget-65535");
+    }
+}

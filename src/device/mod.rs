@@ -1,0 +1,370 @@
+//! Every adapter of the machine, of any vendor, and the host itself, as one type: [`Device`].
+//!
+//! ```
+//! use anygpu::{Device, try_gpu};
+//!
+//! let device = try_gpu(0);                      // gpu:0, or cpu where there is none
+//! for d in Device::all() {
+//!     println!("{d}: {} through {}", d.info().adapter, d.info().api);
+//! }
+//! assert_eq!("cpu".parse::<Device>()?, Device::cpu());
+//! # Ok::<(), anygpu::Error>(())
+//! ```
+//!
+//! # Names
+//!
+//! `cpu`; `gpu:0`, `gpu:1`, … hardware adapters (`gpu` is `gpu:0`); `soft:0`, … software adapters. `soft:0/1` is a second,
+//! independent *logical* device on the adapter of `soft:0` (which is `soft:0/0`): with them, code for several devices is
+//! tested on one adapter. The rules of order and visibility are in `registry.rs`.
+//!
+//! # `ANYGPU_VISIBLE_DEVICES`
+//!
+//! A comma-separated list of names hides every other adapter and numbers those named `gpu:0`, `gpu:1`, … in the list's
+//! order, as `CUDA_VISIBLE_DEVICES` does. A software adapter named there counts as a GPU; it can still be called `soft:k` (the
+//! k-th software adapter of the list). An empty list hides all adapters; `cpu` is always visible.
+
+pub(crate) mod cpu;
+pub(crate) mod gpu;
+mod info;
+mod pool;
+mod registry;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, OnceLock};
+
+pub use info::{DeviceInfo, DeviceKind, Limits, MemoryStats, Quirk, Vendor};
+
+pub(crate) use gpu::transfer;
+
+use crate::error::{Error, Result};
+use crate::sync;
+
+/// Where tensors live and ops run: the host, or one adapter. A cheap handle; equal handles are the same device.
+///
+/// Adapters are opened at their first use, once.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    info: DeviceInfo,
+    road: Road,
+}
+
+/// How work gets to the device.
+enum Road {
+    Cpu(cpu::Cpu),
+    Gpu { handle: gpu::Handle, opened: OnceLock<Arc<gpu::Gpu>>, opening: Mutex<()> },
+}
+
+/// A device, opened. Every op has one `match` on this.
+pub(crate) enum Backend<'a> {
+    /// The host.
+    Cpu(&'a cpu::Cpu),
+    /// An adapter.
+    Gpu(&'a Arc<gpu::Gpu>),
+}
+
+impl Device {
+    /// The host: native code on all cores. Always there.
+    pub fn cpu() -> Device {
+        registry::cpu()
+    }
+
+    /// The device called `name`, opened. See the [module](crate::device) for names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownDevice`], which lists what there is; [`Error::DeviceUnavailable`] if its driver refuses.
+    ///
+    /// ```
+    /// use anygpu::Device;
+    /// assert!(Device::new("cpu")?.is_cpu());
+    /// let error = Device::new("gpu:99").unwrap_err();
+    /// assert!(error.to_string().starts_with("unknown device 'gpu:99': this machine has"));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn new(name: &str) -> Result<Device> {
+        let device = registry::find(name)?;
+        device.backend()?;
+        Ok(device)
+    }
+
+    /// Every visible device: adapters in the order of their names, `cpu` last. None is opened by this.
+    pub fn all() -> Devices {
+        Devices(registry::all())
+    }
+
+    /// `cpu`, `gpu:0`, `soft:0/1`, …
+    pub fn name(&self) -> &str {
+        &self.0.info.name
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.0.info
+    }
+
+    /// Whether this is the host.
+    pub fn is_cpu(&self) -> bool {
+        matches!(self.0.road, Road::Cpu(_))
+    }
+
+    /// Bytes in use; all zero for an adapter that is not opened yet.
+    pub fn memory(&self) -> MemoryStats {
+        match &self.0.road {
+            Road::Cpu(cpu) => cpu.memory(),
+            Road::Gpu { opened, .. } => opened.get().map(|gpu| gpu.memory()).unwrap_or_default(),
+        }
+    }
+
+    /// Submits what is recorded and waits until the device has done it.
+    ///
+    /// # Errors
+    ///
+    /// Whatever went wrong on the device since the last call: [`Error::DeviceLost`], [`Error::OutOfMemory`], [`Error::Gpu`].
+    pub fn synchronize(&self) -> Result<()> {
+        match &self.0.road {
+            Road::Cpu(_) => Ok(()),
+            Road::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.synchronize()),
+        }
+    }
+
+    /// Faults of the driver that the probe found. Opens the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceUnavailable`] if its driver refuses.
+    pub fn quirks(&self) -> Result<Vec<Quirk>> {
+        Ok(match self.backend()? {
+            Backend::Cpu(_) => Vec::new(),
+            Backend::Gpu(gpu) => gpu.caps().quirks(),
+        })
+    }
+
+    /// The device, opened.
+    pub(crate) fn backend(&self) -> Result<Backend<'_>> {
+        match &self.0.road {
+            Road::Cpu(cpu) => Ok(Backend::Cpu(cpu)),
+            Road::Gpu { handle, opened, opening } => {
+                if opened.get().is_none() {
+                    let _one_at_a_time = sync::lock(opening);
+                    if opened.get().is_none() {
+                        let gpu = gpu::Gpu::open(handle, self.name())?;
+                        return Ok(Backend::Gpu(opened.get_or_init(|| Arc::new(gpu))));
+                    }
+                }
+                opened.get().map(Backend::Gpu).ok_or_else(|| self.unavailable("it was not opened"))
+            }
+        }
+    }
+
+    fn unavailable(&self, reason: &str) -> Error {
+        Error::DeviceUnavailable { device: self.name().into(), reason: reason.into() }
+    }
+}
+
+impl Default for Device {
+    /// The host.
+    fn default() -> Self {
+        Device::cpu()
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Device {}
+
+impl Hash for Device {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({})", self.name())
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    /// [`Device::new`].
+    fn from_str(name: &str) -> Result<Device> {
+        Device::new(name)
+    }
+}
+
+/// A list of devices that can be narrowed; it derefs to a slice.
+///
+/// ```
+/// use anygpu::{Device, DeviceKind, Vendor};
+/// let discrete_amd = Device::all().vendor(Vendor::Amd).kind(DeviceKind::Discrete);
+/// assert!(discrete_amd.len() < Device::all().len());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Devices(Vec<Device>);
+
+impl Devices {
+    /// Those of one vendor.
+    pub fn vendor(mut self, vendor: Vendor) -> Devices {
+        self.0.retain(|device| device.info().vendor == vendor);
+        self
+    }
+
+    /// Those of one kind.
+    pub fn kind(mut self, kind: DeviceKind) -> Devices {
+        self.0.retain(|device| device.info().kind == kind);
+        self
+    }
+}
+
+impl Deref for Devices {
+    type Target = [Device];
+    fn deref(&self) -> &[Device] {
+        &self.0
+    }
+}
+
+impl IntoIterator for Devices {
+    type Item = Device;
+    type IntoIter = std::vec::IntoIter<Device>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Devices {
+    type Item = &'a Device;
+    type IntoIter = std::slice::Iter<'a, Device>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl From<Devices> for Vec<Device> {
+    fn from(devices: Devices) -> Self {
+        devices.0
+    }
+}
+
+/// `gpu:i`, opened; or `cpu` if there is none that works (with a line in the log if it is there and does not).
+pub fn try_gpu(i: usize) -> Device {
+    registry::gpus().into_iter().nth(i).filter(opens).unwrap_or_default()
+}
+
+/// All GPUs that open, in order; `[cpu]` if there is none.
+pub fn try_all_gpus() -> Vec<Device> {
+    let gpus: Vec<Device> = registry::gpus().into_iter().filter(opens).collect();
+    if gpus.is_empty() { vec![Device::cpu()] } else { gpus }
+}
+
+/// How many GPUs there are: hardware adapters, or whatever `ANYGPU_VISIBLE_DEVICES` names. None is opened by this.
+pub fn device_count() -> usize {
+    registry::gpus().len()
+}
+
+/// Whether there is a GPU.
+pub fn is_available() -> bool {
+    device_count() > 0
+}
+
+fn opens(device: &Device) -> bool {
+    match device.backend() {
+        Ok(_) => true,
+        Err(error) => {
+            log::warn!("{error}");
+            false
+        }
+    }
+}
+
+/// The words of a tensor, wherever they are. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) enum Storage {
+    /// In host memory.
+    Cpu(Arc<cpu::CpuBuffer>),
+    /// On an adapter.
+    Gpu(gpu::Buffer),
+}
+
+impl Storage {
+    /// Length in words.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Storage::Cpu(buffer) => buffer.len(),
+            Storage::Gpu(buffer) => buffer.len(),
+        }
+    }
+
+    /// The identity of the allocation, as long as it lives.
+    pub(crate) fn id(&self) -> usize {
+        match self {
+            Storage::Cpu(buffer) => Arc::as_ptr(buffer) as usize,
+            Storage::Gpu(buffer) => buffer.id(),
+        }
+    }
+
+    /// How many in-place writes it has seen.
+    pub(crate) fn version(&self) -> u64 {
+        match self {
+            Storage::Cpu(buffer) => buffer.version(),
+            Storage::Gpu(buffer) => buffer.version(),
+        }
+    }
+
+    /// Counts an in-place write.
+    pub(crate) fn bump(&self) {
+        match self {
+            Storage::Cpu(buffer) => buffer.bump(),
+            Storage::Gpu(buffer) => buffer.bump(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_always_there() -> Result<()> {
+        assert_eq!(Device::new("cpu")?, Device::cpu());
+        assert_eq!(Device::default().to_string(), "cpu");
+        assert_eq!(format!("{:?}", Device::cpu()), "Device(cpu)");
+        assert!(Device::all().last().is_some_and(Device::is_cpu));
+        assert!(Device::cpu().quirks()?.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn an_unknown_name_lists_what_there_is() {
+        for name in ["gpu:77", "soft:77", "tpu", "", "gpu:-1", "soft:0/99", "cpu:0"] {
+            let error = Device::new(name).unwrap_err();
+            assert!(matches!(error, Error::UnknownDevice { .. }), "{name}: {error}");
+            assert!(error.to_string().ends_with("cpu"), "{error}");
+        }
+    }
+
+    #[test]
+    fn handles_of_one_device_are_equal() -> Result<()> {
+        for device in Device::all() {
+            let again = Device::new(device.name())?;
+            assert_eq!(device, again);
+            assert_eq!(device.info(), again.info());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,306 @@
+//! Which devices this machine has, in which order and under which names.
+//!
+//! **One physical card is one device.** APIs are ranked Vulkan, Metal, DX12, GL; an adapter is dropped when a better API shows
+//! the same card: the same PCI bus id where both give one (DX12's cannot be trusted: it is looked up by vendor and device id, so
+//! identical cards collide), else the same vendor, device id and occurrence, else (GL, which has no device id) the same
+//! chip name and occurrence. Software adapters differ by API, name and driver version: lavapipe and llvmpipe of one Mesa are two
+//! devices, as their compilers' faults are not the same.
+//!
+//! **The order does not depend on the driver's.** Hardware: discrete, integrated, virtual; then PCI bus id; then API, vendor and
+//! device id, name. Software: by API; then lavapipe/llvmpipe, SwiftShader, WARP, others; then driver version, older first.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock};
+
+use super::gpu::{self, Handle};
+use super::info::{DeviceInfo, DeviceKind, Limits, Vendor};
+use super::{Device, Inner, Road, cpu};
+use crate::error::{Error, Result};
+use crate::sync;
+
+/// Logical devices that one adapter can be split into.
+const MAX_LOGICAL: usize = 16;
+
+/// The API that shows an adapter; the order is the rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Api {
+    Vulkan,
+    Metal,
+    Dx12,
+    Gl,
+}
+
+impl Api {
+    fn name(self) -> &'static str {
+        match self {
+            Api::Vulkan => "Vulkan",
+            Api::Metal => "Metal",
+            Api::Dx12 => "DX12",
+            Api::Gl => "GL",
+        }
+    }
+}
+
+/// What a driver says of an adapter: plain data.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub api: Api,
+    pub name: String,
+    pub vendor_id: u32,
+    pub device_id: u32,
+    pub pci: String,
+    pub kind: DeviceKind,
+    pub driver: String,
+    pub driver_info: String,
+    pub memory_total: Option<u64>,
+    pub features: Vec<String>,
+    pub limits: Limits,
+}
+
+/// A visible name and what it stands for.
+#[derive(Clone, Debug, PartialEq)]
+struct Slot {
+    name: String,
+    adapter: usize,
+    logical: usize,
+}
+
+struct Registry {
+    adapters: Vec<(Facts, Handle)>,
+    kinds: Vec<DeviceKind>,
+    slots: Vec<Slot>,
+    devices: Mutex<HashMap<(usize, usize), Device>>,
+}
+
+fn registry() -> &'static Registry {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(|| {
+        let mut found: Vec<Option<(Facts, Handle)>> = gpu::enumerate().into_iter().map(Some).collect();
+        let facts: Vec<Facts> = found.iter().flatten().map(|(facts, _)| facts.clone()).collect();
+        let adapters: Vec<_> = select(&facts).into_iter().filter_map(|i| found[i].take()).collect();
+        let kinds: Vec<_> = adapters.iter().map(|(facts, _)| facts.kind).collect();
+        let visible = std::env::var("ANYGPU_VISIBLE_DEVICES").ok();
+        let (slots, warnings) = name_slots(&kinds, visible.as_deref());
+        for warning in warnings {
+            log::warn!("ANYGPU_VISIBLE_DEVICES: {warning}");
+        }
+        Registry { adapters, kinds, slots, devices: Mutex::default() }
+    })
+}
+
+/// The host device; finding it does not look for adapters.
+pub(super) fn cpu() -> Device {
+    static CPU: OnceLock<Device> = OnceLock::new();
+    CPU.get_or_init(|| Device(Inner { info: cpu::info(), road: Road::Cpu(cpu::Cpu::default()) }.into())).clone()
+}
+
+/// The device called `name`, not opened.
+pub(super) fn find(name: &str) -> Result<Device> {
+    let unknown = || {
+        let mut available: Vec<String> = registry().slots.iter().map(|slot| slot.name.clone()).collect();
+        available.push("cpu".into());
+        Error::UnknownDevice { name: name.into(), available }
+    };
+    match Name::parse(name).ok_or_else(unknown)? {
+        Name::Cpu => Ok(cpu()),
+        name => {
+            let (adapter, logical) = lookup(&registry().slots, &registry().kinds, name).ok_or_else(unknown)?;
+            Ok(registry().device(adapter, logical))
+        }
+    }
+}
+
+/// All visible devices, `cpu` last.
+pub(super) fn all() -> Vec<Device> {
+    let adapters = registry().slots.iter().map(|slot| registry().device(slot.adapter, slot.logical));
+    adapters.chain([cpu()]).collect()
+}
+
+/// The devices called `gpu:…`.
+pub(super) fn gpus() -> Vec<Device> {
+    all().into_iter().filter(|device| device.name().starts_with("gpu")).collect()
+}
+
+impl Registry {
+    fn device(&self, adapter: usize, logical: usize) -> Device {
+        let mut devices = sync::lock(&self.devices);
+        let device = devices.entry((adapter, logical)).or_insert_with(|| {
+            let (facts, handle) = &self.adapters[adapter];
+            let info = describe(facts, canonical_name(&self.slots, adapter, logical));
+            let handle = handle.logical(logical);
+            Device(Inner { info, road: Road::Gpu { handle, opened: OnceLock::new(), opening: Mutex::new(()) } }.into())
+        });
+        device.clone()
+    }
+}
+
+fn describe(facts: &Facts, name: String) -> DeviceInfo {
+    let vendor = match Vendor::from_id(facts.vendor_id) {
+        Vendor::Other(id) => Vendor::from_text(&facts.name).unwrap_or(Vendor::Other(id)),
+        known => known,
+    };
+    DeviceInfo {
+        name,
+        vendor,
+        kind: facts.kind,
+        adapter: facts.name.clone(),
+        api: facts.api.name().into(),
+        driver: [&*facts.driver, &*facts.driver_info].join(" ").trim().into(),
+        memory_total: facts.memory_total,
+        features: facts.features.clone(),
+        limits: facts.limits,
+    }
+}
+
+/// Which of the adapters are devices, in order: see the head of this file.
+fn select(facts: &[Facts]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..facts.len()).collect();
+    let text = |i: usize| [&facts[i].pci, &facts[i].name, &facts[i].driver, &facts[i].driver_info];
+    order.sort_by(|&i, &j| (facts[i].api, text(i)).cmp(&(facts[j].api, text(j))));
+    let mut kept: Vec<usize> = Vec::new();
+    for i in order {
+        if !kept.iter().any(|&k| same_card(facts, k, i, &kept)) {
+            kept.push(i);
+        }
+    }
+    kept.sort_by_cached_key(|&i| (sort_key(&facts[i]), i));
+    kept
+}
+
+/// Whether adapter `new` is the card of the kept adapter `old`.
+fn same_card(facts: &[Facts], old: usize, new: usize, kept: &[usize]) -> bool {
+    let (a, b) = (&facts[old], &facts[new]);
+    if a.kind == DeviceKind::Software || b.kind == DeviceKind::Software {
+        let key = |f: &Facts| (f.api, f.kind, f.name.clone(), f.driver.clone(), f.driver_info.clone());
+        return key(a) == key(b);
+    }
+    let pci_known = |f: &Facts| !f.pci.is_empty() && f.api != Api::Dx12;
+    if pci_known(a) && pci_known(b) {
+        return a.pci == b.pci;
+    }
+    // Without a bus id: the k-th card of a kind in one API is the k-th in the other.
+    let nth = |i: usize, like: &Facts, among: &mut dyn Iterator<Item = usize>| {
+        among.filter(|&j| facts[j].api == facts[i].api && same_model(&facts[j], like)).position(|j| j == i)
+    };
+    a.api != b.api && same_model(a, b) && nth(old, b, &mut kept.iter().copied()) == nth(new, b, &mut (0..facts.len()))
+}
+
+fn same_model(a: &Facts, b: &Facts) -> bool {
+    if a.device_id != 0 && b.device_id != 0 {
+        return (a.vendor_id, a.device_id) == (b.vendor_id, b.device_id);
+    }
+    let (a, b) = (chip_name(&a.name), chip_name(&b.name));
+    a.contains(&b) || b.contains(&a)
+}
+
+/// `"AMD Radeon RX 6800 (RADV NAVI21)"` and `"NVIDIA GeForce RTX 3090/PCIe/SSE2"` without what the driver adds.
+fn chip_name(name: &str) -> String {
+    let name = name.to_lowercase().replace("(r)", "").replace("(tm)", "");
+    let name = name.trim_start_matches("mesa ");
+    let end = name.find(['(', '/']).unwrap_or(name.len());
+    name[..end].split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+type SortKey = (DeviceKind, u8, String, Api, u8, Vec<u64>, (u32, u32), String);
+
+fn sort_key(facts: &Facts) -> SortKey {
+    let id = (facts.vendor_id, facts.device_id);
+    if facts.kind != DeviceKind::Software {
+        let no_bus = u8::from(facts.pci.is_empty());
+        return (facts.kind, no_bus, facts.pci.to_lowercase(), facts.api, 0, Vec::new(), id, facts.name.clone());
+    }
+    let text = format!("{} {}", facts.name, facts.driver).to_lowercase();
+    let family = ["llvmpipe", "swiftshader", "basic render"].iter().position(|word| text.contains(word)).unwrap_or(3);
+    (facts.kind, 0, String::new(), facts.api, family as u8, numbers(&facts.driver_info), id, facts.name.clone())
+}
+
+/// `"Mesa 22.3.6 (LLVM 15.0.6)"` → `[22, 3, 6, 15, 0, 6]`.
+fn numbers(version: &str) -> Vec<u64> {
+    version.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+}
+
+/// A device's name, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Name {
+    Cpu,
+    Gpu { index: usize, logical: usize },
+    Soft { index: usize, logical: usize },
+}
+
+impl Name {
+    fn parse(text: &str) -> Option<Name> {
+        let text = text.trim().to_ascii_lowercase();
+        if text == "cpu" {
+            return Some(Name::Cpu);
+        }
+        let (adapter, logical) = text.split_once('/').unwrap_or((&text, "0"));
+        let (family, index) = adapter.split_once(':').unwrap_or((adapter, "0"));
+        let (index, logical) = (number(index)?, number(logical)?);
+        match family {
+            "gpu" => Some(Name::Gpu { index, logical }),
+            "soft" => Some(Name::Soft { index, logical }),
+            _ => None,
+        }
+    }
+}
+
+/// Digits only: `usize::from_str` would take a sign.
+fn number(text: &str) -> Option<usize> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// The names of what is visible, and what to warn of.
+fn name_slots(kinds: &[DeviceKind], visible: Option<&str>) -> (Vec<Slot>, Vec<String>) {
+    let mut counts = [0, 0];
+    let name_of = |(adapter, kind): (usize, &DeviceKind)| {
+        let soft = usize::from(*kind == DeviceKind::Software);
+        let name = format!("{}:{}", ["gpu", "soft"][soft], counts[soft]);
+        counts[soft] += 1;
+        Slot { name, adapter, logical: 0 }
+    };
+    let every: Vec<Slot> = kinds.iter().enumerate().map(name_of).collect();
+    let Some(list) = visible else { return (every, Vec::new()) };
+    let (mut slots, mut warnings) = (Vec::<Slot>::new(), Vec::new());
+    for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        let name = match Name::parse(entry) {
+            Some(Name::Cpu) => continue,
+            Some(name) => lookup(&every, kinds, name),
+            None => None,
+        };
+        match name {
+            None => warnings.push(format!("there is no '{entry}'")),
+            Some((adapter, logical)) if slots.iter().any(|s| (s.adapter, s.logical) == (adapter, logical)) => {
+                warnings.push(format!("'{entry}' is named twice"));
+            }
+            Some((adapter, logical)) => slots.push(Slot { name: format!("gpu:{}", slots.len()), adapter, logical }),
+        }
+    }
+    (slots, warnings)
+}
+
+/// The adapter and logical index behind a name.
+fn lookup(slots: &[Slot], kinds: &[DeviceKind], name: Name) -> Option<(usize, usize)> {
+    let (slot, logical) = match name {
+        Name::Cpu => return None,
+        Name::Gpu { index, logical } => (slots.iter().filter(|s| s.name.starts_with("gpu")).nth(index)?, logical),
+        Name::Soft { index, logical } => {
+            (slots.iter().filter(|s| kinds[s.adapter] == DeviceKind::Software).nth(index)?, logical)
+        }
+    };
+    let logical = slot.logical.checked_add(logical)?;
+    (logical < MAX_LOGICAL).then_some((slot.adapter, logical))
+}
+
+/// The one name of a logical device, however it was asked for.
+fn canonical_name(slots: &[Slot], adapter: usize, logical: usize) -> String {
+    let of_adapter = || slots.iter().filter(|slot| slot.adapter == adapter && slot.logical <= logical);
+    match of_adapter().max_by_key(|slot| slot.logical) {
+        Some(slot) if slot.logical == logical => slot.name.clone(),
+        Some(slot) => format!("{}/{}", slot.name, logical - slot.logical),
+        None => format!("adapter:{adapter}/{logical}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

@@ -1,0 +1,323 @@
+//! Your own kernels: WGSL on tensors, checked before it runs.
+//!
+//! ```
+//! use anygpu::{DType, Device, Tensor, kernel::WgslKernel};
+//!
+//! let scale = WgslKernel::new(
+//!     "
+//!     struct Params { factor: f32 }
+//!     @group(0) @binding(0) var<uniform> params: Params;
+//!     @group(0) @binding(1) var<storage, read> x: array<f32>;
+//!     @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+//!     @compute @workgroup_size(64)
+//!     fn scale(@builtin(global_invocation_id) id: vec3<u32>) {
+//!         if id.x < arrayLength(&x) { y[id.x] = params.factor * x[id.x]; }
+//!     }
+//!     ",
+//!     "scale",
+//! )?;
+//! for device in Device::all().iter().filter(|device| !device.is_cpu()) {
+//!     let x = Tensor::arange(0.0, 100.0, 1.0, device)?;
+//!     let y = scale.run(&[&x], &[([100], DType::F32)], &[2.5f32.to_bits()], [2, 1, 1])?;
+//!     assert_eq!(y[0].to_vec::<f32>()?[99], 247.5);
+//! }
+//! # Ok::<(), anygpu::Error>(())
+//! ```
+
+mod reflect;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::device::gpu::{Buffer, Gpu, Pipeline, Signature};
+use crate::device::{Backend, Device, Storage};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::sync;
+use crate::tensor::Tensor;
+use reflect::{Arg, Reflection, reflect};
+
+/// A compute kernel in WGSL.
+///
+/// Its bindings are in group 0: `var<storage, read>` arrays are the inputs, `var<storage, read_write>` arrays the
+/// outputs, both in the order of their binding numbers; one `var<uniform>` may hold params. Arrays are of `f32`, `i32` or
+/// `u32` (or atomics of the integers), and `arrayLength` is the tensor's number of elements. A binding that the entry point
+/// does not use is not an argument.
+///
+/// It runs with all of wgpu's checks (an index out of bounds reads some element or writes nothing). It is compiled once per device.
+#[derive(Debug)]
+pub struct WgslKernel {
+    source: String,
+    entry: String,
+    reflection: Reflection,
+    pipelines: Mutex<HashMap<Device, Arc<Pipeline>>>,
+}
+
+impl WgslKernel {
+    /// Parses and validates `source`; no device is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] with the line and what is wrong there.
+    ///
+    /// ```
+    /// use anygpu::kernel::WgslKernel;
+    /// let error = WgslKernel::new("@compute @workgroup_size(1)\nfn f() { let x = y; }", "f").unwrap_err();
+    /// assert!(error.to_string().starts_with("kernel f: line 2: "), "{error}");
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn new(source: &str, entry: &str) -> Result<Self> {
+        let reflection =
+            reflect(source, entry).map_err(|message| Error::Kernel { name: entry.to_string(), message })?;
+        Ok(WgslKernel { source: source.into(), entry: entry.into(), reflection, pipelines: Mutex::default() })
+    }
+
+    /// Runs the kernel on the device of the inputs, with `groups` workgroups in x, y and z.
+    ///
+    /// `outputs` are the shapes and element types of the tensors to make; they start as zeros. `params` are the words of the
+    /// uniform in WGSL's layout (`f32::to_bits` for floats). The results are outside of the gradient graph.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if the arguments do not fit the bindings, on `cpu`, or if the driver refuses to compile it;
+    /// [`Error::DeviceMismatch`]; [`Error::LimitExceeded`]; [`Error::OutOfMemory`].
+    pub fn run<S: Into<Shape> + Clone>(
+        &self,
+        inputs: &[&Tensor],
+        outputs: &[(S, DType)],
+        params: &[u32],
+        groups: [u32; 3],
+    ) -> Result<Vec<Tensor>> {
+        let first = inputs.first().ok_or_else(|| self.error("without inputs, name the device: use run_on"))?;
+        self.run_on(first.device(), inputs, outputs, params, groups)
+    }
+
+    /// [`run`](WgslKernel::run) on a given device: for kernels without inputs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](WgslKernel::run).
+    pub fn run_on<S: Into<Shape> + Clone>(
+        &self,
+        device: &Device,
+        inputs: &[&Tensor],
+        outputs: &[(S, DType)],
+        params: &[u32],
+        groups: [u32; 3],
+    ) -> Result<Vec<Tensor>> {
+        let outputs: Vec<(Shape, DType)> =
+            outputs.iter().map(|(shape, dtype)| (shape.clone().into(), *dtype)).collect();
+        self.check_arguments(device, inputs, &outputs, params)?;
+        let Backend::Gpu(gpu) = device.backend()? else {
+            return Err(self.error("WGSL needs an adapter, and these tensors are on cpu: move them with .to()"));
+        };
+        let pipeline = self.pipeline(device, gpu)?;
+        let (mut read, mut made) = (Vec::new(), Vec::new());
+        for input in inputs {
+            read.push(dense(gpu, input)?);
+        }
+        for (shape, _) in &outputs {
+            let buffer = gpu.alloc(shape.dims().iter().product())?;
+            gpu.clear(&buffer)?;
+            made.push(buffer);
+        }
+        if !groups.contains(&0) {
+            let (mut inputs, mut outputs) = (read.iter(), made.iter());
+            let in_order =
+                self.reflection.args.iter().filter_map(|arg| if arg.written { outputs.next() } else { inputs.next() });
+            gpu.dispatch(&pipeline, params, &in_order.collect::<Vec<_>>(), groups)?;
+        }
+        let tensors = made.into_iter().zip(&outputs).map(|(buffer, (shape, dtype))| {
+            Tensor::from_storage(Storage::Gpu(buffer), shape.dims(), *dtype, device.clone())
+        });
+        Ok(tensors.collect())
+    }
+
+    fn check_arguments(
+        &self,
+        device: &Device,
+        inputs: &[&Tensor],
+        outputs: &[(Shape, DType)],
+        params: &[u32],
+    ) -> Result<()> {
+        if let Some(stranger) = inputs.iter().find(|input| input.device() != device) {
+            let (left, right) = (device.to_string(), stranger.device().to_string());
+            return Err(Error::DeviceMismatch { op: "WgslKernel::run", left, right });
+        }
+        let words = self.reflection.params.map_or(0, |(_, words)| words);
+        if params.len() != words {
+            return Err(self.error(format!("its uniform has {words} words, {} params were given", params.len())));
+        }
+        let given_inputs = inputs.iter().map(|input| (input.dtype(), input.elem_count()));
+        let given_outputs = outputs.iter().map(|(shape, dtype)| (*dtype, shape.dims().iter().product()));
+        self.check_side("input", false, given_inputs.collect())?;
+        self.check_side("output", true, given_outputs.collect())
+    }
+
+    /// Compares the bindings of one direction with the tensors given for them.
+    fn check_side(&self, side: &str, written: bool, given: Vec<(DType, usize)>) -> Result<()> {
+        let args: Vec<&Arg> = self.reflection.args.iter().filter(|arg| arg.written == written).collect();
+        if args.len() != given.len() {
+            let names: Vec<_> = args.iter().map(|arg| &*arg.name).collect();
+            let (takes, got) = (names.join(", "), given.len());
+            return Err(self.error(format!("it has the {side} bindings [{takes}], {got} {side}s were given")));
+        }
+        for (arg, (dtype, len)) in args.iter().zip(given) {
+            if arg.dtype != dtype {
+                return Err(self.error(format!("{side} '{}' is of {}, got a tensor of {dtype}", arg.name, arg.dtype)));
+            }
+            if len == 0 {
+                return Err(self.error(format!("{side} '{}' got an empty tensor, which cannot be bound", arg.name)));
+            }
+        }
+        Ok(())
+    }
+
+    fn pipeline(&self, device: &Device, gpu: &Gpu) -> Result<Arc<Pipeline>> {
+        let mut pipelines = sync::lock(&self.pipelines);
+        if let Some(pipeline) = pipelines.get(device) {
+            return Ok(pipeline.clone());
+        }
+        if let (true, Some(budget)) = (self.reflection.loops, gpu.caps().loop_budget) {
+            log::warn!(
+                "kernel {} has loops, and the driver of {device} ({}) silently leaves them after some {budget} \
+                 iterations per invocation in total: give each invocation less work",
+                self.entry,
+                device.info().driver
+            );
+        }
+        let signature = Signature {
+            params: self.reflection.params.map(|(binding, _)| binding),
+            buffers: self.reflection.args.iter().map(|arg| (arg.binding, arg.written)).collect(),
+            exact: true,
+        };
+        let pipeline = Arc::new(gpu.compile_checked(&self.source, &self.entry, signature)?);
+        pipelines.insert(device.clone(), pipeline.clone());
+        Ok(pipeline)
+    }
+
+    fn error(&self, message: impl Into<String>) -> Error {
+        Error::Kernel { name: self.entry.clone(), message: message.into() }
+    }
+}
+
+/// The elements of a tensor from the start of a buffer of just their length.
+fn dense(gpu: &Gpu, tensor: &Tensor) -> Result<Buffer> {
+    let tensor = tensor.contiguous()?;
+    let (offset, len) = (tensor.layout().offset, tensor.elem_count());
+    match tensor.storage() {
+        Storage::Gpu(buffer) if offset == 0 && buffer.len() == len => Ok(buffer.clone()),
+        Storage::Gpu(buffer) => {
+            let copy = gpu.alloc(len)?;
+            gpu.copy(buffer, offset, &copy, 0, len)?;
+            Ok(copy)
+        }
+        Storage::Cpu(_) => Err(Error::argument("WgslKernel::run", "the tensor's words are not on its device")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUM_OF_TWO: &str = "
+        struct Params { offset: u32, factor: f32 }
+        @group(0) @binding(3) var<storage, read_write> out: array<f32>;
+        @group(0) @binding(7) var<storage, read_write> count: array<atomic<u32>>;
+        @group(0) @binding(1) var<storage, read> a: array<f32>;
+        @group(0) @binding(2) var<storage, read> b: array<i32>;
+        @group(0) @binding(5) var<uniform> params: Params;
+        @group(0) @binding(1) var<storage, read> unused: array<u32>;
+        @compute @workgroup_size(32)
+        fn sum(@builtin(global_invocation_id) id: vec3<u32>) {
+            if id.x >= arrayLength(&out) { return; }
+            out[id.x] = a[id.x] + params.factor * f32(b[id.x + params.offset]);
+            atomicAdd(&count[0], arrayLength(&a));
+        }
+        @compute @workgroup_size(1)
+        fn other() { for (var i = 0u; i < unused[0]; i++) { out[i] = 0.0; } }
+    ";
+
+    fn adapters() -> impl Iterator<Item = Device> {
+        Device::all().into_iter().filter(|device| !device.is_cpu())
+    }
+
+    #[test]
+    fn bindings_are_reflected_by_entry_point() -> Result<()> {
+        let kernel = WgslKernel::new(SUM_OF_TWO, "sum")?;
+        let names: Vec<_> = kernel.reflection.args.iter().map(|arg| (&*arg.name, arg.binding, arg.written)).collect();
+        assert_eq!(names, [("a", 1, false), ("b", 2, false), ("out", 3, true), ("count", 7, true)]);
+        assert_eq!(kernel.reflection.params, Some((5, 2)));
+        assert!(kernel.reflection.loops);
+        assert_eq!(WgslKernel::new(SUM_OF_TWO, "other")?.reflection.args.len(), 2);
+        Ok(())
+    }
+
+    #[test]
+    fn broken_sources_say_where() {
+        let compute = "@compute @workgroup_size(1) fn f()";
+        let cases = [
+            ("fn f( {", "line 1"),
+            (&*format!("\n{compute} {{ let x: f32 = 1u; }}"), "line 2"),
+            ("fn g() {}", "no such @compute entry point"),
+            (
+                &format!("@group(1) @binding(0) var<storage, read_write> x: array<f32>;\n{compute} {{ x[0] = 1.0; }}"),
+                "@group(1)",
+            ),
+            (
+                &format!(
+                    "@group(0) @binding(0) var<storage, read_write> x: array<vec2<f32>>;\n{compute} {{ x[0].x = 1.0; }}"
+                ),
+                "'x'",
+            ),
+            (&format!("@group(0) @binding(0) var<uniform> m: mat2x2<f32>;\n{compute} {{ let y = m[0].x; }}"), "'m'"),
+        ];
+        for (source, expected) in cases {
+            let error = WgslKernel::new(source, "f").unwrap_err().to_string();
+            assert!(error.starts_with("kernel f: ") && error.contains(expected), "{source}: {error}");
+        }
+    }
+
+    #[test]
+    fn it_runs_on_views_with_exact_lengths() -> Result<()> {
+        let kernel = WgslKernel::new(SUM_OF_TWO, "sum")?;
+        for device in adapters() {
+            let a = Tensor::arange(0.0, 20.0, 1.0, &device)?.narrow(0, 3, 10)?;
+            let b = Tensor::from_slice(&(0..20).collect::<Vec<i32>>(), [2, 10], &device)?.t()?;
+            let outputs = [([5, 2], DType::F32), ([1, 1], DType::U32)];
+            let results = kernel.run(&[&a, &b], &outputs, &[1, 10f32.to_bits()], [1, 1, 1])?;
+            assert_eq!(results[0].shape(), [5, 2]);
+            // b.t() reads 0, 10, 1, 11, 2, …; the kernel starts at its second element.
+            let expected = [103.0, 14.0, 115.0, 26.0, 127.0, 38.0, 139.0, 50.0, 151.0, 62.0f32];
+            assert_eq!(results[0].to_vec::<f32>()?, expected, "{device}");
+            assert_eq!(results[1].to_vec::<u32>()?, [100], "{device}: ten invocations saw ten elements, from zero");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn arguments_that_do_not_fit_are_named() -> Result<()> {
+        let kernel = WgslKernel::new(SUM_OF_TWO, "sum")?;
+        let outputs = [([10], DType::F32), ([1], DType::U32)];
+        for device in adapters().chain([Device::cpu()]) {
+            let (a, b) = (Tensor::zeros([10], &device)?, Tensor::from_slice(&[0i32; 11], [11], &device)?);
+            let fails = |inputs: &[&Tensor], outputs: &[([usize; 1], DType)], params: &[u32], expected: &str| {
+                let error = kernel.run(inputs, outputs, params, [1, 1, 1]).map(|_| ()).unwrap_err().to_string();
+                assert!(error.contains(expected), "{device}: {error}");
+            };
+            fails(&[&a], &outputs, &[0, 0], "input bindings [a, b], 1 inputs were given");
+            fails(&[&a, &a], &outputs, &[0, 0], "input 'b' is of i32, got a tensor of f32");
+            fails(&[&a, &b], &outputs[..1], &[0, 0], "output bindings [out, count], 1 outputs");
+            fails(&[&a, &b], &outputs, &[0], "uniform has 2 words, 1 params");
+            fails(&[&a, &b], &[([0], DType::F32), ([1], DType::U32)], &[0, 0], "output 'out' got an empty tensor");
+            fails(&[], &outputs, &[0, 0], "run_on");
+            if device.is_cpu() {
+                fails(&[&a, &b], &outputs, &[0, 0], "WGSL needs an adapter");
+            } else {
+                fails(&[&a, &b.to(&Device::cpu())?], &outputs, &[0, 0], "same device");
+            }
+        }
+        Ok(())
+    }
+}

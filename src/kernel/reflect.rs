@@ -1,0 +1,122 @@
+//! What a WGSL source says of its own bindings: parsed and validated by naga, without a device.
+
+use naga::{AddressSpace, ArraySize, Scalar, ScalarKind, ShaderStage, Statement, StorageAccess, TypeInner};
+
+use crate::dtype::DType;
+
+/// A storage binding.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Arg {
+    pub name: String,
+    pub binding: u32,
+    /// `read_write`: an output.
+    pub written: bool,
+    pub dtype: DType,
+}
+
+/// What one entry point takes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Reflection {
+    /// Inputs and outputs together, by binding.
+    pub args: Vec<Arg>,
+    /// Binding and words of the uniform params.
+    pub params: Option<(u32, usize)>,
+    /// Whether there is a loop anywhere in the source.
+    pub loops: bool,
+}
+
+/// Parses and checks `source`; the error has the line and, where naga gives it, an excerpt.
+pub(super) fn reflect(source: &str, entry: &str) -> Result<Reflection, String> {
+    let module = naga::front::wgsl::parse_str(source).map_err(|error| {
+        let line = error.location(source).map_or(String::new(), |at| format!("line {}: ", at.line_number));
+        format!("{line}{}", error.emit_to_string(source))
+    })?;
+    let mut validator =
+        naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all());
+    let info = validator.validate(&module).map_err(|error| {
+        let line = error.location(source).map_or(String::new(), |at| format!("line {}: ", at.line_number));
+        format!("{line}{}", error.emit_to_string(source))
+    })?;
+    let index = module.entry_points.iter().position(|point| point.name == entry && point.stage == ShaderStage::Compute);
+    let index = index.ok_or_else(|| {
+        let names: Vec<_> = module.entry_points.iter().map(|point| &*point.name).collect();
+        format!("there is no such @compute entry point; the source has [{}]", names.join(", "))
+    })?;
+
+    let uses = info.get_entry_point(index);
+    let mut reflection = Reflection { args: Vec::new(), params: None, loops: has_loops(&module) };
+    for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
+        let Some(at) = &global.binding else { continue };
+        let name = global.name.clone().unwrap_or_else(|| format!("@binding({})", at.binding));
+        if at.group != 0 {
+            return Err(format!("'{name}' is in @group({}): put all bindings into group 0", at.group));
+        }
+        match global.space {
+            AddressSpace::Storage { access } => {
+                let dtype = element_type(&module, global.ty).ok_or_else(|| {
+                    format!(
+                        "'{name}' is not an array<f32>, array<i32> or array<u32> (or atomic of them) without a size"
+                    )
+                })?;
+                let written = access.contains(StorageAccess::STORE);
+                reflection.args.push(Arg { name, binding: at.binding, written, dtype });
+            }
+            AddressSpace::Uniform => {
+                if reflection.params.is_some() {
+                    return Err(format!("'{name}' is a second uniform: put all params into one struct"));
+                }
+                let words = uniform_words(&module, global.ty)
+                    .ok_or_else(|| format!("'{name}' must be made of 4-byte scalars and vectors of them"))?;
+                reflection.params = Some((at.binding, words));
+            }
+            _ => return Err(format!("'{name}' is neither a storage array nor a uniform")),
+        }
+    }
+    reflection.args.sort_by_key(|arg| arg.binding);
+    Ok(reflection)
+}
+
+/// The element of a runtime-sized array of 4-byte numbers.
+fn element_type(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<DType> {
+    let TypeInner::Array { base, size: ArraySize::Dynamic, .. } = module.types[ty].inner else { return None };
+    match module.types[base].inner {
+        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => number(scalar),
+        _ => None,
+    }
+}
+
+fn number(scalar: Scalar) -> Option<DType> {
+    match (scalar.kind, scalar.width) {
+        (ScalarKind::Float, 4) => Some(DType::F32),
+        (ScalarKind::Sint, 4) => Some(DType::I32),
+        (ScalarKind::Uint, 4) => Some(DType::U32),
+        _ => None,
+    }
+}
+
+/// The size of a uniform in words, if it is made of 4-byte numbers alone.
+fn uniform_words(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<usize> {
+    let inner = &module.types[ty].inner;
+    let plain = match inner {
+        TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } => number(*scalar).is_some(),
+        TypeInner::Struct { members, .. } => members.iter().all(|member| uniform_words(module, member.ty).is_some()),
+        _ => false,
+    };
+    plain.then(|| inner.size(module.to_ctx()) as usize / 4)
+}
+
+fn has_loops(module: &naga::Module) -> bool {
+    let helpers = module.functions.iter().map(|(_, function)| &function.body);
+    let entries = module.entry_points.iter().map(|point| &point.function.body);
+    helpers.chain(entries).any(block_loops)
+}
+
+fn block_loops(block: &naga::Block) -> bool {
+    block.iter().any(|statement| match statement {
+        Statement::Loop { .. } => true,
+        Statement::Block(inner) => block_loops(inner),
+        Statement::If { accept, reject, .. } => block_loops(accept) || block_loops(reject),
+        Statement::Switch { cases, .. } => cases.iter().any(|case| block_loops(&case.body)),
+        _ => false,
+    })
+}

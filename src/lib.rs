@@ -1,0 +1,23 @@
+//! Tensors, training and hand-written WGSL kernels on any mix of devices.
+
+mod autograd;
+pub mod data;
+pub mod device;
+mod dtype;
+mod error;
+pub mod kernel;
+pub mod nn;
+pub mod ops;
+pub mod optim;
+pub mod parallel;
+mod shape;
+mod sync;
+pub mod tensor;
+
+pub use autograd::{NoGrad, no_grad};
+pub use device::{Device, DeviceInfo, DeviceKind, Vendor, device_count, is_available, try_all_gpus, try_gpu};
+pub use dtype::{DType, Element};
+pub use error::{Error, Result};
+pub use parallel::DataParallel;
+pub use shape::Shape;
+pub use tensor::{Tensor, manual_seed};

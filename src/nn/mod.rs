@@ -1,0 +1,160 @@
+//! Layers, as in `torch.nn`: a [`Module`] has a forward function and named parameters.
+//!
+//! Every constructor draws its parameters on `cpu`, from the generator that [`manual_seed`](crate::manual_seed) sets,
+//! so that one seed gives one net whatever it runs on; [`Module::to`] then moves the whole net in one copy.
+//!
+//! Shapes in these pages: N batch, C channels, H W height and width, OC out-channels, K kernel size. Images are NCHW,
+//! convolution weights OIHW.
+
+mod conv;
+mod flat;
+mod init;
+mod linear;
+mod loss;
+pub mod models;
+mod pool;
+mod sequential;
+mod simple;
+
+use crate::device::Device;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+pub use conv::Conv2d;
+pub(crate) use flat::{flat_view, flatten_onto, follows, split_flat};
+pub use linear::Linear;
+pub use loss::{correct, cross_entropy};
+pub use pool::{AvgPool2d, MaxPool2d};
+pub use sequential::Sequential;
+pub use simple::{Flatten, ReLU};
+
+/// A layer or a net: a differentiable function with named parameters.
+///
+/// A module of your own lists its parameters in `visit` and `visit_mut`, in the same order; everything else is given.
+/// It must be `Clone`, because [`DataParallel`](crate::DataParallel) makes a replica for each device.
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{Linear, Module};
+/// use anygpu::{Result, Tensor};
+///
+/// /// y = x + f(x)
+/// #[derive(Clone)]
+/// struct Residual(Linear);
+///
+/// impl Module for Residual {
+///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+///         x + &self.0.forward(x)?
+///     }
+///     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {
+///         self.0.visit(f)
+///     }
+///     fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
+///         self.0.visit_mut(f)
+///     }
+/// }
+///
+/// let net = Residual(Linear::new(3, 3)?);
+/// assert_eq!(net.forward(&Tensor::ones([2, 3], None)?)?.shape(), [2, 3]);
+/// assert_eq!(net.num_parameters(), 3 * 3 + 3);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub trait Module: ModuleClone + Send + Sync {
+    /// The layer's function; each layer says which shapes it takes.
+    ///
+    /// # Errors
+    /// Those of the ops it is made of: a shape that does not fit, an input on another device than the parameters.
+    fn forward(&self, input: &Tensor) -> Result<Tensor>;
+
+    /// Calls `f` with the name (`"weight"`, in a [`Sequential`] `"conv1.weight"`) and the value of each parameter.
+    fn visit(&self, f: &mut dyn FnMut(&str, &Tensor));
+
+    /// As [`visit`](Module::visit), in the same order, so that parameters can be replaced.
+    fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor));
+
+    /// All parameters, in order. They share value and gradient with the module's own: give them to an optimiser.
+    fn parameters(&self) -> Vec<Tensor> {
+        let mut all = Vec::new();
+        self.visit(&mut |_, parameter| all.push(parameter.clone()));
+        all
+    }
+
+    /// All parameters with their dotted names, in order.
+    fn named_parameters(&self) -> Vec<(String, Tensor)> {
+        let mut all = Vec::new();
+        self.visit(&mut |name, parameter| all.push((name.to_string(), parameter.clone())));
+        all
+    }
+
+    /// The number of trainable values.
+    fn num_parameters(&self) -> usize {
+        let mut count = 0;
+        self.visit(&mut |_, parameter| count += parameter.elem_count());
+        count
+    }
+
+    /// Moves the module to `device`, in one staged copy whatever the number of parameters.
+    ///
+    /// There, the parameters are views into one flat buffer, each at a multiple of 256 bytes: the optimiser updates them
+    /// with one dispatch. They are *new* leaves without a gradient: move first, then make the optimiser. A module that
+    /// is there already stays as it is, and so do its optimisers.
+    ///
+    /// # Errors
+    /// Those of opening `device` and of running out of memory there; the module is unchanged then.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{Linear, Module};
+    ///
+    /// let device = anygpu::try_gpu(0);
+    /// let mut layer = Linear::new(4, 2)?;
+    /// layer.to(&device)?;
+    /// assert_eq!(layer.parameters()[0].device(), &device);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn to(&mut self, device: &Device) -> Result<()> {
+        let parameters = self.parameters();
+        if parameters.iter().all(|parameter| parameter.device() == device) {
+            return Ok(());
+        }
+        let mut moved = flatten_onto(&parameters, device)?.into_iter();
+        self.visit_mut(&mut |_, parameter| {
+            if let Some(new) = moved.next() {
+                *parameter = new;
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Cloning behind `dyn Module`; every `Clone` module has it.
+pub trait ModuleClone {
+    /// A boxed clone. Its parameters are the same tensors until one of the two is moved.
+    fn clone_box(&self) -> Box<dyn Module>;
+}
+
+impl<T: Module + Clone + 'static> ModuleClone for T {
+    fn clone_box(&self) -> Box<dyn Module> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Module> {
+    fn clone(&self) -> Self {
+        (**self).clone_box()
+    }
+}
+
+impl Module for Box<dyn Module> {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        (**self).forward(input)
+    }
+
+    fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {
+        (**self).visit(f)
+    }
+
+    fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        (**self).visit_mut(f)
+    }
+}

@@ -1,0 +1,109 @@
+use super::Module;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// The mean of each window.
+///
+/// `x: [N, C, H, W]` → `y: [N, C, OH, OW]` with OH = (H + 2·padding − K) / stride + 1 (rounded down), OW likewise.
+/// The zeros of the padding count in the mean, as in PyTorch.
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{AvgPool2d, Module};
+/// use anygpu::Tensor;
+///
+/// let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 6.0], [1, 1, 2, 2], None)?;
+/// let y = AvgPool2d::new(2).forward(&x)?;
+/// assert_eq!((y.shape(), y.to_vec::<f32>()?), (&[1, 1, 1, 1][..], vec![3.0]));
+///
+/// assert!(AvgPool2d::new(3).forward(&x).is_err()); // the window is larger than the image
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct AvgPool2d {
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+}
+
+impl AvgPool2d {
+    /// A window of `kernel` × `kernel` that moves by its own size.
+    pub fn new(kernel: usize) -> AvgPool2d {
+        AvgPool2d { kernel, stride: kernel, padding: 0 }
+    }
+
+    /// The step of the window in both directions; 0 is refused by [`forward`](Module::forward).
+    pub fn with_stride(mut self, stride: usize) -> AvgPool2d {
+        self.stride = stride;
+        self
+    }
+
+    /// The rows and columns around the image, at most half of the window.
+    pub fn with_padding(mut self, padding: usize) -> AvgPool2d {
+        self.padding = padding;
+        self
+    }
+}
+
+impl Module for AvgPool2d {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        input.avg_pool2d([self.kernel; 2], [self.stride; 2], [self.padding; 2])
+    }
+
+    fn visit(&self, _: &mut dyn FnMut(&str, &Tensor)) {}
+
+    fn visit_mut(&mut self, _: &mut dyn FnMut(&str, &mut Tensor)) {}
+}
+
+/// The greatest value of each window.
+///
+/// `x: [N, C, H, W]` → `y: [N, C, OH, OW]` with OH = (H + 2·padding − K) / stride + 1 (rounded down), OW likewise.
+/// The padding never wins.
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{MaxPool2d, Module};
+/// use anygpu::Tensor;
+///
+/// let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 6.0], [1, 1, 2, 2], None)?;
+/// let y = MaxPool2d::new(2).forward(&x)?;
+/// assert_eq!((y.shape(), y.to_vec::<f32>()?), (&[1, 1, 1, 1][..], vec![6.0]));
+///
+/// assert!(MaxPool2d::new(3).forward(&x).is_err()); // the window is larger than the image
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct MaxPool2d {
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+}
+
+impl MaxPool2d {
+    /// A window of `kernel` × `kernel` that moves by its own size.
+    pub fn new(kernel: usize) -> MaxPool2d {
+        MaxPool2d { kernel, stride: kernel, padding: 0 }
+    }
+
+    /// The step of the window in both directions; 0 is refused by [`forward`](Module::forward).
+    pub fn with_stride(mut self, stride: usize) -> MaxPool2d {
+        self.stride = stride;
+        self
+    }
+
+    /// The rows and columns around the image, at most half of the window.
+    pub fn with_padding(mut self, padding: usize) -> MaxPool2d {
+        self.padding = padding;
+        self
+    }
+}
+
+impl Module for MaxPool2d {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        input.max_pool2d([self.kernel; 2], [self.stride; 2], [self.padding; 2])
+    }
+
+    fn visit(&self, _: &mut dyn FnMut(&str, &Tensor)) {}
+
+    fn visit_mut(&mut self, _: &mut dyn FnMut(&str, &mut Tensor)) {}
+}

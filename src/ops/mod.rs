@@ -1,0 +1,180 @@
+//! The road that every op takes: `apply` checks the devices, asks the op for its output, runs it where its inputs live,
+//! and remembers it for the backward pass.
+//!
+//! An op is a value with five small parts: a name, the rule for its output (the only check of its inputs), a loop for
+//! the CPU, kernels for an adapter, and a gradient in terms of tensors. Each family is a file, with a shader of the same
+//! stem in `shaders/`. Compositions of ops need none of this: they are in `derived`.
+
+mod argmax;
+mod binary;
+mod conv;
+mod conv_grad;
+mod copy;
+mod derived;
+mod dispatch;
+pub(crate) mod inplace;
+mod matmul;
+mod nll;
+pub(crate) mod optim;
+mod pool;
+mod reduce;
+mod softmax;
+mod to_device;
+mod unary;
+mod view;
+
+pub(crate) use copy::cat;
+pub(crate) use dispatch::{CpuIn, CpuOut, GpuIn};
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::device::{Backend, Storage};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::{Layout, checked_elem_count};
+use crate::tensor::Tensor;
+
+/// What an op produces.
+#[derive(Debug)]
+pub(crate) enum Spec {
+    /// New elements, row-major.
+    Fresh(Vec<usize>, DType),
+    /// The input's elements seen through another layout: nothing is computed.
+    View(Layout),
+}
+
+/// The inputs, the output and the output's gradient of a recorded op.
+pub(crate) struct Gradient<'a> {
+    pub inputs: &'a [Tensor],
+    pub out: &'a Tensor,
+    /// Has the shape of `out`.
+    pub grad: &'a Tensor,
+    /// Which inputs want a gradient; the others may be skipped.
+    pub needs: &'a [bool],
+}
+
+/// One operation on tensors of one device.
+pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
+    /// The name that errors, profiles and the op table use.
+    fn name(&self) -> &'static str;
+
+    /// Checks the inputs and says what comes out.
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec>;
+
+    /// Computes on the host. `out` holds unspecified values.
+    fn cpu(&self, _inputs: &[CpuIn], _out: CpuOut) -> Result<()> {
+        Err(Error::argument(self.name(), "computes nothing by itself"))
+    }
+
+    /// The kernels that compute this on an adapter, in order. `out` holds unspecified values.
+    fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn], _out: &Buffer) -> Result<Vec<Kernel>> {
+        Err(Error::argument(self.name(), "computes nothing by itself"))
+    }
+
+    /// The gradient with respect to each input, with that input's shape before any broadcast is undone.
+    fn backward(&self, _ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Err(Error::Autograd(format!("{} has no gradient", self.name())))
+    }
+}
+
+/// Runs an op on its inputs' device and records it if an input is tracked.
+pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
+    same_device(op.name(), inputs)?;
+    let first = inputs[0];
+    let (storage, layout, dtype) = match op.output(inputs)? {
+        Spec::View(layout) => (first.storage().clone(), layout, first.dtype()),
+        Spec::Fresh(shape, dtype) => {
+            let count = checked_elem_count(op.name(), &shape)?;
+            (compute(&op, inputs, count)?, Layout::contiguous(&shape), dtype)
+        }
+    };
+    let out = Tensor::new(storage, layout, dtype, first.device().clone());
+    Ok(crate::autograd::record(op, inputs, out))
+}
+
+/// The one place that decides between the host and an adapter.
+fn compute(op: &dyn Op, inputs: &[&Tensor], count: usize) -> Result<Storage> {
+    match inputs[0].device().backend()? {
+        Backend::Cpu(cpu) => {
+            let out = cpu.alloc(count)?;
+            if count > 0 {
+                let guards = dispatch::read_all(inputs)?;
+                let views: Vec<CpuIn> = inputs.iter().map(|t| dispatch::view(t, &guards)).collect::<Result<_>>()?;
+                op.cpu(&views, CpuOut(&mut out.write()[..count]))?;
+            }
+            Ok(Storage::Cpu(out))
+        }
+        Backend::Gpu(gpu) => {
+            let out = gpu.alloc(count)?;
+            if count > 0 {
+                let views: Vec<GpuIn> = inputs.iter().map(|t| dispatch::gpu_view(t)).collect::<Result<_>>()?;
+                for kernel in op.gpu(gpu, &views, &out)? {
+                    gpu.run(kernel)?;
+                }
+            }
+            Ok(Storage::Gpu(out))
+        }
+    }
+}
+
+/// The rule that tensors of two devices never meet in silence.
+pub(crate) fn same_device(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
+    let first = inputs.first().ok_or_else(|| Error::argument(op, "needs at least one tensor"))?;
+    match inputs.iter().find(|t| t.device() != first.device()) {
+        None => Ok(()),
+        Some(other) => Err(Error::DeviceMismatch {
+            op,
+            left: first.device().name().to_owned(),
+            right: other.device().name().to_owned(),
+        }),
+    }
+}
+
+/// Checks an input's element type.
+fn expect_dtype(op: &'static str, tensor: &Tensor, expected: DType) -> Result<()> {
+    if tensor.dtype() == expected {
+        return Ok(());
+    }
+    Err(Error::DTypeMismatch { op, expected: expected.to_string(), got: tensor.dtype().to_string() })
+}
+
+/// Every shader of the crate with the headers that it is compiled with: what the shader tests and `anygpu check` go through.
+#[doc(hidden)]
+pub fn shader_catalogue() -> Vec<(&'static str, String)> {
+    let mut all = HashMap::new();
+    for (shader, headers) in [
+        (argmax::SHADER, &[""][..]),
+        (binary::SHADER, &dispatch::SCALAR_HEADERS[..]),
+        (conv::SHADER, &[""][..]),
+        (copy::SHADER, &[""][..]),
+        (copy::CAST_SHADER, &copy::CAST_HEADERS[..]),
+        (matmul::SHADER, &[""][..]),
+        (nll::SHADER, &[""][..]),
+        (optim::SHADER, &[""][..]),
+        (pool::SHADER, &[""][..]),
+        (reduce::SHADER, &dispatch::SCALAR_HEADERS[..]),
+        (softmax::SHADER, &[""][..]),
+        (unary::SHADER, &[""][..]),
+    ] {
+        for header in headers {
+            all.insert((shader.name, *header), format!("{header}{}", shader.source));
+        }
+    }
+    let mut list: Vec<_> = all.into_iter().map(|((name, _), text)| (name, text)).collect();
+    list.sort();
+    list
+}
+
+/// Names a shader file: `shader!("matmul")` is `shaders/matmul.wgsl`.
+macro_rules! shader {
+    ($name:literal) => {
+        $crate::device::gpu::Shader {
+            name: $name,
+            source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name, ".wgsl")),
+        }
+    };
+}
+use shader;

@@ -1,0 +1,49 @@
+//! Moving a tensor to another device: an op whose gradient moves back.
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::ops::{Gradient, Op, Spec};
+use crate::tensor::Tensor;
+
+#[derive(Debug)]
+struct ToDevice;
+
+impl Op for ToDevice {
+    fn name(&self) -> &'static str {
+        "to"
+    }
+
+    /// Never asked: what the result's storage is, the transfer decides.
+    fn output(&self, _inputs: &[&Tensor]) -> Result<Spec> {
+        Err(Error::argument("to", "is not applied on one device"))
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(ctx.grad.to(ctx.inputs[0].device())?)])
+    }
+}
+
+impl Tensor {
+    /// This tensor on another device: one staged copy, and gradients flow back. On the same device it is the same tensor:
+    /// no copy, no allocation.
+    ///
+    /// # Errors
+    /// What either device says: out of memory, lost.
+    ///
+    /// ```
+    /// use anygpu::{Device, Tensor, try_gpu};
+    ///
+    /// let x = Tensor::ones([3], &try_gpu(0))?;
+    /// let y = x.to(&Device::cpu())?;
+    /// assert_eq!(y.device(), &Device::cpu());
+    /// assert!(y.is_same(&y.to(&Device::cpu())?));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn to(&self, device: &Device) -> Result<Tensor> {
+        if self.device() == device {
+            return Ok(self.clone());
+        }
+        let moved = crate::tensor::move_dense(self, device)?;
+        Ok(crate::autograd::record(ToDevice, &[self], moved))
+    }
+}

@@ -1,0 +1,200 @@
+//! Views: other shapes and strides on the same elements. Nothing is computed; the gradients are views too.
+
+use crate::error::{Error, Result};
+use crate::ops::{Gradient, Op, Spec, apply};
+use crate::shape::{Layout, Shape, broadcast_shapes, check_dim, checked_elem_count};
+use crate::tensor::Tensor;
+
+/// One way to see a tensor differently.
+#[derive(Debug)]
+enum View {
+    Reshape(Vec<usize>),
+    Permute(Vec<usize>),
+    Narrow { dim: usize, start: usize, len: usize },
+    Broadcast(Vec<usize>),
+}
+
+impl Op for View {
+    fn name(&self) -> &'static str {
+        match self {
+            View::Reshape(_) => "reshape",
+            View::Permute(_) => "permute",
+            View::Narrow { .. } => "narrow",
+            View::Broadcast(_) => "broadcast_to",
+        }
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        let layout = inputs[0].layout();
+        let view = match self {
+            View::Reshape(shape) => layout.reshape(shape),
+            View::Permute(dims) => Some(layout.permute(dims)),
+            View::Narrow { dim, start, len } => Some(layout.narrow(*dim, *start, *len)),
+            View::Broadcast(shape) => Some(layout.broadcast_to(shape)),
+        };
+        view.map(Spec::View).ok_or_else(|| Error::argument(self.name(), "the strides do not allow this view"))
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let shape = ctx.inputs[0].shape();
+        let grad = match self {
+            View::Reshape(_) => ctx.grad.reshape(shape)?,
+            View::Permute(dims) => {
+                let mut inverse = vec![0; dims.len()];
+                dims.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
+                ctx.grad.permute(&inverse)?
+            }
+            View::Narrow { dim, start, len } => {
+                let side = |size: usize| {
+                    let mut shape = shape.to_vec();
+                    shape[*dim] = size;
+                    Tensor::zeros(shape, ctx.grad.device())
+                };
+                let (before, after) = (side(*start)?, side(shape[*dim] - start - len)?);
+                crate::ops::cat(&[&before, ctx.grad, &after], *dim)?
+            }
+            View::Broadcast(_) => ctx.grad.clone(), // the walk sums over what was repeated
+        };
+        Ok(vec![Some(grad)])
+    }
+}
+
+impl Tensor {
+    /// The same elements in row-major order with another shape: a view where the strides allow it, else a copy.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if the shapes hold different numbers of elements.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::arange(0.0, 6.0, 1.0, None)?.reshape([2, 3])?;
+    /// assert_eq!(x.t()?.reshape([6])?.to_vec::<f32>()?, [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    /// assert!(x.reshape([4]).is_err());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        let shape = shape.into().dims().to_vec();
+        if checked_elem_count("reshape", &shape)? != self.elem_count() {
+            let detail = format!("{} elements do not fill the new shape", self.elem_count());
+            return Err(Error::shapes("reshape", self.shape(), &shape, detail));
+        }
+        if self.layout().reshape(&shape).is_some() {
+            return apply(View::Reshape(shape), &[self]);
+        }
+        apply(View::Reshape(shape), &[&self.contiguous()?])
+    }
+
+    /// All dimensions from `dim` on as one: `[N, C, H, W]` from 1 is `[N, C·H·W]`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension.
+    pub fn flatten_from(&self, dim: usize) -> Result<Tensor> {
+        check_dim("flatten", dim, self.shape())?;
+        let mut shape = self.shape()[..dim].to_vec();
+        shape.push(self.shape()[dim..].iter().product());
+        self.reshape(shape)
+    }
+
+    /// The dimensions in another order: output dimension `i` is input dimension `dims[i]`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless `dims` names each dimension once.
+    pub fn permute(&self, dims: &[usize]) -> Result<Tensor> {
+        let mut sorted = dims.to_vec();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..self.rank()) {
+            let detail = format!("{dims:?} does not name each of {} dimensions once", self.rank());
+            return Err(Error::argument("permute", detail));
+        }
+        apply(View::Permute(dims.to_vec()), &[self])
+    }
+
+    /// Two dimensions exchanged.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension.
+    pub fn transpose(&self, a: usize, b: usize) -> Result<Tensor> {
+        check_dim("transpose", a, self.shape())?;
+        check_dim("transpose", b, self.shape())?;
+        let mut dims: Vec<usize> = (0..self.rank()).collect();
+        dims.swap(a, b);
+        self.permute(&dims)
+    }
+
+    /// A matrix's transpose: the last two dimensions exchanged.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there are fewer than two dimensions.
+    pub fn t(&self) -> Result<Tensor> {
+        match self.rank() {
+            0 | 1 => Err(Error::argument("t", format!("shape {:?} has no two dimensions", self.shape()))),
+            rank => self.transpose(rank - 2, rank - 1),
+        }
+    }
+
+    /// The part `start .. start + len` of one dimension.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the range is not within the dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::arange(0.0, 6.0, 1.0, None)?.reshape([2, 3])?;
+    /// assert_eq!(x.narrow(1, 1, 2)?.to_vec::<f32>()?, [1.0, 2.0, 4.0, 5.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn narrow(&self, dim: usize, start: usize, len: usize) -> Result<Tensor> {
+        check_dim("narrow", dim, self.shape())?;
+        if start.checked_add(len).is_none_or(|end| end > self.shape()[dim]) {
+            let detail = format!("{start}..{start}+{len} is not within dimension {dim} of {:?}", self.shape());
+            return Err(Error::argument("narrow", detail));
+        }
+        apply(View::Narrow { dim, start, len }, &[self])
+    }
+
+    /// Repeats dimensions of size 1 (and adds leading ones) without a copy, by NumPy's rule.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the wanted size.
+    pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        let shape = shape.into().dims().to_vec();
+        if broadcast_shapes("broadcast_to", self.shape(), &shape)? != shape {
+            return Err(Error::shapes("broadcast_to", self.shape(), &shape, "the target must not be smaller"));
+        }
+        apply(View::Broadcast(shape), &[self])
+    }
+
+    /// Without a dimension of size 1.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the dimension is not there or not of size 1.
+    pub fn squeeze(&self, dim: usize) -> Result<Tensor> {
+        check_dim("squeeze", dim, self.shape())?;
+        if self.shape()[dim] != 1 {
+            return Err(Error::argument("squeeze", format!("dimension {dim} of {:?} is not 1", self.shape())));
+        }
+        let mut shape = self.shape().to_vec();
+        shape.remove(dim);
+        self.reshape(shape)
+    }
+
+    /// With a dimension of size 1 inserted before `dim` (or at the end, where `dim` is the rank).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if `dim` is beyond the rank.
+    pub fn unsqueeze(&self, dim: usize) -> Result<Tensor> {
+        if dim > self.rank() {
+            let detail = format!("dimension {dim} is out of range for shape {:?}", self.shape());
+            return Err(Error::argument("unsqueeze", detail));
+        }
+        let mut shape = self.shape().to_vec();
+        shape.insert(dim, 1);
+        self.reshape(shape)
+    }
+}
+
+/// The layout with the dimensions `[A, dim, B]` of a contiguous tensor: everything before, the dimension, everything after.
+pub(super) fn around(layout: &Layout, dim: usize) -> [usize; 3] {
+    let shape = &layout.shape;
+    [shape[..dim].iter().product(), shape[dim], shape[dim + 1..].iter().product()]
+}

@@ -1,0 +1,261 @@
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use super::collectives::gather;
+use super::replica::{Learned, Replica};
+use super::shares::{Balance, Shares};
+use super::worker::{Worker, wait_all};
+use crate::data::DataLoader;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::nn::{Module, correct};
+use crate::sync::lock;
+use crate::tensor::Tensor;
+
+/// Every so many steps, the first replica's parameters overwrite the others': each device rounds its own updates, and
+/// this keeps the differences from growing.
+const STEPS_BETWEEN_BROADCASTS: u64 = 256;
+
+/// One net on any mix of devices, trained as if on one.
+///
+/// Each device has a replica of the net, and with several devices a thread. [`train_batch`](DataParallel::train_batch)
+/// cuts the batch along its first dimension, one part per device; gradients are averaged *by the number of samples*, in
+/// the order of the devices, so the step is that of one device over the whole batch whatever the [`Shares`]. Give
+/// [`parameters`](DataParallel::parameters), those of all replicas, to one optimiser.
+///
+/// On one device there is no thread, and a step reads nothing back.
+///
+/// # Example
+/// ```
+/// use anygpu::{DataParallel, Device, Tensor, nn, optim::Sgd};
+///
+/// let net = nn::Sequential::new().add("fc", nn::Linear::new(4, 3)?);
+/// let net = DataParallel::new(net, &[anygpu::try_gpu(0)])?; // or several
+/// let mut sgd = Sgd::new(net.parameters(), 0.5);
+///
+/// let (x, y) = (Tensor::rand([12, 4], None)?, Tensor::from_slice(&[0u32, 1, 2].repeat(4), 12, None)?);
+/// let first = net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?;
+/// for _ in 0..20 {
+///     sgd.step()?;
+///     net.train_batch(&x, &y, nn::cross_entropy)?;
+/// }
+/// assert!(net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()? < first);
+/// assert_eq!(net.predict(&x)?.shape(), [12, 3]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub struct DataParallel {
+    replicas: Vec<Replica>,
+    /// One per replica; none when there is only one.
+    workers: Vec<Worker>,
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    balance: Balance,
+    steps: u64,
+}
+
+impl DataParallel {
+    /// Replicas of `net` on `devices`, with measured shares.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] without a device, or with one device twice (for tests on one adapter there are
+    /// `soft:0/0` and `soft:0/1`); those of opening the devices.
+    pub fn new(net: impl Module + 'static, devices: &[Device]) -> Result<DataParallel> {
+        if devices.is_empty() {
+            return Err(Error::argument("DataParallel", "needs at least one device"));
+        }
+        if let Some((i, twice)) = devices.iter().enumerate().find(|(i, device)| devices[..*i].contains(device)) {
+            let detail = format!("device {i}, {twice}, is in the list before: a device has one replica");
+            return Err(Error::argument("DataParallel", detail));
+        }
+        let replicas = devices.iter().map(|device| Replica::new(&net, device)).collect::<Result<Vec<_>>>()?;
+        let workers = match devices {
+            [_] => Vec::new(),
+            several => several.iter().map(Worker::start).collect::<Result<_>>()?,
+        };
+        let progress = Mutex::new(Progress { balance: Balance::new(Shares::default(), devices.len())?, steps: 0 });
+        Ok(DataParallel { replicas, workers, progress })
+    }
+
+    /// Cuts batches in another way than by measured speed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when fixed shares are not one positive number per device.
+    pub fn with_shares(self, shares: Shares) -> Result<DataParallel> {
+        let devices = self.replicas.len();
+        lock(&self.progress).balance = Balance::new(shares, devices)?;
+        Ok(self)
+    }
+
+    /// The part of the next batch that each device gets; they add up to 1.
+    pub fn shares(&self) -> Vec<f64> {
+        lock(&self.progress).balance.weights()
+    }
+
+    /// The devices, in order.
+    pub fn devices(&self) -> Vec<Device> {
+        self.replicas.iter().map(|replica| replica.device.clone()).collect()
+    }
+
+    /// The first device's replica.
+    pub fn module(&self) -> &dyn Module {
+        &*self.replicas[0].net
+    }
+
+    /// The parameters of all replicas, the first device's first: what the optimiser moves.
+    pub fn parameters(&self) -> Vec<Tensor> {
+        self.replicas.iter().flat_map(|replica| replica.parameters.iter().cloned()).collect()
+    }
+
+    /// One step's forward and backward pass over all devices: `images: [N, ..]`, `labels: [N, ..]`, and a loss that is
+    /// a *mean* over samples. Afterwards every replica's parameters have the gradient of the whole batch (any gradient
+    /// from before is forgotten), ready for the optimiser's `step()`.
+    ///
+    /// Gives the loss of the whole batch, a scalar: on the device where there is one, and not yet waited for; on `cpu`
+    /// where there are several.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] when there are not as many labels as images, [`Error::InvalidArgument`] for an empty
+    /// batch; with several devices, [`Error::Replica`] or [`Error::WorkerPanic`] naming the one that failed. Then no
+    /// parameter has a gradient, so that the replicas stay alike.
+    pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
+    where
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    {
+        let samples = samples(images, labels)?;
+        let mut progress = lock(&self.progress); // one step at a time
+        let loss = match self.replicas.as_slice() {
+            [only] => only.backward(images, labels, loss_fn),
+            _ => self.train_split(images, labels, samples, Arc::new(loss_fn), &mut progress),
+        };
+        if loss.is_err() {
+            self.replicas.iter().for_each(Replica::zero_grad);
+        }
+        loss
+    }
+
+    fn train_split<F>(
+        &self,
+        images: &Tensor,
+        labels: &Tensor,
+        samples: usize,
+        loss_fn: Arc<F>,
+        progress: &mut Progress,
+    ) -> Result<Tensor>
+    where
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    {
+        if progress.steps > 0 && progress.steps.is_multiple_of(STEPS_BETWEEN_BROADCASTS) {
+            self.on_all(
+                |replica, first| if replica.device == first.device { Ok(()) } else { replica.copy_from(first) },
+            )?;
+        }
+        progress.steps += 1;
+
+        let sizes = progress.balance.sizes(samples);
+        let (images, labels) = (self.parts(images, &sizes)?, self.parts(labels, &sizes)?);
+        let jobs = self.busy(&sizes).map(|i| {
+            let (replica, images, labels) = (self.replicas[i].clone(), images[i].clone(), labels[i].clone());
+            let loss_fn = loss_fn.clone();
+            self.workers[i].submit(move || replica.learn(&images, &labels, &*loss_fn))
+        });
+        let learned = wait_all(jobs.collect())?;
+        self.busy(&sizes).zip(&learned).for_each(|(i, part)| progress.balance.record(i, sizes[i], part.seconds));
+
+        let weights: Vec<f32> = self.busy(&sizes).map(|i| (sizes[i] as f64 / samples as f64) as f32).collect();
+        let mean = Arc::new(weighted_mean(&learned, &weights));
+        let set = mean.clone();
+        self.on_all(move |replica, _| replica.set_gradient(&set.values, &set.present))?;
+        Tensor::scalar(mean.loss(), None)
+    }
+
+    /// The net's output for `images: [N, ..]`, on the first device and outside the graph. Several devices share the
+    /// work as in training.
+    ///
+    /// # Errors
+    /// Those of the net's ops; with several devices, naming the one that failed.
+    pub fn predict(&self, images: &Tensor) -> Result<Tensor> {
+        let samples = images.shape().first().copied().unwrap_or(0);
+        let sizes = lock(&self.progress).balance.sizes(samples);
+        if self.workers.is_empty() || sizes.contains(&0) {
+            return self.replicas[0].predict(images);
+        }
+        let parts = self.parts(images, &sizes)?.into_iter();
+        let jobs = self.workers.iter().zip(&self.replicas).zip(parts).map(|((worker, replica), part)| {
+            let replica = replica.clone();
+            worker.submit(move || replica.predict(&part))
+        });
+        gather(&wait_all(jobs.collect())?, &self.replicas[0].device)
+    }
+
+    /// The accuracy over one epoch of `loader`, 0 to 1: how many samples get their greatest output at their label.
+    ///
+    /// # Errors
+    /// As [`predict`](DataParallel::predict).
+    pub fn evaluate(&self, loader: &DataLoader) -> Result<f64> {
+        let mut right = 0;
+        for batch in loader.epoch(0) {
+            let (images, labels) = batch?;
+            right += correct(&self.predict(&images)?, &labels)?;
+        }
+        Ok(right as f64 / loader.len().max(1) as f64)
+    }
+
+    /// The devices that have samples, in order.
+    fn busy<'a>(&self, sizes: &'a [usize]) -> impl Iterator<Item = usize> + use<'a> {
+        (0..sizes.len()).filter(|&i| sizes[i] > 0)
+    }
+
+    /// Views of `x: [N, ..]`, one per device.
+    fn parts(&self, x: &Tensor, sizes: &[usize]) -> Result<Vec<Tensor>> {
+        let mut start = 0;
+        let mut next = |&len: &usize| {
+            start += len;
+            x.narrow(0, start - len, len)
+        };
+        sizes.iter().map(&mut next).collect()
+    }
+
+    /// Runs `work(replica, first replica)` on every thread at once, and waits.
+    fn on_all(&self, work: impl Fn(&Replica, &Replica) -> Result<()> + Clone + Send + 'static) -> Result<()> {
+        let start = |(worker, replica): (&Worker, &Replica)| {
+            let (work, replica, first) = (work.clone(), replica.clone(), self.replicas[0].clone());
+            worker.submit(move || work(&replica, &first))
+        };
+        wait_all(self.workers.iter().zip(&self.replicas).map(start).collect()).map(|_| ())
+    }
+}
+
+/// The number of samples of a batch.
+fn samples(images: &Tensor, labels: &Tensor) -> Result<usize> {
+    match (images.shape().first(), labels.shape().first()) {
+        (Some(0), Some(0)) => Err(Error::argument("train_batch", "the batch is empty")),
+        (Some(&images), Some(&labels)) if images == labels => Ok(images),
+        _ => {
+            let rule = "as many labels as images: the first dimensions are equal";
+            Err(Error::shapes("train_batch", images.shape(), labels.shape(), rule))
+        }
+    }
+}
+
+/// Σ wᵢ · partᵢ, in order. Gradients and loss alike.
+fn weighted_mean(parts: &[Learned], weights: &[f32]) -> Learned {
+    let len = parts.first().map_or(0, |part| part.values.len());
+    let mut mean = Learned { values: vec![0.0; len], present: Vec::new(), seconds: 0.0 };
+    for (part, &weight) in parts.iter().zip(weights) {
+        mean.values.iter_mut().zip(&part.values).for_each(|(sum, value)| *sum += weight * value);
+        mean.present.resize(part.present.len(), false);
+        mean.present.iter_mut().zip(&part.present).for_each(|(any, present)| *any |= present);
+        mean.seconds = mean.seconds.max(part.seconds);
+    }
+    mean
+}
+
+/// The devices and their shares.
+impl fmt::Debug for DataParallel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.replicas.iter().map(|replica| replica.device.name()).collect();
+        f.debug_struct("DataParallel").field("devices", &names).field("shares", &self.shares()).finish_non_exhaustive()
+    }
+}

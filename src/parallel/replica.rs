@@ -1,0 +1,116 @@
+//! One device's copy of a net, and what it does in a step.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::autograd::no_grad;
+use crate::device::Device;
+use crate::error::Result;
+use crate::nn::{Module, flat_view, flatten_onto, split_flat};
+use crate::ops::inplace::copy_;
+use crate::tensor::{SLOT, Tensor, flatten_together, to_together};
+
+/// A net whose parameters lie in one flat buffer on one device. A cheap handle: jobs take a clone to their thread.
+#[derive(Clone)]
+pub(super) struct Replica {
+    pub(super) device: Device,
+    pub(super) net: Arc<dyn Module>,
+    pub(super) parameters: Arc<[Tensor]>,
+}
+
+/// What a replica learned from its part of a batch, on the host.
+pub(super) struct Learned {
+    /// The gradients in slots, as [`flatten_together`] lays them out; in one slot more, the loss.
+    pub(super) values: Vec<f32>,
+    /// Which parameters the loss depends on; the others have zeros in their slots.
+    pub(super) present: Vec<bool>,
+    /// From the samples on the host to `values` on the host.
+    pub(super) seconds: f64,
+}
+
+impl Learned {
+    /// The loss, from its slot.
+    pub(super) fn loss(&self) -> f32 {
+        self.values[self.values.len() - SLOT]
+    }
+}
+
+impl Replica {
+    /// A copy of `template`, parameters included, on `device`.
+    pub(super) fn new(template: &dyn Module, device: &Device) -> Result<Replica> {
+        let parameters = flatten_onto(&template.parameters(), device)?;
+        let mut net = template.clone_box();
+        let mut own = parameters.iter();
+        net.visit_mut(&mut |_, parameter| {
+            if let Some(new) = own.next() {
+                *parameter = new.clone();
+            }
+        });
+        Ok(Replica { device: device.clone(), net: Arc::from(net), parameters: parameters.into() })
+    }
+
+    pub(super) fn zero_grad(&self) {
+        self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
+    }
+
+    /// Moves the samples here in one copy, and leaves the gradient of their loss in the parameters. Gives the loss,
+    /// still on the device: nothing is read back.
+    pub(super) fn backward(
+        &self,
+        images: &Tensor,
+        labels: &Tensor,
+        loss_fn: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        self.zero_grad();
+        let moved = to_together(&[images, labels], &self.device)?;
+        let loss = loss_fn(&self.net.forward(&moved[0])?, &moved[1])?;
+        loss.backward()?;
+        Ok(loss.detach())
+    }
+
+    /// As [`backward`](Replica::backward), and reads loss and gradients in one download.
+    pub(super) fn learn(
+        &self,
+        images: &Tensor,
+        labels: &Tensor,
+        loss_fn: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<Learned> {
+        let start = Instant::now();
+        let loss = self.backward(images, labels, loss_fn)?;
+        let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
+        let present = grads.iter().map(Option::is_some).collect();
+        let mut parts = Vec::with_capacity(grads.len() + 1);
+        for (grad, parameter) in grads.into_iter().zip(self.parameters.iter()) {
+            parts.push(grad.map_or_else(|| Tensor::zeros(parameter.shape(), &self.device), Ok)?);
+        }
+        parts.push(loss.reshape([1])?);
+        let values = flatten_together(&parts)?.to_vec()?;
+        Ok(Learned { values, present, seconds: start.elapsed().as_secs_f64() })
+    }
+
+    /// Replaces the gradients by views of one upload, which `Sgd` recognises; `values` as in [`Learned`].
+    pub(super) fn set_gradient(&self, values: &[f32], present: &[bool]) -> Result<()> {
+        let gradient = &values[..values.len() - SLOT]; // without the loss
+        let flat = Tensor::from_slice(gradient, gradient.len(), &self.device)?;
+        let views = split_flat(&flat, &self.parameters)?;
+        for ((parameter, view), present) in self.parameters.iter().zip(views).zip(present) {
+            parameter.set_grad(present.then_some(view));
+        }
+        Ok(())
+    }
+
+    /// Overwrites the parameters with those of `source`, in one copy.
+    pub(super) fn copy_from(&self, source: &Replica) -> Result<()> {
+        match (flat_view(&self.parameters), flat_view(&source.parameters)) {
+            (Some(to), Some(from)) => copy_(&to, &from.to(&self.device)?),
+            _ => Ok(()), // no parameters
+        }
+    }
+
+    /// The net's output, computed when this returns.
+    pub(super) fn predict(&self, images: &Tensor) -> Result<Tensor> {
+        let output = no_grad(|| self.net.forward(&images.detach().to(&self.device)?))?;
+        self.device.synchronize()?;
+        Ok(output)
+    }
+}

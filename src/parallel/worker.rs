@@ -1,0 +1,116 @@
+//! A thread per device. A lavapipe submit blocks until the one before is done, so that one host thread cannot keep two
+//! such devices busy; and a device that fails must not take the others with it.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A thread that does one job after another until the worker is dropped.
+pub(super) struct Worker {
+    device: Device,
+    /// `None` only while being dropped.
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The answer of a job that may still be running.
+pub(super) struct Pending<T> {
+    device: Device,
+    answer: Receiver<Result<T>>,
+}
+
+impl Worker {
+    pub(super) fn start(device: &Device) -> Result<Worker> {
+        let (jobs, inbox) = channel::<Job>();
+        let thread =
+            Builder::new().name(format!("anygpu {device}")).spawn(move || inbox.into_iter().for_each(|job| job()));
+        let thread = thread.map_err(|e| Error::DeviceUnavailable {
+            device: device.to_string(),
+            reason: format!("no thread for it: {e}"),
+        })?;
+        Ok(Worker { device: device.clone(), jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Starts `work` on the thread. Its error, or its panic, comes out of [`Pending::wait`], with the device's name.
+    pub(super) fn submit<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Pending<T> {
+        let (reply, answer) = channel();
+        let device = self.device.clone();
+        let job = move || {
+            let result = match catch_unwind(AssertUnwindSafe(work)) {
+                Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), source: Box::new(e) }),
+                Err(panic) => Err(Error::WorkerPanic { device: device.to_string(), message: message(panic.as_ref()) }),
+            };
+            let _ = reply.send(result); // nobody waits any more: nobody to tell
+        };
+        if let Some(jobs) = &self.jobs {
+            let _ = jobs.send(Box::new(job)); // if the thread is gone, the reply's end is dropped, and `wait` says so
+        }
+        Pending { device: self.device.clone(), answer }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.jobs = None; // ends the thread's loop
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // its jobs catch their panics
+        }
+    }
+}
+
+impl<T> Pending<T> {
+    /// Waits for the answer.
+    pub(super) fn wait(self) -> Result<T> {
+        self.answer.recv().unwrap_or_else(|_| {
+            Err(Error::WorkerPanic { device: self.device.to_string(), message: "the thread has ended".into() })
+        })
+    }
+}
+
+/// Waits for all, and only then gives the first error: no job outlives the call that started it.
+pub(super) fn wait_all<T>(pending: Vec<Pending<T>>) -> Result<Vec<T>> {
+    let answers: Vec<Result<T>> = pending.into_iter().map(Pending::wait).collect();
+    answers.into_iter().collect()
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_and_panics_name_the_device_and_the_thread_lives_on() {
+        let worker = Worker::start(&Device::cpu()).unwrap();
+        let error = worker.submit::<()>(|| Err(Error::Autograd("no".into()))).wait().unwrap_err();
+        assert_eq!(error.to_string(), "replica on cpu: backward: no");
+        let panic = worker.submit::<()>(|| panic!("bug {}", 7)).wait().unwrap_err();
+        assert_eq!(panic.to_string(), "worker thread of cpu panicked: bug 7");
+        assert_eq!(worker.submit(|| Ok(5)).wait(), Ok(5));
+        drop(worker.submit(|| Ok(())));
+    }
+
+    #[test]
+    fn all_are_waited_for_before_an_error_is_given() {
+        let workers = [Worker::start(&Device::cpu()).unwrap(), Worker::start(&Device::cpu()).unwrap()];
+        let slow = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let done = slow.clone();
+        let failing = workers[0].submit(|| Err(Error::Autograd("early".into())));
+        let finishing = workers[1].submit(move || {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+            Ok(())
+        });
+        assert!(wait_all(vec![failing, finishing]).is_err());
+        assert!(slow.load(std::sync::atomic::Ordering::SeqCst));
+    }
+}

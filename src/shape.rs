@@ -1,0 +1,262 @@
+//! Shapes, strides and the arithmetic of views. Pure: no device, no gradient.
+
+use crate::error::{Error, Result};
+
+/// The size of a tensor in each dimension, outermost first. Made from arrays, slices and vectors of `usize`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shape(Vec<usize>);
+
+impl Shape {
+    /// The sizes.
+    pub fn dims(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(dims: [usize; N]) -> Self {
+        Shape(dims.to_vec())
+    }
+}
+impl<const N: usize> From<&[usize; N]> for Shape {
+    fn from(dims: &[usize; N]) -> Self {
+        Shape(dims.to_vec())
+    }
+}
+impl From<&[usize]> for Shape {
+    fn from(dims: &[usize]) -> Self {
+        Shape(dims.to_vec())
+    }
+}
+impl From<Vec<usize>> for Shape {
+    fn from(dims: Vec<usize>) -> Self {
+        Shape(dims)
+    }
+}
+impl From<&Vec<usize>> for Shape {
+    fn from(dims: &Vec<usize>) -> Self {
+        Shape(dims.clone())
+    }
+}
+impl From<usize> for Shape {
+    fn from(dim: usize) -> Self {
+        Shape(vec![dim])
+    }
+}
+impl From<()> for Shape {
+    fn from((): ()) -> Self {
+        Shape(Vec::new())
+    }
+}
+
+/// Where the elements of a tensor lie in its storage: element `(i, j, …)` is at `offset + i·strides[0] + j·strides[1] + …`.
+///
+/// All in elements, not bytes. A broadcast dimension has stride 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub shape: Vec<usize>,
+    pub strides: Vec<usize>,
+    pub offset: usize,
+}
+
+impl Layout {
+    /// Row-major, from the start of the storage.
+    pub fn contiguous(shape: &[usize]) -> Self {
+        Layout { shape: shape.to_vec(), strides: row_major(shape), offset: 0 }
+    }
+
+    pub fn elem_count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the elements lie in row-major order without gaps (wherever they start).
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1;
+        for (&size, &stride) in self.shape.iter().zip(&self.strides).rev() {
+            if size != 1 && stride != expected {
+                return false;
+            }
+            expected *= size.max(1);
+        }
+        true
+    }
+
+    pub fn permute(&self, dims: &[usize]) -> Self {
+        Layout {
+            shape: dims.iter().map(|&d| self.shape[d]).collect(),
+            strides: dims.iter().map(|&d| self.strides[d]).collect(),
+            offset: self.offset,
+        }
+    }
+
+    pub fn narrow(&self, dim: usize, start: usize, len: usize) -> Self {
+        let mut out = self.clone();
+        out.shape[dim] = len;
+        if len > 0 {
+            out.offset += start * self.strides[dim];
+        }
+        out
+    }
+
+    /// Stretches dimensions of size 1 and adds leading ones; the shapes must be compatible (see [`broadcast_shapes`]).
+    pub fn broadcast_to(&self, shape: &[usize]) -> Self {
+        let lead = shape.len() - self.shape.len();
+        let strides = (0..shape.len())
+            .map(|d| match d.checked_sub(lead) {
+                Some(own) if self.shape[own] == shape[d] => self.strides[own],
+                _ => 0,
+            })
+            .collect();
+        Layout { shape: shape.to_vec(), strides, offset: self.offset }
+    }
+
+    /// Another shape on the same elements without a copy, where the strides allow it.
+    pub fn reshape(&self, shape: &[usize]) -> Option<Self> {
+        if self.is_contiguous() {
+            return Some(Layout { offset: self.offset, ..Layout::contiguous(shape) });
+        }
+        // Only unit dimensions come or go: the rest keep their strides.
+        let kept = |shape: &[usize]| shape.iter().copied().filter(|&d| d != 1).collect::<Vec<_>>();
+        if kept(&self.shape) != kept(shape) {
+            return None;
+        }
+        let mut old = self.shape.iter().zip(&self.strides).filter(|(d, _)| **d != 1).map(|(_, s)| *s);
+        let strides = shape.iter().map(|&d| if d == 1 { 0 } else { old.next().unwrap_or(0) }).collect();
+        Some(Layout { shape: shape.to_vec(), strides, offset: self.offset })
+    }
+
+    /// The storage positions of all elements, in row-major order.
+    pub fn positions(&self) -> Positions<'_> {
+        Positions { layout: self, index: vec![0; self.shape.len()], next: self.offset, left: self.elem_count() }
+    }
+
+    /// One past the last storage position that the layout touches.
+    pub fn end(&self) -> usize {
+        if self.elem_count() == 0 {
+            return self.offset;
+        }
+        self.offset + 1 + self.shape.iter().zip(&self.strides).map(|(&d, &s)| (d - 1) * s).sum::<usize>()
+    }
+}
+
+/// Iterates over storage positions, see [`Layout::positions`].
+pub(crate) struct Positions<'a> {
+    layout: &'a Layout,
+    index: Vec<usize>,
+    next: usize,
+    left: usize,
+}
+
+impl Iterator for Positions<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        let current = self.next;
+        for d in (0..self.index.len()).rev() {
+            self.index[d] += 1;
+            self.next += self.layout.strides[d];
+            if self.index[d] < self.layout.shape[d] {
+                break;
+            }
+            self.next -= self.layout.shape[d] * self.layout.strides[d];
+            self.index[d] = 0;
+        }
+        Some(current)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Positions<'_> {}
+
+/// Strides of a row-major tensor without gaps.
+pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d] * shape[d].max(1);
+    }
+    strides
+}
+
+/// The number of elements of a shape; an error where it would not fit into memory's address range.
+pub(crate) fn checked_elem_count(op: &'static str, shape: &[usize]) -> Result<usize> {
+    if shape.contains(&0) {
+        return Ok(0);
+    }
+    shape
+        .iter()
+        .try_fold(1usize, |n, &d| n.checked_mul(d))
+        .filter(|&n| n <= isize::MAX as usize / 4)
+        .ok_or_else(|| Error::argument(op, format!("shape {shape:?} has more elements than can be addressed")))
+}
+
+/// The shape that two operands broadcast to, by NumPy's rule: aligned at the last dimension, sizes equal or one of them 1.
+pub(crate) fn broadcast_shapes(op: &'static str, a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
+    let rank = a.len().max(b.len());
+    let at = |s: &[usize], d: usize| (d + s.len()).checked_sub(rank).map_or(1, |i| s[i]);
+    (0..rank)
+        .map(|d| match (at(a, d), at(b, d)) {
+            (x, y) if x == y => Ok(x),
+            (1, y) => Ok(y),
+            (x, 1) => Ok(x),
+            (x, y) => {
+                let detail = format!("sizes {x} and {y} in dimension {d} must be equal, or one of them 1");
+                Err(Error::shapes(op, a, b, detail))
+            }
+        })
+        .collect()
+}
+
+/// Checks a dimension number against a rank.
+pub(crate) fn check_dim(op: &'static str, dim: usize, shape: &[usize]) -> Result<()> {
+    if dim < shape.len() {
+        return Ok(());
+    }
+    Err(Error::argument(op, format!("dimension {dim} is out of range for shape {shape:?} (rank {})", shape.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contiguity_ignores_unit_dimensions() {
+        let mut l = Layout::contiguous(&[2, 1, 3]);
+        assert!(l.is_contiguous());
+        l.strides[1] = 77;
+        assert!(l.is_contiguous());
+        assert!(!Layout::contiguous(&[2, 3]).permute(&[1, 0]).is_contiguous());
+    }
+
+    #[test]
+    fn positions_follow_the_strides() {
+        let t = Layout::contiguous(&[2, 3]).permute(&[1, 0]);
+        assert_eq!(t.positions().collect::<Vec<_>>(), [0, 3, 1, 4, 2, 5]);
+        let n = Layout::contiguous(&[4, 3]).narrow(0, 1, 2).narrow(1, 1, 1);
+        assert_eq!(n.positions().collect::<Vec<_>>(), [4, 7]);
+        assert_eq!(n.end(), 8);
+        let b = Layout::contiguous(&[2, 1]).broadcast_to(&[2, 2, 2]);
+        assert_eq!(b.positions().collect::<Vec<_>>(), [0, 0, 1, 1, 0, 0, 1, 1]);
+        assert_eq!(Layout::contiguous(&[]).positions().collect::<Vec<_>>(), [0]);
+        assert_eq!(Layout::contiguous(&[3, 0]).positions().count(), 0);
+    }
+
+    #[test]
+    fn reshape_keeps_views_where_it_can() {
+        let t = Layout::contiguous(&[2, 3]).permute(&[1, 0]);
+        assert_eq!(t.reshape(&[6]), None);
+        assert_eq!(t.reshape(&[3, 1, 2]).map(|l| l.positions().collect::<Vec<_>>()), Some(vec![0, 3, 1, 4, 2, 5]));
+    }
+
+    #[test]
+    fn broadcasting_follows_numpy() {
+        assert_eq!(broadcast_shapes("add", &[4, 1, 3], &[2, 1]), Ok(vec![4, 2, 3]));
+        assert_eq!(broadcast_shapes("add", &[], &[2]), Ok(vec![2]));
+        assert_eq!(broadcast_shapes("add", &[0], &[1]), Ok(vec![0]));
+        let error = broadcast_shapes("add", &[2, 3], &[4]).map(|_| String::new()).unwrap_or_else(|e| e.to_string());
+        assert!(error.contains("[2, 3] and [4]") && error.contains("dimension 1"), "{error}");
+    }
+}

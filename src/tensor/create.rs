@@ -1,0 +1,175 @@
+//! Making tensors from values, and reading values back.
+
+use crate::device::{Backend, Device, Storage};
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::shape::{Shape, checked_elem_count};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// A tensor of the given elements in row-major order, on `device`, or on the CPU where that is `None`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the shape does not hold as many elements as `data`; what the device says if it has
+    /// no room.
+    ///
+    /// ```
+    /// use anygpu::{DType, Device, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&[1, 2, 3, 4, 5, 6u32], [2, 3], &Device::cpu())?;
+    /// assert_eq!((x.shape(), x.dtype()), (&[2, 3][..], DType::U32));
+    /// assert!(Tensor::from_slice(&[1.0, 2.0], [3], None).is_err());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn from_slice<'d, T: Element>(
+        data: &[T],
+        shape: impl Into<Shape>,
+        device: impl Into<Option<&'d Device>>,
+    ) -> Result<Tensor> {
+        let shape = shape.into();
+        if checked_elem_count("from_slice", shape.dims())? != data.len() {
+            let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
+            return Err(Error::argument("from_slice", detail));
+        }
+        from_words(bytemuck::cast_slice(data), shape.dims(), T::DTYPE, device.into())
+    }
+
+    /// All zeros (f32).
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    pub fn zeros<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+        Self::full(shape, 0.0, device)
+    }
+
+    /// All ones (f32).
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    pub fn ones<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+        Self::full(shape, 1.0, device)
+    }
+
+    /// One value everywhere (f32).
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::full([2, 2], 7.5, None)?.to_vec::<f32>()?, [7.5; 4]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn full<'d>(shape: impl Into<Shape>, value: f32, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+        let device = device.into().cloned().unwrap_or_default();
+        crate::ops::inplace::filled(shape.into().dims(), value, &device)
+    }
+
+    /// A tensor of rank 0.
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    pub fn scalar<'d>(value: f32, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+        Self::from_slice(&[value], (), device)
+    }
+
+    /// `start, start + step, …` up to and without `end`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless `step` leads from `start` towards `end`.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::arange(1.0, 2.0, 0.25, None)?.to_vec::<f32>()?, [1.0, 1.25, 1.5, 1.75]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn arange<'d>(start: f32, end: f32, step: f32, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+        let count = ((f64::from(end) - f64::from(start)) / f64::from(step)).ceil();
+        if !count.is_finite() || count < 0.0 || step == 0.0 {
+            let detail = format!("no way from {start} to {end} in steps of {step}");
+            return Err(Error::argument("arange", detail));
+        }
+        let count = checked_elem_count("arange", &[count as usize])?;
+        let values: Vec<f32> = (0..count).map(|i| (f64::from(start) + i as f64 * f64::from(step)) as f32).collect();
+        Self::from_slice(&values, count, device)
+    }
+
+    /// The identity matrix `[n, n]`.
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    pub fn eye<'d>(n: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+        let mut values = vec![0f32; checked_elem_count("eye", &[n, n])?];
+        values.iter_mut().step_by(n + 1).for_each(|v| *v = 1.0);
+        Self::from_slice(&values, [n, n], device)
+    }
+
+    /// The elements in row-major order. Waits until the device has computed them.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] if `T` is not the tensor's element type; whatever went wrong on the device before.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            let (expected, got) = (T::DTYPE.to_string(), self.dtype().to_string());
+            return Err(Error::DTypeMismatch { op: "to_vec", expected, got });
+        }
+        Ok(bytemuck::cast_slice(&self.to_words()?).to_vec())
+    }
+
+    /// The only element of a tensor that has one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there are more or none; else as [`Tensor::to_vec`].
+    pub fn item<T: Element>(&self) -> Result<T> {
+        match self.to_vec()?.as_slice() {
+            [value] => Ok(*value),
+            _ => Err(Error::argument("item", format!("a tensor of shape {:?} is not one value", self.shape()))),
+        }
+    }
+
+    /// The elements' bits in row-major order.
+    pub(crate) fn to_words(&self) -> Result<Vec<u32>> {
+        let dense = self.detach().contiguous()?;
+        let (start, len) = (dense.layout().offset, dense.elem_count());
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        match (dense.storage(), dense.device().backend()?) {
+            (Storage::Gpu(buffer), Backend::Gpu(gpu)) => gpu.download(buffer, start, len),
+            (Storage::Cpu(buffer), _) => Ok(buffer.read()[start..start + len].to_vec()),
+            (Storage::Gpu(_), Backend::Cpu(_)) => {
+                Err(Error::argument("to_vec", "the tensor's storage is not on its device"))
+            }
+        }
+    }
+}
+
+/// A tensor from its bits.
+pub(crate) fn from_words(words: &[u32], shape: &[usize], dtype: DType, device: Option<&Device>) -> Result<Tensor> {
+    let device = device.cloned().unwrap_or_default();
+    let storage = match device.backend()? {
+        Backend::Cpu(cpu) => Storage::Cpu(cpu.from_words(words.to_vec())),
+        Backend::Gpu(gpu) if words.is_empty() => Storage::Gpu(gpu.alloc(1)?),
+        Backend::Gpu(gpu) => Storage::Gpu(gpu.upload(words)?),
+    };
+    Ok(Tensor::from_storage(storage, shape, dtype, device))
+}
+
+/// Nested arrays of numbers become tensors on the CPU.
+macro_rules! from_arrays {
+    ($($t:ty),*) => {$(
+        impl<const N: usize> TryFrom<[$t; N]> for Tensor {
+            type Error = Error;
+            fn try_from(values: [$t; N]) -> Result<Tensor> {
+                Tensor::from_slice(&values, N, None)
+            }
+        }
+        impl<const M: usize, const N: usize> TryFrom<[[$t; N]; M]> for Tensor {
+            type Error = Error;
+            fn try_from(values: [[$t; N]; M]) -> Result<Tensor> {
+                Tensor::from_slice(values.as_flattened(), [M, N], None)
+            }
+        }
+    )*};
+}
+from_arrays!(f32, i32, u32);

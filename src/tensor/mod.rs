@@ -1,0 +1,152 @@
+//! The tensor: a storage on a device, a layout over it, an element type, and where it stands in the graph.
+
+mod create;
+mod display;
+mod random;
+mod transfer;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+pub use random::manual_seed;
+pub(crate) use random::seed_for;
+pub use transfer::to_together;
+pub(crate) use transfer::{SLOT, flatten_together, move_dense};
+
+use crate::autograd::Node;
+use crate::device::{Device, Storage};
+use crate::dtype::DType;
+use crate::shape::Layout;
+
+/// An n-dimensional array on a device.
+///
+/// A tensor is a cheap handle: cloning it shares the elements. Its elements never change under it, except for
+/// parameters that an optimiser moves. Ops return `Result`, because shapes, devices and memory are the user's; the
+/// operators `+ - * /` on references do too.
+///
+/// ```
+/// use anygpu::{Device, Tensor, try_gpu};
+///
+/// let gpu = try_gpu(0); // gpu:0, or cpu when there is none
+/// let x = Tensor::ones([2, 3], &gpu)?;
+/// let y = Tensor::full([3], 0.5, &gpu)?;
+/// let z = (&x + &y)?;
+/// assert_eq!(z.shape(), [2, 3]);
+/// assert_eq!(z.to(&Device::cpu())?.to_vec::<f32>()?, [1.5; 6]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Tensor(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    storage: Storage,
+    layout: Layout,
+    dtype: DType,
+    device: Device,
+    /// The op that made this tensor, where the graph is recorded.
+    node: Option<Node>,
+    /// Whether this is a leaf that collects a gradient.
+    leaf: bool,
+    grad: Mutex<Option<Tensor>>,
+}
+
+impl Tensor {
+    pub(crate) fn new(storage: Storage, layout: Layout, dtype: DType, device: Device) -> Self {
+        Self::build(storage, layout, dtype, device, None, false)
+    }
+
+    /// A contiguous tensor from the start of a storage.
+    pub(crate) fn from_storage(storage: Storage, shape: &[usize], dtype: DType, device: Device) -> Self {
+        Self::new(storage, Layout::contiguous(shape), dtype, device)
+    }
+
+    fn build(storage: Storage, layout: Layout, dtype: DType, device: Device, node: Option<Node>, leaf: bool) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Tensor(Arc::new(Inner { id, storage, layout, dtype, device, node, leaf, grad: Mutex::new(None) }))
+    }
+
+    /// The same elements with another place in the graph.
+    pub(crate) fn with_graph(&self, node: Option<Node>, leaf: bool) -> Self {
+        let Inner { storage, layout, dtype, device, .. } = &*self.0;
+        Self::build(storage.clone(), layout.clone(), *dtype, device.clone(), node, leaf)
+    }
+
+    /// The same elements seen through another layout, outside the graph.
+    pub(crate) fn with_layout(&self, layout: Layout) -> Self {
+        Self::new(self.0.storage.clone(), layout, self.0.dtype, self.0.device.clone())
+    }
+
+    /// The same words read as another element type, outside the graph.
+    pub(crate) fn with_dtype(&self, dtype: DType) -> Self {
+        Self::new(self.0.storage.clone(), self.0.layout.clone(), dtype, self.0.device.clone())
+    }
+
+    /// The size in each dimension, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.0.layout.shape
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape().len()
+    }
+
+    /// The number of elements.
+    pub fn elem_count(&self) -> usize {
+        self.0.layout.elem_count()
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// The device on which the elements live.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// Whether two handles are the same tensor: the same elements, layout and place in the graph.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::zeros([2], None)?;
+    /// assert!(x.is_same(&x.to(x.device())?)); // `to` its own device copies nothing
+    /// assert!(!x.is_same(&Tensor::zeros([2], None)?));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.0.storage
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    pub(crate) fn node(&self) -> Option<&Node> {
+        self.0.node.as_ref()
+    }
+
+    pub(crate) fn is_leaf(&self) -> bool {
+        self.0.leaf
+    }
+
+    pub(crate) fn grad_slot(&self) -> &Mutex<Option<Tensor>> {
+        &self.0.grad
+    }
+
+    /// Takes the graph node out of the last handle to a tensor: lets a long graph be dropped without recursion.
+    pub(crate) fn into_node(self) -> Option<Node> {
+        Arc::into_inner(self.0).and_then(|inner| inner.node)
+    }
+}
