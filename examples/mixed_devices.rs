@@ -28,11 +28,13 @@ fn main() -> Result<()> {
     let named = std::env::args().skip(1).map(|name| Device::new(&name)).collect::<Result<Vec<_>>>()?;
     let devices = if named.is_empty() { Device::all().to_vec() } else { named };
 
+    let names = devices.iter().map(Device::name).collect::<Vec<_>>().join(", ");
+
     let alone = first_losses(&[Device::cpu()])?;
     let mixed = first_losses(&devices)?;
     for (step, (one, many)) in alone.iter().zip(&mixed).enumerate() {
-        println!("step {step}: loss {one:.6} on cpu, {many:.6} on {devices:?}");
-        assert!((one - many).abs() <= 1e-3 * one.abs(), "step {step}: {one} on cpu, {many} on {devices:?}");
+        println!("step {step}: loss {one:.6} on cpu, {many:.6} on [{names}]");
+        assert!((one - many).abs() <= 1e-3 * one.abs(), "step {step}: {one} on cpu, {many} on [{names}]");
     }
     Ok(())
 }

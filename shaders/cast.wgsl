@@ -13,7 +13,7 @@ struct Params {
 const WG = 64u;
 
 @compute @workgroup_size(WG)
-fn cast(
+fn convert(
     @builtin(workgroup_id) wid: vec3<u32>,
     @builtin(num_workgroups) nwg: vec3<u32>,
     @builtin(local_invocation_index) lid: u32,

@@ -10,19 +10,21 @@
 struct Params {
     count: u32,
     images: u32,
-    channels: u32,
-    height: u32,
-    width: u32,
-    kernel_y: u32,
-    kernel_x: u32,
-    stride_y: u32,
-    stride_x: u32,
-    pad_y: u32,
-    pad_x: u32,
-    out_y: u32,
-    out_x: u32,
     offset: u32, // of the first image, in x for im2col, in dx for col2im
 }
+
+// The geometry is a layer's own and stays: as constants, it costs no division.
+override CHANNELS: u32 = 1u;
+override HEIGHT: u32 = 1u;
+override WIDTH: u32 = 1u;
+override KERNEL_Y: u32 = 1u;
+override KERNEL_X: u32 = 1u;
+override STRIDE_Y: u32 = 1u;
+override STRIDE_X: u32 = 1u;
+override PAD_Y: u32 = 0u;
+override PAD_X: u32 = 0u;
+override OUT_Y: u32 = 1u;
+override OUT_X: u32 = 1u;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -32,23 +34,23 @@ const WG = 64u;
 const PANEL = 64u;
 
 fn element(row: u32, column: u32) -> f32 {
-    let pixels = p.out_y * p.out_x;
-    if row >= p.channels * p.kernel_y * p.kernel_x || column >= p.images * pixels {
+    let pixels = OUT_Y * OUT_X;
+    if row >= CHANNELS * KERNEL_Y * KERNEL_X || column >= p.images * pixels {
         return 0.0;
     }
-    let kx = row % p.kernel_x;
-    let ky = (row / p.kernel_x) % p.kernel_y;
-    let c = row / (p.kernel_x * p.kernel_y);
-    let ox = column % p.out_x;
-    let oy = (column / p.out_x) % p.out_y;
+    let kx = row % KERNEL_X;
+    let ky = (row / KERNEL_X) % KERNEL_Y;
+    let c = row / (KERNEL_X * KERNEL_Y);
+    let ox = column % OUT_X;
+    let oy = (column / OUT_X) % OUT_Y;
     let n = column / pixels;
     // Above or left of the image the subtraction wraps around to a huge number, which the comparison catches too.
-    let y = oy * p.stride_y + ky - p.pad_y;
-    let xx = ox * p.stride_x + kx - p.pad_x;
-    if y >= p.height || xx >= p.width {
+    let y = oy * STRIDE_Y + ky - PAD_Y;
+    let xx = ox * STRIDE_X + kx - PAD_X;
+    if y >= HEIGHT || xx >= WIDTH {
         return 0.0;
     }
-    return x[p.offset + ((n * p.channels + c) * p.height + y) * p.width + xx];
+    return x[p.offset + ((n * CHANNELS + c) * HEIGHT + y) * WIDTH + xx];
 }
 
 @compute @workgroup_size(WG)
@@ -59,7 +61,7 @@ fn im2col(
 ) {
     let i = (wid.y * nwg.x + wid.x) * WG + lid;
     if i < p.count {
-        let rows = p.channels * p.kernel_y * p.kernel_x;
+        let rows = CHANNELS * KERNEL_Y * KERNEL_X;
         out[i] = element((i / PANEL) % rows, i / (PANEL * rows) * PANEL + i % PANEL);
     }
 }
@@ -72,7 +74,7 @@ fn im2col_turned(
 ) {
     let i = (wid.y * nwg.x + wid.x) * WG + lid;
     if i < p.count {
-        let columns = p.images * p.out_y * p.out_x;
+        let columns = p.images * OUT_Y * OUT_X;
         out[i] = element(i / (PANEL * columns) * PANEL + i % PANEL, (i / PANEL) % columns);
     }
 }
@@ -87,22 +89,22 @@ fn col2im(
     if i >= p.count {
         return;
     }
-    let px = i % p.width + p.pad_x;
-    let py = (i / p.width) % p.height + p.pad_y;
-    let c = (i / (p.width * p.height)) % p.channels;
-    let n = i / (p.width * p.height * p.channels);
-    let pixels = p.out_y * p.out_x;
+    let px = i % WIDTH + PAD_X;
+    let py = (i / WIDTH) % HEIGHT + PAD_Y;
+    let c = (i / (WIDTH * HEIGHT)) % CHANNELS;
+    let n = i / (WIDTH * HEIGHT * CHANNELS);
+    let pixels = OUT_Y * OUT_X;
     var total = 0.0;
-    for (var ky = 0u; ky < min(p.kernel_y, py + 1u); ky++) {
-        let oy = (py - ky) / p.stride_y;
-        if oy * p.stride_y != py - ky || oy >= p.out_y {
+    for (var ky = 0u; ky < min(KERNEL_Y, py + 1u); ky++) {
+        let oy = (py - ky) / STRIDE_Y;
+        if oy * STRIDE_Y != py - ky || oy >= OUT_Y {
             continue;
         }
-        for (var kx = 0u; kx < min(p.kernel_x, px + 1u); kx++) {
-            let ox = (px - kx) / p.stride_x;
-            if ox * p.stride_x == px - kx && ox < p.out_x {
-                let row = (c * p.kernel_y + ky) * p.kernel_x + kx;
-                total += x[row * (p.images * pixels) + n * pixels + oy * p.out_x + ox];
+        for (var kx = 0u; kx < min(KERNEL_X, px + 1u); kx++) {
+            let ox = (px - kx) / STRIDE_X;
+            if ox * STRIDE_X == px - kx && ox < OUT_X {
+                let row = (c * KERNEL_Y + ky) * KERNEL_X + kx;
+                total += x[row * (p.images * pixels) + n * pixels + oy * OUT_X + ox];
             }
         }
     }

@@ -3,7 +3,7 @@
 // `pack`   lays an operand out in panels: dst[z][j / W][k][j % W] ← src(z, k, j), zero where j is past the end.
 //          W is 8 for A (j its row) and 64 for B (j its column). An index i of either kind lies at
 //          (i / inner) · outer + (i % inner) · step in src: strides, transposes and NCHW images, all in one rule.
-//          One invocation: one element of dst.
+//          One invocation: 8 neighbouring elements of dst.
 // `matmul` multiplies panels. One invocation: 8 × 8 elements of out; one workgroup: 64 × 64.
 //          Element (z, m, n) goes to z · batch + m · row + (n / inner) · outer + n % inner.
 //          No barrier and no bounds check within: what a software adapter likes best (16 times fewer loads than
@@ -29,6 +29,7 @@ struct PackParams {
 @group(0) @binding(2) var<storage, read_write> dst: array<f32>;
 
 override W: u32 = 8u;
+const RUN = 8u;
 
 @compute @workgroup_size(64)
 fn pack(
@@ -37,19 +38,29 @@ fn pack(
     @builtin(local_invocation_index) lid: u32,
 ) {
     let i = (wid.y * nwg.x + wid.x) * 64u + lid;
-    if i >= q.count {
+    if i * RUN >= q.count {
         return;
     }
-    let k = (i / W) % q.depth;
-    let panel = i / (W * q.depth);
-    let j = (panel % q.panels) * W + i % W;
-    let z = panel / q.panels;
-    var v = 0.0;
-    if j < q.width {
-        v = src[q.offset + z * q.batch + (k / q.k_inner) * q.k_outer + (k % q.k_inner) * q.k_step
-            + (j / q.j_inner) * q.j_outer + (j % q.j_inner) * q.j_step];
+    let line = i / (W / RUN);
+    let k = line % q.depth;
+    let panel = line / q.depth;
+    let j = (panel % q.panels) * W + (i % (W / RUN)) * RUN;
+    var base = q.offset + (panel / q.panels) * q.batch + (k / q.k_inner) * q.k_outer + (k % q.k_inner) * q.k_step
+        + (j / q.j_inner) * q.j_outer;
+    // Divisions are dear, above all on software adapters: one for the run's start, then count.
+    var within = j % q.j_inner;
+    for (var r = 0u; r < RUN; r++) {
+        var v = 0.0;
+        if j + r < q.width {
+            v = src[base + within * q.j_step];
+        }
+        dst[i * RUN + r] = v;
+        within++;
+        if within == q.j_inner {
+            within = 0u;
+            base += q.j_outer;
+        }
     }
-    dst[i] = v;
 }
 
 struct Params {
@@ -68,6 +79,7 @@ struct Params {
     inner: u32,
     outer: u32,
     bias_offset: u32,
+    z_count: u32, // batch · splits: a folded grid may have workgroups past it
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -111,7 +123,7 @@ fn matmul(
     let z = tile / (p.m_tiles * p.n_tiles);
     let m = m_panel * 8u;
     let n = n_panel * 64u + lid.x * 8u;
-    if m >= p.m || n >= p.n {
+    if m >= p.m || n >= p.n || z >= p.z_count {
         return;
     }
     let first = (z % p.splits) * p.k_split;

@@ -5,20 +5,22 @@
 // The window of (oy, ox) starts at (oy·stride_y − pad_y, ox·stride_x − pad_x). One invocation: one element of out.
 
 struct Params {
-    count: u32, // elements of out
-    height: u32,
-    width: u32,
-    kernel_y: u32,
-    kernel_x: u32,
-    stride_y: u32,
-    stride_x: u32,
-    pad_y: u32,
-    pad_x: u32,
-    out_y: u32,
-    out_x: u32,
+    count: u32,    // elements of out
     x_offset: u32, // of x; of g in avg_backward
     g_offset: u32, // of g in max_backward
 }
+
+// The geometry is a layer's own and stays: as constants, it costs no division.
+override HEIGHT: u32 = 1u;
+override WIDTH: u32 = 1u;
+override KERNEL_Y: u32 = 1u;
+override KERNEL_X: u32 = 1u;
+override STRIDE_Y: u32 = 1u;
+override STRIDE_X: u32 = 1u;
+override PAD_Y: u32 = 0u;
+override PAD_X: u32 = 0u;
+override OUT_Y: u32 = 1u;
+override OUT_X: u32 = 1u;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -35,21 +37,21 @@ fn linear_index(wid: vec3<u32>, nwg: vec3<u32>, lid: u32) -> u32 {
 fn largest(plane: u32, oy: u32, ox: u32) -> u32 {
     var at = 0xffffffffu;
     var best = LOWEST;
-    for (var ky = 0u; ky < p.kernel_y; ky++) {
-        let y = oy * p.stride_y + ky - p.pad_y;
-        if y >= p.height {
+    for (var ky = 0u; ky < KERNEL_Y; ky++) {
+        let y = oy * STRIDE_Y + ky - PAD_Y;
+        if y >= HEIGHT {
             continue; // also above the image, where the subtraction has wrapped around
         }
-        for (var kx = 0u; kx < p.kernel_x; kx++) {
-            let xx = ox * p.stride_x + kx - p.pad_x;
-            if xx >= p.width {
+        for (var kx = 0u; kx < KERNEL_X; kx++) {
+            let xx = ox * STRIDE_X + kx - PAD_X;
+            if xx >= WIDTH {
                 continue;
             }
-            let v = x[plane + y * p.width + xx];
+            let v = x[plane + y * WIDTH + xx];
             let nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
             if at == 0xffffffffu || v > best || nan {
                 best = v;
-                at = y * p.width + xx;
+                at = y * WIDTH + xx;
             }
         }
     }
@@ -66,8 +68,8 @@ fn max_forward(
     if i >= p.count {
         return;
     }
-    let plane = p.x_offset + i / (p.out_x * p.out_y) * p.height * p.width;
-    out[i] = x[plane + largest(plane, (i / p.out_x) % p.out_y, i % p.out_x)];
+    let plane = p.x_offset + i / (OUT_X * OUT_Y) * HEIGHT * WIDTH;
+    out[i] = x[plane + largest(plane, (i / OUT_X) % OUT_Y, i % OUT_X)];
 }
 
 @compute @workgroup_size(WG)
@@ -80,23 +82,23 @@ fn avg_forward(
     if i >= p.count {
         return;
     }
-    let ox = i % p.out_x;
-    let oy = (i / p.out_x) % p.out_y;
-    let plane = p.x_offset + i / (p.out_x * p.out_y) * p.height * p.width;
+    let ox = i % OUT_X;
+    let oy = (i / OUT_X) % OUT_Y;
+    let plane = p.x_offset + i / (OUT_X * OUT_Y) * HEIGHT * WIDTH;
     var total = 0.0;
-    for (var ky = 0u; ky < p.kernel_y; ky++) {
-        let y = oy * p.stride_y + ky - p.pad_y;
-        if y >= p.height {
+    for (var ky = 0u; ky < KERNEL_Y; ky++) {
+        let y = oy * STRIDE_Y + ky - PAD_Y;
+        if y >= HEIGHT {
             continue;
         }
-        for (var kx = 0u; kx < p.kernel_x; kx++) {
-            let xx = ox * p.stride_x + kx - p.pad_x;
-            if xx < p.width {
-                total += x[plane + y * p.width + xx];
+        for (var kx = 0u; kx < KERNEL_X; kx++) {
+            let xx = ox * STRIDE_X + kx - PAD_X;
+            if xx < WIDTH {
+                total += x[plane + y * WIDTH + xx];
             }
         }
     }
-    out[i] = total / f32(p.kernel_y * p.kernel_x);
+    out[i] = total / f32(KERNEL_Y * KERNEL_X);
 }
 
 @group(0) @binding(2) var<storage, read> g: array<f32>;
@@ -118,16 +120,16 @@ fn max_backward(
     if i >= p.count {
         return;
     }
-    let pixel = i % (p.width * p.height);
-    let q = i / (p.width * p.height);
-    let plane = p.x_offset + q * p.height * p.width;
-    let ys = windows(pixel / p.width + p.pad_y, p.kernel_y, p.stride_y, p.out_y);
-    let xs = windows(pixel % p.width + p.pad_x, p.kernel_x, p.stride_x, p.out_x);
+    let pixel = i % (WIDTH * HEIGHT);
+    let q = i / (WIDTH * HEIGHT);
+    let plane = p.x_offset + q * HEIGHT * WIDTH;
+    let ys = windows(pixel / WIDTH + PAD_Y, KERNEL_Y, STRIDE_Y, OUT_Y);
+    let xs = windows(pixel % WIDTH + PAD_X, KERNEL_X, STRIDE_X, OUT_X);
     var total = 0.0;
     for (var oy = ys.x; oy < ys.y; oy++) {
         for (var ox = xs.x; ox < xs.y; ox++) {
             if largest(plane, oy, ox) == pixel {
-                total += g[p.g_offset + (q * p.out_y + oy) * p.out_x + ox];
+                total += g[p.g_offset + (q * OUT_Y + oy) * OUT_X + ox];
             }
         }
     }
@@ -144,15 +146,15 @@ fn avg_backward(
     if i >= p.count {
         return;
     }
-    let pixel = i % (p.width * p.height);
-    let q = i / (p.width * p.height);
-    let ys = windows(pixel / p.width + p.pad_y, p.kernel_y, p.stride_y, p.out_y);
-    let xs = windows(pixel % p.width + p.pad_x, p.kernel_x, p.stride_x, p.out_x);
+    let pixel = i % (WIDTH * HEIGHT);
+    let q = i / (WIDTH * HEIGHT);
+    let ys = windows(pixel / WIDTH + PAD_Y, KERNEL_Y, STRIDE_Y, OUT_Y);
+    let xs = windows(pixel % WIDTH + PAD_X, KERNEL_X, STRIDE_X, OUT_X);
     var total = 0.0;
     for (var oy = ys.x; oy < ys.y; oy++) {
         for (var ox = xs.x; ox < xs.y; ox++) {
-            total += x[p.x_offset + (q * p.out_y + oy) * p.out_x + ox];
+            total += x[p.x_offset + (q * OUT_Y + oy) * OUT_X + ox];
         }
     }
-    out[i] = total / f32(p.kernel_y * p.kernel_x);
+    out[i] = total / f32(KERNEL_Y * KERNEL_X);
 }

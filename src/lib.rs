@@ -1,11 +1,10 @@
-//! Tensors, training and hand-written WGSL kernels on any mix of devices.
+#![doc = include_str!("../README.md")]
 
 mod autograd;
 pub mod data;
 pub mod device;
 mod dtype;
 mod error;
-pub mod kernel;
 pub mod nn;
 pub mod ops;
 pub mod optim;

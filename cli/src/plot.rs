@@ -89,7 +89,7 @@ fn panel(
         .configure_mesh()
         .x_desc("epoch")
         .y_desc(name)
-        .x_labels(if last < 10.0 { last as usize + 1 } else { 10 })
+        .x_labels(last.clamp(2.0, 10.0) as usize)
         .y_labels(8)
         .x_label_formatter(&|x| if x.fract().abs() < 1e-6 { format!("{x:.0}") } else { String::new() })
         .y_label_formatter(&|y| format!("{y:.3}").trim_end_matches('0').trim_end_matches('.').to_string())

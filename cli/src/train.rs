@@ -235,7 +235,8 @@ impl Trainer {
                 first.push(loss.clone());
             }
             bar.advance(labels.elem_count());
-            if step % SHOW_EVERY == 0 && bar.is_visible() {
+            let free = loss.device().is_cpu(); // as it is with several devices, where the host has summed it
+            if bar.is_visible() && (free || step % SHOW_EVERY == 0) {
                 bar.show(f64::from(loss.item::<f32>()?));
             }
         }

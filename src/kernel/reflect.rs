@@ -1,5 +1,6 @@
 //! What a WGSL source says of its own bindings: parsed and validated by naga, without a device.
 
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, ArraySize, Scalar, ScalarKind, ShaderStage, Statement, StorageAccess, TypeInner};
 
 use crate::dtype::DType;
@@ -25,55 +26,66 @@ pub(super) struct Reflection {
     pub loops: bool,
 }
 
-/// Parses and checks `source`; the error has the line and, where naga gives it, an excerpt.
+/// Parses and checks `source`; the error has the line and an excerpt.
 pub(super) fn reflect(source: &str, entry: &str) -> Result<Reflection, String> {
-    let module = naga::front::wgsl::parse_str(source).map_err(|error| {
-        let line = error.location(source).map_or(String::new(), |at| format!("line {}: ", at.line_number));
-        format!("{line}{}", error.emit_to_string(source))
-    })?;
-    let mut validator =
-        naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all());
-    let info = validator.validate(&module).map_err(|error| {
-        let line = error.location(source).map_or(String::new(), |at| format!("line {}: ", at.line_number));
-        format!("{line}{}", error.emit_to_string(source))
-    })?;
-    let index = module.entry_points.iter().position(|point| point.name == entry && point.stage == ShaderStage::Compute);
-    let index = index.ok_or_else(|| {
+    let (module, info) = validate(source)?;
+    let is_entry = |point: &naga::EntryPoint| point.name == entry && point.stage == ShaderStage::Compute;
+    let index = module.entry_points.iter().position(is_entry).ok_or_else(|| {
         let names: Vec<_> = module.entry_points.iter().map(|point| &*point.name).collect();
         format!("there is no such @compute entry point; the source has [{}]", names.join(", "))
     })?;
-
     let uses = info.get_entry_point(index);
     let mut reflection = Reflection { args: Vec::new(), params: None, loops: has_loops(&module) };
-    for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
-        let Some(at) = &global.binding else { continue };
+    for (_, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
+        reflection.add(&module, global)?;
+    }
+    reflection.args.sort_by_key(|arg| arg.binding);
+    Ok(reflection)
+}
+
+fn validate(source: &str) -> Result<(naga::Module, ModuleInfo), String> {
+    let at_line = |location: Option<naga::SourceLocation>, text: String| match location {
+        Some(location) => format!("line {}: {text}", location.line_number),
+        None => text,
+    };
+    let module = naga::front::wgsl::parse_str(source)
+        .map_err(|error| at_line(error.location(source), error.emit_to_string(source)))?;
+    let info = Validator::new(ValidationFlags::all(), Capabilities::all())
+        .validate(&module)
+        .map_err(|error| at_line(error.location(source), error.emit_to_string(source)))?;
+    Ok((module, info))
+}
+
+impl Reflection {
+    /// Adds a global variable that the entry point uses; workgroup and private ones are none of the host's business.
+    fn add(&mut self, module: &naga::Module, global: &naga::GlobalVariable) -> Result<(), String> {
+        let Some(at) = &global.binding else { return Ok(()) };
         let name = global.name.clone().unwrap_or_else(|| format!("@binding({})", at.binding));
         if at.group != 0 {
             return Err(format!("'{name}' is in @group({}): put all bindings into group 0", at.group));
         }
         match global.space {
             AddressSpace::Storage { access } => {
-                let dtype = element_type(&module, global.ty).ok_or_else(|| {
+                let dtype = element_type(module, global.ty).ok_or_else(|| {
                     format!(
                         "'{name}' is not an array<f32>, array<i32> or array<u32> (or atomic of them) without a size"
                     )
                 })?;
                 let written = access.contains(StorageAccess::STORE);
-                reflection.args.push(Arg { name, binding: at.binding, written, dtype });
+                self.args.push(Arg { name, binding: at.binding, written, dtype });
+            }
+            AddressSpace::Uniform if self.params.is_some() => {
+                return Err(format!("'{name}' is a second uniform: put all params into one struct"));
             }
             AddressSpace::Uniform => {
-                if reflection.params.is_some() {
-                    return Err(format!("'{name}' is a second uniform: put all params into one struct"));
-                }
-                let words = uniform_words(&module, global.ty)
+                let words = uniform_words(module, global.ty)
                     .ok_or_else(|| format!("'{name}' must be made of 4-byte scalars and vectors of them"))?;
-                reflection.params = Some((at.binding, words));
+                self.params = Some((at.binding, words));
             }
             _ => return Err(format!("'{name}' is neither a storage array nor a uniform")),
         }
+        Ok(())
     }
-    reflection.args.sort_by_key(|arg| arg.binding);
-    Ok(reflection)
 }
 
 /// The element of a runtime-sized array of 4-byte numbers.

@@ -76,14 +76,11 @@ impl Geometry {
         (0..images).step_by(most).map(move |first| (first, most.min(images - first)))
     }
 
-    /// The parameters of the kernels in `conv.wgsl`.
-    pub fn params(&self, count: usize, images: usize, offset: usize) -> Result<Vec<u32>> {
-        let mut params = vec![fits_u32("conv2d", count)?, images as u32, self.channels as u32];
-        for pair in [self.size, self.kernel, self.stride, self.padding, self.out] {
-            params.extend(pair.map(|n| n as u32));
-        }
-        params.push(offset as u32);
-        Ok(params)
+    /// The constants that the kernels of `conv.wgsl` are compiled with.
+    fn constants(&self) -> Vec<(&'static str, f64)> {
+        let mut constants = window_constants(self.size, self.kernel, self.stride, self.padding, self.out);
+        constants.push(("CHANNELS", self.channels as f64));
+        constants
     }
 
     /// A kernel of `conv.wgsl`.
@@ -98,8 +95,8 @@ impl Geometry {
             shader: SHADER,
             entry,
             header: "",
-            constants: vec![],
-            params: self.params(count, images, offset)?,
+            constants: self.constants(),
+            params: vec![fits_u32("conv2d", count)?, images as u32, offset as u32],
             inputs: vec![from.clone()],
             outputs: vec![to.clone()],
             groups: grid(count),
@@ -160,6 +157,25 @@ impl Geometry {
         let [kh, kw] = self.kernel;
         [row / (kh * kw), row / kw % kh, row % kw]
     }
+}
+
+/// The geometry of sliding windows as the shaders' override constants.
+pub(super) fn window_constants(
+    size: [usize; 2],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    padding: [usize; 2],
+    out: [usize; 2],
+) -> Vec<(&'static str, f64)> {
+    let names = [
+        ["HEIGHT", "WIDTH"],
+        ["KERNEL_Y", "KERNEL_X"],
+        ["STRIDE_Y", "STRIDE_X"],
+        ["PAD_Y", "PAD_X"],
+        ["OUT_Y", "OUT_X"],
+    ];
+    let values = [size, kernel, stride, padding, out];
+    names.into_iter().flatten().zip(values.into_iter().flatten().map(|v| v as f64)).collect()
 }
 
 /// The size of a sliding window's output: `⌊(size + 2·padding − kernel) / stride⌋ + 1` in each direction.
@@ -252,7 +268,7 @@ impl Op for Conv2d {
             let to =
                 Target { offset: first * g.out_image(), batch: 0, row: pixels, inner: pixels, outer: g.out_image() };
             let bias = bias.map(|b| (b.buffer, b.layout.offset));
-            kernels.push(product.kernel(&weights, &cols, bias, out, to)?);
+            kernels.push(product.kernel([&weights, &cols], bias, out, to)?);
         }
         Ok(kernels)
     }

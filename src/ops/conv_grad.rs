@@ -67,7 +67,7 @@ impl Op for InputGrad {
             let cols = gpu.alloc(depth * columns)?;
             let product = Product { m: depth, k: oc, n: columns, batch: 1, splits: 1, steps: [0, 0] };
             let to = Target { offset: 0, batch: 0, row: columns, inner: columns, outer: 0 };
-            kernels.push(product.kernel(&weights, &grads, None, &cols, to)?);
+            kernels.push(product.kernel([&weights, &grads], None, &cols, to)?);
             let place = (images * g.image(), images, first * g.image());
             kernels.push(g.kernel_of("col2im", place, &cols, out)?);
         }
@@ -132,7 +132,7 @@ impl Op for WeightGrad {
             kernels.push(g.kernel_of("im2col_turned", (count, images, from), x.buffer, &cols)?);
             let product = Product { m: oc, k: columns, n: depth, batch: 1, splits: splits(images), steps: [0, 0] };
             let to = Target { offset: done * len, batch: len, row: depth, inner: depth, outer: 0 };
-            kernels.push(product.kernel(&grads, &cols, None, &partial, to)?);
+            kernels.push(product.kernel([&grads, &cols], None, &partial, to)?);
             done += splits(images);
         }
         kernels.extend(sum_parts(gpu, &partial, parts, len, out)?);

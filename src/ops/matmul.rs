@@ -18,6 +18,8 @@ pub(super) const SHADER: Shader = shader!("matmul");
 const A_WIDTH: usize = 8;
 /// Columns of B in a panel, and of out in a workgroup.
 const B_WIDTH: usize = 64;
+/// Elements that one invocation packs.
+const PACK_RUN: usize = 8;
 /// Rows of out in a workgroup.
 const TILE_M: usize = 64;
 
@@ -107,8 +109,12 @@ impl Op for MatMul {
         let (b, b_step) = pack_batches(gpu, &inputs[1], &sizes, B_WIDTH, &mut kernels)?;
         let count: usize = batch.iter().product();
         let to = Target { offset: 0, batch: m * n, row: n, inner: n, outer: 0 };
-        kernels
-            .push(Product { m, k, n, batch: count, splits: 1, steps: [a_step, b_step] }.kernel(&a, &b, None, out, to)?);
+        kernels.push(Product { m, k, n, batch: count, splits: 1, steps: [a_step, b_step] }.kernel(
+            [&a, &b],
+            None,
+            out,
+            to,
+        )?);
         Ok(kernels)
     }
 
@@ -212,7 +218,7 @@ impl Pack {
             params: [count].into_iter().chain(numbers).collect(),
             inputs: vec![src.clone()],
             outputs: vec![dst.clone()],
-            groups: grid(count as usize),
+            groups: grid(count as usize / PACK_RUN),
         })
     }
 }
@@ -243,8 +249,7 @@ pub(super) struct Target {
 impl Product {
     pub fn kernel(
         self,
-        a: &Buffer,
-        b: &Buffer,
+        [a, b]: [&Buffer; 2],
         bias: Option<(&Buffer, usize)>,
         out: &Buffer,
         to: Target,
@@ -254,7 +259,7 @@ impl Product {
         let (bias_buffer, bias_offset) = bias.unwrap_or((a, 0));
         let inner = to.inner.max(1);
         let numbers = [m, n, k, m_tiles, n_tiles, steps[0] / 4, steps[1] / 4, k.div_ceil(splits), splits];
-        let places = [to.offset, to.batch, to.row, inner, to.outer, bias_offset];
+        let places = [to.offset, to.batch, to.row, inner, to.outer, bias_offset, batch * splits];
         Ok(Kernel {
             shader: SHADER,
             entry: "matmul",

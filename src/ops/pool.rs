@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::conv::output_size;
+use crate::ops::conv::{output_size, window_constants};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
 use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
 use crate::tensor::Tensor;
@@ -82,16 +82,12 @@ impl Windows {
         out: &Buffer,
     ) -> Result<Vec<Kernel>> {
         let mut params = vec![fits_u32("pool2d", count)?];
-        for pair in [planes.size, self.kernel, self.stride, self.padding, planes.out] {
-            params.extend(pair.map(|n| n as u32));
-        }
         params.extend(inputs.iter().map(|x| x.offset()));
-        params.resize(13, 0);
         Ok(vec![Kernel {
             shader: SHADER,
             entry,
             header: "",
-            constants: vec![],
+            constants: window_constants(planes.size, self.kernel, self.stride, self.padding, planes.out),
             params,
             inputs: inputs.iter().map(|x| x.buffer.clone()).collect(),
             outputs: vec![out.clone()],

@@ -45,6 +45,7 @@ impl Cpu {
     }
 
     /// A buffer that takes over `data` as it is.
+    #[expect(clippy::wrong_self_convention, reason = "it is the pool's, the buffer goes back to it")]
     pub(crate) fn from_words(&self, data: Vec<u32>) -> Arc<CpuBuffer> {
         self.pool.ledger.reserve(bytes(data.len()));
         let words = data.len();

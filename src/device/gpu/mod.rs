@@ -75,11 +75,6 @@ impl Gpu {
         &self.caps
     }
 
-    /// The device's name, for errors.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Live, peak and reserved bytes.
     pub(crate) fn memory(&self) -> MemoryStats {
         self.pool.memory()

@@ -1,12 +1,10 @@
 //! The runtime, on every adapter that is visible here.
 
-use std::sync::Mutex;
 use std::time::Instant;
 
 use super::{Buffer, Gpu, Kernel, Shader};
 use crate::device::{Backend, Device, DeviceKind, Storage, transfer};
 use crate::error::{Error, Result};
-use crate::sync;
 
 const SHADER: Shader = Shader {
     name: "device-tests",
@@ -45,15 +43,24 @@ fn devices() -> Vec<Device> {
     [first, second].concat()
 }
 
-/// Runs a story on each adapter, one story at a time: they look at pages and bytes of the pool that they share.
+/// Runs a story on each adapter.
 fn on_each(story: impl Fn(&Device, &Gpu) -> Result<()>) {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = sync::lock(&ONE_AT_A_TIME);
     for device in devices() {
         match device.backend() {
             Ok(Backend::Cpu(_)) => {}
             Ok(Backend::Gpu(gpu)) => story(&device, gpu).unwrap_or_else(|error| panic!("{device}: {error}")),
             Err(error) => panic!("{device}: {error}"),
+        }
+    }
+}
+
+/// Runs a story on a logical device of its own on each adapter, for stories about the pool: tests share the devices of
+/// `on_each`. GL has no second logical device.
+fn on_each_alone(number: usize, story: impl Fn(&Device, &Gpu) -> Result<()>) {
+    for device in Device::all().iter().filter(|device| !device.is_cpu() && device.info().api != "GL") {
+        let device = Device::new(&format!("{device}/{number}")).unwrap_or_else(|error| panic!("{error}"));
+        if let Ok(Backend::Gpu(gpu)) = device.backend() {
+            story(&device, gpu).unwrap_or_else(|error| panic!("{device}: {error}"));
         }
     }
 }
@@ -79,7 +86,7 @@ fn kernels_run_in_order_over_many_batches() {
 
 #[test]
 fn an_upload_does_not_overtake_a_recorded_kernel() {
-    on_each(|_, gpu| {
+    on_each_alone(5, |_, gpu| {
         let old = gpu.upload(&[1; 500])?;
         let out = gpu.alloc(500)?;
         gpu.run(affine(&old, &out, 1, 0))?;
@@ -101,7 +108,7 @@ fn an_upload_does_not_overtake_a_recorded_kernel() {
 
 #[test]
 fn freed_buffers_are_used_again_and_counted() {
-    on_each(|device, gpu| {
+    on_each_alone(6, |device, gpu| {
         let before = device.memory();
         let buffer = gpu.alloc(70_001)?;
         let held = device.memory();

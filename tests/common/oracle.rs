@@ -1,0 +1,204 @@
+//! What the ops should give, in loops too simple to be wrong. Nothing here knows the crate.
+
+use super::Nd;
+
+/// The shape that two shapes broadcast to.
+fn joint(a: &[usize], b: &[usize]) -> Vec<usize> {
+    let rank = a.len().max(b.len());
+    let size = |s: &[usize], d: usize| if d + s.len() < rank { 1 } else { s[d + s.len() - rank] };
+    (0..rank).map(|d| if size(a, d) == 1 { size(b, d) } else { size(a, d) }).collect()
+}
+
+/// The element of `x` that stands at `index` of a shape that `x` is broadcast to.
+fn stretched(x: &Nd, index: &[usize]) -> f64 {
+    let lead = index.len() - x.shape.len();
+    let own: Vec<usize> = x.shape.iter().zip(&index[lead..]).map(|(&s, &i)| if s == 1 { 0 } else { i }).collect();
+    x.at(&own)
+}
+
+pub fn broadcast(x: &Nd, shape: &[usize]) -> Nd {
+    Nd::from_fn(shape, |index| stretched(x, index))
+}
+
+pub fn binary(a: &Nd, b: &Nd, f: impl Fn(f64, f64) -> f64) -> Nd {
+    Nd::from_fn(&joint(&a.shape, &b.shape), |index| f(stretched(a, index), stretched(b, index)))
+}
+
+pub fn permute(x: &Nd, dims: &[usize]) -> Nd {
+    let shape: Vec<usize> = dims.iter().map(|&d| x.shape[d]).collect();
+    Nd::from_fn(&shape, |index| {
+        let mut from = vec![0; index.len()];
+        for (i, &d) in dims.iter().enumerate() {
+            from[d] = index[i];
+        }
+        x.at(&from)
+    })
+}
+
+pub fn transpose(x: &Nd, a: usize, b: usize) -> Nd {
+    let mut dims: Vec<usize> = (0..x.shape.len()).collect();
+    dims.swap(a, b);
+    permute(x, &dims)
+}
+
+pub fn narrow(x: &Nd, dim: usize, start: usize, len: usize) -> Nd {
+    let mut shape = x.shape.clone();
+    shape[dim] = len;
+    Nd::from_fn(&shape, |index| {
+        let mut from = index.to_vec();
+        from[dim] += start;
+        x.at(&from)
+    })
+}
+
+/// `[.., m, k] · [.., k, n]`
+pub fn matmul(a: &Nd, b: &Nd) -> Nd {
+    let (ra, rb) = (a.shape.len(), b.shape.len());
+    let (m, k, n) = (a.shape[ra - 2], a.shape[ra - 1], b.shape[rb - 1]);
+    let batch = joint(&a.shape[..ra - 2], &b.shape[..rb - 2]);
+    let a = broadcast(a, &[&batch[..], &[m, k]].concat());
+    let b = broadcast(b, &[&batch[..], &[k, n]].concat());
+    let mut out = Vec::new();
+    for z in 0..batch.iter().product::<usize>() {
+        for i in 0..m {
+            for j in 0..n {
+                out.push((0..k).map(|l| a.data[(z * m + i) * k + l] * b.data[(z * k + l) * n + j]).sum());
+            }
+        }
+    }
+    Nd::new(&[&batch[..], &[m, n]].concat(), out)
+}
+
+/// Where a window reads: `o · stride + k − padding`, if that is inside of `size`.
+fn source(o: usize, k: usize, stride: usize, padding: usize, size: usize) -> Option<usize> {
+    (o * stride + k).checked_sub(padding).filter(|&at| at < size)
+}
+
+fn windows(size: usize, kernel: usize, stride: usize, padding: usize) -> usize {
+    (size + 2 * padding - kernel) / stride + 1
+}
+
+/// `x: [N, C, H, W]`, `w: [OC, C, KH, KW]`, `bias: [OC]`
+pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, stride: [usize; 2], padding: [usize; 2]) -> Nd {
+    let [n, c, h, wd] = [0, 1, 2, 3].map(|d| x.shape[d]);
+    let [oc, _, kh, kw] = [0, 1, 2, 3].map(|d| w.shape[d]);
+    let (oh, ow) = (windows(h, kh, stride[0], padding[0]), windows(wd, kw, stride[1], padding[1]));
+    Nd::from_fn(&[n, oc, oh, ow], |index| {
+        let &[i, o, oy, ox] = index else { unreachable!() };
+        let mut sum = bias.map_or(0.0, |b| b.data[o]);
+        for ch in 0..c {
+            for ky in 0..kh {
+                for kx in 0..kw {
+                    let y = source(oy, ky, stride[0], padding[0], h);
+                    let x_ = source(ox, kx, stride[1], padding[1], wd);
+                    if let (Some(y), Some(x_)) = (y, x_) {
+                        let pixel = x.data[((i * c + ch) * h + y) * wd + x_];
+                        sum += pixel * w.data[((o * c + ch) * kh + ky) * kw + kx];
+                    }
+                }
+            }
+        }
+        sum
+    })
+}
+
+/// Max pooling (padding never wins) or, with `average`, average pooling (padding counts as zeros).
+pub fn pool2d(x: &Nd, average: bool, kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Nd {
+    let [n, c, h, w] = [0, 1, 2, 3].map(|d| x.shape[d]);
+    let out = [n, c, windows(h, kernel[0], stride[0], padding[0]), windows(w, kernel[1], stride[1], padding[1])];
+    Nd::from_fn(&out, |index| {
+        let mut inside = Vec::new();
+        for ky in 0..kernel[0] {
+            for kx in 0..kernel[1] {
+                let y = source(index[2], ky, stride[0], padding[0], h);
+                let x_ = source(index[3], kx, stride[1], padding[1], w);
+                if let (Some(y), Some(x_)) = (y, x_) {
+                    inside.push(x.at(&[index[0], index[1], y, x_]));
+                }
+            }
+        }
+        match average {
+            true => inside.iter().sum::<f64>() / (kernel[0] * kernel[1]) as f64,
+            false => inside.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    })
+}
+
+/// Folds the elements along `dims` in order, starting at `start`.
+pub fn reduce(x: &Nd, dims: &[usize], keepdim: bool, start: f64, f: impl Fn(f64, f64) -> f64) -> Nd {
+    let mut shape = x.shape.clone();
+    dims.iter().for_each(|&d| shape[d] = 1);
+    let mut out = Nd::from_fn(&shape, |_| start);
+    let mut index = vec![0; shape.len()];
+    for &v in &x.data {
+        let mut position = 0;
+        for d in 0..shape.len() {
+            position = position * shape[d] + if dims.contains(&d) { 0 } else { index[d] };
+        }
+        out.data[position] = f(out.data[position], v);
+        for d in (0..shape.len()).rev() {
+            index[d] += 1;
+            if index[d] < x.shape[d] {
+                break;
+            }
+            index[d] = 0;
+        }
+    }
+    if !keepdim {
+        out.shape = (0..shape.len()).filter(|d| !dims.contains(d)).map(|d| shape[d]).collect();
+    }
+    out
+}
+
+pub fn sum(x: &Nd, dims: &[usize], keepdim: bool) -> Nd {
+    reduce(x, dims, keepdim, 0.0, |a, b| a + b)
+}
+
+pub fn max(x: &Nd, dims: &[usize], keepdim: bool) -> Nd {
+    reduce(x, dims, keepdim, f64::NEG_INFINITY, f64::max)
+}
+
+pub fn mean(x: &Nd, dims: &[usize], keepdim: bool) -> Nd {
+    let mut unique = dims.to_vec();
+    unique.sort_unstable();
+    unique.dedup();
+    let count: usize = unique.iter().map(|&d| x.shape[d]).product();
+    sum(x, dims, keepdim).map(|v| v / count as f64)
+}
+
+/// The position of the first largest element along `dim`.
+pub fn argmax(x: &Nd, dim: usize) -> Nd {
+    let mut shape = x.shape.clone();
+    shape.remove(dim);
+    Nd::from_fn(&shape, |index| {
+        let mut at = index.to_vec();
+        at.insert(dim, 0);
+        let mut best = (0, x.at(&at));
+        for r in 1..x.shape[dim] {
+            at[dim] = r;
+            if x.at(&at) > best.1 {
+                best = (r, x.at(&at));
+            }
+        }
+        best.0 as f64
+    })
+}
+
+/// exp(x − m) / Σ exp(x − m) along `dim`, with the largest element m; its logarithm with `log`.
+pub fn softmax(x: &Nd, dim: usize, log: bool) -> Nd {
+    let m = max(x, &[dim], true);
+    let shifted = binary(x, &m, |x, m| x - m);
+    let total = sum(&shifted.map(f64::exp), &[dim], true);
+    match log {
+        true => binary(&shifted, &total, |s, t| s - t.ln()),
+        false => binary(&shifted, &total, |s, t| s.exp() / t),
+    }
+}
+
+/// −mean over n of log softmax(x[n])[labels[n]]
+pub fn cross_entropy(x: &Nd, labels: &Nd) -> Nd {
+    let log = softmax(x, 1, true);
+    let classes = x.shape[1];
+    let losses = labels.data.iter().enumerate().map(|(n, &label)| -log.data[n * classes + label as usize]);
+    Nd::new(&[], vec![losses.sum::<f64>() / labels.data.len() as f64])
+}

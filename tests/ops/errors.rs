@@ -1,0 +1,118 @@
+//! What an op refuses: the exact variant, and both shapes in the message.
+
+use anygpu::{DType, Device, Error, Result, Tensor};
+
+use crate::common::devices;
+
+/// The kind of error that is expected.
+enum Kind {
+    Shapes,
+    Argument,
+    DType,
+}
+
+type Row = (&'static str, Kind, Result<Tensor>, &'static [&'static str]);
+
+/// Op, kind of error, what came, and what its message must hold.
+fn rows(device: &Device) -> Result<Vec<Row>> {
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, device);
+    let (a, b, image) = (zeros(&[2, 3])?, zeros(&[4, 5])?, zeros(&[1, 2, 5, 5])?);
+    let labels = Tensor::from_slice(&[0u32, 1, 2], 3, device)?;
+    let both = &["[2, 3]", "[4, 5]"][..];
+    Ok(vec![
+        ("add", Kind::Shapes, &a + &b, both),
+        ("mul", Kind::Shapes, &a * &b, both),
+        ("eq", Kind::Shapes, a.eq(&b), both),
+        ("matmul", Kind::Shapes, a.matmul(&b), &["[2, 3]", "[4, 5]", "k is 3 on the left and 4 on the right"]),
+        ("matmul", Kind::Shapes, a.matmul(&zeros(&[3])?), &["[2, 3]", "[3]"]),
+        ("matmul", Kind::Shapes, zeros(&[2, 2, 3])?.matmul(&zeros(&[3, 3, 1])?), &["[2, 2, 3]", "[3, 3, 1]", "batch"]),
+        (
+            "conv2d",
+            Kind::Shapes,
+            image.conv2d(&zeros(&[1, 3, 3, 3])?, None, [1, 1], [0, 0]),
+            &["[1, 2, 5, 5]", "[1, 3, 3, 3]"],
+        ),
+        ("conv2d", Kind::Shapes, a.conv2d(&image, None, [1, 1], [0, 0]), &["[2, 3]", "[1, 2, 5, 5]"]),
+        (
+            "conv2d",
+            Kind::Shapes,
+            image.conv2d(&zeros(&[4, 2, 3, 3])?, Some(&zeros(&[3])?), [1, 1], [0, 0]),
+            &["[4, 2, 3, 3]", "[3]"],
+        ),
+        ("conv2d", Kind::Argument, image.conv2d(&zeros(&[4, 2, 7, 7])?, None, [1, 1], [0, 0]), &["[7, 7]", "[5, 5]"]),
+        ("conv2d", Kind::Argument, image.conv2d(&zeros(&[4, 2, 3, 3])?, None, [0, 1], [0, 0]), &["stride [0, 1]"]),
+        ("pool2d", Kind::Argument, a.max_pool2d([2, 2], [2, 2], [0, 0]), &["[2, 3]"]),
+        ("pool2d", Kind::Argument, image.avg_pool2d([6, 2], [1, 1], [0, 0]), &["[6, 2]", "[5, 5]"]),
+        ("pool2d", Kind::Argument, image.max_pool2d([2, 2], [1, 1], [2, 0]), &["[2, 0]", "[2, 2]"]),
+        ("reshape", Kind::Shapes, a.reshape([4, 2]), &["[2, 3]", "[4, 2]"]),
+        ("broadcast_to", Kind::Shapes, a.broadcast_to([2, 2]), &["[2, 3]", "[2, 2]"]),
+        ("broadcast_to", Kind::Shapes, a.broadcast_to([3]), &["[2, 3]", "[3]"]),
+        ("narrow", Kind::Argument, a.narrow(1, 2, 2), &["[2, 3]"]),
+        ("narrow", Kind::Argument, a.narrow(1, usize::MAX, 2), &["[2, 3]"]),
+        ("narrow", Kind::Argument, a.narrow(2, 0, 1), &["dimension 2", "[2, 3]"]),
+        ("permute", Kind::Argument, a.permute(&[0, 0]), &["[0, 0]", "[2, 3]"]),
+        ("squeeze", Kind::Argument, a.squeeze(0), &["[2, 3]"]),
+        ("unsqueeze", Kind::Argument, a.unsqueeze(3), &["3", "[2, 3]"]),
+        ("t", Kind::Argument, labels.t(), &["[3]"]),
+        ("sum", Kind::Argument, a.sum(&[2], false), &["dimension 2", "[2, 3]"]),
+        ("max", Kind::Argument, zeros(&[2, 0])?.max(&[1], false), &["[2, 0]"]),
+        ("argmax", Kind::Argument, zeros(&[2, 0])?.argmax(1), &["[2, 0]"]),
+        ("softmax", Kind::Argument, a.softmax(2), &["dimension 2", "[2, 3]"]),
+        ("cross_entropy", Kind::Shapes, labels.cross_entropy(&a), &["[3]", "[2, 3]"]),
+        ("nll", Kind::Shapes, a.cross_entropy(&labels), &["[2, 3]", "[3]"]),
+        ("add", Kind::DType, labels.add(&zeros(&[3])?), &["u32", "f32"]),
+        ("exp", Kind::DType, labels.exp(), &["f32", "u32"]),
+        ("matmul", Kind::DType, a.matmul(&a.t()?.to_dtype(DType::I32)?), &["f32", "i32"]),
+        ("mean", Kind::DType, labels.mean_all(), &["f32", "u32"]),
+        ("nll", Kind::DType, a.cross_entropy(&zeros(&[2])?), &["u32", "f32"]),
+    ])
+}
+
+#[test]
+fn what_does_not_go_together() -> Result<()> {
+    let mut failures = Vec::new();
+    for device in devices() {
+        for (i, (op, kind, result, parts)) in rows(&device)?.into_iter().enumerate() {
+            let Err(error) = result else {
+                failures.push(format!("row {i} ({op}) on {device} is no error"));
+                continue;
+            };
+            let right = match (&kind, &error) {
+                (Kind::Shapes, Error::ShapeMismatch { op: named, .. })
+                | (Kind::Argument, Error::InvalidArgument { op: named, .. })
+                | (Kind::DType, Error::DTypeMismatch { op: named, .. }) => *named == op,
+                _ => false,
+            };
+            let text = error.to_string();
+            if !right || parts.iter().any(|part| !text.contains(part)) {
+                failures.push(format!("row {i} ({op}) on {device}: {error:?}: {text}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn creation_refuses_what_does_not_fit() {
+    for device in devices() {
+        let error = Tensor::from_slice(&[1.0f32, 2.0], [3], &device).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { op: "from_slice", .. }), "{error}");
+        assert_eq!(error.to_string(), "from_slice: 2 elements do not fill shape [3]");
+        let error = Tensor::zeros([usize::MAX, 2], &device).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{device}: {error:?}");
+    }
+}
+
+/// A tensor that no adapter can hold is an error that says what the limit is, and the device lives on.
+#[test]
+fn more_than_an_adapter_allows() -> Result<()> {
+    for device in devices().iter().filter(|d| !d.is_cpu()) {
+        let words = device.info().limits.max_binding as usize / 4 + 1;
+        let error = Tensor::zeros([words], device).unwrap_err();
+        assert!(matches!(error, Error::LimitExceeded { .. } | Error::OutOfMemory { .. }), "{device}: {error:?}");
+        assert!(error.to_string().contains(device.name()), "{error}");
+        assert_eq!(Tensor::ones([3], device)?.to_vec::<f32>()?, [1.0; 3], "{device} works on");
+    }
+    Ok(())
+}

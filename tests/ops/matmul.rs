@@ -1,0 +1,62 @@
+//! Products of matrices.
+
+use crate::common::{Nd, oracle, signed};
+use crate::table::{Case, Input, broadcast, dense, narrowed, run, transposed};
+
+fn case(what: &str, a: Input, b: Input) -> Case {
+    let oracle = |x: &[&Nd]| oracle::matmul(x[0], x[1]);
+    Case::new(format!("matmul {what}"), [a, b], |t| t[0].matmul(&t[1]), oracle).within(3e-5, 1e-5)
+}
+
+fn a(shape: &[usize]) -> Nd {
+    signed(shape, 11)
+}
+
+fn b(shape: &[usize]) -> Nd {
+    signed(shape, 12)
+}
+
+#[test]
+fn matmul() {
+    let mut cases = Vec::new();
+    for [m, k, n] in [[1, 1, 1], [7, 17, 33], [1, 33, 7], [33, 7, 1], [64, 64, 64], [65, 3, 129], [257, 33, 65]] {
+        cases.push(case("dense", dense(a(&[m, k])), dense(b(&[k, n]))));
+    }
+    for [m, k, n] in [[0, 3, 2], [3, 2, 0], [0, 0, 0]] {
+        cases.push(case("empty", dense(a(&[m, k])), dense(b(&[k, n]))));
+    }
+    cases.push(case("over nothing: zeros", dense(a(&[3, 0])), dense(b(&[0, 2]))));
+    cases.push(case("left transposed", transposed(a(&[7, 17]), 0, 1), dense(b(&[17, 33]))));
+    cases.push(case("right transposed", dense(a(&[7, 17])), transposed(b(&[17, 33]), 0, 1)));
+    cases.push(case("both transposed", transposed(a(&[17, 7]), 0, 1), transposed(b(&[7, 5]), 0, 1)));
+    cases.push(case("narrowed rows", narrowed(a(&[7, 17]), 0), narrowed(b(&[17, 5]), 0)));
+    cases.push(case("narrowed columns", narrowed(a(&[7, 17]), 1), narrowed(b(&[17, 5]), 1)));
+    cases.push(case("strides of 0", broadcast(a(&[1, 17]), &[7, 17]), broadcast(b(&[17, 1]), &[17, 5])));
+    run(cases);
+}
+
+#[test]
+fn batches() {
+    let mut cases = Vec::new();
+    for (left, right) in [
+        (&[3, 7, 5][..], &[3, 5, 9][..]),
+        (&[1, 7, 5], &[4, 5, 3]),
+        (&[7, 5], &[4, 5, 3]),
+        (&[4, 7, 5], &[5, 3]),
+        (&[2, 1, 3, 5], &[3, 5, 2]),
+        (&[0, 3, 2], &[0, 2, 3]),
+        (&[70, 1, 2], &[70, 2, 1]),
+    ] {
+        cases.push(case("batched", dense(a(left)), dense(b(right))));
+    }
+    cases.push(case("batch last in memory", transposed(a(&[3, 7, 5]), 0, 2), dense(b(&[3, 5, 2]))));
+    cases.push(case("batches narrowed", narrowed(a(&[3, 4, 5]), 0), narrowed(b(&[3, 5, 2]), 2)));
+    run(cases);
+}
+
+/// Longer than the 65 535 iterations that a loop has on Mesa 22's software adapters.
+#[test]
+fn a_long_inner_dimension() {
+    let long = |m, k, n| case("long k", dense(a(&[m, k])), dense(b(&[k, n]))).within(5e-2, 1e-3);
+    run(vec![long(2, 70_000, 3), long(1, 200_001, 1).no_gradient()]);
+}

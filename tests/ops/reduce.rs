@@ -1,0 +1,149 @@
+//! Sums, means, maxima and where they are.
+
+use anygpu::{DType, Result, Tensor};
+
+use crate::common::{Nd, devices, oracle, signed, whole};
+use crate::table::{Case, Input, broadcast, dense, narrowed, run, transposed};
+
+type Kind = (&'static str, fn(&Tensor, &[usize], bool) -> Result<Tensor>, fn(&Nd, &[usize], bool) -> Nd);
+
+const KINDS: [Kind; 3] = [
+    ("sum", |x, dims, keep| x.sum(dims, keep), oracle::sum),
+    ("mean", |x, dims, keep| x.mean(dims, keep), oracle::mean),
+    ("max", |x, dims, keep| x.max(dims, keep), oracle::max),
+];
+
+fn case((name, op, oracle): Kind, input: Input, dims: &[usize], keep: bool) -> Case {
+    let (d, e) = (dims.to_vec(), dims.to_vec());
+    let name = format!("{name} over {dims:?}{}", if keep { ", kept" } else { "" });
+    Case::new(name, [input], move |t| op(&t[0], &d, keep), move |x| oracle(x[0], &e, keep))
+}
+
+#[test]
+fn every_combination_of_dimensions() {
+    let mut cases = Vec::new();
+    for kind in KINDS {
+        for subset in 0..8usize {
+            let dims: Vec<usize> = (0..3).filter(|d| subset >> d & 1 == 1).collect();
+            cases.push(case(kind, dense(signed(&[3, 7, 5], 31)), &dims, false));
+            cases.push(case(kind, transposed(signed(&[3, 7, 5], 32), 0, 2), &dims, true));
+        }
+        cases.push(case(kind, dense(signed(&[2, 3, 4, 5], 33)), &[3, 0], false)); // in any order
+        cases.push(case(kind, narrowed(signed(&[4, 17], 34), 1), &[0], false));
+        cases.push(case(kind, narrowed(signed(&[257], 34), 0), &[0], false));
+        cases.push(case(kind, dense(signed(&[1], 35)), &[0], false));
+    }
+    let repeated = || broadcast(signed(&[7, 1], 36), &[7, 4]);
+    cases.push(case(KINDS[0], repeated(), &[0], false));
+    cases.push(case(KINDS[1], repeated(), &[1], false));
+    run(cases);
+}
+
+#[test]
+fn all_elements() {
+    let all = |x: &Nd| (0..x.shape.len()).collect::<Vec<_>>();
+    let mut cases = Vec::new();
+    for shape in [&[][..], &[1], &[33, 17], &[257, 3, 2]] {
+        let input = || [dense(signed(shape, 37))];
+        cases.push(Case::new("sum_all", input(), |t| t[0].sum_all(), move |x| oracle::sum(x[0], &all(x[0]), false)));
+        cases.push(Case::new("mean_all", input(), |t| t[0].mean_all(), move |x| oracle::mean(x[0], &all(x[0]), false)));
+        cases.push(Case::new("max_all", input(), |t| t[0].max_all(), move |x| oracle::max(x[0], &all(x[0]), false)));
+    }
+    run(cases);
+}
+
+#[test]
+fn nothing_to_sum_is_zero() {
+    run(vec![
+        case(KINDS[0], dense(signed(&[3, 0], 38)), &[1], false),
+        case(KINDS[0], dense(signed(&[0], 38)), &[0], false),
+        case(KINDS[0], dense(signed(&[0, 3], 38)), &[1], true),
+        case(KINDS[2], dense(signed(&[0, 3], 38)), &[1], false), // no row has a maximum, and there is no row
+    ]);
+}
+
+/// Longer than the 65 535 iterations that an invocation has on Mesa 22's software adapters, in every place of the shape.
+#[test]
+fn long_reductions() {
+    let mut cases = Vec::new();
+    for kind in KINDS {
+        for (shape, dims) in [
+            (&[200_000][..], &[0][..]),
+            (&[2, 70_000], &[1]),
+            (&[70_000, 2], &[0]),
+            (&[70_000, 2], &[1]),
+            (&[1_500, 300], &[0]),
+        ] {
+            let case = case(kind, dense(signed(shape, 39)), dims, false).within(5e-3, 1e-4);
+            cases.push(if shape[0] == 200_000 { case } else { case.no_gradient() });
+        }
+    }
+    run(cases);
+}
+
+#[test]
+fn whole_numbers() {
+    let mut cases = Vec::new();
+    for (dtype, low) in [(DType::I32, -50), (DType::U32, 0)] {
+        for kind in [KINDS[0], KINDS[2]] {
+            cases.push(case(kind, dense(whole(&[7, 33], low, 50, 40)).of(dtype), &[0], false).gives(dtype));
+            cases.push(case(kind, dense(whole(&[70_001], low, 50, 41)).of(dtype), &[0], true).gives(dtype));
+        }
+        // Negative numbers only: a maximum must not start from 0.
+        cases.push(
+            case(KINDS[2], dense(whole(&[300], low - 9, low - 1, 42).map(f64::abs)).of(dtype), &[0], false)
+                .gives(dtype),
+        );
+    }
+    cases.push(case(KINDS[2], dense(whole(&[300], -9, -1, 42)).of(DType::I32), &[0], false).gives(DType::I32));
+    run(cases);
+}
+
+/// Equal maxima share the gradient, as torch.amax has it: d max(1, 5, 5) = (0, ½, ½).
+#[test]
+fn equal_maxima_share_the_gradient() -> Result<()> {
+    for device in devices() {
+        let x = Tensor::from_slice(&[1.0f32, 5.0, 5.0], 3, &device)?.requires_grad();
+        x.max_all()?.backward()?;
+        assert_eq!(x.grad().expect("a gradient").to_vec::<f32>()?, [0.0, 0.5, 0.5], "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sum_hides_no_nan() -> Result<()> {
+    for device in devices() {
+        let mut x = vec![1.0f32; 5000];
+        x[4321] = f32::NAN;
+        let x = Tensor::from_slice(&x, 5000, &device)?;
+        assert!(x.sum_all()?.item::<f32>()?.is_nan(), "sum on {device}");
+        assert_eq!(x.argmax(0)?.item::<u32>()?, 4321, "argmax on {device}: NaN wins");
+    }
+    Ok(())
+}
+
+fn argmax(what: &str, input: Input, dim: usize) -> Case {
+    let oracle = move |x: &[&Nd]| oracle::argmax(x[0], dim);
+    Case::new(format!("argmax {what} over {dim}"), [input], move |t| t[0].argmax(dim), oracle).gives(DType::U32)
+}
+
+#[test]
+fn argmax_finds_the_first() {
+    let mut cases = Vec::new();
+    for dim in 0..3 {
+        cases.push(argmax("dense", dense(signed(&[3, 7, 5], 43)), dim));
+        cases.push(argmax("of equals", dense(whole(&[3, 7, 5], 0, 3, 44)), dim));
+        cases.push(argmax("transposed", transposed(signed(&[3, 7, 5], 45), 0, 2), dim));
+        cases.push(argmax("narrowed", narrowed(signed(&[3, 7, 5], 46), 1), dim));
+    }
+    cases.push(argmax("single", dense(signed(&[1], 47)), 0));
+    cases.push(argmax("no row", dense(signed(&[0, 3], 47)), 1));
+    cases.push(argmax("long", dense(signed(&[70_000], 48)), 0));
+    cases.push(argmax("long", dense(signed(&[2, 70_000], 49)), 1));
+    cases.push(argmax("long columns", dense(signed(&[70_000, 2], 50)), 0));
+    cases.push(argmax("long, all equal", dense(Nd::new(&[70_000], vec![1.0; 70_000])), 0));
+    cases.push(argmax("long, equals in several parts", dense(whole(&[70_000], 0, 9, 51)), 0));
+    // The last element wins: past the end of a loop that is cut short.
+    cases.push(argmax("long, rising", dense(Nd::from_fn(&[70_000], |i| i[0] as f64)), 0));
+    run(cases);
+}

@@ -1,0 +1,199 @@
+//! Training itself, compared: the losses and parameters of one seed on every device and every mix of devices.
+
+mod common;
+
+use std::sync::{Mutex, PoisonError};
+
+use anygpu::nn::{self, Linear, Module, Sequential};
+use anygpu::optim::Sgd;
+use anygpu::parallel::{self, Shares};
+use anygpu::{DataParallel, Device, Error, Result, Tensor, data, manual_seed};
+use common::{device, devices, values};
+
+const BATCH: usize = 32;
+const STEPS: usize = 10;
+
+/// The same LeNet every time, though tests run side by side and the generator is the process's.
+fn lenet() -> Result<Sequential> {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    manual_seed(0);
+    nn::models::lenet()
+}
+
+/// The first `count` batches of the embedded digits.
+fn batches(count: usize) -> Result<Vec<(Tensor, Tensor)>> {
+    data::mnist_5k()?.loaders(BATCH, 0)?.0.epoch(0).take(count).collect()
+}
+
+/// The losses of the first steps, and the parameters of every replica after them.
+fn train(net: DataParallel, steps: usize) -> Result<(Vec<f64>, Vec<Vec<f64>>)> {
+    let mut sgd = Sgd::new(net.parameters(), 0.05).momentum(0.9);
+    let mut losses = Vec::new();
+    for (images, labels) in batches(steps)? {
+        losses.push(f64::from(net.train_batch(&images, &labels, nn::cross_entropy)?.item::<f32>()?));
+        sgd.step()?;
+    }
+    Ok((losses, net.parameters().iter().map(values).collect::<Result<_>>()?))
+}
+
+#[track_caller]
+fn assert_like(what: &str, got: &[f64], expected: &[f64], relative: f64) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    let close = |(g, e): (&f64, &f64)| (g - e).abs() <= relative * e.abs();
+    assert!(got.iter().zip(expected).all(close), "{what}:\n{got:?}, expected\n{expected:?}");
+}
+
+/// The largest difference between two sets of parameters, in units of the largest of their tensor.
+fn apart(got: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
+    let tensor = |(g, e): (&Vec<f64>, &Vec<f64>)| {
+        let most = e.iter().fold(1e-3, |m: f64, v| m.max(v.abs()));
+        g.iter().zip(e).fold(0.0, |m: f64, (g, e)| m.max((g - e).abs())) / most
+    };
+    got.iter().zip(expected).map(tensor).fold(0.0, f64::max)
+}
+
+/// The mixes of devices that a machine has: those of several drivers, with the host, and two logical ones.
+fn mixes() -> Vec<Vec<Device>> {
+    let names = [&["soft:0", "soft:1"][..], &["soft:0", "cpu"], &["soft:0/0", "soft:0/1"]];
+    names.iter().filter_map(|mix| mix.iter().map(|name| device(name)).collect()).collect()
+}
+
+#[test]
+fn ten_steps_are_the_same_on_every_device() -> Result<()> {
+    let (expected, _) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, STEPS)?;
+    assert!(expected[STEPS - 1] < 0.9 * expected[0], "the loss falls: {expected:?}");
+    for device in devices().into_iter().filter(|d| !d.is_cpu()) {
+        let (losses, _) = train(DataParallel::new(lenet()?, std::slice::from_ref(&device))?, STEPS)?;
+        assert_like(&format!("losses on {device}"), &losses, &expected, 1e-3);
+    }
+    Ok(())
+}
+
+#[test]
+fn ten_steps_are_the_same_on_every_mix() -> Result<()> {
+    let (expected, _) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, STEPS)?;
+    for mix in mixes() {
+        let (losses, _) = train(DataParallel::new(lenet()?, &mix)?, STEPS)?;
+        assert_like(&format!("losses on {mix:?}"), &losses, &expected, 1e-3);
+    }
+    Ok(())
+}
+
+/// However the batch is cut, a step moves the parameters of every replica as one device over the whole batch does.
+#[test]
+fn a_step_of_many_is_a_step_of_one() -> Result<()> {
+    let (loss, expected) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, 1)?;
+    for mix in mixes() {
+        for shares in [Shares::Even, Shares::Fixed(vec![1.0, 6.0]), Shares::Fixed(vec![1.0, 1e-6])] {
+            let what = format!("{shares:?} on {mix:?}");
+            let (got, parameters) = train(DataParallel::new(lenet()?, &mix)?.with_shares(shares)?, 1)?;
+            assert_like(&what, &got, &loss, 1e-4);
+            for replica in parameters.chunks(expected.len()) {
+                let apart = apart(replica, &expected);
+                assert!(apart < 1e-4, "{what}: {apart}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Without `DataParallel`: forward, backward and step by hand, after `to`.
+#[test]
+fn a_net_that_is_moved_trains_the_same() -> Result<()> {
+    let (expected, _) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, 3)?;
+    for device in devices() {
+        let mut net = lenet()?;
+        net.to(&device)?;
+        assert!(net.parameters().iter().all(|p| p.device() == &device && p.is_tracked()));
+        let mut sgd = Sgd::new(net.parameters(), 0.05).momentum(0.9);
+        let mut losses = Vec::new();
+        for (images, labels) in batches(3)? {
+            sgd.zero_grad();
+            let loss = nn::cross_entropy(&net.forward(&images.to(&device)?)?, &labels.to(&device)?)?;
+            loss.backward()?;
+            sgd.step()?;
+            losses.push(f64::from(loss.item::<f32>()?));
+        }
+        assert_like(&format!("losses on {device}"), &losses, &expected, 1e-3);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_batch_smaller_than_the_devices() -> Result<()> {
+    for mix in mixes() {
+        let net = DataParallel::new(lenet()?, &mix)?;
+        let (images, labels) = batches(1)?.remove(0);
+        let loss = net.train_batch(&images.narrow(0, 0, 1)?, &labels.narrow(0, 0, 1)?, nn::cross_entropy)?;
+        assert!(loss.item::<f32>()?.is_finite());
+        assert!(net.parameters().iter().all(|p| p.grad().is_some()), "{mix:?}: every replica has the gradient");
+    }
+    Ok(())
+}
+
+#[test]
+fn collectives_over_every_device() -> Result<()> {
+    let all = devices();
+    let x = Tensor::arange(0.0, 33.0 * 3.0, 1.0, None)?.reshape([33, 3])?;
+    let parts = parallel::scatter(&x, &all)?;
+    assert!(parts.iter().zip(&all).all(|(part, device)| part.device() == device));
+    assert_eq!(parallel::gather(&parts, &all[0])?.to_vec::<f32>()?, x.to_vec::<f32>()?);
+    let copies = parallel::broadcast(&x, &all)?;
+    assert!(copies.iter().zip(&all).all(|(copy, device)| copy.device() == device && copy.shape() == [33, 3]));
+    let owned: Vec<Tensor> = all.iter().map(|d| Tensor::full([5], 2.0, d)).collect::<Result<_>>()?;
+    parallel::all_reduce(&owned)?;
+    for tensor in &owned {
+        assert_eq!(tensor.to_vec::<f32>()?, [2.0 * all.len() as f32; 5], "{}", tensor.device());
+    }
+    Ok(())
+}
+
+/// An error names the replica's device, leaves no gradient, and the next step works.
+#[test]
+fn a_failing_replica_is_named() -> Result<()> {
+    for mix in mixes() {
+        let net = DataParallel::new(Linear::new(3, 2)?, &mix)?.with_shares(Shares::Even)?;
+        let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
+        let second = mix[1].clone();
+        let error = net
+            .train_batch(&x, &y, move |out, y| match out.device() == &second {
+                true => out.reshape([7]),
+                false => nn::cross_entropy(out, y),
+            })
+            .unwrap_err();
+        assert!(matches!(error, Error::Replica { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("replica on {}", mix[1])) && text.contains("[2, 2] and [7]"), "{text}");
+        assert!(net.parameters().iter().all(|p| p.grad().is_none()));
+        let name = mix[1].clone();
+        let panicked = net.train_batch(&x, &y, move |out, y| {
+            assert!(out.device() != &name, "on purpose");
+            nn::cross_entropy(out, y)
+        });
+        assert!(matches!(panicked, Err(Error::WorkerPanic { .. })), "{panicked:?}");
+        assert!(net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?.is_finite(), "it works on");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_said_with_both_shapes() -> Result<()> {
+    let net = DataParallel::new(Linear::new(3, 2)?, &[Device::cpu()])?;
+    let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1], 2, None)?);
+    let error = net.train_batch(&x, &y, nn::cross_entropy).unwrap_err();
+    assert!(matches!(error, Error::ShapeMismatch { op: "train_batch", .. }), "{error:?}");
+    assert!(error.to_string().contains("[4, 3] and [2]"), "{error}");
+
+    let error = Linear::new(3, 2)?.forward(&Tensor::ones([4, 5], None)?).unwrap_err();
+    assert!(matches!(error, Error::ShapeMismatch { op: "Linear", .. }), "{error:?}");
+    assert!(error.to_string().contains("[4, 5] and [2, 3]"), "{error}");
+
+    let error = net.train_batch(&x.narrow(0, 0, 0)?, &y.narrow(0, 0, 0)?, nn::cross_entropy).unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
+    let twice = DataParallel::new(Linear::new(3, 2)?, &[Device::cpu(), Device::cpu()]).unwrap_err();
+    assert!(matches!(twice, Error::InvalidArgument { .. }), "{twice:?}");
+    let none = DataParallel::new(Linear::new(3, 2)?, &[]).unwrap_err();
+    assert!(matches!(none, Error::InvalidArgument { .. }), "{none:?}");
+    Ok(())
+}
