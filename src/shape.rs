@@ -129,14 +129,6 @@ impl Layout {
     pub fn positions(&self) -> Positions<'_> {
         Positions { layout: self, index: vec![0; self.shape.len()], next: self.offset, left: self.elem_count() }
     }
-
-    /// One past the last storage position that the layout touches.
-    pub fn end(&self) -> usize {
-        if self.elem_count() == 0 {
-            return self.offset;
-        }
-        self.offset + 1 + self.shape.iter().zip(&self.strides).map(|(&d, &s)| (d - 1) * s).sum::<usize>()
-    }
 }
 
 /// Iterates over storage positions, see [`Layout::positions`].
@@ -237,7 +229,6 @@ mod tests {
         assert_eq!(t.positions().collect::<Vec<_>>(), [0, 3, 1, 4, 2, 5]);
         let n = Layout::contiguous(&[4, 3]).narrow(0, 1, 2).narrow(1, 1, 1);
         assert_eq!(n.positions().collect::<Vec<_>>(), [4, 7]);
-        assert_eq!(n.end(), 8);
         let b = Layout::contiguous(&[2, 1]).broadcast_to(&[2, 2, 2]);
         assert_eq!(b.positions().collect::<Vec<_>>(), [0, 0, 1, 1, 0, 0, 1, 1]);
         assert_eq!(Layout::contiguous(&[]).positions().collect::<Vec<_>>(), [0]);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use naga::back::pipeline_constants::process_overrides;
 use naga::back::{PipelineConstants, glsl, hlsl, msl, spv};
-use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::valid::{Capabilities, ModuleInfo, SubgroupOperationSet, ValidationFlags, Validator};
 use naga::{Module, ShaderStage};
 
 /// Values that no code of an `OP` goes beyond.
@@ -77,8 +77,11 @@ fn translate(module: &Module, info: &ModuleInfo, entry: &str) -> Result<(), Stri
 /// Checks one text of the catalogue; gives the number of translated specialisations.
 fn check(text: &str) -> Result<usize, String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|e| e.emit_to_string(text))?;
-    // What every adapter can do: no capability beyond WebGPU's own.
-    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::default());
+    // What every adapter can do, but for the variants that are only used where there are subgroups.
+    let subgroups = text.contains("subgroup");
+    let capabilities = if subgroups { Capabilities::SUBGROUP } else { Capabilities::default() };
+    let mut validator = Validator::new(ValidationFlags::all(), capabilities);
+    validator.subgroup_stages(naga::valid::ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
     let info = validator.validate(&module).map_err(|e| e.emit_to_string(text))?;
     let mut translated = 0;
     for constants in specialisations(&module) {

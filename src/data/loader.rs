@@ -146,8 +146,8 @@ fn shuffle(order: &mut [usize], seed: u64, epoch: u64) {
     let mut next = seed_for(seed, epoch.wrapping_add(1));
     for i in (1..order.len()).rev() {
         // The high half of the product maps 64 bits onto 0..=i without a visible bias.
-        let draw = u128::from(next()) << 32 | u128::from(next());
-        order.swap(i, (draw * (i as u128 + 1) >> 64) as usize);
+        let draw = (u128::from(next()) << 32) | u128::from(next());
+        order.swap(i, ((draw * (i as u128 + 1)) >> 64) as usize);
     }
 }
 

@@ -3,7 +3,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 /// A 2-D convolution (cross-correlation, as in PyTorch):
-/// y[n, o, i, j] = b[o] + Σ over c, p, q of w[o, c, p, q] · x[n, c, i·stride + p − padding, j·stride + q − padding],
+/// `y[n, o, i, j] = b[o] + Σ over c, p, q of w[o, c, p, q] · x[n, c, i·stride + p − padding, j·stride + q − padding]`,
 /// where x is 0 outside of its bounds.
 ///
 /// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]` with OH = (H + 2·padding − K) / stride + 1 (rounded down), OW likewise;

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// The cross-entropy of a batch, averaged: −(1/N) Σₙ log softmax(logits)[n, labels[n]]. A scalar.
+/// The cross-entropy of a batch, averaged: `−(1/N) Σₙ log softmax(logits)[n, labels[n]]`. A scalar.
 ///
 /// `logits: [N, classes]` f32, *not* yet through a softmax; `labels: [N]` u32, each below the number of classes.
 ///

@@ -32,7 +32,6 @@ impl Sequential {
     }
 
     /// Appends a layer.
-    #[expect(clippy::should_implement_trait, reason = "`add` with a name is the word of DESIGN.md, not a sum")]
     pub fn add(mut self, name: &str, layer: impl Module + 'static) -> Sequential {
         self.layers.push((name.to_string(), Box::new(layer)));
         self

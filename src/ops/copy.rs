@@ -182,7 +182,7 @@ impl Op for Cast {
         let header = CAST_HEADERS.into_iter().find(|h| *h == wanted);
         Ok(vec![Kernel {
             shader: CAST_SHADER,
-            entry: "cast",
+            entry: "convert",
             header: header.ok_or_else(|| Error::argument("to_dtype", "no such conversion"))?,
             constants: vec![],
             params: vec![fits_u32("to_dtype", x.layout.elem_count())?, x.offset()],
