@@ -1,7 +1,7 @@
 // A convolution's image as a matrix, and back. Images are [N, C, H, W], a column stands for one output pixel:
 //   cols[(c, ky, kx), (n, oy, ox)] = x[n, c, oy·stride_y + ky − pad_y, ox·stride_x + kx − pad_x], 0 outside the image.
 //
-// `im2col`       writes panels for a right operand [C·KH·KW, N·OH·OW] (64 columns side by side, see matmul.wgsl).
+// `im2col`       writes panels for a right operand [C·KH·KW, N·OH·OW] (64 columns side by side, see pack.wgsl).
 // `im2col_turned` writes panels for the transposed one, [N·OH·OW, C·KH·KW].
 //                 One invocation of either: one element of the panels.
 // `col2im`       dx[n, c, y, x] ← Σ of cols over all places that im2col has read it from; cols is [C·KH·KW, N·OH·OW]

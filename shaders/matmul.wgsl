@@ -1,67 +1,8 @@
-// out = A · B (+ bias), A [M, K], B [K, N], in two steps:
-//
-// `pack`   lays an operand out in panels: dst[z][j / W][k][j % W] ← src(z, k, j), zero where j is past the end.
-//          W is 8 for A (j its row) and 64 for B (j its column). An index i of either kind lies at
-//          (i / inner) · outer + (i % inner) · step in src: strides, transposes and NCHW images, all in one rule.
-//          One invocation: 8 neighbouring elements of dst.
-// `matmul` multiplies panels. One invocation: 8 × 8 elements of out; one workgroup: 64 × 64.
-//          Element (z, m, n) goes to z · batch + m · row + (n / inner) · outer + n % inner.
-//          No barrier and no bounds check within: what a software adapter likes best (16 times fewer loads than
-//          one element an invocation), and coalesced for the others, since the columns of a panel lie side by side.
-
-struct PackParams {
-    count: u32,  // elements of dst
-    depth: u32,  // K
-    panels: u32, // panels of one z
-    width: u32,  // valid j
-    offset: u32,
-    batch: u32,  // src step of z
-    k_inner: u32,
-    k_step: u32,
-    k_outer: u32,
-    j_inner: u32,
-    j_step: u32,
-    j_outer: u32,
-}
-
-@group(0) @binding(0) var<uniform> q: PackParams;
-@group(0) @binding(1) var<storage, read> src: array<f32>;
-@group(0) @binding(2) var<storage, read_write> dst: array<f32>;
-
-override W: u32 = 8u;
-const RUN = 8u;
-
-@compute @workgroup_size(64)
-fn pack(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * 64u + lid;
-    if i * RUN >= q.count {
-        return;
-    }
-    let line = i / (W / RUN);
-    let k = line % q.depth;
-    let panel = line / q.depth;
-    let j = (panel % q.panels) * W + (i % (W / RUN)) * RUN;
-    var base = q.offset + (panel / q.panels) * q.batch + (k / q.k_inner) * q.k_outer + (k % q.k_inner) * q.k_step
-        + (j / q.j_inner) * q.j_outer;
-    // Divisions are dear, above all on software adapters: one for the run's start, then count.
-    var within = j % q.j_inner;
-    for (var r = 0u; r < RUN; r++) {
-        var v = 0.0;
-        if j + r < q.width {
-            v = src[base + within * q.j_step];
-        }
-        dst[i * RUN + r] = v;
-        within++;
-        if within == q.j_inner {
-            within = 0u;
-            base += q.j_outer;
-        }
-    }
-}
+// out = A · B (+ bias), A [M, K], B [K, N], both laid out in panels by pack.wgsl: A in panels of 8 rows, B in panels of 64
+// columns. One invocation: 8 × 8 elements of out; one workgroup: 64 × 64. Element (z, m, n) goes to
+// z · batch + m · row + (n / inner) · outer + n % inner.
+// No barrier and no bounds check in the loop: what a software adapter likes best (16 times fewer loads than one element an
+// invocation), and coalesced for the others, since the columns of a panel lie side by side.
 
 struct Params {
     m: u32,

@@ -29,8 +29,14 @@ override OUT_X: u32 = 1u;
 const WG = 64u;
 const LOWEST = -3.40282347e38;
 
-fn linear_index(wid: vec3<u32>, nwg: vec3<u32>, lid: u32) -> u32 {
-    return (wid.y * nwg.x + wid.x) * WG + lid;
+struct Id {
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+}
+
+fn linear_index(id: Id) -> u32 {
+    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
 }
 
 /// The position in a plane of the first largest element of a window; 0xffffffff if the window holds no pixel.
@@ -59,12 +65,8 @@ fn largest(plane: u32, oy: u32, ox: u32) -> u32 {
 }
 
 @compute @workgroup_size(WG)
-fn max_forward(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = linear_index(wid, nwg, lid);
+fn max_forward(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }
@@ -73,12 +75,8 @@ fn max_forward(
 }
 
 @compute @workgroup_size(WG)
-fn avg_forward(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = linear_index(wid, nwg, lid);
+fn avg_forward(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }
@@ -111,12 +109,8 @@ fn windows(at: u32, kernel: u32, stride: u32, count: u32) -> vec2<u32> {
 }
 
 @compute @workgroup_size(WG)
-fn max_backward(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = linear_index(wid, nwg, lid);
+fn max_backward(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }
@@ -137,12 +131,8 @@ fn max_backward(
 }
 
 @compute @workgroup_size(WG)
-fn avg_backward(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = linear_index(wid, nwg, lid);
+fn avg_backward(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }

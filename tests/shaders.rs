@@ -25,6 +25,8 @@ fn choices(module: &Module, constant: &naga::Override) -> Vec<Option<f64>> {
         (ScalarKind::Bool, _) => vec![0.0, 1.0],
         (_, Some("OP")) => (0..CODES).map(f64::from).collect(),
         (_, Some("W")) => vec![8.0, 64.0],
+        // A size: all together get other values below.
+        (_, Some(_)) if constant.init.is_some() => vec![],
         (_, name) => panic!("tell the shader test which values the override {name:?} takes"),
     };
     let mut all: Vec<_> = constant.init.map(|_| None).into_iter().collect();
@@ -46,6 +48,11 @@ fn specialisations(module: &Module) -> Vec<PipelineConstants> {
             }
         }
         all = next;
+    }
+    let sizes = module.overrides.iter().filter(|(_, c)| c.init.is_some() && choices(module, c).len() == 1);
+    let threes: PipelineConstants = sizes.map(|(_, c)| (c.name.clone().expect("a name"), 3.0)).collect();
+    if !threes.is_empty() {
+        all.push(threes);
     }
     all
 }

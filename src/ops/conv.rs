@@ -71,7 +71,9 @@ impl Geometry {
 
     /// Ranges of images whose columns fit into one pass on an adapter: first image and count.
     pub fn passes(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let most = (PASS / (self.depth() * self.pixels()).max(1)).max(1);
+        // The gradients lay a pixel's column, or its channels' gradient, out in whole panels.
+        let column = self.depth().next_multiple_of(64).max(self.out_channels.next_multiple_of(8));
+        let most = (PASS / (column * self.pixels()).max(1)).max(1);
         let images = self.images;
         (0..images).step_by(most).map(move |first| (first, most.min(images - first)))
     }

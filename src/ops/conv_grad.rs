@@ -135,7 +135,7 @@ impl Op for WeightGrad {
             kernels.push(product.kernel([&grads, &cols], None, &partial, to)?);
             done += splits(images);
         }
-        kernels.extend(sum_parts(gpu, &partial, parts, len, out)?);
+        kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
         Ok(kernels)
     }
 }

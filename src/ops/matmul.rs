@@ -8,11 +8,13 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, collapse, fits_u32, fold, grid};
+use crate::ops::reduce::sum_parts;
 use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
 pub(super) const SHADER: Shader = shader!("matmul");
+pub(super) const PACK_SHADER: Shader = shader!("pack");
 
 /// Rows of A in a panel, and of out in an invocation.
 const A_WIDTH: usize = 8;
@@ -20,6 +22,8 @@ const A_WIDTH: usize = 8;
 const B_WIDTH: usize = 64;
 /// Elements that one invocation packs.
 const PACK_RUN: usize = 8;
+/// The most products that one invocation adds up: some drivers leave a loop after 65 535 iterations, and in silence.
+const MAX_DEPTH: usize = 32_768;
 /// Rows of out in a workgroup.
 const TILE_M: usize = 64;
 
@@ -109,12 +113,13 @@ impl Op for MatMul {
         let (b, b_step) = pack_batches(gpu, &inputs[1], &sizes, B_WIDTH, &mut kernels)?;
         let count: usize = batch.iter().product();
         let to = Target { offset: 0, batch: m * n, row: n, inner: n, outer: 0 };
-        kernels.push(Product { m, k, n, batch: count, splits: 1, steps: [a_step, b_step] }.kernel(
-            [&a, &b],
-            None,
-            out,
-            to,
-        )?);
+        let splits = k.div_ceil(MAX_DEPTH);
+        let partial = if splits == 1 { out.clone() } else { gpu.alloc(count * splits * m * n)? };
+        let product = Product { m, k, n, batch: count, splits, steps: [a_step, b_step] };
+        kernels.push(product.kernel([&a, &b], None, &partial, to)?);
+        if splits > 1 {
+            kernels.extend(sum_parts(gpu, &partial, [count, splits, m * n], out)?);
+        }
         Ok(kernels)
     }
 
@@ -175,7 +180,7 @@ impl Walk {
     }
 }
 
-/// Laying an operand out in panels, see `shaders/matmul.wgsl`.
+/// Laying an operand out in panels, see `shaders/pack.wgsl`.
 pub(super) struct Pack {
     pub width: usize,
     pub depth: usize,
@@ -211,7 +216,7 @@ impl Pack {
         let numbers =
             [depth, panels, across, offset, step, k.inner, k.step, k.outer, j.inner, j.step, j.outer].map(|n| n as u32);
         Ok(Kernel {
-            shader: SHADER,
+            shader: PACK_SHADER,
             entry: "pack",
             header: "",
             constants: vec![("W", width as f64)],
@@ -255,6 +260,10 @@ impl Product {
         to: Target,
     ) -> Result<Kernel> {
         let Product { m, k, n, batch, splits, steps } = self;
+        if k.div_ceil(splits) > MAX_DEPTH {
+            let detail = format!("sums of {k} products are longer than the {MAX_DEPTH} that one pass adds up");
+            return Err(Error::argument("matmul", detail));
+        }
         let (m_tiles, n_tiles) = (m.div_ceil(TILE_M), n.div_ceil(B_WIDTH));
         let (bias_buffer, bias_offset) = bias.unwrap_or((a, 0));
         let inner = to.inner.max(1);

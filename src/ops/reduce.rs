@@ -11,7 +11,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
-use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
 use crate::shape::{Layout, check_dim};
 use crate::tensor::Tensor;
 
@@ -125,11 +125,10 @@ fn kernels(gpu: &Gpu, x: &GpuIn, kind: Kind, sizes: [usize; 3], out: &Buffer) ->
     }
 }
 
-/// The kernels that add up `parts` partial results of `len` elements each, from the start of a buffer.
-pub(super) fn sum_parts(gpu: &Gpu, buffer: &Buffer, parts: usize, len: usize, out: &Buffer) -> Result<Vec<Kernel>> {
-    let layout = Layout::contiguous(&[parts, len]);
-    let x = GpuIn { buffer, layout: &layout, dtype: DType::F32 };
-    kernels(gpu, &x, Kind::Sum, [1, parts, len], out)
+/// The kernels that add up partial results `[outer, parts, len]` → `[outer, len]`, from the start of a buffer.
+pub(super) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], out: &Buffer) -> Result<Vec<Kernel>> {
+    let layout = Layout::contiguous(&sizes);
+    kernels(gpu, &GpuIn { buffer, layout: &layout, dtype: DType::F32 }, Kind::Sum, sizes, out)
 }
 
 /// `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …`; the empty reduction is 0.
@@ -218,6 +217,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] unless f32.
     pub fn mean(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+        expect_dtype("mean", self, DType::F32)?;
         let sum = self.sum(dims, keepdim)?;
         let mut distinct = dims.to_vec();
         distinct.sort_unstable();

@@ -12,7 +12,7 @@ mod adapter;
 mod health;
 mod kernel;
 mod pool;
-mod probe;
+pub(crate) mod probe;
 mod queue;
 #[cfg(test)]
 mod tests;

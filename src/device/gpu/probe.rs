@@ -3,7 +3,7 @@
 use super::{Gpu, Kernel, Shader};
 use crate::error::Result;
 
-const SHADER: Shader = Shader { name: "probe", source: include_str!("../../../shaders/probe.wgsl") };
+pub(crate) const SHADER: Shader = Shader { name: "probe", source: include_str!("../../../shaders/probe.wgsl") };
 
 /// The iterations after which the driver silently leaves a loop, if it does so within the some ten thousand that are tried: first
 /// 70 000 in one loop, then 300 × 300 in two nested ones.

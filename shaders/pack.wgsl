@@ -1,0 +1,58 @@
+// dst[z][j / W][k][j % W] ← src(z, k, j), zero where j is past the end: an operand of a matrix product in panels.
+// W is 8 for A (j its row, k its column) and 64 for B (j its column, k its row). An index i of either kind lies at
+// (i / inner) · outer + (i % inner) · step in src: strides, transposes and NCHW images, all in one rule.
+// One invocation: 8 neighbouring elements of dst.
+
+struct Params {
+    count: u32,  // elements of dst
+    depth: u32,  // K
+    panels: u32, // panels of one z
+    width: u32,  // valid j
+    offset: u32,
+    batch: u32,  // src step of z
+    k_inner: u32,
+    k_step: u32,
+    k_outer: u32,
+    j_inner: u32,
+    j_step: u32,
+    j_outer: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> src: array<f32>;
+@group(0) @binding(2) var<storage, read_write> dst: array<f32>;
+
+override W: u32 = 8u;
+const RUN = 8u;
+
+@compute @workgroup_size(64)
+fn pack(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = (wid.y * nwg.x + wid.x) * 64u + lid;
+    if i * RUN >= p.count {
+        return;
+    }
+    let line = i / (W / RUN);
+    let k = line % p.depth;
+    let panel = line / p.depth;
+    let j = (panel % p.panels) * W + (i % (W / RUN)) * RUN;
+    var base = p.offset + (panel / p.panels) * p.batch + (k / p.k_inner) * p.k_outer + (k % p.k_inner) * p.k_step
+        + (j / p.j_inner) * p.j_outer;
+    // Divisions are dear, above all on software adapters: one for the run's start, then count.
+    var within = j % p.j_inner;
+    for (var r = 0u; r < RUN; r++) {
+        var v = 0.0;
+        if j + r < p.width {
+            v = src[base + within * p.j_step];
+        }
+        dst[i * RUN + r] = v;
+        within++;
+        if within == p.j_inner {
+            within = 0u;
+            base += p.j_outer;
+        }
+    }
+}
