@@ -39,8 +39,8 @@ fn reduce(
         let v = x[row + r * p.inner];
         if OP == SUM {
             total += v;
-        } else if v > total || v != v {
-            total = v; // the comparison with itself lets NaN through, as on the CPU
+        } else if v > total || (bitcast<u32>(f32(v)) & 0x7fffffffu) > 0x7f800000u {
+            total = v; // NaN comes through, as on the CPU; compilers may fold v != v away
         }
     }
     out[i] = total;

@@ -22,6 +22,8 @@ struct NodeInner {
     inputs: Vec<Tensor>,
     /// The inputs' storage versions when the op ran: a later in-place write would make the gradient wrong.
     versions: Vec<u64>,
+    /// The output's, for the same reason: some gradients are formulas of the output.
+    out_version: u64,
 }
 
 thread_local! {
@@ -71,7 +73,8 @@ pub(crate) fn record<O: Op>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
     }
     let versions = inputs.iter().map(|t| t.storage().version()).collect();
     let inputs = inputs.iter().map(|&t| t.clone()).collect();
-    out.with_graph(Some(Node(Arc::new(NodeInner { op: Box::new(op), inputs, versions }))), false)
+    let out_version = out.storage().version();
+    out.with_graph(Some(Node(Arc::new(NodeInner { op: Box::new(op), inputs, versions, out_version }))), false)
 }
 
 impl Tensor {
@@ -136,10 +139,16 @@ impl Tensor {
 
 /// Adds one op's gradients to those of its inputs.
 fn push_back(node: &Node, out: &Tensor, grad: &Tensor, grads: &mut HashMap<u64, Tensor>) -> Result<()> {
-    let NodeInner { op, inputs, versions } = &*node.0;
+    let NodeInner { op, inputs, versions, out_version } = &*node.0;
     if let Some(changed) = inputs.iter().zip(versions).position(|(t, v)| t.storage().version() != *v) {
         let what = format!("input {changed} of {} was modified in place after the forward pass", op.name());
         return Err(Error::Autograd(what));
+    }
+    if out.storage().version() != *out_version {
+        return Err(Error::Autograd(format!(
+            "the result of {} was modified in place after the forward pass",
+            op.name()
+        )));
     }
     let needs: Vec<bool> = inputs.iter().map(Tensor::is_tracked).collect();
     let out = out.detach();
@@ -157,12 +166,17 @@ fn push_back(node: &Node, out: &Tensor, grad: &Tensor, grads: &mut HashMap<u64, 
 }
 
 /// Adds to a leaf's gradient.
+///
+/// The lock is held over the sum, so that two backward passes over one net at once lose nothing; and a leaf owns its
+/// gradient's elements (an op may hand one gradient to both of its inputs), so that a collective can write them in place.
 fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
-    let total = match leaf.grad() {
+    let mut slot = lock(leaf.grad_slot());
+    let total = match &*slot {
         Some(sum) => sum.add(&grad)?,
+        None if grad.is_shared() => grad.add_scalar(0.0)?,
         None => grad.contiguous()?,
     };
-    leaf.set_grad(Some(total));
+    *slot = Some(total);
     Ok(())
 }
 

@@ -66,6 +66,9 @@ impl Layout {
     }
 
     pub fn elem_count(&self) -> usize {
+        if self.shape.contains(&0) {
+            return 0; // whatever the other sizes are: their product may not fit
+        }
         self.shape.iter().product()
     }
 
@@ -166,9 +169,9 @@ impl ExactSizeIterator for Positions<'_> {}
 
 /// Strides of a row-major tensor without gaps.
 pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1usize; shape.len()];
     for d in (1..shape.len()).rev() {
-        strides[d - 1] = strides[d] * shape[d].max(1);
+        strides[d - 1] = strides[d].saturating_mul(shape[d].max(1));
     }
     strides
 }

@@ -3,7 +3,8 @@
 mod common;
 
 use anygpu::optim::Sgd;
-use anygpu::{Error, NoGrad, Result, Tensor, no_grad};
+use anygpu::parallel::all_reduce;
+use anygpu::{Device, Error, NoGrad, Result, Tensor, no_grad};
 use common::devices;
 
 fn leaf(values: &[f32]) -> Result<Tensor> {
@@ -191,5 +192,38 @@ fn a_moved_view_brings_its_gradient_home() -> Result<()> {
         (&part * &part)?.sum_all()?.backward()?;
         assert_eq!(grad(&x), [0.0, 2.0, 4.0, 0.0, 8.0, 10.0], "{to}");
     }
+    Ok(())
+}
+
+/// `a + b` hands one gradient to both leaves; a collective that writes one in place must not reach the other.
+#[test]
+fn leaves_own_their_gradients() -> Result<()> {
+    for device in devices() {
+        let a = Tensor::ones([3], &device)?.requires_grad();
+        let b = Tensor::ones([3], &device)?.requires_grad();
+        a.add(&b)?.sum_all()?.backward()?;
+        let (ga, gb) = (a.grad().expect("a gradient"), b.grad().expect("a gradient"));
+        all_reduce(&[ga, Tensor::ones([3], None)?.to(&other(&device)?)?])?;
+        assert_eq!(gb.to_vec::<f32>()?, [1.0; 3], "{device}");
+    }
+    Ok(())
+}
+
+/// Any device but this one.
+fn other(device: &Device) -> Result<Device> {
+    let all = devices();
+    Ok(all.into_iter().find(|d| d != device).unwrap_or_default())
+}
+
+/// The gradient of exp is a formula of its result: a later write into that must be noticed.
+#[test]
+fn a_result_modified_in_place_is_refused() -> Result<()> {
+    let all = devices();
+    let [first, second, ..] = all.as_slice() else { return Ok(()) };
+    let x = Tensor::ones([2], first)?.requires_grad();
+    let y = x.exp()?;
+    all_reduce(&[y.detach(), Tensor::ones([2], second)?])?;
+    let error = y.sum_all()?.backward().expect_err("y was written");
+    assert!(error.to_string().contains("exp"), "{error}");
     Ok(())
 }

@@ -318,6 +318,14 @@ impl Storage {
         }
     }
 
+    /// Whether more than one tensor holds it.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Storage::Cpu(buffer) => Arc::strong_count(buffer) > 1,
+            Storage::Gpu(buffer) => buffer.is_shared(),
+        }
+    }
+
     /// How many in-place writes it has seen.
     pub(crate) fn version(&self) -> u64 {
         match self {

@@ -109,4 +109,18 @@ impl Tensor {
     pub fn argmax(&self, dim: usize) -> Result<Tensor> {
         apply(Argmax { dim }, &[&self.contiguous()?])
     }
+
+    /// The position of the first largest of all elements, in row-major order: rank 0, u32. NaN wins.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no element; [`Error::DTypeMismatch`] unless f32.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([[1.0, 5.0], [9.0, 0.0]])?.argmax_all()?.item::<u32>()?, 2);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn argmax_all(&self) -> Result<Tensor> {
+        self.reshape(self.elem_count())?.argmax(0)
+    }
 }

@@ -35,6 +35,9 @@ pub(crate) fn sgd_step(w: &Tensor, g: &Tensor, v: Option<&Tensor>, rule: SgdRule
             return Err(Error::shapes("sgd_step", w.shape(), tensor.shape(), detail));
         }
     }
+    if all[1..].iter().any(|t| t.storage().id() == w.storage().id()) {
+        return Err(Error::argument("sgd_step", "a gradient shares its parameter's elements: copy it first"));
+    }
     if w.elem_count() == 0 {
         return Ok(());
     }

@@ -14,6 +14,9 @@ use crate::tensor::Tensor;
 
 pub(super) const SHADER: Shader = shader!("pool");
 
+/// The most loop iterations of one invocation.
+const MAX_LOOPS: usize = 60_000;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Max,
@@ -45,6 +48,9 @@ impl Windows {
             let detail = format!("padding {:?} must be at most half the kernel {:?}", self.padding, self.kernel);
             return Err(Error::argument("pool2d", detail));
         }
+        if h == 0 || w == 0 {
+            return Err(Error::argument("pool2d", format!("the planes of {shape:?} have no pixels")));
+        }
         let out = output_size("pool2d", [h, w], self.kernel, self.stride, self.padding)?;
         Ok(Planes { size: [h, w], out })
     }
@@ -70,6 +76,26 @@ impl Windows {
         at
     }
 
+    /// Refuses windows for which one invocation would loop longer than some drivers allow (they stop in silence).
+    fn check_loops(&self, entry: &str) -> Result<()> {
+        let window = self.kernel[0].saturating_mul(self.kernel[1] + 1);
+        let [rows, columns] = [0, 1].map(|d| self.kernel[d].div_ceil(self.stride[d]) + 1);
+        let loops = match entry {
+            "max_backward" => rows.saturating_mul(columns).saturating_mul(window + 1),
+            "avg_backward" => rows.saturating_mul(columns + 1),
+            _ => window,
+        };
+        if loops <= MAX_LOOPS {
+            return Ok(());
+        }
+        let (kernel, stride) = (self.kernel, self.stride);
+        let detail = format!(
+            "windows {kernel:?} with stride {stride:?} take {loops} steps for one element, more than the {MAX_LOOPS} \
+             that every adapter can: pool in two stages, or on cpu"
+        );
+        Err(Error::argument("pool2d", detail))
+    }
+
     fn area(&self) -> f32 {
         (self.kernel[0] * self.kernel[1]) as f32
     }
@@ -81,6 +107,7 @@ impl Windows {
         inputs: &[&GpuIn],
         out: &Buffer,
     ) -> Result<Vec<Kernel>> {
+        self.check_loops(entry)?;
         let mut params = vec![fits_u32("pool2d", count)?];
         params.extend(inputs.iter().map(|x| x.offset()));
         Ok(vec![Kernel {

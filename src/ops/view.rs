@@ -158,6 +158,7 @@ impl Tensor {
     /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the wanted size.
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
         let shape = shape.into().dims().to_vec();
+        checked_elem_count("broadcast_to", &shape)?;
         if broadcast_shapes("broadcast_to", self.shape(), &shape)? != shape {
             return Err(Error::shapes("broadcast_to", self.shape(), &shape, "the target must not be smaller"));
         }

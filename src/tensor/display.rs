@@ -25,7 +25,7 @@ impl fmt::Display for Tensor {
             write!(f, ", dtype={}", self.dtype())?;
         }
         if self.is_leaf() {
-            f.write_str(", requires_grad=true")?;
+            f.write_str(", requires_grad=True")?;
         }
         f.write_str(")")
     }
@@ -73,15 +73,24 @@ fn floats(values: &[f32]) -> Vec<String> {
     let largest = finite().fold(0.0, |m: f32, v| m.max(v.abs()));
     let smallest = finite().filter(|v| *v != 0.0).fold(f32::INFINITY, |m, v| m.min(v.abs()));
     let whole = finite().all(|v| v.fract() == 0.0);
-    let scientific = largest >= 1e8 || (!whole && (smallest < 1e-4 || largest / smallest > 1e3 && largest >= 1e4));
+    let scientific = largest > 1e8 || largest / smallest > 1e3 || (!whole && smallest < 1e-4);
     let one = |v: f32| match v {
         v if v.is_nan() => "nan".to_owned(),
         v if v.is_infinite() => if v > 0.0 { "inf" } else { "-inf" }.to_owned(),
-        v if scientific => format!("{v:.4e}"),
+        v if scientific => exponential(v),
         v if whole => format!("{v:.0}."),
         v => format!("{v:.4}"),
     };
     values.iter().map(|&v| one(v)).collect()
+}
+
+/// `1.0000e+03`: the exponent with its sign and at least two digits.
+fn exponential(value: f32) -> String {
+    let text = format!("{value:.4e}");
+    match text.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
+        Some((digits, Ok(exponent))) => format!("{digits}e{exponent:+03}"),
+        _ => text,
+    }
 }
 
 /// Writes one dimension, and those inside it, indented as far as it is nested.
@@ -132,7 +141,9 @@ mod tests {
 
     #[test]
     fn leaves_out_the_middle_of_long_dimensions() {
-        let long = printed(Tensor::arange(0.0, 2000.0, 1.0, None));
-        assert_eq!(long, "tensor([   0.,    1.,    2., ..., 1997., 1998., 1999.])");
+        let long = printed(Tensor::arange(2000.0, 4000.0, 1.0, None));
+        assert_eq!(long, "tensor([2000., 2001., 2002., ..., 3997., 3998., 3999.])");
+        let wide = printed(Tensor::try_from([1.0, 2000.0]));
+        assert_eq!(wide, "tensor([1.0000e+00, 2.0000e+03])");
     }
 }

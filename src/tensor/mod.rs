@@ -121,6 +121,11 @@ impl Tensor {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Whether another tensor may see the same elements.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1 || self.0.storage.is_shared()
+    }
+
     pub(crate) fn id(&self) -> u64 {
         self.0.id
     }

@@ -116,3 +116,16 @@ fn more_than_an_adapter_allows() -> Result<()> {
     }
     Ok(())
 }
+
+/// Windows that would take one invocation past what some drivers loop are refused by name, not computed in part.
+#[test]
+fn pooling_refuses_what_a_driver_would_cut_short() -> Result<()> {
+    for device in devices().iter().filter(|d| !d.is_cpu()) {
+        let x = Tensor::zeros([1, 1, 256, 256], device)?;
+        let error = x.max_pool2d([256, 256], [1, 1], [0, 0]).expect_err("65 792 steps");
+        assert!(error.to_string().contains("60000"), "{device}: {error}");
+        let empty = Tensor::zeros([1, 1, 0, 4], device)?;
+        assert!(empty.avg_pool2d([2, 2], [1, 1], [1, 1]).is_err(), "{device}");
+    }
+    Ok(())
+}

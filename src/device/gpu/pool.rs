@@ -36,6 +36,11 @@ pub(super) struct Page {
 }
 
 impl Buffer {
+    /// Whether more than one handle holds it.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// Words that were asked for.
     pub(crate) fn len(&self) -> usize {
         self.0.words
