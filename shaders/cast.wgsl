@@ -1,5 +1,7 @@
-// out[i] ← x[i] as another type, by WGSL's value conversion. The header names the types S (of x) and T (of out).
-// One invocation: one element.
+// out[i] ← x[i] as another type. The header names the types S (of x) and T (of out). One invocation: one element.
+//   convert: WGSL's value conversion, but NaN becomes 0 as an integer
+//   truth:   1 where x is not 0, else 0
+//   byte:    x without its fraction, within 0 to 255
 
 struct Params {
     count: u32,
@@ -12,14 +14,44 @@ struct Params {
 
 const WG = 64u;
 
+struct Id {
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+}
+
+fn linear_index(id: Id) -> u32 {
+    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
+}
+
+/// By its bits: compilers may fold x != x away.
+fn is_nan(v: S) -> bool {
+    return (bitcast<u32>(f32(v)) & 0x7fffffffu) > 0x7f800000u;
+}
+
 @compute @workgroup_size(WG)
-fn convert(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn convert(id: Id) {
+    let i = linear_index(id);
     if i < p.count {
-        out[i] = T(x[p.offset + i]);
+        let v = x[p.offset + i];
+        out[i] = select(T(v), T(0), is_nan(v));
+    }
+}
+
+@compute @workgroup_size(WG)
+fn truth(id: Id) {
+    let i = linear_index(id);
+    if i < p.count {
+        let v = x[p.offset + i];
+        out[i] = select(T(0), T(1), v != S(0) || is_nan(v));
+    }
+}
+
+@compute @workgroup_size(WG)
+fn byte(id: Id) {
+    let i = linear_index(id);
+    if i < p.count {
+        let v = x[p.offset + i];
+        out[i] = select(T(clamp(f32(v), 0.0, 255.0)), T(0), is_nan(v));
     }
 }

@@ -125,7 +125,7 @@ impl Tensor {
             return Err(Error::Autograd("the tensor depends on no tensor with requires_grad".into()));
         }
         let _guard = NoGrad::new();
-        let mut grads = HashMap::from([(self.id(), Tensor::full(self.shape(), 1.0, self.device())?)]);
+        let mut grads = HashMap::from([(self.id(), self.detach().ones_like()?)]);
         for tensor in users_first(self) {
             let Some(grad) = grads.remove(&tensor.id()) else { continue };
             match tensor.node() {

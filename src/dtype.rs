@@ -1,48 +1,225 @@
-//! Element types of tensors, all of them four bytes wide.
+//! Element types of tensors, and which type two of them meet in.
 
 use std::fmt;
 
+use half::{bf16, f16};
+
+use crate::error::{Error, Result};
+
 /// The type of a tensor's elements.
+///
+/// `F32`, `I32` and `U32` are what is computed with. The others are for storage, and are packed: two halves or four
+/// bytes to a 32-bit word on every device, whether or not its adapter knows the type. Ops widen them (halves to f32, so
+/// that every sum is an f32 sum), compute, and narrow the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum DType {
-    /// 32-bit float: all that is computed and differentiated.
+    /// 32-bit float.
     F32,
+    /// 16-bit float: 5 bits of exponent, 10 of fraction (IEEE 754 binary16).
+    F16,
+    /// 16-bit float: 8 bits of exponent, 7 of fraction; the upper half of an f32.
+    BF16,
     /// 32-bit signed integer.
     I32,
     /// 32-bit unsigned integer: labels and indices.
     U32,
+    /// 8-bit unsigned integer: pixels.
+    U8,
+    /// `true` or `false`, a byte each: masks.
+    Bool,
+}
+
+impl DType {
+    /// All element types.
+    pub const ALL: [DType; 7] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::Bool];
+
+    /// Bytes of one element.
+    pub fn size(self) -> usize {
+        match self {
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F16 | DType::BF16 => 2,
+            DType::U8 | DType::Bool => 1,
+        }
+    }
+
+    /// Whether the type has fractions, and so gradients.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::F32 | DType::F16 | DType::BF16)
+    }
+
+    /// The type in which elements of two types meet, by PyTorch's rule: bool gives way to integers and integers to floats,
+    /// narrow types to wide ones; `f16` and `bf16` meet in `f32`, since neither holds the other.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] for `i32` with `u32`: neither holds the other, and there is no wider integer here.
+    ///
+    /// ```
+    /// # use anygpu::DType;
+    /// assert_eq!(DType::U8.promote(DType::I32)?, DType::I32);
+    /// assert_eq!(DType::I32.promote(DType::F16)?, DType::F16);
+    /// assert_eq!(DType::F16.promote(DType::BF16)?, DType::F32);
+    /// assert!(DType::I32.promote(DType::U32).is_err());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn promote(self, other: DType) -> Result<DType> {
+        if self == other {
+            return Ok(self);
+        }
+        match (self.is_float(), other.is_float()) {
+            (true, true) => return Ok(DType::F32),
+            (true, false) => return Ok(self),
+            (false, true) => return Ok(other),
+            (false, false) => {}
+        }
+        match (self, other) {
+            (DType::I32, DType::U32) | (DType::U32, DType::I32) => Err(Error::DTypeMismatch {
+                op: "promote",
+                expected: format!("{self} (or .to_dtype() one of them: no type here holds both)"),
+                got: other.to_string(),
+            }),
+            (narrow, wide) if narrow.size() < wide.size() => Ok(wide),
+            (wide, narrow) if narrow.size() < wide.size() => Ok(wide),
+            _ => Ok(DType::U8), // u8 and bool
+        }
+    }
+
+    /// The four-byte type in which elements of this one are computed.
+    pub(crate) fn wide(self) -> DType {
+        match self {
+            DType::F32 | DType::F16 | DType::BF16 => DType::F32,
+            DType::I32 => DType::I32,
+            DType::U32 | DType::U8 | DType::Bool => DType::U32,
+        }
+    }
+
+    /// Whether several elements share a word.
+    pub(crate) fn is_packed(self) -> bool {
+        self.size() < 4
+    }
+
+    /// Elements in a word.
+    pub(crate) fn per_word(self) -> usize {
+        4 / self.size()
+    }
+
+    /// The words that hold `count` elements.
+    pub(crate) fn words(self, count: usize) -> usize {
+        count.div_ceil(self.per_word())
+    }
 }
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             DType::F32 => "f32",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
             DType::I32 => "i32",
             DType::U32 => "u32",
+            DType::U8 => "u8",
+            DType::Bool => "bool",
         })
     }
 }
 
 mod sealed {
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for i32 {}
-    impl Sealed for u32 {}
+    /// How elements lie in words.
+    pub trait Sealed: Sized {
+        fn pack(values: &[Self]) -> Vec<u32>;
+        /// Takes words over where that is free.
+        fn pack_vec(values: Vec<Self>) -> Vec<u32> {
+            Self::pack(&values)
+        }
+        fn unpack(words: Vec<u32>, count: usize) -> Vec<Self>;
+    }
 }
 
-/// A Rust type that can be a tensor's element: `f32`, `i32`, `u32`.
-pub trait Element: bytemuck::Pod + PartialOrd + fmt::Debug + fmt::Display + Send + Sync + sealed::Sealed {
+/// A Rust type that can be a tensor's element: `f32`, `half::f16`, `half::bf16`, `i32`, `u32`, `u8`, `bool`.
+pub trait Element: Copy + PartialOrd + fmt::Debug + fmt::Display + Send + Sync + 'static + sealed::Sealed {
     /// The tensor's name for this type.
     const DTYPE: DType;
 }
 
-impl Element for f32 {
-    const DTYPE: DType = DType::F32;
+/// The element types that kernels and host loops compute with.
+pub(crate) trait Word: Element + bytemuck::Pod {}
+
+macro_rules! words {
+    ($($t:ty => $dtype:ident),*) => {$(
+        impl Element for $t {
+            const DTYPE: DType = DType::$dtype;
+        }
+        impl Word for $t {}
+        impl sealed::Sealed for $t {
+            fn pack(values: &[Self]) -> Vec<u32> {
+                bytemuck::cast_slice(values).to_vec()
+            }
+            fn pack_vec(values: Vec<Self>) -> Vec<u32> {
+                bytemuck::cast_vec(values)
+            }
+            fn unpack(words: Vec<u32>, count: usize) -> Vec<Self> {
+                let mut values: Vec<Self> = bytemuck::cast_vec(words);
+                values.truncate(count);
+                values
+            }
+        }
+    )*};
 }
-impl Element for i32 {
-    const DTYPE: DType = DType::I32;
+words! { f32 => F32, i32 => I32, u32 => U32 }
+
+/// Types of one or two bytes, by way of the unsigned integer of their size.
+macro_rules! packed {
+    ($($t:ty => $dtype:ident as $bits:ty, $to:expr, $from:expr;)*) => {$(
+        impl Element for $t {
+            const DTYPE: DType = DType::$dtype;
+        }
+        impl sealed::Sealed for $t {
+            fn pack(values: &[Self]) -> Vec<u32> {
+                let mut words = vec![0u32; DType::$dtype.words(values.len())];
+                let bits: &mut [$bits] = bytemuck::cast_slice_mut(&mut words);
+                bits.iter_mut().zip(values).for_each(|(to, &value)| *to = $to(value));
+                words
+            }
+            fn unpack(words: Vec<u32>, count: usize) -> Vec<Self> {
+                bytemuck::cast_slice::<u32, $bits>(&words)[..count].iter().copied().map($from).collect()
+            }
+        }
+    )*};
 }
-impl Element for u32 {
-    const DTYPE: DType = DType::U32;
+packed! {
+    f16 => F16 as u16, f16::to_bits, f16::from_bits;
+    bf16 => BF16 as u16, bf16::to_bits, bf16::from_bits;
+    u8 => U8 as u8, u8::from, u8::from;
+    bool => Bool as u8, u8::from, |bits| bits != 0;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sealed::Sealed as _;
+    use super::*;
+
+    #[test]
+    fn promotion_is_symmetric_and_loses_nothing_but_size() {
+        for a in DType::ALL {
+            assert_eq!(a.promote(a).ok(), Some(a));
+            for b in DType::ALL {
+                assert_eq!(a.promote(b).ok(), b.promote(a).ok(), "{a} {b}");
+            }
+            assert_eq!(DType::Bool.promote(a).ok(), Some(a));
+            assert_eq!(a.promote(DType::F32).ok(), Some(DType::F32));
+        }
+        assert_eq!(DType::U8.promote(DType::U32).ok(), Some(DType::U32));
+    }
+
+    #[test]
+    fn elements_survive_packing() {
+        let halves: Vec<f16> = (0..5).map(|i| f16::from_f32(i as f32 / 3.0)).collect();
+        assert_eq!(f16::unpack(f16::pack(&halves), 5), halves);
+        assert_eq!(f16::pack(&halves).len(), 3);
+        let flags = [true, false, true, true, false];
+        assert_eq!(bool::unpack(bool::pack(&flags), 5), flags);
+        assert_eq!(bool::pack(&flags)[0].to_le_bytes(), [1, 0, 1, 1]);
+        assert_eq!(f32::unpack(f32::pack_vec(vec![1.5, -2.0]), 2), [1.5, -2.0]);
+    }
 }

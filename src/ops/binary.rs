@@ -5,11 +5,12 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
-use crate::dtype::{DType, Element};
+use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, collapse, grid, scalar_header, strided_params};
+use crate::ops::promote::apply_wide;
 use crate::ops::unary::CHUNK;
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::ops::{Gradient, Op, Spec, expect_dtype, shader};
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
@@ -72,7 +73,7 @@ impl Op for Binary {
                     Binary::Eq => |x, y| i32::from(x == y),
                 },
             ),
-            DType::U32 => zip(
+            _ => zip(
                 a,
                 b,
                 out,
@@ -128,7 +129,7 @@ fn broadcast(op: &'static str, a: &Layout, b: &Layout) -> Result<(Vec<usize>, La
 }
 
 /// Applies `f` to every pair of broadcast elements.
-fn zip<T: Element>(a: &CpuIn, b: &CpuIn, out: CpuOut, f: impl Fn(T, T) -> T + Send + Sync) -> Result<()> {
+fn zip<T: Word>(a: &CpuIn, b: &CpuIn, out: CpuOut, f: impl Fn(T, T) -> T + Send + Sync) -> Result<()> {
     let (shape, la, lb) = broadcast("zip", a.layout, b.layout)?;
     let (x, y, out) = (a.all::<T>(), b.all::<T>(), out.slice::<T>());
     if la.is_contiguous() && lb.is_contiguous() {
@@ -168,7 +169,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn add(&self, other: &Tensor) -> Result<Tensor> {
-        apply(Binary::Add, &[self, other])
+        apply_wide(Binary::Add, &[self, other])
     }
 
     /// `a − b`, broadcast by NumPy's rule.
@@ -176,7 +177,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::add`].
     pub fn sub(&self, other: &Tensor) -> Result<Tensor> {
-        apply(Binary::Sub, &[self, other])
+        apply_wide(Binary::Sub, &[self, other])
     }
 
     /// `a · b` element by element, broadcast by NumPy's rule.
@@ -184,7 +185,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::add`].
     pub fn mul(&self, other: &Tensor) -> Result<Tensor> {
-        apply(Binary::Mul, &[self, other])
+        apply_wide(Binary::Mul, &[self, other])
     }
 
     /// `a / b`, broadcast by NumPy's rule. Integers are rounded towards zero; an integer divided by 0 stays as it is.
@@ -192,7 +193,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::add`].
     pub fn div(&self, other: &Tensor) -> Result<Tensor> {
-        apply(Binary::Div, &[self, other])
+        apply_wide(Binary::Div, &[self, other])
     }
 
     /// 1 where the elements are equal, else 0, in the operands' type; broadcast by NumPy's rule.
@@ -200,12 +201,12 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::add`].
     pub fn eq(&self, other: &Tensor) -> Result<Tensor> {
-        apply(Binary::Eq, &[self, other])
+        apply_wide(Binary::Eq, &[self, other])
     }
 
     /// These elements where `mask` is positive, else 0.
     pub(super) fn where_positive(&self, mask: &Tensor) -> Result<Tensor> {
-        apply(Binary::WherePositive, &[self, mask])
+        apply_wide(Binary::WherePositive, &[self, mask])
     }
 }
 

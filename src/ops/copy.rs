@@ -1,27 +1,16 @@
-//! Copies within a device: to a dense layout, to another element type, and several tensors into one.
+//! Copies within a device: to a dense layout, and several tensors into one.
 
 use std::sync::Arc;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
-use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, strided_params};
-use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, grid, strided_params};
+use crate::ops::promote::apply_wide;
+use crate::ops::{Gradient, Op, Spec, shader};
 use crate::shape::{Layout, check_dim};
 use crate::tensor::Tensor;
 
 pub(super) const SHADER: Shader = shader!("copy");
-pub(super) const CAST_SHADER: Shader = shader!("cast");
-
-/// The headers of all conversions, `[from][to]` in the order of [`DType`].
-pub(super) const CAST_HEADERS: [&str; 6] = [
-    "alias S = f32;\nalias T = i32;\n",
-    "alias S = f32;\nalias T = u32;\n",
-    "alias S = i32;\nalias T = f32;\n",
-    "alias S = i32;\nalias T = u32;\n",
-    "alias S = u32;\nalias T = f32;\n",
-    "alias S = u32;\nalias T = i32;\n",
-];
 
 /// The kernel that copies between two layouts of one shape.
 pub(super) fn strided_kernel(src: &GpuIn, out: &Buffer, to: &Layout) -> Result<Kernel> {
@@ -121,7 +110,7 @@ pub(crate) fn cat(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
     if full.is_empty() {
         return tensors.first().map(|&t| t.clone()).ok_or_else(|| Error::argument("cat", "needs a tensor"));
     }
-    apply(Cat { dim }, &full)
+    apply_wide(Cat { dim }, &full)
 }
 
 #[derive(Debug)]
@@ -150,84 +139,12 @@ impl Op for Contiguous {
     }
 }
 
-#[derive(Debug)]
-struct Cast(DType);
-
-impl Op for Cast {
-    fn name(&self) -> &'static str {
-        "to_dtype"
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), self.0))
-    }
-
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let x = &inputs[0];
-        match (x.dtype, self.0) {
-            (DType::F32, DType::I32) => convert(x.slice(), out.slice(), |v: f32| v as i32),
-            (DType::F32, DType::U32) => convert(x.slice(), out.slice(), |v: f32| v as u32),
-            (DType::I32, DType::F32) => convert(x.slice(), out.slice(), |v: i32| v as f32),
-            (DType::U32, DType::F32) => convert(x.slice(), out.slice(), |v: u32| v as f32),
-            (DType::I32 | DType::U32, DType::I32 | DType::U32) | (DType::F32, DType::F32) => {
-                out.0.copy_from_slice(x.slice());
-            }
-        }
-        Ok(())
-    }
-
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let x = &inputs[0];
-        let wanted = format!("alias S = {};\nalias T = {};\n", x.dtype, self.0);
-        let header = CAST_HEADERS.into_iter().find(|h| *h == wanted);
-        Ok(vec![Kernel {
-            shader: CAST_SHADER,
-            entry: "convert",
-            header: header.ok_or_else(|| Error::argument("to_dtype", "no such conversion"))?,
-            constants: vec![],
-            params: vec![fits_u32("to_dtype", x.layout.elem_count())?, x.offset()],
-            inputs: vec![x.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(x.layout.elem_count()),
-        }])
-    }
-
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        match ctx.inputs[0].dtype() == DType::F32 && self.0 == DType::F32 {
-            true => Ok(vec![Some(ctx.grad.clone())]),
-            false => Ok(vec![None]), // integers carry no gradient
-        }
-    }
-}
-
-fn convert<S: Copy, T>(from: &[S], to: &mut [T], f: impl Fn(S) -> T) {
-    to.iter_mut().zip(from).for_each(|(to, &from)| *to = f(from));
-}
-
 impl Tensor {
     /// The elements in row-major order without gaps; the same tensor where they are so already.
     ///
     /// # Errors
     /// If the device has no room for the copy.
     pub fn contiguous(&self) -> Result<Tensor> {
-        if self.layout().is_contiguous() { Ok(self.clone()) } else { apply(Contiguous, &[self]) }
-    }
-
-    /// The elements as another type, rounded towards zero from f32 to an integer (values out of range saturate).
-    ///
-    /// # Errors
-    /// If the device has no room for the copy.
-    ///
-    /// ```
-    /// # use anygpu::{DType, Tensor};
-    /// let x = Tensor::try_from([1.9, -1.9])?.to_dtype(DType::I32)?;
-    /// assert_eq!(x.to_vec::<i32>()?, [1, -1]);
-    /// # Ok::<(), anygpu::Error>(())
-    /// ```
-    pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
-        if self.dtype() == dtype {
-            return Ok(self.clone());
-        }
-        apply(Cast(dtype), &[&self.contiguous()?])
+        if self.layout().is_contiguous() { Ok(self.clone()) } else { apply_wide(Contiguous, &[self]) }
     }
 }

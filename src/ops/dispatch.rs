@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::device::Storage;
 use crate::device::cpu::{CpuBuffer, ReadGuard};
 use crate::device::gpu::Buffer;
-use crate::dtype::{DType, Element};
+use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::shape::Layout;
 use crate::tensor::Tensor;
@@ -22,12 +22,12 @@ pub(crate) const MAX_RANK: usize = 8;
 /// Headers for shaders that are written once for all element types.
 pub(crate) const SCALAR_HEADERS: [&str; 3] = ["alias T = f32;\n", "alias T = i32;\n", "alias T = u32;\n"];
 
-/// The header that makes `T` the given type.
+/// The header that makes `T` the given type, or that in which packed types are computed.
 pub(crate) fn scalar_header(dtype: DType) -> &'static str {
-    match dtype {
+    match dtype.wide() {
         DType::F32 => SCALAR_HEADERS[0],
         DType::I32 => SCALAR_HEADERS[1],
-        DType::U32 => SCALAR_HEADERS[2],
+        _ => SCALAR_HEADERS[2],
     }
 }
 
@@ -40,12 +40,12 @@ pub(crate) struct CpuIn<'a> {
 
 impl<'a> CpuIn<'a> {
     /// The whole storage as elements of one type; index it through the layout.
-    pub fn all<T: Element>(&self) -> &'a [T] {
+    pub fn all<T: Word>(&self) -> &'a [T] {
         bytemuck::cast_slice(self.words)
     }
 
     /// The elements of a contiguous input.
-    pub fn slice<T: Element>(&self) -> &'a [T] {
+    pub fn slice<T: Word>(&self) -> &'a [T] {
         debug_assert!(self.layout.is_contiguous());
         &self.all()[self.layout.offset..self.layout.offset + self.layout.elem_count()]
     }
@@ -55,7 +55,7 @@ impl<'a> CpuIn<'a> {
 pub(crate) struct CpuOut<'a>(pub &'a mut [u32]);
 
 impl<'a> CpuOut<'a> {
-    pub fn slice<T: Element>(self) -> &'a mut [T] {
+    pub fn slice<T: Word>(self) -> &'a mut [T] {
         bytemuck::cast_slice_mut(self.0)
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::device::gpu::{Buffer, Kernel};
 use crate::device::{Backend, Device, Storage};
-use crate::dtype::DType;
+use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::ops::copy::{SHADER, strided_copy, strided_kernel};
 use crate::ops::dispatch::{cpu_buffer, gpu_view, grid, read_all, view};
@@ -26,23 +26,29 @@ pub(super) fn fill_kernel(out: &Buffer, offset: usize, count: usize, value: u32)
 }
 
 /// A new tensor with one value everywhere.
-pub(crate) fn filled(shape: &[usize], value: f32, device: &Device) -> Result<Tensor> {
-    let count = checked_elem_count("full", shape)?;
+pub(crate) fn filled<T: Element>(shape: &[usize], value: T, device: &Device) -> Result<Tensor> {
+    let word = T::pack(&[value; 4])[0]; // as many copies as a word of any type has
+    filled_words(shape, word, T::DTYPE, device)
+}
+
+/// A new tensor with one word everywhere.
+pub(crate) fn filled_words(shape: &[usize], word: u32, dtype: DType, device: &Device) -> Result<Tensor> {
+    let count = dtype.words(checked_elem_count("full", shape)?);
     let storage = match device.backend()? {
         Backend::Cpu(cpu) => {
             let buffer = cpu.alloc(count)?;
-            buffer.write()[..count].fill(value.to_bits());
+            buffer.write()[..count].fill(word);
             Storage::Cpu(buffer)
         }
         Backend::Gpu(gpu) => {
             let buffer = gpu.alloc(count)?;
             if count > 0 {
-                gpu.run(fill_kernel(&buffer, 0, count, value.to_bits()))?;
+                gpu.run(fill_kernel(&buffer, 0, count, word))?;
             }
             Storage::Gpu(buffer)
         }
     };
-    Ok(Tensor::from_storage(storage, shape, DType::F32, device.clone()))
+    Ok(Tensor::from_storage(storage, shape, dtype, device.clone()))
 }
 
 /// `dst ← src`: the same shape, type and device, in storages of their own.

@@ -8,8 +8,9 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, collapse, fits_u32, fold, grid};
+use crate::ops::promote::apply_float;
 use crate::ops::reduce::sum_parts;
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::ops::{Gradient, Op, Spec, expect_dtype, shader};
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
@@ -367,6 +368,6 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
-        apply(MatMul, &[self, other])
+        apply_float(MatMul, &[self, other])
     }
 }

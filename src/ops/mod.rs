@@ -7,6 +7,7 @@
 
 mod argmax;
 mod binary;
+mod cast;
 mod conv;
 mod conv_grad;
 mod copy;
@@ -17,12 +18,14 @@ mod matmul;
 mod nll;
 pub(crate) mod optim;
 mod pool;
+pub(crate) mod promote;
 mod reduce;
 mod softmax;
 mod to_device;
 mod unary;
 mod view;
 
+pub(crate) use cast::repacked;
 pub(crate) use copy::cat;
 pub(crate) use dispatch::{CpuIn, CpuOut, GpuIn};
 
@@ -61,6 +64,11 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
     /// The name that errors, profiles and the op table use.
     fn name(&self) -> &'static str;
 
+    /// Whether the op reads packed elements itself; else only words reach it (see `promote`).
+    fn takes_packed(&self) -> bool {
+        false
+    }
+
     /// Checks the inputs and says what comes out.
     fn output(&self, inputs: &[&Tensor]) -> Result<Spec>;
 
@@ -87,29 +95,34 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     let (storage, layout, dtype) = match op.output(inputs)? {
         Spec::View(layout) => (first.storage().clone(), layout, first.dtype()),
         Spec::Fresh(shape, dtype) => {
-            let count = checked_elem_count(op.name(), &shape)?;
-            (compute(&op, inputs, count)?, Layout::contiguous(&shape), dtype)
+            let packed = inputs.iter().find(|x| x.dtype().is_packed()).filter(|_| !op.takes_packed());
+            if let Some(x) = packed {
+                let (expected, got) = ("f32, i32 or u32 (use .to_dtype())".into(), x.dtype().to_string());
+                return Err(Error::DTypeMismatch { op: op.name(), expected, got });
+            }
+            let words = dtype.words(checked_elem_count(op.name(), &shape)?);
+            (compute(&op, inputs, words)?, Layout::contiguous(&shape), dtype)
         }
     };
     let out = Tensor::new(storage, layout, dtype, first.device().clone());
     Ok(crate::autograd::record(op, inputs, out))
 }
 
-/// The one place that decides between the host and an adapter.
-fn compute(op: &dyn Op, inputs: &[&Tensor], count: usize) -> Result<Storage> {
+/// `words` is the size of the output. The one place that decides between the host and an adapter.
+fn compute(op: &dyn Op, inputs: &[&Tensor], words: usize) -> Result<Storage> {
     match inputs[0].device().backend()? {
         Backend::Cpu(cpu) => {
-            let out = cpu.alloc(count)?;
-            if count > 0 {
+            let out = cpu.alloc(words)?;
+            if words > 0 {
                 let guards = dispatch::read_all(inputs)?;
                 let views: Vec<CpuIn> = inputs.iter().map(|t| dispatch::view(t, &guards)).collect::<Result<_>>()?;
-                op.cpu(&views, CpuOut(&mut out.write()[..count]))?;
+                op.cpu(&views, CpuOut(&mut out.write()[..words]))?;
             }
             Ok(Storage::Cpu(out))
         }
         Backend::Gpu(gpu) => {
-            let out = gpu.alloc(count)?;
-            if count > 0 {
+            let out = gpu.alloc(words)?;
+            if words > 0 {
                 let views: Vec<GpuIn> = inputs.iter().map(|t| dispatch::gpu_view(t)).collect::<Result<_>>()?;
                 for kernel in op.gpu(gpu, &views, &out)? {
                     gpu.run(kernel)?;
@@ -150,7 +163,8 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (binary::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (conv::SHADER, &[""][..]),
         (copy::SHADER, &[""][..]),
-        (copy::CAST_SHADER, &copy::CAST_HEADERS[..]),
+        (cast::SHADER, &cast::HEADERS[..]),
+        (cast::PACKED_SHADER, &[""][..]),
         (matmul::SHADER, &[""][..]),
         (matmul::PACK_SHADER, &[""][..]),
         (nll::SHADER, &[""][..]),

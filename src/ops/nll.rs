@@ -6,6 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
+use crate::ops::promote::apply_float;
 use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
 use crate::tensor::Tensor;
 
@@ -119,6 +120,6 @@ impl Tensor {
         if self.rank() != 2 || labels.rank() != 1 {
             return Err(Error::shapes("cross_entropy", self.shape(), labels.shape(), "scores are [N, C], labels [N]"));
         }
-        apply(Nll, &[&self.log_softmax(1)?, &labels.contiguous()?])?.mean_all()
+        apply_float(Nll, &[&self.log_softmax(1)?, &labels.contiguous()?])?.mean_all()
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
-use crate::dtype::{DType, Element};
+use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::ops::promote::apply_wide;
+use crate::ops::{Gradient, Op, Spec, expect_dtype, shader};
 use crate::shape::{Layout, check_dim};
 use crate::tensor::Tensor;
 
@@ -69,8 +70,8 @@ impl Op for Reduce {
             }
             (DType::I32, Kind::Sum) => fold(x.slice(), out.slice(), sizes, i32::wrapping_add),
             (DType::I32, Kind::Max) => fold(x.slice::<i32>(), out.slice(), sizes, Ord::max),
-            (DType::U32, Kind::Sum) => fold(x.slice(), out.slice(), sizes, u32::wrapping_add),
-            (DType::U32, Kind::Max) => fold(x.slice::<u32>(), out.slice(), sizes, Ord::max),
+            (_, Kind::Sum) => fold(x.slice(), out.slice(), sizes, u32::wrapping_add),
+            (_, Kind::Max) => fold(x.slice::<u32>(), out.slice(), sizes, Ord::max),
         }
         Ok(())
     }
@@ -132,7 +133,7 @@ pub(super) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], out: &Buf
 }
 
 /// `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …`; the empty reduction is 0.
-fn fold<T: Element>(x: &[T], out: &mut [T], [_, reduced, inner]: [usize; 3], f: impl Fn(T, T) -> T + Send + Sync) {
+fn fold<T: Word>(x: &[T], out: &mut [T], [_, reduced, inner]: [usize; 3], f: impl Fn(T, T) -> T + Send + Sync) {
     if reduced == 0 {
         return out.fill(T::zeroed());
     }
@@ -178,7 +179,7 @@ fn over(x: &Tensor, kind: Kind, dims: &[usize], keepdim: bool) -> Result<Tensor>
     sorted.dedup();
     let mut out = x.contiguous()?;
     for run in sorted.chunk_by(|a, b| a + 1 == *b).rev() {
-        out = apply(Reduce { kind, first: run[0], count: run.len() }, &[&out])?;
+        out = apply_wide(Reduce { kind, first: run[0], count: run.len() }, &[&out])?;
     }
     if keepdim {
         return Ok(out);

@@ -8,8 +8,9 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
+use crate::ops::promote::apply_float;
 use crate::ops::view::around;
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::ops::{Gradient, Op, Spec, expect_dtype, shader};
 use crate::shape::check_dim;
 use crate::tensor::Tensor;
 
@@ -81,8 +82,8 @@ impl Op for Softmax {
 
 fn check(x: &Tensor, dim: usize, name: &'static str) -> Result<bool> {
     check_dim(name, dim, x.shape())?;
-    if x.dtype() != DType::F32 {
-        return Err(Error::DTypeMismatch { op: name, expected: "f32".into(), got: x.dtype().to_string() });
+    if !x.dtype().is_float() {
+        return Err(Error::DTypeMismatch { op: name, expected: "a float type".into(), got: x.dtype().to_string() });
     }
     Ok(x.shape()[dim] > MAX_ROW && !x.device().is_cpu())
 }
@@ -91,11 +92,11 @@ impl Tensor {
     /// `exp(x) / Σ exp(x)` along `dim`, without overflow; the same shape.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] unless f32.
+    /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] unless of floats.
     pub fn softmax(&self, dim: usize) -> Result<Tensor> {
         match check(self, dim, "softmax")? {
             true => self.long_softmax(dim),
-            false => apply(Softmax { dim, log: false }, &[&self.contiguous()?]),
+            false => apply_float(Softmax { dim, log: false }, &[&self.contiguous()?]),
         }
     }
 
@@ -106,7 +107,7 @@ impl Tensor {
     pub fn log_softmax(&self, dim: usize) -> Result<Tensor> {
         match check(self, dim, "log_softmax")? {
             true => self.long_log_softmax(dim),
-            false => apply(Softmax { dim, log: true }, &[&self.contiguous()?]),
+            false => apply_float(Softmax { dim, log: true }, &[&self.contiguous()?]),
         }
     }
 }

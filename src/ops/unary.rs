@@ -8,7 +8,8 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::ops::promote::apply_float;
+use crate::ops::{Gradient, Op, Spec, expect_dtype, shader};
 use crate::tensor::Tensor;
 
 pub(super) const SHADER: Shader = shader!("unary");
@@ -123,7 +124,7 @@ macro_rules! unary_methods {
                 /// # Errors
                 /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) unless the elements are f32.
                 pub fn $name(&self) -> Result<Tensor> {
-                    apply($op, &[&self.contiguous()?])
+                    apply_float($op, &[&self.contiguous()?])
                 }
             )*
         }
@@ -155,7 +156,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) unless the elements are f32.
     pub fn add_scalar(&self, value: f32) -> Result<Tensor> {
-        apply(Unary::Affine { scale: 1.0, shift: value }, &[&self.contiguous()?])
+        apply_float(Unary::Affine { scale: 1.0, shift: value }, &[&self.contiguous()?])
     }
 
     /// `value · x`, element by element.
@@ -163,6 +164,6 @@ impl Tensor {
     /// # Errors
     /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) unless the elements are f32.
     pub fn mul_scalar(&self, value: f32) -> Result<Tensor> {
-        apply(Unary::Affine { scale: value, shift: 0.0 }, &[&self.contiguous()?])
+        apply_float(Unary::Affine { scale: value, shift: 0.0 }, &[&self.contiguous()?])
     }
 }

@@ -31,7 +31,24 @@ impl Tensor {
             let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
             return Err(Error::argument("from_slice", detail));
         }
-        from_words(bytemuck::cast_slice(data), shape.dims(), T::DTYPE, device.into())
+        from_words(T::pack(data), shape.dims(), T::DTYPE, device.into())
+    }
+
+    /// As [`Tensor::from_slice`] of a vector, whose memory becomes the tensor's on the CPU where elements are four bytes.
+    ///
+    /// # Errors
+    /// As [`Tensor::from_slice`].
+    pub fn from_vec<'d, T: Element>(
+        data: Vec<T>,
+        shape: impl Into<Shape>,
+        device: impl Into<Option<&'d Device>>,
+    ) -> Result<Tensor> {
+        let shape = shape.into();
+        if checked_elem_count("from_vec", shape.dims())? != data.len() {
+            let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
+            return Err(Error::argument("from_vec", detail));
+        }
+        from_words(T::pack_vec(data), shape.dims(), T::DTYPE, device.into())
     }
 
     /// All zeros (f32).
@@ -50,7 +67,7 @@ impl Tensor {
         Self::full(shape, 1.0, device)
     }
 
-    /// One value everywhere (f32).
+    /// One value everywhere, of the value's type.
     ///
     /// # Errors
     /// If the device has no room for it.
@@ -60,16 +77,44 @@ impl Tensor {
     /// assert_eq!(Tensor::full([2, 2], 7.5, None)?.to_vec::<f32>()?, [7.5; 4]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn full<'d>(shape: impl Into<Shape>, value: f32, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn full<'d, T: Element>(
+        shape: impl Into<Shape>,
+        value: T,
+        device: impl Into<Option<&'d Device>>,
+    ) -> Result<Tensor> {
         let device = device.into().cloned().unwrap_or_default();
         crate::ops::inplace::filled(shape.into().dims(), value, &device)
+    }
+
+    /// Zeros of this tensor's shape and type, on its device.
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    pub fn zeros_like(&self) -> Result<Tensor> {
+        // Zero is the word 0 in every type.
+        crate::ops::inplace::filled_words(self.shape(), 0, self.dtype(), self.device())
+    }
+
+    /// Ones of this tensor's shape and type, on its device.
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let mask = Tensor::try_from([3u32, 0])?.ones_like()?;
+    /// assert_eq!(mask.to_vec::<u32>()?, [1, 1]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn ones_like(&self) -> Result<Tensor> {
+        Tensor::full(self.shape(), 1f32, self.device())?.to_dtype(self.dtype())
     }
 
     /// A tensor of rank 0.
     ///
     /// # Errors
     /// If the device has no room for it.
-    pub fn scalar<'d>(value: f32, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn scalar<'d, T: Element>(value: T, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         Self::from_slice(&[value], (), device)
     }
 
@@ -113,7 +158,7 @@ impl Tensor {
             let (expected, got) = (T::DTYPE.to_string(), self.dtype().to_string());
             return Err(Error::DTypeMismatch { op: "to_vec", expected, got });
         }
-        Ok(bytemuck::cast_slice(&self.to_words()?).to_vec())
+        Ok(T::unpack(self.to_words()?, self.elem_count()))
     }
 
     /// The only element of a tensor that has one.
@@ -127,9 +172,9 @@ impl Tensor {
         }
     }
 
-    /// The elements' bits in row-major order.
+    /// The elements' bits in row-major order, packed as their type is.
     pub(crate) fn to_words(&self) -> Result<Vec<u32>> {
-        let dense = self.detach().contiguous()?;
+        let dense = self.as_words()?;
         let (start, len) = (dense.layout().offset, dense.elem_count());
         if len == 0 {
             return Ok(Vec::new());
@@ -145,12 +190,12 @@ impl Tensor {
 }
 
 /// A tensor from its bits.
-pub(crate) fn from_words(words: &[u32], shape: &[usize], dtype: DType, device: Option<&Device>) -> Result<Tensor> {
+pub(crate) fn from_words(words: Vec<u32>, shape: &[usize], dtype: DType, device: Option<&Device>) -> Result<Tensor> {
     let device = device.cloned().unwrap_or_default();
     let storage = match device.backend()? {
-        Backend::Cpu(cpu) => Storage::Cpu(cpu.from_words(words.to_vec())),
+        Backend::Cpu(cpu) => Storage::Cpu(cpu.from_words(words)),
         Backend::Gpu(gpu) if words.is_empty() => Storage::Gpu(gpu.alloc(1)?),
-        Backend::Gpu(gpu) => Storage::Gpu(gpu.upload(words)?),
+        Backend::Gpu(gpu) => Storage::Gpu(gpu.upload(&words)?),
     };
     Ok(Tensor::from_storage(storage, shape, dtype, device))
 }
@@ -172,4 +217,4 @@ macro_rules! from_arrays {
         }
     )*};
 }
-from_arrays!(f32, i32, u32);
+from_arrays!(f32, i32, u32, u8, bool);

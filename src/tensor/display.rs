@@ -21,7 +21,7 @@ impl fmt::Display for Tensor {
         if !self.device().is_cpu() {
             write!(f, ", device='{}'", self.device())?;
         }
-        if self.dtype() != DType::F32 {
+        if !matches!(self.dtype(), DType::F32 | DType::Bool) {
             write!(f, ", dtype={}", self.dtype())?;
         }
         if self.is_leaf() {
@@ -54,11 +54,12 @@ fn corners(tensor: &Tensor) -> Result<Tensor> {
 
 fn text(tensor: &Tensor) -> Result<String> {
     let shown = corners(tensor)?;
-    let words = shown.to_words()?;
+    let words = shown.to_dtype(tensor.dtype().wide())?.to_words()?;
     let cells: Vec<String> = match tensor.dtype() {
-        DType::F32 => floats(bytemuck::cast_slice(&words)),
+        DType::F32 | DType::F16 | DType::BF16 => floats(bytemuck::cast_slice(&words)),
         DType::I32 => bytemuck::cast_slice::<u32, i32>(&words).iter().map(i32::to_string).collect(),
-        DType::U32 => words.iter().map(u32::to_string).collect(),
+        DType::U32 | DType::U8 => words.iter().map(u32::to_string).collect(),
+        DType::Bool => words.iter().map(|&word| if word != 0 { "True" } else { "False" }.to_owned()).collect(),
     };
     let width = if tensor.rank() == 0 { 0 } else { cells.iter().map(String::len).max().unwrap_or(0) };
     let cells: Vec<String> = cells.into_iter().map(|c| format!("{c:>width$}")).collect();

@@ -16,6 +16,7 @@ pub(crate) use transfer::{SLOT, flatten_together, move_dense};
 use crate::autograd::Node;
 use crate::device::{Device, Storage};
 use crate::dtype::DType;
+use crate::error::Result;
 use crate::shape::Layout;
 
 /// An n-dimensional array on a device.
@@ -78,9 +79,24 @@ impl Tensor {
         Self::new(self.0.storage.clone(), layout, self.0.dtype, self.0.device.clone())
     }
 
-    /// The same words read as another element type, outside the graph.
-    pub(crate) fn with_dtype(&self, dtype: DType) -> Self {
-        Self::new(self.0.storage.clone(), self.0.layout.clone(), dtype, self.0.device.clone())
+    /// The words that hold the elements, dense and in row-major order, as a vector of u32 outside the graph. A copy only
+    /// where the elements do not lie so already.
+    pub(crate) fn as_words(&self) -> Result<Self> {
+        let per_word = self.dtype().per_word();
+        let mut dense = self.detach().contiguous()?;
+        if dense.layout().offset % per_word != 0 {
+            dense = crate::ops::repacked(&dense)?;
+        }
+        let Inner { storage, layout, dtype, device, .. } = &*dense.0;
+        let layout =
+            Layout { offset: layout.offset / per_word, ..Layout::contiguous(&[dtype.words(layout.elem_count())]) };
+        Ok(Self::new(storage.clone(), layout, DType::U32, device.clone()))
+    }
+
+    /// The tensor whose words these are, from the word `offset` of this one's storage on.
+    pub(crate) fn from_words_at(&self, offset: usize, shape: &[usize], dtype: DType) -> Self {
+        let layout = Layout { offset: offset * dtype.per_word(), ..Layout::contiguous(shape) };
+        Self::new(self.0.storage.clone(), layout, dtype, self.0.device.clone())
     }
 
     /// The size in each dimension, outermost first.

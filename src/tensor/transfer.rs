@@ -1,10 +1,8 @@
 //! Tensors between devices, and several tensors as one block of memory.
 
 use crate::device::{Device, transfer};
-use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops;
-use crate::shape::Layout;
 use crate::tensor::Tensor;
 
 /// Tensors that share a block start at multiples of this many elements: 256 bytes, what every adapter can bind.
@@ -31,17 +29,15 @@ pub fn to_together(tensors: &[&Tensor], device: &Device) -> Result<Vec<Tensor>> 
     if tensors.iter().all(|t| t.device() == device) {
         return Ok(tensors.iter().map(|t| t.detach()).collect());
     }
-    let words: Vec<Tensor> = tensors.iter().map(|t| t.with_dtype(DType::F32)).collect();
+    let words: Vec<Tensor> = tensors.iter().map(|t| t.as_words()).collect::<Result<_>>()?;
     let block = move_dense(&flatten_together(&words)?, device)?;
     let mut offset = 0;
-    Ok(tensors
-        .iter()
-        .map(|t| {
-            let layout = Layout { offset, ..Layout::contiguous(t.shape()) };
-            offset += t.elem_count().next_multiple_of(SLOT);
-            block.with_layout(layout).with_dtype(t.dtype())
-        })
-        .collect())
+    let mut part = |(tensor, words): (&&Tensor, &Tensor)| {
+        let start = offset;
+        offset += words.elem_count().next_multiple_of(SLOT);
+        block.from_words_at(start, tensor.shape(), tensor.dtype())
+    };
+    Ok(tensors.iter().zip(&words).map(&mut part).collect())
 }
 
 /// The tensors one after the other in one block `[slots · SLOT]`, each at the start of a slot; the gaps are zero.
@@ -52,7 +48,7 @@ pub(crate) fn flatten_together(tensors: &[Tensor]) -> Result<Tensor> {
         let gap = tensor.elem_count().next_multiple_of(SLOT) - tensor.elem_count();
         let zeros = match gap {
             0 => None,
-            _ => Some(Tensor::full(gap, 0.0, tensor.device())?),
+            _ => Some(ops::inplace::filled_words(&[gap], 0, tensor.dtype(), tensor.device())?),
         };
         parts.push(tensor.reshape(tensor.elem_count())?);
         parts.extend(zeros);
@@ -62,8 +58,7 @@ pub(crate) fn flatten_together(tensors: &[Tensor]) -> Result<Tensor> {
 
 /// A copy on another device, outside the graph.
 pub(crate) fn move_dense(tensor: &Tensor, device: &Device) -> Result<Tensor> {
-    let dense = tensor.detach().contiguous()?;
-    let count = dense.elem_count();
-    let storage = transfer::to(dense.storage(), dense.layout().offset, count, dense.device(), device)?;
-    Ok(Tensor::from_storage(storage, dense.shape(), dense.dtype(), device.clone()))
+    let words = tensor.as_words()?;
+    let storage = transfer::to(words.storage(), words.layout().offset, words.elem_count(), words.device(), device)?;
+    Ok(Tensor::from_storage(storage, tensor.shape(), tensor.dtype(), device.clone()))
 }
