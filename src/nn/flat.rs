@@ -1,6 +1,8 @@
 //! Parameters of a module as views into one flat buffer: one copy moves them, one dispatch updates them, one download
 //! reads their gradients. Each starts at a multiple of [`SLOT`] elements (256 bytes, which every adapter can bind).
 
+use std::collections::HashMap;
+
 use crate::device::Device;
 use crate::error::Result;
 use crate::shape::Layout;
@@ -18,6 +20,16 @@ pub(crate) fn flatten_onto(parameters: &[Tensor], device: &Device) -> Result<Vec
     let views = split_flat(&flat, parameters)?;
     // What was frozen stays frozen.
     Ok(views.iter().zip(parameters).map(|(v, p)| if p.is_tracked() { v.requires_grad() } else { v.clone() }).collect())
+}
+
+/// A visitor that puts each of `new` where the parameter `old` of the same position is: in several places, if it is tied.
+pub(crate) fn replacing<'a>(old: &'a [Tensor], new: &'a [Tensor]) -> impl FnMut(&str, &mut Tensor) + 'a {
+    let by_id: HashMap<u64, &Tensor> = old.iter().map(Tensor::id).zip(new).collect();
+    move |_, parameter| {
+        if let Some(&new) = by_id.get(&parameter.id()) {
+            *parameter = new.clone();
+        }
+    }
 }
 
 /// The views into `flat` (made by `flatten_together`) that have the shapes of `like`, in order.
@@ -59,6 +71,37 @@ pub(crate) fn flat_view(tensors: &[Tensor]) -> Option<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DataParallel;
+    use crate::nn::Module;
+
+    /// y = x W Wᵀ
+    #[derive(Clone)]
+    struct Tied {
+        there: Tensor,
+        back: Tensor,
+    }
+
+    impl Module for Tied {
+        crate::children!(there, back);
+
+        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            x.matmul(&self.there)?.matmul(&self.back.t()?)
+        }
+    }
+
+    #[test]
+    fn tied_parameters_stay_tied() -> Result<()> {
+        let weight = Tensor::rand([2, 2], None)?.requires_grad();
+        let mut net = Tied { there: weight.clone(), back: weight };
+        assert_eq!((net.parameters().len(), net.num_parameters()), (1, 4));
+        for device in Device::all() {
+            net.to(&device)?;
+            assert!(net.there.is_same(&net.back), "{device}");
+            let twice = DataParallel::new(net.clone(), std::slice::from_ref(&device))?;
+            assert_eq!(twice.parameters().len(), 1);
+        }
+        Ok(())
+    }
 
     #[test]
     fn flat_parameters_are_found_again() {

@@ -6,6 +6,7 @@
 //! Shapes in these pages: N batch, C channels, H W height and width, OC out-channels, K kernel size. Images are NCHW,
 //! convolution weights OIHW.
 
+mod children;
 mod conv;
 mod flat;
 mod init;
@@ -16,12 +17,15 @@ mod pool;
 mod sequential;
 mod simple;
 
+use std::collections::HashSet;
+
 use crate::device::Device;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
+pub use children::Child;
 pub use conv::Conv2d;
-pub(crate) use flat::{flat_view, flatten_onto, follows, split_flat};
+pub(crate) use flat::{flat_view, flatten_onto, follows, replacing, split_flat};
 pub use linear::Linear;
 pub use loss::{correct, cross_entropy};
 pub use pool::{AvgPool2d, MaxPool2d};
@@ -73,24 +77,26 @@ pub trait Module: ModuleClone + Send + Sync {
     fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor));
 
     /// All parameters, in order. They share value and gradient with the module's own: give them to an optimiser.
+    /// One that two layers share (a tied weight) is listed once.
     fn parameters(&self) -> Vec<Tensor> {
-        let mut all = Vec::new();
-        self.visit(&mut |_, parameter| all.push(parameter.clone()));
-        all
+        self.named_parameters().into_iter().map(|(_, parameter)| parameter).collect()
     }
 
-    /// All parameters with their dotted names, in order.
+    /// All parameters with their dotted names, in order; one that two layers share under its first name.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
+        let mut seen = HashSet::new();
         let mut all = Vec::new();
-        self.visit(&mut |name, parameter| all.push((name.to_string(), parameter.clone())));
+        self.visit(&mut |name, parameter| {
+            if seen.insert(parameter.id()) {
+                all.push((name.to_string(), parameter.clone()));
+            }
+        });
         all
     }
 
     /// The number of trainable values.
     fn num_parameters(&self) -> usize {
-        let mut count = 0;
-        self.visit(&mut |_, parameter| count += parameter.elem_count());
-        count
+        self.parameters().iter().map(Tensor::elem_count).sum()
     }
 
     /// Moves the module to `device`, in one staged copy whatever the number of parameters.
@@ -117,12 +123,8 @@ pub trait Module: ModuleClone + Send + Sync {
         if parameters.iter().all(|parameter| parameter.device() == device) {
             return Ok(());
         }
-        let mut moved = flatten_onto(&parameters, device)?.into_iter();
-        self.visit_mut(&mut |_, parameter| {
-            if let Some(new) = moved.next() {
-                *parameter = new;
-            }
-        });
+        let moved = flatten_onto(&parameters, device)?;
+        self.visit_mut(&mut replacing(&parameters, &moved));
         Ok(())
     }
 }

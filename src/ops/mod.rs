@@ -14,6 +14,7 @@ mod copy;
 mod derived;
 mod dispatch;
 pub(crate) mod inplace;
+mod linalg;
 mod matmul;
 mod nll;
 pub(crate) mod optim;

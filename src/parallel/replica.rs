@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::autograd::no_grad;
 use crate::device::Device;
 use crate::error::Result;
-use crate::nn::{Module, flat_view, flatten_onto, split_flat};
+use crate::nn::{Module, flat_view, flatten_onto, replacing, split_flat};
 use crate::ops::inplace::copy_;
 use crate::tensor::{SLOT, Tensor, flatten_together, to_together};
 
@@ -38,14 +38,10 @@ impl Learned {
 impl Replica {
     /// A copy of `template`, parameters included, on `device`.
     pub(super) fn new(template: &dyn Module, device: &Device) -> Result<Replica> {
-        let parameters = flatten_onto(&template.parameters(), device)?;
+        let old = template.parameters();
+        let parameters = flatten_onto(&old, device)?;
         let mut net = template.clone_box();
-        let mut own = parameters.iter();
-        net.visit_mut(&mut |_, parameter| {
-            if let Some(new) = own.next() {
-                *parameter = new.clone();
-            }
-        });
+        net.visit_mut(&mut replacing(&old, &parameters));
         Ok(Replica { device: device.clone(), net: Arc::from(net), parameters: parameters.into() })
     }
 

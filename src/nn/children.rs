@@ -1,0 +1,96 @@
+//! What a module is made of, listed once.
+
+use super::Module;
+use crate::tensor::Tensor;
+
+/// A field of a module: a parameter, a layer, or several of them. [`children!`](crate::children) goes through these.
+pub trait Child {
+    /// Calls `f` with the dotted name and the value of each parameter in this field, which is called `name`.
+    fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor));
+
+    /// As [`visit_as`](Child::visit_as), so that parameters can be replaced.
+    fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor));
+}
+
+impl Child for Tensor {
+    fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
+        f(name, self);
+    }
+
+    fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        f(name, self);
+    }
+}
+
+impl<M: Module> Child for M {
+    fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
+        self.visit(&mut |inner, parameter| f(&format!("{name}.{inner}"), parameter));
+    }
+
+    fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        self.visit_mut(&mut |inner, parameter| f(&format!("{name}.{inner}"), parameter));
+    }
+}
+
+/// Numbered from 0, as in a list of PyTorch.
+impl<C: Child> Child for Vec<C> {
+    fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
+        self.iter().enumerate().for_each(|(i, child)| child.visit_as(&format!("{name}.{i}"), f));
+    }
+
+    fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        self.iter_mut().enumerate().for_each(|(i, child)| child.visit_as_mut(&format!("{name}.{i}"), f));
+    }
+}
+
+impl<C: Child> Child for Option<C> {
+    fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
+        self.iter().for_each(|child| child.visit_as(name, f));
+    }
+
+    fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        self.iter_mut().for_each(|child| child.visit_as_mut(name, f));
+    }
+}
+
+/// Writes the visitors of a [`Module`](crate::nn::Module): the fields that hold parameters or layers, in order.
+///
+/// A field may be a [`Tensor`](crate::Tensor), a layer, or a `Vec` or `Option` of these.
+///
+/// ```
+/// use anygpu::nn::{Linear, Module};
+/// use anygpu::{Result, Tensor};
+///
+/// #[derive(Clone)]
+/// struct Gate {
+///     inner: Linear,
+///     scale: Tensor,
+/// }
+///
+/// impl Module for Gate {
+///     anygpu::children!(inner, scale);
+///
+///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+///         &self.inner.forward(x)? * &self.scale
+///     }
+/// }
+///
+/// let gate = Gate { inner: Linear::new(2, 3)?, scale: Tensor::ones([3], None)?.requires_grad() };
+/// let names: Vec<String> = gate.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["inner.weight", "inner.bias", "scale"]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[macro_export]
+macro_rules! children {
+    ($($field:ident),* $(,)?) => {
+        fn visit(&self, f: &mut dyn FnMut(&str, &$crate::Tensor)) {
+            $($crate::nn::Child::visit_as(&self.$field, stringify!($field), f);)*
+            let _ = f;
+        }
+
+        fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut $crate::Tensor)) {
+            $($crate::nn::Child::visit_as_mut(&mut self.$field, stringify!($field), f);)*
+            let _ = f;
+        }
+    };
+}
