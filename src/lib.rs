@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod autograd;
+pub mod check;
 pub mod data;
 pub mod device;
 mod dtype;

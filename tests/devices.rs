@@ -240,7 +240,7 @@ fn threads_share_a_device() {
                 scope.spawn(move || {
                     let x = uniform(&[33, 17], -1.0, 1.0, seed);
                     for _ in 0..10 {
-                        let t = x.tensor(DType::F32, device);
+                        let t = x.tensor(DType::F32, device).expect("room");
                         let sum = (&t + &t).and_then(|t| t.sum(&[1], false)).expect("a sum");
                         let expected =
                             Nd::new(&[33], x.data.chunks(17).map(|row| 2.0 * row.iter().sum::<f64>()).collect());

@@ -1,13 +1,59 @@
-//! The op table: every op × every device × value, shape, type, gradient and odd layouts, against naive loops.
+//! The op table on every device; and what it has no place for: gradients that are a convention, and errors.
 
 #[path = "../common/mod.rs"]
 mod common;
 
-mod conv;
-mod elementwise;
 mod errors;
-mod matmul;
-mod reduce;
-mod softmax;
-mod table;
-mod views;
+mod special;
+
+use std::collections::HashSet;
+
+use anygpu::check::{self, Options, Table};
+
+/// Checks one family on every device, and reports all failures together.
+fn run(family: &str) {
+    let options = Options { family: Some(family.to_owned()), ..Options::default() };
+    let table = Table::new(&options);
+    let reports = common::devices()
+        .into_iter()
+        .map(|device| table.run(&device).unwrap_or_else(|error| panic!("{family} on {device}: {error}")));
+    let failed: Vec<String> = reports.filter(|report| !report.passed()).map(|report| report.to_string()).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// A test for each family, and a list of them.
+macro_rules! families {
+    ($($family:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $family() {
+                run(stringify!($family));
+            }
+        )*
+        const TESTED: &[&str] = &[$(stringify!($family)),*];
+    };
+}
+
+families! {
+    conv,
+    elementwise,
+    matmul,
+    pool,
+    reduce,
+    softmax,
+    views,
+}
+
+#[test]
+fn every_family_is_tested() {
+    let tested: HashSet<&str> = TESTED.iter().copied().collect();
+    assert_eq!(tested, check::families().collect());
+}
+
+/// Cases are added, not lost.
+#[test]
+fn the_table_is_whole() {
+    let whole = Table::new(&Options::default());
+    assert!(whole.cases() >= 525, "only {} cases", whole.cases());
+    assert!(Table::new(&Options { quick: true, ..Options::default() }).cases() < whole.cases());
+}

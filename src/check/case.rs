@@ -1,11 +1,14 @@
-//! A row of the op table, and how all rows run on all devices.
+//! A row of the table: an op, its operands and how they lie in memory, and what should come out.
 
-use anygpu::{DType, Device, Result, Tensor};
-
-use crate::common::{EXACT, Nd, Tolerance, devices, difference, oracle, uniform, values};
+use super::nd::{EXACT, Nd, Tolerance};
+use super::oracle;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
 
 /// One operand: what an op sees, and how it lies in memory.
-pub struct Input {
+pub(super) struct Input {
     /// What the op sees.
     pub value: Nd,
     pub dtype: DType,
@@ -22,17 +25,17 @@ enum View {
     Broadcast,
 }
 
-pub fn dense(value: Nd) -> Input {
+pub(super) fn dense(value: Nd) -> Input {
     Input { base: value.clone(), value, dtype: DType::F32, view: View::Dense }
 }
 
 /// Lies transposed in memory.
-pub fn transposed(value: Nd, a: usize, b: usize) -> Input {
+pub(super) fn transposed(value: Nd, a: usize, b: usize) -> Input {
     Input { base: oracle::transpose(&value, a, b), value, dtype: DType::F32, view: View::Transposed(a, b) }
 }
 
 /// Lies in the middle of something larger: an offset that is not 0, and rows with gaps unless `dim` is 0.
-pub fn narrowed(value: Nd, dim: usize) -> Input {
+pub(super) fn narrowed(value: Nd, dim: usize) -> Input {
     let mut shape = value.shape.clone();
     shape[dim] += 5;
     let base = Nd::from_fn(&shape, |index| {
@@ -49,7 +52,7 @@ pub fn narrowed(value: Nd, dim: usize) -> Input {
 }
 
 /// Repeats its elements with strides of 0.
-pub fn broadcast(base: Nd, shape: &[usize]) -> Input {
+pub(super) fn broadcast(base: Nd, shape: &[usize]) -> Input {
     Input { value: oracle::broadcast(&base, shape), base, dtype: DType::F32, view: View::Broadcast }
 }
 
@@ -59,8 +62,8 @@ impl Input {
         self
     }
 
-    fn tensor(&self, device: &Device) -> Result<Tensor> {
-        let base = self.base.tensor(self.dtype, device);
+    pub fn tensor(&self, device: &Device) -> Result<Tensor> {
+        let base = self.base.tensor(self.dtype, device)?;
         match self.view {
             View::Dense => Ok(base),
             View::Transposed(a, b) => base.transpose(a, b),
@@ -73,15 +76,16 @@ impl Input {
 type Op = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 type Oracle = Box<dyn Fn(&[&Nd]) -> Nd>;
 
-/// A row of the table.
-pub struct Case {
-    name: String,
-    inputs: Vec<Input>,
-    op: Op,
+/// A row of the table. The first word of its name is the op's.
+pub(super) struct Case {
+    pub name: String,
+    pub inputs: Vec<Input>,
+    pub op: Op,
     oracle: Oracle,
-    dtype: DType,
-    value: Tolerance,
-    gradient: Option<Tolerance>,
+    /// The type of the result.
+    pub dtype: DType,
+    pub value: Tolerance,
+    pub gradient: Option<Tolerance>,
     devices: Option<Vec<&'static str>>,
 }
 
@@ -128,18 +132,32 @@ impl Case {
         self.exact().no_gradient()
     }
 
-    /// Runs on these devices only: for what is too large for all.
+    /// Of `cpu` and the software adapters, runs on these only: for what is too large for all. Hardware runs it anyway.
     pub fn only(mut self, devices: &[&'static str]) -> Case {
         self.devices = Some(devices.to_vec());
         self
     }
 
-    fn label(&self) -> String {
-        let shapes: Vec<_> = self.inputs.iter().map(|input| format!("{:?}", input.value.shape)).collect();
-        format!("{} {}", self.name, shapes.join(" "))
+    /// The op's name.
+    pub fn op_name(&self) -> &str {
+        self.name.split(' ').next().unwrap_or_default()
     }
 
-    fn expected(&self, changed: Option<(usize, &Nd)>) -> Nd {
+    pub fn runs_on(&self, device: &Device) -> bool {
+        let slow = device.is_cpu() || device.name().starts_with("soft:");
+        !slow || self.devices.as_ref().is_none_or(|only| only.contains(&device.name()))
+    }
+
+    /// Elements of the largest operand.
+    pub fn size(&self) -> usize {
+        self.inputs.iter().map(|input| input.value.data.len()).max().unwrap_or(0)
+    }
+
+    pub fn expected(&self) -> Nd {
+        self.expected_with(None)
+    }
+
+    fn expected_with(&self, changed: Option<(usize, &Nd)>) -> Nd {
         let mut values: Vec<&Nd> = self.inputs.iter().map(|input| &input.value).collect();
         if let Some((i, value)) = changed {
             values[i] = value;
@@ -148,14 +166,14 @@ impl Case {
     }
 
     /// Central differences of Σ weights · op at some elements of input `i`: positions and slopes.
-    fn slopes(&self, i: usize, weights: &Nd) -> (Vec<usize>, Vec<f64>) {
+    pub fn slopes(&self, i: usize, weights: &Nd) -> Slopes {
         const STEP: f64 = 1e-5;
         let value = &self.inputs[i].value;
         let at = sample(value.data.len());
         let weighted = |position: usize, step: f64| {
             let mut moved = value.clone();
             moved.data[position] += step;
-            let out = self.expected(Some((i, &moved)));
+            let out = self.expected_with(Some((i, &moved)));
             out.data.iter().zip(&weights.data).map(|(v, w)| v * w).collect::<Vec<_>>()
         };
         let slope = |&p: &usize| {
@@ -164,8 +182,15 @@ impl Case {
             up.iter().zip(&down).map(|(u, d)| u - d).sum::<f64>() / (2.0 * STEP)
         };
         let slopes = at.iter().map(slope).collect();
-        (at, slopes)
+        Slopes { input: i, at, slopes }
     }
+}
+
+/// What the gradient of one input should be, at some of its elements.
+pub(super) struct Slopes {
+    pub input: usize,
+    pub at: Vec<usize>,
+    pub slopes: Vec<f64>,
 }
 
 /// All positions of a small array, some of a large one.
@@ -174,60 +199,4 @@ fn sample(count: usize) -> Vec<usize> {
         0..=30 => (0..count).collect(),
         _ => (0..8).map(|i| i * (count - 1) / 7).collect(),
     }
-}
-
-/// Runs every case on every device, and reports all failures together.
-pub fn run(cases: Vec<Case>) {
-    let devices = devices();
-    let mut failures = Vec::new();
-    for case in &cases {
-        let expected = case.expected(None);
-        let weights = uniform(&expected.shape, 0.5, 1.5, 99);
-        let tracked = |i: &usize| case.gradient.is_some() && case.inputs[*i].dtype == DType::F32;
-        let slopes: Vec<_> = (0..case.inputs.len()).filter(tracked).map(|i| (i, case.slopes(i, &weights))).collect();
-        for device in &devices {
-            if case.devices.as_ref().is_some_and(|only| !only.contains(&device.name())) {
-                continue;
-            }
-            if let Err(why) = check(case, device, &expected, &weights, &slopes) {
-                failures.push(format!("{} on {device}: {why}", case.label()));
-            }
-        }
-    }
-    let tries = cases.len();
-    assert!(failures.is_empty(), "{} failures in {tries} cases:\n{}", failures.len(), failures.join("\n"));
-}
-
-type Slopes = (usize, (Vec<usize>, Vec<f64>));
-
-fn check(case: &Case, device: &Device, expected: &Nd, weights: &Nd, slopes: &[Slopes]) -> Result<(), String> {
-    let say = |error: anygpu::Error| error.to_string();
-    let mut inputs = case.inputs.iter().map(|i| i.tensor(device)).collect::<Result<Vec<_>>>().map_err(say)?;
-    slopes.iter().for_each(|(i, _)| inputs[*i] = inputs[*i].requires_grad());
-    let out = (case.op)(&inputs).map_err(say)?;
-    if (out.dtype(), out.device()) != (case.dtype, device) {
-        return Err(format!("{} on {}, expected {}", out.dtype(), out.device(), case.dtype));
-    }
-    if out.shape() != expected.shape {
-        return Err(format!("shape {:?}, expected {:?}", out.shape(), expected.shape));
-    }
-    let got = values(&out).map_err(say)?;
-    if let Some(why) = difference(&got, &expected.data, &expected.shape, case.value) {
-        return Err(why);
-    }
-    let Some(tolerance) = case.gradient.filter(|_| !slopes.is_empty()) else { return Ok(()) };
-    let loss = out.mul(&weights.tensor(DType::F32, device)).and_then(|t| t.sum_all()).map_err(say)?;
-    loss.backward().map_err(say)?;
-    for (i, (at, slopes)) in slopes {
-        let grad = inputs[*i].grad().ok_or(format!("input {i} has no gradient"))?;
-        if grad.shape() != inputs[*i].shape() {
-            return Err(format!("gradient {i} has shape {:?}", grad.shape()));
-        }
-        let all = values(&grad).map_err(say)?;
-        let got: Vec<f64> = at.iter().map(|&p| all[p]).collect();
-        if let Some(why) = difference(&got, slopes, &[got.len()], tolerance) {
-            return Err(format!("gradient {i} (at every {at:?} of it): {why}"));
-        }
-    }
-    Ok(())
 }

@@ -1,9 +1,20 @@
 //! Sums, means, maxima and where they are.
 
-use anygpu::{DType, Result, Tensor};
+use super::prelude::*;
 
-use crate::common::{Nd, devices, oracle, signed, whole};
-use crate::table::{Case, Input, broadcast, dense, narrowed, run, transposed};
+pub(super) fn cases() -> Vec<Case> {
+    [
+        every_combination_of_dimensions(),
+        all_elements(),
+        nothing_to_sum_is_zero(),
+        long_reductions(),
+        whole_numbers(),
+        argmax_finds_the_first(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
 
 type Kind = (&'static str, fn(&Tensor, &[usize], bool) -> Result<Tensor>, fn(&Nd, &[usize], bool) -> Nd);
 
@@ -19,8 +30,7 @@ fn case((name, op, oracle): Kind, input: Input, dims: &[usize], keep: bool) -> C
     Case::new(name, [input], move |t| op(&t[0], &d, keep), move |x| oracle(x[0], &e, keep))
 }
 
-#[test]
-fn every_combination_of_dimensions() {
+fn every_combination_of_dimensions() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in KINDS {
         for subset in 0..8usize {
@@ -36,11 +46,10 @@ fn every_combination_of_dimensions() {
     let repeated = || broadcast(signed(&[7, 1], 36), &[7, 4]);
     cases.push(case(KINDS[0], repeated(), &[0], false));
     cases.push(case(KINDS[1], repeated(), &[1], false));
-    run(cases);
+    cases
 }
 
-#[test]
-fn all_elements() {
+fn all_elements() -> Vec<Case> {
     let all = |x: &Nd| (0..x.shape.len()).collect::<Vec<_>>();
     let mut cases = Vec::new();
     for shape in [&[][..], &[1], &[33, 17], &[257, 3, 2]] {
@@ -49,22 +58,20 @@ fn all_elements() {
         cases.push(Case::new("mean_all", input(), |t| t[0].mean_all(), move |x| oracle::mean(x[0], &all(x[0]), false)));
         cases.push(Case::new("max_all", input(), |t| t[0].max_all(), move |x| oracle::max(x[0], &all(x[0]), false)));
     }
-    run(cases);
+    cases
 }
 
-#[test]
-fn nothing_to_sum_is_zero() {
-    run(vec![
+fn nothing_to_sum_is_zero() -> Vec<Case> {
+    vec![
         case(KINDS[0], dense(signed(&[3, 0], 38)), &[1], false),
         case(KINDS[0], dense(signed(&[0], 38)), &[0], false),
         case(KINDS[0], dense(signed(&[0, 3], 38)), &[1], true),
         case(KINDS[2], dense(signed(&[0, 3], 38)), &[1], false), // no row has a maximum, and there is no row
-    ]);
+    ]
 }
 
 /// Longer than the 65 535 iterations that an invocation has on Mesa 22's software adapters, in every place of the shape.
-#[test]
-fn long_reductions() {
+fn long_reductions() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in KINDS {
         for (shape, dims) in [
@@ -78,11 +85,10 @@ fn long_reductions() {
             cases.push(if shape[0] == 200_000 { case } else { case.no_gradient() });
         }
     }
-    run(cases);
+    cases
 }
 
-#[test]
-fn whole_numbers() {
+fn whole_numbers() -> Vec<Case> {
     let mut cases = Vec::new();
     for (dtype, low) in [(DType::I32, -50), (DType::U32, 0)] {
         for kind in [KINDS[0], KINDS[2]] {
@@ -96,30 +102,7 @@ fn whole_numbers() {
         );
     }
     cases.push(case(KINDS[2], dense(whole(&[300], -9, -1, 42)).of(DType::I32), &[0], false).gives(DType::I32));
-    run(cases);
-}
-
-/// Equal maxima share the gradient, as torch.amax has it: d max(1, 5, 5) = (0, ½, ½).
-#[test]
-fn equal_maxima_share_the_gradient() -> Result<()> {
-    for device in devices() {
-        let x = Tensor::from_slice(&[1.0f32, 5.0, 5.0], 3, &device)?.requires_grad();
-        x.max_all()?.backward()?;
-        assert_eq!(x.grad().expect("a gradient").to_vec::<f32>()?, [0.0, 0.5, 0.5], "{device}");
-    }
-    Ok(())
-}
-
-#[test]
-fn a_sum_hides_no_nan() -> Result<()> {
-    for device in devices() {
-        let mut x = vec![1.0f32; 5000];
-        x[4321] = f32::NAN;
-        let x = Tensor::from_slice(&x, 5000, &device)?;
-        assert!(x.sum_all()?.item::<f32>()?.is_nan(), "sum on {device}");
-        assert_eq!(x.argmax(0)?.item::<u32>()?, 4321, "argmax on {device}: NaN wins");
-    }
-    Ok(())
+    cases
 }
 
 fn argmax(what: &str, input: Input, dim: usize) -> Case {
@@ -127,8 +110,7 @@ fn argmax(what: &str, input: Input, dim: usize) -> Case {
     Case::new(format!("argmax {what} over {dim}"), [input], move |t| t[0].argmax(dim), oracle).gives(DType::U32)
 }
 
-#[test]
-fn argmax_finds_the_first() {
+fn argmax_finds_the_first() -> Vec<Case> {
     let mut cases = Vec::new();
     for dim in 0..3 {
         cases.push(argmax("dense", dense(signed(&[3, 7, 5], 43)), dim));
@@ -145,5 +127,5 @@ fn argmax_finds_the_first() {
     cases.push(argmax("long, equals in several parts", dense(whole(&[70_000], 0, 9, 51)), 0));
     // The last element wins: past the end of a loop that is cut short.
     cases.push(argmax("long, rising", dense(Nd::from_fn(&[70_000], |i| i[0] as f64)), 0));
-    run(cases);
+    cases
 }

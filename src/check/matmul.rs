@@ -1,7 +1,10 @@
 //! Products of matrices.
 
-use crate::common::{Nd, oracle, signed};
-use crate::table::{Case, Input, broadcast, dense, narrowed, run, transposed};
+use super::prelude::*;
+
+pub(super) fn cases() -> Vec<Case> {
+    [matmul(), batches(), a_long_inner_dimension()].into_iter().flatten().collect()
+}
 
 fn case(what: &str, a: Input, b: Input) -> Case {
     let oracle = |x: &[&Nd]| oracle::matmul(x[0], x[1]);
@@ -16,8 +19,7 @@ fn b(shape: &[usize]) -> Nd {
     signed(shape, 12)
 }
 
-#[test]
-fn matmul() {
+fn matmul() -> Vec<Case> {
     let mut cases = Vec::new();
     for [m, k, n] in [[1, 1, 1], [7, 17, 33], [1, 33, 7], [33, 7, 1], [64, 64, 64], [65, 3, 129], [257, 33, 65]] {
         cases.push(case("dense", dense(a(&[m, k])), dense(b(&[k, n]))));
@@ -32,11 +34,10 @@ fn matmul() {
     cases.push(case("narrowed rows", narrowed(a(&[7, 17]), 0), narrowed(b(&[17, 5]), 0)));
     cases.push(case("narrowed columns", narrowed(a(&[7, 17]), 1), narrowed(b(&[17, 5]), 1)));
     cases.push(case("strides of 0", broadcast(a(&[1, 17]), &[7, 17]), broadcast(b(&[17, 1]), &[17, 5])));
-    run(cases);
+    cases
 }
 
-#[test]
-fn batches() {
+fn batches() -> Vec<Case> {
     let mut cases = Vec::new();
     for (left, right) in [
         (&[3, 7, 5][..], &[3, 5, 9][..]),
@@ -51,12 +52,11 @@ fn batches() {
     }
     cases.push(case("batch last in memory", transposed(a(&[3, 7, 5]), 0, 2), dense(b(&[3, 5, 2]))));
     cases.push(case("batches narrowed", narrowed(a(&[3, 4, 5]), 0), narrowed(b(&[3, 5, 2]), 2)));
-    run(cases);
+    cases
 }
 
 /// Longer than the 65 535 iterations that a loop has on Mesa 22's software adapters.
-#[test]
-fn a_long_inner_dimension() {
+fn a_long_inner_dimension() -> Vec<Case> {
     let long = |m, k, n| case("long k", dense(a(&[m, k])), dense(b(&[k, n]))).within(5e-2, 1e-3);
-    run(vec![long(2, 70_000, 3), long(1, 200_001, 1).no_gradient()]);
+    vec![long(2, 70_000, 3), long(1, 200_001, 1).no_gradient()]
 }

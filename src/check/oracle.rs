@@ -1,6 +1,6 @@
-//! What the ops should give, in loops too simple to be wrong. Nothing here knows the crate.
+//! What the ops should give, in loops too simple to be wrong. Nothing here knows the rest of the crate.
 
-use super::Nd;
+use super::nd::Nd;
 
 /// The shape that two shapes broadcast to.
 fn joint(a: &[usize], b: &[usize]) -> Vec<usize> {
@@ -84,7 +84,7 @@ pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, stride: [usize; 2], padding: [u
     let [oc, _, kh, kw] = [0, 1, 2, 3].map(|d| w.shape[d]);
     let (oh, ow) = (windows(h, kh, stride[0], padding[0]), windows(wd, kw, stride[1], padding[1]));
     Nd::from_fn(&[n, oc, oh, ow], |index| {
-        let &[i, o, oy, ox] = index else { unreachable!() };
+        let [i, o, oy, ox] = [0, 1, 2, 3].map(|d| index[d]);
         let mut sum = bias.map_or(0.0, |b| b.data[o]);
         for ch in 0..c {
             for ky in 0..kh {

@@ -1,9 +1,21 @@
 //! Functions of one element and of two.
 
-use anygpu::{DType, Result, Tensor};
+use super::prelude::*;
 
-use crate::common::{Nd, oracle, signed, uniform, whole};
-use crate::table::{Case, Input, broadcast, dense, narrowed, run, transposed};
+pub(super) fn cases() -> Vec<Case> {
+    [
+        unary(),
+        more_elements_than_one_row_of_workgroups(),
+        what_is_no_number(),
+        binary(),
+        whole_numbers(),
+        eq(),
+        to_dtype(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
 
 type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> f64, [f64; 2]);
 type Binary = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>, fn(f64, f64) -> f64);
@@ -26,8 +38,7 @@ const BINARY: [Binary; 4] = [
     ("div", |a, b| a / b, |a, b| a / b),
 ];
 
-#[test]
-fn unary() {
+fn unary() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, op, f, [lo, hi]) in UNARY {
         let mut row = |layout: &str, input: Input| {
@@ -42,33 +53,30 @@ fn unary() {
         row("narrowed with gaps", narrowed(x(&[3, 7]), 1));
         row("broadcast", broadcast(x(&[7, 1]), &[2, 7, 3]));
     }
-    run(cases);
+    cases
 }
 
 /// One invocation per element, and more elements than 65 535 workgroups of one dimension hold.
-#[test]
-fn more_elements_than_one_row_of_workgroups() {
+fn more_elements_than_one_row_of_workgroups() -> Vec<Case> {
     let x = uniform(&[65_535 * 64 + 77], -1.0, 1.0, 2);
     let cases = [
-        Case::new("relu", [dense(x.clone())], |t| t[0].relu(), |x| x[0].map(|v| v.max(0.0))),
-        Case::new("add", [dense(x.clone()), dense(x)], |t| &t[0] + &t[1], |x| x[0].map(|v| 2.0 * v)),
+        Case::new("relu large", [dense(x.clone())], |t| t[0].relu(), |x| x[0].map(|v| v.max(0.0))),
+        Case::new("add large", [dense(x.clone()), dense(x)], |t| &t[0] + &t[1], |x| x[0].map(|v| 2.0 * v)),
     ];
-    run(cases.map(|case| case.exact().no_gradient().only(&["cpu", "soft:0", "soft:3"])).into());
+    cases.map(|case| case.exact().no_gradient().only(&["cpu", "soft:0", "soft:3"])).into()
 }
 
-#[test]
-fn what_is_no_number() {
+fn what_is_no_number() -> Vec<Case> {
     let odd = Nd::new(&[4], vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0]);
     let cases = [
-        Case::new("neg", [dense(odd.clone())], |t| t[0].neg(), |x| x[0].map(|v| -v)),
-        Case::new("mul_scalar", [dense(odd.clone())], |t| t[0].mul_scalar(2.0), |x| x[0].map(|v| v * 2.0)),
-        Case::new("add", [dense(odd.clone()), dense(odd)], |t| &t[0] + &t[1], |x| x[0].map(|v| v + v)),
+        Case::new("neg no number", [dense(odd.clone())], |t| t[0].neg(), |x| x[0].map(|v| -v)),
+        Case::new("mul_scalar no number", [dense(odd.clone())], |t| t[0].mul_scalar(2.0), |x| x[0].map(|v| v * 2.0)),
+        Case::new("add no number", [dense(odd.clone()), dense(odd)], |t| &t[0] + &t[1], |x| x[0].map(|v| v + v)),
     ];
-    run(cases.map(Case::no_gradient).into());
+    cases.map(Case::no_gradient).into()
 }
 
-#[test]
-fn binary() {
+fn binary() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, op, f) in BINARY {
         let mut row = |layout: &str, a: Input, b: Input| {
@@ -97,11 +105,10 @@ fn binary() {
         row("strides of 0", broadcast(a(&[5, 1]), &[5, 6]), broadcast(b(&[6]), &[5, 6]));
         row("six dimensions", transposed(a(&[2, 3, 2, 2, 3, 2]), 1, 4), dense(b(&[3, 1, 2, 1, 2])));
     }
-    run(cases);
+    cases
 }
 
-#[test]
-fn whole_numbers() {
+fn whole_numbers() -> Vec<Case> {
     let mut cases = Vec::new();
     for (dtype, low) in [(DType::I32, -40), (DType::U32, 0)] {
         for (name, op, f) in BINARY {
@@ -113,11 +120,10 @@ fn whole_numbers() {
             cases.push(Case::new(format!("{name} {dtype}"), inputs, move |t| op(&t[0], &t[1]), oracle).gives(dtype));
         }
     }
-    run(cases);
+    cases
 }
 
-#[test]
-fn eq() {
+fn eq() -> Vec<Case> {
     let same = |x: &[&Nd]| oracle::binary(x[0], x[1], |a, b| f64::from(u8::from(a == b)));
     let mut cases = Vec::new();
     for dtype in [DType::F32, DType::I32, DType::U32] {
@@ -126,11 +132,10 @@ fn eq() {
             cases.push(Case::new(format!("eq {dtype}"), inputs, |t| t[0].eq(&t[1]), same).gives(dtype));
         }
     }
-    run(cases);
+    cases
 }
 
-#[test]
-fn to_dtype() {
+fn to_dtype() -> Vec<Case> {
     let mut cases = Vec::new();
     let numbers = uniform(&[7, 5], 0.0, 100.0, 9);
     for from in [DType::F32, DType::I32, DType::U32] {
@@ -138,14 +143,18 @@ fn to_dtype() {
             let x = if from == DType::F32 { numbers.clone() } else { numbers.map(f64::trunc) };
             for input in [dense(x.clone()).of(from), transposed(x.clone(), 0, 1).of(from)] {
                 let oracle = move |x: &[&Nd]| if to == DType::F32 { x[0].clone() } else { x[0].map(f64::trunc) };
-                let case = Case::new(format!("{from} to {to}"), [input], move |t| t[0].to_dtype(to), oracle);
+                let case = Case::new(format!("to_dtype {from} to {to}"), [input], move |t| t[0].to_dtype(to), oracle);
                 cases.push(if to == DType::F32 { case.no_gradient() } else { case.gives(to) });
             }
         }
     }
     let negative = Nd::new(&[3], vec![-1.75, -0.5, 2.9]);
     let truncated = |x: &[&Nd]| x[0].map(f64::trunc);
-    cases.push(Case::new("towards 0", [dense(negative)], |t| t[0].to_dtype(DType::I32), truncated).gives(DType::I32));
-    cases.push(Case::new("f32 stays", [dense(numbers)], |t| t[0].to_dtype(DType::F32), |x| x[0].clone()).exact());
-    run(cases);
+    cases.push(
+        Case::new("to_dtype towards 0", [dense(negative)], |t| t[0].to_dtype(DType::I32), truncated).gives(DType::I32),
+    );
+    cases.push(
+        Case::new("to_dtype f32 stays", [dense(numbers)], |t| t[0].to_dtype(DType::F32), |x| x[0].clone()).exact(),
+    );
+    cases
 }

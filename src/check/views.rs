@@ -1,9 +1,10 @@
 //! Views: no element moves; and `contiguous`, which makes them dense.
 
-use anygpu::{DType, Result, Tensor};
+use super::prelude::*;
 
-use crate::common::{Nd, oracle, signed, whole};
-use crate::table::{Case, Input, broadcast, dense, narrowed, run, transposed};
+pub(super) fn cases() -> Vec<Case> {
+    [reshaping(), moving_dimensions(), narrowing_and_repeating(), contiguous()].into_iter().flatten().collect()
+}
 
 fn x(shape: &[usize]) -> Nd {
     signed(shape, 71)
@@ -23,9 +24,8 @@ fn shaped(shape: &'static [usize]) -> impl Fn(&Nd) -> Nd {
     move |x| Nd::new(shape, x.data.clone())
 }
 
-#[test]
-fn reshaping() {
-    run(vec![
+fn reshaping() -> Vec<Case> {
+    vec![
         case("reshape", dense(x(&[6, 4])), |t| t.reshape([2, 3, 4]), shaped(&[2, 3, 4])),
         case("reshape transposed", transposed(x(&[6, 4]), 0, 1), |t| t.reshape([3, 8]), shaped(&[3, 8])),
         case("reshape narrowed", narrowed(x(&[6, 4]), 1), |t| t.reshape(24), shaped(&[24])),
@@ -36,12 +36,11 @@ fn reshaping() {
         case("squeeze", dense(x(&[3, 1, 4])), |t| t.squeeze(1), shaped(&[3, 4])),
         case("unsqueeze first", dense(x(&[3, 4])), |t| t.unsqueeze(0), shaped(&[1, 3, 4])),
         case("unsqueeze last", transposed(x(&[3, 4]), 0, 1), |t| t.unsqueeze(2), shaped(&[3, 4, 1])),
-    ]);
+    ]
 }
 
-#[test]
-fn moving_dimensions() {
-    run(vec![
+fn moving_dimensions() -> Vec<Case> {
+    vec![
         case("permute", dense(x(&[2, 3, 4])), |t| t.permute(&[2, 0, 1]), |x| oracle::permute(x, &[2, 0, 1])),
         case(
             "permute twice",
@@ -51,26 +50,24 @@ fn moving_dimensions() {
         ),
         case("transpose", dense(x(&[7, 17, 3])), |t| t.transpose(0, 2), |x| oracle::transpose(x, 0, 2)),
         case("t", narrowed(x(&[7, 17]), 1), |t| t.t(), |x| oracle::transpose(x, 0, 1)),
-    ]);
+    ]
 }
 
-#[test]
-fn narrowing_and_repeating() {
-    run(vec![
+fn narrowing_and_repeating() -> Vec<Case> {
+    vec![
         case("narrow rows", dense(x(&[7, 5])), |t| t.narrow(0, 2, 3), |x| oracle::narrow(x, 0, 2, 3)),
         case("narrow columns", dense(x(&[7, 5])), |t| t.narrow(1, 4, 1), |x| oracle::narrow(x, 1, 4, 1)),
         case("narrow the middle", dense(x(&[3, 7, 2])), |t| t.narrow(1, 1, 5), |x| oracle::narrow(x, 1, 1, 5)),
         case("narrow a narrow", narrowed(x(&[7, 5]), 0), |t| t.narrow(1, 1, 3), |x| oracle::narrow(x, 1, 1, 3)),
         case("narrow to nothing", dense(x(&[7, 5])), |t| t.narrow(0, 7, 0), |x| oracle::narrow(x, 0, 7, 0)),
-        case("broadcast rows", dense(x(&[5])), |t| t.broadcast_to([3, 5]), |x| oracle::broadcast(x, &[3, 5])),
-        case("broadcast columns", dense(x(&[7, 1])), |t| t.broadcast_to([7, 4]), |x| oracle::broadcast(x, &[7, 4])),
-        case("broadcast a scalar", dense(x(&[])), |t| t.broadcast_to([2, 3]), |x| oracle::broadcast(x, &[2, 3])),
-        case("broadcast to nothing", dense(x(&[1])), |t| t.broadcast_to([0]), |x| oracle::broadcast(x, &[0])),
-    ]);
+        case("broadcast_to rows", dense(x(&[5])), |t| t.broadcast_to([3, 5]), |x| oracle::broadcast(x, &[3, 5])),
+        case("broadcast_to columns", dense(x(&[7, 1])), |t| t.broadcast_to([7, 4]), |x| oracle::broadcast(x, &[7, 4])),
+        case("broadcast_to a scalar", dense(x(&[])), |t| t.broadcast_to([2, 3]), |x| oracle::broadcast(x, &[2, 3])),
+        case("broadcast_to nothing", dense(x(&[1])), |t| t.broadcast_to([0]), |x| oracle::broadcast(x, &[0])),
+    ]
 }
 
-#[test]
-fn contiguous() {
+fn contiguous() -> Vec<Case> {
     let mut cases = Vec::new();
     for input in [
         dense(x(&[7, 17])),
@@ -88,5 +85,5 @@ fn contiguous() {
         let input = transposed(whole(&[7, 5], 0, 100, 72), 0, 1).of(dtype);
         cases.push(case("contiguous", input, |t| t.contiguous(), Nd::clone).gives(dtype));
     }
-    run(cases);
+    cases
 }

@@ -1,0 +1,162 @@
+//! The op table: every op on a device of yours, against oracles in loops too simple to be wrong.
+//!
+//! Drivers differ, and some are wrong. [`run`] computes every op of this crate on one device, on odd sizes and layouts
+//! (transposed, narrowed, broadcast, empty, large), and compares values with oracles in `f64`, and gradients with the
+//! oracles' central differences. The command `anygpu check` prints what it finds.
+//!
+//! ```
+//! use anygpu::{Device, check};
+//!
+//! let options = check::Options { op: Some("matmul".into()), quick: true, ..Default::default() };
+//! let report = check::run(&Device::cpu(), &options)?;
+//! for row in &report.rows {
+//!     println!("{}: {} cases, off by {:e} of {:e}: {}", row.op, row.cases, row.error, row.tolerance, row.verdict);
+//! }
+//! assert!(report.passed(), "{report}");
+//! # Ok::<(), anygpu::Error>(())
+//! ```
+//!
+//! # For developers of this crate
+//!
+//! A family of ops is a file here with a function `cases`; `case.rs` says what a case is, `oracle.rs` has the oracles
+//! that several cases share.
+
+mod case;
+#[doc(hidden)]
+pub mod nd;
+mod oracle;
+mod report;
+mod run;
+
+mod conv;
+mod elementwise;
+mod matmul;
+mod pool;
+mod reduce;
+mod softmax;
+mod views;
+
+/// What the families are written with.
+mod prelude {
+    pub(super) use super::case::{Case, Input, broadcast, dense, narrowed, transposed};
+    pub(super) use super::nd::{Nd, signed, uniform, whole};
+    pub(super) use super::oracle;
+    pub(super) use crate::dtype::DType;
+    pub(super) use crate::error::Result;
+    pub(super) use crate::tensor::Tensor;
+}
+
+pub use report::{Cause, Failure, Part, Report, Row, Verdict};
+
+use crate::device::Device;
+use crate::error::Result;
+use case::Case;
+use run::Prepared;
+
+type Family = (&'static str, fn() -> Vec<Case>);
+
+/// The table's parts.
+const FAMILIES: &[Family] = &[
+    ("conv", conv::cases),
+    ("elementwise", elementwise::cases),
+    ("matmul", matmul::cases),
+    ("pool", pool::cases),
+    ("reduce", reduce::cases),
+    ("softmax", softmax::cases),
+    ("views", views::cases),
+];
+
+/// Operands of more elements are left out of a quick check.
+const QUICK: usize = 5_000;
+
+/// Which part of the table to run; the default is all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Only ops whose name contains this.
+    pub op: Option<String>,
+    /// Only this family of ops, one of [`families`].
+    pub family: Option<String>,
+    /// Leaves out what is large.
+    pub quick: bool,
+}
+
+/// The names of the table's parts.
+pub fn families() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().map(|(name, _)| *name)
+}
+
+/// Checks the ops on one device.
+///
+/// Wrong numbers and errors of an op are part of the report. For several devices, make a [`Table`] once.
+///
+/// # Errors
+/// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the device does not open, and
+/// [`Error::DeviceLost`](crate::Error::DeviceLost) if it goes away meanwhile.
+pub fn run(device: &Device, options: &Options) -> Result<Report> {
+    Table::new(options).run(device)
+}
+
+/// The table, with what its oracles gave: they compute once, however many devices are checked.
+pub struct Table(Vec<Group>);
+
+/// The cases of one op.
+struct Group {
+    op: String,
+    family: &'static str,
+    cases: Vec<Prepared>,
+}
+
+impl Table {
+    /// The cases that the options leave.
+    pub fn new(options: &Options) -> Table {
+        let mut groups: Vec<Group> = Vec::new();
+        for &(family, cases) in FAMILIES {
+            if options.family.as_deref().is_some_and(|only| only != family) {
+                continue;
+            }
+            let first = groups.len();
+            for case in cases() {
+                let wanted = options.op.as_deref().is_none_or(|part| case.op_name().contains(part));
+                if !wanted || options.quick && case.size() > QUICK {
+                    continue;
+                }
+                let op = case.op_name().to_owned();
+                let case = Prepared::new(case);
+                match groups[first..].iter_mut().find(|group| group.op == op) {
+                    Some(group) => group.cases.push(case),
+                    None => groups.push(Group { op, family, cases: vec![case] }),
+                }
+            }
+        }
+        Table(groups)
+    }
+
+    /// The names of its ops.
+    pub fn ops(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|group| group.op.as_str())
+    }
+
+    /// How many cases it has.
+    pub fn cases(&self) -> usize {
+        self.0.iter().map(|group| group.cases.len()).sum()
+    }
+
+    /// Checks one device.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn run(&self, device: &Device) -> Result<Report> {
+        device.backend()?;
+        let mut report = Report { device: device.name().to_owned(), rows: Vec::new() };
+        for group in &self.0 {
+            report.rows.extend(run::row(&group.op, group.family, &group.cases, device)?);
+        }
+        Ok(report)
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.ops()).finish()
+    }
+}

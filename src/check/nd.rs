@@ -1,0 +1,161 @@
+//! Arrays of `f64`, which oracles compute with, and one way of comparing them with tensors.
+//!
+//! Public for the crate's own tests only.
+
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// An array of any rank in row-major order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Nd {
+    pub shape: Vec<usize>,
+    pub data: Vec<f64>,
+}
+
+impl Nd {
+    pub fn new(shape: &[usize], data: Vec<f64>) -> Nd {
+        debug_assert_eq!(shape.iter().product::<usize>(), data.len(), "{shape:?}");
+        Nd { shape: shape.to_vec(), data }
+    }
+
+    /// An array whose element at each index is `f(index)`.
+    pub fn from_fn(shape: &[usize], mut f: impl FnMut(&[usize]) -> f64) -> Nd {
+        let mut index = vec![0; shape.len()];
+        let mut data = Vec::new();
+        for _ in 0..shape.iter().product::<usize>() {
+            data.push(f(&index));
+            for d in (0..shape.len()).rev() {
+                index[d] += 1;
+                if index[d] < shape[d] {
+                    break;
+                }
+                index[d] = 0;
+            }
+        }
+        Nd::new(shape, data)
+    }
+
+    pub fn at(&self, index: &[usize]) -> f64 {
+        let mut position = 0;
+        for (i, size) in index.iter().zip(&self.shape) {
+            position = position * size + i;
+        }
+        self.data[position]
+    }
+
+    pub fn map(&self, f: impl Fn(f64) -> f64) -> Nd {
+        Nd::new(&self.shape, self.data.iter().map(|&v| f(v)).collect())
+    }
+
+    /// As a dense tensor.
+    pub fn tensor(&self, dtype: DType, device: &Device) -> Result<Tensor> {
+        let shape = self.shape.clone();
+        match dtype {
+            DType::F32 => Tensor::from_slice(&self.data.iter().map(|&v| v as f32).collect::<Vec<_>>(), shape, device),
+            DType::I32 => Tensor::from_slice(&self.data.iter().map(|&v| v as i32).collect::<Vec<_>>(), shape, device),
+            DType::U32 => Tensor::from_slice(&self.data.iter().map(|&v| v as u32).collect::<Vec<_>>(), shape, device),
+        }
+    }
+}
+
+/// The elements of a tensor, of whatever type.
+pub fn values(tensor: &Tensor) -> Result<Vec<f64>> {
+    Ok(match tensor.dtype() {
+        DType::F32 => tensor.to_vec::<f32>()?.into_iter().map(f64::from).collect(),
+        DType::I32 => tensor.to_vec::<i32>()?.into_iter().map(f64::from).collect(),
+        DType::U32 => tensor.to_vec::<u32>()?.into_iter().map(f64::from).collect(),
+    })
+}
+
+/// Uniform on `lo..hi`, the same in every run, each value an exact f32.
+pub fn uniform(shape: &[usize], lo: f64, hi: f64, seed: u64) -> Nd {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xd1b5_4a32_d192_ed03;
+    Nd::from_fn(shape, |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let unit = (state >> 40) as f64 / (1u64 << 24) as f64;
+        f64::from((lo + (hi - lo) * unit) as f32)
+    })
+}
+
+/// Between −1 and 1, but not close to 0, where relu has its kink and division its pole.
+pub fn signed(shape: &[usize], seed: u64) -> Nd {
+    uniform(shape, -1.0, 1.0, seed).map(|v| f64::from((v + 0.1 * v.signum()) as f32))
+}
+
+/// Whole numbers from `lo` to `hi`, without the latter.
+pub fn whole(shape: &[usize], lo: i32, hi: i32, seed: u64) -> Nd {
+    uniform(shape, f64::from(lo), f64::from(hi), seed).map(f64::floor)
+}
+
+/// How far two numbers may be apart: `|x − y| ≤ atol + rtol · |y|`, as in NumPy's allclose.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance {
+    pub atol: f64,
+    pub rtol: f64,
+}
+
+pub const EXACT: Tolerance = Tolerance { atol: 0.0, rtol: 0.0 };
+
+impl Tolerance {
+    /// What is allowed where `expected` is expected.
+    pub fn at(self, expected: f64) -> f64 {
+        self.atol + if expected.is_finite() { self.rtol * expected.abs() } else { 0.0 }
+    }
+}
+
+/// One element of a result, and what it should be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Element {
+    /// Its place in row-major order.
+    pub position: usize,
+    pub got: f64,
+    pub expected: f64,
+    /// `|got − expected|`: 0 where both are NaN or the same infinity, infinite where only one is.
+    pub error: f64,
+    /// What the error may be.
+    pub allowed: f64,
+}
+
+impl Element {
+    fn new(position: usize, got: f64, expected: f64, tolerance: Tolerance) -> Element {
+        let error = match (got.is_nan(), expected.is_nan()) {
+            (true, true) => 0.0,
+            (false, false) if got == expected => 0.0,
+            (false, false) => (got - expected).abs(),
+            _ => f64::INFINITY,
+        };
+        Element { position, got, expected, error, allowed: tolerance.at(expected) }
+    }
+
+    pub fn is_wrong(&self) -> bool {
+        self.error > self.allowed
+    }
+
+    /// The error as a multiple of what is allowed.
+    pub fn ratio(&self) -> f64 {
+        if self.error == 0.0 { 0.0 } else { self.error / self.allowed }
+    }
+}
+
+/// The element with the largest error, measured by its tolerance, and how many are wrong; `None` for no elements.
+///
+/// `got` and `expected` must have one length.
+pub fn worst(got: &[f64], expected: &[f64], tolerance: Tolerance) -> Option<(Element, usize)> {
+    let elements = || got.iter().zip(expected).enumerate().map(|(i, (&x, &y))| Element::new(i, x, y, tolerance));
+    let wrong = elements().filter(Element::is_wrong).count();
+    // Of equal ones the first, which is the easiest to look at.
+    let worst = elements().reduce(|a, b| if (b.ratio(), b.error) > (a.ratio(), a.error) { b } else { a })?;
+    Some((worst, wrong))
+}
+
+/// The index of the element at a position in row-major order.
+pub fn index_of(mut position: usize, shape: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; shape.len()];
+    for d in (0..shape.len()).rev() {
+        index[d] = position % shape[d];
+        position /= shape[d];
+    }
+    index
+}

@@ -1,0 +1,187 @@
+//! What a check has found.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The op table's outcome on one device.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// The device's name.
+    pub device: String,
+    /// One for each op, in the order of the table.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    /// Whether every op is within its tolerance.
+    pub fn passed(&self) -> bool {
+        self.rows.iter().all(|row| row.verdict != Verdict::Failed)
+    }
+
+    /// How many cases ran.
+    pub fn cases(&self) -> usize {
+        self.rows.iter().map(|row| row.cases).sum()
+    }
+
+    /// The time that all cases took on the device, transfers included.
+    pub fn time(&self) -> Duration {
+        self.rows.iter().map(|row| row.time).sum()
+    }
+
+    /// Everything that is off.
+    pub fn failures(&self) -> impl Iterator<Item = &Failure> {
+        self.rows.iter().flat_map(|row| &row.failures)
+    }
+}
+
+/// One line for the device, and one for each failure.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failed = self.failures().count();
+        write!(f, "{}: {failed} of {} cases of {} ops failed", self.device, self.cases(), self.rows.len())?;
+        self.failures().try_for_each(|failure| write!(f, "\n  {failure}"))
+    }
+}
+
+/// One op's outcome.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Row {
+    /// The op's name.
+    pub op: String,
+    /// The part of the table that it is in.
+    pub family: &'static str,
+    /// How many cases ran: shapes, layouts, element types, each with its gradient where there is one.
+    pub cases: usize,
+    /// `|x − y|` of the element that is worst as a multiple of its tolerance.
+    pub error: f64,
+    /// What that element's error may be: `atol + rtol · |y|`. 0 where every element must be exact.
+    pub tolerance: f64,
+    /// `error / tolerance`; 0 where there is no error.
+    pub ratio: f64,
+    /// Whether the op may be trusted on this device.
+    pub verdict: Verdict,
+    /// The time of its cases on the device, transfers included.
+    pub time: Duration,
+    /// What is off, one for each case that failed.
+    pub failures: Vec<Failure>,
+}
+
+impl Row {
+    pub(super) fn new(op: &str, family: &'static str) -> Row {
+        Row {
+            op: op.to_owned(),
+            family,
+            cases: 0,
+            error: 0.0,
+            tolerance: 0.0,
+            ratio: 0.0,
+            verdict: Verdict::Passed,
+            time: Duration::ZERO,
+            failures: Vec::new(),
+        }
+    }
+}
+
+/// Whether an op gives the right numbers on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Every case is within its tolerance.
+    Passed,
+    /// Some case is not, or ended in an error.
+    Failed,
+}
+
+/// `ok`, `FAILED`
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verdict::Passed => "ok",
+            Verdict::Failed => "FAILED",
+        })
+    }
+}
+
+/// One case that failed: which, where, and how far it is off.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The case: the op's name, then what is special about it.
+    pub case: String,
+    /// The operands' shapes.
+    pub shapes: Vec<Vec<usize>>,
+    /// The op's result or one of its gradients.
+    pub part: Part,
+    /// What is wrong with it.
+    pub cause: Cause,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shapes: Vec<_> = self.shapes.iter().map(|shape| format!("{shape:?}")).collect();
+        write!(f, "{} of {}: {}: {}", self.case, shapes.join(", "), self.part, self.cause)
+    }
+}
+
+/// Which of an op's results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// The value.
+    #[default]
+    Forward,
+    /// The gradient with respect to one of the inputs.
+    Gradient {
+        /// Its number, from 0.
+        input: usize,
+    },
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Forward => f.write_str("forward"),
+            Part::Gradient { input } => write!(f, "gradient of input {input}"),
+        }
+    }
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Elements that are off; this is the worst.
+    Value {
+        /// Where it is.
+        index: Vec<usize>,
+        /// The shape that the index is in.
+        shape: Vec<usize>,
+        /// What the device gave.
+        got: f64,
+        /// What the oracle gives.
+        expected: f64,
+        /// How far they are apart.
+        error: f64,
+        /// How far they may be apart.
+        tolerance: f64,
+        /// How many elements are off, of those that were looked at.
+        wrong: usize,
+    },
+    /// A wrong shape or type, a gradient that is missing, or the error that the op returned.
+    Other(String),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Other(what) => f.write_str(what),
+            Cause::Value { index, shape, got, expected, error, tolerance, wrong } => write!(
+                f,
+                "{wrong} wrong, worst at {index:?} of {shape:?}: got {got}, expected {expected}, \
+                 off by {error:.2e} where {tolerance:.2e} is allowed"
+            ),
+        }
+    }
+}
