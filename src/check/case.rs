@@ -57,9 +57,9 @@ pub(super) fn broadcast(base: Nd, shape: &[usize]) -> Input {
 }
 
 impl Input {
-    pub fn of(mut self, dtype: DType) -> Input {
-        self.dtype = dtype;
-        self
+    /// Of another type than f32; the values are rounded to it.
+    pub fn of(self, dtype: DType) -> Input {
+        Input { value: self.value.rounded(dtype), base: self.base.rounded(dtype), dtype, view: self.view }
     }
 
     pub fn tensor(&self, device: &Device) -> Result<Tensor> {
@@ -126,10 +126,10 @@ impl Case {
         self
     }
 
-    /// The type of the result, where it is not f32; such a result has no gradient.
+    /// The type of the result, where it is not f32. One that is no float is exact and has no gradient.
     pub fn gives(mut self, dtype: DType) -> Case {
         self.dtype = dtype;
-        self.exact().no_gradient()
+        if dtype.is_float() { self } else { self.exact().no_gradient() }
     }
 
     /// Of `cpu` and the software adapters, runs on these only: for what is too large for all. Hardware runs it anyway.

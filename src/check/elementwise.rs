@@ -129,7 +129,9 @@ fn eq() -> Vec<Case> {
     for dtype in [DType::F32, DType::I32, DType::U32] {
         for (a, b) in [(&[33][..], &[33][..]), (&[7, 5], &[5]), (&[1], &[1]), (&[0], &[0])] {
             let inputs = [dense(whole(a, 0, 3, 7)).of(dtype), dense(whole(b, 0, 3, 8)).of(dtype)];
-            cases.push(Case::new(format!("eq {dtype}"), inputs, |t| t[0].eq(&t[1]), same).gives(dtype));
+            cases.push(
+                Case::new(format!("eq {dtype}"), inputs, |t| t[0].eq(&t[1]), same).gives(dtype).exact().no_gradient(),
+            );
         }
     }
     cases
@@ -138,13 +140,12 @@ fn eq() -> Vec<Case> {
 fn to_dtype() -> Vec<Case> {
     let mut cases = Vec::new();
     let numbers = uniform(&[7, 5], 0.0, 100.0, 9);
-    for from in [DType::F32, DType::I32, DType::U32] {
-        for to in [DType::F32, DType::I32, DType::U32] {
-            let x = if from == DType::F32 { numbers.clone() } else { numbers.map(f64::trunc) };
-            for input in [dense(x.clone()).of(from), transposed(x.clone(), 0, 1).of(from)] {
-                let oracle = move |x: &[&Nd]| if to == DType::F32 { x[0].clone() } else { x[0].map(f64::trunc) };
-                let case = Case::new(format!("to_dtype {from} to {to}"), [input], move |t| t[0].to_dtype(to), oracle);
-                cases.push(if to == DType::F32 { case.no_gradient() } else { case.gives(to) });
+    for from in DType::ALL {
+        for to in DType::ALL {
+            for input in [dense(numbers.clone()), transposed(numbers.clone(), 0, 1), narrowed(numbers.clone(), 1)] {
+                let name = format!("to_dtype {from} to {to}");
+                let case = Case::new(name, [input.of(from)], move |t| t[0].to_dtype(to), move |x| x[0].rounded(to));
+                cases.push(case.gives(to).exact().no_gradient());
             }
         }
     }

@@ -2,8 +2,10 @@
 //!
 //! Public for the crate's own tests only.
 
+use half::{bf16, f16};
+
 use crate::device::Device;
-use crate::dtype::DType;
+use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -49,24 +51,50 @@ impl Nd {
         Nd::new(&self.shape, self.data.iter().map(|&v| f(v)).collect())
     }
 
+    /// Each element rounded to what the type can hold.
+    pub fn rounded(&self, dtype: DType) -> Nd {
+        match dtype {
+            DType::F32 => self.map(|v| f64::from(v as f32)),
+            DType::F16 => self.map(|v| f64::from(f16::from_f64(v))),
+            DType::BF16 => self.map(|v| f64::from(bf16::from_f64(v))),
+            DType::I32 => self.map(|v| f64::from(v as i32)),
+            DType::U32 => self.map(|v| f64::from(v as u32)),
+            DType::U8 => self.map(|v| f64::from(v as u8)),
+            DType::Bool => self.map(|v| f64::from(u8::from(v != 0.0))),
+        }
+    }
+
     /// As a dense tensor.
     pub fn tensor(&self, dtype: DType, device: &Device) -> Result<Tensor> {
-        let shape = self.shape.clone();
+        fn of<T: Element>(x: &Nd, device: &Device, f: impl Fn(f64) -> T) -> Result<Tensor> {
+            Tensor::from_slice(&x.data.iter().map(|&v| f(v)).collect::<Vec<_>>(), x.shape.clone(), device)
+        }
         match dtype {
-            DType::F32 => Tensor::from_slice(&self.data.iter().map(|&v| v as f32).collect::<Vec<_>>(), shape, device),
-            DType::I32 => Tensor::from_slice(&self.data.iter().map(|&v| v as i32).collect::<Vec<_>>(), shape, device),
-            DType::U32 => Tensor::from_slice(&self.data.iter().map(|&v| v as u32).collect::<Vec<_>>(), shape, device),
+            DType::F32 => of(self, device, |v| v as f32),
+            DType::F16 => of(self, device, f16::from_f64),
+            DType::BF16 => of(self, device, bf16::from_f64),
+            DType::I32 => of(self, device, |v| v as i32),
+            DType::U32 => of(self, device, |v| v as u32),
+            DType::U8 => of(self, device, |v| v as u8),
+            DType::Bool => of(self, device, |v| v != 0.0),
         }
     }
 }
 
 /// The elements of a tensor, of whatever type.
 pub fn values(tensor: &Tensor) -> Result<Vec<f64>> {
-    Ok(match tensor.dtype() {
-        DType::F32 => tensor.to_vec::<f32>()?.into_iter().map(f64::from).collect(),
-        DType::I32 => tensor.to_vec::<i32>()?.into_iter().map(f64::from).collect(),
-        DType::U32 => tensor.to_vec::<u32>()?.into_iter().map(f64::from).collect(),
-    })
+    fn of<T: Element>(tensor: &Tensor, f: impl Fn(T) -> f64) -> Result<Vec<f64>> {
+        Ok(tensor.to_vec::<T>()?.into_iter().map(f).collect())
+    }
+    match tensor.dtype() {
+        DType::F32 => of::<f32>(tensor, f64::from),
+        DType::F16 => of::<f16>(tensor, f64::from),
+        DType::BF16 => of::<bf16>(tensor, f64::from),
+        DType::I32 => of::<i32>(tensor, f64::from),
+        DType::U32 => of::<u32>(tensor, f64::from),
+        DType::U8 => of::<u8>(tensor, f64::from),
+        DType::Bool => of::<bool>(tensor, |v| f64::from(u8::from(v))),
+    }
 }
 
 /// Uniform on `lo..hi`, the same in every run, each value an exact f32.
@@ -107,7 +135,7 @@ impl Tolerance {
 
 /// One element of a result, and what it should be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Element {
+pub struct Compared {
     /// Its place in row-major order.
     pub position: usize,
     pub got: f64,
@@ -118,15 +146,15 @@ pub struct Element {
     pub allowed: f64,
 }
 
-impl Element {
-    fn new(position: usize, got: f64, expected: f64, tolerance: Tolerance) -> Element {
+impl Compared {
+    fn new(position: usize, got: f64, expected: f64, tolerance: Tolerance) -> Compared {
         let error = match (got.is_nan(), expected.is_nan()) {
             (true, true) => 0.0,
             (false, false) if got == expected => 0.0,
             (false, false) => (got - expected).abs(),
             _ => f64::INFINITY,
         };
-        Element { position, got, expected, error, allowed: tolerance.at(expected) }
+        Compared { position, got, expected, error, allowed: tolerance.at(expected) }
     }
 
     pub fn is_wrong(&self) -> bool {
@@ -142,9 +170,9 @@ impl Element {
 /// The element with the largest error, measured by its tolerance, and how many are wrong; `None` for no elements.
 ///
 /// `got` and `expected` must have one length.
-pub fn worst(got: &[f64], expected: &[f64], tolerance: Tolerance) -> Option<(Element, usize)> {
-    let elements = || got.iter().zip(expected).enumerate().map(|(i, (&x, &y))| Element::new(i, x, y, tolerance));
-    let wrong = elements().filter(Element::is_wrong).count();
+pub fn worst(got: &[f64], expected: &[f64], tolerance: Tolerance) -> Option<(Compared, usize)> {
+    let elements = || got.iter().zip(expected).enumerate().map(|(i, (&x, &y))| Compared::new(i, x, y, tolerance));
+    let wrong = elements().filter(Compared::is_wrong).count();
     // Of equal ones the first, which is the easiest to look at.
     let worst = elements().reduce(|a, b| if (b.ratio(), b.error) > (a.ratio(), a.error) { b } else { a })?;
     Some((worst, wrong))

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
 use super::case::{Case, Slopes};
-use super::nd::{Element, Nd, Tolerance, index_of, uniform, values, worst};
+use super::nd::{Compared, Nd, Tolerance, index_of, uniform, values, worst};
 use super::report::{Cause, Failure, Part, Row, Verdict};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -34,7 +34,7 @@ impl Prepared {
             let case = &self.case;
             let value = case.expected();
             let weights = uniform(&value.shape, 0.5, 1.5, 99);
-            let tracked = |i: &usize| case.gradient.is_some() && case.inputs[*i].dtype == DType::F32;
+            let tracked = |i: &usize| case.gradient.is_some() && case.inputs[*i].dtype.is_float();
             let slopes = (0..case.inputs.len()).filter(tracked).map(|i| case.slopes(i, &weights)).collect();
             Expected { value, weights, slopes }
         })
@@ -92,7 +92,8 @@ fn gradients(
     outcome: &mut Outcome,
 ) -> Result<()> {
     outcome.part = Part::Gradient { input: expected.slopes[0].input };
-    out.mul(&expected.weights.tensor(DType::F32, out.device())?)?.sum_all()?.backward()?;
+    let weights = expected.weights.tensor(DType::F32, out.device())?;
+    out.to_dtype(DType::F32)?.mul(&weights)?.sum_all()?.backward()?;
     for Slopes { input, at, slopes } in &expected.slopes {
         outcome.part = Part::Gradient { input: *input };
         let tensor = &inputs[*input];
@@ -117,7 +118,7 @@ fn gradients(
 /// What one case gave on one device.
 #[derive(Default)]
 struct Outcome {
-    worst: Option<Element>,
+    worst: Option<Compared>,
     /// What is wrong, and where it happened.
     wrong: Option<Cause>,
     part: Part,
@@ -142,7 +143,7 @@ impl Outcome {
             self.worst = Some(element);
         }
         if wrong > 0 {
-            let Element { position: at, got, expected, error, allowed } = element;
+            let Compared { position: at, got, expected, error, allowed } = element;
             let index = index_of(position(at), shape);
             let shape = shape.to_vec();
             self.wrong = Some(Cause::Value { index, shape, got, expected, error, tolerance: allowed, wrong });

@@ -61,9 +61,9 @@ fn rows(device: &Device) -> Result<Vec<Row>> {
         ("cross_entropy", Kind::Shapes, labels.cross_entropy(&a), &["[3]", "[2, 3]"]),
         ("nll", Kind::Shapes, a.cross_entropy(&labels), &["[2, 3]", "[3]"]),
         ("add", Kind::DType, labels.add(&zeros(&[3])?), &["u32", "f32"]),
-        ("exp", Kind::DType, labels.exp(), &["f32", "u32"]),
+        ("exp", Kind::DType, labels.exp(), &["float", "u32"]),
         ("matmul", Kind::DType, a.matmul(&a.t()?.to_dtype(DType::I32)?), &["f32", "i32"]),
-        ("mean", Kind::DType, labels.mean_all(), &["f32", "u32"]),
+        ("mean", Kind::DType, labels.mean_all(), &["u32"]),
         ("nll", Kind::DType, a.cross_entropy(&zeros(&[2])?), &["u32", "f32"]),
     ])
 }
