@@ -1,5 +1,5 @@
-// out[a, c, b] ← the first r in chunk c at which x[a, r, b] is largest; x is [A, R, B] dense, out is [A, C, B] of u32.
-// Chunk c is r = c·L … (c + 1)·L − 1. NaN counts as largest.
+// out[a, c, b] ← the first r in chunk c at which x[a, r, b] is largest (SMALLEST: smallest); x is [A, R, B] dense, out is
+// [A, C, B] of u32. Chunk c is r = c·L … (c + 1)·L − 1. NaN wins. The header says what T is.
 // `argmax` looks at elements of x; `merge` looks only at the candidates that a first round left, [A, K, B] of r.
 // One invocation: one element of out.
 
@@ -14,17 +14,19 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read_write> out: array<u32>;
 
 const WG = 64u;
 
-fn is_nan(v: f32) -> bool {
-    return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+override SMALLEST: bool;
+
+fn is_nan(v: T) -> bool {
+    return (bitcast<u32>(f32(v)) & 0x7fffffffu) > 0x7f800000u;
 }
 
-fn beats(v: f32, best: f32) -> bool {
-    return v > best || (is_nan(v) && !is_nan(best));
+fn beats(v: T, best: T) -> bool {
+    return select(v > best, v < best, SMALLEST) || (is_nan(v) && !is_nan(best));
 }
 
 @compute @workgroup_size(WG)

@@ -18,7 +18,23 @@ const WG = 64u;
 
 override OP: u32;
 const SUM = 0u;
-const MAX = 1u;
+const PROD = 1u;
+const MAX = 2u;
+const MIN = 3u;
+
+// The bits, because compilers may fold v != v away. NaN comes through a maximum, as on the CPU.
+fn is_nan(v: T) -> bool {
+    return (bitcast<u32>(f32(v)) & 0x7fffffffu) > 0x7f800000u;
+}
+
+fn join(a: T, v: T) -> T {
+    switch OP {
+        case SUM: { return a + v; }
+        case PROD: { return a * v; }
+        case MAX: { return select(a, v, v > a || is_nan(v)); }
+        default: { return select(a, v, v < a || is_nan(v)); }
+    }
+}
 
 @compute @workgroup_size(WG)
 fn reduce(
@@ -36,12 +52,7 @@ fn reduce(
     let row = p.offset + a * p.reduced * p.inner + b;
     var total = x[row + c * p.inner];
     for (var r = c + p.chunks; r < p.reduced; r += p.chunks) {
-        let v = x[row + r * p.inner];
-        if OP == SUM {
-            total += v;
-        } else if v > total || (bitcast<u32>(f32(v)) & 0x7fffffffu) > 0x7f800000u {
-            total = v; // NaN comes through, as on the CPU; compilers may fold v != v away
-        }
+        total = join(total, x[row + r * p.inner]);
     }
     out[i] = total;
 }

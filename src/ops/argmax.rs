@@ -1,15 +1,16 @@
-//! The position of the largest element along a dimension.
+//! The position of the largest or smallest element along a dimension.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
-use crate::dtype::DType;
+use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
+use crate::ops::cast::widened;
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
 use crate::ops::view::around;
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::ops::{Gradient, Op, Spec, apply, shader};
 use crate::shape::check_dim;
 use crate::tensor::Tensor;
 
@@ -19,50 +20,48 @@ pub(super) const SHADER: Shader = shader!("argmax");
 const CHUNK: usize = 4096;
 
 #[derive(Debug)]
-struct Argmax {
+struct Arg {
     dim: usize,
+    smallest: bool,
 }
 
-impl Op for Argmax {
+impl Op for Arg {
     fn name(&self) -> &'static str {
-        "argmax"
+        if self.smallest { "argmin" } else { "argmax" }
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
         let x = inputs[0];
-        expect_dtype("argmax", x, DType::F32)?;
-        check_dim("argmax", self.dim, x.shape())?;
-        if x.shape()[self.dim] == 0 {
-            let detail = format!("no maximum over the empty dimension {} of {:?}", self.dim, x.shape());
-            return Err(Error::argument("argmax", detail));
-        }
+        check_dim(self.name(), self.dim, x.shape())?;
         let mut shape = x.shape().to_vec();
-        shape.remove(self.dim);
+        if shape.remove(self.dim) == 0 && !shape.contains(&0) {
+            let detail = format!("the empty dimension {} of {:?} has no such element", self.dim, x.shape());
+            return Err(Error::argument(self.name(), detail));
+        }
         Ok(Spec::Fresh(shape, DType::U32))
     }
 
     fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let [_, reduced, inner] = around(inputs[0].layout, self.dim);
-        let (x, out) = (inputs[0].slice::<f32>(), out.slice::<u32>());
-        out.par_chunks_mut(inner).zip(x.par_chunks(reduced * inner)).with_min_len(64).for_each(|(out, x)| {
-            for (b, out) in out.iter_mut().enumerate() {
-                let mut best = (0, x[b]);
-                for r in 1..reduced {
-                    let v = x[r * inner + b];
-                    if v > best.1 || (v.is_nan() && !best.1.is_nan()) {
-                        best = (r, v);
-                    }
-                }
-                *out = best.0 as u32;
+        let (x, sizes) = (&inputs[0], around(inputs[0].layout, self.dim));
+        match (x.dtype, self.smallest) {
+            (DType::F32, false) => {
+                find(x.slice(), out, sizes, |v: f32, best| v > best || (v.is_nan() && !best.is_nan()))
             }
-        });
+            (DType::F32, true) => {
+                find(x.slice(), out, sizes, |v: f32, best| v < best || (v.is_nan() && !best.is_nan()))
+            }
+            (DType::I32, false) => find(x.slice(), out, sizes, |v: i32, best| v > best),
+            (DType::I32, true) => find(x.slice(), out, sizes, |v: i32, best| v < best),
+            (_, false) => find(x.slice(), out, sizes, |v: u32, best| v > best),
+            (_, true) => find(x.slice(), out, sizes, |v: u32, best| v < best),
+        }
         Ok(())
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
         let [outer, reduced, inner] = around(x.layout, self.dim);
-        fits_u32("argmax", x.layout.elem_count())?;
+        fits_u32(self.name(), x.layout.elem_count())?;
         let mut kernels: Vec<Kernel> = Vec::new();
         let mut found: Option<(Buffer, usize)> = None;
         loop {
@@ -75,8 +74,8 @@ impl Op for Argmax {
             kernels.push(Kernel {
                 shader: SHADER,
                 entry: if found.is_some() { "merge" } else { "argmax" },
-                header: "",
-                constants: vec![],
+                header: scalar_header(x.dtype),
+                constants: vec![("SMALLEST", f64::from(u8::from(self.smallest)))],
                 params: [x.offset(), outer as u32].into_iter().chain(numbers).collect(),
                 inputs: buffers,
                 outputs: vec![target.clone()],
@@ -94,11 +93,35 @@ impl Op for Argmax {
     }
 }
 
+/// The first position in each row whose element `beats` all before it.
+fn find<T: Word>(x: &[T], out: CpuOut, sizes: [usize; 3], beats: impl Fn(T, T) -> bool + Sync) {
+    let [_, reduced, inner] = sizes;
+    let rows = out.slice::<u32>().par_chunks_mut(inner).zip(x.par_chunks(reduced * inner));
+    rows.with_min_len(64).for_each(|(out, x)| {
+        for (b, out) in out.iter_mut().enumerate() {
+            let mut best = (0, x[b]);
+            for r in 1..reduced {
+                let v = x[r * inner + b];
+                if beats(v, best.1) {
+                    best = (r, v);
+                }
+            }
+            *out = best.0 as u32;
+        }
+    });
+}
+
+fn arg(x: &Tensor, dim: usize, smallest: bool) -> Result<Tensor> {
+    apply(Arg { dim, smallest }, &[&widened(x)?])
+}
+
 impl Tensor {
-    /// The position of the first largest element along `dim`, which goes: `[.., n, ..]` f32 → `[.., ..]` u32. NaN wins.
+    /// The position of the first largest element along `dim`, which goes: `[.., n, ..]` → `[.., ..]` u32. NaN wins.
+    ///
+    /// For torch's `keepdim`, follow with [`unsqueeze`](Tensor::unsqueeze).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such dimension, or it is empty; [`Error::DTypeMismatch`] unless f32.
+    /// [`Error::InvalidArgument`] if there is no such dimension, or it is empty.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -107,13 +130,28 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn argmax(&self, dim: usize) -> Result<Tensor> {
-        apply(Argmax { dim }, &[&self.contiguous()?])
+        arg(self, dim, false)
+    }
+
+    /// The position of the first smallest element along `dim`, which goes: `[.., n, ..]` → `[.., ..]` u32. NaN wins.
+    ///
+    /// # Errors
+    /// As [`Tensor::argmax`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1, 5, -5], [9, 0, 0]])?;
+    /// assert_eq!(x.argmin(1)?.to_vec::<u32>()?, [2, 1]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn argmin(&self, dim: usize) -> Result<Tensor> {
+        arg(self, dim, true)
     }
 
     /// The position of the first largest of all elements, in row-major order: rank 0, u32. NaN wins.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no element; [`Error::DTypeMismatch`] unless f32.
+    /// [`Error::InvalidArgument`] if there is no element.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -122,5 +160,13 @@ impl Tensor {
     /// ```
     pub fn argmax_all(&self) -> Result<Tensor> {
         self.reshape(self.elem_count())?.argmax(0)
+    }
+
+    /// The position of the first smallest of all elements, in row-major order: rank 0, u32. NaN wins.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no element.
+    pub fn argmin_all(&self) -> Result<Tensor> {
+        self.reshape(self.elem_count())?.argmin(0)
     }
 }

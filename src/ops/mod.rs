@@ -22,6 +22,7 @@ mod pool;
 pub(crate) mod promote;
 mod reduce;
 mod softmax;
+mod statistics;
 mod to_device;
 mod unary;
 mod view;
@@ -160,7 +161,7 @@ fn expect_dtype(op: &'static str, tensor: &Tensor, expected: DType) -> Result<()
 pub fn shader_catalogue() -> Vec<(&'static str, String)> {
     let mut all = HashMap::new();
     for (shader, headers) in [
-        (argmax::SHADER, &[""][..]),
+        (argmax::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (binary::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (conv::SHADER, &[""][..]),
         (copy::SHADER, &[""][..]),
