@@ -34,6 +34,7 @@ mod matmul;
 mod pool;
 mod reduce;
 mod softmax;
+mod statistics;
 mod views;
 
 /// What the families are written with.
@@ -63,6 +64,7 @@ const FAMILIES: &[Family] = &[
     ("pool", pool::cases),
     ("reduce", reduce::cases),
     ("softmax", softmax::cases),
+    ("statistics", statistics::cases),
     ("views", views::cases),
 ];
 

@@ -41,6 +41,7 @@ families! {
     pool,
     reduce,
     softmax,
+    statistics,
     views,
 }
 

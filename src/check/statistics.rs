@@ -1,0 +1,173 @@
+//! Products, minima, variances, truths: the rest of the reductions.
+
+use super::prelude::*;
+
+pub(super) fn cases() -> Vec<Case> {
+    [along_dimensions(), hard_to_round(), whole_numbers(), truths(), halves(), argmin()].into_iter().flatten().collect()
+}
+
+type Kind = (&'static str, fn(&Tensor, &[usize], bool) -> Result<Tensor>, fn(&Nd, &[usize], bool) -> Nd);
+
+const KINDS: [Kind; 6] = [
+    ("prod", |x, dims, keep| x.prod(dims, keep), |x, dims, keep| oracle::reduce(x, dims, keep, 1.0, |a, b| a * b)),
+    ("min", |x, dims, keep| x.min(dims, keep), |x, dims, keep| oracle::reduce(x, dims, keep, f64::INFINITY, f64::min)),
+    ("var", |x, dims, keep| x.var(dims, 1.0, keep), |x, dims, keep| variance(x, dims, keep, 1.0)),
+    ("var", |x, dims, keep| x.var(dims, 0.0, keep), |x, dims, keep| variance(x, dims, keep, 0.0)),
+    ("std", |x, dims, keep| x.std(dims, 0.5, keep), |x, dims, keep| variance(x, dims, keep, 0.5).map(f64::sqrt)),
+    (
+        "logsumexp",
+        |x, dims, keep| x.logsumexp(dims, keep),
+        |x, dims, keep| {
+            let m = oracle::max(x, dims, true);
+            let sum = oracle::sum(&oracle::binary(x, &m, |x, m| (x - m).exp()), dims, keep);
+            Nd::new(&sum.shape, sum.data.iter().zip(&m.data).map(|(s, m)| s.ln() + m).collect())
+        },
+    ),
+];
+
+fn variance(x: &Nd, dims: &[usize], keep: bool, correction: f64) -> Nd {
+    let mean = oracle::mean(x, dims, true);
+    let squares = oracle::binary(x, &mean, |x, m| (x - m) * (x - m));
+    let out = oracle::sum(&squares, dims, keep);
+    let free = x.data.len() as f64 / out.data.len() as f64 - correction;
+    out.map(|v| v / free)
+}
+
+fn case((name, op, oracle): Kind, input: Input, dims: &[usize], keep: bool) -> Case {
+    let (d, e) = (dims.to_vec(), dims.to_vec());
+    let name = format!("{name} over {dims:?}{}", if keep { ", kept" } else { "" });
+    Case::new(name, [input], move |t| op(&t[0], &d, keep), move |x| oracle(x[0], &e, keep))
+}
+
+fn along_dimensions() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for kind in KINDS {
+        for dims in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]] {
+            cases.push(case(kind, dense(signed(&[3, 7, 5], 131)), dims, false));
+            cases.push(case(kind, transposed(signed(&[3, 7, 5], 132), 0, 2), dims, true));
+        }
+        cases.push(case(kind, narrowed(signed(&[4, 17], 134), 1), &[0], false));
+        cases.push(case(kind, narrowed(signed(&[33], 134), 0), &[0], false));
+        cases.push(case(kind, broadcast(signed(&[7, 1], 136), &[7, 4]), &[0], false));
+        cases.push(case(kind, dense(signed(&[257, 3], 137)), &[0], false));
+        cases.push(case(kind, dense(signed(&[2, 70_000], 138)), &[1], false).within(1e-4, 1e-3).no_gradient());
+        cases.push(case(kind, dense(signed(&[0, 3], 138)), &[1], true));
+    }
+    cases
+}
+
+/// What cancels if the mean is not taken off first; zeros in a product, for one of whose gradients a zero is divided by.
+fn hard_to_round() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for kind in &KINDS[2..4] {
+        cases.push(case(*kind, dense(signed(&[300], 139).map(|v| v + 4096.0)), &[0], false).within(1e-4, 1e-3));
+    }
+    let zeros = Nd::from_fn(&[4, 6], |i| if i[1] < i[0] { 0.0 } else { 1.0 + (i[0] + i[1]) as f64 / 8.0 });
+    cases.push(case(KINDS[0], dense(zeros.clone()), &[1], false));
+    cases.push(case(KINDS[0], dense(zeros), &[0], false));
+    let odd = Nd::new(&[3, 2], vec![1.0, f64::NEG_INFINITY, f64::NAN, 2.0, 3.0, f64::NEG_INFINITY]);
+    let least = |x: &[&Nd]| Nd::new(&[3], vec![f64::NEG_INFINITY, x[0].data[2], f64::NEG_INFINITY]);
+    cases.push(Case::new("min NaN wins", [dense(odd)], |t| t[0].min(&[1], false), least).exact().no_gradient());
+    let infinite =
+        Nd::new(&[3, 2], vec![f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, 2.0, 3.0, f64::NEG_INFINITY]);
+    let ends = |_: &[&Nd]| Nd::new(&[3], vec![f64::NEG_INFINITY, f64::INFINITY, 3.0]);
+    cases.push(
+        Case::new("logsumexp of infinities", [dense(infinite)], |t| t[0].logsumexp(&[1], false), ends).no_gradient(),
+    );
+    cases
+}
+
+fn whole_numbers() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dtype, sum) in
+        [(DType::I32, DType::I32), (DType::U32, DType::U32), (DType::U8, DType::I32), (DType::Bool, DType::I32)]
+    {
+        let x = |shape: &[usize], hi| whole(shape, if dtype == DType::I32 { -4 } else { 0 }, hi, 40);
+        cases.push(case(KINDS[1], dense(x(&[7, 33], 50)).of(dtype), &[0], false).gives(dtype));
+        for dim in [0, 1] {
+            cases.push(case(KINDS[0], dense(x(&[7, 5], 6)).of(dtype), &[dim], false).gives(sum));
+        }
+        let sums: Kind = ("sum", |x, dims, keep| x.sum(dims, keep), oracle::sum);
+        cases.push(case(sums, transposed(x(&[7, 300], 50), 0, 1).of(dtype), &[1], true).gives(sum));
+        cases.push(case(sums, narrowed(x(&[7], 50), 0).of(dtype), &[0], true).gives(sum));
+    }
+    cases
+}
+
+fn truths() -> Vec<Case> {
+    let any: Kind = (
+        "any",
+        |x, dims, keep| x.any(dims, keep),
+        |x, dims, keep| oracle::reduce(x, dims, keep, 0.0, |a, v| f64::from(u8::from(a != 0.0 || v != 0.0))),
+    );
+    let all: Kind = (
+        "all",
+        |x, dims, keep| x.all(dims, keep),
+        |x, dims, keep| oracle::reduce(x, dims, keep, 1.0, |a, v| f64::from(u8::from(a != 0.0 && v != 0.0))),
+    );
+    let mut cases = Vec::new();
+    for (kind, size) in [(any, 9), (all, 40)] {
+        // About half of the rows have one odd element.
+        let x = |shape: &[usize], seed| {
+            let odd = whole(shape, 0, size, seed);
+            odd.map(|v| f64::from(u8::from((v == 0.0) == (size == 9))))
+        };
+        for dtype in [DType::F32, DType::I32, DType::U8, DType::Bool] {
+            for dims in [&[0][..], &[1], &[0, 2]] {
+                cases.push(case(kind, dense(x(&[3, 7, 5], 141)).of(dtype), dims, false).gives(DType::Bool));
+                cases.push(case(kind, transposed(x(&[3, 7, 5], 142), 0, 2).of(dtype), dims, true).gives(DType::Bool));
+            }
+        }
+        cases.push(case(kind, dense(x(&[3, 0], 143)), &[1], false).gives(DType::Bool));
+        cases.push(case(kind, dense(x(&[3000], 144)), &[0], false).gives(DType::Bool));
+    }
+    cases
+}
+
+/// 1 + ½¹¹ a thousand times: halves would stop adding at 2 048, or lose every fraction.
+fn halves() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dtype, rtol) in [(DType::F16, 6e-4), (DType::BF16, 5e-3)] {
+        for kind in [KINDS[1], KINDS[2], KINDS[4], KINDS[5]] {
+            let x = dense(signed(&[5, 33, 3], 145)).of(dtype);
+            cases.push(case(kind, x, &[0, 2], false).gives(dtype).within(rtol, rtol).no_gradient());
+        }
+        for (name, op, oracle) in [
+            (
+                "sum",
+                Tensor::sum as fn(&Tensor, &[usize], bool) -> Result<Tensor>,
+                oracle::sum as fn(&Nd, &[usize], bool) -> Nd,
+            ),
+            ("mean", Tensor::mean, oracle::mean),
+        ] {
+            let x = || dense(Nd::from_fn(&[3000, 3], |i| 1.0 + i[1] as f64 / 128.0)).of(dtype);
+            cases.push(case((name, op, oracle), x(), &[0], false).gives(dtype).within(rtol, rtol));
+            let transposed = transposed(signed(&[7, 9, 5], 146), 0, 2).of(dtype);
+            cases.push(case((name, op, oracle), transposed, &[0, 2], true).gives(dtype).within(rtol, rtol));
+        }
+    }
+    cases
+}
+
+fn argmin() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut row = |what: &str, input: Input, dim: usize| {
+        let oracle = move |x: &[&Nd]| oracle::argmax(&x[0].map(|v| -v), dim);
+        cases.push(Case::new(format!("argmin {what}"), [input], move |t| t[0].argmin(dim), oracle).gives(DType::U32));
+    };
+    for dim in 0..3 {
+        row("dense", dense(signed(&[3, 7, 5], 43)), dim);
+        row("of equals", dense(whole(&[3, 7, 5], 0, 3, 44)).of(DType::I32), dim);
+        row("transposed", transposed(signed(&[3, 7, 5], 45), 0, 2), dim);
+        row("narrowed", narrowed(whole(&[3, 7, 5], 0, 200, 46), 1).of(DType::U8), dim);
+        row("halves", dense(signed(&[3, 7, 5], 47)).of(DType::F16), dim);
+    }
+    row("long, falling", dense(Nd::from_fn(&[70_000], |i| -(i[0] as f64))), 0);
+    row("negative", dense(whole(&[300], -90, -1, 48)).of(DType::I32), 0);
+    for (dtype, seed) in [(DType::I32, 49), (DType::U32, 50), (DType::U8, 51), (DType::Bool, 52)] {
+        let oracle = |x: &[&Nd]| oracle::argmax(x[0], 1);
+        let input = [dense(whole(&[5, 40], 0, if dtype == DType::Bool { 2 } else { 9 }, seed)).of(dtype)];
+        cases.push(Case::new(format!("argmax {dtype}"), input, |t| t[0].argmax(1), oracle).gives(DType::U32));
+    }
+    cases
+}
