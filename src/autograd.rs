@@ -66,6 +66,11 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// Whether ops on this thread are recorded.
+pub(crate) fn is_recording() -> bool {
+    RECORDING.get()
+}
+
 /// Leaves a node on `out` if any input is tracked.
 pub(crate) fn record<O: Op>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
     if !RECORDING.get() || !inputs.iter().any(|t| t.is_tracked()) {

@@ -22,4 +22,4 @@ pub use error::{Error, Result};
 pub use kernel::WgslKernel;
 pub use parallel::DataParallel;
 pub use shape::Shape;
-pub use tensor::{Tensor, manual_seed};
+pub use tensor::{Index, Indices, NewAxis, Tensor, manual_seed};

@@ -101,6 +101,34 @@ impl Layout {
         out
     }
 
+    /// Part of every dimension: the first element, how many, and how far apart; they must be within it.
+    pub fn slice(&self, parts: impl Iterator<Item = (usize, usize, usize)>) -> Self {
+        let mut out = self.clone();
+        for (d, (start, len, step)) in parts.enumerate() {
+            out.shape[d] = len;
+            out.strides[d] *= step;
+            if len > 0 {
+                out.offset += start * self.strides[d];
+            }
+        }
+        out
+    }
+
+    /// Two dimensions as one, the last: its element `i` is `(i, i + offset)` of them, as many as there are.
+    pub fn diagonal(&self, [a, b]: [usize; 2], offset: i64) -> Self {
+        let skip = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
+        let (down, right) = if offset < 0 { (skip, 0) } else { (0, skip) };
+        let len = self.shape[a].saturating_sub(down).min(self.shape[b].saturating_sub(right));
+        let kept = |list: &[usize], last| {
+            (0..list.len()).filter(|d| *d != a && *d != b).map(|d| list[d]).chain([last]).collect()
+        };
+        Layout {
+            shape: kept(&self.shape, len),
+            strides: kept(&self.strides, self.strides[a] + self.strides[b]),
+            offset: if len > 0 { self.offset + down * self.strides[a] + right * self.strides[b] } else { self.offset },
+        }
+    }
+
     /// Stretches dimensions of size 1 and adds leading ones; the shapes must be compatible (see [`broadcast_shapes`]).
     pub fn broadcast_to(&self, shape: &[usize]) -> Self {
         let lead = shape.len() - self.shape.len();
@@ -150,11 +178,12 @@ impl Iterator for Positions<'_> {
         let current = self.next;
         for d in (0..self.index.len()).rev() {
             self.index[d] += 1;
-            self.next += self.layout.strides[d];
+            // Wrapping: what walks backwards has strides that wrap.
+            self.next = self.next.wrapping_add(self.layout.strides[d]);
             if self.index[d] < self.layout.shape[d] {
                 break;
             }
-            self.next -= self.layout.shape[d] * self.layout.strides[d];
+            self.next = self.next.wrapping_sub(self.layout.shape[d].wrapping_mul(self.layout.strides[d]));
             self.index[d] = 0;
         }
         Some(current)

@@ -28,6 +28,7 @@ mod oracle;
 mod report;
 mod run;
 
+mod arrange;
 mod conv;
 mod elementwise;
 mod matmul;
@@ -58,6 +59,7 @@ type Family = (&'static str, fn() -> Vec<Case>);
 
 /// The table's parts.
 const FAMILIES: &[Family] = &[
+    ("arrange", arrange::cases),
     ("conv", conv::cases),
     ("elementwise", elementwise::cases),
     ("matmul", matmul::cases),

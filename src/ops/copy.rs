@@ -104,13 +104,18 @@ impl Op for Cat {
     }
 }
 
-/// The tensors one after the other along a dimension: `[.., a, ..], [.., b, ..] → [.., a + b, ..]`.
+/// The tensors one after the other along a dimension: `[.., a, ..], [.., b, ..] → [.., a + b, ..]`, in the type where all
+/// of theirs meet.
 pub(crate) fn cat(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
-    let full: Vec<&Tensor> = tensors.iter().copied().filter(|t| t.elem_count() > 0).collect();
-    if full.is_empty() {
-        return tensors.first().map(|&t| t.clone()).ok_or_else(|| Error::argument("cat", "needs a tensor"));
-    }
-    apply_wide(Cat { dim }, &full)
+    let first = tensors.first().ok_or_else(|| Error::argument("cat", "needs at least one tensor"))?;
+    let dtype = tensors.iter().try_fold(first.dtype(), |dtype, t| dtype.promote(t.dtype()))?;
+    let alike = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
+    apply_wide(Cat { dim }, &alike.iter().collect::<Vec<_>>())
+}
+
+/// A copy, even where the elements are in order already.
+pub(super) fn duplicate(x: &Tensor) -> Result<Tensor> {
+    apply_wide(Contiguous, &[x])
 }
 
 #[derive(Debug)]

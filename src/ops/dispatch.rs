@@ -140,8 +140,8 @@ pub(crate) fn collapse<const K: usize>(shape: &[usize], strides: [&[usize]; K]) 
         if shape[d] == 1 {
             continue;
         }
-        let joins =
-            !dims.is_empty() && (0..K).all(|k| merged[k].last().is_some_and(|&s| s == strides[k][d] * shape[d]));
+        let joins = !dims.is_empty()
+            && (0..K).all(|k| merged[k].last().is_some_and(|&s| s == strides[k][d].wrapping_mul(shape[d])));
         if joins {
             let last = dims.len() - 1;
             dims[last] *= shape[d];

@@ -6,9 +6,10 @@ use crate::device::gpu::{Buffer, Kernel};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
-use crate::ops::copy::{SHADER, strided_copy, strided_kernel};
+use crate::ops::cast::{narrowed, widened};
+use crate::ops::copy::{SHADER, duplicate, strided_copy, strided_kernel};
 use crate::ops::dispatch::{cpu_buffer, gpu_view, grid, read_all, view};
-use crate::shape::checked_elem_count;
+use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
 
 /// The kernel that writes one word `count` times.
@@ -76,4 +77,146 @@ pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
     }
     dst.storage().bump();
     Ok(())
+}
+
+/// Refuses to write what a recorded gradient is made of: `what` is the tensor's part in `op`.
+fn refuse_graph(op: &'static str, what: &str, tensor: &Tensor) -> Result<()> {
+    if !tensor.is_tracked() || !crate::autograd::is_recording() {
+        return Ok(());
+    }
+    let detail =
+        format!("{what} is in the gradient graph, which an in-place write would break: detach() it, or use no_grad");
+    Err(Error::argument(op, detail))
+}
+
+/// `dst ← src` for a user: broadcast, converted, and from a copy where both are the same storage.
+fn assign(op: &'static str, dst: &Tensor, src: &Tensor) -> Result<()> {
+    refuse_graph(op, "the tensor", dst)?;
+    refuse_graph(op, "the source", src)?;
+    super::same_device(op, &[dst, src])?;
+    if broadcast_shapes(op, dst.shape(), src.shape())? != dst.shape() {
+        return Err(Error::shapes(op, dst.shape(), src.shape(), "the source must broadcast to the tensor"));
+    }
+    let repeats = |(&size, &stride): (&usize, &usize)| size > 1 && stride == 0;
+    if dst.layout().shape.iter().zip(&dst.layout().strides).any(repeats) {
+        return Err(Error::argument(
+            op,
+            "the tensor shows elements more than once (it was broadcast): they have no one value",
+        ));
+    }
+    let _guard = crate::NoGrad::new();
+    let mut src = src.detach().to_dtype(dst.dtype())?.broadcast_to(dst.shape())?;
+    if src.storage().id() == dst.storage().id() {
+        src = duplicate(&src)?;
+    }
+    if dst.dtype().is_packed() { copy_packed(dst, &src) } else { copy_(dst, &src) }
+}
+
+/// [`copy_`] where elements share words, and a view may begin and end within one: by way of all words from the view's first
+/// to its last, widened.
+fn copy_packed(dst: &Tensor, src: &Tensor) -> Result<()> {
+    if dst.elem_count() == 0 {
+        return Ok(());
+    }
+    let (layout, per_word) = (dst.layout(), dst.dtype().per_word());
+    let reach: usize = layout.shape.iter().zip(&layout.strides).map(|(size, stride)| (size - 1) * stride).sum();
+    let first = layout.offset / per_word;
+    let words = (layout.offset + reach) / per_word + 1 - first;
+    let wide = widened(&dst.from_words_at(first, &[words * per_word], dst.dtype()))?;
+    let place = Layout { offset: layout.offset - first * per_word, ..layout.clone() };
+    copy_(&wide.with_layout(place), &widened(src)?)?;
+    let back = narrowed(&wide, dst.dtype())?;
+    copy_(&dst.from_words_at(first, &[words], DType::U32), &back.from_words_at(0, &[words], DType::U32))
+}
+
+/// Methods that write `self ∘ other` over `self`.
+macro_rules! assigning {
+    ($($(#[$doc:meta])* $name:ident = $method:ident;)*) => {
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// `other` is broadcast to this tensor, whose type the result must have. On a view, this writes the
+                /// elements that the view shows.
+                ///
+                /// # Errors
+                /// As [`Tensor::copy_`]; [`Error::DTypeMismatch`] if the result has another type.
+                pub fn $name(&self, other: &Tensor) -> Result<()> {
+                    refuse_graph(stringify!($name), "the tensor", self)?;
+                    refuse_graph(stringify!($name), "the other operand", other)?;
+                    let result = crate::no_grad(|| self.$method(other))?;
+                    super::expect_dtype(stringify!($name), &result, self.dtype())?;
+                    assign(stringify!($name), self, &result)
+                }
+            )*
+        }
+    };
+}
+
+assigning! {
+    /// `self ← self + other`, in place.
+    ///
+    /// ```
+    /// use anygpu::{Tensor, s};
+    ///
+    /// let data = Tensor::zeros([2, 3], None)?;
+    /// data.i(s![0])?.add_(&Tensor::try_from([1.0, 2.0, 3.0])?)?; // data[0][:] += …
+    /// assert_eq!(data.to_vec::<f32>()?, [1.0, 2.0, 3.0, 0.0, 0.0, 0.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    add_ = add;
+    /// `self ← self − other`, in place.
+    sub_ = sub;
+    /// `self ← self · other`, in place.
+    mul_ = mul;
+    /// `self ← self / other`, in place.
+    div_ = div;
+}
+
+impl Tensor {
+    /// Overwrites the elements with those of `src`, which is broadcast and converted to this tensor's shape and type.
+    ///
+    /// All tensors that share the elements see it: on a view, this writes the elements that the view shows. A gradient
+    /// that needs the old values is refused when it is asked for.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if either tensor is in the gradient graph (outside of [`no_grad`](crate::no_grad)), or this
+    /// one shows elements more than once; [`Error::ShapeMismatch`]; [`Error::DeviceMismatch`].
+    ///
+    /// ```
+    /// use anygpu::{Tensor, s};
+    ///
+    /// let x = Tensor::zeros([2, 2], None)?;
+    /// x.i(s![.., 1])?.copy_(&Tensor::try_from([5.0, 6.0])?)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, 5.0, 0.0, 6.0]);
+    /// assert!(x.requires_grad().copy_(&x).is_err());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn copy_(&self, src: &Tensor) -> Result<()> {
+        assign("copy_", self, src)
+    }
+
+    /// Overwrites all elements with `value`, converted to this tensor's type.
+    ///
+    /// # Errors
+    /// As [`Tensor::copy_`].
+    ///
+    /// ```
+    /// # use anygpu::{Tensor, s};
+    /// let x = Tensor::ones([4], None)?;
+    /// x.i(s![..;2])?.fill_(7.0)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [7.0, 1.0, 7.0, 1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn fill_(&self, value: f32) -> Result<()> {
+        assign("fill_", self, &Tensor::scalar(value, self.device())?)
+    }
+
+    /// Overwrites all elements with 0.
+    ///
+    /// # Errors
+    /// As [`Tensor::copy_`].
+    pub fn zero_(&self) -> Result<()> {
+        self.fill_(0.0)
+    }
 }

@@ -6,6 +6,7 @@
 //! stem in `shaders/`. Compositions of ops need none of this: they are in `derived`.
 
 mod argmax;
+mod arrange;
 mod binary;
 mod cast;
 mod conv;
@@ -21,6 +22,7 @@ pub(crate) mod optim;
 mod pool;
 pub(crate) mod promote;
 mod reduce;
+mod slice;
 mod softmax;
 mod statistics;
 mod to_device;
@@ -30,6 +32,7 @@ mod view;
 pub(crate) use cast::repacked;
 pub(crate) use copy::cat;
 pub(crate) use dispatch::{CpuIn, CpuOut, GpuIn};
+pub(crate) use view::Part;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,17 +1,59 @@
-//! Views: other shapes and strides on the same elements. Nothing is computed; the gradients are views too.
+//! Views: other shapes and strides on the same elements. Nothing is computed. Most gradients are views too; that of a part
+//! is [`Place`], which puts it back among zeros.
 
+use std::sync::Arc;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
+use crate::ops::copy::{strided_copy, strided_kernel};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
+use crate::ops::inplace::fill_kernel;
+use crate::ops::promote::apply_wide;
 use crate::ops::{Gradient, Op, Spec, apply};
 use crate::shape::{Layout, Shape, broadcast_shapes, check_dim, checked_elem_count};
 use crate::tensor::Tensor;
 
 /// One way to see a tensor differently.
-#[derive(Debug)]
-enum View {
+#[derive(Clone, Debug)]
+pub(super) enum View {
     Reshape(Vec<usize>),
     Permute(Vec<usize>),
-    Narrow { dim: usize, start: usize, len: usize },
+    /// In each dimension: the first element, how many there are, and how far apart.
+    Slice(Vec<Part>),
+    /// Two dimensions become one, the last: element `i` of it is `(i, i + offset)` of them.
+    Diagonal {
+        dims: [usize; 2],
+        offset: i64,
+    },
     Broadcast(Vec<usize>),
+}
+
+/// Part of a dimension: `len` elements from `start` on, `step` apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub start: usize,
+    pub len: usize,
+    pub step: usize,
+}
+
+impl Part {
+    /// All of a dimension.
+    pub fn whole(len: usize) -> Part {
+        Part { start: 0, len, step: 1 }
+    }
+}
+
+impl View {
+    /// The layout after the view; `None` where the strides do not allow it.
+    fn layout(&self, from: &Layout) -> Option<Layout> {
+        match self {
+            View::Reshape(shape) => from.reshape(shape),
+            View::Permute(dims) => Some(from.permute(dims)),
+            View::Slice(parts) => Some(from.slice(parts.iter().map(|p| (p.start, p.len, p.step)))),
+            View::Diagonal { dims, offset } => Some(from.diagonal(*dims, *offset)),
+            View::Broadcast(shape) => Some(from.broadcast_to(shape)),
+        }
+    }
 }
 
 impl Op for View {
@@ -19,19 +61,14 @@ impl Op for View {
         match self {
             View::Reshape(_) => "reshape",
             View::Permute(_) => "permute",
-            View::Narrow { .. } => "narrow",
+            View::Slice(_) => "slice",
+            View::Diagonal { .. } => "diagonal",
             View::Broadcast(_) => "broadcast_to",
         }
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        let layout = inputs[0].layout();
-        let view = match self {
-            View::Reshape(shape) => layout.reshape(shape),
-            View::Permute(dims) => Some(layout.permute(dims)),
-            View::Narrow { dim, start, len } => Some(layout.narrow(*dim, *start, *len)),
-            View::Broadcast(shape) => Some(layout.broadcast_to(shape)),
-        };
+        let view = self.layout(inputs[0].layout());
         view.map(Spec::View).ok_or_else(|| Error::argument(self.name(), "the strides do not allow this view"))
     }
 
@@ -44,22 +81,76 @@ impl Op for View {
                 dims.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
                 ctx.grad.permute(&inverse)?
             }
-            View::Narrow { dim, start, len } => {
-                let side = |size: usize| {
-                    let mut shape = shape.to_vec();
-                    shape[*dim] = size;
-                    Tensor::zeros(shape, ctx.grad.device())
-                };
-                let (before, after) = (side(*start)?, side(shape[*dim] - start - len)?);
-                crate::ops::cat(&[&before, ctx.grad, &after], *dim)?
-            }
+            View::Slice(_) | View::Diagonal { .. } => ctx.grad.place(shape, self.clone())?,
             View::Broadcast(_) => ctx.grad.clone(), // the walk sums over what was repeated
         };
         Ok(vec![Some(grad)])
     }
 }
 
+/// The opposite of a view: its elements where the view took them from, in a tensor of `shape` that is 0 elsewhere.
+///
+/// Not for views that show an element twice.
+#[derive(Debug)]
+struct Place {
+    shape: Vec<usize>,
+    view: View,
+}
+
+impl Place {
+    fn target(&self) -> Result<Layout> {
+        let target = self.view.layout(&Layout::contiguous(&self.shape));
+        target.ok_or_else(|| Error::argument("place", "the strides do not allow this view"))
+    }
+}
+
+impl Op for Place {
+    fn name(&self) -> &'static str {
+        "place"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(self.shape.clone(), inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        out.0.fill(0);
+        strided_copy(&inputs[0], out.0, &self.target()?);
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let mut kernels = vec![fill_kernel(out, 0, self.shape.iter().product(), 0)];
+        if inputs[0].layout.elem_count() > 0 {
+            kernels.push(strided_kernel(&inputs[0], out, &self.target()?)?);
+        }
+        Ok(kernels)
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(apply(self.view.clone(), &[ctx.grad])?)])
+    }
+}
+
 impl Tensor {
+    /// This tensor as what `view` shows of a tensor of `shape`, which is 0 elsewhere.
+    pub(super) fn place(&self, shape: &[usize], view: View) -> Result<Tensor> {
+        apply_wide(Place { shape: shape.to_vec(), view }, &[self])
+    }
+
+    /// A part of every dimension, which the caller has checked.
+    pub(crate) fn parts(&self, parts: Vec<Part>) -> Result<Tensor> {
+        let whole = parts.iter().zip(self.shape()).all(|(part, &size)| *part == Part::whole(size));
+        if whole { Ok(self.clone()) } else { apply(View::Slice(parts), &[self]) }
+    }
+
+    /// A part of one dimension, which the caller has checked.
+    pub(super) fn part(&self, dim: usize, part: Part) -> Result<Tensor> {
+        let mut parts: Vec<Part> = self.shape().iter().map(|&size| Part::whole(size)).collect();
+        parts[dim] = part;
+        self.parts(parts)
+    }
+
     /// The same elements in row-major order with another shape: a view where the strides allow it, else a copy.
     ///
     /// # Errors
@@ -149,7 +240,7 @@ impl Tensor {
             let detail = format!("{start}..{start}+{len} is not within dimension {dim} of {:?}", self.shape());
             return Err(Error::argument("narrow", detail));
         }
-        apply(View::Narrow { dim, start, len }, &[self])
+        self.part(dim, Part { start, len, step: 1 })
     }
 
     /// Repeats dimensions of size 1 (and adds leading ones) without a copy, by NumPy's rule.

@@ -2,12 +2,14 @@
 
 mod create;
 mod display;
+mod index;
 mod random;
 mod transfer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+pub use index::{Index, Indices, NewAxis};
 pub use random::manual_seed;
 pub(crate) use random::seed_for;
 pub use transfer::to_together;
@@ -22,7 +24,7 @@ use crate::shape::Layout;
 /// An n-dimensional array on a device.
 ///
 /// A tensor is a cheap handle: cloning it shares the elements. Its elements never change under it, except for
-/// parameters that an optimiser moves. Ops return `Result`, because shapes, devices and memory are the user's; the
+/// parameters that an optimiser moves and where a method that ends in `_` is called. Ops return `Result`, because shapes, devices and memory are the user's; the
 /// operators `+ - * /` on references do too.
 ///
 /// ```

@@ -4,6 +4,7 @@
 mod common;
 
 mod errors;
+mod inplace;
 mod special;
 
 use std::collections::HashSet;
@@ -35,6 +36,7 @@ macro_rules! families {
 }
 
 families! {
+    arrange,
     conv,
     elementwise,
     matmul,
