@@ -1,9 +1,10 @@
-//! `anygpu`: list this machine's devices, train on any mix of them, measure them.
+//! `anygpu`: list this machine's devices, check and measure them, train on any mix of them.
 //!
-//! One file per command: `devices`, `train`, `bench`. Results go to standard output (`output`), progress and logs to
+//! One file per command: `devices`, `check`, `train`, `bench`. Results go to standard output (`output`), progress and logs to
 //! standard error (`progress`); `failure` decides on the exit status.
 
 mod bench;
+mod check;
 mod devices;
 mod download;
 mod failure;
@@ -36,6 +37,7 @@ enum Command {
     Devices(devices::Args),
     Train(train::Args),
     Bench(bench::Args),
+    Check(check::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(args, cli.json),
         Command::Train(args) => train::run(args, cli.json),
         Command::Bench(args) => bench::run(args, cli.json),
+        Command::Check(args) => check::run(args, cli.json),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

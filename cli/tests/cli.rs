@@ -219,6 +219,39 @@ fn bench_runs_every_workload() {
 }
 
 #[test]
+fn check_prints_an_object_per_op_and_a_summary() {
+    let lines = json_lines(&output(&["check", "--device", "cpu", "--op", "softmax", "--quick", "--json"]));
+    let (summary, rows) = lines.split_last().expect("a summary");
+    let ops: Vec<_> = rows.iter().map(|row| row["op"].as_str().unwrap_or_default()).collect();
+    assert_eq!(ops, ["softmax", "log_softmax"]);
+    for row in rows {
+        assert_eq!(
+            (&row["device"], &row["ok"], &row["failures"]),
+            (&"cpu".into(), &true.into(), &Value::Array(vec![]))
+        );
+        let number = |key: &str| row[key].as_f64().expect("a number");
+        assert!(number("cases") > 5.0 && number("seconds") > 0.0, "{row}");
+        assert!(number("worst_error") <= number("tolerance") && number("ratio") <= 1.0, "{row}");
+    }
+    assert_eq!((&summary["devices"], &summary["ok"]), (&Value::from(vec!["cpu"]), &true.into()));
+}
+
+#[test]
+fn check_prints_a_table() {
+    let result = output(&["check", "--device", "cpu", "--op", "transpose", "--quick"]);
+    assert!(result.status.success(), "{}", stderr(&result));
+    let text = stdout(&result);
+    assert!(text.lines().any(|line| line.contains("transpose") && line.contains(" ok ")), "{text}");
+    assert!(text.contains("cpu: 0 of ") && text.contains("within their tolerance"), "{text}");
+}
+
+#[test]
+fn check_refuses_what_is_not_there() {
+    fails(&output(&["check", "--device", "gpu:99"]), 2, &["unknown device", "cpu"]);
+    fails(&output(&["check", "--device", "cpu", "--op", "fly"]), 2, &["no op", "fly"]);
+}
+
+#[test]
 fn a_closed_pipe_is_no_panic() {
     let mut child =
         anygpu(&["bench", "matmul", "--device", "cpu", "--size", "16,17,18,19", "--repeats", "1", "--json"])

@@ -39,7 +39,8 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let failed = self.failures().count();
-        write!(f, "{}: {failed} of {} cases of {} ops failed", self.device, self.cases(), self.rows.len())?;
+        let (cases, ops, seconds) = (self.cases(), self.rows.len(), self.time().as_secs_f64());
+        write!(f, "{}: {failed} of {cases} cases of {ops} ops failed, in {seconds:.1} s", self.device)?;
         self.failures().try_for_each(|failure| write!(f, "\n  {failure}"))
     }
 }
