@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 
 /// The size of a tensor in each dimension, outermost first. Made from arrays, slices and vectors of `usize`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Shape(Vec<usize>);
 
 impl Shape {
@@ -95,8 +96,8 @@ impl Layout {
     pub fn narrow(&self, dim: usize, start: usize, len: usize) -> Self {
         let mut out = self.clone();
         out.shape[dim] = len;
-        if len > 0 {
-            out.offset += start * self.strides[dim];
+        if out.elem_count() > 0 {
+            out.offset += start * self.strides[dim]; // where there is nothing, no position may be past the end
         }
         out
     }

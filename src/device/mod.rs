@@ -208,6 +208,22 @@ impl FromStr for Device {
     }
 }
 
+/// By its name; read back, it is opened on the machine that reads.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Device {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Device {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Device, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Device::new(&name).map_err(serde::de::Error::custom)
+    }
+}
+
 /// A list of devices that can be narrowed; it derefs to a slice.
 ///
 /// ```

@@ -19,15 +19,17 @@ use crate::tensor::Tensor;
 pub(super) const SHADER: Shader = shader!("cast");
 pub(super) const PACKED_SHADER: Shader = shader!("packed");
 
-/// The headers of all conversions between words.
+/// The headers of all conversions between words: the types, from where on (TOP) a float gives the type's largest value, and
+/// from where on down its least. WGSL's own conversion stops at the largest float below TOP, and on lavapipe 25 a negative
+/// number wraps around.
 pub(super) const HEADERS: [&str; 7] = [
-    "alias S = f32;\nalias T = i32;\n",
-    "alias S = f32;\nalias T = u32;\n",
-    "alias S = i32;\nalias T = f32;\n",
-    "alias S = i32;\nalias T = u32;\n",
-    "alias S = u32;\nalias T = f32;\n",
-    "alias S = u32;\nalias T = i32;\n",
-    "alias S = u32;\nalias T = u32;\n",
+    "alias S = f32;\nalias T = i32;\nconst TOP = 2147483648.0;\nconst LARGEST = 2147483647i;\nconst BOTTOM = -2147483648.0;\nconst LEAST = i32(-2147483648);\n",
+    "alias S = f32;\nalias T = u32;\nconst TOP = 4294967296.0;\nconst LARGEST = 4294967295u;\nconst BOTTOM = 0.0;\nconst LEAST = 0u;\n",
+    "alias S = i32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\n",
+    "alias S = i32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\n",
+    "alias S = u32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\n",
+    "alias S = u32;\nalias T = i32;\nconst TOP = 3e38;\nconst LARGEST = 0i;\nconst BOTTOM = -3e38;\nconst LEAST = 0i;\n",
+    "alias S = u32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\n",
 ];
 
 /// The case of the packed shader's switch.
@@ -193,7 +195,7 @@ impl Op for Convert {
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
         let wanted = format!("alias S = {};\nalias T = {};\n", x.dtype, self.0);
-        let header = HEADERS.into_iter().find(|h| *h == wanted);
+        let header = HEADERS.into_iter().find(|h| h.starts_with(&wanted));
         Ok(vec![Kernel {
             shader: SHADER,
             entry: match self.1 {

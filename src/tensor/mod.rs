@@ -2,7 +2,12 @@
 
 mod create;
 mod display;
+mod host;
+#[cfg(feature = "image")]
+mod image;
 mod index;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod random;
 mod transfer;
 

@@ -1,0 +1,71 @@
+//! Images of the `image` crate (feature `image`).
+
+use image::{ColorType, DynamicImage, GrayImage, RgbImage, RgbaImage};
+
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// An image as `[C, H, W]` f32 in 0 to 1, as torchvision's `ToTensor` gives it: C is 1 for grey images, 4 for those with
+    /// transparency, else 3. On `device`, or on the CPU where that is `None`.
+    ///
+    /// # Errors
+    /// What the device says if it has no room.
+    ///
+    /// ```
+    /// use anygpu::Tensor;
+    /// use image::{DynamicImage, Rgb, RgbImage};
+    ///
+    /// let red = DynamicImage::from(RgbImage::from_pixel(3, 2, Rgb([255, 0, 51])));
+    /// let x = Tensor::from_image(&red, None)?;
+    /// assert_eq!(x.shape(), [3, 2, 3]);
+    /// assert_eq!(x.to_vec::<f32>()?[12], 0.2);
+    /// assert_eq!(x.to_image()?, red);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn from_image<'d>(image: &DynamicImage, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+        let color = image.color();
+        let (bytes, channels) = match color {
+            ColorType::L8 | ColorType::L16 => (image.to_luma8().into_raw(), 1),
+            _ if color.has_alpha() => (image.to_rgba8().into_raw(), 4),
+            _ => (image.to_rgb8().into_raw(), 3),
+        };
+        let size = [image.height() as usize, image.width() as usize, channels];
+        let device = device.into().cloned().unwrap_or_default();
+        let pixels = Tensor::from_slice(&bytes, size, &device)?.to_dtype(DType::F32)?;
+        // Divided, not multiplied by 1/255: 51 becomes the f32 nearest to 0.2.
+        pixels.permute(&[2, 0, 1])?.contiguous()?.div(&Tensor::scalar(255f32, &device)?)
+    }
+
+    /// The image of a tensor `[C, H, W]` with C 1, 3 or 4, or `[H, W]`: of floats in 0 to 1 (what is outside is cut off) or of
+    /// u8. Waits until the device has computed it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for other shapes, [`Error::DTypeMismatch`] for other types; else as [`Tensor::to_vec`].
+    pub fn to_image(&self) -> Result<DynamicImage> {
+        let x = if self.rank() == 2 { self.unsqueeze(0)? } else { self.detach() };
+        let (&[c, h, w], true) = (x.shape(), matches!(x.shape().first(), Some(1 | 3 | 4))) else {
+            let detail = format!("an image is [1, 3 or 4, H, W] or [H, W], not {:?}", self.shape());
+            return Err(Error::argument("to_image", detail));
+        };
+        let bytes = match x.dtype() {
+            DType::U8 => x,
+            dtype if dtype.is_float() => x.mul_scalar(255.0)?.add_scalar(0.5)?.to_dtype(DType::U8)?,
+            dtype => {
+                let (expected, got) = ("a float type or u8".into(), dtype.to_string());
+                return Err(Error::DTypeMismatch { op: "to_image", expected, got });
+            }
+        };
+        let bytes = bytes.permute(&[1, 2, 0])?.to_vec::<u8>()?;
+        let size = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
+        let (w, h) = (size(w), size(h));
+        let image = match c {
+            1 => GrayImage::from_raw(w, h, bytes).map(DynamicImage::from),
+            3 => RgbImage::from_raw(w, h, bytes).map(DynamicImage::from),
+            _ => RgbaImage::from_raw(w, h, bytes).map(DynamicImage::from),
+        };
+        image.ok_or_else(|| Error::argument("to_image", format!("{:?} is too large for an image", self.shape())))
+    }
+}

@@ -1,0 +1,43 @@
+//! Arrays of the `ndarray` crate (feature `ndarray`).
+
+use ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
+
+use crate::device::Device;
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// A tensor of an array's shape and elements, on `device`, or on the CPU where that is `None`.
+    ///
+    /// # Errors
+    /// What the device says if it has no room.
+    ///
+    /// ```
+    /// use anygpu::Tensor;
+    ///
+    /// let array = ndarray::array![[1.0f32, 2.0], [3.0, 4.0]];
+    /// let x = Tensor::from_ndarray(&array.t(), None)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
+    /// assert_eq!(x.to_ndarray::<f32>()?, array.t().into_dyn());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn from_ndarray<'d, T: Element, S: Data<Elem = T>, D: Dimension>(
+        array: &ArrayBase<S, D>,
+        device: impl Into<Option<&'d Device>>,
+    ) -> Result<Tensor> {
+        match array.as_slice() {
+            Some(elements) => Tensor::from_slice(elements, array.shape(), device),
+            None => Tensor::from_vec(array.iter().copied().collect(), array.shape(), device),
+        }
+    }
+
+    /// The elements as an array of this shape. Waits until the device has computed them.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
+        ArrayD::from_shape_vec(IxDyn(self.shape()), self.to_vec()?)
+            .map_err(|error| Error::argument("to_ndarray", error.to_string()))
+    }
+}
