@@ -32,6 +32,7 @@ mod arrange;
 mod conv;
 mod elementwise;
 mod matmul;
+mod norm;
 mod pool;
 mod reduce;
 mod softmax;
@@ -63,6 +64,7 @@ const FAMILIES: &[Family] = &[
     ("conv", conv::cases),
     ("elementwise", elementwise::cases),
     ("matmul", matmul::cases),
+    ("norm", norm::cases),
     ("pool", pool::cases),
     ("reduce", reduce::cases),
     ("softmax", softmax::cases),

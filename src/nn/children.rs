@@ -3,13 +3,23 @@
 use super::Module;
 use crate::tensor::Tensor;
 
-/// A field of a module: a parameter, a layer, or several of them. [`children!`](crate::children) goes through these.
+/// A field of a module: a parameter, a buffer, a layer, or several of them. [`children!`](crate::children) goes through
+/// these.
 pub trait Child {
     /// Calls `f` with the dotted name and the value of each parameter in this field, which is called `name`.
     fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor));
 
     /// As [`visit_as`](Child::visit_as), so that parameters can be replaced.
     fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor));
+
+    /// As [`visit_as`](Child::visit_as), of the buffers.
+    fn visit_buffers_as(&self, _name: &str, _f: &mut dyn FnMut(&str, &Tensor)) {}
+
+    /// As [`visit_as_mut`](Child::visit_as_mut), of the buffers.
+    fn visit_buffers_as_mut(&mut self, _name: &str, _f: &mut dyn FnMut(&str, &mut Tensor)) {}
+
+    /// Tells the layers in this field whether they are being trained.
+    fn tell_training(&self, _training: bool) {}
 }
 
 impl Child for Tensor {
@@ -30,6 +40,18 @@ impl<M: Module> Child for M {
     fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
         self.visit_mut(&mut |inner, parameter| f(&format!("{name}.{inner}"), parameter));
     }
+
+    fn visit_buffers_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
+        self.visit_buffers(&mut |inner, buffer| f(&format!("{name}.{inner}"), buffer));
+    }
+
+    fn visit_buffers_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        self.visit_buffers_mut(&mut |inner, buffer| f(&format!("{name}.{inner}"), buffer));
+    }
+
+    fn tell_training(&self, training: bool) {
+        self.set_training(training);
+    }
 }
 
 /// Numbered from 0, as in a list of PyTorch.
@@ -41,6 +63,18 @@ impl<C: Child> Child for Vec<C> {
     fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
         self.iter_mut().enumerate().for_each(|(i, child)| child.visit_as_mut(&format!("{name}.{i}"), f));
     }
+
+    fn visit_buffers_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
+        self.iter().enumerate().for_each(|(i, child)| child.visit_buffers_as(&format!("{name}.{i}"), f));
+    }
+
+    fn visit_buffers_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        self.iter_mut().enumerate().for_each(|(i, child)| child.visit_buffers_as_mut(&format!("{name}.{i}"), f));
+    }
+
+    fn tell_training(&self, training: bool) {
+        self.iter().for_each(|child| child.tell_training(training));
+    }
 }
 
 impl<C: Child> Child for Option<C> {
@@ -51,11 +85,24 @@ impl<C: Child> Child for Option<C> {
     fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
         self.iter_mut().for_each(|child| child.visit_as_mut(name, f));
     }
+
+    fn visit_buffers_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
+        self.iter().for_each(|child| child.visit_buffers_as(name, f));
+    }
+
+    fn visit_buffers_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        self.iter_mut().for_each(|child| child.visit_buffers_as_mut(name, f));
+    }
+
+    fn tell_training(&self, training: bool) {
+        self.iter().for_each(|child| child.tell_training(training));
+    }
 }
 
 /// Writes the visitors of a [`Module`](crate::nn::Module): the fields that hold parameters or layers, in order.
 ///
-/// A field may be a [`Tensor`](crate::Tensor), a layer, or a `Vec` or `Option` of these.
+/// A field may be a [`Tensor`](crate::Tensor), which is a parameter, a [`Buffer`](crate::nn::Buffer), a
+/// [`Mode`](crate::nn::Mode), a layer, or a `Vec` or `Option` of these.
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module};
@@ -91,6 +138,21 @@ macro_rules! children {
         fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut $crate::Tensor)) {
             $($crate::nn::Child::visit_as_mut(&mut self.$field, stringify!($field), f);)*
             let _ = f;
+        }
+
+        fn visit_buffers(&self, f: &mut dyn FnMut(&str, &$crate::Tensor)) {
+            $($crate::nn::Child::visit_buffers_as(&self.$field, stringify!($field), f);)*
+            let _ = f;
+        }
+
+        fn visit_buffers_mut(&mut self, f: &mut dyn FnMut(&str, &mut $crate::Tensor)) {
+            $($crate::nn::Child::visit_buffers_as_mut(&mut self.$field, stringify!($field), f);)*
+            let _ = f;
+        }
+
+        fn set_training(&self, training: bool) {
+            $($crate::nn::Child::tell_training(&self.$field, training);)*
+            let _ = training;
         }
     };
 }

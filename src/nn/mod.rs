@@ -12,7 +12,9 @@ mod flat;
 mod init;
 mod linear;
 mod loss;
+mod mode;
 pub mod models;
+mod norm;
 mod pool;
 mod sequential;
 mod simple;
@@ -28,6 +30,8 @@ pub use conv::Conv2d;
 pub(crate) use flat::{flat_view, flatten_onto, follows, replacing, split_flat};
 pub use linear::Linear;
 pub use loss::{correct, cross_entropy};
+pub use mode::{Buffer, Mode};
+pub use norm::{BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm};
 pub use pool::{AvgPool2d, MaxPool2d};
 pub use sequential::Sequential;
 pub use simple::{Flatten, ReLU};
@@ -76,6 +80,36 @@ pub trait Module: ModuleClone + Send + Sync {
     /// As [`visit`](Module::visit), in the same order, so that parameters can be replaced.
     fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor));
 
+    /// Calls `f` with the name and the value of each buffer: what the layers keep besides parameters, as batch norm keeps
+    /// its running statistics. They move with the module, and no optimiser touches them. Without buffers, leave this out.
+    fn visit_buffers(&self, _f: &mut dyn FnMut(&str, &Tensor)) {}
+
+    /// As [`visit_buffers`](Module::visit_buffers), in the same order, so that buffers can be replaced.
+    fn visit_buffers_mut(&mut self, _f: &mut dyn FnMut(&str, &mut Tensor)) {}
+
+    /// Tells every layer whether it is being trained; see [`train`](Module::train). A module of layers of your own passes
+    /// it on to them ([`children!`](crate::children) does), or else they stay in training.
+    fn set_training(&self, _training: bool) {}
+
+    /// From now on, the layers behave as in training, as they do at first: dropout drops, batch norm uses the batch's
+    /// statistics and updates its running ones. (`DataParallel` sets this itself.)
+    fn train(&self) {
+        self.set_training(true);
+    }
+
+    /// From now on, the layers behave as in use: dropout does nothing, batch norm uses its running statistics. This says
+    /// nothing about gradients: for these there is [`no_grad`](crate::no_grad).
+    fn eval(&self) {
+        self.set_training(false);
+    }
+
+    /// All buffers with their dotted names, in order.
+    fn named_buffers(&self) -> Vec<(String, Tensor)> {
+        let mut all = Vec::new();
+        self.visit_buffers(&mut |name, buffer| all.push((name.to_string(), buffer.clone())));
+        all
+    }
+
     /// All parameters, in order. They share value and gradient with the module's own: give them to an optimiser.
     /// One that two layers share (a tied weight) is listed once.
     fn parameters(&self) -> Vec<Tensor> {
@@ -99,7 +133,7 @@ pub trait Module: ModuleClone + Send + Sync {
         self.parameters().iter().map(Tensor::elem_count).sum()
     }
 
-    /// Moves the module to `device`, in one staged copy whatever the number of parameters.
+    /// Moves the module to `device`, in one staged copy whatever the number of parameters, and one of its buffers.
     ///
     /// There, the parameters are views into one flat buffer, each at a multiple of 256 bytes: the optimiser updates them
     /// with one dispatch. They are *new* leaves without a gradient: move first, then make the optimiser. A module that
@@ -119,12 +153,15 @@ pub trait Module: ModuleClone + Send + Sync {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     fn to(&mut self, device: &Device) -> Result<()> {
-        let parameters = self.parameters();
-        if parameters.iter().all(|parameter| parameter.device() == device) {
-            return Ok(());
-        }
-        let moved = flatten_onto(&parameters, device)?;
+        let elsewhere = |tensors: Vec<Tensor>| {
+            let stay = tensors.iter().all(|tensor| tensor.device() == device);
+            if stay { Vec::new() } else { tensors }
+        };
+        let parameters = elsewhere(self.parameters());
+        let buffers = elsewhere(self.named_buffers().into_iter().map(|(_, buffer)| buffer).collect());
+        let (moved, moved_buffers) = (flatten_onto(&parameters, device)?, flatten_onto(&buffers, device)?);
         self.visit_mut(&mut replacing(&parameters, &moved));
+        self.visit_buffers_mut(&mut replacing(&buffers, &moved_buffers));
         Ok(())
     }
 }
@@ -158,5 +195,17 @@ impl Module for Box<dyn Module> {
 
     fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
         (**self).visit_mut(f)
+    }
+
+    fn visit_buffers(&self, f: &mut dyn FnMut(&str, &Tensor)) {
+        (**self).visit_buffers(f)
+    }
+
+    fn visit_buffers_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        (**self).visit_buffers_mut(f)
+    }
+
+    fn set_training(&self, training: bool) {
+        (**self).set_training(training)
     }
 }

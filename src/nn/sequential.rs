@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::Module;
+use super::{Child, Module};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -53,6 +53,18 @@ impl Module for Sequential {
         for (layer_name, layer) in &mut self.layers {
             layer.visit_mut(&mut |name, parameter| f(&format!("{layer_name}.{name}"), parameter));
         }
+    }
+
+    fn visit_buffers(&self, f: &mut dyn FnMut(&str, &Tensor)) {
+        self.layers.iter().for_each(|(name, layer)| layer.visit_buffers_as(name, f));
+    }
+
+    fn visit_buffers_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        self.layers.iter_mut().for_each(|(name, layer)| layer.visit_buffers_as_mut(name, f));
+    }
+
+    fn set_training(&self, training: bool) {
+        self.layers.iter().for_each(|(_, layer)| layer.set_training(training));
     }
 }
 

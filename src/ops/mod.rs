@@ -18,6 +18,8 @@ pub(crate) mod inplace;
 mod linalg;
 mod matmul;
 mod nll;
+mod norm;
+mod normalise;
 pub(crate) mod optim;
 mod pool;
 pub(crate) mod promote;
@@ -173,6 +175,7 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (matmul::SHADER, &[""][..]),
         (matmul::PACK_SHADER, &[""][..]),
         (nll::SHADER, &[""][..]),
+        (norm::SHADER, &[""][..]),
         (optim::SHADER, &[""][..]),
         (pool::SHADER, &[""][..]),
         (crate::device::gpu::probe::SHADER, &[""][..]),

@@ -23,6 +23,10 @@ const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 /// the order of the devices, so the step is that of one device over the whole batch whatever the [`Shares`]. Give
 /// [`parameters`](DataParallel::parameters), those of all replicas, to one optimiser.
 ///
+/// A step puts the net in training and a prediction in evaluation ([`Module::train`], [`Module::eval`]). Buffers, such as
+/// the running statistics of batch norm, are those of each replica's own samples; every 256 steps the first device's
+/// overwrite the others'.
+///
 /// On one device there is no thread, and a step reads nothing back.
 ///
 /// # Example
@@ -177,7 +181,8 @@ impl DataParallel {
     /// Those of the net's ops; with several devices, naming the one that failed.
     pub fn predict(&self, images: &Tensor) -> Result<Tensor> {
         let samples = images.shape().first().copied().unwrap_or(0);
-        let sizes = lock(&self.progress).balance.sizes(samples);
+        let progress = lock(&self.progress); // not while a step has the layers in training
+        let sizes = progress.balance.sizes(samples);
         if self.workers.is_empty() || sizes.contains(&0) {
             return self.replicas[0].predict(images);
         }

@@ -42,6 +42,8 @@ impl Replica {
         let parameters = flatten_onto(&old, device)?;
         let mut net = template.clone_box();
         net.visit_mut(&mut replacing(&old, &parameters));
+        let old = buffers(template);
+        net.visit_buffers_mut(&mut replacing(&old, &flatten_onto(&old, device)?));
         Ok(Replica { device: device.clone(), net: Arc::from(net), parameters: parameters.into() })
     }
 
@@ -58,6 +60,7 @@ impl Replica {
         loss_fn: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         self.zero_grad();
+        self.net.train();
         let moved = to_together(&[images, labels], &self.device)?;
         let loss = loss_fn(&self.net.forward(&moved[0])?, &moved[1])?;
         loss.backward()?;
@@ -95,18 +98,25 @@ impl Replica {
         Ok(())
     }
 
-    /// Overwrites the parameters with those of `source`, in one copy.
+    /// Overwrites the parameters with those of `source`, in one copy, and the buffers in another.
     pub(super) fn copy_from(&self, source: &Replica) -> Result<()> {
-        match (flat_view(&self.parameters), flat_view(&source.parameters)) {
+        let copy = |to: &[Tensor], from: &[Tensor]| match (flat_view(to), flat_view(from)) {
             (Some(to), Some(from)) => copy_(&to, &from.to(&self.device)?),
-            _ => Ok(()), // no parameters
-        }
+            _ => Ok(()), // there are none
+        };
+        copy(&self.parameters, &source.parameters)?;
+        copy(&buffers(&*self.net), &buffers(&*source.net))
     }
 
-    /// The net's output, computed when this returns.
+    /// The net's output in evaluation, computed when this returns.
     pub(super) fn predict(&self, images: &Tensor) -> Result<Tensor> {
+        self.net.eval();
         let output = no_grad(|| self.net.forward(&images.detach().to(&self.device)?))?;
         self.device.synchronize()?;
         Ok(output)
     }
+}
+
+fn buffers(net: &dyn Module) -> Vec<Tensor> {
+    net.named_buffers().into_iter().map(|(_, buffer)| buffer).collect()
 }

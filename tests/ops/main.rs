@@ -40,6 +40,7 @@ families! {
     conv,
     elementwise,
     matmul,
+    norm,
     pool,
     reduce,
     softmax,

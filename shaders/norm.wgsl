@@ -1,0 +1,150 @@
+// Normalisation of x seen as [A, C, B], dense, with statistics over A and B for each c (N = A · B elements):
+//   moments, merge: stats[0, c] ← mean, stats[1, c] ← Σ (x − mean)² / N     (not CENTRE: the mean is taken as 0)
+//   normalise:      out ← x̂ · w[f] + b[f],  x̂ = (x − mean) / √(variance + eps),  f = (i / S) mod M
+//   slopes:         Σ t and Σ t · x̂ for each c, in parts,  t = g · w[f]
+//   backward:       out ← (t − Σ t / N − x̂ · Σ t x̂ / N) / √(variance + eps)  (FIXED: the statistics are constants)
+// Parts are [C, K, 2]; part k is of the elements k, k + K, k + 2K, … of its c, and has its own mean and the squares
+// around it, so that nothing cancels (Chan et al. 1979). One invocation: one part, one c (merge) or one element.
+
+struct Params {
+    outer: u32,    // A
+    channels: u32, // C
+    inner: u32,    // B
+    chunks: u32,   // K
+    span: u32,     // S
+    features: u32, // M
+    x_offset: u32,
+    stats_offset: u32,
+    w_offset: u32,
+    g_offset: u32, // of g, or of b
+    eps: f32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> made: array<f32>; // moments, merge
+@group(0) @binding(2) var<storage, read> stats: array<f32>;
+@group(0) @binding(3) var<storage, read> w: array<f32>;
+@group(0) @binding(4) var<storage, read> g: array<f32>; // or b
+@group(0) @binding(5) var<storage, read_write> out: array<f32>;
+@group(0) @binding(5) var<storage, read> sums: array<f32>; // [C, 2]
+@group(0) @binding(6) var<storage, read_write> dx: array<f32>;
+
+const WG = 64u;
+override CENTRE: bool = true;
+override FIXED: bool = false;
+override WEIGHT: bool = false;
+override BIAS: bool = false;
+
+fn channel_and_chunk(i: u32) -> vec2<u32> {
+    return select(vec2(i / p.chunks, i % p.chunks), vec2(i % p.channels, i / p.channels), p.inner < 32u);
+}
+
+fn place(c: u32, e: u32) -> u32 {
+    let a = select(e / p.inner, 0u, p.outer == 1u);
+    return (a * p.channels + c) * p.inner + (e - a * p.inner);
+}
+
+fn elements(k: u32) -> f32 {
+    return f32((p.outer * p.inner - k + p.chunks - 1u) / p.chunks);
+}
+
+fn scale(c: u32) -> f32 {
+    return 1.0 / sqrt(stats[p.stats_offset + p.channels + c] + p.eps);
+}
+
+fn standard(i: u32, c: u32) -> f32 {
+    return (x[p.x_offset + i] - stats[p.stats_offset + c]) * scale(c);
+}
+
+fn weighted(v: f32, i: u32) -> f32 {
+    if WEIGHT { // not select: there may be nothing to read
+        return v * w[p.w_offset + (i / p.span) % p.features];
+    }
+    return v;
+}
+
+@compute @workgroup_size(WG)
+fn moments(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+    if i >= p.channels * p.chunks {
+        return;
+    }
+    let ck = channel_and_chunk(i);
+    var sum = 0.0;
+    for (var e = ck.y; CENTRE && e < p.outer * p.inner; e += p.chunks) {
+        sum += x[p.x_offset + place(ck.x, e)];
+    }
+    let mean = sum / elements(ck.y);
+    var squares = 0.0;
+    for (var e = ck.y; e < p.outer * p.inner; e += p.chunks) {
+        let d = x[p.x_offset + place(ck.x, e)] - mean;
+        squares += d * d;
+    }
+    let to = 2u * (ck.x * p.chunks + ck.y);
+    made[to] = mean;
+    made[to + 1u] = squares;
+}
+
+@compute @workgroup_size(WG)
+fn merge(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let c = (wid.y * nwg.x + wid.x) * WG + lid;
+    if c >= p.channels {
+        return;
+    }
+    let first = 2u * c * p.chunks;
+    let count = f32(p.outer * p.inner);
+    var mean = 0.0;
+    for (var k = 0u; k < p.chunks; k++) {
+        mean += x[first + 2u * k] * (elements(k) / count);
+    }
+    var squares = 0.0;
+    for (var k = 0u; k < p.chunks; k++) {
+        let d = x[first + 2u * k] - mean;
+        squares += x[first + 2u * k + 1u] + elements(k) * d * d;
+    }
+    made[c] = mean;
+    made[p.channels + c] = squares / count;
+}
+
+@compute @workgroup_size(WG)
+fn normalise(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+    if i >= p.outer * p.channels * p.inner {
+        return;
+    }
+    var v = weighted(standard(i, (i / p.inner) % p.channels), i);
+    if BIAS {
+        v += g[p.g_offset + (i / p.span) % p.features];
+    }
+    out[i] = v;
+}
+
+@compute @workgroup_size(WG)
+fn slopes(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+    if i >= p.channels * p.chunks {
+        return;
+    }
+    let ck = channel_and_chunk(i);
+    var total = vec2(0.0);
+    for (var e = ck.y; e < p.outer * p.inner; e += p.chunks) {
+        let at = place(ck.x, e);
+        let t = weighted(g[p.g_offset + at], at);
+        total += vec2(t, t * standard(at, ck.x));
+    }
+    let to = 2u * (ck.x * p.chunks + ck.y);
+    out[to] = total.x;
+    out[to + 1u] = total.y;
+}
+
+@compute @workgroup_size(WG)
+fn backward(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+    if i >= p.outer * p.channels * p.inner {
+        return;
+    }
+    let c = (i / p.inner) % p.channels;
+    let level = (select(0.0, sums[2u * c], CENTRE) + standard(i, c) * sums[2u * c + 1u]) / f32(p.outer * p.inner);
+    dx[i] = (weighted(g[p.g_offset + i], i) - select(level, 0.0, FIXED)) * scale(c);
+}

@@ -1,0 +1,87 @@
+//! What a layer keeps besides its parameters.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Child;
+use crate::tensor::Tensor;
+
+/// Whether a layer is being trained: the field of a layer that behaves differently then. At first it is.
+///
+/// [`Module::train`](super::Module::train) and [`Module::eval`](super::Module::eval) switch all of a net's.
+///
+/// ```
+/// use anygpu::nn::{Mode, Module};
+/// use anygpu::{Result, Tensor};
+///
+/// /// Adds noise, in training only.
+/// #[derive(Clone)]
+/// struct Noise {
+///     mode: Mode,
+/// }
+///
+/// impl Module for Noise {
+///     anygpu::children!(mode);
+///
+///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+///         if self.mode.is_training() { x.add(&Tensor::randn(x.shape(), x.device())?) } else { Ok(x.clone()) }
+///     }
+/// }
+///
+/// let (noise, x) = (Noise { mode: Mode::default() }, Tensor::ones([3], None)?);
+/// assert_ne!(noise.forward(&x)?.to_vec::<f32>()?, [1.0; 3]);
+/// noise.eval();
+/// assert_eq!(noise.forward(&x)?.to_vec::<f32>()?, [1.0; 3]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Mode(AtomicBool);
+
+impl Mode {
+    /// Whether the layer is being trained.
+    pub fn is_training(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Mode {
+    /// In training.
+    fn default() -> Self {
+        Mode(AtomicBool::new(true))
+    }
+}
+
+/// The copy starts in the same mode and is switched by itself.
+impl Clone for Mode {
+    fn clone(&self) -> Self {
+        Mode(AtomicBool::new(self.is_training()))
+    }
+}
+
+impl Child for Mode {
+    fn visit_as(&self, _: &str, _: &mut dyn FnMut(&str, &Tensor)) {}
+
+    fn visit_as_mut(&mut self, _: &str, _: &mut dyn FnMut(&str, &mut Tensor)) {}
+
+    fn tell_training(&self, training: bool) {
+        self.0.store(training, Ordering::Relaxed);
+    }
+}
+
+/// A tensor of a layer that is no parameter, such as a running statistic: it moves with the module and is saved with it,
+/// and no optimiser touches it.
+#[derive(Clone, Debug)]
+pub struct Buffer(pub Tensor);
+
+impl Child for Buffer {
+    fn visit_as(&self, _: &str, _: &mut dyn FnMut(&str, &Tensor)) {}
+
+    fn visit_as_mut(&mut self, _: &str, _: &mut dyn FnMut(&str, &mut Tensor)) {}
+
+    fn visit_buffers_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
+        f(name, &self.0);
+    }
+
+    fn visit_buffers_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
+        f(name, &mut self.0);
+    }
+}

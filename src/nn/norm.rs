@@ -1,0 +1,260 @@
+use super::{Buffer, Mode, Module};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+fn ones(shape: &[usize]) -> Result<Tensor> {
+    Ok(Tensor::ones(shape, None)?.requires_grad())
+}
+
+fn zeros(shape: &[usize]) -> Result<Tensor> {
+    Ok(Tensor::zeros(shape, None)?.requires_grad())
+}
+
+/// Layer normalisation over the last dimensions: see [`Tensor::layer_norm`].
+///
+/// `weight` and `bias` start as ones and zeros of the normalised shape; eps is 1e-5.
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{LayerNorm, Module};
+/// use anygpu::Tensor;
+///
+/// let norm = LayerNorm::new(&[8])?;
+/// let y = norm.forward(&Tensor::rand([2, 5, 8], None)?)?;
+/// assert_eq!(y.shape(), [2, 5, 8]);
+/// assert!(y.mean(&[2], false)?.to_vec::<f32>()?.iter().all(|mean| mean.abs() < 1e-5));
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LayerNorm {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    eps: f32,
+}
+
+impl LayerNorm {
+    /// Over the last dimensions, of these sizes.
+    ///
+    /// # Errors
+    /// If there is no memory for the parameters.
+    pub fn new(normalized_shape: &[usize]) -> Result<LayerNorm> {
+        Ok(LayerNorm { weight: ones(normalized_shape)?, bias: Some(zeros(normalized_shape)?), eps: 1e-5 })
+    }
+
+    /// The same layer without its bias.
+    pub fn without_bias(mut self) -> LayerNorm {
+        self.bias = None;
+        self
+    }
+
+    /// Sets what is added to the variance.
+    pub fn eps(mut self, eps: f32) -> LayerNorm {
+        self.eps = eps;
+        self
+    }
+}
+
+impl Module for LayerNorm {
+    crate::children!(weight, bias);
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        input.layer_norm(self.weight.shape(), Some(&self.weight), self.bias.as_ref(), self.eps)
+    }
+}
+
+/// RMS normalisation over the last dimensions: see [`Tensor::rms_norm`].
+///
+/// `weight` starts as ones; eps is that of f32, 1.19e-7, as in PyTorch.
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{Module, RMSNorm};
+/// use anygpu::Tensor;
+///
+/// let y = RMSNorm::new(&[2])?.forward(&Tensor::try_from([[3.0, 3.0], [5.0, -5.0]])?)?;
+/// let difference = |(y, expected): (f32, f32)| (y - expected).abs();
+/// assert!(y.to_vec::<f32>()?.into_iter().zip([1.0, 1.0, 1.0, -1.0]).map(difference).all(|d| d < 1e-6));
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RMSNorm {
+    weight: Tensor,
+    eps: f32,
+}
+
+impl RMSNorm {
+    /// Over the last dimensions, of these sizes.
+    ///
+    /// # Errors
+    /// If there is no memory for the parameters.
+    pub fn new(normalized_shape: &[usize]) -> Result<RMSNorm> {
+        Ok(RMSNorm { weight: ones(normalized_shape)?, eps: f32::EPSILON })
+    }
+
+    /// Sets what is added to the mean square.
+    pub fn eps(mut self, eps: f32) -> RMSNorm {
+        self.eps = eps;
+        self
+    }
+}
+
+impl Module for RMSNorm {
+    crate::children!(weight);
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        input.rms_norm(self.weight.shape(), Some(&self.weight), self.eps)
+    }
+}
+
+/// Group normalisation of `[N, C, ..]`: see [`Tensor::group_norm`].
+///
+/// `weight` and `bias` are `[C]` and start as ones and zeros; eps is 1e-5.
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{GroupNorm, Module};
+/// use anygpu::Tensor;
+///
+/// let norm = GroupNorm::new(2, 6)?;
+/// assert_eq!(norm.forward(&Tensor::rand([4, 6, 5, 5], None)?)?.shape(), [4, 6, 5, 5]);
+/// assert!(GroupNorm::new(4, 6).is_err());
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GroupNorm {
+    weight: Tensor,
+    bias: Tensor,
+    groups: usize,
+    eps: f32,
+}
+
+impl GroupNorm {
+    /// `groups` equal groups of `channels` channels.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if `groups` does not divide `channels`.
+    pub fn new(groups: usize, channels: usize) -> Result<GroupNorm> {
+        if groups == 0 || !channels.is_multiple_of(groups) {
+            return Err(Error::argument("GroupNorm", format!("{groups} groups do not divide {channels} channels")));
+        }
+        Ok(GroupNorm { weight: ones(&[channels])?, bias: zeros(&[channels])?, groups, eps: 1e-5 })
+    }
+
+    /// Sets what is added to the variance.
+    pub fn eps(mut self, eps: f32) -> GroupNorm {
+        self.eps = eps;
+        self
+    }
+}
+
+impl Module for GroupNorm {
+    crate::children!(weight, bias);
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        input.group_norm(self.groups, Some(&self.weight), Some(&self.bias), self.eps)
+    }
+}
+
+/// A batch normalisation that takes inputs of some ranks.
+macro_rules! batch_norm {
+    ($(#[$doc:meta])* $name:ident, $ranks:pat, $shapes:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name {
+            weight: Tensor,
+            bias: Tensor,
+            running_mean: Buffer,
+            running_var: Buffer,
+            mode: Mode,
+            momentum: f32,
+            eps: f32,
+        }
+
+        impl $name {
+            /// For inputs of `channels` channels.
+            ///
+            /// # Errors
+            /// If there is no memory for the parameters.
+            pub fn new(channels: usize) -> Result<$name> {
+                Ok($name {
+                    weight: ones(&[channels])?,
+                    bias: zeros(&[channels])?,
+                    running_mean: Buffer(Tensor::zeros([channels], None)?),
+                    running_var: Buffer(Tensor::ones([channels], None)?),
+                    mode: Mode::default(),
+                    momentum: 0.1,
+                    eps: 1e-5,
+                })
+            }
+
+            /// Sets how much of each batch's statistics goes into the running ones.
+            pub fn momentum(mut self, momentum: f32) -> $name {
+                self.momentum = momentum;
+                self
+            }
+
+            /// Sets what is added to the variance.
+            pub fn eps(mut self, eps: f32) -> $name {
+                self.eps = eps;
+                self
+            }
+        }
+
+        impl Module for $name {
+            crate::children!(weight, bias, running_mean, running_var, mode);
+
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                if !matches!(input.rank(), $ranks) {
+                    let detail = format!("the input is {}, not {:?}", $shapes, input.shape());
+                    return Err(Error::argument(stringify!($name), detail));
+                }
+                let running = Some((&self.running_mean.0, &self.running_var.0));
+                let (weight, bias, training) = (Some(&self.weight), Some(&self.bias), self.mode.is_training());
+                input.batch_norm(running, weight, bias, training, self.momentum, self.eps)
+            }
+        }
+    };
+}
+
+batch_norm! {
+    /// Batch normalisation of `[N, C]` or `[N, C, L]`: see [`Tensor::batch_norm`].
+    ///
+    /// `weight` and `bias` start as ones and zeros, the running mean and variance as zeros and ones; momentum is 0.1, eps
+    /// 1e-5. In training (see [`Module::train`]) a forward pass updates the running statistics, in place.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{BatchNorm1d, Module};
+    /// use anygpu::Tensor;
+    ///
+    /// let norm = BatchNorm1d::new(1)?.momentum(0.5);
+    /// let x = Tensor::try_from([[1.0], [3.0]])?;
+    /// norm.forward(&x)?; // a mean of 2, an unbiased variance of 2
+    /// let buffers = norm.named_buffers();
+    /// assert_eq!((buffers[0].0.as_str(), buffers[0].1.item::<f32>()?), ("running_mean", 1.0));
+    /// assert_eq!((buffers[1].0.as_str(), buffers[1].1.item::<f32>()?), ("running_var", 1.5));
+    /// norm.eval();
+    /// assert!((norm.forward(&x)?.to_vec::<f32>()?[1] - 2.0 / 1.5f32.sqrt()).abs() < 1e-4);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    BatchNorm1d, 2 | 3, "[N, C] or [N, C, L]"
+}
+
+batch_norm! {
+    /// Batch normalisation of images `[N, C, H, W]`: see [`Tensor::batch_norm`].
+    ///
+    /// `weight` and `bias` start as ones and zeros, the running mean and variance as zeros and ones; momentum is 0.1, eps
+    /// 1e-5. In training (see [`Module::train`]) a forward pass updates the running statistics, in place.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{BatchNorm2d, Module};
+    /// use anygpu::Tensor;
+    ///
+    /// let norm = BatchNorm2d::new(3)?;
+    /// assert_eq!(norm.forward(&Tensor::rand([2, 3, 4, 4], None)?)?.shape(), [2, 3, 4, 4]);
+    /// assert!(norm.forward(&Tensor::rand([2, 3], None)?).is_err());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    BatchNorm2d, 4, "[N, C, H, W]"
+}
