@@ -34,6 +34,7 @@ mod elementwise;
 mod matmul;
 mod norm;
 mod pool;
+mod products;
 mod reduce;
 mod softmax;
 mod statistics;
@@ -66,6 +67,7 @@ const FAMILIES: &[Family] = &[
     ("matmul", matmul::cases),
     ("norm", norm::cases),
     ("pool", pool::cases),
+    ("products", products::cases),
     ("reduce", reduce::cases),
     ("softmax", softmax::cases),
     ("statistics", statistics::cases),

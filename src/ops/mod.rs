@@ -14,6 +14,7 @@ mod conv_grad;
 mod copy;
 mod derived;
 mod dispatch;
+mod einsum;
 pub(crate) mod inplace;
 mod linalg;
 mod matmul;

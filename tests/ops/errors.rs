@@ -129,3 +129,24 @@ fn pooling_refuses_what_a_driver_would_cut_short() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn equations_that_do_not_fit_say_why() {
+    let (x, y) = (Tensor::ones([2, 3], None).unwrap(), Tensor::ones([4, 5], None).unwrap());
+    for (equation, operands, why) in [
+        ("ij,jk->ik", &[&x][..], "has 2 operands, 1 were given"),
+        ("ij,jk->ik", &[&x, &y], "label 'j' has size 3 in one operand and 4 in another"),
+        ("ijk->i", &[&x], "'ijk' does not name the 2 dimensions"),
+        ("ij->ik", &[&x], "'k' of the result is in no operand"),
+        ("ij->ii", &[&x], "names a dimension of its result twice"),
+        ("i1->i", &[&x], "'1' in 'i1' is no label"),
+        ("ii->i", &[&x], "equal sizes"),
+    ] {
+        let error = Tensor::einsum(equation, operands).unwrap_err().to_string();
+        assert!(error.contains(why), "{equation}: {error}");
+    }
+    let same = Tensor::einsum("...j,kj->...k", &[&x, &x]).unwrap();
+    assert_eq!(same.to_vec::<f32>().unwrap(), [3.0; 4]);
+    let implicit = Tensor::einsum("ji", &[&x]).unwrap(); // letters in alphabetical order: the transpose
+    assert_eq!(implicit.shape(), [3, 2]);
+}

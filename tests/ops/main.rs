@@ -42,6 +42,7 @@ families! {
     matmul,
     norm,
     pool,
+    products,
     reduce,
     softmax,
     statistics,
