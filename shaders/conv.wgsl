@@ -1,30 +1,23 @@
-// A convolution's image as a matrix, and back. Images are [N, C, H, W], a column stands for one output pixel:
-//   cols[(c, ky, kx), (n, oy, ox)] = x[n, c, oy·stride_y + ky − pad_y, ox·stride_x + kx − pad_x], 0 outside the image.
+// A convolution's image as a matrix, and back (after window.wgsl). Images are [N, C, H, W]; of their channels, a pass
+// handles one group. A column stands for one output pixel:
+//   cols[(c, ky, kx), (n, oy, ox)] = x[n, c, oy·stride_y + ky·dilation_y − pad_y, ox·stride_x + …], 0 outside the image.
 //
-// `im2col`       writes panels for a right operand [C·KH·KW, N·OH·OW] (64 columns side by side, see pack.wgsl).
-// `im2col_turned` writes panels for the transposed one, [N·OH·OW, C·KH·KW].
+// `im2col`       writes panels for a right operand [DEPTH·KH·KW, columns] (64 columns side by side, see pack.wgsl).
+// `im2col_turned` writes panels for the transposed one, [columns, DEPTH·KH·KW].
 //                 One invocation of either: one element of the panels.
-// `col2im`       dx[n, c, y, x] ← Σ of cols over all places that im2col has read it from; cols is [C·KH·KW, N·OH·OW]
+// `col2im`       dx[n, c, y, x] ← Σ of cols over all places that im2col has read it from; cols is [DEPTH·KH·KW, columns]
 //                 row-major. One invocation: one element of dx.
 
 struct Params {
     count: u32,
-    images: u32,
-    offset: u32, // of the first image, in x for im2col, in dx for col2im
+    columns: u32, // of this pass
+    first: u32,   // pixel of the pass's first column: not 0 where the pass is a part of one image
+    offset: u32,  // of the first image's group, in x for im2col, in dx for col2im
+    add: u32,     // col2im: to what is in dx
 }
 
-// The geometry is a layer's own and stays: as constants, it costs no division.
-override CHANNELS: u32 = 1u;
-override HEIGHT: u32 = 1u;
-override WIDTH: u32 = 1u;
-override KERNEL_Y: u32 = 1u;
-override KERNEL_X: u32 = 1u;
-override STRIDE_Y: u32 = 1u;
-override STRIDE_X: u32 = 1u;
-override PAD_Y: u32 = 0u;
-override PAD_X: u32 = 0u;
-override OUT_Y: u32 = 1u;
-override OUT_X: u32 = 1u;
+override CHANNELS: u32 = 1u; // of an image
+override DEPTH: u32 = 1u;    // of a group
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
@@ -33,20 +26,20 @@ override OUT_X: u32 = 1u;
 const WG = 64u;
 const PANEL = 64u;
 
-fn element(row: u32, column: u32) -> f32 {
-    let pixels = OUT_Y * OUT_X;
-    if row >= CHANNELS * KERNEL_Y * KERNEL_X || column >= p.images * pixels {
+fn element(row: u32, from_first: u32) -> f32 {
+    if row >= DEPTH * KERNEL_Y * KERNEL_X || from_first >= p.columns {
         return 0.0;
     }
+    let column = p.first + from_first;
     let kx = row % KERNEL_X;
     let ky = (row / KERNEL_X) % KERNEL_Y;
     let c = row / (KERNEL_X * KERNEL_Y);
     let ox = column % OUT_X;
     let oy = (column / OUT_X) % OUT_Y;
-    let n = column / pixels;
+    let n = column / (OUT_Y * OUT_X);
     // Above or left of the image the subtraction wraps around to a huge number, which the comparison catches too.
-    let y = oy * STRIDE_Y + ky - PAD_Y;
-    let xx = ox * STRIDE_X + kx - PAD_X;
+    let y = oy * STRIDE_Y + ky * DILATION_Y - PAD_Y;
+    let xx = ox * STRIDE_X + kx * DILATION_X - PAD_X;
     if y >= HEIGHT || xx >= WIDTH {
         return 0.0;
     }
@@ -61,7 +54,7 @@ fn im2col(
 ) {
     let i = (wid.y * nwg.x + wid.x) * WG + lid;
     if i < p.count {
-        let rows = CHANNELS * KERNEL_Y * KERNEL_X;
+        let rows = DEPTH * KERNEL_Y * KERNEL_X;
         out[i] = element((i / PANEL) % rows, i / (PANEL * rows) * PANEL + i % PANEL);
     }
 }
@@ -74,8 +67,7 @@ fn im2col_turned(
 ) {
     let i = (wid.y * nwg.x + wid.x) * WG + lid;
     if i < p.count {
-        let columns = p.images * OUT_Y * OUT_X;
-        out[i] = element(i / (PANEL * columns) * PANEL + i % PANEL, (i / PANEL) % columns);
+        out[i] = element(i / (PANEL * p.columns) * PANEL + i % PANEL, (i / PANEL) % p.columns);
     }
 }
 
@@ -91,22 +83,33 @@ fn col2im(
     }
     let px = i % WIDTH + PAD_X;
     let py = (i / WIDTH) % HEIGHT + PAD_Y;
-    let c = (i / (WIDTH * HEIGHT)) % CHANNELS;
-    let n = i / (WIDTH * HEIGHT * CHANNELS);
-    let pixels = OUT_Y * OUT_X;
+    let c = (i / (WIDTH * HEIGHT)) % DEPTH;
+    let n = i / (WIDTH * HEIGHT * DEPTH);
     var total = 0.0;
-    for (var ky = 0u; ky < min(KERNEL_Y, py + 1u); ky++) {
-        let oy = (py - ky) / STRIDE_Y;
-        if oy * STRIDE_Y != py - ky || oy >= OUT_Y {
+    for (var ky = 0u; ky < KERNEL_Y; ky++) {
+        if ky * DILATION_Y > py {
+            break;
+        }
+        let ry = py - ky * DILATION_Y;
+        let oy = ry / STRIDE_Y;
+        if oy * STRIDE_Y != ry || oy >= OUT_Y {
             continue;
         }
-        for (var kx = 0u; kx < min(KERNEL_X, px + 1u); kx++) {
-            let ox = (px - kx) / STRIDE_X;
-            if ox * STRIDE_X == px - kx && ox < OUT_X {
-                let row = (c * KERNEL_Y + ky) * KERNEL_X + kx;
-                total += x[row * (p.images * pixels) + n * pixels + oy * OUT_X + ox];
+        for (var kx = 0u; kx < KERNEL_X; kx++) {
+            if kx * DILATION_X > px {
+                break;
+            }
+            let rx = px - kx * DILATION_X;
+            let ox = rx / STRIDE_X;
+            let column = (n * OUT_Y + oy) * OUT_X + ox - p.first;
+            if ox * STRIDE_X == rx && ox < OUT_X && column < p.columns {
+                total += x[((c * KERNEL_Y + ky) * KERNEL_X + kx) * p.columns + column];
             }
         }
     }
-    out[p.offset + i] = total;
+    let at = p.offset + ((n * CHANNELS + c) * HEIGHT + (i / WIDTH) % HEIGHT) * WIDTH + i % WIDTH;
+    if p.add == 1u {
+        total += out[at];
+    }
+    out[at] = total;
 }

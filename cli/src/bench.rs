@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use anygpu::nn::models::{LENET_RECIPE, lenet};
-use anygpu::{DataParallel, Device, Tensor, data, manual_seed, nn, optim};
+use anygpu::{Conv, DataParallel, Device, Tensor, data, manual_seed, nn, optim};
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -187,7 +187,7 @@ impl Case {
                 let [n, c, h, w_] = CONV_IMAGES.map(|v| v as f64);
                 let [oc, _, kh, kw] = CONV_WEIGHTS.map(|v| v as f64);
                 let work = 2e-9 * n * oc * h * w_ * c * kh * kw;
-                time(args, device, work, MOST_RUNS, || x.conv2d(&w, None, [1, 1], [1, 1]).map(drop))
+                time(args, device, work, MOST_RUNS, || x.conv2d(&w, None, Conv::new().padding(1)).map(drop))
             }
             Case::Lenet => training(args, device),
             Case::ToDevice => {

@@ -1,17 +1,35 @@
 //! Convolution.
 
 use super::prelude::*;
+use super::window::{self, Moves};
+use crate::ops::Conv;
 
 pub(super) fn cases() -> Vec<Case> {
-    [conv2d(), conv2d_layouts(), conv2d_in_several_passes()].into_iter().flatten().collect()
+    let plain = [conv2d(), conv2d_dilation_and_groups(), conv2d_layouts(), conv2d_of_great_depth()];
+    let others = [conv2d_in_several_passes(), conv_transpose2d(), conv1d(), halves()];
+    plain.into_iter().chain(others).flatten().collect()
 }
 
-fn conv(what: &str, inputs: Vec<Input>, stride: [usize; 2], padding: [usize; 2]) -> Case {
+fn options(m: Moves) -> Conv<2> {
+    Conv::new().stride(m.stride).padding(m.padding).dilation(m.dilation).groups(m.groups)
+}
+
+fn conv(what: &str, inputs: Vec<Input>, m: Moves) -> Case {
     Case::new(
-        format!("conv2d {what} stride {stride:?} padding {padding:?}"),
+        format!("conv2d {what} {m:?}"),
         inputs,
-        move |t| t[0].conv2d(&t[1], t.get(2), stride, padding),
-        move |x| oracle::conv2d(x[0], x[1], x.get(2).copied(), stride, padding),
+        move |t| t[0].conv2d(&t[1], t.get(2), options(m)),
+        move |x| window::conv2d(x[0], x[1], x.get(2).copied(), m),
+    )
+    .within(3e-5, 1e-5)
+}
+
+fn transpose(what: &str, inputs: Vec<Input>, m: Moves, extra: [usize; 2]) -> Case {
+    Case::new(
+        format!("conv_transpose2d {what} {m:?} output padding {extra:?}"),
+        inputs,
+        move |t| t[0].conv_transpose2d(&t[1], t.get(2), options(m).output_padding(extra)),
+        move |x| window::conv_transpose2d(x[0], x[1], x.get(2).copied(), m, extra),
     )
     .within(3e-5, 1e-5)
 }
@@ -28,6 +46,10 @@ fn bias(n: usize) -> Nd {
     signed(&[n], 23)
 }
 
+fn operands(image: [usize; 4], weight: [usize; 4], channels: usize) -> Vec<Input> {
+    vec![dense(x(image)), dense(w(weight)), dense(bias(channels))]
+}
+
 fn conv2d() -> Vec<Case> {
     let mut cases = Vec::new();
     for (image, weight, stride, padding) in [
@@ -42,30 +64,127 @@ fn conv2d() -> Vec<Case> {
         ([2, 1, 28, 28], [20, 1, 3, 3], [1, 1], [0, 0]),
         ([65, 2, 3, 3], [9, 2, 2, 2], [1, 1], [0, 0]),
         ([0, 2, 5, 5], [3, 2, 3, 3], [1, 1], [0, 0]),
+        ([2, 0, 5, 5], [3, 0, 3, 3], [1, 1], [0, 0]), // no channels: the bias, or 0
+        ([1, 1, 2, 2], [2, 1, 2, 2], [5, 5], [4, 4]), // windows all over the padding
     ] {
-        let operands = || vec![dense(x(image)), dense(w(weight))];
-        cases.push(conv("no bias", operands(), stride, padding));
-        let mut with_bias = operands();
-        with_bias.push(dense(bias(weight[0])));
-        cases.push(conv("bias", with_bias, stride, padding));
+        let m = Moves::new(stride, padding);
+        let all = || operands(image, weight, weight[0]);
+        cases.push(conv("no bias", all().into_iter().take(2).collect(), m));
+        cases.push(conv("bias", all(), m));
     }
     cases
 }
 
+/// Image, weight, then stride, padding, dilation and groups.
+const MOVED: [([usize; 4], [usize; 4], Moves); 9] = {
+    const fn m(stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], groups: usize) -> Moves {
+        Moves { stride, padding, dilation, groups }
+    }
+    [
+        ([2, 3, 9, 8], [4, 3, 3, 3], m([1, 1], [0, 0], [2, 2], 1)),
+        ([2, 3, 9, 8], [4, 3, 3, 2], m([2, 1], [3, 1], [3, 2], 1)),
+        ([2, 3, 7, 9], [3, 1, 3, 3], m([1, 1], [1, 1], [1, 1], 3)), // depthwise
+        ([3, 5, 7, 9], [10, 1, 3, 2], m([2, 3], [2, 0], [2, 1], 5)), // with two results a channel
+        ([2, 6, 5, 5], [4, 3, 3, 3], m([1, 1], [1, 0], [1, 1], 2)), // thin
+        ([2, 10, 5, 5], [6, 5, 3, 3], m([1, 1], [1, 0], [1, 1], 2)), // matrices
+        ([2, 10, 6, 5], [14, 5, 2, 3], m([2, 1], [1, 1], [1, 2], 2)),
+        ([1, 9, 4, 4], [27, 3, 1, 1], m([1, 1], [0, 0], [1, 1], 3)),
+        ([40, 2, 9, 9], [2, 1, 3, 3], m([1, 1], [1, 1], [1, 1], 2)), // a weight's gradient in parts
+    ]
+};
+
+fn conv2d_dilation_and_groups() -> Vec<Case> {
+    MOVED.map(|(image, weight, m)| conv("bias", operands(image, weight, weight[0]), m)).into()
+}
+
 fn conv2d_layouts() -> Vec<Case> {
     let (image, weight) = ([2, 3, 6, 5], [4, 3, 3, 3]);
-    let row = |what, x, w, b| conv(what, vec![x, w, b], [1, 1], [1, 0]);
+    let row = |what, x, w, b| conv(what, vec![x, w, b], Moves::new([1, 1], [1, 0]));
+    let depthwise = Moves { groups: 3, ..Moves::new([1, 1], [1, 0]) };
+    let thin = || w([3, 1, 3, 3]);
     vec![
         row("transposed", transposed(x(image), 1, 3), transposed(w(weight), 0, 1), dense(bias(4))),
         row("narrowed batch", narrowed(x(image), 0), narrowed(w(weight), 0), narrowed(bias(4), 0)),
         row("narrowed image", narrowed(x(image), 3), narrowed(w(weight), 2), dense(bias(4))),
+        row("broadcast", broadcast(x([1, 3, 6, 5]), &image), broadcast(w([1, 3, 1, 3]), &weight), dense(bias(4))),
+        conv("narrowed", vec![narrowed(x(image), 0), narrowed(thin(), 0), narrowed(bias(3), 0)], depthwise),
+        conv("transposed", vec![transposed(x(image), 1, 3), transposed(thin(), 2, 3), dense(bias(3))], depthwise),
+    ]
+}
+
+fn conv_transpose2d() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (image, weight, m) in MOVED {
+        // What those convolutions give, put through their transposes.
+        let mut small = window::conv2d(&x(image), &w(weight), None, m).shape;
+        small[0] = small[0].min(3);
+        let small = [small[0], small[1], small[2], small[3]];
+        for extra in [[0, 0], [0, 1], [1, 0]] {
+            if (0..2).all(|d| extra[d] < m.stride[d].max(m.dilation[d])) {
+                cases.push(transpose("bias", operands(small, weight, image[1]), m, extra));
+            }
+        }
+    }
+    let plain = Moves::new([2, 2], [0, 0]);
+    let image = [2, 3, 4, 5];
+    let inputs = vec![transposed(x(image), 1, 3), narrowed(w([3, 2, 3, 3]), 0)];
+    cases.push(transpose("layouts", inputs, plain, [1, 1]));
+    cases.push(transpose("empty", operands([0, 3, 4, 5], [3, 2, 3, 3], 2), plain, [0, 0]));
+    cases.push(transpose("no channels", operands([2, 0, 4, 5], [0, 2, 3, 3], 2), plain, [0, 0]));
+    cases
+}
+
+/// One dimension is two with a height of 1.
+fn conv1d() -> Vec<Case> {
+    let image = |x: &Nd| Nd::new(&[x.shape[0], x.shape[1], 1, x.shape[2]], x.data.clone());
+    let line = |y: Nd| Nd::new(&[y.shape[0], y.shape[1], y.shape[3]], y.data);
+    let m = Moves { dilation: [1, 2], groups: 2, ..Moves::new([1, 3], [0, 2]) };
+    let options = Conv::new().stride(3).padding(2).dilation(2).groups(2);
+    let inputs = |w: [usize; 3]| vec![dense(signed(&[2, 4, 17], 21)), narrowed(signed(&w, 22), 2), dense(bias(6))];
+    vec![
+        Case::new(
+            "conv1d",
+            inputs([6, 2, 3]),
+            move |t| t[0].conv1d(&t[1], t.get(2), options),
+            move |x| line(window::conv2d(&image(x[0]), &image(x[1]), Some(x[2]), m)),
+        ),
+        Case::new(
+            "conv_transpose1d",
+            inputs([4, 3, 3]),
+            move |t| t[0].conv_transpose1d(&t[1], t.get(2), options.output_padding(2)),
+            move |x| line(window::conv_transpose2d(&image(x[0]), &image(x[1]), Some(x[2]), m, [0, 2])),
+        ),
+    ]
+}
+
+/// More products for a result than one pass adds up: 5 · 7000 and 40 000.
+fn conv2d_of_great_depth() -> Vec<Case> {
+    let m = Moves::new([1, 1], [0, 0]);
+    let grouped = Moves { groups: 2, ..m };
+    let deep = |case: Case| case.within(1e-3, 1e-4).no_gradient().only(&["cpu", "soft:0"]);
+    vec![
+        deep(conv("deep", operands([2, 7000, 1, 7], [3, 7000, 1, 5], 3), m)),
+        deep(conv("deep", operands([1, 66_000, 1, 3], [18, 33_000, 1, 1], 18), grouped)),
+        deep(transpose("deep", operands([1, 40_000, 2, 1], [40_000, 2, 1, 2], 2), m, [0, 0])),
     ]
 }
 
 /// More columns than one pass of an adapter holds (16 M): 520 · 9 · 60 · 60 = 16.8 M.
 fn conv2d_in_several_passes() -> Vec<Case> {
     let inputs = vec![dense(x([520, 1, 62, 62])), dense(w([2, 1, 3, 3])), dense(bias(2))];
-    let mut case = conv("several passes", inputs, [1, 1], [0, 0]).within(3e-4, 1e-4);
-    case = case.only(&["cpu", "soft:0"]);
-    vec![case.no_gradient()]
+    let case = conv("several passes", inputs, Moves::new([1, 1], [0, 0])).within(3e-4, 1e-4);
+    vec![case.only(&["cpu", "soft:0"]).no_gradient()]
+}
+
+/// Computed in f32, stored as halves.
+fn halves() -> Vec<Case> {
+    let m = Moves::new([1, 2], [1, 0]);
+    let rows = [(DType::F16, 1e-3), (DType::BF16, 8e-3)].map(|(dtype, rtol)| {
+        let inputs = || operands([2, 3, 5, 7], [4, 3, 3, 3], 4).into_iter().map(|i| i.of(dtype)).collect();
+        let small = || operands([2, 4, 3, 4], [4, 3, 3, 3], 3).into_iter().map(|i| i.of(dtype)).collect();
+        // A bias is added to a result that has been rounded already.
+        let twice = transpose("halves", small(), m, [0, 1]).within(4.0 * rtol, 2.0 * rtol);
+        [conv("halves", inputs(), m).within(rtol, rtol).gives(dtype), twice.gives(dtype)]
+    });
+    rows.into_iter().flatten().collect()
 }

@@ -39,6 +39,7 @@ mod reduce;
 mod softmax;
 mod statistics;
 mod views;
+mod window;
 
 /// What the families are written with.
 mod prelude {

@@ -69,61 +69,6 @@ pub fn matmul(a: &Nd, b: &Nd) -> Nd {
     Nd::new(&[&batch[..], &[m, n]].concat(), out)
 }
 
-/// Where a window reads: `o · stride + k − padding`, if that is inside of `size`.
-fn source(o: usize, k: usize, stride: usize, padding: usize, size: usize) -> Option<usize> {
-    (o * stride + k).checked_sub(padding).filter(|&at| at < size)
-}
-
-fn windows(size: usize, kernel: usize, stride: usize, padding: usize) -> usize {
-    (size + 2 * padding - kernel) / stride + 1
-}
-
-/// `x: [N, C, H, W]`, `w: [OC, C, KH, KW]`, `bias: [OC]`
-pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, stride: [usize; 2], padding: [usize; 2]) -> Nd {
-    let [n, c, h, wd] = [0, 1, 2, 3].map(|d| x.shape[d]);
-    let [oc, _, kh, kw] = [0, 1, 2, 3].map(|d| w.shape[d]);
-    let (oh, ow) = (windows(h, kh, stride[0], padding[0]), windows(wd, kw, stride[1], padding[1]));
-    Nd::from_fn(&[n, oc, oh, ow], |index| {
-        let [i, o, oy, ox] = [0, 1, 2, 3].map(|d| index[d]);
-        let mut sum = bias.map_or(0.0, |b| b.data[o]);
-        for ch in 0..c {
-            for ky in 0..kh {
-                for kx in 0..kw {
-                    let y = source(oy, ky, stride[0], padding[0], h);
-                    let x_ = source(ox, kx, stride[1], padding[1], wd);
-                    if let (Some(y), Some(x_)) = (y, x_) {
-                        let pixel = x.data[((i * c + ch) * h + y) * wd + x_];
-                        sum += pixel * w.data[((o * c + ch) * kh + ky) * kw + kx];
-                    }
-                }
-            }
-        }
-        sum
-    })
-}
-
-/// Max pooling (padding never wins) or, with `average`, average pooling (padding counts as zeros).
-pub fn pool2d(x: &Nd, average: bool, kernel: [usize; 2], stride: [usize; 2], padding: [usize; 2]) -> Nd {
-    let [n, c, h, w] = [0, 1, 2, 3].map(|d| x.shape[d]);
-    let out = [n, c, windows(h, kernel[0], stride[0], padding[0]), windows(w, kernel[1], stride[1], padding[1])];
-    Nd::from_fn(&out, |index| {
-        let mut inside = Vec::new();
-        for ky in 0..kernel[0] {
-            for kx in 0..kernel[1] {
-                let y = source(index[2], ky, stride[0], padding[0], h);
-                let x_ = source(index[3], kx, stride[1], padding[1], w);
-                if let (Some(y), Some(x_)) = (y, x_) {
-                    inside.push(x.at(&[index[0], index[1], y, x_]));
-                }
-            }
-        }
-        match average {
-            true => inside.iter().sum::<f64>() / (kernel[0] * kernel[1]) as f64,
-            false => inside.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        }
-    })
-}
-
 /// Folds the elements along `dims` in order, starting at `start`.
 pub fn reduce(x: &Nd, dims: &[usize], keepdim: bool, start: f64, f: impl Fn(f64, f64) -> f64) -> Nd {
     let mut shape = x.shape.clone();

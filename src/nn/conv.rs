@@ -1,13 +1,15 @@
 use super::{Module, init};
 use crate::error::{Error, Result};
+use crate::ops::{Conv, Sizes};
 use crate::tensor::Tensor;
 
 /// A 2-D convolution (cross-correlation, as in PyTorch):
-/// `y[n, o, i, j] = b[o] + Σ over c, p, q of w[o, c, p, q] · x[n, c, i·stride + p − padding, j·stride + q − padding]`,
+/// `y[n, o, i, j] = b[o] + Σ over c, p, q of w[o, c, p, q] · x[n, c, i·stride + p·dilation − padding, j·stride + …]`,
 /// where x is 0 outside of its bounds.
 ///
-/// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]` with OH = (H + 2·padding − K) / stride + 1 (rounded down), OW likewise;
-/// `weight: [OC, C, K, K]` and `bias: [OC]`, both uniform on ±1/√(C·K·K) at the start.
+/// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]` with OH = (H + 2·padding − dilation·(KH − 1) − 1) / stride + 1 (rounded
+/// down), OW likewise; `weight: [OC, C / groups, KH, KW]` and `bias: [OC]`, both uniform on ±1/√(C / groups · KH·KW) at
+/// the start. Sizes are one number or `[vertical, horizontal]`.
 ///
 /// # Example
 /// ```
@@ -17,6 +19,7 @@ use crate::tensor::Tensor;
 /// let x = Tensor::ones([8, 3, 32, 32], None)?;
 /// assert_eq!(Conv2d::new(3, 16, 5)?.forward(&x)?.shape(), [8, 16, 28, 28]);
 /// assert_eq!(Conv2d::new(3, 16, 5)?.with_stride(2).with_padding(2).forward(&x)?.shape(), [8, 16, 16, 16]);
+/// assert_eq!(Conv2d::new(3, 6, [1, 3])?.with_dilation(2).with_groups(3)?.forward(&x)?.shape(), [8, 6, 32, 28]);
 ///
 /// assert!(Conv2d::new(4, 16, 5)?.forward(&x).is_err()); // 4 channels wanted, 3 given
 /// # Ok::<(), anygpu::Error>(())
@@ -25,36 +28,64 @@ use crate::tensor::Tensor;
 pub struct Conv2d {
     weight: Tensor,
     bias: Option<Tensor>,
-    stride: usize,
-    padding: usize,
+    conv: Conv<2>,
+}
+
+/// A weight `[outputs, inputs, KH, KW]` and a bias `[outputs]`.
+fn drawn(inputs: usize, outputs: usize, [h, w]: [usize; 2]) -> Result<[Tensor; 2]> {
+    let fan_in = inputs * h * w;
+    Ok([init::uniform(&[outputs, inputs, h, w], fan_in)?, init::uniform(&[outputs], fan_in)?])
 }
 
 impl Conv2d {
-    /// A convolution from `inputs` to `outputs` channels with a square kernel of `kernel` × `kernel`, stride 1, no
-    /// padding.
+    /// A convolution from `inputs` to `outputs` channels with stride 1, no padding, no dilation, one group.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when one of the three is 0.
-    pub fn new(inputs: usize, outputs: usize, kernel: usize) -> Result<Conv2d> {
-        if inputs == 0 || outputs == 0 || kernel == 0 {
-            let given = format!("{inputs} inputs, {outputs} outputs and kernel {kernel}");
+    /// [`Error::InvalidArgument`] when one of the sizes is 0.
+    pub fn new(inputs: usize, outputs: usize, kernel: impl Sizes<2>) -> Result<Conv2d> {
+        let kernel = kernel.sizes();
+        if inputs == 0 || outputs == 0 || kernel.contains(&0) {
+            let given = format!("{inputs} inputs, {outputs} outputs and kernel {kernel:?}");
             return Err(Error::argument("Conv2d", format!("{given}: all must be at least 1")));
         }
-        let fan_in = inputs * kernel * kernel;
-        let weight = init::uniform(&[outputs, inputs, kernel, kernel], fan_in)?;
-        Ok(Conv2d { weight, bias: Some(init::uniform(&[outputs], fan_in)?), stride: 1, padding: 0 })
+        let [weight, bias] = drawn(inputs, outputs, kernel)?;
+        Ok(Conv2d { weight, bias: Some(bias), conv: Conv::new() })
     }
 
-    /// The step of the kernel in both directions; 0 is refused by [`forward`](Module::forward).
-    pub fn with_stride(mut self, stride: usize) -> Conv2d {
-        self.stride = stride;
+    /// The step of the kernel; 0 is refused by [`forward`](Module::forward).
+    pub fn with_stride(mut self, stride: impl Sizes<2>) -> Conv2d {
+        self.conv = self.conv.stride(stride);
         self
     }
 
     /// The rows and columns of zeros around the image.
-    pub fn with_padding(mut self, padding: usize) -> Conv2d {
-        self.padding = padding;
+    pub fn with_padding(mut self, padding: impl Sizes<2>) -> Conv2d {
+        self.conv = self.conv.padding(padding);
         self
+    }
+
+    /// The distance between the pixels that neighbouring kernel elements meet; 0 is refused by
+    /// [`forward`](Module::forward).
+    pub fn with_dilation(mut self, dilation: impl Sizes<2>) -> Conv2d {
+        self.conv = self.conv.dilation(dilation);
+        self
+    }
+
+    /// Cuts the channels into groups, each with its own part of the outputs; as many as inputs: a depthwise
+    /// convolution. The parameters are drawn anew, with their new shape: call it first, on a fresh layer.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless `groups` divides the inputs and the outputs.
+    pub fn with_groups(mut self, groups: usize) -> Result<Conv2d> {
+        let &[outputs, inputs, h, w] = self.weight.shape() else { return Ok(self) };
+        if groups == 0 || inputs % groups != 0 || outputs % groups != 0 {
+            let given = format!("{groups} groups do not divide {inputs} inputs and {outputs} outputs");
+            return Err(Error::argument("Conv2d", given));
+        }
+        let [weight, bias] = drawn(inputs / groups, outputs, [h, w])?;
+        (self.weight, self.bias) = (weight, self.bias.map(|_| bias));
+        self.conv = self.conv.groups(groups);
+        Ok(self)
     }
 
     /// The same layer without its bias.
@@ -66,7 +97,7 @@ impl Conv2d {
 
 impl Module for Conv2d {
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.conv2d(&self.weight, self.bias.as_ref(), [self.stride; 2], [self.padding; 2])
+        input.conv2d(&self.weight, self.bias.as_ref(), self.conv)
     }
 
     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {

@@ -1,5 +1,6 @@
 use super::Module;
 use crate::error::Result;
+use crate::ops::Pool;
 use crate::tensor::Tensor;
 
 /// The mean of each window.
@@ -47,7 +48,7 @@ impl AvgPool2d {
 
 impl Module for AvgPool2d {
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.avg_pool2d([self.kernel; 2], [self.stride; 2], [self.padding; 2])
+        input.avg_pool2d(Pool::new(self.kernel).stride(self.stride).padding(self.padding))
     }
 
     fn visit(&self, _: &mut dyn FnMut(&str, &Tensor)) {}
@@ -100,7 +101,7 @@ impl MaxPool2d {
 
 impl Module for MaxPool2d {
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.max_pool2d([self.kernel; 2], [self.stride; 2], [self.padding; 2])
+        input.max_pool2d(Pool::new(self.kernel).stride(self.stride).padding(self.padding))
     }
 
     fn visit(&self, _: &mut dyn FnMut(&str, &Tensor)) {}

@@ -24,7 +24,7 @@ const B_WIDTH: usize = 64;
 /// Elements that one invocation packs.
 const PACK_RUN: usize = 8;
 /// The most products that one invocation adds up: some drivers leave a loop after 65 535 iterations, and in silence.
-const MAX_DEPTH: usize = 32_768;
+pub(super) const MAX_DEPTH: usize = 32_768;
 /// Rows of out in a workgroup.
 const TILE_M: usize = 64;
 

@@ -10,7 +10,6 @@ mod arrange;
 mod binary;
 mod cast;
 mod conv;
-mod conv_grad;
 mod copy;
 mod derived;
 mod dispatch;
@@ -31,11 +30,15 @@ mod statistics;
 mod to_device;
 mod unary;
 mod view;
+mod window;
 
 pub(crate) use cast::repacked;
+pub use conv::Conv;
 pub(crate) use copy::cat;
 pub(crate) use dispatch::{CpuIn, CpuOut, GpuIn};
+pub use pool::Pool;
 pub(crate) use view::Part;
+pub use window::Sizes;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -169,7 +172,8 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
     for (shader, headers) in [
         (argmax::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (binary::SHADER, &dispatch::SCALAR_HEADERS[..]),
-        (conv::SHADER, &[""][..]),
+        (conv::SHADER, &[window::HEADER.source][..]),
+        (conv::DIRECT_SHADER, &[window::HEADER.source][..]),
         (copy::SHADER, &[""][..]),
         (cast::SHADER, &cast::HEADERS[..]),
         (cast::PACKED_SHADER, &[""][..]),
@@ -178,11 +182,14 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (nll::SHADER, &[""][..]),
         (norm::SHADER, &[""][..]),
         (optim::SHADER, &[""][..]),
-        (pool::SHADER, &[""][..]),
+        (pool::ADAPTIVE_SHADER, &[""][..]),
+        (pool::AVG_SHADER, &[window::HEADER.source][..]),
+        (pool::MAX_SHADER, &[window::HEADER.source][..]),
         (crate::device::gpu::probe::SHADER, &[""][..]),
         (reduce::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (softmax::SHADER, &[""][..]),
         (unary::SHADER, &[""][..]),
+        (window::HEADER, &[""][..]),
     ] {
         for header in headers {
             all.insert((shader.name, *header), format!("{header}{}", shader.source));

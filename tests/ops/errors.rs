@@ -1,6 +1,6 @@
 //! What an op refuses: the exact variant, and both shapes in the message.
 
-use anygpu::{DType, Device, Error, Result, Tensor};
+use anygpu::{Conv, DType, Device, Error, Pool, Result, Tensor};
 
 use crate::common::devices;
 
@@ -29,21 +29,67 @@ fn rows(device: &Device) -> Result<Vec<Row>> {
         (
             "conv2d",
             Kind::Shapes,
-            image.conv2d(&zeros(&[1, 3, 3, 3])?, None, [1, 1], [0, 0]),
+            image.conv2d(&zeros(&[1, 3, 3, 3])?, None, Conv::new()),
             &["[1, 2, 5, 5]", "[1, 3, 3, 3]"],
         ),
-        ("conv2d", Kind::Shapes, a.conv2d(&image, None, [1, 1], [0, 0]), &["[2, 3]", "[1, 2, 5, 5]"]),
+        ("conv2d", Kind::Shapes, a.conv2d(&image, None, Conv::new()), &["[2, 3]", "[1, 2, 5, 5]"]),
         (
             "conv2d",
             Kind::Shapes,
-            image.conv2d(&zeros(&[4, 2, 3, 3])?, Some(&zeros(&[3])?), [1, 1], [0, 0]),
+            image.conv2d(&zeros(&[4, 2, 3, 3])?, Some(&zeros(&[3])?), Conv::new()),
             &["[4, 2, 3, 3]", "[3]"],
         ),
-        ("conv2d", Kind::Argument, image.conv2d(&zeros(&[4, 2, 7, 7])?, None, [1, 1], [0, 0]), &["[7, 7]", "[5, 5]"]),
-        ("conv2d", Kind::Argument, image.conv2d(&zeros(&[4, 2, 3, 3])?, None, [0, 1], [0, 0]), &["stride [0, 1]"]),
-        ("pool2d", Kind::Argument, a.max_pool2d([2, 2], [2, 2], [0, 0]), &["[2, 3]"]),
-        ("pool2d", Kind::Argument, image.avg_pool2d([6, 2], [1, 1], [0, 0]), &["[6, 2]", "[5, 5]"]),
-        ("pool2d", Kind::Argument, image.max_pool2d([2, 2], [1, 1], [2, 0]), &["[2, 0]", "[2, 2]"]),
+        ("conv2d", Kind::Argument, image.conv2d(&zeros(&[4, 2, 7, 7])?, None, Conv::new()), &["[7, 7]", "[5, 5]"]),
+        (
+            "conv2d",
+            Kind::Argument,
+            image.conv2d(&zeros(&[4, 2, 3, 3])?, None, Conv::new().stride([0, 1])),
+            &["stride [0, 1]"],
+        ),
+        ("max_pool2d", Kind::Argument, a.max_pool2d(Pool::new(2)), &["[2, 3]"]),
+        ("avg_pool2d", Kind::Argument, image.avg_pool2d(Pool::new([6, 2]).stride(1)), &["[6, 2]", "[5, 5]"]),
+        ("avg_pool2d", Kind::Argument, image.avg_pool2d(Pool::new(2).dilation(2)), &["dilation [2, 2]"]),
+        ("max_pool2d", Kind::Argument, image.max_pool2d(Pool::new(2).padding([2, 0])), &["[2, 0]", "[2, 2]"]),
+        ("max_pool1d", Kind::Argument, image.max_pool1d(Pool::new(2)), &["[1, 2, 5, 5]"]),
+        ("adaptive_avg_pool2d", Kind::Argument, image.adaptive_avg_pool2d([0, 1]), &["[0, 1]", "[1, 2, 5, 5]"]),
+        ("adaptive_max_pool2d", Kind::Argument, a.adaptive_max_pool2d(1), &["[2, 3]"]),
+        (
+            "conv2d",
+            Kind::Argument,
+            image.conv2d(&zeros(&[4, 2, 3, 3])?, None, Conv::new().groups(4)),
+            &["2 channels", "4 equal groups"],
+        ),
+        (
+            "conv2d",
+            Kind::Shapes,
+            image.conv2d(&zeros(&[4, 2, 3, 3])?, None, Conv::new().groups(2)),
+            &["2 channels", "2 in each of 2 groups"],
+        ),
+        (
+            "conv2d",
+            Kind::Argument,
+            image.conv2d(&zeros(&[4, 2, 3, 3])?, None, Conv::new().dilation(usize::MAX)),
+            &["more than 1073741824"],
+        ),
+        ("conv1d", Kind::Shapes, image.conv1d(&zeros(&[4, 2, 3])?, None, Conv::new()), &["[1, 2, 5, 5]", "[4, 2, 3]"]),
+        (
+            "conv_transpose2d",
+            Kind::Argument,
+            image.conv_transpose2d(&zeros(&[2, 4, 3, 3])?, None, Conv::new().output_padding(1)),
+            &["output_padding [1, 1]"],
+        ),
+        (
+            "conv_transpose2d",
+            Kind::Shapes,
+            image.conv_transpose2d(&zeros(&[4, 2, 3, 3])?, None, Conv::new()),
+            &["2 channels", "for 4"],
+        ),
+        (
+            "conv_transpose2d",
+            Kind::Argument,
+            image.conv_transpose2d(&zeros(&[2, 4, 3, 3])?, None, Conv::new().padding(4)),
+            &["[4, 4]"],
+        ),
         ("reshape", Kind::Shapes, a.reshape([4, 2]), &["[2, 3]", "[4, 2]"]),
         ("broadcast_to", Kind::Shapes, a.broadcast_to([2, 2]), &["[2, 3]", "[2, 2]"]),
         ("broadcast_to", Kind::Shapes, a.broadcast_to([3]), &["[2, 3]", "[3]"]),
@@ -121,11 +167,13 @@ fn more_than_an_adapter_allows() -> Result<()> {
 #[test]
 fn pooling_refuses_what_a_driver_would_cut_short() -> Result<()> {
     for device in devices().iter().filter(|d| !d.is_cpu()) {
-        let x = Tensor::zeros([1, 1, 256, 256], device)?;
-        let error = x.max_pool2d([256, 256], [1, 1], [0, 0]).expect_err("65 792 steps");
+        let x = Tensor::zeros([1, 1, 70_000], device)?;
+        let error = x.max_pool1d(Pool::new(70_000)).expect_err("70 001 steps");
         assert!(error.to_string().contains("60000"), "{device}: {error}");
+        let error = x.adaptive_max_pool1d(2).expect_err("35 002 steps");
+        assert!(error.to_string().contains("32768"), "{device}: {error}");
         let empty = Tensor::zeros([1, 1, 0, 4], device)?;
-        assert!(empty.avg_pool2d([2, 2], [1, 1], [1, 1]).is_err(), "{device}");
+        assert!(empty.avg_pool2d(Pool::new(2).padding(1)).is_err(), "{device}");
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod common;
 mod errors;
 mod inplace;
 mod special;
+mod windows;
 
 use std::collections::HashSet;
 

@@ -1,0 +1,95 @@
+// Average pooling of planes [H, W] → [OH, OW] (a plane is one channel of one image), after window.wgsl.
+//   forward:  out[q, oy, ox] ← Σ of x over the window / its divisor
+//   backward: out[q, y, x] ← Σ of x / divisor over all windows that hold the pixel; x is the result's gradient
+// The window of (oy, ox) starts at (oy·stride_y − pad_y, ox·stride_x − pad_x). One invocation: one element of out.
+
+struct Params {
+    count: u32, // elements of out
+    x_offset: u32,
+}
+
+// Whether the padding counts in a mean. What lies past it, in the last window of a ceiling, never does.
+override COUNT_PAD: bool = true;
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+
+const WG = 64u;
+
+struct Id {
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+}
+
+fn linear_index(id: Id) -> u32 {
+    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
+}
+
+/// What the window at `o` counts in one direction; multiplied for both, that is the divisor.
+fn counted(o: u32, kernel: u32, stride: u32, pad: u32, size: u32) -> u32 {
+    let end = min(o * stride + kernel, size + 2u * pad);
+    if COUNT_PAD {
+        return end - o * stride;
+    }
+    return min(end, size + pad) - max(o * stride, pad);
+}
+
+fn divisor(oy: u32, ox: u32) -> f32 {
+    return f32(counted(oy, KERNEL_Y, STRIDE_Y, PAD_Y, HEIGHT) * counted(ox, KERNEL_X, STRIDE_X, PAD_X, WIDTH));
+}
+
+@compute @workgroup_size(WG)
+fn forward(id: Id) {
+    let i = linear_index(id);
+    if i >= p.count {
+        return;
+    }
+    let ox = i % OUT_X;
+    let oy = (i / OUT_X) % OUT_Y;
+    let plane = p.x_offset + i / (OUT_X * OUT_Y) * HEIGHT * WIDTH;
+    var total = 0.0;
+    for (var ky = 0u; ky < KERNEL_Y; ky++) {
+        let y = oy * STRIDE_Y + ky - PAD_Y;
+        if y >= HEIGHT {
+            continue;
+        }
+        for (var kx = 0u; kx < KERNEL_X; kx++) {
+            let xx = ox * STRIDE_X + kx - PAD_X;
+            if xx < WIDTH {
+                total += x[plane + y * WIDTH + xx];
+            }
+        }
+    }
+    out[i] = total / divisor(oy, ox);
+}
+
+/// The windows of one direction that reach over position `at` (counted from the padding's edge): first, one past the last.
+fn windows(at: u32, span: u32, stride: u32, count: u32) -> vec2<u32> {
+    let first = select(0u, (at - span) / stride + 1u, at >= span);
+    return vec2(first, min(at / stride + 1u, count));
+}
+
+/// Those over pixel `i`: rows in x and y, columns in z and w.
+fn windows_over(i: u32) -> vec4<u32> {
+    let ys = windows((i / WIDTH) % HEIGHT + PAD_Y, (KERNEL_Y - 1u) * DILATION_Y + 1u, STRIDE_Y, OUT_Y);
+    return vec4(ys, windows(i % WIDTH + PAD_X, (KERNEL_X - 1u) * DILATION_X + 1u, STRIDE_X, OUT_X));
+}
+
+@compute @workgroup_size(WG)
+fn backward(id: Id) {
+    let i = linear_index(id);
+    if i >= p.count {
+        return;
+    }
+    let q = i / (WIDTH * HEIGHT);
+    let over = windows_over(i);
+    var total = 0.0;
+    for (var oy = over.x; oy < over.y; oy++) {
+        for (var ox = over.z; ox < over.w; ox++) {
+            total += x[p.x_offset + (q * OUT_Y + oy) * OUT_X + ox] / divisor(oy, ox);
+        }
+    }
+    out[i] = total;
+}

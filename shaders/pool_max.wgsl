@@ -1,0 +1,117 @@
+// Max pooling of planes [H, W] → [OH, OW] (a plane is one channel of one image), after window.wgsl.
+//   forward:  out[q, oy, ox] ← max of x over the window; −∞ where it holds no pixel
+//   index:    that pixel's position in its plane
+//   backward: dx[q, y, x] ← Σ of g over all windows whose index is the pixel
+// The window of (oy, ox) starts at (oy·stride_y − pad_y, ox·stride_x − pad_x). One invocation: one element of out.
+
+struct Params {
+    count: u32, // elements of out
+    x_offset: u32,
+    g_offset: u32,
+    lowest: u32, // the bits of −∞, which WGSL cannot write down
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+@group(0) @binding(2) var<storage, read_write> found: array<u32>;
+@group(0) @binding(1) var<storage, read> taken: array<u32>;
+@group(0) @binding(2) var<storage, read> g: array<f32>;
+@group(0) @binding(3) var<storage, read_write> dx: array<f32>;
+
+const NONE = 0xffffffffu;
+const WG = 64u;
+
+struct Id {
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+}
+
+fn linear_index(id: Id) -> u32 {
+    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
+}
+
+/// Where the plane of window `i` starts.
+fn plane_of(i: u32) -> u32 {
+    return p.x_offset + i / (OUT_X * OUT_Y) * HEIGHT * WIDTH;
+}
+
+/// The position in its plane of the first largest pixel of window `i`; NONE if the window holds no pixel.
+fn largest(i: u32) -> u32 {
+    let plane = plane_of(i);
+    var at = NONE;
+    var best = 0.0;
+    for (var ky = 0u; ky < KERNEL_Y; ky++) {
+        let y = (i / OUT_X) % OUT_Y * STRIDE_Y + ky * DILATION_Y - PAD_Y;
+        if y >= HEIGHT {
+            continue; // also above the image, where the subtraction has wrapped around
+        }
+        for (var kx = 0u; kx < KERNEL_X; kx++) {
+            let xx = i % OUT_X * STRIDE_X + kx * DILATION_X - PAD_X;
+            if xx >= WIDTH {
+                continue;
+            }
+            let v = x[plane + y * WIDTH + xx];
+            let nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+            if at == NONE || v > best || nan {
+                best = v;
+                at = y * WIDTH + xx;
+            }
+        }
+    }
+    return at;
+}
+
+@compute @workgroup_size(WG)
+fn forward(id: Id) {
+    let i = linear_index(id);
+    if i < p.count {
+        let at = largest(i);
+        if at == NONE {
+            out[i] = bitcast<f32>(p.lowest);
+        } else {
+            out[i] = x[plane_of(i) + at];
+        }
+    }
+}
+
+@compute @workgroup_size(WG)
+fn index(id: Id) {
+    let i = linear_index(id);
+    if i < p.count {
+        found[i] = largest(i);
+    }
+}
+
+/// The windows of one direction that reach over position `at` (counted from the padding's edge): first, one past the last.
+fn windows(at: u32, span: u32, stride: u32, count: u32) -> vec2<u32> {
+    let first = select(0u, (at - span) / stride + 1u, at >= span);
+    return vec2(first, min(at / stride + 1u, count));
+}
+
+/// Those over pixel `i`: rows in x and y, columns in z and w.
+fn windows_over(i: u32) -> vec4<u32> {
+    let ys = windows((i / WIDTH) % HEIGHT + PAD_Y, (KERNEL_Y - 1u) * DILATION_Y + 1u, STRIDE_Y, OUT_Y);
+    return vec4(ys, windows(i % WIDTH + PAD_X, (KERNEL_X - 1u) * DILATION_X + 1u, STRIDE_X, OUT_X));
+}
+
+@compute @workgroup_size(WG)
+fn backward(id: Id) {
+    let i = linear_index(id);
+    if i >= p.count {
+        return;
+    }
+    let q = i / (WIDTH * HEIGHT);
+    let over = windows_over(i);
+    var total = 0.0;
+    for (var oy = over.x; oy < over.y; oy++) {
+        for (var ox = over.z; ox < over.w; ox++) {
+            let o = (q * OUT_Y + oy) * OUT_X + ox;
+            if taken[o] == i % (WIDTH * HEIGHT) {
+                total += g[p.g_offset + o];
+            }
+        }
+    }
+    dx[i] = total;
+}

@@ -1,0 +1,123 @@
+//! Oracles of what slides windows over images: convolution and pooling.
+
+use super::nd::Nd;
+
+/// Where a window reads: `o · stride + k · dilation − padding`, if that is inside of `size`.
+fn source(o: usize, k: usize, d: usize, m: &Moves, size: usize) -> Option<usize> {
+    (o * m.stride[d] + k * m.dilation[d]).checked_sub(m.padding[d]).filter(|&at| at < size)
+}
+
+/// How windows move over images; all `[vertical, horizontal]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Moves {
+    pub stride: [usize; 2],
+    pub padding: [usize; 2],
+    pub dilation: [usize; 2],
+    pub groups: usize,
+}
+
+impl Moves {
+    pub fn new(stride: [usize; 2], padding: [usize; 2]) -> Moves {
+        Moves { stride, padding, dilation: [1, 1], groups: 1 }
+    }
+
+    fn windows(&self, d: usize, size: usize, kernel: usize) -> usize {
+        (size + 2 * self.padding[d] - self.dilation[d] * (kernel - 1) - 1) / self.stride[d] + 1
+    }
+}
+
+/// `x: [N, C, H, W]`, `w: [OC, C / groups, KH, KW]`, `bias: [OC]`
+pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: Moves) -> Nd {
+    let [n, c, h, wd] = [0, 1, 2, 3].map(|d| x.shape[d]);
+    let [oc, deep, kh, kw] = [0, 1, 2, 3].map(|d| w.shape[d]);
+    let wide = oc / m.groups;
+    Nd::from_fn(&[n, oc, m.windows(0, h, kh), m.windows(1, wd, kw)], |index| {
+        let [i, o, oy, ox] = [0, 1, 2, 3].map(|d| index[d]);
+        let mut sum = bias.map_or(0.0, |b| b.data[o]);
+        for ch in 0..deep {
+            for ky in 0..kh {
+                for kx in 0..kw {
+                    let (y, x_) = (source(oy, ky, 0, &m, h), source(ox, kx, 1, &m, wd));
+                    if let (Some(y), Some(x_)) = (y, x_) {
+                        let pixel = x.data[((i * c + o / wide * deep + ch) * h + y) * wd + x_];
+                        sum += pixel * w.data[((o * deep + ch) * kh + ky) * kw + kx];
+                    }
+                }
+            }
+        }
+        sum
+    })
+}
+
+/// `x: [N, C, H, W]`, `w: [C, OC / groups, KH, KW]`, `bias: [OC]`: every pixel spreads the kernel over the result.
+pub fn conv_transpose2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: Moves, extra: [usize; 2]) -> Nd {
+    let [n, c, h, wd] = [0, 1, 2, 3].map(|d| x.shape[d]);
+    let [_, wide, kh, kw] = [0, 1, 2, 3].map(|d| w.shape[d]);
+    let size = |d: usize, size: usize, k: usize| {
+        (size - 1) * m.stride[d] + m.dilation[d] * (k - 1) + extra[d] + 1 - 2 * m.padding[d]
+    };
+    let (oc, oh, ow) = (wide * m.groups, size(0, h, kh), size(1, wd, kw));
+    let mut out = Nd::from_fn(&[n, oc, oh, ow], |index| bias.map_or(0.0, |b| b.data[index[1]]));
+    Nd::from_fn(&[n, c, wide, h, wd, kh, kw], |index| {
+        let [i, ch, o, y, x_, ky, kx] = [0, 1, 2, 3, 4, 5, 6].map(|d| index[d]);
+        let (ty, tx) = (source(y, ky, 0, &m, oh), source(x_, kx, 1, &m, ow));
+        if let (Some(ty), Some(tx)) = (ty, tx) {
+            let channel = ch / (c / m.groups) * wide + o;
+            out.data[((i * oc + channel) * oh + ty) * ow + tx] += x.at(&[i, ch, y, x_]) * w.at(&[ch, o, ky, kx]);
+        }
+        0.0
+    });
+    out
+}
+
+/// How a mean counts what is outside of the image; `None` is the maximum, for which padding never wins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mean {
+    IncludePad,
+    ExcludePad,
+}
+
+/// Pooling with windows of one shape; with `ceil` a last window may reach past the padding, if it starts before it.
+pub fn pool2d(x: &Nd, mean: Option<Mean>, kernel: [usize; 2], m: Moves, ceil: bool) -> Nd {
+    let [n, c, h, w] = [0, 1, 2, 3].map(|d| x.shape[d]);
+    let count = |d: usize, size: usize| {
+        let span = m.dilation[d] * (kernel[d] - 1) + 1;
+        let end = size + 2 * m.padding[d] + if ceil { m.stride[d] } else { 1 };
+        (0..size + m.padding[d]).step_by(m.stride[d]).filter(|start| start + span < end).count()
+    };
+    Nd::from_fn(&[n, c, count(0, h), count(1, w)], |index| {
+        let (mut inside, mut padded) = (Vec::new(), 0);
+        for ky in 0..kernel[0] {
+            for kx in 0..kernel[1] {
+                let (sy, sx) = (index[2] * m.stride[0] + ky, index[3] * m.stride[1] + kx);
+                padded += usize::from(sy < h + 2 * m.padding[0] && sx < w + 2 * m.padding[1]);
+                if let (Some(y), Some(x_)) = (source(index[2], ky, 0, &m, h), source(index[3], kx, 1, &m, w)) {
+                    inside.push(x.at(&[index[0], index[1], y, x_]));
+                }
+            }
+        }
+        match mean {
+            Some(Mean::IncludePad) => inside.iter().sum::<f64>() / padded as f64,
+            Some(Mean::ExcludePad) => inside.iter().sum::<f64>() / inside.len() as f64,
+            None => inside.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    })
+}
+
+/// Pooling to `size` parts: of part o, the elements i with o/O ≤ (i + 1)/L and i/L ≤ (o + 1)/O, borders excluded.
+pub fn adaptive_pool2d(x: &Nd, average: bool, size: [usize; 2]) -> Nd {
+    let [n, c, h, w] = [0, 1, 2, 3].map(|d| x.shape[d]);
+    let holds = |o: usize, i: usize, parts: usize, len: usize| o * len < (i + 1) * parts && i * parts < (o + 1) * len;
+    Nd::from_fn(&[n, c, size[0], size[1]], |index| {
+        let mut inside = Vec::new();
+        for y in (0..h).filter(|&y| holds(index[2], y, size[0], h)) {
+            for x_ in (0..w).filter(|&x_| holds(index[3], x_, size[1], w)) {
+                inside.push(x.at(&[index[0], index[1], y, x_]));
+            }
+        }
+        match average {
+            true => inside.iter().sum::<f64>() / inside.len() as f64,
+            false => inside.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    })
+}

@@ -1,0 +1,114 @@
+//! What the op table does not say of convolution and pooling: gradients that are a convention, what is not finite, and
+//! sizes that central differences are too slow for.
+
+use anygpu::{Conv, DType, Device, Pool, Result, Tensor};
+
+use crate::common::{devices, signed, values};
+
+/// Over several passes the weight's gradient is a sum of parts; for a conv of ones it can be told without an oracle.
+#[test]
+fn conv2d_gradient_in_several_passes() -> Result<()> {
+    for device in devices().iter().filter(|d| ["cpu", "soft:0"].contains(&d.name())) {
+        let x = Tensor::ones([520, 1, 62, 62], device)?.requires_grad();
+        let w = Tensor::ones([2, 1, 3, 3], device)?.requires_grad();
+        let bias = Tensor::zeros([2], device)?.requires_grad();
+        x.conv2d(&w, Some(&bias), Conv::new())?.mean_all()?.backward()?;
+        // The mean of 2 · P results, each a sum of nine pixels: d/dw = P ones of weight 1 / 2P; the bias likewise.
+        for grad in [w.grad(), bias.grad()] {
+            let values = values(&grad.expect("a gradient"))?;
+            assert!(values.iter().all(|v| (v - 0.5).abs() < 1e-3), "{device}: {values:?}");
+        }
+        // An inner pixel is in nine windows, for both channels: 18 / 2P; a corner in one: 2 / 2P.
+        let dx = values(&x.grad().expect("a gradient"))?;
+        let one = 1.0 / f64::from(520 * 60 * 60);
+        for image in [0, 1, 259, 518, 519] {
+            let at = |y: usize, x: usize| dx[(image * 62 + y) * 62 + x] / one;
+            let got = [at(0, 0), at(0, 61), at(61, 0), at(61, 61), at(30, 30), at(0, 30)];
+            let close = got.iter().zip([1.0, 1.0, 1.0, 1.0, 9.0, 3.0]).all(|(g, e)| (g - e).abs() < 1e-3);
+            assert!(close, "{device}, image {image}: {got:?}");
+        }
+    }
+    Ok(())
+}
+
+/// An image of more columns than one pass holds goes in parts: 64 · 9 rows of 300 · 300 pixels are 51.8 M.
+#[test]
+fn conv2d_of_a_great_image() -> Result<()> {
+    let gradients = |device: &Device| -> Result<[Tensor; 4]> {
+        let x = signed(&[1, 64, 8, 300], 31).tensor(DType::F32, device)?;
+        // Stretched downwards, so that it costs no time to make.
+        let x = x.reshape([1, 64, 8, 1, 300])?.broadcast_to([1, 64, 8, 38, 300])?.reshape([1, 64, 304, 300])?;
+        let x = x.requires_grad();
+        let w = signed(&[2, 64, 3, 3], 32).tensor(DType::F32, device)?.requires_grad();
+        let y = x.conv2d(&w, None, Conv::new().padding(1))?;
+        y.mul(&y)?.mean_all()?.backward()?;
+        Ok([y.detach(), x.grad().expect("a gradient"), w.grad().expect("a gradient"), x.detach()])
+    };
+    let expected = gradients(&Device::cpu())?;
+    for device in devices().iter().filter(|d| d.name() == "soft:0") {
+        for (got, expected) in gradients(device)?.iter().zip(&expected) {
+            let most = values(&expected.max_all()?)?[0];
+            let apart = got.to(&Device::cpu())?.sub(expected)?;
+            let apart = values(&apart.mul(&apart)?.max_all()?)?[0].sqrt();
+            assert!(apart < 1e-4 * most, "{device}: {:?} is {apart} off where {most} is the most", got.shape());
+        }
+    }
+    Ok(())
+}
+
+/// A dilation can make windows that hold no pixel.
+#[test]
+fn max_pool2d_without_a_pixel() -> Result<()> {
+    for device in devices() {
+        let x = Tensor::ones([1, 1, 1, 2], &device)?.requires_grad();
+        let y = x.max_pool2d(Pool::new([1, 2]).stride(1).padding([0, 1]).dilation([1, 3]))?;
+        assert_eq!(y.to_vec::<f32>()?, [f32::NEG_INFINITY], "{device}");
+        y.sum_all()?.backward()?;
+        assert_eq!(x.grad().expect("a gradient").to_vec::<f32>()?, [0.0, 0.0], "{device}");
+    }
+    Ok(())
+}
+
+/// NaN wins over everything, −∞ over nothing.
+#[test]
+fn maxima_of_what_is_not_finite() -> Result<()> {
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    for device in devices() {
+        let x = Tensor::from_slice(&[nan, 1.0, 2.0, nan, -inf, -inf, inf, 3.0], [1, 1, 8], &device)?;
+        for y in [x.max_pool1d(Pool::new(2))?, x.adaptive_max_pool1d(4)?] {
+            let y = y.to_vec::<f32>()?;
+            assert!(y[0].is_nan() && y[1].is_nan() && y[2..] == [-inf, inf], "{device}: {y:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Of equal largest pixels the first gets the whole gradient, as in PyTorch.
+#[test]
+fn maxima_of_equal_pixels() -> Result<()> {
+    for device in devices() {
+        let x = Tensor::ones([1, 1, 2, 4], &device)?.requires_grad();
+        x.max_pool2d(Pool::new(2))?.add(&x.adaptive_max_pool2d([1, 2])?)?.sum_all()?.backward()?;
+        let grad = x.grad().expect("a gradient").to_vec::<f32>()?;
+        assert_eq!(grad, [2.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0], "{device}");
+    }
+    Ok(())
+}
+
+/// Windows of more elements than an invocation may walk, and means over more than that.
+#[test]
+fn windows_past_the_loops_of_a_driver() -> Result<()> {
+    for device in devices() {
+        let x = Tensor::arange(0.0, 90_000.0, 1.0, &device)?.reshape([1, 1, 300, 300])?.requires_grad();
+        let y = x.max_pool2d(Pool::new(290).stride(10))?;
+        assert_eq!(y.to_vec::<f32>()?, [86_989.0, 86_999.0, 89_989.0, 89_999.0], "{device}");
+        y.sum_all()?.backward()?;
+        let sum = x.grad().expect("a gradient").sum_all()?.to_vec::<f32>()?;
+        assert_eq!(sum, [4.0], "{device}");
+        let mean = Tensor::ones([2, 1, 300, 300], &device)?.adaptive_avg_pool2d(1)?.to_vec::<f32>()?;
+        assert!(mean.iter().all(|m| (m - 1.0).abs() < 1e-6), "{device}: {mean:?}");
+        let line = Tensor::ones([1, 1, 200_000], &device)?.adaptive_avg_pool1d(1)?.to_vec::<f32>()?;
+        assert!((line[0] - 1.0).abs() < 1e-6, "{device}: {line:?}");
+    }
+    Ok(())
+}
