@@ -11,6 +11,7 @@ pub mod nn;
 pub mod ops;
 pub mod optim;
 pub mod parallel;
+mod philox;
 mod shape;
 mod sync;
 pub mod tensor;

@@ -35,6 +35,7 @@ mod matmul;
 mod norm;
 mod pool;
 mod products;
+mod random;
 mod reduce;
 mod softmax;
 mod statistics;
@@ -69,6 +70,7 @@ const FAMILIES: &[Family] = &[
     ("norm", norm::cases),
     ("pool", pool::cases),
     ("products", products::cases),
+    ("random", random::cases),
     ("reduce", reduce::cases),
     ("softmax", softmax::cases),
     ("statistics", statistics::cases),

@@ -34,7 +34,7 @@ pub use mode::{Buffer, Mode};
 pub use norm::{BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm};
 pub use pool::{AvgPool2d, MaxPool2d};
 pub use sequential::Sequential;
-pub use simple::{Flatten, ReLU};
+pub use simple::{Dropout, Flatten, ReLU};
 
 /// A layer or a net: a differentiable function with named parameters.
 ///

@@ -1,7 +1,7 @@
-//! Layers without parameters and without settings.
+//! Layers without parameters.
 
-use super::Module;
-use crate::error::Result;
+use super::{Mode, Module};
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 /// max(x, 0), element by element, of any shape.
@@ -49,4 +49,45 @@ impl Module for Flatten {
     fn visit(&self, _: &mut dyn FnMut(&str, &Tensor)) {}
 
     fn visit_mut(&mut self, _: &mut dyn FnMut(&str, &mut Tensor)) {}
+}
+
+/// In training, zeros in place of each element with probability p, and `x / (1 − p)` of the others; in evaluation
+/// ([`Module::eval`]) the identity. Of any shape: see [`Tensor::dropout`].
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{Dropout, Module};
+/// use anygpu::Tensor;
+///
+/// let (dropout, x) = (Dropout::new(0.5)?, Tensor::ones([100], None)?);
+/// assert!(dropout.forward(&x)?.to_vec::<f32>()?.contains(&0.0));
+/// dropout.eval();
+/// assert_eq!(dropout.forward(&x)?.to_vec::<f32>()?, [1.0; 100]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Dropout {
+    p: f32,
+    mode: Mode,
+}
+
+impl Dropout {
+    /// Drops with probability `p`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless p is between 0 and 1.
+    pub fn new(p: f32) -> Result<Dropout> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::argument("Dropout", format!("{p} is no probability: between 0 and 1")));
+        }
+        Ok(Dropout { p, mode: Mode::default() })
+    }
+}
+
+impl Module for Dropout {
+    crate::children!(mode);
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        input.dropout(self.p, self.mode.is_training())
+    }
 }

@@ -23,6 +23,7 @@ mod normalise;
 pub(crate) mod optim;
 mod pool;
 pub(crate) mod promote;
+pub(crate) mod random;
 mod reduce;
 mod slice;
 mod softmax;
@@ -186,6 +187,7 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (pool::AVG_SHADER, &[window::HEADER.source][..]),
         (pool::MAX_SHADER, &[window::HEADER.source][..]),
         (crate::device::gpu::probe::SHADER, &[""][..]),
+        (random::SHADER, &[""][..]),
         (reduce::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (softmax::SHADER, &[""][..]),
         (unary::SHADER, &[""][..]),

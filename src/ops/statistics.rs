@@ -174,7 +174,10 @@ impl Tensor {
         // An infinite shift would leave ∞ − ∞: 0 instead.
         let finite = zeros_of(&largest.sub(&largest)?)?;
         let shift = largest.where_positive(&finite)?;
-        let sum = x.sub(&shift)?.exp()?.sum(dims, true)?.log()?.add(&shift)?;
+        // Where it is infinite, so is the result, whatever a driver has for the logarithm of 0.
+        let infinite = zeros_of(&finite)?;
+        let sum = x.sub(&shift)?.exp()?.sum(dims, true)?.add(&infinite)?.log()?.add(&shift)?;
+        let sum = sum.where_positive(&finite)?.add(&largest.where_positive(&infinite)?)?;
         let kept =
             (0..self.rank()).filter(|d| keepdim || !dims.contains(d)).map(|d| sum.shape()[d]).collect::<Vec<_>>();
         narrowed(&sum.reshape(kept)?, self.dtype())

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 pub use index::{Index, Indices, NewAxis};
 pub use random::manual_seed;
-pub(crate) use random::seed_for;
+pub(crate) use random::{next_stream, seed_for};
 pub use transfer::to_together;
 pub(crate) use transfer::{SLOT, flatten_together, move_dense};
 

@@ -1,20 +1,28 @@
-//! Random tensors: Philox 4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-//! SC 2011), so that a seed means the same bits everywhere.
+//! Random tensors. Their bits are a function of the seed and of how many were drawn before, whatever the device.
 //!
-//! The bits are made on the host and moved in one copy.
+//! Uniform, Bernoulli and whole numbers are made on the device, in arithmetic that is exact. Normal numbers need logarithms
+//! and cosines, in which adapters differ: these are made on the host and copied.
 
 use std::sync::Mutex;
 
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::ops::random::{Law, drawn, share};
+use crate::philox::{Stream, below, philox, unit};
 use crate::shape::{Shape, checked_elem_count};
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
-/// The process's generator: its seed and how many blocks of four words it gave out.
-static GENERATOR: Mutex<(u64, u64)> = Mutex::new((0, 0));
+/// The process's generator: its seed, and how many blocks of four words it gave out.
+static GENERATOR: Mutex<Stream> = Mutex::new(Stream { seed: 0, first: 0 });
 
-/// Seeds the generator behind [`Tensor::rand`], [`Tensor::randn`] and the initialisation of layers.
+/// Seeds the generator behind [`Tensor::rand`] and all other random tensors, [`Tensor::dropout`] and the initialisation of
+/// layers; it is 0 at first.
+///
+/// The same calls in the same order then give the same bits, on every device and in any mix of devices: uniform,
+/// Bernoulli and whole numbers, permutations and dropped elements always; normal numbers on machines whose mathematical
+/// library (`ln`, `sin`, `cos` in f64) rounds alike. There is one generator for the whole process: threads that draw at
+/// once, such as the replicas of [`DataParallel`](crate::DataParallel) with dropout, do so in any order.
 ///
 /// ```
 /// use anygpu::{Tensor, manual_seed};
@@ -22,11 +30,19 @@ static GENERATOR: Mutex<(u64, u64)> = Mutex::new((0, 0));
 /// manual_seed(7);
 /// let a = Tensor::rand([4], None)?.to_vec::<f32>()?;
 /// manual_seed(7);
-/// assert_eq!(a, Tensor::rand([4], None)?.to_vec::<f32>()?);
+/// assert_eq!(a, Tensor::rand([4], &anygpu::try_gpu(0))?.to_vec::<f32>()?);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub fn manual_seed(seed: u64) {
-    *lock(&GENERATOR) = (seed, 0);
+    *lock(&GENERATOR) = Stream { seed, first: 0 };
+}
+
+/// The next `count` words of the process's generator, rounded up to whole blocks.
+pub(crate) fn next_stream(count: usize) -> Stream {
+    let mut generator = lock(&GENERATOR);
+    let stream = *generator;
+    generator.first = stream.first.wrapping_add(count.div_ceil(4) as u64);
+    stream
 }
 
 /// A stream of its own for a purpose (shuffling, say), drawn from the process's generator.
@@ -42,75 +58,160 @@ pub(crate) fn seed_for(seed: u64, stream: u64) -> impl FnMut() -> u32 {
     }
 }
 
-/// `n` words from the process's generator.
-fn words(n: usize) -> Vec<u32> {
-    let blocks = n.div_ceil(4) as u64;
-    let (seed, first) = {
-        let mut generator = lock(&GENERATOR);
-        let (seed, first) = *generator;
-        generator.1 += blocks;
-        (seed, first)
-    };
-    let mut out: Vec<u32> =
-        (first..first + blocks).flat_map(|b| philox([b as u32, (b >> 32) as u32, 0, 0], seed)).collect();
-    out.truncate(n);
-    out
-}
-
-/// One block of Philox 4x32 with ten rounds.
-fn philox(mut counter: [u32; 4], seed: u64) -> [u32; 4] {
-    let mut key = [seed as u32, (seed >> 32) as u32];
-    for _ in 0..10 {
-        let a = u64::from(counter[0]) * 0xD251_1F53;
-        let b = u64::from(counter[2]) * 0xCD9E_8D57;
-        counter = [(b >> 32) as u32 ^ counter[1] ^ key[0], b as u32, (a >> 32) as u32 ^ counter[3] ^ key[1], a as u32];
-        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
-    }
-    counter
-}
-
-/// 24 bits to a float in [0, 1).
-fn unit(word: u32) -> f32 {
-    (word >> 8) as f32 * (1.0 / 16_777_216.0)
-}
-
 impl Tensor {
-    /// Uniform in [0, 1), from the generator that [`manual_seed`] seeds.
+    /// Uniform in [0, 1), in steps of 2⁻²⁴, from the generator that [`manual_seed`] seeds.
     ///
     /// # Errors
     /// If the device has no room for it.
     pub fn rand<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        let shape = shape.into();
-        let values: Vec<f32> = words(checked_elem_count("rand", shape.dims())?).into_iter().map(unit).collect();
-        Tensor::from_slice(&values, shape, device)
+        drawn("rand", Law::Uniform, shape.into().dims(), &device.into().cloned().unwrap_or_default())
     }
 
-    /// Standard normal, by the Box–Muller transform of pairs from the same generator.
+    /// Uniform between `low` and `high`: `low + (high − low) · u` with u as in [`Tensor::rand`].
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::uniform(-1.0, 3.0, [100], None)?.to_vec::<f32>()?;
+    /// assert!(x.iter().all(|v| (-1.0..=3.0).contains(v)));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn uniform<'d>(
+        low: f32,
+        high: f32,
+        shape: impl Into<Shape>,
+        device: impl Into<Option<&'d Device>>,
+    ) -> Result<Tensor> {
+        // Two kernels: one might fuse the product and the sum on some adapters, and round once.
+        Tensor::rand(shape, device)?.mul_scalar(high - low)?.add_scalar(low)
+    }
+
+    /// 1 with probability `p`, else 0 (f32). For a mask, `.to_dtype(DType::Bool)`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless p is between 0 and 1.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let hits = Tensor::bernoulli(0.25, [1000], None)?.sum_all()?.item::<f32>()?;
+    /// assert!((200.0..300.0).contains(&hits));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn bernoulli<'d>(p: f32, shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+        let law = Law::Bernoulli(share("bernoulli", p)?);
+        drawn("bernoulli", law, shape.into().dims(), &device.into().cloned().unwrap_or_default())
+    }
+
+    /// Whole numbers from `low` up to and without `high` (i32), all alike but for 2⁻³² of a share.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such number.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let dice = Tensor::randint(1, 7, [100], None)?.to_vec::<i32>()?;
+    /// assert!((1..=6).all(|eyes| dice.contains(&eyes)) && !dice.contains(&7));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn randint<'d>(
+        low: i32,
+        high: i32,
+        shape: impl Into<Shape>,
+        device: impl Into<Option<&'d Device>>,
+    ) -> Result<Tensor> {
+        let range = u32::try_from(i64::from(high) - i64::from(low)).unwrap_or(0);
+        if range == 0 {
+            return Err(Error::argument("randint", format!("there is no whole number from {low} up to {high}")));
+        }
+        drawn("randint", Law::Integer(low, range), shape.into().dims(), &device.into().cloned().unwrap_or_default())
+    }
+
+    /// The numbers `0 .. n` in random order (u32), shuffled on the host.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if n is beyond 2³²; if the device has no room for it.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let mut order = Tensor::randperm(5, None)?.to_vec::<u32>()?;
+    /// order.sort();
+    /// assert_eq!(order, [0, 1, 2, 3, 4]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn randperm<'d>(n: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+        let Ok(count) = u32::try_from(n) else {
+            return Err(Error::argument("randperm", format!("{n} numbers do not fit u32")));
+        };
+        let mut order: Vec<u32> = (0..count).collect();
+        // Fisher and Yates: each place, from the last on, takes one of those up to it.
+        for (last, word) in (1..count).rev().zip(next_stream(n).words()) {
+            order.swap(last as usize, below(word, last + 1) as usize);
+        }
+        Tensor::from_vec(order, n, device)
+    }
+
+    /// Standard normal, by the Box–Muller transform of pairs from the same generator, made on the host in f64.
     ///
     /// # Errors
     /// If the device has no room for it.
     pub fn randn<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         let shape = shape.into();
         let count = checked_elem_count("randn", shape.dims())?;
-        let normal = |pair: &[u32]| {
+        let normal = |pair: [u32; 2]| {
             let radius = (-2.0 * f64::from(1.0 - unit(pair[0])).ln()).sqrt();
             let (sin, cos) = (std::f64::consts::TAU * f64::from(unit(pair[1]))).sin_cos();
             [(radius * cos) as f32, (radius * sin) as f32]
         };
-        let mut values: Vec<f32> = words(count.next_multiple_of(2)).chunks_exact(2).flat_map(normal).collect();
-        values.truncate(count);
-        Tensor::from_slice(&values, shape, device)
+        let stream = next_stream(count);
+        let block = |after| stream.block(after as u64);
+        let pairs = (0..count.div_ceil(4)).map(block).flat_map(|[a, b, c, d]| [[a, b], [c, d]]);
+        let values: Vec<f32> = pairs.flat_map(normal).take(count).collect();
+        Tensor::from_vec(values, shape, device)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::philox;
+    /// Normal with this mean and standard deviation: `mean + std · z` with z as in [`Tensor::randn`].
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::normal(5.0, 0.5, [1000], None)?;
+    /// assert!((x.mean_all()?.item::<f32>()? - 5.0).abs() < 0.1);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn normal<'d>(
+        mean: f32,
+        std: f32,
+        shape: impl Into<Shape>,
+        device: impl Into<Option<&'d Device>>,
+    ) -> Result<Tensor> {
+        Tensor::randn(shape, device)?.mul_scalar(std)?.add_scalar(mean)
+    }
 
-    /// The known answers of the Random123 distribution.
-    #[test]
-    fn philox_matches_random123() {
-        assert_eq!(philox([0; 4], 0), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
-        assert_eq!(philox([u32::MAX; 4], u64::MAX), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+    /// As [`Tensor::rand`], with this tensor's shape and type, on its device.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] unless of floats.
+    pub fn rand_like(&self) -> Result<Tensor> {
+        self.random_like("rand_like", |shape, device| Tensor::rand(shape, device))
+    }
+
+    /// As [`Tensor::randn`], with this tensor's shape and type, on its device.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] unless of floats.
+    pub fn randn_like(&self) -> Result<Tensor> {
+        self.random_like("randn_like", |shape, device| Tensor::randn(shape, device))
+    }
+
+    fn random_like(&self, op: &'static str, make: fn(&[usize], &Device) -> Result<Tensor>) -> Result<Tensor> {
+        if !self.dtype().is_float() {
+            let got = self.dtype().to_string();
+            return Err(Error::DTypeMismatch { op, expected: "a float type".into(), got });
+        }
+        make(self.shape(), self.device())?.to_dtype(self.dtype())
     }
 }

@@ -44,6 +44,7 @@ families! {
     norm,
     pool,
     products,
+    random,
     reduce,
     softmax,
     statistics,
