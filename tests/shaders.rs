@@ -115,19 +115,24 @@ fn every_specialisation_translates_to_every_language() {
     assert!(total > 60, "only {total} specialisations: has the catalogue lost some?");
 }
 
-/// The files under a folder, with their texts.
+/// The code under a folder: files, with their texts.
 fn files(folder: PathBuf) -> Vec<(PathBuf, String)> {
+    let all = walk(&folder);
+    assert!(!all.is_empty(), "{} has no code", folder.display());
+    all
+}
+
+fn walk(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
-    for entry in fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+    for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
         let path = entry.expect("a folder that can be read").path();
         if path.is_dir() {
-            all.extend(files(path));
-        } else {
+            all.extend(walk(&path));
+        } else if path.extension().is_some_and(|kind| kind == "rs" || kind == "wgsl") {
             let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             all.push((path, text));
         }
     }
-    assert!(!all.is_empty(), "{} is empty", folder.display());
     all
 }
 

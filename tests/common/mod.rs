@@ -36,14 +36,25 @@ pub fn device(name: &str) -> Option<Device> {
     Device::new(name).inspect_err(|error| eprintln!("NOT TESTED: {error}")).ok()
 }
 
+/// What is wrong with a tensor: its shape, or the worst element.
+pub fn difference(got: &Tensor, expected: &Nd, tolerance: Tolerance) -> Result<(), String> {
+    if got.shape() != expected.shape {
+        return Err(format!("the shape is {:?}, expected {:?}", got.shape(), expected.shape));
+    }
+    let values = values(got).map_err(|error| error.to_string())?;
+    match worst(&values, &expected.data, tolerance) {
+        Some((worst, wrong)) if wrong > 0 => {
+            let at = index_of(worst.position, &expected.shape);
+            Err(format!("{wrong} elements differ, worst at {at:?} of {:?}: {worst:?}", expected.shape))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Panics with `what`, the device, the shape, and the worst element if a tensor is not as expected.
 #[track_caller]
 pub fn assert_close(what: &str, got: &Tensor, expected: &Nd, tolerance: Tolerance) {
-    let device = got.device();
-    assert_eq!(got.shape(), expected.shape, "{what} on {device}");
-    let values = values(got).unwrap_or_else(|error| panic!("{what} on {device}: {error}"));
-    if let Some((worst, wrong)) = worst(&values, &expected.data, tolerance).filter(|(_, wrong)| *wrong > 0) {
-        let at = index_of(worst.position, &expected.shape);
-        panic!("{what} on {device}: {wrong} elements differ, worst at {at:?} of {:?}: {worst:?}", expected.shape);
+    if let Err(text) = difference(got, expected, tolerance) {
+        panic!("{what} on {}: {text}", got.device());
     }
 }

@@ -1,0 +1,213 @@
+//! The part of ONNX's protobuf messages that models of one node use (onnx/onnx.proto), and plain values from its tensors.
+
+use prost::Message;
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Model {
+    #[prost(message, optional, tag = "7")]
+    pub graph: Option<Graph>,
+    #[prost(message, repeated, tag = "8")]
+    pub opset_import: Vec<Opset>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Opset {
+    #[prost(string, tag = "1")]
+    pub domain: String,
+    #[prost(int64, tag = "2")]
+    pub version: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Graph {
+    #[prost(message, repeated, tag = "1")]
+    pub node: Vec<Node>,
+    #[prost(message, repeated, tag = "11")]
+    pub input: Vec<ValueInfo>,
+    #[prost(message, repeated, tag = "12")]
+    pub output: Vec<ValueInfo>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ValueInfo {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, optional, tag = "2")]
+    pub kind: Option<Kind>,
+}
+
+/// `TypeProto`: what is not a tensor (a sequence, an optional) has no `tensor`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Kind {
+    #[prost(message, optional, tag = "1")]
+    pub tensor: Option<TensorKind>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TensorKind {
+    #[prost(int32, tag = "1")]
+    pub elem_type: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Node {
+    #[prost(string, repeated, tag = "1")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub output: Vec<String>,
+    #[prost(string, tag = "4")]
+    pub op_type: String,
+    #[prost(message, repeated, tag = "5")]
+    pub attribute: Vec<Attribute>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Attribute {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(float, tag = "2")]
+    pub f: f32,
+    #[prost(int64, tag = "3")]
+    pub i: i64,
+    #[prost(bytes = "vec", tag = "4")]
+    pub s: Vec<u8>,
+    #[prost(message, optional, tag = "5")]
+    pub t: Option<TensorProto>,
+    #[prost(int64, repeated, tag = "8")]
+    pub ints: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TensorProto {
+    #[prost(int64, repeated, tag = "1")]
+    pub dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    pub data_type: i32,
+    #[prost(float, repeated, tag = "4")]
+    pub float_data: Vec<f32>,
+    #[prost(int32, repeated, tag = "5")]
+    pub int32_data: Vec<i32>,
+    #[prost(int64, repeated, tag = "7")]
+    pub int64_data: Vec<i64>,
+    #[prost(bytes = "vec", tag = "9")]
+    pub raw_data: Vec<u8>,
+    #[prost(double, repeated, tag = "10")]
+    pub double_data: Vec<f64>,
+    #[prost(uint64, repeated, tag = "11")]
+    pub uint64_data: Vec<u64>,
+}
+
+/// `TensorProto.DataType`, as far as we read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    Float,
+    Uint8,
+    Int8,
+    Uint16,
+    Int16,
+    Int32,
+    Int64,
+    Bool,
+    Float16,
+    Double,
+    Uint32,
+    Uint64,
+    Bfloat16,
+}
+
+impl Type {
+    /// The type of a code, or the name of one that we cannot read.
+    pub fn of(code: i32) -> Result<Type, &'static str> {
+        Ok(match code {
+            1 => Type::Float,
+            2 => Type::Uint8,
+            3 => Type::Int8,
+            4 => Type::Uint16,
+            5 => Type::Int16,
+            6 => Type::Int32,
+            7 => Type::Int64,
+            8 => return Err("string"),
+            9 => Type::Bool,
+            10 => Type::Float16,
+            11 => Type::Double,
+            12 => Type::Uint32,
+            13 => Type::Uint64,
+            14 | 15 => return Err("complex"),
+            16 => Type::Bfloat16,
+            17..=20 => return Err("float8"),
+            21 | 22 => return Err("int4"),
+            _ => return Err("unknown"),
+        })
+    }
+
+    fn size(self) -> usize {
+        match self {
+            Type::Uint8 | Type::Int8 | Type::Bool => 1,
+            Type::Uint16 | Type::Int16 | Type::Float16 | Type::Bfloat16 => 2,
+            Type::Float | Type::Int32 | Type::Uint32 => 4,
+            Type::Int64 | Type::Double | Type::Uint64 => 8,
+        }
+    }
+}
+
+/// A tensor on the host. Every value of every type that we read is an exact f64, but for integers past 2⁵³.
+#[derive(Clone, Debug)]
+pub struct Value {
+    pub shape: Vec<usize>,
+    pub kind: Type,
+    pub data: Vec<f64>,
+}
+
+impl TensorProto {
+    /// The values; the name of the type where we cannot read it.
+    pub fn value(&self) -> Result<Value, &'static str> {
+        let kind = Type::of(self.data_type)?;
+        let shape: Vec<usize> = self.dims.iter().map(|&dim| dim as usize).collect();
+        let data: Vec<f64> = match kind {
+            _ if !self.raw_data.is_empty() => {
+                self.raw_data.chunks_exact(kind.size()).map(|bytes| number(kind, bytes)).collect()
+            }
+            Type::Float => self.float_data.iter().map(|&v| v.into()).collect(),
+            Type::Double => self.double_data.clone(),
+            Type::Int64 => self.int64_data.iter().map(|&v| v as f64).collect(),
+            Type::Uint32 | Type::Uint64 => self.uint64_data.iter().map(|&v| v as f64).collect(),
+            // Halves are kept as their bits.
+            Type::Float16 | Type::Bfloat16 => {
+                self.int32_data.iter().map(|&v| number(kind, &(v as u16).to_le_bytes())).collect()
+            }
+            _ => self.int32_data.iter().map(|&v| v.into()).collect(),
+        };
+        assert_eq!(data.len(), shape.iter().product::<usize>(), "elements of a {kind:?} of shape {shape:?}");
+        Ok(Value { shape, kind, data })
+    }
+}
+
+/// One little-endian element.
+fn number(kind: Type, bytes: &[u8]) -> f64 {
+    let mut wide = [0; 8];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    let bits = u64::from_le_bytes(wide);
+    match kind {
+        Type::Float => f32::from_bits(bits as u32).into(),
+        Type::Double => f64::from_bits(bits),
+        Type::Bfloat16 => f32::from_bits((bits as u32) << 16).into(),
+        Type::Float16 => half(bits as u16),
+        Type::Int8 => (bits as i8).into(),
+        Type::Int16 => (bits as i16).into(),
+        Type::Int32 => (bits as i32).into(),
+        Type::Int64 => bits as i64 as f64,
+        Type::Bool | Type::Uint8 | Type::Uint16 | Type::Uint32 | Type::Uint64 => bits as f64,
+    }
+}
+
+/// IEEE 754 binary16: (−1)ˢ · 2ᵉ⁻¹⁵ · 1.m, or (−1)ˢ · 2⁻¹⁴ · 0.m where e = 0.
+fn half(bits: u16) -> f64 {
+    let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023) / 1024.0);
+    let size = match exponent {
+        0 => mantissa * 2f64.powi(-14),
+        31 if mantissa == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1.0 + mantissa) * 2f64.powi(exponent - 15),
+    };
+    if bits >> 15 == 1 { -size } else { size }
+}
