@@ -33,7 +33,7 @@ use crate::device::gpu::{Buffer, Gpu, Pipeline, Signature};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::shape::Shape;
+use crate::shape::{Shape, checked_elem_count};
 use crate::sync;
 use crate::tensor::Tensor;
 use reflect::{Arg, Reflection, reflect};
@@ -81,6 +81,7 @@ impl WgslKernel {
     /// # Errors
     ///
     /// [`Error::Kernel`] if the arguments do not fit the bindings, on `cpu`, or if the driver refuses to compile it;
+    /// [`Error::InvalidArgument`] for an output of more elements than can be addressed;
     /// [`Error::DeviceMismatch`]; [`Error::LimitExceeded`]; [`Error::OutOfMemory`].
     pub fn run<S: Into<Shape> + Clone>(
         &self,
@@ -118,7 +119,7 @@ impl WgslKernel {
             read.push(dense(gpu, input)?);
         }
         for (shape, _) in &outputs {
-            let buffer = gpu.alloc(shape.dims().iter().product())?;
+            let buffer = gpu.alloc(checked_elem_count("WgslKernel::run", shape.dims())?)?;
             gpu.clear(&buffer)?;
             made.push(buffer);
         }
@@ -150,9 +151,10 @@ impl WgslKernel {
             return Err(self.error(format!("its uniform has {words} words, {} params were given", params.len())));
         }
         let given_inputs = inputs.iter().map(|input| (input.dtype(), input.elem_count()));
-        let given_outputs = outputs.iter().map(|(shape, dtype)| (*dtype, shape.dims().iter().product()));
+        let count = |shape: &Shape| checked_elem_count("WgslKernel::run", shape.dims());
+        let given_outputs = outputs.iter().map(|(shape, dtype)| Ok((*dtype, count(shape)?)));
         self.check_side("input", false, given_inputs.collect())?;
-        self.check_side("output", true, given_outputs.collect())
+        self.check_side("output", true, given_outputs.collect::<Result<_>>()?)
     }
 
     /// Compares the bindings of one direction with the tensors given for them.
@@ -312,6 +314,8 @@ mod tests {
             fails(&[&a, &b], &outputs, &[0], "uniform has 2 words, 1 params");
             fails(&[&a, &b], &[([0], DType::F32), ([1], DType::U32)], &[0, 0], "output 'out' got an empty tensor");
             fails(&[], &outputs, &[0, 0], "run_on");
+            let huge = kernel.run(&[&a, &b], &[([usize::MAX, 3], DType::F32)], &[0, 0], [1, 1, 1]);
+            assert!(matches!(huge.map(|_| ()), Err(Error::InvalidArgument { .. })), "{device}");
             if device.is_cpu() {
                 fails(&[&a, &b], &outputs, &[0, 0], "WGSL needs an adapter");
             } else {

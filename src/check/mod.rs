@@ -31,6 +31,7 @@ mod run;
 mod arrange;
 mod conv;
 mod elementwise;
+mod index;
 mod matmul;
 mod norm;
 mod pool;
@@ -38,6 +39,7 @@ mod products;
 mod random;
 mod reduce;
 mod softmax;
+mod sort;
 mod statistics;
 mod views;
 mod window;
@@ -66,6 +68,7 @@ const FAMILIES: &[Family] = &[
     ("arrange", arrange::cases),
     ("conv", conv::cases),
     ("elementwise", elementwise::cases),
+    ("index", index::cases),
     ("matmul", matmul::cases),
     ("norm", norm::cases),
     ("pool", pool::cases),
@@ -73,6 +76,7 @@ const FAMILIES: &[Family] = &[
     ("random", random::cases),
     ("reduce", reduce::cases),
     ("softmax", softmax::cases),
+    ("sort", sort::cases),
     ("statistics", statistics::cases),
     ("views", views::cases),
 ];

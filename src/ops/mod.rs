@@ -14,6 +14,7 @@ mod copy;
 mod derived;
 mod dispatch;
 mod einsum;
+mod gather;
 pub(crate) mod inplace;
 mod linalg;
 mod matmul;
@@ -25,10 +26,14 @@ mod pool;
 pub(crate) mod promote;
 pub(crate) mod random;
 mod reduce;
+mod scan;
+mod scatter;
 mod slice;
 mod softmax;
+mod sort;
 mod statistics;
 mod to_device;
+mod triangle;
 mod unary;
 mod view;
 mod window;
@@ -178,6 +183,7 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (copy::SHADER, &[""][..]),
         (cast::SHADER, &cast::HEADERS[..]),
         (cast::PACKED_SHADER, &[""][..]),
+        (gather::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (matmul::SHADER, &[""][..]),
         (matmul::PACK_SHADER, &[""][..]),
         (nll::SHADER, &[""][..]),
@@ -189,7 +195,10 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (crate::device::gpu::probe::SHADER, &[""][..]),
         (random::SHADER, &[""][..]),
         (reduce::SHADER, &dispatch::SCALAR_HEADERS[..]),
+        (scan::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (softmax::SHADER, &[""][..]),
+        (sort::SHADER, &[""][..]),
+        (triangle::SHADER, &[""][..]),
         (unary::SHADER, &[""][..]),
         (window::HEADER, &[""][..]),
     ] {

@@ -135,8 +135,26 @@ impl Tensor {
             return Err(Error::argument("arange", detail));
         }
         let count = checked_elem_count("arange", &[count as usize])?;
-        let values: Vec<f32> = (0..count).map(|i| (f64::from(start) + i as f64 * f64::from(step)) as f32).collect();
-        Self::from_slice(&values, count, device)
+        let mut values = with_room(count)?;
+        values.extend((0..count).map(|i| (f64::from(start) + i as f64 * f64::from(step)) as f32));
+        Self::from_vec(values, count, device)
+    }
+
+    /// `0, 1, …, count − 1`, as u32: positions, for ops that take indices.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] beyond 2³² elements; if the device has no room for it.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::iota(3, None)?.to_vec::<u32>()?, [0, 1, 2]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn iota<'d>(count: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+        let end = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} is beyond u32")))?;
+        let mut values = with_room(count)?;
+        values.extend(0..end);
+        Self::from_vec(values, count, device)
     }
 
     /// The identity matrix `[n, n]`.
@@ -144,9 +162,11 @@ impl Tensor {
     /// # Errors
     /// If the device has no room for it.
     pub fn eye<'d>(n: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        let mut values = vec![0f32; checked_elem_count("eye", &[n, n])?];
+        let count = checked_elem_count("eye", &[n, n])?;
+        let mut values = with_room(count)?;
+        values.resize(count, 0f32);
         values.iter_mut().step_by(n + 1).for_each(|v| *v = 1.0);
-        Self::from_slice(&values, [n, n], device)
+        Self::from_vec(values, [n, n], device)
     }
 
     /// The elements in row-major order. Waits until the device has computed them.
@@ -187,6 +207,17 @@ impl Tensor {
             }
         }
     }
+}
+
+/// An empty vector with room for `count` elements (`vec!` would end the process where memory is short).
+pub(crate) fn with_room<T>(count: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory {
+        device: "cpu".into(),
+        requested: (count as u64).saturating_mul(size_of::<T>() as u64),
+        in_use: Device::cpu().memory().live,
+    })?;
+    Ok(values)
 }
 
 /// A tensor from its bits.

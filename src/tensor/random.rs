@@ -12,6 +12,7 @@ use crate::philox::{Stream, below, philox, unit};
 use crate::shape::{Shape, checked_elem_count};
 use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::tensor::create::with_room;
 
 /// The process's generator: its seed, and how many blocks of four words it gave out.
 static GENERATOR: Mutex<Stream> = Mutex::new(Stream { seed: 0, first: 0 });
@@ -144,7 +145,8 @@ impl Tensor {
         let Ok(count) = u32::try_from(n) else {
             return Err(Error::argument("randperm", format!("{n} numbers do not fit u32")));
         };
-        let mut order: Vec<u32> = (0..count).collect();
+        let mut order = with_room(n)?;
+        order.extend(0..count);
         // Fisher and Yates: each place, from the last on, takes one of those up to it.
         for (last, word) in (1..count).rev().zip(next_stream(n).words()) {
             order.swap(last as usize, below(word, last + 1) as usize);
@@ -159,6 +161,7 @@ impl Tensor {
     pub fn randn<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         let shape = shape.into();
         let count = checked_elem_count("randn", shape.dims())?;
+        let mut values = with_room(count)?;
         let normal = |pair: [u32; 2]| {
             let radius = (-2.0 * f64::from(1.0 - unit(pair[0])).ln()).sqrt();
             let (sin, cos) = (std::f64::consts::TAU * f64::from(unit(pair[1]))).sin_cos();
@@ -167,7 +170,7 @@ impl Tensor {
         let stream = next_stream(count);
         let block = |after| stream.block(after as u64);
         let pairs = (0..count.div_ceil(4)).map(block).flat_map(|[a, b, c, d]| [[a, b], [c, d]]);
-        let values: Vec<f32> = pairs.flat_map(normal).take(count).collect();
+        values.extend(pairs.flat_map(normal).take(count));
         Tensor::from_vec(values, shape, device)
     }
 

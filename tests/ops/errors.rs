@@ -150,6 +150,23 @@ fn creation_refuses_what_does_not_fit() {
     }
 }
 
+/// What the host makes and moves is asked of the host's memory first, which may refuse without the process ending.
+#[test]
+fn more_than_the_host_has() {
+    for device in devices() {
+        for (what, made) in [
+            ("rand", Tensor::rand([1 << 50], &device)),
+            ("randn", Tensor::randn([1 << 50], &device)),
+            ("eye", Tensor::eye(1 << 25, &device)),
+            ("arange", Tensor::arange(0.0, 1e15, 1.0, &device)),
+        ] {
+            let error = made.expect_err(what);
+            let limit = matches!(error, Error::LimitExceeded { .. }) && !device.is_cpu();
+            assert!(error.is_out_of_memory() || limit, "{what} on {device}: {error:?}");
+        }
+    }
+}
+
 /// A tensor that no adapter can hold is an error that says what the limit is, and the device lives on.
 #[test]
 fn more_than_an_adapter_allows() -> Result<()> {

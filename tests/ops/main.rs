@@ -40,6 +40,7 @@ families! {
     arrange,
     conv,
     elementwise,
+    index,
     matmul,
     norm,
     pool,
@@ -47,6 +48,7 @@ families! {
     random,
     reduce,
     softmax,
+    sort,
     statistics,
     views,
 }

@@ -61,3 +61,40 @@ fn a_label_that_is_no_class() -> Result<()> {
     }
     Ok(())
 }
+
+/// What the host refuses, an adapter reads as 0 and does not write; nothing is read or written elsewhere.
+#[test]
+fn indices_beyond_the_dimension() -> Result<()> {
+    for device in devices() {
+        let x = Tensor::arange(1.0, 7.0, 1.0, &device)?.reshape([3, 2])?;
+        let far = Tensor::from_slice(&[1i32, -1, 3], [3], &device)?;
+        let wide = far.unsqueeze(1)?;
+        let src = Tensor::ones([3, 1], &device)?;
+        let results = [
+            (x.index_select(0, &far), vec![3.0, 4.0, 0.0, 0.0, 0.0, 0.0]),
+            (x.narrow(1, 0, 1)?.gather(0, &wide), vec![3.0, 0.0, 0.0]),
+            (x.scatter_add(0, &wide, &src), vec![1.0, 2.0, 4.0, 4.0, 5.0, 6.0]),
+            (x.scatter(0, &wide, &src), vec![1.0, 2.0, 1.0, 4.0, 5.0, 6.0]),
+            (far.one_hot(2).and_then(|t| t.to_dtype(DType::F32)), vec![0.0, 1.0, 0.0, 0.0, 0.0, 0.0]),
+        ];
+        for (i, (result, expected)) in results.into_iter().enumerate() {
+            match result {
+                Err(error) if device.is_cpu() => assert!(error.to_string().contains("index -1 is not"), "{error}"),
+                result => assert_eq!(result?.to_vec::<f32>()?, expected, "{i} on {device}"),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sums by index are added up in one order: two runs give the same bits.
+#[test]
+fn sums_by_index_do_not_vary() -> Result<()> {
+    for device in devices() {
+        let src = uniform(&[5000, 3], -1.0, 1.0, 7).tensor(DType::F32, &device)?;
+        let index = anygpu::check::nd::whole(&[5000], 0, 4, 8).tensor(DType::U32, &device)?;
+        let sum = || Tensor::zeros([4, 3], &device)?.index_add(0, &index, &src)?.to_vec::<f32>();
+        assert_eq!(sum()?, sum()?, "{device}");
+    }
+    Ok(())
+}

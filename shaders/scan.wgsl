@@ -1,0 +1,72 @@
+// Running sums or products along a dimension, in chunks: x and out are [A, R, B] dense.
+// scan:  each chunk of `length` of R by itself; totals[a, c, b] ← what chunk c amounts to.
+// shift: before every chunk goes what those before it amount to, the running total that `scan` made of the totals.
+// The header says what T is. One invocation: one chunk in `scan`, one element in `shift`.
+
+struct Params {
+    count: u32, // chunks, or elements
+    reduced: u32, // R
+    inner: u32,   // B
+    chunks: u32,  // C
+    length: u32,
+    offset: u32, // of x
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<T>;
+@group(0) @binding(2) var<storage, read_write> out: array<T>;
+@group(0) @binding(3) var<storage, read_write> totals: array<T>;
+
+const WG = 64u;
+
+override OP: u32;
+const SUM = 0u;
+
+fn join(a: T, b: T) -> T {
+    if OP == SUM {
+        return a + b;
+    }
+    return a * b;
+}
+
+@compute @workgroup_size(WG)
+fn scan(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+    if i >= p.count {
+        return;
+    }
+    let b = i % p.inner;
+    let first = ((i / p.inner) % p.chunks) * p.length;
+    let row = (i / (p.inner * p.chunks)) * p.reduced * p.inner + b;
+    var total = x[p.offset + row + first * p.inner];
+    out[row + first * p.inner] = total;
+    for (var r = first + 1u; r < min(first + p.length, p.reduced); r++) {
+        total = join(total, x[p.offset + row + r * p.inner]);
+        out[row + r * p.inner] = total;
+    }
+    totals[i] = total;
+}
+
+@group(0) @binding(1) var<storage, read> before: array<T>;
+
+@compute @workgroup_size(WG)
+fn shift(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+    if i >= p.count {
+        return;
+    }
+    let b = i % p.inner;
+    let c = ((i / p.inner) % p.reduced) / p.length;
+    let a = i / (p.inner * p.reduced);
+    if c > 0u {
+        out[i] = join(before[(a * p.chunks + c - 1u) * p.inner + b], out[i]);
+    }
+}

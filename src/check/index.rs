@@ -1,0 +1,204 @@
+//! Reading, writing and adding by index.
+
+use super::prelude::*;
+
+pub(super) fn cases() -> Vec<Case> {
+    [gather(), index_select(), scatter_add(), scatter(), index_add(), one_hot()].into_iter().flatten().collect()
+}
+
+fn x(shape: &[usize]) -> Nd {
+    signed(shape, 91)
+}
+
+/// Indices below `size`, u32.
+fn ids(shape: &[usize], size: i32) -> Nd {
+    whole(shape, 0, size, 92)
+}
+
+fn index(value: Nd) -> Input {
+    dense(value).of(DType::U32)
+}
+
+/// `index` with one position replaced.
+fn with(index: &[usize], dim: usize, at: f64) -> Vec<usize> {
+    let mut index = index.to_vec();
+    index[dim] = at as usize;
+    index
+}
+
+fn gather_oracle(dim: usize) -> impl Fn(&[&Nd]) -> Nd {
+    move |x| Nd::from_fn(&x[1].shape, |i| x[0].at(&with(i, dim, x[1].at(i))))
+}
+
+fn gather() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dim, x, index) in [
+        (0, dense(x(&[7])), index(ids(&[17], 7))),
+        (1, dense(x(&[7, 5])), index(ids(&[7, 3], 5))),
+        (0, transposed(x(&[7, 5]), 0, 1), transposed(ids(&[3, 5], 7), 0, 1).of(DType::U32)),
+        (1, narrowed(x(&[3, 5, 2]), 1), narrowed(ids(&[3, 9, 2], 5), 1).of(DType::I32)),
+        (2, broadcast(x(&[3, 1, 7]), &[3, 2, 7]), dense(ids(&[3, 2, 1], 7)).of(DType::U8)),
+        (1, dense(x(&[7, 5, 3])), index(ids(&[4, 6, 2], 5))), // smaller in the other dimensions
+        (1, dense(x(&[7, 5])), index(ids(&[7, 0], 5))),
+        (0, dense(x(&[257])), index(ids(&[1000], 257))),
+    ] {
+        cases.push(
+            Case::new("gather", [x, index], move |t| t[0].gather(dim, &t[1]), gather_oracle(dim)).within(0.0, 1e-6),
+        );
+    }
+    for dtype in [DType::F16, DType::I32, DType::U32, DType::U8, DType::Bool] {
+        let inputs = [dense(whole(&[7, 5], 0, 9, 93)).of(dtype), index(ids(&[7, 3], 5))];
+        let case = Case::new(format!("gather {dtype}"), inputs, |t| t[0].gather(1, &t[1]), gather_oracle(1));
+        cases.push(case.gives(dtype).exact().no_gradient());
+    }
+    cases
+}
+
+fn select_oracle(dim: usize) -> impl Fn(&[&Nd]) -> Nd {
+    move |x| {
+        let mut shape = x[0].shape.clone();
+        shape[dim] = x[1].data.len();
+        Nd::from_fn(&shape, |i| x[0].at(&with(i, dim, x[1].data[i[dim]])))
+    }
+}
+
+fn index_select() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dim, x, index) in [
+        (0, dense(x(&[7])), index(ids(&[17], 7))),
+        (0, dense(x(&[7, 5])), index(ids(&[33], 7))),
+        (1, transposed(x(&[7, 5]), 0, 1), narrowed(ids(&[3], 5), 0).of(DType::I32)),
+        (1, narrowed(x(&[3, 5, 2]), 2), index(ids(&[9], 5))),
+        (0, dense(x(&[7, 5])), index(ids(&[0], 7))),
+    ] {
+        let op = move |t: &[Tensor]| t[0].index_select(dim, &t[1]);
+        cases.push(Case::new("index_select", [x, index], op, select_oracle(dim)).within(0.0, 1e-6));
+    }
+    let embedded = |x: &[&Nd]| {
+        let mut shape = x[1].shape.clone();
+        shape.push(x[0].shape[1]);
+        Nd::new(&shape, select_oracle(0)(x).data)
+    };
+    for (table, ids) in [(x(&[17, 5]), ids(&[3, 7], 17)), (x(&[3, 33]), ids(&[257], 3))] {
+        cases.push(
+            Case::new("embedding", [dense(table), index(ids)], |t| t[0].embedding(&t[1]), embedded).within(0.0, 1e-6),
+        );
+    }
+    let inputs = [dense(x(&[17, 5])).of(DType::BF16), dense(ids(&[3, 7], 17)).of(DType::U8)];
+    cases.push(
+        Case::new("embedding bf16", inputs, |t| t[0].embedding(&t[1]), embedded)
+            .gives(DType::BF16)
+            .exact()
+            .no_gradient(),
+    );
+    cases
+}
+
+/// Every source in its order: where it goes in the base, and its value.
+fn scattered(x: &[&Nd], dim: usize, put: impl Fn(&mut f64, f64)) -> Nd {
+    let (mut out, index, src) = (x[0].clone(), x[1], x[2]);
+    let positions = Nd::from_fn(&out.shape, {
+        let mut next = -1.0;
+        move |_| {
+            next += 1.0;
+            next
+        }
+    });
+    Nd::from_fn(&index.shape, |i| {
+        let at = positions.at(&with(i, dim, index.at(i))) as usize;
+        put(&mut out.data[at], src.at(i));
+        0.0
+    });
+    out
+}
+
+fn scatter_add() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dim, base, index, src) in scatter_inputs() {
+        let op = move |t: &[Tensor]| t[0].scatter_add(dim, &t[1], &t[2]);
+        cases.push(Case::new("scatter_add", [base, index, src], op, move |x| scattered(x, dim, |a, v| *a += v)));
+    }
+    for dtype in [DType::F16, DType::I32, DType::U32, DType::U8] {
+        let inputs = [
+            dense(whole(&[7, 5], 0, 9, 94)).of(dtype),
+            index(ids(&[7, 3], 5)),
+            dense(whole(&[7, 3], 0, 9, 95)).of(dtype),
+        ];
+        let op = |t: &[Tensor]| t[0].scatter_add(1, &t[1], &t[2]);
+        let case = Case::new(format!("scatter_add {dtype}"), inputs, op, |x| scattered(x, 1, |a, v| *a += v));
+        cases.push(case.gives(dtype).exact().no_gradient());
+    }
+    cases
+}
+
+fn scatter_inputs() -> Vec<(usize, Input, Input, Input)> {
+    vec![
+        (0, dense(x(&[7])), index(ids(&[17], 7)), dense(signed(&[17], 96))),
+        (1, dense(x(&[7, 5])), index(ids(&[7, 3], 5)), transposed(signed(&[7, 3], 96), 0, 1)),
+        (0, transposed(x(&[7, 5]), 0, 1), transposed(ids(&[9, 5], 7), 0, 1).of(DType::U32), dense(signed(&[9, 5], 96))),
+        (
+            1,
+            narrowed(x(&[3, 5, 2]), 1),
+            narrowed(ids(&[3, 9, 2], 5), 1).of(DType::I32),
+            narrowed(signed(&[3, 9, 2], 96), 0),
+        ),
+        // An index smaller than base and source.
+        (1, dense(x(&[4, 5, 3])), index(ids(&[2, 3, 2], 5)), dense(signed(&[3, 4, 2], 96))),
+        (1, dense(x(&[7, 5])), index(ids(&[7, 0], 5)), dense(signed(&[7, 0], 96))),
+        (0, dense(x(&[17])), index(ids(&[257], 17)), dense(signed(&[257], 96))),
+    ]
+}
+
+fn scatter() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dim, base, index, src) in scatter_inputs() {
+        let op = move |t: &[Tensor]| t[0].scatter(dim, &t[1], &t[2]);
+        cases.push(
+            Case::new("scatter", [base, index, src], op, move |x| scattered(x, dim, |a, v| *a = v)).within(0.0, 1e-6),
+        );
+    }
+    cases
+}
+
+fn index_add() -> Vec<Case> {
+    let oracle = |dim: usize| {
+        move |x: &[&Nd]| {
+            let index = Nd::from_fn(&x[2].shape, |i| x[1].data[i[dim]]);
+            scattered(&[x[0], &index, x[2]], dim, |a, v| *a += v)
+        }
+    };
+    let mut cases = Vec::new();
+    for (dim, base, index, src) in [
+        (0, dense(x(&[7, 5])), index(ids(&[17], 7)), dense(signed(&[17, 5], 97))),
+        (1, transposed(x(&[7, 5]), 0, 1), index(ids(&[33], 5)), narrowed(signed(&[7, 33], 97), 1)),
+        (
+            1,
+            dense(x(&[3, 5, 2])),
+            narrowed(ids(&[4], 5), 0).of(DType::I32),
+            broadcast(signed(&[3, 1, 2], 97), &[3, 4, 2]),
+        ),
+        (0, dense(x(&[7, 5])), index(ids(&[0], 7)), dense(signed(&[0, 5], 97))),
+        // More sources of one element than one dispatch adds up: in whole numbers, which f32 adds exactly.
+        (0, dense(whole(&[3, 1], 0, 9, 98)), index(ids(&[50_000], 2)), dense(whole(&[50_000, 1], -9, 9, 99))),
+    ] {
+        cases.push(Case::new("index_add", [base, index, src], move |t| t[0].index_add(dim, &t[1], &t[2]), oracle(dim)));
+    }
+    cases
+}
+
+fn one_hot() -> Vec<Case> {
+    let oracle = |x: &[&Nd]| {
+        let shape = [&x[0].shape[..], &[5]].concat();
+        Nd::from_fn(&shape, |i| if x[0].at(&i[..i.len() - 1]) == i[i.len() - 1] as f64 { 1.0 } else { 0.0 })
+    };
+    let input = |shape: &[usize]| ids(shape, 5);
+    [
+        index(input(&[17])),
+        transposed(input(&[3, 7]), 0, 1).of(DType::I32),
+        dense(input(&[])).of(DType::U8),
+        index(input(&[0])),
+    ]
+    .into_iter()
+    .map(|input| Case::new("one_hot", [input], |t| t[0].one_hot(5), oracle).gives(DType::U32))
+    .collect()
+}
