@@ -36,6 +36,8 @@ struct Line<'a> {
     tolerance: f64,
     /// `worst_error / tolerance`.
     ratio: f64,
+    /// `ok`, `FAILED` or `quarantined`.
+    verdict: String,
     ok: bool,
     seconds: f64,
     failures: Vec<FailureLine<'a>>,
@@ -85,6 +87,7 @@ impl<'a> Line<'a> {
             worst_error: row.error,
             tolerance: row.tolerance,
             ratio: row.ratio,
+            verdict: row.verdict.to_string(),
             ok: row.verdict != Verdict::Failed,
             seconds: row.time.as_secs_f64(),
             failures: row.failures.iter().map(FailureLine::new).collect(),
@@ -99,6 +102,8 @@ struct Summary<'a> {
     ops: usize,
     cases: usize,
     failed_cases: usize,
+    /// Kernel variants that the devices do not use, since they are wrong there.
+    quarantined: Vec<String>,
     /// Devices that did not open or went away.
     unavailable: Vec<String>,
     ok: bool,
@@ -162,6 +167,10 @@ fn conclude(reports: &[Report], unavailable: Vec<String>, as_json: bool) -> Resu
             ops: reports.iter().map(|report| report.rows.len()).max().unwrap_or(0),
             cases,
             failed_cases: failed,
+            quarantined: reports
+                .iter()
+                .flat_map(|r| r.quarantined.iter().map(|q| format!("{}: {q}", r.device)))
+                .collect(),
             unavailable: unavailable.clone(),
             ok: failed == 0 && unavailable.is_empty(),
         })?;

@@ -24,6 +24,8 @@ struct Row {
     memory_total: Option<u64>,
     features: Vec<String>,
     quirks: Vec<String>,
+    /// Kernel variants that are wrong on it, and so not used.
+    quarantined: Vec<String>,
     /// Why the device cannot be used; absent where it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -31,9 +33,10 @@ struct Row {
 
 impl Row {
     fn new(device: &Device) -> Self {
-        let (quirks, error) = match device.quirks() {
-            Ok(quirks) => (quirks.iter().map(ToString::to_string).collect(), None),
-            Err(error) => (Vec::new(), Some(error.to_string())),
+        let found = device.quirks().and_then(|quirks| Ok((quirks, device.quarantined()?)));
+        let (quirks, quarantined, error) = match found {
+            Ok((quirks, quarantined)) => (quirks.iter().map(ToString::to_string).collect(), quarantined, None),
+            Err(error) => (Vec::new(), Vec::new(), Some(error.to_string())),
         };
         let info = device.info();
         Row {
@@ -46,6 +49,7 @@ impl Row {
             memory_total: info.memory_total,
             features: info.features.clone(),
             quirks,
+            quarantined,
             error,
         }
     }
@@ -55,11 +59,14 @@ impl Row {
     }
 
     fn cells(&self) -> Vec<String> {
-        let notes = match &self.error {
-            Some(error) => error.clone(),
-            None if self.quirks.is_empty() => "–".to_string(),
-            None => self.quirks.join(", "),
+        // Of a variant, its name is enough here: `--json` and the log say what is wrong with it.
+        let variants =
+            self.quarantined.iter().map(|text| format!("without {}", text.split(':').next().unwrap_or(text)));
+        let notes: Vec<String> = match &self.error {
+            Some(error) => vec![error.clone()],
+            None => self.quirks.iter().cloned().chain(variants).collect(),
         };
+        let notes = if notes.is_empty() { "–".to_string() } else { notes.join(", ") };
         vec![
             self.name.clone(),
             self.vendor.clone(),

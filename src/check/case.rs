@@ -5,6 +5,7 @@ use super::oracle;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ops::variants;
 use crate::tensor::Tensor;
 
 /// One operand: what an op sees, and how it lies in memory.
@@ -80,13 +81,15 @@ type Oracle = Box<dyn Fn(&[&Nd]) -> Nd>;
 pub(super) struct Case {
     pub name: String,
     pub inputs: Vec<Input>,
-    pub op: Op,
+    op: Op,
     oracle: Oracle,
     /// The type of the result.
     pub dtype: DType,
     pub value: Tolerance,
     pub gradient: Option<Tolerance>,
     devices: Option<Vec<&'static str>>,
+    /// A family of kernels and the variant of it that is to run.
+    pub variant: Option<(&'static str, &'static str)>,
 }
 
 impl Case {
@@ -105,7 +108,12 @@ impl Case {
             value: Tolerance { atol: 1e-5, rtol: 1e-5 },
             gradient: Some(Tolerance { atol: 1e-4, rtol: 1e-4 }),
             devices: None,
+            variant: None,
         }
+    }
+
+    pub fn named(self, name: impl Into<String>) -> Case {
+        Case { name: name.into(), ..self }
     }
 
     /// Tolerance of the value; the gradient's is ten times as wide.
@@ -138,6 +146,13 @@ impl Case {
         self
     }
 
+    /// Runs with one variant of a family of kernels, chosen or not, wherever an adapter has what it needs. The name starts
+    /// with `family/variant`. The gradient would run outside of that: put it into the op.
+    pub fn variant(mut self, family: &'static str, variant: &'static str) -> Case {
+        self.variant = Some((family, variant));
+        self.no_gradient()
+    }
+
     /// The op's name.
     pub fn op_name(&self) -> &str {
         self.name.split(' ').next().unwrap_or_default()
@@ -145,12 +160,20 @@ impl Case {
 
     pub fn runs_on(&self, device: &Device) -> bool {
         let slow = device.is_cpu() || device.name().starts_with("soft:");
-        !slow || self.devices.as_ref().is_none_or(|only| only.contains(&device.name()))
+        let wanted = !slow || self.devices.as_ref().is_none_or(|only| only.contains(&device.name()));
+        wanted && self.variant.is_none_or(|(family, variant)| variants::runs_on(device, family, variant))
     }
 
     /// Elements of the largest operand.
     pub fn size(&self) -> usize {
         self.inputs.iter().map(|input| input.value.data.len()).max().unwrap_or(0)
+    }
+
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        match self.variant {
+            None => (self.op)(inputs),
+            Some((family, variant)) => variants::forced(family, variant, || (self.op)(inputs)),
+        }
     }
 
     pub fn expected(&self) -> Nd {

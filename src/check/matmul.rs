@@ -1,9 +1,11 @@
 //! Products of matrices.
 
 use super::prelude::*;
+use super::window::{self, Moves};
+use crate::ops::Conv;
 
 pub(super) fn cases() -> Vec<Case> {
-    [matmul(), batches(), a_long_inner_dimension()].into_iter().flatten().collect()
+    [variants(), matmul(), batches(), a_long_inner_dimension()].into_iter().flatten().collect()
 }
 
 fn case(what: &str, a: Input, b: Input) -> Case {
@@ -55,8 +57,35 @@ fn batches() -> Vec<Case> {
     cases
 }
 
+fn long(m: usize, k: usize, n: usize) -> Case {
+    case("long k", dense(a(&[m, k])), dense(b(&[k, n]))).within(5e-2, 1e-3)
+}
+
 /// Longer than the 65 535 iterations that a loop has on Mesa 22's software adapters.
 fn a_long_inner_dimension() -> Vec<Case> {
-    let long = |m, k, n| case("long k", dense(a(&[m, k])), dense(b(&[k, n]))).within(5e-2, 1e-3);
     vec![long(2, 70_000, 3), long(1, 200_001, 1).no_gradient()]
+}
+
+/// Every variant of the kernel, whether the device would choose it or not.
+fn variants() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for variant in ["tiles", "panels", "plain"] {
+        let mut row = |what: &str, a: Input, b: Input| {
+            cases.push(case(what, a, b).named(format!("matmul/{variant} {what}")).variant("matmul", variant));
+        };
+        for [m, k, n] in [[1, 1, 1], [7, 17, 33], [64, 16, 64], [65, 3, 129], [257, 33, 65], [130, 70, 200]] {
+            row("dense", dense(a(&[m, k])), dense(b(&[k, n])));
+        }
+        row("transposed", transposed(a(&[70, 37]), 0, 1), transposed(b(&[37, 67]), 0, 1));
+        row("batched", dense(a(&[3, 70, 37])), dense(b(&[3, 37, 67])));
+        row("batch of one matrix", dense(a(&[9, 37])), dense(b(&[4, 37, 67])));
+        cases.push(long(2, 70_000, 3).named(format!("matmul/{variant} long k")).variant("matmul", variant));
+        let conv = [dense(a(&[3, 5, 9, 9])), dense(b(&[9, 5, 3, 3])), dense(b(&[9]))];
+        let op = |t: &[Tensor]| t[0].conv2d(&t[1], Some(&t[2]), Conv::new().padding([1, 1]));
+        let moves = Moves::new([1, 1], [1, 1]);
+        let oracle = move |x: &[&Nd]| window::conv2d(x[0], x[1], Some(x[2]), moves);
+        let name = format!("matmul/{variant} in a convolution");
+        cases.push(Case::new(name, conv, op, oracle).within(1e-4, 1e-5).variant("matmul", variant));
+    }
+    cases
 }

@@ -143,6 +143,8 @@ impl Table {
                 }
             }
         }
+        // What is wrong with a variant is to be known before an op uses it.
+        groups.sort_by_key(|group| group.cases.iter().all(|prepared| prepared.case.variant.is_none()));
         Table(groups)
     }
 
@@ -161,12 +163,11 @@ impl Table {
     /// # Errors
     /// As [`run`].
     pub fn run(&self, device: &Device) -> Result<Report> {
-        device.backend()?;
-        let mut report = Report { device: device.name().to_owned(), rows: Vec::new() };
+        let mut rows = Vec::new();
         for group in &self.0 {
-            report.rows.extend(run::row(&group.op, group.family, &group.cases, device)?);
+            rows.extend(run::row(&group.op, group.family, &group.cases, device)?);
         }
-        Ok(report)
+        Ok(Report { device: device.name().to_owned(), rows, quarantined: device.quarantined()? })
     }
 }
 

@@ -11,10 +11,12 @@ pub struct Report {
     pub device: String,
     /// One for each op, in the order of the table.
     pub rows: Vec<Row>,
+    /// [Kernel variants](crate::Device::quarantined) that are not used on this device.
+    pub quarantined: Vec<String>,
 }
 
 impl Report {
-    /// Whether every op is within its tolerance.
+    /// Whether every op is within its tolerance. A variant in quarantine is none that an op uses.
     pub fn passed(&self) -> bool {
         self.rows.iter().all(|row| row.verdict != Verdict::Failed)
     }
@@ -29,19 +31,20 @@ impl Report {
         self.rows.iter().map(|row| row.time).sum()
     }
 
-    /// Everything that is off.
+    /// Every case in which an op is off.
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
-        self.rows.iter().flat_map(|row| &row.failures)
+        self.rows.iter().filter(|row| row.verdict == Verdict::Failed).flat_map(|row| &row.failures)
     }
 }
 
-/// One line for the device, and one for each failure.
+/// One line for the device, one for each failure, and one for each variant in quarantine.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let failed = self.failures().count();
         let (cases, ops, seconds) = (self.cases(), self.rows.len(), self.time().as_secs_f64());
         write!(f, "{}: {failed} of {cases} cases of {ops} ops failed, in {seconds:.1} s", self.device)?;
-        self.failures().try_for_each(|failure| write!(f, "\n  {failure}"))
+        self.failures().try_for_each(|failure| write!(f, "\n  {failure}"))?;
+        self.quarantined.iter().try_for_each(|variant| write!(f, "\n  in quarantine: {variant}"))
     }
 }
 
@@ -93,14 +96,17 @@ pub enum Verdict {
     Passed,
     /// Some case is not, or ended in an error.
     Failed,
+    /// As failed, but of a kernel variant that this device, for that reason, does not use.
+    Quarantined,
 }
 
-/// `ok`, `FAILED`
+/// `ok`, `FAILED`, `quarantined`
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Verdict::Passed => "ok",
             Verdict::Failed => "FAILED",
+            Verdict::Quarantined => "quarantined",
         })
     }
 }

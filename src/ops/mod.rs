@@ -18,6 +18,7 @@ mod gather;
 pub(crate) mod inplace;
 mod linalg;
 mod matmul;
+mod matmul_variants;
 mod nll;
 mod norm;
 mod normalise;
@@ -35,6 +36,7 @@ mod statistics;
 mod to_device;
 mod triangle;
 mod unary;
+pub(crate) mod variants;
 mod view;
 mod window;
 
@@ -142,7 +144,7 @@ fn compute(op: &dyn Op, inputs: &[&Tensor], words: usize) -> Result<Storage> {
             if words > 0 {
                 let views: Vec<GpuIn> = inputs.iter().map(|t| dispatch::gpu_view(t)).collect::<Result<_>>()?;
                 for kernel in op.gpu(gpu, &views, &out)? {
-                    gpu.run(kernel)?;
+                    gpu.run(variants::settle(gpu, kernel)?)?;
                 }
             }
             Ok(Storage::Gpu(out))
@@ -186,6 +188,8 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (gather::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (matmul::SHADER, &[""][..]),
         (matmul::PACK_SHADER, &[""][..]),
+        (matmul_variants::PLAIN_SHADER, &[""][..]),
+        (matmul_variants::TILES_SHADER, &[""][..]),
         (nll::SHADER, &[""][..]),
         (norm::SHADER, &[""][..]),
         (optim::SHADER, &[""][..]),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wgpu::{Backends, DownlevelFlags, Features};
 
-use super::{Caps, Gpu, health::Health, kernel, probe, queue, transfer};
+use super::{Caps, Gpu, health::Health, kernel, probe, queue, transfer, variants};
 use crate::device::registry::{Api, Facts};
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, Result};
@@ -162,6 +162,7 @@ impl Gpu {
             kernels: kernel::Cache::default(),
             recorder: queue::Recorder::new(&device).into(),
             staging: transfer::Staging::default(),
+            variants: variants::Choices::default(),
             health,
             device,
             queue,

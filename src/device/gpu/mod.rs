@@ -6,6 +6,7 @@
 //! - `pool.rs` hands out buffers and takes them back;
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
 //! - `probe.rs` looks for known faults of the driver;
+//! - `variants.rs` tries the variants of a kernel and chooses one;
 //! - `health.rs` keeps what the driver complained about, for the next host call to report.
 
 mod adapter;
@@ -17,12 +18,14 @@ mod queue;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transfer;
+mod variants;
 
 use std::sync::{Arc, Mutex};
 
 pub(crate) use adapter::{Handle, enumerate};
 pub(crate) use kernel::{Kernel, Pipeline, Shader, Signature};
 pub(crate) use pool::Buffer;
+pub(crate) use variants::{Family, Variant};
 
 use crate::device::{MemoryStats, Quirk};
 use crate::error::{Error, Result};
@@ -67,6 +70,7 @@ pub(crate) struct Gpu {
     kernels: kernel::Cache,
     recorder: Mutex<queue::Recorder>,
     staging: transfer::Staging,
+    variants: variants::Choices,
 }
 
 impl Gpu {

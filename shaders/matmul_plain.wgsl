@@ -1,0 +1,59 @@
+// out = A · B (+ bias), as matmul.wgsl does it and from the same panels, one element of out an invocation: no vectors, no
+// registers to run out of, no workgroup memory. For drivers on which the other variants are wrong.
+
+struct Params {
+    m: u32,
+    n: u32,
+    k: u32,
+    m_tiles: u32,
+    n_tiles: u32,
+    a_batch: u32,  // panel step of z, in vec4
+    b_batch: u32,
+    k_split: u32,  // k per split: z counts batch · splits
+    splits: u32,
+    offset: u32,
+    batch: u32,
+    row: u32,
+    inner: u32,
+    outer: u32,
+    bias_offset: u32,
+    z_count: u32, // batch · splits
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> a: array<f32>;
+@group(0) @binding(2) var<storage, read> b: array<f32>;
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+
+override HAS_BIAS: bool = false;
+
+@compute @workgroup_size(64)
+fn matmul_plain(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let element = (wid.y * nwg.x + wid.x) * 64u + lid;
+    let z = element / (p.m * p.n);
+    if z >= p.z_count {
+        return;
+    }
+    let m = element / p.n % p.m;
+    let n = element % p.n;
+    let first = (z % p.splits) * p.k_split;
+    if first >= p.k && p.k > 0u {
+        return;
+    }
+    let last = min(first + p.k_split, p.k);
+    let from_a = (z / p.splits) * p.a_batch * 4u + (m / 8u) * p.k * 8u + m % 8u;
+    let from_b = (z / p.splits) * p.b_batch * 4u + (n / 64u) * p.k * 64u + n % 64u;
+    var sum = 0.0;
+    for (var k = first; k < last; k++) {
+        sum += a[from_a + k * 8u] * b[from_b + k * 64u];
+    }
+    if HAS_BIAS {
+        sum += bias[p.bias_offset + m];
+    }
+    out[p.offset + z * p.batch + m * p.row + (n / p.inner) * p.outer + n % p.inner] = sum;
+}

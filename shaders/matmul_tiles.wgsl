@@ -1,0 +1,118 @@
+// out = A · B (+ bias), as matmul.wgsl does it and from the same panels, for GPUs: a workgroup of 16 × 16 brings 16 steps of
+// k at a time, of 64 rows and 64 columns, into its memory, where each invocation reads what its 4 × 4 elements need.
+
+struct Params {
+    m: u32,
+    n: u32,
+    k: u32,
+    m_tiles: u32,  // workgroups along M
+    n_tiles: u32,  // workgroups along N
+    a_batch: u32,  // panel step of z, in vec4
+    b_batch: u32,
+    k_split: u32,  // k per split: z counts batch · splits
+    splits: u32,
+    offset: u32,
+    batch: u32,
+    row: u32,
+    inner: u32,
+    outer: u32,
+    bias_offset: u32,
+    z_count: u32, // batch · splits: a folded grid may have workgroups past it
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+
+override HAS_BIAS: bool = false;
+
+// Steps of k in a tile, and vectors of 64 rows or columns.
+const DEPTH = 16u;
+const VECTORS = 16u;
+// The rows of A come k by k into different banks with two vectors between them left free.
+const A_STRIDE = 18u;
+
+var<workgroup> tile_a: array<vec4<f32>, 288>; // DEPTH · A_STRIDE
+var<workgroup> tile_b: array<vec4<f32>, 256>; // DEPTH · VECTORS
+
+fn store(z: u32, m: u32, n: u32, sums: vec4<f32>) {
+    if m >= p.m {
+        return;
+    }
+    var add = 0.0;
+    if HAS_BIAS {
+        add = bias[p.bias_offset + m];
+    }
+    let row = p.offset + z * p.batch + m * p.row;
+    for (var i = 0u; i < 4u; i++) {
+        let c = n + i;
+        if c < p.n {
+            out[row + (c / p.inner) * p.outer + c % p.inner] = sums[i] + add;
+        }
+    }
+}
+
+@compute @workgroup_size(16, 16)
+fn matmul_tiles(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_id) lid: vec3<u32>,
+    @builtin(local_invocation_index) index: u32,
+) {
+    let tile = wid.y * nwg.x + wid.x;
+    let m_tile = tile % p.m_tiles;
+    let n_tile = (tile / p.m_tiles) % p.n_tiles;
+    let z = tile / (p.m_tiles * p.n_tiles);
+    if z >= p.z_count {
+        return;
+    }
+    let first = (z % p.splits) * p.k_split;
+    if first >= p.k && p.k > 0u {
+        return;
+    }
+    let last = min(first + p.k_split, p.k);
+
+    // This invocation's part of a tile: of A, 32 neighbours read 16 steps of one panel; of B, all read one run.
+    let a_panel = m_tile * 8u + index / 32u;
+    let a_step = index % 32u / 2u;
+    let a_valid = a_panel * 8u < p.m;
+    let a_from = (z / p.splits) * p.a_batch + a_panel * p.k * 2u + index % 2u;
+    let a_to = a_step * A_STRIDE + index / 32u * 2u + index % 2u;
+    let b_step = index / VECTORS;
+    let b_from = (z / p.splits) * p.b_batch + n_tile * p.k * VECTORS + index % VECTORS;
+
+    var s0 = vec4<f32>();
+    var s1 = vec4<f32>();
+    var s2 = vec4<f32>();
+    var s3 = vec4<f32>();
+    for (var k = first; k < last; k += DEPTH) {
+        var part_a = vec4<f32>();
+        if a_valid && k + a_step < last {
+            part_a = a[a_from + (k + a_step) * 2u];
+        }
+        var part_b = vec4<f32>();
+        if k + b_step < last {
+            part_b = b[b_from + (k + b_step) * VECTORS];
+        }
+        tile_a[a_to] = part_a;
+        tile_b[index] = part_b;
+        workgroupBarrier();
+        for (var step = 0u; step < DEPTH; step++) {
+            let va = tile_a[step * A_STRIDE + lid.y];
+            let vb = tile_b[step * VECTORS + lid.x];
+            s0 += va.x * vb;
+            s1 += va.y * vb;
+            s2 += va.z * vb;
+            s3 += va.w * vb;
+        }
+        workgroupBarrier();
+    }
+    let m = m_tile * 64u + lid.y * 4u;
+    let n = n_tile * 64u + lid.x * 4u;
+    store(z, m, n, s0);
+    store(z, m + 1u, n, s1);
+    store(z, m + 2u, n, s2);
+    store(z, m + 3u, n, s3);
+}
