@@ -34,10 +34,12 @@ mod elementwise;
 mod index;
 mod matmul;
 mod norm;
+mod pad;
 mod pool;
 mod products;
 mod random;
 mod reduce;
+mod resize;
 mod softmax;
 mod sort;
 mod statistics;
@@ -71,10 +73,12 @@ const FAMILIES: &[Family] = &[
     ("index", index::cases),
     ("matmul", matmul::cases),
     ("norm", norm::cases),
+    ("pad", pad::cases),
     ("pool", pool::cases),
     ("products", products::cases),
     ("random", random::cases),
     ("reduce", reduce::cases),
+    ("resize", resize::cases),
     ("softmax", softmax::cases),
     ("sort", sort::cases),
     ("statistics", statistics::cases),

@@ -23,10 +23,12 @@ mod nll;
 mod norm;
 mod normalise;
 pub(crate) mod optim;
+mod pad;
 mod pool;
 pub(crate) mod promote;
 pub(crate) mod random;
 mod reduce;
+mod resize;
 mod scan;
 mod scatter;
 mod slice;
@@ -44,7 +46,9 @@ pub(crate) use cast::repacked;
 pub use conv::Conv;
 pub(crate) use copy::cat;
 pub(crate) use dispatch::{CpuIn, CpuOut, GpuIn};
+pub use pad::Padding;
 pub use pool::Pool;
+pub use resize::Interpolation;
 pub(crate) use view::Part;
 pub use window::Sizes;
 
@@ -193,6 +197,7 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (nll::SHADER, &[""][..]),
         (norm::SHADER, &[""][..]),
         (optim::SHADER, &[""][..]),
+        (pad::SHADER, &[""][..]),
         (pool::ADAPTIVE_SHADER, &[""][..]),
         (pool::AVG_SHADER, &[window::HEADER.source][..]),
         (pool::MAX_SHADER, &[window::HEADER.source][..]),
@@ -200,6 +205,7 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (random::SHADER, &[""][..]),
         (reduce::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (scan::SHADER, &dispatch::SCALAR_HEADERS[..]),
+        (resize::SHADER, &[""][..]),
         (softmax::SHADER, &[""][..]),
         (sort::SHADER, &[""][..]),
         (triangle::SHADER, &[""][..]),

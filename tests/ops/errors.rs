@@ -1,6 +1,6 @@
 //! What an op refuses: the exact variant, and both shapes in the message.
 
-use anygpu::{Conv, DType, Device, Error, Pool, Result, Tensor};
+use anygpu::{Conv, DType, Device, Error, Interpolation, Padding, Pool, Result, Tensor};
 
 use crate::common::devices;
 
@@ -50,6 +50,10 @@ fn rows(device: &Device) -> Result<Vec<Row>> {
         ("avg_pool2d", Kind::Argument, image.avg_pool2d(Pool::new([6, 2]).stride(1)), &["[6, 2]", "[5, 5]"]),
         ("avg_pool2d", Kind::Argument, image.avg_pool2d(Pool::new(2).dilation(2)), &["dilation [2, 2]"]),
         ("max_pool2d", Kind::Argument, image.max_pool2d(Pool::new(2).padding([2, 0])), &["[2, 0]", "[2, 2]"]),
+        ("pad", Kind::Argument, a.pad(&[(3, 0)], Padding::Reflect), &["Reflect", "dimension of 3", "at most 2"]),
+        ("pad", Kind::Argument, a.pad(&[(0, 0); 3], Padding::Replicate), &["3 pairs", "[2, 3]"]),
+        ("interpolate", Kind::Argument, a.interpolate([2, 2], Interpolation::Nearest), &["4 dimensions", "[2, 3]"]),
+        ("interpolate", Kind::Argument, image.interpolate([2, 0], Interpolation::Nearest), &["[2, 0]"]),
         ("max_pool1d", Kind::Argument, image.max_pool1d(Pool::new(2)), &["[1, 2, 5, 5]"]),
         ("adaptive_avg_pool2d", Kind::Argument, image.adaptive_avg_pool2d([0, 1]), &["[0, 1]", "[1, 2, 5, 5]"]),
         ("adaptive_max_pool2d", Kind::Argument, a.adaptive_max_pool2d(1), &["[2, 3]"]),

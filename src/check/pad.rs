@@ -1,0 +1,83 @@
+//! Padding.
+
+use super::prelude::*;
+use crate::ops::Padding;
+
+type Margins = &'static [(usize, usize)];
+
+/// The element of `size` that stands `i` places after the first, by walking from there; none where the value stands.
+fn walked(i: isize, size: usize, padding: Padding) -> Option<usize> {
+    let last = size as isize - 1;
+    let at = match padding {
+        _ if (0..=last).contains(&i) => i,
+        Padding::Constant(_) => return None,
+        Padding::Reflect if i < 0 => -i,
+        Padding::Reflect => last - (i - last),
+        Padding::Replicate => i.clamp(0, last),
+        Padding::Circular => i.rem_euclid(size as isize),
+    };
+    usize::try_from(at).ok()
+}
+
+fn padded(x: &Nd, margins: Margins, padding: Padding) -> Nd {
+    let lead = x.shape.len() - margins.len();
+    let margin = |d: usize| d.checked_sub(lead).map_or((0, 0), |d| margins[d]);
+    let shape: Vec<usize> = x.shape.iter().enumerate().map(|(d, size)| margin(d).0 + size + margin(d).1).collect();
+    Nd::from_fn(&shape, |index| {
+        let place = |(d, &i): (usize, &usize)| walked(i as isize - margin(d).0 as isize, x.shape[d], padding);
+        let from: Option<Vec<usize>> = index.iter().enumerate().map(place).collect();
+        match (from, padding) {
+            (Some(from), _) => x.at(&from),
+            (None, Padding::Constant(value)) => value,
+            (None, _) => f64::NAN,
+        }
+    })
+}
+
+fn case(what: &str, input: Input, margins: Margins, padding: Padding) -> Case {
+    Case::new(
+        format!("pad {what} {padding:?} {margins:?}"),
+        [input],
+        move |t| t[0].pad(margins, padding),
+        move |x| padded(x[0], margins, padding),
+    )
+}
+
+const ALL: [Padding; 4] = [Padding::Constant(-2.5), Padding::Reflect, Padding::Replicate, Padding::Circular];
+
+pub(super) fn cases() -> Vec<Case> {
+    let x = |shape: &[usize]| signed(shape, 71);
+    let mut cases = Vec::new();
+    for padding in ALL {
+        let mut row = |what: &str, input, margins| cases.push(case(what, input, margins, padding));
+        row("dense", dense(x(&[7])), &[(3, 5)]);
+        row("dense", dense(x(&[2, 3, 5, 7])), &[(1, 2), (3, 0)]);
+        row("everywhere", dense(x(&[3, 2, 4, 3])), &[(2, 1), (1, 0), (0, 3), (1, 2)]);
+        row("transposed", transposed(x(&[4, 5, 3]), 0, 2), &[(0, 2), (2, 1)]);
+        row("narrowed", narrowed(x(&[4, 5, 3]), 1), &[(3, 1), (0, 0), (2, 2)]);
+        row("broadcast", broadcast(x(&[1, 5]), &[4, 5]), &[(1, 1), (4, 4)]);
+        row("long", dense(x(&[3, 257])), &[(256, 200)]);
+        row("empty", dense(x(&[0, 3])), &[(1, 1)]);
+        row("not at all", dense(x(&[2, 3])), &[]);
+    }
+    for padding in [Padding::Constant(f64::NEG_INFINITY), Padding::Constant(f64::NAN), Padding::Replicate] {
+        let row = case("one element", dense(x(&[1, 1])), &[(2, 0), (1, 3)], padding);
+        // Two infinities have no difference.
+        cases.push(if padding == Padding::Replicate { row } else { row.no_gradient() });
+    }
+    cases.push(case("of nothing", dense(x(&[0])), &[(2, 1)], Padding::Constant(1.5)));
+    for (dtype, value) in [(DType::I32, -5.0), (DType::U32, 4e9), (DType::U8, 200.0), (DType::Bool, 1.0)] {
+        let input = || dense(whole(&[3, 5], 0, if dtype == DType::Bool { 2 } else { 9 }, 72)).of(dtype);
+        cases.push(case("words", input(), &[(1, 0), (2, 3)], Padding::Constant(value)).gives(dtype));
+        cases.push(case("words", input(), &[(1, 0), (2, 3)], Padding::Reflect).gives(dtype));
+    }
+    for dtype in [DType::F16, DType::BF16] {
+        let input = || dense(x(&[3, 5])).of(dtype);
+        // Only the gradients are rounded.
+        let value = case("halves", input(), &[(1, 0), (2, 3)], Padding::Constant(0.5));
+        cases.push(value.within(5e-4, 5e-4).gives(dtype));
+        let edges = case("halves", input(), &[(1, 0), (2, 3)], Padding::Replicate);
+        cases.push(edges.within(2e-3, 2e-3).gives(dtype));
+    }
+    cases
+}
