@@ -8,6 +8,7 @@
 
 mod children;
 mod conv;
+mod embedding;
 mod flat;
 mod init;
 mod linear;
@@ -27,6 +28,7 @@ use crate::tensor::Tensor;
 
 pub use children::Child;
 pub use conv::Conv2d;
+pub use embedding::Embedding;
 pub(crate) use flat::{flat_view, flatten_onto, follows, replacing, split_flat};
 pub use linear::Linear;
 pub use loss::{correct, cross_entropy};

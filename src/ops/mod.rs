@@ -7,6 +7,7 @@
 
 mod argmax;
 mod arrange;
+mod attention;
 mod binary;
 mod cast;
 mod conv;
@@ -42,6 +43,7 @@ pub(crate) mod variants;
 mod view;
 mod window;
 
+pub use attention::Attention;
 pub(crate) use cast::repacked;
 pub use conv::Conv;
 pub(crate) use copy::cat;

@@ -1,0 +1,162 @@
+//! A transformer that learns to spell like the sonnets, character by character, on any device:
+//!
+//!     cargo run --release --example char_transformer -- gpu:0
+//!
+//! The start of the weights and the order of the batches are those of scripts/pytorch_char_transformer.py, and so are the
+//! losses: each step is compared with what PyTorch gave.
+
+use anygpu::nn::{Embedding, LayerNorm, Linear, Module};
+use anygpu::{Attention, Device, Result, Tensor, nn, optim, try_gpu};
+
+const TEXT: &[u8] = include_bytes!("../assets/sonnets/sonnets.txt");
+const PYTORCH: &str = include_str!("../tests/data/char_transformer.csv");
+const [BATCH, CONTEXT, WIDTH, HEADS, LAYERS]: [usize; 5] = [16, 32, 64, 4, 2];
+
+/// Attention and a feed-forward net, each on the normalised input and added to it.
+#[derive(Clone)]
+struct Block {
+    ln1: LayerNorm,
+    qkv: Linear,
+    proj: Linear,
+    ln2: LayerNorm,
+    up: Linear,
+    down: Linear,
+}
+
+impl Block {
+    fn new() -> Result<Block> {
+        Ok(Block {
+            ln1: LayerNorm::new(&[WIDTH])?,
+            qkv: Linear::new(WIDTH, 3 * WIDTH)?,
+            proj: Linear::new(WIDTH, WIDTH)?,
+            ln2: LayerNorm::new(&[WIDTH])?,
+            up: Linear::new(WIDTH, 4 * WIDTH)?,
+            down: Linear::new(4 * WIDTH, WIDTH)?,
+        })
+    }
+}
+
+impl Module for Block {
+    anygpu::children!(ln1, qkv, proj, ln2, up, down);
+
+    /// `[B, T, WIDTH]` → the same
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (b, t) = (x.shape()[0], x.shape()[1]);
+        let qkv = self.qkv.forward(&self.ln1.forward(x)?)?;
+        let head = |i| qkv.narrow(2, i * WIDTH, WIDTH)?.reshape([b, t, HEADS, WIDTH / HEADS])?.transpose(1, 2);
+        let seen = head(0)?.attention(&head(1)?, &head(2)?, &Attention::new().causal())?;
+        let x = (x + &self.proj.forward(&seen.transpose(1, 2)?.reshape([b, t, WIDTH])?)?)?;
+        let inner = self.up.forward(&self.ln2.forward(&x)?)?.gelu()?;
+        &x + &self.down.forward(&inner)?
+    }
+}
+
+#[derive(Clone)]
+struct Transformer {
+    tok: Embedding,
+    pos: Embedding,
+    blocks: Vec<Block>,
+    ln: LayerNorm,
+    head: Linear,
+}
+
+impl Transformer {
+    fn new(vocabulary: usize) -> Result<Transformer> {
+        Ok(Transformer {
+            tok: Embedding::new(vocabulary, WIDTH)?,
+            pos: Embedding::new(CONTEXT, WIDTH)?,
+            blocks: (0..LAYERS).map(|_| Block::new()).collect::<Result<_>>()?,
+            ln: LayerNorm::new(&[WIDTH])?,
+            head: Linear::new(WIDTH, vocabulary)?,
+        })
+    }
+}
+
+impl Module for Transformer {
+    anygpu::children!(tok, pos, blocks, ln, head);
+
+    /// `[B, CONTEXT]` u32 → `[B, CONTEXT, vocabulary]`
+    fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
+        let mut x = (&self.tok.forward(tokens)? + self.pos.weight())?;
+        for block in &self.blocks {
+            x = block.forward(&x)?;
+        }
+        self.head.forward(&self.ln.forward(&x)?)
+    }
+}
+
+/// The generator that the PyTorch script uses too.
+struct Lcg(u64);
+
+impl Lcg {
+    fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0
+    }
+}
+
+/// Matrices uniform on ±bound, vectors 0 or (weights of norms) 1.
+fn initialise(net: &mut Transformer) -> Result<()> {
+    let mut lcg = Lcg(1);
+    let mut done = Ok(());
+    net.visit_mut(&mut |name, parameter| {
+        let shape = parameter.shape().to_vec();
+        let values: Vec<f32> = match shape[..] {
+            [_, inputs] => {
+                let table = name.starts_with("tok") || name.starts_with("pos");
+                let bound = if table { 0.125 } else { (inputs as f32).sqrt().recip() };
+                let unit = |_| (lcg.draw() >> 40) as f32 / (1 << 24) as f32;
+                (0..parameter.elem_count()).map(unit).map(|u| (2.0 * u - 1.0) * bound).collect()
+            }
+            _ => vec![f32::from(u8::from(name.ends_with("weight"))); parameter.elem_count()],
+        };
+        match Tensor::from_vec(values, shape, None) {
+            Ok(start) => *parameter = start.requires_grad(),
+            Err(error) => done = Err(error),
+        }
+    });
+    done
+}
+
+fn main() -> Result<()> {
+    let device = std::env::args().nth(1).map_or_else(|| Ok(try_gpu(0)), |name| Device::new(&name))?;
+    let mut alphabet = TEXT.to_vec();
+    alphabet.sort_unstable();
+    alphabet.dedup();
+    let tokens: Vec<u32> = TEXT.iter().map(|b| alphabet.partition_point(|a| a < b) as u32).collect();
+
+    let mut net = Transformer::new(alphabet.len())?;
+    initialise(&mut net)?;
+    net.to(&device)?;
+    println!("{} parameters, {} characters of text, on {device}", net.num_parameters(), tokens.len());
+
+    let mut sgd = optim::Sgd::new(net.parameters(), 0.1).momentum(0.9);
+    let mut lcg = Lcg(2);
+    let steps = PYTORCH.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let mut worst = 0f32;
+    for (step, line) in steps.enumerate() {
+        let expected: f32 = line.split(',').nth(1).and_then(|loss| loss.parse().ok()).expect("a loss in the table");
+        let starts: Vec<usize> =
+            (0..BATCH).map(|_| ((lcg.draw() >> 33) % (tokens.len() - CONTEXT) as u64) as usize).collect();
+        let windows = |shift| starts.iter().flat_map(|s| &tokens[s + shift..][..CONTEXT]).copied().collect::<Vec<u32>>();
+        let inputs = Tensor::from_vec(windows(0), [BATCH, CONTEXT], &device)?;
+        let targets = Tensor::from_vec(windows(1), BATCH * CONTEXT, &device)?;
+
+        let logits = net.forward(&inputs)?.reshape([BATCH * CONTEXT, alphabet.len()])?;
+        let loss = nn::cross_entropy(&logits, &targets)?;
+        sgd.zero_grad();
+        loss.backward()?;
+        sgd.step()?;
+
+        let loss: f32 = loss.item()?;
+        worst = worst.max((loss - expected).abs());
+        if step % 20 == 0 {
+            println!("step {step:3}: loss {loss:.4}, PyTorch's {expected:.4}");
+        }
+        // The first step is a forward pass alone; later ones also hold every gradient and every update to account.
+        let tolerance = if step < 50 { 1e-3 } else { 2e-2 };
+        assert!((loss - expected).abs() < tolerance, "step {step}: loss {loss}, PyTorch's {expected}");
+    }
+    println!("largest difference from PyTorch's losses: {worst:.2e}");
+    Ok(())
+}

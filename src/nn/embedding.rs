@@ -1,0 +1,48 @@
+use super::Module;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// A table of vectors looked up by number: `ids: [..]` u32 → `[.., width]`, with `weight: [count, width]`, standard normal
+/// at the start.
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{Embedding, Module};
+/// use anygpu::Tensor;
+///
+/// let table = Embedding::new(10, 4)?;
+/// let ids = Tensor::try_from([[1u32, 2, 3], [1, 9, 0]])?;
+/// assert_eq!(table.forward(&ids)?.shape(), [2, 3, 4]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Embedding {
+    weight: Tensor,
+}
+
+impl Embedding {
+    /// `count` vectors of `width` elements.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when either is 0.
+    pub fn new(count: usize, width: usize) -> Result<Embedding> {
+        if count == 0 || width == 0 {
+            let detail = format!("{count} vectors of {width} elements: both must be at least 1");
+            return Err(Error::argument("Embedding", detail));
+        }
+        Ok(Embedding { weight: Tensor::randn([count, width], None)?.requires_grad() })
+    }
+
+    /// The table, `[count, width]`.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+}
+
+impl Module for Embedding {
+    crate::children!(weight);
+
+    fn forward(&self, ids: &Tensor) -> Result<Tensor> {
+        self.weight.embedding(ids)
+    }
+}

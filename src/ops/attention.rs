@@ -1,0 +1,98 @@
+//! Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017, eq. 1), as a composition.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// What [`Tensor::attention`] looks at, and how.
+///
+/// ```
+/// use anygpu::{Attention, Tensor};
+///
+/// // One head of two positions; the first sees itself alone.
+/// let q = Tensor::ones([1, 2, 4], None)?;
+/// let v = Tensor::try_from([[1.0, 1.0], [3.0, 3.0]])?.unsqueeze(0)?;
+/// let seen = q.attention(&q, &v, &Attention::new().causal())?;
+/// assert_eq!(seen.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Attention {
+    causal: bool,
+    mask: Option<Tensor>,
+    scale: Option<f32>,
+    dropout: f32,
+}
+
+impl Attention {
+    /// Every query sees every key; the scale is 1/√E.
+    pub fn new() -> Attention {
+        Attention::default()
+    }
+
+    /// Query i sees the keys 0 to i.
+    pub fn causal(mut self) -> Attention {
+        self.causal = true;
+        self
+    }
+
+    /// A mask that broadcasts to `[.., L, S]`: of `bool`, true where a query sees a key; of floats, what is added to the
+    /// scores before the softmax.
+    pub fn mask(mut self, mask: &Tensor) -> Attention {
+        self.mask = Some(mask.clone());
+        self
+    }
+
+    /// What scores are multiplied by, instead of 1/√E.
+    pub fn scale(mut self, scale: f32) -> Attention {
+        self.scale = Some(scale);
+        self
+    }
+
+    /// The probability of leaving out a weight, 0 at first; for training.
+    pub fn dropout(mut self, p: f32) -> Attention {
+        self.dropout = p;
+        self
+    }
+}
+
+impl Tensor {
+    /// `softmax(q kᵀ · scale + mask) v`, PyTorch's `scaled_dot_product_attention`:
+    /// q (this tensor) `[.., L, E]`, `keys [.., S, E]`, `values [.., S, V]` → `[.., L, V]`, leading dimensions broadcast.
+    ///
+    /// A query that no key is left for gives NaN.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if the shapes do not go together; [`Error::DTypeMismatch`] unless all are of one float type;
+    /// [`Error::DeviceMismatch`].
+    ///
+    /// An example stands at [`Attention`].
+    pub fn attention(&self, keys: &Tensor, values: &Tensor, options: &Attention) -> Result<Tensor> {
+        let (&[.., l, e], &[.., s, _]) = (self.shape(), keys.shape()) else {
+            return Err(Error::shapes("attention", self.shape(), keys.shape(), "takes [.., L, E] and [.., S, E]"));
+        };
+        let scale = options.scale.unwrap_or_else(|| (e as f32).sqrt().recip());
+        // Scaling the queries instead of the scores: fewer elements as a rule.
+        let mut scores = self.mul_scalar(scale)?.matmul(&keys.t()?)?;
+        if options.causal {
+            let past = Tensor::full([l, s], true, self.device())?.tril(0)?;
+            scores = hide(&scores, &past)?;
+        }
+        match &options.mask {
+            Some(mask) if mask.dtype() == DType::Bool => scores = hide(&scores, mask)?,
+            Some(mask) => scores = scores.add(mask)?,
+            None => {}
+        }
+        let mut weights = scores.softmax(scores.rank() - 1)?;
+        if options.dropout > 0.0 {
+            weights = weights.dropout(options.dropout, true)?;
+        }
+        weights.matmul(values)
+    }
+}
+
+/// Scores where `seen` is true, −∞ elsewhere.
+fn hide(scores: &Tensor, seen: &Tensor) -> Result<Tensor> {
+    let nothing = Tensor::scalar(f32::NEG_INFINITY, scores.device())?.to_dtype(scores.dtype())?;
+    Tensor::where_cond(seen, scores, &nothing)
+}
