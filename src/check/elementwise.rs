@@ -1,51 +1,132 @@
-//! Functions of one element and of two.
+//! Functions of one element.
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 use super::prelude::*;
 
 pub(super) fn cases() -> Vec<Case> {
-    [
-        unary(),
-        more_elements_than_one_row_of_workgroups(),
-        what_is_no_number(),
-        binary(),
-        whole_numbers(),
-        eq(),
-        to_dtype(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    [unary(), everywhere(), more_elements_than_one_row_of_workgroups(), whole_numbers(), properties(), to_dtype()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> f64, [f64; 2]);
-type Binary = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>, fn(f64, f64) -> f64);
 
-/// Name, op, oracle, and where its operands lie.
-const UNARY: [Unary; 7] = [
+type Function = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> f64);
+type Property = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> bool);
+
+/// The error function by its series, whose terms are all positive, and by its continued fraction.
+fn erfc(x: f64) -> f64 {
+    if x < 0.0 {
+        return 2.0 - erfc(-x);
+    }
+    if x < 2.5 {
+        let (mut term, mut sum) = (x, x);
+        for n in 1..80 {
+            term *= 2.0 * x * x / f64::from(2 * n + 1);
+            sum += term;
+        }
+        return 1.0 - FRAC_2_SQRT_PI * (-x * x).exp() * sum;
+    }
+    let fraction = (1..120).rev().fold(x, |rest, n| x + f64::from(n) / 2.0 / rest);
+    (-x * x).exp() / fraction / PI.sqrt()
+}
+
+fn erf(x: f64) -> f64 {
+    if x.abs() < 0.5 {
+        let (mut term, mut sum) = (x, x);
+        for n in 1..30 {
+            term *= 2.0 * x * x / f64::from(2 * n + 1);
+            sum += term;
+        }
+        return FRAC_2_SQRT_PI * (-x * x).exp() * sum;
+    }
+    1.0 - erfc(x)
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+fn gelu_tanh(x: f64) -> f64 {
+    x * sigmoid(2.0 * (2.0 / PI).sqrt() * (x + 0.044715 * x.powi(3)))
+}
+
+fn mish(x: f64) -> f64 {
+    x * softplus(x).tanh()
+}
+
+/// Name, op, oracle, and where its operands lie: for values and gradients in all layouts.
+const UNARY: &[Unary] = &[
     ("neg", |x| x.neg(), |v| -v, [-2.0, 2.0]),
+    ("abs", |x| x.abs(), f64::abs, [-2.0, 2.0]),
+    ("sign", |x| x.sign(), f64::signum, [-2.0, 2.0]),
+    ("square", |x| x.square(), |v| v * v, [-2.0, 2.0]),
+    ("recip", |x| x.recip(), f64::recip, [0.3, 2.0]),
     ("exp", |x| x.exp(), f64::exp, [-3.0, 3.0]),
+    ("exp2", |x| x.exp2(), f64::exp2, [-3.0, 3.0]),
+    ("expm1", |x| x.expm1(), f64::exp_m1, [-3.0, 3.0]),
     ("log", |x| x.log(), f64::ln, [0.2, 4.0]),
+    ("log2", |x| x.log2(), f64::log2, [0.2, 4.0]),
+    ("log1p", |x| x.log1p(), f64::ln_1p, [-0.8, 4.0]),
     ("sqrt", |x| x.sqrt(), f64::sqrt, [0.2, 4.0]),
+    ("rsqrt", |x| x.rsqrt(), |v| v.sqrt().recip(), [0.3, 4.0]),
+    ("sin", |x| x.sin(), f64::sin, [-10.0, 10.0]),
+    ("cos", |x| x.cos(), f64::cos, [-10.0, 10.0]),
+    ("tan", |x| x.tan(), f64::tan, [-1.2, 1.2]),
+    ("tanh", |x| x.tanh(), f64::tanh, [-3.0, 3.0]),
+    ("sigmoid", |x| x.sigmoid(), sigmoid, [-5.0, 5.0]),
+    ("erf", |x| x.erf(), erf, [-3.0, 3.0]),
+    ("floor", |x| x.floor(), f64::floor, [-5.0, 5.0]),
+    ("ceil", |x| x.ceil(), f64::ceil, [-5.0, 5.0]),
+    ("round", |x| x.round(), f64::round_ties_even, [-5.0, 5.0]),
+    ("trunc", |x| x.trunc(), f64::trunc, [-5.0, 5.0]),
+    ("clamp", |x| x.clamp(Some(-1.0), Some(0.5)), |v| v.clamp(-1.0, 0.5), [-2.0, 2.0]),
+    ("clamp below", |x| x.clamp(Some(-1.0), None), |v| v.max(-1.0), [-2.0, 2.0]),
+    ("clamp above", |x| x.clamp(None, Some(0.5)), |v| v.min(0.5), [-2.0, 2.0]),
+    ("hardtanh", |x| x.hardtanh(-1.0, 1.0), |v| v.clamp(-1.0, 1.0), [-2.0, 2.0]),
     ("relu", |x| x.relu(), |v| v.max(0.0), [-2.0, 2.0]),
+    ("relu6", |x| x.relu6(), |v| v.clamp(0.0, 6.0), [-3.0, 9.0]),
+    ("leaky_relu", |x| x.leaky_relu(0.125), |v| if v > 0.0 { v } else { 0.125 * v }, [-2.0, 2.0]),
+    ("elu", |x| x.elu(1.5), |v| if v > 0.0 { v } else { 1.5 * v.exp_m1() }, [-2.0, 2.0]),
+    ("gelu", |x| x.gelu(), |v| v * 0.5 * erfc(-v * FRAC_1_SQRT_2), [-4.0, 4.0]),
+    ("gelu_tanh", |x| x.gelu_tanh(), gelu_tanh, [-4.0, 4.0]),
+    ("silu", |x| x.silu(), |v| v * sigmoid(v), [-4.0, 4.0]),
+    ("softplus", |x| x.softplus(1.0, 20.0), softplus, [-4.0, 30.0]),
+    ("softplus sharp", |x| x.softplus(4.0, 20.0), |v| softplus(4.0 * v) / 4.0, [-2.0, 4.0]),
+    ("log_sigmoid", |x| x.log_sigmoid(), |v| -softplus(-v), [-4.0, 4.0]),
+    ("mish", |x| x.mish(), mish, [-4.0, 4.0]),
+    ("hardswish", |x| x.hardswish(), |v| v * (v + 3.0).clamp(0.0, 6.0) / 6.0, [-5.0, 5.0]),
+    ("hardsigmoid", |x| x.hardsigmoid(), |v| (v + 3.0).clamp(0.0, 6.0) / 6.0, [-5.0, 5.0]),
+    ("softsign", |x| x.softsign(), |v| v / (1.0 + v.abs()), [-4.0, 4.0]),
     ("add_scalar", |x| x.add_scalar(1.5), |v| v + 1.5, [-2.0, 2.0]),
+    ("sub_scalar", |x| x.sub_scalar(1.5), |v| v - 1.5, [-2.0, 2.0]),
     ("mul_scalar", |x| x.mul_scalar(-2.5), |v| v * -2.5, [-2.0, 2.0]),
-];
-
-const BINARY: [Binary; 4] = [
-    ("add", |a, b| a + b, |a, b| a + b),
-    ("sub", |a, b| a - b, |a, b| a - b),
-    ("mul", |a, b| a * b, |a, b| a * b),
-    ("div", |a, b| a / b, |a, b| a / b),
+    ("div_scalar", |x| x.div_scalar(-2.5), |v| v / -2.5, [-2.0, 2.0]),
+    ("sub of a number", |x| 1.5 - x, |v| 1.5 - v, [-2.0, 2.0]),
+    ("div of a number", |x| 1.5 / x, |v| 1.5 / v, [0.3, 2.0]),
+    ("pow to a number", |x| x.pow(2.5), |v| v.powf(2.5), [0.3, 2.0]),
+    ("pow of a number", |x| Tensor::full((), 2.5f32, x.device())?.pow(x), |v| 2.5f64.powf(v), [-2.0, 2.0]),
+    ("rem by a number", |x| x % 0.75, |v| v.rem_euclid(0.75), [-2.0, 2.0]),
+    ("maximum with a number", |x| x.maximum(0.5), |v| v.max(0.5), [-2.0, 2.0]),
 ];
 
 fn unary() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (name, op, f, [lo, hi]) in UNARY {
+    for &(name, op, f, [lo, hi]) in UNARY {
         let mut row = |layout: &str, input: Input| {
-            cases.push(Case::new(format!("{name} {layout}"), [input], move |t| op(&t[0]), move |x| x[0].map(f)));
+            let case = Case::new(format!("{name} {layout}"), [input], move |t| op(&t[0]), move |x| x[0].map(f));
+            cases.push(case.within(1e-6, 1e-6));
         };
-        let x = |shape: &[usize]| uniform(shape, lo, hi, 1).map(|v| if v.abs() < 0.01 { 0.5 } else { v });
-        for shape in [&[][..], &[1], &[7], &[17, 33], &[257], &[0], &[3, 0, 2]] {
+        // Not close to where a function has a kink or a step.
+        let smooth = |v: f64| if (v * 4.0 - (v * 4.0).round()).abs() < 0.02 { v + 0.01 } else { v };
+        let x = |shape: &[usize]| uniform(shape, lo, hi, 1).map(|v| f64::from(smooth(v) as f32));
+        for shape in [&[][..], &[1], &[17, 33], &[257], &[3, 0, 2]] {
             row("dense", dense(x(shape)));
         }
         row("transposed", transposed(x(&[7, 17]), 0, 1));
@@ -53,85 +134,132 @@ fn unary() -> Vec<Case> {
         row("narrowed with gaps", narrowed(x(&[3, 7]), 1));
         row("broadcast", broadcast(x(&[7, 1]), &[2, 7, 3]));
     }
+    for (dtype, rtol) in [(DType::F16, 1e-3), (DType::BF16, 8e-3)] {
+        for &(name, op, f, [lo, hi]) in &UNARY[5..19] {
+            let input = narrowed(uniform(&[3, 7], lo, hi, 1), 1).of(dtype);
+            let case = Case::new(format!("{name} {dtype}"), [input], move |t| op(&t[0]), move |x| x[0].map(f));
+            cases.push(case.gives(dtype).within(rtol, rtol));
+        }
+    }
     cases
+}
+
+/// Numbers of every size and sign, those around which functions change, and what is no number.
+fn numbers() -> Nd {
+    let mut all =
+        vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, 1.0, 20.0, 88.7, 88.8, 1e4, PI, 355.0, 16_777_216.0];
+    all.extend((0..40).map(|i| 0.05 * f64::from(i)));
+    all.extend((1..60).map(|i| f64::from(i) * PI / 2.0));
+    all.extend((1..60).map(|i| 1.0 + f64::from(i) * 1.7 - 1.6));
+    all.extend((-44..45).map(|i| 10f64.powf(f64::from(i) * 0.84)));
+    let negative: Vec<f64> = all.iter().map(|v| -v).collect();
+    all.extend(negative);
+    Nd::new(&[all.len()], all).rounded(DType::F32)
+}
+
+/// Name, op, oracle: to a few units in the last place wherever the result is a normal number.
+const EVERYWHERE: &[Function] = &[
+    ("neg", |x| x.neg(), |v| -v),
+    ("abs", |x| x.abs(), f64::abs),
+    ("sign", |x| x.sign(), |v| if v.is_nan() || v == 0.0 { 0.0 } else { v.signum() }),
+    ("square", |x| x.square(), |v| v * v),
+    ("recip", |x| x.recip(), f64::recip),
+    ("exp", |x| x.exp(), f64::exp),
+    ("exp2", |x| x.exp2(), f64::exp2),
+    ("expm1", |x| x.expm1(), f64::exp_m1),
+    ("log", |x| x.log(), f64::ln),
+    ("log2", |x| x.log2(), f64::log2),
+    ("log1p", |x| x.log1p(), f64::ln_1p),
+    ("sqrt", |x| x.sqrt(), f64::sqrt),
+    ("rsqrt", |x| x.rsqrt(), |v| v.sqrt().recip()),
+    ("sin", |x| x.sin(), f64::sin),
+    ("cos", |x| x.cos(), f64::cos),
+    ("tan", |x| x.tan(), f64::tan),
+    ("tanh", |x| x.tanh(), f64::tanh),
+    ("sigmoid", |x| x.sigmoid(), sigmoid),
+    ("erf", |x| x.erf(), erf),
+    ("floor", |x| x.floor(), f64::floor),
+    ("ceil", |x| x.ceil(), f64::ceil),
+    ("round", |x| x.round(), f64::round_ties_even),
+    ("trunc", |x| x.trunc(), f64::trunc),
+    ("clamp", |x| x.clamp(Some(-1.0), Some(0.5)), |v| v.clamp(-1.0, 0.5)),
+    ("relu", |x| x.relu(), |v| if v <= 0.0 { 0.0 } else { v }),
+    ("leaky_relu", |x| x.leaky_relu(0.125), |v| if v > 0.0 { v } else { 0.125 * v }),
+    ("elu", |x| x.elu(1.5), |v| if v > 0.0 { v } else { 1.5 * v.exp_m1() }),
+    ("softplus", |x| x.softplus(1.0, 20.0), |v| if v.is_nan() { v } else { softplus(v) }),
+    ("add_scalar", |x| x.add_scalar(2.0), |v| v + 2.0),
+    ("mul_scalar", |x| x.mul_scalar(2.0), |v| v * 2.0),
+];
+
+fn everywhere() -> Vec<Case> {
+    let smallest = f64::from(f32::MIN_POSITIVE);
+    let case = |&(name, op, f): &Function| {
+        let oracle = move |x: &[&Nd]| x[0].map(f).rounded(DType::F32);
+        Case::new(format!("{name} everywhere"), [dense(numbers())], move |t| op(&t[0]), oracle)
+            .within(smallest, 1e-6)
+            .no_gradient()
+    };
+    EVERYWHERE.iter().map(case).collect()
 }
 
 /// One invocation per element, and more elements than 65 535 workgroups of one dimension hold.
 fn more_elements_than_one_row_of_workgroups() -> Vec<Case> {
     let x = uniform(&[65_535 * 64 + 77], -1.0, 1.0, 2);
-    let cases = [
-        Case::new("relu large", [dense(x.clone())], |t| t[0].relu(), |x| x[0].map(|v| v.max(0.0))),
-        Case::new("add large", [dense(x.clone()), dense(x)], |t| &t[0] + &t[1], |x| x[0].map(|v| 2.0 * v)),
-    ];
-    cases.map(|case| case.exact().no_gradient().only(&["cpu", "soft:0", "soft:3"])).into()
+    let relu = Case::new("relu large", [dense(x)], |t| t[0].relu(), |x| x[0].map(|v| v.max(0.0)));
+    vec![relu.exact().no_gradient().only(&["cpu", "soft:0", "soft:3"])]
 }
 
-fn what_is_no_number() -> Vec<Case> {
-    let odd = Nd::new(&[4], vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0]);
-    let cases = [
-        Case::new("neg no number", [dense(odd.clone())], |t| t[0].neg(), |x| x[0].map(|v| -v)),
-        Case::new("mul_scalar no number", [dense(odd.clone())], |t| t[0].mul_scalar(2.0), |x| x[0].map(|v| v * 2.0)),
-        Case::new("add no number", [dense(odd.clone()), dense(odd)], |t| &t[0] + &t[1], |x| x[0].map(|v| v + v)),
-    ];
-    cases.map(Case::no_gradient).into()
-}
-
-fn binary() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for (name, op, f) in BINARY {
-        let mut row = |layout: &str, a: Input, b: Input| {
-            let oracle = move |x: &[&Nd]| oracle::binary(x[0], x[1], f);
-            cases.push(Case::new(format!("{name} {layout}"), [a, b], move |t| op(&t[0], &t[1]), oracle));
-        };
-        let (a, b) = (|shape: &[usize]| signed(shape, 3), |shape: &[usize]| signed(shape, 4));
-        for shape in [&[][..], &[1], &[7, 17], &[257], &[33, 0]] {
-            row("same shape", dense(a(shape)), dense(b(shape)));
-        }
-        for (left, right) in [
-            (&[7, 1][..], &[1, 17][..]),
-            (&[7, 17], &[17]),
-            (&[], &[3, 5]),
-            (&[3, 5], &[1]),
-            (&[2, 1, 3, 1], &[5, 1, 4]),
-            (&[0, 3], &[1]),
-            (&[1, 3], &[0, 1]),
-        ] {
-            row("broadcasting", dense(a(left)), dense(b(right)));
-        }
-        row("left transposed", transposed(a(&[7, 17]), 0, 1), dense(b(&[7, 17])));
-        row("right transposed", dense(a(&[3, 5, 4])), transposed(b(&[3, 5, 4]), 0, 2));
-        row("narrowed", narrowed(a(&[17]), 0), dense(b(&[17])));
-        row("narrowed with gaps", narrowed(a(&[3, 7]), 1), narrowed(b(&[7]), 0));
-        row("strides of 0", broadcast(a(&[5, 1]), &[5, 6]), broadcast(b(&[6]), &[5, 6]));
-        row("six dimensions", transposed(a(&[2, 3, 2, 2, 3, 2]), 1, 4), dense(b(&[3, 1, 2, 1, 2])));
-    }
-    cases
-}
-
+/// Integers keep their type where that makes sense, and become f32 elsewhere.
 fn whole_numbers() -> Vec<Case> {
+    let keep: [Unary; 9] = [
+        ("neg", |x| x.neg(), |v| -v, [-40.0, 40.0]),
+        ("abs", |x| x.abs(), f64::abs, [-40.0, 40.0]),
+        ("sign", |x| x.sign(), |v| if v == 0.0 { 0.0 } else { v.signum() }, [-2.0, 3.0]),
+        ("square", |x| x.square(), |v| v * v, [-15.0, 15.0]),
+        ("relu", |x| x.relu(), |v| v.max(0.0), [-40.0, 40.0]),
+        ("clamp", |x| x.clamp(Some(2.5), Some(9.5)), |v| v.clamp(3.0, 9.0), [-20.0, 20.0]),
+        ("round", |x| x.round(), |v| v, [-20.0, 20.0]),
+        ("add_scalar", |x| x.add_scalar(7), |v| v + 7.0, [-20.0, 20.0]),
+        ("mul_scalar", |x| x.mul_scalar(3), |v| v * 3.0, [-20.0, 20.0]),
+    ];
     let mut cases = Vec::new();
-    for (dtype, low) in [(DType::I32, -40), (DType::U32, 0)] {
-        for (name, op, f) in BINARY {
-            // Division truncates; u32 differences must not fall below 0.
-            let a = whole(&[7, 17], low.max(0) + 50, 90, 5);
-            let b = whole(&[17], low, 50, 6).map(|v| if v == 0.0 { 1.0 } else { v });
-            let inputs = [dense(a).of(dtype), dense(b).of(dtype)];
-            let oracle = move |x: &[&Nd]| oracle::binary(x[0], x[1], f).map(f64::trunc);
-            cases.push(Case::new(format!("{name} {dtype}"), inputs, move |t| op(&t[0], &t[1]), oracle).gives(dtype));
+    for dtype in [DType::I32, DType::U32, DType::U8] {
+        for (name, op, f, [lo, hi]) in keep {
+            if name == "neg" && dtype != DType::I32 {
+                continue; // wraps around
+            }
+            let lo = if dtype == DType::I32 { lo } else { 0.0 };
+            let x = whole(&[7, 17], lo as i32, hi as i32, 5);
+            for input in [dense(x.clone()).of(dtype), transposed(x, 0, 1).of(dtype)] {
+                let case = Case::new(format!("{name} {dtype}"), [input], move |t| op(&t[0]), move |x| x[0].map(f));
+                cases.push(case.gives(dtype));
+            }
         }
+    }
+    for dtype in [DType::I32, DType::U8, DType::Bool] {
+        let input = dense(whole(&[33], 0, 5, 6)).of(dtype);
+        cases
+            .push(Case::new(format!("exp {dtype}"), [input], |t| t[0].exp(), |x| x[0].map(f64::exp)).within(0.0, 1e-6));
     }
     cases
 }
 
-fn eq() -> Vec<Case> {
-    let same = |x: &[&Nd]| oracle::binary(x[0], x[1], |a, b| f64::from(u8::from(a == b)));
+/// What gives booleans.
+fn properties() -> Vec<Case> {
+    let asked: [Property; 4] = [
+        ("isnan", |x| x.isnan(), f64::is_nan),
+        ("isinf", |x| x.isinf(), f64::is_infinite),
+        ("isfinite", |x| x.isfinite(), f64::is_finite),
+        ("logical_not", |x| x.logical_not(), |v| v == 0.0),
+    ];
     let mut cases = Vec::new();
-    for dtype in [DType::F32, DType::I32, DType::U32] {
-        for (a, b) in [(&[33][..], &[33][..]), (&[7, 5], &[5]), (&[1], &[1]), (&[0], &[0])] {
-            let inputs = [dense(whole(a, 0, 3, 7)).of(dtype), dense(whole(b, 0, 3, 8)).of(dtype)];
-            cases.push(
-                Case::new(format!("eq {dtype}"), inputs, |t| t[0].eq(&t[1]), same).gives(dtype).exact().no_gradient(),
-            );
+    for (name, op, f) in asked {
+        let oracle = move |x: &[&Nd]| x[0].map(|v| f64::from(u8::from(f(v))));
+        cases.push(Case::new(name, [dense(numbers())], move |t| op(&t[0]), oracle).gives(DType::Bool));
+        for dtype in [DType::I32, DType::U32, DType::U8, DType::Bool, DType::F16] {
+            let input = transposed(whole(&[7, 5], 0, 3, 4), 0, 1).of(dtype);
+            let case = Case::new(format!("{name} {dtype}"), [input], move |t| op(&t[0]), oracle);
+            cases.push(case.gives(DType::Bool));
         }
     }
     cases

@@ -34,7 +34,11 @@ mod elementwise;
 mod index;
 mod matmul;
 mod norm;
+<<<<<<< HEAD
 mod pad;
+=======
+mod pairs;
+>>>>>>> b2586df (Functions of one and two elements as tables of formulas; comparisons, where, promotion, numbers on either side)
 mod pool;
 mod products;
 mod random;
@@ -73,7 +77,11 @@ const FAMILIES: &[Family] = &[
     ("index", index::cases),
     ("matmul", matmul::cases),
     ("norm", norm::cases),
+<<<<<<< HEAD
     ("pad", pad::cases),
+=======
+    ("pairs", pairs::cases),
+>>>>>>> b2586df (Functions of one and two elements as tables of formulas; comparisons, where, promotion, numbers on either side)
     ("pool", pool::cases),
     ("products", products::cases),
     ("random", random::cases),

@@ -6,15 +6,18 @@
 //! stem in `shaders/`. Compositions of ops need none of this: they are in `derived`.
 
 mod argmax;
+mod arithmetic;
 mod arrange;
 mod attention;
 mod binary;
 mod cast;
+mod choose;
 mod conv;
 mod copy;
 mod derived;
 mod dispatch;
 mod einsum;
+mod functions;
 mod gather;
 pub(crate) mod inplace;
 mod linalg;
@@ -23,8 +26,13 @@ mod matmul_variants;
 mod nll;
 mod norm;
 mod normalise;
+mod operand;
 pub(crate) mod optim;
+<<<<<<< HEAD
 mod pad;
+=======
+mod pairs;
+>>>>>>> b2586df (Functions of one and two elements as tables of formulas; comparisons, where, promotion, numbers on either side)
 mod pool;
 pub(crate) mod promote;
 pub(crate) mod random;
@@ -35,6 +43,7 @@ mod scatter;
 mod slice;
 mod softmax;
 mod sort;
+mod special;
 mod statistics;
 mod to_device;
 mod triangle;
@@ -48,7 +57,11 @@ pub(crate) use cast::repacked;
 pub use conv::Conv;
 pub(crate) use copy::cat;
 pub(crate) use dispatch::{CpuIn, CpuOut, GpuIn};
+<<<<<<< HEAD
 pub use pad::Padding;
+=======
+pub use operand::{Operand, Scalar};
+>>>>>>> b2586df (Functions of one and two elements as tables of formulas; comparisons, where, promotion, numbers on either side)
 pub use pool::Pool;
 pub use resize::Interpolation;
 pub(crate) use view::Part;
@@ -185,10 +198,10 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
     let mut all = HashMap::new();
     for (shader, headers) in [
         (argmax::SHADER, &dispatch::SCALAR_HEADERS[..]),
-        (binary::SHADER, &dispatch::SCALAR_HEADERS[..]),
         (conv::SHADER, &[window::HEADER.source][..]),
         (conv::DIRECT_SHADER, &[window::HEADER.source][..]),
         (copy::SHADER, &[""][..]),
+        (choose::SHADER, &[""][..]),
         (cast::SHADER, &cast::HEADERS[..]),
         (cast::PACKED_SHADER, &[""][..]),
         (gather::SHADER, &dispatch::SCALAR_HEADERS[..]),
@@ -211,12 +224,16 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (softmax::SHADER, &[""][..]),
         (sort::SHADER, &[""][..]),
         (triangle::SHADER, &[""][..]),
-        (unary::SHADER, &[""][..]),
+        (unary::GRAD_SHADER, &unary::grad_headers()[..]),
+        (unary::SHADER, &unary::headers()[..]),
         (window::HEADER, &[""][..]),
     ] {
         for header in headers {
             all.insert((shader.name, *header), format!("{header}{}", shader.source));
         }
+    }
+    for (shader, headers) in pairs::catalogue() {
+        all.extend(headers.into_iter().map(|header| ((shader.name, header), format!("{header}{}", shader.source))));
     }
     let mut list: Vec<_> = all.into_iter().map(|((name, _), text)| (name, text)).collect();
     list.sort();

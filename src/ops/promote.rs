@@ -37,24 +37,28 @@ fn apply_narrowing<O: Op>(op: O, inputs: &[&Tensor], dtype: DType) -> Result<Ten
 }
 
 /// Integers and booleans as f32, floats as they are: the operand of a function that has fractions.
-#[expect(dead_code, reason = "the families that use it follow")]
 pub(crate) fn to_float(x: &Tensor) -> Result<Tensor> {
     if x.dtype().is_float() { Ok(x.clone()) } else { x.to_dtype(DType::F32) }
 }
 
 /// The type in which two operands meet, by PyTorch's rule: of their types where both or neither are single values (rank
 /// 0); else that of the one with dimensions, unless the single value is of a higher kind (bool < integer < float).
-#[expect(dead_code, reason = "the families that use it follow")]
-pub(crate) fn result_type(a: &Tensor, b: &Tensor) -> Result<DType> {
+pub(crate) fn result_type(op: &'static str, a: &Tensor, b: &Tensor) -> Result<DType> {
     let kind = |dtype: DType| match dtype {
         DType::Bool => 0,
         _ if dtype.is_float() => 2,
         _ => 1,
     };
+    let meet = || {
+        a.dtype().promote(b.dtype()).map_err(|error| match error {
+            Error::DTypeMismatch { expected, got, .. } => Error::DTypeMismatch { op, expected, got },
+            other => other,
+        })
+    };
     match (a.rank(), b.rank()) {
-        (0, 0) => a.dtype().promote(b.dtype()),
+        (0, 0) => meet(),
         (_, 0) if kind(a.dtype()) >= kind(b.dtype()) => Ok(a.dtype()),
         (0, _) if kind(b.dtype()) >= kind(a.dtype()) => Ok(b.dtype()),
-        _ => a.dtype().promote(b.dtype()),
+        _ => meet(),
     }
 }

@@ -110,7 +110,7 @@ impl Op for Reduce {
             Kind::Sum => ctx.grad.broadcast_to(x.shape())?,
             Kind::Max | Kind::Min => {
                 // Shared evenly between equal ones, as torch.amax does.
-                let hits = x.eq(ctx.out)?.to_dtype(DType::F32)?;
+                let hits = x.same(ctx.out)?;
                 hits.mul(&ctx.grad.div(&hits.sum(&self.dims(), true)?)?)?
             }
             Kind::Prod => ctx.grad.mul(&self.products_of_the_others(&x)?)?,
@@ -123,10 +123,10 @@ impl Reduce {
     /// For each element, the product of the others of its row, zeros or not: with P the product of those that are not 0
     /// and Z the number of zeros, it is P / x where Z = 0, P where the only zero is x itself, and else 0.
     fn products_of_the_others(&self, x: &Tensor) -> Result<Tensor> {
-        let zero = x.eq(&Tensor::zeros((), x.device())?)?.to_dtype(DType::F32)?;
+        let zero = x.eq(0)?.to_dtype(DType::F32)?;
         let without_zeros = x.add(&zero)?;
         let product = without_zeros.prod(&self.dims(), true)?;
-        let alone = zero.eq(&zero.sum(&self.dims(), true)?)?.to_dtype(DType::F32)?;
+        let alone = zero.same(&zero.sum(&self.dims(), true)?)?;
         alone.mul(&product)?.div(&without_zeros)
     }
 }

@@ -28,7 +28,7 @@ fn root(x: &Tensor) -> Result<Tensor> {
 
 /// 1 where `x` is 0, else 0.
 fn zeros_of(x: &Tensor) -> Result<Tensor> {
-    x.detach().eq(&Tensor::zeros((), x.device())?)?.to_dtype(DType::F32)
+    x.eq(0)?.to_dtype(DType::F32)
 }
 
 fn mean(x: &Tensor, dims: &[usize], keepdim: bool) -> Result<Tensor> {
@@ -172,12 +172,11 @@ impl Tensor {
         let x = wide("logsumexp", self)?;
         let largest = x.detach().max(dims, true)?;
         // An infinite shift would leave ∞ − ∞: 0 instead.
-        let finite = zeros_of(&largest.sub(&largest)?)?;
-        let shift = largest.where_positive(&finite)?;
-        // Where it is infinite, so is the result, whatever a driver has for the logarithm of 0.
-        let infinite = zeros_of(&finite)?;
-        let sum = x.sub(&shift)?.exp()?.sum(dims, true)?.add(&infinite)?.log()?.add(&shift)?;
-        let sum = sum.where_positive(&finite)?.add(&largest.where_positive(&infinite)?)?;
+        let finite = largest.isfinite()?;
+        let shift = finite.where_cond(&largest, 0)?;
+        // Where it is infinite, so is the result, and no gradient flows.
+        let sum = finite.where_cond(&x.sub(&shift)?.exp()?.sum(dims, true)?, 1)?.log()?.add(&shift)?;
+        let sum = finite.where_cond(&sum, &largest)?;
         let kept =
             (0..self.rank()).filter(|d| keepdim || !dims.contains(d)).map(|d| sum.shape()[d]).collect::<Vec<_>>();
         narrowed(&sum.reshape(kept)?, self.dtype())

@@ -41,10 +41,10 @@ fn unary(op: &str) -> Option<Unary> {
 /// What takes two tensors, or any number of them from left to right.
 fn binary(op: &str) -> Option<Binary> {
     Some(match op {
-        "Add" | "Sum" => Tensor::add,
-        "Sub" => Tensor::sub,
-        "Mul" => Tensor::mul,
-        "Div" => Tensor::div,
+        "Add" | "Sum" => |a, b| a.add(b),
+        "Sub" => |a, b| a.sub(b),
+        "Mul" => |a, b| a.mul(b),
+        "Div" => |a, b| if a.dtype().is_float() { a.div(b) } else { a.div_trunc(b) },
         _ => return None,
     })
 }

@@ -46,7 +46,11 @@ families! {
     index,
     matmul,
     norm,
+<<<<<<< HEAD
     pad,
+=======
+    pairs,
+>>>>>>> b2586df (Functions of one and two elements as tables of formulas; comparisons, where, promotion, numbers on either side)
     pool,
     products,
     random,
