@@ -10,7 +10,11 @@ use anygpu::{Attention, Device, Result, Tensor, nn, optim, try_gpu};
 
 const TEXT: &[u8] = include_bytes!("../assets/sonnets/sonnets.txt");
 const PYTORCH: &str = include_str!("../tests/data/char_transformer.csv");
-const [BATCH, CONTEXT, WIDTH, HEADS, LAYERS]: [usize; 5] = [16, 32, 64, 4, 2];
+const BATCH: usize = 16;
+const CONTEXT: usize = 32;
+const WIDTH: usize = 64;
+const HEADS: usize = 4;
+const LAYERS: usize = 2;
 
 /// Attention and a feed-forward net, each on the normalised input and added to it.
 #[derive(Clone)]
@@ -138,7 +142,8 @@ fn main() -> Result<()> {
         let expected: f32 = line.split(',').nth(1).and_then(|loss| loss.parse().ok()).expect("a loss in the table");
         let starts: Vec<usize> =
             (0..BATCH).map(|_| ((lcg.draw() >> 33) % (tokens.len() - CONTEXT) as u64) as usize).collect();
-        let windows = |shift| starts.iter().flat_map(|s| &tokens[s + shift..][..CONTEXT]).copied().collect::<Vec<u32>>();
+        let windows =
+            |shift| starts.iter().flat_map(|s| &tokens[s + shift..][..CONTEXT]).copied().collect::<Vec<u32>>();
         let inputs = Tensor::from_vec(windows(0), [BATCH, CONTEXT], &device)?;
         let targets = Tensor::from_vec(windows(1), BATCH * CONTEXT, &device)?;
 

@@ -101,7 +101,7 @@ impl Tensor {
     }
 
     /// The tensor whose words these are, from the word `offset` of this one's storage on.
-    pub(crate) fn from_words_at(&self, offset: usize, shape: &[usize], dtype: DType) -> Self {
+    pub(crate) fn tensor_at_word(&self, offset: usize, shape: &[usize], dtype: DType) -> Self {
         let layout = Layout { offset: offset * dtype.per_word(), ..Layout::contiguous(shape) };
         Self::new(self.0.storage.clone(), layout, dtype, self.0.device.clone())
     }

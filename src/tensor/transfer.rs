@@ -35,7 +35,7 @@ pub fn to_together(tensors: &[&Tensor], device: &Device) -> Result<Vec<Tensor>> 
     let mut part = |(tensor, words): (&&Tensor, &Tensor)| {
         let start = offset;
         offset += words.elem_count().next_multiple_of(SLOT);
-        block.from_words_at(start, tensor.shape(), tensor.dtype())
+        block.tensor_at_word(start, tensor.shape(), tensor.dtype())
     };
     Ok(tensors.iter().zip(&words).map(&mut part).collect())
 }
