@@ -34,11 +34,8 @@ mod elementwise;
 mod index;
 mod matmul;
 mod norm;
-<<<<<<< HEAD
 mod pad;
-=======
 mod pairs;
->>>>>>> b2586df (Functions of one and two elements as tables of formulas; comparisons, where, promotion, numbers on either side)
 mod pool;
 mod products;
 mod random;
@@ -77,11 +74,8 @@ const FAMILIES: &[Family] = &[
     ("index", index::cases),
     ("matmul", matmul::cases),
     ("norm", norm::cases),
-<<<<<<< HEAD
     ("pad", pad::cases),
-=======
     ("pairs", pairs::cases),
->>>>>>> b2586df (Functions of one and two elements as tables of formulas; comparisons, where, promotion, numbers on either side)
     ("pool", pool::cases),
     ("products", products::cases),
     ("random", random::cases),

@@ -28,11 +28,8 @@ mod norm;
 mod normalise;
 mod operand;
 pub(crate) mod optim;
-<<<<<<< HEAD
 mod pad;
-=======
 mod pairs;
->>>>>>> b2586df (Functions of one and two elements as tables of formulas; comparisons, where, promotion, numbers on either side)
 mod pool;
 pub(crate) mod promote;
 pub(crate) mod random;
@@ -57,11 +54,8 @@ pub(crate) use cast::repacked;
 pub use conv::Conv;
 pub(crate) use copy::cat;
 pub(crate) use dispatch::{CpuIn, CpuOut, GpuIn};
-<<<<<<< HEAD
-pub use pad::Padding;
-=======
 pub use operand::{Operand, Scalar};
->>>>>>> b2586df (Functions of one and two elements as tables of formulas; comparisons, where, promotion, numbers on either side)
+pub use pad::Padding;
 pub use pool::Pool;
 pub use resize::Interpolation;
 pub(crate) use view::Part;

@@ -46,11 +46,8 @@ families! {
     index,
     matmul,
     norm,
-<<<<<<< HEAD
     pad,
-=======
     pairs,
->>>>>>> b2586df (Functions of one and two elements as tables of formulas; comparisons, where, promotion, numbers on either side)
     pool,
     products,
     random,
