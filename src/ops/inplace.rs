@@ -122,11 +122,11 @@ fn copy_packed(dst: &Tensor, src: &Tensor) -> Result<()> {
     let reach: usize = layout.shape.iter().zip(&layout.strides).map(|(size, stride)| (size - 1) * stride).sum();
     let first = layout.offset / per_word;
     let words = (layout.offset + reach) / per_word + 1 - first;
-    let wide = widened(&dst.from_words_at(first, &[words * per_word], dst.dtype()))?;
+    let wide = widened(&dst.tensor_at_word(first, &[words * per_word], dst.dtype()))?;
     let place = Layout { offset: layout.offset - first * per_word, ..layout.clone() };
     copy_(&wide.with_layout(place), &widened(src)?)?;
     let back = narrowed(&wide, dst.dtype())?;
-    copy_(&dst.from_words_at(first, &[words], DType::U32), &back.from_words_at(0, &[words], DType::U32))
+    copy_(&dst.tensor_at_word(first, &[words], DType::U32), &back.tensor_at_word(0, &[words], DType::U32))
 }
 
 /// Methods that write `self ∘ other` over `self`.
