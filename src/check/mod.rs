@@ -135,7 +135,6 @@ impl Table {
             if options.family.as_deref().is_some_and(|only| only != family) {
                 continue;
             }
-            let first = groups.len();
             for case in cases() {
                 let wanted = options.op.as_deref().is_none_or(|part| case.op_name().contains(part));
                 if !wanted || options.quick && case.size() > QUICK {
@@ -143,7 +142,7 @@ impl Table {
                 }
                 let op = case.op_name().to_owned();
                 let case = Prepared::new(case);
-                match groups[first..].iter_mut().find(|group| group.op == op) {
+                match groups.iter_mut().find(|group| group.op == op) {
                     Some(group) => group.cases.push(case),
                     None => groups.push(Group { op, family, cases: vec![case] }),
                 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::dtype::DType;
+
 /// The op table's outcome on one device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -54,7 +56,7 @@ impl fmt::Display for Report {
 pub struct Row {
     /// The op's name.
     pub op: String,
-    /// The part of the table that it is in.
+    /// The part of the table that it is in; the first one, where there are several.
     pub family: &'static str,
     /// How many cases ran: shapes, layouts, element types, each with its gradient where there is one.
     pub cases: usize,
@@ -119,6 +121,8 @@ pub struct Failure {
     pub case: String,
     /// The operands' shapes.
     pub shapes: Vec<Vec<usize>>,
+    /// Their types.
+    pub dtypes: Vec<DType>,
     /// The op's result or one of its gradients.
     pub part: Part,
     /// What is wrong with it.
@@ -127,8 +131,9 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shapes: Vec<_> = self.shapes.iter().map(|shape| format!("{shape:?}")).collect();
-        write!(f, "{} of {}: {}: {}", self.case, shapes.join(", "), self.part, self.cause)
+        let operand = |(shape, dtype): (&Vec<usize>, &DType)| format!("{shape:?} {dtype}");
+        let operands: Vec<_> = self.shapes.iter().zip(&self.dtypes).map(operand).collect();
+        write!(f, "{} of {}: {}: {}", self.case, operands.join(", "), self.part, self.cause)
     }
 }
 

@@ -80,8 +80,10 @@ impl Prepared {
     }
 
     fn failure(&self, part: Part, cause: Cause) -> Failure {
-        let shapes = self.case.inputs.iter().map(|input| input.value.shape.clone()).collect();
-        Failure { case: self.case.name.clone(), shapes, part, cause }
+        let inputs = &self.case.inputs;
+        let shapes = inputs.iter().map(|input| input.value.shape.clone()).collect();
+        let dtypes = inputs.iter().map(|input| input.dtype).collect();
+        Failure { case: self.case.name.clone(), shapes, dtypes, part, cause }
     }
 }
 
