@@ -3,7 +3,10 @@
 use super::prelude::*;
 
 pub(super) fn cases() -> Vec<Case> {
-    [gather(), index_select(), scatter_add(), scatter(), index_add(), one_hot()].into_iter().flatten().collect()
+    [gather(), index_select(), scatter_add(), scatter(), index_add(), one_hot(), masked_fill()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn x(shape: &[usize]) -> Nd {
@@ -201,4 +204,26 @@ fn one_hot() -> Vec<Case> {
     .into_iter()
     .map(|input| Case::new("one_hot", [input], |t| t[0].one_hot(5), oracle).gives(DType::U32))
     .collect()
+}
+
+fn masked_fill() -> Vec<Case> {
+    let oracle =
+        |value: f64| move |x: &[&Nd]| oracle::binary(x[0], x[1], |x, mask| if mask != 0.0 { value } else { x });
+    let mask = |shape: &[usize]| whole(shape, 0, 2, 112);
+    let mut cases = Vec::new();
+    for (x, mask) in [
+        (dense(x(&[7, 5])), dense(mask(&[7, 5])).of(DType::Bool)),
+        (transposed(x(&[257, 3]), 0, 1), transposed(mask(&[257, 3]), 0, 1).of(DType::U8)),
+        (narrowed(x(&[3, 17]), 1), dense(mask(&[17])).of(DType::U32)),
+        (broadcast(x(&[7, 1]), &[7, 5]), narrowed(mask(&[7, 1]), 0).of(DType::I32)),
+        (dense(x(&[0, 3])), dense(mask(&[3])).of(DType::Bool)),
+    ] {
+        cases.push(Case::new("masked_fill", [x, mask], |t| t[0].masked_fill(&t[1], -2.5), oracle(-2.5)).exact());
+    }
+    for dtype in [DType::F16, DType::I32, DType::U32, DType::U8] {
+        let inputs = [dense(whole(&[7, 5], 0, 9, 113)).of(dtype), dense(mask(&[7, 5])).of(DType::Bool)];
+        let case = Case::new(format!("masked_fill {dtype}"), inputs, |t| t[0].masked_fill(&t[1], 3.0), oracle(3.0));
+        cases.push(case.gives(dtype).exact().no_gradient());
+    }
+    cases
 }

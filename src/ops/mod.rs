@@ -21,6 +21,7 @@ mod functions;
 mod gather;
 pub(crate) mod inplace;
 mod linalg;
+mod masked;
 mod matmul;
 mod matmul_variants;
 mod nll;
@@ -199,6 +200,7 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (cast::SHADER, &cast::HEADERS[..]),
         (cast::PACKED_SHADER, &[""][..]),
         (gather::SHADER, &dispatch::SCALAR_HEADERS[..]),
+        (masked::SHADER, &[""][..]),
         (matmul::SHADER, &[""][..]),
         (matmul::PACK_SHADER, &[""][..]),
         (matmul_variants::PLAIN_SHADER, &[""][..]),
