@@ -5,6 +5,7 @@ mod common;
 
 mod errors;
 mod inplace;
+mod operands;
 mod special;
 mod windows;
 
