@@ -1,22 +1,58 @@
-// forward:  out[n] ← −x[n, label[n]];               x is [N, C] log-probabilities, out is [N]
-// backward: out[n, c] ← −g[n] where c = label[n], else 0;  g is [N], out is [N, C]
-// All dense. A label that is no class gives NaN: an adapter cannot raise an error, but it must not read elsewhere.
-// One invocation: one element of out.
+// x is [A, C, B] log-probabilities, labels and g are [A, B], w [C] the classes' weights (WEIGHTED; else 1); n = (a, b).
+//   forward:  out[n] ← −w[label[n]] · x[a, label[n], b]
+//   weights:  out[n] ← w[label[n]]
+//   backward: out[a, c, b] ← −w[c] · g[n] where c = label[n], else 0
+// All dense. A label to IGNORE gives 0. Another that is no class gives NaN: an adapter cannot raise an error, but it must
+// not read elsewhere. One invocation: one element of out.
 
 struct Params {
-    count: u32,
-    classes: u32,
+    count: u32, // of out
+    classes: u32, // C
+    inner: u32, // B
     x_offset: u32, // of x, or of g
     label_offset: u32,
+    w_offset: u32,
+    ignored: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read> labels: array<u32>;
-@group(0) @binding(3) var<storage, read_write> out: array<f32>;
+@group(0) @binding(3) var<storage, read> w: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
 const WG = 64u;
 const NAN_BITS = 0x7fc00000u;
+
+override IGNORE: bool = false;
+override WEIGHTED: bool = false;
+
+// The weight of a label; its bits, for compilers may take a NaN to be impossible.
+fn weight_bits(label: u32) -> u32 {
+    if IGNORE && label == p.ignored {
+        return 0u;
+    }
+    if label >= p.classes {
+        return NAN_BITS;
+    }
+    if WEIGHTED {
+        return bitcast<u32>(w[p.w_offset + label]);
+    }
+    return bitcast<u32>(1.0);
+}
+
+@compute @workgroup_size(WG)
+fn weights(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) nwg: vec3<u32>,
+    @builtin(local_invocation_index) lid: u32,
+) {
+    let n = (wid.y * nwg.x + wid.x) * WG + lid;
+    if n >= p.count {
+        return;
+    }
+    out[n] = bitcast<f32>(weight_bits(labels[p.label_offset + n]));
+}
 
 @compute @workgroup_size(WG)
 fn forward(
@@ -29,9 +65,10 @@ fn forward(
         return;
     }
     let label = labels[p.label_offset + n];
-    var bits = NAN_BITS;
-    if label < p.classes {
-        bits = bitcast<u32>(-x[p.x_offset + n * p.classes + label]);
+    var bits = weight_bits(label);
+    if label < p.classes && bits != 0u {
+        let at = ((n / p.inner) * p.classes + label) * p.inner + n % p.inner;
+        bits = bitcast<u32>(-x[p.x_offset + at] * bitcast<f32>(bits));
     }
     out[n] = bitcast<f32>(bits);
 }
@@ -43,10 +80,14 @@ fn backward(
     @builtin(local_invocation_index) lid: u32,
 ) {
     let i = (wid.y * nwg.x + wid.x) * WG + lid;
-    if i >= p.count * p.classes {
+    if i >= p.count {
         return;
     }
-    let n = i / p.classes;
-    let hit = labels[p.label_offset + n] == i % p.classes;
-    out[i] = select(0.0, -x[p.x_offset + n], hit);
+    let n = (i / (p.inner * p.classes)) * p.inner + i % p.inner;
+    let label = labels[p.label_offset + n];
+    var v = 0.0;
+    if label == (i / p.inner) % p.classes {
+        v = -x[p.x_offset + n] * bitcast<f32>(weight_bits(label));
+    }
+    out[i] = v;
 }

@@ -32,6 +32,7 @@ mod arrange;
 mod conv;
 mod elementwise;
 mod index;
+mod loss;
 mod matmul;
 mod norm;
 mod pad;
@@ -72,6 +73,7 @@ const FAMILIES: &[Family] = &[
     ("conv", conv::cases),
     ("elementwise", elementwise::cases),
     ("index", index::cases),
+    ("loss", loss::cases),
     ("matmul", matmul::cases),
     ("norm", norm::cases),
     ("pad", pad::cases),

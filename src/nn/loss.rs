@@ -1,11 +1,36 @@
 //! What a net is trained and measured by.
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::nll::Labelled;
 use crate::tensor::Tensor;
+
+/// What becomes of the losses of single elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reduction {
+    /// Their mean, a scalar.
+    #[default]
+    Mean,
+    /// Their sum, a scalar.
+    Sum,
+    /// They are given as they are.
+    None,
+}
+
+impl Reduction {
+    pub(super) fn apply(self, losses: &Tensor) -> Result<Tensor> {
+        match self {
+            Reduction::Mean => losses.mean_all(),
+            Reduction::Sum => losses.sum_all(),
+            Reduction::None => Ok(losses.clone()),
+        }
+    }
+}
 
 /// The cross-entropy of a batch, averaged: `−(1/N) Σₙ log softmax(logits)[n, labels[n]]`. A scalar.
 ///
-/// `logits: [N, classes]` f32, *not* yet through a softmax; `labels: [N]` u32, each below the number of classes.
+/// `logits: [N, classes, ..]` of floats, *not* yet through a softmax; `labels: [N, ..]` u32, i32 or u8, each below the number
+/// of classes. With options: [`CrossEntropy`].
 ///
 /// # Errors
 /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] when the two do not fit.
@@ -22,6 +47,140 @@ use crate::tensor::Tensor;
 /// ```
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
     logits.cross_entropy(labels)
+}
+
+/// The cross-entropy with options.
+///
+/// For logits x of one position, its label y, weights w (all 1 at first) and the smoothing ε (0 at first), with C classes:
+///
+/// `(1 − ε) · w[y] · (−log softmax(x)[y]) + ε/C · Σ_c w[c] · (−log softmax(x)[c])`
+///
+/// The mean divides their sum by `Σ w[y]` over the labels that are not ignored, as in PyTorch: where all are, it is NaN.
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, nn::{CrossEntropy, Reduction}};
+///
+/// let logits = Tensor::zeros([3, 10], None)?; // all ten classes equally likely
+/// let labels = Tensor::from_slice(&[3, -1, 7], [3], None)?;
+/// let loss = CrossEntropy::new().ignore_index(-1).label_smoothing(0.1).forward(&logits, &labels)?;
+/// assert!((loss.item::<f32>()? - 10f32.ln()).abs() < 1e-6);
+/// let each = CrossEntropy::new().ignore_index(-1).reduction(Reduction::None).forward(&logits, &labels)?;
+/// assert_eq!(each.to_vec::<f32>()?[1], 0.0);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CrossEntropy {
+    reduction: Reduction,
+    ignored: Option<i64>,
+    smoothing: f32,
+    weight: Option<Tensor>,
+}
+
+impl CrossEntropy {
+    /// The mean, of all labels, without smoothing.
+    pub fn new() -> CrossEntropy {
+        CrossEntropy::default()
+    }
+
+    /// Sets what becomes of the positions' losses.
+    pub fn reduction(mut self, reduction: Reduction) -> CrossEntropy {
+        self.reduction = reduction;
+        self
+    }
+
+    /// Leaves out positions with this label. (PyTorch does so with −100 unless told otherwise; here nothing is left out.)
+    pub fn ignore_index(mut self, label: i64) -> CrossEntropy {
+        self.ignored = Some(label);
+        self
+    }
+
+    /// Sets ε: the part of the target that is spread over all classes, between 0 and 1.
+    pub fn label_smoothing(mut self, smoothing: f32) -> CrossEntropy {
+        self.smoothing = smoothing;
+        self
+    }
+
+    /// Sets the weights of the classes, `[C]`.
+    pub fn weight(mut self, weight: Tensor) -> CrossEntropy {
+        self.weight = Some(weight);
+        self
+    }
+
+    /// The loss of `logits: [N, C, ..]` and `labels: [N, ..]`: a scalar, or `[N, ..]` without reduction.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] when they do not fit;
+    /// [`Error::InvalidArgument`] for a smoothing beyond 0 to 1, and on the CPU for a label that is no class (NaN elsewhere).
+    pub fn forward(&self, logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
+        if !(0.0..=1.0).contains(&self.smoothing) {
+            let detail = format!("label smoothing {} is not between 0 and 1", self.smoothing);
+            return Err(Error::argument("cross_entropy", detail));
+        }
+        if logits.rank() < 2 {
+            let detail = "scores are [N, C, ..], labels [N, ..]";
+            return Err(Error::shapes("cross_entropy", logits.shape(), labels.shape(), detail));
+        }
+        self.of(&f32s("cross_entropy", logits)?.log_softmax(1)?, labels)?.to_dtype(logits.dtype())
+    }
+
+    /// The loss of f32 log-probabilities.
+    fn of(&self, x: &Tensor, labels: &Tensor) -> Result<Tensor> {
+        let labelled = Labelled::new(x, labels, self.weight.as_ref(), self.ignored)?;
+        let mut losses = labelled.losses(x)?;
+        if self.smoothing > 0.0 {
+            losses = losses.mul_scalar(1.0 - self.smoothing)?.add(&self.spread(x, &labelled)?)?;
+        }
+        let alike = self.weight.is_none() && self.ignored.is_none();
+        if alike || self.reduction != Reduction::Mean {
+            return self.reduction.apply(&losses);
+        }
+        losses.sum_all()?.div(&labelled.weights(false)?.sum_all()?)
+    }
+
+    /// `ε/C · Σ_c w[c] · (−x[c])`, 0 where the label is ignored.
+    fn spread(&self, x: &Tensor, labelled: &Labelled) -> Result<Tensor> {
+        let classes = x.shape()[1];
+        let weighted = match &self.weight {
+            Some(weight) => {
+                let mut shape = vec![1; x.rank()];
+                shape[1] = classes;
+                x.mul(&weight.detach().to_dtype(DType::F32)?.reshape(shape)?)?
+            }
+            None => x.clone(),
+        };
+        let spread = weighted.sum(&[1], false)?.mul_scalar(-self.smoothing / classes as f32)?;
+        if self.ignored.is_some() { spread.mul(&labelled.weights(true)?) } else { Ok(spread) }
+    }
+}
+
+/// The negative log-likelihood `−log_probs[n, labels[n]]`: of what is through a log-softmax already.
+///
+/// `log_probs: [N, C, ..]`, `labels: [N, ..]` → a scalar, or `[N, ..]` without reduction.
+///
+/// # Errors
+/// As [`CrossEntropy::forward`].
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, nn::{self, Reduction}};
+///
+/// let log_probs = Tensor::try_from([[-0.5, -1.0], [-2.0, -0.25]])?;
+/// let loss = nn::nll_loss(&log_probs, &Tensor::try_from([0u32, 1])?, Reduction::Sum)?;
+/// assert_eq!(loss.item::<f32>()?, 0.75);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn nll_loss(log_probs: &Tensor, labels: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let x = f32s("nll_loss", log_probs)?;
+    CrossEntropy::new().reduction(reduction).of(&x, labels)?.to_dtype(log_probs.dtype())
+}
+
+/// Floats as f32: losses are computed in it, and given in the type that came.
+pub(super) fn f32s(op: &'static str, x: &Tensor) -> Result<Tensor> {
+    if x.dtype().is_float() {
+        return x.to_dtype(DType::F32);
+    }
+    Err(Error::DTypeMismatch { op, expected: "a float type".into(), got: x.dtype().to_string() })
 }
 
 /// How many rows of `logits: [N, classes]` have their greatest value at their label, `labels: [N]` u32.

@@ -31,7 +31,7 @@ pub use conv::Conv2d;
 pub use embedding::Embedding;
 pub(crate) use flat::{flat_view, flatten_onto, follows, replacing, split_flat};
 pub use linear::Linear;
-pub use loss::{correct, cross_entropy};
+pub use loss::{CrossEntropy, Reduction, correct, cross_entropy, nll_loss};
 pub use mode::{Buffer, Mode};
 pub use norm::{BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm};
 pub use pool::{AvgPool2d, MaxPool2d};

@@ -24,7 +24,7 @@ mod linalg;
 mod masked;
 mod matmul;
 mod matmul_variants;
-mod nll;
+pub(crate) mod nll;
 mod norm;
 mod normalise;
 mod operand;

@@ -1,40 +1,51 @@
-//! The negative log-likelihood of labels, and cross-entropy on top of it.
+//! The negative log-likelihood of labels, element by element.
 
 use std::sync::Arc;
+
+use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::promote::apply_float;
 use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
 use crate::tensor::Tensor;
 
 pub(super) const SHADER: Shader = shader!("nll");
 
-/// `[N, C]` log-probabilities and `[N]` labels → `[N]` losses.
-#[derive(Debug)]
-struct Nll;
-
-/// `[N]` gradients and `[N]` labels → `[N, C]` gradients.
-#[derive(Debug)]
-struct NllBackward {
-    classes: usize,
+/// What is computed of `[A, C, B]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part {
+    /// Log-probabilities, labels → `−w[label] · x[label]`.
+    Forward,
+    /// Labels, labels → `w[label]`.
+    Weights,
+    /// Gradients `[A, B]`, labels → gradients `[A, C, B]`.
+    Backward,
 }
 
-fn kernel(entry: &'static str, inputs: &[GpuIn], out: &Buffer, rows: usize, classes: usize) -> Result<Vec<Kernel>> {
-    let elements = fits_u32("nll", rows * classes)? as usize;
-    let (x, labels) = (&inputs[0], &inputs[1]);
-    Ok(vec![Kernel {
-        shader: SHADER,
-        entry,
-        header: "",
-        constants: vec![],
-        params: vec![rows as u32, classes as u32, x.offset(), labels.offset()],
-        inputs: vec![x.buffer.clone(), labels.buffer.clone()],
-        outputs: vec![out.clone()],
-        groups: grid(if entry == "forward" { rows } else { elements }),
-    }])
+/// Inputs: what the part says, and the classes' weights where they have some.
+#[derive(Clone, Copy, Debug)]
+struct Nll {
+    part: Part,
+    classes: usize,
+    inner: usize,
+    ignored: Option<u32>,
+    weighted: bool,
+}
+
+impl Nll {
+    /// The weight of a label; `None` if it is to be ignored.
+    fn weight(&self, n: usize, label: u32, weights: Option<&[f32]>) -> Result<Option<f32>> {
+        if self.ignored == Some(label) {
+            return Ok(None);
+        }
+        if label as usize >= self.classes {
+            let detail = format!("label {label} of row {n} is none of {} classes", self.classes);
+            return Err(Error::argument("nll", detail));
+        }
+        Ok(Some(weights.map_or(1.0, |w| w[label as usize])))
+    }
 }
 
 impl Op for Nll {
@@ -43,66 +54,143 @@ impl Op for Nll {
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        let (x, labels) = (inputs[0], inputs[1]);
-        expect_dtype("nll", x, DType::F32)?;
-        expect_dtype("nll", labels, DType::U32)?;
-        match (x.shape(), labels.shape()) {
-            (&[n, _], &[m]) if n == m => Ok(Spec::Fresh(vec![n], DType::F32)),
-            (a, b) => Err(Error::shapes("nll", a, b, "log-probabilities are [N, C], labels [N]")),
+        expect_dtype("nll", inputs[1], DType::U32)?;
+        let mut shape = inputs[1].shape().to_vec();
+        if self.part == Part::Backward {
+            shape.insert(1, self.classes);
         }
+        Ok(Spec::Fresh(shape, DType::F32))
     }
 
     fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let classes = inputs[0].layout.shape[1];
-        let (x, labels) = (inputs[0].slice::<f32>(), inputs[1].slice::<u32>());
-        for (n, (out, &label)) in out.slice::<f32>().iter_mut().zip(labels).enumerate() {
-            if label as usize >= classes {
-                return Err(Error::argument("nll", format!("label {label} of row {n} is none of {classes} classes")));
-            }
-            *out = -x[n * classes + label as usize];
+        let (labels, out) = (inputs[1].slice::<u32>(), out.slice::<f32>());
+        let weights = self.weighted.then(|| inputs[2].slice::<f32>());
+        let (classes, inner) = (self.classes, self.inner);
+        if self.part == Part::Backward {
+            let g = inputs[0].slice::<f32>();
+            let rows = out.par_chunks_mut(classes * inner).zip(g.par_chunks(inner)).zip(labels.par_chunks(inner));
+            return rows.with_min_len(16).try_for_each(|((out, g), labels)| {
+                out.fill(0.0);
+                for (b, (&label, g)) in labels.iter().zip(g).enumerate() {
+                    if let Some(weight) = self.weight(b, label, weights)? {
+                        out[label as usize * inner + b] = -g * weight;
+                    }
+                }
+                Ok(())
+            });
+        }
+        for (n, (out, &label)) in out.iter_mut().zip(labels).enumerate() {
+            let weight = self.weight(n, label, weights)?;
+            *out = match (self.part, weight) {
+                (_, None) => 0.0,
+                (Part::Weights, Some(weight)) => weight,
+                (_, Some(weight)) => {
+                    let at = (n / inner * classes + label as usize) * inner + n % inner;
+                    -inputs[0].slice::<f32>()[at] * weight
+                }
+            };
         }
         Ok(())
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let shape = &inputs[0].layout.shape;
-        kernel("forward", inputs, out, shape[0], shape[1])
+        let (x, labels) = (&inputs[0], &inputs[1]);
+        let weights = if self.weighted { &inputs[2] } else { x }; // the kernel does not look where there are none
+        let labelled = labels.layout.elem_count();
+        let count = fits_u32("nll", if self.part == Part::Backward { labelled * self.classes } else { labelled })?;
+        let flag = |on: bool| f64::from(u8::from(on));
+        Ok(vec![Kernel {
+            shader: SHADER,
+            entry: match self.part {
+                Part::Forward => "forward",
+                Part::Weights => "weights",
+                Part::Backward => "backward",
+            },
+            header: "",
+            constants: vec![("IGNORE", flag(self.ignored.is_some())), ("WEIGHTED", flag(self.weighted))],
+            params: vec![
+                count,
+                self.classes as u32,
+                self.inner as u32,
+                x.offset(),
+                labels.offset(),
+                weights.offset(),
+                self.ignored.unwrap_or(0),
+            ],
+            inputs: [x, labels, weights].map(|t| t.buffer.clone()).into(),
+            outputs: vec![out.clone()],
+            groups: grid(count as usize),
+        }])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        let classes = ctx.inputs[0].shape()[1];
-        let grad = apply(NllBackward { classes }, &[&ctx.grad.contiguous()?, &ctx.inputs[1]])?;
-        Ok(vec![Some(grad), None])
+        let op = Nll { part: Part::Backward, ..*self };
+        let g = ctx.grad.contiguous()?;
+        let inputs: Vec<&Tensor> = [&g, &ctx.inputs[1]].into_iter().chain(ctx.inputs.get(2)).collect();
+        Ok(vec![Some(apply(op, &inputs)?), None, None].into_iter().take(ctx.inputs.len()).collect())
     }
 }
 
-impl Op for NllBackward {
-    fn name(&self) -> &'static str {
-        "nll_backward"
-    }
+/// Labels as the kernels read them, and the op for them.
+pub(crate) struct Labelled {
+    op: Nll,
+    labels: Tensor,
+    weights: Option<Tensor>,
+}
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(vec![inputs[0].elem_count(), self.classes], DType::F32))
-    }
-
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let (g, labels) = (inputs[0].slice::<f32>(), inputs[1].slice::<u32>());
-        for ((row, &g), &label) in out.slice::<f32>().chunks_mut(self.classes).zip(g).zip(labels) {
-            row.fill(0.0);
-            row[label as usize] = -g; // the forward pass has checked the label
+impl Labelled {
+    /// Checks labels `[N, ..]` of u32, i32 or u8 against `x`: `[N, C, ..]`, and the weights `[C]`.
+    pub(crate) fn new(x: &Tensor, labels: &Tensor, weights: Option<&Tensor>, ignored: Option<i64>) -> Result<Labelled> {
+        super::same_device("nll", &[x, labels])?;
+        let (mut rows, classes) = (x.shape().to_vec(), x.shape().get(1).copied().unwrap_or(0));
+        if rows.len() > 1 {
+            rows.remove(1);
         }
-        Ok(())
+        if x.rank() < 2 || rows != labels.shape() {
+            let detail = "log-probabilities are [N, C, ..], labels [N, ..]";
+            return Err(Error::shapes("nll", x.shape(), labels.shape(), detail));
+        }
+        let labels = match labels.dtype() {
+            DType::I32 | DType::U8 => labels.to_dtype(DType::U32)?,
+            _ => labels.clone(),
+        };
+        expect_dtype("nll", &labels, DType::U32)?;
+        if let Some(weights) = weights.filter(|w| w.shape() != [classes]) {
+            return Err(Error::shapes("nll", x.shape(), weights.shape(), "the weights are [C], one for each class"));
+        }
+        let weights = weights.map(|w| w.detach().to_dtype(DType::F32)?.contiguous()).transpose()?;
+        let op = Nll {
+            part: Part::Forward,
+            classes,
+            inner: x.shape()[2..].iter().product(),
+            ignored: ignored.map(|label| label as u32),
+            weighted: weights.is_some(),
+        };
+        Ok(Labelled { op, labels: labels.contiguous()?, weights })
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        kernel("backward", inputs, out, inputs[0].layout.elem_count(), self.classes)
+    /// `−w[label] · x[label]` of f32 log-probabilities: `[N, ..]`, 0 where the label is ignored.
+    pub(crate) fn losses(&self, x: &Tensor) -> Result<Tensor> {
+        self.run(self.op, &x.contiguous()?)
+    }
+
+    /// `w[label]`, 0 where the label is ignored; 1 elsewhere if the classes count alike.
+    pub(crate) fn weights(&self, alike: bool) -> Result<Tensor> {
+        let op = Nll { part: Part::Weights, weighted: self.op.weighted && !alike, ..self.op };
+        self.run(op, &self.labels)
+    }
+
+    fn run(&self, op: Nll, first: &Tensor) -> Result<Tensor> {
+        let weights = self.weights.iter().filter(|_| op.weighted);
+        apply(op, &[first, &self.labels].into_iter().chain(weights).collect::<Vec<_>>())
     }
 }
 
 impl Tensor {
     /// The mean cross-entropy of class scores (logits, not probabilities): `mean_n(−log softmax(x[n])[label[n]])`.
     ///
-    /// `[N, C]` f32 and `[N]` u32 → rank 0.
+    /// `[N, C, ..]` floats and `[N, ..]` labels (u32, i32 or u8) → rank 0. With label smoothing, weights or labels that do
+    /// not count: [`nn::CrossEntropy`](crate::nn::CrossEntropy).
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] or [`Error::DTypeMismatch`] if the inputs are of other shapes or types;
@@ -117,9 +205,12 @@ impl Tensor {
     /// ```
     pub fn cross_entropy(&self, labels: &Tensor) -> Result<Tensor> {
         super::same_device("cross_entropy", &[self, labels])?;
-        if self.rank() != 2 || labels.rank() != 1 {
-            return Err(Error::shapes("cross_entropy", self.shape(), labels.shape(), "scores are [N, C], labels [N]"));
+        if self.rank() < 2 || labels.rank() + 1 != self.rank() {
+            let detail = "scores are [N, C, ..], labels [N, ..]";
+            return Err(Error::shapes("cross_entropy", self.shape(), labels.shape(), detail));
         }
-        apply_float(Nll, &[&self.log_softmax(1)?, &labels.contiguous()?])?.mean_all()
+        let wide = if self.dtype().is_float() { self.to_dtype(DType::F32)? } else { self.clone() };
+        let x = wide.log_softmax(1)?; // which refuses integers
+        Labelled::new(&x, labels, None, None)?.losses(&x)?.mean_all()?.to_dtype(self.dtype())
     }
 }

@@ -45,6 +45,7 @@ families! {
     conv,
     elementwise,
     index,
+    loss,
     matmul,
     norm,
     pad,

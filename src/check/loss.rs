@@ -1,0 +1,102 @@
+//! Losses.
+
+use super::prelude::*;
+use crate::nn::{self, CrossEntropy, Reduction};
+
+pub(super) fn cases() -> Vec<Case> {
+    [cross_entropy(), likelihood()].into_iter().flatten().collect()
+}
+
+/// The options of a row; `ignored` is a label too.
+#[derive(Clone, Copy)]
+struct Options {
+    reduction: Reduction,
+    ignored: Option<i64>,
+    smoothing: f64,
+    weighted: bool,
+}
+
+impl Options {
+    fn all() -> Vec<Options> {
+        let mut all = Vec::new();
+        for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+            for ignored in [None, Some(1)] {
+                for (smoothing, weighted) in [(0.0, false), (0.0, true), (0.25, false), (0.25, true)] {
+                    all.push(Options { reduction, ignored, smoothing, weighted });
+                }
+            }
+        }
+        all
+    }
+
+    /// PyTorch's formula on log-probabilities `[N, C, D]`, labels `[N, D]`, weights `[C]`.
+    fn oracle(self, x: &Nd, labels: &Nd, weights: &Nd) -> Nd {
+        let (classes, inner) = (x.shape[1], x.shape[2..].iter().product::<usize>());
+        let weight = |c: usize| if self.weighted { weights.data[c] } else { 1.0 };
+        let mut losses = labels.clone();
+        let mut total = 0.0;
+        for (n, loss) in losses.data.iter_mut().enumerate() {
+            let label = *loss as usize;
+            if self.ignored == Some(label as i64) {
+                *loss = 0.0;
+                continue;
+            }
+            let at = |c: usize| x.data[(n / inner * classes + c) * inner + n % inner];
+            let spread: f64 = (0..classes).map(|c| -weight(c) * at(c)).sum();
+            *loss = -(1.0 - self.smoothing) * weight(label) * at(label) + self.smoothing / classes as f64 * spread;
+            total += weight(label);
+        }
+        match self.reduction {
+            Reduction::None => losses,
+            Reduction::Sum => Nd::new(&[], vec![losses.data.iter().sum()]),
+            Reduction::Mean => Nd::new(&[], vec![losses.data.iter().sum::<f64>() / total]),
+        }
+    }
+}
+
+fn cross_entropy() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for options in Options::all() {
+        let Options { reduction, ignored, smoothing, weighted } = options;
+        let mut row = |scores: Input, dtype: DType| {
+            let mut shape = scores.value.shape.clone();
+            let classes = shape.remove(1);
+            let labels = dense(whole(&shape, 0, classes as i32, 192)).of(dtype);
+            let weights = uniform(&[classes], 0.5, 2.0, 193);
+            let given = weights.clone();
+            let op = move |t: &[Tensor]| {
+                let mut loss = CrossEntropy::new().reduction(reduction).label_smoothing(smoothing as f32);
+                if let Some(label) = ignored {
+                    loss = loss.ignore_index(label);
+                }
+                if weighted {
+                    loss = loss.weight(given.tensor(DType::F32, t[0].device())?);
+                }
+                loss.forward(&t[0], &t[1])
+            };
+            let oracle = move |x: &[&Nd]| options.oracle(&oracle::softmax(x[0], 1, true), x[1], &weights);
+            cases.push(Case::new("cross_entropy with options", [scores, labels], op, oracle).within(2e-5, 2e-5));
+        };
+        let x = |shape: &[usize]| uniform(shape, -4.0, 4.0, 191);
+        row(dense(x(&[7, 3])), DType::U32);
+        row(transposed(x(&[5, 17]), 0, 1), DType::I32);
+        row(dense(x(&[2, 4, 3, 5])), DType::U8);
+        row(narrowed(x(&[3, 5, 7]), 2), DType::U32);
+    }
+    cases
+}
+
+fn likelihood() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+        let options = Options { reduction, ignored: None, smoothing: 0.0, weighted: false };
+        for shape in [&[7, 3][..], &[33, 10], &[2, 4, 3]] {
+            let labels = [&shape[..1], &shape[2..]].concat();
+            let inputs =
+                [dense(uniform(shape, -4.0, 0.0, 194)), dense(whole(&labels, 0, shape[1] as i32, 195)).of(DType::U32)];
+            let oracle = move |x: &[&Nd]| options.oracle(x[0], x[1], x[0]);
+            cases.push(Case::new("nll_loss", inputs, move |t| nn::nll_loss(&t[0], &t[1], reduction), oracle));
+        }
+    }
+    cases
+}
