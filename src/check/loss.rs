@@ -4,7 +4,7 @@ use super::prelude::*;
 use crate::nn::{self, CrossEntropy, Reduction};
 
 pub(super) fn cases() -> Vec<Case> {
-    [cross_entropy(), likelihood()].into_iter().flatten().collect()
+    [cross_entropy(), likelihood(), distances()].into_iter().flatten().collect()
 }
 
 /// The options of a row; `ignored` is a label too.
@@ -98,5 +98,92 @@ fn likelihood() -> Vec<Case> {
             cases.push(Case::new("nll_loss", inputs, move |t| nn::nll_loss(&t[0], &t[1], reduction), oracle));
         }
     }
+    cases
+}
+
+/// Losses of two tensors of one shape: what each gives for a pair of elements.
+type Distance =
+    (&'static str, fn(&Tensor, &Tensor, Reduction) -> Result<Tensor>, fn(f64, f64) -> f64, [f64; 2], [f64; 2]);
+
+fn bounded(d: f64, bound: f64) -> f64 {
+    let m = d.abs().min(bound);
+    m * (d.abs() - m / 2.0)
+}
+
+const DISTANCES: [Distance; 6] = [
+    ("mse_loss", nn::mse_loss, |x, y| (x - y) * (x - y), [-2.0, 2.0], [-2.0, 2.0]),
+    ("l1_loss", nn::l1_loss, |x, y| (x - y).abs(), [-2.0, 2.0], [-2.0, 2.0]),
+    (
+        "smooth_l1_loss",
+        |x, y, reduction| nn::smooth_l1_loss(x, y, 0.5, reduction),
+        |x, y| bounded(x - y, 0.5) / 0.5,
+        [-2.0, 2.0],
+        [-2.0, 2.0],
+    ),
+    (
+        "huber_loss",
+        |x, y, reduction| nn::huber_loss(x, y, 1.5, reduction),
+        |x, y| bounded(x - y, 1.5),
+        [-2.0, 2.0],
+        [-2.0, 2.0],
+    ),
+    (
+        "bce_with_logits",
+        |x, y, reduction| nn::bce_with_logits(x, y, None, reduction),
+        |x, y| x.max(0.0) - x * y + (-x.abs()).exp().ln_1p(),
+        [-30.0, 30.0],
+        [0.0, 1.0],
+    ),
+    ("kl_div", nn::kl_div, |x, y| y * (y.ln() - x), [-4.0, 0.0], [0.1, 0.9]),
+];
+
+fn distances() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (name, op, f, [xlo, xhi], [ylo, yhi]) in DISTANCES {
+        for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+            let mut row = |what: &str, x: Input, y: Input| {
+                let oracle = move |x: &[&Nd]| {
+                    let each = oracle::binary(x[0], x[1], f);
+                    let sum = each.data.iter().sum::<f64>();
+                    match reduction {
+                        Reduction::None => each,
+                        Reduction::Sum => Nd::new(&[], vec![sum]),
+                        Reduction::Mean => Nd::new(&[], vec![sum / each.data.len() as f64]),
+                    }
+                };
+                let op = move |t: &[Tensor]| op(&t[0], &t[1], reduction);
+                cases.push(Case::new(format!("{name} {what}"), [x, y], op, oracle).within(2e-5, 2e-5));
+            };
+            let x = |shape: &[usize]| uniform(shape, xlo, xhi, 196);
+            let y = |shape: &[usize]| uniform(shape, ylo, yhi, 197);
+            for shape in [&[1][..], &[7], &[17, 5], &[257]] {
+                row("dense", dense(x(shape)), dense(y(shape)));
+            }
+            row("transposed", transposed(x(&[7, 5]), 0, 1), dense(y(&[7, 5])));
+            row("narrowed", dense(x(&[7, 5])), narrowed(y(&[7, 5]), 1));
+        }
+    }
+    let inputs = [dense(uniform(&[7, 3], -9.0, 9.0, 198)), dense(uniform(&[7, 3], 0.0, 1.0, 199))];
+    let weighted = |t: &[Tensor]| {
+        let weight = Tensor::from_slice(&[0.5f32, 1.0, 3.0], 3, t[0].device())?;
+        nn::bce_with_logits(&t[0], &t[1], Some(&weight), Reduction::None)
+    };
+    let oracle = |x: &[&Nd]| {
+        let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
+        let weight = Nd::new(&[3], vec![0.5, 1.0, 3.0]);
+        let first = oracle::binary(&oracle::binary(x[0], x[1], |x, y| y * softplus(-x)), &weight, |l, w| l * w);
+        oracle::binary(&first, &oracle::binary(x[0], x[1], |x, y| (1.0 - y) * softplus(x)), |a, b| a + b)
+    };
+    cases.push(Case::new("bce_with_logits weighted", inputs, weighted, oracle).within(2e-5, 2e-5));
+    let halves = |v: Nd| dense(v).of(DType::F16);
+    let inputs = [halves(signed(&[300], 200)), halves(signed(&[300], 201))];
+    let mean = |x: &[&Nd]| {
+        Nd::new(&[], vec![oracle::binary(x[0], x[1], |x, y| (x - y) * (x - y)).data.iter().sum::<f64>() / 300.0])
+    };
+    cases.push(
+        Case::new("mse_loss halves", inputs, |t| nn::mse_loss(&t[0], &t[1], Reduction::Mean), mean)
+            .gives(DType::F16)
+            .within(1e-3, 1e-3),
+    );
     cases
 }

@@ -3,7 +3,10 @@
 use super::prelude::*;
 
 pub(super) fn cases() -> Vec<Case> {
-    [along_dimensions(), hard_to_round(), whole_numbers(), truths(), halves(), argmin()].into_iter().flatten().collect()
+    [along_dimensions(), hard_to_round(), whole_numbers(), truths(), halves(), argmin(), norms()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 type Kind = (&'static str, fn(&Tensor, &[usize], bool) -> Result<Tensor>, fn(&Nd, &[usize], bool) -> Nd);
@@ -168,6 +171,44 @@ fn argmin() -> Vec<Case> {
         let oracle = |x: &[&Nd]| oracle::argmax(x[0], 1);
         let input = [dense(whole(&[5, 40], 0, if dtype == DType::Bool { 2 } else { 9 }, seed)).of(dtype)];
         cases.push(Case::new(format!("argmax {dtype}"), input, |t| t[0].argmax(1), oracle).gives(DType::U32));
+    }
+    cases
+}
+
+fn norms() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for p in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, -2.0, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut row = |what: &str, input: Input, dims: &'static [usize], keep: bool| {
+            let p64 = f64::from(p);
+            let oracle = move |x: &[&Nd]| {
+                let x = x[0].map(f64::abs);
+                match p64 {
+                    0.0 => oracle::sum(&x.map(|v| f64::from(u8::from(v != 0.0))), dims, keep),
+                    f64::INFINITY => oracle::max(&x, dims, keep),
+                    f64::NEG_INFINITY => oracle::reduce(&x, dims, keep, f64::INFINITY, f64::min),
+                    _ => oracle::sum(&x.map(|v| v.powf(p64)), dims, keep).map(|v| v.powf(1.0 / p64)),
+                }
+            };
+            let op = move |t: &[Tensor]| t[0].norm(p, dims, keep);
+            let case = Case::new(format!("norm {p} {what}"), [input], op, oracle).within(2e-5, 2e-5);
+            cases.push(if p == 0.0 { case.no_gradient() } else { case });
+        };
+        for dims in [&[0][..], &[1, 2], &[0, 2]] {
+            row("dense", dense(signed(&[3, 7, 5], 151)), dims, false);
+            row("transposed", transposed(signed(&[3, 7, 5], 152), 0, 2), dims, true);
+        }
+        row("narrowed", narrowed(signed(&[4, 17], 153), 1), &[1], false);
+        row("single", dense(signed(&[1], 154)), &[0], false);
+    }
+    // Of nothing but zeros: the gradient is 0 (the oracle has a corner there).
+    let zeros = |_: &[&Nd]| Nd::new(&[2, 3], vec![0.0; 6]);
+    for p in [0.5, 1.0, 2.0, 3.0] {
+        let slope = move |t: &[Tensor]| {
+            let x = t[0].detach().requires_grad();
+            x.norm(p, &[1], false)?.sum_all()?.backward()?;
+            Ok(x.grad().unwrap_or(x))
+        };
+        cases.push(Case::new("norm of zeros", [dense(Nd::new(&[2, 3], vec![0.0; 6]))], slope, zeros).no_gradient());
     }
     cases
 }

@@ -8,6 +8,7 @@
 
 mod children;
 mod conv;
+mod distance;
 mod embedding;
 mod flat;
 mod init;
@@ -28,6 +29,7 @@ use crate::tensor::Tensor;
 
 pub use children::Child;
 pub use conv::Conv2d;
+pub use distance::{bce_with_logits, huber_loss, kl_div, l1_loss, mse_loss, smooth_l1_loss};
 pub use embedding::Embedding;
 pub(crate) use flat::{flat_view, flatten_onto, follows, replacing, split_flat};
 pub use linear::Linear;

@@ -47,6 +47,7 @@ mod to_device;
 mod triangle;
 mod unary;
 pub(crate) mod variants;
+mod vector_norm;
 mod view;
 mod window;
 

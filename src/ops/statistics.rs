@@ -7,7 +7,7 @@ use crate::ops::reduce::{Kind, distinct, over};
 use crate::tensor::Tensor;
 
 /// A float tensor as f32.
-fn wide(name: &'static str, x: &Tensor) -> Result<Tensor> {
+pub(super) fn wide(name: &'static str, x: &Tensor) -> Result<Tensor> {
     if !x.dtype().is_float() {
         let (expected, got) = ("a float type (use .to_dtype())".into(), x.dtype().to_string());
         return Err(Error::DTypeMismatch { op: name, expected, got });
@@ -21,13 +21,13 @@ fn reduced(name: &'static str, x: &Tensor, dims: &[usize]) -> Result<usize> {
 }
 
 /// The square root with a gradient of 0, not ∞, at 0: as torch has it for norms and deviations.
-fn root(x: &Tensor) -> Result<Tensor> {
+pub(super) fn root(x: &Tensor) -> Result<Tensor> {
     let zero = zeros_of(x)?;
     x.add(&zero)?.sqrt()?.sub(&zero)
 }
 
 /// 1 where `x` is 0, else 0.
-fn zeros_of(x: &Tensor) -> Result<Tensor> {
+pub(super) fn zeros_of(x: &Tensor) -> Result<Tensor> {
     x.eq(0)?.to_dtype(DType::F32)
 }
 

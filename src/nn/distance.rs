@@ -1,0 +1,181 @@
+//! Losses between two tensors of one shape, element by element.
+
+use super::Reduction;
+use super::loss::f32s;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// The loss of each pair, computed as f32, then reduced and given in the type of `input`.
+fn between(
+    op: &'static str,
+    input: &Tensor,
+    target: &Tensor,
+    reduction: Reduction,
+    loss: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    if input.shape() != target.shape() {
+        return Err(Error::shapes(op, input.shape(), target.shape(), "input and target have one shape"));
+    }
+    reduction.apply(&loss(&f32s(op, input)?, &f32s(op, target)?)?)?.to_dtype(input.dtype())
+}
+
+/// The squared error `(input − target)²`.
+///
+/// Both of one shape, of floats → a scalar, or that shape without reduction.
+///
+/// # Errors
+/// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] when the two do not fit.
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, nn::{self, Reduction}};
+///
+/// let (x, y) = (Tensor::try_from([1.0, 5.0])?, Tensor::try_from([0.0, 2.0])?);
+/// assert_eq!(nn::mse_loss(&x, &y, Reduction::Mean)?.item::<f32>()?, 5.0);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn mse_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    between("mse_loss", input, target, reduction, |x, y| x.sub(y)?.square())
+}
+
+/// The absolute error `|input − target|`; its gradient is 0 where they are equal.
+///
+/// Both of one shape, of floats → a scalar, or that shape without reduction.
+///
+/// # Errors
+/// As [`mse_loss`].
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, nn::{self, Reduction}};
+///
+/// let (x, y) = (Tensor::try_from([1.0, 5.0])?, Tensor::try_from([2.0, 2.0])?);
+/// assert_eq!(nn::l1_loss(&x, &y, Reduction::None)?.to_vec::<f32>()?, [1.0, 3.0]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn l1_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    between("l1_loss", input, target, reduction, |x, y| x.sub(y)?.abs())
+}
+
+/// The absolute error d, smooth at 0: `d² / (2 beta)` below `beta`, else `d − beta / 2`. PyTorch's default beta is 1; with 0
+/// it is [`l1_loss`].
+///
+/// Both of one shape, of floats → a scalar, or that shape without reduction.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if beta is negative; else as [`mse_loss`].
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, nn::{self, Reduction}};
+///
+/// let (x, y) = (Tensor::try_from([0.5, 5.0])?, Tensor::try_from([0.0, 2.0])?);
+/// assert_eq!(nn::smooth_l1_loss(&x, &y, 1.0, Reduction::None)?.to_vec::<f32>()?, [0.125, 2.5]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f32, reduction: Reduction) -> Result<Tensor> {
+    if beta == 0.0 {
+        return l1_loss(input, target, reduction);
+    }
+    smooth("smooth_l1_loss", input, target, [beta, 1.0 / beta], reduction)
+}
+
+/// Huber's loss: with the absolute error d, `d² / 2` below `delta`, else `delta · (d − delta / 2)`. PyTorch's default delta
+/// is 1.
+///
+/// Both of one shape, of floats → a scalar, or that shape without reduction.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] unless delta is positive; else as [`mse_loss`].
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, nn::{self, Reduction}};
+///
+/// let (x, y) = (Tensor::try_from([1.0, 5.0])?, Tensor::try_from([0.0, 1.0])?);
+/// assert_eq!(nn::huber_loss(&x, &y, 2.0, Reduction::None)?.to_vec::<f32>()?, [0.5, 6.0]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn huber_loss(input: &Tensor, target: &Tensor, delta: f32, reduction: Reduction) -> Result<Tensor> {
+    smooth("huber_loss", input, target, [delta, 1.0], reduction)
+}
+
+/// `m · (d − m / 2) · scale` with m = min(d, bound).
+fn smooth(
+    op: &'static str,
+    input: &Tensor,
+    target: &Tensor,
+    [bound, scale]: [f32; 2],
+    reduction: Reduction,
+) -> Result<Tensor> {
+    if bound.is_nan() || bound <= 0.0 {
+        return Err(Error::argument(op, format!("the error's bound {bound} is not positive")));
+    }
+    between(op, input, target, reduction, |x, y| {
+        let d = x.sub(y)?.abs()?;
+        let m = d.clamp(None, Some(bound))?;
+        m.mul(&d.sub(&m.mul_scalar(0.5)?)?)?.mul_scalar(scale)
+    })
+}
+
+/// The binary cross-entropy of logits x and targets y between 0 and 1, without overflow:
+/// `−y · log σ(x) − (1 − y) · log σ(−x)`.
+///
+/// Both of one shape, of floats → a scalar, or that shape without reduction. `pos_weight`, which is broadcast to that
+/// shape, is a factor of the first term.
+///
+/// # Errors
+/// As [`mse_loss`].
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, nn::{self, Reduction}};
+///
+/// let (x, y) = (Tensor::try_from([0.0, -200.0])?, Tensor::try_from([1.0, 1.0])?);
+/// let loss = nn::bce_with_logits(&x, &y, None, Reduction::None)?.to_vec::<f32>()?;
+/// assert!((loss[0] - 2f32.ln()).abs() < 1e-6 && loss[1] == 200.0);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn bce_with_logits(
+    input: &Tensor,
+    target: &Tensor,
+    pos_weight: Option<&Tensor>,
+    reduction: Reduction,
+) -> Result<Tensor> {
+    between("bce_with_logits", input, target, reduction, |x, y| {
+        // (1 − y) · x − (1 + (weight − 1) · y) · log σ(x), since log σ(−x) = log σ(x) − x.
+        let mut likelihood = x.log_sigmoid()?;
+        if let Some(weight) = pos_weight {
+            let more = f32s("bce_with_logits", weight)?.add_scalar(-1.0)?;
+            likelihood = likelihood.mul(&y.mul(&more)?.add_scalar(1.0)?)?;
+        }
+        x.sub(&x.mul(y)?)?.sub(&likelihood)
+    })
+}
+
+/// The Kullback–Leibler divergence of log-probabilities `input` from probabilities `target`: `target · (log target − input)`,
+/// 0 where the target is 0.
+///
+/// Both of one shape, of floats → a scalar, or that shape without reduction. The mean is over all elements, as in PyTorch;
+/// the divergence itself, averaged over a batch (torch's `batchmean`), is the sum divided by N.
+///
+/// # Errors
+/// As [`mse_loss`].
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, nn::{self, Reduction}};
+///
+/// let p = Tensor::try_from([0.5, 0.5, 0.0])?;
+/// let q = Tensor::try_from([0.25, 0.25, 0.5])?;
+/// let divergence = nn::kl_div(&q.log()?, &p, Reduction::Sum)?.item::<f32>()?;
+/// assert!((divergence - 2f32.ln()).abs() < 1e-6);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn kl_div(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    between("kl_div", input, target, reduction, |x, y| {
+        let zero = y.detach().eq(&Tensor::zeros((), y.device())?)?.to_dtype(DType::F32)?;
+        y.mul(&y.add(&zero)?.log()?.sub(x)?)
+    })
+}
