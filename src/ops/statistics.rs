@@ -157,10 +157,10 @@ impl Tensor {
         self.all(&self.all_dims(), false)
     }
 
-    /// `log Σ eˣ` over `dims`, without overflow; the dimensions become size 1 (`keepdim`) or go.
+    /// `log Σ eˣ` over `dims`, without overflow; the dimensions become size 1 (`keepdim`) or go. Of nothing it is −∞.
     ///
     /// # Errors
-    /// As [`Tensor::mean`]; [`Error::InvalidArgument`] also if an empty dimension is reduced.
+    /// As [`Tensor::mean`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -170,6 +170,9 @@ impl Tensor {
     /// ```
     pub fn logsumexp(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
         let x = wide("logsumexp", self)?;
+        if reduced("logsumexp", &x, dims)? == 0 {
+            return narrowed(&x.sum(dims, keepdim)?.add_scalar(f32::NEG_INFINITY)?, self.dtype());
+        }
         let largest = x.detach().max(dims, true)?;
         // An infinite shift would leave ∞ − ∞: 0 instead.
         let finite = largest.isfinite()?;

@@ -1,4 +1,5 @@
-//! Printing, as PyTorch prints: nested rows, four digits, the middle of long dimensions left out, then the device.
+//! Printing, as PyTorch prints (torch/_tensor_str.py): nested rows, four digits, the middle of long dimensions left out,
+//! then the device and the element type. `tests/pytorch/` compares.
 
 use std::fmt;
 
@@ -11,24 +12,48 @@ use crate::tensor::Tensor;
 const THRESHOLD: usize = 1000;
 /// Elements shown at either end of a dimension that is cut.
 const EDGE: usize = 3;
+/// Characters in a line; rows with more are broken.
+const LINE: usize = 80;
+/// What stands before the elements.
+const HEAD: &str = "tensor(";
 
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match text(self) {
-            Ok(body) => write!(f, "tensor({body}")?,
-            Err(error) => write!(f, "tensor(<unreadable: {error}>, shape={:?}", self.shape())?,
-        }
-        if !self.device().is_cpu() {
-            write!(f, ", device='{}'", self.device())?;
-        }
-        if !matches!(self.dtype(), DType::F32 | DType::Bool) {
-            write!(f, ", dtype={}", self.dtype())?;
-        }
-        if self.is_leaf() {
-            f.write_str(", requires_grad=True")?;
+        let body = text(self).unwrap_or_else(|error| format!("<unreadable: {error}>, shape={:?}", self.shape()));
+        let text = format!("{HEAD}{body}");
+        f.write_str(&text)?;
+        let mut column = text.rfind('\n').map_or(text.len() + 2, |newline| text.len() - newline + 1);
+        for suffix in suffixes(self) {
+            if column + suffix.len() + 2 > LINE {
+                write!(f, ",\n{:indent$}{suffix}", "", indent = HEAD.len())?;
+                column = HEAD.len() + suffix.len();
+            } else {
+                write!(f, ", {suffix}")?;
+                column += suffix.len() + 2;
+            }
         }
         f.write_str(")")
     }
+}
+
+/// What follows the elements where it cannot be told from them.
+fn suffixes(tensor: &Tensor) -> Vec<String> {
+    let mut all = Vec::new();
+    let empty = tensor.elem_count() == 0;
+    if !tensor.device().is_cpu() {
+        all.push(format!("device='{}'", tensor.device()));
+    }
+    if empty && tensor.rank() != 1 {
+        let sizes: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
+        all.push(format!("size=({})", sizes.join(", ")));
+    }
+    if tensor.dtype() != DType::F32 && (empty || tensor.dtype() != DType::Bool) {
+        all.push(format!("dtype={}", tensor.dtype()));
+    }
+    if tensor.is_leaf() {
+        all.push("requires_grad=True".to_owned());
+    }
+    all
 }
 
 impl fmt::Debug for Tensor {
@@ -53,40 +78,56 @@ fn corners(tensor: &Tensor) -> Result<Tensor> {
 }
 
 fn text(tensor: &Tensor) -> Result<String> {
+    if tensor.elem_count() == 0 {
+        return Ok("[]".to_owned());
+    }
     let shown = corners(tensor)?;
     let words = shown.to_dtype(tensor.dtype().wide())?.to_words()?;
-    let cells: Vec<String> = match tensor.dtype() {
+    let widest = |cells: &[String]| cells.iter().map(String::len).max().unwrap_or(0);
+    let (cells, width) = match tensor.dtype() {
         DType::F32 | DType::F16 | DType::BF16 => floats(bytemuck::cast_slice(&words)),
-        DType::I32 => bytemuck::cast_slice::<u32, i32>(&words).iter().map(i32::to_string).collect(),
-        DType::U32 | DType::U8 => words.iter().map(u32::to_string).collect(),
-        DType::Bool => words.iter().map(|&word| if word != 0 { "True" } else { "False" }.to_owned()).collect(),
+        other => {
+            let cells: Vec<String> = words.iter().map(|&word| whole(word, other)).collect();
+            let width = widest(&cells);
+            (cells, width)
+        }
     };
-    let width = if tensor.rank() == 0 { 0 } else { cells.iter().map(String::len).max().unwrap_or(0) };
     let cells: Vec<String> = cells.into_iter().map(|c| format!("{c:>width$}")).collect();
+    let per_line = |indent: usize| (LINE.saturating_sub(indent) / (width + 2)).max(1);
     let mut out = String::new();
-    nest(&mut out, &cells, tensor.shape(), shown.shape(), "tensor(".len());
+    nest(&mut out, &cells, tensor.shape(), shown.shape(), HEAD.len(), &per_line);
     Ok(out)
 }
 
-/// Whole numbers as `1.`, others with four digits, very large or small ones in scientific notation.
-fn floats(values: &[f32]) -> Vec<String> {
-    let finite = || values.iter().copied().filter(|v| v.is_finite());
-    let largest = finite().fold(0.0, |m: f32, v| m.max(v.abs()));
-    let smallest = finite().filter(|v| *v != 0.0).fold(f32::INFINITY, |m, v| m.min(v.abs()));
-    let whole = finite().all(|v| v.fract() == 0.0);
+fn whole(word: u32, dtype: DType) -> String {
+    match dtype {
+        DType::I32 => (word as i32).to_string(),
+        DType::Bool => if word != 0 { "True" } else { "False" }.to_owned(),
+        _ => word.to_string(),
+    }
+}
+
+/// Whole numbers as `1.`, others with four digits, very large or small ones in scientific notation; and the width of the
+/// widest. Zeros, NaN and infinities have no say in either.
+fn floats(values: &[f32]) -> (Vec<String>, usize) {
+    let counted: Vec<f64> = values.iter().map(|&v| v.into()).filter(|v: &f64| v.is_finite() && *v != 0.0).collect();
+    let largest = counted.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+    let smallest = counted.iter().fold(f64::INFINITY, |m, v| m.min(v.abs()));
+    let whole = counted.iter().all(|v| v.fract() == 0.0);
     let scientific = largest > 1e8 || largest / smallest > 1e3 || (!whole && smallest < 1e-4);
-    let one = |v: f32| match v {
+    let one = |v: f64| match v {
         v if v.is_nan() => "nan".to_owned(),
         v if v.is_infinite() => if v > 0.0 { "inf" } else { "-inf" }.to_owned(),
         v if scientific => exponential(v),
         v if whole => format!("{v:.0}."),
         v => format!("{v:.4}"),
     };
-    values.iter().map(|&v| one(v)).collect()
+    let width = counted.iter().map(|&v| one(v).len()).max().unwrap_or(1);
+    (values.iter().map(|&v| one(v.into())).collect(), width)
 }
 
 /// `1.0000e+03`: the exponent with its sign and at least two digits.
-fn exponential(value: f32) -> String {
+fn exponential(value: f64) -> String {
     let text = format!("{value:.4e}");
     match text.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
         Some((digits, Ok(exponent))) => format!("{digits}e{exponent:+03}"),
@@ -95,26 +136,35 @@ fn exponential(value: f32) -> String {
 }
 
 /// Writes one dimension, and those inside it, indented as far as it is nested.
-fn nest(out: &mut String, cells: &[String], shape: &[usize], shown: &[usize], indent: usize) {
+fn nest(
+    out: &mut String,
+    cells: &[String],
+    shape: &[usize],
+    shown: &[usize],
+    indent: usize,
+    per_line: &dyn Fn(usize) -> usize,
+) {
     let Some((&count, rest)) = shown.split_first() else {
         out.extend(cells.first().map(String::as_str));
         return;
     };
     out.push('[');
     let inner: usize = rest.iter().product();
-    let separator = match rest.len() {
-        0 => ", ".to_owned(),
-        deep => format!(",{}{}", "\n".repeat(deep), " ".repeat(indent + 1)),
-    };
-    for i in 0..count {
-        if i > 0 {
-            out.push_str(&separator);
+    let cut = count < shape[0];
+    let new_line = format!(",{}{:pad$}", "\n".repeat(rest.len().max(1)), "", pad = indent + 1);
+    // The dots take a place in the line.
+    for place in 0..count + usize::from(cut) {
+        if place > 0 {
+            let same_line = rest.is_empty() && !place.is_multiple_of(per_line(indent));
+            out.push_str(if same_line { ", " } else { &new_line });
         }
-        if count < shape[0] && i == EDGE {
-            out.push_str("...");
-            out.push_str(&separator);
+        match place {
+            EDGE if cut => out.push_str(if rest.is_empty() { " ..." } else { "..." }),
+            _ => {
+                let i = if cut && place > EDGE { place - 1 } else { place };
+                nest(out, &cells[i * inner..(i + 1) * inner], &shape[1..], rest, indent + 1, per_line);
+            }
         }
-        nest(out, &cells[i * inner..(i + 1) * inner], &shape[1..], rest, indent + 1);
     }
     out.push(']');
 }
@@ -143,7 +193,7 @@ mod tests {
     #[test]
     fn leaves_out_the_middle_of_long_dimensions() {
         let long = printed(Tensor::arange(2000.0, 4000.0, 1.0, None));
-        assert_eq!(long, "tensor([2000., 2001., 2002., ..., 3997., 3998., 3999.])");
+        assert_eq!(long, "tensor([2000., 2001., 2002.,  ..., 3997., 3998., 3999.])");
         let wide = printed(Tensor::try_from([1.0, 2000.0]));
         assert_eq!(wide, "tensor([1.0000e+00, 2.0000e+03])");
     }

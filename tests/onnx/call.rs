@@ -28,7 +28,6 @@ pub fn skip<T>(reason: impl Into<String>) -> Outcome<T> {
 /// A node, its opset, its inputs (`None` where left out) and how many outputs it has.
 pub struct Call<'a> {
     pub node: &'a Node,
-    #[allow(dead_code, reason = "for the operators to come")]
     pub opset: i64,
     pub inputs: Vec<Option<Value>>,
     pub device: &'a Device,

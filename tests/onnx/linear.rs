@@ -8,6 +8,7 @@ pub fn map(call: &Call) -> Option<Outcome> {
     let out = match call.op() {
         "MatMul" => matmul(call),
         "Gemm" => gemm(call),
+        "Einsum" => einsum(call),
         _ => return None,
     };
     Some(out.map(|tensor| vec![tensor]))
@@ -28,4 +29,9 @@ fn gemm(call: &Call) -> Outcome<Tensor> {
         Some(c) => product.add(&c.mul_scalar(call.float("beta", 1.0))?)?,
         None => product,
     })
+}
+
+fn einsum(call: &Call) -> Outcome<Tensor> {
+    let operands = call.all()?;
+    Ok(Tensor::einsum(&call.text("equation", ""), &operands.iter().collect::<Vec<_>>())?)
 }

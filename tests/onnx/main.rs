@@ -11,10 +11,13 @@ mod common;
 
 mod call;
 mod elementwise;
+mod index;
 mod layers;
 mod linear;
+mod norms;
 mod proto;
 mod reduce;
+mod resize;
 mod shape;
 
 use std::collections::BTreeMap;
@@ -102,7 +105,8 @@ impl Vector {
 
 /// The op of ours, or the composition, that an operator is.
 fn map(call: &Call) -> Outcome {
-    let families = [elementwise::map, reduce::map, linear::map, layers::map, shape::map];
+    let families =
+        [elementwise::map, reduce::map, linear::map, layers::map, norms::map, index::map, resize::map, shape::map];
     match families.into_iter().find_map(|family| family(call)) {
         Some(outcome) => outcome,
         None => skip("no op of ours yet"),

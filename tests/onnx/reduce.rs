@@ -1,24 +1,38 @@
-//! Sums, extremes and what is made of them along dimensions: softmax, argmax.
+//! Sums, extremes and what is made of them along dimensions: softmax, argmax, cumulative sums.
 
-use anygpu::Tensor;
+use anygpu::{DType, Tensor};
 
 use super::call::{Call, Outcome, skip};
 
 pub fn map(call: &Call) -> Option<Outcome> {
     let out = match call.op() {
-        "ReduceSum" => reduce(call, Tensor::sum),
-        "ReduceMean" => reduce(call, Tensor::mean),
-        "ReduceMax" => reduce(call, Tensor::max),
         "ArgMax" => arg(call, Tensor::argmax),
+        "ArgMin" => arg(call, Tensor::argmin),
         "Softmax" => along(call, Tensor::softmax),
         "LogSoftmax" => along(call, Tensor::log_softmax),
-        _ => return None,
+        "Hardmax" => along(call, hardmax),
+        "CumSum" => cumsum(call),
+        op => reduce(call, reduction(op)?),
     };
     Some(out.map(|tensor| vec![tensor]))
 }
 
 type Reduction = fn(&Tensor, &[usize], bool) -> anygpu::Result<Tensor>;
 type Along = fn(&Tensor, usize) -> anygpu::Result<Tensor>;
+
+fn reduction(op: &str) -> Option<Reduction> {
+    Some(match op {
+        "ReduceSum" => Tensor::sum,
+        "ReduceMean" => Tensor::mean,
+        "ReduceMax" => Tensor::max,
+        "ReduceMin" => Tensor::min,
+        "ReduceProd" => Tensor::prod,
+        "ReduceLogSum" => |x, dims, keepdim| x.sum(dims, keepdim)?.log(),
+        "ReduceLogSumExp" => Tensor::logsumexp,
+        "ReduceSumSquare" => |x, dims, keepdim| x.square()?.sum(dims, keepdim),
+        _ => return None,
+    })
+}
 
 /// Axes are an attribute up to opset 17 (13 for ReduceSum) and an input since; no axes mean all of them, or none where
 /// `noop_with_empty_axes` says so.
@@ -30,20 +44,46 @@ fn reduce(call: &Call, f: Reduction) -> Outcome<Tensor> {
         true => (0..x.rank()).collect(),
         false => axes.iter().map(|&axis| call.dim(axis, x.rank())).collect(),
     };
+    if matches!(call.op(), "ReduceMax" | "ReduceMin") && dims.iter().any(|&dim| x.shape()[dim] == 0) {
+        return skip("the extreme of nothing: an error in ours, as in PyTorch");
+    }
     Ok(f(&x, &dims, call.int("keepdims", 1) == 1)?)
 }
 
+/// The first of equal extremes; the last is the first of the reversed elements, counted from the end.
 fn arg(call: &Call, f: Along) -> Outcome<Tensor> {
-    if call.int("select_last_index", 0) == 1 {
-        return skip("the last of equal extremes: ours is the first, as in PyTorch");
-    }
     let x = call.x(0)?;
     let dim = call.dim(call.int("axis", 0), x.rank());
-    let out = f(&x, dim)?;
+    let out = match call.int("select_last_index", 0) {
+        0 => f(&x, dim)?,
+        _ => {
+            let last = (x.shape()[dim] - 1) as i32;
+            let from_end = f(&x.flip(&[dim])?, dim)?.to_dtype(DType::I32)?;
+            Tensor::full(from_end.shape(), last, x.device())?.sub(&from_end)?
+        }
+    };
     Ok(if call.int("keepdims", 1) == 1 { out.unsqueeze(dim)? } else { out })
 }
 
 fn along(call: &Call, f: Along) -> Outcome<Tensor> {
     let x = call.x(0)?;
     Ok(f(&x, call.dim(call.int("axis", -1), x.rank()))?)
+}
+
+/// 1 at the first largest element, else 0.
+fn hardmax(x: &Tensor, dim: usize) -> anygpu::Result<Tensor> {
+    x.argmax(dim)?.one_hot(x.shape()[dim])?.movedim(x.rank() - 1, dim)?.to_dtype(x.dtype())
+}
+
+/// `reverse` sums from the end; `exclusive` leaves each element out of its own sum.
+fn cumsum(call: &Call) -> Outcome<Tensor> {
+    let x = call.x(0)?;
+    let dim = call.dim(call.whole(1).map_or(0, |axis| axis[0]), x.rank());
+    let reverse = call.int("reverse", 0) == 1;
+    let x = if reverse { x.flip(&[dim])? } else { x };
+    let mut sums = x.cumsum(dim)?;
+    if call.int("exclusive", 0) == 1 {
+        sums = sums.sub(&x)?;
+    }
+    Ok(if reverse { sums.flip(&[dim])? } else { sums })
 }

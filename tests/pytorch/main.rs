@@ -1,0 +1,106 @@
+//! What PyTorch gives where there is no simple oracle, on every device: values and gradients, the table of type
+//! promotions, the printed form of tensors, steps of SGD. `scripts/pytorch_reference.py` writes `tests/data/pytorch.json`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod case;
+mod ops;
+
+use anygpu::optim::Sgd;
+use anygpu::{DType, Device, Tensor};
+use case::{Case, dtype, numbers, shape};
+use common::devices;
+use serde_json::Value;
+
+fn reference() -> Value {
+    serde_json::from_str(include_str!("../data/pytorch.json")).expect("the reference is JSON")
+}
+
+fn list<'a>(reference: &'a Value, name: &str) -> &'a [Value] {
+    reference[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Ops that are not there yet.
+const PENDING: &[&str] =
+    &["masked_fill", "norm", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "bce_with_logits", "kl_div"];
+
+#[test]
+fn values_and_gradients_are_pytorchs() {
+    let reference = reference();
+    let cases = list(&reference, "cases");
+    assert!(cases.len() > 200, "{} cases", cases.len());
+    for device in devices() {
+        let cases = cases.iter().filter(|case| !PENDING.contains(&case["op"].as_str().unwrap_or_default()));
+        let cases: Vec<_> = cases.collect();
+        let wrong: Vec<String> = cases.iter().filter_map(|case| Case(case).check(&device).err()).collect();
+        assert!(wrong.is_empty(), "{} of {} on {device}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    }
+}
+
+/// Where PyTorch refuses a pair (its unsigned types wider than a byte are young), we may have an answer.
+#[test]
+fn types_meet_where_pytorchs_do() {
+    let reference = reference();
+    let pairs = list(&reference, "promotions");
+    assert_eq!(pairs.len(), DType::ALL.len() * DType::ALL.len());
+    for pair in pairs {
+        let (a, b) = (dtype(&pair[0]), dtype(&pair[1]));
+        let got = a.promote(b).ok();
+        match pair[2].is_null() {
+            true => assert!(got.is_none_or(|got| got == DType::U32), "{a} and {b}: {got:?}"),
+            false => assert_eq!(got, Some(dtype(&pair[2])), "{a} and {b}"),
+        }
+    }
+}
+
+#[test]
+fn prints_as_pytorch_does() {
+    let reference = reference();
+    let prints = list(&reference, "prints");
+    assert!(prints.len() > 60, "{} prints", prints.len());
+    let mut wrong = String::new();
+    for print in prints {
+        let shape = shape(print);
+        let count = shape.iter().product::<usize>();
+        let values: Vec<f64> = match print["ramp"].as_array() {
+            Some(ramp) => {
+                let [scale, shift] = [0, 1].map(|i| ramp[i].as_f64().expect("a number"));
+                (0..count).map(|i| i as f64 * scale + shift).collect()
+            }
+            None => numbers(print),
+        };
+        let tensor = case::tensor(&values, &shape, dtype(&print["dtype"]), &Device::cpu()).expect("a tensor");
+        let expected = print["text"].as_str().expect("a text");
+        if tensor.to_string() != expected {
+            wrong += &format!("--- PyTorch ({} {shape:?}):\n{expected}\n--- ours:\n{tensor}\n", print["dtype"]);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn sgd_walks_as_pytorchs_does() {
+    let reference = reference();
+    for device in devices() {
+        for run in list(&reference, "sgd") {
+            let set = |name: &str| run["args"][name].as_f64().unwrap_or(0.0) as f32;
+            let start = Tensor::from_slice(&[1.0f32, -2.0, 0.5], [3], &device).unwrap().requires_grad();
+            let slopes = Tensor::from_slice(&[1.0f32, 0.5, 3.0], [3], &device).unwrap();
+            let mut sgd =
+                Sgd::new(vec![start.clone()], 0.05).momentum(set("momentum")).weight_decay(set("weight_decay"));
+            for (step, expected) in list(run, "path").iter().enumerate() {
+                sgd.zero_grad();
+                let away = start.add_scalar(-0.25).unwrap();
+                let loss = away.mul(&away).unwrap().mul(&slopes).unwrap().sum_all().unwrap();
+                loss.backward().unwrap();
+                sgd.step().unwrap();
+                let got = start.to_vec::<f32>().unwrap();
+                for (got, expected) in got.iter().zip(expected.as_array().unwrap()) {
+                    let expected = expected.as_f64().unwrap();
+                    assert!((f64::from(*got) - expected).abs() < 1e-5, "{device} {run} step {step}: {got} {expected}");
+                }
+            }
+        }
+    }
+}
