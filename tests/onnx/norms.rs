@@ -1,13 +1,17 @@
 //! Normalisations and losses.
 
 use anygpu::Tensor;
+use anygpu::nn::{CrossEntropy, Reduction, nll_loss};
 
+use super::call::skip;
 use super::call::{Call, Outcome};
 
 pub fn map(call: &Call) -> Option<Outcome> {
     let out = match call.op() {
         "LayerNormalization" => return Some(layer_norm(call)),
         "BatchNormalization" => return Some(batch_norm(call)),
+        "NegativeLogLikelihoodLoss" => return Some(nll(call)),
+        "SoftmaxCrossEntropyLoss" => return Some(cross_entropy(call)),
         "GroupNormalization" => group_norm(call),
         "InstanceNormalization" => instance_norm(call),
         "MeanVarianceNormalization" => mean_variance(call),
@@ -73,4 +77,50 @@ fn mean_variance(call: &Call) -> Outcome<Tensor> {
     let axes = call.ints("axes").unwrap_or(vec![0, 2, 3]);
     let dims: Vec<usize> = axes.iter().map(|&axis| call.dim(axis, x.rank())).collect();
     Ok(x.sub(&x.mean(&dims, true)?)?.div(&x.std(&dims, 0.0, true)?.add_scalar(1e-9)?)?)
+}
+
+fn reduction(call: &Call) -> Reduction {
+    match call.text("reduction", "mean").as_str() {
+        "none" => Reduction::None,
+        "sum" => Reduction::Sum,
+        _ => Reduction::Mean,
+    }
+}
+
+/// −x[label] · weight[label], without the ignored; the mean is over the weights.
+fn nll(call: &Call) -> Outcome {
+    let x = call.x(0)?;
+    let Some(labels) = call.value(1) else { return skip("no labels") };
+    if !call.has("ignore_index") && call.value(2).is_none() {
+        return Ok(vec![nll_loss(&x, &call.x(1)?, reduction(call))?]);
+    }
+    let ignored = call.has("ignore_index").then(|| call.int("ignore_index", 0) as f64);
+    let kept = |label: f64| ignored != Some(label);
+    let weight = |label: f64| call.value(2).map_or(1.0, |weights| weights.data[label as usize]) as f32;
+    let weights: Vec<f32> = labels.data.iter().map(|&label| if kept(label) { weight(label) } else { 0.0 }).collect();
+    let labels: Vec<u32> = labels.data.iter().map(|&label| if kept(label) { label as u32 } else { 0 }).collect();
+    let shape = [&x.shape()[..1], &x.shape()[2..]].concat();
+    let (labels, weights) =
+        (Tensor::from_slice(&labels, &shape[..], call.device)?, Tensor::from_slice(&weights, &shape[..], call.device)?);
+    let losses = nll_loss(&x, &labels, Reduction::None)?.mul(&weights)?;
+    Ok(vec![match reduction(call) {
+        Reduction::None => losses,
+        Reduction::Sum => losses.sum_all()?,
+        Reduction::Mean => losses.sum_all()?.div(&weights.sum_all()?)?,
+    }])
+}
+
+/// On request also the logarithms of the probabilities.
+fn cross_entropy(call: &Call) -> Outcome {
+    let (x, labels) = (call.x(0)?, call.x(1)?);
+    let mut loss = CrossEntropy::new().reduction(reduction(call));
+    if call.has("ignore_index") {
+        loss = loss.ignore_index(call.int("ignore_index", 0));
+    }
+    if let Some(weight) = call.maybe(2)? {
+        loss = loss.weight(weight);
+    }
+    let mut outputs = vec![loss.forward(&x, &labels)?, x.log_softmax(1)?];
+    outputs.truncate(call.node.output.len());
+    Ok(outputs)
 }

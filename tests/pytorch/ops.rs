@@ -1,6 +1,7 @@
 //! The calls of ours that PyTorch's are.
 
 use anygpu::Attention;
+use anygpu::nn::{CrossEntropy, Reduction, nll_loss};
 use anygpu::{Conv, Pool, Tensor};
 use anygpu::{Interpolation, Padding};
 
@@ -115,6 +116,8 @@ fn one(case: &Case, x: &[Tensor]) -> anygpu::Result<Tensor> {
         "pad" => pad(case, &x[0]),
         "interpolate" => interpolate(case, &x[0]),
         "sdpa" => attention(case, x),
+        "cross_entropy" => cross_entropy(case, x),
+        "nll_loss" => nll_loss(&x[0], &x[1], reduction(case)),
         op => panic!("{op} is not in this file"),
     }
 }
@@ -186,5 +189,21 @@ fn pool(case: &Case, x: &Tensor) -> anygpu::Result<Tensor> {
         "adaptive_max_pool2d" => x.adaptive_max_pool2d(case.pair("size", 1)),
         "max_pool2d" => x.max_pool2d(pool()),
         _ => x.avg_pool2d(pool().count_include_pad(case.flag("count_include_pad"))),
+    }
+}
+
+fn reduction(case: &Case) -> Reduction {
+    match case.text("reduction") {
+        "none" => Reduction::None,
+        "sum" => Reduction::Sum,
+        _ => Reduction::Mean,
+    }
+}
+
+fn cross_entropy(case: &Case, x: &[Tensor]) -> anygpu::Result<Tensor> {
+    let loss = CrossEntropy::new().reduction(reduction(case)).label_smoothing(case.float("label_smoothing") as f32);
+    match case.int("ignore_index") {
+        -100 => loss.forward(&x[0], &x[1]),
+        ignored => loss.ignore_index(ignored).forward(&x[0], &x[1]),
     }
 }
