@@ -132,10 +132,10 @@ impl std::fmt::Debug for Operand<'_> {
 macro_rules! operators {
     ($($trait:ident $method:ident $pair:ident;)*) => {$(
         operators! { @ $trait $method: [&Tensor, &Tensor] [&Tensor, Tensor] [Tensor, &Tensor] [Tensor, Tensor] }
-        operators! { @ $trait $method: [&Tensor, f32] [&Tensor, f64] [&Tensor, i32] }
-        operators! { @ $trait $method: [Tensor, f32] [Tensor, f64] [Tensor, i32] }
-        operators! { # $trait $method $pair: [f32, &Tensor] [f64, &Tensor] [i32, &Tensor] }
-        operators! { # $trait $method $pair: [f32, Tensor] [f64, Tensor] [i32, Tensor] }
+        operators! { @ $trait $method: [&Tensor, f32] [&Tensor, i32] }
+        operators! { @ $trait $method: [Tensor, f32] [Tensor, i32] }
+        operators! { # $trait $method $pair: [f32, &Tensor] [i32, &Tensor] }
+        operators! { # $trait $method $pair: [f32, Tensor] [i32, Tensor] }
     )*};
     (@ $trait:ident $method:ident: $([$left:ty, $right:ty])*) => {$(
         impl std::ops::$trait<$right> for $left {
@@ -182,7 +182,7 @@ macro_rules! others {
         }
     )*};
 }
-others! { f32 f64 i32 }
+others! { f32 i32 }
 
 impl std::ops::Neg for &Tensor {
     type Output = Result<Tensor, Error>;
