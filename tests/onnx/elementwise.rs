@@ -152,7 +152,8 @@ fn dropout(call: &Call) -> Outcome {
 /// Functions with parameters, and those that are a line of ours.
 fn activation(call: &Call) -> Option<Outcome> {
     let alpha = |default: f32| call.float("alpha", default);
-    let f: Box<dyn Fn(&Tensor) -> anygpu::Result<Tensor>> = match call.op() {
+    type Function<'a> = Box<dyn Fn(&Tensor) -> anygpu::Result<Tensor> + 'a>;
+    let f: Function<'_> = match call.op() {
         "LeakyRelu" => Box::new(|x| x.leaky_relu(alpha(0.01))),
         "Elu" => Box::new(|x| x.elu(alpha(1.0))),
         "Gelu" if call.text("approximate", "none") == "tanh" => Box::new(Tensor::gelu_tanh),

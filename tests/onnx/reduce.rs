@@ -24,6 +24,8 @@ fn reduction(op: &str) -> Option<Reduction> {
     Some(match op {
         "ReduceSum" => Tensor::sum,
         "ReduceMean" => Tensor::mean,
+        "ReduceL1" => |x, dims, keepdim| x.norm(1.0, dims, keepdim),
+        "ReduceL2" => |x, dims, keepdim| x.norm(2.0, dims, keepdim),
         "ReduceMax" => Tensor::max,
         "ReduceMin" => Tensor::min,
         "ReduceProd" => Tensor::prod,

@@ -1,7 +1,7 @@
 //! The calls of ours that PyTorch's are.
 
 use anygpu::Attention;
-use anygpu::nn::{CrossEntropy, Reduction, nll_loss};
+use anygpu::nn::{CrossEntropy, Reduction, bce_with_logits, kl_div, l1_loss, mse_loss, nll_loss};
 use anygpu::{Conv, Pool, Tensor};
 use anygpu::{Interpolation, Padding};
 
@@ -118,6 +118,12 @@ fn one(case: &Case, x: &[Tensor]) -> anygpu::Result<Tensor> {
         "sdpa" => attention(case, x),
         "cross_entropy" => cross_entropy(case, x),
         "nll_loss" => nll_loss(&x[0], &x[1], reduction(case)),
+        "masked_fill" => x[0].masked_fill(&x[1], case.float("value") as f32),
+        "norm" => x[0].norm(case.float("p") as f32, &dims, keepdim),
+        "mse_loss" => mse_loss(&x[0], &x[1], reduction(case)),
+        "l1_loss" => l1_loss(&x[0], &x[1], reduction(case)),
+        "bce_with_logits" => bce_with_logits(&x[0], &x[1], None, reduction(case)),
+        "kl_div" => divergence(case, x),
         op => panic!("{op} is not in this file"),
     }
 }
@@ -205,5 +211,14 @@ fn cross_entropy(case: &Case, x: &[Tensor]) -> anygpu::Result<Tensor> {
     match case.int("ignore_index") {
         -100 => loss.forward(&x[0], &x[1]),
         ignored => loss.ignore_index(ignored).forward(&x[0], &x[1]),
+    }
+}
+
+/// Our target is a probability, and the mean over the batch a sum by its size.
+fn divergence(case: &Case, x: &[Tensor]) -> anygpu::Result<Tensor> {
+    let target = if case.flag("log_target") { x[1].exp()? } else { x[1].clone() };
+    match case.text("reduction") {
+        "batchmean" => kl_div(&x[0], &target, Reduction::Sum)?.div_scalar(x[0].shape()[0] as f32),
+        _ => kl_div(&x[0], &target, reduction(case)),
     }
 }
