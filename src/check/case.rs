@@ -169,8 +169,8 @@ impl Case {
         self.inputs.iter().map(|input| input.value.data.len()).max().unwrap_or(0)
     }
 
-    pub fn run(&self, inputs: &[Tensor]) -> Result<Tensor> {
-        match self.variant {
+    pub fn run_as(&self, variant: Option<(&'static str, &'static str)>, inputs: &[Tensor]) -> Result<Tensor> {
+        match variant {
             None => (self.op)(inputs),
             Some((family, variant)) => variants::forced(family, variant, || (self.op)(inputs)),
         }

@@ -63,6 +63,14 @@ pub(crate) fn runs_on(device: &Device, family_name: &str, variant: &str) -> bool
     }
 }
 
+/// The variant that is used where all others are wrong, and so is never put in quarantine by what the op table finds.
+pub(crate) fn safe(device: &Device, family_name: &str) -> Option<&'static str> {
+    match (device.backend(), family(family_name)) {
+        (Ok(Backend::Gpu(gpu)), Some(family)) => (family.order)(gpu.caps()).last().map(|variant| variant.name),
+        _ => None,
+    }
+}
+
 /// Stops using a variant on a device.
 pub(crate) fn quarantine(device: &Device, family_name: &str, variant: &'static str, wrong: &str) {
     if let (Ok(Backend::Gpu(gpu)), Some(family)) = (device.backend(), family(family_name)) {
