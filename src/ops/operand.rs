@@ -128,7 +128,8 @@ impl std::fmt::Debug for Operand<'_> {
     }
 }
 
-/// Tensors by reference or by value on either side, and numbers on either side.
+/// Tensors by reference or by value on either side, and numbers on either side. One type of each kind of number: with two,
+/// `(&x * 0.5)?` would not know which.
 macro_rules! operators {
     ($($trait:ident $method:ident $pair:ident;)*) => {$(
         operators! { @ $trait $method: [&Tensor, &Tensor] [&Tensor, Tensor] [Tensor, &Tensor] [Tensor, Tensor] }
