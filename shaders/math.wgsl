@@ -106,7 +106,7 @@ fn m_tanh(x: f32) -> f32 {
         let z = x * x;
         let p = (((-5.70498872745e-3 * z + 2.06390887954e-2) * z - 5.37397155531e-2) * z + 1.33314422036e-1) * z
             - 3.33332819422e-1;
-        return p * z * x + x;
+        return copy_sign(p * z * x + x, x); // -0 + 0 would be 0
     }
     let y = 1.0 - 2.0 / (m_exp(2.0 * min(abs(x), 20.0)) + 1.0);
     return select(copy_sign(y, x), x, is_nan(x));

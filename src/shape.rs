@@ -96,10 +96,16 @@ impl Layout {
     pub fn narrow(&self, dim: usize, start: usize, len: usize) -> Self {
         let mut out = self.clone();
         out.shape[dim] = len;
-        if out.elem_count() > 0 {
-            out.offset += start * self.strides[dim]; // where there is nothing, no position may be past the end
+        out.offset += start * self.strides[dim];
+        out.within()
+    }
+
+    /// Where there is nothing, the position may be past the storage's end: it becomes the start.
+    fn within(mut self) -> Self {
+        if self.elem_count() == 0 {
+            self.offset = 0;
         }
-        out
+        self
     }
 
     /// Part of every dimension: the first element, how many, and how far apart; they must be within it.
@@ -108,11 +114,9 @@ impl Layout {
         for (d, (start, len, step)) in parts.enumerate() {
             out.shape[d] = len;
             out.strides[d] *= step;
-            if len > 0 {
-                out.offset += start * self.strides[d];
-            }
+            out.offset += start * self.strides[d];
         }
-        out
+        out.within()
     }
 
     /// Two dimensions as one, the last: its element `i` is `(i, i + offset)` of them, as many as there are.

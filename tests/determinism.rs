@@ -3,9 +3,14 @@
 
 mod common;
 
+use std::sync::Mutex;
+
 use anygpu::nn::{Linear, Module};
 use anygpu::{Device, Result, Tensor, manual_seed, nn, optim};
 use common::devices;
+
+/// The generator is the process's: one test at a time.
+static GENERATOR: Mutex<()> = Mutex::new(());
 
 fn bits(x: &Tensor) -> Result<Vec<u32>> {
     Ok(x.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect())
@@ -42,6 +47,7 @@ fn all_kinds(device: &Device) -> Result<Vec<Vec<u32>>> {
 
 #[test]
 fn ops_and_gradients() -> Result<()> {
+    let _alone = GENERATOR.lock();
     for device in devices() {
         let first = all_kinds(&device)?;
         for _ in 0..3 {
@@ -67,6 +73,7 @@ fn training() -> Result<()> {
         }
         bits(&net.parameters()[0])
     };
+    let _alone = GENERATOR.lock();
     for device in devices() {
         assert_eq!(run(&device)?, run(&device)?, "{device}");
     }
