@@ -49,7 +49,7 @@ fn m_exp2(x: f32) -> f32 {
 
 fn m_expm1(x: f32) -> f32 {
     if abs(x) < 0.34 {
-        return exp_tail(x);
+        return copy_sign(exp_tail(x), x); // -0 + 0 would be 0; so too below
     }
     return m_exp(x) - 1.0;
 }
@@ -96,7 +96,7 @@ fn m_log2(x: f32) -> f32 {
 
 fn m_log1p(x: f32) -> f32 {
     if x > -0.29 && x < 0.41 {
-        return log_tail(x);
+        return copy_sign(log_tail(x), x);
     }
     return m_log(1.0 + x);
 }
@@ -106,7 +106,7 @@ fn m_tanh(x: f32) -> f32 {
         let z = x * x;
         let p = (((-5.70498872745e-3 * z + 2.06390887954e-2) * z - 5.37397155531e-2) * z + 1.33314422036e-1) * z
             - 3.33332819422e-1;
-        return copy_sign(p * z * x + x, x); // -0 + 0 would be 0
+        return copy_sign(p * z * x + x, x);
     }
     let y = 1.0 - 2.0 / (m_exp(2.0 * min(abs(x), 20.0)) + 1.0);
     return select(copy_sign(y, x), x, is_nan(x));

@@ -3,7 +3,7 @@
 fn m_erf(x: f32) -> f32 {
     let y = abs(x);
     if y < 1.0 {
-        return erf_centre(x);
+        return copy_sign(erf_centre(x), x);
     }
     return select(copy_sign(1.0 - erfc_tail(min(y, 11.0)), x), x, is_nan(x));
 }

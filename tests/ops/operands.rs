@@ -68,6 +68,7 @@ fn zeros_keep_their_sign() -> Result<()> {
             ("tan", x.tan()?),
             ("tanh", x.tanh()?),
             ("expm1", x.expm1()?),
+            ("log1p", x.log1p()?),
             ("erf", x.erf()?),
             ("sqrt", x.sqrt()?),
             ("ceil", x.add(-0.5)?.ceil()?),
