@@ -136,7 +136,7 @@ fn running() -> Vec<Case> {
         cases.push(Case::new("cumsum", [input], move |t| t[0].cumsum(dim), scan(dim, |a, b| a + b)));
     }
     for (from, to) in
-        [(DType::I32, DType::I32), (DType::U32, DType::U32), (DType::U8, DType::U32), (DType::Bool, DType::U32)]
+        [(DType::I32, DType::I32), (DType::U32, DType::U32), (DType::U8, DType::I32), (DType::Bool, DType::I32)]
     {
         let input = dense(whole(&[7, 100], 0, 9, 108)).of(from);
         cases.push(Case::new(format!("cumsum {from}"), [input], |t| t[0].cumsum(1), scan(1, |a, b| a + b)).gives(to));

@@ -2,8 +2,9 @@ use super::Module;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// A table of vectors looked up by number: `ids: [..]` u32 → `[.., width]`, with `weight: [count, width]`, standard normal
-/// at the start.
+/// A table of vectors looked up by number: `ids: [..]` of u32, i32 or u8 → `[.., width]`, with `weight: [count, width]`,
+/// standard normal at the start. An id beyond the table is an error on the CPU and a row of zeros on adapters. (PyTorch's
+/// `padding_idx` is not there.)
 ///
 /// # Example
 /// ```

@@ -28,7 +28,7 @@ impl Tensor {
     ///
     /// Tensors of two types meet by PyTorch's rule ([`DType::promote`](crate::DType::promote)); a number changes the type
     /// only where it is of a higher kind ([`Scalar`]). Integers wrap around; booleans add as `or`. The operators `+ - * / %`
-    /// are the same functions, with numbers on either side.
+    /// are the same functions, with an `f32` or `i32` on either side; other numbers go through the methods, `x.add(v)`.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or

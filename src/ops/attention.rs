@@ -64,7 +64,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the shapes do not go together; [`Error::DTypeMismatch`] unless all are of one float type;
-    /// [`Error::DeviceMismatch`].
+    /// [`Error::DeviceMismatch`]; [`Error::InvalidArgument`] for a dropout that is not between 0 and 1.
     ///
     /// An example stands at [`Attention`].
     pub fn attention(&self, keys: &Tensor, values: &Tensor, options: &Attention) -> Result<Tensor> {
@@ -84,7 +84,7 @@ impl Tensor {
             None => {}
         }
         let mut weights = scores.softmax(scores.rank() - 1)?;
-        if options.dropout > 0.0 {
+        if options.dropout != 0.0 {
             weights = weights.dropout(options.dropout, true)?;
         }
         weights.matmul(values)

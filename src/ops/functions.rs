@@ -13,8 +13,11 @@ macro_rules! methods {
             $(
                 $(#[$doc])*
                 ///
+                /// The same shape; halves are computed as f32 and keep their type.
+                ///
                 /// # Errors
-                /// If the device has no room for the result.
+                /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) where booleans are refused; if the device has no
+                /// room for the result.
                 pub fn $name(&self) -> Result<Tensor> {
                     let $x = self;
                     $result
@@ -63,7 +66,7 @@ methods! {
     abs(x) => kept(x, &unary::ABS, Some(&unary::ABS_I32), None);
     /// −1, 0 or 1 by the sign, keeping the type; 0 for NaN. The gradient is 0.
     sign(x) => kept(x, &unary::SIGN, Some(&unary::SIGN_I32), Some(&unary::SIGN_U32));
-    /// `x²`. Integers keep their type and wrap around.
+    /// `x²`. Integers keep their type and wrap around; booleans are refused.
     square(x) => kept(x, &unary::SQUARE, Some(&unary::SQUARE_I32), Some(&unary::SQUARE_U32));
     /// The next whole number that is not above. Integers are as they are. The gradient is 0.
     floor(x) => kept(x, &unary::FLOOR, None, None);

@@ -6,6 +6,7 @@ use crate::device::gpu::{Buffer, Kernel};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
+use crate::ops::Operand;
 use crate::ops::cast::{narrowed, widened};
 use crate::ops::copy::{SHADER, duplicate, strided_copy, strided_kernel};
 use crate::ops::dispatch::{cpu_buffer, gpu_view, grid, read_all, view};
@@ -136,14 +137,17 @@ macro_rules! assigning {
             $(
                 $(#[$doc])*
                 ///
-                /// `other` is broadcast to this tensor, whose type the result must have. On a view, this writes the
+                /// `other`, a tensor or a number, is broadcast to this tensor, whose type the result must have. On a view, this writes the
                 /// elements that the view shows.
                 ///
                 /// # Errors
                 /// As [`Tensor::copy_`]; [`Error::DTypeMismatch`] if the result has another type.
-                pub fn $name(&self, other: &Tensor) -> Result<()> {
+                pub fn $name<'a>(&self, other: impl Into<Operand<'a>>) -> Result<()> {
+                    let other = other.into();
                     refuse_graph(stringify!($name), "the tensor", self)?;
-                    refuse_graph(stringify!($name), "the other operand", other)?;
+                    if let Operand::Tensor(other) = other {
+                        refuse_graph(stringify!($name), "the other operand", other)?;
+                    }
                     let result = crate::no_grad(|| self.$method(other))?;
                     super::expect_dtype(stringify!($name), &result, self.dtype())?;
                     assign(stringify!($name), self, &result)

@@ -357,7 +357,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the inner sizes differ or the batches do not go together; [`Error::DeviceMismatch`];
-    /// [`Error::DTypeMismatch`] unless f32.
+    /// [`Error::DTypeMismatch`] unless both are of one float type. Halves are added up as f32. Unlike `torch.matmul`, vectors
+    /// are refused: see [`Tensor::mv`], [`Tensor::dot`].
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -138,6 +138,15 @@ pub(crate) struct Labelled {
     weights: Option<Tensor>,
 }
 
+/// The label as it stands among labels of u32: a negative one of i32 is a large one.
+fn label_bits(label: i64) -> Result<u32> {
+    match (u32::try_from(label), i32::try_from(label)) {
+        (Ok(bits), _) => Ok(bits),
+        (_, Ok(negative)) => Ok(negative as u32),
+        _ => Err(Error::argument("cross_entropy", format!("no label can be {label}, the one to ignore"))),
+    }
+}
+
 impl Labelled {
     /// Checks labels `[N, ..]` of u32, i32 or u8 against `x`: `[N, C, ..]`, and the weights `[C]`.
     pub(crate) fn new(x: &Tensor, labels: &Tensor, weights: Option<&Tensor>, ignored: Option<i64>) -> Result<Labelled> {
@@ -163,7 +172,7 @@ impl Labelled {
             part: Part::Forward,
             classes,
             inner: x.shape()[2..].iter().product(),
-            ignored: ignored.map(|label| label as u32),
+            ignored: ignored.map(label_bits).transpose()?,
             weighted: weights.is_some(),
         };
         Ok(Labelled { op, labels: labels.contiguous()?, weights })

@@ -119,6 +119,13 @@ macro_rules! numbers {
 }
 numbers! { bool => Bool; i32 => Int; u32 => Int; i64 => Int; u8 => Int; f32 => Float; f64 => Float; }
 
+/// Sizes and counts.
+impl From<usize> for Operand<'_> {
+    fn from(value: usize) -> Self {
+        Operand::Scalar(Scalar::Int(i64::try_from(value).unwrap_or(i64::MAX)))
+    }
+}
+
 impl std::fmt::Debug for Operand<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -250,7 +250,7 @@ pub(super) fn over(x: &Tensor, kind: Kind, dims: &[usize], keepdim: bool) -> Res
 }
 
 /// Booleans and bytes as i32: the type of their sum and product.
-fn countable(x: &Tensor) -> Result<Tensor> {
+pub(super) fn countable(x: &Tensor) -> Result<Tensor> {
     if matches!(x.dtype(), DType::Bool | DType::U8) { x.to_dtype(DType::I32) } else { Ok(x.clone()) }
 }
 
@@ -293,10 +293,16 @@ impl Tensor {
     }
 
     /// The largest element over `dims` (torch's `amax`), which become size 1 (`keepdim`) or go. NaN wins. Equal ones share
-    /// the gradient evenly.
+    /// the gradient evenly. Only the values: positions are [`Tensor::argmax`]'s.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or an empty one is reduced.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([[3, -2], [1, 4]])?.max(&[1], false)?.to_vec::<i32>()?, [3, 4]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn max(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
         over(self, Kind::Max, dims, keepdim)
     }

@@ -12,6 +12,7 @@ use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
 use crate::ops::promote::apply_wide;
+use crate::ops::reduce::countable;
 use crate::ops::view::around;
 use crate::ops::{Gradient, Op, Spec, shader};
 use crate::shape::check_dim;
@@ -145,7 +146,7 @@ fn scan<T: Word, A: Copy + Send + Sync>(
 }
 
 impl Tensor {
-    /// The sum up to each element along `dim`: the same shape. u8 and bool are summed as u32; integers wrap.
+    /// The sum up to each element along `dim`: the same shape. u8 and bool are summed as i32, as by [`Tensor::sum`] (torch: i64); integers wrap.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension.
@@ -160,7 +161,7 @@ impl Tensor {
         self.scanned(Scan { kind: Kind::Sum, dim })
     }
 
-    /// The product up to each element along `dim`: the same shape. u8 and bool are multiplied as u32; integers wrap.
+    /// The product up to each element along `dim`: the same shape. u8 and bool are multiplied as i32 (torch: i64); integers wrap.
     ///
     /// The gradient is right where elements are 0, too.
     ///
@@ -180,7 +181,7 @@ impl Tensor {
     fn scanned(&self, op: Scan) -> Result<Tensor> {
         check_dim(op.name(), op.dim, self.shape())?;
         let dtype = self.dtype();
-        let x = if dtype.is_float() { self.contiguous()? } else { self.to_dtype(dtype.wide())?.contiguous()? };
+        let x = if dtype.is_float() { self.contiguous()? } else { countable(self)?.contiguous()? };
         apply_wide(op, &[&x])
     }
 }

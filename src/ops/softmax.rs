@@ -89,10 +89,16 @@ fn check(x: &Tensor, dim: usize, name: &'static str) -> Result<bool> {
 }
 
 impl Tensor {
-    /// `exp(x) / Σ exp(x)` along `dim`, without overflow; the same shape.
+    /// `exp(x) / Σ exp(x)` along `dim`, without overflow; the same shape. Halves are computed as f32.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] unless of floats.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::zeros([1, 4], None)?.softmax(1)?.to_vec::<f32>()?, [0.25; 4]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn softmax(&self, dim: usize) -> Result<Tensor> {
         match check(self, dim, "softmax")? {
             true => self.long_softmax(dim),

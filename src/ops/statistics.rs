@@ -46,10 +46,18 @@ fn variance(name: &'static str, x: &Tensor, dims: &[usize], correction: f64, kee
 }
 
 impl Tensor {
-    /// The mean over `dims`, which become size 1 (`keepdim`) or go. Over an empty dimension it is NaN.
+    /// The mean over `dims`, which become size 1 (`keepdim`) or go. Over an empty dimension it is NaN. Floats keep their type
+    /// (halves are added up as f32).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] unless of floats.
+    /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] for integers, as in PyTorch.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 3.0], [5.0, 7.0]])?;
+    /// assert_eq!(x.mean(&[1], false)?.to_vec::<f32>()?, [2.0, 6.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn mean(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
         narrowed(&mean(&wide("mean", self)?, dims, keepdim)?, self.dtype())
     }

@@ -175,7 +175,7 @@ impl Tensor {
         apply(View::Reshape(shape), &[&self.contiguous()?])
     }
 
-    /// All dimensions from `dim` on as one: `[N, C, H, W]` from 1 is `[N, C·H·W]`.
+    /// All dimensions from `dim` on as one, PyTorch's `flatten(start_dim)`: `[N, C, H, W]` from 1 is `[N, C·H·W]`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -186,10 +186,16 @@ impl Tensor {
         self.reshape(shape)
     }
 
-    /// The dimensions in another order: output dimension `i` is input dimension `dims[i]`.
+    /// The dimensions in another order: output dimension `i` is input dimension `dims[i]`. A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `dims` names each dimension once.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3, 4], None)?.permute(&[2, 0, 1])?.shape(), [4, 2, 3]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn permute(&self, dims: &[usize]) -> Result<Tensor> {
         let mut sorted = dims.to_vec();
         sorted.sort_unstable();
@@ -200,7 +206,7 @@ impl Tensor {
         apply(View::Permute(dims.to_vec()), &[self])
     }
 
-    /// Two dimensions exchanged.
+    /// Two dimensions exchanged. A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -212,7 +218,7 @@ impl Tensor {
         self.permute(&dims)
     }
 
-    /// A matrix's transpose: the last two dimensions exchanged.
+    /// A matrix's transpose, of any rank from 2 on: the last two dimensions exchanged (PyTorch's `mT`). A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are fewer than two dimensions.
@@ -256,7 +262,7 @@ impl Tensor {
         apply(View::Broadcast(shape), &[self])
     }
 
-    /// Without a dimension of size 1.
+    /// Without a dimension of size 1. A view. (PyTorch leaves a dimension that is not 1 as it is; here it is an error.)
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the dimension is not there or not of size 1.
@@ -270,10 +276,16 @@ impl Tensor {
         self.reshape(shape)
     }
 
-    /// With a dimension of size 1 inserted before `dim` (or at the end, where `dim` is the rank).
+    /// With a dimension of size 1 inserted before `dim` (or at the end, where `dim` is the rank). A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `dim` is beyond the rank.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::zeros([3], None)?.unsqueeze(0)?.shape(), [1, 3]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn unsqueeze(&self, dim: usize) -> Result<Tensor> {
         if dim > self.rank() {
             let detail = format!("dimension {dim} is out of range for shape {:?}", self.shape());

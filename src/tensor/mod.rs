@@ -29,8 +29,12 @@ use crate::shape::Layout;
 /// An n-dimensional array on a device.
 ///
 /// A tensor is a cheap handle: cloning it shares the elements. Its elements never change under it, except for
-/// parameters that an optimiser moves and where a method that ends in `_` is called. Ops return `Result`, because shapes, devices and memory are the user's; the
-/// operators `+ - * /` on references do too.
+/// parameters that an optimiser moves and where a method that ends in `_` is called. Ops return `Result`, because shapes,
+/// devices and memory are the user's; so do the operators `+ - * / %`, between tensors (by reference or value) and with an
+/// `f32` or `i32` on either side.
+///
+/// Dimensions count from 0, outermost first. Negative ones exist only in [`Tensor::i`]: PyTorch's `softmax(-1)` is
+/// `x.softmax(x.rank() - 1)`.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, try_gpu};

@@ -113,7 +113,7 @@ fn pow(call: &Call) -> Outcome<Tensor> {
 fn modulo(call: &Call) -> Outcome<Tensor> {
     match call.int("fmod", 0) {
         0 => Ok(call.x(0)?.rem(&call.x(1)?)?),
-        _ => skip("fmod: the sign of the dividend; ours has the divisor's, as PyTorch's %"),
+        _ => Ok(call.x(0)?.fmod(&call.x(1)?)?),
     }
 }
 
