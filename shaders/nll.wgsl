@@ -66,7 +66,7 @@ fn forward(
     }
     let label = labels[p.label_offset + n];
     var bits = weight_bits(label);
-    if label < p.classes && bits != 0u {
+    if label < p.classes && !(IGNORE && label == p.ignored) {
         let at = ((n / p.inner) * p.classes + label) * p.inner + n % p.inner;
         bits = bitcast<u32>(-x[p.x_offset + at] * bitcast<f32>(bits));
     }
@@ -86,7 +86,7 @@ fn backward(
     let n = (i / (p.inner * p.classes)) * p.inner + i % p.inner;
     let label = labels[p.label_offset + n];
     var v = 0.0;
-    if label == (i / p.inner) % p.classes {
+    if label == (i / p.inner) % p.classes && !(IGNORE && label == p.ignored) {
         v = -x[p.x_offset + n] * bitcast<f32>(weight_bits(label));
     }
     out[i] = v;

@@ -113,7 +113,9 @@ impl Layout {
         let mut out = self.clone();
         for (d, (start, len, step)) in parts.enumerate() {
             out.shape[d] = len;
-            out.strides[d] *= step;
+            if len > 1 {
+                out.strides[d] *= step; // of a single element it may be anything, and overflow
+            }
             out.offset += start * self.strides[d];
         }
         out.within()
@@ -132,6 +134,7 @@ impl Layout {
             strides: kept(&self.strides, self.strides[a] + self.strides[b]),
             offset: if len > 0 { self.offset + down * self.strides[a] + right * self.strides[b] } else { self.offset },
         }
+        .within()
     }
 
     /// Stretches dimensions of size 1 and adds leading ones; the shapes must be compatible (see [`broadcast_shapes`]).

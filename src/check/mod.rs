@@ -114,7 +114,7 @@ pub fn families() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the device does not open, and
-/// [`Error::DeviceLost`](crate::Error::DeviceLost) if it goes away meanwhile.
+/// [`Error::DeviceLost`](crate::Error::DeviceLost) or [`Error::OutOfMemory`](crate::Error::OutOfMemory) if that happens meanwhile.
 pub fn run(device: &Device, options: &Options) -> Result<Report> {
     Table::new(options).run(device)
 }

@@ -51,8 +51,8 @@ impl Prepared {
         let start = Instant::now();
         let mut outcome = Outcome::default();
         if let Err(error) = self.try_run(device, variant, expected, &mut outcome) {
-            if error.is_device_lost() {
-                return Err(error);
+            if error.is_device_lost() || error.is_out_of_memory() {
+                return Err(error); // no op's fault, and no variant's
             }
             outcome.wrong = Some(Cause::Other(error.to_string()));
         }

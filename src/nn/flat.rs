@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::device::Device;
 use crate::error::Result;
+use crate::ops::duplicate;
 use crate::shape::Layout;
 use crate::tensor::{SLOT, Tensor, flatten_together};
 
@@ -16,10 +17,22 @@ pub(crate) fn flatten_onto(parameters: &[Tensor], device: &Device) -> Result<Vec
         // A module whose layers were on several devices: rare, so a copy each is good enough.
         gathered = gathered.iter().map(|parameter| parameter.to(device)).collect::<Result<_>>()?;
     }
-    let flat = flatten_together(&gathered)?.to(device)?;
-    let views = split_flat(&flat, parameters)?;
-    // What was frozen stays frozen.
-    Ok(views.iter().zip(parameters).map(|(v, p)| if p.is_tracked() { v.requires_grad() } else { v.clone() }).collect())
+    // As words: parameters may be of several types, and each keeps its own.
+    let words: Vec<Tensor> = gathered.iter().map(Tensor::as_words).collect::<Result<_>>()?;
+    let flat = flatten_together(&words)?.to(device)?;
+    let mut start = flat.layout().offset;
+    let mut leaf = |(parameter, words): (&Tensor, &Tensor)| {
+        let view = flat.tensor_at_word(start, parameter.shape(), parameter.dtype());
+        start += words.elem_count().next_multiple_of(SLOT);
+        if parameter.is_tracked() { view.requires_grad() } else { view } // what was frozen stays frozen
+    };
+    Ok(parameters.iter().zip(&words).map(&mut leaf).collect())
+}
+
+/// Copies of the buffers on `device`, each in a storage of its own: an in-place update of one is none of the others.
+pub(crate) fn buffers_onto(buffers: &[Tensor], device: &Device) -> Result<Vec<Tensor>> {
+    let copy = |b: &Tensor| if b.device() == device { duplicate(&b.detach()) } else { b.detach().to(device) };
+    buffers.iter().map(copy).collect()
 }
 
 /// A visitor that puts each of `new` where the parameter `old` of the same position is: in several places, if it is tied.
@@ -71,8 +84,8 @@ pub(crate) fn flat_view(tensors: &[Tensor]) -> Option<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DataParallel;
     use crate::nn::Module;
+    use crate::{DType, DataParallel};
 
     /// y = x W Wᵀ
     #[derive(Clone)]
@@ -100,6 +113,17 @@ mod tests {
             let twice = DataParallel::new(net.clone(), std::slice::from_ref(&device))?;
             assert_eq!(twice.parameters().len(), 1);
         }
+        Ok(())
+    }
+
+    #[test]
+    fn every_parameter_keeps_its_type() -> Result<()> {
+        let half = Tensor::rand([5], None)?.to_dtype(DType::F16)?.requires_grad();
+        let count = Tensor::from_slice(&[u32::MAX, 7], 2, None)?;
+        let moved = flatten_onto(&[half.clone(), count.clone(), half.clone()], &Device::cpu())?;
+        assert_eq!((moved[0].dtype(), moved[0].is_tracked(), moved[1].is_tracked()), (DType::F16, true, false));
+        assert_eq!(moved[1].to_vec::<u32>()?, [u32::MAX, 7]);
+        assert_eq!(moved[2].to_vec::<half::f16>()?, half.to_vec::<half::f16>()?);
         Ok(())
     }
 

@@ -150,7 +150,7 @@ impl CrossEntropy {
             None => x.clone(),
         };
         let spread = weighted.sum(&[1], false)?.mul_scalar(-self.smoothing / classes as f32)?;
-        if self.ignored.is_some() { spread.mul(&labelled.weights(true)?) } else { Ok(spread) }
+        if self.ignored.is_some() { labelled.weights(true)?.where_cond(&spread, 0.0) } else { Ok(spread) }
     }
 }
 
@@ -204,5 +204,9 @@ pub fn correct(logits: &Tensor, labels: &Tensor) -> Result<usize> {
         return Err(Error::shapes("correct", logits.shape(), labels.shape(), rule));
     }
     let predicted = logits.detach().argmax(1)?.to_vec::<u32>()?;
-    Ok(predicted.iter().zip(labels.to_vec::<u32>()?).filter(|(p, label)| **p == *label).count())
+    Ok(predicted
+        .iter()
+        .zip(labels.detach().to_dtype(DType::U32)?.to_vec::<u32>()?)
+        .filter(|(p, label)| **p == *label)
+        .count())
 }

@@ -31,7 +31,7 @@ pub use children::Child;
 pub use conv::Conv2d;
 pub use distance::{bce_with_logits, huber_loss, kl_div, l1_loss, mse_loss, smooth_l1_loss};
 pub use embedding::Embedding;
-pub(crate) use flat::{flat_view, flatten_onto, follows, replacing, split_flat};
+pub(crate) use flat::{buffers_onto, flat_view, flatten_onto, follows, replacing, split_flat};
 pub use linear::Linear;
 pub use loss::{CrossEntropy, Reduction, correct, cross_entropy, nll_loss};
 pub use mode::{Buffer, Mode};
@@ -110,7 +110,12 @@ pub trait Module: ModuleClone + Send + Sync {
     /// All buffers with their dotted names, in order.
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
         let mut all = Vec::new();
-        self.visit_buffers(&mut |name, buffer| all.push((name.to_string(), buffer.clone())));
+        let mut seen = HashSet::new();
+        self.visit_buffers(&mut |name, buffer| {
+            if seen.insert(buffer.id()) {
+                all.push((name.to_string(), buffer.clone()));
+            }
+        });
         all
     }
 
@@ -137,7 +142,7 @@ pub trait Module: ModuleClone + Send + Sync {
         self.parameters().iter().map(Tensor::elem_count).sum()
     }
 
-    /// Moves the module to `device`, in one staged copy whatever the number of parameters, and one of its buffers.
+    /// Moves the module to `device`, in one staged copy whatever the number of parameters, and each of its buffers in one.
     ///
     /// There, the parameters are views into one flat buffer, each at a multiple of 256 bytes: the optimiser updates them
     /// with one dispatch. They are *new* leaves without a gradient: move first, then make the optimiser. A module that
@@ -163,7 +168,7 @@ pub trait Module: ModuleClone + Send + Sync {
         };
         let parameters = elsewhere(self.parameters());
         let buffers = elsewhere(self.named_buffers().into_iter().map(|(_, buffer)| buffer).collect());
-        let (moved, moved_buffers) = (flatten_onto(&parameters, device)?, flatten_onto(&buffers, device)?);
+        let (moved, moved_buffers) = (flatten_onto(&parameters, device)?, buffers_onto(&buffers, device)?);
         self.visit_mut(&mut replacing(&parameters, &moved));
         self.visit_buffers_mut(&mut replacing(&buffers, &moved_buffers));
         Ok(())

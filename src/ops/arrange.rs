@@ -173,10 +173,10 @@ impl Tensor {
             let detail = format!("{times:?} names fewer dimensions than shape {:?}", self.shape());
             return Err(Error::argument("repeat", detail));
         };
-        let mut out = self.reshape([&vec![1; lead], self.shape()].concat())?;
+        let mut out = self.contiguous()?.reshape([&vec![1; lead], self.shape()].concat())?;
         let repeated: Vec<usize> = (0..times.len()).filter(|&d| times[d] != 1).collect();
-        // [A, r, B] → [A, 1, r, B] → [A, n, r, B] without a copy, then one copy for four dimensions, which a kernel can walk.
-        for dims in repeated.chunks(MAX_RANK / 2) {
+        // [A, r, B] → [A, 1, r, B] → [A, n, r, B] without a copy, then one copy for three dimensions, which a kernel can walk.
+        for dims in repeated.chunks(MAX_RANK / 2 - 1) {
             let (mut apart, mut wide, mut whole) = (Vec::new(), Vec::new(), Vec::new());
             for (d, &size) in out.shape().iter().enumerate() {
                 let n = if dims.contains(&d) { times[d] } else { 1 };

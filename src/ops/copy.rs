@@ -114,7 +114,7 @@ pub(crate) fn cat(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
 }
 
 /// A copy, even where the elements are in order already.
-pub(super) fn duplicate(x: &Tensor) -> Result<Tensor> {
+pub(crate) fn duplicate(x: &Tensor) -> Result<Tensor> {
     apply_wide(Contiguous, &[x])
 }
 

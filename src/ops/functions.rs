@@ -210,8 +210,9 @@ impl Tensor {
                 integer(self, &unary::CLAMP_I32, [low as u32, high as u32])
             }
             _ => {
-                let (low, high) = (min.map_or(0, |v| v.ceil() as u32), max.map_or(u32::MAX, |v| v.floor() as u32));
-                integer(self, &unary::CLAMP_U32, [low, high])
+                let most = if self.dtype() == DType::U8 { 255 } else { u32::MAX };
+                let (low, high) = (min.map_or(0, |v| v.ceil() as u32), max.map_or(most, |v| v.floor() as u32));
+                integer(self, &unary::CLAMP_U32, [low.min(most), high.min(most)])
             }
         }
     }

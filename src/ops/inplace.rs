@@ -66,6 +66,9 @@ pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
     if dst.elem_count() == 0 {
         return Ok(());
     }
+    if dst.dtype().is_packed() {
+        return copy_packed(dst, src);
+    }
     match dst.device().backend()? {
         Backend::Cpu(_) => {
             let guards = read_all(&[src])?;
@@ -110,7 +113,7 @@ fn assign(op: &'static str, dst: &Tensor, src: &Tensor) -> Result<()> {
     if src.storage().id() == dst.storage().id() {
         src = duplicate(&src)?;
     }
-    if dst.dtype().is_packed() { copy_packed(dst, &src) } else { copy_(dst, &src) }
+    copy_(dst, &src)
 }
 
 /// [`copy_`] where elements share words, and a view may begin and end within one: by way of all words from the view's first

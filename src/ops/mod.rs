@@ -54,7 +54,7 @@ mod window;
 pub use attention::Attention;
 pub(crate) use cast::repacked;
 pub use conv::Conv;
-pub(crate) use copy::cat;
+pub(crate) use copy::{cat, duplicate};
 pub(crate) use dispatch::{CpuIn, CpuOut, GpuIn};
 pub use operand::{Operand, Scalar};
 pub use pad::Padding;

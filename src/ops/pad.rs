@@ -262,6 +262,12 @@ impl Tensor {
         if all.iter().all(|&margin| margin == (0, 0)) {
             return Ok(self.clone());
         }
+        // A value that the type does not have becomes the nearest that it has, as in `to_dtype`.
+        let padding = match (padding, self.dtype()) {
+            (Padding::Constant(value), DType::U8) => Padding::Constant(f64::from(value as u8)),
+            (Padding::Constant(value), DType::Bool) => Padding::Constant(f64::from(u8::from(value != 0.0))),
+            (other, _) => other,
+        };
         apply_wide(Pad { padding, margins: all }, &[self])
     }
 }

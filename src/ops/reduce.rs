@@ -127,7 +127,7 @@ impl Reduce {
         let without_zeros = x.add(&zero)?;
         let product = without_zeros.prod(&self.dims(), true)?;
         let alone = zero.same(&zero.sum(&self.dims(), true)?)?;
-        alone.mul(&product)?.div(&without_zeros)
+        alone.where_cond(&product.div(&without_zeros)?, 0.0) // not 0 · ∞
     }
 }
 
@@ -238,8 +238,18 @@ pub(super) fn distinct(name: &'static str, dims: &[usize], shape: &[usize]) -> R
 pub(super) fn over(x: &Tensor, kind: Kind, dims: &[usize], keepdim: bool) -> Result<Tensor> {
     let sorted = distinct(kind.name(), dims, x.shape())?;
     let mut out = widened(x)?;
-    for run in sorted.chunk_by(|a, b| a + 1 == *b).rev() {
-        out = apply(Reduce { kind, first: run[0], count: run.len() }, &[&out])?;
+    let runs: Vec<&[usize]> = sorted.chunk_by(|a, b| a + 1 == *b).collect();
+    if runs.len() > 1 && matches!(kind, Kind::Max | Kind::Min) {
+        // Equal extremes share their gradient evenly over all dimensions: only one reduction sees them all.
+        let kept: Vec<usize> = (0..x.rank()).filter(|d| !sorted.contains(d)).collect();
+        let mut ones = x.shape().to_vec();
+        sorted.iter().for_each(|&d| ones[d] = 1);
+        let moved = out.permute(&[&kept[..], &sorted].concat())?.contiguous()?;
+        out = apply(Reduce { kind, first: kept.len(), count: sorted.len() }, &[&moved])?.reshape(ones)?;
+    } else {
+        for run in runs.iter().rev() {
+            out = apply(Reduce { kind, first: run[0], count: run.len() }, &[&out])?;
+        }
     }
     let out = narrowed(&out, x.dtype())?;
     if keepdim {

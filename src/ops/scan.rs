@@ -86,7 +86,7 @@ impl Op for Scan {
         let at_zero = backwards(&g.mul(&x.add(&first)?.cumprod(self.dim)?)?)?;
         let elsewhere = backwards(&g.mul(ctx.out)?)?.div(&x.add(&zero)?)?;
         let others = first.ones_like()?.sub(&first)?;
-        Ok(vec![Some(at_zero.mul(&first)?.add(&elsewhere.mul(&others)?)?)])
+        Ok(vec![Some(first.where_cond(&at_zero, &elsewhere.mul(&others)?)?)])
     }
 }
 

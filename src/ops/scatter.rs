@@ -127,7 +127,7 @@ impl Op for Scatter {
             let own = Tensor::iota(shape[self.dim], g.device())?.reshape(column)?.broadcast_to(shape)?;
             let nobody = Tensor::full(g.shape(), 0u32, g.device())?;
             let last = nobody.scatter(self.dim, index, &own)?.gather(self.dim, index)?;
-            g.gather(self.dim, index)?.mul(&last.eq(&own)?.to_dtype(g.dtype())?)
+            last.eq(&own)?.where_cond(&g.gather(self.dim, index)?, 0.0)
         };
         let base = ctx.needs[0].then(of_base).transpose()?;
         Ok(vec![base, None, ctx.needs[2].then(of_src).transpose()?])

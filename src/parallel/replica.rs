@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::autograd::no_grad;
 use crate::device::Device;
 use crate::error::Result;
-use crate::nn::{Module, flat_view, flatten_onto, replacing, split_flat};
+use crate::nn::{Module, buffers_onto, flat_view, flatten_onto, replacing, split_flat};
 use crate::ops::inplace::copy_;
 use crate::tensor::{SLOT, Tensor, flatten_together, to_together};
 
@@ -43,7 +43,7 @@ impl Replica {
         let mut net = template.clone_box();
         net.visit_mut(&mut replacing(&old, &parameters));
         let old = buffers(template);
-        net.visit_buffers_mut(&mut replacing(&old, &flatten_onto(&old, device)?));
+        net.visit_buffers_mut(&mut replacing(&old, &buffers_onto(&old, device)?));
         Ok(Replica { device: device.clone(), net: Arc::from(net), parameters: parameters.into() })
     }
 
@@ -98,11 +98,11 @@ impl Replica {
         Ok(())
     }
 
-    /// Overwrites the parameters with those of `source`, in one copy, and the buffers in another.
+    /// Overwrites the parameters with those of `source`, in one copy where they lie in one block, and each buffer.
     pub(super) fn copy_from(&self, source: &Replica) -> Result<()> {
         let copy = |to: &[Tensor], from: &[Tensor]| match (flat_view(to), flat_view(from)) {
             (Some(to), Some(from)) => copy_(&to, &from.to(&self.device)?),
-            _ => Ok(()), // there are none
+            _ => to.iter().zip(from).try_for_each(|(to, from)| copy_(to, &from.detach().to(&self.device)?)),
         };
         copy(&self.parameters, &source.parameters)?;
         copy(&buffers(&*self.net), &buffers(&*source.net))

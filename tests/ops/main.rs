@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod edges;
 mod errors;
 mod inplace;
 mod operands;

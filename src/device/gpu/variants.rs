@@ -72,6 +72,7 @@ impl Gpu {
         if let Some(chosen) = choice.chosen {
             return Ok(chosen);
         }
+        self.synchronize()?; // what went wrong before is no variant's fault
         let fitting: Vec<_> = (family.order)(&self.caps).iter().filter(|v| (v.fits)(&self.caps)).collect();
         for (i, variant) in fitting.iter().enumerate() {
             if i + 1 < fitting.len() && avoided(family, variant) {
@@ -80,7 +81,11 @@ impl Gpu {
             if choice.quarantined.iter().any(|(name, _)| *name == variant.name) {
                 continue;
             }
-            let wrong = match (family.attempt)(self, variant) {
+            let mut attempt = (family.attempt)(self, variant);
+            if attempt.as_ref().is_err_and(|error| !error.is_device_lost() && !error.is_out_of_memory()) {
+                attempt = (family.attempt)(self, variant); // another thread's error may have come up here
+            }
+            let wrong = match attempt {
                 Ok(None) => {
                     choice.chosen = Some(variant);
                     return Ok(variant);
