@@ -401,26 +401,10 @@ def prints():
     return shown
 
 
-def steps():
-    """Parameters after each of 20 steps on a quadratic, for several settings of SGD."""
-    runs = []
-    for args in [dict(), dict(momentum=0.9), dict(momentum=0.9, weight_decay=0.05), dict(weight_decay=0.1)]:
-        p = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64, requires_grad=True)
-        sgd = torch.optim.SGD([p], lr=0.05, **args)
-        path = []
-        for _ in range(20):
-            sgd.zero_grad()
-            (torch.tensor([1.0, 0.5, 3.0], dtype=torch.float64) * (p - 0.25) ** 2).sum().backward()
-            sgd.step()
-            path.append([number(v) for v in p.tolist()])
-        runs.append({"args": args, "path": path})
-    return runs
-
-
 def main():
     for family in [elementwise, products, convolutions, pools, norms, losses, attention, reductions, indexing]:
         family()
-    parts = {"torch": torch.__version__, "cases": CASES, "promotions": promotions(), "prints": prints(), "sgd": steps()}
+    parts = {"torch": torch.__version__, "cases": CASES, "promotions": promotions(), "prints": prints()}
     rows = [f"{json.dumps(k)}:" + (lines(v) if k in ("cases", "prints") else compact(v)) for k, v in parts.items()]
     path = ROOT / "tests/data/pytorch.json"
     path.write_text("{" + ",\n".join(rows) + "}\n")

@@ -15,84 +15,147 @@ use crate::tensor::Tensor;
 
 pub(super) const SHADER: Shader = shader!("optim");
 
-/// The numbers of a step of stochastic gradient descent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SgdRule {
-    pub rate: f32,
-    pub momentum: f32,
-    pub decay: f32,
+/// How one step moves a parameter w along its gradient g, as in PyTorch; s and r are what is remembered between steps, 0 at
+/// first. The formulas stand in `shaders/optim.wgsl`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rule {
+    /// Without momentum: nothing is remembered.
+    Plain { rate: f32, decay: f32 },
+    /// `fresh` is the share of the gradient that enters the velocity.
+    Momentum { rate: f32, decay: f32, momentum: f32, fresh: f32, nesterov: bool },
+    /// `rate` is η / (1 − β₁ᵗ) and `spread` √(1 − β₂ᵗ); `shrink`, what is taken off w first, is AdamW's decay.
+    Adam { rate: f32, decay: f32, shrink: f32, beta1: f32, beta2: f32, eps: f32, spread: f32 },
+    /// With or without momentum (0).
+    RmsProp { rate: f32, decay: f32, alpha: f32, eps: f32, momentum: f32 },
 }
 
-/// `d ← g + λ·w; v ← μ·v + d; w ← w − η·v`, or `w ← w − η·d` without a velocity. All dense, of one size, on one device.
-pub(crate) fn sgd_step(w: &Tensor, g: &Tensor, v: Option<&Tensor>, rule: SgdRule) -> Result<()> {
-    let mut all = vec![w, g];
-    all.extend(v);
-    super::same_device("sgd_step", &all)?;
-    for tensor in &all {
-        super::expect_dtype("sgd_step", tensor, DType::F32)?;
-        if tensor.elem_count() != w.elem_count() || !tensor.layout().is_contiguous() {
-            let detail = "parameters, gradients and velocities must be dense and of one size";
-            return Err(Error::shapes("sgd_step", w.shape(), tensor.shape(), detail));
+impl Rule {
+    /// How many tensors are remembered.
+    pub(crate) fn memories(self) -> usize {
+        match self {
+            Rule::Plain { .. } => 0,
+            Rule::Momentum { .. } => 1,
+            Rule::Adam { .. } | Rule::RmsProp { .. } => 2,
         }
     }
-    if all[1..].iter().any(|t| t.storage().id() == w.storage().id()) {
-        return Err(Error::argument("sgd_step", "a gradient shares its parameter's elements: copy it first"));
+
+    fn entry(self) -> &'static str {
+        match self {
+            Rule::Plain { .. } => "plain",
+            Rule::Momentum { .. } => "momentum",
+            Rule::Adam { .. } => "adam",
+            Rule::RmsProp { .. } => "rms_prop",
+        }
+    }
+
+    /// The numbers as the shader names them: rate, decay, then a, b, c, d, e.
+    fn numbers(self) -> [f32; 7] {
+        match self {
+            Rule::Plain { rate, decay } => [rate, decay, 0.0, 0.0, 0.0, 0.0, 0.0],
+            Rule::Momentum { rate, decay, momentum, fresh, nesterov } => {
+                [rate, decay, momentum, fresh, f32::from(u8::from(nesterov)), 0.0, 0.0]
+            }
+            Rule::Adam { rate, decay, shrink, beta1, beta2, eps, spread } => {
+                [rate, decay, shrink, beta1, beta2, eps, spread]
+            }
+            Rule::RmsProp { rate, decay, alpha, eps, momentum } => [rate, decay, alpha, eps, momentum, 0.0, 0.0],
+        }
+    }
+
+    /// The step for one element: from w, its gradient, s and r to the new w, s and r.
+    fn step(self, w: f32, g: f32, s: f32, r: f32) -> (f32, f32, f32) {
+        match self {
+            Rule::Plain { rate, decay } => (w - rate * (g + decay * w), s, r),
+            Rule::Momentum { rate, decay, momentum, fresh, nesterov } => {
+                let d = g + decay * w;
+                let s = momentum * s + fresh * d;
+                (w - rate * if nesterov { d + momentum * s } else { s }, s, r)
+            }
+            Rule::Adam { rate, decay, shrink, beta1, beta2, eps, spread } => {
+                let w = w - shrink * w;
+                let d = g + decay * w;
+                let s = beta1 * s + (1.0 - beta1) * d;
+                let r = beta2 * r + (1.0 - beta2) * d * d;
+                (w - rate * s / (r.sqrt() / spread + eps), s, r)
+            }
+            Rule::RmsProp { rate, decay, alpha, eps, momentum } => {
+                let d = g + decay * w;
+                let r = alpha * r + (1.0 - alpha) * d * d;
+                let s = momentum * s + d / (r.sqrt() + eps);
+                (w - rate * s, s, r)
+            }
+        }
+    }
+}
+
+/// Moves `w` by `rule`. All dense, of one size, on one device; as many memories as the rule asks for.
+pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rule) -> Result<()> {
+    const NAME: &str = "optimiser step";
+    let mut all = vec![w, g];
+    all.extend(memories);
+    super::same_device(NAME, &all)?;
+    for tensor in &all {
+        super::expect_dtype(NAME, tensor, DType::F32)?;
+        if tensor.elem_count() != w.elem_count() || !tensor.layout().is_contiguous() {
+            let detail = "parameters, gradients and what is remembered must be dense and of one size";
+            return Err(Error::shapes(NAME, w.shape(), tensor.shape(), detail));
+        }
+    }
+    if memories.len() != rule.memories() || all[1..].iter().any(|t| t.storage().id() == w.storage().id()) {
+        return Err(Error::argument(NAME, "a gradient shares its parameter's elements: copy it first"));
     }
     if w.elem_count() == 0 {
         return Ok(());
     }
     match w.device().backend()? {
-        Backend::Cpu(_) => on_cpu(w, g, v, rule)?,
-        Backend::Gpu(gpu) => on_gpu(gpu, w, g, v, rule)?,
+        Backend::Cpu(_) => on_cpu(w, g, memories, rule)?,
+        Backend::Gpu(gpu) => on_gpu(gpu, w, g, memories, rule)?,
     }
     w.storage().bump();
     Ok(())
 }
 
-fn on_cpu(w: &Tensor, g: &Tensor, v: Option<&Tensor>, rule: SgdRule) -> Result<()> {
+fn on_cpu(w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rule) -> Result<()> {
     let guards = read_all(&[g])?;
     let g = view(g, &guards)?.slice::<f32>();
     let range = |t: &Tensor| t.layout().offset..t.layout().offset + t.elem_count();
     let mut words = cpu_buffer(w)?.write();
     let parameters: &mut [f32] = bytemuck::cast_slice_mut(&mut words[range(w)]);
-    let SgdRule { rate, momentum, decay } = rule;
+    let mut remembered = memories.iter().map(|t| Ok((cpu_buffer(t)?.write(), range(t)))).collect::<Result<Vec<_>>>()?;
+    let mut slices =
+        remembered.iter_mut().map(|(words, range)| bytemuck::cast_slice_mut::<u32, f32>(&mut words[range.clone()]));
     let pairs = parameters.par_chunks_mut(CHUNK).zip(g.par_chunks(CHUNK));
-    match v {
-        None => pairs.for_each(|(w, g)| w.iter_mut().zip(g).for_each(|(w, g)| *w -= rate * (g + decay * *w))),
-        Some(v) => {
-            let mut velocity = cpu_buffer(v)?.write();
-            let velocity: &mut [f32] = bytemuck::cast_slice_mut(&mut velocity[range(v)]);
-            pairs.zip(velocity.par_chunks_mut(CHUNK)).for_each(|((w, g), v)| {
-                w.iter_mut().zip(g).zip(v).for_each(|((w, g), v)| {
-                    *v = momentum * *v + (g + decay * *w);
-                    *w -= rate * *v;
-                });
-            });
+    match (slices.next(), slices.next()) {
+        (Some(s), Some(r)) => {
+            pairs.zip(s.par_chunks_mut(CHUNK)).zip(r.par_chunks_mut(CHUNK)).for_each(|(((w, g), s), r)| {
+                w.iter_mut().zip(g).zip(s).zip(r).for_each(|(((w, g), s), r)| (*w, *s, *r) = rule.step(*w, *g, *s, *r));
+            })
         }
+        (Some(s), None) => pairs.zip(s.par_chunks_mut(CHUNK)).for_each(|((w, g), s)| {
+            w.iter_mut().zip(g).zip(s).for_each(|((w, g), s)| (*w, *s, _) = rule.step(*w, *g, *s, 0.0));
+        }),
+        (None, _) => pairs.for_each(|(w, g)| {
+            w.iter_mut().zip(g).for_each(|(w, g)| (*w, _, _) = rule.step(*w, *g, 0.0, 0.0));
+        }),
     }
     Ok(())
 }
 
-fn on_gpu(gpu: &Arc<Gpu>, w: &Tensor, g: &Tensor, v: Option<&Tensor>, rule: SgdRule) -> Result<()> {
-    let count = fits_u32("sgd_step", w.elem_count())?;
+fn on_gpu(gpu: &Arc<Gpu>, w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rule) -> Result<()> {
+    let count = fits_u32("optimiser step", w.elem_count())?;
     let (weights, gradients) = (gpu_view(w)?, gpu_view(g)?);
-    let velocity = v.map(gpu_view).transpose()?;
+    let memories = memories.iter().map(gpu_view).collect::<Result<Vec<_>>>()?;
     let mut outputs = vec![weights.buffer.clone()];
-    outputs.extend(velocity.iter().map(|v| v.buffer.clone()));
+    outputs.extend(memories.iter().map(|memory| memory.buffer.clone()));
+    let offset = |i: usize| memories.get(i).map_or(0, |memory| memory.offset());
+    let mut params = vec![count, weights.offset(), gradients.offset(), offset(0), offset(1)];
+    params.extend(rule.numbers().map(f32::to_bits));
     gpu.run(Kernel {
         shader: SHADER,
-        entry: if velocity.is_some() { "sgd_momentum" } else { "sgd" },
+        entry: rule.entry(),
         header: "",
         constants: vec![],
-        params: vec![
-            count,
-            weights.offset(),
-            gradients.offset(),
-            velocity.map_or(0, |v| v.offset()),
-            rule.rate.to_bits(),
-            rule.momentum.to_bits(),
-            rule.decay.to_bits(),
-        ],
+        params,
         inputs: vec![gradients.buffer.clone()],
         outputs,
         groups: grid(count as usize),

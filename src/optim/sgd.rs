@@ -1,13 +1,14 @@
-use crate::error::{Error, Result};
-use crate::nn::{flat_view, follows};
-use crate::ops::optim::{SgdRule, sgd_step};
-use crate::tensor::{Tensor, flatten_together};
+use super::group::Parameters;
+use crate::error::Result;
+use crate::ops::optim::Rule;
+use crate::tensor::Tensor;
 
 /// Stochastic gradient descent with momentum, as in PyTorch. Each [`step`](Sgd::step), for each parameter p with
 /// gradient g:
 ///
-/// v ← μ v + (g + λ p),  p ← p − lr v        (v starts at 0; μ: momentum, λ: weight decay)
+/// d ← g + λ p,  v ← μ v + (1 − τ) d,  p ← p − lr v        (μ: momentum, λ: weight decay, τ: dampening)
 ///
+/// v starts as the first d; with Nesterov's momentum, p ← p − lr (d + μ v).
 /// A parameter without a gradient is left alone, its v too. Parameters that lie in one flat buffer, as
 /// [`Module::to`](crate::nn::Module::to) and [`DataParallel`](crate::DataParallel) arrange them, are updated by one
 /// dispatch per device.
@@ -30,55 +31,59 @@ use crate::tensor::{Tensor, flatten_together};
 /// ```
 #[derive(Debug)]
 pub struct Sgd {
-    parameters: Vec<Tensor>,
-    rule: SgdRule,
-    /// Found at the first step.
-    groups: Option<Vec<Group>>,
-}
-
-/// Parameters in successive slots of one buffer.
-#[derive(Debug)]
-struct Group {
-    parameters: Vec<Tensor>,
-    /// All of them as one 1-D tensor.
-    flat: Tensor,
-    /// v, laid out as `flat`; made when momentum is first used.
-    velocity: Option<Tensor>,
+    parameters: Parameters,
+    rate: f32,
+    momentum: f32,
+    dampening: f32,
+    decay: f32,
+    nesterov: bool,
 }
 
 impl Sgd {
     /// Plain gradient descent with learning rate `lr`. A parameter that is given twice is updated once.
     pub fn new(parameters: Vec<Tensor>, lr: f32) -> Sgd {
-        let rule = SgdRule { rate: lr, momentum: 0.0, decay: 0.0 };
-        Sgd { parameters, rule, groups: None }
+        let parameters = Parameters::new("Sgd", parameters);
+        Sgd { parameters, rate: lr, momentum: 0.0, dampening: 0.0, decay: 0.0, nesterov: false }
     }
 
     /// Sets μ, 0 at first.
     pub fn momentum(mut self, momentum: f32) -> Sgd {
-        self.rule.momentum = momentum;
+        self.momentum = momentum;
         self
     }
 
     /// Sets λ, 0 at first.
     pub fn weight_decay(mut self, weight_decay: f32) -> Sgd {
-        self.rule.decay = weight_decay;
+        self.decay = weight_decay;
+        self
+    }
+
+    /// Sets τ, 0 at first: the share of a gradient that does not enter the velocity.
+    pub fn dampening(mut self, dampening: f32) -> Sgd {
+        self.dampening = dampening;
+        self
+    }
+
+    /// Looks ahead along the velocity (Sutskever et al., 2013).
+    pub fn nesterov(mut self) -> Sgd {
+        self.nesterov = true;
         self
     }
 
     /// The learning rate.
     pub fn lr(&self) -> f32 {
-        self.rule.rate
+        self.rate
     }
 
     /// Changes the learning rate from the next step on.
     pub fn set_lr(&mut self, lr: f32) {
-        self.rule.rate = lr;
+        self.rate = lr;
     }
 
     /// Forgets all gradients; [`Tensor::backward`] adds to what is there.
     /// (Not needed with [`DataParallel::train_batch`](crate::DataParallel::train_batch), which starts afresh.)
     pub fn zero_grad(&self) {
-        self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
+        self.parameters.zero_grad();
     }
 
     /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
@@ -88,84 +93,22 @@ impl Sgd {
     /// [`Error::ShapeMismatch`] or [`Error::DeviceMismatch`] when a gradient does not fit its parameter, and those of
     /// the device.
     pub fn step(&mut self) -> Result<()> {
-        if self.groups.is_none() {
-            self.groups = Some(group(&self.parameters)?);
-        }
-        let rule = self.rule;
-        self.groups.iter_mut().flatten().try_for_each(|group| group.step(rule))
-    }
-}
-
-/// Runs of parameters that lie in successive slots.
-fn group(parameters: &[Tensor]) -> Result<Vec<Group>> {
-    let mut runs: Vec<Vec<Tensor>> = Vec::new();
-    let mut seen = std::collections::HashSet::new();
-    for parameter in parameters.iter().filter(|parameter| seen.insert(parameter.id())) {
-        match runs.last_mut() {
-            Some(run) if run.last().is_some_and(|last| follows(last, parameter)) => run.push(parameter.clone()),
-            _ => runs.push(vec![parameter.clone()]),
-        }
-    }
-    let group = |parameters: Vec<Tensor>| {
-        let gaps = || Error::argument("Sgd", "a parameter is a view with gaps: give the tensor it is a view of");
-        let flat = flat_view(&parameters).ok_or_else(gaps)?;
-        Ok(Group { parameters, flat, velocity: None })
-    };
-    runs.into_iter().map(group).collect()
-}
-
-impl Group {
-    fn step(&mut self, rule: SgdRule) -> Result<()> {
-        let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
-        for (parameter, grad) in self.parameters.iter().zip(&grads) {
-            if let Some(grad) = grad.as_ref().filter(|grad| grad.shape() != parameter.shape()) {
-                let rule = "a gradient has the shape of its parameter";
-                return Err(Error::shapes("Sgd", parameter.shape(), grad.shape(), rule));
+        let Sgd { rate, momentum, dampening, decay, nesterov, .. } = *self;
+        self.parameters.step(|step| match momentum {
+            0.0 => Rule::Plain { rate, decay },
+            _ => {
+                let fresh = if step == 1 { 1.0 } else { 1.0 - dampening };
+                Rule::Momentum { rate, decay, momentum, fresh, nesterov }
             }
-        }
-        if rule.momentum != 0.0 && self.velocity.is_none() {
-            self.velocity = Some(Tensor::zeros(self.flat.shape(), self.flat.device())?);
-        }
-        let all: Option<Vec<Tensor>> = grads.iter().cloned().collect();
-        match all {
-            Some(grads) => self.update(0, &self.flat_grad(&grads)?, rule),
-            None => self.step_each(&grads, rule),
-        }
-    }
-
-    /// All gradients, laid out as `flat`. After `DataParallel` they lie so already.
-    fn flat_grad(&self, grads: &[Tensor]) -> Result<Tensor> {
-        match flat_view(grads) {
-            Some(flat) => Ok(flat),
-            None => flatten_together(grads)?.narrow(0, 0, self.flat.elem_count()),
-        }
-    }
-
-    /// The way when some parameters took no part in the loss: those that did, one by one.
-    fn step_each(&self, grads: &[Option<Tensor>], rule: SgdRule) -> Result<()> {
-        let origin = self.flat.layout().offset;
-        for (parameter, grad) in self.parameters.iter().zip(grads) {
-            if let Some(grad) = grad {
-                let grad = grad.detach().contiguous()?.reshape(grad.elem_count())?;
-                self.update(parameter.layout().offset - origin, &grad, rule)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Updates the elements of `flat` from `start` on by the 1-D `grad`.
-    fn update(&self, start: usize, grad: &Tensor, rule: SgdRule) -> Result<()> {
-        let part = |flat: &Tensor| flat.narrow(0, start, grad.elem_count());
-        let velocity = self.velocity.as_ref().map(part).transpose()?;
-        sgd_step(&part(&self.flat)?, grad, velocity.as_ref(), rule)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Device;
     use crate::nn::flatten_onto;
+    use crate::{Device, Error};
 
     fn values(tensor: &Tensor) -> Vec<f32> {
         tensor.to_vec().unwrap()
@@ -216,14 +159,6 @@ mod tests {
     #[test]
     fn a_parameter_without_gradient_stays_even_under_decay() {
         assert_eq!(run(true, |p| Sgd::new(p, 0.1).weight_decay(0.5), Some(0))[..2], [1.0, 2.0]);
-    }
-
-    #[test]
-    fn flat_parameters_are_one_group_and_duplicates_count_once() {
-        let parameters = flatten_onto(&[tensor(&[1.0]), tensor(&[2.0; 65])], &Device::cpu()).unwrap();
-        let twice = [parameters.clone(), parameters].concat();
-        assert_eq!(group(&twice).unwrap().len(), 1);
-        assert_eq!(group(&[tensor(&[1.0]), tensor(&[2.0])]).unwrap().len(), 2);
     }
 
     #[test]

@@ -7,7 +7,6 @@ mod common;
 mod case;
 mod ops;
 
-use anygpu::optim::Sgd;
 use anygpu::{DType, Device, Tensor};
 use case::{Case, dtype, numbers, shape};
 use common::devices;
@@ -71,30 +70,4 @@ fn prints_as_pytorch_does() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-}
-
-#[test]
-fn sgd_walks_as_pytorchs_does() {
-    let reference = reference();
-    for device in devices() {
-        for run in list(&reference, "sgd") {
-            let set = |name: &str| run["args"][name].as_f64().unwrap_or(0.0) as f32;
-            let start = Tensor::from_slice(&[1.0f32, -2.0, 0.5], [3], &device).unwrap().requires_grad();
-            let slopes = Tensor::from_slice(&[1.0f32, 0.5, 3.0], [3], &device).unwrap();
-            let mut sgd =
-                Sgd::new(vec![start.clone()], 0.05).momentum(set("momentum")).weight_decay(set("weight_decay"));
-            for (step, expected) in list(run, "path").iter().enumerate() {
-                sgd.zero_grad();
-                let away = start.add_scalar(-0.25).unwrap();
-                let loss = away.mul(&away).unwrap().mul(&slopes).unwrap().sum_all().unwrap();
-                loss.backward().unwrap();
-                sgd.step().unwrap();
-                let got = start.to_vec::<f32>().unwrap();
-                for (got, expected) in got.iter().zip(expected.as_array().unwrap()) {
-                    let expected = expected.as_f64().unwrap();
-                    assert!((f64::from(*got) - expected).abs() < 1e-5, "{device} {run} step {step}: {got} {expected}");
-                }
-            }
-        }
-    }
 }

@@ -1,0 +1,97 @@
+use super::group::Parameters;
+use crate::error::Result;
+use crate::ops::optim::Rule;
+use crate::tensor::Tensor;
+
+/// Adam (Kingma & Ba, 2015), and AdamW, where weights decay apart from the gradient (Loshchilov & Hutter, 2019), as in
+/// PyTorch. Step t, for each parameter p with gradient g:
+///
+/// m ← β₁ m + (1 − β₁) g,  v ← β₂ v + (1 − β₂) g²,  p ← p − lr · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)
+///
+/// Weight decay λ adds λ p to g; in AdamW it takes lr λ p off p instead. A parameter without a gradient is left alone, its
+/// m, v and t too. Parameters that lie in one flat buffer are updated by one dispatch per device.
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, optim::Adam};
+///
+/// // The minimum of (p − 3)² is at 3.
+/// let p = Tensor::zeros([1], None)?.requires_grad();
+/// let mut adam = Adam::new(vec![p.clone()], 0.5);
+/// for _ in 0..100 {
+///     adam.zero_grad();
+///     p.sub(3.0)?.square()?.sum_all()?.backward()?;
+///     adam.step()?;
+/// }
+/// assert!((p.item::<f32>()? - 3.0).abs() < 0.05);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Adam {
+    parameters: Parameters,
+    rate: f32,
+    betas: [f32; 2],
+    eps: f32,
+    decay: f32,
+    decoupled: bool,
+}
+
+impl Adam {
+    /// Adam with learning rate `lr` (PyTorch's default is 0.001), β = 0.9 and 0.999, ε = 1e-8, and no weight decay.
+    pub fn new(parameters: Vec<Tensor>, lr: f32) -> Adam {
+        let parameters = Parameters::new("Adam", parameters);
+        Adam { parameters, rate: lr, betas: [0.9, 0.999], eps: 1e-8, decay: 0.0, decoupled: false }
+    }
+
+    /// AdamW: as [`Adam::new`], with a weight decay of 0.01 apart from the gradient.
+    pub fn decoupled(parameters: Vec<Tensor>, lr: f32) -> Adam {
+        Adam { decay: 0.01, decoupled: true, ..Adam::new(parameters, lr) }
+    }
+
+    /// Sets β₁ and β₂.
+    pub fn betas(mut self, beta1: f32, beta2: f32) -> Adam {
+        self.betas = [beta1, beta2];
+        self
+    }
+
+    /// Sets ε.
+    pub fn eps(mut self, eps: f32) -> Adam {
+        self.eps = eps;
+        self
+    }
+
+    /// Sets λ.
+    pub fn weight_decay(mut self, weight_decay: f32) -> Adam {
+        self.decay = weight_decay;
+        self
+    }
+
+    /// The learning rate.
+    pub fn lr(&self) -> f32 {
+        self.rate
+    }
+
+    /// Changes the learning rate from the next step on.
+    pub fn set_lr(&mut self, lr: f32) {
+        self.rate = lr;
+    }
+
+    /// Forgets all gradients; [`Tensor::backward`] adds to what is there.
+    pub fn zero_grad(&self) {
+        self.parameters.zero_grad();
+    }
+
+    /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
+    ///
+    /// # Errors
+    /// As [`Sgd::step`](super::Sgd::step).
+    pub fn step(&mut self) -> Result<()> {
+        let Adam { rate, betas: [beta1, beta2], eps, decay, decoupled, .. } = *self;
+        let (decay, shrink) = if decoupled { (0.0, rate * decay) } else { (decay, 0.0) };
+        self.parameters.step(|step| {
+            let left = |beta: f32| 1.0 - f64::from(beta).powi(step);
+            let rate = (f64::from(rate) / left(beta1)) as f32;
+            Rule::Adam { rate, decay, shrink, beta1, beta2, eps, spread: left(beta2).sqrt() as f32 }
+        })
+    }
+}

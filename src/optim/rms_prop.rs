@@ -1,0 +1,88 @@
+use super::group::Parameters;
+use crate::error::Result;
+use crate::ops::optim::Rule;
+use crate::tensor::Tensor;
+
+/// RMSprop (Hinton's lectures, 2012), as in PyTorch. Each step, for each parameter p with gradient g:
+///
+/// d ← g + λ p,  v ← α v + (1 − α) d²,  b ← μ b + d / (√v + ε),  p ← p − lr b        (μ: momentum, λ: weight decay)
+///
+/// A parameter without a gradient is left alone. Parameters that lie in one flat buffer are updated by one dispatch per
+/// device.
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, optim::RmsProp};
+///
+/// let p = Tensor::ones([1], None)?.requires_grad();
+/// let mut optimiser = RmsProp::new(vec![p.clone()], 0.1);
+/// p.square()?.sum_all()?.backward()?;
+/// optimiser.step()?;
+/// assert!((p.item::<f32>()? - 0.0).abs() < 1e-5); // 1 − 0.1 · 2 / √(0.01 · 2²)
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct RmsProp {
+    parameters: Parameters,
+    rate: f32,
+    alpha: f32,
+    eps: f32,
+    decay: f32,
+    momentum: f32,
+}
+
+impl RmsProp {
+    /// With learning rate `lr` (PyTorch's default is 0.01), α = 0.99, ε = 1e-8, no momentum and no weight decay.
+    pub fn new(parameters: Vec<Tensor>, lr: f32) -> RmsProp {
+        let parameters = Parameters::new("RmsProp", parameters);
+        RmsProp { parameters, rate: lr, alpha: 0.99, eps: 1e-8, decay: 0.0, momentum: 0.0 }
+    }
+
+    /// Sets α.
+    pub fn alpha(mut self, alpha: f32) -> RmsProp {
+        self.alpha = alpha;
+        self
+    }
+
+    /// Sets ε.
+    pub fn eps(mut self, eps: f32) -> RmsProp {
+        self.eps = eps;
+        self
+    }
+
+    /// Sets μ.
+    pub fn momentum(mut self, momentum: f32) -> RmsProp {
+        self.momentum = momentum;
+        self
+    }
+
+    /// Sets λ.
+    pub fn weight_decay(mut self, weight_decay: f32) -> RmsProp {
+        self.decay = weight_decay;
+        self
+    }
+
+    /// The learning rate.
+    pub fn lr(&self) -> f32 {
+        self.rate
+    }
+
+    /// Changes the learning rate from the next step on.
+    pub fn set_lr(&mut self, lr: f32) {
+        self.rate = lr;
+    }
+
+    /// Forgets all gradients; [`Tensor::backward`] adds to what is there.
+    pub fn zero_grad(&self) {
+        self.parameters.zero_grad();
+    }
+
+    /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
+    ///
+    /// # Errors
+    /// As [`Sgd::step`](super::Sgd::step).
+    pub fn step(&mut self) -> Result<()> {
+        let RmsProp { rate, alpha, eps, decay, momentum, .. } = *self;
+        self.parameters.step(|_| Rule::RmsProp { rate, decay, alpha, eps, momentum })
+    }
+}

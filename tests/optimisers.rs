@@ -1,0 +1,112 @@
+//! Every optimiser walks as PyTorch's does: tests/data/optimisers.json, by scripts/pytorch_optimisers.py.
+
+mod common;
+
+use anygpu::optim::{Adam, RmsProp, Sgd};
+use anygpu::{Device, Result, Tensor};
+use common::devices;
+use serde_json::Value;
+
+/// The four steps of a user's loop, whatever the optimiser.
+enum Optimiser {
+    Sgd(Sgd),
+    Adam(Adam),
+    RmsProp(RmsProp),
+}
+
+impl Optimiser {
+    fn new(run: &Value, parameters: Vec<Tensor>) -> Optimiser {
+        let args = &run["args"];
+        let set = |name: &str, default: f64| args[name].as_f64().unwrap_or(default) as f32;
+        let beta = |i: usize, default: f64| args["betas"][i].as_f64().unwrap_or(default) as f32;
+        let adam = |adam: Adam, decay| {
+            let adam = adam.betas(beta(0, 0.9), beta(1, 0.999)).eps(set("eps", 1e-8));
+            Optimiser::Adam(adam.weight_decay(set("weight_decay", decay)))
+        };
+        match run["optimiser"].as_str() {
+            Some("adam") => adam(Adam::new(parameters, 0.05), 0.0),
+            Some("adamw") => adam(Adam::decoupled(parameters, 0.05), 0.01),
+            Some("rmsprop") => Optimiser::RmsProp(
+                RmsProp::new(parameters, 0.05)
+                    .alpha(set("alpha", 0.99))
+                    .momentum(set("momentum", 0.0))
+                    .weight_decay(set("weight_decay", 0.0)),
+            ),
+            _ => {
+                let sgd = Sgd::new(parameters, 0.05).momentum(set("momentum", 0.0)).dampening(set("dampening", 0.0));
+                let sgd = sgd.weight_decay(set("weight_decay", 0.0));
+                Optimiser::Sgd(if args["nesterov"].as_bool() == Some(true) { sgd.nesterov() } else { sgd })
+            }
+        }
+    }
+
+    fn zero_grad(&self) {
+        match self {
+            Optimiser::Sgd(sgd) => sgd.zero_grad(),
+            Optimiser::Adam(adam) => adam.zero_grad(),
+            Optimiser::RmsProp(rms_prop) => rms_prop.zero_grad(),
+        }
+    }
+
+    fn step(&mut self) -> Result<()> {
+        match self {
+            Optimiser::Sgd(sgd) => sgd.step(),
+            Optimiser::Adam(adam) => adam.step(),
+            Optimiser::RmsProp(rms_prop) => rms_prop.step(),
+        }
+    }
+}
+
+/// p and q after each of twenty steps; `flat` lays them in one buffer, as a module's parameters lie.
+fn walk(run: &Value, flat: bool, device: &Device) -> Result<Vec<Vec<f32>>> {
+    let (p, q) = if flat {
+        let block = Tensor::zeros([65], device)?; // a slot of 64 elements each
+        let (p, q) = (block.narrow(0, 0, 3)?, block.narrow(0, 64, 1)?);
+        p.copy_(&Tensor::from_slice(&[1.0, -2.0, 0.5f32], 3, device)?)?;
+        q.fill_(2.0)?;
+        (p.requires_grad(), q.requires_grad())
+    } else {
+        let p = Tensor::from_slice(&[1.0, -2.0, 0.5f32], 3, device)?.requires_grad();
+        (p, Tensor::full([1], 2.0f32, device)?.requires_grad())
+    };
+    let slopes = Tensor::from_slice(&[1.0, 0.5, 3.0f32], 3, device)?;
+    let mut optimiser = Optimiser::new(run, vec![p.clone(), q.clone()]);
+    let mut path = Vec::new();
+    for step in 0..20 {
+        optimiser.zero_grad();
+        let mut loss = p.sub(0.25)?.square()?.mul(&slopes)?.sum_all()?;
+        if step % 2 == 0 {
+            loss = (&loss + &q.square()?.sum_all()?)?;
+        }
+        loss.backward()?;
+        optimiser.step()?;
+        path.push([p.to_vec::<f32>()?, q.to_vec::<f32>()?].concat());
+    }
+    Ok(path)
+}
+
+#[test]
+fn twenty_steps_are_pytorchs() -> Result<()> {
+    let reference: Value = serde_json::from_str(include_str!("data/optimisers.json")).expect("JSON");
+    let runs = reference["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 13);
+    for device in devices() {
+        for run in runs {
+            for flat in [false, true] {
+                let got = walk(run, flat, &device)?;
+                for (step, (got, expected)) in got.iter().zip(run["path"].as_array().expect("a path")).enumerate() {
+                    for (got, expected) in got.iter().zip(expected.as_array().expect("a point")) {
+                        let away = (f64::from(*got) - expected.as_f64().expect("a number")).abs();
+                        assert!(
+                            away < 1e-5,
+                            "{} {} on {device}, step {step}: {got}, not {expected}",
+                            run["optimiser"],
+                            run["args"]
+                        );
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
