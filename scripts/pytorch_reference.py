@@ -5,7 +5,7 @@
 
 Each case is an op with its arguments and inputs, the outputs, and where it has one the gradient of each float input for
 the loss sum(output * weights). Values are computed in f64 from inputs that are exact in f32. Besides: the table of type
-promotions, the printed form of tensors, and the parameters of 20 steps of SGD.
+promotions, and the printed form of tensors.
 """
 
 import itertools

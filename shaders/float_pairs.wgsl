@@ -34,7 +34,13 @@ fn m_fmod(x: f32, y: f32) -> f32 {
 /// The remainder with the divisor's sign, as Python has it.
 fn m_rem(x: f32, y: f32) -> f32 {
     let rest = m_fmod(x, y);
-    return select(rest, rest + y, rest != 0.0 && (rest < 0.0) != (y < 0.0) && !is_nan(rest));
+    return select(rest, rest + y, is_across(rest, y));
+}
+
+/// Whether a remainder is not 0 and of the other sign than the divisor: by the bits, since adapters take a subnormal for 0.
+fn is_across(rest: f32, y: f32) -> bool {
+    let bits = bitcast<u32>(rest);
+    return (bits & ~SIGN) != 0u && ((bits ^ bitcast<u32>(y)) & SIGN) != 0u && !is_nan(rest);
 }
 
 /// ⌊x / y⌋ by way of the exact remainder, so that an inexact division cannot land beside a whole number.
@@ -43,7 +49,7 @@ fn m_div_floor(x: f32, y: f32) -> f32 {
         return x / y;
     }
     let rest = m_fmod(x, y);
-    let quotient = round((x - rest) / y) - select(0.0, 1.0, rest != 0.0 && (rest < 0.0) != (y < 0.0) && !is_nan(rest));
+    let quotient = round((x - rest) / y) - select(0.0, 1.0, is_across(rest, y));
     let zero = from_bits((bitcast<u32>(x) ^ bitcast<u32>(y)) & SIGN);
     return select(select(quotient, zero, quotient == 0.0), rest, is_nan(rest));
 }

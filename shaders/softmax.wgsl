@@ -1,5 +1,6 @@
 // softmax:     out[a, r, b] ← exp(x[a, r, b] − m) / Σ_r exp(x[a, r, b] − m),  m = max_r x[a, r, b]
 // log_softmax: out[a, r, b] ← x[a, r, b] − m − log Σ_r exp(x[a, r, b] − m)
+// A row with a NaN or +∞, or of −∞ alone, is NaN: found by its bits, since some adapters have exp(NaN) = 0.
 // x and out are [A, R, B], dense. One invocation: one row (all r of one a and b).
 
 struct Params {
@@ -17,6 +18,13 @@ const WG = 64u;
 
 override LOG: bool;
 
+const INFINITE = 0x7f800000u;
+const NAN = 0x7fc00000u;
+
+fn magnitude(v: f32) -> u32 {
+    return bitcast<u32>(v) & 0x7fffffffu;
+}
+
 @compute @workgroup_size(WG)
 fn softmax(
     @builtin(workgroup_id) wid: vec3<u32>,
@@ -30,9 +38,13 @@ fn softmax(
     let row = (i / p.inner) * p.reduced * p.inner + i % p.inner;
     let end = row + p.reduced * p.inner;
     var m = x[p.offset + row];
+    var odd = false;
     for (var at = row; at < end; at += p.inner) {
-        m = max(m, x[p.offset + at]);
+        let v = x[p.offset + at];
+        m = max(m, v);
+        odd = odd || magnitude(v) > INFINITE;
     }
+    odd = odd || magnitude(m) >= INFINITE;
     var total = 0.0;
     for (var at = row; at < end; at += p.inner) {
         total += exp(x[p.offset + at] - m);
@@ -40,6 +52,7 @@ fn softmax(
     let log_total = log(total);
     for (var at = row; at < end; at += p.inner) {
         let v = x[p.offset + at] - m;
-        out[at] = select(exp(v) / total, v - log_total, LOG);
+        let y = select(exp(v) / total, v - log_total, LOG);
+        out[at] = bitcast<f32>(select(bitcast<u32>(y), NAN, odd));
     }
 }

@@ -108,3 +108,19 @@ fn what_is_ignored_leaks_no_infinity() -> Result<()> {
     }
     Ok(())
 }
+
+/// As in PyTorch, one NaN or infinity makes the whole row of a softmax NaN; −∞ beside numbers is a probability of 0.
+#[test]
+fn softmax_passes_on_what_is_no_number() -> Result<()> {
+    for device in devices() {
+        for odd in [f32::NAN, f32::INFINITY] {
+            let x = floats(&[1.0, odd, 2.0], &device)?;
+            assert!(x.softmax(0)?.to_vec::<f32>()?.iter().all(|v| v.is_nan()), "{odd} on {device}");
+            assert!(x.log_softmax(0)?.to_vec::<f32>()?.iter().all(|v| v.is_nan()), "{odd} on {device}");
+        }
+        let hidden = floats(&[0.0, f32::NEG_INFINITY, 0.0], &device)?;
+        assert_eq!(hidden.softmax(0)?.to_vec::<f32>()?, [0.5, 0.0, 0.5], "{device}");
+        assert_eq!(hidden.log_softmax(0)?.to_vec::<f32>()?[1], f32::NEG_INFINITY, "{device}");
+    }
+    Ok(())
+}

@@ -1,5 +1,5 @@
 //! What PyTorch gives where there is no simple oracle, on every device: values and gradients, the table of type
-//! promotions, the printed form of tensors, steps of SGD. `scripts/pytorch_reference.py` writes `tests/data/pytorch.json`.
+//! promotions, the printed form of tensors. `scripts/pytorch_reference.py` writes `tests/data/pytorch.json`.
 
 #[path = "../common/mod.rs"]
 mod common;
