@@ -7,7 +7,7 @@ mod common;
 mod case;
 mod ops;
 
-use anygpu::{DType, Device, Tensor};
+use anygpu::{DType, Device};
 use case::{Case, dtype, numbers, shape};
 use common::devices;
 use serde_json::Value;
