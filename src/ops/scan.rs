@@ -146,7 +146,8 @@ fn scan<T: Word, A: Copy + Send + Sync>(
 }
 
 impl Tensor {
-    /// The sum up to each element along `dim`: the same shape. u8 and bool are summed as i32, as by [`Tensor::sum`] (torch: i64); integers wrap.
+    /// The sum up to each element along `dim`: the same shape. u8 and bool are summed as i32, as by [`Tensor::sum`] (torch:
+    /// i64); integers wrap.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension.
@@ -161,7 +162,8 @@ impl Tensor {
         self.scanned(Scan { kind: Kind::Sum, dim })
     }
 
-    /// The product up to each element along `dim`: the same shape. u8 and bool are multiplied as i32 (torch: i64); integers wrap.
+    /// The product up to each element along `dim`: the same shape. u8 and bool are multiplied as i32 (torch: i64); integers
+    /// wrap.
     ///
     /// The gradient is right where elements are 0, too.
     ///
