@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Writes docs/check.md from what `anygpu check` finds:
+
+    anygpu check --device all --json | python3 scripts/check_table.py > docs/check.md
+"""
+
+import json
+import sys
+
+
+def main():
+    rows = [json.loads(line) for line in sys.stdin if line.startswith("{")]
+    summary, rows = rows[-1], rows[:-1]
+    devices = summary["devices"]
+    print("# What `anygpu check --device all` finds\n")
+    print("Worst error of each op on each device, as a share of its tolerance (more than 1 would be a failure), over all its")
+    print("cases: values and gradients, odd sizes, transposed, narrowed and broadcast layouts, every element type it takes.")
+    print("The machine has no GPU: `soft:0` is lavapipe of Mesa 22.3.6, `soft:1` lavapipe of Mesa 25.0.7, `soft:2` SwiftShader,")
+    print("`soft:3` llvmpipe of Mesa 22.3.6 through GL. A dash: no case of the op is for that device.\n")
+    print(f"{summary['cases']} cases on {len(devices)} devices, {summary['failed_cases']} failed; in quarantine: "
+          f"{', '.join(summary['quarantined']) or 'nothing'}.\n")
+    print("| device | cases | seconds |\n|---|---|---|")
+    for device in devices:
+        own = [row for row in rows if row["device"] == device]
+        print(f"| `{device}` | {sum(row['cases'] for row in own)} | {sum(row['seconds'] for row in own):.1f} |")
+    print("\n| op | cases |" + "".join(f" `{device}` |" for device in devices))
+    print("|---|---|" + "---|" * len(devices))
+    by_op = {}
+    for row in rows:
+        by_op.setdefault((row["family"], row["op"]), {})[row["device"]] = row
+    for (_, op), found in sorted(by_op.items()):
+        cells = [f"{found[d]['ratio']:.2g}" if d in found else "–" for d in devices]
+        print(f"| {op} | {max(row['cases'] for row in found.values())} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
