@@ -51,7 +51,7 @@ fn truth(id: Id) {
     let i = linear_index(id);
     if i < p.count {
         let v = x[p.offset + i];
-        out[i] = select(T(0), T(1), v != S(0) || is_nan(v));
+        out[i] = select(T(0), T(1), (bitcast<u32>(v) & ~SIGN) != 0u); // subnormals too, which some adapters take for 0
     }
 }
 

@@ -20,16 +20,16 @@ pub(super) const SHADER: Shader = shader!("cast");
 pub(super) const PACKED_SHADER: Shader = shader!("packed");
 
 /// The headers of all conversions between words: the types, from where on (TOP) a float gives the type's largest value, and
-/// from where on down its least. WGSL's own conversion stops at the largest float below TOP, and on lavapipe 25 a negative
+/// from where on down its least; the bit that is a float's sign. WGSL's own conversion stops at the largest float below TOP, and on lavapipe 25 a negative
 /// number wraps around.
 pub(super) const HEADERS: [&str; 7] = [
-    "alias S = f32;\nalias T = i32;\nconst TOP = 2147483648.0;\nconst LARGEST = 2147483647i;\nconst BOTTOM = -2147483648.0;\nconst LEAST = i32(-2147483648);\n",
-    "alias S = f32;\nalias T = u32;\nconst TOP = 4294967296.0;\nconst LARGEST = 4294967295u;\nconst BOTTOM = 0.0;\nconst LEAST = 0u;\n",
-    "alias S = i32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\n",
-    "alias S = i32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\n",
-    "alias S = u32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\n",
-    "alias S = u32;\nalias T = i32;\nconst TOP = 3e38;\nconst LARGEST = 0i;\nconst BOTTOM = -3e38;\nconst LEAST = 0i;\n",
-    "alias S = u32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\n",
+    "alias S = f32;\nalias T = i32;\nconst TOP = 2147483648.0;\nconst LARGEST = 2147483647i;\nconst BOTTOM = -2147483648.0;\nconst LEAST = i32(-2147483648);\nconst SIGN = 0x80000000u;\n",
+    "alias S = f32;\nalias T = u32;\nconst TOP = 4294967296.0;\nconst LARGEST = 4294967295u;\nconst BOTTOM = 0.0;\nconst LEAST = 0u;\nconst SIGN = 0x80000000u;\n",
+    "alias S = i32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\nconst SIGN = 0u;\n",
+    "alias S = i32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\n",
+    "alias S = u32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\nconst SIGN = 0u;\n",
+    "alias S = u32;\nalias T = i32;\nconst TOP = 3e38;\nconst LARGEST = 0i;\nconst BOTTOM = -3e38;\nconst LEAST = 0i;\nconst SIGN = 0u;\n",
+    "alias S = u32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\n",
 ];
 
 /// The case of the packed shader's switch.
