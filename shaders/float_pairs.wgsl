@@ -31,18 +31,6 @@ fn m_fmod(x: f32, y: f32) -> f32 {
     return from_bits(assembled(rest, exponent) | (bitcast<u32>(x) & SIGN));
 }
 
-/// The bits of mantissa · 2^(exponent − 150), without arithmetic on floats: some adapters make 0 of what is subnormal.
-fn assembled(mantissa: u32, exponent: u32) -> u32 {
-    if mantissa == 0u {
-        return 0u;
-    }
-    let shift = 23u - firstLeadingBit(mantissa);
-    if exponent > shift {
-        return ((exponent - shift) << 23u) | ((mantissa << shift) & 0x7fffffu);
-    }
-    return mantissa << (exponent - 1u);
-}
-
 /// The remainder with the divisor's sign, as Python has it.
 fn m_rem(x: f32, y: f32) -> f32 {
     let rest = m_fmod(x, y);

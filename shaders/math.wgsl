@@ -21,6 +21,18 @@ fn copy_sign(x: f32, sign: f32) -> f32 {
     return from_bits((bitcast<u32>(x) & ~SIGN) | (bitcast<u32>(sign) & SIGN));
 }
 
+/// The bits of mantissa · 2^(exponent − 150), without arithmetic on floats: some adapters make 0 of what is subnormal.
+fn assembled(mantissa: u32, exponent: u32) -> u32 {
+    if mantissa == 0u {
+        return 0u;
+    }
+    let shift = 23u - firstLeadingBit(mantissa);
+    if exponent > shift {
+        return ((exponent - shift) << 23u) | ((mantissa << shift) & 0x7fffffu);
+    }
+    return mantissa << (exponent - 1u);
+}
+
 /// 2^n · x for |n| < 250, also where the result is subnormal or infinite.
 fn scaled(x: f32, n: i32) -> f32 {
     let half = n >> 1u;

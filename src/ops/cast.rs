@@ -20,8 +20,8 @@ pub(super) const SHADER: Shader = shader!("cast");
 pub(super) const PACKED_SHADER: Shader = shader!("packed");
 
 /// The headers of all conversions between words: the types, from where on (TOP) a float gives the type's largest value, and
-/// from where on down its least; the bit that is a float's sign. WGSL's own conversion stops at the largest float below TOP, and on lavapipe 25 a negative
-/// number wraps around.
+/// from where on down its least; the bit that is a float's sign. WGSL's own conversion stops at the largest float below
+/// TOP, and on lavapipe 25 a negative number wraps around.
 pub(super) const HEADERS: [&str; 7] = [
     "alias S = f32;\nalias T = i32;\nconst TOP = 2147483648.0;\nconst LARGEST = 2147483647i;\nconst BOTTOM = -2147483648.0;\nconst LEAST = i32(-2147483648);\nconst SIGN = 0x80000000u;\n",
     "alias S = f32;\nalias T = u32;\nconst TOP = 4294967296.0;\nconst LARGEST = 4294967295u;\nconst BOTTOM = 0.0;\nconst LEAST = 0u;\nconst SIGN = 0x80000000u;\n",
