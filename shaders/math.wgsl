@@ -23,11 +23,8 @@ fn copy_sign(x: f32, sign: f32) -> f32 {
 
 /// The bits of mantissa · 2^(exponent − 150), without arithmetic on floats: some adapters make 0 of what is subnormal.
 fn assembled(mantissa: u32, exponent: u32) -> u32 {
-    if mantissa == 0u {
-        return 0u;
-    }
-    let shift = 23u - firstLeadingBit(mantissa);
-    if exponent > shift {
+    let shift = 23u - firstLeadingBit(mantissa | 1u); // of 0, all below is 0
+    if mantissa > 0u && exponent > shift {
         return ((exponent - shift) << 23u) | ((mantissa << shift) & 0x7fffffu);
     }
     return mantissa << (exponent - 1u);
