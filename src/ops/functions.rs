@@ -251,7 +251,8 @@ impl Tensor {
         float(self, &unary::LEAKY_RELU, [negative_slope, 0.0])
     }
 
-    /// `x` above 0, else `alpha · (eˣ − 1)` (PyTorch's default alpha is 1).
+    /// `x` above 0, else `alpha · (eˣ − 1)` (PyTorch's default alpha is 1). The same shape and float type; integers become
+    /// f32.
     ///
     /// # Errors
     /// If the device has no room for the result.

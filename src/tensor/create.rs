@@ -51,7 +51,7 @@ impl Tensor {
         from_words(T::pack_vec(data), shape.dims(), T::DTYPE, device.into())
     }
 
-    /// All zeros (f32).
+    /// All zeros (f32; of other types: [`Tensor::full`]).
     ///
     /// # Errors
     /// If the device has no room for it.
@@ -59,7 +59,7 @@ impl Tensor {
         Self::full(shape, 0.0, device)
     }
 
-    /// All ones (f32).
+    /// All ones (f32; of other types: [`Tensor::full`]).
     ///
     /// # Errors
     /// If the device has no room for it.
@@ -86,10 +86,16 @@ impl Tensor {
         crate::ops::inplace::filled(shape.into().dims(), value, &device)
     }
 
-    /// Zeros of this tensor's shape and type, on its device.
+    /// Zeros of this tensor's shape and type, on its device, outside the graph.
     ///
     /// # Errors
     /// If the device has no room for it.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([3u8, 9])?.zeros_like()?.to_vec::<u8>()?, [0, 0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn zeros_like(&self) -> Result<Tensor> {
         // Zero is the word 0 in every type.
         crate::ops::inplace::filled_words(self.shape(), 0, self.dtype(), self.device())
@@ -118,7 +124,8 @@ impl Tensor {
         Self::from_slice(&[value], (), device)
     }
 
-    /// `start, start + step, …` up to and without `end`.
+    /// `start, start + step, …` up to and without `end`. Always f32, also of whole numbers (PyTorch gives i64): for indices
+    /// there is [`Tensor::iota`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `step` leads from `start` towards `end`.
