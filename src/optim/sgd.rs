@@ -89,8 +89,9 @@ impl Sgd {
     /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when a parameter is a view with gaps, which cannot be updated in place,
-    /// [`Error::ShapeMismatch`] or [`Error::DeviceMismatch`] when a gradient does not fit its parameter, and those of
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when a parameter is a view with gaps, which cannot be
+    /// updated in place, [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) when a gradient does not fit its parameter, and those of
     /// the device.
     pub fn step(&mut self) -> Result<()> {
         let Sgd { rate, momentum, dampening, decay, nesterov, .. } = *self;
