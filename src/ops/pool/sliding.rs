@@ -37,7 +37,8 @@ impl Windows {
     fn reach(&self, d: usize, o: usize) -> Range<usize> {
         let moves = &self.window.moves;
         let (start, padding, dilation) = (o * moves.stride[d], moves.padding[d], moves.dilation[d]);
-        let outside = padding.saturating_sub(start).next_multiple_of(dilation);
+        // Most windows begin inside, and need no division.
+        let outside = if start >= padding { 0 } else { (padding - start).next_multiple_of(dilation) };
         let end = (start + moves.span(d)).saturating_sub(padding).min(self.window.size[d]);
         (start + outside - padding).min(end)..end
     }
@@ -182,8 +183,7 @@ impl Op for PoolGrad {
         let all = out.par_chunks_mut(plane).zip(x.par_chunks(plane)).zip(g.par_chunks(pixels)).with_min_len(16);
         all.for_each(|((dx, x), g)| {
             dx.fill(0.0);
-            for (o, &g) in g.iter().enumerate() {
-                let (oy, ox) = (o / ow, o % ow);
+            for ((oy, ox), &g) in (0..pixels / ow).flat_map(|oy| (0..ow).map(move |ox| (oy, ox))).zip(g) {
                 if windows.kind == Kind::Max {
                     if let Some(at) = windows.largest(x, oy, ox) {
                         dx[at] += g;
