@@ -4,32 +4,8 @@
 // No barrier and no bounds check in the loop: what a software adapter likes best (16 times fewer loads than one element an
 // invocation), and coalesced for the others, since the columns of a panel lie side by side.
 
-struct Params {
-    m: u32,
-    n: u32,
-    k: u32,
-    m_tiles: u32,  // workgroups along M
-    n_tiles: u32,  // workgroups along N
-    a_batch: u32,  // panel step of z, in vec4
-    b_batch: u32,
-    k_split: u32,  // k per split: z counts batch · splits
-    splits: u32,
-    offset: u32,
-    batch: u32,
-    row: u32,
-    inner: u32,
-    outer: u32,
-    bias_offset: u32,
-    z_count: u32, // batch · splits: a folded grid may have workgroups past it
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> bias: array<f32>;
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
-
-override HAS_BIAS: bool = false;
 
 fn store(z: u32, m: u32, n: u32, lo: vec4<f32>, hi: vec4<f32>) {
     if m >= p.m {

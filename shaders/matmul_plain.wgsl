@@ -1,32 +1,8 @@
 // out = A · B (+ bias), as matmul.wgsl does it and from the same panels, one element of out an invocation: no vectors, no
 // registers to run out of, no workgroup memory. For drivers on which the other variants are wrong.
 
-struct Params {
-    m: u32,
-    n: u32,
-    k: u32,
-    m_tiles: u32,
-    n_tiles: u32,
-    a_batch: u32,  // panel step of z, in vec4
-    b_batch: u32,
-    k_split: u32,  // k per split: z counts batch · splits
-    splits: u32,
-    offset: u32,
-    batch: u32,
-    row: u32,
-    inner: u32,
-    outer: u32,
-    bias_offset: u32,
-    z_count: u32, // batch · splits
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> a: array<f32>;
 @group(0) @binding(2) var<storage, read> b: array<f32>;
-@group(0) @binding(3) var<storage, read> bias: array<f32>;
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
-
-override HAS_BIAS: bool = false;
 
 @compute @workgroup_size(64)
 fn matmul_plain(

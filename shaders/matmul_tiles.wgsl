@@ -1,32 +1,8 @@
 // out = A · B (+ bias), as matmul.wgsl does it and from the same panels, for GPUs: a workgroup of 16 × 16 brings 16 steps of
 // k at a time, of 64 rows and 64 columns, into its memory, where each invocation reads what its 4 × 4 elements need.
 
-struct Params {
-    m: u32,
-    n: u32,
-    k: u32,
-    m_tiles: u32,  // workgroups along M
-    n_tiles: u32,  // workgroups along N
-    a_batch: u32,  // panel step of z, in vec4
-    b_batch: u32,
-    k_split: u32,  // k per split: z counts batch · splits
-    splits: u32,
-    offset: u32,
-    batch: u32,
-    row: u32,
-    inner: u32,
-    outer: u32,
-    bias_offset: u32,
-    z_count: u32, // batch · splits: a folded grid may have workgroups past it
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> bias: array<f32>;
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
-
-override HAS_BIAS: bool = false;
 
 // Steps of k in a tile, and vectors of 64 rows or columns.
 const DEPTH = 16u;

@@ -15,6 +15,8 @@ use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
 pub(super) const SHADER: Shader = shader!("matmul");
+/// Goes before the source of each variant of the product.
+pub(super) const HEADER: Shader = shader!("product");
 pub(super) const PACK_SHADER: Shader = shader!("pack");
 
 /// Rows of A in a panel, and of out in an invocation.
@@ -273,7 +275,7 @@ impl Product {
         Ok(Kernel {
             shader: SHADER,
             entry: "matmul",
-            header: "",
+            header: HEADER.source,
             constants: vec![("HAS_BIAS", f64::from(u8::from(bias.is_some())))],
             params: numbers.into_iter().chain(places).map(|n| n as u32).collect(),
             inputs: vec![a.clone(), b.clone(), bias_buffer.clone()],

@@ -1,0 +1,26 @@
+// What the variants of the matrix product share: sizes, places, the bias of each row and the result. `Product::kernel` fills
+// the params. Element (z, m, n) of the result goes to offset + z · batch + m · row + (n / inner) · outer + n % inner.
+struct Params {
+    m: u32,
+    n: u32,
+    k: u32,
+    m_tiles: u32,  // workgroups along M
+    n_tiles: u32,  // workgroups along N
+    a_batch: u32,  // panel step of z, in vec4
+    b_batch: u32,
+    k_split: u32,  // k per split: z counts batch · splits
+    splits: u32,
+    offset: u32,
+    batch: u32,
+    row: u32,
+    inner: u32,
+    outer: u32,
+    bias_offset: u32,
+    z_count: u32, // batch · splits: a folded grid may have workgroups past it
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+
+override HAS_BIAS: bool = false;
