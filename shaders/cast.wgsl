@@ -1,6 +1,6 @@
 // out[i] ← x[i] as another type. The header names the types S (of x) and T (of out), and what floats from
 // TOP on and from BOTTOM down become. One invocation: one element.
-//   convert: WGSL's value conversion, but NaN becomes 0 as an integer, and what is too large the largest integer
+//   convert: value(x) of the header, but NaN becomes 0 as an integer, and what is too large the largest integer
 //   truth:   1 where x is not 0, else 0
 //   byte:    x without its fraction, within 0 to 255
 
@@ -35,7 +35,7 @@ fn convert(id: Id) {
     let i = linear_index(id);
     if i < p.count {
         let v = x[p.offset + i];
-        out[i] = T(v);
+        out[i] = value(v);
         if is_nan(v) {
             out[i] = T(0);
         } else if f32(v) >= TOP {

@@ -18,8 +18,8 @@ use crate::tensor::Tensor;
 ///
 /// let x = Tensor::ones([8, 3, 32, 32], None)?;
 /// assert_eq!(Conv2d::new(3, 16, 5)?.forward(&x)?.shape(), [8, 16, 28, 28]);
-/// assert_eq!(Conv2d::new(3, 16, 5)?.with_stride(2).with_padding(2).forward(&x)?.shape(), [8, 16, 16, 16]);
-/// assert_eq!(Conv2d::new(3, 6, [1, 3])?.with_dilation(2).with_groups(3)?.forward(&x)?.shape(), [8, 6, 32, 28]);
+/// assert_eq!(Conv2d::new(3, 16, 5)?.stride(2).padding(2).forward(&x)?.shape(), [8, 16, 16, 16]);
+/// assert_eq!(Conv2d::new(3, 6, [1, 3])?.dilation(2).groups(3)?.forward(&x)?.shape(), [8, 6, 32, 28]);
 ///
 /// assert!(Conv2d::new(4, 16, 5)?.forward(&x).is_err()); // 4 channels wanted, 3 given
 /// # Ok::<(), anygpu::Error>(())
@@ -53,20 +53,20 @@ impl Conv2d {
     }
 
     /// The step of the kernel; 0 is refused by [`forward`](Module::forward).
-    pub fn with_stride(mut self, stride: impl Sizes<2>) -> Conv2d {
+    pub fn stride(mut self, stride: impl Sizes<2>) -> Conv2d {
         self.conv = self.conv.stride(stride);
         self
     }
 
     /// The rows and columns of zeros around the image.
-    pub fn with_padding(mut self, padding: impl Sizes<2>) -> Conv2d {
+    pub fn padding(mut self, padding: impl Sizes<2>) -> Conv2d {
         self.conv = self.conv.padding(padding);
         self
     }
 
     /// The distance between the pixels that neighbouring kernel elements meet; 0 is refused by
     /// [`forward`](Module::forward).
-    pub fn with_dilation(mut self, dilation: impl Sizes<2>) -> Conv2d {
+    pub fn dilation(mut self, dilation: impl Sizes<2>) -> Conv2d {
         self.conv = self.conv.dilation(dilation);
         self
     }
@@ -76,7 +76,7 @@ impl Conv2d {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `groups` divides the inputs and the outputs.
-    pub fn with_groups(mut self, groups: usize) -> Result<Conv2d> {
+    pub fn groups(mut self, groups: usize) -> Result<Conv2d> {
         let &[outputs, inputs, h, w] = self.weight.shape() else { return Ok(self) };
         if groups == 0 || inputs % groups != 0 || outputs % groups != 0 {
             let given = format!("{groups} groups do not divide {inputs} inputs and {outputs} outputs");

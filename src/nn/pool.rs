@@ -34,13 +34,13 @@ impl AvgPool2d {
     }
 
     /// The step of the window in both directions; 0 is refused by [`forward`](Module::forward).
-    pub fn with_stride(mut self, stride: usize) -> AvgPool2d {
+    pub fn stride(mut self, stride: usize) -> AvgPool2d {
         self.stride = stride;
         self
     }
 
     /// The rows and columns around the image, at most half of the window.
-    pub fn with_padding(mut self, padding: usize) -> AvgPool2d {
+    pub fn padding(mut self, padding: usize) -> AvgPool2d {
         self.padding = padding;
         self
     }
@@ -87,13 +87,13 @@ impl MaxPool2d {
     }
 
     /// The step of the window in both directions; 0 is refused by [`forward`](Module::forward).
-    pub fn with_stride(mut self, stride: usize) -> MaxPool2d {
+    pub fn stride(mut self, stride: usize) -> MaxPool2d {
         self.stride = stride;
         self
     }
 
     /// The rows and columns around the image, at most half of the window.
-    pub fn with_padding(mut self, padding: usize) -> MaxPool2d {
+    pub fn padding(mut self, padding: usize) -> MaxPool2d {
         self.padding = padding;
         self
     }

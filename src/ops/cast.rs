@@ -21,15 +21,16 @@ pub(super) const PACKED_SHADER: Shader = shader!("packed");
 
 /// The headers of all conversions between words: the types, from where on (TOP) a float gives the type's largest value, and
 /// from where on down its least; the bit that is a float's sign. WGSL's own conversion stops at the largest float below
-/// TOP, and on lavapipe 25 a negative number wraps around.
+/// TOP, and on lavapipe 25 a negative number wraps around. To f32, WGSL may take either neighbour; the sum of two exact
+/// halves is rounded once, to the nearest.
 pub(super) const HEADERS: [&str; 7] = [
-    "alias S = f32;\nalias T = i32;\nconst TOP = 2147483648.0;\nconst LARGEST = 2147483647i;\nconst BOTTOM = -2147483648.0;\nconst LEAST = i32(-2147483648);\nconst SIGN = 0x80000000u;\n",
-    "alias S = f32;\nalias T = u32;\nconst TOP = 4294967296.0;\nconst LARGEST = 4294967295u;\nconst BOTTOM = 0.0;\nconst LEAST = 0u;\nconst SIGN = 0x80000000u;\n",
-    "alias S = i32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\nconst SIGN = 0u;\n",
-    "alias S = i32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\n",
-    "alias S = u32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\nconst SIGN = 0u;\n",
-    "alias S = u32;\nalias T = i32;\nconst TOP = 3e38;\nconst LARGEST = 0i;\nconst BOTTOM = -3e38;\nconst LEAST = 0i;\nconst SIGN = 0u;\n",
-    "alias S = u32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\n",
+    "alias S = f32;\nalias T = i32;\nconst TOP = 2147483648.0;\nconst LARGEST = 2147483647i;\nconst BOTTOM = -2147483648.0;\nconst LEAST = i32(-2147483648);\nconst SIGN = 0x80000000u;\nfn value(v: S) -> T { return T(v); }\n",
+    "alias S = f32;\nalias T = u32;\nconst TOP = 4294967296.0;\nconst LARGEST = 4294967295u;\nconst BOTTOM = 0.0;\nconst LEAST = 0u;\nconst SIGN = 0x80000000u;\nfn value(v: S) -> T { return T(v); }\n",
+    "alias S = i32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\nconst SIGN = 0u;\nfn value(v: S) -> T { return f32(v >> 16u) * 65536.0 + f32(v & 0xffff); }\n",
+    "alias S = i32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\nfn value(v: S) -> T { return T(v); }\n",
+    "alias S = u32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\nconst SIGN = 0u;\nfn value(v: S) -> T { return f32(v >> 16u) * 65536.0 + f32(v & 0xffffu); }\n",
+    "alias S = u32;\nalias T = i32;\nconst TOP = 3e38;\nconst LARGEST = 0i;\nconst BOTTOM = -3e38;\nconst LEAST = 0i;\nconst SIGN = 0u;\nfn value(v: S) -> T { return T(v); }\n",
+    "alias S = u32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\nfn value(v: S) -> T { return T(v); }\n",
 ];
 
 /// The case of the packed shader's switch.
