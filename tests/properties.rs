@@ -9,6 +9,7 @@ use anygpu::{DType, Device, Result, Tensor};
 use common::devices;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(devices);
 
@@ -108,8 +109,20 @@ fn same_everywhere(tolerance: f32, f: impl Fn(&Device) -> Result<Tensor>) -> std
     Ok(())
 }
 
+/// The same cases each time; PROPTEST_RNG_SEED draws others, PROPTEST_CASES more.
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 64;
+    }
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(0);
+    }
+    config
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn views_and_copies(shape in shape(), steps in vec(step(), 0..6), dtype in dtype(), seed in 0..11) {

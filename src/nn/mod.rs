@@ -36,7 +36,7 @@ pub use linear::Linear;
 pub use loss::{CrossEntropy, Reduction, correct, cross_entropy, nll_loss};
 pub use mode::{Buffer, Mode};
 pub use norm::{BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm};
-pub use pool::{AvgPool2d, MaxPool2d};
+pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use sequential::Sequential;
 pub use simple::{Dropout, Flatten, ReLU};
 

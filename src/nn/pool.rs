@@ -1,6 +1,6 @@
 use super::Module;
 use crate::error::Result;
-use crate::ops::Pool;
+use crate::ops::{Pool, Sizes};
 use crate::tensor::Tensor;
 
 /// The mean of each window.
@@ -107,4 +107,38 @@ impl Module for MaxPool2d {
     fn visit(&self, _: &mut dyn FnMut(&str, &Tensor)) {}
 
     fn visit_mut(&mut self, _: &mut dyn FnMut(&str, &mut Tensor)) {}
+}
+
+/// The mean of each part of an image that is cut into a given number of parts, whatever its size.
+///
+/// `x: [N, C, H, W]` → `y: [N, C, OH, OW]`: see [`Tensor::adaptive_avg_pool2d`].
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{AdaptiveAvgPool2d, Module};
+/// use anygpu::Tensor;
+///
+/// let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 6.0], [1, 1, 2, 2], None)?;
+/// assert_eq!(AdaptiveAvgPool2d::new(1).forward(&x)?.to_vec::<f32>()?, [3.0]);
+/// assert_eq!(AdaptiveAvgPool2d::new([2, 1]).forward(&x)?.to_vec::<f32>()?, [1.5, 4.5]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct AdaptiveAvgPool2d {
+    size: [usize; 2],
+}
+
+impl AdaptiveAvgPool2d {
+    /// Cuts into `size` × `size` parts, or `[rows, columns]`.
+    pub fn new(size: impl Sizes<2>) -> AdaptiveAvgPool2d {
+        AdaptiveAvgPool2d { size: size.sizes() }
+    }
+}
+
+impl Module for AdaptiveAvgPool2d {
+    crate::children!();
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        input.adaptive_avg_pool2d(self.size)
+    }
 }

@@ -28,7 +28,7 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct Adam {
-    parameters: Parameters,
+    pub(super) parameters: Parameters,
     rate: f32,
     betas: [f32; 2],
     eps: f32,

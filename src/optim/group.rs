@@ -34,6 +34,10 @@ impl Parameters {
         Parameters { optimiser, all: parameters, groups: None }
     }
 
+    pub fn all(&self) -> &[Tensor] {
+        &self.all
+    }
+
     pub fn zero_grad(&self) {
         self.all.iter().for_each(|parameter| parameter.set_grad(None));
     }

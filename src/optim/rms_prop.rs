@@ -23,7 +23,7 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct RmsProp {
-    parameters: Parameters,
+    pub(super) parameters: Parameters,
     rate: f32,
     alpha: f32,
     eps: f32,

@@ -31,7 +31,7 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct Sgd {
-    parameters: Parameters,
+    pub(super) parameters: Parameters,
     rate: f32,
     momentum: f32,
     dampening: f32,

@@ -1,5 +1,9 @@
 //! Whole nets.
 
+mod resnet;
+
+pub use resnet::{BasicBlock, resnet18};
+
 use super::{AvgPool2d, Conv2d, Flatten, Linear, ReLU, Sequential};
 use crate::error::Result;
 
