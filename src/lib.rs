@@ -2,6 +2,7 @@
 
 mod autograd;
 pub mod check;
+pub mod checkpoint;
 pub mod data;
 pub mod device;
 mod dtype;

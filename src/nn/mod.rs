@@ -13,6 +13,7 @@ mod embedding;
 mod flat;
 mod init;
 mod linear;
+mod load_state;
 mod loss;
 mod mode;
 pub mod models;
@@ -20,6 +21,7 @@ mod norm;
 mod pool;
 mod sequential;
 mod simple;
+mod state_dict;
 
 use std::collections::HashSet;
 
@@ -33,12 +35,15 @@ pub use distance::{bce_with_logits, huber_loss, kl_div, l1_loss, mse_loss, smoot
 pub use embedding::Embedding;
 pub(crate) use flat::{buffers_onto, flat_view, flatten_onto, follows, replacing, split_flat};
 pub use linear::Linear;
+pub use load_state::KeyReport;
 pub use loss::{CrossEntropy, Reduction, correct, cross_entropy, nll_loss};
 pub use mode::{Buffer, Mode};
 pub use norm::{BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use sequential::Sequential;
 pub use simple::{Dropout, Flatten, ReLU};
+pub use state_dict::StateDict;
+pub(crate) use state_dict::moved;
 
 /// A layer or a net: a differentiable function with named parameters.
 ///
@@ -140,6 +145,47 @@ pub trait Module: ModuleClone + Send + Sync {
     /// The number of trainable values.
     fn num_parameters(&self) -> usize {
         self.parameters().iter().map(Tensor::elem_count).sum()
+    }
+
+    /// The values by dotted name: parameters, then buffers, a tied weight under each of its names.
+    ///
+    /// The tensors share their elements with the module's: later steps change them too ([`StateDict::copied`] keeps them).
+    ///
+    /// ```
+    /// use anygpu::nn::{BatchNorm2d, Module};
+    ///
+    /// let state = BatchNorm2d::new(3)?.state_dict();
+    /// assert_eq!(state.names().collect::<Vec<_>>(), ["weight", "bias", "running_mean", "running_var"]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn state_dict(&self) -> StateDict {
+        load_state::state_dict(self)
+    }
+
+    /// Copies the values of `state` into the tensors of this module, where they are: optimisers, other handles and
+    /// `DataParallel` see the new values.
+    ///
+    /// Values are converted to the module's types and moved to its device, all of them in one staged copy. Where either side has
+    /// `module.` before all of its names, as PyTorch's `DataParallel` has, and the other has not, it is dropped or added.
+    /// PyTorch's `num_batches_tracked` is passed over. A tied weight needs one of its names only.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) that lists every name with another shape and, if `strict`,
+    /// every name that only one side has; what the devices say. The module is unchanged then.
+    ///
+    /// ```
+    /// use anygpu::nn::{Linear, Module};
+    ///
+    /// let (from, to) = (Linear::new(3, 2)?, Linear::new(3, 2)?);
+    /// to.load_state_dict(&from.state_dict(), true)?;
+    /// assert_eq!(to.parameters()[0].to_vec::<f32>()?, from.parameters()[0].to_vec::<f32>()?);
+    ///
+    /// let report = to.load_state_dict(&from.state_dict().add_prefix("fc."), false)?;
+    /// assert_eq!((report.missing.len(), report.unexpected.len()), (2, 2));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<KeyReport> {
+        load_state::load(self, state, strict)
     }
 
     /// Moves the module to `device`, in one staged copy whatever the number of parameters, and each of its buffers in one.

@@ -8,7 +8,7 @@ use super::worker::{Worker, wait_all};
 use crate::data::DataLoader;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::nn::{Module, correct};
+use crate::nn::{KeyReport, Module, StateDict, correct};
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
@@ -110,6 +110,23 @@ impl DataParallel {
     /// The parameters of all replicas, the first device's first: what the optimiser moves.
     pub fn parameters(&self) -> Vec<Tensor> {
         self.replicas.iter().flat_map(|replica| replica.parameters.iter().cloned()).collect()
+    }
+
+    /// The first replica's values by name, without `module.`: those of the others are the same but for rounding, and for
+    /// their buffers.
+    pub fn state_dict(&self) -> StateDict {
+        self.module().state_dict()
+    }
+
+    /// As [`Module::load_state_dict`], into every replica.
+    ///
+    /// # Errors
+    /// As there. If a device fails after others got the values, the replicas differ: load again.
+    pub fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<KeyReport> {
+        let _alone = lock(&self.progress);
+        let report = self.module().load_state_dict(state, strict)?;
+        self.replicas[1..].iter().try_for_each(|other| other.net.load_state_dict(state, strict).map(|_| ()))?;
+        Ok(report)
     }
 
     /// One step's forward and backward pass over all devices: `images: [N, ..]`, `labels: [N, ..]`, and a loss that is

@@ -14,6 +14,7 @@ mod transfer;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+pub(crate) use create::{from_words, with_room};
 pub use index::{Index, Indices, NewAxis};
 pub use random::manual_seed;
 pub(crate) use random::{next_stream, seed_for};

@@ -1,0 +1,201 @@
+//! The safetensors format: eight bytes with the length of the header, the header (JSON: type, shape and place of each
+//! tensor, and text by name under `__metadata__`), and the elements.
+//!
+//! The header is written here, in the order of the state and always with the same bytes; it is read by the `safetensors`
+//! crate, which checks that the places cover the file without overlaps.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::Path;
+
+use safetensors::{Dtype, SafeTensors};
+
+use super::wire::{Wire, safetensors_name, with_bytes};
+use super::{atomic, damaged, read_file};
+use crate::device::Device;
+use crate::error::Result;
+use crate::nn::{StateDict, moved};
+use crate::tensor::Tensor;
+
+/// Text by name.
+pub(super) type Metadata = BTreeMap<String, String>;
+
+/// What says that a file is from here, and so must have a checksum; its value is the version of the metadata.
+const ORIGIN: &str = "anygpu";
+const CHECKSUM: &str = "anygpu.crc32";
+const METADATA: &str = "__metadata__";
+
+/// No number of a header is larger: places are bytes of a file, and sums of some of them must not overflow.
+const LARGEST_NUMBER: u64 = 1 << 53;
+
+/// Writes the tensors and `metadata`, in one download per device.
+pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Result<()> {
+    let failed = |detail: String| damaged(path, detail);
+    if state.get(METADATA).is_some() {
+        return Err(failed(format!("no tensor can have the name {METADATA}: the format keeps it for itself")));
+    }
+    let tensors = moved(&state.iter().map(|(_, tensor)| tensor).collect::<Vec<_>>(), &Device::cpu())?;
+    let mut entries: Vec<(&str, &Tensor)> = state.names().zip(&tensors).collect();
+    // Wide types first: so every tensor begins at a multiple of its element's size, which readers that map files ask for.
+    entries.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size()));
+    let mut metadata = metadata;
+    metadata.insert("format".into(), "pt".into());
+    metadata.insert(ORIGIN.into(), "1".into());
+    metadata.insert(CHECKSUM.into(), checksum(&entries, &metadata)?);
+    let header = header(&entries, &metadata);
+    let mut device_error = None;
+    let written = atomic::write(path, |file| {
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(header.as_bytes())?;
+        entries.iter().try_for_each(|(_, tensor)| {
+            with_bytes(tensor, |bytes| file.write_all(bytes)).unwrap_or_else(|error| {
+                device_error = Some(error);
+                Err(io::Error::other("a tensor cannot be read"))
+            })
+        })
+    });
+    match (written, device_error) {
+        (Err(_), Some(error)) => Err(error),
+        (written, _) => written.map_err(|error| failed(format!("cannot be written: {error}"))),
+    }
+}
+
+/// Reads the tensors, on `cpu`, and the metadata.
+pub(super) fn read(path: &Path) -> Result<(StateDict, Metadata)> {
+    let bytes = read_file(path)?;
+    let failed = |detail: String| damaged(path, detail);
+    numbers_are_sane(&bytes).map_err(failed)?;
+    let (len, header) =
+        SafeTensors::read_metadata(&bytes).map_err(|error| failed(format!("not a whole safetensors file: {error}")))?;
+    let mut state = StateDict::new();
+    for name in header.offset_keys() {
+        let Some(info) = header.info(&name) else { continue };
+        let (start, end) = info.data_offsets;
+        let data = bytes.get(8 + len + start..8 + len + end).unwrap_or_default();
+        let wire = wire_type(info.dtype).ok_or_else(|| failed(format!("{name}: cannot be read: {}", info.dtype)))?;
+        let elements = data.chunks_exact(wire.size());
+        let tensor = wire.tensor(&info.shape, elements)?.map_err(|detail| failed(format!("{name}: {detail}")))?;
+        state.insert(name, tensor);
+    }
+    let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    verify(&state, &mut metadata).map_err(failed)??;
+    Ok((state, metadata))
+}
+
+/// Compares the checksum, if there is one or must be one.
+fn verify(state: &StateDict, metadata: &mut Metadata) -> Result<Result<()>, String> {
+    let expected = match (metadata.remove(CHECKSUM), metadata.contains_key(ORIGIN)) {
+        (Some(expected), _) => expected,
+        (None, true) => return Err(format!("damaged: {CHECKSUM} is missing from its metadata")),
+        (None, false) => return Ok(Ok(())),
+    };
+    match checksum(&state.iter().collect::<Vec<_>>(), metadata) {
+        Ok(found) if found == expected => Ok(Ok(())),
+        Ok(found) => Err(format!("damaged: its CRC-32 is {found}, and it was written with {expected}")),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// The CRC-32 of all names, types, shapes, elements and metadata, in the order of the names: the same after another program wrote
+/// the same tensors in another order.
+fn checksum(entries: &[(&str, &Tensor)], metadata: &Metadata) -> Result<String> {
+    let mut crc = crc32fast::Hasher::new();
+    for (key, value) in metadata {
+        crc.update(format!("{}:{key}{}:{value}", key.len(), value.len()).as_bytes());
+    }
+    let mut sorted = entries.to_vec();
+    sorted.sort_by_key(|(name, _)| *name);
+    for (name, tensor) in sorted {
+        let kind = safetensors_name(tensor.dtype());
+        crc.update(format!("{}:{name}{kind}{:?}", name.len(), tensor.shape()).as_bytes());
+        with_bytes(tensor, |bytes| crc.update(bytes))?;
+    }
+    Ok(format!("{:08x}", crc.finalize()))
+}
+
+fn header(entries: &[(&str, &Tensor)], metadata: &Metadata) -> String {
+    let mut json = format!("{{\"{METADATA}\":{{");
+    for (i, (key, value)) in metadata.iter().enumerate() {
+        let comma = if i == 0 { "" } else { "," };
+        let _ = write!(json, "{comma}{}:{}", quoted(key), quoted(value));
+    }
+    json.push('}');
+    let mut start = 0;
+    for (name, tensor) in entries {
+        let end = start + tensor.elem_count() * tensor.dtype().size();
+        let shape: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
+        let (name, dtype, shape) = (quoted(name), safetensors_name(tensor.dtype()), shape.join(","));
+        let _ = write!(json, ",{name}:{{\"dtype\":\"{dtype}\",\"shape\":[{shape}],\"data_offsets\":[{start},{end}]}}");
+        start = end;
+    }
+    json.push('}');
+    // The elements begin at a multiple of eight bytes.
+    let gap = json.len().next_multiple_of(8) - json.len();
+    json.extend(std::iter::repeat_n(' ', gap));
+    json
+}
+
+/// A string of JSON.
+fn quoted(text: &str) -> String {
+    let mut json = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => json.extend(['\\', c]),
+            c if c < ' ' => {
+                let _ = write!(json, "\\u{:04x}", u32::from(c));
+            }
+            c => json.push(c),
+        }
+    }
+    json.push('"');
+    json
+}
+
+/// Refuses a header with a number that no file has, before sums of such numbers are formed.
+fn numbers_are_sane(file: &[u8]) -> Result<(), String> {
+    let Some(length) = file.first_chunk::<8>() else {
+        return Err(format!("not a safetensors file: {} bytes are too few", file.len()));
+    };
+    let length = u64::from_le_bytes(*length);
+    let header = usize::try_from(length).ok().and_then(|length| file.get(8..)?.get(..length)).ok_or_else(|| {
+        format!("not a whole safetensors file: a header of {length} bytes in a file of {}", file.len())
+    })?;
+    let (mut in_text, mut escaped, mut number) = (false, false, 0u64);
+    for &byte in header {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'0'..=b'9' if !in_text => {
+                number = number.saturating_mul(10).saturating_add(u64::from(byte - b'0'));
+                if number > LARGEST_NUMBER {
+                    return Err("damaged: its header has a number that is impossibly large".into());
+                }
+                continue;
+            }
+            _ => {}
+        }
+        number = 0;
+    }
+    Ok(())
+}
+
+fn wire_type(dtype: Dtype) -> Option<Wire> {
+    Some(match dtype {
+        Dtype::F64 => Wire::F64,
+        Dtype::F32 => Wire::F32,
+        Dtype::F16 => Wire::F16,
+        Dtype::BF16 => Wire::BF16,
+        Dtype::I64 => Wire::I64,
+        Dtype::I32 => Wire::I32,
+        Dtype::I16 => Wire::I16,
+        Dtype::I8 => Wire::I8,
+        Dtype::U64 => Wire::U64,
+        Dtype::U32 => Wire::U32,
+        Dtype::U16 => Wire::U16,
+        Dtype::U8 => Wire::U8,
+        Dtype::BOOL => Wire::Bool,
+        _ => return None,
+    })
+}

@@ -1,0 +1,102 @@
+//! Elements as files hold them: little-endian, of more types than tensors have.
+
+use half::{bf16, f16};
+
+use crate::dtype::{DType, Element};
+use crate::error::Result;
+use crate::tensor::{Tensor, from_words, with_room};
+
+/// An element type of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    F64,
+    F32,
+    F16,
+    BF16,
+    I64,
+    I32,
+    I16,
+    I8,
+    U64,
+    U32,
+    U16,
+    U8,
+    Bool,
+}
+
+impl Wire {
+    /// Bytes of one element.
+    pub fn size(self) -> usize {
+        match self {
+            Wire::F64 | Wire::I64 | Wire::U64 => 8,
+            Wire::F32 | Wire::I32 | Wire::U32 => 4,
+            Wire::F16 | Wire::BF16 | Wire::I16 | Wire::U16 => 2,
+            Wire::I8 | Wire::U8 | Wire::Bool => 1,
+        }
+    }
+
+    /// The tensor of these elements on `cpu`, in the type here that comes next: `f64` is rounded to `f32`, and integers
+    /// that are too large for 32 bits are an error.
+    ///
+    /// `elements` are as many as the shape holds. The inner error says what is wrong with a value.
+    pub fn tensor<'a>(
+        self,
+        shape: &[usize],
+        elements: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Result<Result<Tensor, String>> {
+        match self {
+            Wire::F64 => collect(shape, elements, |b| Ok(f64::from_le_bytes(b) as f32)),
+            Wire::F32 => collect(shape, elements, |b| Ok(f32::from_le_bytes(b))),
+            Wire::F16 => collect(shape, elements, |b| Ok(f16::from_le_bytes(b))),
+            Wire::BF16 => collect(shape, elements, |b| Ok(bf16::from_le_bytes(b))),
+            Wire::I64 => collect(shape, elements, |b| narrow::<i64, i32>(i64::from_le_bytes(b))),
+            Wire::I32 => collect(shape, elements, |b| Ok(i32::from_le_bytes(b))),
+            Wire::I16 => collect(shape, elements, |b| Ok(i32::from(i16::from_le_bytes(b)))),
+            Wire::I8 => collect(shape, elements, |b| Ok(i32::from(i8::from_le_bytes(b)))),
+            Wire::U64 => collect(shape, elements, |b| narrow::<u64, u32>(u64::from_le_bytes(b))),
+            Wire::U32 => collect(shape, elements, |b| Ok(u32::from_le_bytes(b))),
+            Wire::U16 => collect(shape, elements, |b| Ok(u32::from(u16::from_le_bytes(b)))),
+            Wire::U8 => collect(shape, elements, |[b]: [u8; 1]| Ok(b)),
+            Wire::Bool => collect(shape, elements, |[b]: [u8; 1]| Ok(b != 0)),
+        }
+    }
+}
+
+fn narrow<S: Copy + std::fmt::Display, T: TryFrom<S>>(value: S) -> Result<T, String> {
+    T::try_from(value).map_err(|_| format!("the value {value} does not fit 32 bits, which integers here have"))
+}
+
+/// `read` is only given as many bytes as it takes.
+fn collect<'a, const N: usize, T: Element>(
+    shape: &[usize],
+    elements: impl ExactSizeIterator<Item = &'a [u8]>,
+    read: impl Fn([u8; N]) -> Result<T, String>,
+) -> Result<Result<Tensor, String>> {
+    let mut values = with_room(elements.len())?;
+    for element in elements {
+        match <[u8; N]>::try_from(element).map_err(|_| "an element is cut".to_string()).and_then(&read) {
+            Ok(value) => values.push(value),
+            Err(detail) => return Ok(Err(detail)),
+        }
+    }
+    Ok(Ok(from_words(T::pack_vec(values), shape, T::DTYPE, None)?))
+}
+
+/// Calls `f` with the elements of a tensor on `cpu` as a file holds them. (All hosts of this crate are little-endian.)
+pub(super) fn with_bytes<R>(tensor: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
+    let len = tensor.elem_count() * tensor.dtype().size();
+    tensor.as_words()?.with_slice(|words: &[u32]| f(&bytemuck::cast_slice(words)[..len]))
+}
+
+/// The name that safetensors files give an element type.
+pub(super) fn safetensors_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "F32",
+        DType::F16 => "F16",
+        DType::BF16 => "BF16",
+        DType::I32 => "I32",
+        DType::U32 => "U32",
+        DType::U8 => "U8",
+        DType::Bool => "BOOL",
+    }
+}
