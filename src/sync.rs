@@ -1,5 +1,7 @@
-//! Locks that outlive a panic of another thread: the data behind ours is replaced whole, never left half-written.
+//! Locks that outlive a panic of another thread: the data behind ours is replaced whole, never left half-written. And what
+//! such a panic said.
 
+use std::any::Any;
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Locks a mutex, also after a thread panicked while it held it.
@@ -15,4 +17,10 @@ pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 /// Takes the write lock, also after a writer panicked.
 pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The message of a panic that `catch_unwind` caught.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anygpu::data::{self, DataLoader, Dataset};
+use anygpu::data::{self, DataLoader, Splits};
 use anygpu::nn::models::{LENET_RECIPE, lenet};
 use anygpu::{DataParallel, Device, Tensor, manual_seed, nn, optim};
 use serde::Serialize;
@@ -132,7 +132,7 @@ fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn load(name: &str) -> Result<Dataset, Failure> {
+fn load(name: &str) -> Result<Splits, Failure> {
     let data = match name {
         "mnist-5k" => data::mnist_5k()?,
         "fashion-mnist" => data::from_dir(download::fashion_mnist()?)?,
@@ -186,7 +186,7 @@ struct Trainer {
 }
 
 impl Trainer {
-    fn new(args: &Args, devices: Vec<Device>, data: &Dataset) -> Result<Self, Failure> {
+    fn new(args: &Args, devices: Vec<Device>, data: &Splits) -> Result<Self, Failure> {
         manual_seed(args.seed);
         let net = DataParallel::new(lenet()?, &devices)?;
         let sgd = optim::Sgd::new(net.parameters(), args.lr).momentum(LENET_RECIPE.momentum);

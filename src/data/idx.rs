@@ -12,28 +12,11 @@
 use std::io::Read;
 use std::path::Path;
 
+use super::image_set::{CLASSES, ImageSet};
 use crate::error::{Error, Result};
-
-/// The number of classes of MNIST and of Fashion-MNIST; every label is below it.
-pub const CLASSES: usize = 10;
 
 const IMAGES: u32 = 0x0000_0803;
 const LABELS: u32 = 0x0000_0801;
-
-/// Grey images of one size with their labels, as they are stored: one byte a pixel, one byte a label.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImageSet {
-    /// The pixels, `[n, h, w]`, 0 (background) to 255.
-    pub images: Vec<u8>,
-    /// The labels, `[n]`, each below [`CLASSES`].
-    pub labels: Vec<u8>,
-    /// The number of images.
-    pub n: usize,
-    /// The height of an image.
-    pub h: usize,
-    /// The width of an image.
-    pub w: usize,
-}
 
 impl ImageSet {
     /// Reads a set from the bytes of its two files, gzip or plain. The names only serve the error messages.
@@ -49,7 +32,7 @@ impl ImageSet {
     /// let images = [0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2, 10, 20, 30, 40]; // one image of 2 × 2
     /// let labels = [0, 0, 8, 1, 0, 0, 0, 1, 7];
     /// let set = ImageSet::parse(("images", &images), ("labels", &labels))?;
-    /// assert_eq!((set.n, set.h, set.w, set.labels[0]), (1, 2, 2, 7));
+    /// assert_eq!((set.n, set.c, set.h, set.w, set.labels[0]), (1, 1, 2, 2, 7));
     ///
     /// let error = ImageSet::parse(("images", &images[..19]), ("labels", &labels)).unwrap_err();
     /// assert_eq!(error.to_string(), "images: the data ends after 3 of 4 bytes (dimensions [1, 2, 2])");
@@ -65,7 +48,7 @@ impl ImageSet {
         if let Some(i) = classes.iter().position(|&label| usize::from(label) >= CLASSES) {
             return Err(damaged(labels.0, format!("label {i} is {}, not one of 0 to {}", classes[i], CLASSES - 1)));
         }
-        Ok(ImageSet { images: pixels, labels: classes, n, h, w })
+        Ok(ImageSet { images: pixels, labels: classes, n, c: 1, h, w })
     }
 
     /// Reads a set from its two files, gzip or plain (told apart by their first bytes, not by their names).
@@ -77,21 +60,9 @@ impl ImageSet {
         let (image_bytes, label_bytes) = (bytes(images)?, bytes(labels)?);
         ImageSet::parse((&images.display().to_string(), &image_bytes), (&labels.display().to_string(), &label_bytes))
     }
-
-    /// The mean and the standard deviation of the pixels, on the scale 0 to 1.
-    pub fn mean_std(&self) -> (f32, f32) {
-        let mut count = [0u64; 256];
-        self.images.iter().for_each(|&pixel| count[usize::from(pixel)] += 1);
-        let total = self.images.len().max(1) as f64;
-        let moment = |f: &dyn Fn(f64) -> f64| {
-            count.iter().enumerate().map(|(v, &c)| c as f64 * f(v as f64 / 255.0)).sum::<f64>() / total
-        };
-        let mean = moment(&|v| v);
-        (mean as f32, moment(&|v| (v - mean).powi(2)).sqrt() as f32)
-    }
 }
 
-fn damaged(name: &str, detail: impl Into<String>) -> Error {
+pub(super) fn damaged(name: &str, detail: impl Into<String>) -> Error {
     Error::Data { path: name.to_string(), detail: detail.into() }
 }
 
@@ -225,11 +196,5 @@ mod tests {
         bad_checksum[crc] ^= 1;
         read(&bad_checksum, &labels).expect_err("a wrong checksum");
         read(&[whole, vec![1, 2, 3]].concat(), &labels).expect_err("bytes after the gzip stream");
-    }
-
-    #[test]
-    fn mean_and_deviation_are_on_the_scale_0_to_1() {
-        let set = ImageSet { images: vec![0, 255, 0, 255], labels: vec![0], n: 1, h: 2, w: 2 };
-        assert_eq!(set.mean_std(), (0.5, 0.5));
     }
 }

@@ -1,211 +1,301 @@
-//! Batches of tensors out of an [`ImageSet`].
+//! How a dataset is cut into batches: [`DataLoader`]. How they are made, and by whom, is in `epoch.rs`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use crate::data::ImageSet;
+use super::epoch::{Crew, Epoch, Plan, Recipe};
+use super::transforms::Transform;
+use super::{Batch, Dataset, Random, Sample};
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::tensor::{Tensor, seed_for};
+use crate::sync::lock;
+use crate::tensor::Tensor;
 
-/// Cuts an [`ImageSet`] into batches: images `[N, 1, h, w]` f32 and labels `[N]` u32, both on `cpu`.
+/// Cuts a [`Dataset`] into batches: part k of the samples, `[..]` each, becomes a tensor `[N, ..]`.
 ///
-/// A pixel p (0 to 255) becomes (p / 255 − mean) / deviation. The last batch of an epoch is shorter when the batch size
-/// does not divide the number of images; none is dropped. [`DataParallel`](crate::DataParallel) moves each batch, or
-/// each device's part of it, in one copy.
+/// The tensors of a batch lie in one block of memory, so that it gets to a device in one copy. The last batch of an epoch is
+/// shorter when the batch size does not divide the number of samples, unless [`drop_last`](DataLoader::drop_last). The order
+/// and the augmentations depend on the seed and the epoch alone: not on the number of workers, nor on the device.
 ///
 /// # Example
 /// ```
-/// use anygpu::data::{DataLoader, mnist_5k};
+/// use anygpu::data::{DataLoader, mnist_5k, transforms::RandomCrop};
+/// use anygpu::try_gpu;
 ///
-/// let loader = DataLoader::new(mnist_5k()?.train, 256)?.shuffled(7);
+/// let device = try_gpu(0);
+/// let loader = DataLoader::new(mnist_5k()?.train, 256)?
+///     .shuffle(7)
+///     .transform(RandomCrop::new([28, 28]).padding(2))
+///     .workers(2)
+///     .prefetch(&device); // the next batches are on their way while one is computed with
 /// let mut seen = 0;
 /// for batch in &loader {
 ///     let (images, labels) = batch?;
 ///     assert_eq!(images.shape(), [labels.elem_count(), 1, 28, 28]);
+///     assert_eq!(images.device(), &device);
 ///     seen += labels.elem_count();
 /// }
 /// assert_eq!(seen, 4000);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
-#[derive(Debug)]
-pub struct DataLoader {
-    set: ImageSet,
-    batch_size: usize,
-    /// Seed of the order; `None` keeps the order of the file.
-    seed: Option<u64>,
-    /// What each pixel value becomes.
-    pixel: Box<[f32; 256]>,
-    /// Epochs begun through `&loader`, so that each has an order of its own.
-    epochs: AtomicU64,
+pub struct DataLoader<B = (Tensor, Tensor)> {
+    recipe: Recipe,
+    workers: usize,
+    /// Whether batches are made ahead, and so by another thread.
+    ahead: bool,
+    progress: Mutex<Progress>,
+    batch: std::marker::PhantomData<fn() -> B>,
+}
+
+/// Where a loader is: what a training checkpoint keeps of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct LoaderState {
+    /// The epoch, counted from 0, that is being gone through or comes next.
+    pub epoch: u64,
+    /// How many of its batches the loop has had.
+    pub batches: usize,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// Where the loop is.
+    state: LoaderState,
+    /// Whether the next `for` goes on there instead of beginning an epoch: after `set_state`, or at an epoch's start.
+    resume: bool,
 }
 
 impl DataLoader {
-    /// Batches of `batch_size` images in the order of the file, pixels scaled to 0 to 1.
+    /// Batches of `batch_size` samples in the dataset's order, as pairs `(images, labels)`; for samples of another number of
+    /// parts there is [`items`](DataLoader::items).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when `batch_size` is 0.
-    pub fn new(set: ImageSet, batch_size: usize) -> Result<DataLoader> {
+    pub fn new(dataset: impl Dataset + 'static, batch_size: usize) -> Result<DataLoader> {
         if batch_size == 0 {
             return Err(Error::argument("DataLoader", "the batch size must be at least 1"));
         }
-        let pixel = Box::new([0.0; 256]);
-        let loader = DataLoader { set, batch_size, seed: None, pixel, epochs: AtomicU64::new(0) };
-        Ok(loader.standardised(0.0, 1.0))
+        let recipe = Recipe {
+            dataset: Arc::new(dataset),
+            batch_size,
+            shuffled: false,
+            seed: 0,
+            drop_last: false,
+            maps: Vec::new(),
+            collate: None,
+            device: Device::cpu(),
+        };
+        Ok(DataLoader::with(recipe, 0, false))
+    }
+}
+
+impl<B> DataLoader<B> {
+    fn with(recipe: Recipe, workers: usize, ahead: bool) -> DataLoader<B> {
+        let progress = Progress { state: LoaderState::default(), resume: true };
+        DataLoader { recipe, workers, ahead, progress: Mutex::new(progress), batch: std::marker::PhantomData }
     }
 
-    /// Standardises pixels: (p / 255 − mean) / std. A `std` of 0 (all pixels alike) counts as 1.
-    pub fn standardised(mut self, mean: f32, std: f32) -> DataLoader {
-        let std = if std > 0.0 { std } else { 1.0 };
-        for (value, pixel) in self.pixel.iter_mut().enumerate() {
-            *pixel = (value as f32 / 255.0 - mean) / std;
-        }
+    /// Gives batches in another form: `Tensor`, `(Tensor, Tensor)`, `(Tensor, Tensor, Tensor)` or `Vec<Tensor>`.
+    ///
+    /// ```
+    /// use anygpu::Tensor;
+    /// use anygpu::data::{DataLoader, TensorDataset};
+    ///
+    /// let x = Tensor::rand([10, 3], None)?;
+    /// let loader = DataLoader::new(TensorDataset::new(&[&x])?, 4)?.drop_last().items::<Tensor>();
+    /// let shapes: Vec<_> = loader.epoch(0).map(|x| x.map(|x| x.shape().to_vec())).collect::<Result<_, _>>()?;
+    /// assert_eq!(shapes, [[4, 3], [4, 3]]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn items<C: Batch>(self) -> DataLoader<C> {
+        DataLoader::with(self.recipe, self.workers, self.ahead)
+    }
+
+    /// Shuffles each epoch anew. The order depends on `seed` and the number of the epoch alone; so do the random choices of
+    /// transforms, with the number of the sample.
+    pub fn shuffle(mut self, seed: u64) -> Self {
+        self.recipe.shuffled = true;
+        self.seed(seed)
+    }
+
+    /// The seed of the transforms' random choices, where the order stays that of the dataset; it is 0 at first.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.recipe.seed = seed;
         self
     }
 
-    /// Shuffles each epoch anew. The order depends on `seed` and the number of the epoch alone.
-    pub fn shuffled(mut self, seed: u64) -> DataLoader {
-        self.seed = Some(seed);
+    /// Leaves out the samples at an epoch's end that do not fill a batch.
+    pub fn drop_last(mut self) -> Self {
+        self.recipe.drop_last = true;
         self
     }
 
-    /// The number of images.
+    /// Applies `transform` to the first part of each sample, the image; after those that were given before.
+    pub fn transform(self, transform: impl Transform + 'static) -> Self {
+        self.map(move |mut sample, random| {
+            if !sample.is_empty() {
+                let image = sample.remove(0);
+                sample.insert(0, transform.apply(image, random)?);
+            }
+            Ok(sample)
+        })
+    }
+
+    /// Applies `f` to each sample as a whole, for what concerns several of its parts; after what was given before. Random
+    /// choices come from the [`Random`] that it gets, so that they are the same in every run.
+    pub fn map(mut self, f: impl Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync + 'static) -> Self {
+        self.recipe.maps.push(Arc::new(f));
+        self
+    }
+
+    /// Makes batches with `f` instead of stacking the samples: it gets the samples of a batch, and gives its arrays.
+    ///
+    /// ```
+    /// use anygpu::data::{Array, DataLoader, Dataset, Sample};
+    /// use anygpu::{Result, Tensor};
+    ///
+    /// /// Sample i is a sequence of i elements.
+    /// struct Sequences;
+    ///
+    /// impl Dataset for Sequences {
+    ///     fn len(&self) -> usize {
+    ///         4
+    ///     }
+    ///     fn get(&self, index: usize) -> Result<Sample> {
+    ///         Ok(vec![Array::new(vec![1.0f32; index], [index])?])
+    ///     }
+    /// }
+    ///
+    /// /// Fills up with zeros to the longest.
+    /// fn padded(samples: Vec<Sample>) -> Result<Sample> {
+    ///     let longest = samples.iter().map(|sample| sample[0].elem_count()).max().unwrap_or(0);
+    ///     let mut values = Vec::new();
+    ///     for sample in &samples {
+    ///         values.extend(sample[0].as_slice::<f32>()?);
+    ///         values.resize(values.len().next_multiple_of(longest), 0.0);
+    ///     }
+    ///     Ok(vec![Array::new(values, [samples.len(), longest])?])
+    /// }
+    ///
+    /// let loader = DataLoader::new(Sequences, 2)?.collate(padded).items::<Tensor>();
+    /// let last = loader.epoch(0).last().expect("two batches")?;
+    /// assert_eq!(last.to_vec::<f32>()?, [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn collate(mut self, f: impl Fn(Vec<Sample>) -> Result<Sample> + Send + Sync + 'static) -> Self {
+        self.recipe.collate = Some(Arc::new(f));
+        self
+    }
+
+    /// Makes batches in `threads` threads of their own, each up to two batches ahead; with 0, as at first, each batch is made
+    /// when the loop asks for it.
+    pub fn workers(mut self, threads: usize) -> Self {
+        self.workers = threads;
+        self
+    }
+
+    /// Makes batches ahead, and on `device`: while one is computed with, another thread (or the [`workers`](Self::workers))
+    /// makes and uploads the next two. For several devices, which cut batches themselves, prefetch to `cpu`.
+    pub fn prefetch(mut self, device: &Device) -> Self {
+        self.recipe.device = device.clone();
+        self.ahead = true;
+        self
+    }
+
+    /// The number of samples.
     pub fn len(&self) -> usize {
-        self.set.n
+        self.recipe.dataset.len()
     }
 
-    /// Whether there is no image at all.
+    /// Whether there is no sample at all.
     pub fn is_empty(&self) -> bool {
-        self.set.n == 0
+        self.len() == 0
     }
 
     /// The number of batches in an epoch.
     pub fn batches(&self) -> usize {
-        self.set.n.div_ceil(self.batch_size)
+        self.recipe.batches()
     }
 
-    /// The batches of epoch `epoch`; the same each time it is asked for.
-    pub fn epoch(&self, epoch: u64) -> Epoch<'_> {
-        let mut order: Vec<usize> = (0..self.set.n).collect();
-        if let Some(seed) = self.seed {
-            shuffle(&mut order, seed, epoch);
-        }
-        Epoch { loader: self, order, next: 0 }
+    /// Where `for batch in &loader` is. [`set_state`](DataLoader::set_state) goes on there, in another process too.
+    ///
+    /// ```
+    /// use anygpu::data::{DataLoader, LoaderState, mnist_5k};
+    ///
+    /// let loader = || Ok::<_, anygpu::Error>(DataLoader::new(mnist_5k()?.train, 100)?.shuffle(1));
+    /// let killed = loader()?;
+    /// let mut batches = (&killed).into_iter();
+    /// batches.by_ref().take(3).for_each(drop);
+    /// assert_eq!(killed.state(), LoaderState { epoch: 0, batches: 3 });
+    ///
+    /// let resumed = loader()?;
+    /// resumed.set_state(killed.state());
+    /// let labels = |batch: Option<_>| -> anygpu::Result<Vec<u32>> {
+    ///     let (_images, labels): (anygpu::Tensor, anygpu::Tensor) = batch.expect("40 batches")?;
+    ///     labels.to_vec()
+    /// };
+    /// assert_eq!(labels((&resumed).into_iter().next())?, labels(batches.next())?);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn state(&self) -> LoaderState {
+        lock(&self.progress).state
     }
 
-    fn batch(&self, chosen: &[usize]) -> Result<(Tensor, Tensor)> {
-        let size = self.set.h * self.set.w;
-        let mut images = Vec::with_capacity(chosen.len() * size);
-        for &i in chosen {
-            let image = &self.set.images[i * size..][..size];
-            images.extend(image.iter().map(|&pixel| self.pixel[usize::from(pixel)]));
-        }
-        let labels: Vec<u32> = chosen.iter().map(|&i| u32::from(self.set.labels[i])).collect();
-        let images = Tensor::from_slice(&images, [chosen.len(), 1, self.set.h, self.set.w], None)?;
-        Ok((images, Tensor::from_slice(&labels, [chosen.len()], None)?))
+    /// Makes the next `for batch in &loader` go on at `state`: first with what is left of its epoch, which may be nothing.
+    pub fn set_state(&self, state: LoaderState) {
+        *lock(&self.progress) = Progress { state, resume: true };
+    }
+
+    /// The batches of epoch `epoch`, counted from 0; the same each time it is asked for. This leaves
+    /// [`state`](DataLoader::state) alone.
+    pub fn epoch(&self, epoch: u64) -> Epoch<'_, B> {
+        self.start(LoaderState { epoch, batches: 0 }, false)
+    }
+
+    fn start(&self, from: LoaderState, tracked: bool) -> Epoch<'_, B> {
+        let plan = Arc::new(Plan::new(&self.recipe, from.epoch));
+        let threads = if self.ahead { self.workers.max(1) } else { self.workers };
+        let crew = (threads > 0).then(|| Crew::start(&self.recipe, &plan, from.batches, threads));
+        Epoch::new(self, plan, crew, from.batches, tracked)
+    }
+
+    pub(super) fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// Says how far the loop is.
+    pub(super) fn reached(&self, state: LoaderState, resume: bool) {
+        *lock(&self.progress) = Progress { state, resume };
     }
 }
 
 /// `for batch in &loader` runs the next epoch.
-impl<'a> IntoIterator for &'a DataLoader {
-    type Item = Result<(Tensor, Tensor)>;
-    type IntoIter = Epoch<'a>;
+impl<'a, B: Batch> IntoIterator for &'a DataLoader<B> {
+    type Item = Result<B>;
+    type IntoIter = Epoch<'a, B>;
 
-    fn into_iter(self) -> Epoch<'a> {
-        self.epoch(self.epochs.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// The batches of one epoch: `(images [N, 1, h, w] f32, labels [N] u32)`.
-#[derive(Debug)]
-pub struct Epoch<'a> {
-    loader: &'a DataLoader,
-    order: Vec<usize>,
-    next: usize,
-}
-
-impl Iterator for Epoch<'_> {
-    type Item = Result<(Tensor, Tensor)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let end = (self.next + self.loader.batch_size).min(self.order.len());
-        let chosen = self.order.get(self.next..end).filter(|chosen| !chosen.is_empty())?;
-        self.next = end;
-        Some(self.loader.batch(chosen))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = (self.order.len() - self.next).div_ceil(self.loader.batch_size);
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for Epoch<'_> {}
-
-/// Fisher–Yates. Each epoch draws from a stream of its own (stream 0 is the weights'), so that the order of the images
-/// does not depend on how many weights were drawn before.
-fn shuffle(order: &mut [usize], seed: u64, epoch: u64) {
-    let mut next = seed_for(seed, epoch.wrapping_add(1));
-    for i in (1..order.len()).rev() {
-        // The high half of the product maps 64 bits onto 0..=i without a visible bias.
-        let draw = (u128::from(next()) << 32) | u128::from(next());
-        order.swap(i, ((draw * (i as u128 + 1)) >> 64) as usize);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Seven images of 1 × 2; image i has pixels 10 i and 10 i + 1, and label i.
-    fn seven() -> ImageSet {
-        let images = (0..7).flat_map(|i| [10 * i, 10 * i + 1]).collect();
-        ImageSet { images, labels: (0..7).collect(), n: 7, h: 1, w: 2 }
-    }
-
-    fn labels(epoch: Epoch<'_>) -> Vec<Vec<u32>> {
-        epoch.map(|batch| batch.unwrap().1.to_vec::<u32>().unwrap()).collect()
-    }
-
-    #[test]
-    fn batches_keep_every_image_and_the_last_is_short() {
-        let loader = DataLoader::new(seven(), 3).unwrap();
-        assert_eq!((loader.batches(), loader.epoch(0).len()), (3, 3));
-        assert_eq!(labels(loader.epoch(0)), [vec![0, 1, 2], vec![3, 4, 5], vec![6]]);
-        assert_eq!(labels(DataLoader::new(seven(), 100).unwrap().epoch(0)), [vec![0, 1, 2, 3, 4, 5, 6]]);
-    }
-
-    #[test]
-    fn images_follow_their_labels_and_are_standardised() {
-        let loader = DataLoader::new(seven(), 4).unwrap().standardised(0.5, 0.25).shuffled(3);
-        for batch in &loader {
-            let (images, labels) = batch.unwrap();
-            assert_eq!(images.shape(), [labels.elem_count(), 1, 1, 2]);
-            let expected: Vec<f32> = labels
-                .to_vec::<u32>()
-                .unwrap()
-                .iter()
-                .flat_map(|&l| [10 * l, 10 * l + 1])
-                .map(|pixel| (pixel as f32 / 255.0 - 0.5) / 0.25)
-                .collect();
-            assert_eq!(images.to_vec::<f32>().unwrap(), expected);
+    fn into_iter(self) -> Epoch<'a, B> {
+        let mut progress = lock(&self.progress);
+        if !progress.resume {
+            progress.state = LoaderState { epoch: progress.state.epoch + 1, batches: 0 };
         }
+        progress.resume = false;
+        let state = progress.state;
+        drop(progress);
+        self.start(state, true)
     }
+}
 
-    #[test]
-    fn the_order_depends_on_seed_and_epoch_alone() {
-        let loader = DataLoader::new(seven(), 7).unwrap().shuffled(1);
-        let [first, second] = [labels((&loader).into_iter()), labels((&loader).into_iter())];
-        assert_ne!(first, second);
-        assert_eq!(first, labels(loader.epoch(0)));
-        assert_eq!(second, labels(loader.epoch(1)));
-        assert_ne!(first, labels(DataLoader::new(seven(), 7).unwrap().shuffled(2).epoch(0)));
-        let mut sorted = first.concat();
-        sorted.sort_unstable();
-        assert_eq!(sorted, [0, 1, 2, 3, 4, 5, 6]);
-    }
-
-    #[test]
-    fn a_batch_size_of_zero_is_an_error() {
-        let error = DataLoader::new(seven(), 0).unwrap_err().to_string();
-        assert!(error.contains("batch size"), "{error}");
+impl<B> std::fmt::Debug for DataLoader<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Recipe { batch_size, shuffled, seed, drop_last, device, .. } = &self.recipe;
+        f.debug_struct("DataLoader")
+            .field("len", &self.len())
+            .field("batch_size", batch_size)
+            .field("shuffle", &shuffled.then_some(seed))
+            .field("drop_last", drop_last)
+            .field("workers", &self.workers)
+            .field("device", &self.ahead.then_some(device))
+            .field("state", &self.state())
+            .finish_non_exhaustive()
     }
 }

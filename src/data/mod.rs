@@ -1,139 +1,31 @@
-//! Images to train on: the IDX files of MNIST and Fashion-MNIST, the 5 000 digits that are built in, and batches.
+//! What to train on: datasets, transforms of images, and batches of tensors.
 //!
-//! A [`Dataset`] is a training and a test [`ImageSet`]; a [`DataLoader`] cuts one of them into batches of tensors.
+//! A [`Dataset`] has numbered [`Sample`]s; a [`DataLoader`] cuts it into batches, in threads of its own where that is wanted.
+//! Built in are 5 000 digits ([`mnist_5k`]); read from disk are MNIST and Fashion-MNIST ([`from_dir`]), CIFAR-10
+//! ([`cifar10`]), and folders of images (`ImageFolder`, feature `image`).
 
+mod array;
+mod cifar;
+mod collate;
+mod dataset;
+mod epoch;
+#[cfg(feature = "image")]
+mod folder;
 pub mod idx;
+mod image_set;
 mod loader;
+mod random;
+mod splits;
+pub mod transforms;
 
-use std::path::{Path, PathBuf};
-
-use crate::error::{Error, Result};
-
-pub use idx::ImageSet;
-pub use loader::{DataLoader, Epoch};
-
-/// A training set, and a test set of images of the same size.
-#[derive(Clone, Debug)]
-pub struct Dataset {
-    /// What to train on.
-    pub train: ImageSet,
-    /// What to measure accuracy on, not seen in training.
-    pub test: ImageSet,
-}
-
-impl Dataset {
-    fn new(name: &str, train: ImageSet, test: ImageSet) -> Result<Dataset> {
-        if (train.h, train.w) != (test.h, test.w) {
-            return Err(Error::Data {
-                path: name.to_string(),
-                detail: format!(
-                    "training images of {} × {}, but test images of {} × {}",
-                    train.h, train.w, test.h, test.w
-                ),
-            });
-        }
-        Ok(Dataset { train, test })
-    }
-
-    /// Loaders over the training set, shuffled anew each epoch by `seed`, and over the test set, in order.
-    /// Both are standardised by the *training* set's mean and deviation.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when `batch_size` is 0.
-    ///
-    /// # Example
-    /// ```
-    /// let (train, test) = anygpu::data::mnist_5k()?.loaders(64, 0)?;
-    /// assert_eq!((train.batches(), test.batches()), (63, 16)); // 4 000 and 1 000 images
-    /// let (images, labels) = train.epoch(0).next().expect("a first batch")?;
-    /// assert_eq!((images.shape(), labels.shape()), (&[64, 1, 28, 28][..], &[64][..]));
-    /// # Ok::<(), anygpu::Error>(())
-    /// ```
-    pub fn loaders(&self, batch_size: usize, seed: u64) -> Result<(DataLoader, DataLoader)> {
-        let (mean, std) = self.train.mean_std();
-        let train = DataLoader::new(self.train.clone(), batch_size)?.standardised(mean, std).shuffled(seed);
-        let test = DataLoader::new(self.test.clone(), batch_size)?.standardised(mean, std);
-        Ok((train, test))
-    }
-}
-
-/// 5 000 real MNIST digits of 28 × 28 that are built into the crate (0.8 MB): 4 000 to train, 1 000 to test.
-///
-/// MNIST is by Y. LeCun and C. Cortes, CC BY-SA 3.0; see `assets/mnist-5k/PROVENANCE.md`.
-///
-/// # Errors
-/// None that a user can cause; the files are checked like any other.
-pub fn mnist_5k() -> Result<Dataset> {
-    macro_rules! part {
-        ($part:literal) => {
-            ImageSet::parse(
-                (
-                    concat!("mnist-5k/", $part, "-images"),
-                    include_bytes!(concat!("../../assets/mnist-5k/", $part, "-images-idx3-ubyte.gz")),
-                ),
-                (
-                    concat!("mnist-5k/", $part, "-labels"),
-                    include_bytes!(concat!("../../assets/mnist-5k/", $part, "-labels-idx1-ubyte.gz")),
-                ),
-            )
-        };
-    }
-    Dataset::new("mnist-5k", part!("train")?, part!("t10k")?)
-}
-
-/// Reads the four files of MNIST or Fashion-MNIST in `dir`: `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
-/// `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each plain or with `.gz`.
-///
-/// # Errors
-/// [`Error::Data`] naming the file that is missing or damaged and what is wrong with it.
-pub fn from_dir(dir: impl AsRef<Path>) -> Result<Dataset> {
-    let dir = dir.as_ref();
-    let part = |part: &str| {
-        let images = find(dir, &format!("{part}-images-idx3-ubyte"))?;
-        let labels = find(dir, &format!("{part}-labels-idx1-ubyte"))?;
-        ImageSet::read(&images, &labels)
-    };
-    Dataset::new(&dir.display().to_string(), part("train")?, part("t10k")?)
-}
-
-/// `dir/name.gz` or `dir/name`, whichever is there.
-fn find(dir: &Path, name: &str) -> Result<PathBuf> {
-    let candidates = [dir.join(format!("{name}.gz")), dir.join(name)];
-    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| Error::Data {
-        path: dir.display().to_string(),
-        detail: format!("there is neither {name}.gz nor {name} in this folder"),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_embedded_digits_are_balanced() {
-        let Dataset { train, test } = mnist_5k().unwrap();
-        assert_eq!((train.n, train.h, train.w), (4000, 28, 28));
-        assert_eq!((test.n, test.h, test.w), (1000, 28, 28));
-        for class in 0..idx::CLASSES as u8 {
-            assert_eq!(train.labels.iter().filter(|&&l| l == class).count(), 400);
-            assert_eq!(test.labels.iter().filter(|&&l| l == class).count(), 100);
-        }
-        let (mean, std) = train.mean_std();
-        assert!((0.12..0.14).contains(&mean) && (0.30..0.32).contains(&std), "{mean} {std}");
-    }
-
-    #[test]
-    fn a_folder_reads_plain_and_gzip_and_names_what_is_missing() {
-        let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/mnist-5k");
-        assert_eq!(from_dir(&assets).unwrap().train, mnist_5k().unwrap().train);
-        let missing = from_dir(assets.join("nowhere")).unwrap_err().to_string();
-        assert!(missing.contains("nowhere") && missing.contains("train-images-idx3-ubyte.gz"), "{missing}");
-    }
-
-    #[test]
-    fn images_of_two_sizes_are_refused() {
-        let set = |h, w| ImageSet { images: vec![0; h * w], labels: vec![0], n: 1, h, w };
-        let error = Dataset::new("odd", set(2, 3), set(3, 2)).unwrap_err().to_string();
-        assert_eq!(error, "odd: training images of 2 × 3, but test images of 3 × 2");
-    }
-}
+pub use array::{Array, Sample};
+pub use cifar::{CIFAR10_CLASSES, cifar10};
+pub use collate::Batch;
+pub use dataset::{Dataset, Subset, TensorDataset, random_split};
+pub use epoch::Epoch;
+#[cfg(feature = "image")]
+pub use folder::{ImageFolder, read_image};
+pub use image_set::{CLASSES, ImageSet};
+pub use loader::{DataLoader, LoaderState};
+pub use random::Random;
+pub use splits::{Splits, from_dir, mnist_5k};

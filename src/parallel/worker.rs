@@ -1,13 +1,13 @@
 //! A thread per device. A lavapipe submit blocks until the one before is done, so that one host thread cannot keep two
 //! such devices busy; and a device that fails must not take the others with it.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::sync::panic_message;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -44,7 +44,9 @@ impl Worker {
         let job = move || {
             let result = match catch_unwind(AssertUnwindSafe(work)) {
                 Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), source: Box::new(e) }),
-                Err(panic) => Err(Error::WorkerPanic { device: device.to_string(), message: message(panic.as_ref()) }),
+                Err(panic) => {
+                    Err(Error::WorkerPanic { device: device.to_string(), message: panic_message(panic.as_ref()) })
+                }
             };
             let _ = reply.send(result); // nobody waits any more: nobody to tell
         };
@@ -77,11 +79,6 @@ impl<T> Pending<T> {
 pub(super) fn wait_all<T>(pending: Vec<Pending<T>>) -> Result<Vec<T>> {
     let answers: Vec<Result<T>> = pending.into_iter().map(Pending::wait).collect();
     answers.into_iter().collect()
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }
 
 #[cfg(test)]

@@ -1,0 +1,146 @@
+//! What a sample is made of: arrays in the host's memory, cheaper than tensors, since thousands of them live for a moment.
+
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::shape::{Shape, checked_elem_count};
+use crate::tensor::Tensor;
+
+/// One sample of a [`Dataset`](crate::data::Dataset): its parts in order, for instance an image and a label. All samples
+/// of a dataset have as many parts, of the same types; a part has one shape in all samples of a batch.
+pub type Sample = Vec<Array>;
+
+/// Elements in row-major order in the host's memory, with a shape: a part of a [`Sample`].
+///
+/// ```
+/// use anygpu::data::Array;
+///
+/// let image = Array::new(vec![0.0f32, 0.5, 1.0, 0.25], [1, 2, 2])?;
+/// assert_eq!(image.as_slice::<f32>()?[3], 0.25);
+/// assert!(Array::scalar(7u32).shape().is_empty());
+/// assert!(Array::new(vec![1u8, 2], [3]).is_err());
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    /// Packed as a tensor's, so that four-byte elements are copied into a batch as they are.
+    words: Vec<u32>,
+    shape: Vec<usize>,
+    dtype: DType,
+}
+
+impl Array {
+    /// An array of these elements; the vector's memory is kept where elements are four bytes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the shape does not hold as many elements.
+    pub fn new<T: Element>(values: Vec<T>, shape: impl Into<Shape>) -> Result<Array> {
+        let shape = shape.into().dims().to_vec();
+        if checked_elem_count("Array", &shape)? != values.len() {
+            return Err(Error::argument("Array", format!("{} elements do not fill shape {shape:?}", values.len())));
+        }
+        Ok(Array { words: T::pack_vec(values), shape, dtype: T::DTYPE })
+    }
+
+    /// An array of rank 0: a label, say.
+    pub fn scalar<T: Element>(value: T) -> Array {
+        Array { words: T::pack(&[value]), shape: Vec::new(), dtype: T::DTYPE }
+    }
+
+    /// The elements of a tensor, read from its device.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    pub fn from_tensor(tensor: &Tensor) -> Result<Array> {
+        Ok(Array { words: tensor.to_words()?, shape: tensor.shape().to_vec(), dtype: tensor.dtype() })
+    }
+
+    /// The size in each dimension, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The number of elements.
+    pub fn elem_count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The elements.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] if they are of another type than `T`.
+    pub fn as_slice<T: Element + bytemuck::Pod>(&self) -> Result<&[T]> {
+        self.expect(T::DTYPE)?;
+        Ok(&bytemuck::cast_slice(&self.words)[..self.elem_count()])
+    }
+
+    /// The elements, to be changed.
+    ///
+    /// # Errors
+    /// As [`as_slice`](Array::as_slice).
+    pub fn as_mut_slice<T: Element + bytemuck::Pod>(&mut self) -> Result<&mut [T]> {
+        self.expect(T::DTYPE)?;
+        let count = self.elem_count();
+        Ok(&mut bytemuck::cast_slice_mut(&mut self.words)[..count])
+    }
+
+    /// Height and width of an image `[C, H, W]`, after C.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] naming `what` for another rank, or a side of 0.
+    pub(super) fn image_size(&self, what: &'static str) -> Result<[usize; 3]> {
+        match self.shape[..] {
+            [c, h, w] if c > 0 && h > 0 && w > 0 => Ok([c, h, w]),
+            _ => {
+                Err(Error::argument(what, format!("an image is [C, H, W] of at least one pixel, not {:?}", self.shape)))
+            }
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.elem_count() * self.dtype.size()]
+    }
+
+    /// Zeros, for `fill` to overwrite.
+    pub(super) fn from_bytes(shape: Vec<usize>, dtype: DType, fill: impl FnOnce(&mut [u8])) -> Array {
+        let count: usize = shape.iter().product();
+        let mut words = vec![0; dtype.words(count)];
+        fill(&mut bytemuck::cast_slice_mut(&mut words)[..count * dtype.size()]);
+        Array { words, shape, dtype }
+    }
+
+    /// Element `i` of the first dimension.
+    pub(super) fn row(&self, i: usize) -> Array {
+        let shape = self.shape[1..].to_vec();
+        let len = shape.iter().product::<usize>() * self.dtype.size();
+        let row = &self.bytes()[i * len..][..len];
+        Array::from_bytes(shape, self.dtype, |bytes| bytes.copy_from_slice(row))
+    }
+
+    fn expect(&self, dtype: DType) -> Result<()> {
+        if dtype == self.dtype {
+            return Ok(());
+        }
+        Err(Error::DTypeMismatch { op: "Array", expected: dtype.to_string(), got: self.dtype.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_packed_types_begin_within_words() -> Result<()> {
+        let bytes = Array::new((0..6u8).collect(), [2, 3])?;
+        assert_eq!(bytes.row(1).as_slice::<u8>()?, [3, 4, 5]);
+        assert_eq!(bytes.row(1).shape(), [3]);
+        let tensor = Tensor::from_slice(&[true, false, true], 3, None)?;
+        assert_eq!(Array::from_tensor(&tensor)?.row(2), Array::scalar(true));
+        assert!(bytes.as_slice::<f32>().is_err());
+        Ok(())
+    }
+}

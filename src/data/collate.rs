@@ -1,0 +1,133 @@
+//! Samples become tensors: all parts of a batch lie in one block of memory, which one copy takes to a device.
+
+use super::{Array, Sample};
+use crate::device::{Device, Storage};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::inplace::filled_words;
+use crate::shape::checked_elem_count;
+use crate::tensor::{SLOT, Tensor, move_dense};
+
+/// How many tensors a batch has, and in what form a loop gets them: `(Tensor, Tensor)` by default, or one tensor, three, or
+/// a `Vec`; see [`DataLoader::items`](crate::data::DataLoader::items).
+pub trait Batch: Sized {
+    /// Takes the parts of a batch in order.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when there are more or fewer.
+    fn from_parts(parts: Vec<Tensor>) -> Result<Self>;
+}
+
+fn exactly<const N: usize>(parts: Vec<Tensor>) -> Result<[Tensor; N]> {
+    parts.try_into().map_err(|parts: Vec<Tensor>| {
+        let detail =
+            format!("samples have {} parts, but {N} are expected: DataLoader::items says how many", parts.len());
+        Error::argument("DataLoader", detail)
+    })
+}
+
+impl Batch for Vec<Tensor> {
+    fn from_parts(parts: Vec<Tensor>) -> Result<Self> {
+        Ok(parts)
+    }
+}
+
+impl Batch for Tensor {
+    fn from_parts(parts: Vec<Tensor>) -> Result<Self> {
+        exactly::<1>(parts).map(|[part]| part)
+    }
+}
+
+impl Batch for (Tensor, Tensor) {
+    fn from_parts(parts: Vec<Tensor>) -> Result<Self> {
+        exactly::<2>(parts).map(|[a, b]| (a, b))
+    }
+}
+
+impl Batch for (Tensor, Tensor, Tensor) {
+    fn from_parts(parts: Vec<Tensor>) -> Result<Self> {
+        exactly::<3>(parts).map(|[a, b, c]| (a, b, c))
+    }
+}
+
+/// A batch in the making: `count` samples of the parts of the first one, in one block.
+pub(super) struct Stack {
+    block: Tensor,
+    parts: Vec<Part>,
+}
+
+struct Part {
+    shape: Vec<usize>,
+    dtype: DType,
+    /// Its first word in the block.
+    start: usize,
+}
+
+impl Stack {
+    /// Room for `count` samples like `first`.
+    pub(super) fn new(first: &Sample, count: usize) -> Result<Stack> {
+        Self::of(first.iter().map(|part| ([&[count], part.shape()].concat(), part.dtype())))
+    }
+
+    /// Room for arrays that are batches already.
+    fn of(parts: impl Iterator<Item = (Vec<usize>, DType)>) -> Result<Stack> {
+        let mut end = 0usize;
+        let place = |(shape, dtype): (Vec<usize>, DType)| {
+            let start = end;
+            let words = dtype.words(checked_elem_count("DataLoader", &shape)?).next_multiple_of(SLOT);
+            end = start.checked_add(words).ok_or_else(|| Error::argument("DataLoader", "the batch is too large"))?;
+            Ok(Part { shape, dtype, start })
+        };
+        let parts: Vec<Part> = parts.map(place).collect::<Result<_>>()?;
+        if parts.is_empty() {
+            return Err(Error::argument("DataLoader", "a sample has no parts: it needs one array at least"));
+        }
+        Ok(Stack { block: filled_words(&[end], 0, DType::U32, &Device::cpu())?, parts })
+    }
+
+    /// Writes sample `i`.
+    pub(super) fn put(&mut self, i: usize, sample: &Sample) -> Result<()> {
+        if sample.len() != self.parts.len() {
+            let detail = format!("one sample has {} parts, another {}", self.parts.len(), sample.len());
+            return Err(Error::argument("DataLoader", detail));
+        }
+        let Stack { block, parts } = self;
+        for (part, array) in parts.iter().zip(sample) {
+            if array.dtype() != part.dtype {
+                let (expected, got) = (part.dtype.to_string(), array.dtype().to_string());
+                return Err(Error::DTypeMismatch { op: "DataLoader", expected, got });
+            }
+            if array.shape() != &part.shape[1..] {
+                let rule =
+                    "the samples of a batch have one shape: resize or crop them, or give the loader a collate function";
+                return Err(Error::shapes("DataLoader", &part.shape[1..], array.shape(), rule));
+            }
+            write(block, part, i * array.bytes().len(), array)?;
+        }
+        Ok(())
+    }
+
+    /// The arrays of a whole batch, as a `collate` function makes them.
+    pub(super) fn whole(arrays: &[Array]) -> Result<Stack> {
+        let stack = Self::of(arrays.iter().map(|array| (array.shape().to_vec(), array.dtype())))?;
+        stack.parts.iter().zip(arrays).try_for_each(|(part, array)| write(&stack.block, part, 0, array))?;
+        Ok(stack)
+    }
+
+    /// The tensors, on `device`: views of one block, which gets there in one copy.
+    pub(super) fn finish(self, device: &Device) -> Result<Vec<Tensor>> {
+        let block = if device.is_cpu() { self.block } else { move_dense(&self.block, device)? };
+        Ok(self.parts.iter().map(|part| block.tensor_at_word(part.start, &part.shape, part.dtype)).collect())
+    }
+}
+
+/// Writes an array at a byte of a part.
+fn write(block: &Tensor, part: &Part, at: usize, array: &Array) -> Result<()> {
+    let Storage::Cpu(buffer) = block.storage() else {
+        return Err(Error::argument("DataLoader", "a batch is assembled on the host"));
+    };
+    let mut words = buffer.write();
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words[part.start..]);
+    bytes[at..][..array.bytes().len()].copy_from_slice(array.bytes());
+    Ok(())
+}

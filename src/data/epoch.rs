@@ -1,0 +1,242 @@
+//! The batches of one epoch, made when they are asked for, or ahead of that by threads.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::Builder;
+
+use super::collate::Stack;
+use super::loader::{DataLoader, LoaderState};
+use super::random::shuffle_epoch;
+use super::{Batch, Dataset, Random, Sample};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::sync::panic_message;
+use crate::tensor::{Tensor, with_room};
+
+type Map = Arc<dyn Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync>;
+type Collate = Arc<dyn Fn(Vec<Sample>) -> Result<Sample> + Send + Sync>;
+
+/// What the batches of a loader are made of, and how.
+#[derive(Clone)]
+pub(super) struct Recipe {
+    pub dataset: Arc<dyn Dataset>,
+    pub batch_size: usize,
+    pub shuffled: bool,
+    pub seed: u64,
+    pub drop_last: bool,
+    pub maps: Vec<Map>,
+    pub collate: Option<Collate>,
+    pub device: Device,
+}
+
+/// The samples of an epoch in order.
+pub(super) struct Plan {
+    epoch: u64,
+    samples: usize,
+    batches: usize,
+    /// `None`: the dataset's own order, which needs no memory however many samples there are.
+    order: Option<Result<Vec<usize>>>,
+}
+
+impl Plan {
+    pub(super) fn new(recipe: &Recipe, epoch: u64) -> Plan {
+        let samples = recipe.dataset.len();
+        let shuffled = || {
+            let mut order = with_room(samples)?;
+            order.extend(0..samples);
+            shuffle_epoch(&mut order, recipe.seed, epoch);
+            Ok(order)
+        };
+        Plan { epoch, samples, batches: recipe.batches(), order: recipe.shuffled.then(shuffled) }
+    }
+
+    /// The number of the sample at place `i`.
+    fn sample(&self, i: usize) -> Result<usize> {
+        match &self.order {
+            None => Ok(i),
+            Some(Ok(order)) => Ok(order[i]),
+            Some(Err(error)) => Err(error.clone()),
+        }
+    }
+}
+
+impl Recipe {
+    /// Batches in an epoch.
+    pub(super) fn batches(&self) -> usize {
+        let samples = self.dataset.len();
+        if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
+    }
+
+    /// Batch `k` on its device. A panic in the dataset, a transform or a collate function becomes an error.
+    fn batch(&self, plan: &Plan, k: usize, stop: &AtomicBool) -> Result<Vec<Tensor>> {
+        let mut at = None;
+        let made = catch_unwind(AssertUnwindSafe(|| self.assemble(plan, k, stop, &mut at)));
+        made.unwrap_or_else(|panic| {
+            let place = at.map_or_else(|| format!("batch {k}"), |index: usize| format!("sample {index}"));
+            let message = format!("{place}: {}", panic_message(panic.as_ref()));
+            Err(Error::WorkerPanic { device: "the data loader".into(), message })
+        })
+    }
+
+    /// `at` says which sample is in hand.
+    fn assemble(&self, plan: &Plan, k: usize, stop: &AtomicBool, at: &mut Option<usize>) -> Result<Vec<Tensor>> {
+        let start = k * self.batch_size;
+        let places = start..start.saturating_add(self.batch_size).min(plan.samples);
+        let mut sample = |i: usize| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::argument("DataLoader", "nobody waits for the batch"));
+            }
+            let index = plan.sample(i)?;
+            *at = Some(index);
+            let mut random = Random::of_sample(self.seed, plan.epoch, index);
+            self.maps.iter().try_fold(self.dataset.get(index)?, |sample, map| map(sample, &mut random))
+        };
+        let stack = match &self.collate {
+            Some(collate) => {
+                let samples = places.map(&mut sample).collect::<Result<Vec<_>>>()?;
+                *at = None;
+                Stack::whole(&collate(samples)?)?
+            }
+            None => {
+                // Each sample goes into the block while it is in the cache.
+                let first = sample(places.start)?;
+                let mut stack = Stack::new(&first, places.len())?;
+                stack.put(0, &first)?;
+                for (i, place) in places.enumerate().skip(1) {
+                    stack.put(i, &sample(place)?)?;
+                }
+                stack
+            }
+        };
+        stack.finish(&self.device)
+    }
+}
+
+/// The threads that make an epoch's batches ahead. Thread w makes batches w, w + n, …, so that the order is fixed; each has one
+/// finished and one in hand, so that memory is bounded.
+pub(super) struct Crew {
+    inboxes: Vec<Receiver<Result<Vec<Tensor>>>>,
+    first: usize,
+    stop: Arc<AtomicBool>,
+}
+
+impl Crew {
+    /// Starts with batch `first`.
+    pub(super) fn start(recipe: &Recipe, plan: &Arc<Plan>, first: usize, threads: usize) -> Crew {
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = threads.min(plan.batches.saturating_sub(first)).max(1);
+        let begin = |worker: usize| {
+            let (outbox, inbox) = sync_channel(1);
+            let (recipe, plan, stop) = (recipe.clone(), plan.clone(), stop.clone());
+            let failed = outbox.clone();
+            let work = move || run(&recipe, &plan, (first + worker..plan.batches).step_by(threads), &stop, &outbox);
+            if let Err(error) = Builder::new().name(format!("anygpu data {worker}")).spawn(work) {
+                let reason = Error::argument("DataLoader", format!("no thread for worker {worker}: {error}"));
+                let _ = failed.try_send(Err(reason)); // the channel is empty, and we hold its other end
+            }
+            inbox
+        };
+        Crew { inboxes: (0..threads).map(begin).collect(), first, stop }
+    }
+
+    /// Waits for batch `k`; they are asked for in order.
+    fn receive(&self, k: usize) -> Result<Vec<Tensor>> {
+        let inbox = &self.inboxes[(k - self.first) % self.inboxes.len()];
+        inbox.recv().unwrap_or_else(|_| {
+            let message = format!("its thread ended before batch {k}");
+            Err(Error::WorkerPanic { device: "the data loader".into(), message })
+        })
+    }
+}
+
+fn run(
+    recipe: &Recipe,
+    plan: &Plan,
+    batches: impl Iterator<Item = usize>,
+    stop: &AtomicBool,
+    outbox: &SyncSender<Result<Vec<Tensor>>>,
+) {
+    for k in batches {
+        if stop.load(Ordering::Relaxed) || outbox.send(recipe.batch(plan, k, stop)).is_err() {
+            return; // the loop was left early
+        }
+    }
+}
+
+/// The threads end with the sample that they have in hand; nobody waits for that.
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The batches of one epoch, by default `(images [N, ..], labels [N])`. A batch that cannot be made is an error; the ones after
+/// it follow.
+pub struct Epoch<'a, B = (Tensor, Tensor)> {
+    loader: &'a DataLoader<B>,
+    plan: Arc<Plan>,
+    crew: Option<Crew>,
+    next: usize,
+    /// Whether the loader's state follows.
+    tracked: bool,
+}
+
+impl<'a, B> Epoch<'a, B> {
+    pub(super) fn new(
+        loader: &'a DataLoader<B>,
+        plan: Arc<Plan>,
+        crew: Option<Crew>,
+        next: usize,
+        tracked: bool,
+    ) -> Epoch<'a, B> {
+        Epoch { loader, plan, crew, next, tracked }
+    }
+
+    /// The number of the epoch, from 0.
+    pub fn number(&self) -> u64 {
+        self.plan.epoch
+    }
+
+    fn track(&self, state: LoaderState, ended: bool) {
+        if self.tracked {
+            self.loader.reached(state, ended);
+        }
+    }
+}
+
+impl<B: Batch> Iterator for Epoch<'_, B> {
+    type Item = Result<B>;
+
+    fn next(&mut self) -> Option<Result<B>> {
+        let (k, epoch) = (self.next, self.plan.epoch);
+        if k >= self.plan.batches {
+            if self.crew.take().is_some() || k != usize::MAX {
+                self.next = usize::MAX; // the end is said once
+                self.track(LoaderState { epoch: epoch + 1, batches: 0 }, true);
+            }
+            return None;
+        }
+        let parts = match &self.crew {
+            Some(crew) => crew.receive(k),
+            None => self.loader.recipe().batch(&self.plan, k, &AtomicBool::new(false)),
+        };
+        self.next = k + 1;
+        self.track(LoaderState { epoch, batches: k + 1 }, false);
+        Some(parts.and_then(B::from_parts))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.plan.batches.saturating_sub(self.next);
+        (left, Some(left))
+    }
+}
+
+impl<B: Batch> ExactSizeIterator for Epoch<'_, B> {}
+
+impl<B> std::fmt::Debug for Epoch<'_, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Epoch").field("number", &self.plan.epoch).field("next", &self.next).finish_non_exhaustive()
+    }
+}

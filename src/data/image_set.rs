@@ -1,0 +1,81 @@
+//! Labelled images of one size in memory: what MNIST, Fashion-MNIST and CIFAR-10 are read into.
+
+use super::dataset::within;
+use super::transforms::unit_scale;
+use super::{Array, Dataset, Sample};
+use crate::error::Result;
+
+/// The number of classes of MNIST, Fashion-MNIST and CIFAR-10; every label is below it.
+pub const CLASSES: usize = 10;
+
+/// Images of one size with their labels, as they are stored: one byte a pixel and channel, one byte a label.
+///
+/// As a [`Dataset`], sample i is an image `[c, h, w]` of f32 in 0 to 1 and a label, a u32.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageSet {
+    /// The pixels, `[n, c, h, w]`, 0 (background) to 255.
+    pub images: Vec<u8>,
+    /// The labels, `[n]`, each below [`CLASSES`].
+    pub labels: Vec<u8>,
+    /// The number of images.
+    pub n: usize,
+    /// The number of channels: 1 for grey images, 3 for red, green and blue.
+    pub c: usize,
+    /// The height of an image.
+    pub h: usize,
+    /// The width of an image.
+    pub w: usize,
+}
+
+impl ImageSet {
+    /// The mean and the standard deviation of each channel, on the scale 0 to 1.
+    ///
+    /// ```
+    /// let (mean, std) = anygpu::data::mnist_5k()?.train.mean_std();
+    /// assert_eq!((mean.len(), std.len()), (1, 1));
+    /// assert!((mean[0] - 0.13).abs() < 0.01 && (std[0] - 0.31).abs() < 0.01);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn mean_std(&self) -> (Vec<f32>, Vec<f32>) {
+        let mut counts = vec![[0u64; 256]; self.c];
+        for (i, plane) in self.images.chunks((self.h * self.w).max(1)).enumerate() {
+            let count = &mut counts[i % self.c];
+            plane.iter().for_each(|&pixel| count[usize::from(pixel)] += 1);
+        }
+        let total = (self.n * self.h * self.w).max(1) as f64;
+        let of = |count: &[u64; 256]| {
+            let moment = |f: &dyn Fn(f64) -> f64| {
+                count.iter().enumerate().map(|(v, &c)| c as f64 * f(v as f64 / 255.0)).sum::<f64>() / total
+            };
+            let mean = moment(&|v| v);
+            (mean as f32, moment(&|v| (v - mean).powi(2)).sqrt() as f32)
+        };
+        counts.iter().map(of).unzip()
+    }
+}
+
+impl Dataset for ImageSet {
+    fn len(&self) -> usize {
+        self.n
+    }
+
+    fn get(&self, index: usize) -> Result<Sample> {
+        within("ImageSet", index, self.n.min(self.labels.len()))?;
+        let size = self.c * self.h * self.w;
+        let pixels = Array::new(unit_scale(&self.images[index * size..][..size]), [self.c, self.h, self.w])?;
+        Ok(vec![pixels, Array::scalar(u32::from(self.labels[index]))])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_and_deviation_are_on_the_scale_0_to_1() {
+        let set = ImageSet { images: vec![0, 255, 0, 255], labels: vec![0], n: 1, c: 1, h: 2, w: 2 };
+        assert_eq!(set.mean_std(), (vec![0.5], vec![0.5]));
+        let set = ImageSet { images: vec![0, 0, 255, 255, 0, 0, 0, 255], labels: vec![0, 0], n: 2, c: 2, h: 1, w: 2 };
+        assert_eq!(set.mean_std().0, [0.0, 0.75]);
+    }
+}

@@ -1,0 +1,116 @@
+use super::Transform;
+use crate::data::{Array, Random};
+use crate::error::{Error, Result};
+
+/// The part of `[height, width]` from the middle, as torchvision's: where the image is smaller, zeros surround it.
+///
+/// ```
+/// use anygpu::data::transforms::{CenterCrop, Transform};
+/// use anygpu::data::{Array, Random};
+///
+/// let image = Array::new((0..9u8).collect(), [1, 3, 3])?;
+/// let crop = |size| CenterCrop::new(size).apply(image.clone(), &mut Random::of_sample(0, 0, 0));
+/// assert_eq!(crop([1, 1])?.as_slice::<u8>()?, [4]);
+/// assert_eq!(crop([1, 5])?.as_slice::<u8>()?, [0, 3, 4, 5, 0]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CenterCrop {
+    size: [usize; 2],
+}
+
+impl CenterCrop {
+    /// To `[height, width]`.
+    pub fn new(size: [usize; 2]) -> CenterCrop {
+        CenterCrop { size }
+    }
+}
+
+impl Transform for CenterCrop {
+    fn apply(&self, image: Array, _: &mut Random) -> Result<Array> {
+        let [_, h, w] = image.image_size("CenterCrop")?;
+        let start = |len: usize, size: usize| match size <= len {
+            true => ((len - size) as f64 / 2.0).round_ties_even() as isize, // as Python rounds
+            false => -(((size - len) / 2) as isize),
+        };
+        window(&image, "CenterCrop", [start(h, self.size[0]), start(w, self.size[1])], self.size)
+    }
+}
+
+/// A part of `[height, width]` from a random place, all places alike, as torchvision's. [`padding`](RandomCrop::padding) first
+/// surrounds the image with zeros: the usual augmentation of CIFAR-10 is `RandomCrop::new([32, 32]).padding(4)`.
+///
+/// ```
+/// use anygpu::data::transforms::{RandomCrop, Transform};
+/// use anygpu::data::{Array, Random};
+///
+/// let image = Array::new(vec![1u8; 16], [1, 4, 4])?;
+/// let crop = RandomCrop::new([4, 4]).padding(1);
+/// let shifted = crop.apply(image.clone(), &mut Random::of_sample(0, 0, 1))?;
+/// assert!(shifted.as_slice::<u8>()?.iter().filter(|&&v| v == 1).count() >= 9);
+/// assert!(RandomCrop::new([5, 5]).apply(image, &mut Random::of_sample(0, 0, 1)).is_err());
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RandomCrop {
+    size: [usize; 2],
+    padding: usize,
+}
+
+impl RandomCrop {
+    /// To `[height, width]`.
+    pub fn new(size: [usize; 2]) -> RandomCrop {
+        RandomCrop { size, padding: 0 }
+    }
+
+    /// With this many zeros on each side before.
+    pub fn padding(mut self, padding: usize) -> RandomCrop {
+        self.padding = padding;
+        self
+    }
+}
+
+impl Transform for RandomCrop {
+    fn apply(&self, image: Array, random: &mut Random) -> Result<Array> {
+        let [_, h, w] = image.image_size("RandomCrop")?;
+        let mut start = |len: usize, size: usize| {
+            let room = (len + 2 * self.padding).checked_sub(size).ok_or_else(|| {
+                let detail = format!("{h} × {w} with a padding of {} is smaller than {:?}", self.padding, self.size);
+                Error::argument("RandomCrop", detail)
+            })?;
+            Ok(random.below(room + 1) as isize - self.padding as isize)
+        };
+        let top = start(h, self.size[0])?;
+        let left = start(w, self.size[1])?;
+        window(&image, "RandomCrop", [top, left], self.size)
+    }
+}
+
+/// The pixels from `top, left` on, zeros where there is no image.
+fn window(image: &Array, what: &'static str, [top, left]: [isize; 2], size: [usize; 2]) -> Result<Array> {
+    let [c, h, w] = image.image_size(what)?;
+    if size.contains(&0) {
+        return Err(Error::argument(what, format!("no image is left of {size:?} pixels")));
+    }
+    if [top, left] == [0, 0] && size == [h, w] {
+        return Ok(image.clone());
+    }
+    // Of a side: where the image begins in the result, where the result begins in the image, and how much of it is there.
+    let overlap = |start: isize, size: usize, len: usize| {
+        let (to, from) = ((-start).max(0) as usize, start.max(0) as usize);
+        (to, from, size.saturating_sub(to).min(len.saturating_sub(from)))
+    };
+    let (to_row, from_row, rows) = overlap(top, size[0], h);
+    let (to_column, from_column, columns) = overlap(left, size[1], w);
+    let element = image.dtype().size();
+    let pixels = image.bytes();
+    Ok(Array::from_bytes(vec![c, size[0], size[1]], image.dtype(), |out| {
+        for channel in 0..c {
+            for row in 0..rows {
+                let to = ((channel * size[0] + to_row + row) * size[1] + to_column) * element;
+                let from = ((channel * h + from_row + row) * w + from_column) * element;
+                out[to..][..columns * element].copy_from_slice(&pixels[from..][..columns * element]);
+            }
+        }
+    }))
+}

@@ -1,0 +1,85 @@
+//! Changes to images on their way into a batch: sizes, crops, flips, standardisation. On the host, in the loader's threads.
+//!
+//! An image is an [`Array`] `[C, H, W]`. The random choices of a transform are those of its sample in its epoch, so that
+//! they are the same whatever the number of workers. Names and results are torchvision's.
+
+mod crop;
+mod pixels;
+mod resize;
+
+use super::{Array, Random};
+use crate::error::Result;
+
+pub use crop::{CenterCrop, RandomCrop};
+pub(in crate::data) use pixels::unit_scale;
+pub use pixels::{Normalize, RandomHorizontalFlip, ToFloat};
+pub use resize::Resize;
+
+/// One change to an image. Closures `Fn(Array, &mut Random) -> Result<Array>` are transforms too.
+///
+/// ```
+/// use anygpu::data::transforms::Transform;
+/// use anygpu::data::{Array, Random};
+///
+/// let invert = |mut image: Array, _: &mut Random| -> anygpu::Result<Array> {
+///     image.as_mut_slice::<f32>()?.iter_mut().for_each(|v| *v = 1.0 - *v);
+///     Ok(image)
+/// };
+/// let black = Array::new(vec![0.0f32; 4], [1, 2, 2])?;
+/// assert_eq!(invert.apply(black, &mut Random::of_sample(0, 0, 0))?.as_slice::<f32>()?, [1.0; 4]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub trait Transform: Send + Sync {
+    /// The changed image.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) and
+    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) for an image that the transform does not take.
+    fn apply(&self, image: Array, random: &mut Random) -> Result<Array>;
+}
+
+impl<F: Fn(Array, &mut Random) -> Result<Array> + Send + Sync> Transform for F {
+    fn apply(&self, image: Array, random: &mut Random) -> Result<Array> {
+        self(image, random)
+    }
+}
+
+/// Transforms one after the other.
+///
+/// ```
+/// use anygpu::data::transforms::{Compose, Normalize, RandomCrop, RandomHorizontalFlip, Resize, Transform};
+/// use anygpu::data::{Array, Random};
+///
+/// let augment = Compose::new()
+///     .add(Resize::new([8, 8]))
+///     .add(RandomCrop::new([8, 8]).padding(1))
+///     .add(RandomHorizontalFlip::new(0.5))
+///     .add(Normalize::new([0.5], [0.25]));
+/// let image = Array::new(vec![1.0f32; 16], [1, 4, 4])?;
+/// let image = augment.apply(image, &mut Random::of_sample(0, 0, 0))?;
+/// assert_eq!(image.shape(), [1, 8, 8]);
+/// assert_eq!(image.as_slice::<f32>()?[36], 2.0); // (1 - 0.5) / 0.25
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Default)]
+pub struct Compose(Vec<Box<dyn Transform>>);
+
+impl Compose {
+    /// No change yet.
+    pub fn new() -> Compose {
+        Compose::default()
+    }
+
+    /// And then `transform`.
+    #[expect(clippy::should_implement_trait, reason = "as Sequential::add: it adds a step, not a number")]
+    pub fn add(mut self, transform: impl Transform + 'static) -> Compose {
+        self.0.push(Box::new(transform));
+        self
+    }
+}
+
+impl Transform for Compose {
+    fn apply(&self, image: Array, random: &mut Random) -> Result<Array> {
+        self.0.iter().try_fold(image, |image, transform| transform.apply(image, random))
+    }
+}

@@ -1,0 +1,130 @@
+use super::Transform;
+use crate::data::{Array, Random};
+use crate::error::{Error, Result};
+
+/// Bytes 0 to 255 become floats 0 to 1; floats stay as they are.
+///
+/// ```
+/// use anygpu::data::transforms::{ToFloat, Transform};
+/// use anygpu::data::{Array, Random};
+///
+/// let image = Array::new(vec![0u8, 51, 255], [1, 1, 3])?;
+/// let image = ToFloat.apply(image, &mut Random::of_sample(0, 0, 0))?;
+/// assert_eq!(image.as_slice::<f32>()?, [0.0, 0.2, 1.0]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToFloat;
+
+impl Transform for ToFloat {
+    fn apply(&self, image: Array, _: &mut Random) -> Result<Array> {
+        if image.as_slice::<f32>().is_ok() {
+            return Ok(image);
+        }
+        let bytes = image.as_slice::<u8>().map_err(|_| Error::DTypeMismatch {
+            op: "ToFloat",
+            expected: "u8 or f32".into(),
+            got: image.dtype().to_string(),
+        })?;
+        Array::new(unit_scale(bytes), image.shape())
+    }
+}
+
+/// Divided, not multiplied by 1/255: 51 becomes the f32 nearest to 0.2.
+pub(in crate::data) fn unit_scale(bytes: &[u8]) -> Vec<f32> {
+    bytes.iter().map(|&byte| f32::from(byte) / 255.0).collect()
+}
+
+/// Standardises each channel of an f32 image: (x − mean[c]) / std[c]. One value serves all channels; a deviation of 0 (all pixels
+/// alike) counts as 1.
+///
+/// ```
+/// use anygpu::data::transforms::{Normalize, Transform};
+/// use anygpu::data::{Array, Random};
+///
+/// let image = Array::new(vec![0.5f32, 1.0], [2, 1, 1])?;
+/// let image = Normalize::new([0.5, 0.0], [0.25, 0.5]).apply(image, &mut Random::of_sample(0, 0, 0))?;
+/// assert_eq!(image.as_slice::<f32>()?, [0.0, 2.0]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Normalize {
+    mean: Vec<f32>,
+    std: Vec<f32>,
+}
+
+impl Normalize {
+    /// By the mean and the deviation of each channel.
+    pub fn new(mean: impl Into<Vec<f32>>, std: impl Into<Vec<f32>>) -> Normalize {
+        let std = std.into().into_iter().map(|std| if std > 0.0 { std } else { 1.0 }).collect();
+        Normalize { mean: mean.into(), std }
+    }
+
+    /// The means.
+    pub fn mean(&self) -> &[f32] {
+        &self.mean
+    }
+
+    /// The deviations.
+    pub fn std(&self) -> &[f32] {
+        &self.std
+    }
+}
+
+impl Transform for Normalize {
+    fn apply(&self, mut image: Array, _: &mut Random) -> Result<Array> {
+        let [c, h, w] = image.image_size("Normalize")?;
+        let fits = |values: &[f32]| values.len() == c || values.len() == 1;
+        if !fits(&self.mean) || !fits(&self.std) {
+            let detail = format!("{} means and {} deviations for {c} channels", self.mean.len(), self.std.len());
+            return Err(Error::argument("Normalize", detail));
+        }
+        let of = |values: &[f32], channel: usize| values[channel.min(values.len() - 1)];
+        for (channel, plane) in image.as_mut_slice::<f32>()?.chunks_mut(h * w).enumerate() {
+            let (mean, std) = (of(&self.mean, channel), of(&self.std, channel));
+            plane.iter_mut().for_each(|x| *x = (*x - mean) / std);
+        }
+        Ok(image)
+    }
+}
+
+/// Mirrors left and right with probability `p`.
+///
+/// ```
+/// use anygpu::data::transforms::{RandomHorizontalFlip, Transform};
+/// use anygpu::data::{Array, Random};
+///
+/// let image = Array::new(vec![1u8, 2, 3, 4], [1, 2, 2])?;
+/// let always = RandomHorizontalFlip::new(1.0).apply(image, &mut Random::of_sample(0, 0, 0))?;
+/// assert_eq!(always.as_slice::<u8>()?, [2, 1, 4, 3]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomHorizontalFlip {
+    p: f32,
+}
+
+impl RandomHorizontalFlip {
+    /// With probability `p`: 0 never, 1 always.
+    pub fn new(p: f32) -> RandomHorizontalFlip {
+        RandomHorizontalFlip { p }
+    }
+}
+
+impl Transform for RandomHorizontalFlip {
+    fn apply(&self, image: Array, random: &mut Random) -> Result<Array> {
+        let [_, _, w] = image.image_size("RandomHorizontalFlip")?;
+        if !random.chance(self.p) {
+            return Ok(image);
+        }
+        let element = image.dtype().size();
+        let pixels = image.bytes();
+        Ok(Array::from_bytes(image.shape().to_vec(), image.dtype(), |out| {
+            for (line, out) in pixels.chunks(w * element).zip(out.chunks_mut(w * element)) {
+                for (pixel, out) in line.chunks(element).rev().zip(out.chunks_mut(element)) {
+                    out.copy_from_slice(pixel);
+                }
+            }
+        }))
+    }
+}

@@ -1,0 +1,152 @@
+use super::Transform;
+use crate::data::{Array, Random};
+use crate::error::{Error, Result};
+
+/// An f32 image in another size, bilinear, as torchvision's `Resize` of a tensor.
+///
+/// Borders stay where they are (`align_corners=False`). Shrinking averages over all pixels that a new one covers (a triangle as
+/// wide as two new pixels), as torchvision does by default; with [`antialias(false)`](Resize::antialias) it looks at two
+/// neighbours only, and then this is [`Tensor::interpolate`](crate::Tensor::interpolate) with
+/// [`Interpolation::Linear`](crate::Interpolation::Linear). Enlarging is the same either way.
+///
+/// ```
+/// use anygpu::data::transforms::{Resize, Transform};
+/// use anygpu::data::{Array, Random};
+///
+/// let random = &mut Random::of_sample(0, 0, 0);
+/// let line = Array::new(vec![1.0f32, 3.0], [1, 1, 2])?;
+/// assert_eq!(Resize::new([1, 4]).apply(line, random)?.as_slice::<f32>()?, [1.0, 1.5, 2.5, 3.0]);
+///
+/// let photo = Array::new(vec![0.5f32; 3 * 30 * 40], [3, 30, 40])?;
+/// assert_eq!(Resize::shorter(15).apply(photo, random)?.shape(), [3, 15, 20]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resize {
+    size: Size,
+    antialias: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    /// Height and width.
+    Exactly([usize; 2]),
+    /// The shorter side; the image keeps its proportions.
+    Shorter(usize),
+}
+
+impl Resize {
+    /// To `[height, width]`.
+    pub fn new(size: [usize; 2]) -> Resize {
+        Resize { size: Size::Exactly(size), antialias: true }
+    }
+
+    /// The shorter side to `side` pixels, the longer one in proportion (rounded down), as torchvision's `Resize(side)`.
+    pub fn shorter(side: usize) -> Resize {
+        Resize { size: Size::Shorter(side), antialias: true }
+    }
+
+    /// Whether shrinking averages over all pixels; true at first.
+    pub fn antialias(mut self, antialias: bool) -> Resize {
+        self.antialias = antialias;
+        self
+    }
+
+    fn target(&self, h: usize, w: usize) -> Result<[usize; 2]> {
+        let size = match self.size {
+            Size::Exactly(size) => size,
+            Size::Shorter(side) if h <= w => [side, side.saturating_mul(w) / h],
+            Size::Shorter(side) => [side.saturating_mul(h) / w, side],
+        };
+        if size.contains(&0) || size[0].checked_mul(size[1]).is_none() {
+            return Err(Error::argument("Resize", format!("an image of {} × {} pixels cannot be", size[0], size[1])));
+        }
+        Ok(size)
+    }
+}
+
+impl Transform for Resize {
+    fn apply(&self, image: Array, _: &mut Random) -> Result<Array> {
+        let [c, h, w] = image.image_size("Resize")?;
+        let [new_h, new_w] = self.target(h, w)?;
+        let pixels = image.as_slice::<f32>().map_err(|_| Error::DTypeMismatch {
+            op: "Resize",
+            expected: "f32 (put ToFloat before it)".into(),
+            got: image.dtype().to_string(),
+        })?;
+        if [new_h, new_w] == [h, w] {
+            return Ok(image);
+        }
+        let across = Taps::new(w, new_w, self.antialias);
+        let mut lines = Vec::with_capacity(c * h * new_w);
+        for line in pixels.chunks(w) {
+            lines.extend(across.iter().map(|(first, weights)| dot(weights, &line[first..])));
+        }
+        let down = Taps::new(h, new_h, self.antialias);
+        let mut out = vec![0.0f32; c * new_h * new_w];
+        for (plane, out) in lines.chunks(h * new_w).zip(out.chunks_mut(new_h * new_w)) {
+            for ((first, weights), out) in down.iter().zip(out.chunks_mut(new_w)) {
+                for (weight, line) in weights.iter().zip(plane[first * new_w..].chunks(new_w)) {
+                    out.iter_mut().zip(line).for_each(|(out, pixel)| *out += weight * pixel);
+                }
+            }
+        }
+        Array::new(out, [c, new_h, new_w])
+    }
+}
+
+fn dot(weights: &[f32], pixels: &[f32]) -> f32 {
+    weights.iter().zip(pixels).map(|(weight, pixel)| weight * pixel).sum()
+}
+
+/// Which pixels of a line each new pixel is a weighted mean of.
+struct Taps {
+    /// The first pixel, and where its weights begin and end.
+    spans: Vec<(usize, usize, usize)>,
+    weights: Vec<f32>,
+}
+
+impl Taps {
+    fn new(len: usize, size: usize, antialias: bool) -> Taps {
+        let mut taps = Taps { spans: Vec::with_capacity(size), weights: Vec::new() };
+        let scale = len as f64 / size as f64;
+        for o in 0..size {
+            let centre = (o as f64 + 0.5) * scale;
+            match antialias && scale > 1.0 {
+                true => taps.triangle(centre, scale, len),
+                false => taps.neighbours(centre - 0.5, len),
+            }
+        }
+        taps
+    }
+
+    /// The two pixels around `position`, which is at least 0.
+    fn neighbours(&mut self, position: f64, len: usize) {
+        let position = position.max(0.0);
+        let first = (position as usize).min(len - 1);
+        let weight = (position - first as f64) as f32;
+        if first + 1 < len { self.push(first, &[1.0 - weight, weight]) } else { self.push(first, &[1.0]) }
+    }
+
+    /// All pixels within `scale` of `centre`, weighted by 1 − distance / scale and divided by the sum: PyTorch's
+    /// `_compute_weights_aa` (aten/src/ATen/native/cpu/UpSampleKernel.cpp).
+    fn triangle(&mut self, centre: f64, scale: f64, len: usize) {
+        let first = (centre - scale + 0.5).max(0.0) as usize;
+        let end = ((centre + scale + 0.5) as usize).min(len);
+        let weight = |pixel: usize| (1.0 - ((pixel as f64 - centre + 0.5) / scale).abs()).max(0.0);
+        let total: f64 = (first..end).map(weight).sum();
+        let weights: Vec<f32> = (first..end).map(|pixel| (weight(pixel) / total) as f32).collect();
+        self.push(first, &weights);
+    }
+
+    fn push(&mut self, first: usize, weights: &[f32]) {
+        let start = self.weights.len();
+        self.weights.extend(weights);
+        self.spans.push((first, start, self.weights.len()));
+    }
+
+    /// The first pixel and the weights from there on, of each new pixel.
+    fn iter(&self) -> impl Iterator<Item = (usize, &[f32])> {
+        self.spans.iter().map(|&(first, start, end)| (first, &self.weights[start..end]))
+    }
+}
