@@ -1,9 +1,9 @@
 // Normalisation of x seen as [A, C, B], dense, with statistics over A and B for each c (N = A · B elements):
 //   moments, merge: stats[0, c] ← mean, stats[1, c] ← Σ (x − mean)² / N     (not CENTRE: the mean is taken as 0)
 //   normalise:      out ← x̂ · w[f] + b[f],  x̂ = (x − mean) / √(variance + eps),  f = (i / S) mod M
-//   slopes:         Σ t and Σ t · x̂ for each c, in parts,  t = g · w[f]
+//   slopes:         Σ t for each c, then Σ t · x̂ for each c: [2, C, K] in parts,  t = g · w[f]
 //   backward:       out ← (t − Σ t / N − x̂ · Σ t x̂ / N) / √(variance + eps)  (FIXED: the statistics are constants)
-// Parts are [C, K, 2]; part k is of the elements k, k + K, k + 2K, … of its c, and has its own mean and the squares
+// Parts of moments are [C, K, 2]. Part k is of the elements k, k + K, k + 2K, … of its c, and has its own mean and the squares
 // around it, so that nothing cancels (Chan et al. 1979). One invocation: one part, one c (merge) or one element.
 
 struct Params {
@@ -27,7 +27,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> w: array<f32>;
 @group(0) @binding(4) var<storage, read> g: array<f32>; // or b
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
-@group(0) @binding(5) var<storage, read> sums: array<f32>; // [C, 2]
+@group(0) @binding(5) var<storage, read> sums: array<f32>; // [2, C]
 @group(0) @binding(6) var<storage, read_write> dx: array<f32>;
 
 const WG = 64u;
@@ -133,9 +133,9 @@ fn slopes(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: v
         let t = weighted(g[p.g_offset + at], at);
         total += vec2(t, t * standard(at, ck.x));
     }
-    let to = 2u * (ck.x * p.chunks + ck.y);
+    let to = ck.x * p.chunks + ck.y;
     out[to] = total.x;
-    out[to + 1u] = total.y;
+    out[p.channels * p.chunks + to] = total.y;
 }
 
 @compute @workgroup_size(WG)
@@ -145,6 +145,6 @@ fn backward(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg:
         return;
     }
     let c = (i / p.inner) % p.channels;
-    let level = (select(0.0, sums[2u * c], CENTRE) + standard(i, c) * sums[2u * c + 1u]) / f32(p.outer * p.inner);
+    let level = (select(0.0, sums[c], CENTRE) + standard(i, c) * sums[p.channels + c]) / f32(p.outer * p.inner);
     dx[i] = (weighted(g[p.g_offset + i], i) - select(level, 0.0, FIXED)) * scale(c);
 }

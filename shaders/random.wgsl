@@ -1,6 +1,6 @@
 // Philox 4x32-10 (Salmon et al., SC 2011), bit for bit as src/philox.rs has it.
 //   generate: out[i] ← word i of the stream as OP says, all in exact arithmetic
-//   dropout:  out[i] ← x[i] · scale where word i is not below p's share of all words, else 0
+//   dropout:  out[i] ← x[i] · scale where word b + i is not below p's share of all words, else 0
 // One invocation: one block of four words, and so four elements.
 
 struct Params {
@@ -8,7 +8,7 @@ struct Params {
     seed: vec2<u32>,  // low, high
     first: vec2<u32>, // the block of element 0: low, high
     a: u32,           // BERNOULLI, dropout: the threshold for 24 bits; INTEGER: the lowest number
-    b: u32,           // INTEGER: how many numbers
+    b: u32,           // INTEGER: how many numbers; dropout: words of block 0 before that of element 0
     offset: u32,      // of x
     scale: f32,
 }
@@ -76,12 +76,12 @@ fn dropout(
     @builtin(local_invocation_index) lid: u32,
 ) {
     let block = (wid.y * nwg.x + wid.x) * WG + lid;
-    if block >= (p.count + 3u) / 4u {
+    if block >= (p.b + p.count + 3u) / 4u {
         return;
     }
     var words = philox(block);
-    for (var j = 0u; j < min(4u, p.count - 4u * block); j++) {
-        let i = 4u * block + j;
+    for (var j = select(0u, p.b, block == 0u); j < min(4u, p.b + p.count - 4u * block); j++) {
+        let i = 4u * block + j - p.b;
         out[i] = select(0.0, x[p.offset + i] * p.scale, (words[j] >> 8u) >= p.a);
     }
 }

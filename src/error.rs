@@ -134,6 +134,10 @@ pub enum Error {
         /// What happened there.
         source: Box<Error>,
     },
+    /// A replica needed what another one computes in the same step, and that one failed (its error is the one to look at),
+    /// or went through other layers.
+    #[error("given up, because another replica ended before it came to the same exchange")]
+    Abandoned,
     /// A worker thread panicked; this is a bug in a module or in this crate.
     #[error("worker thread of {device} panicked: {message}")]
     WorkerPanic {
@@ -159,6 +163,15 @@ impl Error {
         match self {
             Error::DeviceLost { .. } => true,
             Error::Replica { source, .. } => source.is_device_lost(),
+            _ => false,
+        }
+    }
+
+    /// Whether this only follows from another replica's failure.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        match self {
+            Error::Abandoned => true,
+            Error::Replica { source, .. } => source.is_abandoned(),
             _ => false,
         }
     }

@@ -15,6 +15,7 @@ pub mod parallel;
 mod philox;
 mod shape;
 mod sync;
+mod team;
 pub mod tensor;
 
 pub use autograd::{NoGrad, no_grad};

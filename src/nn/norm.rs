@@ -220,7 +220,8 @@ batch_norm! {
     /// Batch normalisation of `[N, C]` or `[N, C, L]`: see [`Tensor::batch_norm`].
     ///
     /// `weight` and `bias` start as ones and zeros, the running mean and variance as zeros and ones; momentum is 0.1, eps
-    /// 1e-5. In training (see [`Module::train`]) a forward pass updates the running statistics, in place.
+    /// 1e-5. In training (see [`Module::train`]) a forward pass updates the running statistics, in place. Under
+    /// [`DataParallel`](crate::DataParallel) the statistics are those of the whole batch, over all devices.
     ///
     /// # Example
     /// ```
@@ -244,7 +245,8 @@ batch_norm! {
     /// Batch normalisation of images `[N, C, H, W]`: see [`Tensor::batch_norm`].
     ///
     /// `weight` and `bias` start as ones and zeros, the running mean and variance as zeros and ones; momentum is 0.1, eps
-    /// 1e-5. In training (see [`Module::train`]) a forward pass updates the running statistics, in place.
+    /// 1e-5. In training (see [`Module::train`]) a forward pass updates the running statistics, in place. Under
+    /// [`DataParallel`](crate::DataParallel) the statistics are those of the whole batch, over all devices.
     ///
     /// # Example
     /// ```

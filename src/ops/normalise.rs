@@ -6,19 +6,21 @@ use crate::error::{Error, Result};
 use crate::ops::apply;
 use crate::ops::cast::narrowed;
 use crate::ops::inplace::copy_;
-use crate::ops::norm::{Moments, Normalise, Plan};
+use crate::ops::norm::{Moment, Moments, Normalise, Plan};
+use crate::team::{self, Member};
 use crate::tensor::Tensor;
 
 /// What the statistics are, where they are not those of x.
 type Fixed = Option<Tensor>;
 
-/// x̂ · weight + bias in the type of x, and the statistics that were used.
+/// x̂ · weight + bias in the type of x, and the statistics that were used: of the samples of all members of a team.
 fn normalise(
     name: &'static str,
     x: &Tensor,
     plan: Plan,
     fixed: Fixed,
     [weight, bias]: [Option<&Tensor>; 2],
+    team: Option<Member>,
 ) -> Result<(Tensor, Tensor)> {
     let floats = [Some(x), weight, bias];
     if let Some(other) = floats.into_iter().flatten().find(|t| !t.dtype().is_float()) {
@@ -35,11 +37,28 @@ fn normalise(
     let input = wide(x)?;
     let stats = match fixed {
         Some(stats) => stats,
-        None => apply(Moments(plan), &[&input.detach()])?,
+        None => joined(apply(Moments(plan), &[&input.detach()])?, team.as_ref())?,
     };
     let affine = [weight, bias].into_iter().flatten().map(wide).collect::<Result<Vec<_>>>()?;
     let inputs: Vec<&Tensor> = [&input, &stats].into_iter().chain(&affine).collect();
-    Ok((narrowed(&apply(Normalise(plan), &inputs)?, x.dtype())?, stats))
+    Ok((narrowed(&apply(Normalise(plan, team), &inputs)?, x.dtype())?, stats))
+}
+
+/// The means and variances `[2, C]` over the samples of all members, from those of each; all get the same.
+fn joined(stats: Tensor, team: Option<&Member>) -> Result<Tensor> {
+    let Some(member) = team else { return Ok(stats) };
+    let channels = stats.shape()[1];
+    let all = member.exchange(stats.to_vec()?, |all| {
+        let total = |c: usize| {
+            let part = |(share, own): &(f64, Vec<f32>)| {
+                Moment { count: *share, mean: own[c].into(), squares: share * f64::from(own[channels + c]) }
+            };
+            all.iter().map(part).fold(Moment::default(), Moment::with)
+        };
+        let totals: Vec<Moment> = (0..channels).map(total).collect();
+        totals.iter().map(|t| t.mean as f32).chain(totals.iter().map(|t| (t.squares / t.count) as f32)).collect()
+    })?;
+    Tensor::from_slice(&all, stats.shape(), stats.device())
 }
 
 /// The plan of a normalisation over the trailing dimensions.
@@ -80,7 +99,7 @@ impl Tensor {
         eps: f32,
     ) -> Result<Tensor> {
         let plan = trailing("layer_norm", self, normalized_shape, eps)?;
-        Ok(normalise("layer_norm", self, plan, None, [weight, bias])?.0)
+        Ok(normalise("layer_norm", self, plan, None, [weight, bias], None)?.0)
     }
 
     /// RMS normalisation: `x / √(mean of x² + eps) · weight`, over the last dimensions, whose sizes are `normalized_shape`.
@@ -97,7 +116,7 @@ impl Tensor {
     /// ```
     pub fn rms_norm(&self, normalized_shape: &[usize], weight: Option<&Tensor>, eps: f32) -> Result<Tensor> {
         let plan = Plan { centre: false, ..trailing("rms_norm", self, normalized_shape, eps)? };
-        Ok(normalise("rms_norm", self, plan, None, [weight, None])?.0)
+        Ok(normalise("rms_norm", self, plan, None, [weight, None], None)?.0)
     }
 
     /// Group normalisation of `[N, C, ..]`: mean and variance over each of `groups` equal ranges of channels of each
@@ -131,7 +150,7 @@ impl Tensor {
         let sizes = [1, shape[0] * groups, channels / groups * span];
         let plan =
             Plan { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
-        Ok(normalise("group_norm", self, plan, None, [weight, bias])?.0)
+        Ok(normalise("group_norm", self, plan, None, [weight, bias], None)?.0)
     }
 
     /// Batch normalisation of `[N, C, ..]`: `(x − mean) / √(variance + eps) · weight + bias` for each channel; `weight`,
@@ -170,7 +189,8 @@ impl Tensor {
             return Err(Error::argument(name, format!("{shape:?} is not [N, C, ..]")));
         };
         let span: usize = shape[2..].iter().product();
-        let count = samples * span;
+        let team = team::member().filter(|_| training || running.is_none());
+        let count = team.as_ref().map_or(samples * span, |member| member.over_all(samples * span));
         if training && count < 2 {
             let detail = format!("{shape:?} has {count} elements for each channel: to train needs at least 2");
             return Err(Error::argument(name, detail));
@@ -185,7 +205,7 @@ impl Tensor {
         let sizes = [samples, channels, span];
         let plan =
             Plan { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
-        let (out, stats) = normalise(name, self, plan, fixed, [weight, bias])?;
+        let (out, stats) = normalise(name, self, plan, fixed, [weight, bias], team)?;
         if let Some((mean, variance)) = running.filter(|_| training) {
             no_grad(|| {
                 let unbiased = count as f32 / (count - 1) as f32;

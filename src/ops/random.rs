@@ -13,6 +13,7 @@ use crate::ops::promote::apply_float;
 use crate::ops::{Gradient, Op, Spec, expect_dtype, shader};
 use crate::philox::{Stream, below, unit};
 use crate::shape::checked_elem_count;
+use crate::team;
 use crate::tensor::{Tensor, next_stream};
 
 pub(super) const SHADER: Shader = shader!("random");
@@ -70,7 +71,7 @@ pub(crate) fn drawn_from(stream: Stream, law: Law, shape: &[usize], device: &Dev
     let storage = match device.backend()? {
         Backend::Cpu(cpu) => {
             let buffer = cpu.alloc(count)?;
-            each(&mut buffer.write()[..count], stream, |word, out| *out = law.bits(word));
+            each(&mut buffer.write()[..count], stream, 0, |word, out| *out = law.bits(word));
             Storage::Cpu(buffer)
         }
         Backend::Gpu(gpu) => {
@@ -84,8 +85,13 @@ pub(crate) fn drawn_from(stream: Stream, law: Law, shape: &[usize], device: &Dev
     Ok(Tensor::from_storage(storage, shape, dtype, device.clone()))
 }
 
-/// Calls `f` with each element and its word.
-fn each<T: Send>(out: &mut [T], stream: Stream, f: impl Fn(u32, &mut T) + Sync) {
+/// Calls `f` with each element and its word; `skip` words of the first block have no element.
+fn each<T: Send>(mut out: &mut [T], mut stream: Stream, skip: usize, f: impl Fn(u32, &mut T) + Sync) {
+    if skip > 0 {
+        let (head, rest) = out.split_at_mut((4 - skip).min(out.len()));
+        head.iter_mut().zip(&stream.block(0)[skip..]).for_each(|(out, &word)| f(word, out));
+        (out, stream.first) = (rest, stream.first.wrapping_add(1));
+    }
     out.par_chunks_mut(CHUNK).enumerate().for_each(|(i, chunk)| {
         for (block, four) in chunk.chunks_mut(4).enumerate() {
             let words = stream.block((i * CHUNK / 4 + block) as u64);
@@ -115,17 +121,19 @@ fn kernel(
         params: head.into_iter().chain(numbers).collect(),
         inputs,
         outputs: vec![out.clone()],
-        groups: if count == 0 { [0; 3] } else { grid(count.div_ceil(4)) },
+        groups: if count == 0 { [0; 3] } else { grid((count + 3).div_ceil(4)) }, // with up to 3 words to skip
     })
 }
 
 /// Zeros in place of a part of the elements; the gradient draws the same words again, so that no mask is kept.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Dropout {
     /// What is dropped, in 2²⁴.
     share: u32,
     scale: f32,
     stream: Stream,
+    /// Words of the first block before that of element 0.
+    skip: usize,
 }
 
 impl Op for Dropout {
@@ -141,26 +149,25 @@ impl Op for Dropout {
     fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
         let out = out.slice::<f32>();
         out.copy_from_slice(inputs[0].slice());
-        each(out, self.stream, |word, v| *v = if (word >> 8) >= self.share { *v * self.scale } else { 0.0 });
+        each(out, self.stream, self.skip, |word, v| *v = if (word >> 8) >= self.share { *v * self.scale } else { 0.0 });
         Ok(())
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
         let (x, count) = (&inputs[0], inputs[0].layout.elem_count());
-        let numbers = [self.share, 0, x.offset(), self.scale.to_bits()];
+        let numbers = [self.share, self.skip as u32, x.offset(), self.scale.to_bits()];
         Ok(vec![kernel("dropout", 0.0, count, self.stream, numbers, vec![x.buffer.clone()], out)?])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        let again = Dropout { share: self.share, scale: self.scale, stream: self.stream };
-        Ok(vec![Some(super::apply(again, &[&ctx.grad.contiguous()?])?)])
+        Ok(vec![Some(super::apply(self.clone(), &[&ctx.grad.contiguous()?])?)])
     }
 }
 
-/// Dropout by the words from this place of a stream on.
-pub(crate) fn dropout_from(stream: Stream, x: &Tensor, p: f32) -> Result<Tensor> {
+/// Dropout by the words from this place of a stream on, without the first `skip` of them (fewer than 4).
+pub(crate) fn dropout_from((stream, skip): (Stream, usize), x: &Tensor, p: f32) -> Result<Tensor> {
     let scale = if p < 1.0 { 1.0 / (1.0 - p) } else { 0.0 };
-    apply_float(Dropout { share: share("dropout", p)?, scale, stream }, &[&x.contiguous()?])
+    apply_float(Dropout { share: share("dropout", p)?, scale, stream, skip }, &[&x.contiguous()?])
 }
 
 impl Tensor {
@@ -182,6 +189,11 @@ impl Tensor {
     /// ```
     pub fn dropout(&self, p: f32, training: bool) -> Result<Tensor> {
         let nothing = share("dropout", p)? == 0;
-        if !training || nothing { Ok(self.clone()) } else { dropout_from(next_stream(self.elem_count()), self, p) }
+        if !training || nothing {
+            return Ok(self.clone());
+        }
+        let count = self.elem_count();
+        let words = team::member().map_or_else(|| (next_stream(count), 0), |member| member.words(count));
+        dropout_from(words, self, p)
     }
 }

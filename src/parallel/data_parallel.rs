@@ -10,7 +10,8 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict, correct};
 use crate::sync::lock;
-use crate::tensor::Tensor;
+use crate::team::Member;
+use crate::tensor::{Tensor, generator, skip_blocks};
 
 /// Every so many steps, the first replica's parameters overwrite the others': each device rounds its own updates, and
 /// this keeps the differences from growing.
@@ -23,9 +24,9 @@ const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 /// the order of the devices, so the step is that of one device over the whole batch whatever the [`Shares`]. Give
 /// [`parameters`](DataParallel::parameters), those of all replicas, to one optimiser.
 ///
-/// A step puts the net in training and a prediction in evaluation ([`Module::train`], [`Module::eval`]). Buffers, such as
-/// the running statistics of batch norm, are those of each replica's own samples; every 256 steps the first device's
-/// overwrite the others'.
+/// A step puts the net in training and a prediction in evaluation ([`Module::train`], [`Module::eval`]). Batch norm
+/// standardises by the statistics of the *whole* batch, whatever part of it a replica has (as PyTorch's `SyncBatchNorm`:
+/// two short exchanges through the host for each such layer), and dropout drops what it would drop on one device.
 ///
 /// On one device there is no thread, and a step reads nothing back.
 ///
@@ -176,12 +177,15 @@ impl DataParallel {
 
         let sizes = progress.balance.sizes(samples);
         let (images, labels) = (self.parts(images, &sizes)?, self.parts(labels, &sizes)?);
-        let jobs = self.busy(&sizes).map(|i| {
+        let team = Member::team(self.busy(&sizes).map(|i| sizes[i]).collect(), generator());
+        let jobs = self.busy(&sizes).zip(&team).map(|(i, member)| {
             let (replica, images, labels) = (self.replicas[i].clone(), images[i].clone(), labels[i].clone());
-            let loss_fn = loss_fn.clone();
-            self.workers[i].submit(move || replica.learn(&images, &labels, &*loss_fn))
+            let (loss_fn, member) = (loss_fn.clone(), member.clone());
+            self.workers[i].submit(move || member.scope(|| replica.learn(&images, &labels, &*loss_fn)))
         });
         let learned = wait_all(jobs.collect())?;
+        team.first().map(Member::drawn).into_iter().for_each(skip_blocks);
+        self.copy_buffers_to_idle(&sizes)?;
         self.busy(&sizes).zip(&learned).for_each(|(i, part)| progress.balance.record(i, sizes[i], part.seconds));
 
         let weights: Vec<f32> = self.busy(&sizes).map(|i| (sizes[i] as f64 / samples as f64) as f32).collect();
@@ -189,6 +193,13 @@ impl DataParallel {
         let set = mean.clone();
         self.on_all(move |replica, _| replica.set_gradient(&set.values, &set.present))?;
         Tensor::scalar(mean.loss(), None)
+    }
+
+    /// Devices without samples in a step get the buffers of one that had some.
+    fn copy_buffers_to_idle(&self, sizes: &[usize]) -> Result<()> {
+        let Some(source) = self.busy(sizes).next() else { return Ok(()) };
+        let idle = (0..sizes.len()).filter(|&i| sizes[i] == 0);
+        idle.map(|i| self.replicas[i].copy_buffers_from(&self.replicas[source])).collect()
     }
 
     /// The net's output for `images: [N, ..]`, on the first device and outside the graph. Several devices share the

@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::nn::{Module, buffers_onto, flat_view, flatten_onto, replacing, split_flat};
 use crate::ops::inplace::copy_;
+use crate::team;
 use crate::tensor::{SLOT, Tensor, flatten_together, to_together};
 
 /// A net whose parameters lie in one flat buffer on one device. A cheap handle: jobs take a clone to their thread.
@@ -84,7 +85,8 @@ impl Replica {
         }
         parts.push(loss.reshape([1])?);
         let values = flatten_together(&parts)?.to_vec()?;
-        Ok(Learned { values, present, seconds: start.elapsed().as_secs_f64() })
+        let seconds = start.elapsed().saturating_sub(team::waited()).as_secs_f64();
+        Ok(Learned { values, present, seconds })
     }
 
     /// Replaces the gradients by views of one upload, which `Sgd` recognises; `values` as in [`Learned`].
@@ -100,12 +102,20 @@ impl Replica {
 
     /// Overwrites the parameters with those of `source`, in one copy where they lie in one block, and each buffer.
     pub(super) fn copy_from(&self, source: &Replica) -> Result<()> {
-        let copy = |to: &[Tensor], from: &[Tensor]| match (flat_view(to), flat_view(from)) {
+        self.copy(&self.parameters, &source.parameters)?;
+        self.copy_buffers_from(source)
+    }
+
+    /// Overwrites each buffer with that of `source`.
+    pub(super) fn copy_buffers_from(&self, source: &Replica) -> Result<()> {
+        self.copy(&buffers(&*self.net), &buffers(&*source.net))
+    }
+
+    fn copy(&self, to: &[Tensor], from: &[Tensor]) -> Result<()> {
+        match (flat_view(to), flat_view(from)) {
             (Some(to), Some(from)) => copy_(&to, &from.to(&self.device)?),
             _ => to.iter().zip(from).try_for_each(|(to, from)| copy_(to, &from.detach().to(&self.device)?)),
-        };
-        copy(&self.parameters, &source.parameters)?;
-        copy(&buffers(&*self.net), &buffers(&*source.net))
+        }
     }
 
     /// The net's output in evaluation, computed when this returns.

@@ -75,10 +75,14 @@ impl<T> Pending<T> {
     }
 }
 
-/// Waits for all, and only then gives the first error: no job outlives the call that started it.
+/// Waits for all, and only then gives the first error, of those that are no mere consequence of another's: no job outlives
+/// the call that started it.
 pub(super) fn wait_all<T>(pending: Vec<Pending<T>>) -> Result<Vec<T>> {
     let answers: Vec<Result<T>> = pending.into_iter().map(Pending::wait).collect();
-    answers.into_iter().collect()
+    match answers.iter().find_map(|answer| answer.as_ref().err().filter(|e| !e.is_abandoned())) {
+        Some(cause) => Err(cause.clone()),
+        None => answers.into_iter().collect(),
+    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ static GENERATOR: Mutex<Stream> = Mutex::new(Stream { seed: 0, first: 0 });
 /// The same calls in the same order then give the same bits, on every device and in any mix of devices: uniform,
 /// Bernoulli and whole numbers, permutations and dropped elements always; normal numbers on machines whose mathematical
 /// library (`ln`, `sin`, `cos` in f64) rounds alike. There is one generator for the whole process: threads that draw at
-/// once, such as the replicas of [`DataParallel`](crate::DataParallel) with dropout, do so in any order.
+/// once do so in any order. The replicas of [`DataParallel`](crate::DataParallel) drop what one device would drop.
 ///
 /// ```
 /// use anygpu::{Tensor, manual_seed};
@@ -44,6 +44,17 @@ pub(crate) fn next_stream(count: usize) -> Stream {
     let stream = *generator;
     generator.first = stream.first.wrapping_add(count.div_ceil(4) as u64);
     stream
+}
+
+/// Where the process's generator stands.
+pub(crate) fn generator() -> Stream {
+    *lock(&GENERATOR)
+}
+
+/// Takes the process's generator past so many blocks, which were drawn elsewhere.
+pub(crate) fn skip_blocks(blocks: u64) {
+    let mut generator = lock(&GENERATOR);
+    generator.first = generator.first.wrapping_add(blocks);
 }
 
 /// A stream of its own for a purpose (shuffling, say), drawn from the process's generator.

@@ -3,6 +3,9 @@
 //! The statistics are an op of their own, outside the graph: the gradient of the normalisation knows what they depend on
 //! (Ioffe and Szegedy, "Batch normalization", 2015, section 3), so that only x and they are kept for it.
 
+mod backward;
+mod moment;
+
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -11,9 +14,11 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::reduce::sum_parts;
 use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::team::Member;
 use crate::tensor::Tensor;
+use backward::{NormaliseBackward, Slopes};
+pub(super) use moment::Moment;
 
 pub(super) const SHADER: Shader = shader!("norm");
 
@@ -45,18 +50,20 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct Moments(pub Plan);
 
-/// x, statistics, weight and bias where there are such → x̂ · weight + bias.
+/// x, statistics, weight and bias where there are such → x̂ · weight + bias. The statistics may be over the samples of all
+/// members of a team, each of which has its own x.
 #[derive(Debug)]
-pub(super) struct Normalise(pub Plan);
-
-/// x, statistics, the gradient of `Normalise`, weight where there is one → the gradient of x.
-#[derive(Debug)]
-struct NormaliseBackward(Plan);
+pub(super) struct Normalise(pub Plan, pub Option<Member>);
 
 impl Plan {
     /// Elements behind each statistic.
     fn count(&self) -> usize {
         self.sizes[0] * self.sizes[2]
+    }
+
+    /// Whether each statistic has a weight and a bias of its own, as in batch norm.
+    fn by_channel(&self) -> bool {
+        self.features == self.sizes[1] && self.span == self.sizes[2]
     }
 
     fn chunks(&self) -> Result<usize> {
@@ -134,18 +141,6 @@ impl Plan {
     }
 }
 
-/// Σ f(v), in sixteen running sums over short parts, so that the loop vectorises and little is rounded away.
-fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
-    let part = |part: &[f32]| {
-        let mut lanes = [0f32; 16];
-        let rows = part.chunks_exact(16);
-        let tail: f32 = rows.remainder().iter().map(|&v| f(v)).sum();
-        rows.for_each(|row| lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane += f(v)));
-        f64::from(lanes.iter().sum::<f32>() + tail)
-    };
-    values.chunks(512).map(part).sum()
-}
-
 impl Op for Moments {
     fn name(&self) -> &'static str {
         "moments"
@@ -158,17 +153,12 @@ impl Op for Moments {
     fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
         let (plan, x) = (&self.0, inputs[0].slice::<f32>());
         let [outer, channels, inner] = plan.sizes;
-        let count = plan.count() as f64;
         let (means, variances) = out.slice::<f32>().split_at_mut(channels);
         let all = means.par_iter_mut().zip(variances).enumerate();
         all.with_min_len((4096 / plan.count().max(1)).max(1)).for_each(|(c, (mean, variance))| {
-            let rows = || (0..outer).map(|a| &x[(a * channels + c) * inner..][..inner]);
-            *mean = match plan.centre {
-                true => (rows().map(|row| total(row, |v| v)).sum::<f64>() / count) as f32,
-                false => 0.0,
-            };
-            let square = |v: f32| (v - *mean) * (v - *mean);
-            *variance = (rows().map(|row| total(row, square)).sum::<f64>() / count) as f32;
+            let rows = (0..outer).map(|a| &x[(a * channels + c) * inner..][..inner]);
+            let total = Moment::of_rows(rows, plan.centre);
+            (*mean, *variance) = (total.mean as f32, (total.squares / total.count) as f32);
         });
         Ok(())
     }
@@ -222,103 +212,37 @@ impl Op for Normalise {
         let plan = self.0;
         let (x, stats, g) = (ctx.inputs[0].detach(), &ctx.inputs[1], ctx.grad.contiguous()?);
         let weight = plan.weight.then(|| ctx.inputs[2].detach());
+        let by_channel = plan.by_channel();
+        let needs_x = ctx.needs[0];
+        let needs_affine = ctx.needs[2..].contains(&true);
+        let slopes = if (needs_x && !plan.fixed) || (needs_affine && by_channel) {
+            // Where each channel has one weight, the sums are those of the weight's gradient too.
+            let weight = weight.as_ref().filter(|_| !by_channel);
+            let inputs: Vec<&Tensor> = [&x, stats, &g].into_iter().chain(weight).collect();
+            Some(apply(Slopes(Plan { weight: weight.is_some(), ..plan }), &inputs)?)
+        } else {
+            None
+        };
         let mut grads = vec![None, None];
-        if ctx.needs[0] {
-            let inputs: Vec<&Tensor> = [&x, stats, &g].into_iter().chain(&weight).collect();
+        if needs_x {
+            let slopes = match &slopes {
+                Some(slopes) if !plan.fixed => self.joined(slopes, weight.as_ref().filter(|_| by_channel))?,
+                _ => stats.clone(), // never looked at
+            };
+            let inputs: Vec<&Tensor> = [&x, stats, &g, &slopes].into_iter().chain(&weight).collect();
             grads[0] = Some(apply(NormaliseBackward(plan), &inputs)?);
         }
-        let by_feature = |t: &Tensor, like: &Tensor| {
-            let rows = t.elem_count() / (plan.features * plan.span).max(1);
-            t.reshape([rows, plan.features, plan.span])?.sum(&[0, 2], false)?.reshape(like.shape())
-        };
         for (i, input) in ctx.inputs.iter().enumerate().skip(2) {
             let is_weight = plan.weight && i == 2;
-            grads.push(match (ctx.needs[i], is_weight) {
-                (false, _) => None,
-                (true, false) => Some(by_feature(&g, input)?),
-                (true, true) => {
-                    let plain = Normalise(Plan { weight: false, bias: false, ..plan });
-                    Some(by_feature(&apply(plain, &[&x, stats])?.mul(&g)?, input)?)
+            grads.push(match &slopes {
+                _ if !ctx.needs[i] => None,
+                Some(slopes) if by_channel => {
+                    Some(slopes.narrow(0, usize::from(is_weight), 1)?.reshape(input.shape())?)
                 }
+                _ => Some(self.by_feature([&x, stats, &g], is_weight)?.reshape(input.shape())?),
             });
         }
         Ok(grads)
     }
 }
 
-impl Op for NormaliseBackward {
-    fn name(&self) -> &'static str {
-        "norm_backward"
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::F32))
-    }
-
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let plan = &self.0;
-        let [outer, channels, inner] = plan.sizes;
-        let (x, stats, g) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), inputs[2].slice::<f32>());
-        let weight = plan.weight.then(|| inputs[3].slice::<f32>());
-        // t = g · weight, from which dx is made in place.
-        let out = out.slice::<f32>();
-        let rows = out.par_chunks_mut(inner).zip(g.par_chunks(inner)).enumerate();
-        rows.with_min_len(plan.rows_per_task()).for_each(|(row, (out, g))| {
-            out.copy_from_slice(g);
-            plan.weigh(row, out, weight);
-        });
-        let (t, count) = (&*out, plan.count() as f64);
-        let slopes = |c: usize| {
-            let (mean, scale) = plan.statistics(stats, c);
-            let mut sums = [0f64; 2];
-            for start in (0..outer).map(|a| (a * channels + c) * inner) {
-                let (t, x) = (&t[start..][..inner], &x[start..][..inner]);
-                sums[0] += total(t, |v| v);
-                sums[1] += f64::from(scale) * dot(t, x, mean);
-            }
-            sums.map(|sum| if plan.fixed { 0.0 } else { (sum / count) as f32 })
-        };
-        let slopes: Vec<[f32; 2]> = (0..channels).into_par_iter().with_min_len(8).map(slopes).collect();
-        let rows = out.par_chunks_mut(inner).zip(x.par_chunks(inner)).enumerate();
-        rows.with_min_len(plan.rows_per_task()).for_each(|(row, (out, x))| {
-            let (mean, scale) = plan.statistics(stats, row % channels);
-            let [sum, product] = slopes[row % channels];
-            let sum = if plan.centre { sum } else { 0.0 };
-            out.iter_mut().zip(x).for_each(|(t, x)| *t = (*t - sum - (x - mean) * scale * product) * scale);
-        });
-        Ok(())
-    }
-
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (plan, x, stats, g) = (&self.0, &inputs[0], &inputs[1], &inputs[2]);
-        let weight = if plan.weight { &inputs[3] } else { stats };
-        let offsets = [x.offset(), stats.offset(), weight.offset(), g.offset()];
-        let mut buffers: Vec<Buffer> = [x, stats, weight, g].map(|t| t.buffer.clone()).into();
-        let (channels, chunks) = (plan.sizes[1], plan.chunks()?);
-        let mut kernels = Vec::new();
-        if plan.fixed {
-            buffers.push(stats.buffer.clone());
-        } else {
-            let (parts, sums) = (gpu.alloc(2 * channels * chunks)?, gpu.alloc(2 * channels)?);
-            kernels.push(plan.kernel("slopes", offsets, buffers.clone(), &parts)?);
-            kernels.extend(sum_parts(gpu, &parts, [channels, chunks, 2], &sums)?);
-            buffers.push(sums);
-        }
-        kernels.push(plan.kernel("backward", offsets, buffers, out)?);
-        Ok(kernels)
-    }
-}
-
-/// Σ t · (x − mean)
-fn dot(t: &[f32], x: &[f32], mean: f32) -> f64 {
-    let part = |(t, x): (&[f32], &[f32])| {
-        let mut lanes = [0f32; 16];
-        let (rows_t, rows_x) = (t.chunks_exact(16), x.chunks_exact(16));
-        let tail: f32 = rows_t.remainder().iter().zip(rows_x.remainder()).map(|(t, x)| t * (x - mean)).sum();
-        for (t, x) in rows_t.zip(rows_x) {
-            lanes.iter_mut().zip(t.iter().zip(x)).for_each(|(lane, (t, x))| *lane += t * (x - mean));
-        }
-        f64::from(lanes.iter().sum::<f32>() + tail)
-    };
-    t.chunks(512).zip(x.chunks(512)).map(part).sum()
-}

@@ -1,0 +1,161 @@
+//! The gradient of a normalisation: its sums for each statistic, and the gradient of x from these.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::{Normalise, Plan};
+use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
+use crate::ops::reduce::sum_parts;
+use crate::ops::{Op, Spec, apply};
+use crate::tensor::Tensor;
+
+/// x, statistics, a gradient g, weight where there is one → `[2, C]`: Σ t and Σ t · x̂ for each c, with t = g · weight.
+#[derive(Debug)]
+pub(super) struct Slopes(pub Plan);
+
+/// x, statistics, a gradient g, the slopes, weight where there is one → the gradient of x.
+#[derive(Debug)]
+pub(super) struct NormaliseBackward(pub Plan);
+
+impl Normalise {
+    /// The slopes of t = g · weight from those of g, where the weight is of the channel and not yet in them, over all
+    /// members of the team. Each has the gradient of the mean over its own samples, and the step takes the mean of these
+    /// by the shares: so do the slopes.
+    pub(super) fn joined(&self, slopes: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
+        let slopes = match weight {
+            Some(weight) => slopes.mul(&weight.reshape([self.0.sizes[1]])?)?,
+            None => slopes.clone(),
+        };
+        let Some(member) = &self.1 else { return Ok(slopes) };
+        let sums = member.weighted_sum(slopes.to_vec()?)?;
+        Tensor::from_slice(&sums, slopes.shape(), slopes.device())
+    }
+
+    /// Σ g, or Σ g · x̂, for each feature.
+    pub(super) fn by_feature(&self, [x, stats, g]: [&Tensor; 3], times_x: bool) -> Result<Tensor> {
+        let plan = Plan { weight: false, bias: false, ..self.0 };
+        let product = match times_x {
+            true => apply(Normalise(plan, None), &[x, stats])?.mul(g)?,
+            false => g.clone(),
+        };
+        let rows = product.elem_count() / (plan.features * plan.span).max(1);
+        product.reshape([rows, plan.features, plan.span])?.sum(&[0, 2], false)
+    }
+}
+
+impl Op for Slopes {
+    fn name(&self) -> &'static str {
+        "norm_slopes"
+    }
+
+    fn output(&self, _inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(vec![2, self.0.sizes[1]], DType::F32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let plan = &self.0;
+        let [outer, channels, inner] = plan.sizes;
+        let (x, stats, g) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), inputs[2].slice::<f32>());
+        let weight = plan.weight.then(|| inputs[3].slice::<f32>());
+        let (sums, products) = out.slice::<f32>().split_at_mut(channels);
+        let all = sums.par_iter_mut().zip(products).enumerate();
+        all.with_min_len((4096 / plan.count().max(1)).max(1)).for_each(|(c, (sum, product))| {
+            let (mean, scale) = plan.statistics(stats, c);
+            let (mut total, mut weighed) = ([0f64; 2], Vec::new());
+            for row in (0..outer).map(|a| a * channels + c) {
+                let (mut t, x) = (&g[row * inner..][..inner], &x[row * inner..][..inner]);
+                if weight.is_some() {
+                    weighed.clear();
+                    weighed.extend_from_slice(t);
+                    plan.weigh(row, &mut weighed, weight);
+                    t = &weighed;
+                }
+                add_slopes(t, x, mean, &mut total);
+            }
+            (*sum, *product) = (total[0] as f32, (total[1] * f64::from(scale)) as f32);
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (plan, x, stats, g) = (&self.0, &inputs[0], &inputs[1], &inputs[2]);
+        let weight = if plan.weight { &inputs[3] } else { stats };
+        let offsets = [x.offset(), stats.offset(), weight.offset(), g.offset()];
+        let buffers = [x, stats, weight, g].map(|t| t.buffer.clone());
+        let (channels, chunks) = (plan.sizes[1], plan.chunks()?);
+        let parts = gpu.alloc(2 * channels * chunks)?;
+        let mut kernels = vec![plan.kernel("slopes", offsets, buffers.into(), &parts)?];
+        kernels.extend(sum_parts(gpu, &parts, [2 * channels, chunks, 1], out)?);
+        Ok(kernels)
+    }
+}
+
+impl Op for NormaliseBackward {
+    fn name(&self) -> &'static str {
+        "norm_backward"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::F32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let plan = &self.0;
+        let [_, channels, inner] = plan.sizes;
+        let [x, stats, g, slopes] = [0, 1, 2, 3].map(|i| inputs[i].slice::<f32>());
+        let weight = plan.weight.then(|| inputs[4].slice::<f32>());
+        let count = plan.count() as f32;
+        let rows = out.slice::<f32>().par_chunks_mut(inner).zip(x.par_chunks(inner).zip(g.par_chunks(inner))).enumerate();
+        rows.with_min_len(plan.rows_per_task()).for_each(|(row, (out, (x, g)))| {
+            let c = row % channels;
+            let (mean, scale) = plan.statistics(stats, c);
+            let [sum, product] = match plan.fixed {
+                true => [0.0; 2],
+                false => [if plan.centre { slopes[c] / count } else { 0.0 }, slopes[channels + c] / count],
+            };
+            // dx = (t − sum − x̂ · product) · scale, with x̂ = (x − mean) · scale
+            let steep = scale * product;
+            let dx = |t: f32, x: f32| (t - sum - (x - mean) * steep) * scale;
+            if plan.by_channel() {
+                let weight = weight.map_or(1.0, |weight| weight[c]);
+                out.iter_mut().zip(x.iter().zip(g)).for_each(|(out, (&x, &g))| *out = dx(g * weight, x));
+            } else {
+                out.copy_from_slice(g);
+                plan.weigh(row, out, weight);
+                out.iter_mut().zip(x).for_each(|(out, &x)| *out = dx(*out, x));
+            }
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let plan = &self.0;
+        let [x, stats, g, slopes] = [0, 1, 2, 3].map(|i| &inputs[i]);
+        let weight = if plan.weight { &inputs[4] } else { stats };
+        let offsets = [x.offset(), stats.offset(), weight.offset(), g.offset()];
+        let buffers = [x, stats, weight, g, slopes].map(|t| t.buffer.clone()); // slopes start at 0: they are no view
+        Ok(vec![plan.kernel("backward", offsets, buffers.into(), out)?])
+    }
+}
+
+/// `totals ← totals + [Σ t, Σ t · (x − mean)]`, in one pass.
+fn add_slopes(t: &[f32], x: &[f32], mean: f32, totals: &mut [f64; 2]) {
+    for (t, x) in t.chunks(512).zip(x.chunks(512)) {
+        let (mut sums, mut products) = ([0f32; 16], [0f32; 16]);
+        let (rows_t, rows_x) = (t.chunks_exact(16), x.chunks_exact(16));
+        let rest = rows_t.remainder().iter().zip(rows_x.remainder());
+        let tail = rest.fold([0f32; 2], |[sum, product], (t, x)| [sum + t, product + t * (x - mean)]);
+        for (t, x) in rows_t.zip(rows_x) {
+            for i in 0..16 {
+                sums[i] += t[i];
+                products[i] += t[i] * (x[i] - mean);
+            }
+        }
+        totals[0] += f64::from(sums.iter().sum::<f32>() + tail[0]);
+        totals[1] += f64::from(products.iter().sum::<f32>() + tail[1]);
+    }
+}

@@ -1,0 +1,65 @@
+//! Means and variances on the CPU.
+
+/// Elements of the CPU's blocks: they stay in the first cache.
+const BLOCK: usize = 2048;
+
+/// The mean of some elements and their squares around it. Two such give that of all their elements (Chan et al., 1979):
+/// what is read twice stays in the cache, and nothing cancels.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Moment {
+    pub count: f64,
+    pub mean: f64,
+    pub squares: f64,
+}
+
+impl Moment {
+    /// Of rows of one length; around 0 unless `centre`. Short rows are collected first.
+    pub(super) fn of_rows<'a>(rows: impl Iterator<Item = &'a [f32]>, centre: bool) -> Moment {
+        let (mut all, mut short) = (Moment::default(), Vec::new());
+        for row in rows {
+            if row.len() >= BLOCK / 16 {
+                all = row.chunks(BLOCK).fold(all, |all, part| all.with(Moment::of(part, centre)));
+            } else {
+                short.extend_from_slice(row);
+                if short.len() >= BLOCK {
+                    all = all.with(Moment::of(&short, centre));
+                    short.clear();
+                }
+            }
+        }
+        if short.is_empty() { all } else { all.with(Moment::of(&short, centre)) }
+    }
+
+    /// Of a slice; around 0 unless `centre`.
+    fn of(values: &[f32], centre: bool) -> Moment {
+        let count = values.len() as f64;
+        let mean = if centre { total(values, |v| v) / count } else { 0.0 };
+        let around = mean as f32;
+        let squares = total(values, |v| (v - around) * (v - around));
+        let rounded = mean - f64::from(around);
+        Moment { count, mean, squares: squares - count * rounded * rounded }
+    }
+
+    pub fn with(self, other: Moment) -> Moment {
+        let count = self.count + other.count;
+        let apart = other.mean - self.mean;
+        let part = other.count / count;
+        Moment {
+            count,
+            mean: self.mean + apart * part,
+            squares: self.squares + other.squares + apart * apart * self.count * part,
+        }
+    }
+}
+
+/// Σ f(v), in sixteen running sums over short parts, so that the loop vectorises and little is rounded away.
+fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
+    let part = |part: &[f32]| {
+        let mut lanes = [0f32; 16];
+        let rows = part.chunks_exact(16);
+        let tail: f32 = rows.remainder().iter().map(|&v| f(v)).sum();
+        rows.for_each(|row| lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane += f(v)));
+        f64::from(lanes.iter().sum::<f32>() + tail)
+    };
+    values.chunks(512).map(part).sum()
+}

@@ -1,0 +1,138 @@
+//! Layers that look at more than one sample, or draw: over any mix of devices they do what they do on one.
+
+mod common;
+
+use std::sync::{Mutex, PoisonError};
+
+use anygpu::nn::{self, BatchNorm1d, BatchNorm2d, Conv2d, Dropout, Flatten, Linear, Module, ReLU, Sequential};
+use anygpu::optim::Sgd;
+use anygpu::parallel::Shares;
+use anygpu::{DataParallel, Device, Error, Result, Tensor, manual_seed};
+use common::{device, values};
+
+const BATCH: usize = 13;
+const STEPS: usize = 6;
+
+/// Tests run side by side, and the generator is the process's.
+static GENERATOR: Mutex<()> = Mutex::new(());
+
+fn net(p: f32) -> Result<Sequential> {
+    Ok(Sequential::new()
+        .add("conv1", Conv2d::new(1, 6, 3)?.padding(1))
+        .add("bn1", BatchNorm2d::new(6)?.momentum(0.3))
+        .add("relu1", ReLU)
+        .add("conv2", Conv2d::new(6, 4, 3)?.without_bias())
+        .add("bn2", BatchNorm2d::new(4)?)
+        .add("relu2", ReLU)
+        .add("flatten", Flatten)
+        .add("dropout", Dropout::new(p)?)
+        .add("fc1", Linear::new(4 * 5 * 5, 15)?)
+        .add("bn3", BatchNorm1d::new(15)?)
+        .add("drop", Dropout::new(p)?)
+        .add("fc2", Linear::new(15, 3)?))
+}
+
+/// Losses, then the parameters, the running statistics and an evaluation of the first replica.
+fn train(devices: &[Device], shares: Option<Shares>, p: f32) -> Result<Vec<Vec<f64>>> {
+    train_by(BATCH, devices, shares, p)
+}
+
+fn train_by(batch: usize, devices: &[Device], shares: Option<Shares>, p: f32) -> Result<Vec<Vec<f64>>> {
+    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    manual_seed(3);
+    let net = DataParallel::new(net(p)?, devices)?;
+    let net = match shares {
+        Some(shares) => net.with_shares(shares)?,
+        None => net,
+    };
+    let mut sgd = Sgd::new(net.parameters(), 0.05).momentum(0.9);
+    let mut losses = Vec::new();
+    for _ in 0..STEPS {
+        let x = Tensor::rand([batch, 1, 7, 7], None)?;
+        let labels: Vec<u32> = (0..batch as u32).map(|i| i % 3).collect();
+        let y = Tensor::from_slice(&labels, batch, None)?;
+        losses.push(f64::from(net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?));
+        sgd.step()?;
+    }
+    let mut all = vec![losses];
+    for (_, tensor) in net.module().named_parameters().into_iter().chain(net.module().named_buffers()) {
+        all.push(values(&tensor)?);
+    }
+    all.push(values(&net.predict(&Tensor::rand([5, 1, 7, 7], None)?)?)?);
+    Ok(all)
+}
+
+#[track_caller]
+fn assert_alike(what: &str, got: &[Vec<f64>], expected: &[Vec<f64>], tolerance: f64) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let close = |(g, e): (&f64, &f64)| (g - e).abs() <= tolerance * e.abs().max(1.0);
+        assert!(got.iter().zip(expected).all(close), "{what}: tensor {i}: {got:?}, expected {expected:?}");
+    }
+}
+
+fn mixes() -> Vec<Vec<Device>> {
+    let names = [&["soft:0", "cpu"][..], &["cpu", "soft:2", "soft:1"], &["soft:0/0", "soft:0/1"]];
+    names.iter().filter_map(|mix| mix.iter().map(|name| device(name)).collect()).collect()
+}
+
+#[test]
+fn batch_norm_over_a_mix_is_that_of_one_device() -> Result<()> {
+    let expected = train(&[Device::cpu()], None, 0.0)?;
+    for mix in mixes() {
+        assert_alike(&format!("{mix:?}"), &train(&mix, None, 0.0)?, &expected, 2e-4);
+        let mut uneven = vec![1.0; mix.len()];
+        uneven[0] = 5.5;
+        assert_alike(&format!("{mix:?} unevenly"), &train(&mix, Some(Shares::Fixed(uneven)), 0.0)?, &expected, 2e-4);
+    }
+    Ok(())
+}
+
+#[test]
+fn dropout_over_a_mix_is_that_of_one_device() -> Result<()> {
+    let expected = train(&[Device::cpu()], None, 0.5)?;
+    assert_ne!(expected[0], train(&[Device::cpu()], None, 0.0)?[0], "nothing is dropped");
+    for mix in mixes() {
+        let got = train(&mix, Some(Shares::Fixed((1..=mix.len()).map(|n| n as f64).collect())), 0.5)?;
+        assert_alike(&format!("{mix:?}"), &got, &expected, 2e-4);
+    }
+    Ok(())
+}
+
+/// So many devices that some have no sample: they keep up all the same.
+#[test]
+fn a_device_without_samples_has_the_running_statistics() -> Result<()> {
+    let (Some(soft), Some(other)) = (device("soft:0"), device("soft:0/1")) else { return Ok(()) };
+    let expected = train_by(2, &[Device::cpu()], None, 0.0)?;
+    let shares = Shares::Fixed(vec![1e-9, 1.0, 1.0]);
+    let got = train_by(2, &[soft, Device::cpu(), other], Some(shares), 0.0)?;
+    assert_alike("the first idle", &got, &expected, 2e-4);
+    Ok(())
+}
+
+/// A layer that fails on one device, after a batch norm or before it, must not leave the others waiting.
+#[test]
+fn a_replica_that_fails_releases_the_others() -> Result<()> {
+    #[derive(Clone)]
+    struct Fails(Device);
+    impl Module for Fails {
+        anygpu::children!();
+
+        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            if *x.device() == self.0 { x.reshape([1, 1]) } else { Ok(x.clone()) }
+        }
+    }
+    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    for mix in mixes() {
+        for bad in &mix {
+            let norm = || BatchNorm1d::new(4);
+            let net = Sequential::new().add("bn1", norm()?).add("bad", Fails(bad.clone())).add("bn2", norm()?);
+            let net = DataParallel::new(net, &mix)?.with_shares(Shares::Fixed(vec![1.0; mix.len()]))?;
+            let (x, y) = (Tensor::rand([12, 4], None)?, Tensor::zeros([12], None)?.to_dtype(anygpu::DType::U32)?);
+            let error = net.train_batch(&x, &y, nn::cross_entropy).unwrap_err();
+            assert!(matches!(&error, Error::Replica { device, .. } if device == bad.name()), "{error}");
+            assert!(error.to_string().contains("reshape"), "{error}");
+        }
+    }
+    Ok(())
+}
