@@ -105,11 +105,7 @@ impl Member {
     ///
     /// # Errors
     /// [`Error::Abandoned`] when a member has left, or brings another number of values.
-    pub fn exchange(
-        &self,
-        own: Vec<f32>,
-        merge: impl FnOnce(&[(f64, Vec<f32>)]) -> Vec<f32>,
-    ) -> Result<Arc<Vec<f32>>> {
+    pub fn exchange(&self, own: Vec<f32>, merge: impl FnOnce(&[(f64, Vec<f32>)]) -> Vec<f32>) -> Result<Arc<Vec<f32>>> {
         let mut state = lock(&self.team.state);
         let round = state.done;
         state.brought[self.rank] = Some(own);
@@ -179,7 +175,9 @@ mod tests {
     #[test]
     fn every_member_gets_each_weighted_sum() {
         let sums = run(&[1, 3], |i, member| {
-            (0..100).map(|round| member.weighted_sum(vec![(i * round) as f32, 1.0]).unwrap().to_vec()).collect::<Vec<_>>()
+            (0..100)
+                .map(|round| member.weighted_sum(vec![(i * round) as f32, 1.0]).unwrap().to_vec())
+                .collect::<Vec<_>>()
         });
         assert_eq!(sums[0], sums[1]);
         assert_eq!(sums[0], (0..100).map(|round| vec![0.75 * round as f32, 1.0]).collect::<Vec<_>>());

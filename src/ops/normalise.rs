@@ -50,8 +50,10 @@ fn joined(stats: Tensor, team: Option<&Member>) -> Result<Tensor> {
     let channels = stats.shape()[1];
     let all = member.exchange(stats.to_vec()?, |all| {
         let total = |c: usize| {
-            let part = |(share, own): &(f64, Vec<f32>)| {
-                Moment { count: *share, mean: own[c].into(), squares: share * f64::from(own[channels + c]) }
+            let part = |(share, own): &(f64, Vec<f32>)| Moment {
+                count: *share,
+                mean: own[c].into(),
+                squares: share * f64::from(own[channels + c]),
             };
             all.iter().map(part).fold(Moment::default(), Moment::with)
         };

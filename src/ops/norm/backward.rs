@@ -109,7 +109,8 @@ impl Op for NormaliseBackward {
         let [x, stats, g, slopes] = [0, 1, 2, 3].map(|i| inputs[i].slice::<f32>());
         let weight = plan.weight.then(|| inputs[4].slice::<f32>());
         let count = plan.count() as f32;
-        let rows = out.slice::<f32>().par_chunks_mut(inner).zip(x.par_chunks(inner).zip(g.par_chunks(inner))).enumerate();
+        let rows =
+            out.slice::<f32>().par_chunks_mut(inner).zip(x.par_chunks(inner).zip(g.par_chunks(inner))).enumerate();
         rows.with_min_len(plan.rows_per_task()).for_each(|(row, (out, (x, g)))| {
             let c = row % channels;
             let (mean, scale) = plan.statistics(stats, c);

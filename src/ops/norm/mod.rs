@@ -245,4 +245,3 @@ impl Op for Normalise {
         Ok(grads)
     }
 }
-
