@@ -20,6 +20,12 @@ pub trait Child {
 
     /// Tells the layers in this field whether they are being trained.
     fn tell_training(&self, _training: bool) {}
+
+    /// Calls `f` with the dotted name of each layer in this field, and the layer.
+    fn visit_children_as<'a>(&'a self, _name: &str, _f: &mut dyn FnMut(&str, &'a dyn Module)) {}
+
+    /// As [`visit_children_as`](Child::visit_children_as), so that layers can be changed.
+    fn visit_children_as_mut<'a>(&'a mut self, _name: &str, _f: &mut dyn FnMut(&str, &'a mut dyn Module)) {}
 }
 
 impl Child for Tensor {
@@ -52,57 +58,74 @@ impl<M: Module> Child for M {
     fn tell_training(&self, training: bool) {
         self.set_training(training);
     }
-}
 
-/// Numbered from 0, as in a list of PyTorch.
-impl<C: Child> Child for Vec<C> {
-    fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
-        self.iter().enumerate().for_each(|(i, child)| child.visit_as(&format!("{name}.{i}"), f));
+    fn visit_children_as<'a>(&'a self, name: &str, f: &mut dyn FnMut(&str, &'a dyn Module)) {
+        f(name, self);
     }
 
-    fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
-        self.iter_mut().enumerate().for_each(|(i, child)| child.visit_as_mut(&format!("{name}.{i}"), f));
-    }
-
-    fn visit_buffers_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
-        self.iter().enumerate().for_each(|(i, child)| child.visit_buffers_as(&format!("{name}.{i}"), f));
-    }
-
-    fn visit_buffers_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
-        self.iter_mut().enumerate().for_each(|(i, child)| child.visit_buffers_as_mut(&format!("{name}.{i}"), f));
-    }
-
-    fn tell_training(&self, training: bool) {
-        self.iter().for_each(|child| child.tell_training(training));
+    fn visit_children_as_mut<'a>(&'a mut self, name: &str, f: &mut dyn FnMut(&str, &'a mut dyn Module)) {
+        f(name, self);
     }
 }
 
-impl<C: Child> Child for Option<C> {
-    fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
-        self.iter().for_each(|child| child.visit_as(name, f));
-    }
+/// A field of several children, each under a name that `$called` makes of the field's name and the child's number.
+macro_rules! several {
+    ($(#[$doc:meta])* [$($generics:tt)*] $several:ty, $called:expr) => {
+        $(#[$doc])*
+        impl<C: Child, $($generics)*> Child for $several {
+            fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
+                self.iter().enumerate().for_each(|(i, child)| child.visit_as(&$called(name, i), f));
+            }
 
-    fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
-        self.iter_mut().for_each(|child| child.visit_as_mut(name, f));
-    }
+            fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
+                self.iter_mut().enumerate().for_each(|(i, child)| child.visit_as_mut(&$called(name, i), f));
+            }
 
-    fn visit_buffers_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
-        self.iter().for_each(|child| child.visit_buffers_as(name, f));
-    }
+            fn visit_buffers_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor)) {
+                self.iter().enumerate().for_each(|(i, child)| child.visit_buffers_as(&$called(name, i), f));
+            }
 
-    fn visit_buffers_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
-        self.iter_mut().for_each(|child| child.visit_buffers_as_mut(name, f));
-    }
+            fn visit_buffers_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor)) {
+                self.iter_mut().enumerate().for_each(|(i, child)| child.visit_buffers_as_mut(&$called(name, i), f));
+            }
 
-    fn tell_training(&self, training: bool) {
-        self.iter().for_each(|child| child.tell_training(training));
-    }
+            fn tell_training(&self, training: bool) {
+                self.iter().for_each(|child| child.tell_training(training));
+            }
+
+            fn visit_children_as<'a>(&'a self, name: &str, f: &mut dyn FnMut(&str, &'a dyn Module)) {
+                self.iter().enumerate().for_each(|(i, child)| child.visit_children_as(&$called(name, i), f));
+            }
+
+            fn visit_children_as_mut<'a>(&'a mut self, name: &str, f: &mut dyn FnMut(&str, &'a mut dyn Module)) {
+                self.iter_mut().enumerate().for_each(|(i, child)| child.visit_children_as_mut(&$called(name, i), f));
+            }
+        }
+    };
+}
+
+fn numbered(name: &str, i: usize) -> String {
+    format!("{name}.{i}")
+}
+
+several! {
+    /// Numbered from 0, as in PyTorch's `ModuleList`.
+    [] Vec<C>, numbered
+}
+several! {
+    /// Numbered from 0, as in PyTorch's `ModuleList`.
+    [const N: usize] [C; N], numbered
+}
+several! {
+    /// Under the field's own name, where it is there.
+    [] Option<C>, |name: &str, _| name.to_string()
 }
 
 /// Writes the visitors of a [`Module`](crate::nn::Module): the fields that hold parameters or layers, in order.
 ///
 /// A field may be a [`Tensor`](crate::Tensor), which is a parameter, a [`Buffer`](crate::nn::Buffer), a
-/// [`Mode`](crate::nn::Mode), a layer, or a `Vec` or `Option` of these.
+/// [`Mode`](crate::nn::Mode), a layer, or a `Vec`, an array or an `Option` of these. In a tuple struct, fields are numbers:
+/// `children!(0, 1)`. Numbers, sizes and all else that is no tensor are left out.
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module};
@@ -129,7 +152,7 @@ impl<C: Child> Child for Option<C> {
 /// ```
 #[macro_export]
 macro_rules! children {
-    ($($field:ident),* $(,)?) => {
+    ($($field:tt),* $(,)?) => {
         fn visit(&self, f: &mut dyn FnMut(&str, &$crate::Tensor)) {
             $($crate::nn::Child::visit_as(&self.$field, stringify!($field), f);)*
             let _ = f;
@@ -153,6 +176,16 @@ macro_rules! children {
         fn set_training(&self, training: bool) {
             $($crate::nn::Child::tell_training(&self.$field, training);)*
             let _ = training;
+        }
+
+        fn visit_children<'a>(&'a self, f: &mut dyn FnMut(&str, &'a dyn $crate::nn::Module)) {
+            $($crate::nn::Child::visit_children_as(&self.$field, stringify!($field), f);)*
+            let _ = f;
+        }
+
+        fn visit_children_mut<'a>(&'a mut self, f: &mut dyn FnMut(&str, &'a mut dyn $crate::nn::Module)) {
+            $($crate::nn::Child::visit_children_as_mut(&mut self.$field, stringify!($field), f);)*
+            let _ = f;
         }
     };
 }

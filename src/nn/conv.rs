@@ -1,112 +1,183 @@
-use super::{Module, init};
+//! Convolutions as layers. Sizes are one number for all dimensions or, in two, `[vertical, horizontal]`.
+
+use super::{Module, init, summary};
 use crate::error::{Error, Result};
 use crate::ops::{Conv, Sizes};
 use crate::tensor::Tensor;
 
-/// A 2-D convolution (cross-correlation, as in PyTorch):
-/// `y[n, o, i, j] = b[o] + Σ over c, p, q of w[o, c, p, q] · x[n, c, i·stride + p·dilation − padding, j·stride + …]`,
-/// where x is 0 outside of its bounds.
-///
-/// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]` with OH = (H + 2·padding − dilation·(KH − 1) − 1) / stride + 1 (rounded
-/// down), OW likewise; `weight: [OC, C / groups, KH, KW]` and `bias: [OC]`, both uniform on ±1/√(C / groups · KH·KW) at
-/// the start. Sizes are one number or `[vertical, horizontal]`.
-///
-/// # Example
-/// ```
-/// use anygpu::nn::{Conv2d, Module};
-/// use anygpu::Tensor;
-///
-/// let x = Tensor::ones([8, 3, 32, 32], None)?;
-/// assert_eq!(Conv2d::new(3, 16, 5)?.forward(&x)?.shape(), [8, 16, 28, 28]);
-/// assert_eq!(Conv2d::new(3, 16, 5)?.stride(2).padding(2).forward(&x)?.shape(), [8, 16, 16, 16]);
-/// assert_eq!(Conv2d::new(3, 6, [1, 3])?.dilation(2).groups(3)?.forward(&x)?.shape(), [8, 6, 32, 28]);
-///
-/// assert!(Conv2d::new(4, 16, 5)?.forward(&x).is_err()); // 4 channels wanted, 3 given
-/// # Ok::<(), anygpu::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Conv2d {
-    weight: Tensor,
-    bias: Option<Tensor>,
-    conv: Conv<2>,
-}
-
-/// A weight `[outputs, inputs, KH, KW]` and a bias `[outputs]`.
-fn drawn(inputs: usize, outputs: usize, [h, w]: [usize; 2]) -> Result<[Tensor; 2]> {
-    let fan_in = inputs * h * w;
-    Ok([init::uniform(&[outputs, inputs, h, w], fan_in)?, init::uniform(&[outputs], fan_in)?])
-}
-
-impl Conv2d {
-    /// A convolution from `inputs` to `outputs` channels with stride 1, no padding, no dilation, one group.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when one of the sizes is 0.
-    pub fn new(inputs: usize, outputs: usize, kernel: impl Sizes<2>) -> Result<Conv2d> {
-        let kernel = kernel.sizes();
-        if inputs == 0 || outputs == 0 || kernel.contains(&0) {
-            let given = format!("{inputs} inputs, {outputs} outputs and kernel {kernel:?}");
-            return Err(Error::argument("Conv2d", format!("{given}: all must be at least 1")));
+/// A convolution over `$d` dimensions: its docs, its type, the tensor's method, and how the weight's first two dimensions
+/// and the number of outputs come from inputs, outputs and groups.
+macro_rules! convolution {
+    ($(#[$doc:meta])* $name:ident, $d:literal, $method:ident, |$inputs:ident, $outputs:ident, $groups:ident| $lead:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name {
+            weight: Tensor,
+            bias: Option<Tensor>,
+            conv: Conv<$d>,
+            channels: [usize; 2],
         }
-        let [weight, bias] = drawn(inputs, outputs, kernel)?;
-        Ok(Conv2d { weight, bias: Some(bias), conv: Conv::new() })
-    }
 
-    /// The step of the kernel; 0 is refused by [`forward`](Module::forward).
-    pub fn stride(mut self, stride: impl Sizes<2>) -> Conv2d {
-        self.conv = self.conv.stride(stride);
-        self
-    }
+        impl $name {
+            /// A convolution from `inputs` to `outputs` channels with stride 1, no padding, no dilation, one group.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`] when one of the sizes is 0.
+            pub fn new(inputs: usize, outputs: usize, kernel: impl Sizes<$d>) -> Result<$name> {
+                let kernel = kernel.sizes();
+                if inputs == 0 || outputs == 0 || kernel.contains(&0) {
+                    let given = format!("{inputs} inputs, {outputs} outputs and kernel {kernel:?}");
+                    return Err(Error::argument(stringify!($name), format!("{given}: all must be at least 1")));
+                }
+                let channels = [inputs, outputs];
+                let [weight, bias] = drawn(Self::lead(channels, 1), outputs, &kernel)?;
+                Ok($name { weight, bias: Some(bias), conv: Conv::new(), channels })
+            }
 
-    /// The rows and columns of zeros around the image.
-    pub fn padding(mut self, padding: impl Sizes<2>) -> Conv2d {
-        self.conv = self.conv.padding(padding);
-        self
-    }
+            /// The weight's first two dimensions.
+            fn lead([$inputs, $outputs]: [usize; 2], $groups: usize) -> [usize; 2] {
+                $lead
+            }
 
-    /// The distance between the pixels that neighbouring kernel elements meet; 0 is refused by
+            /// The step of the kernel; 0 is refused by [`forward`](Module::forward).
+            pub fn stride(mut self, stride: impl Sizes<$d>) -> $name {
+                self.conv = self.conv.stride(stride);
+                self
+            }
+
+            /// The zeros on both sides of the input; of a transposed convolution, what is cut off both sides of the result.
+            pub fn padding(mut self, padding: impl Sizes<$d>) -> $name {
+                self.conv = self.conv.padding(padding);
+                self
+            }
+
+            /// The distance between the elements that neighbouring kernel elements meet; 0 is refused by
+            /// [`forward`](Module::forward).
+            pub fn dilation(mut self, dilation: impl Sizes<$d>) -> $name {
+                self.conv = self.conv.dilation(dilation);
+                self
+            }
+
+            /// Cuts the channels into groups, each with its own part of the outputs; as many as inputs: a depthwise
+            /// convolution. The parameters are drawn anew, with their new shape: call it first, on a fresh layer.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`] unless `groups` divides the inputs and the outputs.
+            pub fn groups(mut self, groups: usize) -> Result<$name> {
+                let [inputs, outputs] = self.channels;
+                if groups == 0 || inputs % groups != 0 || outputs % groups != 0 {
+                    let given = format!("{groups} groups do not divide {inputs} inputs and {outputs} outputs");
+                    return Err(Error::argument(stringify!($name), given));
+                }
+                let [weight, bias] = drawn(Self::lead(self.channels, groups), outputs, &self.weight.shape()[2..])?;
+                (self.weight, self.bias) = (weight, self.bias.map(|_| bias));
+                self.conv = self.conv.groups(groups);
+                Ok(self)
+            }
+
+            /// The same layer without its bias.
+            pub fn without_bias(mut self) -> $name {
+                self.bias = None;
+                self
+            }
+
+            /// The kernels.
+            pub fn weight(&self) -> &Tensor {
+                &self.weight
+            }
+
+            /// `[OC]`, if there is one.
+            pub fn bias(&self) -> Option<&Tensor> {
+                self.bias.as_ref()
+            }
+        }
+
+        impl Module for $name {
+            crate::children!(weight, bias);
+
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                summary::seen(self, input.$method(&self.weight, self.bias.as_ref(), self.conv))
+            }
+        }
+    };
+}
+
+/// A weight `[lead.., kernel..]` and a bias `[outputs]`.
+fn drawn(lead: [usize; 2], outputs: usize, kernel: &[usize]) -> Result<[Tensor; 2]> {
+    let fan_in = lead[1] * kernel.iter().product::<usize>();
+    Ok([init::fresh(&[&lead, kernel].concat(), fan_in)?, init::fresh(&[outputs], fan_in)?])
+}
+
+convolution! {
+    /// A 2-D convolution (cross-correlation, as in PyTorch):
+    /// `y[n, o, i, j] = b[o] + Σ over c, p, q of w[o, c, p, q] · x[n, c, i·stride + p·dilation − padding, j·stride + …]`,
+    /// where x is 0 outside of its bounds.
+    ///
+    /// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]` with OH = (H + 2·padding − dilation·(KH − 1) − 1) / stride + 1 (rounded
+    /// down), OW likewise; `weight: [OC, C / groups, KH, KW]` and `bias: [OC]`, both uniform on ±1/√(C / groups · KH·KW) at
+    /// the start. Sizes are one number or `[vertical, horizontal]`.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{Conv2d, Module};
+    /// use anygpu::Tensor;
+    ///
+    /// let x = Tensor::ones([8, 3, 32, 32], None)?;
+    /// assert_eq!(Conv2d::new(3, 16, 5)?.forward(&x)?.shape(), [8, 16, 28, 28]);
+    /// assert_eq!(Conv2d::new(3, 16, 5)?.stride(2).padding(2).forward(&x)?.shape(), [8, 16, 16, 16]);
+    /// assert_eq!(Conv2d::new(3, 6, [1, 3])?.dilation(2).groups(3)?.forward(&x)?.shape(), [8, 6, 32, 28]);
+    ///
+    /// assert!(Conv2d::new(4, 16, 5)?.forward(&x).is_err()); // 4 channels wanted, 3 given
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    Conv2d, 2, conv2d, |inputs, outputs, groups| [outputs, inputs / groups]
+}
+
+convolution! {
+    /// A 1-D convolution: [`Conv2d`] along one dimension.
+    ///
+    /// `x: [N, C, L]` → `y: [N, OC, (L + 2·padding − dilation·(K − 1) − 1) / stride + 1]` (rounded down);
+    /// `weight: [OC, C / groups, K]` and `bias: [OC]`, both uniform on ±1/√(C / groups · K) at the start.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{Conv1d, Module};
+    /// use anygpu::Tensor;
+    ///
+    /// let x = Tensor::ones([8, 3, 32], None)?;
+    /// assert_eq!(Conv1d::new(3, 16, 5)?.stride(2).padding(2).forward(&x)?.shape(), [8, 16, 16]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    Conv1d, 1, conv1d, |inputs, outputs, groups| [outputs, inputs / groups]
+}
+
+convolution! {
+    /// A transposed 2-D convolution, which enlarges images where [`Conv2d`] with the same settings shrinks them: see
+    /// [`Tensor::conv_transpose2d`].
+    ///
+    /// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]` with OH = (H − 1)·stride − 2·padding + dilation·(KH − 1) +
+    /// output_padding + 1, OW likewise; `weight: [C, OC / groups, KH, KW]` and `bias: [OC]`, both uniform on
+    /// ±1/√(OC / groups · KH·KW) at the start, as in PyTorch.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{ConvTranspose2d, Module};
+    /// use anygpu::Tensor;
+    ///
+    /// let x = Tensor::ones([8, 16, 14, 14], None)?;
+    /// assert_eq!(ConvTranspose2d::new(16, 4, 2)?.stride(2).forward(&x)?.shape(), [8, 4, 28, 28]);
+    /// let doubled = ConvTranspose2d::new(16, 4, 3)?.stride(2).padding(1).output_padding(1);
+    /// assert_eq!(doubled.forward(&x)?.shape(), [8, 4, 28, 28]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    ConvTranspose2d, 2, conv_transpose2d, |inputs, outputs, groups| [inputs, outputs / groups]
+}
+
+impl ConvTranspose2d {
+    /// What is added to the end of the result, less than the stride or the dilation; more is refused by
     /// [`forward`](Module::forward).
-    pub fn dilation(mut self, dilation: impl Sizes<2>) -> Conv2d {
-        self.conv = self.conv.dilation(dilation);
+    pub fn output_padding(mut self, output_padding: impl Sizes<2>) -> ConvTranspose2d {
+        self.conv = self.conv.output_padding(output_padding);
         self
-    }
-
-    /// Cuts the channels into groups, each with its own part of the outputs; as many as inputs: a depthwise
-    /// convolution. The parameters are drawn anew, with their new shape: call it first, on a fresh layer.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] unless `groups` divides the inputs and the outputs.
-    pub fn groups(mut self, groups: usize) -> Result<Conv2d> {
-        let &[outputs, inputs, h, w] = self.weight.shape() else { return Ok(self) };
-        if groups == 0 || inputs % groups != 0 || outputs % groups != 0 {
-            let given = format!("{groups} groups do not divide {inputs} inputs and {outputs} outputs");
-            return Err(Error::argument("Conv2d", given));
-        }
-        let [weight, bias] = drawn(inputs / groups, outputs, [h, w])?;
-        (self.weight, self.bias) = (weight, self.bias.map(|_| bias));
-        self.conv = self.conv.groups(groups);
-        Ok(self)
-    }
-
-    /// The same layer without its bias.
-    pub fn without_bias(mut self) -> Conv2d {
-        self.bias = None;
-        self
-    }
-}
-
-impl Module for Conv2d {
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.conv2d(&self.weight, self.bias.as_ref(), self.conv)
-    }
-
-    fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {
-        f("weight", &self.weight);
-        self.bias.iter().for_each(|bias| f("bias", bias));
-    }
-
-    fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
-        f("weight", &mut self.weight);
-        self.bias.iter_mut().for_each(|bias| f("bias", bias));
     }
 }

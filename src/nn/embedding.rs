@@ -1,4 +1,4 @@
-use super::Module;
+use super::{Module, summary};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -44,6 +44,6 @@ impl Module for Embedding {
     crate::children!(weight);
 
     fn forward(&self, ids: &Tensor) -> Result<Tensor> {
-        self.weight.embedding(ids)
+        summary::seen(self, self.weight.embedding(ids))
     }
 }

@@ -1,4 +1,4 @@
-use super::{Module, init};
+use super::{Module, init, summary};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -40,8 +40,8 @@ impl Linear {
                 format!("{inputs} inputs and {outputs} outputs: both must be at least 1"),
             ));
         }
-        let weight = init::uniform(&[outputs, inputs], inputs)?;
-        Ok(Linear { weight, bias: Some(init::uniform(&[outputs], inputs)?) })
+        let weight = init::fresh(&[outputs, inputs], inputs)?;
+        Ok(Linear { weight, bias: Some(init::fresh(&[outputs], inputs)?) })
     }
 
     /// The same layer without its bias: y = x Wᵀ.
@@ -49,32 +49,39 @@ impl Linear {
         self.bias = None;
         self
     }
+
+    /// `[out, in]`.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// `[out]`, if there is one.
+    pub fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
 }
 
 impl Module for Linear {
+    crate::children!(weight, bias);
+
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        let [outputs, inputs] = [self.weight.shape()[0], self.weight.shape()[1]];
-        let Some((&last, lead)) = input.shape().split_last().filter(|(last, _)| **last == inputs) else {
-            let rule = format!("the input's last dimension must be {inputs}, the weight's");
-            return Err(Error::shapes("Linear", input.shape(), self.weight.shape(), rule));
-        };
-        // One product of matrices whatever the leading dimensions.
-        let rows = input.reshape([lead.iter().product(), last])?;
-        let product = rows.matmul(&self.weight.t()?)?;
-        let output = match &self.bias {
-            Some(bias) => product.add(bias)?,
-            None => product,
-        };
-        output.reshape([lead, &[outputs]].concat())
+        summary::seen(self, linear(input, &self.weight, self.bias.as_ref()))
     }
+}
 
-    fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {
-        f("weight", &self.weight);
-        self.bias.iter().for_each(|bias| f("bias", bias));
-    }
-
-    fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
-        f("weight", &mut self.weight);
-        self.bias.iter_mut().for_each(|bias| f("bias", bias));
-    }
+/// x Wᵀ + b: `x: [.., in]`, `weight: [out, in]`, `bias: [out]` → `[.., out]`.
+pub(super) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let [outputs, inputs] = [weight.shape()[0], weight.shape()[1]];
+    let Some((&last, lead)) = x.shape().split_last().filter(|(last, _)| **last == inputs) else {
+        let rule = format!("the input's last dimension must be {inputs}, the weight's");
+        return Err(Error::shapes("Linear", x.shape(), weight.shape(), rule));
+    };
+    // One product of matrices whatever the leading dimensions.
+    let rows = x.reshape([lead.iter().product(), last])?;
+    let product = rows.matmul(&weight.t()?)?;
+    let output = match bias {
+        Some(bias) => product.add(bias)?,
+        None => product,
+    };
+    output.reshape([lead, &[outputs]].concat())
 }

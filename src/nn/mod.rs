@@ -6,12 +6,15 @@
 //! Shapes in these pages: N batch, C channels, H W height and width, OC out-channels, K kernel size. Images are NCHW,
 //! convolution weights OIHW.
 
+mod activation;
+mod attention;
 mod children;
 mod conv;
 mod distance;
 mod embedding;
 mod flat;
-mod init;
+pub mod init;
+mod layers;
 mod linear;
 mod load_state;
 mod loss;
@@ -22,6 +25,7 @@ mod pool;
 mod sequential;
 mod simple;
 mod state_dict;
+mod summary;
 
 use std::collections::HashSet;
 
@@ -29,11 +33,14 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
+pub use activation::*;
+pub use attention::MultiheadAttention;
 pub use children::Child;
-pub use conv::Conv2d;
+pub use conv::{Conv1d, Conv2d, ConvTranspose2d};
 pub use distance::{bce_with_logits, huber_loss, kl_div, l1_loss, mse_loss, smooth_l1_loss};
 pub use embedding::Embedding;
 pub(crate) use flat::{buffers_onto, flat_view, flatten_onto, follows, replacing, split_flat};
+pub use layers::ModuleClone;
 pub use linear::Linear;
 pub use load_state::KeyReport;
 pub use loss::{CrossEntropy, Reduction, correct, cross_entropy, nll_loss};
@@ -41,14 +48,16 @@ pub use mode::{Buffer, Mode};
 pub use norm::{BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use sequential::Sequential;
-pub use simple::{Dropout, Flatten, ReLU};
+pub use simple::{Dropout, Flatten, Identity, Residual, Upsample};
 pub use state_dict::StateDict;
 pub(crate) use state_dict::moved;
+pub use summary::{LayerSummary, Summary};
 
 /// A layer or a net: a differentiable function with named parameters.
 ///
-/// A module of your own lists its parameters in `visit` and `visit_mut`, in the same order; everything else is given.
-/// It must be `Clone`, because [`DataParallel`](crate::DataParallel) makes a replica for each device.
+/// A module of your own is a struct of its layers, `Clone` (so that [`DataParallel`](crate::DataParallel) can make a
+/// replica for each device), with [`forward`](Module::forward) and [`children!`](crate::children), which lists the fields;
+/// everything else is given.
 ///
 /// # Example
 /// ```
@@ -57,26 +66,25 @@ pub(crate) use state_dict::moved;
 ///
 /// /// y = x + f(x)
 /// #[derive(Clone)]
-/// struct Residual(Linear);
+/// struct Residual {
+///     inner: Linear,
+/// }
 ///
 /// impl Module for Residual {
+///     anygpu::children!(inner);
+///
 ///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-///         x + &self.0.forward(x)?
-///     }
-///     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {
-///         self.0.visit(f)
-///     }
-///     fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
-///         self.0.visit_mut(f)
+///         x + &self.inner.forward(x)?
 ///     }
 /// }
 ///
-/// let net = Residual(Linear::new(3, 3)?);
+/// let net = Residual { inner: Linear::new(3, 3)? };
 /// assert_eq!(net.forward(&Tensor::ones([2, 3], None)?)?.shape(), [2, 3]);
 /// assert_eq!(net.num_parameters(), 3 * 3 + 3);
+/// assert_eq!(net.get("inner.bias").map(|bias| bias.shape().to_vec()), Some(vec![3]));
 /// # Ok::<(), anygpu::Error>(())
 /// ```
-pub trait Module: ModuleClone + Send + Sync {
+pub trait Module: ModuleClone + Send + Sync + 'static {
     /// The layer's function; each layer says which shapes it takes.
     ///
     /// # Errors
@@ -99,6 +107,12 @@ pub trait Module: ModuleClone + Send + Sync {
     /// Tells every layer whether it is being trained; see [`train`](Module::train). A module of layers of your own passes
     /// it on to them ([`children!`](crate::children) does), or else they stay in training.
     fn set_training(&self, _training: bool) {}
+
+    /// Calls `f` with the name of each layer directly within this one, and the layer.
+    fn visit_children<'a>(&'a self, _f: &mut dyn FnMut(&str, &'a dyn Module)) {}
+
+    /// As [`visit_children`](Module::visit_children), in the same order, so that layers can be changed.
+    fn visit_children_mut<'a>(&'a mut self, _f: &mut dyn FnMut(&str, &'a mut dyn Module)) {}
 
     /// From now on, the layers behave as in training, as they do at first: dropout drops, batch norm uses the batch's
     /// statistics and updates its running ones. (`DataParallel` sets this itself.)
@@ -142,7 +156,7 @@ pub trait Module: ModuleClone + Send + Sync {
         all
     }
 
-    /// The number of trainable values.
+    /// The number of values in all parameters, frozen ones too.
     fn num_parameters(&self) -> usize {
         self.parameters().iter().map(Tensor::elem_count).sum()
     }
@@ -219,48 +233,120 @@ pub trait Module: ModuleClone + Send + Sync {
         self.visit_buffers_mut(&mut replacing(&buffers, &moved_buffers));
         Ok(())
     }
-}
 
-/// Cloning behind `dyn Module`; every `Clone` module has it.
-pub trait ModuleClone {
-    /// A boxed clone. Its parameters are the same tensors until one of the two is moved.
-    fn clone_box(&self) -> Box<dyn Module>;
-}
-
-impl<T: Module + Clone + 'static> ModuleClone for T {
-    fn clone_box(&self) -> Box<dyn Module> {
-        Box::new(self.clone())
-    }
-}
-
-impl Clone for Box<dyn Module> {
-    fn clone(&self) -> Self {
-        (**self).clone_box()
-    }
-}
-
-impl Module for Box<dyn Module> {
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        (**self).forward(input)
+    /// The parameter or buffer with this dotted name.
+    ///
+    /// ```
+    /// use anygpu::nn::{self, Module};
+    ///
+    /// let net = nn::models::resnet18(3, 10)?;
+    /// assert_eq!(net.get("layer1.0.conv1.weight").map(|w| w.shape().to_vec()), Some(vec![64, 64, 3, 3]));
+    /// assert!(net.get("layer1.0.conv7.weight").is_none());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn get(&self, name: &str) -> Option<Tensor> {
+        let mut found = None;
+        let mut look = |here: &str, tensor: &Tensor| {
+            if here == name && found.is_none() {
+                found = Some(tensor.clone());
+            }
+        };
+        self.visit(&mut look);
+        self.visit_buffers(&mut look);
+        found
     }
 
-    fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {
-        (**self).visit(f)
+    /// This module under the name `""`, and all layers within under their dotted names, each before those within it.
+    /// [`type_name`](ModuleClone::type_name) and `downcast_ref` say what they are.
+    ///
+    /// ```
+    /// use anygpu::nn::{Linear, Module, ReLU, Sequential};
+    ///
+    /// let net = Sequential::new().add("fc", Linear::new(2, 2)?).add("relu", ReLU);
+    /// let all: Vec<_> = net.named_modules().into_iter().map(|(name, module)| (name, module.type_name())).collect();
+    /// let expected = [("", "Sequential"), ("fc", "Linear"), ("relu", "ReLU")];
+    /// assert_eq!(all, expected.map(|(name, kind)| (name.to_string(), kind)));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn named_modules(&self) -> Vec<(String, &dyn Module)> {
+        layers::slots(self.as_module()).into_iter().map(|(name, slot)| (name, layers::inner(slot))).collect()
     }
 
-    fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
-        (**self).visit_mut(f)
+    /// The layer with this dotted name.
+    fn get_submodule(&self, name: &str) -> Option<&dyn Module> {
+        self.named_modules().into_iter().find(|(here, _)| here == name).map(|(_, module)| module)
     }
 
-    fn visit_buffers(&self, f: &mut dyn FnMut(&str, &Tensor)) {
-        (**self).visit_buffers(f)
+    /// Calls `f` with every layer, those within a layer before it, and with this module last, outside the graph: the way
+    /// to start all parameters with a rule of [`init`]. The first error ends it.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    ///
+    /// ```
+    /// use anygpu::nn::{self, Linear, Module, init};
+    ///
+    /// fn xavier(layer: &dyn Module) -> anygpu::Result<()> {
+    ///     if let Some(linear) = layer.downcast_ref::<Linear>() {
+    ///         init::xavier_uniform_(linear.weight(), 1.0)?;
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// nn::models::lenet()?.apply(xavier)?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn apply(&self, mut f: impl FnMut(&dyn Module) -> Result<()>) -> Result<()>
+    where
+        Self: Sized,
+    {
+        crate::no_grad(|| layers::apply(self.as_module(), &mut f))
     }
 
-    fn visit_buffers_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
-        (**self).visit_buffers_mut(f)
+    /// Puts another layer in the place of the one with this dotted name: of any type in a [`Sequential`] or a
+    /// `Box<dyn Module>`, of the same type in a field. It is where its constructor made it, on `cpu`: call
+    /// [`to`](Module::to) afterwards, then make the optimiser.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) where there is no such layer, or the field's type is
+    /// another.
+    ///
+    /// ```
+    /// use anygpu::nn::{self, Linear, Module};
+    ///
+    /// let mut net = nn::models::resnet18(3, 1000)?; // say, with weights from a file
+    /// net.requires_grad_(false);
+    /// net.set("fc", Linear::new(512, 10)?)?; // trains alone
+    /// assert_eq!(net.parameters().iter().filter(|p| p.is_tracked()).count(), 2);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn set(&mut self, name: &str, layer: impl Module) -> Result<()>
+    where
+        Self: Sized,
+    {
+        layers::replace(self.as_module_mut(), name, layer)
     }
 
-    fn set_training(&self, training: bool) {
-        (**self).set_training(training)
+    /// Freezes all parameters (`false`), or has them trained again. A frozen one gets no gradient, and optimisers leave it
+    /// alone. As after [`to`](Module::to), these are new tensors over the same elements: make the optimiser afterwards.
+    /// Batch norm's running statistics are no parameters: [`eval`](Module::eval) keeps them.
+    fn requires_grad_(&mut self, requires_grad: bool) {
+        let old = self.parameters();
+        let switched = |parameter: &Tensor| match (parameter.is_tracked(), requires_grad) {
+            (true, false) => parameter.detach(),
+            (false, true) => parameter.requires_grad(),
+            _ => parameter.clone(),
+        };
+        let new: Vec<Tensor> = old.iter().map(switched).collect();
+        self.visit_mut(&mut replacing(&old, &new));
+    }
+
+    /// Runs the module once on zeros `[..]` of this shape, in evaluation and outside the graph, and tells what each layer
+    /// gives: print it. See [`Summary`].
+    ///
+    /// # Errors
+    /// Those of [`forward`](Module::forward).
+    fn summary(&self, shape: &[usize]) -> Result<Summary> {
+        Summary::new(self.as_module(), shape)
     }
 }

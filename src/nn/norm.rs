@@ -1,4 +1,4 @@
-use super::{Buffer, Mode, Module};
+use super::{Buffer, Mode, Module, summary};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -52,13 +52,23 @@ impl LayerNorm {
         self.eps = eps;
         self
     }
+
+    /// The scale, of the normalised shape.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The offset, of the normalised shape, if there is one.
+    pub fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
 }
 
 impl Module for LayerNorm {
     crate::children!(weight, bias);
 
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.layer_norm(self.weight.shape(), Some(&self.weight), self.bias.as_ref(), self.eps)
+        summary::seen(self, input.layer_norm(self.weight.shape(), Some(&self.weight), self.bias.as_ref(), self.eps))
     }
 }
 
@@ -96,13 +106,18 @@ impl RMSNorm {
         self.eps = eps;
         self
     }
+
+    /// The scale, of the normalised shape.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
 }
 
 impl Module for RMSNorm {
     crate::children!(weight);
 
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.rms_norm(self.weight.shape(), Some(&self.weight), self.eps)
+        summary::seen(self, input.rms_norm(self.weight.shape(), Some(&self.weight), self.eps))
     }
 }
 
@@ -145,13 +160,23 @@ impl GroupNorm {
         self.eps = eps;
         self
     }
+
+    /// The scale of each channel, `[C]`.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The offset of each channel, `[C]`.
+    pub fn bias(&self) -> &Tensor {
+        &self.bias
+    }
 }
 
 impl Module for GroupNorm {
     crate::children!(weight, bias);
 
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.group_norm(self.groups, Some(&self.weight), Some(&self.bias), self.eps)
+        summary::seen(self, input.group_norm(self.groups, Some(&self.weight), Some(&self.bias), self.eps))
     }
 }
 
@@ -198,6 +223,16 @@ macro_rules! batch_norm {
                 self.eps = eps;
                 self
             }
+
+            /// The scale of each channel, `[C]`.
+            pub fn weight(&self) -> &Tensor {
+                &self.weight
+            }
+
+            /// The offset of each channel, `[C]`.
+            pub fn bias(&self) -> &Tensor {
+                &self.bias
+            }
         }
 
         impl Module for $name {
@@ -210,7 +245,7 @@ macro_rules! batch_norm {
                 }
                 let running = Some((&self.running_mean.0, &self.running_var.0));
                 let (weight, bias, training) = (Some(&self.weight), Some(&self.bias), self.mode.is_training());
-                input.batch_norm(running, weight, bias, training, self.momentum, self.eps)
+                summary::seen(self, input.batch_norm(running, weight, bias, training, self.momentum, self.eps))
             }
         }
     };

@@ -1,4 +1,4 @@
-use super::Module;
+use super::{Module, summary};
 use crate::error::Result;
 use crate::ops::{Pool, Sizes};
 use crate::tensor::Tensor;
@@ -47,13 +47,11 @@ impl AvgPool2d {
 }
 
 impl Module for AvgPool2d {
+    crate::children!();
+
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.avg_pool2d(Pool::new(self.kernel).stride(self.stride).padding(self.padding))
+        summary::seen(self, input.avg_pool2d(Pool::new(self.kernel).stride(self.stride).padding(self.padding)))
     }
-
-    fn visit(&self, _: &mut dyn FnMut(&str, &Tensor)) {}
-
-    fn visit_mut(&mut self, _: &mut dyn FnMut(&str, &mut Tensor)) {}
 }
 
 /// The greatest value of each window.
@@ -100,13 +98,11 @@ impl MaxPool2d {
 }
 
 impl Module for MaxPool2d {
+    crate::children!();
+
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.max_pool2d(Pool::new(self.kernel).stride(self.stride).padding(self.padding))
+        summary::seen(self, input.max_pool2d(Pool::new(self.kernel).stride(self.stride).padding(self.padding)))
     }
-
-    fn visit(&self, _: &mut dyn FnMut(&str, &Tensor)) {}
-
-    fn visit_mut(&mut self, _: &mut dyn FnMut(&str, &mut Tensor)) {}
 }
 
 /// The mean of each part of an image that is cut into a given number of parts, whatever its size.
@@ -139,6 +135,6 @@ impl Module for AdaptiveAvgPool2d {
     crate::children!();
 
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.adaptive_avg_pool2d(self.size)
+        summary::seen(self, input.adaptive_avg_pool2d(self.size))
     }
 }

@@ -1,31 +1,31 @@
-//! Layers without parameters.
+//! Layers without parameters of their own.
 
-use super::{Mode, Module};
+use super::{Mode, Module, summary};
 use crate::error::{Error, Result};
+use crate::ops::Interpolation;
 use crate::tensor::Tensor;
 
-/// max(x, 0), element by element, of any shape.
+/// Gives what it is given: what stands where a layer was taken out.
 ///
 /// # Example
 /// ```
-/// use anygpu::nn::{Module, ReLU};
+/// use anygpu::nn::{Identity, Module, models};
 /// use anygpu::Tensor;
 ///
-/// let x = Tensor::from_slice(&[-1.0f32, 0.0, 2.0], [3], None)?;
-/// assert_eq!(ReLU.forward(&x)?.to_vec::<f32>()?, [0.0, 0.0, 2.0]);
+/// let mut net = models::lenet()?;
+/// net.set("fc2", Identity)?; // the features before the last layer
+/// assert_eq!(net.forward(&Tensor::zeros([2, 1, 28, 28], None)?)?.shape(), [2, 128]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ReLU;
+pub struct Identity;
 
-impl Module for ReLU {
+impl Module for Identity {
+    crate::children!();
+
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.relu()
+        summary::seen(self, Ok(input.clone()))
     }
-
-    fn visit(&self, _: &mut dyn FnMut(&str, &Tensor)) {}
-
-    fn visit_mut(&mut self, _: &mut dyn FnMut(&str, &mut Tensor)) {}
 }
 
 /// One row per sample: `[N, ..]` → `[N, product of the rest]`.
@@ -42,13 +42,11 @@ impl Module for ReLU {
 pub struct Flatten;
 
 impl Module for Flatten {
+    crate::children!();
+
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.flatten_from(1)
+        summary::seen(self, input.flatten_from(1))
     }
-
-    fn visit(&self, _: &mut dyn FnMut(&str, &Tensor)) {}
-
-    fn visit_mut(&mut self, _: &mut dyn FnMut(&str, &mut Tensor)) {}
 }
 
 /// In training, zeros in place of each element with probability p, and `x / (1 − p)` of the others; in evaluation
@@ -88,6 +86,101 @@ impl Module for Dropout {
     crate::children!(mode);
 
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        input.dropout(self.p, self.mode.is_training())
+        summary::seen(self, input.dropout(self.p, self.mode.is_training()))
+    }
+}
+
+/// y = f(x) + x, or f(x) + g(x) with a shortcut g (He et al., "Deep residual learning for image recognition", 2016).
+///
+/// The layers are called `inner` and `shortcut`; both give one shape, which without a shortcut is that of x.
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{Conv2d, Module, ReLU, Residual, Sequential};
+/// use anygpu::Tensor;
+///
+/// let x = Tensor::ones([2, 8, 6, 6], None)?;
+/// let block = Sequential::new().push(Conv2d::new(8, 8, 3)?.padding(1)).push(ReLU);
+/// assert_eq!(Residual::new(block).forward(&x)?.shape(), [2, 8, 6, 6]);
+///
+/// let (wider, shortcut) = (Conv2d::new(8, 16, 3)?.padding(1).stride(2), Conv2d::new(8, 16, 1)?.stride(2));
+/// assert_eq!(Residual::new(wider).shortcut(shortcut).forward(&x)?.shape(), [2, 16, 3, 3]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Residual {
+    inner: Box<dyn Module>,
+    shortcut: Option<Box<dyn Module>>,
+}
+
+impl Residual {
+    /// Adds the input to what `inner` gives.
+    pub fn new(inner: impl Module) -> Residual {
+        Residual { inner: Box::new(inner), shortcut: None }
+    }
+
+    /// Adds what `shortcut` gives instead of the input.
+    pub fn shortcut(mut self, shortcut: impl Module) -> Residual {
+        self.shortcut = Some(Box::new(shortcut));
+        self
+    }
+}
+
+impl Module for Residual {
+    crate::children!(inner, shortcut);
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let shortcut = self.shortcut.as_ref().map_or_else(|| Ok(input.clone()), |shortcut| shortcut.forward(input))?;
+        let inner = self.inner.forward(input)?;
+        if inner.shape() != shortcut.shape() {
+            let rule = "what is added has the shape of what the inner layer gives: give it a fitting shortcut()";
+            return Err(Error::shapes("Residual", inner.shape(), shortcut.shape(), rule));
+        }
+        summary::seen(self, inner.add(&shortcut))
+    }
+}
+
+/// Images in a multiple of their size: `[N, C, H, W]` → `[N, C, factor · H, factor · W]`; see [`Tensor::interpolate`].
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{Module, Upsample};
+/// use anygpu::{Interpolation, Tensor};
+///
+/// let x = Tensor::from_slice(&[1.0f32, 3.0], [1, 1, 1, 2], None)?;
+/// let y = Upsample::new(2).forward(&x)?;
+/// assert_eq!((y.shape(), y.to_vec::<f32>()?), (&[1, 1, 2, 4][..], vec![1.0, 1.0, 3.0, 3.0, 1.0, 1.0, 3.0, 3.0]));
+/// let bilinear = Upsample::new(2).mode(Interpolation::Linear { align_corners: false });
+/// assert_eq!(bilinear.forward(&x)?.to_vec::<f32>()?[..4], [1.0, 1.5, 2.5, 3.0]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Upsample {
+    factor: usize,
+    mode: Interpolation,
+}
+
+impl Upsample {
+    /// To `factor` times the height and width, by the nearest pixel; 0 is refused by [`forward`](Module::forward).
+    pub fn new(factor: usize) -> Upsample {
+        Upsample { factor, mode: Interpolation::Nearest }
+    }
+
+    /// Sets how pixels are found.
+    pub fn mode(mut self, mode: Interpolation) -> Upsample {
+        self.mode = mode;
+        self
+    }
+}
+
+impl Module for Upsample {
+    crate::children!();
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let &[_, _, h, w] = input.shape() else {
+            return Err(Error::argument("Upsample", format!("the input is [N, C, H, W], not {:?}", input.shape())));
+        };
+        let size = [h, w].map(|size| size.saturating_mul(self.factor));
+        summary::seen(self, input.interpolate(size, self.mode))
     }
 }

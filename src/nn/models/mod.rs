@@ -5,7 +5,7 @@ mod resnet;
 pub use resnet::{BasicBlock, resnet18};
 
 use super::{AvgPool2d, Conv2d, Flatten, Linear, ReLU, Sequential};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// LeNet for grey images of 28 × 28 in ten classes, the net of `anygpu train`:
 ///
@@ -40,6 +40,38 @@ pub fn lenet() -> Result<Sequential> {
         .add("fc1", Linear::new(800, 128)?)
         .add("relu3", ReLU)
         .add("fc2", Linear::new(128, 10)?))
+}
+
+/// A multilayer perceptron with these numbers of features: linear layers with ReLU between them. Images are flattened.
+///
+/// ```text
+/// x → flatten → fc1 → relu1 → fc2 → …    [N, sizes[0]] → [N, sizes[1]] → … → [N, the last of sizes]
+/// ```
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for less than two sizes, or one of 0.
+///
+/// # Example
+/// ```
+/// use anygpu::{Tensor, nn::{self, Module}};
+///
+/// let net = nn::models::mlp(&[784, 256, 10])?;
+/// assert_eq!(net.num_parameters(), 784 * 256 + 256 + 256 * 10 + 10);
+/// assert_eq!(net.forward(&Tensor::zeros([2, 1, 28, 28], None)?)?.shape(), [2, 10]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn mlp(sizes: &[usize]) -> Result<Sequential> {
+    if sizes.len() < 2 {
+        return Err(Error::argument("mlp", format!("{sizes:?}: give the numbers of features from input to output")));
+    }
+    let mut net = Sequential::new().add("flatten", Flatten);
+    for (i, pair) in sizes.windows(2).enumerate() {
+        if i > 0 {
+            net.add_module(&format!("relu{i}"), ReLU)?;
+        }
+        net.add_module(&format!("fc{}", i + 1), Linear::new(pair[0], pair[1])?)?;
+    }
+    Ok(net)
 }
 
 /// Settings of a training run.

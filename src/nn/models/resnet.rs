@@ -1,4 +1,5 @@
 use crate::error::Result;
+use crate::nn::init::{Fan, Nonlinearity, kaiming_normal_};
 use crate::nn::{AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential};
 use crate::tensor::Tensor;
 
@@ -52,10 +53,8 @@ pub fn resnet18(channels: usize, classes: usize) -> Result<Sequential> {
 
 /// A convolution without bias that keeps the image's size but for its stride.
 fn convolution(inputs: usize, outputs: usize, kernel: usize, stride: usize) -> Result<Conv2d> {
-    let mut conv = Conv2d::new(inputs, outputs, kernel)?.stride(stride).padding(kernel / 2).without_bias();
-    let deviation = (2.0 / (outputs * kernel * kernel) as f32).sqrt();
-    let drawn = Tensor::randn([outputs, inputs, kernel, kernel], None)?.mul_scalar(deviation)?.requires_grad();
-    conv.visit_mut(&mut |_, weight| *weight = drawn.clone());
+    let conv = Conv2d::new(inputs, outputs, kernel)?.stride(stride).padding(kernel / 2).without_bias();
+    kaiming_normal_(conv.weight(), Fan::Out, Nonlinearity::ReLU)?;
     Ok(conv)
 }
 

@@ -1,0 +1,113 @@
+//! Activations as layers: functions of one element, and softmax. The formulas stand at the methods of `Tensor`.
+
+use super::{Module, summary};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// Layers without settings, each of a method of `Tensor`.
+macro_rules! plain {
+    ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
+        $(#[$doc])*
+        #[doc = concat!("See [`Tensor::", stringify!($method), "`]; of any shape.")]
+        ///
+        /// # Example
+        /// ```
+        #[doc = concat!("use anygpu::nn::{Module, ", stringify!($name), "};")]
+        /// use anygpu::Tensor;
+        ///
+        /// let x = Tensor::try_from([-1.0, 0.0, 2.0])?;
+        #[doc = concat!("let y = ", stringify!($name), ".forward(&x)?;")]
+        #[doc = concat!("assert_eq!(y.to_vec::<f32>()?, x.", stringify!($method), "()?.to_vec::<f32>()?);")]
+        /// # Ok::<(), anygpu::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct $name;
+
+        impl Module for $name {
+            crate::children!();
+
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                summary::seen(self, input.$method())
+            }
+        }
+    )*};
+}
+
+plain! {
+    /// max(x, 0).
+    ReLU => relu;
+    /// min(max(x, 0), 6).
+    ReLU6 => relu6;
+    /// 1 / (1 + e⁻ˣ).
+    Sigmoid => sigmoid;
+    /// The hyperbolic tangent.
+    Tanh => tanh;
+    /// The Gaussian error linear unit, x Φ(x).
+    GELU => gelu;
+    /// The sigmoid linear unit or swish, x / (1 + e⁻ˣ).
+    SiLU => silu;
+    /// x tanh(ln(1 + eˣ)).
+    Mish => mish;
+    /// x min(max(x + 3, 0), 6) / 6.
+    Hardswish => hardswish;
+    /// min(max(x + 3, 0), 6) / 6.
+    Hardsigmoid => hardsigmoid;
+    /// x / (1 + |x|).
+    Softsign => softsign;
+    /// ln(1 / (1 + e⁻ˣ)).
+    LogSigmoid => log_sigmoid;
+}
+
+/// Layers with settings, each of a method of `Tensor` that takes them; with values for the example.
+macro_rules! set {
+    ($($(#[$doc:meta])* $name:ident($($setting:ident: $kind:ty = $example:literal),+) => $method:ident;)*) => {$(
+        $(#[$doc])*
+        #[doc = concat!("See [`Tensor::", stringify!($method), "`].")]
+        ///
+        /// # Example
+        /// ```
+        #[doc = concat!("use anygpu::nn::{Module, ", stringify!($name), "};")]
+        /// use anygpu::Tensor;
+        ///
+        /// let x = Tensor::try_from([[-1.0, 0.5], [2.0, 4.0]])?;
+        #[doc = concat!("let y = ", stringify!($name), "::new(", $(stringify!($example), ", ",)+ ").forward(&x)?;")]
+        #[doc = concat!("let expected = x.", stringify!($method), "(", $(stringify!($example), ", ",)+ ")?;")]
+        /// assert_eq!(y.to_vec::<f32>()?, expected.to_vec::<f32>()?);
+        /// # Ok::<(), anygpu::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name {
+            $($setting: $kind,)+
+        }
+
+        impl $name {
+            /// The layer with these settings.
+            pub fn new($($setting: $kind),+) -> $name {
+                $name { $($setting),+ }
+            }
+        }
+
+        impl Module for $name {
+            crate::children!();
+
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                summary::seen(self, input.$method($(self.$setting),+))
+            }
+        }
+    )*};
+}
+
+set! {
+    /// x above 0, else x times a slope (0.01 in PyTorch, if not given).
+    LeakyReLU(negative_slope: f32 = 0.01) => leaky_relu;
+    /// x above 0, else α (eˣ − 1) (α is 1 in PyTorch, if not given).
+    ELU(alpha: f32 = 1.0) => elu;
+    /// x within two bounds (−1 and 1 in PyTorch, if not given).
+    Hardtanh(min: f32 = -1.0, max: f32 = 1.0) => hardtanh;
+    /// ln(1 + e^(β x)) / β, and x where β x is above a threshold (1 and 20 in PyTorch, if not given).
+    Softplus(beta: f32 = 1.0, threshold: f32 = 20.0) => softplus;
+    /// eˣ in parts of its sum along a dimension.
+    Softmax(dim: usize = 1) => softmax;
+    /// The logarithm of [`Softmax`].
+    LogSoftmax(dim: usize = 1) => log_softmax;
+}

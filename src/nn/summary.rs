@@ -1,0 +1,208 @@
+//! What a net is made of, as a table; and the calls that it is made from.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::HashSet;
+use std::fmt;
+
+use super::{Module, layers};
+use crate::device::Device;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// What a layer gave.
+struct Call {
+    layer: Key,
+    shape: Vec<usize>,
+    bytes: usize,
+}
+
+/// Which layer it was: where it lies, and its type (a struct lies where its first field does).
+type Key = (usize, &'static str);
+
+fn key(module: &dyn Module) -> Key {
+    (std::ptr::from_ref(module).cast::<()>() as usize, module.type_name())
+}
+
+thread_local! {
+    /// The calls of layers on this thread, while a summary is made.
+    static CALLS: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
+}
+
+/// Passes on what a layer gives. While a summary is made on this thread, it is noted down.
+pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tensor> {
+    CALLS.with_borrow_mut(|calls| {
+        if let (Some(calls), Ok(output)) = (calls, &output) {
+            let bytes = output.elem_count() * output.dtype().size();
+            calls.push(Call { layer: key(layer), shape: output.shape().to_vec(), bytes });
+        }
+    });
+    output
+}
+
+/// The layers of a net with what each gives for one input: see [`Module::summary`]. Printing it gives the table.
+///
+/// A layer of this crate has its output's shape, and so has one in a [`Sequential`](super::Sequential) or a
+/// `Box<dyn Module>`; a module of one's own that is the field of another has none, as nothing sees its calls, but the
+/// layers in it have theirs. Parameters stand next to the layer that holds them.
+///
+/// ```
+/// use anygpu::nn::{self, Module};
+///
+/// let summary = nn::models::lenet()?.summary(&[1, 1, 28, 28])?;
+/// println!("{summary}");
+/// assert_eq!(summary.layers()[1].output.as_deref(), Some(&[1, 20, 26, 26][..]));
+/// assert_eq!((summary.parameters, summary.trainable, summary.parameter_bytes), (129_068, 129_068, 516_272));
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Summary {
+    layers: Vec<LayerSummary>,
+    /// The values in all parameters.
+    pub parameters: usize,
+    /// Those of them that are not frozen.
+    pub trainable: usize,
+    /// The bytes of all parameters.
+    pub parameter_bytes: usize,
+    /// The bytes of all buffers, such as running statistics.
+    pub buffer_bytes: usize,
+    /// The bytes of the input.
+    pub input_bytes: usize,
+    /// The bytes of what all innermost layers gave: in training, most of it is kept for the backward pass.
+    pub output_bytes: usize,
+}
+
+/// A row of a [`Summary`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LayerSummary {
+    /// The dotted name; that of the net itself is empty.
+    pub name: String,
+    /// The type, without its path.
+    pub kind: &'static str,
+    /// In how many others it lies.
+    pub depth: usize,
+    /// The shape of what it gave last, where its call was seen.
+    pub output: Option<Vec<usize>>,
+    /// The values in its own parameters, without those of layers within it.
+    pub parameters: usize,
+}
+
+impl Summary {
+    pub(super) fn new(module: &dyn Module, shape: &[usize]) -> Result<Summary> {
+        let device = module.parameters().first().map_or_else(Device::cpu, |parameter| parameter.device().clone());
+        Summary::of(module, &Tensor::zeros(shape, &device)?)
+    }
+
+    /// As [`Module::summary`], for an input of any type: the numbers of words, say.
+    ///
+    /// # Errors
+    /// Those of [`Module::forward`].
+    pub fn of(module: &dyn Module, input: &Tensor) -> Result<Summary> {
+        let copy = module.clone_box(); // switched by itself: the module stays in its mode
+        let copy = layers::inner(&*copy);
+        copy.eval();
+        let before = CALLS.replace(Some(Vec::new()));
+        let output = crate::no_grad(|| copy.forward(input));
+        let calls = CALLS.replace(before).unwrap_or_default();
+        let mut rows = rows(copy);
+        rows[0].0.output = Some(output?.shape().to_vec());
+        let output_bytes = assign(&calls, &mut rows);
+
+        let bytes = |tensors: &[Tensor]| tensors.iter().map(|t| t.elem_count() * t.dtype().size()).sum();
+        let (parameters, buffers) = (copy.parameters(), copy.named_buffers());
+        let buffers: Vec<Tensor> = buffers.into_iter().map(|(_, buffer)| buffer).collect();
+        let trainable = parameters.iter().filter(|p| p.is_tracked());
+        Ok(Summary {
+            layers: rows.into_iter().map(|(row, ..)| row).collect(),
+            parameters: copy.num_parameters(),
+            trainable: trainable.map(Tensor::elem_count).sum(),
+            parameter_bytes: bytes(&parameters),
+            buffer_bytes: bytes(&buffers),
+            input_bytes: bytes(std::slice::from_ref(input)),
+            output_bytes,
+        })
+    }
+
+    /// The layers: first the net itself, then those within, each before those within it.
+    pub fn layers(&self) -> &[LayerSummary] {
+        &self.layers
+    }
+}
+
+/// A row without an output for each layer, with how to know its calls and whether it is innermost.
+fn rows(module: &dyn Module) -> Vec<(LayerSummary, Key, bool)> {
+    let mut counted = HashSet::new();
+    let row = |(name, module): (String, &dyn Module)| {
+        let mut children = Vec::new();
+        module.visit_children(&mut |name, _| children.push(format!("{name}.")));
+        let mut parameters = 0;
+        module.visit(&mut |name, parameter| {
+            if !children.iter().any(|child| name.starts_with(child)) && counted.insert(parameter.id()) {
+                parameters += parameter.elem_count();
+            }
+        });
+        let depth = if name.is_empty() { 0 } else { 1 + name.matches('.').count() };
+        let layer = LayerSummary { name, kind: module.type_name(), depth, output: None, parameters };
+        (layer, key(module), children.is_empty())
+    };
+    layers::slots(module).into_iter().map(row).collect()
+}
+
+/// Gives each row the shape of its last call; gives the bytes of all calls of innermost layers. Layers without fields may
+/// lie in one place: their calls go to them in turn.
+fn assign(calls: &[Call], rows: &mut [(LayerSummary, Key, bool)]) -> usize {
+    let mut places: HashMap<Key, Vec<usize>> = HashMap::new();
+    rows.iter().enumerate().skip(1).for_each(|(i, row)| places.entry(row.1).or_default().push(i));
+    let mut bytes = 0;
+    for call in calls {
+        let Some(place) = places.get_mut(&call.layer) else { continue };
+        let (layer, _, innermost) = &mut rows[place[0]];
+        layer.output = Some(call.shape.clone());
+        bytes += if *innermost { call.bytes } else { 0 };
+        place.rotate_left(1);
+    }
+    bytes
+}
+
+/// `1 234 567`
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|g| str::from_utf8(g).unwrap_or("")).collect();
+    groups.join(" ")
+}
+
+/// Bytes in units of 2²⁰.
+fn mebibytes(bytes: usize) -> String {
+    format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = vec![["layer".to_string(), "output".to_string(), "parameters".to_string()]];
+        table.extend(self.layers.iter().map(|layer| {
+            let own = layer.name.rsplit('.').next().unwrap_or_default();
+            let space = if own.is_empty() { "" } else { " " };
+            let parameters = if layer.parameters == 0 { String::new() } else { grouped(layer.parameters) };
+            let output = layer.output.as_ref().map(|shape| format!("{shape:?}")).unwrap_or_default();
+            [format!("{}{own}{space}({})", "  ".repeat(layer.depth), layer.kind), output, parameters]
+        }));
+        let width = |i: usize| table.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+        let widths = [width(0), width(1), width(2)];
+        for [layer, output, parameters] in &table {
+            let [first, second, third] = widths;
+            writeln!(f, "{layer:first$}  {output:second$}  {parameters:>third$}")?;
+        }
+        let frozen = self.parameters - self.trainable;
+        writeln!(
+            f,
+            "{} parameters ({} frozen), {}",
+            grouped(self.parameters),
+            grouped(frozen),
+            mebibytes(self.parameter_bytes)
+        )?;
+        let [buffers, input, outputs] = [self.buffer_bytes, self.input_bytes, self.output_bytes].map(mebibytes);
+        write!(f, "buffers {buffers}, input {input}, outputs of the innermost layers {outputs}")
+    }
+}
