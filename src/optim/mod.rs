@@ -2,11 +2,19 @@
 
 mod adam;
 mod group;
+mod plateau;
 mod rms_prop;
+mod schedule;
+mod scheduler;
 mod sgd;
 
 pub use adam::Adam;
+pub use plateau::ReduceLrOnPlateau;
 pub use rms_prop::RmsProp;
+pub use schedule::{
+    CosineAnnealingLr, ExponentialLr, LambdaLr, LinearLr, MultiStepLr, OneCycleLr, Schedule, SequentialLr, StepLr,
+};
+pub use scheduler::{LrScheduler, Scheduler};
 pub use sgd::Sgd;
 
 use crate::error::Result;

@@ -1,0 +1,151 @@
+use super::scheduler::{named, named_count};
+use super::{LrScheduler, Optimizer};
+use crate::error::Result;
+
+/// Lowers the learning rate when a metric no longer gets better, as PyTorch's `ReduceLROnPlateau`: after more than
+/// `patience` steps without a better one, the rate is multiplied by `factor`.
+///
+/// ```
+/// use anygpu::Tensor;
+/// use anygpu::optim::{LrScheduler, ReduceLrOnPlateau, Sgd};
+///
+/// let mut sgd = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.1);
+/// let mut scheduler = ReduceLrOnPlateau::new().factor(0.5).patience(1);
+/// for loss in [1.0, 0.9, 0.9, 0.9] {
+///     scheduler.observe(loss).step(&mut sgd);
+/// }
+/// assert_eq!(sgd.lr(), 0.05);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReduceLrOnPlateau {
+    greater: bool,
+    factor: f64,
+    patience: u64,
+    threshold: f64,
+    relative: bool,
+    cooldown: u64,
+    min_lr: f64,
+    best: f64,
+    bad: u64,
+    cooling: u64,
+    /// A metric that no step has used yet.
+    observed: Option<f64>,
+}
+
+impl ReduceLrOnPlateau {
+    /// For a metric that is better when it is less (a loss): factor 0.1, patience 10, a relative threshold of 1e-4, no
+    /// cooldown, any rate down to 0.
+    #[expect(
+        clippy::new_without_default,
+        reason = "the settings are PyTorch's defaults, and are named in the docs of new"
+    )]
+    pub fn new() -> ReduceLrOnPlateau {
+        ReduceLrOnPlateau {
+            greater: false,
+            factor: 0.1,
+            patience: 10,
+            threshold: 1e-4,
+            relative: true,
+            cooldown: 0,
+            min_lr: 0.0,
+            best: f64::INFINITY,
+            bad: 0,
+            cooling: 0,
+            observed: None,
+        }
+    }
+
+    /// For a metric that is better when it is greater (an accuracy): PyTorch's `mode='max'`.
+    pub fn greater_is_better(mut self) -> ReduceLrOnPlateau {
+        (self.greater, self.best) = (true, f64::NEG_INFINITY);
+        self
+    }
+
+    /// Sets the factor by which the rate is lowered.
+    pub fn factor(mut self, factor: f64) -> ReduceLrOnPlateau {
+        self.factor = factor;
+        self
+    }
+
+    /// Sets how many steps in a row may pass without a better metric.
+    pub fn patience(mut self, patience: u64) -> ReduceLrOnPlateau {
+        self.patience = patience;
+        self
+    }
+
+    /// Sets by what part of the best metric another must be better to count as better.
+    pub fn threshold(mut self, threshold: f64) -> ReduceLrOnPlateau {
+        (self.threshold, self.relative) = (threshold, true);
+        self
+    }
+
+    /// Sets by how much a metric must be better to count as better: PyTorch's `threshold_mode='abs'`.
+    pub fn absolute_threshold(mut self, threshold: f64) -> ReduceLrOnPlateau {
+        (self.threshold, self.relative) = (threshold, false);
+        self
+    }
+
+    /// Sets for how many steps nothing is counted after the rate was lowered.
+    pub fn cooldown(mut self, cooldown: u64) -> ReduceLrOnPlateau {
+        self.cooldown = cooldown;
+        self
+    }
+
+    /// Sets the least rate.
+    pub fn min_lr(mut self, min_lr: f64) -> ReduceLrOnPlateau {
+        self.min_lr = min_lr;
+        self
+    }
+
+    /// Gives the metric for the next [`step`](LrScheduler::step), which does nothing without one.
+    pub fn observe(&mut self, metric: f64) -> &mut ReduceLrOnPlateau {
+        self.observed = Some(metric);
+        self
+    }
+
+    fn is_better(&self, metric: f64) -> bool {
+        match (self.greater, self.relative) {
+            (false, true) => metric < self.best * (1.0 - self.threshold),
+            (false, false) => metric < self.best - self.threshold,
+            (true, true) => metric > self.best * (1.0 + self.threshold),
+            (true, false) => metric > self.best + self.threshold,
+        }
+    }
+}
+
+impl LrScheduler for ReduceLrOnPlateau {
+    fn step(&mut self, optimizer: &mut dyn Optimizer) {
+        let Some(metric) = self.observed.take() else { return };
+        if self.is_better(metric) {
+            (self.best, self.bad) = (metric, 0);
+        } else {
+            self.bad += 1;
+        }
+        if self.cooling > 0 {
+            (self.cooling, self.bad) = (self.cooling - 1, 0);
+        }
+        if self.bad > self.patience {
+            let old = f64::from(optimizer.lr());
+            let new = (old * self.factor).max(self.min_lr);
+            if old - new > 1e-8 {
+                optimizer.set_lr(new as f32);
+            }
+            (self.cooling, self.bad) = (self.cooldown, 0);
+        }
+    }
+
+    fn state(&self) -> Vec<(String, f64)> {
+        let counts =
+            [("bad", self.bad), ("cooling", self.cooling)].map(|(name, count)| (name.to_string(), count as f64));
+        let best = self.best.is_finite().then(|| ("best".to_string(), self.best)); // no infinity for a file
+        best.into_iter().chain(counts).collect()
+    }
+
+    fn load_state(&mut self, state: &[(String, f64)]) -> Result<()> {
+        let (bad, cooling) = (named_count(state, "bad")?, named_count(state, "cooling")?);
+        let nothing = if self.greater { f64::NEG_INFINITY } else { f64::INFINITY };
+        (self.best, self.bad, self.cooling) = (named(state, "best").unwrap_or(nothing), bad, cooling);
+        Ok(())
+    }
+}

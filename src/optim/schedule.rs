@@ -1,0 +1,335 @@
+//! Learning rates as functions of the step: PyTorch's schedulers in their closed forms.
+
+use std::f64::consts::PI;
+use std::fmt;
+
+use super::{Optimizer, Scheduler};
+use crate::error::{Error, Result};
+
+/// A learning rate as a function of how many steps are done; a step is whatever the caller counts, an epoch or a batch.
+///
+/// Schedules are values: combine them ([`SequentialLr`], [`warmup`](Schedule::warmup)), then
+/// [`start`](Schedule::start) one for an optimiser.
+///
+/// ```
+/// use anygpu::Tensor;
+/// use anygpu::optim::{CosineAnnealingLr, LrScheduler, Schedule, Sgd};
+///
+/// let mut sgd = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.1);
+/// let mut scheduler = CosineAnnealingLr::new(95)?.warmup(5, 0.1).start(&mut sgd);
+/// assert_eq!(sgd.lr(), 0.01);
+/// for _epoch in 0..5 {
+///     // … the batches, with sgd.step() …
+///     scheduler.step(&mut sgd);
+/// }
+/// assert_eq!(sgd.lr(), 0.1);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub trait Schedule: fmt::Debug + Send + Sync + 'static {
+    /// The rate for the step after `steps` others, from the rate `base` that the optimiser was made with.
+    fn lr(&self, base: f64, steps: u64) -> f64;
+
+    /// Goes before with a rate that rises in equal steps from `start_factor · base`: the schedule itself begins after
+    /// `steps` steps. PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
+    fn warmup(self, steps: u64, start_factor: f64) -> SequentialLr
+    where
+        Self: Sized,
+    {
+        SequentialLr::new(LinearLr::new(start_factor, 1.0, steps)).then(steps, self)
+    }
+
+    /// Takes the optimiser's learning rate as the base, and sets that of the first step.
+    fn start(self, optimizer: &mut dyn Optimizer) -> Scheduler
+    where
+        Self: Sized,
+    {
+        Scheduler::new(Box::new(self), optimizer)
+    }
+}
+
+fn positive(schedule: &'static str, what: &str, size: u64) -> Result<u64> {
+    if size == 0 { Err(Error::argument(schedule, format!("{what} must be at least 1"))) } else { Ok(size) }
+}
+
+/// base · γ^⌊steps / size⌋: the rate falls every `step_size` steps.
+///
+/// ```
+/// use anygpu::optim::{Schedule, StepLr};
+///
+/// let schedule = StepLr::new(30, 0.1)?;
+/// assert_eq!([0, 29, 30].map(|step| schedule.lr(1.0, step)), [1.0, 1.0, 0.1]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct StepLr {
+    step_size: u64,
+    gamma: f64,
+}
+
+impl StepLr {
+    /// A fall by the factor `gamma` (PyTorch's default is 0.1) every `step_size` steps.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a size of 0.
+    pub fn new(step_size: u64, gamma: f64) -> Result<StepLr> {
+        Ok(StepLr { step_size: positive("StepLr", "the step size", step_size)?, gamma })
+    }
+}
+
+impl Schedule for StepLr {
+    fn lr(&self, base: f64, steps: u64) -> f64 {
+        base * self.gamma.powf((steps / self.step_size) as f64)
+    }
+}
+
+/// base · γ^k after k of the milestones: the rate falls at each.
+///
+/// ```
+/// use anygpu::optim::{MultiStepLr, Schedule};
+///
+/// let schedule = MultiStepLr::new(&[30, 80], 0.5);
+/// assert_eq!([29, 30, 80].map(|step| schedule.lr(1.0, step)), [1.0, 0.5, 0.25]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct MultiStepLr {
+    milestones: Vec<u64>,
+    gamma: f64,
+}
+
+impl MultiStepLr {
+    /// A fall by the factor `gamma` (PyTorch's default is 0.1) at each of these steps.
+    pub fn new(milestones: &[u64], gamma: f64) -> MultiStepLr {
+        MultiStepLr { milestones: milestones.to_vec(), gamma }
+    }
+}
+
+impl Schedule for MultiStepLr {
+    fn lr(&self, base: f64, steps: u64) -> f64 {
+        let passed = self.milestones.iter().filter(|&&milestone| milestone <= steps).count();
+        base * self.gamma.powf(passed as f64)
+    }
+}
+
+/// base · γ^steps.
+///
+/// ```
+/// use anygpu::optim::{ExponentialLr, Schedule};
+///
+/// assert_eq!(ExponentialLr::new(0.5).lr(1.0, 3), 0.125);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ExponentialLr {
+    gamma: f64,
+}
+
+impl ExponentialLr {
+    /// A fall by the factor `gamma` at every step.
+    pub fn new(gamma: f64) -> ExponentialLr {
+        ExponentialLr { gamma }
+    }
+}
+
+impl Schedule for ExponentialLr {
+    fn lr(&self, base: f64, steps: u64) -> f64 {
+        base * self.gamma.powf(steps as f64)
+    }
+}
+
+/// Half a cosine from the base down to a least rate, and on: least + (base − least) · (1 + cos(π · steps / t_max)) / 2
+/// (Loshchilov & Hutter, "SGDR", 2017, without restarts). After `t_max` steps it rises again, as PyTorch's does.
+///
+/// ```
+/// use anygpu::optim::{CosineAnnealingLr, Schedule};
+///
+/// let schedule = CosineAnnealingLr::new(100)?.eta_min(0.1);
+/// assert_eq!([0, 100].map(|step| schedule.lr(1.0, step)), [1.0, 0.1]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CosineAnnealingLr {
+    t_max: u64,
+    eta_min: f64,
+}
+
+impl CosineAnnealingLr {
+    /// Down to 0 in `t_max` steps.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for 0 steps.
+    pub fn new(t_max: u64) -> Result<CosineAnnealingLr> {
+        Ok(CosineAnnealingLr { t_max: positive("CosineAnnealingLr", "t_max", t_max)?, eta_min: 0.0 })
+    }
+
+    /// Sets the least rate.
+    pub fn eta_min(mut self, eta_min: f64) -> CosineAnnealingLr {
+        self.eta_min = eta_min;
+        self
+    }
+}
+
+impl Schedule for CosineAnnealingLr {
+    fn lr(&self, base: f64, steps: u64) -> f64 {
+        self.eta_min + (base - self.eta_min) * (1.0 + (PI * steps as f64 / self.t_max as f64).cos()) / 2.0
+    }
+}
+
+/// base times a factor that goes from one value to another in equal steps, and stays there.
+///
+/// ```
+/// use anygpu::optim::{LinearLr, Schedule};
+///
+/// let schedule = LinearLr::new(0.0, 1.0, 4);
+/// assert_eq!([0, 1, 4, 9].map(|step| schedule.lr(0.5, step)), [0.0, 0.125, 0.5, 0.5]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct LinearLr {
+    start_factor: f64,
+    end_factor: f64,
+    total_iters: u64,
+}
+
+impl LinearLr {
+    /// From `start_factor` to `end_factor` in `total_iters` steps (PyTorch's defaults: 1/3, 1 and 5).
+    pub fn new(start_factor: f64, end_factor: f64, total_iters: u64) -> LinearLr {
+        LinearLr { start_factor, end_factor, total_iters }
+    }
+}
+
+impl Schedule for LinearLr {
+    fn lr(&self, base: f64, steps: u64) -> f64 {
+        if steps >= self.total_iters {
+            return base * self.end_factor;
+        }
+        base * (self.start_factor + (self.end_factor - self.start_factor) * steps as f64 / self.total_iters as f64)
+    }
+}
+
+/// base · f(steps).
+///
+/// ```
+/// use anygpu::optim::{LambdaLr, Schedule};
+///
+/// assert_eq!(LambdaLr::new(|steps| 1.0 / (1 + steps) as f64).lr(1.0, 3), 0.25);
+/// ```
+pub struct LambdaLr(Box<dyn Fn(u64) -> f64 + Send + Sync>);
+
+impl LambdaLr {
+    /// The function that gives the factor.
+    pub fn new(factor: impl Fn(u64) -> f64 + Send + Sync + 'static) -> LambdaLr {
+        LambdaLr(Box::new(factor))
+    }
+}
+
+impl fmt::Debug for LambdaLr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LambdaLr").finish_non_exhaustive()
+    }
+}
+
+impl Schedule for LambdaLr {
+    fn lr(&self, base: f64, steps: u64) -> f64 {
+        base * (self.0)(steps)
+    }
+}
+
+/// Up to a greatest rate and down to nearly nothing, both along half a cosine, in one run of a known length
+/// (Smith & Topin, "Super-convergence", 2019). For every batch, not every epoch. The momentum stays as it is: this is
+/// PyTorch's `OneCycleLR` with `cycle_momentum=False`. Beyond the last step the rate stays at its end.
+///
+/// ```
+/// use anygpu::optim::{OneCycleLr, Schedule};
+///
+/// let schedule = OneCycleLr::new(1.0, 100)?;
+/// assert_eq!([0, 29].map(|step| schedule.lr(0.1, step)), [1.0 / 25.0, 1.0]); // whatever the base
+/// assert!((schedule.lr(0.1, 99) - 1.0 / 25.0 / 1e4).abs() < 1e-12);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OneCycleLr {
+    max_lr: f64,
+    total_steps: u64,
+    pct_start: f64,
+    div_factor: f64,
+    final_div_factor: f64,
+}
+
+impl OneCycleLr {
+    /// From `max_lr / 25` up to `max_lr` in 30 % of the steps, then down to `max_lr / 25 / 10 000`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for 0 steps.
+    pub fn new(max_lr: f64, total_steps: u64) -> Result<OneCycleLr> {
+        let total_steps = positive("OneCycleLr", "the number of steps", total_steps)?;
+        Ok(OneCycleLr { max_lr, total_steps, pct_start: 0.3, div_factor: 25.0, final_div_factor: 1e4 })
+    }
+
+    /// Sets the part of the steps in which the rate rises, 0 to 1.
+    pub fn pct_start(mut self, pct_start: f64) -> OneCycleLr {
+        self.pct_start = pct_start;
+        self
+    }
+
+    /// Sets by how much the first rate is less than the greatest.
+    pub fn div_factor(mut self, div_factor: f64) -> OneCycleLr {
+        self.div_factor = div_factor;
+        self
+    }
+
+    /// Sets by how much the last rate is less than the first.
+    pub fn final_div_factor(mut self, final_div_factor: f64) -> OneCycleLr {
+        self.final_div_factor = final_div_factor;
+        self
+    }
+}
+
+impl Schedule for OneCycleLr {
+    fn lr(&self, _base: f64, steps: u64) -> f64 {
+        let first = self.max_lr / self.div_factor;
+        let (top, end) = (self.pct_start * self.total_steps as f64 - 1.0, self.total_steps as f64 - 1.0);
+        let along = |from: f64, to: f64, part: f64| to + (from - to) / 2.0 * (1.0 + (PI * part).cos());
+        let steps = steps as f64;
+        if steps <= top && top > 0.0 {
+            return along(first, self.max_lr, steps / top);
+        }
+        let part = if end > top { ((steps - top) / (end - top)).min(1.0) } else { 1.0 };
+        along(self.max_lr, first / self.final_div_factor, part)
+    }
+}
+
+/// Schedules one after another; each counts its steps from its own beginning.
+///
+/// ```
+/// use anygpu::optim::{ExponentialLr, LinearLr, Schedule, SequentialLr};
+///
+/// let schedule = SequentialLr::new(LinearLr::new(0.1, 1.0, 5)).then(5, ExponentialLr::new(0.5));
+/// assert_eq!([0, 5, 6].map(|step| schedule.lr(1.0, step)), [0.1, 1.0, 0.5]);
+/// ```
+#[derive(Debug)]
+pub struct SequentialLr {
+    first: Box<dyn Schedule>,
+    /// By the step where they begin.
+    rest: Vec<(u64, Box<dyn Schedule>)>,
+}
+
+impl SequentialLr {
+    /// Begins with this schedule.
+    pub fn new(first: impl Schedule) -> SequentialLr {
+        SequentialLr { first: Box::new(first), rest: Vec::new() }
+    }
+
+    /// Goes on with another from the step `milestone` on.
+    pub fn then(mut self, milestone: u64, schedule: impl Schedule) -> SequentialLr {
+        let place = self.rest.partition_point(|(start, _)| *start <= milestone);
+        self.rest.insert(place, (milestone, Box::new(schedule)));
+        self
+    }
+}
+
+impl Schedule for SequentialLr {
+    fn lr(&self, base: f64, steps: u64) -> f64 {
+        match self.rest.iter().rev().find(|(start, _)| *start <= steps) {
+            Some((start, schedule)) => schedule.lr(base, steps - start),
+            None => self.first.lr(base, steps),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What moves an optimiser's learning rate between its steps.
+
+use super::{Optimizer, Schedule};
+use crate::error::{Error, Result};
+
+/// What all schedulers have in common.
+///
+/// ```
+/// use anygpu::Tensor;
+/// use anygpu::optim::{LrScheduler, Schedule, Sgd, StepLr};
+///
+/// let mut sgd = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
+/// let mut scheduler = StepLr::new(1, 0.1)?.start(&mut sgd);
+/// scheduler.step(&mut sgd);
+/// assert_eq!(sgd.lr(), 0.05);
+///
+/// // A run that goes on elsewhere: the optimiser's state holds its rate, the scheduler's where it is.
+/// let state = scheduler.state();
+/// let mut later = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
+/// let mut resumed = StepLr::new(1, 0.1)?.start(&mut later);
+/// resumed.load_state(&state)?;
+/// resumed.step(&mut later);
+/// assert_eq!(later.lr(), 0.005);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub trait LrScheduler {
+    /// Sets the learning rate for the next step; call it after the optimiser's step, or after an epoch of them.
+    fn step(&mut self, optimizer: &mut dyn Optimizer);
+
+    /// Where the scheduler is, as named numbers; what it was made with is not among them.
+    fn state(&self) -> Vec<(String, f64)>;
+
+    /// Goes on where another scheduler of the same making was. The optimiser's rate is part of the optimiser's state.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] where a number is missing or cannot be; the scheduler is unchanged then.
+    fn load_state(&mut self, state: &[(String, f64)]) -> Result<()>;
+}
+
+/// The number called `name`.
+pub(super) fn named(state: &[(String, f64)], name: &str) -> Result<f64> {
+    let found = state.iter().find(|(here, value)| here == name && !value.is_nan());
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = state.iter().map(|(name, _)| name.as_str()).collect();
+        Error::argument("load_state", format!("there is no number '{name}' among [{}]", names.join(", ")))
+    })
+}
+
+/// The number called `name`, as a count.
+pub(super) fn named_count(state: &[(String, f64)], name: &str) -> Result<u64> {
+    let value = named(state, name)?;
+    if value < 0.0 || value.fract() != 0.0 || value > 2f64.powi(53) {
+        return Err(Error::argument("load_state", format!("'{name}' is {value}, which counts nothing")));
+    }
+    Ok(value as u64)
+}
+
+/// A [`Schedule`] at work: [`Schedule::start`] makes it.
+#[derive(Debug)]
+pub struct Scheduler {
+    schedule: Box<dyn Schedule>,
+    base: f64,
+    steps: u64,
+}
+
+impl Scheduler {
+    pub(super) fn new(schedule: Box<dyn Schedule>, optimizer: &mut dyn Optimizer) -> Scheduler {
+        let scheduler = Scheduler { schedule, base: f64::from(optimizer.lr()), steps: 0 };
+        optimizer.set_lr(scheduler.lr());
+        scheduler
+    }
+
+    /// The learning rate for the next step.
+    pub fn lr(&self) -> f32 {
+        self.schedule.lr(self.base, self.steps) as f32
+    }
+}
+
+impl LrScheduler for Scheduler {
+    fn step(&mut self, optimizer: &mut dyn Optimizer) {
+        self.steps += 1;
+        optimizer.set_lr(self.lr());
+    }
+
+    fn state(&self) -> Vec<(String, f64)> {
+        vec![("base_lr".into(), self.base), ("steps".into(), self.steps as f64)]
+    }
+
+    fn load_state(&mut self, state: &[(String, f64)]) -> Result<()> {
+        (self.base, self.steps) = (named(state, "base_lr")?, named_count(state, "steps")?);
+        Ok(())
+    }
+}
