@@ -8,6 +8,7 @@ pub mod device;
 mod dtype;
 mod error;
 pub mod kernel;
+pub mod metrics;
 pub mod nn;
 pub mod ops;
 pub mod optim;
@@ -17,6 +18,7 @@ mod shape;
 mod sync;
 mod team;
 pub mod tensor;
+pub mod watch;
 
 pub use autograd::{NoGrad, no_grad};
 pub use device::{Device, DeviceInfo, DeviceKind, Vendor, device_count, is_available, try_all_gpus, try_gpu};

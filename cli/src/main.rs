@@ -1,6 +1,6 @@
 //! `anygpu`: list this machine's devices, check and measure them, train on any mix of them.
 //!
-//! One file per command: `devices`, `check`, `train`, `bench`. Results go to standard output (`output`), progress and logs to
+//! One file per command: `devices`, `check`, `train`, `predict`, `bench`. Results go to standard output (`output`), progress and logs to
 //! standard error (`progress`); `failure` decides on the exit status.
 
 mod bench;
@@ -8,8 +8,9 @@ mod check;
 mod devices;
 mod download;
 mod failure;
+mod net;
 mod output;
-mod plot;
+mod predict;
 mod progress;
 mod train;
 
@@ -36,6 +37,7 @@ struct Cli {
 enum Command {
     Devices(devices::Args),
     Train(train::Args),
+    Predict(predict::Args),
     Bench(bench::Args),
     Check(check::Args),
 }
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Devices(args) => devices::run(args, cli.json),
         Command::Train(args) => train::run(args, cli.json),
+        Command::Predict(args) => predict::run(args, cli.json),
         Command::Bench(args) => bench::run(args, cli.json),
         Command::Check(args) => check::run(args, cli.json),
     };

@@ -1,15 +1,14 @@
 //! Progress on standard error: a bar where a person looks on, one line per epoch where a log is kept.
 
 use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use anygpu::watch::ProgressLine;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// The bar of one epoch of training.
 pub struct EpochBar {
     bar: ProgressBar,
-    start: Instant,
-    seen: u64,
 }
 
 impl EpochBar {
@@ -17,19 +16,17 @@ impl EpochBar {
     pub fn new(epoch: usize, epochs: usize, images: usize) -> Self {
         let bar = draw(images as u64, "{prefix} [{bar:30}] {pos}/{len}  {msg}");
         bar.set_prefix(format!("epoch {epoch}/{epochs}"));
-        EpochBar { bar, start: Instant::now(), seen: 0 }
+        EpochBar { bar }
     }
 
     /// Counts `images` more as done.
-    pub fn advance(&mut self, images: usize) {
-        self.seen += images as u64;
-        self.bar.set_position(self.seen);
+    pub fn advance(&self, images: usize) {
+        self.bar.inc(images as u64);
     }
 
-    /// Shows the speed so far and this loss.
-    pub fn show(&self, loss: f64) {
-        let speed = self.seen as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
-        self.bar.set_message(format!("{speed:.0} images/s  loss {loss:.4}"));
+    /// Shows these figures beside the bar.
+    pub fn show(&self, figures: &ProgressLine) {
+        self.bar.set_message(figures.to_string());
     }
 
     /// Whether anybody looks on: if not, there is no need to read a loss.

@@ -1,45 +1,12 @@
 //! Runs the `anygpu` command as a script would: exit status, JSON lines, messages, the plot.
 
+mod common;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
+use common::{anygpu, fails, json_lines, output, stderr, stdout};
 use serde_json::Value;
-
-/// The command with these words; standard output and error are kept.
-fn anygpu(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anygpu"));
-    command.args(args).env_remove("ANYGPU_VISIBLE_DEVICES").env_remove("RUST_LOG");
-    command
-}
-
-fn output(args: &[&str]) -> Output {
-    anygpu(args).output().expect("the command starts")
-}
-
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).expect("UTF-8")
-}
-
-fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).expect("UTF-8")
-}
-
-/// The JSON lines of a run that must succeed.
-fn json_lines(output: &Output) -> Vec<Value> {
-    assert!(output.status.success(), "{:?}: {}", output.status, stderr(output));
-    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
-}
-
-/// The run must end with this status, nothing on standard output, and each of `words` on standard error.
-fn fails(output: &Output, status: i32, words: &[&str]) {
-    let message = stderr(output);
-    assert_eq!(output.status.code(), Some(status), "{message}");
-    assert_eq!(stdout(output), "", "errors belong on standard error");
-    for word in words {
-        assert!(message.contains(word), "'{word}' is missing in: {message}");
-    }
-    assert!(!message.contains("panicked"), "{message}");
-}
 
 #[test]
 fn devices_json_is_one_array_with_cpu_last() {

@@ -19,6 +19,7 @@ mod atomic;
 mod safetensors;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -64,6 +65,52 @@ pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
         other => return Err(damaged(path, format!("files end in .safetensors, not {other:?}"))),
     };
     state.to(device)
+}
+
+/// As [`save`], with text by name in the file: what a model is and how its inputs are made, say.
+///
+/// # Errors
+/// As [`save`].
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use anygpu::nn::{Linear, Module};
+/// use anygpu::{Device, checkpoint};
+///
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let path = folder.path().join("layer.safetensors");
+/// let notes = BTreeMap::from([("classes".to_string(), "cat, dog".to_string())]);
+/// checkpoint::save_with_metadata(&Linear::new(3, 2)?.state_dict(), &notes, &path)?;
+/// let (state, read) = checkpoint::load_with_metadata(&path, &Device::cpu())?;
+/// assert_eq!((state.len(), &read["classes"]), (2, &notes["classes"]));
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn save_with_metadata(
+    state: &StateDict,
+    metadata: &BTreeMap<String, String>,
+    path: impl AsRef<Path>,
+) -> Result<()> {
+    let path = path.as_ref();
+    match extension(path).as_str() {
+        "safetensors" => safetensors::write(state, metadata.clone(), path),
+        _ => save(state, path), // which says why not
+    }
+}
+
+/// As [`load`], with the text by name that is in the file; PyTorch's own files have none.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with_metadata(path: impl AsRef<Path>, device: &Device) -> Result<(StateDict, BTreeMap<String, String>)> {
+    let path = path.as_ref();
+    match extension(path).as_str() {
+        "safetensors" => {
+            let (state, metadata) = safetensors::read(path)?;
+            Ok((state.to(device)?, metadata))
+        }
+        _ => Ok((load(path, device)?, BTreeMap::new())),
+    }
 }
 
 fn extension(path: &Path) -> String {

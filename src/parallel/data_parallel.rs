@@ -8,7 +8,8 @@ use super::worker::{Worker, wait_all};
 use crate::data::DataLoader;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::nn::{KeyReport, Module, StateDict, correct};
+use crate::metrics::Accuracy;
+use crate::nn::{KeyReport, Module, StateDict};
 use crate::sync::lock;
 use crate::team::Member;
 use crate::tensor::{Tensor, generator, skip_blocks};
@@ -222,17 +223,18 @@ impl DataParallel {
         gather(&wait_all(jobs.collect())?, &self.replicas[0].device)
     }
 
-    /// The accuracy over one epoch of `loader`, 0 to 1: how many samples get their greatest output at their label.
+    /// The accuracy over one epoch of `loader`, 0 to 1: how many samples get their greatest output at their label. It is counted
+    /// on the device and read once.
     ///
     /// # Errors
     /// As [`predict`](DataParallel::predict).
     pub fn evaluate(&self, loader: &DataLoader) -> Result<f64> {
-        let mut right = 0;
+        let mut accuracy = Accuracy::new();
         for batch in loader.epoch(0) {
             let (images, labels) = batch?;
-            right += correct(&self.predict(&images)?, &labels)?;
+            accuracy.add(&self.predict(&images)?, &labels)?;
         }
-        Ok(right as f64 / loader.len().max(1) as f64)
+        accuracy.value()
     }
 
     /// The devices that have samples, in order.

@@ -33,7 +33,7 @@ impl Transform for CenterCrop {
             true => ((len - size) as f64 / 2.0).round_ties_even() as isize, // as Python rounds
             false => -(((size - len) / 2) as isize),
         };
-        window(&image, "CenterCrop", [start(h, self.size[0]), start(w, self.size[1])], self.size)
+        window(image, "CenterCrop", [start(h, self.size[0]), start(w, self.size[1])], self.size)
     }
 }
 
@@ -82,18 +82,18 @@ impl Transform for RandomCrop {
         };
         let top = start(h, self.size[0])?;
         let left = start(w, self.size[1])?;
-        window(&image, "RandomCrop", [top, left], self.size)
+        window(image, "RandomCrop", [top, left], self.size)
     }
 }
 
 /// The pixels from `top, left` on, zeros where there is no image.
-fn window(image: &Array, what: &'static str, [top, left]: [isize; 2], size: [usize; 2]) -> Result<Array> {
+fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usize; 2]) -> Result<Array> {
     let [c, h, w] = image.image_size(what)?;
     if size.contains(&0) {
         return Err(Error::argument(what, format!("no image is left of {size:?} pixels")));
     }
     if [top, left] == [0, 0] && size == [h, w] {
-        return Ok(image.clone());
+        return Ok(image);
     }
     // Of a side: where the image begins in the result, where the result begins in the image, and how much of it is there.
     let overlap = |start: isize, size: usize, len: usize| {

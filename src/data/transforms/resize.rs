@@ -1,6 +1,8 @@
 use super::Transform;
 use crate::data::{Array, Random};
 use crate::error::{Error, Result};
+use crate::shape::checked_elem_count;
+use crate::tensor::with_room;
 
 /// An f32 image in another size, bilinear, as torchvision's `Resize` of a tensor.
 ///
@@ -58,7 +60,7 @@ impl Resize {
             Size::Shorter(side) if h <= w => [side, side.saturating_mul(w) / h],
             Size::Shorter(side) => [side.saturating_mul(h) / w, side],
         };
-        if size.contains(&0) || size[0].checked_mul(size[1]).is_none() {
+        if size.contains(&0) {
             return Err(Error::argument("Resize", format!("an image of {} × {} pixels cannot be", size[0], size[1])));
         }
         Ok(size)
@@ -74,16 +76,18 @@ impl Transform for Resize {
             expected: "f32 (put ToFloat before it)".into(),
             got: image.dtype().to_string(),
         })?;
+        checked_elem_count("Resize", &[c, new_h.max(h), new_w])?;
         if [new_h, new_w] == [h, w] {
             return Ok(image);
         }
         let across = Taps::new(w, new_w, self.antialias);
-        let mut lines = Vec::with_capacity(c * h * new_w);
+        let mut lines = with_room(c * h * new_w)?;
         for line in pixels.chunks(w) {
             lines.extend(across.iter().map(|(first, weights)| dot(weights, &line[first..])));
         }
         let down = Taps::new(h, new_h, self.antialias);
-        let mut out = vec![0.0f32; c * new_h * new_w];
+        let mut out = with_room(c * new_h * new_w)?;
+        out.resize(c * new_h * new_w, 0.0f32);
         for (plane, out) in lines.chunks(h * new_w).zip(out.chunks_mut(new_h * new_w)) {
             for ((first, weights), out) in down.iter().zip(out.chunks_mut(new_w)) {
                 for (weight, line) in weights.iter().zip(plane[first * new_w..].chunks(new_w)) {

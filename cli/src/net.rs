@@ -1,0 +1,121 @@
+//! The nets of the command, and what a saved one must say of itself to be used again.
+
+use std::collections::BTreeMap;
+
+use anygpu::Result;
+use anygpu::data::transforms::{CenterCrop, Compose, Normalize, Resize};
+use anygpu::nn::Sequential;
+use anygpu::nn::models::{LENET_RECIPE, Recipe, lenet, resnet18};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What can be trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Model {
+    /// For grey images of 28 × 28 in ten classes: seconds
+    Lenet,
+    /// For images of any size, 96 × 96 by default: minutes, and a GPU is a good thing
+    Resnet18,
+}
+
+/// What ResNet-18 begins to learn with, batch norm and all, in a few hundred steps.
+const RESNET18_RECIPE: Recipe = Recipe { batch_size: 32, lr: 0.02, momentum: 0.9, epochs: 10 };
+
+impl Model {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Model::Lenet => "lenet",
+            Model::Resnet18 => "resnet18",
+        }
+    }
+
+    /// Settings of a run that says nothing else.
+    pub fn recipe(self) -> Recipe {
+        match self {
+            Model::Lenet => LENET_RECIPE,
+            Model::Resnet18 => RESNET18_RECIPE,
+        }
+    }
+
+    /// Height and width of the images, where nothing else is said.
+    pub fn side(self) -> usize {
+        match self {
+            Model::Lenet => 28,
+            Model::Resnet18 => 96,
+        }
+    }
+
+    /// The net with its first weights.
+    ///
+    /// # Errors
+    /// Those of its layers.
+    pub fn build(self, channels: usize, classes: usize) -> Result<Sequential> {
+        match self {
+            Model::Lenet => lenet(),
+            Model::Resnet18 => resnet18(channels, classes),
+        }
+    }
+}
+
+/// What a saved model says of itself, in the metadata of its file: enough to classify an image with it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Card {
+    pub model: Model,
+    /// The names of the classes, by number.
+    pub classes: Vec<String>,
+    /// 1 for grey images, 3 for red, green and blue.
+    pub channels: usize,
+    /// Height and width of the images.
+    pub side: usize,
+    /// What is taken from each channel, on the scale 0 to 1 …
+    pub mean: Vec<f32>,
+    /// … and what it is then divided by.
+    pub std: Vec<f32>,
+}
+
+/// The name of the card in a file's metadata.
+const KEY: &str = "anygpu.card";
+
+impl Card {
+    /// The card as text by name.
+    pub fn to_metadata(&self) -> BTreeMap<String, String> {
+        let text = serde_json::to_string(self).unwrap_or_default(); // names, numbers and lists always have a JSON
+        BTreeMap::from([(KEY.to_string(), text)])
+    }
+
+    /// The card of a file, if it has one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_metadata(metadata: &BTreeMap<String, String>) -> Result<Option<Card>, String> {
+        let Some(text) = metadata.get(KEY) else { return Ok(None) };
+        serde_json::from_str(text).map(Some).map_err(|error| format!("its {KEY} cannot be read: {error}"))
+    }
+
+    /// What an image in 0 to 1 goes through before the net sees it, in training and in use.
+    pub fn transform(&self) -> Compose {
+        fitted(self.side).add(Normalize::new(self.mean.clone(), self.std.clone()))
+    }
+}
+
+/// The largest square from the middle, as `side` × `side` pixels.
+pub fn fitted(side: usize) -> Compose {
+    Compose::new().add(Resize::shorter(side)).add(CenterCrop::new([side, side]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_survives_its_file() {
+        let (model, classes) = (Model::Resnet18, vec!["cat".to_string(), "größer \"dog\"".to_string()]);
+        let card = Card { model, classes, channels: 3, side: 96, mean: vec![0.1, 0.2, 0.3], std: vec![1.0; 3] };
+        assert_eq!(Card::from_metadata(&card.to_metadata()), Ok(Some(card)));
+        assert_eq!(Card::from_metadata(&BTreeMap::new()), Ok(None));
+        let bad = BTreeMap::from([(KEY.to_string(), "{}".to_string())]);
+        assert!(Card::from_metadata(&bad).unwrap_err().contains("anygpu.card"));
+    }
+}

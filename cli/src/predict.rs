@@ -1,0 +1,190 @@
+//! `anygpu predict`: what a trained net sees in images.
+
+use std::path::{Path, PathBuf};
+
+use anygpu::data::transforms::Transform;
+use anygpu::data::{Array, Random, read_image};
+use anygpu::nn::{Module, Sequential, StateDict};
+use anygpu::{Device, Tensor, checkpoint};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::net::{Card, Model};
+use crate::{devices, output};
+
+/// Classifies images with a trained net.
+///
+/// A net that `anygpu train --save` wrote knows its classes and its images' size. Of other files (also PyTorch's .pt) say what
+/// they are with --model, and --classes, --resize, --mean and --std where the defaults do not fit.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The trained net: .safetensors, or PyTorch's .pt, .pth or .bin
+    net: PathBuf,
+    /// PNG or JPEG files
+    #[arg(required = true)]
+    images: Vec<PathBuf>,
+    /// Where to compute: auto is the first hardware GPU, else the CPU
+    #[arg(long, default_value = "auto", value_name = "NAME")]
+    device: String,
+    /// How many classes to print for each image
+    #[arg(long, default_value_t = 5, value_name = "K")]
+    top: usize,
+    /// For pictures that are dark on a bright ground, where the net knows bright on dark, as MNIST is
+    #[arg(long)]
+    invert: bool,
+    /// What the net is, where the file does not say
+    #[arg(long, value_enum)]
+    model: Option<Model>,
+    /// The names of the classes in order [default: their numbers]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    classes: Vec<String>,
+    /// Height and width of the net's images [default: 28 for lenet, 224 for resnet18 with colours, 96 without]
+    #[arg(long, value_name = "PIXELS")]
+    resize: Option<usize>,
+    /// What is taken from each channel, on the scale 0 to 1 [default: ImageNet's for colours, 0 for grey]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    mean: Vec<f32>,
+    /// What each channel is divided by [default: ImageNet's for colours, 1 for grey]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    std: Vec<f32>,
+}
+
+/// What torchvision's nets expect of photographs.
+const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
+
+/// The largest height and width of an image; nets for larger ones would not fit a machine.
+const LARGEST: usize = 4096;
+
+/// One image, as `--json` prints it.
+#[derive(Serialize)]
+struct Prediction {
+    file: String,
+    /// The likeliest first.
+    classes: Vec<Guess>,
+}
+
+#[derive(Serialize)]
+struct Guess {
+    class: String,
+    probability: f32,
+}
+
+/// Runs the command. `as_json`: one object per image instead of one line.
+///
+/// # Errors
+/// [`Failure::Usage`] where the file does not say what it is and the options neither; [`Failure::Run`] naming the file that is
+/// damaged or does not fit.
+pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
+    let device = devices::select(&args.device)?.remove(0);
+    let (net, card) = load(args, &device)?;
+    for path in &args.images {
+        let prediction = predict(args, &net, &card, path, &device)?;
+        if as_json {
+            output::json(&prediction)?;
+        } else {
+            let guesses = prediction.classes.iter().map(|g| format!("{} {:.4}", g.class, g.probability));
+            output::line(format!("{}: {}", prediction.file, guesses.collect::<Vec<_>>().join(", ")))?;
+        }
+    }
+    Ok(())
+}
+
+/// The net on its device, and what it takes and gives.
+fn load(args: &Args, device: &Device) -> Result<(Sequential, Card), Failure> {
+    let name = args.net.display();
+    let (state, metadata) = checkpoint::load_with_metadata(&args.net, &Device::cpu())?;
+    let state =
+        if state.names().all(|name| name.starts_with("module.")) { state.strip_prefix("module.")? } else { state };
+    let own = Card::from_metadata(&metadata).map_err(|error| Failure::Run(format!("{name}: {error}")))?;
+    let card = card(args, own, &state)?;
+    if card.model == Model::Lenet && card.classes.len() != 10 {
+        return Err(Failure::Run(format!("{name}: LeNet has ten classes, not {}", card.classes.len())));
+    }
+    let mut net = card.model.build(card.channels, card.classes.len())?;
+    net.load_state_dict(&state, true).map_err(|error| Failure::Run(format!("{name}: {error}")))?;
+    net.to(device)?;
+    net.eval();
+    Ok((net, card))
+}
+
+/// The file's own card with what the options say over it; without one, what the shapes of its weights tell.
+fn card(args: &Args, own: Option<Card>, state: &StateDict) -> Result<Card, Failure> {
+    let mut card = match (own, args.model) {
+        (Some(card), _) => card,
+        (None, Some(model)) => foreign(args, model, state)?,
+        (None, None) => {
+            let name = args.net.display();
+            return Err(Failure::Usage(format!(
+                "{name} does not say what net it is: add --model lenet or --model resnet18"
+            )));
+        }
+    };
+    if !args.classes.is_empty() {
+        if args.classes.len() != card.classes.len() {
+            let (given, needed) = (args.classes.len(), card.classes.len());
+            return Err(Failure::Usage(format!("--classes names {given} classes, but the net has {needed}")));
+        }
+        card.classes.clone_from(&args.classes);
+    }
+    card.side = args.resize.unwrap_or(card.side);
+    if !(1..=LARGEST).contains(&card.side) {
+        return Err(Failure::Run(format!("images of {} pixels: they can have 1 to {LARGEST}", card.side)));
+    }
+    for (option, given, own) in [("--mean", &args.mean, &mut card.mean), ("--std", &args.std, &mut card.std)] {
+        if given.len() > 1 && given.len() != card.channels {
+            let (given, channels) = (given.len(), card.channels);
+            return Err(Failure::Usage(format!("{option} has {given} numbers, but images have {channels} channels")));
+        }
+        if !given.is_empty() {
+            own.clone_from(given);
+        }
+    }
+    if card.model == Model::Lenet && card.side != Model::Lenet.side() {
+        return Err(Failure::Usage(format!("--resize {}: LeNet takes images of 28 × 28 only", card.side)));
+    }
+    Ok(card)
+}
+
+/// The card of a file that has none, by the shapes of its first and last weight.
+fn foreign(args: &Args, model: Model, state: &StateDict) -> Result<Card, Failure> {
+    let last = match model {
+        Model::Lenet => "fc2.weight",
+        Model::Resnet18 => "fc.weight",
+    };
+    let side = |name: &str, dim: usize| {
+        let shape = state.get(name).map(Tensor::shape).unwrap_or_default();
+        shape.get(dim).copied().ok_or_else(|| {
+            let file = args.net.display();
+            Failure::Run(format!("{file} is no {}: it has no tensor {name} of the right shape", model.name()))
+        })
+    };
+    let (channels, classes) = (side("conv1.weight", 1)?, side(last, 0)?);
+    if channels != 1 && channels != 3 {
+        let file = args.net.display();
+        return Err(Failure::Run(format!("{file}: its images have {channels} channels, but pictures have 1 or 3")));
+    }
+    let photos = channels == 3;
+    Ok(Card {
+        model,
+        classes: (0..classes).map(|class| class.to_string()).collect(),
+        channels,
+        side: if photos && model == Model::Resnet18 { 224 } else { model.side() },
+        mean: if photos { IMAGENET_MEAN.to_vec() } else { vec![0.0] },
+        std: if photos { IMAGENET_STD.to_vec() } else { vec![1.0] },
+    })
+}
+
+fn predict(args: &Args, net: &Sequential, card: &Card, path: &Path, device: &Device) -> Result<Prediction, Failure> {
+    let mut image: Array = read_image(path, card.channels == 1)?;
+    if args.invert {
+        image.as_mut_slice::<f32>()?.iter_mut().for_each(|value| *value = 1.0 - *value);
+    }
+    let image = card.transform().apply(image, &mut Random::of_sample(0, 0, 0))?;
+    let x = Tensor::from_slice(image.as_slice::<f32>()?, [&[1], image.shape()].concat(), device)?;
+    let probabilities = anygpu::no_grad(|| net.forward(&x)?.softmax(1)?.to_vec::<f32>())?;
+    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
+    let guess = |&class: &usize| Guess { class: card.classes[class].clone(), probability: probabilities[class] };
+    Ok(Prediction { file: path.display().to_string(), classes: order.iter().take(args.top).map(guess).collect() })
+}

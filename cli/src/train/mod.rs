@@ -1,0 +1,197 @@
+//! `anygpu train`: a net on images, on any mix of devices.
+//!
+//! `source` finds the images, `trainer` has the loop, `record` what is kept of the losses.
+
+mod record;
+mod source;
+mod trainer;
+
+use std::path::{Path, PathBuf};
+
+use anygpu::watch::Animator;
+use anygpu::{Device, checkpoint};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::net::{Card, Model};
+use crate::{devices, output};
+use trainer::Trainer;
+
+/// Trains a net on images, on any mix of devices.
+///
+/// With no option: LeNet on 5,000 handwritten digits that are built in (4,000 to train, 1,000 to test).
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The net
+    #[arg(value_enum, default_value = "lenet")]
+    model: Model,
+    /// auto: all hardware GPUs, else the CPU. all: also software adapters and the CPU. Or a list: gpu:0,soft:1,cpu
+    #[arg(long, default_value = "auto", value_name = "auto|all|LIST")]
+    devices: String,
+    /// mnist-5k (built in), fashion-mnist (downloaded once), or a folder: with the four IDX files of MNIST, the binary files
+    /// of CIFAR-10, or PNG and JPEG images in a folder for each class (in train/ and test/, or a fifth is held out)
+    #[arg(long, default_value = "mnist-5k", value_name = "mnist-5k|fashion-mnist|DIR")]
+    data: String,
+    /// Use only the first so many images to train, and as many to test
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    limit: Option<usize>,
+    /// Height and width that images are resized to [default: 28 for lenet, 96 for resnet18]
+    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
+    resize: Option<usize>,
+    /// How often each training image is seen [default: 10]
+    #[arg(long, value_parser = at_least_one)]
+    epochs: Option<usize>,
+    /// Images in one step, over all devices together [default: 64 for lenet, 32 for resnet18]
+    #[arg(long, value_parser = at_least_one)]
+    batch_size: Option<usize>,
+    /// Learning rate of SGD with momentum [default: 0.05 for lenet, 0.02 for resnet18]
+    #[arg(long, value_parser = learning_rate)]
+    lr: Option<f32>,
+    /// Decides the first weights and the order of the images
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Write the trained net, for `anygpu predict` and for PyTorch
+    #[arg(long, value_name = "out.safetensors")]
+    save: Option<PathBuf>,
+    /// Write the losses for TensorBoard into this folder
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    /// Write a picture of loss and accuracy by epoch, PNG or SVG, after each one
+    #[arg(long, value_name = "out.png|out.svg")]
+    plot: Option<PathBuf>,
+}
+
+impl Args {
+    fn batch_size(&self) -> usize {
+        self.batch_size.unwrap_or(self.model.recipe().batch_size)
+    }
+
+    fn epochs(&self) -> usize {
+        self.epochs.unwrap_or(self.model.recipe().epochs)
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("it must be a whole number of at least 1".to_string()),
+        Ok(n) => Ok(n),
+    }
+}
+
+fn learning_rate(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(lr) if lr.is_finite() && lr > 0.0 => Ok(lr),
+        _ => Err("it must be a number above 0".to_string()),
+    }
+}
+
+/// One epoch, as `--json` prints it.
+#[derive(Serialize)]
+struct Epoch {
+    epoch: usize,
+    train_loss: f64,
+    test_loss: f64,
+    test_acc: f64,
+    seconds: f64,
+    images_per_s: f64,
+}
+
+/// The last line of `--json`.
+#[derive(Serialize)]
+struct Summary {
+    model: &'static str,
+    data: String,
+    devices: Vec<String>,
+    test_acc: f64,
+    sec_per_epoch: f64,
+    images_per_s: f64,
+    /// The part of a batch that each device got in the end.
+    shares: Vec<f64>,
+    step_losses: Vec<f32>,
+    /// The most bytes that tensors held on each device.
+    memory_peak: Vec<u64>,
+}
+
+/// Runs the command. `as_json`: one object per epoch and last the summary, instead of one line for people.
+///
+/// # Errors
+/// [`Failure::Usage`] for options that do not go together with this machine, [`Failure::Run`] when training fails.
+pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
+    let devices = devices::select(&args.devices)?;
+    check(args, &devices)?;
+    let source = source::load(args)?;
+    let mut trainer = Trainer::new(args, devices, &source)?;
+    let title = format!("{} on {}, {}", args.model.name(), args.data, devices::names(&trainer.devices));
+    let mut curves =
+        Animator::new("epoch").title(&title).panel("loss", &["training", "test"]).shares("accuracy", &["test"]);
+    let mut epochs: Vec<Epoch> = Vec::new();
+    for epoch in 1..=args.epochs() {
+        let done = trainer.epoch(epoch, args.epochs())?;
+        if as_json {
+            output::json(&done)?;
+        }
+        curves.add(epoch as f64, &[done.train_loss, done.test_loss, done.test_acc])?;
+        if let Some(path) = &args.plot {
+            curves.save(path)?;
+        }
+        epochs.push(done);
+    }
+    if let Some(path) = &args.save {
+        save(path, &trainer, &source.card)?;
+    }
+    report(args, &trainer, &epochs, as_json)
+}
+
+/// What can be known to be wrong before the first epoch, and must not be found out after the last.
+fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
+    if args.batch_size() < devices.len() {
+        return Err(Failure::Usage(format!(
+            "--batch-size {} is too small for {} devices: each needs at least one image per step",
+            args.batch_size(),
+            devices.len()
+        )));
+    }
+    writable("--plot", args.plot.as_deref(), &["png", "svg"])?;
+    writable("--save", args.save.as_deref(), &["safetensors"])
+}
+
+/// Whether a file of one of these kinds can be written there.
+fn writable(option: &str, path: Option<&Path>, kinds: &[&str]) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    if !path.extension().is_some_and(|end| kinds.iter().any(|kind| end.eq_ignore_ascii_case(kind))) {
+        let ends = kinds.iter().map(|kind| format!(".{kind}")).collect::<Vec<_>>().join(" or ");
+        return Err(Failure::Usage(format!("{option} {}: name a file that ends in {ends}", path.display())));
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(Failure::Run(format!("{option} {}: there is no folder {}", path.display(), folder.display())));
+    }
+    Ok(())
+}
+
+/// Writes the first replica, and what it must be given.
+fn save(path: &Path, trainer: &Trainer, card: &Card) -> Result<(), Failure> {
+    let state = trainer.net.module().state_dict();
+    Ok(checkpoint::save_with_metadata(&state, &card.to_metadata(), path)?)
+}
+
+fn report(args: &Args, trainer: &Trainer, epochs: &[Epoch], as_json: bool) -> Result<(), Failure> {
+    let seconds: f64 = epochs.iter().map(|e| e.seconds).sum();
+    let test_acc = epochs.last().map_or(0.0, |e| e.test_acc);
+    let sec_per_epoch = seconds / epochs.len().max(1) as f64;
+    if !as_json {
+        let names = devices::names(&trainer.devices);
+        return output::line(format!("test acc {test_acc:.2}, {sec_per_epoch:.1} s/epoch on {names}"));
+    }
+    output::json(&Summary {
+        model: args.model.name(),
+        data: args.data.clone(),
+        devices: trainer.devices.iter().map(ToString::to_string).collect(),
+        test_acc,
+        sec_per_epoch,
+        images_per_s: trainer.train.len() as f64 / sec_per_epoch,
+        shares: trainer.net.shares(),
+        step_losses: trainer.record.step_losses.clone(),
+        memory_peak: trainer.devices.iter().map(|device| device.memory().peak).collect(),
+    })
+}

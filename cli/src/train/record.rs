@@ -1,0 +1,83 @@
+//! What a run keeps of its losses: the first ones for the summary, all of them for TensorBoard.
+
+use std::path::Path;
+
+use anygpu::Tensor;
+use anygpu::watch::SummaryWriter;
+
+use super::Epoch;
+use crate::failure::Failure;
+
+/// How many steps' losses the summary holds: enough to compare two devices before rounding makes them part.
+const STEP_LOSSES: usize = 10;
+
+/// Losses that wait on their device to be read, until they are read in one go.
+const READ_EVERY: usize = 100;
+
+/// The losses of a run.
+pub struct Record {
+    /// Those of the first steps.
+    pub step_losses: Vec<f32>,
+    log: Option<SummaryWriter>,
+    /// Losses of the last steps, not read yet, with their learning rates.
+    waiting: Vec<(Tensor, f32)>,
+    /// Steps whose losses were read.
+    steps: u64,
+}
+
+impl Record {
+    /// Of a run that is logged to a folder, or not.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn new(log_dir: Option<&Path>) -> Result<Record, Failure> {
+        let log = log_dir.map(SummaryWriter::new).transpose()?;
+        Ok(Record { step_losses: Vec::new(), log, waiting: Vec::new(), steps: 0 })
+    }
+
+    /// Keeps a step's loss where it is, and reads all that wait when they are many.
+    ///
+    /// # Errors
+    /// Those of the device, and of writing the log.
+    pub fn step(&mut self, loss: &Tensor, lr: f32) -> Result<(), Failure> {
+        if self.log.is_some() || self.step_losses.len() + self.waiting.len() < STEP_LOSSES {
+            self.waiting.push((loss.detach(), lr));
+        }
+        if self.waiting.len() >= READ_EVERY { self.read() } else { Ok(()) }
+    }
+
+    /// Reads the losses that wait, in one download.
+    ///
+    /// # Errors
+    /// As [`step`](Record::step).
+    pub fn read(&mut self) -> Result<(), Failure> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let losses = Tensor::stack(&self.waiting.iter().map(|(loss, _)| loss).collect::<Vec<_>>(), 0)?;
+        for (loss, (_, lr)) in losses.to_vec::<f32>()?.into_iter().zip(std::mem::take(&mut self.waiting)) {
+            if self.step_losses.len() < STEP_LOSSES {
+                self.step_losses.push(loss);
+            }
+            if let Some(log) = &mut self.log {
+                log.add_scalar("step/loss", f64::from(loss), self.steps)?;
+                log.add_scalar("step/lr", f64::from(lr), self.steps)?;
+            }
+            self.steps += 1;
+        }
+        Ok(())
+    }
+
+    /// Logs an epoch's figures.
+    ///
+    /// # Errors
+    /// Those of writing the log.
+    pub fn epoch(&mut self, done: &Epoch) -> Result<(), Failure> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let step = done.epoch as u64;
+        log.add_scalars("loss", &[("train", done.train_loss), ("test", done.test_loss)], step)?;
+        log.add_scalar("accuracy/test", done.test_acc, step)?;
+        log.add_scalar("images_per_s", done.images_per_s, step)?;
+        Ok(log.flush()?)
+    }
+}

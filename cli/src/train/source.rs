@@ -1,0 +1,150 @@
+//! `--data`: where the images come from, and how they fit the net.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anygpu::data::transforms::Transform;
+use anygpu::data::{self, CIFAR10_CLASSES, Dataset, ImageFolder, Random, Splits, Subset, random_split};
+
+use super::Args;
+use crate::download;
+use crate::failure::Failure;
+use crate::net::{Card, Model, fitted};
+
+/// The images of a run.
+pub struct Source {
+    pub train: Arc<dyn Dataset>,
+    pub test: Arc<dyn Dataset>,
+    pub card: Card,
+    /// Whether a sample takes long to make, as decoding a file does.
+    pub slow: bool,
+}
+
+/// Images for mean and deviation of a folder; more would hardly change them.
+const SAMPLED: usize = 256;
+
+const FASHION: [&str; 10] =
+    ["t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"];
+
+/// What `--data` names, checked against the net.
+///
+/// # Errors
+/// [`Failure::Usage`] for a name that is nothing; [`Failure::Run`] for damaged files, and images that the net does not take.
+pub fn load(args: &Args) -> Result<Source, Failure> {
+    let side = args.resize.unwrap_or(args.model.side());
+    let source = match args.data.as_str() {
+        "mnist-5k" => in_memory(args.model, side, data::mnist_5k()?, digits()),
+        "fashion-mnist" => in_memory(args.model, side, data::from_dir(download::fashion_mnist()?)?, names(&FASHION)),
+        dir if Path::new(dir).is_dir() => from_dir(args, side, Path::new(dir))?,
+        other => {
+            return Err(Failure::Usage(format!(
+                "--data {other}: no such folder; write mnist-5k, fashion-mnist, or a folder with the four IDX files of \
+                 MNIST, the binary files of CIFAR-10, or a folder of images for each class"
+            )));
+        }
+    };
+    fits(args, &source)?;
+    let Some(limit) = args.limit else { return Ok(source) };
+    let first = |set: Arc<dyn Dataset>| Arc::new(Subset::first(set, limit)) as Arc<dyn Dataset>;
+    Ok(Source { train: first(source.train), test: first(source.test), ..source })
+}
+
+fn names(all: &[&str]) -> Vec<String> {
+    all.iter().map(ToString::to_string).collect()
+}
+
+fn digits() -> Vec<String> {
+    (0..data::CLASSES).map(|digit| digit.to_string()).collect()
+}
+
+fn in_memory(model: Model, side: usize, sets: Splits, classes: Vec<String>) -> Source {
+    let (mean, std) = sets.train.mean_std();
+    let card = Card { model, classes, channels: sets.train.c, side, mean, std };
+    Source { train: sets.train, test: sets.test, card, slow: false }
+}
+
+/// A folder: of images where it has folders, else of the files of MNIST or CIFAR-10.
+fn from_dir(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
+    let has_folders = || std::fs::read_dir(dir).is_ok_and(|all| all.flatten().any(|entry| entry.path().is_dir()));
+    match data::from_dir(dir) {
+        Ok(sets) if sets.train.c == 3 => Ok(in_memory(args.model, side, sets, names(&CIFAR10_CLASSES))),
+        Ok(sets) => Ok(in_memory(args.model, side, sets, digits())),
+        Err(_) if has_folders() => images(args, side, dir),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `dir/train` and `dir/test` (or `dir/val`), or else a fifth of all images, drawn by the seed, to test on.
+fn images(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
+    let open = |dir: &Path| {
+        let set = ImageFolder::new(dir)?;
+        Ok::<_, Failure>(if args.model == Model::Lenet { set.grey() } else { set })
+    };
+    let test = ["test", "val"].map(|name| dir.join(name)).into_iter().find(|dir| dir.is_dir());
+    let (train, test, classes): (Arc<dyn Dataset>, Arc<dyn Dataset>, _) = match test {
+        Some(test) if dir.join("train").is_dir() => {
+            let (train, test) = (open(&dir.join("train"))?, open(&test)?);
+            if train.classes() != test.classes() {
+                return Err(Failure::Run(format!(
+                    "--data {}: classes {:?} to train on, but {:?} to test on",
+                    dir.display(),
+                    train.classes(),
+                    test.classes()
+                )));
+            }
+            let classes = train.classes().to_vec();
+            (Arc::new(train), Arc::new(test), classes)
+        }
+        _ => {
+            let all = open(dir)?;
+            let (classes, held_out) = (all.classes().to_vec(), (all.len() / 5).max(1));
+            let lengths = [all.len() - held_out, held_out];
+            let mut parts = random_split(all, &lengths, args.seed)?.into_iter();
+            match (parts.next(), parts.next()) {
+                (Some(train), Some(test)) => (Arc::new(train), Arc::new(test), classes),
+                _ => return Err(Failure::Run(format!("--data {}: no images to train on", dir.display()))),
+            }
+        }
+    };
+    let channels = if args.model == Model::Lenet { 1 } else { 3 };
+    let (mean, std) = statistics(&train, channels, side)?;
+    let card = Card { model: args.model, classes, channels, side, mean, std };
+    Ok(Source { train, test, card, slow: true })
+}
+
+/// Mean and deviation of each channel over some images, in the size that the net sees.
+fn statistics(set: &Arc<dyn Dataset>, channels: usize, side: usize) -> Result<(Vec<f32>, Vec<f32>), Failure> {
+    let mut sums = vec![(0f64, 0f64); channels];
+    let some = set.len().min(SAMPLED);
+    let transform = fitted(side);
+    for i in 0..some {
+        let image = set.get(i * set.len() / some)?.remove(0);
+        let image = transform.apply(image, &mut Random::of_sample(0, 0, i))?;
+        for (plane, sums) in image.as_slice::<f32>()?.chunks(side * side).zip(&mut sums) {
+            plane.iter().map(|&v| f64::from(v)).for_each(|v| *sums = (sums.0 + v, sums.1 + v * v));
+        }
+    }
+    let count = (some * side * side).max(1) as f64;
+    let of = |(sum, squares): (f64, f64)| {
+        let mean = sum / count;
+        (mean as f32, (squares / count - mean * mean).max(0.0).sqrt() as f32)
+    };
+    Ok(sums.into_iter().map(of).unzip())
+}
+
+/// Whether the net takes such images.
+fn fits(args: &Args, source: &Source) -> Result<(), Failure> {
+    let Card { model, classes, channels, side, .. } = &source.card;
+    let wrong = |what: String| Err(Failure::Run(format!("--data {}: {what}: try resnet18", args.data)));
+    match model {
+        Model::Lenet if *side != Model::Lenet.side() => {
+            Err(Failure::Usage(format!("--resize {side}: LeNet takes images of 28 × 28 only; resnet18 takes any size")))
+        }
+        Model::Lenet if *channels != 1 => wrong("LeNet takes grey images, these have colours".to_string()),
+        Model::Lenet if classes.len() != 10 => wrong(format!("LeNet has ten classes, here are {}", classes.len())),
+        _ if source.train.is_empty() || source.test.is_empty() => {
+            Err(Failure::Run(format!("--data {}: too few images to train and to test", args.data)))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,121 @@
+//! The loop of a training run.
+
+use anygpu::data::DataLoader;
+use anygpu::metrics::{Accuracy, Mean, Throughput};
+use anygpu::watch::ProgressLine;
+use anygpu::{DataParallel, Device, manual_seed, nn, optim};
+
+use super::record::Record;
+use super::source::Source;
+use super::{Args, Epoch};
+use crate::failure::Failure;
+use crate::progress::EpochBar;
+
+/// The bar reads the loss every so many steps, because each reading waits for the device.
+const SHOW_EVERY: usize = 20;
+
+/// Threads that decode images.
+const DECODERS: usize = 4;
+
+/// The network on its devices, the optimiser and the data.
+pub struct Trainer {
+    pub devices: Vec<Device>,
+    pub net: DataParallel,
+    pub train: DataLoader,
+    pub record: Record,
+    sgd: optim::Sgd,
+    test: DataLoader,
+}
+
+impl Trainer {
+    /// Everything in its place, before the first step.
+    ///
+    /// # Errors
+    /// When a device has no room, or the log's folder cannot be made.
+    pub fn new(args: &Args, devices: Vec<Device>, source: &Source) -> Result<Self, Failure> {
+        manual_seed(args.seed);
+        let card = &source.card;
+        let net = DataParallel::new(card.model.build(card.channels, card.classes.len())?, &devices)?;
+        let recipe = card.model.recipe();
+        let sgd = optim::Sgd::new(net.parameters(), args.lr.unwrap_or(recipe.lr)).momentum(recipe.momentum);
+        // One device gets its batches from another thread; several cut them up themselves.
+        let place = if let [only] = &devices[..] { only.clone() } else { Device::cpu() };
+        let loader = |set| {
+            let loader = DataLoader::new(set, args.batch_size())?.transform(card.transform()).prefetch(&place);
+            Ok::<_, Failure>(if source.slow { loader.workers(DECODERS) } else { loader })
+        };
+        let (train, test) = (loader(source.train.clone())?.shuffle(args.seed), loader(source.test.clone())?);
+        let record = Record::new(args.log_dir.as_deref())?;
+        Ok(Trainer { devices, net, train, record, sgd, test })
+    }
+
+    /// One pass over the training images, then one over the test images.
+    ///
+    /// # Errors
+    /// [`Failure::Run`] when the loss is no number any more, and whatever fails on the way.
+    pub fn epoch(&mut self, epoch: usize, epochs: usize) -> Result<Epoch, Failure> {
+        let mut bar = EpochBar::new(epoch, epochs, self.train.len());
+        let mut speed = Throughput::new();
+        let train_loss = self.pass(&mut bar, &mut speed)?;
+        let (seconds, images_per_s) = (speed.seconds(), speed.per_second());
+        if !train_loss.is_finite() {
+            return Err(Failure::Run(format!(
+                "training diverged: the mean loss of epoch {epoch} is {train_loss}: try a smaller --lr"
+            )));
+        }
+        let (test_loss, test_acc) = self.evaluate()?;
+        bar.finish(&format!(
+            "epoch {epoch}/{epochs}  loss {train_loss:.4}  test loss {test_loss:.4}  test acc {test_acc:.4}  \
+             {images_per_s:.0} images/s{}",
+            self.shares()
+        ));
+        let done = Epoch { epoch, train_loss, test_loss, test_acc, seconds, images_per_s };
+        self.record.epoch(&done)?;
+        Ok(done)
+    }
+
+    /// How the work is shared out now; nothing where one device does it all.
+    fn shares(&self) -> String {
+        let shares = self.net.shares();
+        let named = self.devices.iter().zip(&shares).map(|(device, share)| format!("{device} {:.0} %", 100.0 * share));
+        if shares.len() < 2 { String::new() } else { format!("  ({})", named.collect::<Vec<_>>().join(", ")) }
+    }
+
+    /// The training steps of the next epoch; the mean loss over its images. Returns when every device is done.
+    fn pass(&mut self, bar: &mut EpochBar, speed: &mut Throughput) -> Result<f64, Failure> {
+        let mut mean = Mean::new();
+        for (step, batch) in (&self.train).into_iter().enumerate() {
+            let (images, labels) = batch?;
+            let loss = self.net.train_batch(&images, &labels, nn::cross_entropy)?;
+            self.sgd.step()?;
+            mean.add(&loss, labels.elem_count())?;
+            speed.add(labels.elem_count());
+            bar.advance(labels.elem_count());
+            let free = loss.device().is_cpu(); // as it is with several devices, where the host has summed it
+            if bar.is_visible() && (free || step % SHOW_EVERY == 0) {
+                let memory = ProgressLine::memory_of(&self.devices);
+                let loss = Some(f64::from(loss.item::<f32>()?));
+                bar.show(&ProgressLine { images_per_s: speed.per_second(), loss, lr: self.sgd.lr(), memory });
+            }
+            self.record.step(&loss, self.sgd.lr())?;
+        }
+        self.record.read()?;
+        for device in &self.devices {
+            device.synchronize()?;
+        }
+        Ok(mean.value()?)
+    }
+
+    /// Mean loss and accuracy on the test images.
+    fn evaluate(&self) -> Result<(f64, f64), Failure> {
+        let (mut loss, mut accuracy) = (Mean::new(), Accuracy::new());
+        for batch in self.test.epoch(0) {
+            let (images, labels) = batch?;
+            let logits = self.net.predict(&images)?;
+            let labels = labels.to(logits.device())?;
+            loss.add(&nn::cross_entropy(&logits, &labels)?, labels.elem_count())?;
+            accuracy.add(&logits, &labels)?;
+        }
+        Ok((loss.value()?, accuracy.value()?))
+    }
+}

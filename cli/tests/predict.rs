@@ -1,0 +1,137 @@
+//! From training to use: `anygpu train --save` and `anygpu predict`, and what they write and refuse on the way.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anygpu::data::{Array, Dataset, mnist_5k};
+use anygpu::nn::Module;
+use anygpu::{Tensor, checkpoint, nn};
+use common::{fails, json_lines, output, stderr, stdout};
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Writes an image `[C, H, W]` of f32.
+fn save_png(path: &Path, image: &Array) {
+    let tensor = Tensor::from_slice(image.as_slice::<f32>().expect("f32"), image.shape(), None).expect("it fits");
+    tensor.to_image().expect("an image").save(path).expect("our folder");
+}
+
+/// The first test digits, one file each, and their classes.
+fn digits(dir: &Path, count: usize) -> (Vec<PathBuf>, Vec<u32>) {
+    let test = mnist_5k().expect("the digits").test;
+    let digit = |i: usize| {
+        let sample = test.get(i).expect("a digit");
+        let path = dir.join(format!("{i}.png"));
+        save_png(&path, &sample[0]);
+        (path, sample[1].as_slice::<u32>().expect("a label")[0])
+    };
+    (0..count).map(digit).unzip()
+}
+
+#[test]
+fn a_trained_lenet_reads_digits() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let [net, plot, log] = ["net.safetensors", "curves.svg", "log"].map(|name| dir.path().join(name));
+    let args = ["train", "--devices", "cpu", "--epochs", "1", "--save", text(&net), "--plot", text(&plot), "--log-dir"];
+    let result = output(&[&args[..], &[text(&log)]].concat());
+    assert!(result.status.success(), "{}", stderr(&result));
+    let curves = fs::read_to_string(&plot).expect("the plot");
+    assert!(curves.starts_with("<svg") && curves.contains("lenet on mnist-5k"));
+    let events: Vec<_> = fs::read_dir(&log).expect("the log").map(|file| file.expect("a file").path()).collect();
+    assert_eq!(events.len(), 1);
+    let bytes = fs::read(&events[0]).expect("the events");
+    let count = |tag: &str| bytes.windows(tag.len()).filter(|part| *part == tag.as_bytes()).count();
+    assert_eq!((count("step/loss"), count("step/lr"), count("loss/train"), count("accuracy/test")), (63, 63, 1, 1));
+
+    let (files, labels) = digits(dir.path(), 20);
+    let paths: Vec<&str> = files.iter().map(|path| text(path)).collect();
+    let lines = json_lines(&output(&[&["predict", text(&net), "--device", "cpu", "--json"], &paths[..]].concat()));
+    let right =
+        lines.iter().zip(&labels).filter(|(line, label)| line["classes"][0]["class"] == label.to_string()).count();
+    assert!(right >= 17, "{right} of 20: {lines:?}");
+    assert_eq!((&lines[3]["file"], lines[3]["classes"].as_array().map(Vec::len)), (&paths[3].into(), Some(5)));
+    let sum = json_lines(&output(&["predict", text(&net), paths[0], "--device", "cpu", "--json", "--top", "99"]))[0]
+        ["classes"]
+        .as_array()
+        .expect("all ten")
+        .iter()
+        .map(|guess| guess["probability"].as_f64().expect("a number"))
+        .sum::<f64>();
+    assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+    let named =
+        output(&["predict", text(&net), paths[0], "--device", "cpu", "--classes", "a,b,c,d,e,f,g,h,i,j", "--top", "1"]);
+    let line = stdout(&named);
+    let letter = char::from(b'a' + labels[0] as u8);
+    assert!(line.starts_with(&format!("{}: {letter} ", paths[0])) && line.lines().count() == 1, "{line}");
+}
+
+/// Twelve dark and twelve bright images in folders.
+fn folders(dir: &Path) {
+    for (class, level) in [("bright", 0.8), ("dark", 0.1)] {
+        fs::create_dir_all(dir.join(class)).expect("our folder");
+        for i in 0..12 {
+            let pixels = (0..3 * 20 * 24).map(|p| level + (p * (i + 1) % 7) as f32 / 70.0).collect();
+            save_png(&dir.join(class).join(format!("{i}.png")), &Array::new(pixels, [3, 20, 24]).expect("it fits"));
+        }
+    }
+}
+
+#[test]
+fn a_resnet_learns_a_folder_of_images_and_knows_its_classes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (images, net) = (dir.path().join("images"), dir.path().join("net.safetensors"));
+    folders(&images);
+    let args =
+        ["train", "resnet18", "--devices", "cpu", "--resize", "32", "--epochs", "4", "--batch-size", "6", "--json"];
+    let lines = json_lines(&output(&[&args[..], &["--data", text(&images), "--save", text(&net)]].concat()));
+    let summary = lines.last().expect("a summary");
+    assert_eq!((lines.len(), &summary["model"]), (5, &"resnet18".into()));
+    assert!(summary["memory_peak"][0].as_u64().is_some_and(|bytes| bytes > 40 << 20), "{summary}");
+    assert!(lines[3]["train_loss"].as_f64() < lines[0]["train_loss"].as_f64(), "{lines:?}");
+
+    let bright = images.join("bright/3.png");
+    let line = &json_lines(&output(&["predict", text(&net), text(&bright), "--device", "cpu", "--json"]))[0];
+    assert_eq!(line["classes"].as_array().map(Vec::len), Some(2));
+    assert_eq!(line["classes"][0]["class"], "bright", "{line}");
+    fs::write(images.join("dark/5.png"), "no image").expect("our file");
+    let broken = output(&[&args[..], &["--data", text(&images)]].concat());
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(stderr(&broken).contains("5.png"), "{}", stderr(&broken));
+}
+
+#[test]
+fn files_without_a_card_need_to_be_told_what_they_are() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (net, image) = (dir.path().join("net.safetensors"), dir.path().join("x.png"));
+    let lenet = nn::models::lenet().expect("a net");
+    checkpoint::save(&lenet.state_dict().add_prefix("module."), &net).expect("our folder"); // as torch's DataParallel
+    save_png(&image, &Array::new(vec![0.5f32; 40 * 30], [1, 40, 30]).expect("it fits"));
+    let predict = |more: &[&str]| output(&[&["predict", text(&net), text(&image), "--device", "cpu"], more].concat());
+    fails(&predict(&[]), 2, &["does not say what net it is", "--model lenet"]);
+    let told = predict(&["--model", "lenet", "--mean", "0.13", "--std", "0.31", "--invert"]);
+    assert!(told.status.success(), "{}", stderr(&told));
+    fails(&predict(&["--model", "resnet18"]), 1, &["net.safetensors", "resnet18", "fc.weight"]);
+    fails(&predict(&["--model", "lenet", "--classes", "a,b"]), 2, &["2 classes", "10"]);
+    fails(&predict(&["--model", "lenet", "--mean", "1,2,3"]), 2, &["--mean", "1 channels"]);
+    fails(&predict(&["--model", "lenet", "--resize", "96"]), 2, &["28 × 28"]);
+    fs::write(&image, "no image").expect("our file");
+    fails(&predict(&["--model", "lenet"]), 1, &["x.png"]);
+    fs::write(&net, "no net").expect("our file");
+    fails(&predict(&["--model", "lenet"]), 1, &["net.safetensors"]);
+    fails(&output(&["predict", "nowhere.safetensors", text(&image)]), 1, &["nowhere.safetensors"]);
+    fails(&output(&["predict", text(&net)]), 2, &["IMAGES"]);
+}
+
+#[test]
+fn what_a_net_does_not_take_is_said_before_training() {
+    let train = |more: &[&str]| output(&[&["train", "--devices", "cpu"], more].concat());
+    fails(&train(&["lenet", "--resize", "96"]), 2, &["28 × 28", "resnet18"]);
+    fails(&train(&["--save", "net.pt"]), 2, &["net.pt", ".safetensors"]);
+    fails(&train(&["--save", "/no/such/folder/net.safetensors"]), 1, &["/no/such/folder"]);
+    fails(&train(&["vgg"]), 2, &["vgg", "resnet18"]);
+    fails(&train(&["--limit", "0"]), 2, &["--limit"]);
+}

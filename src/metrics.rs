@@ -1,0 +1,300 @@
+//! Numbers about training that stay on the device: loss and accuracy add up there and are read once in a while, so that
+//! watching does not stall the device. And how many samples a second that was.
+//!
+//! Batches may come from several devices: each keeps a sum of its own, and the sums meet when the value is read.
+
+use std::time::Instant;
+
+use crate::autograd::no_grad;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// A sum for each device that something came from.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    on_devices: Vec<Tensor>,
+    /// What came from `cpu`, where reading costs nothing.
+    on_host: Option<Vec<f64>>,
+}
+
+impl Sums {
+    fn add(&mut self, value: &Tensor) -> Result<()> {
+        if value.device().is_cpu() {
+            let sums = self.on_host.get_or_insert_with(|| vec![0.0; value.elem_count()]);
+            return value.with_slice(|values: &[f32]| {
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += f64::from(*value));
+            });
+        }
+        match self.on_devices.iter_mut().find(|sum| sum.device() == value.device()) {
+            Some(sum) => *sum = sum.add(value)?,
+            None => self.on_devices.push(value.clone()),
+        }
+        Ok(())
+    }
+
+    /// The sum over all devices, of `len` elements.
+    fn read(&self, len: usize) -> Result<Vec<f64>> {
+        let mut all = self.on_host.clone().unwrap_or_else(|| vec![0.0; len]);
+        for sum in &self.on_devices {
+            all.iter_mut().zip(sum.to_vec::<f32>()?).for_each(|(all, sum)| *all += f64::from(sum));
+        }
+        Ok(all)
+    }
+}
+
+/// The mean of a quantity over samples, of the loss, say, that stays on its device until it is asked for.
+///
+/// ```
+/// use anygpu::{Tensor, metrics::Mean, try_gpu};
+///
+/// let mut loss = Mean::new();
+/// for (batch, size) in [(0.5f32, 64), (0.2, 32)] {
+///     loss.add(&Tensor::scalar(batch, &try_gpu(0))?, size)?; // two small kernels, no waiting
+/// }
+/// assert!((loss.value()? - 0.4).abs() < 1e-6); // (64 · 0.5 + 32 · 0.2) / 96
+/// loss.reset();
+/// assert!(loss.value()?.is_nan());
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Mean {
+    sums: Sums,
+    count: usize,
+}
+
+impl Mean {
+    /// Of nothing yet.
+    pub fn new() -> Mean {
+        Mean::default()
+    }
+
+    /// Counts `value`, a scalar that is the mean over `count` samples. Reads nothing back.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for more than one value; what the device says.
+    pub fn add(&mut self, value: &Tensor, count: usize) -> Result<()> {
+        if value.elem_count() != 1 {
+            let detail = format!("the mean of a batch is one value, not {:?}", value.shape());
+            return Err(Error::argument("Mean", detail));
+        }
+        let value = value.detach().to_dtype(DType::F32)?.reshape(())?;
+        self.sums.add(&no_grad(|| value.mul_scalar(count as f32))?)?;
+        self.count += count;
+        Ok(())
+    }
+
+    /// The mean over all samples since the beginning, or NaN without any. Waits for the devices.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    pub fn value(&self) -> Result<f64> {
+        Ok(self.sums.read(1)?[0] / self.count as f64)
+    }
+
+    /// How many samples were counted.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Forgets all.
+    pub fn reset(&mut self) {
+        *self = Mean::default();
+    }
+}
+
+/// The share of samples whose label is the class of the greatest logit, or one of the k greatest.
+///
+/// ```
+/// use anygpu::{Tensor, metrics::Accuracy};
+///
+/// let logits = Tensor::try_from([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3], [0.6, 0.3, 0.1]])?;
+/// let labels = Tensor::try_from([1u32, 2, 2])?;
+/// let (mut first, mut two) = (Accuracy::new(), Accuracy::top(2));
+/// first.add(&logits, &labels)?;
+/// two.add(&logits, &labels)?;
+/// assert!((first.value()? - 1.0 / 3.0).abs() < 1e-9);
+/// assert!((two.value()? - 2.0 / 3.0).abs() < 1e-9);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Accuracy {
+    k: usize,
+    right: Sums,
+    count: usize,
+}
+
+impl Default for Accuracy {
+    fn default() -> Accuracy {
+        Accuracy::new()
+    }
+}
+
+impl Accuracy {
+    /// Of the greatest logit.
+    pub fn new() -> Accuracy {
+        Accuracy::top(1)
+    }
+
+    /// Of the `k` greatest logits; of equal ones, the first count.
+    pub fn top(k: usize) -> Accuracy {
+        Accuracy { k, right: Sums::default(), count: 0 }
+    }
+
+    /// Counts a batch, `logits: [N, classes]` and `labels: [N]` of whole numbers, which are moved to the logits' device if they are
+    /// elsewhere. Reads nothing back.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] when there is not one label per row, [`Error::InvalidArgument`] with fewer classes than k.
+    pub fn add(&mut self, logits: &Tensor, labels: &Tensor) -> Result<()> {
+        let (logits, labels) = one_label_each("Accuracy", logits, labels)?;
+        let right = no_grad(|| match self.k {
+            1 => logits.argmax(1)?.eq(&labels),
+            k => logits.topk(k, 1, true, true)?.1.eq(&labels.unsqueeze(1)?),
+        })?;
+        self.right.add(&right.to_dtype(DType::F32)?.sum_all()?)?;
+        self.count += labels.elem_count();
+        Ok(())
+    }
+
+    /// The share, 0 to 1, of all samples since the beginning, or NaN without any. Waits for the devices.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    pub fn value(&self) -> Result<f64> {
+        Ok(self.right.read(1)?[0] / self.count as f64)
+    }
+
+    /// How many samples were counted.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Forgets all but k.
+    pub fn reset(&mut self) {
+        *self = Accuracy::top(self.k);
+    }
+}
+
+/// How often a sample of each class was taken for one of each: row i, column j counts label i predicted as j.
+///
+/// ```
+/// use anygpu::{Tensor, metrics::ConfusionMatrix};
+///
+/// let mut matrix = ConfusionMatrix::new(2);
+/// let logits = Tensor::try_from([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])?;
+/// matrix.add(&logits, &Tensor::try_from([0u32, 1, 1])?)?;
+/// assert_eq!(matrix.value()?, [[1, 0], [1, 1]]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ConfusionMatrix {
+    classes: usize,
+    counts: Sums,
+}
+
+impl ConfusionMatrix {
+    /// Of this many classes.
+    pub fn new(classes: usize) -> ConfusionMatrix {
+        ConfusionMatrix { classes, counts: Sums::default() }
+    }
+
+    /// Counts a batch, `logits: [N, classes]` and `labels: [N]` of whole numbers. Reads nothing back.
+    ///
+    /// # Errors
+    /// As [`Accuracy::add`]; [`Error::ShapeMismatch`] for another number of classes; on the CPU, [`Error::InvalidArgument`]
+    /// for a label that is no class.
+    pub fn add(&mut self, logits: &Tensor, labels: &Tensor) -> Result<()> {
+        let (logits, labels) = one_label_each("ConfusionMatrix", logits, labels)?;
+        if logits.shape()[1] != self.classes {
+            let rule = "the matrix has another number of classes";
+            return Err(Error::shapes("ConfusionMatrix", logits.shape(), &[self.classes; 2], rule));
+        }
+        let counts = no_grad(|| {
+            let predicted = logits.argmax(1)?.one_hot(self.classes)?.to_dtype(DType::F32)?;
+            let labelled = labels.one_hot(self.classes)?.to_dtype(DType::F32)?;
+            labelled.transpose(0, 1)?.matmul(&predicted)
+        })?;
+        self.counts.add(&counts)
+    }
+
+    /// The counts, `[label][prediction]`. Waits for the devices.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`].
+    pub fn value(&self) -> Result<Vec<Vec<u64>>> {
+        let counts = self.counts.read(self.classes * self.classes)?;
+        Ok(counts.chunks(self.classes.max(1)).map(|row| row.iter().map(|&count| count as u64).collect()).collect())
+    }
+
+    /// Forgets all.
+    pub fn reset(&mut self) {
+        self.counts = Sums::default();
+    }
+}
+
+/// Both on the logits' device and outside the graph, the labels as u32, as class numbers are.
+fn one_label_each(op: &'static str, logits: &Tensor, labels: &Tensor) -> Result<(Tensor, Tensor)> {
+    if logits.rank() != 2 || labels.shape() != &logits.shape()[..1] {
+        let rule = "one label per row of logits: [N, classes] and [N]";
+        return Err(Error::shapes(op, logits.shape(), labels.shape(), rule));
+    }
+    let labels = labels.detach().to(logits.device())?.to_dtype(DType::U32)?;
+    Ok((logits.detach(), labels))
+}
+
+/// Samples a second, by the wall clock.
+///
+/// On a device that computes while the host goes on, wait for it ([`Device::synchronize`](crate::Device::synchronize)) before
+/// a figure that is to be kept.
+///
+/// ```
+/// use anygpu::metrics::Throughput;
+///
+/// let mut speed = Throughput::new();
+/// speed.add(64);
+/// assert!(speed.per_second() > 0.0 && speed.samples() == 64);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Throughput {
+    start: Instant,
+    samples: usize,
+}
+
+impl Default for Throughput {
+    fn default() -> Throughput {
+        Throughput::new()
+    }
+}
+
+impl Throughput {
+    /// From now on.
+    pub fn new() -> Throughput {
+        Throughput { start: Instant::now(), samples: 0 }
+    }
+
+    /// Counts `samples` more.
+    pub fn add(&mut self, samples: usize) {
+        self.samples += samples;
+    }
+
+    /// How many were counted.
+    pub fn samples(&self) -> usize {
+        self.samples
+    }
+
+    /// Seconds since the beginning.
+    pub fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Samples per second since the beginning.
+    pub fn per_second(&self) -> f64 {
+        self.samples as f64 / self.seconds().max(1e-9)
+    }
+
+    /// Begins anew.
+    pub fn reset(&mut self) {
+        *self = Throughput::new();
+    }
+}

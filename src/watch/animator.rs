@@ -1,0 +1,173 @@
+use std::path::Path;
+
+use super::draw;
+use crate::error::{Error, Result};
+
+/// Curves that grow while a net trains, as one picture: the `Animator` of "Dive into deep learning".
+///
+/// Each panel has its own scale and one or more curves; [`add`](Animator::add) gives a point of each curve, and
+/// [`save`](Animator::save) draws what there is so far, as PNG or SVG. It works on a bare machine: the font is inside.
+///
+/// ```
+/// use anygpu::watch::Animator;
+///
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let folder = folder.path();
+/// let mut animator = Animator::new("epoch").title("LeNet").panel("loss", &["train"]).shares("accuracy", &["train", "test"]);
+/// for epoch in 1..=3 {
+///     let x = f64::from(epoch);
+///     animator.add(x - 0.5, &[Some(1.0 / x), None, None])?; // in the middle of an epoch
+///     animator.add(x, &[0.9 / x, 1.0 - 0.3 / x, 1.0 - 0.4 / x])?;
+///     animator.save(folder.join("curves.svg"))?; // a viewer sees it grow
+/// }
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Animator {
+    pub(super) title: String,
+    pub(super) x_label: String,
+    pub(super) panels: Vec<Panel>,
+    size: (u32, u32),
+}
+
+/// A chart with a scale of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Panel {
+    pub name: String,
+    /// Whether it shows parts of 1, such as accuracies.
+    pub shares: bool,
+    pub curves: Vec<Curve>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Curve {
+    pub label: String,
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Animator {
+    /// Without a panel yet; `x_label` is what stands below all of them.
+    pub fn new(x_label: &str) -> Animator {
+        Animator { title: String::new(), x_label: x_label.to_string(), panels: Vec::new(), size: (1120, 480) }
+    }
+
+    /// What stands above.
+    pub fn title(mut self, title: &str) -> Animator {
+        self.title = title.to_string();
+        self
+    }
+
+    /// The picture's width and height in pixels; 1120 and 480 at first.
+    pub fn size(mut self, width: u32, height: u32) -> Animator {
+        self.size = (width, height);
+        self
+    }
+
+    /// One more panel, of these curves. Its scale begins at 0, or below the lowest value.
+    pub fn panel(self, name: &str, curves: &[&str]) -> Animator {
+        self.with(name, curves, false)
+    }
+
+    /// One more panel, of curves that are parts of 1, such as accuracies: its scale ends at 1.
+    pub fn shares(self, name: &str, curves: &[&str]) -> Animator {
+        self.with(name, curves, true)
+    }
+
+    fn with(mut self, name: &str, curves: &[&str], shares: bool) -> Animator {
+        let curves = curves.iter().map(|label| Curve { label: label.to_string(), points: Vec::new() }).collect();
+        self.panels.push(Panel { name: name.to_string(), shares, curves });
+        self
+    }
+
+    /// One point of each curve, in the order in which the panels and curves were named: a number, or `None` for a curve that has
+    /// none here. Numbers that are not finite are left out.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless there is one value per curve.
+    pub fn add<V: Into<Option<f64>> + Copy>(&mut self, x: f64, values: &[V]) -> Result<()> {
+        let curves = self.panels.iter().map(|panel| panel.curves.len()).sum::<usize>();
+        if values.len() != curves {
+            return Err(Error::argument("Animator", format!("{} values for {curves} curves", values.len())));
+        }
+        for (curve, &value) in self.panels.iter_mut().flat_map(|panel| &mut panel.curves).zip(values) {
+            let value: Option<f64> = value.into();
+            curve.points.extend(value.filter(|y| y.is_finite() && x.is_finite()).map(|y| (x, y)));
+        }
+        Ok(())
+    }
+
+    /// Draws the curves into a file that ends in `.png` or `.svg`. A viewer never sees half of it: it is written beside and renamed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another kind of file, and without a panel; [`Error::Data`] when the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let kind = path.extension().map(|kind| kind.to_string_lossy().to_lowercase()).unwrap_or_default();
+        if !["png", "svg"].contains(&kind.as_str()) {
+            let detail = format!("{}: it writes PNG and SVG, so name a file that ends in .png or .svg", path.display());
+            return Err(Error::argument("Animator", detail));
+        }
+        if self.panels.is_empty() {
+            return Err(Error::argument("Animator", "there is no panel to draw: add one with panel()"));
+        }
+        let failed = |error: &dyn std::fmt::Display| Error::Data {
+            path: path.display().to_string(),
+            detail: format!("the plot cannot be written: {error}: is its folder there and writable?"),
+        };
+        // The encoder goes by the name's end.
+        let part = path.with_extension(format!("{}.part.{kind}", std::process::id()));
+        let drawn = draw::write(self, &part, self.size, kind == "svg").map_err(|error| failed(&error));
+        let done = drawn.and_then(|()| std::fs::rename(&part, path).map_err(|error| failed(&error)));
+        if done.is_err() {
+            let _ = std::fs::remove_file(&part); // the error that counts is the one above
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curves() -> Animator {
+        Animator::new("step").title("a title").panel("loss", &["a", "b"]).shares("accuracy", &["c"])
+    }
+
+    #[test]
+    fn few_points_and_odd_numbers_are_drawn() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows: [&[[f64; 3]]; 5] = [
+            &[],
+            &[[0.5, 0.2, 0.1]],
+            &[[f64::NAN, f64::INFINITY, 0.1]],
+            &[[-1e30, 1e30, 0.0], [0.0, 0.0, 1.0]],
+            &[[5e-324, 5e-324, 5e-324]; 3],
+        ];
+        for (i, rows) in rows.iter().enumerate() {
+            let mut animator = curves();
+            for (x, row) in rows.iter().enumerate() {
+                animator.add(x as f64, row).unwrap();
+            }
+            let png = dir.path().join(format!("{i}.PNG"));
+            animator.save(&png).unwrap();
+            let bytes = std::fs::read(png).unwrap();
+            let side = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+            assert_eq!((&bytes[..8], side(16), side(20)), (&b"\x89PNG\r\n\x1a\n"[..], 1120, 480));
+            let svg = dir.path().join(format!("{i}.svg"));
+            animator.save(&svg).unwrap();
+            let text = std::fs::read_to_string(svg).unwrap();
+            assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>") && text.contains("a title"));
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 10, "no part of a file stays");
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_said() {
+        let mut animator = curves();
+        assert!(animator.add(0.0, &[1.0, 2.0]).unwrap_err().to_string().contains("2 values for 3 curves"));
+        assert!(animator.save("curves.gif").unwrap_err().to_string().contains(".svg"));
+        let nowhere = animator.save("/no/such/folder/curves.png").unwrap_err().to_string();
+        assert!(nowhere.contains("/no/such/folder/curves.png"), "{nowhere}");
+        assert!(Animator::new("x").save("curves.png").unwrap_err().to_string().contains("no panel"));
+    }
+}

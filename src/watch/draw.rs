@@ -1,0 +1,170 @@
+//! The picture of an [`Animator`]: panels side by side.
+
+use std::error::Error;
+use std::ops::Range;
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::register_font;
+
+use super::animator::{Animator, Panel};
+
+const FONT: &str = "dejavu";
+const INK: RGBColor = RGBColor(40, 40, 48);
+const GRID: RGBColor = RGBColor(224, 224, 230);
+const COLORS: [RGBColor; 6] = [
+    RGBColor(31, 119, 180),
+    RGBColor(235, 120, 20),
+    RGBColor(44, 150, 60),
+    RGBColor(200, 50, 60),
+    RGBColor(130, 90, 180),
+    RGBColor(120, 85, 75),
+];
+
+type Done = Result<(), Box<dyn Error>>;
+
+/// Draws into a file, whose name says which kind of bitmap it is.
+pub(super) fn write(animator: &Animator, path: &Path, size: (u32, u32), svg: bool) -> Done {
+    register_font(FONT, FontStyle::Normal, dejavu::sans::regular()).map_err(|_| "the built-in font does not load")?;
+    if svg {
+        return draw(animator, &SVGBackend::new(path, size).into_drawing_area());
+    }
+    draw(animator, &BitMapBackend::new(path, size).into_drawing_area())
+}
+
+fn draw<B: DrawingBackend>(animator: &Animator, root: &DrawingArea<B, Shift>) -> Done
+where
+    B::ErrorType: 'static,
+{
+    root.fill(&WHITE)?;
+    let mut area = root.margin(10, 0, 0, 0);
+    if !animator.title.is_empty() {
+        area = area.titled(&animator.title, (FONT, 19).into_font().color(&INK))?;
+    }
+    let areas = area.split_evenly((1, animator.panels.len()));
+    let xs = x_range(animator);
+    // A colour is a curve's name: the training curve looks alike in all panels.
+    let mut names: Vec<&str> = Vec::new();
+    for curve in animator.panels.iter().flat_map(|panel| &panel.curves) {
+        if !names.contains(&curve.label.as_str()) {
+            names.push(&curve.label);
+        }
+    }
+    for (area, shown) in areas.iter().zip(&animator.panels) {
+        panel(area, &animator.x_label, xs.clone(), shown, &names)?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+fn panel<B: DrawingBackend>(
+    area: &DrawingArea<B, Shift>,
+    x_label: &str,
+    xs: Range<f64>,
+    panel: &Panel,
+    names: &[&str],
+) -> Done
+where
+    B::ErrorType: 'static,
+{
+    let style = (FONT, 14).into_font().color(&INK);
+    let whole = xs.end - xs.start > 2.0;
+    let mut chart = ChartBuilder::on(area)
+        .margin(14)
+        .x_label_area_size(44)
+        .y_label_area_size(62)
+        .build_cartesian_2d(xs.clone(), y_range(panel))?;
+    chart
+        .configure_mesh()
+        .x_desc(x_label)
+        .y_desc(panel.name.as_str())
+        .x_labels(if whole { (xs.end - xs.start).clamp(2.0, 10.0) as usize } else { 5 })
+        .y_labels(8)
+        .x_label_formatter(&|x| match whole {
+            true if x.fract().abs() > 1e-6 => String::new(),
+            _ => short(*x),
+        })
+        .y_label_formatter(&|y| short(*y))
+        .axis_style(INK)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .label_style(style.clone())
+        .axis_desc_style((FONT, 15).into_font().color(&INK))
+        .draw()?;
+    for curve in &panel.curves {
+        let color = COLORS[names.iter().position(|name| *name == curve.label).unwrap_or(0) % COLORS.len()];
+        chart
+            .draw_series(LineSeries::new(curve.points.iter().copied(), color.stroke_width(2)))?
+            .label(curve.label.as_str())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], color.stroke_width(2)));
+        if curve.points.len() <= MOST_DOTS {
+            chart.draw_series(curve.points.iter().map(|&point| Circle::new(point, 3, color.filled())))?;
+        }
+    }
+    let corner = if panel.shares { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
+    chart
+        .configure_series_labels()
+        .position(corner)
+        .margin(12)
+        .legend_area_size(30)
+        .background_style(WHITE.mix(0.85))
+        .border_style(GRID)
+        .label_font(style)
+        .draw()?;
+    Ok(())
+}
+
+/// A curve of more points is a line only.
+const MOST_DOTS: usize = 50;
+
+/// A number with as many digits as an axis needs.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_string(),
+        size if !(1e-3..1e6).contains(&size) => format!("{value:.1e}"),
+        _ => format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_string(),
+    }
+}
+
+/// From the first to the last point, with a little air; never empty.
+fn x_range(animator: &Animator) -> Range<f64> {
+    let points = animator.panels.iter().flat_map(|panel| &panel.curves).flat_map(|curve| &curve.points);
+    let (low, high) = points.fold((f64::MAX, f64::MIN), |(low, high), point| (low.min(point.0), high.max(point.0)));
+    let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
+    let high = if high > low { high } else { low + 1.0 };
+    let air = (high - low) * 0.04;
+    low - air..high + air
+}
+
+/// Losses from 0 (or below the lowest) to a little above the highest. Parts of 1 end at 1, and start at a round tenth below the
+/// lowest, so that a good run is not a flat line.
+fn y_range(panel: &Panel) -> Range<f64> {
+    let values = || panel.curves.iter().flat_map(|curve| &curve.points).map(|point| point.1);
+    if panel.shares {
+        let low = values().fold(1.0, f64::min);
+        return (((low - 0.02) * 10.0).floor() / 10.0).clamp(0.0, 0.9)..1.0;
+    }
+    let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
+    // The smallest numbers have no fractions left to draw.
+    if high - low > 1e-300 { low * 1.08..high * 1.08 } else { 0.0..1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_never_empty() {
+        let empty = Animator::new("epoch").panel("loss", &["a"]).shares("accuracy", &["b"]);
+        assert_eq!(
+            (x_range(&empty), y_range(&empty.panels[0]), y_range(&empty.panels[1])),
+            (-0.04..1.04, 0.0..1.0, 0.9..1.0)
+        );
+        let mut one = empty.clone();
+        one.add(3.0, &[0.0, 0.957]).unwrap();
+        assert_eq!((y_range(&one.panels[0]), y_range(&one.panels[1])), (0.0..1.0, 0.9..1.0));
+        assert!(x_range(&one).contains(&3.0));
+        assert_eq!([0.0, 0.25, 10.0, 1e-5, 2e7].map(short), ["0", "0.25", "10", "1.0e-5", "2.0e7"]);
+    }
+}

@@ -1,0 +1,92 @@
+//! Metrics that stay on their device: right on every one, over several at once, and without reading back.
+
+mod common;
+
+use anygpu::metrics::{Accuracy, ConfusionMatrix, Mean};
+use anygpu::{Result, Tensor};
+use common::devices;
+
+/// Three batches of logits `[N, 4]` with labels.
+fn batches() -> Result<Vec<(Tensor, Tensor)>> {
+    let logits = |rows: &[[f32; 4]]| Tensor::from_slice(rows.as_flattened(), [rows.len(), 4], None);
+    let labels = |labels: &[u32]| Tensor::from_slice(labels, labels.len(), None);
+    Ok(vec![
+        (logits(&[[0.1, 0.9, 0.0, 0.2], [3.0, 2.0, 1.0, 0.0]])?, labels(&[1, 2])?),
+        (logits(&[[-1.0, -2.0, -0.5, -9.0]])?, labels(&[2])?),
+        (logits(&[[1.0, 1.0, 1.0, 1.0], [0.0, 5.0, 6.0, 7.0], [9.0, 8.0, 0.0, 0.0]])?, labels(&[1, 0, 1])?),
+    ])
+}
+
+#[test]
+fn accuracies_and_confusions_add_up_on_every_device() -> Result<()> {
+    let all = devices();
+    let mixed: Vec<_> = all.iter().cycle().take(3).collect();
+    for place in all.iter().map(|device| vec![device; 3]).chain([mixed]) {
+        let (mut first, mut second, mut all) = (Accuracy::new(), Accuracy::top(2), Accuracy::top(4));
+        let mut matrix = ConfusionMatrix::new(4);
+        for ((logits, labels), device) in batches()?.iter().zip(&place) {
+            let logits = logits.to(device)?.requires_grad();
+            for accuracy in [&mut first, &mut second, &mut all] {
+                accuracy.add(&logits, labels)?; // labels from the host
+            }
+            matrix.add(&logits, &labels.to(device)?)?;
+        }
+        // Right: rows 0 and 2 (of equal logits the first counts); among two: also rows 3 and 5.
+        assert_eq!((first.count(), first.value()?, second.value()?, all.value()?), (6, 2.0 / 6.0, 4.0 / 6.0, 1.0));
+        let expected = vec![vec![0, 0, 0, 1], vec![2, 1, 0, 0], vec![1, 0, 1, 0], vec![0; 4]];
+        assert_eq!(matrix.value()?, expected, "{place:?}");
+        first.reset();
+        matrix.reset();
+        assert!(first.value()?.is_nan());
+        assert_eq!(matrix.value()?, vec![vec![0; 4]; 4]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_mean_is_by_samples_and_over_devices() -> Result<()> {
+    let mut mean = Mean::new();
+    for (i, device) in devices().iter().enumerate() {
+        mean.add(&Tensor::scalar(i as f32, device)?.requires_grad(), i + 1)?;
+        mean.add(&Tensor::full([1], i as f32, device)?, 1)?;
+    }
+    let n = devices().len();
+    let (sum, count): (usize, usize) = (0..n).fold((0, 0), |(sum, count), i| (sum + i * (i + 2), count + i + 2));
+    assert_eq!(mean.count(), count);
+    assert!((mean.value()? - sum as f64 / count as f64).abs() < 1e-6);
+    assert!(mean.add(&Tensor::zeros([2], None)?, 2).is_err());
+    mean.add(&Tensor::scalar(f32::NAN, None)?, 1)?;
+    assert!(mean.value()?.is_nan(), "a loss that is no number must show");
+    Ok(())
+}
+
+/// Thousands of batches: neither memory nor the error grows with them.
+#[test]
+fn long_sums_stay_small_and_right() -> Result<()> {
+    for device in devices() {
+        let (mut mean, mut accuracy) = (Mean::new(), Accuracy::new());
+        let loss = Tensor::scalar(0.1f32, &device)?;
+        let logits = Tensor::from_slice(&[0.0f32, 1.0, 1.0, 0.0], [2, 2], &device)?;
+        let labels = Tensor::from_slice(&[1u32, 1], 2, &device)?;
+        let before = device.memory().live;
+        for _ in 0..3000 {
+            mean.add(&loss, 64)?;
+            accuracy.add(&logits, &labels)?;
+        }
+        let grown = device.memory().live.saturating_sub(before);
+        assert!(device.is_cpu() || grown < 64 << 10, "{grown} bytes more on {device}");
+        assert!((mean.value()? - 0.1).abs() < 1e-5, "{} on {device}", mean.value()?);
+        assert_eq!(accuracy.value()?, 0.5, "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_said() -> Result<()> {
+    let (logits, labels) = (Tensor::zeros([3, 4], None)?, Tensor::from_slice(&[0u32, 1], 2, None)?);
+    assert!(Accuracy::new().add(&logits, &labels).unwrap_err().to_string().contains("[3, 4] and [2]"));
+    let labels = Tensor::from_slice(&[0u32, 1, 2], 3, None)?;
+    assert!(Accuracy::top(5).add(&logits, &labels).is_err());
+    assert!(ConfusionMatrix::new(3).add(&logits, &labels).is_err());
+    Ok(())
+}
