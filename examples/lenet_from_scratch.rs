@@ -110,9 +110,9 @@ fn main() -> Result<()> {
     let named = std::env::args().skip(1).map(|name| Device::new(&name)).collect::<Result<Vec<_>>>()?;
     let devices = if named.is_empty() { try_all_gpus() } else { named };
     manual_seed(0);
-    let accuracy = train(&devices, 64, 0.2, 3)?;
+    let accuracy = train(&devices, 64, 0.2, 2)?;
     let names: Vec<&str> = devices.iter().map(Device::name).collect();
-    println!("test acc {accuracy:.3} after 3 epochs on {}", names.join(", "));
-    assert!(accuracy > 0.9, "three epochs are enough for 0.9, got {accuracy}");
+    println!("test acc {accuracy:.3} after 2 epochs on {}", names.join(", "));
+    assert!(accuracy > 0.9, "two epochs are enough for 0.9, got {accuracy}");
     Ok(())
 }

@@ -47,6 +47,11 @@ impl Model {
         }
     }
 
+    /// Whether batches must not be of a few images only.
+    pub fn has_batch_norm(self) -> bool {
+        self == Model::Resnet18
+    }
+
     /// The net with its first weights.
     ///
     /// # Errors

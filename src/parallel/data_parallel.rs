@@ -199,8 +199,8 @@ impl DataParallel {
     /// Devices without samples in a step get the buffers of one that had some.
     fn copy_buffers_to_idle(&self, sizes: &[usize]) -> Result<()> {
         let Some(source) = self.busy(sizes).next() else { return Ok(()) };
-        let idle = (0..sizes.len()).filter(|&i| sizes[i] == 0);
-        idle.map(|i| self.replicas[i].copy_buffers_from(&self.replicas[source])).collect()
+        let mut idle = (0..sizes.len()).filter(|&i| sizes[i] == 0);
+        idle.try_for_each(|i| self.replicas[i].copy_buffers_from(&self.replicas[source]))
     }
 
     /// The net's output for `images: [N, ..]`, on the first device and outside the graph. Several devices share the

@@ -8,8 +8,10 @@ mod trainer;
 
 use std::path::{Path, PathBuf};
 
+use anygpu::optim::{CosineAnnealingLr, OneCycleLr, Schedule, Scheduler, Sgd, StepLr};
 use anygpu::watch::Animator;
 use anygpu::{Device, checkpoint};
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -41,12 +43,16 @@ pub struct Args {
     /// How often each training image is seen [default: 10]
     #[arg(long, value_parser = at_least_one)]
     epochs: Option<usize>,
-    /// Images in one step, over all devices together [default: 64 for lenet, 32 for resnet18]
+    /// Images in one step, over all devices together [default: 64 for lenet; 32 for resnet18, which leaves out the images of an
+    /// epoch that do not fill a batch]
     #[arg(long, value_parser = at_least_one)]
     batch_size: Option<usize>,
     /// Learning rate of SGD with momentum [default: 0.05 for lenet, 0.02 for resnet18]
     #[arg(long, value_parser = learning_rate)]
     lr: Option<f32>,
+    /// How the learning rate goes on from there, step by step
+    #[arg(long, value_enum, default_value = "constant")]
+    scheduler: Rate,
     /// Decides the first weights and the order of the images
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -59,6 +65,31 @@ pub struct Args {
     /// Write a picture of loss and accuracy by epoch, PNG or SVG, after each one
     #[arg(long, value_name = "out.png|out.svg")]
     plot: Option<PathBuf>,
+}
+
+/// What `--scheduler` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Rate {
+    /// It stays
+    Constant,
+    /// A tenth after each third of the run
+    Step,
+    /// Down to 0 along half a cosine
+    Cosine,
+    /// Up from 1/25 of it, and down again
+    Onecycle,
+}
+
+impl Rate {
+    /// The schedule of a run of so many steps.
+    fn start(self, steps: u64, sgd: &mut Sgd) -> anygpu::Result<Option<Scheduler>> {
+        Ok(match self {
+            Rate::Constant => None,
+            Rate::Step => Some(StepLr::new(steps.div_ceil(3), 0.1)?.start(sgd)),
+            Rate::Cosine => Some(CosineAnnealingLr::new(steps)?.start(sgd)),
+            Rate::Onecycle => Some(OneCycleLr::new(f64::from(sgd.lr()), steps)?.start(sgd)),
+        })
+    }
 }
 
 impl Args {
@@ -189,7 +220,7 @@ fn report(args: &Args, trainer: &Trainer, epochs: &[Epoch], as_json: bool) -> Re
         devices: trainer.devices.iter().map(ToString::to_string).collect(),
         test_acc,
         sec_per_epoch,
-        images_per_s: trainer.train.len() as f64 / sec_per_epoch,
+        images_per_s: epochs.iter().map(|e| e.images_per_s * e.seconds).sum::<f64>() / seconds,
         shares: trainer.net.shares(),
         step_losses: trainer.record.step_losses.clone(),
         memory_peak: trainer.devices.iter().map(|device| device.memory().peak).collect(),

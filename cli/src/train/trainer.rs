@@ -2,8 +2,9 @@
 
 use anygpu::data::DataLoader;
 use anygpu::metrics::{Accuracy, Mean, Throughput};
+use anygpu::optim::{LrScheduler, Scheduler, Sgd};
 use anygpu::watch::ProgressLine;
-use anygpu::{DataParallel, Device, manual_seed, nn, optim};
+use anygpu::{DataParallel, Device, manual_seed, nn};
 
 use super::record::Record;
 use super::source::Source;
@@ -23,7 +24,8 @@ pub struct Trainer {
     pub net: DataParallel,
     pub train: DataLoader,
     pub record: Record,
-    sgd: optim::Sgd,
+    sgd: Sgd,
+    scheduler: Option<Scheduler>,
     test: DataLoader,
 }
 
@@ -37,16 +39,21 @@ impl Trainer {
         let card = &source.card;
         let net = DataParallel::new(card.model.build(card.channels, card.classes.len())?, &devices)?;
         let recipe = card.model.recipe();
-        let sgd = optim::Sgd::new(net.parameters(), args.lr.unwrap_or(recipe.lr)).momentum(recipe.momentum);
+        let mut sgd = Sgd::new(net.parameters(), args.lr.unwrap_or(recipe.lr)).momentum(recipe.momentum);
         // One device gets its batches from another thread; several cut them up themselves.
         let place = if let [only] = &devices[..] { only.clone() } else { Device::cpu() };
         let loader = |set| {
             let loader = DataLoader::new(set, args.batch_size())?.transform(card.transform()).prefetch(&place);
             Ok::<_, Failure>(if source.slow { loader.workers(DECODERS) } else { loader })
         };
-        let (train, test) = (loader(source.train.clone())?.shuffle(args.seed), loader(source.test.clone())?);
+        let (mut train, test) = (loader(source.train.clone())?.shuffle(args.seed), loader(source.test.clone())?);
+        if card.model.has_batch_norm() && train.len() >= args.batch_size() {
+            train = train.drop_last(); // one image's statistics, say, would upset the running ones
+        }
+        let steps = train.batches() as u64 * args.epochs() as u64;
+        let scheduler = args.scheduler.start(steps, &mut sgd)?;
         let record = Record::new(args.log_dir.as_deref())?;
-        Ok(Trainer { devices, net, train, record, sgd, test })
+        Ok(Trainer { devices, net, train, record, sgd, scheduler, test })
     }
 
     /// One pass over the training images, then one over the test images.
@@ -87,7 +94,11 @@ impl Trainer {
         for (step, batch) in (&self.train).into_iter().enumerate() {
             let (images, labels) = batch?;
             let loss = self.net.train_batch(&images, &labels, nn::cross_entropy)?;
+            let lr = self.sgd.lr();
             self.sgd.step()?;
+            if let Some(scheduler) = &mut self.scheduler {
+                scheduler.step(&mut self.sgd);
+            }
             mean.add(&loss, labels.elem_count())?;
             speed.add(labels.elem_count());
             bar.advance(labels.elem_count());
@@ -95,9 +106,9 @@ impl Trainer {
             if bar.is_visible() && (free || step % SHOW_EVERY == 0) {
                 let memory = ProgressLine::memory_of(&self.devices);
                 let loss = Some(f64::from(loss.item::<f32>()?));
-                bar.show(&ProgressLine { images_per_s: speed.per_second(), loss, lr: self.sgd.lr(), memory });
+                bar.show(&ProgressLine { images_per_s: speed.per_second(), loss, lr, memory });
             }
-            self.record.step(&loss, self.sgd.lr())?;
+            self.record.step(&loss, lr)?;
         }
         self.record.read()?;
         for device in &self.devices {
