@@ -28,4 +28,4 @@ pub use kernel::WgslKernel;
 pub use ops::{Attention, Conv, Interpolation, Operand, Padding, Pool, Scalar, Sizes};
 pub use parallel::DataParallel;
 pub use shape::Shape;
-pub use tensor::{Index, Indices, NewAxis, Tensor, manual_seed};
+pub use tensor::{Index, Indices, NewAxis, RandomState, Tensor, manual_seed, random_state, set_random_state};

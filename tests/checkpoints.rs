@@ -281,3 +281,19 @@ fn other_endings_are_refused_with_the_remedy() -> Result<()> {
     assert!(!path.exists());
     Ok(())
 }
+
+#[test]
+fn what_is_no_file_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in [folder.path().join("missing.pt"), folder.path().join("missing.safetensors")] {
+        let error = checkpoint::load(&path, &Device::cpu()).unwrap_err().to_string();
+        assert!(error.contains("missing") && error.contains("cannot be read"), "{error}");
+    }
+    let named_so = folder.path().join("folder.safetensors");
+    fs::create_dir(&named_so).unwrap();
+    assert!(checkpoint::load(&named_so, &Device::cpu()).is_err());
+    assert!(checkpoint::load_pickle("/dev/zero", &Device::cpu()).is_err());
+    let value = checkpoint::load_pickle(folder.path().join("x"), &Device::cpu());
+    assert!(matches!(value, Err(anygpu::Error::Data { .. })));
+    assert!(checkpoint::PickleValue::None.state_dict().is_err());
+}

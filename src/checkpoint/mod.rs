@@ -14,9 +14,23 @@
 //! assert_eq!(other.parameters()[0].to_vec::<f32>()?, layer.parameters()[0].to_vec::<f32>()?);
 //! # Ok::<(), anygpu::Error>(())
 //! ```
+//!
+//! # What a file can do
+//!
+//! A file of any origin is safe to read: nothing in it can run. PyTorch's files hold a pickle, which in Python may call
+//! any function; here it may name tensors, storages, element types and Python's collections only, and any other name is
+//! an error that says it. Cut, damaged and hostile files are errors, in time and memory that are bounded by the file's true size,
+//! whatever it claims. Files of [`save`] and zip archives of PyTorch have checksums, which are compared; PyTorch's
+//! format before 1.6 has none.
+//!
+//! Not read: whole modules (`torch.save(model)`, TorchScript), quantised, complex and sparse tensors, big-endian files,
+//! objects of other libraries (NumPy's numbers, `argparse.Namespace`), strings with escapes of pickle protocol 0, and the tar
+//! archives of PyTorch before 0.1.10.
 
 mod atomic;
+mod pytorch;
 mod safetensors;
+mod training;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -28,6 +42,9 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
 use crate::tensor::with_room;
+
+pub use pytorch::PickleValue;
+pub use training::{Stateful, TrainingState};
 
 /// Writes the tensors to a `.safetensors` file, which PyTorch reads with `safetensors.torch.load_file`.
 ///
@@ -50,21 +67,38 @@ pub fn save(state: &StateDict, path: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Reads a `.safetensors` file, with all tensors on `device`, in one staged copy.
+/// Reads the tensors of a `.safetensors` file, or the state of a module in a file of `torch.save` (`.pt`, `.pth`, `.bin`), all onto
+/// `device`, in one staged copy. On which device they were does not matter.
 ///
-/// `f64` becomes `f32`, and integers of 64, 16 and 8 bits become such of 32 (`u8` stays). A file of any origin is safe to read:
-/// it is data, nothing in it can run, and memory is bounded by the file's true size whatever it claims.
+/// In a PyTorch file, the state is the dict of tensors that `model.state_dict()` gave, or what a training script put under
+/// `state_dict`, `model_state_dict` or `model`; anything else is read with [`load_pickle`].
+///
+/// Of a [`TrainingState`], the model's tensors are read.
+///
+/// `f64` becomes `f32`, and integers of 64, 16 and 8 bits become such of 32 (`u8` stays).
 ///
 /// # Errors
-/// [`Error::Data`] that says what is wrong with the file: missing, cut, damaged (a file written by [`save`] has a
-/// checksum), of an element type that is not known here, with an integer that does not fit 32 bits. What the device says.
+/// [`Error::Data`] that says what is wrong with the file: missing, cut, damaged, of an element type that is not known
+/// here, with an integer that does not fit 32 bits, with an object that is no data; what the device says.
 pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
     let path = path.as_ref();
-    let state = match extension(path).as_str() {
-        "safetensors" => safetensors::read(path)?.0,
-        other => return Err(damaged(path, format!("files end in .safetensors, not {other:?}"))),
-    };
-    state.to(device)
+    match extension(path).as_str() {
+        "safetensors" => {
+            let (state, metadata) = safetensors::read(path)?;
+            training::model_of(state, &metadata).to(device)
+        }
+        "pt" | "pth" | "bin" => pytorch::read(path, device)?.find_state_dict().map_err(|detail| damaged(path, detail)),
+        other => Err(damaged(path, format!("files end in .safetensors, .pt, .pth or .bin, not {other:?}"))),
+    }
+}
+
+/// Reads everything in a file of `torch.save`, whatever its name ends in, with all tensors on `device`: dicts, lists, numbers,
+/// text.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_pickle(path: impl AsRef<Path>, device: &Device) -> Result<PickleValue> {
+    pytorch::read(path.as_ref(), device)
 }
 
 /// As [`save`], with text by name in the file: what a model is and how its inputs are made, say.
@@ -133,4 +167,46 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = with_room(size)?;
     file.take(about.len()).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
+}
+
+/// What goes wrong while a file is read: in the file, or on a device.
+enum Fault {
+    File(String),
+    Device(Error),
+}
+
+impl Fault {
+    /// The error, with the file's name.
+    fn of(self, path: &Path) -> Error {
+        match self {
+            Fault::File(detail) => damaged(path, detail),
+            Fault::Device(error) => error,
+        }
+    }
+
+    /// The same, in a part of the file.
+    fn within(self, part: &str) -> Fault {
+        match self {
+            Fault::File(detail) => Fault::File(format!("{part}: {detail}")),
+            device => device,
+        }
+    }
+}
+
+impl From<String> for Fault {
+    fn from(detail: String) -> Fault {
+        Fault::File(detail)
+    }
+}
+
+impl From<&str> for Fault {
+    fn from(detail: &str) -> Fault {
+        Fault::File(detail.to_string())
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Device(error)
+    }
 }

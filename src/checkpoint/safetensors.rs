@@ -12,7 +12,7 @@ use std::path::Path;
 use safetensors::{Dtype, SafeTensors};
 
 use super::wire::{Wire, safetensors_name, with_bytes};
-use super::{atomic, damaged, read_file};
+use super::{Fault, atomic, damaged, read_file};
 use crate::device::Device;
 use crate::error::Result;
 use crate::nn::{StateDict, moved};
@@ -64,36 +64,38 @@ pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Resul
 /// Reads the tensors, on `cpu`, and the metadata.
 pub(super) fn read(path: &Path) -> Result<(StateDict, Metadata)> {
     let bytes = read_file(path)?;
-    let failed = |detail: String| damaged(path, detail);
-    numbers_are_sane(&bytes).map_err(failed)?;
+    parse(&bytes).map_err(|fault| fault.of(path))
+}
+
+fn parse(bytes: &[u8]) -> Result<(StateDict, Metadata), Fault> {
+    numbers_are_sane(bytes)?;
     let (len, header) =
-        SafeTensors::read_metadata(&bytes).map_err(|error| failed(format!("not a whole safetensors file: {error}")))?;
+        SafeTensors::read_metadata(bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
     let mut state = StateDict::new();
     for name in header.offset_keys() {
         let Some(info) = header.info(&name) else { continue };
         let (start, end) = info.data_offsets;
         let data = bytes.get(8 + len + start..8 + len + end).unwrap_or_default();
-        let wire = wire_type(info.dtype).ok_or_else(|| failed(format!("{name}: cannot be read: {}", info.dtype)))?;
+        let wire = wire_type(info.dtype).ok_or_else(|| format!("{name}: cannot be read: {}", info.dtype))?;
         let elements = data.chunks_exact(wire.size());
-        let tensor = wire.tensor(&info.shape, elements)?.map_err(|detail| failed(format!("{name}: {detail}")))?;
+        let tensor = wire.tensor(&info.shape, elements).map_err(|fault| fault.within(&name))?;
         state.insert(name, tensor);
     }
     let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
-    verify(&state, &mut metadata).map_err(failed)??;
+    verify(&state, &mut metadata)?;
     Ok((state, metadata))
 }
 
 /// Compares the checksum, if there is one or must be one.
-fn verify(state: &StateDict, metadata: &mut Metadata) -> Result<Result<()>, String> {
+fn verify(state: &StateDict, metadata: &mut Metadata) -> Result<(), Fault> {
     let expected = match (metadata.remove(CHECKSUM), metadata.contains_key(ORIGIN)) {
         (Some(expected), _) => expected,
-        (None, true) => return Err(format!("damaged: {CHECKSUM} is missing from its metadata")),
-        (None, false) => return Ok(Ok(())),
+        (None, true) => return Err(format!("damaged: {CHECKSUM} is missing from its metadata").into()),
+        (None, false) => return Ok(()),
     };
-    match checksum(&state.iter().collect::<Vec<_>>(), metadata) {
-        Ok(found) if found == expected => Ok(Ok(())),
-        Ok(found) => Err(format!("damaged: its CRC-32 is {found}, and it was written with {expected}")),
-        Err(error) => Ok(Err(error)),
+    match checksum(&state.iter().collect::<Vec<_>>(), metadata)? {
+        found if found == expected => Ok(()),
+        found => Err(format!("damaged: its CRC-32 is {found}, and it was written with {expected}").into()),
     }
 }
 

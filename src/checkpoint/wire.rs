@@ -2,12 +2,13 @@
 
 use half::{bf16, f16};
 
+use super::Fault;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::tensor::{Tensor, from_words, with_room};
 
 /// An element type of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Wire {
     F64,
     F32,
@@ -38,12 +39,12 @@ impl Wire {
     /// The tensor of these elements on `cpu`, in the type here that comes next: `f64` is rounded to `f32`, and integers
     /// that are too large for 32 bits are an error.
     ///
-    /// `elements` are as many as the shape holds. The inner error says what is wrong with a value.
+    /// `elements` are as many as the shape holds.
     pub fn tensor<'a>(
         self,
         shape: &[usize],
         elements: impl ExactSizeIterator<Item = &'a [u8]>,
-    ) -> Result<Result<Tensor, String>> {
+    ) -> Result<Tensor, Fault> {
         match self {
             Wire::F64 => collect(shape, elements, |b| Ok(f64::from_le_bytes(b) as f32)),
             Wire::F32 => collect(shape, elements, |b| Ok(f32::from_le_bytes(b))),
@@ -57,7 +58,10 @@ impl Wire {
             Wire::U32 => collect(shape, elements, |b| Ok(u32::from_le_bytes(b))),
             Wire::U16 => collect(shape, elements, |b| Ok(u32::from(u16::from_le_bytes(b)))),
             Wire::U8 => collect(shape, elements, |[b]: [u8; 1]| Ok(b)),
-            Wire::Bool => collect(shape, elements, |[b]: [u8; 1]| Ok(b != 0)),
+            Wire::Bool => collect(shape, elements, |[b]: [u8; 1]| match b {
+                0 | 1 => Ok(b == 1),
+                _ => Err(format!("the byte {b} is neither true nor false")),
+            }),
         }
     }
 }
@@ -71,15 +75,13 @@ fn collect<'a, const N: usize, T: Element>(
     shape: &[usize],
     elements: impl ExactSizeIterator<Item = &'a [u8]>,
     read: impl Fn([u8; N]) -> Result<T, String>,
-) -> Result<Result<Tensor, String>> {
+) -> Result<Tensor, Fault> {
     let mut values = with_room(elements.len())?;
     for element in elements {
-        match <[u8; N]>::try_from(element).map_err(|_| "an element is cut".to_string()).and_then(&read) {
-            Ok(value) => values.push(value),
-            Err(detail) => return Ok(Err(detail)),
-        }
+        let bytes = <[u8; N]>::try_from(element).map_err(|_| "an element is cut off".to_string());
+        values.push(bytes.and_then(&read)?);
     }
-    Ok(Ok(from_words(T::pack_vec(values), shape, T::DTYPE, None)?))
+    Ok(from_words(T::pack_vec(values), shape, T::DTYPE, None)?)
 }
 
 /// Calls `f` with the elements of a tensor on `cpu` as a file holds them. (All hosts of this crate are little-endian.)

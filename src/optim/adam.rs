@@ -1,4 +1,5 @@
 use super::group::Parameters;
+use super::state::{Memory, Settings};
 use crate::error::Result;
 use crate::ops::optim::Rule;
 use crate::tensor::Tensor;
@@ -93,5 +94,31 @@ impl Adam {
             let rate = (f64::from(rate) / left(beta1)) as f32;
             Rule::Adam { rate, decay, shrink, beta1, beta2, eps, spread: left(beta2).sqrt() as f32 }
         })
+    }
+}
+
+impl Settings for Adam {
+    const MEMORIES: &'static [Memory] =
+        &[Memory { name: "exp_avg", always: true }, Memory { name: "exp_avg_sq", always: true }];
+
+    fn settings(&self) -> Vec<(&'static str, Vec<f32>)> {
+        vec![
+            ("lr", vec![self.rate]),
+            ("betas", self.betas.to_vec()),
+            ("eps", vec![self.eps]),
+            ("weight_decay", vec![self.decay]),
+            ("decoupled_weight_decay", vec![f32::from(u8::from(self.decoupled))]),
+        ]
+    }
+
+    fn set(&mut self, name: &str, values: &[f32]) {
+        match (name, values) {
+            ("lr", &[value]) => self.rate = value,
+            ("betas", &[beta1, beta2]) => self.betas = [beta1, beta2],
+            ("eps", &[value]) => self.eps = value,
+            ("weight_decay", &[value]) => self.decay = value,
+            ("decoupled_weight_decay", &[value]) => self.decoupled = value != 0.0,
+            _ => {}
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Parameters as runs of one buffer, and the steps that move a whole run in one dispatch.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::nn::{flat_view, follows};
+use crate::nn::{flat_view, follows, moved};
 use crate::ops::optim::{Rule, optimiser_step};
 use crate::tensor::{Tensor, flatten_together};
 
@@ -14,6 +15,12 @@ pub(super) struct Parameters {
     all: Vec<Tensor>,
     /// Found at the first step.
     groups: Option<Vec<Group>>,
+}
+
+/// What is remembered of one parameter after some steps; a tensor that is not there is 0.
+pub(super) struct Memories {
+    pub step: i32,
+    pub tensors: Vec<Option<Tensor>>,
 }
 
 /// Parameters in successive slots of one buffer.
@@ -49,6 +56,41 @@ impl Parameters {
         }
         let optimiser = self.optimiser;
         self.groups.iter_mut().flatten().try_for_each(|group| group.step(optimiser, &rule))
+    }
+
+    /// For each parameter that made a step: its number, the steps, and views of what is remembered.
+    pub fn remembered(&self) -> Result<Vec<(usize, i32, Vec<Tensor>)>> {
+        let (numbers, mut all) = (self.numbers(), Vec::new());
+        for group in self.groups.iter().flatten() {
+            let origin = group.flat.layout().offset;
+            for (parameter, &step) in group.parameters.iter().zip(&group.steps).filter(|(_, step)| **step > 0) {
+                let start = parameter.layout().offset - origin;
+                let view =
+                    |memory: &Tensor| memory.narrow(0, start, parameter.elem_count())?.reshape(parameter.shape());
+                let memories = group.memories.iter().map(view).collect::<Result<_>>()?;
+                all.extend(numbers.get(&parameter.id()).map(|&number| (number, step, memories)));
+            }
+        }
+        all.sort_by_key(|(number, ..)| *number);
+        Ok(all)
+    }
+
+    /// At which place a parameter was given first.
+    fn numbers(&self) -> HashMap<u64, usize> {
+        self.all.iter().enumerate().rev().map(|(number, parameter)| (parameter.id(), number)).collect()
+    }
+
+    /// Takes over `count` memories of each parameter, given in the order of all of them. Nothing is changed on an error.
+    pub fn remember(&mut self, count: usize, given: &[Option<Memories>]) -> Result<()> {
+        let (numbers, mut groups) = (self.numbers(), self.grouped()?);
+        for group in &mut groups {
+            let of = |parameter: &Tensor| given.get(*numbers.get(&parameter.id())?)?.as_ref();
+            let memories: Vec<Option<&Memories>> = group.parameters.iter().map(of).collect();
+            group.steps = memories.iter().map(|memories| memories.map_or(0, |m| m.step)).collect();
+            group.remember(count, &memories)?;
+        }
+        self.groups = Some(groups);
+        Ok(())
     }
 
     /// Runs of parameters that lie in successive slots.
@@ -89,6 +131,27 @@ impl Group {
             None => self.step_each(&grads, rule)?,
         }
         self.steps.iter_mut().zip(&grads).for_each(|(step, grad)| *step += i32::from(grad.is_some()));
+        Ok(())
+    }
+
+    /// Lays out what is remembered as the parameters are: all of it comes here in one copy.
+    fn remember(&mut self, count: usize, given: &[Option<&Memories>]) -> Result<()> {
+        let here = self.flat.device();
+        let known = |memories: &&Memories| memories.tensors.iter().flatten().cloned().collect::<Vec<_>>();
+        let known: Vec<Tensor> = given.iter().flatten().flat_map(known).collect();
+        let mut known = moved(&known.iter().collect::<Vec<_>>(), here)?.into_iter();
+        let mut all: Vec<Vec<Tensor>> = vec![Vec::new(); count];
+        for (parameter, memories) in self.parameters.iter().zip(given) {
+            for (i, of_all) in all.iter_mut().enumerate() {
+                let tensor = memories.and_then(|memories| memories.tensors.get(i)?.as_ref());
+                of_all.push(match tensor.and_then(|_| known.next()) {
+                    Some(tensor) => tensor.to_dtype(DType::F32)?,
+                    None => Tensor::zeros(parameter.shape(), here)?,
+                });
+            }
+        }
+        let flat = |tensors: Vec<Tensor>| flatten_together(&tensors)?.narrow(0, 0, self.flat.elem_count());
+        self.memories = all.into_iter().map(flat).collect::<Result<_>>()?;
         Ok(())
     }
 

@@ -7,6 +7,7 @@ mod rms_prop;
 mod schedule;
 mod scheduler;
 mod sgd;
+mod state;
 
 pub use adam::Adam;
 pub use plateau::ReduceLrOnPlateau;
@@ -16,8 +17,10 @@ pub use schedule::{
 };
 pub use scheduler::{LrScheduler, Scheduler};
 pub use sgd::Sgd;
+pub(crate) use state::one_replica;
 
 use crate::error::Result;
+use crate::nn::StateDict;
 use crate::tensor::Tensor;
 
 /// What all optimisers have in common: schedulers, gradient scalers and checkpoints take any of them.
@@ -55,6 +58,48 @@ pub trait Optimizer {
 
     /// Changes the learning rate from the next step on.
     fn set_lr(&mut self, lr: f32);
+
+    /// What the optimiser remembers, under PyTorch's names with dots: `state.0.step`, `state.0.exp_avg` and so on of the
+    /// parameter 0, and its settings, `param_groups.0.lr`. The tensors share their elements with the optimiser's.
+    ///
+    /// # Errors
+    /// If there is no memory for the numbers.
+    fn state_dict(&self) -> Result<StateDict>;
+
+    /// Goes on from a state: of this or another device, or of PyTorch
+    /// ([`PickleValue::flatten`](crate::checkpoint::PickleValue::flatten)). It takes over the settings too, the learning rate
+    /// among them.
+    ///
+    /// The state may be of one net and the parameters of several replicas (as `DataParallel` gives them), or the other way
+    /// round: replicas are equal, and each gets the state of the first.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the state is another optimiser's, or of parameters of another number or
+    /// other shapes; what the devices say. The optimiser is unchanged then.
+    ///
+    /// ```
+    /// use anygpu::optim::{Adam, Optimizer};
+    /// use anygpu::{Result, Tensor};
+    ///
+    /// fn step(p: &Tensor, adam: &mut Adam) -> Result<()> {
+    ///     adam.zero_grad();
+    ///     p.square()?.sum_all()?.backward()?;
+    ///     adam.step()
+    /// }
+    ///
+    /// let p = Tensor::ones([2], None)?.requires_grad();
+    /// let mut adam = Adam::new(vec![p.clone()], 0.1);
+    /// step(&p, &mut adam)?;
+    ///
+    /// let q = Tensor::from_vec(p.to_vec::<f32>()?, 2, None)?.requires_grad(); // go on elsewhere
+    /// let mut other = Adam::new(vec![q.clone()], 0.5);
+    /// other.load_state_dict(&adam.state_dict()?)?;
+    /// step(&p, &mut adam)?;
+    /// step(&q, &mut other)?;
+    /// assert_eq!(p.to_vec::<f32>()?, q.to_vec::<f32>()?);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 }
 
 /// The trait by the type's own functions, so that both ways to call them are one.
@@ -79,6 +124,14 @@ macro_rules! optimizer {
 
             fn set_lr(&mut self, lr: f32) {
                 $name::set_lr(self, lr);
+            }
+
+            fn state_dict(&self) -> Result<StateDict> {
+                state::save(self, &self.parameters)
+            }
+
+            fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
+                state::load(self, |optimiser| &mut optimiser.parameters, state)
             }
         }
     )*};

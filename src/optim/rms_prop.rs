@@ -1,4 +1,5 @@
 use super::group::Parameters;
+use super::state::{Memory, Settings};
 use crate::error::Result;
 use crate::ops::optim::Rule;
 use crate::tensor::Tensor;
@@ -84,5 +85,31 @@ impl RmsProp {
     pub fn step(&mut self) -> Result<()> {
         let RmsProp { rate, alpha, eps, decay, momentum, .. } = *self;
         self.parameters.step(|_| Rule::RmsProp { rate, decay, alpha, eps, momentum })
+    }
+}
+
+impl Settings for RmsProp {
+    const MEMORIES: &'static [Memory] =
+        &[Memory { name: "momentum_buffer", always: false }, Memory { name: "square_avg", always: true }];
+
+    fn settings(&self) -> Vec<(&'static str, Vec<f32>)> {
+        vec![
+            ("lr", vec![self.rate]),
+            ("alpha", vec![self.alpha]),
+            ("eps", vec![self.eps]),
+            ("weight_decay", vec![self.decay]),
+            ("momentum", vec![self.momentum]),
+        ]
+    }
+
+    fn set(&mut self, name: &str, values: &[f32]) {
+        match (name, values) {
+            ("lr", &[value]) => self.rate = value,
+            ("alpha", &[value]) => self.alpha = value,
+            ("eps", &[value]) => self.eps = value,
+            ("weight_decay", &[value]) => self.decay = value,
+            ("momentum", &[value]) => self.momentum = value,
+            _ => {}
+        }
     }
 }

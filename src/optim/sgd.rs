@@ -1,4 +1,5 @@
 use super::group::Parameters;
+use super::state::{Memory, Settings};
 use crate::error::Result;
 use crate::ops::optim::Rule;
 use crate::tensor::Tensor;
@@ -102,6 +103,32 @@ impl Sgd {
                 Rule::Momentum { rate, decay, momentum, fresh, nesterov }
             }
         })
+    }
+}
+
+impl Settings for Sgd {
+    const MEMORIES: &'static [Memory] = &[Memory { name: "momentum_buffer", always: false }];
+    const FRESH_WITHOUT_MEMORY: bool = true;
+
+    fn settings(&self) -> Vec<(&'static str, Vec<f32>)> {
+        vec![
+            ("lr", vec![self.rate]),
+            ("momentum", vec![self.momentum]),
+            ("dampening", vec![self.dampening]),
+            ("weight_decay", vec![self.decay]),
+            ("nesterov", vec![f32::from(u8::from(self.nesterov))]),
+        ]
+    }
+
+    fn set(&mut self, name: &str, values: &[f32]) {
+        match (name, values) {
+            ("lr", &[value]) => self.rate = value,
+            ("momentum", &[value]) => self.momentum = value,
+            ("dampening", &[value]) => self.dampening = value,
+            ("weight_decay", &[value]) => self.decay = value,
+            ("nesterov", &[value]) => self.nesterov = value != 0.0,
+            _ => {}
+        }
     }
 }
 

@@ -38,6 +38,36 @@ pub fn manual_seed(seed: u64) {
     *lock(&GENERATOR) = Stream { seed, first: 0 };
 }
 
+/// Where the process's generator stands: what comes next depends on this alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RandomState {
+    /// As given to [`manual_seed`].
+    pub seed: u64,
+    /// How many blocks of four words were drawn since.
+    pub drawn: u64,
+}
+
+/// Where the generator stands, for a run that is to go on from here with the same random numbers.
+///
+/// ```
+/// use anygpu::{Tensor, random_state, set_random_state};
+///
+/// let state = random_state();
+/// let a = Tensor::rand([4], None)?.to_vec::<f32>()?;
+/// set_random_state(state);
+/// assert_eq!(a, Tensor::rand([4], None)?.to_vec::<f32>()?);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn random_state() -> RandomState {
+    let Stream { seed, first } = *lock(&GENERATOR);
+    RandomState { seed, drawn: first }
+}
+
+/// Puts the generator where [`random_state`] said that it stood.
+pub fn set_random_state(state: RandomState) {
+    *lock(&GENERATOR) = Stream { seed: state.seed, first: state.drawn };
+}
+
 /// The next `count` words of the process's generator, rounded up to whole blocks.
 pub(crate) fn next_stream(count: usize) -> Stream {
     let mut generator = lock(&GENERATOR);

@@ -1,0 +1,268 @@
+//! The names that a pickle may use, and what calling them does here: it puts data together, and nothing else.
+
+use super::pickle::{Machine, Object, Ref, Step};
+use super::tensors::{Storage, View};
+use crate::checkpoint::Fault;
+use crate::checkpoint::wire::Wire;
+
+/// A callable or a type of Python that is known here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Known {
+    /// `OrderedDict`, `defaultdict`, `Counter`, `dict`.
+    Dict(&'static str),
+    /// `list`, `set`, `frozenset`.
+    List,
+    /// `tuple`, `torch.Size`.
+    Tuple,
+    /// `torch.device`, of its first argument, and PyTorch's version: strings.
+    Text,
+    /// `_codecs.encode`, by which protocol 2 writes bytes.
+    Encode,
+    /// `torch.float32` and so on.
+    DType(Wire, &'static str),
+    /// A class of storages: its elements, or bytes whose type the tensor says.
+    Storage(Option<Wire>),
+    /// `torch._utils._rebuild_tensor` and its kin.
+    Tensor(Rebuild),
+    /// A type that only stands beside such a call.
+    Type,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Rebuild {
+    /// From a storage, of its type.
+    Plain,
+    /// From a storage of bytes, with a type.
+    Typed,
+    /// A parameter: of a tensor.
+    Parameter,
+    /// A tensor with attributes: of another call.
+    FromType,
+}
+
+impl Known {
+    pub fn find(module: &str, name: &str) -> Step<Known> {
+        Ok(match (module, name) {
+            ("collections", "OrderedDict") => Known::Dict("OrderedDict"),
+            ("collections", "defaultdict") => Known::Dict("defaultdict"),
+            ("collections", "Counter") => Known::Dict("Counter"),
+            ("builtins" | "__builtin__", "dict") => Known::Dict("dict"),
+            ("builtins" | "__builtin__", "list" | "set" | "frozenset") => Known::List,
+            ("builtins" | "__builtin__", "tuple") | ("torch", "Size") => Known::Tuple,
+            ("torch", "device") | ("torch.torch_version", "TorchVersion") => Known::Text,
+            ("_codecs", "encode") => Known::Encode,
+            ("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2") => Known::Tensor(Rebuild::Plain),
+            ("torch._utils", "_rebuild_tensor_v3") => Known::Tensor(Rebuild::Typed),
+            ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => {
+                Known::Tensor(Rebuild::Parameter)
+            }
+            ("torch._tensor", "_rebuild_from_type_v2") => Known::Tensor(Rebuild::FromType),
+            ("torch", "Tensor") | ("torch.nn.parameter", "Parameter" | "Buffer") => Known::Type,
+            ("torch.storage", "UntypedStorage" | "_UntypedStorage") | ("torch", "UntypedStorage") => {
+                Known::Storage(None)
+            }
+            ("torch", name) => named(name).ok_or_else(|| refused(module, name))?,
+            _ => return Err(refused(module, name)),
+        })
+    }
+}
+
+fn refused(module: &str, name: &str) -> Fault {
+    let short = |text: &str| text.chars().take(60).collect::<String>();
+    let (module, name) = (short(module), short(name));
+    let remedy =
+        "only tensors, numbers, text and collections of these are read; in Python, save what model.state_dict() gives";
+    Fault::File(format!("it asks for {module}.{name}, which is not on the list of what is safe to read: {remedy}"))
+}
+
+/// Storages and element types by their names in `torch`.
+fn named(name: &str) -> Option<Known> {
+    let storage = |wire| Known::Storage(Some(wire));
+    Some(match name {
+        "DoubleStorage" => storage(Wire::F64),
+        "FloatStorage" => storage(Wire::F32),
+        "HalfStorage" => storage(Wire::F16),
+        "BFloat16Storage" => storage(Wire::BF16),
+        "LongStorage" => storage(Wire::I64),
+        "IntStorage" => storage(Wire::I32),
+        "ShortStorage" => storage(Wire::I16),
+        "CharStorage" => storage(Wire::I8),
+        "ByteStorage" => storage(Wire::U8),
+        "BoolStorage" => storage(Wire::Bool),
+        "float64" => Known::DType(Wire::F64, "torch.float64"),
+        "float32" => Known::DType(Wire::F32, "torch.float32"),
+        "float16" => Known::DType(Wire::F16, "torch.float16"),
+        "bfloat16" => Known::DType(Wire::BF16, "torch.bfloat16"),
+        "int64" => Known::DType(Wire::I64, "torch.int64"),
+        "int32" => Known::DType(Wire::I32, "torch.int32"),
+        "int16" => Known::DType(Wire::I16, "torch.int16"),
+        "int8" => Known::DType(Wire::I8, "torch.int8"),
+        "uint64" => Known::DType(Wire::U64, "torch.uint64"),
+        "uint32" => Known::DType(Wire::U32, "torch.uint32"),
+        "uint16" => Known::DType(Wire::U16, "torch.uint16"),
+        "uint8" => Known::DType(Wire::U8, "torch.uint8"),
+        "bool" => Known::DType(Wire::Bool, "torch.bool"),
+        _ => return None,
+    })
+}
+
+impl Machine<'_> {
+    /// What `known(*arguments)` gives.
+    pub(super) fn called(&mut self, known: Known, arguments: &[Ref]) -> Step<Ref> {
+        let object = match (known, arguments) {
+            // `defaultdict(factory)`: the factory is for later.
+            (Known::Dict("defaultdict"), [] | [_]) | (Known::Dict(_), []) => Object::Dict(Vec::new()),
+            (Known::Dict("OrderedDict" | "Counter" | "dict"), [entries]) => self.dict_of(*entries)?,
+            (Known::List, []) => Object::List(Vec::new()),
+            (Known::List, [items]) => Object::List(self.items_of(*items)?),
+            (Known::Tuple, []) => Object::Tuple(Vec::new()),
+            (Known::Tuple, [items]) => Object::Tuple(self.items_of(*items)?),
+            (Known::Text, [text, ..]) => {
+                let text = self.text_of(*text)?.to_string();
+                self.spend(text.len())?;
+                Object::Text(text)
+            }
+            (Known::Encode, [text, ..]) => self.encoded(*text)?,
+            (Known::Tensor(rebuild), _) => return self.rebuilt(rebuild, arguments),
+            _ => return Err(format!("its pickle calls {known:?} with {} arguments", arguments.len()).into()),
+        };
+        Ok(self.make(object))
+    }
+
+    fn rebuilt(&mut self, rebuild: Rebuild, arguments: &[Ref]) -> Step<Ref> {
+        match (rebuild, arguments) {
+            (Rebuild::Parameter, [tensor, ..]) if matches!(self.objects[*tensor], Object::Tensor(_)) => Ok(*tensor),
+            (Rebuild::FromType, [call, _, inner, ..]) => match (&self.objects[*call], &self.objects[*inner]) {
+                (&Object::Known(Known::Tensor(call)), Object::Tuple(inner)) if call != Rebuild::FromType => {
+                    let inner = inner.clone();
+                    self.spend(inner.len())?;
+                    self.rebuilt(call, &inner)
+                }
+                _ => Err("its pickle makes a tensor by something unknown".into()),
+            },
+            (Rebuild::Plain, [storage, offset, shape, strides, ..]) => {
+                self.tensor([storage, offset, shape, strides], None)
+            }
+            (Rebuild::Typed, [storage, offset, shape, strides, _, _, dtype, ..]) => match self.objects[*dtype] {
+                Object::Known(Known::DType(wire, _)) => self.tensor([storage, offset, shape, strides], Some(wire)),
+                _ => Err("its pickle has a tensor of no known type".into()),
+            },
+            _ => Err("its pickle makes a tensor out of something else".into()),
+        }
+    }
+
+    fn tensor(&mut self, [storage, offset, shape, strides]: [&Ref; 4], wire: Option<Wire>) -> Step<Ref> {
+        let Object::Storage(storage) = &self.objects[*storage] else {
+            return Err("its pickle has a tensor without a storage".into());
+        };
+        let wire = wire.or(storage.wire).ok_or("its pickle has a tensor of no known type")?;
+        let (storage, offset) = (storage.as_ref().clone(), self.size_of(*offset)?);
+        let (shape, strides) = (self.sizes_of(*shape)?, self.sizes_of(*strides)?);
+        let view = View { storage, wire, offset, shape, strides };
+        Ok(self.make(Object::Tensor(Box::new(view))))
+    }
+
+    /// What a persistent id stands for: `('storage', class, key, location, count)`, in the old format with the part of it.
+    pub(super) fn storage(&self, id: Ref) -> Step<Storage> {
+        let Object::Tuple(parts) = &self.objects[id] else {
+            return Err("its pickle has a storage without a description".into());
+        };
+        match parts.as_slice() {
+            [kind, ..] if self.text_of(*kind)? == "module" => {
+                Err("it holds a whole module, with its code: in Python, save what model.state_dict() gives".into())
+            }
+            [_, class, key, _, count, part @ ..] => {
+                let Object::Known(Known::Storage(wire)) = self.objects[*class] else {
+                    return Err("its pickle has a storage of no known class".into());
+                };
+                let part = match part {
+                    [part] => self.part_of(*part)?,
+                    _ => None,
+                };
+                let key = self.text_of(*key)?;
+                if key.len() > 64 {
+                    return Err("its pickle has a storage whose name is too long".into());
+                }
+                Ok(Storage { key: key.into(), wire, count: self.size_of(*count)?, part })
+            }
+            _ => Err("its pickle has a storage without a description".into()),
+        }
+    }
+
+    /// `(key, offset, count)`: a storage that is a part of another one.
+    fn part_of(&self, part: Ref) -> Step<Option<(usize, usize)>> {
+        match &self.objects[part] {
+            Object::None => Ok(None),
+            Object::Tuple(parts) => match parts.as_slice() {
+                [_, offset, count] => Ok(Some((self.size_of(*offset)?, self.size_of(*count)?))),
+                _ => Err("its pickle has a part of a storage without a description".into()),
+            },
+            _ => Err("its pickle has a part of a storage without a description".into()),
+        }
+    }
+
+    fn text_of(&self, at: Ref) -> Step<&str> {
+        match &self.objects[at] {
+            Object::Text(text) => Ok(text),
+            _ => Err("its pickle has something else where a string belongs".into()),
+        }
+    }
+
+    fn size_of(&self, at: Ref) -> Step<usize> {
+        match self.objects[at] {
+            Object::Int(value) => {
+                usize::try_from(value).map_err(|_| format!("a tensor has {value} for a size or place").into())
+            }
+            _ => Err("its pickle has something else where a size belongs".into()),
+        }
+    }
+
+    fn sizes_of(&mut self, at: Ref) -> Step<Vec<usize>> {
+        const RANK: usize = 64; // PyTorch's own bound
+        match &self.objects[at] {
+            Object::Tuple(sizes) | Object::List(sizes) if sizes.len() <= RANK => {
+                sizes.iter().map(|&size| self.size_of(size)).collect()
+            }
+            _ => Err("its pickle has a tensor without a shape, or with too many dimensions".into()),
+        }
+    }
+
+    fn items_of(&mut self, at: Ref) -> Step<Vec<Ref>> {
+        let items = match &self.objects[at] {
+            Object::List(items) | Object::Tuple(items) => items,
+            _ => return Err("its pickle makes a list out of something else".into()),
+        };
+        let count = items.len();
+        self.spend(count)?;
+        match &self.objects[at] {
+            Object::List(items) | Object::Tuple(items) => Ok(items.clone()),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn dict_of(&mut self, at: Ref) -> Step<Object> {
+        if let Object::Dict(entries) = &self.objects[at] {
+            let count = entries.len();
+            let entries = entries.clone();
+            self.spend(2 * count)?;
+            return Ok(Object::Dict(entries));
+        }
+        let entry = |machine: &Machine, item: Ref| match &machine.objects[item] {
+            Object::Tuple(pair) | Object::List(pair) => match pair.as_slice() {
+                &[key, value] => Ok((key, value)),
+                _ => Err(Fault::from("its pickle has a key without a value")),
+            },
+            _ => Err("its pickle has a key without a value".into()),
+        };
+        let items = self.items_of(at)?;
+        Ok(Object::Dict(items.into_iter().map(|item| entry(self, item)).collect::<Step<_>>()?))
+    }
+
+    fn encoded(&mut self, text: Ref) -> Step<Object> {
+        let text = self.text_of(text)?;
+        let bytes = text.chars().map(|c| u8::try_from(u32::from(c))).collect::<Result<Vec<u8>, _>>();
+        let bytes = bytes.map_err(|_| Fault::from("its pickle has bytes that are none"))?;
+        self.spend(bytes.len())?;
+        Ok(Object::Bytes(bytes))
+    }
+}

@@ -1,0 +1,119 @@
+//! Files of `torch.save`: a zip archive with a pickle and an entry per storage, or (before PyTorch 1.6, and still that of many
+//! published weights) several pickles and then the storages.
+//!
+//! A pickle is a program that may call any function of Python. Here it is read by a machine that can put plain data together
+//! and nothing else: [`pickle`] runs the opcodes, [`calls`] is the closed list of names.
+
+mod archive;
+mod calls;
+mod legacy;
+mod pickle;
+mod tensors;
+mod value;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+pub use value::PickleValue;
+
+use self::pickle::{Object, Ref};
+use self::tensors::Tensors;
+use super::{Fault, read_file};
+use crate::device::Device;
+use crate::error::Result;
+use crate::nn::moved;
+use crate::tensor::Tensor;
+
+/// How deep collections may lie in each other.
+const DEPTH: usize = 64;
+
+/// The objects of a file, the one that it stands for, and the storages.
+struct Contents<'a> {
+    objects: Vec<Object>,
+    root: Ref,
+    storages: HashMap<String, &'a [u8]>,
+}
+
+/// Reads everything in the file, with all tensors on `device`.
+pub(super) fn read(path: &Path, device: &Device) -> Result<PickleValue> {
+    let file = read_file(path)?;
+    let value = || {
+        let contents = match file.get(..4) {
+            Some(b"PK\x03\x04") => archive::contents(&file)?,
+            Some([0x80, ..]) => legacy::contents(&file)?,
+            _ => return Err("not a file of torch.save: it begins neither as a zip archive nor as a pickle".into()),
+        };
+        value(contents, file.len(), device)
+    };
+    value().map_err(|fault: Fault| fault.of(path))
+}
+
+fn value(contents: Contents, file: usize, device: &Device) -> Result<PickleValue, Fault> {
+    let Contents { objects, root, storages } = contents;
+    let mut tensors = Tensors::new(storages, file);
+    let (mut places, mut made): (HashMap<Ref, usize>, Vec<Tensor>) = Default::default();
+    for (at, object) in objects.iter().enumerate() {
+        if let Object::Tensor(view) = object {
+            places.insert(at, made.len());
+            made.push(tensors.make(view)?);
+        }
+    }
+    let made = moved(&made.iter().collect::<Vec<_>>(), device)?;
+    let tensors = places.into_iter().map(|(at, place)| (at, made[place].clone())).collect();
+    // As much as there is, and some for what is named twice.
+    let (nodes, text) = (2 * objects.len() + 4096, file.saturating_mul(2).saturating_add(1 << 16));
+    Tree { objects, tensors, nodes, text }.value(root, 0)
+}
+
+/// Writes references out. What refers to itself is too deep; what refers to one thing over and over, too large.
+struct Tree {
+    objects: Vec<Object>,
+    tensors: HashMap<Ref, Tensor>,
+    /// Values that may still be written out.
+    nodes: usize,
+    /// Bytes of text that may.
+    text: usize,
+}
+
+impl Tree {
+    fn value(&mut self, at: Ref, depth: usize) -> Result<PickleValue, Fault> {
+        if depth > DEPTH {
+            return Err(format!("its collections lie more than {DEPTH} deep in each other, or in themselves").into());
+        }
+        let text = match &self.objects[at] {
+            Object::Text(text) => text.len(),
+            Object::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        };
+        let over = "it names the same things over and over";
+        self.nodes = self.nodes.checked_sub(1).ok_or(over)?;
+        self.text = self.text.checked_sub(text).ok_or(over)?;
+        Ok(match self.objects[at].clone() {
+            Object::None => PickleValue::None,
+            Object::Bool(value) => PickleValue::Bool(value),
+            Object::Int(value) => PickleValue::Int(value),
+            Object::Large(value) => return Err(format!("it has the number {value}, which does not fit 64 bits").into()),
+            Object::Float(value) => PickleValue::Float(value),
+            Object::Text(text) => PickleValue::Text(text),
+            Object::Bytes(bytes) => PickleValue::Bytes(bytes),
+            Object::List(items) => PickleValue::List(self.values(items, depth)?),
+            Object::Tuple(items) => PickleValue::Tuple(self.values(items, depth)?),
+            Object::Dict(entries) => {
+                let entry = |(key, value)| Ok((self.value(key, depth + 1)?, self.value(value, depth + 1)?));
+                PickleValue::Dict(entries.into_iter().map(entry).collect::<Result<_, Fault>>()?)
+            }
+            Object::Tensor(_) => match self.tensors.get(&at) {
+                Some(tensor) => PickleValue::Tensor(tensor.clone()),
+                None => return Err("it has a tensor that was not made".into()),
+            },
+            Object::Known(calls::Known::DType(_, name)) => PickleValue::Text(name.to_string()),
+            Object::Known(_) | Object::Storage(_) => {
+                return Err("it has a function, a type or a bare storage as a value".into());
+            }
+        })
+    }
+
+    fn values(&mut self, items: Vec<Ref>, depth: usize) -> Result<Vec<PickleValue>, Fault> {
+        items.into_iter().map(|item| self.value(item, depth + 1)).collect()
+    }
+}

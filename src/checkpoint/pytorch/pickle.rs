@@ -1,0 +1,374 @@
+//! The pickle machine, without the part that calls anything: a stack, a memo, and objects that are plain data.
+//!
+//! The opcodes are those of CPython's `Lib/pickle.py`, protocols 0 to 5. What PyTorch needs of callables is a closed list in
+//! [`calls`](super::calls); any other name ends the reading.
+//!
+//! Every opcode takes a byte of the file, makes at most one object and copies at most what it takes off the stack, or else spends
+//! from [`Machine::spend`]: time and memory are linear in the file.
+
+use std::collections::HashMap;
+
+use super::calls::Known;
+use super::tensors::{Storage, View};
+use crate::checkpoint::Fault;
+
+/// No file has more objects, or more of them on the stack or in the memo. (A large model has some ten thousand.)
+const MOST: usize = 1 << 20;
+
+/// The place of an object among all.
+pub(super) type Ref = usize;
+
+/// What a pickle can be made of here.
+#[derive(Clone, Debug)]
+pub(super) enum Object {
+    None,
+    Bool(bool),
+    Int(i64),
+    /// What 64 bits do not hold.
+    Large(Box<i128>),
+    Float(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+    /// Also a set.
+    List(Vec<Ref>),
+    Tuple(Vec<Ref>),
+    Dict(Vec<(Ref, Ref)>),
+    /// A callable or a type that is known.
+    Known(Known),
+    Storage(Box<Storage>),
+    Tensor(Box<View>),
+}
+
+pub(super) type Step<T> = Result<T, Fault>;
+
+/// Reads one pickle after the other from a file.
+pub(super) struct Machine<'a> {
+    file: &'a [u8],
+    at: usize,
+    pub objects: Vec<Object>,
+    stack: Vec<Ref>,
+    /// How long the stack was at each mark.
+    marks: Vec<usize>,
+    memo: HashMap<u64, Ref>,
+    /// What may still be copied besides what opcodes themselves bring along.
+    budget: usize,
+}
+
+impl<'a> Machine<'a> {
+    pub fn new(file: &'a [u8]) -> Machine<'a> {
+        let budget = file.len().saturating_mul(4).saturating_add(1024);
+        let (objects, stack, marks, memo) = Default::default();
+        Machine { file, at: 0, objects, stack, marks, memo, budget }
+    }
+
+    /// What follows the last pickle.
+    pub fn rest(&self) -> &'a [u8] {
+        &self.file[self.at..]
+    }
+
+    /// Runs up to the next STOP.
+    pub fn pickle(&mut self) -> Step<Ref> {
+        self.stack.clear();
+        self.marks.clear();
+        self.memo.clear();
+        loop {
+            let place = self.at;
+            let [opcode] = self.bytes()?;
+            if self.objects.len().max(self.stack.len()).max(self.memo.len()).max(self.marks.len()) > MOST {
+                return Err(format!("its pickle has more than {MOST} objects").into());
+            }
+            if opcode == b'.' {
+                return self.pop();
+            }
+            self.step(opcode).map_err(|fault| match fault {
+                Fault::File(detail) => Fault::File(format!("{detail} (byte {place} of its pickle)")),
+                device => device,
+            })?;
+        }
+    }
+
+    fn step(&mut self, opcode: u8) -> Step<()> {
+        match opcode {
+            b'(' => self.marks.push(self.stack.len()),
+            b'0' => self.pop().map(drop)?,
+            b'1' => self.pop_mark().map(drop)?,
+            b'2' => {
+                let top = self.top()?;
+                self.stack.push(top);
+            }
+            0x80 => self.protocol()?,
+            0x95 => self.bytes::<8>().map(drop)?, // a frame: its length is for readers that fetch ahead
+            b'N' | 0x88 | 0x89 | b'I' | b'J' | b'K' | b'M' | b'L' | 0x8a | 0x8b | b'F' | b'G' => self.number(opcode)?,
+            b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => self.text(opcode)?,
+            b')' | b't' | 0x85..=0x87 | b']' | b'l' | b'}' | b'd' | 0x8f | 0x91 => self.collection(opcode)?,
+            b'a' | b'e' | 0x90 | b's' | b'u' => self.fill(opcode)?,
+            b'p' | b'q' | b'r' | 0x94 | b'g' | b'h' | b'j' => self.memory(opcode)?,
+            b'c' | 0x93 | b'R' | 0x81 | b'b' | b'Q' => self.call(opcode)?,
+            other => {
+                let name = char::from(other).escape_default();
+                return Err(format!(
+                    "its pickle has the opcode {other:#04x} ({name}), which no file of torch.save needs"
+                )
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    fn protocol(&mut self) -> Step<()> {
+        match self.bytes()? {
+            [0..=5] => Ok(()),
+            [other] => Err(format!("its pickle is of protocol {other}, and 5 is the last that is known").into()),
+        }
+    }
+
+    fn number(&mut self, opcode: u8) -> Step<()> {
+        let object = match opcode {
+            b'N' => Object::None,
+            0x88 => Object::Bool(true),
+            0x89 => Object::Bool(false),
+            b'J' => Object::Int(i32::from_le_bytes(self.bytes()?).into()),
+            b'K' => Object::Int(u8::from_le_bytes(self.bytes()?).into()),
+            b'M' => Object::Int(u16::from_le_bytes(self.bytes()?).into()),
+            0x8a => {
+                let length = u8::from_le_bytes(self.bytes()?).into();
+                whole(self.take(length)?)?
+            }
+            0x8b => {
+                let length = self.length(opcode)?;
+                whole(self.take(length)?)?
+            }
+            b'G' => Object::Float(f64::from_be_bytes(self.bytes()?)),
+            b'F' => Object::Float(parsed(self.line()?)?),
+            _ => match self.line()? {
+                "00" => Object::Bool(false),
+                "01" => Object::Bool(true),
+                digits => number(parsed(digits.strip_suffix('L').unwrap_or(digits))?),
+            },
+        };
+        self.push(object);
+        Ok(())
+    }
+
+    fn text(&mut self, opcode: u8) -> Step<()> {
+        let object = match opcode {
+            b'S' => {
+                let line = self.line()?;
+                let inner = line.len().checked_sub(1).and_then(|end| line.get(1..end)).unwrap_or_default();
+                if inner.contains('\\') || line.len() < 2 {
+                    return Err("its pickle has a string with escapes, as only protocol 0 has".into());
+                }
+                Object::Text(inner.to_string())
+            }
+            b'V' => match self.line()? {
+                line if line.contains('\\') => {
+                    return Err("its pickle has a string with escapes, as only protocol 0 has".into());
+                }
+                line => Object::Text(line.to_string()),
+            },
+            _ => {
+                let length = self.length(opcode)?;
+                let bytes = self.take(length)?;
+                match opcode {
+                    b'B' | b'C' | 0x8e | 0x96 => Object::Bytes(bytes.to_vec()),
+                    _ => Object::Text(utf8(bytes)?.to_string()),
+                }
+            }
+        };
+        self.push(object);
+        Ok(())
+    }
+
+    fn collection(&mut self, opcode: u8) -> Step<()> {
+        let object = match opcode {
+            b')' => Object::Tuple(Vec::new()),
+            b't' => Object::Tuple(self.pop_mark()?),
+            0x85..=0x87 => {
+                let first = self.stack.len().checked_sub(usize::from(opcode - 0x84));
+                let first = first.filter(|first| self.marks.last().is_none_or(|mark| mark <= first)).ok_or(EMPTY)?;
+                Object::Tuple(self.stack.split_off(first))
+            }
+            b']' | 0x8f => Object::List(Vec::new()),
+            b'l' | 0x91 => Object::List(self.pop_mark()?),
+            b'd' => Object::Dict(pairs(self.pop_mark()?)?),
+            _ => Object::Dict(Vec::new()),
+        };
+        self.push(object);
+        Ok(())
+    }
+
+    /// Puts what is on the stack into the collection below it.
+    fn fill(&mut self, opcode: u8) -> Step<()> {
+        let items = match opcode {
+            b'a' => vec![self.pop()?],
+            b's' => {
+                let value = self.pop()?;
+                vec![self.pop()?, value]
+            }
+            _ => self.pop_mark()?,
+        };
+        let top = self.top()?;
+        match (&mut self.objects[top], opcode) {
+            (Object::List(list), b'a' | b'e' | 0x90) => list.extend(items),
+            (Object::Dict(dict), b's' | b'u') => dict.extend(pairs(items)?),
+            _ => return Err("its pickle fills something that is no list or dict".into()),
+        }
+        Ok(())
+    }
+
+    fn memory(&mut self, opcode: u8) -> Step<()> {
+        let key = match opcode {
+            b'p' | b'g' => parsed(self.line()?)?,
+            b'q' | b'h' => u8::from_le_bytes(self.bytes()?).into(),
+            b'r' | b'j' => u32::from_le_bytes(self.bytes()?).into(),
+            _ => self.memo.len() as u64,
+        };
+        if matches!(opcode, b'g' | b'h' | b'j') {
+            let known = self.memo.get(&key).copied();
+            self.stack.push(known.ok_or("its pickle refers to something that it did not store")?);
+        } else {
+            let top = self.top()?;
+            self.memo.insert(key, top);
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, opcode: u8) -> Step<()> {
+        match opcode {
+            b'c' => {
+                let (module, name) = (self.line()?, self.line()?);
+                self.push(Object::Known(Known::find(module, name)?));
+            }
+            0x93 => {
+                let (name, module) = (self.pop()?, self.pop()?);
+                match (&self.objects[module], &self.objects[name]) {
+                    (Object::Text(module), Object::Text(name)) => {
+                        let known = Known::find(module, name)?;
+                        self.push(Object::Known(known));
+                    }
+                    _ => return Err("its pickle names something by no string".into()),
+                }
+            }
+            b'Q' => {
+                let id = self.pop()?;
+                let storage = self.storage(id)?;
+                self.push(Object::Storage(Box::new(storage)));
+            }
+            b'b' => {
+                // The attributes of an object: of a dict (`_metadata`) or a tensor they say nothing that is needed here.
+                self.pop()?;
+                let top = self.top()?;
+                if !matches!(self.objects[top], Object::Dict(_) | Object::Tensor(_) | Object::Text(_)) {
+                    return Err("its pickle gives attributes to something that has none".into());
+                }
+            }
+            _ => {
+                let (arguments, callable) = (self.pop()?, self.pop()?);
+                match (&self.objects[callable], &self.objects[arguments]) {
+                    (&Object::Known(known), Object::Tuple(items)) => {
+                        let items = items.clone();
+                        self.spend(items.len())?;
+                        let result = self.called(known, &items)?;
+                        self.stack.push(result);
+                    }
+                    _ => return Err("its pickle calls something that is no function".into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes from what may be copied.
+    pub fn spend(&mut self, count: usize) -> Step<()> {
+        self.budget = self.budget.checked_sub(count).ok_or("its pickle copies itself over and over")?;
+        Ok(())
+    }
+
+    /// Adds an object, not on the stack.
+    pub fn make(&mut self, object: Object) -> Ref {
+        self.objects.push(object);
+        self.objects.len() - 1
+    }
+
+    fn push(&mut self, object: Object) {
+        let made = self.make(object);
+        self.stack.push(made);
+    }
+
+    fn pop(&mut self) -> Step<Ref> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        if self.stack.len() <= floor {
+            return Err(EMPTY.into());
+        }
+        self.stack.pop().ok_or(EMPTY.into())
+    }
+
+    fn top(&self) -> Step<Ref> {
+        self.stack.last().copied().ok_or(EMPTY.into())
+    }
+
+    fn pop_mark(&mut self) -> Step<Vec<Ref>> {
+        let mark = self.marks.pop().filter(|&mark| mark <= self.stack.len());
+        Ok(self.stack.split_off(mark.ok_or(EMPTY)?))
+    }
+
+    fn take(&mut self, length: usize) -> Step<&'a [u8]> {
+        let end = self.at.checked_add(length).filter(|&end| end <= self.file.len()).ok_or("its pickle is cut off")?;
+        let taken = &self.file[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn bytes<const N: usize>(&mut self) -> Step<[u8; N]> {
+        self.take(N)?.try_into().map_err(|_| "its pickle is cut off".into())
+    }
+
+    /// The length that comes before a string or a number.
+    fn length(&mut self, opcode: u8) -> Step<usize> {
+        let length = match opcode {
+            b'U' | 0x8c | b'C' => u8::from_le_bytes(self.bytes()?).into(),
+            0x8d | 0x8e | 0x96 => u64::from_le_bytes(self.bytes()?),
+            _ => u32::from_le_bytes(self.bytes()?).into(),
+        };
+        usize::try_from(length).map_err(|_| "its pickle is cut off".into())
+    }
+
+    fn line(&mut self) -> Step<&'a str> {
+        let rest = self.rest();
+        let end = rest.iter().position(|&byte| byte == b'\n').ok_or("its pickle is cut off")?;
+        self.at += end + 1;
+        utf8(&rest[..end])
+    }
+}
+
+const EMPTY: &str = "its pickle takes more off the stack than is there";
+
+fn utf8(bytes: &[u8]) -> Step<&str> {
+    std::str::from_utf8(bytes).map_err(|_| "its pickle has a string that is not UTF-8".into())
+}
+
+fn parsed<T: std::str::FromStr>(text: &str) -> Step<T> {
+    text.trim()
+        .parse()
+        .map_err(|_| format!("its pickle has the number {:?}", text.chars().take(20).collect::<String>()).into())
+}
+
+fn pairs(items: Vec<Ref>) -> Step<Vec<(Ref, Ref)>> {
+    match items.as_chunks::<2>() {
+        (pairs, []) => Ok(pairs.iter().map(|&[key, value]| (key, value)).collect()),
+        _ => Err("its pickle has a key without a value".into()),
+    }
+}
+
+fn number(value: i128) -> Object {
+    i64::try_from(value).map_or_else(|_| Object::Large(Box::new(value)), Object::Int)
+}
+
+/// A little-endian number in two's complement, of up to 16 bytes.
+fn whole(bytes: &[u8]) -> Step<Object> {
+    let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+    let mut all = [if negative { 0xff } else { 0 }; 16];
+    let low = all.get_mut(..bytes.len()).ok_or_else(|| format!("its pickle has a number of {} bytes", bytes.len()))?;
+    low.copy_from_slice(bytes);
+    Ok(number(i128::from_le_bytes(all)))
+}

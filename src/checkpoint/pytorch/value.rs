@@ -1,0 +1,221 @@
+//! What a PyTorch file holds besides tensors.
+
+use crate::error::{Error, Result};
+use crate::nn::StateDict;
+use crate::tensor::Tensor;
+
+/// A value of a PyTorch file: what Python's objects are as plain data.
+///
+/// ```no_run
+/// use anygpu::{Device, checkpoint};
+///
+/// // In Python: torch.save({"net": net.state_dict(), "epoch": 3, "best": 0.93}, "run.pt")
+/// let file = checkpoint::load_pickle("run.pt", &Device::cpu())?;
+/// println!("epoch {:?}, accuracy {:?}", file.get("epoch").and_then(|e| e.as_i64()), file.get("best"));
+/// let state = file.get("net").expect("weights").state_dict()?;
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PickleValue {
+    /// `None`.
+    None,
+    /// `True` or `False`.
+    Bool(bool),
+    /// An `int` of up to 64 bits.
+    Int(i64),
+    /// A `float`.
+    Float(f64),
+    /// A `str`; also a `torch.device` or an element type, such as `"torch.float32"`.
+    Text(String),
+    /// `bytes` or a `bytearray`.
+    Bytes(Vec<u8>),
+    /// A `list` or a `set`.
+    List(Vec<PickleValue>),
+    /// A `tuple` or a `torch.Size`.
+    Tuple(Vec<PickleValue>),
+    /// A `dict`, `OrderedDict`, `defaultdict` or `Counter`, in order.
+    Dict(Vec<(PickleValue, PickleValue)>),
+    /// A tensor or a parameter.
+    Tensor(Tensor),
+}
+
+impl PickleValue {
+    /// The value of a dict under that string.
+    pub fn get(&self, key: &str) -> Option<&PickleValue> {
+        let PickleValue::Dict(entries) = self else { return None };
+        // The last one, as in Python, where the same key is written twice.
+        entries.iter().rev().find(|(name, _)| name.as_str() == Some(key)).map(|(_, value)| value)
+    }
+
+    /// The items of a list or a tuple.
+    pub fn items(&self) -> Option<&[PickleValue]> {
+        match self {
+            PickleValue::List(items) | PickleValue::Tuple(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// A whole number.
+    pub fn as_i64(&self) -> Option<i64> {
+        match self {
+            PickleValue::Int(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// A number.
+    pub fn as_f64(&self) -> Option<f64> {
+        match self {
+            PickleValue::Float(value) => Some(*value),
+            PickleValue::Int(value) => Some(*value as f64),
+            _ => None,
+        }
+    }
+
+    /// A string.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            PickleValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A tensor.
+    pub fn as_tensor(&self) -> Option<&Tensor> {
+        match self {
+            PickleValue::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// The tensors of a dict that has names and tensors only, as `model.state_dict()` gives it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] that names what else there is.
+    pub fn state_dict(&self) -> Result<StateDict> {
+        let refused = |detail: String| Err(Error::argument("state_dict", detail));
+        let PickleValue::Dict(entries) = self else {
+            return refused(format!("this is a {}, not a dict of tensors", self.kind()));
+        };
+        let mut state = StateDict::new();
+        for (name, value) in entries {
+            match (name, value) {
+                (PickleValue::Text(name), PickleValue::Tensor(tensor)) => {
+                    state.insert(name.clone(), tensor.clone());
+                }
+                (PickleValue::Text(name), other) => {
+                    return refused(format!("{name:?} is a {}, not a tensor", other.kind()));
+                }
+                (other, _) => return refused(format!("a name is a {}, not a string", other.kind())),
+            }
+        }
+        Ok(state)
+    }
+
+    /// All tensors and numbers under dotted names, numbers as tensors, a list of numbers as one: `optimizer.state_dict()` of
+    /// PyTorch becomes what [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict) takes. Text and `None`
+    /// are left out.
+    ///
+    /// ```no_run
+    /// use anygpu::optim::{Adam, Optimizer};
+    /// use anygpu::{Device, checkpoint};
+    /// # let mut adam = Adam::new(Vec::new(), 0.1);
+    ///
+    /// let file = checkpoint::load_pickle("run.pt", &Device::cpu())?;
+    /// adam.load_state_dict(&file.get("optimizer").expect("an optimiser").flatten()?)?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is no memory for the numbers.
+    pub fn flatten(&self) -> Result<StateDict> {
+        let mut state = StateDict::new();
+        self.flatten_into("", &mut state)?;
+        Ok(state)
+    }
+
+    fn flatten_into(&self, name: &str, state: &mut StateDict) -> Result<()> {
+        let inner = |key: &str| if name.is_empty() { key.to_string() } else { format!("{name}.{key}") };
+        match self {
+            PickleValue::Tensor(tensor) => {
+                state.insert(name, tensor.clone());
+            }
+            PickleValue::Dict(entries) => {
+                for (key, value) in entries {
+                    match key {
+                        PickleValue::Text(key) => value.flatten_into(&inner(key), state)?,
+                        PickleValue::Int(key) => value.flatten_into(&inner(&key.to_string()), state)?,
+                        _ => {}
+                    }
+                }
+            }
+            PickleValue::List(items) | PickleValue::Tuple(items) => {
+                match items.iter().map(PickleValue::number).collect::<Option<Vec<f32>>>() {
+                    Some(numbers) => {
+                        state.insert(name, Tensor::from_slice(&numbers, numbers.len(), None)?);
+                    }
+                    None => {
+                        for (i, item) in items.iter().enumerate() {
+                            item.flatten_into(&inner(&i.to_string()), state)?;
+                        }
+                    }
+                }
+            }
+            other => {
+                if let Some(number) = other.number() {
+                    state.insert(name, Tensor::scalar(number, None)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&self) -> Option<f32> {
+        match self {
+            PickleValue::Bool(value) => Some(f32::from(u8::from(*value))),
+            other => other.as_f64().map(|value| value as f32),
+        }
+    }
+
+    /// The state of a model, wherever training scripts put it: the value itself, or what it has under `state_dict`,
+    /// `model_state_dict` or `model`.
+    pub(in crate::checkpoint) fn find_state_dict(&self) -> Result<StateDict, String> {
+        let known = ["state_dict", "model_state_dict", "model"];
+        if let Some(inner) =
+            known.iter().find_map(|key| self.get(key)).filter(|inner| matches!(inner, PickleValue::Dict(_)))
+        {
+            return inner.state_dict().map_err(|error| error.to_string());
+        }
+        let PickleValue::Dict(entries) = self else {
+            return Err(format!("it holds a {}, not the state of a module: read it with load_pickle", self.kind()));
+        };
+        self.state_dict().map_err(|_| {
+            let name = |(name, value): &(PickleValue, PickleValue)| match name {
+                PickleValue::Text(name) => format!("{name:?} (a {})", value.kind()),
+                other => format!("{other:?} (a {})", value.kind()),
+            };
+            let names: Vec<String> = entries.iter().take(20).map(name).collect();
+            format!(
+                "it is no state of a module, and has none under {}. It has {}: take one with load_pickle(…)?.get(…)",
+                known.join(", "),
+                names.join(", ")
+            )
+        })
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            PickleValue::None => "None",
+            PickleValue::Bool(_) => "bool",
+            PickleValue::Int(_) => "int",
+            PickleValue::Float(_) => "float",
+            PickleValue::Text(_) => "str",
+            PickleValue::Bytes(_) => "bytes",
+            PickleValue::List(_) => "list",
+            PickleValue::Tuple(_) => "tuple",
+            PickleValue::Dict(_) => "dict",
+            PickleValue::Tensor(_) => "tensor",
+        }
+    }
+}

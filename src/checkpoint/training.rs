@@ -1,0 +1,307 @@
+//! All that a training run needs to go on: one file, whole at every moment.
+
+use std::path::Path;
+
+use super::safetensors::{self, Metadata};
+use super::{damaged, extension};
+use crate::data::LoaderState;
+use crate::error::{Error, Result};
+use crate::nn::{KeyReport, Module, StateDict};
+use crate::optim::{Optimizer, one_replica};
+use crate::parallel::DataParallel;
+use crate::tensor::{RandomState, Tensor, random_state, set_random_state};
+
+const MODEL: &str = "model.";
+const OPTIMIZER: &str = "optimizer.";
+const RANDOM: &str = "anygpu.random_state";
+const TRAINING: &str = "anygpu.training";
+const NUMBER: &str = "number.";
+const TEXT: &str = "text.";
+
+/// Something with named values: a [`Module`] or a [`DataParallel`].
+pub trait Stateful {
+    /// Its values by name.
+    fn values(&self) -> StateDict;
+
+    /// The parameters that its optimiser has, and of how many equal replicas they are.
+    fn all_parameters(&self) -> (Vec<Tensor>, usize);
+
+    /// Copies values into it, all names required.
+    ///
+    /// # Errors
+    /// As [`Module::load_state_dict`].
+    fn set_values(&self, state: &StateDict) -> Result<KeyReport>;
+}
+
+impl<M: Module + ?Sized> Stateful for M {
+    fn values(&self) -> StateDict {
+        self.state_dict()
+    }
+
+    fn all_parameters(&self) -> (Vec<Tensor>, usize) {
+        (self.parameters(), 1)
+    }
+
+    fn set_values(&self, state: &StateDict) -> Result<KeyReport> {
+        self.load_state_dict(state, true)
+    }
+}
+
+impl Stateful for DataParallel {
+    fn values(&self) -> StateDict {
+        self.state_dict()
+    }
+
+    fn all_parameters(&self) -> (Vec<Tensor>, usize) {
+        (self.parameters(), self.devices().len())
+    }
+
+    fn set_values(&self, state: &StateDict) -> Result<KeyReport> {
+        self.load_state_dict(state, true)
+    }
+}
+
+/// A training run at one moment: the model, the optimiser, the state of the random generator, and numbers and text by name
+/// (the epoch, the place in it, a scheduler's numbers).
+///
+/// A run that is killed at any moment goes on from its last file with the losses that it would have had: bit for bit on the
+/// same device, within rounding on another one, or on several instead of one.
+///
+/// The file is a `.safetensors`: PyTorch reads the model's tensors out of it under `model.`, and
+/// [`checkpoint::load`](super::load) gives just the model's.
+///
+/// # Example
+/// ```
+/// use anygpu::checkpoint::TrainingState;
+/// use anygpu::nn::{self, Linear};
+/// use anygpu::optim::Adam;
+/// use anygpu::{DataParallel, Device, Tensor};
+///
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let path = folder.path().join("run.safetensors");
+/// let net = DataParallel::new(Linear::new(4, 3)?, &[Device::cpu()])?;
+/// let mut adam = Adam::new(net.parameters(), 0.01);
+/// let (x, y) = (Tensor::rand([6, 4], None)?, Tensor::from_slice(&[0u32, 1, 2, 0, 1, 2], 6, None)?);
+///
+/// let mut start = 0;
+/// if path.exists() {
+///     let run = TrainingState::load(&path)?;
+///     run.restore_module(&net)?.restore_optimizer(&mut adam)?.restore_random_state();
+///     start = run.get("step")? as usize;
+/// }
+/// for step in start..3 {
+///     net.train_batch(&x, &y, nn::cross_entropy)?;
+///     adam.step()?;
+///     TrainingState::new().module(&net).optimizer(&adam)?.number("step", step as f64 + 1.0).save(&path)?;
+/// }
+/// # assert_eq!(TrainingState::load(&path)?.get("step")?, 3.0);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct TrainingState {
+    tensors: StateDict,
+    metadata: Metadata,
+    random: Option<RandomState>,
+    /// Which parameters the model has, and of how many replicas; which the optimiser has.
+    replicated: (Vec<u64>, usize),
+    optimized: Vec<u64>,
+    /// Where it was read from, for errors.
+    origin: String,
+}
+
+/// To be saved.
+impl TrainingState {
+    /// With the random generator's state of this moment.
+    pub fn new() -> TrainingState {
+        TrainingState { random: Some(random_state()), origin: "TrainingState".into(), ..TrainingState::default() }
+    }
+
+    /// Adds the model: a [`Module`], or a [`DataParallel`] of which the first replica is taken.
+    pub fn module(mut self, net: &(impl Stateful + ?Sized)) -> TrainingState {
+        self.tensors.extend(net.values().add_prefix(MODEL));
+        let (parameters, replicas) = net.all_parameters();
+        self.replicated = (ids(&parameters), replicas);
+        self
+    }
+
+    /// Adds the optimiser. Where it has the parameters of several replicas, those of the model, the first replica's state is
+    /// kept: the others' are equal.
+    ///
+    /// # Errors
+    /// If there is no memory for its numbers.
+    pub fn optimizer(mut self, optimizer: &(impl Optimizer + ?Sized)) -> Result<TrainingState> {
+        self.optimized = ids(optimizer.parameters());
+        self.tensors.extend(optimizer.state_dict()?.add_prefix(OPTIMIZER));
+        Ok(self)
+    }
+
+    /// Adds other tensors under `name.`: a second optimiser, a moving average of the weights.
+    pub fn tensors(mut self, name: &str, tensors: &StateDict) -> TrainingState {
+        self.tensors.extend(tensors.add_prefix(&format!("extra.{name}.")));
+        self
+    }
+
+    /// Adds a number: an epoch, the best accuracy. It comes back exactly.
+    pub fn number(mut self, name: &str, value: f64) -> TrainingState {
+        self.metadata.insert(format!("{NUMBER}{name}"), format!("{value:?}"));
+        self
+    }
+
+    /// Adds several numbers, as `name.key`: those of a scheduler, say.
+    pub fn numbers<K: AsRef<str>>(self, name: &str, numbers: impl IntoIterator<Item = (K, f64)>) -> TrainingState {
+        numbers.into_iter().fold(self, |all, (key, value)| all.number(&format!("{name}.{}", key.as_ref()), value))
+    }
+
+    /// Adds a text.
+    pub fn text(mut self, name: &str, text: impl Into<String>) -> TrainingState {
+        self.metadata.insert(format!("{TEXT}{name}"), text.into());
+        self
+    }
+
+    /// Adds where the loader is ([`DataLoader::state`](crate::data::DataLoader::state)).
+    pub fn loader(self, at: LoaderState) -> TrainingState {
+        // As text: every u64, also beyond what a float holds.
+        self.text("anygpu.loader", format!("{} {}", at.epoch, at.batches))
+    }
+
+    /// Writes all of it to a `.safetensors` file: whole, or not at all, as [`save`](super::save).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if extension(path) != "safetensors" {
+            return Err(damaged(path, "a training checkpoint is a .safetensors file"));
+        }
+        let mut metadata = self.metadata.clone();
+        metadata.insert(TRAINING.into(), "1".into());
+        if let Some(RandomState { seed, drawn }) = self.random {
+            metadata.insert(RANDOM.into(), format!("{seed} {drawn}"));
+        }
+        safetensors::write(&self.without_copies()?, metadata, path)
+    }
+
+    /// The tensors, with what the optimiser remembers of the first replica only.
+    fn without_copies(&self) -> Result<StateDict> {
+        let (parameters, replicas) = &self.replicated;
+        if *replicas < 2 || *parameters != self.optimized {
+            return Ok(self.tensors.clone());
+        }
+        let mut tensors: StateDict =
+            self.tensors.iter().filter(|(name, _)| !name.starts_with(OPTIMIZER)).map(owned).collect();
+        let first = one_replica(&self.tensors.under(OPTIMIZER), parameters.len() / replicas)?;
+        tensors.extend(first.add_prefix(OPTIMIZER));
+        Ok(tensors)
+    }
+}
+
+/// Read back.
+impl TrainingState {
+    /// Reads a file of [`save`](TrainingState::save), to the host: restoring moves everything in one copy each.
+    ///
+    /// # Errors
+    /// As [`load`](super::load); [`Error::Data`] if it is no training checkpoint.
+    pub fn load(path: impl AsRef<Path>) -> Result<TrainingState> {
+        let path = path.as_ref();
+        let (tensors, mut metadata) = safetensors::read(path)?;
+        if metadata.remove(TRAINING).is_none() {
+            return Err(damaged(path, "this is no training checkpoint: read it with checkpoint::load"));
+        }
+        let random = match metadata.remove(RANDOM) {
+            Some(text) => {
+                let (seed, drawn) = two(&text).ok_or_else(|| damaged(path, "damaged: the random state is no state"))?;
+                Some(RandomState { seed, drawn })
+            }
+            None => None,
+        };
+        Ok(TrainingState { tensors, metadata, random, origin: path.display().to_string(), ..TrainingState::default() })
+    }
+
+    /// Copies the model's values into `net`: every name must be there.
+    ///
+    /// # Errors
+    /// As [`Module::load_state_dict`].
+    pub fn restore_module(&self, net: &(impl Stateful + ?Sized)) -> Result<&TrainingState> {
+        net.set_values(&self.tensors.under(MODEL))?;
+        Ok(self)
+    }
+
+    /// Gives the optimiser its memory and settings back; it may have several replicas' parameters now.
+    ///
+    /// # Errors
+    /// As [`Optimizer::load_state_dict`].
+    pub fn restore_optimizer(&self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<&TrainingState> {
+        optimizer.load_state_dict(&self.tensors.under(OPTIMIZER))?;
+        Ok(self)
+    }
+
+    /// Puts the process's random generator where it stood.
+    pub fn restore_random_state(&self) -> &TrainingState {
+        if let Some(random) = self.random {
+            set_random_state(random);
+        }
+        self
+    }
+
+    /// The tensors that were added under `name`.
+    pub fn get_tensors(&self, name: &str) -> StateDict {
+        self.tensors.under(&format!("extra.{name}."))
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// [`Error::Data`] if there is none of that name.
+    pub fn get(&self, name: &str) -> Result<f64> {
+        let number = self.metadata.get(&format!("{NUMBER}{name}")).and_then(|text| text.parse().ok());
+        number.ok_or_else(|| self.lacks(&format!("number {name:?}")))
+    }
+
+    /// The numbers `name.key`, by key.
+    pub fn get_numbers(&self, name: &str) -> Vec<(String, f64)> {
+        let prefix = format!("{NUMBER}{name}.");
+        let of = |(key, text): (&String, &String)| Some((key.strip_prefix(&prefix)?.to_string(), text.parse().ok()?));
+        self.metadata.iter().filter_map(of).collect()
+    }
+
+    /// A text.
+    ///
+    /// # Errors
+    /// [`Error::Data`] if there is none of that name.
+    pub fn get_text(&self, name: &str) -> Result<&str> {
+        let text = self.metadata.get(&format!("{TEXT}{name}")).map(String::as_str);
+        text.ok_or_else(|| self.lacks(&format!("text {name:?}")))
+    }
+
+    /// Where the loader was, for [`DataLoader::set_state`](crate::data::DataLoader::set_state).
+    ///
+    /// # Errors
+    /// [`Error::Data`] if it was not saved.
+    pub fn loader_state(&self) -> Result<LoaderState> {
+        let at = self.metadata.get(&format!("{TEXT}anygpu.loader")).and_then(|text| two(text));
+        let (epoch, batches) = at.ok_or_else(|| self.lacks("state of a loader"))?;
+        Ok(LoaderState { epoch, batches: batches as usize })
+    }
+
+    fn lacks(&self, what: &str) -> Error {
+        Error::Data { path: self.origin.clone(), detail: format!("there is no {what} in this training checkpoint") }
+    }
+}
+
+/// The model's part of a training checkpoint; any other state as it is.
+pub(super) fn model_of(state: StateDict, metadata: &Metadata) -> StateDict {
+    if metadata.contains_key(TRAINING) { state.under(MODEL) } else { state }
+}
+
+fn ids(parameters: &[Tensor]) -> Vec<u64> {
+    parameters.iter().map(Tensor::id).collect()
+}
+
+fn owned((name, tensor): (&str, &Tensor)) -> (String, Tensor) {
+    (name.to_string(), tensor.clone())
+}
+
+fn two(text: &str) -> Option<(u64, u64)> {
+    let (a, b) = text.split_once(' ')?;
+    Some((a.parse().ok()?, b.parse().ok()?))
+}

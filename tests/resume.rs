@@ -1,0 +1,274 @@
+//! Optimisers and whole runs that go on from a file: on the same device, on another one, on several.
+
+mod common;
+
+use std::path::Path;
+
+use anygpu::checkpoint::{self, TrainingState};
+use anygpu::data::{DataLoader, LoaderState, mnist_5k};
+use anygpu::nn::models::lenet;
+use anygpu::nn::{self, Linear, Module, Sequential, StateDict};
+use anygpu::optim::{Adam, Optimizer, RmsProp, Sgd};
+use anygpu::{DataParallel, Device, RandomState, Result, Tensor, random_state, set_random_state};
+use common::{device, devices, values};
+
+type Make = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
+
+/// Every optimiser, with all that it may remember.
+const MAKERS: [(&str, Make); 6] = [
+    ("plain", |p| Box::new(Sgd::new(p, 0.1))),
+    ("momentum", |p| Box::new(Sgd::new(p, 0.1).momentum(0.9).dampening(0.25).weight_decay(0.01))),
+    ("nesterov", |p| Box::new(Sgd::new(p, 0.1).momentum(0.9).nesterov())),
+    ("adam", |p| Box::new(Adam::new(p, 0.05).betas(0.8, 0.95).weight_decay(0.01))),
+    ("adamw", |p| Box::new(Adam::decoupled(p, 0.05))),
+    ("rms", |p| Box::new(RmsProp::new(p, 0.01).momentum(0.5).alpha(0.9))),
+];
+
+/// Another of the kind, whose settings must come from the state.
+fn other(name: &str, p: Vec<Tensor>) -> Box<dyn Optimizer> {
+    match name {
+        "plain" | "momentum" | "nesterov" => Box::new(Sgd::new(p, 9.0)),
+        "adam" | "adamw" => Box::new(Adam::new(p, 9.0)),
+        _ => Box::new(RmsProp::new(p, 9.0)),
+    }
+}
+
+fn net(device: &Device) -> Result<Sequential> {
+    let line = |rows: usize, columns: usize| {
+        let mut layer = Linear::new(columns, rows)?;
+        let numbers = |count: usize| (0..count).map(|i| ((i * 7 % 11) as f32 - 5.0) / 10.0).collect::<Vec<_>>();
+        layer.visit_mut(&mut |_, p| {
+            let shape = p.shape().to_vec();
+            *p = Tensor::from_vec(numbers(p.elem_count()), shape, None).expect("values").requires_grad();
+        });
+        Ok::<_, anygpu::Error>(layer)
+    };
+    let mut net = Sequential::new().add("a", line(5, 3)?).add("b", line(2, 5)?);
+    net.to(device)?;
+    Ok(net)
+}
+
+/// A step; in every third, the last layer takes no part.
+fn step(net: &Sequential, optimizer: &mut dyn Optimizer, i: usize) -> Result<()> {
+    let device = net.parameters()[0].device().clone();
+    let x = Tensor::full([2, 3], 0.5 + i as f32 / 8.0, &device)?;
+    optimizer.zero_grad();
+    net.forward(&x)?.square()?.mean_all()?.backward()?;
+    if i % 3 == 2 {
+        net.parameters()[2..].iter().for_each(|p| p.set_grad(None));
+    }
+    optimizer.step()
+}
+
+fn all(net: &impl Module) -> Vec<f64> {
+    net.parameters().iter().flat_map(|p| values(p).expect("values")).collect()
+}
+
+fn apart(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+/// A file with the model and the optimiser after five steps, and the parameters after ten.
+fn run(make: Make, device: &Device, path: &Path) -> Result<Vec<f64>> {
+    let net = net(device)?;
+    let mut optimizer = make(net.parameters());
+    for i in 0..10 {
+        if i == 5 {
+            TrainingState::new().module(&net).optimizer(&*optimizer)?.save(path)?;
+        }
+        step(&net, &mut *optimizer, i)?;
+    }
+    Ok(all(&net))
+}
+
+#[test]
+fn every_optimiser_goes_on_from_its_state() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.safetensors");
+    for (name, make) in MAKERS {
+        for from in devices() {
+            let expected = run(make, &from, &path)?;
+            for to in devices() {
+                let net = net(&to)?;
+                let mut optimizer = other(name, net.parameters());
+                TrainingState::load(&path)?.restore_module(&net)?.restore_optimizer(&mut *optimizer)?;
+                for i in 5..10 {
+                    step(&net, &mut *optimizer, i)?;
+                }
+                let apart = apart(&all(&net), &expected);
+                let most = if from == to { 0.0 } else { 1e-5 };
+                assert!(apart <= most, "{name} from {from} to {to}: {apart}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_state_before_the_first_step_is_the_beginning() -> Result<()> {
+    let net = net(&Device::cpu())?;
+    for (name, make) in MAKERS {
+        let state = make(net.parameters()).state_dict()?;
+        assert!(state.names().all(|name| name.starts_with("param_groups.0.")), "{name}");
+        let mut optimizer = other(name, net.parameters());
+        optimizer.load_state_dict(&state)?;
+        assert_eq!(optimizer.lr(), make(Vec::new()).lr());
+    }
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_named_and_changes_nothing() -> Result<()> {
+    let one = net(&Device::cpu())?;
+    let mut adam = Adam::new(one.parameters(), 0.1);
+    step(&one, &mut adam, 0)?;
+    let state = adam.state_dict()?;
+    let refused = |state: &StateDict, optimizer: &mut dyn Optimizer| {
+        let lr = optimizer.lr();
+        let error = optimizer.load_state_dict(state).expect_err("an error").to_string();
+        assert_eq!(optimizer.lr(), lr);
+        assert!(error.contains("unchanged"), "{error}");
+        error
+    };
+    let error = refused(&state, &mut Sgd::new(one.parameters(), 0.7));
+    assert!(error.contains("state.0.exp_avg"), "{error}");
+    let error = refused(&state, &mut Adam::new(one.parameters()[..3].to_vec(), 0.7));
+    assert!(error.contains("of 4 parameters, and this optimiser has 3"), "{error}");
+    let error = refused(&state, &mut Adam::new(one.parameters()[..2].to_vec(), 0.7));
+    assert!(error.contains("of 4 parameters"), "no replicas: {error}");
+    let mut swapped = one.parameters();
+    swapped.swap(0, 2);
+    let error = refused(&state, &mut Adam::new(swapped, 0.7));
+    assert!(error.contains("state.0.exp_avg is [5, 3]"), "{error}");
+    let mut cut = state.clone();
+    cut.remove("state.1.exp_avg_sq");
+    let error = refused(&cut, &mut Adam::new(one.parameters(), 0.7));
+    assert!(error.contains("state.1.exp_avg_sq is missing"), "{error}");
+    let mut odd = state.clone();
+    odd.insert("param_groups.0.amsgrad", Tensor::scalar(1.0f32, None)?);
+    assert!(refused(&odd, &mut Adam::new(one.parameters(), 0.7)).contains("amsgrad"));
+    Ok(())
+}
+
+/// Adam of PyTorch after a step, read from its file.
+#[test]
+fn the_state_of_a_pytorch_optimiser_is_taken_over() -> Result<()> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/pytorch_kinds.pt");
+    let file = checkpoint::load_pickle(file, &Device::cpu())?;
+    for device in devices() {
+        let mut layer = Linear::new(3, 2)?;
+        layer.to(&device)?;
+        let mut adam = Adam::new(layer.parameters(), 0.5);
+        adam.load_state_dict(&file.get("optimizer").expect("a state").flatten()?)?;
+        assert_eq!(adam.lr(), 1e-3);
+        let state = adam.state_dict()?;
+        // The gradient of a sum over 4 samples of ones: 4 everywhere; m = 0.1 · 4, v = 0.001 · 16.
+        let close = |name: &str, expected: f64| {
+            let values = values(state.get(name).expect("a memory")).expect("values");
+            values.iter().all(|v| (v - expected).abs() < 1e-6)
+        };
+        assert!(close("state.0.exp_avg", 0.4) && close("state.1.exp_avg_sq", 0.016) && close("state.1.step", 1.0));
+    }
+    Ok(())
+}
+
+/// Ten steps of LeNet with a loader; saved at the fifth, and gone on from there on other devices.
+fn train(devices: &[Device], loader: &DataLoader, path: &Path, load: bool) -> Result<Vec<f64>> {
+    let net = DataParallel::new(lenet()?, devices)?;
+    let mut sgd = Sgd::new(net.parameters(), 0.05).momentum(0.9);
+    if load {
+        let run = TrainingState::load(path)?;
+        run.restore_module(&net)?.restore_optimizer(&mut sgd)?;
+        loader.set_state(run.loader_state()?);
+    }
+    let mut losses = Vec::new();
+    for batch in loader {
+        let (images, labels) = batch?;
+        losses.push(f64::from(net.train_batch(&images, &labels, nn::cross_entropy)?.item::<f32>()?));
+        sgd.step()?;
+        if losses.len() == 5 && !load {
+            TrainingState::new().module(&net).optimizer(&sgd)?.loader(loader.state()).save(path)?;
+        }
+        if losses.len() == if load { 5 } else { 10 } {
+            break;
+        }
+    }
+    Ok(losses)
+}
+
+#[test]
+fn one_device_goes_on_as_several_and_back() -> Result<()> {
+    let Some(several) = ["soft:0", "soft:1", "cpu"].map(device).into_iter().collect::<Option<Vec<_>>>() else {
+        return Ok(());
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.safetensors");
+    let (loader, _) = mnist_5k()?.loaders(32, 0)?;
+    let one = [Device::cpu()];
+    for from in [&one[..], &several[..]] {
+        loader.set_state(LoaderState::default());
+        let expected = train(from, &loader, &path, false)?;
+        let tensors = TrainingState::load(&path)?;
+        drop(tensors);
+        let bytes = std::fs::metadata(&path).expect("a file").len();
+        assert!(bytes < 2 * 4 * 129_068 + 20_000, "of several replicas, one is kept: {bytes} bytes");
+        for to in [&one[..], &several[1..], &several[..]] {
+            let losses = train(to, &loader, &path, true)?;
+            let apart = apart(&losses, &expected[5..]);
+            assert!(apart < 1e-3, "from {from:?} to {to:?}: {apart}");
+            if from.len() == 1 && to.len() == 1 {
+                assert_eq!(losses, expected[5..], "the same device");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn numbers_text_and_random_states_come_back_exactly() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.safetensors");
+    let random = random_state();
+    set_random_state(RandomState { seed: u64::MAX, drawn: u64::MAX - 7 });
+    let at = LoaderState { epoch: u64::MAX, batches: 3 };
+    let extra: StateDict = [("x".to_string(), Tensor::ones([2], None)?)].into_iter().collect();
+    let state = TrainingState::new().number("best", 0.1 + 0.2).number("odd", f64::NAN).number("none", f64::INFINITY);
+    let state = state.numbers("scheduler", [("last_epoch", 3.0), ("base_lr", -0.0)]).text("note", "a \"π\"\n");
+    state.loader(at).tensors("ema", &extra).save(&path)?;
+    set_random_state(random);
+
+    let read = TrainingState::load(&path)?;
+    assert_eq!(read.get("best")?, 0.1 + 0.2);
+    assert!(read.get("odd")?.is_nan() && read.get("none")? == f64::INFINITY);
+    let numbers = read.get_numbers("scheduler");
+    assert_eq!(numbers, [("base_lr".to_string(), -0.0), ("last_epoch".to_string(), 3.0)]);
+    assert!(numbers[0].1.is_sign_negative());
+    assert_eq!((read.get_text("note")?, read.loader_state()?), ("a \"π\"\n", at));
+    assert_eq!(read.get_tensors("ema").names().collect::<Vec<_>>(), ["x"]);
+    for missing in [read.get("x").map(drop), read.get_text("best").map(drop)] {
+        assert!(missing.unwrap_err().to_string().contains("run.safetensors: there is no"));
+    }
+    read.restore_random_state();
+    assert_eq!(random_state(), RandomState { seed: u64::MAX, drawn: u64::MAX - 7 });
+    set_random_state(random);
+    Ok(())
+}
+
+#[test]
+fn the_model_of_a_run_is_read_by_itself() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.safetensors");
+    let net = net(&Device::cpu())?;
+    let mut adam = Adam::new(net.parameters(), 0.1);
+    step(&net, &mut adam, 0)?;
+    TrainingState::new().module(&net).optimizer(&adam)?.save(&path)?;
+    let state = checkpoint::load(&path, &Device::cpu())?;
+    assert_eq!(state.names().collect::<Vec<_>>(), ["a.weight", "a.bias", "b.weight", "b.bias"]);
+    net.load_state_dict(&state, true)?;
+    checkpoint::save(&net.state_dict(), &path)?;
+    let error = TrainingState::load(&path).unwrap_err().to_string();
+    assert!(error.contains("no training checkpoint"), "{error}");
+    assert!(TrainingState::new().save(path.with_extension("pt")).is_err());
+    Ok(())
+}
