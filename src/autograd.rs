@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::ops::{Gradient, Op};
+use crate::ops::{AsItIs, Gradient, Op};
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
@@ -130,6 +130,7 @@ impl Tensor {
             return Err(Error::Autograd("the tensor depends on no tensor with requires_grad".into()));
         }
         let _guard = NoGrad::new();
+        let _types = AsItIs::new(); // gradients have the types of the forward pass
         let mut grads = HashMap::from([(self.id(), self.detach().ones_like()?)]);
         for tensor in users_first(self) {
             let Some(grad) = grads.remove(&tensor.id()) else { continue };

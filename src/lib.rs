@@ -25,7 +25,7 @@ pub use device::{Device, DeviceInfo, DeviceKind, Vendor, device_count, is_availa
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
 pub use kernel::WgslKernel;
-pub use ops::{Attention, Conv, Interpolation, Operand, Padding, Pool, Scalar, Sizes};
+pub use ops::{Attention, Conv, Interpolation, Operand, Padding, Pool, Scalar, Sizes, autocast};
 pub use parallel::DataParallel;
 pub use shape::Shape;
 pub use tensor::{Index, Indices, NewAxis, RandomState, Tensor, manual_seed, random_state, set_random_state};

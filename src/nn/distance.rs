@@ -4,6 +4,7 @@ use super::Reduction;
 use super::loss::f32s;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::of_sums;
 use crate::tensor::Tensor;
 
 /// The loss of each pair, computed as f32, then reduced and given in the type of `input`.
@@ -17,7 +18,7 @@ fn between(
     if input.shape() != target.shape() {
         return Err(Error::shapes(op, input.shape(), target.shape(), "input and target have one shape"));
     }
-    reduction.apply(&loss(&f32s(op, input)?, &f32s(op, target)?)?)?.to_dtype(input.dtype())
+    reduction.apply(&loss(&f32s(op, input)?, &f32s(op, target)?)?)?.to_dtype(of_sums(input.dtype()))
 }
 
 /// The squared error `(input − target)²`.

@@ -80,7 +80,7 @@ pub(super) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Resu
     let rows = x.reshape([lead.iter().product(), last])?;
     let product = rows.matmul(&weight.t()?)?;
     let output = match bias {
-        Some(bias) => product.add(bias)?,
+        Some(bias) => product.add(&bias.to_dtype(product.dtype())?)?, // another type under autocast
         None => product,
     };
     output.reshape([lead, &[outputs]].concat())

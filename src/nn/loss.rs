@@ -3,6 +3,7 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::nll::Labelled;
+use crate::ops::of_sums;
 use crate::tensor::Tensor;
 
 /// What becomes of the losses of single elements.
@@ -121,7 +122,7 @@ impl CrossEntropy {
             let detail = "scores are [N, C, ..], labels [N, ..]";
             return Err(Error::shapes("cross_entropy", logits.shape(), labels.shape(), detail));
         }
-        self.of(&f32s("cross_entropy", logits)?.log_softmax(1)?, labels)?.to_dtype(logits.dtype())
+        self.of(&f32s("cross_entropy", logits)?.log_softmax(1)?, labels)?.to_dtype(of_sums(logits.dtype()))
     }
 
     /// The loss of f32 log-probabilities.
@@ -172,7 +173,7 @@ impl CrossEntropy {
 /// ```
 pub fn nll_loss(log_probs: &Tensor, labels: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let x = f32s("nll_loss", log_probs)?;
-    CrossEntropy::new().reduction(reduction).of(&x, labels)?.to_dtype(log_probs.dtype())
+    CrossEntropy::new().reduction(reduction).of(&x, labels)?.to_dtype(of_sums(log_probs.dtype()))
 }
 
 /// Floats as f32: losses are computed in it, and given in the type that came.

@@ -173,9 +173,10 @@ fn grouped(number: usize) -> String {
     groups.join(" ")
 }
 
-/// Bytes in units of 2²⁰.
-fn mebibytes(bytes: usize) -> String {
-    format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20))
+/// Bytes in units of 2¹⁰ or 2²⁰.
+fn readable(bytes: usize) -> String {
+    let kibibytes = bytes as f64 / 1024.0;
+    if kibibytes < 1024.0 { format!("{kibibytes:.1} KiB") } else { format!("{:.2} MiB", kibibytes / 1024.0) }
 }
 
 impl fmt::Display for Summary {
@@ -192,7 +193,8 @@ impl fmt::Display for Summary {
         let widths = [width(0), width(1), width(2)];
         for [layer, output, parameters] in &table {
             let [first, second, third] = widths;
-            writeln!(f, "{layer:first$}  {output:second$}  {parameters:>third$}")?;
+            let row = format!("{layer:first$}  {output:second$}  {parameters:>third$}");
+            writeln!(f, "{}", row.trim_end())?;
         }
         let frozen = self.parameters - self.trainable;
         writeln!(
@@ -200,9 +202,9 @@ impl fmt::Display for Summary {
             "{} parameters ({} frozen), {}",
             grouped(self.parameters),
             grouped(frozen),
-            mebibytes(self.parameter_bytes)
+            readable(self.parameter_bytes)
         )?;
-        let [buffers, input, outputs] = [self.buffer_bytes, self.input_bytes, self.output_bytes].map(mebibytes);
+        let [buffers, input, outputs] = [self.buffer_bytes, self.input_bytes, self.output_bytes].map(readable);
         write!(f, "buffers {buffers}, input {input}, outputs of the innermost layers {outputs}")
     }
 }

@@ -9,6 +9,7 @@ mod argmax;
 mod arithmetic;
 mod arrange;
 mod attention;
+mod autocast;
 mod binary;
 mod cast;
 mod choose;
@@ -52,6 +53,8 @@ mod view;
 mod window;
 
 pub use attention::Attention;
+pub use autocast::autocast;
+pub(crate) use autocast::{AsItIs, Autocast, of_sums};
 pub(crate) use cast::repacked;
 pub use conv::Conv;
 pub(crate) use copy::{cat, duplicate};

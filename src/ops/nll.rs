@@ -8,7 +8,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, of_sums, shader};
 use crate::tensor::Tensor;
 
 pub(super) const SHADER: Shader = shader!("nll");
@@ -220,6 +220,6 @@ impl Tensor {
         }
         let wide = if self.dtype().is_float() { self.to_dtype(DType::F32)? } else { self.clone() };
         let x = wide.log_softmax(1)?; // which refuses integers
-        Labelled::new(&x, labels, None, None)?.losses(&x)?.mean_all()?.to_dtype(self.dtype())
+        Labelled::new(&x, labels, None, None)?.losses(&x)?.mean_all()?.to_dtype(of_sums(self.dtype()))
     }
 }

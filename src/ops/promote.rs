@@ -3,14 +3,17 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::cast::{narrowed, widened};
-use crate::ops::{Op, apply};
+use crate::ops::{Op, apply, autocast};
 use crate::tensor::Tensor;
 
 /// Applies an op of f32 to tensors of any one float type; the result is of that type, each sum having been an f32 sum.
 ///
 /// Integer inputs that are not the first (labels, indices) go to the op as words. As in PyTorch, floats of two types do
-/// not mix here, and integers do not become floats.
+/// not mix here, and integers do not become floats. Within [`autocast`](autocast::autocast), some ops take another type.
 pub(crate) fn apply_float<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
+    let cast = autocast::cast(op.name(), inputs)?;
+    let cast: Option<Vec<&Tensor>> = cast.as_ref().map(|cast| cast.iter().collect());
+    let inputs = cast.as_deref().unwrap_or(inputs);
     let dtype = inputs.first().map_or(DType::F32, |x| x.dtype());
     if let Some(other) = inputs.iter().find(|x| !dtype.is_float() || (x.dtype().is_float() && x.dtype() != dtype)) {
         let expected = if dtype.is_float() { dtype.to_string() } else { "a float type".into() };

@@ -13,7 +13,7 @@ use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::cast::{narrowed, widened};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
-use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::ops::{Gradient, Op, Spec, apply, of_sums, shader};
 use crate::shape::{Layout, check_dim};
 use crate::tensor::Tensor;
 
@@ -251,7 +251,8 @@ pub(super) fn over(x: &Tensor, kind: Kind, dims: &[usize], keepdim: bool) -> Res
             out = apply(Reduce { kind, first: run[0], count: run.len() }, &[&out])?;
         }
     }
-    let out = narrowed(&out, x.dtype())?;
+    let dtype = if kind == Kind::Sum { of_sums(x.dtype()) } else { x.dtype() };
+    let out = narrowed(&out, dtype)?;
     if keepdim {
         return Ok(out);
     }

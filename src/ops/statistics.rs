@@ -3,6 +3,7 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::cast::narrowed;
+use crate::ops::of_sums;
 use crate::ops::reduce::{Kind, distinct, over};
 use crate::tensor::Tensor;
 
@@ -59,7 +60,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn mean(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
-        narrowed(&mean(&wide("mean", self)?, dims, keepdim)?, self.dtype())
+        narrowed(&mean(&wide("mean", self)?, dims, keepdim)?, of_sums(self.dtype()))
     }
 
     /// The mean of all elements, rank 0.
@@ -85,7 +86,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn var(&self, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
-        narrowed(&variance("var", &wide("var", self)?, dims, correction, keepdim)?, self.dtype())
+        narrowed(&variance("var", &wide("var", self)?, dims, correction, keepdim)?, of_sums(self.dtype()))
     }
 
     /// The variance of all elements with a correction of 1, rank 0.
@@ -101,7 +102,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::mean`].
     pub fn std(&self, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
-        narrowed(&root(&variance("std", &wide("std", self)?, dims, correction, keepdim)?)?, self.dtype())
+        narrowed(&root(&variance("std", &wide("std", self)?, dims, correction, keepdim)?)?, of_sums(self.dtype()))
     }
 
     /// The standard deviation of all elements with a correction of 1, rank 0.
@@ -179,7 +180,7 @@ impl Tensor {
     pub fn logsumexp(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
         let x = wide("logsumexp", self)?;
         if reduced("logsumexp", &x, dims)? == 0 {
-            return narrowed(&x.sum(dims, keepdim)?.add_scalar(f32::NEG_INFINITY)?, self.dtype());
+            return narrowed(&x.sum(dims, keepdim)?.add_scalar(f32::NEG_INFINITY)?, of_sums(self.dtype()));
         }
         let largest = x.detach().max(dims, true)?;
         // An infinite shift would leave ∞ − ∞: 0 instead.
@@ -190,6 +191,6 @@ impl Tensor {
         let sum = finite.where_cond(&sum, &largest)?;
         let kept =
             (0..self.rank()).filter(|d| keepdim || !dims.contains(d)).map(|d| sum.shape()[d]).collect::<Vec<_>>();
-        narrowed(&sum.reshape(kept)?, self.dtype())
+        narrowed(&sum.reshape(kept)?, of_sums(self.dtype()))
     }
 }

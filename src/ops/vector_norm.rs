@@ -3,6 +3,7 @@
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::cast::narrowed;
+use crate::ops::of_sums;
 use crate::ops::statistics::{root, wide, zeros_of};
 use crate::tensor::Tensor;
 
@@ -41,7 +42,7 @@ impl Tensor {
         } else {
             power(&power(&x.abs()?, p)?.sum(dims, keepdim)?, 1.0 / p)?
         };
-        narrowed(&out, self.dtype())
+        narrowed(&out, of_sums(self.dtype()))
     }
 
     /// The p-norm of all elements, rank 0: see [`Tensor::norm`].

@@ -1,17 +1,21 @@
 //! Optimisers: they move parameters along their gradients, in place, on whatever devices the parameters are.
 
 mod adam;
+mod clip;
 mod group;
 mod plateau;
 mod rms_prop;
+mod scaler;
 mod schedule;
 mod scheduler;
 mod sgd;
 mod state;
 
 pub use adam::Adam;
+pub use clip::{clip_grad_norm, clip_grad_value};
 pub use plateau::ReduceLrOnPlateau;
 pub use rms_prop::RmsProp;
+pub use scaler::GradScaler;
 pub use schedule::{
     CosineAnnealingLr, ExponentialLr, LambdaLr, LinearLr, MultiStepLr, OneCycleLr, Schedule, SequentialLr, StepLr,
 };

@@ -75,7 +75,8 @@ impl DataParallel {
             let detail = format!("device {i}, {twice}, is in the list before: a device has one replica");
             return Err(Error::argument("DataParallel", detail));
         }
-        let replicas = devices.iter().map(|device| Replica::new(&net, device)).collect::<Result<Vec<_>>>()?;
+        let replica = |(i, device)| Replica::new(&net, device, i == 0);
+        let replicas = devices.iter().enumerate().map(replica).collect::<Result<Vec<_>>>()?;
         let workers = match devices {
             [_] => Vec::new(),
             several => several.iter().map(Worker::start).collect::<Result<_>>()?,
@@ -112,6 +113,11 @@ impl DataParallel {
     /// The parameters of all replicas, the first device's first: what the optimiser moves.
     pub fn parameters(&self) -> Vec<Tensor> {
         self.replicas.iter().flat_map(|replica| replica.parameters.iter().cloned()).collect()
+    }
+
+    /// What `f` makes of each parameter, by replica.
+    pub(super) fn per_replica<T>(&self, f: impl Fn(&Tensor) -> T) -> Vec<Vec<T>> {
+        self.replicas.iter().map(|replica| replica.parameters.iter().map(&f).collect()).collect()
     }
 
     /// The first replica's values by name, without `module.`: those of the others are the same but for rounding, and for

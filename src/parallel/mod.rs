@@ -4,6 +4,7 @@
 //! - [`DataParallel`]: one replica of a net per device, each on its own thread, trained as if it were one net;
 //! - [`Shares`]: how much of a batch each device gets.
 
+mod accumulate;
 pub mod collectives;
 mod data_parallel;
 mod replica;

@@ -38,9 +38,12 @@ impl Learned {
 
 impl Replica {
     /// A copy of `template`, parameters included, on `device`.
-    pub(super) fn new(template: &dyn Module, device: &Device) -> Result<Replica> {
+    pub(super) fn new(template: &dyn Module, device: &Device, first: bool) -> Result<Replica> {
         let old = template.parameters();
-        let parameters = flatten_onto(&old, device)?;
+        let mut parameters = flatten_onto(&old, device)?;
+        if !first {
+            parameters = parameters.iter().map(Tensor::as_replica).collect();
+        }
         let mut net = template.clone_box();
         net.visit_mut(&mut replacing(&old, &parameters));
         let old = buffers(template);

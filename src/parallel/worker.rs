@@ -7,6 +7,7 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::ops::Autocast;
 use crate::sync::panic_message;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -41,6 +42,8 @@ impl Worker {
     pub(super) fn submit<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Pending<T> {
         let (reply, answer) = channel();
         let device = self.device.clone();
+        let types = Autocast::of_this_thread();
+        let work = move || types.within(work);
         let job = move || {
             let result = match catch_unwind(AssertUnwindSafe(work)) {
                 Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), source: Box::new(e) }),

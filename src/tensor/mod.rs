@@ -61,6 +61,8 @@ struct Inner {
     node: Option<Node>,
     /// Whether this is a leaf that collects a gradient.
     leaf: bool,
+    /// Whether this leaf is a copy of another device's, kept alike by `DataParallel`.
+    replica: bool,
     grad: Mutex<Option<Tensor>>,
 }
 
@@ -77,13 +79,38 @@ impl Tensor {
     fn build(storage: Storage, layout: Layout, dtype: DType, device: Device, node: Option<Node>, leaf: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Tensor(Arc::new(Inner { id, storage, layout, dtype, device, node, leaf, grad: Mutex::new(None) }))
+        Tensor(Arc::new(Inner {
+            id,
+            storage,
+            layout,
+            dtype,
+            device,
+            node,
+            leaf,
+            replica: false,
+            grad: Mutex::new(None),
+        }))
     }
 
     /// The same elements with another place in the graph.
     pub(crate) fn with_graph(&self, node: Option<Node>, leaf: bool) -> Self {
         let Inner { storage, layout, dtype, device, .. } = &*self.0;
         Self::build(storage.clone(), layout.clone(), *dtype, device.clone(), node, leaf)
+    }
+
+    /// The same leaf, known as a copy of another device's: see [`Tensor::is_replica`].
+    pub(crate) fn as_replica(&self) -> Self {
+        let mut copy = self.with_graph(None, self.is_leaf());
+        if let Some(inner) = Arc::get_mut(&mut copy.0) {
+            inner.replica = true;
+        }
+        copy
+    }
+
+    /// Whether this is a parameter of a replica that is not the first: what is said of all parameters together, such as
+    /// the norm of their gradients, does not count it again.
+    pub(crate) fn is_replica(&self) -> bool {
+        self.0.replica
     }
 
     /// The same elements seen through another layout, outside the graph.

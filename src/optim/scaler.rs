@@ -1,0 +1,225 @@
+use super::Optimizer;
+use super::clip::FlatGrads;
+use super::scheduler::{named, named_count};
+use crate::autograd::no_grad;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// Scales losses so that small gradients do not vanish in f16, as PyTorch's `GradScaler`: the loss is multiplied before the
+/// backward pass, the gradients are divided before the optimiser's step. A step whose gradients are not all finite is
+/// skipped and the scale halved; after 2 000 steps in a row without one it is doubled. It starts at 65 536.
+///
+/// One number is read back per step and optimiser. The replicas of a [`DataParallel`](crate::DataParallel) have one
+/// gradient, and one of them is asked; multiply the loss by [`get_scale`](GradScaler::get_scale) in its loss function.
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{self, Module};
+/// use anygpu::optim::{self, GradScaler, Optimizer, Sgd};
+/// use anygpu::{DType, Tensor, autocast};
+///
+/// let net = nn::models::mlp(&[4, 8, 2])?;
+/// let (x, labels) = (Tensor::rand([6, 4], None)?, Tensor::try_from([0u32, 1, 0, 1, 1, 0])?);
+/// let mut sgd = Sgd::new(net.parameters(), 0.1);
+/// let mut scaler = GradScaler::new();
+/// for _ in 0..3 {
+///     sgd.zero_grad();
+///     let loss = autocast(DType::F16, || nn::cross_entropy(&net.forward(&x)?, &labels))?;
+///     scaler.scale(&loss)?.backward()?;
+///     scaler.unscale(&sgd)?; // only needed to look at gradients, or to clip them
+///     optim::clip_grad_norm(sgd.parameters(), 1.0)?;
+///     scaler.step(&mut sgd)?;
+///     scaler.update()?;
+/// }
+/// assert_eq!(scaler.get_scale(), 65536.0);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GradScaler {
+    scale: f32,
+    growth_factor: f32,
+    backoff_factor: f32,
+    growth_interval: u64,
+    /// Steps since the last one that was skipped, or since the scale last grew.
+    good_steps: u64,
+    /// What is known of each optimiser's gradients since the last update.
+    unscaled: Vec<Unscaled>,
+}
+
+/// An optimiser whose gradients were divided.
+#[derive(Clone, Debug)]
+struct Unscaled {
+    optimizer: u64,
+    /// The largest absolute gradients, not read yet.
+    largest: Vec<Tensor>,
+    finite: Option<bool>,
+    stepped: bool,
+}
+
+impl Unscaled {
+    /// Reads the largest gradients, once.
+    fn is_finite(&mut self) -> Result<bool> {
+        if let Some(finite) = self.finite {
+            return Ok(finite);
+        }
+        let mut finite = true;
+        for largest in &self.largest {
+            finite &= largest.item::<f32>()?.is_finite();
+        }
+        self.finite = Some(finite);
+        Ok(finite)
+    }
+}
+
+/// What tells an optimiser from another: its first parameter.
+fn identity(optimizer: &dyn Optimizer) -> u64 {
+    optimizer.parameters().first().map_or(0, Tensor::id)
+}
+
+impl GradScaler {
+    /// Scale 65 536, growth by 2 every 2 000 steps, backoff by 0.5.
+    #[expect(
+        clippy::new_without_default,
+        reason = "the settings are PyTorch's defaults, and are named in the docs of new"
+    )]
+    pub fn new() -> GradScaler {
+        GradScaler {
+            scale: 65536.0,
+            growth_factor: 2.0,
+            backoff_factor: 0.5,
+            growth_interval: 2000,
+            good_steps: 0,
+            unscaled: Vec::new(),
+        }
+    }
+
+    /// Sets the scale of the first step.
+    pub fn init_scale(mut self, scale: f32) -> GradScaler {
+        self.scale = scale;
+        self
+    }
+
+    /// Sets by what the scale grows.
+    pub fn growth_factor(mut self, factor: f32) -> GradScaler {
+        self.growth_factor = factor;
+        self
+    }
+
+    /// Sets by what the scale shrinks after a skipped step.
+    pub fn backoff_factor(mut self, factor: f32) -> GradScaler {
+        self.backoff_factor = factor;
+        self
+    }
+
+    /// Sets after how many good steps in a row the scale grows.
+    pub fn growth_interval(mut self, steps: u64) -> GradScaler {
+        self.growth_interval = steps;
+        self
+    }
+
+    /// The present scale.
+    pub fn get_scale(&self) -> f32 {
+        self.scale
+    }
+
+    /// The loss times the scale, as f32: call `backward` on it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn scale(&self, loss: &Tensor) -> Result<Tensor> {
+        loss.to_dtype(DType::F32)?.mul(self.scale)
+    }
+
+    /// Divides the gradients of this optimiser's parameters by the scale, and has their device look whether they are finite.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if that was done since the last [`update`](GradScaler::update); those of the device.
+    pub fn unscale(&mut self, optimizer: &dyn Optimizer) -> Result<()> {
+        let optimizer_id = identity(optimizer);
+        if self.unscaled.iter().any(|unscaled| unscaled.optimizer == optimizer_id) {
+            let detail = "this optimiser's gradients were divided already: call update() after its step";
+            return Err(Error::argument("GradScaler", detail));
+        }
+        let largest = no_grad(|| self.divided(optimizer.parameters()))?;
+        self.unscaled.push(Unscaled { optimizer: optimizer_id, largest, finite: None, stepped: false });
+        Ok(())
+    }
+
+    /// Divides gradients; gives the largest absolute value of each group of them.
+    fn divided(&self, parameters: &[Tensor]) -> Result<Vec<Tensor>> {
+        let groups = FlatGrads::of(parameters)?;
+        let replicas = groups.iter().all(|group| group.copies);
+        let mut largest = Vec::new();
+        for group in groups.iter().filter(|group| group.flat.elem_count() > 0) {
+            let flat = group.flat.mul(1.0 / self.scale)?;
+            group.set(&flat)?;
+            if !group.copies || replicas {
+                largest.push(flat.to_dtype(DType::F32)?.abs()?.max_all()?);
+            }
+        }
+        Ok(largest)
+    }
+
+    /// Divides the gradients, unless [`unscale`](GradScaler::unscale) has done so, and steps if they are all finite. Gives
+    /// whether it did.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a second step before an [`update`](GradScaler::update); those of the optimiser.
+    pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<bool> {
+        let id = identity(optimizer);
+        if !self.unscaled.iter().any(|unscaled| unscaled.optimizer == id) {
+            self.unscale(optimizer)?;
+        }
+        let Some(unscaled) = self.unscaled.iter_mut().find(|unscaled| unscaled.optimizer == id) else {
+            return Ok(false);
+        };
+        if unscaled.stepped {
+            return Err(Error::argument("GradScaler", "a second step of one optimiser: call update() after the first"));
+        }
+        unscaled.stepped = true;
+        let finite = unscaled.is_finite()?;
+        if finite {
+            optimizer.step()?;
+        }
+        Ok(finite)
+    }
+
+    /// Changes the scale by what the steps since the last update met. Without any, it stays.
+    ///
+    /// # Errors
+    /// Those of the device, where gradients were divided and no step read what they are.
+    pub fn update(&mut self) -> Result<()> {
+        let mut finite = true;
+        for unscaled in &mut self.unscaled {
+            finite &= unscaled.is_finite()?;
+        }
+        let any = !self.unscaled.is_empty();
+        self.unscaled.clear();
+        if !finite {
+            (self.scale, self.good_steps) = (self.scale * self.backoff_factor, 0);
+        } else if any {
+            self.good_steps += 1;
+            if self.good_steps >= self.growth_interval {
+                let grown = self.scale * self.growth_factor;
+                (self.scale, self.good_steps) = (if grown.is_finite() { grown } else { self.scale }, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// The scale and the number of good steps, to go on from: as [`LrScheduler::state`](super::LrScheduler::state).
+    pub fn state(&self) -> Vec<(String, f64)> {
+        vec![("scale".into(), f64::from(self.scale)), ("good_steps".into(), self.good_steps as f64)]
+    }
+
+    /// Goes on where another scaler with the same settings was.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] where a number is missing or cannot be; the scaler is unchanged then.
+    pub fn load_state(&mut self, state: &[(String, f64)]) -> Result<()> {
+        let (scale, good_steps) = (named(state, "scale")?, named_count(state, "good_steps")?);
+        (self.scale, self.good_steps) = (scale as f32, good_steps);
+        Ok(())
+    }
+}
