@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use anygpu::nn::models::{LENET_RECIPE, lenet};
+use anygpu::nn::models::{LENET_RECIPE, lenet, resnet18};
 use anygpu::{Conv, DataParallel, Device, Tensor, data, manual_seed, nn, optim};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -22,6 +22,10 @@ const MOST_RUNS: usize = 512;
 /// The batch size of the `lenet` workload.
 const LENET_BATCH: usize = 256;
 
+/// The batch size of the `resnet18` workload, and its images.
+const RESNET_BATCH: usize = 32;
+const RESNET_IMAGE: [usize; 3] = [3, 96, 96];
+
 /// The size of the `transfer` workload in f32 elements: 64 MiB, half of what the smallest adapters can bind.
 const TRANSFER_ELEMENTS: usize = 16 << 20;
 
@@ -31,7 +35,7 @@ const CONV_WEIGHTS: [usize; 4] = [64, 64, 3, 3];
 
 /// Measures devices by named workloads.
 ///
-/// Prints median, minimum and maximum over the repeats, after a warm-up.
+/// Prints median, minimum and maximum over the repeats, after a warm-up, and the most memory that tensors took on the device.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// What to run
@@ -59,6 +63,8 @@ enum Workload {
     Conv2d,
     /// Training steps of LeNet at batch 256
     Lenet,
+    /// Training steps of ResNet-18 on images of 3 × 96 × 96 at batch 32
+    Resnet18,
     /// Copies of 64 MiB from the host's memory to the device and back
     Transfer,
     /// All of them
@@ -88,6 +94,8 @@ struct Row {
     min: f64,
     max: f64,
     unit: &'static str,
+    /// The most bytes that tensors held at once on the device while this ran.
+    peak_memory: u64,
 }
 
 /// Runs the command. `as_json`: one object per result, as it is measured, instead of a table at the end.
@@ -96,7 +104,7 @@ struct Row {
 /// [`Failure::Usage`] for an unknown device; [`Failure::Run`] when a workload fails, after what was measured before.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let devices = devices::select(&args.device.join(","))?;
-    let mut table = output::table(&["workload", "shape", "device", "median", "min", "max", "unit"]);
+    let mut table = output::table(&["workload", "shape", "device", "median", "min", "max", "unit", "peak MiB"]);
     let mut result = Ok(());
     'all: for device in &devices {
         for case in cases(args) {
@@ -122,7 +130,7 @@ impl Row {
         let figures = [self.median, self.min, self.max].map(number);
         let mut cells = vec![self.workload.to_string(), self.shape.clone(), self.device.clone()];
         cells.extend(figures);
-        cells.push(self.unit.to_string());
+        cells.extend([self.unit.to_string(), number(self.peak_memory as f64 / f64::from(1 << 20))]);
         cells
     }
 }
@@ -133,6 +141,7 @@ enum Case {
     Matmul([usize; 3]),
     Conv2d,
     Lenet,
+    Resnet18,
     ToDevice,
     FromDevice,
 }
@@ -144,8 +153,9 @@ fn cases(args: &Args) -> Vec<Case> {
         Workload::Matmul => matmul.collect(),
         Workload::Conv2d => vec![Case::Conv2d],
         Workload::Lenet => vec![Case::Lenet],
+        Workload::Resnet18 => vec![Case::Resnet18],
         Workload::Transfer => transfer.to_vec(),
-        Workload::All => matmul.chain([Case::Conv2d, Case::Lenet]).chain(transfer).collect(),
+        Workload::All => matmul.chain([Case::Conv2d, Case::Lenet, Case::Resnet18]).chain(transfer).collect(),
     }
 }
 
@@ -157,6 +167,7 @@ impl Case {
             Case::Matmul(shape) => ("matmul", times(&shape), "GFLOP/s"),
             Case::Conv2d => ("conv2d", format!("{} * {}", times(&CONV_IMAGES), times(&CONV_WEIGHTS)), "GFLOP/s"),
             Case::Lenet => ("lenet", format!("batch {LENET_BATCH}"), "images/s"),
+            Case::Resnet18 => ("resnet18", format!("batch {RESNET_BATCH} of {}", times(&RESNET_IMAGE)), "images/s"),
             Case::ToDevice => ("transfer", "64 MiB to device".to_string(), "GB/s"),
             Case::FromDevice => ("transfer", "64 MiB from device".to_string(), "GB/s"),
         }
@@ -165,13 +176,15 @@ impl Case {
     fn measure(self, args: &Args, device: &Device) -> Result<Row, Failure> {
         let (workload, shape, unit) = self.label();
         let spinner = progress::spinner(format!("{workload} {shape} on {device}"));
+        device.reset_peak_memory();
         let rates = self.rates(args, device).map_err(|e| match Failure::from(e) {
             Failure::Run(message) => Failure::Run(format!("bench {workload} {shape} on {device}: {message}")),
             other => other,
         });
         spinner.finish_and_clear();
         let (min, median, max) = spread(rates?);
-        Ok(Row { workload, shape, device: device.to_string(), median, min, max, unit })
+        let peak_memory = device.memory().peak;
+        Ok(Row { workload, shape, device: device.to_string(), median, min, max, unit, peak_memory })
     }
 
     fn rates(self, args: &Args, device: &Device) -> anygpu::Result<Vec<f64>> {
@@ -189,7 +202,18 @@ impl Case {
                 let work = 2e-9 * n * oc * h * w_ * c * kh * kw;
                 time(args, device, work, MOST_RUNS, || x.conv2d(&w, None, Conv::new().padding(1)).map(drop))
             }
-            Case::Lenet => training(args, device),
+            Case::Lenet => {
+                let (train, _) = data::mnist_5k()?.loaders(LENET_BATCH, 0)?;
+                let whole = train.len() / LENET_BATCH; // the last batch is a short one
+                let batches = train.epoch(0).take(whole).collect::<Result<Vec<_>, _>>()?;
+                training(args, device, lenet()?, &batches)
+            }
+            Case::Resnet18 => {
+                let [channels, height, width] = RESNET_IMAGE;
+                let images = Tensor::rand([RESNET_BATCH, channels, height, width], None)?;
+                let labels = Tensor::from_vec((0..RESNET_BATCH as u32).map(|i| i % 10).collect(), RESNET_BATCH, None)?;
+                training(args, device, resnet18(channels, 10)?, &[(images, labels)])
+            }
             Case::ToDevice => {
                 let host = vec![1.5f32; TRANSFER_ELEMENTS];
                 let work = 4e-9 * host.len() as f64;
@@ -204,15 +228,19 @@ impl Case {
     }
 }
 
-/// Whole training steps, as `anygpu train` takes them: the batch comes from the host each time.
-fn training(args: &Args, device: &Device) -> anygpu::Result<Vec<f64>> {
-    let net = DataParallel::new(lenet()?, std::slice::from_ref(device))?;
+/// Whole training steps, as `anygpu train` takes them: forward, cross entropy, backward, SGD with momentum. The batch comes
+/// from the host each time.
+fn training(
+    args: &Args,
+    device: &Device,
+    net: nn::Sequential,
+    batches: &[(Tensor, Tensor)],
+) -> anygpu::Result<Vec<f64>> {
+    let net = DataParallel::new(net, std::slice::from_ref(device))?;
     let mut sgd = optim::Sgd::new(net.parameters(), LENET_RECIPE.lr).momentum(LENET_RECIPE.momentum);
-    let (train, _) = data::mnist_5k()?.loaders(LENET_BATCH, 0)?;
-    let whole = train.len() / LENET_BATCH; // the last batch is a short one
-    let batches: Vec<(Tensor, Tensor)> = train.epoch(0).take(whole).collect::<Result<_, _>>()?;
+    let images = batches.first().map_or(0, |(images, _)| images.shape()[0]);
     let mut next = batches.iter().cycle();
-    time(args, device, LENET_BATCH as f64, MOST_RUNS, || {
+    time(args, device, images as f64, MOST_RUNS, || {
         let Some((images, labels)) = next.next() else { return Ok(()) };
         net.train_batch(images, labels, nn::cross_entropy)?;
         sgd.step()

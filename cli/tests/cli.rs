@@ -182,7 +182,10 @@ fn bench_runs_every_workload() {
         "--json",
     ]));
     let names: Vec<_> = lines.iter().map(|line| line["workload"].as_str().unwrap_or_default()).collect();
-    assert_eq!(names, ["matmul", "conv2d", "lenet", "transfer", "transfer"]);
+    assert_eq!(names, ["matmul", "conv2d", "lenet", "resnet18", "transfer", "transfer"]);
+    for line in &lines {
+        assert!(line["peak_memory"].as_u64().is_some_and(|bytes| bytes >= 3 * 4 * 32 * 32), "{line}");
+    }
 }
 
 #[test]

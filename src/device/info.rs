@@ -170,17 +170,6 @@ impl DeviceInfo {
     }
 }
 
-/// Bytes on one device, counted by this crate (drivers rarely tell).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryStats {
-    /// Held by tensors now.
-    pub live: u64,
-    /// The most that tensors ever held at once.
-    pub peak: u64,
-    /// Taken from the driver: live, plus what the pool keeps for the next tensor.
-    pub reserved: u64,
-}
-
 /// A fault of a driver that the device's probe has found. Kernels of this crate avoid it; yours may have to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -26,6 +26,7 @@
 pub(crate) mod cpu;
 pub(crate) mod gpu;
 mod info;
+mod memory;
 mod pool;
 mod registry;
 
@@ -35,7 +36,8 @@ use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock};
 
-pub use info::{DeviceInfo, DeviceKind, Limits, MemoryStats, Quirk, Vendor};
+pub use info::{DeviceInfo, DeviceKind, Limits, Quirk, Vendor};
+pub use memory::MemoryStats;
 
 pub(crate) use gpu::transfer;
 
@@ -110,14 +112,6 @@ impl Device {
     /// Whether this is the host.
     pub fn is_cpu(&self) -> bool {
         matches!(self.0.road, Road::Cpu(_))
-    }
-
-    /// Bytes in use; all zero for an adapter that is not opened yet.
-    pub fn memory(&self) -> MemoryStats {
-        match &self.0.road {
-            Road::Cpu(cpu) => cpu.memory(),
-            Road::Gpu { opened, .. } => opened.get().map(|gpu| gpu.memory()).unwrap_or_default(),
-        }
     }
 
     /// Submits what is recorded and waits until the device has done it.

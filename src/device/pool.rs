@@ -47,6 +47,11 @@ impl Ledger {
         self.live.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Forgets the peak: it starts again from what is live.
+    pub(crate) fn reset_peak(&self) {
+        self.peak.store(self.live.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// Reserved and not live.
     pub(crate) fn free(&self) -> u64 {
         let stats = self.stats();

@@ -57,6 +57,11 @@ impl Cpu {
         self.pool.ledger.stats()
     }
 
+    /// Starts the peak again.
+    pub(crate) fn reset_peak(&self) {
+        self.pool.ledger.reset_peak();
+    }
+
     /// Memory from the system; where there is none, the pool's free buffers go back first.
     fn fresh(&self, class: usize) -> Result<Vec<u32>> {
         let data = zeroed(class).or_else(|| {

@@ -84,6 +84,11 @@ impl Gpu {
         self.pool.memory()
     }
 
+    /// Starts the peak again.
+    pub(crate) fn reset_peak(&self) {
+        self.pool.reset_peak();
+    }
+
     /// The first complaint of the driver since the last call, as an error; for ever, if the device is lost.
     fn check(&self) -> Result<()> {
         self.health.check(&self.name, || self.pool.memory().live)

@@ -89,6 +89,10 @@ impl Pool {
         self.ledger.stats()
     }
 
+    pub(super) fn reset_peak(&self) {
+        self.ledger.reset_peak();
+    }
+
     fn put(&self, page: Arc<Page>) {
         self.ledger.give(page.raw.size());
         sync::lock(&self.free).entry(page.raw.size()).or_default().push(page);

@@ -1,0 +1,42 @@
+//! How much memory the tensors of a device take.
+
+use super::{Device, Road};
+
+/// Bytes on one device, counted by this crate (drivers rarely tell).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// Held by tensors now.
+    pub live: u64,
+    /// The most that tensors held at once, ever or since [`Device::reset_peak_memory`].
+    pub peak: u64,
+    /// Taken from the driver: live, plus what the pool keeps for the next tensor.
+    pub reserved: u64,
+}
+
+impl Device {
+    /// Bytes in use; all zero for an adapter that is not opened yet.
+    pub fn memory(&self) -> MemoryStats {
+        match &self.0.road {
+            Road::Cpu(cpu) => cpu.memory(),
+            Road::Gpu { opened, .. } => opened.get().map(|gpu| gpu.memory()).unwrap_or_default(),
+        }
+    }
+
+    /// Starts [`MemoryStats::peak`] again from what is live now, to learn what one part of a program needs.
+    ///
+    /// ```
+    /// use anygpu::{Device, Tensor};
+    /// let device = Device::cpu();
+    /// device.reset_peak_memory();
+    /// let before = device.memory().live;
+    /// drop(Tensor::zeros([256, 1024], &device)?);
+    /// assert!(device.memory().peak >= before + (1 << 20));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn reset_peak_memory(&self) {
+        match &self.0.road {
+            Road::Cpu(cpu) => cpu.reset_peak(),
+            Road::Gpu { opened, .. } => opened.get().into_iter().for_each(|gpu| gpu.reset_peak()),
+        }
+    }
+}
