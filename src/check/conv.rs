@@ -66,6 +66,9 @@ fn conv2d() -> Vec<Case> {
         ([0, 2, 5, 5], [3, 2, 3, 3], [1, 1], [0, 0]),
         ([2, 0, 5, 5], [3, 0, 3, 3], [1, 1], [0, 0]), // no channels: the bias, or 0
         ([1, 1, 2, 2], [2, 1, 2, 2], [5, 5], [4, 4]), // windows all over the padding
+        ([5, 6, 25, 20], [7, 6, 2, 3], [1, 1], [1, 0]), // a weight's gradient in parts
+        ([4, 17, 15, 14], [19, 17, 3, 3], [1, 1], [0, 2]), // by Winograd's tiles on the host
+        ([15, 16, 16, 17], [16, 16, 3, 3], [1, 1], [1, 1]), // of which this has several blocks
     ] {
         let m = Moves::new(stride, padding);
         let all = || operands(image, weight, weight[0]);

@@ -91,7 +91,7 @@ fn registry() -> &'static Registry {
 /// The host device; finding it does not look for adapters.
 pub(super) fn cpu() -> Device {
     static CPU: OnceLock<Device> = OnceLock::new();
-    CPU.get_or_init(|| Device(Inner { info: cpu::info(), road: Road::Cpu(cpu::Cpu::default()) }.into())).clone()
+    CPU.get_or_init(|| Device(Inner { info: cpu::info(), road: Road::Cpu(cpu::host().clone()) }.into())).clone()
 }
 
 /// The device called `name`, not opened.

@@ -4,13 +4,15 @@
 //! the 10 MB of a convolution's output that costs more than the arithmetic.
 
 mod info;
+mod scratch;
 
 pub(crate) use info::info;
+pub(crate) use scratch::scratch;
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::device::MemoryStats;
 use crate::device::pool::{Ledger, class_of};
@@ -32,16 +34,23 @@ struct Pool {
     ledger: Ledger,
 }
 
+/// The one host of the process.
+pub(crate) fn host() -> &'static Cpu {
+    static HOST: LazyLock<Cpu> = LazyLock::new(Cpu::default);
+    &HOST
+}
+
 impl Cpu {
     /// A buffer of `words` words of unspecified contents.
     pub(crate) fn alloc(&self, words: usize) -> Result<Arc<CpuBuffer>> {
+        Ok(self.wrap(self.words(words)?, words))
+    }
+
+    /// At least so many words, from the pool or the system; the pool's ledger does not know of them yet.
+    fn words(&self, words: usize) -> Result<Vec<u32>> {
         let class = class_of(words);
         let recycled = sync::lock(&self.pool.free).get_mut(&class).and_then(Vec::pop);
-        let data = match recycled {
-            Some(data) => data,
-            None => self.fresh(class)?,
-        };
-        Ok(self.wrap(data, words))
+        recycled.map_or_else(|| self.fresh(class), Ok)
     }
 
     /// A buffer that takes over `data` as it is.

@@ -1,22 +1,20 @@
 //! The convolution itself.
 //!
-//! Both backends turn images into matrices (im2col) and multiply: the CPU image by image, so that a matrix stays in its
-//! cache; an adapter many images at once, straight into the panels of `matmul`.
+//! Both backends turn images into matrices and multiply: the CPU as `columns` and `winograd` say, an adapter many images at
+//! once, straight into the panels of `matmul`.
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
-use super::direct;
 use super::geometry::Geometry;
 use super::grad::{InputGrad, WeightGrad};
+use super::{columns, direct, winograd};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::copy::strided_kernel;
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
 use crate::ops::inplace::fill_kernel;
-use crate::ops::matmul::{MAX_DEPTH, Operand, Pack, Product, Target, Threads, Walk, gemm};
+use crate::ops::matmul::{MAX_DEPTH, Pack, Product, Target, Walk};
 use crate::ops::reduce::sum_parts;
 use crate::ops::{Gradient, Op, Spec, apply, expect_dtype};
 use crate::shape::Layout;
@@ -59,27 +57,13 @@ impl Op for Forward {
         let g = &self.0;
         let (x, w, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let bias = inputs.get(2).map(|b| b.slice::<f32>());
-        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
-        let fill = |y: &mut [f32], channel: usize| match bias {
-            Some(bias) => y.chunks_mut(pixels).zip(&bias[channel..]).for_each(|(y, b)| y.fill(*b)),
-            None => y.fill(0.0),
-        };
-        if g.direct() {
-            direct::cpu_forward(g, x, w, out, fill);
-            return Ok(());
+        if g.winograd() {
+            return winograd::forward(g, x, w, bias, out);
         }
-        out.par_chunks_mut(wide * pixels).enumerate().for_each_init(
-            || vec![0f32; depth * pixels],
-            |cols, (part, y)| {
-                let group = part % g.groups;
-                g.im2col(&x[part * g.group_image()..][..g.group_image()], cols);
-                if bias.is_some() {
-                    fill(y, group * wide);
-                }
-                let w = Operand::new(w, group * g.group_weights(), [depth, 1]);
-                gemm(y, w, Operand::new(cols, 0, [pixels, 1]), [wide, depth, pixels], bias.is_some(), Threads::One);
-            },
-        );
+        if !g.direct() {
+            return columns::forward(g, x, w, bias, out);
+        }
+        direct::cpu_forward(g, x, w, out, |y, channel| y.fill(bias.map_or(0.0, |bias| bias[channel])));
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! The sizes of one convolution, its images as columns, and the passes in which an adapter handles them.
 
+use rayon::prelude::*;
+
 use crate::device::gpu::{Buffer, Kernel, Shader};
 use crate::error::Result;
 use crate::ops::dispatch::{fits_u32, grid};
@@ -132,32 +134,38 @@ impl Geometry {
         })
     }
 
-    /// A group of one image, `[C / groups, H, W]`, as columns `[depth, OH·OW]` on the host.
-    pub fn im2col(&self, x: &[f32], cols: &mut [f32]) {
+    /// A group of some images as columns `[depth, images · OH·OW]` on the host; x starts with the group in the first of
+    /// the images.
+    pub fn im2col(&self, x: &[f32], images: usize, cols: &mut [f32]) {
         let (plane, taps, pixels) = (self.window.plane(), self.window.taps(), self.window.pixels());
         let stride = self.window.moves.stride[1];
-        if self.window.moves.padding != [0, 0] {
-            cols.fill(0.0);
-        }
-        for (row, cols) in cols.chunks_mut(pixels).enumerate() {
-            let x = &x[row / taps * plane..][..plane];
-            self.window.rows(row % taps, |o, i, len| {
-                if stride == 1 {
-                    cols[o..o + len].copy_from_slice(&x[i..i + len]);
-                } else {
-                    cols[o..o + len].iter_mut().zip(x[i..].iter().step_by(stride)).for_each(|(col, v)| *col = *v);
-                }
-            });
-        }
+        let padded = self.window.moves.padding != [0, 0];
+        cols.par_chunks_mut(images * pixels).enumerate().with_min_len(16).for_each(|(row, cols)| {
+            if padded {
+                cols.fill(0.0);
+            }
+            for (n, cols) in cols.chunks_exact_mut(pixels).enumerate() {
+                let x = &x[n * self.image() + row / taps * plane..][..plane];
+                self.window.rows(row % taps, |o, i, len| {
+                    if stride == 1 {
+                        cols[o..o + len].copy_from_slice(&x[i..i + len]);
+                    } else {
+                        cols[o..o + len].iter_mut().zip(x[i..].iter().step_by(stride)).for_each(|(col, v)| *col = *v);
+                    }
+                });
+            }
+        });
     }
 
-    /// Adds columns back to the pixels that [`Geometry::im2col`] took them from.
-    pub fn col2im(&self, cols: &[f32], dx: &mut [f32]) {
+    /// Adds one image's columns back to the pixels that [`Geometry::im2col`] took them from; rows of columns are `step`
+    /// apart.
+    pub fn col2im(&self, cols: &[f32], step: usize, dx: &mut [f32]) {
         let (plane, taps, pixels) = (self.window.plane(), self.window.taps(), self.window.pixels());
-        for (row, cols) in cols.chunks(pixels).enumerate() {
+        let stride = self.window.moves.stride[1];
+        for (row, cols) in cols.chunks(step).enumerate() {
             let dx = &mut dx[row / taps * plane..][..plane];
-            self.window
-                .rows(row % taps, |o, i, len| add(&mut dx[i..], self.window.moves.stride[1], &cols[o..o + len], 1.0));
+            let cols = &cols[..pixels];
+            self.window.rows(row % taps, |o, i, len| add(&mut dx[i..], stride, &cols[o..o + len], 1.0));
         }
     }
 }

@@ -3,17 +3,15 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
-use super::direct;
 use super::forward::Forward;
 use super::geometry::{Geometry, Pass};
+use super::{columns, direct, winograd};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
 use crate::ops::inplace::fill_kernel;
-use crate::ops::matmul::{MAX_DEPTH, Operand, Pack, Product, Target, Threads, Walk, gemm};
+use crate::ops::matmul::{MAX_DEPTH, Pack, Product, Target, Walk};
 use crate::ops::reduce::sum_parts;
 use crate::ops::{Gradient, Op, Spec, apply, expect_dtype};
 use crate::tensor::Tensor;
@@ -27,10 +25,6 @@ const MOST_PARTIAL: usize = 16 << 20;
 /// The most positions of a kernel that one invocation of `col2im` walks: some drivers leave a loop after 65 535 iterations,
 /// and in silence.
 const MOST_TAPS: usize = 60_000;
-
-/// Tasks into which the CPU cuts a batch for the weight's gradient: a constant, so that the order of additions, and with
-/// it the result, does not depend on the number of cores.
-pub(super) const CPU_PARTS: usize = 16;
 
 /// dy `[N, OC, OH, OW]`, w `[OC, C / groups, KH, KW]` → dx `[N, C, H, W]`: the columns' gradient `wᵀ · dy`, added back.
 #[derive(Debug)]
@@ -69,21 +63,13 @@ impl Op for InputGrad {
     fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
         let g = &self.g;
         let (dy, w, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
-        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
-        if g.direct() {
-            direct::cpu_input_grad(g, dy, w, out);
-            return Ok(());
+        if g.winograd() {
+            return winograd::input_grad(g, dy, w, out);
         }
-        out.par_chunks_mut(g.group_image()).enumerate().for_each_init(
-            || vec![0f32; depth * pixels],
-            |cols, (part, dx)| {
-                let w = Operand::new(w, part % g.groups * g.group_weights(), [1, depth]);
-                let dy = Operand::new(dy, part * wide * pixels, [pixels, 1]);
-                gemm(cols, w, dy, [depth, wide, pixels], false, Threads::One);
-                dx.fill(0.0);
-                g.col2im(cols, dx);
-            },
-        );
+        if !g.direct() {
+            return columns::input_grad(g, dy, w, out);
+        }
+        direct::cpu_input_grad(g, dy, w, out);
         Ok(())
     }
 
@@ -160,29 +146,7 @@ impl Op for WeightGrad {
     fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
         let g = &self.0;
         let (dy, x, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
-        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
-        let part = |part: usize| {
-            let mut dw = vec![0f32; g.groups * g.group_weights()];
-            let mut cols = vec![0f32; if g.direct() { 0 } else { depth * pixels }];
-            for n in (part * g.images / CPU_PARTS)..((part + 1) * g.images / CPU_PARTS) {
-                let (x, dy) = (&x[n * g.image()..][..g.image()], &dy[n * g.out_image()..][..g.out_image()]);
-                if g.direct() {
-                    direct::cpu_weight_grad(g, dy, x, &mut dw);
-                    continue;
-                }
-                for (group, dw) in dw.chunks_mut(g.group_weights()).enumerate() {
-                    g.im2col(&x[group * g.group_image()..][..g.group_image()], &mut cols);
-                    let (a, b) =
-                        (Operand::new(dy, group * wide * pixels, [pixels, 1]), Operand::new(&cols, 0, [1, pixels]));
-                    gemm(dw, a, b, [wide, pixels, depth], true, Threads::One);
-                }
-            }
-            dw
-        };
-        let parts: Vec<Vec<f32>> = (0..CPU_PARTS).into_par_iter().map(part).collect();
-        out.fill(0.0);
-        parts.iter().for_each(|part| out.iter_mut().zip(part).for_each(|(out, v)| *out += v));
-        Ok(())
+        if g.winograd() { winograd::weight_grad(g, dy, x, out) } else { columns::weight_grad(g, dy, x, out) }
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {

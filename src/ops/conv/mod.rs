@@ -1,13 +1,16 @@
 //! Convolution (cross-correlation, as in every deep-learning library) over one or two dimensions, and its transpose:
 //! `y[n, o, i, j] = b[o] + Σ_{c, u, v} w[o, c, u, v] · x[n, c, i·s + u·d − p, j·s + v·d − p]`.
 //!
-//! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients, `direct` all
-//! three for thin groups. One dimension is two with a height of 1.
+//! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients; all three on the
+//! host through matrices are in `columns`, for most 3 × 3 kernels in `winograd`, for thin groups in `direct`. One dimension
+//! is two with a height of 1.
 
+mod columns;
 mod direct;
 mod forward;
 mod geometry;
 mod grad;
+mod winograd;
 
 pub(super) use direct::SHADER as DIRECT_SHADER;
 pub(super) use geometry::SHADER;

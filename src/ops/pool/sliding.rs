@@ -1,6 +1,5 @@
 //! Max and average pooling over sliding windows, and their gradients.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -15,6 +14,9 @@ use crate::tensor::Tensor;
 
 pub(in crate::ops) const MAX_SHADER: Shader = shader!("pool_max");
 pub(in crate::ops) const AVG_SHADER: Shader = shader!("pool_avg");
+
+/// No position.
+const NONE: u32 = u32::MAX;
 
 /// The most loop iterations of one invocation.
 const MAX_LOOPS: usize = 60_000;
@@ -33,34 +35,26 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// The rows (`d = 0`) or columns (`d = 1`) of the plane that window `o` reads: every `dilation`th of a range.
-    fn reach(&self, d: usize, o: usize) -> Range<usize> {
-        let moves = &self.window.moves;
-        let (start, padding, dilation) = (o * moves.stride[d], moves.padding[d], moves.dilation[d]);
-        // Most windows begin inside, and need no division.
-        let outside = if start >= padding { 0 } else { (padding - start).next_multiple_of(dilation) };
-        let end = (start + moves.span(d)).saturating_sub(padding).min(self.window.size[d]);
-        (start + outside - padding).min(end)..end
-    }
-
-    /// The position of the first largest element of a window; none if the window holds no pixel.
-    fn largest(&self, x: &[f32], oy: usize, ox: usize) -> Option<usize> {
-        let [dy, dx] = self.window.moves.dilation;
-        let (ys, xs) = (self.reach(0, oy), self.reach(1, ox));
-        let width = self.window.size[1];
-        let mut at = (!ys.is_empty() && !xs.is_empty()).then_some(ys.start * width + xs.start)?;
-        for y in ys.step_by(dy) {
-            for i in (y * width + xs.start..y * width + xs.end).step_by(dx) {
-                if x[i] > x[at] || x[i].is_nan() {
-                    at = i;
+    /// The largest element of every window of a plane and its position, the first of equal ones; −∞ and `NONE` for a
+    /// window that holds no pixel. NaN wins.
+    fn largest(&self, x: &[f32], best: &mut [f32], at: &mut [u32]) {
+        best.fill(f32::NEG_INFINITY);
+        at.fill(NONE);
+        for tap in 0..self.window.taps() {
+            self.window.rows(tap, |o, i, len| {
+                let pixels = (i..).step_by(self.window.moves.stride[1]);
+                for ((best, at), i) in best[o..o + len].iter_mut().zip(&mut at[o..o + len]).zip(pixels) {
+                    let v = x[i];
+                    if v > *best || v.is_nan() || *at == NONE {
+                        (*best, *at) = (v, i as u32);
+                    }
                 }
-            }
+            });
         }
-        Some(at)
     }
 
-    /// What a mean over window (oy, ox) is divided by.
-    fn divisor(&self, oy: usize, ox: usize) -> f32 {
+    /// What the means over the windows of a plane are divided by.
+    fn divisors(&self) -> Vec<f32> {
         let Window { moves, size, .. } = self.window;
         let counted = |d: usize, o: usize| {
             let (start, padding) = (o * moves.stride[d], moves.padding[d]);
@@ -70,7 +64,8 @@ impl Windows {
                 _ => end - start,
             }
         };
-        (counted(0, oy) * counted(1, ox)) as f32
+        let [height, width] = self.window.out;
+        (0..height * width).map(|o| (counted(0, o / width) * counted(1, o % width)) as f32).collect()
     }
 
     /// Refuses windows for which one invocation would loop longer than some drivers allow (they stop in silence).
@@ -129,23 +124,22 @@ impl Op for Windows {
     }
 
     fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let Window { size: [_, w], out: [_, ow], .. } = self.window;
-        let (x, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
-        let planes = out.par_chunks_mut(self.window.pixels()).zip(x.par_chunks(self.window.plane()));
-        planes.with_min_len(16).for_each(|(out, x)| {
-            for (oy, line) in out.chunks_mut(ow).enumerate() {
-                if self.kind == Kind::Max {
-                    let value = |ox| self.largest(x, oy, ox).map_or(f32::NEG_INFINITY, |at| x[at]);
-                    line.iter_mut().enumerate().for_each(|(ox, v)| *v = value(ox));
-                    continue;
-                }
-                let rows = self.reach(0, oy);
-                for (ox, v) in line.iter_mut().enumerate() {
-                    let columns = self.reach(1, ox);
-                    let sum: f32 = rows.clone().map(|y| x[y * w..][columns.clone()].iter().sum::<f32>()).sum();
-                    *v = sum / self.divisor(oy, ox);
-                }
+        let (window, x, out) = (&self.window, inputs[0].slice::<f32>(), out.slice::<f32>());
+        let planes = out.par_chunks_mut(window.pixels()).zip(x.par_chunks(window.plane())).with_min_len(16);
+        if self.kind == Kind::Max {
+            planes.for_each_init(|| vec![0; window.pixels()], |at, (out, x)| self.largest(x, out, at));
+            return Ok(());
+        }
+        let divisors = self.divisors();
+        planes.for_each(|(out, x)| {
+            out.fill(0.0);
+            for tap in 0..window.taps() {
+                window.rows(tap, |o, i, len| {
+                    let pixels = x[i..].iter().step_by(window.moves.stride[1]);
+                    out[o..o + len].iter_mut().zip(pixels).for_each(|(out, x)| *out += x);
+                });
             }
+            out.iter_mut().zip(&divisors).for_each(|(out, divisor)| *out /= divisor);
         });
         Ok(())
     }
@@ -176,26 +170,29 @@ impl Op for PoolGrad {
     }
 
     fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let windows = &self.0;
-        let Window { size: [_, w], out: [_, ow], .. } = windows.window;
-        let (plane, pixels) = (windows.window.plane(), windows.window.pixels());
+        let (windows, window) = (&self.0, &self.0.window);
+        let (plane, pixels) = (window.plane(), window.pixels());
         let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let all = out.par_chunks_mut(plane).zip(x.par_chunks(plane)).zip(g.par_chunks(pixels)).with_min_len(16);
-        all.for_each(|((dx, x), g)| {
-            dx.fill(0.0);
-            for ((oy, ox), &g) in (0..pixels / ow).flat_map(|oy| (0..ow).map(move |ox| (oy, ox))).zip(g) {
+        let divisors = windows.divisors();
+        all.for_each_init(
+            || (vec![0.0; pixels], vec![0; pixels]),
+            |(values, at), ((dx, x), g)| {
+                dx.fill(0.0);
                 if windows.kind == Kind::Max {
-                    if let Some(at) = windows.largest(x, oy, ox) {
-                        dx[at] += g;
-                    }
-                    continue;
+                    windows.largest(x, values, at);
+                    let taken = at.iter().zip(g).filter(|(at, _)| **at != NONE);
+                    return taken.for_each(|(&at, g)| dx[at as usize] += g);
                 }
-                let part = g / windows.divisor(oy, ox);
-                for y in windows.reach(0, oy) {
-                    dx[y * w..][windows.reach(1, ox)].iter_mut().for_each(|v| *v += part);
+                values.iter_mut().zip(g).zip(&divisors).for_each(|((part, g), divisor)| *part = g / divisor);
+                for tap in 0..window.taps() {
+                    window.rows(tap, |o, i, len| {
+                        let pixels = dx[i..].iter_mut().step_by(window.moves.stride[1]);
+                        pixels.zip(&values[o..o + len]).for_each(|(dx, part)| *dx += part);
+                    });
                 }
-            }
-        });
+            },
+        );
         Ok(())
     }
 
