@@ -1,7 +1,9 @@
 //! Saves a net that was trained on one device, and loads it on every other one: the outputs are the same.
 //!
-//! `cargo run --release --example save_and_load`
+//! `cargo run --release --example save_and_load [file]`: with a file, the net stays there as a training checkpoint with images and
+//! outputs, which `scripts/pytorch_checkpoints.py --check file` compares with PyTorch's.
 
+use anygpu::checkpoint::TrainingState;
 use anygpu::nn::models::lenet;
 use anygpu::nn::{self, Module};
 use anygpu::{DataParallel, Device, Result, Tensor, checkpoint, data, manual_seed, no_grad, optim, try_gpu};
@@ -30,6 +32,12 @@ fn main() -> Result<()> {
     checkpoint::save(&net.state_dict(), &path)?;
     let (images, _) = test.epoch(0).next().expect("a batch")?;
     let expected = net.predict(&images)?;
+
+    if let Some(file) = std::env::args().nth(1) {
+        let test = [("images", &images), ("logits", &expected)];
+        let test = test.into_iter().map(|(name, tensor)| (name.to_string(), tensor.clone())).collect();
+        TrainingState::new().module(&net).optimizer(&sgd)?.tensors("test", &test).save(file)?;
+    }
 
     // Load anywhere.
     for device in Device::all() {

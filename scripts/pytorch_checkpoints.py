@@ -5,8 +5,8 @@
     v/bin/python scripts/pytorch_checkpoints.py                  # writes tests/data/lenet.pt, pytorch_old.pth, pytorch_kinds.pt
     v/bin/python scripts/pytorch_checkpoints.py --check FILE     # loads our .safetensors, prints the logits' difference
 
-The weights are rounded to f16, which halves the file; logits are those of the rounded weights, in f32. FILE has the net under
-the names of its state, and the inputs and logits that were computed here as "test.images" and "test.logits".
+The weights are rounded to f16, which halves the file; logits are those of the rounded weights, in f32. FILE is what
+`cargo run --release --example save_and_load FILE` writes: a training checkpoint with images and the logits that anygpu gives.
 """
 
 import argparse
@@ -110,13 +110,14 @@ def write():
 def check(path):
     from safetensors.torch import load_file
 
-    state = load_file(path)
-    images, logits = state.pop("test.images"), state.pop("test.logits")
+    tensors = load_file(path)
+    part = lambda prefix: {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
     net = lenet()
-    net.load_state_dict({name: value for name, value in state.items() if not name.startswith(("optimizer.", "extra."))})
+    net.load_state_dict(part("model."))
+    test = part("extra.test.")
     with torch.no_grad():
-        difference = (net(images) - logits).abs().max().item()
-    print(f"{path}: {len(state)} tensors, largest difference of logits {difference:.2e}")
+        difference = (net(test["images"]) - test["logits"]).abs().max().item()
+    print(f"{path}: {len(tensors)} tensors, largest difference of logits {difference:.2e}")
     assert difference < 1e-4
 
 
