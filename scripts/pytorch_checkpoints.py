@@ -73,6 +73,8 @@ def kinds():
     adam = torch.optim.Adam(layer.parameters())
     layer(torch.ones(4, 3)).sum().backward()
     adam.step()
+    noted, parameter = torch.full((2,), 3.0), nn.Parameter(torch.full((2,), 4.0))
+    noted.note = parameter.note = "attributes are passed over"
     return {
         "typed": typed,
         "views": {
@@ -84,6 +86,7 @@ def kinds():
             "whole": base,
         },
         "parameter": nn.Parameter(torch.ones(2)),
+        "noted": [noted, parameter],
         "model": collections.OrderedDict(("module." + name, value) for name, value in layer.state_dict().items()),
         "optimizer": adam.state_dict(),
         "numbers": [1, -1, 2**40, 0.5, True, None, (1, 2), {3}],

@@ -102,6 +102,7 @@ fn good(folder: &Path) -> Vec<Case> {
         case("old", "pth", file("pytorch_old.pth")),
         case("zip by hand", "pt", pickles::good()),
         case("header by hand", "safetensors", headers::good()),
+        case("old by hand", "pth", pickles::good_old()),
     ]
 }
 
@@ -147,6 +148,7 @@ fn every_damaged_file_is_an_error_in_bounded_memory_and_time() {
     let folder = folder.path();
     let good = good(folder);
     let whole: Vec<StateDict> = good.iter().map(|case| load(case, folder).unwrap()).collect();
+    assert_eq!(whole[6].get("w").unwrap().to_vec::<f32>().unwrap(), [3.0, 4.0, 5.0], "a part of a storage");
     let mut errors = 0;
     for case in [pickles::all(), archives::all(), headers::all()].into_iter().flatten() {
         assert_error(&case, folder);

@@ -93,6 +93,9 @@ fn every_kind_of_tensor_is_read_from_both_formats() -> Result<()> {
             assert_eq!((got.shape(), values(got)?), (expected.shape(), values(&expected)?), "{name}: {view}");
         }
         assert_eq!(tensor(&all, &["parameter"]).to_vec::<f32>()?, [1.0; 2]);
+        let noted = all.get("noted").and_then(PickleValue::items).expect("two tensors");
+        let noted = noted.iter().map(|t| values(t.as_tensor().expect("a tensor"))).collect::<Result<Vec<_>>>()?;
+        assert_eq!(noted, [[3.0; 2], [4.0; 2]]);
     }
     Ok(())
 }

@@ -50,7 +50,7 @@ pub use training::{Stateful, TrainingState};
 ///
 /// All tensors cross to the host in one copy per device. The file is written beside its place and renamed into it: a crash, a kill or a
 /// full disk at any moment leaves either the old file or the new one. It holds a CRC-32 of names, shapes and elements, which
-/// [`load`] checks.
+/// [`load`] checks. (So a program that changes the tensors of a file must not copy its metadata.)
 ///
 /// # Errors
 /// [`Error::Data`] if the path does not end in `.safetensors` or cannot be written; what a device says.

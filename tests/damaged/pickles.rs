@@ -54,6 +54,77 @@ fn file(body: Code) -> Vec<u8> {
     archive(&pickle(body), &[("data/0", &[0; 32])])
 }
 
+/// What is special in a file of the old format.
+struct Old {
+    magic: Code,
+    version: i64,
+    little_endian: Code,
+    /// The part of its storage of 8 floats that the tensor is of.
+    part: Code,
+    keys: Vec<Code>,
+    /// The elements of the storage, as they are written before it.
+    count: i64,
+    after: usize,
+}
+
+impl Default for Old {
+    fn default() -> Old {
+        let magic = 0x1950_a86a_20f9_469c_fc6c_i128.to_le_bytes();
+        Old {
+            magic: [&[0x8a, 10], &magic[..10]].concat(),
+            version: 1001,
+            little_endian: vec![0x88],
+            part: tuple(&[text("part"), int(2), int(4)]),
+            keys: vec![text("0")],
+            count: 8,
+            after: 0,
+        }
+    }
+}
+
+impl Old {
+    /// The magic number, the version, the machine, the value, the names of storages; and the storage: 0, 1, … 7.
+    fn file(self) -> Vec<u8> {
+        let id = [text("storage"), global("torch", "FloatStorage"), text("0"), text("cpu"), int(8), self.part];
+        let storage = [tuple(&id), b"Q".to_vec()].concat();
+        let machine = [b"}".to_vec(), text("little_endian"), self.little_endian, b"s".to_vec()].concat();
+        let names = [b"](".to_vec(), self.keys.concat(), b"e".to_vec()].concat();
+        let value = state(rebuilt(storage, 1, &[3], &[1]));
+        let pickles = [self.magic, int(self.version), machine, value, names].map(pickle).concat();
+        let data: Vec<u8> = (0..8u8).flat_map(|i| f32::from(i).to_le_bytes()).collect();
+        [pickles, self.count.to_le_bytes().to_vec(), data, vec![0; self.after]].concat()
+    }
+}
+
+/// With a tensor of a part of a storage, as only old files have it: 3, 4, 5.
+pub fn good_old() -> Vec<u8> {
+    Old::default().file()
+}
+
+fn old() -> Vec<Case> {
+    let part = |first, count| tuple(&[text("part"), int(first), int(count)]);
+    let default = Old::default;
+    let files = [
+        ("another magic number", Old { magic: int(7), ..default() }, "not one of torch.save"),
+        ("an unknown version", Old { version: 1002, ..default() }, "unknown version"),
+        ("an old big-endian file", Old { little_endian: vec![0x89], ..default() }, "big-endian"),
+        ("an old file of no byte order", Old { little_endian: int(1), ..default() }, "little-endian"),
+        ("a part beyond the storage", Old { part: part(5, 4), ..default() }, "reaches beyond"),
+        ("a huge part", Old { part: part(i64::MAX, i64::MAX), ..default() }, "reaches beyond"),
+        ("a part that the tensor leaves", Old { part: part(0, 3), ..default() }, "not inside"),
+        ("a part that is a number", Old { part: int(3), ..default() }, "a part of a storage"),
+        ("no names of storages", Old { keys: Vec::new(), ..default() }, "trail"),
+        ("a name of an unknown storage", Old { keys: vec![text("1")], ..default() }, "nothing uses"),
+        ("a storage's name twice", Old { keys: vec![text("0"), text("0")], ..default() }, "ends within"),
+        ("a name that is a number", Old { keys: vec![int(0)], ..default() }, "no string"),
+        ("a huge old storage", Old { count: i64::MAX, ..default() }, "ends within"),
+        ("an old storage of negative size", Old { count: -8, ..default() }, "ends within"),
+        ("a smaller old storage", Old { count: 7, ..default() }, "trail"),
+        ("bytes after the last storage", Old { after: 3, ..default() }, "3 bytes trail"),
+    ];
+    files.into_iter().map(|(name, old, says)| case(name, "pth", old.file(), says)).collect()
+}
+
 /// The one that is good: all others differ by what is wrong with them.
 pub fn good() -> Vec<u8> {
     file(state(rebuilt(storage("FloatStorage", "0", 8), 0, &[2, 4], &[4, 1])))
@@ -180,7 +251,7 @@ fn broken() -> Vec<(&'static str, Code, &'static str)> {
 }
 
 pub fn all() -> Vec<Case> {
-    let mut all = Vec::new();
+    let mut all = old();
     for (name, tensor, says) in tensors() {
         all.push(case(name, "pt", file(state(tensor)), says));
     }
