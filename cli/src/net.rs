@@ -20,7 +20,7 @@ pub enum Model {
 }
 
 /// What ResNet-18 begins to learn with, batch norm and all, in a few hundred steps.
-const RESNET18_RECIPE: Recipe = Recipe { batch_size: 32, lr: 0.02, momentum: 0.9, epochs: 10 };
+const RESNET18_RECIPE: Recipe = Recipe { batch_size: 32, lr: 0.01, momentum: 0.9, epochs: 10 };
 
 impl Model {
     /// The name on the command line.

@@ -47,7 +47,7 @@ pub struct Args {
     /// epoch that do not fill a batch]
     #[arg(long, value_parser = at_least_one)]
     batch_size: Option<usize>,
-    /// Learning rate of SGD with momentum [default: 0.05 for lenet, 0.02 for resnet18]
+    /// Learning rate of SGD with momentum [default: 0.05 for lenet, 0.01 for resnet18]
     #[arg(long, value_parser = learning_rate)]
     lr: Option<f32>,
     /// How the learning rate goes on from there, step by step
