@@ -1,8 +1,8 @@
-//! LeNet from raw tensors on several devices: "Training on multiple GPUs" of "Dive into deep learning" (d2l.ai, 13.5), with
-//! its functions and names. Nothing here knows layers, optimisers or `DataParallel`.
+//! LeNet from raw tensors on several devices: "Training on multiple GPUs" of "Dive into deep learning" (d2l.ai, 13.5),
+//! with its functions and names. Nothing here knows layers, optimisers or `DataParallel`.
 //!
-//! `cargo run --release --example lenet_from_scratch [device ...]`: all GPUs by default, or the CPU where there is none;
-//! for instance `soft:0 cpu`, or two logical devices on one adapter: `soft:0/0 soft:0/1`.
+//! `cargo run --release --example lenet_from_scratch [device ...]`: all GPUs by default, or the CPU where there is
+//! none; for instance `soft:0 cpu`, or two logical devices on one adapter: `soft:0/0 soft:0/1`.
 
 use anygpu::data::{DataLoader, mnist_5k};
 use anygpu::metrics::Accuracy;

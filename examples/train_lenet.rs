@@ -4,6 +4,7 @@
 
 use std::time::Instant;
 
+use anygpu::metrics::Mean;
 use anygpu::nn::models::{LENET_RECIPE, lenet};
 use anygpu::{DataParallel, Device, Result, data, manual_seed, nn, optim, try_gpu};
 
@@ -20,17 +21,14 @@ fn main() -> Result<()> {
     let mut accuracy = 0.0;
     for epoch in 0..2 {
         let start = Instant::now();
-        let mut total: Option<anygpu::Tensor> = None; // stays on the device until the epoch is over
+        let mut mean = Mean::new(); // stays on the device until the epoch is over
         for batch in &train {
             let (images, labels) = batch?;
             let loss = net.train_batch(&images, &labels, nn::cross_entropy)?;
             sgd.step()?;
-            total = Some(match total {
-                Some(total) => total.add(&loss)?,
-                None => loss,
-            });
+            mean.add(&loss, labels.elem_count())?;
         }
-        let loss = total.map_or(Ok(0.0), |total| total.item::<f32>())? / train.batches() as f32;
+        let loss = mean.value()?;
         let seconds = start.elapsed().as_secs_f64();
         accuracy = net.evaluate(&test)?;
         println!("epoch {epoch}: loss {loss:.3}, test acc {accuracy:.3}, {seconds:.1} s on {device}");

@@ -141,11 +141,12 @@ impl Accuracy {
         Accuracy { k, right: Sums::default(), count: 0 }
     }
 
-    /// Counts a batch, `logits: [N, classes]` and `labels: [N]` of whole numbers, which are moved to the logits' device if they are
-    /// elsewhere. Reads nothing back.
+    /// Counts a batch, `logits: [N, classes]` and `labels: [N]` of whole numbers, which are moved to the logits' device
+    /// if they are elsewhere. Reads nothing back.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] when there is not one label per row, [`Error::InvalidArgument`] with fewer classes than k.
+    /// [`Error::ShapeMismatch`] when there is not one label per row, [`Error::InvalidArgument`] with fewer classes than
+    /// k.
     pub fn add(&mut self, logits: &Tensor, labels: &Tensor) -> Result<()> {
         let (logits, labels) = one_label_each("Accuracy", logits, labels)?;
         let right = no_grad(|| match self.k {
@@ -202,8 +203,8 @@ impl ConfusionMatrix {
     /// Counts a batch, `logits: [N, classes]` and `labels: [N]` of whole numbers. Reads nothing back.
     ///
     /// # Errors
-    /// As [`Accuracy::add`]; [`Error::ShapeMismatch`] for another number of classes; on the CPU, [`Error::InvalidArgument`]
-    /// for a label that is no class.
+    /// As [`Accuracy::add`]; [`Error::ShapeMismatch`] for another number of classes; on the CPU,
+    /// [`Error::InvalidArgument`] for a label that is no class.
     pub fn add(&mut self, logits: &Tensor, labels: &Tensor) -> Result<()> {
         let (logits, labels) = one_label_each("ConfusionMatrix", logits, labels)?;
         if logits.shape()[1] != self.classes {
@@ -245,8 +246,8 @@ fn one_label_each(op: &'static str, logits: &Tensor, labels: &Tensor) -> Result<
 
 /// Samples a second, by the wall clock.
 ///
-/// On a device that computes while the host goes on, wait for it ([`Device::synchronize`](crate::Device::synchronize)) before
-/// a figure that is to be kept.
+/// On a device that computes while the host goes on, wait for it ([`Device::synchronize`](crate::Device::synchronize))
+/// before a figure that is to be kept.
 ///
 /// ```
 /// use anygpu::metrics::Throughput;

@@ -1,4 +1,5 @@
-//! Images on their way into a batch: transforms against PyTorch and our own ops, and the files of CIFAR-10 and of folders.
+//! Images on their way into a batch: transforms against PyTorch and our own ops, and the files of CIFAR-10 and of
+//! folders.
 
 mod common;
 

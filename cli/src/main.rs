@@ -1,7 +1,7 @@
 //! `anygpu`: list this machine's devices, check and measure them, train on any mix of them.
 //!
-//! One file per command: `devices`, `check`, `train`, `predict`, `bench`. Results go to standard output (`output`), progress and logs to
-//! standard error (`progress`); `failure` decides on the exit status.
+//! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`. Results go to standard output
+//! (`output`), progress and logs to standard error (`progress`); `failure` decides on the exit status.
 
 mod bench;
 mod check;

@@ -14,8 +14,8 @@ use crate::{devices, output};
 
 /// Classifies images with a trained net.
 ///
-/// A net that `anygpu train --save` wrote knows its classes and its images' size. Of other files (also PyTorch's .pt) say what
-/// they are with --model, and --classes, --resize, --mean and --std where the defaults do not fit.
+/// A net that `anygpu train --save` wrote knows its classes and its images' size. Of other files (also PyTorch's .pt)
+/// say what they are with --model, and --classes, --resize, --mean and --std where the defaults do not fit.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The trained net: .safetensors, or PyTorch's .pt, .pth or .bin
@@ -73,8 +73,8 @@ struct Guess {
 /// Runs the command. `as_json`: one object per image instead of one line.
 ///
 /// # Errors
-/// [`Failure::Usage`] where the file does not say what it is and the options neither; [`Failure::Run`] naming the file that is
-/// damaged or does not fit.
+/// [`Failure::Usage`] where the file does not say what it is and the options neither; [`Failure::Run`] naming the file
+/// that is damaged or does not fit.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let device = devices::select(&args.device)?.remove(0);
     let (net, card) = load(args, &device)?;

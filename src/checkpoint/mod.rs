@@ -81,15 +81,7 @@ pub fn save(state: &StateDict, path: impl AsRef<Path>) -> Result<()> {
 /// [`Error::Data`] that says what is wrong with the file: missing, cut, damaged, of an element type that is not known
 /// here, with an integer that does not fit 32 bits, with an object that is no data; what the device says.
 pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
-    let path = path.as_ref();
-    match extension(path).as_str() {
-        "safetensors" => {
-            let (state, metadata) = safetensors::read(path)?;
-            training::model_of(state, &metadata).to(device)
-        }
-        "pt" | "pth" | "bin" => pytorch::read(path, device)?.find_state_dict().map_err(|detail| damaged(path, detail)),
-        other => Err(damaged(path, format!("files end in .safetensors, .pt, .pth or .bin, not {other:?}"))),
-    }
+    Ok(load_with_metadata(path, device)?.0)
 }
 
 /// Reads everything in a file of `torch.save`, whatever its name ends in, with all tensors on `device`: dicts, lists, numbers,
@@ -141,9 +133,13 @@ pub fn load_with_metadata(path: impl AsRef<Path>, device: &Device) -> Result<(St
     match extension(path).as_str() {
         "safetensors" => {
             let (state, metadata) = safetensors::read(path)?;
-            Ok((state.to(device)?, metadata))
+            Ok((training::model_of(state, &metadata).to(device)?, metadata))
         }
-        _ => Ok((load(path, device)?, BTreeMap::new())),
+        "pt" | "pth" | "bin" => {
+            let state = pytorch::read(path, device)?.find_state_dict().map_err(|detail| damaged(path, detail))?;
+            Ok((state, BTreeMap::new()))
+        }
+        other => Err(damaged(path, format!("files end in .safetensors, .pt, .pth or .bin, not {other:?}"))),
     }
 }
 

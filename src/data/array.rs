@@ -1,12 +1,13 @@
-//! What a sample is made of: arrays in the host's memory, cheaper than tensors, since thousands of them live for a moment.
+//! What a sample is made of: arrays in the host's memory, cheaper than tensors, since thousands of them live for a
+//! moment.
 
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
-/// One sample of a [`Dataset`](crate::data::Dataset): its parts in order, for instance an image and a label. All samples
-/// of a dataset have as many parts, of the same types; a part has one shape in all samples of a batch.
+/// One sample of a [`Dataset`](crate::data::Dataset): its parts in order, for instance an image and a label. All
+/// samples of a dataset have as many parts, of the same types; a part has one shape in all samples of a batch.
 pub type Sample = Vec<Array>;
 
 /// Elements in row-major order in the host's memory, with a shape: a part of a [`Sample`].

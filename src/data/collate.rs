@@ -8,8 +8,8 @@ use crate::ops::inplace::filled_words;
 use crate::shape::checked_elem_count;
 use crate::tensor::{SLOT, Tensor, move_dense};
 
-/// How many tensors a batch has, and in what form a loop gets them: `(Tensor, Tensor)` by default, or one tensor, three, or
-/// a `Vec`; see [`DataLoader::items`](crate::data::DataLoader::items).
+/// How many tensors a batch has, and in what form a loop gets them: `(Tensor, Tensor)` by default, or one tensor,
+/// three, or a `Vec`; see [`DataLoader::items`](crate::data::DataLoader::items).
 pub trait Batch: Sized {
     /// Takes the parts of a batch in order.
     ///

@@ -84,8 +84,8 @@ impl TensorDataset {
     /// Reads the tensors once, from whatever device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] without a tensor, or for a scalar; [`Error::ShapeMismatch`] unless the first dimensions
-    /// are equal; those of [`Tensor::to_vec`].
+    /// [`Error::InvalidArgument`] without a tensor, or for a scalar; [`Error::ShapeMismatch`] unless the first
+    /// dimensions are equal; those of [`Tensor::to_vec`].
     pub fn new(tensors: &[&Tensor]) -> Result<TensorDataset> {
         let Some(&len) = tensors.first().and_then(|tensor| tensor.shape().first()) else {
             return Err(Error::argument("TensorDataset", "needs at least one tensor, and no scalar"));

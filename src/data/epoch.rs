@@ -114,8 +114,8 @@ impl Recipe {
     }
 }
 
-/// The threads that make an epoch's batches ahead. Thread w makes batches w, w + n, …, so that the order is fixed; each has one
-/// finished and one in hand, so that memory is bounded.
+/// The threads that make an epoch's batches ahead. Thread w makes batches w, w + n, …, so that the order is fixed; each
+/// has one finished and one in hand, so that memory is bounded.
 pub(super) struct Crew {
     inboxes: Vec<Receiver<Result<Vec<Tensor>>>>,
     first: usize,
@@ -172,8 +172,8 @@ impl Drop for Crew {
     }
 }
 
-/// The batches of one epoch, by default `(images [N, ..], labels [N])`. A batch that cannot be made is an error; the ones after
-/// it follow.
+/// The batches of one epoch, by default `(images [N, ..], labels [N])`. A batch that cannot be made is an error; the
+/// ones after it follow.
 pub struct Epoch<'a, B = (Tensor, Tensor)> {
     loader: &'a DataLoader<B>,
     plan: Arc<Plan>,

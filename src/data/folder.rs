@@ -8,8 +8,8 @@ use super::transforms::unit_scale;
 use super::{Array, Dataset, Sample};
 use crate::error::Result;
 
-/// PNG and JPEG files in a folder for each class, `dir/cat/1.png`, `dir/dog/photos/2.jpg`, as torchvision's `ImageFolder`:
-/// classes are numbered by name, files are in the order of their paths.
+/// PNG and JPEG files in a folder for each class, `dir/cat/1.png`, `dir/dog/photos/2.jpg`, as torchvision's
+/// `ImageFolder`: classes are numbered by name, files are in the order of their paths.
 ///
 /// Sample i is an image `[3, H, W]` of f32 in 0 to 1, decoded when it is asked for (with [`grey`](ImageFolder::grey),
 /// `[1, H, W]`), and the number of its class, a u32. Images of several sizes need a
@@ -41,8 +41,8 @@ impl ImageFolder {
     /// Lists the files of a folder; reads none of them.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::Error::Data) when a folder cannot be read, when there is no folder in `dir`, or no image in one of
-    /// them.
+    /// [`Error::Data`](crate::Error::Data) when a folder cannot be read, when there is no folder in `dir`, or no image
+    /// in one of them.
     pub fn new(dir: impl AsRef<Path>) -> Result<ImageFolder> {
         let dir = dir.as_ref();
         let folders: Vec<PathBuf> = entries(dir)?.into_iter().filter(|path| path.is_dir()).collect();
@@ -90,12 +90,12 @@ impl Dataset for ImageFolder {
     }
 }
 
-/// Reads a PNG or JPEG file as an image `[3, H, W]`, or grey `[1, H, W]`, of f32 in 0 to 1. The kind of file is told by its
-/// first bytes; transparency is ignored.
+/// Reads a PNG or JPEG file as an image `[3, H, W]`, or grey `[1, H, W]`, of f32 in 0 to 1. The kind of file is told by
+/// its first bytes; transparency is ignored.
 ///
 /// # Errors
-/// [`Error::Data`](crate::Error::Data) naming the file when it cannot be read or is damaged, or is larger than the `image`
-/// crate's limits allow.
+/// [`Error::Data`](crate::Error::Data) naming the file when it cannot be read or is damaged, or is larger than the
+/// `image` crate's limits allow.
 pub fn read_image(path: impl AsRef<Path>, grey: bool) -> Result<Array> {
     let path = path.as_ref();
     let open = || -> Result<_, image::ImageError> { image::ImageReader::open(path)?.with_guessed_format()?.decode() };

@@ -12,9 +12,10 @@ use crate::tensor::Tensor;
 
 /// Cuts a [`Dataset`] into batches: part k of the samples, `[..]` each, becomes a tensor `[N, ..]`.
 ///
-/// The tensors of a batch lie in one block of memory, so that it gets to a device in one copy. The last batch of an epoch is
-/// shorter when the batch size does not divide the number of samples, unless [`drop_last`](DataLoader::drop_last). The order
-/// and the augmentations depend on the seed and the epoch alone: not on the number of workers, nor on the device.
+/// The tensors of a batch lie in one block of memory, so that it gets to a device in one copy. The last batch of an
+/// epoch is shorter when the batch size does not divide the number of samples, unless
+/// [`drop_last`](DataLoader::drop_last). The order and the augmentations depend on the seed and the epoch alone: not on
+/// the number of workers, nor on the device.
 ///
 /// # Example
 /// ```
@@ -65,8 +66,8 @@ struct Progress {
 }
 
 impl DataLoader {
-    /// Batches of `batch_size` samples in the dataset's order, as pairs `(images, labels)`; for samples of another number of
-    /// parts there is [`items`](DataLoader::items).
+    /// Batches of `batch_size` samples in the dataset's order, as pairs `(images, labels)`; for samples of another
+    /// number of parts there is [`items`](DataLoader::items).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when `batch_size` is 0.
@@ -110,8 +111,8 @@ impl<B> DataLoader<B> {
         DataLoader::with(self.recipe, self.workers, self.ahead)
     }
 
-    /// Shuffles each epoch anew. The order depends on `seed` and the number of the epoch alone; so do the random choices of
-    /// transforms, with the number of the sample.
+    /// Shuffles each epoch anew. The order depends on `seed` and the number of the epoch alone; so do the random
+    /// choices of transforms, with the number of the sample.
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.recipe.shuffled = true;
         self.seed(seed)
@@ -140,8 +141,8 @@ impl<B> DataLoader<B> {
         })
     }
 
-    /// Applies `f` to each sample as a whole, for what concerns several of its parts; after what was given before. Random
-    /// choices come from the [`Random`] that it gets, so that they are the same in every run.
+    /// Applies `f` to each sample as a whole, for what concerns several of its parts; after what was given before.
+    /// Random choices come from the [`Random`] that it gets, so that they are the same in every run.
     pub fn map(mut self, f: impl Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync + 'static) -> Self {
         self.recipe.maps.push(Arc::new(f));
         self
@@ -186,15 +187,16 @@ impl<B> DataLoader<B> {
         self
     }
 
-    /// Makes batches in `threads` threads of their own, each up to two batches ahead; with 0, as at first, each batch is made
-    /// when the loop asks for it.
+    /// Makes batches in `threads` threads of their own, each up to two batches ahead; with 0, as at first, each batch
+    /// is made when the loop asks for it.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Makes batches ahead, and on `device`: while one is computed with, another thread (or the [`workers`](Self::workers))
-    /// makes and uploads the next two. For several devices, which cut batches themselves, prefetch to `cpu`.
+    /// Makes batches ahead, and on `device`: while one is computed with, another thread (or the
+    /// [`workers`](Self::workers)) makes and uploads the next two. For several devices, which cut batches themselves,
+    /// prefetch to `cpu`.
     pub fn prefetch(mut self, device: &Device) -> Self {
         self.recipe.device = device.clone();
         self.ahead = true;
@@ -240,7 +242,8 @@ impl<B> DataLoader<B> {
         lock(&self.progress).state
     }
 
-    /// Makes the next `for batch in &loader` go on at `state`: first with what is left of its epoch, which may be nothing.
+    /// Makes the next `for batch in &loader` go on at `state`: first with what is left of its epoch, which may be
+    /// nothing.
     pub fn set_state(&self, state: LoaderState) {
         *lock(&self.progress) = Progress { state, resume: true };
     }

@@ -1,8 +1,8 @@
 //! What to train on: datasets, transforms of images, and batches of tensors.
 //!
-//! A [`Dataset`] has numbered [`Sample`]s; a [`DataLoader`] cuts it into batches, in threads of its own where that is wanted.
-//! Built in are 5 000 digits ([`mnist_5k`]); read from disk are MNIST and Fashion-MNIST ([`from_dir`]), CIFAR-10
-//! ([`cifar10`]), and folders of images (`ImageFolder`, feature `image`).
+//! A [`Dataset`] has numbered [`Sample`]s; a [`DataLoader`] cuts it into batches, in threads of its own where that is
+//! wanted. Built in are 5 000 digits ([`mnist_5k`]); read from disk are MNIST and Fashion-MNIST ([`from_dir`]),
+//! CIFAR-10 ([`cifar10`]), and folders of images (`ImageFolder`, feature `image`).
 
 mod array;
 mod cifar;

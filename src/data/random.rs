@@ -1,5 +1,5 @@
-//! Random choices of the data side: orders, splits, augmentations. Each is a function of a seed and of what it is for, never
-//! of the thread or of what was drawn before.
+//! Random choices of the data side: orders, splits, augmentations. Each is a function of a seed and of what it is for,
+//! never of the thread or of what was drawn before.
 
 use crate::philox::{Stream, philox, unit};
 use crate::tensor::seed_for;
@@ -74,8 +74,8 @@ impl Random {
 const SAMPLES: u64 = 0x5361_6D70_6C65_7321;
 const SPLITS: u64 = 0x5370_6C69_7474_6564;
 
-/// The order of an epoch. Each draws from a stream of its own (stream 0 is the weights'), so that the order of the images
-/// does not depend on how many weights were drawn before.
+/// The order of an epoch. Each draws from a stream of its own (stream 0 is the weights'), so that the order of the
+/// images does not depend on how many weights were drawn before.
 pub(super) fn shuffle_epoch(order: &mut [usize], seed: u64, epoch: u64) {
     fisher_yates(order, seed_for(seed, epoch.wrapping_add(1)));
 }

@@ -28,8 +28,8 @@ impl Splits {
         Ok(Splits { train: Arc::new(train), test: Arc::new(test), size: None })
     }
 
-    /// Makes loaders give images of `side × side`: 96 for [`resnet18`](crate::nn::models::resnet18). Each image is resized when
-    /// it is loaded ([`Resize`]); the sets stay as they are.
+    /// Makes loaders give images of `side × side`: 96 for [`resnet18`](crate::nn::models::resnet18). Each image is
+    /// resized when it is loaded ([`Resize`]); the sets stay as they are.
     pub fn resize(mut self, side: usize) -> Splits {
         self.size = Some([side, side]);
         self

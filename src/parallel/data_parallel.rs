@@ -26,8 +26,9 @@ const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 /// [`parameters`](DataParallel::parameters), those of all replicas, to one optimiser.
 ///
 /// A step puts the net in training and a prediction in evaluation ([`Module::train`], [`Module::eval`]). Batch norm
-/// standardises by the statistics of the *whole* batch, whatever part of it a replica has (as PyTorch's `SyncBatchNorm`:
-/// two short exchanges through the host for each such layer), and dropout drops what it would drop on one device.
+/// standardises by the statistics of the *whole* batch, whatever part of it a replica has (as PyTorch's
+/// `SyncBatchNorm`: two short exchanges through the host for each such layer), and dropout drops what it would drop on
+/// one device.
 ///
 /// On one device there is no thread, and a step reads nothing back.
 ///
@@ -229,8 +230,8 @@ impl DataParallel {
         gather(&wait_all(jobs.collect())?, &self.replicas[0].device)
     }
 
-    /// The accuracy over one epoch of `loader`, 0 to 1: how many samples get their greatest output at their label. It is counted
-    /// on the device and read once.
+    /// The accuracy over one epoch of `loader`, 0 to 1: how many samples get their greatest output at their label. It
+    /// is counted on the device and read once.
     ///
     /// # Errors
     /// As [`predict`](DataParallel::predict).

@@ -79,8 +79,8 @@ impl Animator {
         self
     }
 
-    /// One point of each curve, in the order in which the panels and curves were named: a number, or `None` for a curve that has
-    /// none here. Numbers that are not finite are left out.
+    /// One point of each curve, in the order in which the panels and curves were named: a number, or `None` for a curve
+    /// that has none here. Numbers that are not finite are left out.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless there is one value per curve.
@@ -96,10 +96,12 @@ impl Animator {
         Ok(())
     }
 
-    /// Draws the curves into a file that ends in `.png` or `.svg`. A viewer never sees half of it: it is written beside and renamed.
+    /// Draws the curves into a file that ends in `.png` or `.svg`. A viewer never sees half of it: it is written beside
+    /// and renamed.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for another kind of file, and without a panel; [`Error::Data`] when the file cannot be written.
+    /// [`Error::InvalidArgument`] for another kind of file, and without a panel; [`Error::Data`] when the file cannot
+    /// be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let kind = path.extension().map(|kind| kind.to_string_lossy().to_lowercase()).unwrap_or_default();

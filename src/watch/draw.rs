@@ -137,8 +137,8 @@ fn x_range(animator: &Animator) -> Range<f64> {
     low - air..high + air
 }
 
-/// Losses from 0 (or below the lowest) to a little above the highest. Parts of 1 end at 1, and start at a round tenth below the
-/// lowest, so that a good run is not a flat line.
+/// Losses from 0 (or below the lowest) to a little above the highest. Parts of 1 end at 1, and start at a round tenth
+/// below the lowest, so that a good run is not a flat line.
 fn y_range(panel: &Panel) -> Range<f64> {
     let values = || panel.curves.iter().flat_map(|curve| &curve.points).map(|point| point.1);
     if panel.shares {

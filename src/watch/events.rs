@@ -18,8 +18,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::crc32c::masked;
 use crate::error::{Error, Result};
 
-/// Writes numbers for TensorBoard, as `torch.utils.tensorboard.SummaryWriter` does: `tensorboard --logdir runs` draws them
-/// while training goes on.
+/// Writes numbers for TensorBoard, as `torch.utils.tensorboard.SummaryWriter` does: `tensorboard --logdir runs` draws
+/// them while training goes on.
 ///
 /// Each writer has a file of its own in its folder. What is written is on its way to the disk after
 /// [`flush`](SummaryWriter::flush), or when the writer is dropped.
@@ -159,7 +159,8 @@ fn bytes(field: u64, value: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// `tests/data/events.tfevents` holds these events; scripts/tensorboard_events.py reads it with TensorBoard's own package.
+    /// `tests/data/events.tfevents` holds these events; scripts/tensorboard_events.py reads it with TensorBoard's own
+    /// package.
     #[test]
     fn a_file_is_the_one_that_tensorboard_reads() {
         let mut file = record(&file_version(1_700_000_000.0));

@@ -2,7 +2,8 @@ use std::fmt;
 
 use crate::device::Device;
 
-/// The figures that one looks at while a net trains, as one line: speed, loss, learning rate and the memory of each device.
+/// The figures that one looks at while a net trains, as one line: speed, loss, learning rate and the memory of each
+/// device.
 ///
 /// ```
 /// use anygpu::watch::ProgressLine;

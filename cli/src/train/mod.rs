@@ -1,8 +1,10 @@
 //! `anygpu train`: a net on images, on any mix of devices.
 //!
-//! `source` finds the images, `trainer` has the loop, `record` what is kept of the losses.
+//! `source` finds the images, `trainer` has the loop, `record` what is kept of the losses, `resume` what a run needs to
+//! go on.
 
 mod record;
+mod resume;
 mod source;
 mod trainer;
 
@@ -30,8 +32,9 @@ pub struct Args {
     /// auto: all hardware GPUs, else the CPU. all: also software adapters and the CPU. Or a list: gpu:0,soft:1,cpu
     #[arg(long, default_value = "auto", value_name = "auto|all|LIST")]
     devices: String,
-    /// mnist-5k (built in), fashion-mnist (downloaded once), or a folder: with the four IDX files of MNIST, the binary files
-    /// of CIFAR-10, or PNG and JPEG images in a folder for each class (in train/ and test/, or a fifth is held out)
+    /// mnist-5k (built in), fashion-mnist (downloaded once), or a folder: with the four IDX files of MNIST, the binary
+    /// files of CIFAR-10, or PNG and JPEG images in a folder for each class (in train/ and test/, or a fifth is held
+    /// out)
     #[arg(long, default_value = "mnist-5k", value_name = "mnist-5k|fashion-mnist|DIR")]
     data: String,
     /// Use only the first so many images to train, and as many to test
@@ -43,8 +46,8 @@ pub struct Args {
     /// How often each training image is seen [default: 10]
     #[arg(long, value_parser = at_least_one)]
     epochs: Option<usize>,
-    /// Images in one step, over all devices together [default: 64 for lenet; 32 for resnet18, which leaves out the images of an
-    /// epoch that do not fill a batch]
+    /// Images in one step, over all devices together [default: 64 for lenet; 32 for resnet18, which leaves out the
+    /// images of an epoch that do not fill a batch]
     #[arg(long, value_parser = at_least_one)]
     batch_size: Option<usize>,
     /// Learning rate of SGD with momentum [default: 0.05 for lenet, 0.01 for resnet18]
@@ -59,6 +62,15 @@ pub struct Args {
     /// Write the trained net, for `anygpu predict` and for PyTorch
     #[arg(long, value_name = "out.safetensors")]
     save: Option<PathBuf>,
+    /// Keep in this file all that the run needs to go on, after each epoch: whole at every moment
+    #[arg(long, value_name = "run.safetensors")]
+    checkpoint: Option<PathBuf>,
+    /// Write --checkpoint also after so many steps, and so many more, of an epoch
+    #[arg(long, value_name = "STEPS", value_parser = at_least_one, requires = "checkpoint")]
+    checkpoint_steps: Option<usize>,
+    /// Go on where --checkpoint left off, on whatever devices; begin where there is no such file yet
+    #[arg(long, requires = "checkpoint")]
+    resume: bool,
     /// Write the losses for TensorBoard into this folder
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
@@ -156,7 +168,14 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let mut curves =
         Animator::new("epoch").title(&title).panel("loss", &["training", "test"]).shares("accuracy", &["test"]);
     let mut epochs: Vec<Epoch> = Vec::new();
-    for epoch in 1..=args.epochs() {
+    let first = if args.resume { trainer.resume()? } else { 1 };
+    if first > args.epochs() {
+        return Err(Failure::Run(format!(
+            "--resume: the run has had its {} epochs: give it more with --epochs",
+            args.epochs()
+        )));
+    }
+    for epoch in first..=args.epochs() {
         let done = trainer.epoch(epoch, args.epochs())?;
         if as_json {
             output::json(&done)?;
@@ -183,6 +202,11 @@ fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
         )));
     }
     writable("--plot", args.plot.as_deref(), &["png", "svg"])?;
+    if let Some(path) = args.checkpoint.as_deref().filter(|path| path.exists() && !args.resume) {
+        let path = path.display();
+        return Err(Failure::Usage(format!("--checkpoint {path}: it is there: go on with --resume, or remove it")));
+    }
+    writable("--checkpoint", args.checkpoint.as_deref(), &["safetensors"])?;
     writable("--save", args.save.as_deref(), &["safetensors"])
 }
 
@@ -202,7 +226,7 @@ fn writable(option: &str, path: Option<&Path>, kinds: &[&str]) -> Result<(), Fai
 
 /// Writes the first replica, and what it must be given.
 fn save(path: &Path, trainer: &Trainer, card: &Card) -> Result<(), Failure> {
-    let state = trainer.net.module().state_dict();
+    let state = trainer.run.net.module().state_dict();
     Ok(checkpoint::save_with_metadata(&state, &card.to_metadata(), path)?)
 }
 
@@ -221,8 +245,8 @@ fn report(args: &Args, trainer: &Trainer, epochs: &[Epoch], as_json: bool) -> Re
         test_acc,
         sec_per_epoch,
         images_per_s: epochs.iter().map(|e| e.images_per_s * e.seconds).sum::<f64>() / seconds,
-        shares: trainer.net.shares(),
-        step_losses: trainer.record.step_losses.clone(),
+        shares: trainer.run.net.shares(),
+        step_losses: trainer.run.record.step_losses.clone(),
         memory_peak: trainer.devices.iter().map(|device| device.memory().peak).collect(),
     })
 }

@@ -19,10 +19,10 @@ pub struct Record {
     /// Those of the first steps.
     pub step_losses: Vec<f32>,
     log: Option<SummaryWriter>,
-    /// Losses of the last steps, not read yet, with their learning rates.
-    waiting: Vec<(Tensor, f32)>,
-    /// Steps whose losses were read.
-    steps: u64,
+    /// Losses of the last steps, not read yet, with the steps' numbers and learning rates.
+    waiting: Vec<(Tensor, u64, f32)>,
+    /// Steps so far.
+    pub steps: u64,
 }
 
 impl Record {
@@ -41,8 +41,9 @@ impl Record {
     /// Those of the device, and of writing the log.
     pub fn step(&mut self, loss: &Tensor, lr: f32) -> Result<(), Failure> {
         if self.log.is_some() || self.step_losses.len() + self.waiting.len() < STEP_LOSSES {
-            self.waiting.push((loss.detach(), lr));
+            self.waiting.push((loss.detach(), self.steps, lr));
         }
+        self.steps += 1;
         if self.waiting.len() >= READ_EVERY { self.read() } else { Ok(()) }
     }
 
@@ -54,16 +55,15 @@ impl Record {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let losses = Tensor::stack(&self.waiting.iter().map(|(loss, _)| loss).collect::<Vec<_>>(), 0)?;
-        for (loss, (_, lr)) in losses.to_vec::<f32>()?.into_iter().zip(std::mem::take(&mut self.waiting)) {
+        let losses = Tensor::stack(&self.waiting.iter().map(|(loss, ..)| loss).collect::<Vec<_>>(), 0)?;
+        for (loss, (_, step, lr)) in losses.to_vec::<f32>()?.into_iter().zip(std::mem::take(&mut self.waiting)) {
             if self.step_losses.len() < STEP_LOSSES {
                 self.step_losses.push(loss);
             }
             if let Some(log) = &mut self.log {
-                log.add_scalar("step/loss", f64::from(loss), self.steps)?;
-                log.add_scalar("step/lr", f64::from(lr), self.steps)?;
+                log.add_scalar("step/loss", f64::from(loss), step)?;
+                log.add_scalar("step/lr", f64::from(lr), step)?;
             }
-            self.steps += 1;
         }
         Ok(())
     }

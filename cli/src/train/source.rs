@@ -29,7 +29,8 @@ const FASHION: [&str; 10] =
 /// What `--data` names, checked against the net.
 ///
 /// # Errors
-/// [`Failure::Usage`] for a name that is nothing; [`Failure::Run`] for damaged files, and images that the net does not take.
+/// [`Failure::Usage`] for a name that is nothing; [`Failure::Run`] for damaged files, and images that the net does not
+/// take.
 pub fn load(args: &Args) -> Result<Source, Failure> {
     let side = args.resize.unwrap_or(args.model.side());
     let source = match args.data.as_str() {

@@ -4,9 +4,10 @@ use anygpu::data::DataLoader;
 use anygpu::metrics::{Accuracy, Mean, Throughput};
 use anygpu::optim::{LrScheduler, Scheduler, Sgd};
 use anygpu::watch::ProgressLine;
-use anygpu::{DataParallel, Device, manual_seed, nn};
+use anygpu::{DataParallel, Device, Tensor, manual_seed, nn};
 
 use super::record::Record;
+use super::resume::Checkpoint;
 use super::source::Source;
 use super::{Args, Epoch};
 use crate::failure::Failure;
@@ -18,15 +19,37 @@ const SHOW_EVERY: usize = 20;
 /// Threads that decode images.
 const DECODERS: usize = 4;
 
-/// The network on its devices, the optimiser and the data.
+/// What a step changes: the network on its devices, the optimiser, and what is kept of the losses.
+pub struct Run {
+    pub net: DataParallel,
+    pub sgd: Sgd,
+    pub scheduler: Option<Scheduler>,
+    pub record: Record,
+}
+
+impl Run {
+    /// One step: its loss, not read yet, and its learning rate.
+    fn step(&mut self, images: &Tensor, labels: &Tensor) -> Result<(Tensor, f32), Failure> {
+        let lr = self.sgd.lr();
+        let loss = self.net.train_batch(images, labels, nn::cross_entropy)?;
+        self.sgd.step()?;
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.step(&mut self.sgd);
+        }
+        self.record.step(&loss, lr)?;
+        Ok((loss, lr))
+    }
+}
+
+/// A run with its devices and data.
 pub struct Trainer {
     pub devices: Vec<Device>,
-    pub net: DataParallel,
-    pub train: DataLoader,
-    pub record: Record,
-    sgd: Sgd,
-    scheduler: Option<Scheduler>,
+    pub run: Run,
+    train: DataLoader,
     test: DataLoader,
+    checkpoint: Option<Checkpoint>,
+    /// The mean loss of the part of the epoch that a resumed run had before.
+    begun: Mean,
 }
 
 impl Trainer {
@@ -53,7 +76,20 @@ impl Trainer {
         let steps = train.batches() as u64 * args.epochs() as u64;
         let scheduler = args.scheduler.start(steps, &mut sgd)?;
         let record = Record::new(args.log_dir.as_deref())?;
-        Ok(Trainer { devices, net, train, record, sgd, scheduler, test })
+        let (run, checkpoint) = (Run { net, sgd, scheduler, record }, Checkpoint::new(args));
+        Ok(Trainer { devices, run, train, test, checkpoint, begun: Mean::new() })
+    }
+
+    /// Goes on where `--checkpoint` left off, if it is there: the number of the epoch to go on with, from 1.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::restore`].
+    pub fn resume(&mut self) -> Result<usize, Failure> {
+        let Some(checkpoint) = &self.checkpoint else { return Ok(1) };
+        let Some((at, begun)) = checkpoint.restore(&mut self.run)? else { return Ok(1) };
+        self.train.set_state(at);
+        self.begun = begun;
+        Ok(at.epoch as usize + 1)
     }
 
     /// One pass over the training images, then one over the test images.
@@ -77,28 +113,26 @@ impl Trainer {
             self.shares()
         ));
         let done = Epoch { epoch, train_loss, test_loss, test_acc, seconds, images_per_s };
-        self.record.epoch(&done)?;
+        self.run.record.epoch(&done)?;
+        if let Some(checkpoint) = &self.checkpoint {
+            checkpoint.save(&mut self.run, self.train.state(), &Mean::new())?;
+        }
         Ok(done)
     }
 
     /// How the work is shared out now; nothing where one device does it all.
     fn shares(&self) -> String {
-        let shares = self.net.shares();
+        let shares = self.run.net.shares();
         let named = self.devices.iter().zip(&shares).map(|(device, share)| format!("{device} {:.0} %", 100.0 * share));
         if shares.len() < 2 { String::new() } else { format!("  ({})", named.collect::<Vec<_>>().join(", ")) }
     }
 
     /// The training steps of the next epoch; the mean loss over its images. Returns when every device is done.
     fn pass(&mut self, bar: &mut EpochBar, speed: &mut Throughput) -> Result<f64, Failure> {
-        let mut mean = Mean::new();
+        let mut mean = std::mem::take(&mut self.begun);
         for (step, batch) in (&self.train).into_iter().enumerate() {
             let (images, labels) = batch?;
-            let loss = self.net.train_batch(&images, &labels, nn::cross_entropy)?;
-            let lr = self.sgd.lr();
-            self.sgd.step()?;
-            if let Some(scheduler) = &mut self.scheduler {
-                scheduler.step(&mut self.sgd);
-            }
+            let (loss, lr) = self.run.step(&images, &labels)?;
             mean.add(&loss, labels.elem_count())?;
             speed.add(labels.elem_count());
             bar.advance(labels.elem_count());
@@ -108,9 +142,12 @@ impl Trainer {
                 let loss = Some(f64::from(loss.item::<f32>()?));
                 bar.show(&ProgressLine { images_per_s: speed.per_second(), loss, lr, memory });
             }
-            self.record.step(&loss, lr)?;
+            let at = self.train.state();
+            if let Some(checkpoint) = self.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_due(at.batches)) {
+                checkpoint.save(&mut self.run, at, &mean)?;
+            }
         }
-        self.record.read()?;
+        self.run.record.read()?;
         for device in &self.devices {
             device.synchronize()?;
         }
@@ -122,7 +159,7 @@ impl Trainer {
         let (mut loss, mut accuracy) = (Mean::new(), Accuracy::new());
         for batch in self.test.epoch(0) {
             let (images, labels) = batch?;
-            let logits = self.net.predict(&images)?;
+            let logits = self.run.net.predict(&images)?;
             let labels = labels.to(logits.device())?;
             loss.add(&nn::cross_entropy(&logits, &labels)?, labels.elem_count())?;
             accuracy.add(&logits, &labels)?;

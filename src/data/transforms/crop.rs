@@ -37,8 +37,9 @@ impl Transform for CenterCrop {
     }
 }
 
-/// A part of `[height, width]` from a random place, all places alike, as torchvision's. [`padding`](RandomCrop::padding) first
-/// surrounds the image with zeros: the usual augmentation of CIFAR-10 is `RandomCrop::new([32, 32]).padding(4)`.
+/// A part of `[height, width]` from a random place, all places alike, as torchvision's.
+/// [`padding`](RandomCrop::padding) first surrounds the image with zeros: the usual augmentation of CIFAR-10 is
+/// `RandomCrop::new([32, 32]).padding(4)`.
 ///
 /// ```
 /// use anygpu::data::transforms::{RandomCrop, Transform};
@@ -95,7 +96,8 @@ fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usiz
     if [top, left] == [0, 0] && size == [h, w] {
         return Ok(image);
     }
-    // Of a side: where the image begins in the result, where the result begins in the image, and how much of it is there.
+    // Of a side: where the image begins in the result, where the result begins in the image, and how much of it is
+    // there.
     let overlap = |start: isize, size: usize, len: usize| {
         let (to, from) = ((-start).max(0) as usize, start.max(0) as usize);
         (to, from, size.saturating_sub(to).min(len.saturating_sub(from)))

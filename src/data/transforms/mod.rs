@@ -1,7 +1,8 @@
-//! Changes to images on their way into a batch: sizes, crops, flips, standardisation. On the host, in the loader's threads.
+//! Changes to images on their way into a batch: sizes, crops, flips, standardisation. On the host, in the loader's
+//! threads.
 //!
-//! An image is an [`Array`] `[C, H, W]`. The random choices of a transform are those of its sample in its epoch, so that
-//! they are the same whatever the number of workers. Names and results are torchvision's.
+//! An image is an [`Array`] `[C, H, W]`. The random choices of a transform are those of its sample in its epoch, so
+//! that they are the same whatever the number of workers. Names and results are torchvision's.
 
 mod crop;
 mod pixels;

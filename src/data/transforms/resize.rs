@@ -6,9 +6,9 @@ use crate::tensor::with_room;
 
 /// An f32 image in another size, bilinear, as torchvision's `Resize` of a tensor.
 ///
-/// Borders stay where they are (`align_corners=False`). Shrinking averages over all pixels that a new one covers (a triangle as
-/// wide as two new pixels), as torchvision does by default; with [`antialias(false)`](Resize::antialias) it looks at two
-/// neighbours only, and then this is [`Tensor::interpolate`](crate::Tensor::interpolate) with
+/// Borders stay where they are (`align_corners=False`). Shrinking averages over all pixels that a new one covers (a
+/// triangle as wide as two new pixels), as torchvision does by default; with [`antialias(false)`](Resize::antialias) it
+/// looks at two neighbours only, and then this is [`Tensor::interpolate`](crate::Tensor::interpolate) with
 /// [`Interpolation::Linear`](crate::Interpolation::Linear). Enlarging is the same either way.
 ///
 /// ```

@@ -1,0 +1,100 @@
+//! `--checkpoint` and `--resume`: a run that is killed goes on with the losses that it would have had.
+
+use std::path::PathBuf;
+
+use anygpu::checkpoint::TrainingState;
+use anygpu::data::LoaderState;
+use anygpu::metrics::Mean;
+use anygpu::optim::LrScheduler;
+use anygpu::{Device, Tensor};
+
+use super::Args;
+use super::trainer::Run;
+use crate::failure::Failure;
+
+/// Where a run keeps what it needs to go on.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    /// Steps between two of them within an epoch; 0 for none.
+    every: usize,
+    /// What decides the run's numbers.
+    settings: String,
+}
+
+impl Checkpoint {
+    /// What the options ask for.
+    pub fn new(args: &Args) -> Option<Checkpoint> {
+        let Args { model, data, limit, resize, lr, seed, scheduler, .. } = args;
+        let epochs = if *scheduler == super::Rate::Constant { None } else { Some(args.epochs()) };
+        let batch = args.batch_size();
+        let settings = format!(
+            "{model:?} data={data} limit={limit:?} resize={resize:?} batch={batch} lr={lr:?} seed={seed} \
+             scheduler={scheduler:?} epochs={epochs:?}"
+        );
+        args.checkpoint.clone().map(|path| Checkpoint { path, every: args.checkpoint_steps.unwrap_or(0), settings })
+    }
+
+    /// Whether it is time for one within an epoch.
+    pub fn is_due(&self, batches: usize) -> bool {
+        self.every > 0 && batches.is_multiple_of(self.every)
+    }
+
+    /// Writes all of the run: whole, or not at all.
+    ///
+    /// # Errors
+    /// Those of the devices, and of writing the file.
+    pub fn save(&self, run: &mut Run, at: LoaderState, mean: &Mean) -> Result<(), Failure> {
+        run.record.read()?;
+        let first = run.record.step_losses.iter().enumerate();
+        let losses: Vec<(String, f64)> = first.map(|(i, loss)| (i.to_string(), f64::from(*loss))).collect();
+        let mut state = TrainingState::new()
+            .module(&run.net)
+            .optimizer(&run.sgd)?
+            .loader(at)
+            .text("settings", self.settings.as_str())
+            .number("steps", run.record.steps as f64)
+            .numbers("step_losses", losses);
+        if mean.count() > 0 {
+            state = state.number("mean", mean.value()?).number("count", mean.count() as f64);
+        }
+        if let Some(scheduler) = &run.scheduler {
+            state = state.numbers("scheduler", scheduler.state());
+        }
+        Ok(state.save(&self.path)?)
+    }
+
+    /// Puts the run where the file says, if there is one: the place in the data to go on at, and the mean loss of the
+    /// epoch's part before it.
+    ///
+    /// # Errors
+    /// [`Failure::Run`] for a damaged file, and one of a run with other settings.
+    pub fn restore(&self, run: &mut Run) -> Result<Option<(LoaderState, Mean)>, Failure> {
+        if !self.path.exists() {
+            return Ok(None);
+        }
+        let state = TrainingState::load(&self.path)?;
+        let theirs = state.get_text("settings")?;
+        if theirs != self.settings {
+            return Err(Failure::Run(format!(
+                "--resume: {} is of another run:\n  {theirs}\nand this one is\n  {}",
+                self.path.display(),
+                self.settings
+            )));
+        }
+        state.restore_module(&run.net)?.restore_optimizer(&mut run.sgd)?.restore_random_state();
+        let at = state.loader_state()?;
+        if let Some(scheduler) = &mut run.scheduler {
+            scheduler.load_state(&state.get_numbers("scheduler"))?;
+        }
+        let losses = state.get_numbers("step_losses");
+        run.record.step_losses = losses.into_iter().map(|(_, loss)| loss as f32).collect();
+        run.record.steps = state.get("steps")? as u64;
+        let mut begun = Mean::new();
+        if at.batches > 0 {
+            let mean = Tensor::scalar(state.get("mean")? as f32, &Device::cpu())?;
+            begun.add(&mean, state.get("count")? as usize)?;
+        }
+        Ok(Some((at, begun)))
+    }
+}

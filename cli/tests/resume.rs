@@ -1,0 +1,70 @@
+//! A training run that is killed goes on as if nothing had been.
+
+mod common;
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{anygpu, fails, json_lines, output, stderr};
+use serde_json::Value;
+
+const RUN: [&str; 10] =
+    ["train", "--devices", "cpu", "--limit", "1500", "--epochs", "3", "--scheduler", "cosine", "--json"];
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Kills a run as soon as it has written its checkpoint anew since `before`; false if it ended by itself.
+fn killed(args: &[&str], file: &Path, wait: Duration) -> bool {
+    let written = || std::fs::metadata(file).and_then(|about| about.modified()).ok();
+    let before = written();
+    let mut child = anygpu(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
+    let start = Instant::now();
+    while written() == before && start.elapsed() < Duration::from_secs(120) {
+        if child.try_wait().expect("a child").is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(wait);
+    child.kill().expect("a child"); // SIGKILL
+    child.wait().expect("a child");
+    true
+}
+
+fn close(a: &Value, b: &Value) -> bool {
+    a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| (a - b).abs() <= 1e-6 * b.abs())
+}
+
+#[test]
+fn a_killed_run_ends_with_the_losses_of_one_that_was_not() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("run.safetensors");
+    let expected = json_lines(&output(&RUN));
+    let checkpoint = ["--checkpoint", text(&file), "--checkpoint-steps", "5", "--resume"];
+    let args = [&RUN[..], &checkpoint[..]].concat();
+    let mut kills = 0;
+    for wait in [0, 20, 1, 150, 7] {
+        kills += usize::from(killed(&args, &file, Duration::from_millis(wait)));
+    }
+    assert!(kills >= 2, "only {kills} runs lived long enough to be killed");
+    let lines = json_lines(&output(&args));
+    let (last, summary) = (&lines[lines.len() - 2], &lines[lines.len() - 1]);
+    assert_eq!(last["epoch"], 3);
+    for key in ["train_loss", "test_loss", "test_acc"] {
+        assert!(close(&last[key], &expected[2][key]), "{key}: {last}, without a kill {}", expected[2]);
+    }
+    assert_eq!(summary["step_losses"], expected[3]["step_losses"]);
+
+    fails(&output(&args), 1, &["has had its 3 epochs"]);
+    let other = output(&[&args[..], &["--seed", "1"]].concat());
+    fails(&other, 1, &["run.safetensors is of another run", "seed=0", "seed=1"]);
+    fails(&output(&args[..args.len() - 1]), 2, &["run.safetensors", "--resume"]);
+    let whole = std::fs::read(&file).expect("our file");
+    std::fs::write(&file, &whole[..whole.len() / 2]).expect("our file");
+    fails(&output(&args), 1, &["run.safetensors"]);
+    let alone = output(&["train", "--resume"]);
+    assert!(alone.status.code() == Some(2) && stderr(&alone).contains("--checkpoint"), "{}", stderr(&alone));
+}
