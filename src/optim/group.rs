@@ -124,12 +124,7 @@ impl Group {
         while self.memories.len() < rule(1).memories() {
             self.memories.push(Tensor::zeros(self.flat.shape(), self.flat.device())?);
         }
-        let next = self.steps[0] + 1;
-        let together = self.steps.iter().all(|&step| step + 1 == next);
-        match grads.iter().cloned().collect::<Option<Vec<Tensor>>>().filter(|_| together) {
-            Some(grads) => self.update(0, &self.flat_grad(&grads)?, rule(next))?,
-            None => self.step_each(&grads, rule)?,
-        }
+        self.step_runs(&grads, rule)?;
         self.steps.iter_mut().zip(&grads).for_each(|(step, grad)| *step += i32::from(grad.is_some()));
         Ok(())
     }
@@ -155,22 +150,22 @@ impl Group {
         Ok(())
     }
 
-    /// All gradients, laid out as `flat`. After `DataParallel` they lie so already.
-    fn flat_grad(&self, grads: &[Tensor]) -> Result<Tensor> {
-        match flat_view(grads) {
-            Some(flat) => Ok(flat),
-            None => flatten_together(grads)?.narrow(0, 0, self.flat.elem_count()),
-        }
-    }
-
-    /// The way when some parameters took no part in the loss: those that did, one by one.
-    fn step_each(&self, grads: &[Option<Tensor>], rule: &impl Fn(i32) -> Rule) -> Result<()> {
-        let origin = self.flat.layout().offset;
-        for ((parameter, grad), step) in self.parameters.iter().zip(grads).zip(&self.steps) {
-            if let Some(grad) = grad {
-                let grad = grad.detach().contiguous()?.reshape(grad.elem_count())?;
-                self.update(parameter.layout().offset - origin, &grad, rule(step + 1))?;
-            }
+    /// One update for each run of parameters that have gradients and have made as many steps: a single one, unless some
+    /// are frozen or took no part in the loss.
+    fn step_runs(&self, grads: &[Option<Tensor>], rule: &impl Fn(i32) -> Rule) -> Result<()> {
+        let offset = |i: usize| self.parameters[i].layout().offset - self.flat.layout().offset;
+        let all: Vec<(usize, i32)> =
+            (0..grads.len()).filter(|&i| grads[i].is_some()).map(|i| (i, self.steps[i])).collect();
+        for run in all.chunk_by(|(i, steps), (next, next_steps)| i + 1 == *next && steps == next_steps) {
+            let (Some(&(first, steps)), Some(&(last, _))) = (run.first(), run.last()) else { continue };
+            let len = offset(last) + self.parameters[last].elem_count() - offset(first);
+            let grads: Vec<Tensor> = grads[first..=last].iter().flatten().cloned().collect();
+            // After `DataParallel` or clipping they lie in one block already.
+            let grad = match flat_view(&grads) {
+                Some(flat) => flat,
+                None => flatten_together(&grads)?.narrow(0, 0, len)?,
+            };
+            self.update(offset(first), &grad, rule(steps + 1))?;
         }
         Ok(())
     }
