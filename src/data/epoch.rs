@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 
 use super::collate::Stack;
 use super::loader::{DataLoader, LoaderState};
@@ -118,6 +118,7 @@ impl Recipe {
 /// has one finished and one in hand, so that memory is bounded.
 pub(super) struct Crew {
     inboxes: Vec<Receiver<Result<Vec<Tensor>>>>,
+    threads: Vec<JoinHandle<()>>,
     first: usize,
     stop: Arc<AtomicBool>,
 }
@@ -127,18 +128,23 @@ impl Crew {
     pub(super) fn start(recipe: &Recipe, plan: &Arc<Plan>, first: usize, threads: usize) -> Crew {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = threads.min(plan.batches.saturating_sub(first)).max(1);
-        let begin = |worker: usize| {
+        let mut running = Vec::with_capacity(threads);
+        let mut begin = |worker: usize| {
             let (outbox, inbox) = sync_channel(1);
             let (recipe, plan, stop) = (recipe.clone(), plan.clone(), stop.clone());
             let failed = outbox.clone();
             let work = move || run(&recipe, &plan, (first + worker..plan.batches).step_by(threads), &stop, &outbox);
-            if let Err(error) = Builder::new().name(format!("anygpu data {worker}")).spawn(work) {
-                let reason = Error::argument("DataLoader", format!("no thread for worker {worker}: {error}"));
-                let _ = failed.try_send(Err(reason)); // the channel is empty, and we hold its other end
+            match Builder::new().name(format!("anygpu data {worker}")).spawn(work) {
+                Ok(thread) => running.push(thread),
+                Err(error) => {
+                    let reason = Error::argument("DataLoader", format!("no thread for worker {worker}: {error}"));
+                    let _ = failed.try_send(Err(reason)); // the channel is empty, and we hold its other end
+                }
             }
             inbox
         };
-        Crew { inboxes: (0..threads).map(begin).collect(), first, stop }
+        let inboxes = (0..threads).map(&mut begin).collect();
+        Crew { inboxes, threads: running, first, stop }
     }
 
     /// Waits for batch `k`; they are asked for in order.
@@ -165,10 +171,13 @@ fn run(
     }
 }
 
-/// The threads end with the sample that they have in hand; nobody waits for that.
+/// The threads end with the sample that they have in hand, and that is waited for: a thread that uploads while the process
+/// ends would take the driver's memory away under itself.
 impl Drop for Crew {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.inboxes.clear(); // wakes those that wait to hand over a batch
+        self.threads.drain(..).for_each(|thread| drop(thread.join())); // their panics are caught
     }
 }
 

@@ -188,7 +188,7 @@ impl<B> DataLoader<B> {
     }
 
     /// Makes batches in `threads` threads of their own, each up to two batches ahead; with 0, as at first, each batch
-    /// is made when the loop asks for it.
+    /// is made when the loop asks for it. Leaving a loop early waits for the samples that they have in hand.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
