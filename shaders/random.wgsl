@@ -1,5 +1,5 @@
 // Philox 4x32-10 (Salmon et al., SC 2011), bit for bit as src/philox.rs has it.
-//   generate: out[i] ← word i of the stream as OP says, all in exact arithmetic
+//   generate: out[i] ← word offset + i of the stream as OP says, all in exact arithmetic
 //   dropout:  out[i] ← x[i] · scale where word b + i is not below p's share of all words, else 0
 // One invocation: one block of four words, and so four elements.
 
@@ -9,7 +9,7 @@ struct Params {
     first: vec2<u32>, // the block of element 0: low, high
     a: u32,           // BERNOULLI, dropout: the threshold for 24 bits; INTEGER: the lowest number
     b: u32,           // INTEGER: how many numbers; dropout: words of block 0 before that of element 0
-    offset: u32,      // of x
+    offset: u32,      // of x; generate: words of block 0 before that of element 0
     scale: f32,
 }
 
@@ -52,11 +52,11 @@ fn generate(
     @builtin(local_invocation_index) lid: u32,
 ) {
     let block = (wid.y * nwg.x + wid.x) * WG + lid;
-    if block >= (p.count + 3u) / 4u {
+    if block >= (p.offset + p.count + 3u) / 4u {
         return;
     }
     var words = philox(block);
-    for (var j = 0u; j < min(4u, p.count - 4u * block); j++) {
+    for (var j = select(0u, p.offset, block == 0u); j < min(4u, p.offset + p.count - 4u * block); j++) {
         let word = words[j];
         var value = 0u;
         switch OP {
@@ -65,7 +65,7 @@ fn generate(
             case INTEGER: { value = p.a + upper(word, p.b); }
             default: {}
         }
-        bits[4u * block + j] = value;
+        bits[4u * block + j - p.offset] = value;
     }
 }
 

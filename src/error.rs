@@ -136,7 +136,10 @@ pub enum Error {
     },
     /// A replica needed what another one computes in the same step, and that one failed (its error is the one to look at),
     /// or went through other layers.
-    #[error("given up, because another replica ended before it came to the same exchange")]
+    #[error(
+        "given up, because another replica ended before it came to the same exchange: it failed, or replicas go through \
+         different layers, which a batch norm over several devices cannot"
+    )]
     Abandoned,
     /// A worker thread panicked; this is a bug in a module or in this crate.
     #[error("worker thread of {device} panicked: {message}")]

@@ -329,7 +329,8 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
 
     /// Freezes all parameters (`false`), or has them trained again. A frozen one gets no gradient, and optimisers leave it
     /// alone. As after [`to`](Module::to), these are new tensors over the same elements: make the optimiser afterwards.
-    /// Batch norm's running statistics are no parameters: [`eval`](Module::eval) keeps them.
+    /// Batch norm's running statistics are no parameters: [`eval`](Module::eval) keeps them, in a loop of your own
+    /// ([`DataParallel::train_batch`](crate::DataParallel::train_batch) always trains, and moves them).
     fn requires_grad_(&mut self, requires_grad: bool) {
         let old = self.parameters();
         let switched = |parameter: &Tensor| match (parameter.is_tracked(), requires_grad) {

@@ -13,8 +13,7 @@ use crate::ops::promote::apply_float;
 use crate::ops::{Gradient, Op, Spec, expect_dtype, shader};
 use crate::philox::{Stream, below, unit};
 use crate::shape::checked_elem_count;
-use crate::team;
-use crate::tensor::{Tensor, next_stream};
+use crate::tensor::{Tensor, next_words};
 
 pub(super) const SHADER: Shader = shader!("random");
 
@@ -62,22 +61,22 @@ pub(crate) fn share(op: &'static str, p: f32) -> Result<u32> {
 /// A new tensor of random elements from the process's generator.
 pub(crate) fn drawn(op: &'static str, law: Law, shape: &[usize], device: &Device) -> Result<Tensor> {
     let count = checked_elem_count(op, shape)?;
-    drawn_from(next_stream(count), law, shape, device)
+    drawn_from(next_words(count), law, shape, device)
 }
 
-/// A new tensor of elements from this place of a stream on.
-pub(crate) fn drawn_from(stream: Stream, law: Law, shape: &[usize], device: &Device) -> Result<Tensor> {
+/// A new tensor of elements from this place of a stream on, without the first `skip` of its words (fewer than 4).
+pub(crate) fn drawn_from((stream, skip): (Stream, usize), law: Law, shape: &[usize], device: &Device) -> Result<Tensor> {
     let count = checked_elem_count("random", shape)?;
     let storage = match device.backend()? {
         Backend::Cpu(cpu) => {
             let buffer = cpu.alloc(count)?;
-            each(&mut buffer.write()[..count], stream, 0, |word, out| *out = law.bits(word));
+            each(&mut buffer.write()[..count], stream, skip, |word, out| *out = law.bits(word));
             Storage::Cpu(buffer)
         }
         Backend::Gpu(gpu) => {
             let buffer = gpu.alloc(count)?;
             let (code, a, b) = law.code();
-            gpu.run(kernel("generate", code, count, stream, [a, b, 0, 0], vec![], &buffer)?)?;
+            gpu.run(kernel("generate", code, count, stream, [a, b, skip as u32, 0], vec![], &buffer)?)?;
             Storage::Gpu(buffer)
         }
     };
@@ -192,8 +191,6 @@ impl Tensor {
         if !training || nothing {
             return Ok(self.clone());
         }
-        let count = self.elem_count();
-        let words = team::member().map_or_else(|| (next_stream(count), 0), |member| member.words(count));
-        dropout_from(words, self, p)
+        dropout_from(next_words(self.elem_count()), self, p)
     }
 }

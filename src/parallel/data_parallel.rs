@@ -148,7 +148,7 @@ impl DataParallel {
     /// # Errors
     /// [`Error::ShapeMismatch`] when there are not as many labels as images, [`Error::InvalidArgument`] for an empty
     /// batch; with several devices, [`Error::Replica`] or [`Error::WorkerPanic`] naming the one that failed. Then no
-    /// parameter has a gradient, so that the replicas stay alike.
+    /// parameter has a gradient, and buffers are the first device's, so that the replicas stay alike.
     pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
@@ -161,6 +161,9 @@ impl DataParallel {
         };
         if loss.is_err() {
             self.replicas.iter().for_each(Replica::zero_grad);
+            // Some may have updated their running statistics before another failed. What cannot be reached stays as it is.
+            let [first, others @ ..] = &self.replicas[..] else { return loss };
+            others.iter().for_each(|other| drop(other.copy_buffers_from(first)));
         }
         loss
     }
@@ -222,12 +225,15 @@ impl DataParallel {
         if self.workers.is_empty() || sizes.contains(&0) {
             return self.replicas[0].predict(images);
         }
-        let parts = self.parts(images, &sizes)?.into_iter();
-        let jobs = self.workers.iter().zip(&self.replicas).zip(parts).map(|((worker, replica), part)| {
-            let replica = replica.clone();
-            worker.submit(move || replica.predict(&part))
+        let team = Member::team(sizes.clone(), generator());
+        let parts = self.parts(images, &sizes)?.into_iter().zip(&team);
+        let jobs = self.workers.iter().zip(&self.replicas).zip(parts).map(|((worker, replica), (part, member))| {
+            let (replica, member) = (replica.clone(), member.clone());
+            worker.submit(move || member.scope(|| replica.predict(&part)))
         });
-        gather(&wait_all(jobs.collect())?, &self.replicas[0].device)
+        let outputs = wait_all(jobs.collect())?;
+        team.first().map(Member::drawn).into_iter().for_each(skip_blocks);
+        gather(&outputs, &self.replicas[0].device)
     }
 
     /// The accuracy over one epoch of `loader`, 0 to 1: how many samples get their greatest output at their label. It

@@ -55,6 +55,11 @@ impl Replica {
         self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
     }
 
+    /// The parameters that are not frozen: only their gradients travel.
+    fn trained(&self) -> impl Iterator<Item = &Tensor> {
+        self.parameters.iter().filter(|parameter| parameter.is_tracked())
+    }
+
     /// Moves the samples here in one copy, and leaves the gradient of their loss in the parameters. Gives the loss,
     /// still on the device: nothing is read back.
     pub(super) fn backward(
@@ -80,10 +85,10 @@ impl Replica {
     ) -> Result<Learned> {
         let start = Instant::now();
         let loss = self.backward(images, labels, loss_fn)?;
-        let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
+        let grads: Vec<Option<Tensor>> = self.trained().map(Tensor::grad).collect();
         let present = grads.iter().map(Option::is_some).collect();
         let mut parts = Vec::with_capacity(grads.len() + 1);
-        for (grad, parameter) in grads.into_iter().zip(self.parameters.iter()) {
+        for (grad, parameter) in grads.into_iter().zip(self.trained()) {
             parts.push(grad.map_or_else(|| Tensor::zeros(parameter.shape(), &self.device), Ok)?);
         }
         parts.push(loss.reshape([1])?);
@@ -96,8 +101,9 @@ impl Replica {
     pub(super) fn set_gradient(&self, values: &[f32], present: &[bool]) -> Result<()> {
         let gradient = &values[..values.len() - SLOT]; // without the loss
         let flat = Tensor::from_slice(gradient, gradient.len(), &self.device)?;
-        let views = split_flat(&flat, &self.parameters)?;
-        for ((parameter, view), present) in self.parameters.iter().zip(views).zip(present) {
+        let trained: Vec<Tensor> = self.trained().cloned().collect();
+        let views = split_flat(&flat, &trained)?;
+        for ((parameter, view), present) in trained.iter().zip(views).zip(present) {
             parameter.set_grad(present.then_some(view));
         }
         Ok(())

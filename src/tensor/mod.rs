@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) use create::{from_words, with_room};
 pub use index::{Index, Indices, NewAxis};
 pub use random::{RandomState, manual_seed, random_state, set_random_state};
-pub(crate) use random::{generator, next_stream, seed_for, skip_blocks};
+pub(crate) use random::{generator, next_words, seed_for, skip_blocks};
 pub use transfer::to_together;
 pub(crate) use transfer::{SLOT, flatten_together, move_dense};
 

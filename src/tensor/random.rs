@@ -11,6 +11,7 @@ use crate::ops::random::{Law, drawn, share};
 use crate::philox::{Stream, below, philox, unit};
 use crate::shape::{Shape, checked_elem_count};
 use crate::sync::lock;
+use crate::team;
 use crate::tensor::Tensor;
 use crate::tensor::create::with_room;
 
@@ -69,11 +70,17 @@ pub fn set_random_state(state: RandomState) {
 }
 
 /// The next `count` words of the process's generator, rounded up to whole blocks.
-pub(crate) fn next_stream(count: usize) -> Stream {
+fn next_stream(count: usize) -> Stream {
     let mut generator = lock(&GENERATOR);
     let stream = *generator;
     generator.first = stream.first.wrapping_add(count.div_ceil(4) as u64);
     stream
+}
+
+/// The words of `count` elements, without the first few of the stream. A replica that takes a step with others gets those
+/// of its own part of what one device would draw.
+pub(crate) fn next_words(count: usize) -> (Stream, usize) {
+    team::member().map_or_else(|| (next_stream(count), 0), |member| member.words(count))
 }
 
 /// Where the process's generator stands.
@@ -208,10 +215,10 @@ impl Tensor {
             let (sin, cos) = (std::f64::consts::TAU * f64::from(unit(pair[1]))).sin_cos();
             [(radius * cos) as f32, (radius * sin) as f32]
         };
-        let stream = next_stream(count);
+        let (stream, skip) = next_words(count);
         let block = |after| stream.block(after as u64);
-        let pairs = (0..count.div_ceil(4)).map(block).flat_map(|[a, b, c, d]| [[a, b], [c, d]]);
-        values.extend(pairs.flat_map(normal).take(count));
+        let pairs = (0..(skip + count).div_ceil(4)).map(block).flat_map(|[a, b, c, d]| [[a, b], [c, d]]);
+        values.extend(pairs.flat_map(normal).skip(skip).take(count));
         Tensor::from_vec(values, shape, device)
     }
 
