@@ -65,7 +65,12 @@ pub(crate) fn drawn(op: &'static str, law: Law, shape: &[usize], device: &Device
 }
 
 /// A new tensor of elements from this place of a stream on, without the first `skip` of its words (fewer than 4).
-pub(crate) fn drawn_from((stream, skip): (Stream, usize), law: Law, shape: &[usize], device: &Device) -> Result<Tensor> {
+pub(crate) fn drawn_from(
+    (stream, skip): (Stream, usize),
+    law: Law,
+    shape: &[usize],
+    device: &Device,
+) -> Result<Tensor> {
     let count = checked_elem_count("random", shape)?;
     let storage = match device.backend()? {
         Backend::Cpu(cpu) => {
