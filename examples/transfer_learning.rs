@@ -4,39 +4,9 @@
 //! `cargo run --release --example transfer_learning [device]`
 
 use anygpu::data::DataLoader;
-use anygpu::nn::{self, AvgPool2d, Conv2d, Flatten, Linear, Module, ReLU, Sequential};
+use anygpu::metrics::Accuracy;
+use anygpu::nn::{self, Linear, Module, Sequential, models::lenet};
 use anygpu::{Device, Result, Tensor, checkpoint, data, manual_seed, no_grad, optim, try_gpu};
-
-/// LeNet without its last layer, and a new one.
-#[derive(Clone)]
-struct OddOrEven {
-    body: Sequential,
-    head: Linear,
-}
-
-impl OddOrEven {
-    fn new() -> Result<OddOrEven> {
-        let body = Sequential::new()
-            .add("conv1", Conv2d::new(1, 20, 3)?)
-            .add("relu1", ReLU)
-            .add("pool1", AvgPool2d::new(2))
-            .add("conv2", Conv2d::new(20, 50, 5)?)
-            .add("relu2", ReLU)
-            .add("pool2", AvgPool2d::new(2))
-            .add("flatten", Flatten)
-            .add("fc1", Linear::new(800, 128)?)
-            .add("relu3", ReLU);
-        Ok(OddOrEven { body, head: Linear::new(128, 2)? })
-    }
-}
-
-impl Module for OddOrEven {
-    anygpu::children!(body, head);
-
-    fn forward(&self, images: &Tensor) -> Result<Tensor> {
-        self.head.forward(&self.body.forward(images)?)
-    }
-}
 
 /// 1 for odd digits, 0 for even ones.
 fn odd(labels: &Tensor, device: &Device) -> Result<Tensor> {
@@ -44,22 +14,23 @@ fn odd(labels: &Tensor, device: &Device) -> Result<Tensor> {
     Tensor::from_vec(odd, labels.shape(), device)
 }
 
-fn accuracy(net: &OddOrEven, test: &DataLoader, device: &Device) -> Result<f64> {
+fn accuracy(net: &Sequential, test: &DataLoader, device: &Device) -> Result<f64> {
     net.eval();
-    let mut right = 0;
+    let mut accuracy = Accuracy::new();
     for batch in test.epoch(0) {
         let (images, labels) = batch?;
-        right += nn::correct(&no_grad(|| net.forward(&images.to(device)?))?, &odd(&labels, device)?)?;
+        accuracy.add(&no_grad(|| net.forward(&images.to(device)?))?, &odd(&labels, device)?)?;
     }
-    Ok(right as f64 / test.len() as f64)
+    accuracy.value()
 }
 
-/// Some steps of training of what the optimiser has.
-fn train(net: &OddOrEven, sgd: &mut optim::Sgd, loader: &DataLoader, steps: usize, device: &Device) -> Result<()> {
+/// Some steps for what is not frozen.
+fn train(net: &Sequential, lr: f32, loader: &DataLoader, device: &Device) -> Result<()> {
+    let mut sgd = optim::Sgd::new(net.parameters(), lr).momentum(0.9);
     net.train();
-    for batch in loader.epoch(0).take(steps) {
+    for batch in loader.epoch(0).take(20) {
         let (images, labels) = batch?;
-        net.parameters().iter().for_each(|p| p.set_grad(None));
+        sgd.zero_grad();
         nn::cross_entropy(&net.forward(&images.to(device)?)?, &odd(&labels, device)?)?.backward()?;
         sgd.step()?;
     }
@@ -73,29 +44,25 @@ fn main() -> Result<()> {
     };
     manual_seed(0);
     let (loader, test) = data::mnist_5k()?.loaders(64, 0)?;
-    let mut net = OddOrEven::new()?;
+
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/lenet.pt");
+    let mut net = lenet()?;
+    net.load_state_dict(&checkpoint::load(file, &Device::cpu())?, true)?;
+    net.requires_grad_(false); // what PyTorch has learned stays as it is …
+    net.set("fc2", Linear::new(128, 2)?)?; // … and the head is new
     net.to(&device)?;
 
-    // The state that PyTorch saved, in f16; without its head, whose place here is empty.
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/lenet.pt");
-    let mut state = checkpoint::load(file, &device)?;
-    state.remove("fc2.weight");
-    state.remove("fc2.bias");
-    let report = net.load_state_dict(&state.add_prefix("body."), false)?;
-    assert_eq!((report.missing.len(), report.unexpected.len()), (2, 0), "the head is new: {report:?}");
-
     let before = accuracy(&net, &test, &device)?;
-    // First the head alone: what the optimiser does not have, stays.
-    let frozen = net.body.state_dict().copied()?;
-    let mut sgd = optim::Sgd::new(net.head.parameters(), 0.05).momentum(0.9);
-    train(&net, &mut sgd, &loader, 20, &device)?;
+    let body = net.state_dict().copied()?;
+    train(&net, 0.05, &loader, &device)?;
     let head = accuracy(&net, &test, &device)?;
-    let same = |(old, new): ((&str, &Tensor), Tensor)| Ok(old.1.to_vec::<f32>()? == new.to_vec::<f32>()?);
-    let body = net.body.parameters().into_iter();
-    assert!(frozen.iter().zip(body).map(same).collect::<Result<Vec<bool>>>()?.into_iter().all(|same| same));
-    // Then everything, in small steps.
-    let mut sgd = optim::Sgd::new(net.parameters(), 0.01).momentum(0.9);
-    train(&net, &mut sgd, &loader, 20, &device)?;
+    for (name, old) in body.iter() {
+        let stays = net.get(name).map(|new| new.to_vec::<f32>()).transpose()? == Some(old.to_vec::<f32>()?);
+        assert_eq!(stays, !name.starts_with("fc2"), "{name}");
+    }
+
+    net.requires_grad_(true); // then everything, in small steps
+    train(&net, 0.01, &loader, &device)?;
     let all = accuracy(&net, &test, &device)?;
 
     println!(
