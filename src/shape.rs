@@ -80,7 +80,7 @@ impl Layout {
             if size != 1 && stride != expected {
                 return false;
             }
-            expected *= size.max(1);
+            expected = expected.saturating_mul(size.max(1)); // where a size is 0, the others may be any
         }
         true
     }

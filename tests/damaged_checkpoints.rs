@@ -149,6 +149,14 @@ fn every_damaged_file_is_an_error_in_bounded_memory_and_time() {
     let good = good(folder);
     let whole: Vec<StateDict> = good.iter().map(|case| load(case, folder).unwrap()).collect();
     assert_eq!(whole[6].get("w").unwrap().to_vec::<f32>().unwrap(), [3.0, 4.0, 5.0], "a part of a storage");
+    let honest = load(&damaged::case("many labels and numbers", "pt", pickles::repetitive(), ""), folder).unwrap();
+    assert_eq!(honest.names().collect::<Vec<_>>(), ["w"]);
+    for (ending, bytes) in [("pt", pickles::nothing()), ("safetensors", headers::nothing())] {
+        // No elements, or an error: both are right, and neither a panic.
+        if let Ok(state) = load(&damaged::case("nothing of huge sizes", ending, bytes, ""), folder) {
+            assert!(state.iter().all(|(_, tensor)| tensor.elem_count() == 0), "{ending}");
+        }
+    }
     let mut errors = 0;
     for case in [pickles::all(), archives::all(), headers::all()].into_iter().flatten() {
         assert_error(&case, folder);

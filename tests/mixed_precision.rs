@@ -107,6 +107,9 @@ fn each_op_has_its_type() -> Result<()> {
                 image.conv2d(&weight, Some(&Tensor::ones([2], &device)?), anygpu::Conv::new())?.dtype(),
                 DType::BF16
             );
+            let (weight, bias) = (Tensor::ones([1, 2, 3, 3], &device)?, Tensor::ones([2], &device)?);
+            let transposed = image.conv_transpose2d(&weight, Some(&bias), anygpu::Conv::new())?;
+            assert_eq!(transposed.dtype(), DType::BF16);
             assert_eq!(nn::mse_loss(&product, &product, nn::Reduction::Mean)?.dtype(), DType::F32);
             autocast(DType::F32, || {
                 assert_eq!(x.matmul(&x.t()?)?.dtype(), DType::F32);
@@ -151,7 +154,7 @@ fn an_overflow_skips_the_step_and_halves_the_scale() -> Result<()> {
     for device in devices() {
         let p = Tensor::ones([3], &device)?.requires_grad();
         let mut sgd = Sgd::new(vec![p.clone()], 0.5);
-        let mut scaler = GradScaler::new().init_scale(1024.0).growth_interval(3);
+        let mut scaler = GradScaler::new().init_scale(1024.0)?.growth_interval(3);
         let mut step = |gradient: f32| -> Result<(bool, f32, f32)> {
             p.set_grad(Some(Tensor::from_slice(&[0.0, gradient * scaler.get_scale(), 0.0], 3, &device)?));
             let stepped = scaler.step(&mut sgd)?;
@@ -178,7 +181,7 @@ fn a_scale_too_large_for_f16_finds_its_way_down() -> Result<()> {
         let (x, labels) = batch(&device)?;
         let mut sgd = Sgd::new(net.parameters(), 0.05);
         let before: Vec<f32> = net.parameters()[0].to_vec()?;
-        let mut scaler = GradScaler::new().init_scale(2f32.powi(24));
+        let mut scaler = GradScaler::new().init_scale(2f32.powi(24))?;
         let mut skipped = 0;
         for _ in 0..20 {
             sgd.zero_grad();
@@ -209,16 +212,22 @@ fn a_scaler_goes_on_from_its_state() -> Result<()> {
         scaler.update()
     };
     let new = || GradScaler::new().growth_interval(3).growth_factor(4.0).init_scale(8.0);
-    let mut first = new();
+    let mut first = new()?;
     good(&mut first, &mut sgd)?;
     good(&mut first, &mut sgd)?;
-    let mut second = new().init_scale(1.0);
+    let mut second = new()?.init_scale(1.0)?;
     second.load_state(&first.state())?;
     good(&mut second, &mut sgd)?;
     assert_eq!(second.get_scale(), 32.0);
     second.update()?; // without a step, nothing changes
     assert_eq!(second.get_scale(), 32.0);
     assert!(second.load_state(&first.state()[..1]).is_err());
+    for scale in [0.0, -1.0, f32::INFINITY, f32::NAN] {
+        assert!(new()?.init_scale(scale).is_err(), "{scale}");
+        let state = [("scale".to_string(), f64::from(scale)), ("good_steps".to_string(), 0.0)];
+        assert!(second.load_state(&state).is_err(), "{scale}");
+    }
+    assert_eq!(second.get_scale(), 32.0);
     Ok(())
 }
 
@@ -230,7 +239,7 @@ fn a_mix_of_devices_trains_in_halves() -> Result<()> {
         let net = DataParallel::new(net()?, &mix)?.with_shares(Shares::Even)?;
         let (x, labels) = batch(&Device::cpu())?;
         let mut sgd = Sgd::new(net.parameters(), 0.05);
-        let mut scaler = GradScaler::new().init_scale(256.0);
+        let mut scaler = GradScaler::new().init_scale(256.0)?;
         let mut losses = Vec::new();
         for _ in 0..4 {
             let scale = scaler.get_scale();

@@ -318,6 +318,7 @@ fn multihead_attention_is_pytorchs() -> Result<()> {
         assert!(layer.attend(&x, &y, &x, &Attention::new()).is_err());
     }
     assert!(MultiheadAttention::new(6, 4).is_err());
+    assert!([-0.1, 1.5, f32::NAN].into_iter().all(|p| MultiheadAttention::new(6, 2).unwrap().dropout(p).is_err()));
     Ok(())
 }
 

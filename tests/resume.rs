@@ -148,6 +148,12 @@ fn what_does_not_fit_is_named_and_changes_nothing() -> Result<()> {
     let mut odd = state.clone();
     odd.insert("param_groups.0.amsgrad", Tensor::scalar(1.0f32, None)?);
     assert!(refused(&odd, &mut Adam::new(one.parameters(), 0.7)).contains("amsgrad"));
+    let error = refused(&StateDict::new(), &mut adam);
+    assert!(error.contains("param_groups.0.params") && error.contains("missing"), "{error}");
+    let mut groups = state.clone();
+    groups.insert("param_groups.1.lr", Tensor::scalar(0.1f32, None)?);
+    let error = refused(&groups, &mut adam);
+    assert!(error.contains("param_groups.1.lr") && error.contains("one group"), "{error}");
     Ok(())
 }
 
@@ -235,7 +241,7 @@ fn numbers_text_and_random_states_come_back_exactly() -> Result<()> {
     let extra: StateDict = [("x".to_string(), Tensor::ones([2], None)?)].into_iter().collect();
     let state = TrainingState::new().number("best", 0.1 + 0.2).number("odd", f64::NAN).number("none", f64::INFINITY);
     let state = state.numbers("scheduler", [("last_epoch", 3.0), ("base_lr", -0.0)]).text("note", "a \"π\"\n");
-    state.loader(at).tensors("ema", &extra).save(&path)?;
+    state.loader(at).tensors("ema", &extra).tensors("none", &StateDict::new()).save(&path)?;
     set_random_state(random);
 
     let read = TrainingState::load(&path)?;
@@ -245,8 +251,11 @@ fn numbers_text_and_random_states_come_back_exactly() -> Result<()> {
     assert_eq!(numbers, [("base_lr".to_string(), -0.0), ("last_epoch".to_string(), 3.0)]);
     assert!(numbers[0].1.is_sign_negative());
     assert_eq!((read.get_text("note")?, read.loader_state()?), ("a \"π\"\n", at));
-    assert_eq!(read.get_tensors("ema").names().collect::<Vec<_>>(), ["x"]);
-    for missing in [read.get("x").map(drop), read.get_text("best").map(drop)] {
+    assert_eq!(read.get_tensors("ema")?.names().collect::<Vec<_>>(), ["x"]);
+    assert!(read.get_tensors("none")?.is_empty(), "added, and empty");
+    let mut adam = Adam::new(Vec::new(), 0.1);
+    let lacking = [read.get_tensors("ma").map(drop), read.restore_optimizer(&mut adam).map(drop)];
+    for missing in [read.get("x").map(drop), read.get_text("best").map(drop)].into_iter().chain(lacking) {
         assert!(missing.unwrap_err().to_string().contains("run.safetensors: there is no"));
     }
     read.restore_random_state();
@@ -270,5 +279,36 @@ fn the_model_of_a_run_is_read_by_itself() -> Result<()> {
     let error = TrainingState::load(&path).unwrap_err().to_string();
     assert!(error.contains("no training checkpoint"), "{error}");
     assert!(TrainingState::new().save(path.with_extension("pt")).is_err());
+    Ok(())
+}
+
+#[test]
+fn nothing_takes_the_place_of_another_in_a_file() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.safetensors");
+    let net = net(&Device::cpu())?;
+    let adam = Adam::new(net.parameters(), 0.1);
+    let error = TrainingState::new().optimizer(&adam)?.optimizer(&adam).unwrap_err().to_string();
+    assert!(error.contains("second .optimizer") && error.contains(".tensors("), "{error}");
+    let error = TrainingState::new().module(&net).module(&Linear::new(2, 2)?).save(&path).unwrap_err().to_string();
+    assert!(error.contains("second .module") && !path.exists(), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_copied_state_stays_as_it_is() -> Result<()> {
+    let net = net(&Device::cpu())?;
+    let mut adam = Adam::new(net.parameters(), 0.1);
+    step(&net, &mut adam, 0)?;
+    let (before, rate) = (all(&net), adam.lr());
+    let kept = TrainingState::new().module(&net).optimizer(&adam)?.copied()?;
+    step(&net, &mut adam, 1)?;
+    let after = all(&net);
+    adam.set_lr(0.7);
+    assert_ne!(before, after);
+    kept.restore_module(&net)?.restore_optimizer(&mut adam)?;
+    assert_eq!((all(&net), adam.lr()), (before, rate));
+    step(&net, &mut adam, 1)?;
+    assert_eq!(all(&net), after, "the moments are those of then");
     Ok(())
 }

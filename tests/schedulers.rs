@@ -34,7 +34,7 @@ fn schedules() -> Vec<(&'static str, Make)> {
         ("linear", |o| Ok(Box::new(LinearLr::new(0.2, 0.9, 15).start(o)))),
         ("one_cycle", |o| Ok(Box::new(OneCycleLr::new(0.5, 50)?.start(o)))),
         ("one_cycle_early", |o| {
-            let cycle = OneCycleLr::new(0.5, 50)?.pct_start(0.1).div_factor(10.0).final_div_factor(100.0);
+            let cycle = OneCycleLr::new(0.5, 50)?.pct_start(0.1)?.div_factor(10.0).final_div_factor(100.0);
             Ok(Box::new(cycle.start(o)))
         }),
         ("lambda", |o| Ok(Box::new(LambdaLr::new(|step| 1.0 / (1 + step) as f64).start(o)))),
@@ -111,6 +111,10 @@ fn a_schedule_goes_on_from_its_state() -> Result<()> {
         let mut resumed = make(&mut after)?;
         resumed.load_state(&state)?;
         after.set_lr(before.lr());
+        // In whatever order: start sets a rate, and resume the right one.
+        let mut other = sgd()?;
+        make(&mut other)?.resume(&state, &mut other)?;
+        assert_eq!(other.lr(), before.lr(), "{name}");
         let mut rates = Vec::new();
         for _ in 17..STEPS {
             rates.push(f64::from(after.lr()));
@@ -146,9 +150,12 @@ fn what_cannot_be_is_an_error() -> Result<()> {
     assert_eq!(error, "load_state: there is no number 'steps' among [base_lr]");
     scheduler.load_state(&state(3.0))?;
     assert_eq!(scheduler.lr(), 0.01);
+    for part in [-0.1, 1.1, f64::NAN] {
+        assert!(OneCycleLr::new(1.0, 3)?.pct_start(part).is_err(), "{part}");
+    }
     // Rates that are no numbers come out of nothing.
     for cycle in
-        [OneCycleLr::new(1.0, 1)?, OneCycleLr::new(1.0, 3)?.pct_start(0.0), OneCycleLr::new(1.0, 3)?.pct_start(1.0)]
+        [OneCycleLr::new(1.0, 1)?, OneCycleLr::new(1.0, 3)?.pct_start(0.0)?, OneCycleLr::new(1.0, 3)?.pct_start(1.0)?]
     {
         assert!((0..5).all(|step| cycle.lr(0.1, step).is_finite()), "{cycle:?}");
     }

@@ -17,6 +17,8 @@ const RANDOM: &str = "anygpu.random_state";
 const TRAINING: &str = "anygpu.training";
 const NUMBER: &str = "number.";
 const TEXT: &str = "text.";
+/// Before the names that tensors were added under.
+const EXTRA: &str = "extra.";
 
 /// Something with named values: a [`Module`] or a [`DataParallel`].
 pub trait Stateful {
@@ -70,6 +72,13 @@ impl Stateful for DataParallel {
 /// The file is a `.safetensors`: PyTorch reads the model's tensors out of it under `model.`, and
 /// [`checkpoint::load`](super::load) gives just the model's.
 ///
+/// Its tensors are those of the model and the optimiser, not copies: steps that follow change them, as they change a
+/// `state_dict()` of PyTorch, while its numbers stay. Save it at once, or keep a [`copied`](TrainingState::copied) one (the
+/// best so far, say).
+///
+/// A scheduler goes on by [`LrScheduler::resume`](crate::optim::LrScheduler::resume), after
+/// [`restore_optimizer`](TrainingState::restore_optimizer).
+///
 /// # Example
 /// ```
 /// use anygpu::checkpoint::TrainingState;
@@ -105,6 +114,8 @@ pub struct TrainingState {
     /// Which parameters the model has, and of how many replicas; which the optimiser has.
     replicated: (Vec<u64>, usize),
     optimized: Vec<u64>,
+    /// A second model took the place of the first.
+    overwritten: bool,
     /// Where it was read from, for errors.
     origin: String,
 }
@@ -116,8 +127,10 @@ impl TrainingState {
         TrainingState { random: Some(random_state()), origin: "TrainingState".into(), ..TrainingState::default() }
     }
 
-    /// Adds the model: a [`Module`], or a [`DataParallel`] of which the first replica is taken.
+    /// Adds the model: a [`Module`], or a [`DataParallel`] of which the first replica is taken. A second model is for
+    /// [`tensors`](TrainingState::tensors): [`save`](TrainingState::save) refuses a second one here.
     pub fn module(mut self, net: &(impl Stateful + ?Sized)) -> TrainingState {
+        self.overwritten |= self.has(MODEL);
         self.tensors.extend(net.values().add_prefix(MODEL));
         let (parameters, replicas) = net.all_parameters();
         self.replicated = (ids(&parameters), replicas);
@@ -128,16 +141,21 @@ impl TrainingState {
     /// kept: the others' are equal.
     ///
     /// # Errors
-    /// If there is no memory for its numbers.
+    /// [`Error::InvalidArgument`] for a second optimiser, which is for [`tensors`](TrainingState::tensors); if there is no
+    /// memory for its numbers.
     pub fn optimizer(mut self, optimizer: &(impl Optimizer + ?Sized)) -> Result<TrainingState> {
+        if self.has(OPTIMIZER) {
+            return Err(second("optimizer", "optimizer.state_dict()?"));
+        }
         self.optimized = ids(optimizer.parameters());
         self.tensors.extend(optimizer.state_dict()?.add_prefix(OPTIMIZER));
         Ok(self)
     }
 
-    /// Adds other tensors under `name.`: a second optimiser, a moving average of the weights.
+    /// Adds other tensors under `name.`: the `state_dict()` of a second model or optimiser, a moving average of the weights.
     pub fn tensors(mut self, name: &str, tensors: &StateDict) -> TrainingState {
-        self.tensors.extend(tensors.add_prefix(&format!("extra.{name}.")));
+        self.metadata.insert(format!("{EXTRA}{name}"), tensors.len().to_string()); // that it is there, if it is empty
+        self.tensors.extend(tensors.add_prefix(&format!("{EXTRA}{name}.")));
         self
     }
 
@@ -167,11 +185,14 @@ impl TrainingState {
     /// Writes all of it to a `.safetensors` file: whole, or not at all, as [`save`](super::save).
     ///
     /// # Errors
-    /// As there.
+    /// As there; [`Error::InvalidArgument`] where a second [`module`](TrainingState::module) was added.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if extension(path) != "safetensors" {
             return Err(damaged(path, "a training checkpoint is a .safetensors file"));
+        }
+        if self.overwritten {
+            return Err(second("module", "net.state_dict()"));
         }
         let mut metadata = self.metadata.clone();
         metadata.insert(TRAINING.into(), "1".into());
@@ -179,6 +200,18 @@ impl TrainingState {
             metadata.insert(RANDOM.into(), format!("{seed} {drawn}"));
         }
         safetensors::write(&self.without_copies()?, metadata, path)
+    }
+
+    /// The same with copies of all tensors, each on its device: later steps do not change it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] without memory for them.
+    pub fn copied(&self) -> Result<TrainingState> {
+        Ok(TrainingState { tensors: self.tensors.copied()?, ..self.clone() })
+    }
+
+    fn has(&self, prefix: &str) -> bool {
+        self.tensors.names().any(|name| name.starts_with(prefix))
     }
 
     /// The tensors, with what the optimiser remembers of the first replica only.
@@ -226,11 +259,15 @@ impl TrainingState {
         Ok(self)
     }
 
-    /// Gives the optimiser its memory and settings back; it may have several replicas' parameters now.
+    /// Gives the optimiser its memory and settings back, the learning rate among them; it may have several replicas'
+    /// parameters now.
     ///
     /// # Errors
-    /// As [`Optimizer::load_state_dict`].
+    /// [`Error::Data`] if no optimiser was saved; those of [`Optimizer::load_state_dict`].
     pub fn restore_optimizer(&self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<&TrainingState> {
+        if !self.has(OPTIMIZER) {
+            return Err(self.lacks("optimiser (of .optimizer(…))"));
+        }
         optimizer.load_state_dict(&self.tensors.under(OPTIMIZER))?;
         Ok(self)
     }
@@ -244,8 +281,15 @@ impl TrainingState {
     }
 
     /// The tensors that were added under `name`.
-    pub fn get_tensors(&self, name: &str) -> StateDict {
-        self.tensors.under(&format!("extra.{name}."))
+    ///
+    /// # Errors
+    /// [`Error::Data`] if none were.
+    pub fn get_tensors(&self, name: &str) -> Result<StateDict> {
+        let found = self.tensors.under(&format!("{EXTRA}{name}."));
+        if found.is_empty() && !self.metadata.contains_key(&format!("{EXTRA}{name}")) {
+            return Err(self.lacks(&format!("group of tensors {name:?}")));
+        }
+        Ok(found)
     }
 
     /// A number.
@@ -291,6 +335,13 @@ impl TrainingState {
 /// The model's part of a training checkpoint; any other state as it is.
 pub(super) fn model_of(state: StateDict, metadata: &Metadata) -> StateDict {
     if metadata.contains_key(TRAINING) { state.under(MODEL) } else { state }
+}
+
+/// What refuses to write one over the other.
+fn second(what: &str, state: &str) -> Error {
+    let detail =
+        format!("a second .{what}(…) would take the place of the first: add it by .tensors(\"a name\", &{state})");
+    Error::argument("TrainingState", detail)
 }
 
 fn ids(parameters: &[Tensor]) -> Vec<u64> {

@@ -1,4 +1,5 @@
 use super::linear::linear;
+use super::simple::probability;
 use super::{Linear, Mode, Module, init, summary};
 use crate::error::{Error, Result};
 use crate::ops::Attention;
@@ -70,9 +71,12 @@ impl MultiheadAttention {
     }
 
     /// In training, leaves out each attention weight with this probability.
-    pub fn dropout(mut self, p: f32) -> MultiheadAttention {
-        self.dropout = p;
-        self
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless `p` is between 0 and 1.
+    pub fn dropout(mut self, p: f32) -> Result<MultiheadAttention> {
+        self.dropout = probability("MultiheadAttention", p)?;
+        Ok(self)
     }
 
     /// `queries: [N, L, E]`, `keys: [N, S, E]`, `values: [N, S, E]` → `[N, L, E]`, with a mask that broadcasts to

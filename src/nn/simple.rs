@@ -75,11 +75,16 @@ impl Dropout {
     /// # Errors
     /// [`Error::InvalidArgument`] unless p is between 0 and 1.
     pub fn new(p: f32) -> Result<Dropout> {
-        if !(0.0..=1.0).contains(&p) {
-            return Err(Error::argument("Dropout", format!("{p} is no probability: between 0 and 1")));
-        }
-        Ok(Dropout { p, mode: Mode::default() })
+        Ok(Dropout { p: probability("Dropout", p)?, mode: Mode::default() })
     }
+}
+
+/// `p`, unless it is no probability.
+pub(super) fn probability(layer: &'static str, p: f32) -> Result<f32> {
+    if !(0.0..=1.0).contains(&p) {
+        return Err(Error::argument(layer, format!("{p} is no probability: between 0 and 1")));
+    }
+    Ok(p)
 }
 
 impl Module for Dropout {

@@ -78,8 +78,8 @@ pub trait Optimizer {
     /// round: replicas are equal, and each gets the state of the first.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the state is another optimiser's, or of parameters of another number or
-    /// other shapes; what the devices say. The optimiser is unchanged then.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the state is another optimiser's, empty or only a part, of
+    /// several groups of parameters, or of parameters of another number or other shapes; what the devices say. The optimiser is unchanged then.
     ///
     /// ```
     /// use anygpu::optim::{Adam, Optimizer};

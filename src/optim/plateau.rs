@@ -148,4 +148,8 @@ impl LrScheduler for ReduceLrOnPlateau {
         (self.best, self.bad, self.cooling) = (named(state, "best").unwrap_or(nothing), bad, cooling);
         Ok(())
     }
+
+    fn resume(&mut self, state: &[(String, f64)], _optimizer: &mut dyn Optimizer) -> Result<()> {
+        self.load_state(state)
+    }
 }

@@ -77,6 +77,14 @@ fn identity(optimizer: &dyn Optimizer) -> u64 {
     optimizer.parameters().first().map_or(0, Tensor::id)
 }
 
+/// A scale, if gradients can be divided by it.
+fn usable(scale: f32) -> Result<f32> {
+    if !(scale.is_finite() && scale > 0.0) {
+        return Err(Error::argument("GradScaler", format!("a scale is finite and more than 0, not {scale}")));
+    }
+    Ok(scale)
+}
+
 impl GradScaler {
     /// Scale 65 536, growth by 2 every 2 000 steps, backoff by 0.5.
     #[expect(
@@ -95,9 +103,12 @@ impl GradScaler {
     }
 
     /// Sets the scale of the first step.
-    pub fn init_scale(mut self, scale: f32) -> GradScaler {
-        self.scale = scale;
-        self
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless it is finite and more than 0.
+    pub fn init_scale(mut self, scale: f32) -> Result<GradScaler> {
+        self.scale = usable(scale)?;
+        Ok(self)
     }
 
     /// Sets by what the scale grows.
@@ -219,7 +230,7 @@ impl GradScaler {
     /// [`Error::InvalidArgument`] where a number is missing or cannot be; the scaler is unchanged then.
     pub fn load_state(&mut self, state: &[(String, f64)]) -> Result<()> {
         let (scale, good_steps) = (named(state, "scale")?, named_count(state, "good_steps")?);
-        (self.scale, self.good_steps) = (scale as f32, good_steps);
+        (self.scale, self.good_steps) = (usable(scale as f32)?, good_steps);
         Ok(())
     }
 }

@@ -264,9 +264,16 @@ impl OneCycleLr {
     }
 
     /// Sets the part of the steps in which the rate rises, 0 to 1.
-    pub fn pct_start(mut self, pct_start: f64) -> OneCycleLr {
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for anything else.
+    pub fn pct_start(mut self, pct_start: f64) -> Result<OneCycleLr> {
+        if !(0.0..=1.0).contains(&pct_start) {
+            let detail = format!("pct_start is a part of the steps, 0 to 1, not {pct_start}");
+            return Err(Error::argument("OneCycleLr", detail));
+        }
         self.pct_start = pct_start;
-        self
+        Ok(self)
     }
 
     /// Sets by how much the first rate is less than the greatest.

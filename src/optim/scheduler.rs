@@ -7,18 +7,20 @@ use crate::error::{Error, Result};
 ///
 /// ```
 /// use anygpu::Tensor;
-/// use anygpu::optim::{LrScheduler, Schedule, Sgd, StepLr};
+/// use anygpu::optim::{LrScheduler, Optimizer, Schedule, Sgd, StepLr};
 ///
 /// let mut sgd = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
 /// let mut scheduler = StepLr::new(1, 0.1)?.start(&mut sgd);
 /// scheduler.step(&mut sgd);
 /// assert_eq!(sgd.lr(), 0.05);
 ///
-/// // A run that goes on elsewhere: the optimiser's state holds its rate, the scheduler's where it is.
+/// // A run that goes on elsewhere: start the same scheduler, and give both their states.
 /// let state = scheduler.state();
 /// let mut later = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
 /// let mut resumed = StepLr::new(1, 0.1)?.start(&mut later);
-/// resumed.load_state(&state)?;
+/// later.load_state_dict(&sgd.state_dict()?)?;
+/// resumed.resume(&state, &mut later)?;
+/// assert_eq!(later.lr(), 0.05);
 /// resumed.step(&mut later);
 /// assert_eq!(later.lr(), 0.005);
 /// # Ok::<(), anygpu::Error>(())
@@ -30,11 +32,20 @@ pub trait LrScheduler {
     /// Where the scheduler is, as named numbers; what it was made with is not among them.
     fn state(&self) -> Vec<(String, f64)>;
 
-    /// Goes on where another scheduler of the same making was. The optimiser's rate is part of the optimiser's state.
+    /// Goes on where another scheduler of the same making was, and leaves the optimiser's rate as it is: that is part of
+    /// the optimiser's state. [`Schedule::start`] sets a rate, so start first, then restore the optimiser; or
+    /// [`resume`](LrScheduler::resume), in any order.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] where a number is missing or cannot be; the scheduler is unchanged then.
     fn load_state(&mut self, state: &[(String, f64)]) -> Result<()>;
+
+    /// As [`load_state`](LrScheduler::load_state), and gives the optimiser the rate that the schedule has there, whatever
+    /// [`Schedule::start`] set. (A [`ReduceLrOnPlateau`](super::ReduceLrOnPlateau) has no rate of its own and sets none.)
+    ///
+    /// # Errors
+    /// As there; neither is changed then.
+    fn resume(&mut self, state: &[(String, f64)], optimizer: &mut dyn Optimizer) -> Result<()>;
 }
 
 /// The number called `name`.
@@ -88,6 +99,12 @@ impl LrScheduler for Scheduler {
 
     fn load_state(&mut self, state: &[(String, f64)]) -> Result<()> {
         (self.base, self.steps) = (named(state, "base_lr")?, named_count(state, "steps")?);
+        Ok(())
+    }
+
+    fn resume(&mut self, state: &[(String, f64)], optimizer: &mut dyn Optimizer) -> Result<()> {
+        self.load_state(state)?;
+        optimizer.set_lr(self.lr());
         Ok(())
     }
 }

@@ -109,6 +109,10 @@ impl<'a> Saved<'a> {
         for (name, tensor) in state.iter() {
             let unknown =
                 || refused(format!("{name} is nothing that this optimiser remembers: is the state another's?"));
+            if name.strip_prefix("param_groups.").is_some_and(|rest| !rest.starts_with("0.")) {
+                let detail = format!("{name} is of a second group of parameters, and optimisers here have one group");
+                return Err(refused(format!("{detail}: make one optimiser for each group")));
+            }
             if name.starts_with(GROUP) || name.ends_with(".step") {
                 small.push((name, tensor));
                 numbers.push(tensor);
@@ -154,13 +158,17 @@ impl<'a> Saved<'a> {
     /// How many parameters the state is of: as many as there are here, or those of one replica, or of several.
     fn count(&self, all: &[Tensor]) -> Result<usize> {
         let last = self.tensors.keys().map(|(i, _)| i).chain(self.steps.keys()).max().map_or(0, |last| last + 1);
-        let count = self.listed.unwrap_or(last).max(last);
+        let Some(listed) = self.listed else {
+            let detail = format!("{GROUP}params, the numbers of its parameters, is missing");
+            return Err(refused(format!("{detail}: this is no optimiser's state, or a part of one")));
+        };
+        let count = listed.max(last);
         let multiple = count > 0 && all.len().max(count).is_multiple_of(all.len().min(count).max(1));
         let alike = |(&(i, _), tensor): (&(usize, &str), &&Tensor)| {
             all.len() >= count || all.get(i % all.len().max(1)).is_some_and(|here| here.shape() == tensor.shape())
         };
         let multiple = multiple && self.tensors.iter().all(alike);
-        if count == all.len() || (last == 0 && self.listed.is_none()) || multiple {
+        if count == all.len() || multiple {
             return Ok(count.max(1));
         }
         Err(refused(format!("the state is of {count} parameters, and this optimiser has {}", all.len())))

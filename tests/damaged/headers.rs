@@ -27,6 +27,12 @@ pub fn good() -> Vec<u8> {
     one("F32", "[2]", "0", "8")
 }
 
+/// A tensor without elements, whose other sizes are huge.
+pub fn nothing() -> Vec<u8> {
+    let shape = "[0,4611686018427387904,4611686018427387904]";
+    file(format!("{{\"x\":{}}}", tensor("F32", shape, "0", "0")).as_bytes(), 0)
+}
+
 /// Places whose sum overflows: eight times 2⁶¹ bytes.
 fn overflowing() -> Vec<u8> {
     let part = |i: u128| {

@@ -130,6 +130,22 @@ pub fn good() -> Vec<u8> {
     file(state(rebuilt(storage("FloatStorage", "0", 8), 0, &[2, 4], &[4, 1])))
 }
 
+/// What Python writes for a state beside many labels and numbers: its memo holds each label once.
+pub fn repetitive() -> Vec<u8> {
+    let model = state(rebuilt(storage("FloatStorage", "0", 8), 0, &[2, 4], &[4, 1]));
+    let label = |at: u8, label: &str| [text(label), vec![b'q', at]].concat();
+    let labels = [label(0, "cat"), label(1, "dog"), repeated(b"h\x00h\x01", 100_000)].concat();
+    let numbers = [repeated(b"M\x00\x02", 1_200_000), repeated(b"K\x07", 1_200_000)].concat();
+    let list = |items: Code| [b"](".to_vec(), items, b"e".to_vec()].concat();
+    let entries = [text("model"), model, text("labels"), list(labels), text("numbers"), list(numbers)].concat();
+    file([b"}(".to_vec(), entries, b"u".to_vec()].concat())
+}
+
+/// A tensor without elements, whose other sizes are huge.
+pub fn nothing() -> Vec<u8> {
+    file(state(rebuilt(storage("FloatStorage", "0", 8), 0, &[0, 1 << 62, 1 << 62], &[1, 1, 1])))
+}
+
 fn tensors() -> Vec<(&'static str, Code, &'static str)> {
     let of = |offset, shape: &[i64], strides: &[i64]| rebuilt(storage("FloatStorage", "0", 8), offset, shape, strides);
     let outside = "is not inside its storage";
@@ -211,17 +227,25 @@ fn bombs() -> Vec<(&'static str, Code, &'static str)> {
     let copies = [list, repeated(&[global("builtins", "list"), b"h\x00\x85R0".to_vec()].concat(), 1 << 12)].concat();
     let views = |i: i64| rebuilt(storage("FloatStorage", "big", 1 << 18), i, &[1 << 17], &[1]);
     let overlapping = [b"(".to_vec(), (0..1000).flat_map(views).collect(), b"t".to_vec()].concat();
+    let itself = [b"]q\x00(h\x00".to_vec(), repeated(b"2", 1 << 20), b"e".to_vec()].concat();
+    let arguments = [storage("FloatStorage", "big", 1 << 18), int(0), ints(&[0; 64]), ints(&[0; 64])];
+    let memo = [global("torch._utils", "_rebuild_tensor"), b"q\x01".to_vec(), tuple(&arguments), b"q\x02".to_vec()];
+    let again = [b"]q\x00".to_vec(), memo.concat(), b"00".to_vec(), repeated(b"h\x00h\x01h\x02Ra", 200_000)].concat();
     vec![
-        ("lists in lists", [repeated(b"]", 100_000), repeated(b"a", 99_999)].concat(), "deep"),
-        ("tuples in tuples", [b"N".to_vec(), repeated(&[0x85], 1_000_000)].concat(), "deep"),
+        ("lists in lists", [repeated(b"]", 10_000), repeated(b"a", 9_999)].concat(), "deep"),
+        ("tuples in tuples", [b"N".to_vec(), repeated(&[0x85], 6_000)].concat(), "deep"),
+        ("many tuples in tuples", [b"N".to_vec(), repeated(&[0x85], 1_000_000)].concat(), "objects"),
         ("a list in itself", b"]q\x00h\x00a".to_vec(), "deep"),
         ("a dict in itself", [b"}q\x00".to_vec(), text("w"), b"h\x00s".to_vec()].concat(), "deep"),
         ("lists twice in lists", doubling, "over and over"),
         ("one text many times", long.concat(), "over and over"),
         ("one list copied many times", copies, "copies itself"),
-        ("more on the stack than any", [b"N".to_vec(), repeated(b"2", 1_100_000)].concat(), "objects"),
-        ("more objects than any", repeated(b")", 1_100_000), "objects"),
-        ("more marks than any", repeated(b"(", 1_100_000), "objects"),
+        ("a deep stack", [b"N".to_vec(), repeated(b"2", 1_100_000)].concat(), "a None"),
+        ("one object many times", repeated(b")", 1_100_000), "a tuple"),
+        ("more objects than any", repeated(b"]", 1_100_000), "save long lists of numbers as tensors"),
+        ("many marks", repeated(b"(", 1_100_000), "off the stack"),
+        ("a list of itself over and over", itself, "over and over"),
+        ("one tensor many times", again, "copies itself"),
         ("more in the memo than any", [b"N".to_vec(), repeated(&[0x94], 1_100_000)].concat(), "objects"),
         ("many views of one storage", overlapping, "many times"),
         ("a long text", [vec![0x8d], (1u64 << 60).to_le_bytes().to_vec()].concat(), "cut off"),

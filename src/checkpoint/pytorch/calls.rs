@@ -106,6 +106,9 @@ fn named(name: &str) -> Option<Known> {
     })
 }
 
+/// What a tensor takes besides its sizes, in words.
+const VIEW: usize = 16;
+
 impl Machine<'_> {
     /// What `known(*arguments)` gives.
     pub(super) fn called(&mut self, known: Known, arguments: &[Ref]) -> Step<Ref> {
@@ -158,6 +161,7 @@ impl Machine<'_> {
         let wire = wire.or(storage.wire).ok_or("its pickle has a tensor of no known type")?;
         let (storage, offset) = (storage.as_ref().clone(), self.size_of(*offset)?);
         let (shape, strides) = (self.sizes_of(*shape)?, self.sizes_of(*strides)?);
+        self.spend(VIEW + shape.len() + strides.len())?;
         let view = View { storage, wire, offset, shape, strides };
         Ok(self.make(Object::Tensor(Box::new(view))))
     }
@@ -217,7 +221,7 @@ impl Machine<'_> {
         }
     }
 
-    fn sizes_of(&mut self, at: Ref) -> Step<Vec<usize>> {
+    fn sizes_of(&self, at: Ref) -> Step<Vec<usize>> {
         const RANK: usize = 64; // PyTorch's own bound
         match &self.objects[at] {
             Object::Tuple(sizes) | Object::List(sizes) if sizes.len() <= RANK => {

@@ -60,14 +60,15 @@ fn value(contents: Contents, file: usize, device: &Device) -> Result<PickleValue
     }
     let made = moved(&made.iter().collect::<Vec<_>>(), device)?;
     let tensors = places.into_iter().map(|(at, place)| (at, made[place].clone())).collect();
-    // As much as there is, and some for what is named twice.
-    let (nodes, text) = (2 * objects.len() + 4096, file.saturating_mul(2).saturating_add(1 << 16));
-    Tree { objects, tensors, nodes, text }.value(root, 0)
+    // A reference takes a byte of the file or more, and mostly two, as one to a text of Python's memo does: labels of up to
+    // 32 characters may be named over and over. Some more for what small files name.
+    let (nodes, text) = (file.saturating_add(1 << 16), file.saturating_mul(16).saturating_add(1 << 20));
+    Tree { objects: &objects, tensors, nodes, text }.value(root, 0)
 }
 
 /// Writes references out. What refers to itself is too deep; what refers to one thing over and over, too large.
-struct Tree {
-    objects: Vec<Object>,
+struct Tree<'a> {
+    objects: &'a [Object],
     tensors: HashMap<Ref, Tensor>,
     /// Values that may still be written out.
     nodes: usize,
@@ -75,32 +76,39 @@ struct Tree {
     text: usize,
 }
 
-impl Tree {
+impl Tree<'_> {
     fn value(&mut self, at: Ref, depth: usize) -> Result<PickleValue, Fault> {
         if depth > DEPTH {
             return Err(format!("its collections lie more than {DEPTH} deep in each other, or in themselves").into());
         }
-        let text = match &self.objects[at] {
-            Object::Text(text) => text.len(),
-            Object::Bytes(bytes) => bytes.len(),
-            _ => 0,
+        let objects = self.objects;
+        // All that a value takes is asked for before it is made.
+        let (nodes, text) = match &objects[at] {
+            Object::Text(text) => (0, text.len()),
+            Object::Bytes(bytes) => (0, bytes.len()),
+            Object::List(items) | Object::Tuple(items) => (items.len(), 0),
+            Object::Dict(entries) => (2 * entries.len(), 0),
+            _ => (0, 0),
         };
         let over = "it names the same things over and over";
-        self.nodes = self.nodes.checked_sub(1).ok_or(over)?;
+        self.nodes = self.nodes.checked_sub(nodes).ok_or(over)?;
         self.text = self.text.checked_sub(text).ok_or(over)?;
-        Ok(match self.objects[at].clone() {
+        Ok(match &objects[at] {
             Object::None => PickleValue::None,
-            Object::Bool(value) => PickleValue::Bool(value),
-            Object::Int(value) => PickleValue::Int(value),
+            Object::Bool(value) => PickleValue::Bool(*value),
+            Object::Int(value) => PickleValue::Int(*value),
             Object::Large(value) => return Err(format!("it has the number {value}, which does not fit 64 bits").into()),
-            Object::Float(value) => PickleValue::Float(value),
-            Object::Text(text) => PickleValue::Text(text),
-            Object::Bytes(bytes) => PickleValue::Bytes(bytes),
+            Object::Float(value) => PickleValue::Float(*value),
+            Object::Text(text) => PickleValue::Text(text.clone()),
+            Object::Bytes(bytes) => PickleValue::Bytes(bytes.clone()),
             Object::List(items) => PickleValue::List(self.values(items, depth)?),
             Object::Tuple(items) => PickleValue::Tuple(self.values(items, depth)?),
             Object::Dict(entries) => {
-                let entry = |(key, value)| Ok((self.value(key, depth + 1)?, self.value(value, depth + 1)?));
-                PickleValue::Dict(entries.into_iter().map(entry).collect::<Result<_, Fault>>()?)
+                let mut all = Vec::with_capacity(entries.len());
+                for &(key, value) in entries {
+                    all.push((self.value(key, depth + 1)?, self.value(value, depth + 1)?));
+                }
+                PickleValue::Dict(all)
             }
             Object::Tensor(_) => match self.tensors.get(&at) {
                 Some(tensor) => PickleValue::Tensor(tensor.clone()),
@@ -113,7 +121,11 @@ impl Tree {
         })
     }
 
-    fn values(&mut self, items: Vec<Ref>, depth: usize) -> Result<Vec<PickleValue>, Fault> {
-        items.into_iter().map(|item| self.value(item, depth + 1)).collect()
+    fn values(&mut self, items: &[Ref], depth: usize) -> Result<Vec<PickleValue>, Fault> {
+        let mut all = Vec::with_capacity(items.len());
+        for &item in items {
+            all.push(self.value(item, depth + 1)?);
+        }
+        Ok(all)
     }
 }

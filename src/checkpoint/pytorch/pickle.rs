@@ -12,8 +12,10 @@ use super::calls::Known;
 use super::tensors::{Storage, View};
 use crate::checkpoint::Fault;
 
-/// No file has more objects, or more of them on the stack or in the memo. (A large model has some ten thousand.)
-const MOST: usize = 1 << 20;
+/// Bytes that an object takes in a file that Python wrote: those that take less are one object each, however often they
+/// come. What a file may have besides is for small ones.
+const BYTES_PER_OBJECT: usize = 3;
+const OBJECTS: usize = 4096;
 
 /// The place of an object among all.
 pub(super) type Ref = usize;
@@ -50,15 +52,20 @@ pub(super) struct Machine<'a> {
     /// How long the stack was at each mark.
     marks: Vec<usize>,
     memo: HashMap<u64, Ref>,
+    /// Objects that never change and that one or two bytes make.
+    shared: HashMap<[u8; 2], Ref>,
+    /// The most objects, and the most of them in the memo.
+    most: usize,
     /// What may still be copied besides what opcodes themselves bring along.
     budget: usize,
 }
 
 impl<'a> Machine<'a> {
     pub fn new(file: &'a [u8]) -> Machine<'a> {
-        let budget = file.len().saturating_mul(4).saturating_add(1024);
-        let (objects, stack, marks, memo) = Default::default();
-        Machine { file, at: 0, objects, stack, marks, memo, budget }
+        let budget = file.len().saturating_mul(2).saturating_add(1024);
+        let most = file.len() / BYTES_PER_OBJECT + OBJECTS;
+        let (objects, stack, marks, memo, shared) = Default::default();
+        Machine { file, at: 0, objects, stack, marks, memo, shared, most, budget }
     }
 
     /// What follows the last pickle.
@@ -74,8 +81,10 @@ impl<'a> Machine<'a> {
         loop {
             let place = self.at;
             let [opcode] = self.bytes()?;
-            if self.objects.len().max(self.stack.len()).max(self.memo.len()).max(self.marks.len()) > MOST {
-                return Err(format!("its pickle has more than {MOST} objects").into());
+            if self.objects.len().max(self.memo.len()) > self.most {
+                let (most, bytes) = (self.most, self.file.len());
+                let remedy = "no torch.save writes so many in so few; save long lists of numbers as tensors";
+                return Err(format!("its pickle makes more than {most} objects in {bytes} bytes: {remedy}").into());
             }
             if opcode == b'.' {
                 return self.pop();
@@ -124,11 +133,14 @@ impl<'a> Machine<'a> {
 
     fn number(&mut self, opcode: u8) -> Step<()> {
         let object = match opcode {
-            b'N' => Object::None,
-            0x88 => Object::Bool(true),
-            0x89 => Object::Bool(false),
+            b'N' => return self.push_shared([opcode, 0], Object::None),
+            0x88 => return self.push_shared([opcode, 0], Object::Bool(true)),
+            0x89 => return self.push_shared([opcode, 0], Object::Bool(false)),
+            b'K' => {
+                let [value] = self.bytes()?;
+                return self.push_shared([opcode, value], Object::Int(value.into()));
+            }
             b'J' => Object::Int(i32::from_le_bytes(self.bytes()?).into()),
-            b'K' => Object::Int(u8::from_le_bytes(self.bytes()?).into()),
             b'M' => Object::Int(u16::from_le_bytes(self.bytes()?).into()),
             0x8a => {
                 let length = u8::from_le_bytes(self.bytes()?).into();
@@ -181,7 +193,7 @@ impl<'a> Machine<'a> {
 
     fn collection(&mut self, opcode: u8) -> Step<()> {
         let object = match opcode {
-            b')' => Object::Tuple(Vec::new()),
+            b')' => return self.push_shared([opcode, 0], Object::Tuple(Vec::new())),
             b't' => Object::Tuple(self.pop_mark()?),
             0x85..=0x87 => {
                 let first = self.stack.len().checked_sub(usize::from(opcode - 0x84));
@@ -293,6 +305,17 @@ impl<'a> Machine<'a> {
     fn push(&mut self, object: Object) {
         let made = self.make(object);
         self.stack.push(made);
+    }
+
+    /// Pushes what those bytes made before, or else `object`.
+    fn push_shared(&mut self, code: [u8; 2], object: Object) -> Step<()> {
+        let made = match self.shared.get(&code) {
+            Some(&made) => made,
+            None => self.make(object),
+        };
+        self.shared.insert(code, made);
+        self.stack.push(made);
+        Ok(())
     }
 
     fn pop(&mut self) -> Step<Ref> {

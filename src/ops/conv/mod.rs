@@ -192,6 +192,10 @@ impl Tensor {
     ///
     /// With several groups, output channels `g·OC/groups ..` see only the input channels `g·C/groups ..`.
     ///
+    /// On `cpu`, 3 × 3 kernels with stride 1 and many channels compute results in tiles of 2 × 2 from 4 × 4 pixels
+    /// (Winograd's way): where a pixel is infinite or NaN, all four results of a tile that reads it are, not just those
+    /// that the kernel reaches from there.
+    ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if channels or ranks do not go together; [`Error::InvalidArgument`] if the kernel is
     /// larger than the padded image, an image has no pixels, a stride or dilation is 0, or the groups do not divide the
@@ -262,7 +266,7 @@ impl Tensor {
         let (x, w) = (self.contiguous()?, weight.contiguous()?);
         let out = apply_float(InputGrad::new(&geometry, "conv_transpose2d"), &[&x, &w])?;
         match bias {
-            Some(bias) => out.add(&bias.reshape([channels, 1, 1])?),
+            Some(bias) => out.add(&bias.to_dtype(out.dtype())?.reshape([channels, 1, 1])?),
             None => Ok(out),
         }
     }
