@@ -229,7 +229,11 @@ impl DataParallel {
         let parts = self.parts(images, &sizes)?.into_iter().zip(&team);
         let jobs = self.workers.iter().zip(&self.replicas).zip(parts).map(|((worker, replica), (part, member))| {
             let (replica, member) = (replica.clone(), member.clone());
-            worker.submit(move || member.scope(|| replica.predict(&part)))
+            worker.submit(move || {
+                let output = member.scope(|| replica.predict(&part))?;
+                replica.device.synchronize()?; // here, so that what fails is this device's error
+                Ok(output)
+            })
         });
         let outputs = wait_all(jobs.collect())?;
         team.first().map(Member::drawn).into_iter().for_each(skip_blocks);
