@@ -9,7 +9,8 @@ use super::{Array, Dataset, Sample};
 use crate::error::Result;
 
 /// PNG and JPEG files in a folder for each class, `dir/cat/1.png`, `dir/dog/photos/2.jpg`, as torchvision's
-/// `ImageFolder`: classes are numbered by name, files are in the order of their paths.
+/// `ImageFolder`: classes are numbered by name, a folder's own files come before those of the folders
+/// in it, each in the order of their names.
 ///
 /// Sample i is an image `[3, H, W]` of f32 in 0 to 1, decoded when it is asked for (with [`grey`](ImageFolder::grey),
 /// `[1, H, W]`), and the number of its class, a u32. Images of several sizes need a
@@ -101,10 +102,11 @@ pub fn read_image(path: impl AsRef<Path>, grey: bool) -> Result<Array> {
     let open = || -> Result<_, image::ImageError> { image::ImageReader::open(path)?.with_guessed_format()?.decode() };
     let image = open().map_err(|error| damaged(&shown(path), error.to_string()))?;
     let (h, w) = (image.height() as usize, image.width() as usize);
-    if grey {
-        return Array::new(unit_scale(image.to_luma8().as_raw()), [1, h, w]);
-    }
     let pixels = image.to_rgb8();
+    if grey {
+        let grey: Vec<u8> = pixels.as_raw().chunks_exact(3).map(luma).collect();
+        return Array::new(unit_scale(&grey), [1, h, w]);
+    }
     let mut planes = Vec::with_capacity(3 * h * w);
     for channel in 0..3 {
         planes.extend(pixels.as_raw().iter().skip(channel).step_by(3).copied());
@@ -112,18 +114,19 @@ pub fn read_image(path: impl AsRef<Path>, grey: bool) -> Result<Array> {
     Array::new(unit_scale(&planes), [3, h, w])
 }
 
-/// Appends the images of a folder and of the folders in it.
+/// The brightness of a pixel as Pillow's `convert("L")` gives it, which torchvision's `Grayscale` uses: ITU-R 601-2 with
+/// weights of 16 bits, rounded (Pillow's `Convert.c`).
+fn luma(pixel: &[u8]) -> u8 {
+    let [r, g, b] = [0, 1, 2].map(|channel| u32::from(pixel[channel]));
+    ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8 // the weights add up to 2¹⁶
+}
+
+/// Appends the images of a folder, then those of the folders in it.
 fn list(folder: &Path, class: u32, files: &mut Vec<(PathBuf, u32)>) -> Result<()> {
-    for path in entries(folder)? {
-        let image =
-            |kind: &std::ffi::OsStr| ["png", "jpg", "jpeg"].iter().any(|known| kind.eq_ignore_ascii_case(known));
-        if path.is_dir() {
-            list(&path, class, files)?;
-        } else if path.extension().is_some_and(image) {
-            files.push((path, class));
-        }
-    }
-    Ok(())
+    let image = |kind: &std::ffi::OsStr| ["png", "jpg", "jpeg"].iter().any(|known| kind.eq_ignore_ascii_case(known));
+    let (folders, own): (Vec<PathBuf>, Vec<PathBuf>) = entries(folder)?.into_iter().partition(|path| path.is_dir());
+    files.extend(own.into_iter().filter(|path| path.extension().is_some_and(image)).map(|path| (path, class)));
+    folders.iter().try_for_each(|folder| list(folder, class, files))
 }
 
 /// What is in a folder, by name.
@@ -138,4 +141,40 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of `Image.new("RGB", (1, 1), pixel).convert("L").getpixel((0, 0))`, Pillow 13.0.0.
+    #[test]
+    fn grey_is_pillows() {
+        let expected: [([u8; 3], u8); 8] = [
+            ([255, 255, 255], 255),
+            ([255, 0, 0], 76),
+            ([0, 255, 0], 150),
+            ([0, 0, 255], 29),
+            ([1, 2, 3], 2),
+            ([100, 150, 200], 141),
+            ([13, 87, 251], 84),
+            ([0, 0, 4], 0),
+        ];
+        for (pixel, grey) in expected {
+            assert_eq!(luma(&pixel), grey, "{pixel:?}");
+        }
+    }
+
+    #[test]
+    fn a_folders_own_files_come_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let class = dir.path().join("cat");
+        std::fs::create_dir_all(class.join("a")).unwrap();
+        for name in ["a/1.png", "b.png", "0.JPG", "notes.txt"] {
+            std::fs::write(class.join(name), "").unwrap();
+        }
+        let set = ImageFolder::new(dir.path()).unwrap();
+        let names: Vec<_> = (0..3).filter_map(|i| set.path(i)?.strip_prefix(&class).ok()).collect();
+        assert_eq!(names, ["0.JPG", "b.png", "a/1.png"].map(Path::new));
+    }
 }

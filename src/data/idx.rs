@@ -87,7 +87,9 @@ fn parse_stream(name: &str, mut stream: impl Read, magic: u32) -> Result<(Vec<u8
     }
     let dims = (0..magic & 0xff).map(|_| Ok(header("dimensions")? as usize)).collect::<Result<Vec<usize>>>()?;
     let len = dims.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
-    let len = len.ok_or_else(|| damaged(name, format!("dimensions {dims:?} are impossibly large")))?;
+    let len = len
+        .filter(|&len| len < isize::MAX as usize)
+        .ok_or_else(|| damaged(name, format!("dimensions {dims:?} are impossibly large")))?;
     if len == 0 {
         return Err(damaged(name, format!("the file is empty (dimensions {dims:?})")));
     }

@@ -30,6 +30,9 @@ pub struct Animator {
     size: (u32, u32),
 }
 
+/// The size of a number that is drawn; beyond it, the width of an axis would not be finite.
+const LARGEST: f64 = 1e300;
+
 /// A chart with a scale of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Panel {
@@ -80,7 +83,7 @@ impl Animator {
     }
 
     /// One point of each curve, in the order in which the panels and curves were named: a number, or `None` for a curve
-    /// that has none here. Numbers that are not finite are left out.
+    /// that has none here. Numbers that are not finite, or beyond ±1e300, are left out.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless there is one value per curve.
@@ -91,7 +94,7 @@ impl Animator {
         }
         for (curve, &value) in self.panels.iter_mut().flat_map(|panel| &mut panel.curves).zip(values) {
             let value: Option<f64> = value.into();
-            curve.points.extend(value.filter(|y| y.is_finite() && x.is_finite()).map(|y| (x, y)));
+            curve.points.extend(value.filter(|y| y.abs() <= LARGEST && x.abs() <= LARGEST).map(|y| (x, y)));
         }
         Ok(())
     }
@@ -142,7 +145,7 @@ mod tests {
             &[],
             &[[0.5, 0.2, 0.1]],
             &[[f64::NAN, f64::INFINITY, 0.1]],
-            &[[-1e30, 1e30, 0.0], [0.0, 0.0, 1.0]],
+            &[[-1e300, 1e300, -1e300], [f64::MAX, f64::MIN, f64::MAX]],
             &[[5e-324, 5e-324, 5e-324]; 3],
         ];
         for (i, rows) in rows.iter().enumerate() {

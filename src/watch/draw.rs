@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::register_font;
 
@@ -68,7 +69,6 @@ fn panel<B: DrawingBackend>(
 where
     B::ErrorType: 'static,
 {
-    let style = (FONT, 14).into_font().color(&INK);
     let whole = xs.end - xs.start > 2.0;
     let mut chart = ChartBuilder::on(area)
         .margin(14)
@@ -89,19 +89,10 @@ where
         .axis_style(INK)
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
-        .label_style(style.clone())
+        .label_style((FONT, 14).into_font().color(&INK))
         .axis_desc_style((FONT, 15).into_font().color(&INK))
         .draw()?;
-    for curve in &panel.curves {
-        let color = COLORS[names.iter().position(|name| *name == curve.label).unwrap_or(0) % COLORS.len()];
-        chart
-            .draw_series(LineSeries::new(curve.points.iter().copied(), color.stroke_width(2)))?
-            .label(curve.label.as_str())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], color.stroke_width(2)));
-        if curve.points.len() <= MOST_DOTS {
-            chart.draw_series(curve.points.iter().map(|&point| Circle::new(point, 3, color.filled())))?;
-        }
-    }
+    curves(&mut chart, panel, names)?;
     let corner = if panel.shares { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
     chart
         .configure_series_labels()
@@ -110,8 +101,31 @@ where
         .legend_area_size(30)
         .background_style(WHITE.mix(0.85))
         .border_style(GRID)
-        .label_font(style)
+        .label_font((FONT, 14).into_font().color(&INK))
         .draw()?;
+    Ok(())
+}
+
+type Chart<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// The curves of a panel, with the entries of its legend.
+fn curves<'a, B: DrawingBackend + 'a>(chart: &mut Chart<'a, B>, panel: &Panel, names: &[&str]) -> Done
+where
+    B::ErrorType: 'static,
+{
+    let ys = y_range(panel);
+    for curve in &panel.curves {
+        let color = COLORS[names.iter().position(|name| *name == curve.label).unwrap_or(0) % COLORS.len()];
+        // What is far outside of the scale, as an accuracy of 1e9, would be no pixel's number.
+        let points = || curve.points.iter().map(|&(x, y)| (x, y.clamp(ys.start, ys.end)));
+        chart
+            .draw_series(LineSeries::new(points(), color.stroke_width(2)))?
+            .label(curve.label.as_str())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], color.stroke_width(2)));
+        if curve.points.len() <= MOST_DOTS {
+            chart.draw_series(points().map(|point| Circle::new(point, 3, color.filled())))?;
+        }
+    }
     Ok(())
 }
 

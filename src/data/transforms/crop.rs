@@ -1,6 +1,7 @@
 use super::Transform;
 use crate::data::{Array, Random};
 use crate::error::{Error, Result};
+use crate::shape::checked_elem_count;
 
 /// The part of `[height, width]` from the middle, as torchvision's: where the image is smaller, zeros surround it.
 ///
@@ -75,8 +76,11 @@ impl Transform for RandomCrop {
     fn apply(&self, image: Array, random: &mut Random) -> Result<Array> {
         let [_, h, w] = image.image_size("RandomCrop")?;
         let mut start = |len: usize, size: usize| {
-            let room = (len + 2 * self.padding).checked_sub(size).ok_or_else(|| {
-                let detail = format!("{h} × {w} with a padding of {} is smaller than {:?}", self.padding, self.size);
+            let padded = self.padding.checked_mul(2).and_then(|both| both.checked_add(len));
+            let padded = padded.filter(|&padded| padded < isize::MAX as usize);
+            let room = padded.and_then(|padded| padded.checked_sub(size)).ok_or_else(|| {
+                let wrong = if padded.is_some() { "smaller than" } else { "too large to crop to" };
+                let detail = format!("{h} × {w} with a padding of {} is {wrong} {:?}", self.padding, self.size);
                 Error::argument("RandomCrop", detail)
             })?;
             Ok(random.below(room + 1) as isize - self.padding as isize)
@@ -105,6 +109,10 @@ fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usiz
     let (to_row, from_row, rows) = overlap(top, size[0], h);
     let (to_column, from_column, columns) = overlap(left, size[1], w);
     let element = image.dtype().size();
+    let bytes = checked_elem_count(what, &[c, size[0], size[1], element])?;
+    if bytes > isize::MAX as usize {
+        return Err(Error::argument(what, format!("an image of {size:?} pixels does not fit into memory")));
+    }
     let pixels = image.bytes();
     Ok(Array::from_bytes(vec![c, size[0], size[1]], image.dtype(), |out| {
         for channel in 0..c {
@@ -115,4 +123,22 @@ fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usiz
             }
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_no_machine_holds_are_refused() -> Result<()> {
+        let image = Array::new(vec![1u8; 4], [1, 2, 2])?;
+        let refused = |crop: &dyn Transform| crop.apply(image.clone(), &mut Random::of_sample(0, 0, 0)).is_err();
+        for padding in [usize::MAX, usize::MAX / 2, isize::MAX as usize] {
+            assert!(refused(&RandomCrop::new([2, 2]).padding(padding)), "{padding}");
+        }
+        for size in [[1 << 63, 2], [2, usize::MAX], [1 << 32, 1 << 32], [1 << 62, 2]] {
+            assert!(refused(&CenterCrop::new(size)), "{size:?}");
+        }
+        Ok(())
+    }
 }

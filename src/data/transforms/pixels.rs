@@ -1,5 +1,6 @@
 use super::Transform;
 use crate::data::{Array, Random};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 
 /// Bytes 0 to 255 become floats 0 to 1; floats stay as they are.
@@ -56,7 +57,7 @@ pub struct Normalize {
 impl Normalize {
     /// By the mean and the deviation of each channel.
     pub fn new(mean: impl Into<Vec<f32>>, std: impl Into<Vec<f32>>) -> Normalize {
-        let std = std.into().into_iter().map(|std| if std > 0.0 { std } else { 1.0 }).collect();
+        let std = std.into().into_iter().map(|std| if std == 0.0 { 1.0 } else { std }).collect();
         Normalize { mean: mean.into(), std }
     }
 
@@ -77,6 +78,13 @@ impl Transform for Normalize {
         let fits = |values: &[f32]| values.len() == c || values.len() == 1;
         if !fits(&self.mean) || !fits(&self.std) {
             let detail = format!("{} means and {} deviations for {c} channels", self.mean.len(), self.std.len());
+            return Err(Error::argument("Normalize", detail));
+        }
+        if let Some(std) = self.std.iter().find(|std| !(**std > 0.0)) {
+            return Err(Error::argument("Normalize", format!("a deviation must be above 0, not {std}")));
+        }
+        if image.dtype() != DType::F32 {
+            let detail = format!("it takes an image of f32, not of {}: put ToFloat before it", image.dtype());
             return Err(Error::argument("Normalize", detail));
         }
         let of = |values: &[f32], channel: usize| values[channel.min(values.len() - 1)];
@@ -126,5 +134,24 @@ impl Transform for RandomHorizontalFlip {
                 }
             }
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_standardised_is_said() -> Result<()> {
+        let apply = |image: Array, std: f32| Normalize::new([0.5], [std]).apply(image, &mut Random::of_sample(0, 0, 0));
+        let floats = Array::new(vec![0.5f32, 1.5], [1, 1, 2])?;
+        assert_eq!(apply(floats.clone(), 0.0)?.as_slice::<f32>()?, [0.0, 1.0], "all pixels alike");
+        for std in [-1.0, f32::NAN] {
+            let error = apply(floats.clone(), std).unwrap_err().to_string();
+            assert!(error.contains("above 0"), "{error}");
+        }
+        let error = apply(Array::new(vec![1u8, 2], [1, 1, 2])?, 1.0).unwrap_err().to_string();
+        assert!(error.contains("u8") && error.contains("ToFloat"), "{error}");
+        Ok(())
     }
 }
