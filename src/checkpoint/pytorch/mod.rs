@@ -82,17 +82,7 @@ impl Tree<'_> {
             return Err(format!("its collections lie more than {DEPTH} deep in each other, or in themselves").into());
         }
         let objects = self.objects;
-        // All that a value takes is asked for before it is made.
-        let (nodes, text) = match &objects[at] {
-            Object::Text(text) => (0, text.len()),
-            Object::Bytes(bytes) => (0, bytes.len()),
-            Object::List(items) | Object::Tuple(items) => (items.len(), 0),
-            Object::Dict(entries) => (2 * entries.len(), 0),
-            _ => (0, 0),
-        };
-        let over = "it names the same things over and over";
-        self.nodes = self.nodes.checked_sub(nodes).ok_or(over)?;
-        self.text = self.text.checked_sub(text).ok_or(over)?;
+        self.spend(&objects[at])?;
         Ok(match &objects[at] {
             Object::None => PickleValue::None,
             Object::Bool(value) => PickleValue::Bool(*value),
@@ -119,6 +109,21 @@ impl Tree<'_> {
                 return Err("it has a function, a type or a bare storage as a value".into());
             }
         })
+    }
+
+    /// Takes what a value needs from what there may be, before it is made.
+    fn spend(&mut self, object: &Object) -> Result<(), Fault> {
+        let (nodes, text) = match object {
+            Object::Text(text) => (0, text.len()),
+            Object::Bytes(bytes) => (0, bytes.len()),
+            Object::List(items) | Object::Tuple(items) => (items.len(), 0),
+            Object::Dict(entries) => (2 * entries.len(), 0),
+            _ => (0, 0),
+        };
+        let over = "it names the same things over and over";
+        self.nodes = self.nodes.checked_sub(nodes).ok_or(over)?;
+        self.text = self.text.checked_sub(text).ok_or(over)?;
+        Ok(())
     }
 
     fn values(&mut self, items: &[Ref], depth: usize) -> Result<Vec<PickleValue>, Fault> {
