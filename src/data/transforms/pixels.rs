@@ -80,7 +80,7 @@ impl Transform for Normalize {
             let detail = format!("{} means and {} deviations for {c} channels", self.mean.len(), self.std.len());
             return Err(Error::argument("Normalize", detail));
         }
-        if let Some(std) = self.std.iter().find(|std| !(**std > 0.0)) {
+        if let Some(std) = self.std.iter().find(|std| std.is_nan() || **std <= 0.0) {
             return Err(Error::argument("Normalize", format!("a deviation must be above 0, not {std}")));
         }
         if image.dtype() != DType::F32 {
