@@ -8,6 +8,7 @@ use std::time::Instant;
 use crate::autograd::no_grad;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::autocast;
 use crate::tensor::Tensor;
 
 /// A sum for each device that something came from.
@@ -142,10 +143,11 @@ impl Accuracy {
     }
 
     /// Counts a batch, `logits: [N, classes]` and `labels: [N]` of whole numbers, which are moved to the logits' device
-    /// if they are elsewhere. Reads nothing back.
+    /// if they are elsewhere; or `[N, classes, ..]` and `[N, ..]`, of images' pixels, say, as
+    /// [`cross_entropy`](crate::nn::cross_entropy) takes them. Reads nothing back.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] when there is not one label per row, [`Error::InvalidArgument`] with fewer classes than
+    /// [`Error::ShapeMismatch`] when there is not one label for each place, [`Error::InvalidArgument`] with fewer classes than
     /// k.
     pub fn add(&mut self, logits: &Tensor, labels: &Tensor) -> Result<()> {
         let (logits, labels) = one_label_each("Accuracy", logits, labels)?;
@@ -200,7 +202,7 @@ impl ConfusionMatrix {
         ConfusionMatrix { classes, counts: Sums::default() }
     }
 
-    /// Counts a batch, `logits: [N, classes]` and `labels: [N]` of whole numbers. Reads nothing back.
+    /// Counts a batch, of the shapes that [`Accuracy::add`] takes. Reads nothing back.
     ///
     /// # Errors
     /// As [`Accuracy::add`]; [`Error::ShapeMismatch`] for another number of classes; on the CPU,
@@ -211,10 +213,13 @@ impl ConfusionMatrix {
             let rule = "the matrix has another number of classes";
             return Err(Error::shapes("ConfusionMatrix", logits.shape(), &[self.classes; 2], rule));
         }
-        let counts = no_grad(|| {
-            let predicted = logits.argmax(1)?.one_hot(self.classes)?.to_dtype(DType::F32)?;
-            let labelled = labels.one_hot(self.classes)?.to_dtype(DType::F32)?;
-            labelled.transpose(0, 1)?.matmul(&predicted)
+        // In f32 also within autocast: f16 counts to 2048 only, bf16 to 256.
+        let counts = autocast(DType::F32, || {
+            no_grad(|| {
+                let predicted = logits.argmax(1)?.one_hot(self.classes)?.to_dtype(DType::F32)?;
+                let labelled = labels.one_hot(self.classes)?.to_dtype(DType::F32)?;
+                labelled.transpose(0, 1)?.matmul(&predicted)
+            })
         })?;
         self.counts.add(&counts)
     }
@@ -234,14 +239,25 @@ impl ConfusionMatrix {
     }
 }
 
-/// Both on the logits' device and outside the graph, the labels as u32, as class numbers are.
+/// Both on the logits' device and outside the graph, one row `[count, classes]` and one label `[count]` for each place,
+/// the labels as u32, as class numbers are.
 fn one_label_each(op: &'static str, logits: &Tensor, labels: &Tensor) -> Result<(Tensor, Tensor)> {
-    if logits.rank() != 2 || labels.shape() != &logits.shape()[..1] {
-        let rule = "one label per row of logits: [N, classes] and [N]";
+    let fits = match logits.shape() {
+        [n, _, rest @ ..] => labels.shape().split_first() == Some((n, rest)),
+        _ => false,
+    };
+    if !fits {
+        let rule = "one label for each place: [N, classes, ..] and [N, ..]";
         return Err(Error::shapes(op, logits.shape(), labels.shape(), rule));
     }
     let labels = labels.detach().to(logits.device())?.to_dtype(DType::U32)?;
-    Ok((logits.detach(), labels))
+    let logits = logits.detach();
+    if logits.rank() == 2 {
+        return Ok((logits, labels));
+    }
+    let classes = logits.shape()[1];
+    let count = labels.elem_count();
+    Ok((no_grad(|| logits.movedim(1, logits.rank() - 1)?.reshape([count, classes]))?, labels.reshape([count])?))
 }
 
 /// Samples a second, by the wall clock.

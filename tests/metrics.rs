@@ -3,7 +3,7 @@
 mod common;
 
 use anygpu::metrics::{Accuracy, ConfusionMatrix, Mean};
-use anygpu::{Result, Tensor};
+use anygpu::{DType, Result, Tensor, autocast};
 use common::devices;
 
 /// Three batches of logits `[N, 4]` with labels.
@@ -88,5 +88,44 @@ fn what_does_not_fit_is_said() -> Result<()> {
     let labels = Tensor::from_slice(&[0u32, 1, 2], 3, None)?;
     assert!(Accuracy::top(5).add(&logits, &labels).is_err());
     assert!(ConfusionMatrix::new(3).add(&logits, &labels).is_err());
+    Ok(())
+}
+
+#[test]
+fn counts_within_autocast_are_exact() -> Result<()> {
+    for device in &devices() {
+        let n = 3000; // more than f16 counts to
+        let logits = Tensor::try_from([[1.0f32, 0.0]])?.to(device)?.broadcast_to([n, 2])?;
+        let labels = Tensor::zeros([n], device)?.to_dtype(DType::U32)?;
+        let (mut matrix, mut accuracy, mut mean) = (ConfusionMatrix::new(2), Accuracy::new(), Mean::new());
+        for dtype in [DType::F16, DType::BF16] {
+            autocast(dtype, || {
+                matrix.add(&logits, &labels)?;
+                accuracy.add(&logits, &labels)?;
+                mean.add(&Tensor::scalar(0.1f32, device)?, n)
+            })?;
+        }
+        assert_eq!(matrix.value()?, [[6000, 0], [0, 0]], "{device}");
+        assert_eq!(accuracy.value()?, 1.0, "{device}");
+        assert!((mean.value()? - f64::from(0.1f32)).abs() < 1e-7, "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn pixels_count_as_samples_do() -> Result<()> {
+    for device in &devices() {
+        // Two images of 1 × 2 pixels in three classes: the greatest are 0, 2 and 1, 1.
+        let logits = [9.0f32, 0.0, 1.0, 0.0, 2.0, 7.0, 0.0, 1.0, 3.0, 4.0, 2.0, 2.0];
+        let logits = Tensor::from_slice(&logits, [2, 3, 1, 2], device)?;
+        let labels = Tensor::from_slice(&[0u32, 2, 1, 0], [2, 1, 2], device)?;
+        let (mut accuracy, mut two, mut matrix) = (Accuracy::new(), Accuracy::top(2), ConfusionMatrix::new(3));
+        accuracy.add(&logits, &labels)?;
+        two.add(&logits, &labels)?;
+        matrix.add(&logits, &labels)?;
+        assert_eq!((accuracy.value()?, accuracy.count(), two.value()?), (0.75, 4, 0.75), "{device}");
+        assert_eq!(matrix.value()?, [[1, 1, 0], [0, 1, 0], [0, 0, 1]], "{device}");
+        assert!(accuracy.add(&logits, &labels.reshape([2, 2])?).is_err());
+    }
     Ok(())
 }

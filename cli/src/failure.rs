@@ -1,5 +1,6 @@
 //! How a command fails, and with which exit status.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Why a command stops.
@@ -18,11 +19,11 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         match self {
             Failure::Usage(message) => {
-                eprintln!("error: {message}\n\nFor more information, try '--help'.");
+                say(&format!("error: {message}\n\nFor more information, try '--help'."));
                 ExitCode::from(2)
             }
             Failure::Run(message) => {
-                eprintln!("error: {message}");
+                say(&format!("error: {message}"));
                 ExitCode::from(1)
             }
             // What a shell reports for a program that SIGPIPE ended, as it ends `cat`.
@@ -31,12 +32,17 @@ impl Failure {
     }
 }
 
+/// On standard error, if anybody reads it.
+fn say(message: &str) {
+    let _ = writeln!(std::io::stderr(), "{message}");
+}
+
 impl From<anygpu::Error> for Failure {
     fn from(error: anygpu::Error) -> Self {
         match error {
             anygpu::Error::UnknownDevice { .. } => Failure::Usage(error.to_string()),
             error if error.is_out_of_memory() => {
-                Failure::Run(format!("{error}: try a smaller --batch-size, or fewer programs on that device"))
+                Failure::Run(format!("{error}: use smaller batches or images, or fewer programs on that device"))
             }
             error => Failure::Run(error.to_string()),
         }

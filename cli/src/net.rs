@@ -74,6 +74,9 @@ pub struct Card {
     pub channels: usize,
     /// Height and width of the images.
     pub side: usize,
+    /// What an image's shorter side is resized to before the middle is cut out, where that is more than `side`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shorter: Option<usize>,
     /// What is taken from each channel, on the scale 0 to 1 …
     pub mean: Vec<f32>,
     /// … and what it is then divided by.
@@ -101,13 +104,19 @@ impl Card {
 
     /// What an image in 0 to 1 goes through before the net sees it, in training and in use.
     pub fn transform(&self) -> Compose {
-        fitted(self.side).add(Normalize::new(self.mean.clone(), self.std.clone()))
+        let shorter = self.shorter.unwrap_or(self.side);
+        middle(shorter, self.side).add(Normalize::new(self.mean.clone(), self.std.clone()))
     }
 }
 
 /// The largest square from the middle, as `side` × `side` pixels.
 pub fn fitted(side: usize) -> Compose {
-    Compose::new().add(Resize::shorter(side)).add(CenterCrop::new([side, side]))
+    middle(side, side)
+}
+
+/// `side` × `side` pixels from the middle of an image whose shorter side is `shorter`.
+fn middle(shorter: usize, side: usize) -> Compose {
+    Compose::new().add(Resize::shorter(shorter)).add(CenterCrop::new([side, side]))
 }
 
 #[cfg(test)]
@@ -117,8 +126,11 @@ mod tests {
     #[test]
     fn a_card_survives_its_file() {
         let (model, classes) = (Model::Resnet18, vec!["cat".to_string(), "größer \"dog\"".to_string()]);
-        let card = Card { model, classes, channels: 3, side: 96, mean: vec![0.1, 0.2, 0.3], std: vec![1.0; 3] };
+        let card =
+            Card { model, classes, channels: 3, side: 96, shorter: None, mean: vec![0.1, 0.2, 0.3], std: vec![1.0; 3] };
+        let larger = Card { shorter: Some(110), ..card.clone() };
         assert_eq!(Card::from_metadata(&card.to_metadata()), Ok(Some(card)));
+        assert_eq!(Card::from_metadata(&larger.to_metadata()), Ok(Some(larger)));
         assert_eq!(Card::from_metadata(&BTreeMap::new()), Ok(None));
         let bad = BTreeMap::from([(KEY.to_string(), "{}".to_string())]);
         assert!(Card::from_metadata(&bad).unwrap_err().contains("anygpu.card"));

@@ -41,6 +41,10 @@ pub struct Args {
     /// Height and width of the net's images [default: 28 for lenet, 224 for resnet18 with colours, 96 without]
     #[arg(long, value_name = "PIXELS")]
     resize: Option<usize>,
+    /// What an image's shorter side is resized to before its middle is cut out [default: what --resize says; 256 where
+    /// it says nothing and the default is 224, as torchvision's nets expect]
+    #[arg(long, value_name = "PIXELS")]
+    shorter: Option<usize>,
     /// What is taken from each channel, on the scale 0 to 1 [default: ImageNet's for colours, 0 for grey]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     mean: Vec<f32>,
@@ -76,7 +80,11 @@ struct Guess {
 /// [`Failure::Usage`] where the file does not say what it is and the options neither; [`Failure::Run`] naming the file
 /// that is damaged or does not fit.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
-    let device = devices::select(&args.device)?.remove(0);
+    let mut devices = devices::select(&args.device)?;
+    if args.device != "auto" && devices.len() > 1 {
+        return Err(Failure::Usage(format!("--device {}: predict computes on one device: name one", args.device)));
+    }
+    let device = devices.remove(0);
     let (net, card) = load(args, &device)?;
     for path in &args.images {
         let prediction = predict(args, &net, &card, path, &device)?;
@@ -127,10 +135,7 @@ fn card(args: &Args, own: Option<Card>, state: &StateDict) -> Result<Card, Failu
         }
         card.classes.clone_from(&args.classes);
     }
-    card.side = args.resize.unwrap_or(card.side);
-    if !(1..=LARGEST).contains(&card.side) {
-        return Err(Failure::Run(format!("images of {} pixels: they can have 1 to {LARGEST}", card.side)));
-    }
+    size(args, &mut card)?;
     for (option, given, own) in [("--mean", &args.mean, &mut card.mean), ("--std", &args.std, &mut card.std)] {
         if given.len() > 1 && given.len() != card.channels {
             let (given, channels) = (given.len(), card.channels);
@@ -140,10 +145,31 @@ fn card(args: &Args, own: Option<Card>, state: &StateDict) -> Result<Card, Failu
             own.clone_from(given);
         }
     }
+    if let Some(std) = card.std.iter().find(|std| std.is_nan() || **std <= 0.0) {
+        return Err(Failure::Usage(format!("--std {std}: a deviation must be above 0")));
+    }
+    Ok(card)
+}
+
+/// The size of the net's images, as the options say it.
+fn size(args: &Args, card: &mut Card) -> Result<(), Failure> {
+    if let Some(side) = args.resize {
+        (card.side, card.shorter) = (side, None);
+    }
+    card.shorter = args.shorter.or(card.shorter);
+    let shorter = card.shorter.unwrap_or(card.side);
+    for side in [card.side, shorter] {
+        if !(1..=LARGEST).contains(&side) {
+            return Err(Failure::Run(format!("images of {side} pixels: they can have 1 to {LARGEST}")));
+        }
+    }
+    if shorter < card.side {
+        return Err(Failure::Usage(format!("--shorter {shorter}: the net's images have {0} × {0} pixels", card.side)));
+    }
     if card.model == Model::Lenet && card.side != Model::Lenet.side() {
         return Err(Failure::Usage(format!("--resize {}: LeNet takes images of 28 × 28 only", card.side)));
     }
-    Ok(card)
+    Ok(())
 }
 
 /// The card of a file that has none, by the shapes of its first and last weight.
@@ -165,11 +191,13 @@ fn foreign(args: &Args, model: Model, state: &StateDict) -> Result<Card, Failure
         return Err(Failure::Run(format!("{file}: its images have {channels} channels, but pictures have 1 or 3")));
     }
     let photos = channels == 3;
+    let torchvision = photos && model == Model::Resnet18;
     Ok(Card {
         model,
         classes: (0..classes).map(|class| class.to_string()).collect(),
         channels,
-        side: if photos && model == Model::Resnet18 { 224 } else { model.side() },
+        side: if torchvision { 224 } else { model.side() },
+        shorter: torchvision.then_some(256),
         mean: if photos { IMAGENET_MEAN.to_vec() } else { vec![0.0] },
         std: if photos { IMAGENET_STD.to_vec() } else { vec![1.0] },
     })

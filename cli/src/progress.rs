@@ -1,6 +1,6 @@
 //! Progress on standard error: a bar where a person looks on, one line per epoch where a log is kept.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use anygpu::watch::ProgressLine;
@@ -37,7 +37,7 @@ impl EpochBar {
     /// Takes the bar away and leaves this line in its place.
     pub fn finish(self, line: &str) {
         self.bar.finish_and_clear();
-        eprintln!("{line}");
+        let _ = writeln!(std::io::stderr(), "{line}"); // nobody may be there to read it
     }
 }
 

@@ -234,3 +234,15 @@ fn a_closed_pipe_is_no_panic() {
     assert_ne!(result.status.code(), Some(0));
     assert!(!stderr(&result).contains("panicked"), "{}", stderr(&result));
 }
+
+#[test]
+fn a_closed_standard_error_is_no_panic() {
+    for (args, status) in [
+        (&["train", "--devices", "cpu", "--limit", "64", "--epochs", "1"][..], 0),
+        (&["train", "--data", "nowhere"], 2),
+    ] {
+        let mut child = anygpu(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
+        drop(child.stderr.take());
+        assert_eq!(child.wait().expect("the command ends").code(), Some(status), "{args:?}");
+    }
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anygpu::data::{Array, Dataset, mnist_5k};
 use anygpu::nn::Module;
-use anygpu::{Tensor, checkpoint, nn};
+use anygpu::{Device, Tensor, checkpoint, nn};
 use common::{fails, json_lines, output, stderr, stdout};
 
 fn text(path: &Path) -> &str {
@@ -120,6 +120,10 @@ fn files_without_a_card_need_to_be_told_what_they_are() {
     fails(&predict(&["--model", "lenet", "--classes", "a,b"]), 2, &["2 classes", "10"]);
     fails(&predict(&["--model", "lenet", "--mean", "1,2,3"]), 2, &["--mean", "1 channels"]);
     fails(&predict(&["--model", "lenet", "--resize", "96"]), 2, &["28 × 28"]);
+    fails(&predict(&["--model", "lenet", "--shorter", "20"]), 2, &["--shorter 20", "28 × 28"]);
+    fails(&predict(&["--model", "lenet", "--std=-1"]), 2, &["--std", "above 0"]);
+    let two = output(&["predict", text(&net), text(&image), "--model", "lenet", "--device", "cpu,gpu:99"]);
+    fails(&two, 2, &["gpu:99"]);
     fs::write(&image, "no image").expect("our file");
     fails(&predict(&["--model", "lenet"]), 1, &["x.png"]);
     fs::write(&net, "no net").expect("our file");
@@ -136,4 +140,26 @@ fn what_a_net_does_not_take_is_said_before_training() {
     fails(&train(&["--save", "/no/such/folder/net.safetensors"]), 1, &["/no/such/folder"]);
     fails(&train(&["vgg"]), 2, &["vgg", "resnet18"]);
     fails(&train(&["--limit", "0"]), 2, &["--limit"]);
+}
+
+#[test]
+fn a_folder_is_split_as_its_folders_say() {
+    let dir = tempfile::tempdir().expect("a folder");
+    folders(&dir.path().join("train"));
+    let args = ["train", "resnet18", "--devices", "cpu", "--resize", "16", "--epochs", "1", "--batch-size", "4"];
+    let train = |more: &[&str]| output(&[&args[..], &["--data", text(dir.path()), "--json"], more].concat());
+    let net = dir.path().join("net.safetensors");
+    json_lines(&train(&["--limit", "4", "--save", text(&net)]));
+    let (_, card) = checkpoint::load_with_metadata(&net, &Device::cpu()).expect("our file");
+    assert!(card["anygpu.card"].contains(r#""classes":["bright","dark"]"#), "{card:?}");
+
+    fs::create_dir_all(dir.path().join("validation/bright")).expect("our folder");
+    let image = Array::new(vec![0.5f32; 3 * 8 * 8], [3, 8, 8]).expect("it fits");
+    save_png(&dir.path().join("validation/bright/a.png"), &image);
+    fails(&train(&[]), 1, &["to train on", "to test on"]);
+    fs::write(dir.path().join("t10k-labels-idx1-ubyte"), "damaged").expect("our folder");
+    fails(&train(&[]), 1, &["train-images-idx3-ubyte"]);
+    fs::remove_file(dir.path().join("t10k-labels-idx1-ubyte")).expect("our file");
+    fs::remove_dir_all(dir.path().join("train/dark")).expect("our folder");
+    fails(&train(&[]), 1, &["one class only", "bright"]);
 }

@@ -58,7 +58,13 @@ fn a_killed_run_ends_with_the_losses_of_one_that_was_not() {
     }
     assert_eq!(summary["step_losses"], expected[3]["step_losses"]);
 
-    fails(&output(&args), 1, &["has had its 3 epochs"]);
+    let (net, plot) = (dir.path().join("net.safetensors"), dir.path().join("curves.svg"));
+    let again = json_lines(&output(&[&args[..], &["--save", text(&net), "--plot", text(&plot)]].concat()));
+    assert_eq!((again.len(), &again[0]["test_acc"]), (1, &summary["test_acc"]), "a finished run is only measured");
+    assert!(net.is_file());
+    let curves = std::fs::read_to_string(&plot).expect("the plot");
+    assert_eq!(curves.matches("<circle").count(), 9, "three curves of three epochs: {curves}");
+    fails(&output(&[&args[..], &["--save", text(&file)]].concat()), 2, &["--save and --checkpoint"]);
     let other = output(&[&args[..], &["--seed", "1"]].concat());
     fails(&other, 1, &["run.safetensors is of another run", "seed=0", "seed=1"]);
     fails(&output(&args[..args.len() - 1]), 2, &["run.safetensors", "--resume"]);
@@ -67,4 +73,14 @@ fn a_killed_run_ends_with_the_losses_of_one_that_was_not() {
     fails(&output(&args), 1, &["run.safetensors"]);
     let alone = output(&["train", "--resume"]);
     assert!(alone.status.code() == Some(2) && stderr(&alone).contains("--checkpoint"), "{}", stderr(&alone));
+}
+
+#[test]
+fn a_diverged_run_leaves_its_last_good_checkpoint() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("run.safetensors");
+    let args = ["train", "--devices", "cpu", "--limit", "640", "--epochs", "1", "--checkpoint", text(&file)];
+    let diverged = output(&[&args[..], &["--lr", "1e9", "--checkpoint-steps", "9"]].concat());
+    fails(&diverged, 1, &["diverged", "--lr"]);
+    assert!(!file.exists(), "no number of it is any good");
 }

@@ -109,6 +109,15 @@ impl Args {
         self.batch_size.unwrap_or(self.model.recipe().batch_size)
     }
 
+    fn lr(&self) -> f32 {
+        self.lr.unwrap_or(self.model.recipe().lr)
+    }
+
+    /// Height and width of the images.
+    fn side(&self) -> usize {
+        self.resize.unwrap_or(self.model.side())
+    }
+
     fn epochs(&self) -> usize {
         self.epochs.unwrap_or(self.model.recipe().epochs)
     }
@@ -139,6 +148,38 @@ struct Epoch {
     images_per_s: f64,
 }
 
+impl Epoch {
+    /// What `--plot` shows.
+    fn curves(&self) -> [f64; 3] {
+        [self.train_loss, self.test_loss, self.test_acc]
+    }
+
+    /// All but its number, by name.
+    fn figures(&self) -> [(&'static str, f64); 5] {
+        let Epoch { train_loss, test_loss, test_acc, seconds, images_per_s, .. } = *self;
+        [
+            ("train_loss", train_loss),
+            ("test_loss", test_loss),
+            ("test_acc", test_acc),
+            ("seconds", seconds),
+            ("images_per_s", images_per_s),
+        ]
+    }
+
+    /// The reverse of [`figures`](Epoch::figures); NaN for what is missing.
+    fn from_figures(epoch: usize, figures: &[(String, f64)]) -> Epoch {
+        let get = |name| figures.iter().find(|(key, _)| key == name).map_or(f64::NAN, |(_, value)| *value);
+        Epoch {
+            epoch,
+            train_loss: get("train_loss"),
+            test_loss: get("test_loss"),
+            test_acc: get("test_acc"),
+            seconds: get("seconds"),
+            images_per_s: get("images_per_s"),
+        }
+    }
+}
+
 /// The last line of `--json`.
 #[derive(Serialize)]
 struct Summary {
@@ -167,29 +208,33 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let title = format!("{} on {}, {}", args.model.name(), args.data, devices::names(&trainer.devices));
     let mut curves =
         Animator::new("epoch").title(&title).panel("loss", &["training", "test"]).shares("accuracy", &["test"]);
-    let mut epochs: Vec<Epoch> = Vec::new();
     let first = if args.resume { trainer.resume()? } else { 1 };
-    if first > args.epochs() {
-        return Err(Failure::Run(format!(
-            "--resume: the run has had its {} epochs: give it more with --epochs",
-            args.epochs()
-        )));
+    let before = trainer.run.epochs.len();
+    for done in &trainer.run.epochs {
+        curves.add(done.epoch as f64, &done.curves())?;
     }
     for epoch in first..=args.epochs() {
-        let done = trainer.epoch(epoch, args.epochs())?;
+        trainer.epoch(epoch, args.epochs())?;
+        let Some(done) = trainer.run.epochs.last() else { continue };
         if as_json {
-            output::json(&done)?;
+            output::json(done)?;
         }
-        curves.add(epoch as f64, &[done.train_loss, done.test_loss, done.test_acc])?;
+        curves.add(epoch as f64, &done.curves())?;
         if let Some(path) = &args.plot {
             curves.save(path)?;
         }
-        epochs.push(done);
     }
+    // A run that had had all its epochs: what is left is to measure it, and to write it.
+    let finished = first > args.epochs();
+    if let Some(path) = args.plot.as_ref().filter(|_| finished) {
+        curves.save(path)?;
+    }
+    let epochs = &trainer.run.epochs;
+    let test_acc = if finished { trainer.evaluate()?.1 } else { epochs.last().map_or(f64::NAN, |e| e.test_acc) };
     if let Some(path) = &args.save {
         save(path, &trainer, &source.card)?;
     }
-    report(args, &trainer, &epochs, as_json)
+    report(args, &trainer, &epochs[if finished { 0 } else { before }..], test_acc, as_json)
 }
 
 /// What can be known to be wrong before the first epoch, and must not be found out after the last.
@@ -207,6 +252,9 @@ fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("--checkpoint {path}: it is there: go on with --resume, or remove it")));
     }
     writable("--checkpoint", args.checkpoint.as_deref(), &["safetensors"])?;
+    if args.save.is_some() && args.save == args.checkpoint {
+        return Err(Failure::Usage("--save and --checkpoint name the same file: each needs its own".to_string()));
+    }
     writable("--save", args.save.as_deref(), &["safetensors"])
 }
 
@@ -230,9 +278,9 @@ fn save(path: &Path, trainer: &Trainer, card: &Card) -> Result<(), Failure> {
     Ok(checkpoint::save_with_metadata(&state, &card.to_metadata(), path)?)
 }
 
-fn report(args: &Args, trainer: &Trainer, epochs: &[Epoch], as_json: bool) -> Result<(), Failure> {
+/// What the epochs of this start, or of all of a finished run, took and gave.
+fn report(args: &Args, trainer: &Trainer, epochs: &[Epoch], test_acc: f64, as_json: bool) -> Result<(), Failure> {
     let seconds: f64 = epochs.iter().map(|e| e.seconds).sum();
-    let test_acc = epochs.last().map_or(0.0, |e| e.test_acc);
     let sec_per_epoch = seconds / epochs.len().max(1) as f64;
     if !as_json {
         let names = devices::names(&trainer.devices);

@@ -68,6 +68,14 @@ impl Record {
         Ok(())
     }
 
+    /// Hands what was logged to the system: a run that goes on from here after a kill finds no gap.
+    ///
+    /// # Errors
+    /// Those of writing the log.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        Ok(self.log.as_mut().map_or(Ok(()), SummaryWriter::flush)?)
+    }
+
     /// Logs an epoch's figures.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ use anygpu::metrics::Mean;
 use anygpu::optim::LrScheduler;
 use anygpu::{Device, Tensor};
 
-use super::Args;
 use super::trainer::Run;
+use super::{Args, Epoch};
 use crate::failure::Failure;
 
 /// Where a run keeps what it needs to go on.
@@ -25,11 +25,12 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// What the options ask for.
     pub fn new(args: &Args) -> Option<Checkpoint> {
-        let Args { model, data, limit, resize, lr, seed, scheduler, .. } = args;
+        let Args { model, data, limit, seed, scheduler, .. } = args;
+        let (side, lr) = (args.side(), args.lr());
         let epochs = if *scheduler == super::Rate::Constant { None } else { Some(args.epochs()) };
         let batch = args.batch_size();
         let settings = format!(
-            "{model:?} data={data} limit={limit:?} resize={resize:?} batch={batch} lr={lr:?} seed={seed} \
+            "{model:?} data={data} limit={limit:?} resize={side} batch={batch} lr={lr} seed={seed} \
              scheduler={scheduler:?} epochs={epochs:?}"
         );
         args.checkpoint.clone().map(|path| Checkpoint { path, every: args.checkpoint_steps.unwrap_or(0), settings })
@@ -46,6 +47,7 @@ impl Checkpoint {
     /// Those of the devices, and of writing the file.
     pub fn save(&self, run: &mut Run, at: LoaderState, mean: &Mean) -> Result<(), Failure> {
         run.record.read()?;
+        run.record.flush()?;
         let first = run.record.step_losses.iter().enumerate();
         let losses: Vec<(String, f64)> = first.map(|(i, loss)| (i.to_string(), f64::from(*loss))).collect();
         let mut state = TrainingState::new()
@@ -55,6 +57,9 @@ impl Checkpoint {
             .text("settings", self.settings.as_str())
             .number("steps", run.record.steps as f64)
             .numbers("step_losses", losses);
+        for done in &run.epochs {
+            state = state.numbers(&format!("epoch_{}", done.epoch), done.figures());
+        }
         if mean.count() > 0 {
             state = state.number("mean", mean.value()?).number("count", mean.count() as f64);
         }
@@ -90,6 +95,11 @@ impl Checkpoint {
         let losses = state.get_numbers("step_losses");
         run.record.step_losses = losses.into_iter().map(|(_, loss)| loss as f32).collect();
         run.record.steps = state.get("steps")? as u64;
+        run.epochs = (1..=at.epoch as usize)
+            .map(|epoch| (epoch, state.get_numbers(&format!("epoch_{epoch}"))))
+            .take_while(|(_, figures)| !figures.is_empty())
+            .map(|(epoch, figures)| Epoch::from_figures(epoch, &figures))
+            .collect();
         let mut begun = Mean::new();
         if at.batches > 0 {
             let mean = Tensor::scalar(state.get("mean")? as f32, &Device::cpu())?;

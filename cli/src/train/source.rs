@@ -23,6 +23,9 @@ pub struct Source {
 /// Images for mean and deviation of a folder; more would hardly change them.
 const SAMPLED: usize = 256;
 
+/// What the folder of the images to test on can be called.
+const TESTS: [&str; 4] = ["test", "val", "valid", "validation"];
+
 const FASHION: [&str; 10] =
     ["t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"];
 
@@ -32,7 +35,7 @@ const FASHION: [&str; 10] =
 /// [`Failure::Usage`] for a name that is nothing; [`Failure::Run`] for damaged files, and images that the net does not
 /// take.
 pub fn load(args: &Args) -> Result<Source, Failure> {
-    let side = args.resize.unwrap_or(args.model.side());
+    let side = args.side();
     let source = match args.data.as_str() {
         "mnist-5k" => in_memory(args.model, side, data::mnist_5k()?, digits()),
         "fashion-mnist" => in_memory(args.model, side, data::from_dir(download::fashion_mnist()?)?, names(&FASHION)),
@@ -46,8 +49,20 @@ pub fn load(args: &Args) -> Result<Source, Failure> {
     };
     fits(args, &source)?;
     let Some(limit) = args.limit else { return Ok(source) };
-    let first = |set: Arc<dyn Dataset>| Arc::new(Subset::first(set, limit)) as Arc<dyn Dataset>;
-    Ok(Source { train: first(source.train), test: first(source.test), ..source })
+    if !source.slow {
+        let first = |set: Arc<dyn Dataset>| Arc::new(Subset::first(set, limit)) as Arc<dyn Dataset>;
+        return Ok(Source { train: first(source.train), test: first(source.test), ..source });
+    }
+    // Folders list one class after the other: their first files would be of one class.
+    let some = |set: Arc<dyn Dataset>| drawn(set, limit, args.seed);
+    Ok(Source { train: some(source.train)?, test: some(source.test)?, ..source })
+}
+
+/// So many samples, or all, drawn by the seed.
+fn drawn(set: Arc<dyn Dataset>, count: usize, seed: u64) -> Result<Arc<dyn Dataset>, Failure> {
+    let count = count.min(set.len());
+    let lengths = [count, set.len() - count];
+    Ok(Arc::new(random_split(set, &lengths, seed)?.swap_remove(0)))
 }
 
 fn names(all: &[&str]) -> Vec<String> {
@@ -60,56 +75,74 @@ fn digits() -> Vec<String> {
 
 fn in_memory(model: Model, side: usize, sets: Splits, classes: Vec<String>) -> Source {
     let (mean, std) = sets.train.mean_std();
-    let card = Card { model, classes, channels: sets.train.c, side, mean, std };
+    let card = Card { model, classes, channels: sets.train.c, side, shorter: None, mean, std };
     Source { train: sets.train, test: sets.test, card, slow: false }
 }
 
-/// A folder: of images where it has folders, else of the files of MNIST or CIFAR-10.
+/// A folder: of the files of MNIST or CIFAR-10 where one of them is there, else of images where it has folders.
 fn from_dir(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
-    let has_folders = || std::fs::read_dir(dir).is_ok_and(|all| all.flatten().any(|entry| entry.path().is_dir()));
+    if has_folders(dir) && !has_known_file(dir) {
+        return images(args, side, dir);
+    }
     match data::from_dir(dir) {
         Ok(sets) if sets.train.c == 3 => Ok(in_memory(args.model, side, sets, names(&CIFAR10_CLASSES))),
         Ok(sets) => Ok(in_memory(args.model, side, sets, digits())),
-        Err(_) if has_folders() => images(args, side, dir),
         Err(error) => Err(error.into()),
     }
 }
 
-/// `dir/train` and `dir/test` (or `dir/val`), or else a fifth of all images, drawn by the seed, to test on.
+fn has_folders(dir: &Path) -> bool {
+    std::fs::read_dir(dir).is_ok_and(|all| all.flatten().any(|entry| entry.path().is_dir()))
+}
+
+/// Whether a file of MNIST or CIFAR-10 is there, be it damaged or without the others.
+fn has_known_file(dir: &Path) -> bool {
+    let known = |name: &str| {
+        let name = name.strip_suffix(".gz").unwrap_or(name);
+        name.ends_with("-idx3-ubyte")
+            || name.ends_with("-idx1-ubyte")
+            || name.ends_with("_batch.bin")
+            || name.starts_with("data_batch_")
+    };
+    std::fs::read_dir(dir).is_ok_and(|all| all.flatten().any(|entry| entry.file_name().to_str().is_some_and(known)))
+}
+
+/// `dir/train` and `dir/test` (or another of [`TESTS`]); without a folder to test on, a fifth of the images to train on,
+/// drawn by the seed. Without `dir/train`, all of `dir` is to train on.
 fn images(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
     let open = |dir: &Path| {
         let set = ImageFolder::new(dir)?;
         Ok::<_, Failure>(if args.model == Model::Lenet { set.grey() } else { set })
     };
-    let test = ["test", "val"].map(|name| dir.join(name)).into_iter().find(|dir| dir.is_dir());
-    let (train, test, classes): (Arc<dyn Dataset>, Arc<dyn Dataset>, _) = match test {
-        Some(test) if dir.join("train").is_dir() => {
-            let (train, test) = (open(&dir.join("train"))?, open(&test)?);
-            if train.classes() != test.classes() {
-                return Err(Failure::Run(format!(
-                    "--data {}: classes {:?} to train on, but {:?} to test on",
-                    dir.display(),
-                    train.classes(),
-                    test.classes()
-                )));
+    let split = has_folders(&dir.join("train"));
+    let all = open(&if split { dir.join("train") } else { dir.to_path_buf() })?;
+    let classes = all.classes().to_vec();
+    let wrong = |what: String| Err(Failure::Run(format!("--data {}: {what}", dir.display())));
+    if classes.len() < 2 {
+        return wrong(format!("one class only, {classes:?}: each class needs a folder with its images"));
+    }
+    let (train, test): (Arc<dyn Dataset>, Arc<dyn Dataset>) =
+        match TESTS.map(|name| dir.join(name)).into_iter().find(|dir| split && dir.is_dir()) {
+            Some(test) => {
+                let test = open(&test)?;
+                if classes != test.classes() {
+                    return wrong(format!("classes {classes:?} to train on, but {:?} to test on", test.classes()));
+                }
+                (Arc::new(all), Arc::new(test))
             }
-            let classes = train.classes().to_vec();
-            (Arc::new(train), Arc::new(test), classes)
-        }
-        _ => {
-            let all = open(dir)?;
-            let (classes, held_out) = (all.classes().to_vec(), (all.len() / 5).max(1));
-            let lengths = [all.len() - held_out, held_out];
-            let mut parts = random_split(all, &lengths, args.seed)?.into_iter();
-            match (parts.next(), parts.next()) {
-                (Some(train), Some(test)) => (Arc::new(train), Arc::new(test), classes),
-                _ => return Err(Failure::Run(format!("--data {}: no images to train on", dir.display()))),
+            None => {
+                let held_out = (all.len() / 5).max(1);
+                let lengths = [all.len() - held_out, held_out];
+                let mut parts = random_split(all, &lengths, args.seed)?.into_iter();
+                match (parts.next(), parts.next()) {
+                    (Some(train), Some(test)) => (Arc::new(train), Arc::new(test)),
+                    _ => return wrong("no images to train on".to_string()),
+                }
             }
-        }
-    };
+        };
     let channels = if args.model == Model::Lenet { 1 } else { 3 };
     let (mean, std) = statistics(&train, channels, side)?;
-    let card = Card { model: args.model, classes, channels, side, mean, std };
+    let card = Card { model: args.model, classes, channels, side, shorter: None, mean, std };
     Ok(Source { train, test, card, slow: true })
 }
 

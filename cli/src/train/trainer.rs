@@ -25,6 +25,8 @@ pub struct Run {
     pub sgd: Sgd,
     pub scheduler: Option<Scheduler>,
     pub record: Record,
+    /// The figures of the epochs so far, those before a resumption too.
+    pub epochs: Vec<Epoch>,
 }
 
 impl Run {
@@ -61,8 +63,7 @@ impl Trainer {
         manual_seed(args.seed);
         let card = &source.card;
         let net = DataParallel::new(card.model.build(card.channels, card.classes.len())?, &devices)?;
-        let recipe = card.model.recipe();
-        let mut sgd = Sgd::new(net.parameters(), args.lr.unwrap_or(recipe.lr)).momentum(recipe.momentum);
+        let mut sgd = Sgd::new(net.parameters(), args.lr()).momentum(card.model.recipe().momentum);
         // One device gets its batches from another thread; several cut them up themselves.
         let place = if let [only] = &devices[..] { only.clone() } else { Device::cpu() };
         let loader = |set| {
@@ -76,7 +77,7 @@ impl Trainer {
         let steps = train.batches() as u64 * args.epochs() as u64;
         let scheduler = args.scheduler.start(steps, &mut sgd)?;
         let record = Record::new(args.log_dir.as_deref())?;
-        let (run, checkpoint) = (Run { net, sgd, scheduler, record }, Checkpoint::new(args));
+        let (run, checkpoint) = (Run { net, sgd, scheduler, record, epochs: Vec::new() }, Checkpoint::new(args));
         Ok(Trainer { devices, run, train, test, checkpoint, begun: Mean::new() })
     }
 
@@ -92,20 +93,15 @@ impl Trainer {
         Ok(at.epoch as usize + 1)
     }
 
-    /// One pass over the training images, then one over the test images.
+    /// One pass over the training images, then one over the test images; its figures are the last of the run's `epochs`.
     ///
     /// # Errors
     /// [`Failure::Run`] when the loss is no number any more, and whatever fails on the way.
-    pub fn epoch(&mut self, epoch: usize, epochs: usize) -> Result<Epoch, Failure> {
+    pub fn epoch(&mut self, epoch: usize, epochs: usize) -> Result<(), Failure> {
         let mut bar = EpochBar::new(epoch, epochs, self.train.len());
         let mut speed = Throughput::new();
-        let train_loss = self.pass(&mut bar, &mut speed)?;
+        let train_loss = self.pass(epoch, &mut bar, &mut speed)?;
         let (seconds, images_per_s) = (speed.seconds(), speed.per_second());
-        if !train_loss.is_finite() {
-            return Err(Failure::Run(format!(
-                "training diverged: the mean loss of epoch {epoch} is {train_loss}: try a smaller --lr"
-            )));
-        }
         let (test_loss, test_acc) = self.evaluate()?;
         bar.finish(&format!(
             "epoch {epoch}/{epochs}  loss {train_loss:.4}  test loss {test_loss:.4}  test acc {test_acc:.4}  \
@@ -114,10 +110,11 @@ impl Trainer {
         ));
         let done = Epoch { epoch, train_loss, test_loss, test_acc, seconds, images_per_s };
         self.run.record.epoch(&done)?;
+        self.run.epochs.push(done);
         if let Some(checkpoint) = &self.checkpoint {
             checkpoint.save(&mut self.run, self.train.state(), &Mean::new())?;
         }
-        Ok(done)
+        Ok(())
     }
 
     /// How the work is shared out now; nothing where one device does it all.
@@ -128,7 +125,7 @@ impl Trainer {
     }
 
     /// The training steps of the next epoch; the mean loss over its images. Returns when every device is done.
-    fn pass(&mut self, bar: &mut EpochBar, speed: &mut Throughput) -> Result<f64, Failure> {
+    fn pass(&mut self, epoch: usize, bar: &mut EpochBar, speed: &mut Throughput) -> Result<f64, Failure> {
         let mut mean = std::mem::take(&mut self.begun);
         for (step, batch) in (&self.train).into_iter().enumerate() {
             let (images, labels) = batch?;
@@ -144,6 +141,7 @@ impl Trainer {
             }
             let at = self.train.state();
             if let Some(checkpoint) = self.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_due(at.batches)) {
+                converging(epoch, mean.value()?)?; // the last good checkpoint stays
                 checkpoint.save(&mut self.run, at, &mean)?;
             }
         }
@@ -151,11 +149,14 @@ impl Trainer {
         for device in &self.devices {
             device.synchronize()?;
         }
-        Ok(mean.value()?)
+        converging(epoch, mean.value()?)
     }
 
     /// Mean loss and accuracy on the test images.
-    fn evaluate(&self) -> Result<(f64, f64), Failure> {
+    ///
+    /// # Errors
+    /// Those of the devices and of reading the images.
+    pub fn evaluate(&self) -> Result<(f64, f64), Failure> {
         let (mut loss, mut accuracy) = (Mean::new(), Accuracy::new());
         for batch in self.test.epoch(0) {
             let (images, labels) = batch?;
@@ -166,4 +167,12 @@ impl Trainer {
         }
         Ok((loss.value()?, accuracy.value()?))
     }
+}
+
+/// The mean loss so far of an epoch, as long as it is a number.
+fn converging(epoch: usize, loss: f64) -> Result<f64, Failure> {
+    if loss.is_finite() {
+        return Ok(loss);
+    }
+    Err(Failure::Run(format!("training diverged: the mean loss of epoch {epoch} is {loss}: try a smaller --lr")))
 }
