@@ -47,7 +47,8 @@ pub struct DataLoader<B = (Tensor, Tensor)> {
     batch: std::marker::PhantomData<fn() -> B>,
 }
 
-/// Where a loader is: what a training checkpoint keeps of it.
+/// Where a loader is: what a training checkpoint keeps of it. It means the same to a loader over as many samples, with the
+/// same seed and batch size; to another one it is another place, which nothing notices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LoaderState {
@@ -108,7 +109,7 @@ impl<B> DataLoader<B> {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn items<C: Batch>(self) -> DataLoader<C> {
-        DataLoader::with(self.recipe, self.workers, self.ahead)
+        DataLoader { progress: self.progress, ..DataLoader::with(self.recipe, self.workers, self.ahead) }
     }
 
     /// Shuffles each epoch anew. The order depends on `seed` and the number of the epoch alone; so do the random
