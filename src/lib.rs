@@ -18,6 +18,7 @@ mod shape;
 mod sync;
 mod team;
 pub mod tensor;
+mod units;
 pub mod watch;
 
 pub use autograd::{NoGrad, no_grad};

@@ -242,7 +242,7 @@ fn a_summary_shows_shapes_and_counts() -> Result<()> {
         let rows: usize = summary.layers().iter().map(|layer| layer.parameters).sum();
         assert_eq!(rows, summary.parameters);
         let text = summary.to_string();
-        assert!(text.contains("11 181 642 parameters (9 408 frozen), 42.65 MiB"), "{text}");
+        assert!(text.contains("11 181 642 parameters (9 408 frozen), 42.7 MiB"), "{text}");
         assert!(text.lines().any(|l| l.starts_with("  fc (Linear)") && l.ends_with("5 130")), "{text}");
         // It changes nothing, and costs nothing afterwards.
         assert_eq!(net.get("bn1.running_mean").expect("a buffer").to_vec::<f32>()?, before);

@@ -74,7 +74,7 @@ impl Row {
             self.adapter.clone(),
             self.api.clone(),
             self.driver.clone(),
-            self.memory_total.map_or_else(|| "–".to_string(), gibibytes),
+            self.memory_total.map_or_else(|| "–".to_string(), anygpu::watch::bytes),
             self.has("f16").to_string(),
             self.has("subgroups").to_string(),
             self.has("cooperative-matrix").to_string(),
@@ -146,8 +146,4 @@ pub fn select(spec: &str) -> Result<Vec<Device>, Failure> {
 pub fn names(devices: &[Device]) -> String {
     let names: Vec<&str> = devices.iter().map(Device::name).collect();
     format!("[{}]", names.join(", "))
-}
-
-fn gibibytes(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
 }

@@ -9,6 +9,7 @@ use super::{Module, layers};
 use crate::device::Device;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use crate::units::bytes;
 
 /// What a layer gave.
 struct Call {
@@ -173,12 +174,6 @@ fn grouped(number: usize) -> String {
     groups.join(" ")
 }
 
-/// Bytes in units of 2¹⁰ or 2²⁰.
-fn readable(bytes: usize) -> String {
-    let kibibytes = bytes as f64 / 1024.0;
-    if kibibytes < 1024.0 { format!("{kibibytes:.1} KiB") } else { format!("{:.2} MiB", kibibytes / 1024.0) }
-}
-
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = vec![["layer".to_string(), "output".to_string(), "parameters".to_string()]];
@@ -202,9 +197,10 @@ impl fmt::Display for Summary {
             "{} parameters ({} frozen), {}",
             grouped(self.parameters),
             grouped(frozen),
-            readable(self.parameter_bytes)
+            bytes(self.parameter_bytes as u64)
         )?;
-        let [buffers, input, outputs] = [self.buffer_bytes, self.input_bytes, self.output_bytes].map(readable);
+        let [buffers, input, outputs] =
+            [self.buffer_bytes, self.input_bytes, self.output_bytes].map(|count| bytes(count as u64));
         write!(f, "buffers {buffers}, input {input}, outputs of the innermost layers {outputs}")
     }
 }

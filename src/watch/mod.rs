@@ -15,4 +15,6 @@ mod line;
 #[cfg(feature = "plot")]
 pub use animator::Animator;
 pub use events::SummaryWriter;
-pub use line::{ProgressLine, bytes};
+pub use line::ProgressLine;
+
+pub use crate::units::bytes;
