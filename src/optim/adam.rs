@@ -30,7 +30,7 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub struct Adam {
     pub(super) parameters: Parameters,
-    rate: f32,
+    pub(super) rate: f32,
     betas: [f32; 2],
     eps: f32,
     decay: f32,
@@ -65,21 +65,6 @@ impl Adam {
     pub fn weight_decay(mut self, weight_decay: f32) -> Adam {
         self.decay = weight_decay;
         self
-    }
-
-    /// The learning rate.
-    pub fn lr(&self) -> f32 {
-        self.rate
-    }
-
-    /// Changes the learning rate from the next step on.
-    pub fn set_lr(&mut self, lr: f32) {
-        self.rate = lr;
-    }
-
-    /// Forgets all gradients; [`Tensor::backward`] adds to what is there.
-    pub fn zero_grad(&self) {
-        self.parameters.zero_grad();
     }
 
     /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.

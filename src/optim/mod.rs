@@ -106,9 +106,27 @@ pub trait Optimizer {
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 }
 
-/// The trait by the type's own functions, so that both ways to call them are one.
+/// What every optimiser has alike, and the trait by the type's own functions, so that both ways to call them are one.
 macro_rules! optimizer {
     ($($name:ident),*) => {$(
+        impl $name {
+            /// The learning rate.
+            pub fn lr(&self) -> f32 {
+                self.rate
+            }
+
+            /// Changes the learning rate from the next step on.
+            pub fn set_lr(&mut self, lr: f32) {
+                self.rate = lr;
+            }
+
+            /// Forgets all gradients; [`Tensor::backward`] adds to what is there.
+            /// (Not needed with [`DataParallel::train_batch`](crate::DataParallel::train_batch), which starts afresh.)
+            pub fn zero_grad(&self) {
+                self.parameters.zero_grad();
+            }
+        }
+
         impl Optimizer for $name {
             fn step(&mut self) -> Result<()> {
                 $name::step(self)

@@ -25,7 +25,7 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub struct RmsProp {
     pub(super) parameters: Parameters,
-    rate: f32,
+    pub(super) rate: f32,
     alpha: f32,
     eps: f32,
     decay: f32,
@@ -61,21 +61,6 @@ impl RmsProp {
     pub fn weight_decay(mut self, weight_decay: f32) -> RmsProp {
         self.decay = weight_decay;
         self
-    }
-
-    /// The learning rate.
-    pub fn lr(&self) -> f32 {
-        self.rate
-    }
-
-    /// Changes the learning rate from the next step on.
-    pub fn set_lr(&mut self, lr: f32) {
-        self.rate = lr;
-    }
-
-    /// Forgets all gradients; [`Tensor::backward`] adds to what is there.
-    pub fn zero_grad(&self) {
-        self.parameters.zero_grad();
     }
 
     /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.

@@ -33,7 +33,7 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub struct Sgd {
     pub(super) parameters: Parameters,
-    rate: f32,
+    pub(super) rate: f32,
     momentum: f32,
     dampening: f32,
     decay: f32,
@@ -69,22 +69,6 @@ impl Sgd {
     pub fn nesterov(mut self) -> Sgd {
         self.nesterov = true;
         self
-    }
-
-    /// The learning rate.
-    pub fn lr(&self) -> f32 {
-        self.rate
-    }
-
-    /// Changes the learning rate from the next step on.
-    pub fn set_lr(&mut self, lr: f32) {
-        self.rate = lr;
-    }
-
-    /// Forgets all gradients; [`Tensor::backward`] adds to what is there.
-    /// (Not needed with [`DataParallel::train_batch`](crate::DataParallel::train_batch), which starts afresh.)
-    pub fn zero_grad(&self) {
-        self.parameters.zero_grad();
     }
 
     /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
