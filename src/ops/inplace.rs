@@ -7,9 +7,9 @@ use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::ops::Operand;
-use crate::ops::cast::{narrowed, widened};
-use crate::ops::copy::{SHADER, duplicate, strided_copy, strided_kernel};
 use crate::ops::dispatch::{cpu_buffer, gpu_view, grid, read_all, view};
+use crate::ops::elementwise::cast::{narrowed, widened};
+use crate::ops::shape::copy::{SHADER, duplicate, strided_copy, strided_kernel};
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
 

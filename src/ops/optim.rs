@@ -9,8 +9,8 @@ use crate::device::gpu::{Gpu, Kernel, Shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{cpu_buffer, fits_u32, gpu_view, grid, read_all, view};
+use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::shader;
-use crate::ops::unary::CHUNK;
 use crate::tensor::Tensor;
 
 pub(super) const SHADER: Shader = shader!("optim");

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::cast::{narrowed, widened};
+use crate::ops::elementwise::cast::{narrowed, widened};
 use crate::ops::{Op, apply, autocast};
 use crate::tensor::Tensor;
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use crate::device::gpu::{Family, Gpu, Kernel, Variant};
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result};
-use crate::ops::matmul_variants;
+use crate::ops::linalg::matmul_variants;
 
 /// Every family.
 const FAMILIES: [&Family; 1] = [&matmul_variants::FAMILY];
@@ -117,7 +117,7 @@ impl Device {
 mod tests {
     use super::*;
     use crate::device::gpu::Shader;
-    use crate::ops::matmul_variants::{PLAIN, attempt};
+    use crate::ops::linalg::matmul_variants::{PLAIN, attempt};
 
     /// The plain variant with something wrong in its text.
     fn broken(name: &'static str, from: &str, to: &str) -> &'static Variant {

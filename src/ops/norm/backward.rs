@@ -9,7 +9,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
-use crate::ops::reduce::sum_parts;
+use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::{Op, Spec, apply};
 use crate::tensor::Tensor;
 

@@ -4,6 +4,7 @@
 //! (Ioffe and Szegedy, "Batch normalization", 2015, section 3), so that only x and they are kept for it.
 
 mod backward;
+mod methods;
 mod moment;
 
 use std::sync::Arc;

@@ -1,0 +1,207 @@
+//! The other operand of an op: a tensor or a number; and the operators `+ - * / %` of Rust.
+
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::elementwise::binary as pairs;
+use crate::ops::elementwise::binary::run::binary;
+use crate::ops::elementwise::cast::narrowed;
+use crate::ops::inplace::filled_words;
+use crate::tensor::Tensor;
+
+/// A number on one side of an op, with Python's three kinds: it never changes the type of a tensor of its own kind or of a
+/// higher one (bool < integer < float).
+///
+/// ```
+/// # use anygpu::{DType, Tensor};
+/// let x = Tensor::try_from([1, 2])?;
+/// assert_eq!(x.add(1)?.dtype(), DType::I32);
+/// assert_eq!(x.add(0.5)?.to_vec::<f32>()?, [1.5, 2.5]);
+/// assert_eq!(Tensor::try_from([1.0])?.to_dtype(DType::F16)?.add(1)?.dtype(), DType::F16);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A number with a fraction.
+    Float(f64),
+}
+
+impl Scalar {
+    /// The type that an op of this number and a tensor of type `dtype` computes in.
+    pub(in crate::ops) fn meets(self, dtype: DType) -> DType {
+        match self {
+            Scalar::Int(_) if dtype == DType::Bool => DType::I32,
+            Scalar::Float(_) if !dtype.is_float() => DType::F32,
+            _ => dtype,
+        }
+    }
+
+    /// Its word in the type in which `dtype` is computed. Negative numbers wrap around to unsigned ones on request.
+    pub(in crate::ops) fn word(self, op: &'static str, dtype: DType, wraps: bool) -> Result<u32> {
+        let whole = match self {
+            _ if dtype.is_float() => return Ok((self.as_f64() as f32).to_bits()),
+            Scalar::Bool(value) => i64::from(value),
+            Scalar::Int(value) => value,
+            Scalar::Float(value) => return Err(Error::argument(op, format!("{value} is no {dtype}"))),
+        };
+        let [low, high] = match dtype {
+            DType::I32 => [i64::from(i32::MIN), i64::from(i32::MAX)],
+            DType::U32 => [0, i64::from(u32::MAX)],
+            DType::U8 => [0, i64::from(u8::MAX)],
+            _ => [0, 1],
+        };
+        let low = if wraps { low.min(-high) } else { low };
+        if whole < low || whole > high {
+            return Err(Error::argument(op, format!("{whole} does not fit {dtype}")));
+        }
+        Ok(whole as u32)
+    }
+
+    /// It as a tensor of rank 0.
+    pub(in crate::ops) fn tensor(self, op: &'static str, dtype: DType, device: &Device) -> Result<Tensor> {
+        let wide = filled_words(&[], self.word(op, dtype, false)?, dtype.wide(), device)?;
+        narrowed(&wide, dtype)
+    }
+
+    fn as_f64(self) -> f64 {
+        match self {
+            Scalar::Bool(value) => f64::from(u8::from(value)),
+            Scalar::Int(value) => value as f64,
+            Scalar::Float(value) => value,
+        }
+    }
+}
+
+/// The other operand of an op: `&tensor` or a number.
+#[derive(Clone, Copy)]
+pub enum Operand<'a> {
+    /// Broadcast against the first operand.
+    Tensor(&'a Tensor),
+    /// For every element.
+    Scalar(Scalar),
+}
+
+impl<'a> From<&'a Tensor> for Operand<'a> {
+    fn from(tensor: &'a Tensor) -> Self {
+        Operand::Tensor(tensor)
+    }
+}
+
+impl<'a> From<&&'a Tensor> for Operand<'a> {
+    fn from(tensor: &&'a Tensor) -> Self {
+        Operand::Tensor(tensor)
+    }
+}
+
+impl From<Scalar> for Operand<'_> {
+    fn from(scalar: Scalar) -> Self {
+        Operand::Scalar(scalar)
+    }
+}
+
+macro_rules! numbers {
+    ($($t:ident => $kind:ident;)*) => {$(
+        impl From<$t> for Scalar {
+            fn from(value: $t) -> Self {
+                Scalar::$kind(value.into())
+            }
+        }
+        impl From<$t> for Operand<'_> {
+            fn from(value: $t) -> Self {
+                Operand::Scalar(value.into())
+            }
+        }
+    )*};
+}
+numbers! { bool => Bool; i32 => Int; u32 => Int; i64 => Int; u8 => Int; f32 => Float; f64 => Float; }
+
+/// Sizes and counts.
+impl From<usize> for Operand<'_> {
+    fn from(value: usize) -> Self {
+        Operand::Scalar(Scalar::Int(i64::try_from(value).unwrap_or(i64::MAX)))
+    }
+}
+
+impl std::fmt::Debug for Operand<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Operand::Tensor(tensor) => write!(f, "{} {:?}", tensor.dtype(), tensor.shape()),
+            Operand::Scalar(scalar) => scalar.fmt(f),
+        }
+    }
+}
+
+/// Tensors by reference or by value on either side, and numbers on either side. One type of each kind of number: with two,
+/// `(&x * 0.5)?` would not know which.
+macro_rules! operators {
+    ($($trait:ident $method:ident $pair:ident;)*) => {$(
+        operators! { @ $trait $method: [&Tensor, &Tensor] [&Tensor, Tensor] [Tensor, &Tensor] [Tensor, Tensor] }
+        operators! { @ $trait $method: [&Tensor, f32] [&Tensor, i32] }
+        operators! { @ $trait $method: [Tensor, f32] [Tensor, i32] }
+        operators! { # $trait $method $pair: [f32, &Tensor] [i32, &Tensor] }
+        operators! { # $trait $method $pair: [f32, Tensor] [i32, Tensor] }
+    )*};
+    (@ $trait:ident $method:ident: $([$left:ty, $right:ty])*) => {$(
+        impl std::ops::$trait<$right> for $left {
+            type Output = Result<Tensor, Error>;
+            fn $method(self, other: $right) -> Self::Output {
+                Tensor::$method(&self, Other::operand(&other))
+            }
+        }
+    )*};
+    (# $trait:ident $method:ident $pair:ident: $([$left:ty, $right:ty])*) => {$(
+        impl std::ops::$trait<$right> for $left {
+            type Output = Result<Tensor, Error>;
+            fn $method(self, other: $right) -> Self::Output {
+                binary(&pairs::$pair, self.into(), Other::operand(&other))
+            }
+        }
+    )*};
+}
+operators! { Add add ADD; Sub sub SUB; Mul mul MUL; Div div DIV; Rem rem REM; }
+
+/// What may stand on an operator's right, however it is held.
+trait Other {
+    fn operand(&self) -> Operand<'_>;
+}
+
+impl Other for Tensor {
+    fn operand(&self) -> Operand<'_> {
+        Operand::Tensor(self)
+    }
+}
+
+impl Other for &Tensor {
+    fn operand(&self) -> Operand<'_> {
+        Operand::Tensor(self)
+    }
+}
+
+macro_rules! others {
+    ($($t:ty)*) => {$(
+        impl Other for $t {
+            fn operand(&self) -> Operand<'_> {
+                Operand::Scalar((*self).into())
+            }
+        }
+    )*};
+}
+others! { f32 i32 }
+
+impl std::ops::Neg for &Tensor {
+    type Output = Result<Tensor, Error>;
+    fn neg(self) -> Self::Output {
+        Tensor::neg(self)
+    }
+}
+
+impl std::ops::Neg for Tensor {
+    type Output = Result<Tensor, Error>;
+    fn neg(self) -> Self::Output {
+        Tensor::neg(&self)
+    }
+}

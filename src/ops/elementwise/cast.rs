@@ -1,0 +1,268 @@
+//! Element types: packed ones to words and back, and words of one type to words of another.
+//!
+//! A conversion is a chain of at most three ops: [`Widen`], [`Convert`], [`Narrow`]. Rounding to halves is to nearest, ties
+//! to even, in integer arithmetic on adapters, so that every device gives the same bits.
+
+use std::sync::Arc;
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::dtype::{DType, Word};
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, strided_params};
+use crate::ops::elementwise::unary::CHUNK;
+use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("cast");
+pub(in crate::ops) const PACKED_SHADER: Shader = shader!("packed");
+
+/// The headers of all conversions between words: the types, from where on (TOP) a float gives the type's largest value, and
+/// from where on down its least; the bit that is a float's sign. WGSL's own conversion stops at the largest float below
+/// TOP, and on lavapipe 25 a negative number wraps around. To f32, WGSL may take either neighbour; the sum of two exact
+/// halves is rounded once, to the nearest.
+pub(in crate::ops) const HEADERS: [&str; 7] = [
+    "alias S = f32;\nalias T = i32;\nconst TOP = 2147483648.0;\nconst LARGEST = 2147483647i;\nconst BOTTOM = -2147483648.0;\nconst LEAST = i32(-2147483648);\nconst SIGN = 0x80000000u;\nfn value(v: S) -> T { return T(v); }\n",
+    "alias S = f32;\nalias T = u32;\nconst TOP = 4294967296.0;\nconst LARGEST = 4294967295u;\nconst BOTTOM = 0.0;\nconst LEAST = 0u;\nconst SIGN = 0x80000000u;\nfn value(v: S) -> T { return T(v); }\n",
+    "alias S = i32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\nconst SIGN = 0u;\nfn value(v: S) -> T { return f32(v >> 16u) * 65536.0 + f32(v & 0xffff); }\n",
+    "alias S = i32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\nfn value(v: S) -> T { return T(v); }\n",
+    "alias S = u32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\nconst SIGN = 0u;\nfn value(v: S) -> T { return f32(v >> 16u) * 65536.0 + f32(v & 0xffffu); }\n",
+    "alias S = u32;\nalias T = i32;\nconst TOP = 3e38;\nconst LARGEST = 0i;\nconst BOTTOM = -3e38;\nconst LEAST = 0i;\nconst SIGN = 0u;\nfn value(v: S) -> T { return T(v); }\n",
+    "alias S = u32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\nfn value(v: S) -> T { return T(v); }\n",
+];
+
+/// The case of the packed shader's switch.
+fn code(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 0.0,
+        DType::BF16 => 1.0,
+        _ => 2.0,
+    }
+}
+
+/// Packed elements of any layout to dense words: halves to f32, bytes to u32.
+#[derive(Debug)]
+struct Widen;
+
+impl Op for Widen {
+    fn name(&self) -> &'static str {
+        "to_dtype"
+    }
+
+    fn takes_packed(&self) -> bool {
+        true
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype().wide()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let x = &inputs[0];
+        match x.dtype {
+            DType::F16 => widen(x, out.slice(), |bits: u16| f16::from_bits(bits).to_f32()),
+            DType::BF16 => widen(x, out.slice(), |bits: u16| bf16::from_bits(bits).to_f32()),
+            _ => widen(x, out.slice(), |byte: u8| u32::from(byte)),
+        }
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = &inputs[0];
+        let layout = (x.layout.strides.as_slice(), x.layout.offset);
+        Ok(vec![Kernel {
+            shader: PACKED_SHADER,
+            entry: "widen",
+            header: "",
+            constants: vec![("OP", code(x.dtype))],
+            params: strided_params("to_dtype", &x.layout.shape, layout, layout)?,
+            inputs: vec![x.buffer.clone()],
+            outputs: vec![out.clone()],
+            groups: grid(x.layout.elem_count()),
+        }])
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let dtype = ctx.inputs[0].dtype();
+        Ok(vec![dtype.is_float().then(|| ctx.grad.to_dtype(dtype)).transpose()?])
+    }
+}
+
+fn widen<B: bytemuck::Pod + Sync, T: Word>(x: &CpuIn, out: &mut [T], f: impl Fn(B) -> T + Sync) {
+    let bits: &[B] = bytemuck::cast_slice(x.words);
+    if x.layout.is_contiguous() {
+        let bits = &bits[x.layout.offset..][..out.len()];
+        out.par_chunks_mut(CHUNK).zip(bits.par_chunks(CHUNK)).for_each(|(out, bits)| convert(bits, out, &f));
+    } else {
+        out.iter_mut().zip(x.layout.positions()).for_each(|(out, at)| *out = f(bits[at]));
+    }
+}
+
+/// Dense f32 to halves, or dense u32 to bytes (their lowest eight bits).
+#[derive(Debug)]
+struct Narrow(DType);
+
+impl Op for Narrow {
+    fn name(&self) -> &'static str {
+        "to_dtype"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), self.0))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let x = &inputs[0];
+        match self.0 {
+            DType::F16 => narrow(x.slice(), out, |v: f32| f16::from_f32(v).to_bits()),
+            DType::BF16 => narrow(x.slice(), out, |v: f32| bf16::from_f32(v).to_bits()),
+            _ => narrow(x.slice(), out, |v: u32| v as u8),
+        }
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (x, count) = (&inputs[0], inputs[0].layout.elem_count());
+        Ok(vec![Kernel {
+            shader: PACKED_SHADER,
+            entry: "narrow",
+            header: "",
+            constants: vec![("OP", code(self.0))],
+            params: vec![fits_u32("to_dtype", count)?, x.offset()],
+            inputs: vec![x.buffer.clone()],
+            outputs: vec![out.clone()],
+            groups: grid(self.0.words(count)),
+        }])
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![self.0.is_float().then(|| ctx.grad.to_dtype(DType::F32)).transpose()?])
+    }
+}
+
+fn narrow<T: Word, B: bytemuck::Pod + Send>(x: &[T], out: CpuOut, f: impl Fn(T) -> B + Sync) {
+    if let Some(last) = out.0.last_mut() {
+        *last = 0; // what the last word holds beyond the elements
+    }
+    let bits: &mut [B] = bytemuck::cast_slice_mut(out.0);
+    bits.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(bits, x)| convert(x, bits, &f));
+}
+
+fn convert<S: Copy, T>(from: &[S], to: &mut [T], f: impl Fn(S) -> T) {
+    to.iter_mut().zip(from).for_each(|(to, &from)| *to = f(from));
+}
+
+/// How words become others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rule {
+    /// The same value, as near as the type has it.
+    Value,
+    /// 1 where it is not 0, else 0.
+    Truth,
+    /// From a float: the whole number within 0 to 255.
+    Byte,
+}
+
+/// Dense words of one type to words of another.
+#[derive(Debug)]
+struct Convert(DType, Rule);
+
+impl Op for Convert {
+    fn name(&self) -> &'static str {
+        "to_dtype"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), self.0))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let x = &inputs[0];
+        match (x.dtype, self.0, self.1) {
+            (DType::F32, _, Rule::Truth) => convert(x.slice(), out.slice(), |v: f32| u32::from(v != 0.0)),
+            (_, _, Rule::Truth) => convert(x.slice(), out.slice(), |v: u32| u32::from(v != 0)),
+            (_, _, Rule::Byte) => convert(x.slice(), out.slice(), |v: f32| u32::from(v as u8)),
+            (DType::F32, DType::I32, _) => convert(x.slice(), out.slice(), |v: f32| v as i32),
+            (DType::F32, DType::U32, _) => convert(x.slice(), out.slice(), |v: f32| v as u32),
+            (DType::I32, DType::F32, _) => convert(x.slice(), out.slice(), |v: i32| v as f32),
+            (DType::U32, DType::F32, _) => convert(x.slice(), out.slice(), |v: u32| v as f32),
+            _ => out.0.copy_from_slice(x.slice()),
+        }
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = &inputs[0];
+        let wanted = format!("alias S = {};\nalias T = {};\n", x.dtype, self.0);
+        let header = HEADERS.into_iter().find(|h| h.starts_with(&wanted));
+        Ok(vec![Kernel {
+            shader: SHADER,
+            entry: match self.1 {
+                Rule::Value => "convert",
+                Rule::Truth => "truth",
+                Rule::Byte => "byte",
+            },
+            header: header.ok_or_else(|| Error::argument("to_dtype", "no such conversion"))?,
+            constants: vec![],
+            params: vec![fits_u32("to_dtype", x.layout.elem_count())?, x.offset()],
+            inputs: vec![x.buffer.clone()],
+            outputs: vec![out.clone()],
+            groups: grid(x.layout.elem_count()),
+        }])
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![None]) // one side is of integers, which carry no gradient
+    }
+}
+
+/// The elements as words, in row-major order without gaps.
+pub(in crate::ops) fn widened(x: &Tensor) -> Result<Tensor> {
+    if x.dtype().is_packed() { apply(Widen, &[x]) } else { x.contiguous() }
+}
+
+/// A tensor of words as a packed type of the same kind: f32 as halves, u32 as bytes.
+pub(in crate::ops) fn narrowed(x: &Tensor, dtype: DType) -> Result<Tensor> {
+    if dtype.is_packed() { apply(Narrow(dtype), &[&x.contiguous()?]) } else { Ok(x.clone()) }
+}
+
+/// A copy of a packed tensor from the start of a storage of its own.
+pub(crate) fn repacked(x: &Tensor) -> Result<Tensor> {
+    narrowed(&widened(x)?, x.dtype())
+}
+
+impl Tensor {
+    /// The elements as another type; the same tensor where they are of it already. Gradients flow between float types.
+    ///
+    /// To `f16` and `bf16`, values are rounded to the nearest (ties to even; what is too large becomes infinite). From
+    /// floats to integers they are rounded towards zero and saturate at the type's ends; NaN becomes 0. Between integers
+    /// the lowest bits are kept. To `bool`, 0 is false and all else, NaN too, is true.
+    ///
+    /// # Errors
+    /// If the device has no room for the copy.
+    ///
+    /// ```
+    /// # use anygpu::{DType, Tensor};
+    /// let x = Tensor::try_from([1.9, -1.9, 300.0])?;
+    /// assert_eq!(x.to_dtype(DType::I32)?.to_vec::<i32>()?, [1, -1, 300]);
+    /// assert_eq!(x.to_dtype(DType::U8)?.to_vec::<u8>()?, [1, 0, 255]);
+    /// assert_eq!(x.to_dtype(DType::Bool)?.to_vec::<bool>()?, [true; 3]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
+        if self.dtype() == dtype {
+            return Ok(self.clone());
+        }
+        let x = widened(self)?;
+        let x = match (self.dtype(), dtype) {
+            (DType::Bool, DType::U8) => x,
+            (_, DType::Bool) => apply(Convert(DType::U32, Rule::Truth), &[&x])?,
+            (from, DType::U8) if from.is_float() => apply(Convert(DType::U32, Rule::Byte), &[&x])?,
+            _ if x.dtype() == dtype.wide() => x,
+            _ => apply(Convert(dtype.wide(), Rule::Value), &[&x])?,
+        };
+        narrowed(&x, dtype)
+    }
+}

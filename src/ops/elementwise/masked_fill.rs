@@ -1,0 +1,94 @@
+//! One value wherever a mask says so.
+
+use std::sync::Arc;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
+use crate::ops::promote::apply_wide;
+use crate::ops::{Gradient, Op, Spec, shader};
+use crate::shape::broadcast_shapes;
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("masked");
+
+/// The word `value` where the second input is not 0, else the first one's; both dense, of one shape.
+#[derive(Debug)]
+struct MaskedFill {
+    value: u32,
+}
+
+impl Op for MaskedFill {
+    fn name(&self) -> &'static str {
+        "masked_fill"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let (x, mask) = (inputs[0].slice::<u32>(), inputs[1].slice::<u32>());
+        let elements = out.slice::<u32>().iter_mut().zip(x).zip(mask);
+        elements.for_each(|((out, &x), &mask)| *out = if mask != 0 { self.value } else { x });
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (x, mask) = (&inputs[0], &inputs[1]);
+        let count = fits_u32("masked_fill", x.layout.elem_count())?;
+        Ok(vec![Kernel {
+            shader: SHADER,
+            entry: "fill",
+            header: "",
+            constants: vec![],
+            params: vec![count, x.offset(), mask.offset(), self.value],
+            inputs: vec![x.buffer.clone(), mask.buffer.clone()],
+            outputs: vec![out.clone()],
+            groups: grid(count as usize),
+        }])
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(ctx.grad.masked_fill(&ctx.inputs[1], 0.0)?), None])
+    }
+}
+
+/// A number as the word with which elements of a type are computed.
+fn word(value: f32, dtype: DType) -> u32 {
+    match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => value.to_bits(),
+        DType::I32 => (value as i32).cast_unsigned(),
+        DType::U32 => value as u32,
+        DType::U8 => u32::from(value as u8),
+        DType::Bool => u32::from(value != 0.0),
+    }
+}
+
+impl Tensor {
+    /// This tensor with `value`, converted to its type, wherever the mask is true (or not 0); the same shape.
+    ///
+    /// The mask is of any type, and is broadcast to this tensor. What was filled has a gradient of 0.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if the mask does not broadcast to this tensor's shape; [`Error::DeviceMismatch`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let scores = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
+    /// let later = Tensor::try_from([[false, true], [false, false]])?;
+    /// let weights = scores.masked_fill(&later, f32::NEG_INFINITY)?.softmax(1)?;
+    /// assert_eq!(weights.to_vec::<f32>()?[..2], [1.0, 0.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn masked_fill(&self, mask: &Tensor, value: f32) -> Result<Tensor> {
+        crate::ops::same_device("masked_fill", &[self, mask])?;
+        if broadcast_shapes("masked_fill", self.shape(), mask.shape())? != self.shape() {
+            let detail = "the mask must broadcast to the tensor";
+            return Err(Error::shapes("masked_fill", self.shape(), mask.shape(), detail));
+        }
+        let mask = mask.detach().to_dtype(DType::Bool)?.broadcast_to(self.shape())?.contiguous()?;
+        apply_wide(MaskedFill { value: word(value, self.dtype()) }, &[&self.contiguous()?, &mask])
+    }
+}

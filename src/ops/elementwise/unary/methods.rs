@@ -1,0 +1,296 @@
+//! The public functions of one element: each gives a tensor of its input's shape.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::elementwise::unary::{self, Function, float, integer, predicate};
+use crate::ops::promote::to_float;
+use crate::tensor::Tensor;
+
+/// Methods without arguments.
+macro_rules! methods {
+    ($($(#[$doc:meta])* $name:ident($x:ident) => $result:expr;)*) => {
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// The same shape; halves are computed as f32 and keep their type.
+                ///
+                /// # Errors
+                /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) where booleans are refused; if the device has no
+                /// room for the result.
+                pub fn $name(&self) -> Result<Tensor> {
+                    let $x = self;
+                    $result
+                }
+            )*
+        }
+    };
+}
+
+fn plain(x: &Tensor, function: &'static Function) -> Result<Tensor> {
+    float(x, function, [0.0; 2])
+}
+
+/// A function that keeps the element type: of floats, i32 and u32; `None` where it changes nothing.
+fn kept(
+    x: &Tensor,
+    floats: &'static Function,
+    i32s: Option<&'static Function>,
+    u32s: Option<&'static Function>,
+) -> Result<Tensor> {
+    let row = match x.dtype().wide() {
+        DType::F32 => return plain(x, floats),
+        DType::I32 => i32s,
+        _ => u32s,
+    };
+    match row {
+        Some(row) if x.dtype() == DType::Bool && row.name != "sign" => {
+            Err(Error::DTypeMismatch { op: row.name, expected: "numbers".into(), got: "bool".into() })
+        }
+        Some(row) => integer(x, row, [0; 2]),
+        None => Ok(x.clone()),
+    }
+}
+
+methods! {
+    /// `−x`. Integers keep their type and wrap around; booleans are refused (see [`Tensor::logical_not`]).
+    neg(x) => kept(x, &unary::NEG, Some(&unary::NEG_I32), Some(&unary::NEG_U32));
+    /// `|x|`, keeping the type; the gradient at 0 is 0.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([-1.5, 2.0])?.abs()?.to_vec::<f32>()?, [1.5, 2.0]);
+    /// assert_eq!(Tensor::try_from([-3, 2])?.abs()?.to_vec::<i32>()?, [3, 2]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    abs(x) => kept(x, &unary::ABS, Some(&unary::ABS_I32), None);
+    /// −1, 0 or 1 by the sign, keeping the type; 0 for NaN. The gradient is 0.
+    sign(x) => kept(x, &unary::SIGN, Some(&unary::SIGN_I32), Some(&unary::SIGN_U32));
+    /// `x²`. Integers keep their type and wrap around; booleans are refused.
+    square(x) => kept(x, &unary::SQUARE, Some(&unary::SQUARE_I32), Some(&unary::SQUARE_U32));
+    /// The next whole number that is not above. Integers are as they are. The gradient is 0.
+    floor(x) => kept(x, &unary::FLOOR, None, None);
+    /// The next whole number that is not below. Integers are as they are. The gradient is 0.
+    ceil(x) => kept(x, &unary::CEIL, None, None);
+    /// The nearest whole number, the even one of two. Integers are as they are. The gradient is 0.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([0.5, 1.5, 2.5, -1.2])?;
+    /// assert_eq!(x.round()?.to_vec::<f32>()?, [0.0, 2.0, 2.0, -1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    round(x) => kept(x, &unary::ROUND, None, None);
+    /// The number without its fraction. Integers are as they are. The gradient is 0.
+    trunc(x) => kept(x, &unary::TRUNC, None, None);
+    /// `1 / x`; ±∞ at 0. Integers become f32.
+    recip(x) => plain(x, &unary::RECIP);
+    /// `eˣ`. Integers become f32.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([0.0, f32::NEG_INFINITY])?.exp()?.to_vec::<f32>()?, [1.0, 0.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    exp(x) => plain(x, &unary::EXP);
+    /// `2ˣ`. Integers become f32.
+    exp2(x) => plain(x, &unary::EXP2);
+    /// `eˣ − 1`, precise near 0. Integers become f32.
+    expm1(x) => plain(x, &unary::EXPM1);
+    /// The natural logarithm: −∞ at 0, NaN below. Integers become f32.
+    log(x) => plain(x, &unary::LOG);
+    /// The logarithm to base 2, exact for powers of 2: −∞ at 0, NaN below. Integers become f32.
+    log2(x) => plain(x, &unary::LOG2);
+    /// `ln(1 + x)`, precise near 0: −∞ at −1, NaN below. Integers become f32.
+    log1p(x) => plain(x, &unary::LOG1P);
+    /// The square root: NaN below 0. Integers become f32.
+    sqrt(x) => plain(x, &unary::SQRT);
+    /// `1 / √x`: ∞ at 0, NaN below. Integers become f32.
+    rsqrt(x) => plain(x, &unary::RSQRT);
+    /// The sine of x in radians, however large x is; NaN for ±∞. Integers become f32.
+    sin(x) => plain(x, &unary::SIN);
+    /// The cosine of x in radians, however large x is; NaN for ±∞. Integers become f32.
+    cos(x) => plain(x, &unary::COS);
+    /// The tangent of x in radians, however large x is; NaN for ±∞. Integers become f32.
+    tan(x) => plain(x, &unary::TAN);
+    /// The hyperbolic tangent. Integers become f32.
+    tanh(x) => plain(x, &unary::TANH);
+    /// `1 / (1 + e⁻ˣ)`. Integers become f32.
+    sigmoid(x) => plain(x, &unary::SIGMOID);
+    /// The error function, `2/√π · ∫₀ˣ e^(−t²) dt`. Integers become f32.
+    erf(x) => plain(x, &unary::ERF);
+    /// The Gaussian error linear unit, `x · Φ(x)` with the normal distribution function Φ: PyTorch's default form.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let y = Tensor::try_from([-1.0, 0.0, 1.0])?.gelu()?.to_vec::<f32>()?;
+    /// assert!((y[0] + 0.158_655_25).abs() < 1e-6 && y[1] == 0.0 && (y[2] - 0.841_344_75).abs() < 1e-6);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    gelu(x) => plain(x, &unary::GELU);
+    /// GELU's approximation, `½ x (1 + tanh(√(2/π) (x + 0.044715 x³)))`: PyTorch's `approximate='tanh'`.
+    gelu_tanh(x) => plain(x, &unary::GELU_TANH);
+    /// The sigmoid linear unit or swish, `x / (1 + e⁻ˣ)`.
+    silu(x) => plain(x, &unary::SILU);
+    /// `ln(1 / (1 + e⁻ˣ))`, without overflow.
+    log_sigmoid(x) => plain(x, &unary::LOG_SIGMOID);
+    /// `x · tanh(ln(1 + eˣ))`.
+    mish(x) => plain(x, &unary::MISH);
+    /// `x · min(max(x + 3, 0), 6) / 6`.
+    hardswish(x) => plain(x, &unary::HARDSWISH);
+    /// `min(max(x + 3, 0), 6) / 6`.
+    hardsigmoid(x) => plain(x, &unary::HARDSIGMOID);
+    /// `x / (1 + |x|)`.
+    softsign(x) => plain(x, &unary::SOFTSIGN);
+    /// Where the elements are NaN: [`DType::Bool`] of the same shape.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([1.0, f32::NAN, f32::INFINITY])?;
+    /// assert_eq!(x.isnan()?.to_vec::<bool>()?, [false, true, false]);
+    /// assert_eq!(x.isfinite()?.to_vec::<bool>()?, [true, false, false]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    isnan(x) => predicate(&to_float(x)?, &unary::IS_NAN);
+    /// Where the elements are ∞ or −∞: [`DType::Bool`] of the same shape.
+    isinf(x) => predicate(&to_float(x)?, &unary::IS_INF);
+    /// Where the elements are neither infinite nor NaN: [`DType::Bool`] of the same shape.
+    isfinite(x) => predicate(&to_float(x)?, &unary::IS_FINITE);
+}
+
+impl Tensor {
+    /// `max(x, 0)`, keeping the type; its gradient at 0 is 0.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] for booleans.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([-1.0, 0.0, 2.0])?.relu()?.to_vec::<f32>()?, [0.0, 0.0, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn relu(&self) -> Result<Tensor> {
+        if self.dtype().is_float() {
+            return float(self, &unary::RELU, [0.0; 2]);
+        }
+        self.clamp_integers("relu", Some(0.0), None)
+    }
+
+    /// The elements brought within `min` and `max`, each where given; `max` wins where they cross. NaN stays NaN. The
+    /// gradient is 1 within the bounds, which belong to it, else 0. Integers keep their type: of fractional bounds, the
+    /// whole numbers within count.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] without any bound or with NaN as one; [`Error::DTypeMismatch`] for booleans.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([-2.0, 0.5, 3.0])?;
+    /// assert_eq!(x.clamp(Some(-1.0), Some(1.0))?.to_vec::<f32>()?, [-1.0, 0.5, 1.0]);
+    /// assert_eq!(x.clamp(None, Some(1.0))?.to_vec::<f32>()?, [-2.0, 0.5, 1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn clamp(&self, min: Option<f32>, max: Option<f32>) -> Result<Tensor> {
+        if (min.is_none() && max.is_none()) || [min, max].into_iter().flatten().any(f32::is_nan) {
+            return Err(Error::argument("clamp", "needs min or max, as numbers"));
+        }
+        if self.dtype().is_float() {
+            let bounds = [min.unwrap_or(f32::NEG_INFINITY), max.unwrap_or(f32::INFINITY)];
+            return float(self, &unary::CLAMP, bounds);
+        }
+        self.clamp_integers("clamp", min, max)
+    }
+
+    fn clamp_integers(&self, op: &'static str, min: Option<f32>, max: Option<f32>) -> Result<Tensor> {
+        match self.dtype() {
+            DType::Bool => Err(Error::DTypeMismatch { op, expected: "numbers".into(), got: "bool".into() }),
+            DType::I32 => {
+                let (low, high) =
+                    (min.map_or(i32::MIN, |v| v.ceil() as i32), max.map_or(i32::MAX, |v| v.floor() as i32));
+                integer(self, &unary::CLAMP_I32, [low as u32, high as u32])
+            }
+            _ => {
+                let most = if self.dtype() == DType::U8 { 255 } else { u32::MAX };
+                let (low, high) = (min.map_or(0, |v| v.ceil() as u32), max.map_or(most, |v| v.floor() as u32));
+                integer(self, &unary::CLAMP_U32, [low.min(most), high.min(most)])
+            }
+        }
+    }
+
+    /// The elements brought within `min` and `max`, as an activation: the gradient is 0 at the bounds too. Integers
+    /// become f32. `hardtanh(0.0, 6.0)` is [`Tensor::relu6`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless `min` is below `max`.
+    pub fn hardtanh(&self, min: f32, max: f32) -> Result<Tensor> {
+        if min.is_nan() || max.is_nan() || min >= max {
+            return Err(Error::argument("hardtanh", format!("min {min} is not below max {max}")));
+        }
+        float(self, &unary::HARDTANH, [min, max])
+    }
+
+    /// `min(max(x, 0), 6)`.
+    ///
+    /// # Errors
+    /// If the device has no room for the result.
+    pub fn relu6(&self) -> Result<Tensor> {
+        self.hardtanh(0.0, 6.0)
+    }
+
+    /// `x` above 0, else `negative_slope · x` (PyTorch's default slope is 0.01).
+    ///
+    /// # Errors
+    /// If the device has no room for the result.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([-2.0, 3.0])?.leaky_relu(0.5)?.to_vec::<f32>()?, [-1.0, 3.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn leaky_relu(&self, negative_slope: f32) -> Result<Tensor> {
+        float(self, &unary::LEAKY_RELU, [negative_slope, 0.0])
+    }
+
+    /// `x` above 0, else `alpha · (eˣ − 1)` (PyTorch's default alpha is 1). The same shape and float type; integers become
+    /// f32.
+    ///
+    /// # Errors
+    /// If the device has no room for the result.
+    pub fn elu(&self, alpha: f32) -> Result<Tensor> {
+        float(self, &unary::ELU, [alpha, 0.0])
+    }
+
+    /// `ln(1 + e^(beta · x)) / beta`, and `x` itself where `beta · x` is above `threshold` (PyTorch's defaults: 1 and 20).
+    ///
+    /// # Errors
+    /// If the device has no room for the result.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let y = Tensor::try_from([0.0, 100.0])?.softplus(1.0, 20.0)?.to_vec::<f32>()?;
+    /// assert!((y[0] - 2f32.ln()).abs() < 1e-6 && y[1] == 100.0);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn softplus(&self, beta: f32, threshold: f32) -> Result<Tensor> {
+        float(self, &unary::SOFTPLUS, [beta, threshold])
+    }
+
+    /// Where the elements are 0 or false: [`DType::Bool`] of the same shape.
+    ///
+    /// # Errors
+    /// If the device has no room for the result.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([0, 2])?.logical_not()?.to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn logical_not(&self) -> Result<Tensor> {
+        let row = match self.dtype().wide() {
+            DType::F32 => &unary::NOT_F32,
+            DType::I32 => &unary::NOT_I32,
+            _ => &unary::NOT_U32,
+        };
+        predicate(self, row)
+    }
+}

@@ -1,0 +1,311 @@
+//! Functions of one element: a table of formulas, and the two kernels that run them, forward and gradient.
+//!
+//! A row has each formula twice, in Rust and in WGSL; the WGSL goes before the shader as a header. Functions whose WGSL
+//! versions are not accurate enough are `m_…` of `shaders/math.wgsl` and `special.wgsl`. The public methods are in
+//! `functions`.
+
+mod methods;
+mod special;
+
+use std::f32::consts::{FRAC_2_SQRT_PI, LN_2};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::dtype::{DType, Word};
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
+use crate::ops::elementwise::cast::{narrowed, widened};
+use crate::ops::elementwise::unary::special::{
+    clamp, erf, gelu_inner, gelu_slope, normal_below, normal_density, sigmoid, sign, softplus, tanh_softplus,
+};
+use crate::ops::promote::{apply_float, apply_wide, to_float};
+use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::tensor::Tensor;
+
+/// The text of a shader behind the functions of `math.wgsl` and `special.wgsl`.
+macro_rules! with_math {
+    ($name:literal) => {
+        concat!(
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/math.wgsl")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/special.wgsl")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name, ".wgsl")),
+        )
+    };
+}
+pub(in crate::ops) use with_math;
+
+pub(in crate::ops) const MATH_SHADERS: [Shader; 2] = [shader!("math"), shader!("special")];
+pub(in crate::ops) const SHADER: Shader = Shader { name: "unary", source: with_math!("unary") };
+pub(in crate::ops) const GRAD_SHADER: Shader = Shader { name: "unary_grad", source: with_math!("unary_grad") };
+
+/// Elements that one task of the host handles: enough to be worth a thread's attention.
+pub(in crate::ops) const CHUNK: usize = 16 * 1024;
+
+/// Words of the input, of the result, and the two arguments.
+type Each = fn(&[u32], &mut [u32], [u32; 2]);
+/// Words of the gradient, the input and the result of the forward pass, of the input's gradient, and the arguments.
+type EachGrad = fn([&[u32]; 3], &mut [u32], [u32; 2]);
+
+/// A row of the table.
+#[derive(Debug)]
+pub(in crate::ops) struct Function {
+    pub name: &'static str,
+    /// `f` for the shader, with its types.
+    header: &'static str,
+    each: Each,
+    /// `d` for the gradient's shader.
+    gradient: Option<(&'static str, EachGrad)>,
+    takes: DType,
+    gives: DType,
+}
+
+/// Rows from f32 to f32: the function of x and of the arguments p; its gradient from g, x, y and p.
+macro_rules! floats {
+    ($($row:ident $name:literal: $f:expr, $wgsl:literal; $d:expr, $d_wgsl:literal;)*) => {
+        $(pub(in crate::ops) static $row: Function = Function {
+            name: $name,
+            header: concat!("alias T = f32;\nalias R = f32;\nfn f(x: f32) -> f32 { return ", $wgsl, "; }\n"),
+            each: |x, out, p| each::<f32, f32>(x, out, p, $f),
+            gradient: Some((
+                concat!("fn d(g: f32, x: f32, y: f32) -> f32 { return ", $d_wgsl, "; }\n"),
+                |inputs, out, p| each_grad(inputs, out, p, $d),
+            )),
+            takes: DType::F32,
+            gives: DType::F32,
+        };)*
+        static FLOATS: &[&Function] = &[$(&$row),*];
+    };
+}
+
+/// Rows without a gradient, of any word types.
+macro_rules! others {
+    ($($row:ident $name:literal: $t:ident as $takes:ident => $r:ident as $gives:ident, $f:expr, $wgsl:literal;)*) => {
+        $(pub(in crate::ops) static $row: Function = Function {
+            name: $name,
+            header: concat!(
+                "alias T = ", stringify!($t), ";\nalias R = ", stringify!($r), ";\nfn f(x: T) -> R { return ", $wgsl, "; }\n"
+            ),
+            each: |x, out, p| each::<$t, $r>(x, out, p, $f),
+            gradient: None,
+            takes: DType::$takes,
+            gives: DType::$gives,
+        };)*
+        static OTHERS: &[&Function] = &[$(&$row),*];
+    };
+}
+
+floats! {
+    NEG "neg": |x, _| -x, "-x"; |g, _, _, _| -g, "-g";
+    ABS "abs": |x, _| x.abs(), "abs(x)"; |g, x, _, _| g * sign(x), "g * sign(x)";
+    SIGN "sign": |x, _| sign(x), "select(sign(x), 0.0, is_nan(x))"; |_, _, _, _| 0.0, "0.0";
+    SQUARE "square": |x, _| x * x, "x * x"; |g, x, _, _| 2.0 * g * x, "2.0 * g * x";
+    RECIP "recip": |x, _| 1.0 / x, "1.0 / x"; |g, _, y, _| -g * y * y, "-g * y * y";
+    EXP "exp": |x, _| x.exp(), "m_exp(x)"; |g, _, y, _| g * y, "g * y";
+    EXP2 "exp2": |x, _| x.exp2(), "m_exp2(x)"; |g, _, y, _| g * y * LN_2, "g * y * LN2";
+    EXPM1 "expm1": |x, _| x.exp_m1(), "m_expm1(x)"; |g, _, y, _| g * (y + 1.0), "g * (y + 1.0)";
+    LOG "log": |x, _| x.ln(), "m_log(x)"; |g, x, _, _| g / x, "g / x";
+    LOG2 "log2": |x, _| x.log2(), "m_log2(x)"; |g, x, _, _| g / (x * LN_2), "g / (x * LN2)";
+    LOG1P "log1p": |x, _| x.ln_1p(), "m_log1p(x)"; |g, x, _, _| g / (x + 1.0), "g / (x + 1.0)";
+    SQRT "sqrt": |x, _| x.sqrt(), "sqrt(x)"; |g, _, y, _| g / (2.0 * y), "g / (2.0 * y)";
+    RSQRT "rsqrt": |x, _| 1.0 / x.sqrt(), "1.0 / sqrt(x)"; |g, _, y, _| -0.5 * g * y * y * y, "-0.5 * g * y * y * y";
+    SIN "sin": |x, _| x.sin(), "m_sin(x)"; |g, x, _, _| g * x.cos(), "g * m_cos(x)";
+    COS "cos": |x, _| x.cos(), "m_cos(x)"; |g, x, _, _| -g * x.sin(), "-g * m_sin(x)";
+    TAN "tan": |x, _| x.tan(), "m_tan(x)"; |g, _, y, _| g * (1.0 + y * y), "g * (1.0 + y * y)";
+    TANH "tanh": |x, _| x.tanh(), "m_tanh(x)"; |g, _, y, _| g * (1.0 - y * y), "g * (1.0 - y * y)";
+    SIGMOID "sigmoid": |x, _| sigmoid(x), "m_sigmoid(x)"; |g, _, y, _| g * y * (1.0 - y), "g * y * (1.0 - y)";
+    ERF "erf": |x, _| erf(x), "m_erf(x)"; |g, x, _, _| g * FRAC_2_SQRT_PI * (-x * x).exp(), "g * 1.1283792 * m_exp(-x * x)";
+    FLOOR "floor": |x, _| x.floor(), "floor(x)"; |_, _, _, _| 0.0, "0.0";
+    CEIL "ceil": |x, _| x.ceil(), "ceil(x)"; |_, _, _, _| 0.0, "0.0";
+    ROUND "round": |x, _| x.round_ties_even(), "round(x)"; |_, _, _, _| 0.0, "0.0";
+    TRUNC "trunc": |x, _| x.trunc(), "trunc(x)"; |_, _, _, _| 0.0, "0.0";
+    CLAMP "clamp": clamp, "select(min(max(x, p.a), p.b), x, is_nan(x))";
+        |g, x, _, p| if x >= p[0] && x <= p[1] { g } else { 0.0 }, "select(0.0, g, x >= p.a && x <= p.b)";
+    HARDTANH "hardtanh": clamp, "select(min(max(x, p.a), p.b), x, is_nan(x))";
+        |g, x, _, p| if x > p[0] && x < p[1] { g } else { 0.0 }, "select(0.0, g, x > p.a && x < p.b)";
+    // By the bits of what is not above 0 and no NaN: a compiler may take a comparison for max, which drops NaN.
+    RELU "relu": |x, _| if x <= 0.0 { 0.0 } else { x },
+        "select(x, 0.0, bitcast<u32>(x) - 0x80000000u <= 0x7f800000u)";
+        |g, _, y, _| if y > 0.0 { g } else { 0.0 }, "select(0.0, g, y > 0.0)";
+    LEAKY_RELU "leaky_relu": |x, p| if x > 0.0 { x } else { p[0] * x }, "select(p.a * x, x, x > 0.0)";
+        |g, x, _, p| if x > 0.0 { g } else { p[0] * g }, "select(p.a * g, g, x > 0.0)";
+    ELU "elu": |x, p| if x > 0.0 { x } else { p[0] * x.exp_m1() }, "select(p.a * m_expm1(x), x, x > 0.0)";
+        |g, x, y, p| if x > 0.0 { g } else { g * (y + p[0]) }, "select(g * (y + p.a), g, x > 0.0)";
+    GELU "gelu": |x, _| x * normal_below(x), "x * normal_below(x)";
+        |g, x, _, _| g * (normal_below(x) + x * normal_density(x)), "g * (normal_below(x) + x * normal_density(x))";
+    GELU_TANH "gelu_tanh": |x, _| x * sigmoid(gelu_inner(x)), "x * m_sigmoid(gelu_inner(x))";
+        |g, x, _, _| g * gelu_slope(x, sigmoid(gelu_inner(x))), "g * gelu_slope(x, m_sigmoid(gelu_inner(x)))";
+    SILU "silu": |x, _| x * sigmoid(x), "x * m_sigmoid(x)";
+        |g, x, _, _| g * sigmoid(x) * (1.0 + x * sigmoid(-x)), "g * m_sigmoid(x) * (1.0 + x * m_sigmoid(-x))";
+    SOFTPLUS "softplus": |x, p| if x * p[0] > p[1] { x } else { softplus(x * p[0]) / p[0] },
+        "select(m_softplus(x * p.a) / p.a, x, x * p.a > p.b)";
+        |g, x, _, p| if x * p[0] > p[1] { g } else { g * sigmoid(x * p[0]) },
+        "select(g * m_sigmoid(x * p.a), g, x * p.a > p.b)";
+    LOG_SIGMOID "log_sigmoid": |x, _| -softplus(-x), "-m_softplus(-x)"; |g, x, _, _| g * sigmoid(-x), "g * m_sigmoid(-x)";
+    MISH "mish": |x, _| x * tanh_softplus(x), "x * tanh_softplus(x)";
+        |g, x, _, _| g * (tanh_softplus(x) + x * (1.0 - tanh_softplus(x).powi(2)) * sigmoid(x)),
+        "g * (tanh_softplus(x) + x * (1.0 - tanh_softplus(x) * tanh_softplus(x)) * m_sigmoid(x))";
+    HARDSWISH "hardswish": |x, _| x * clamp(x + 3.0, [0.0, 6.0]) / 6.0, "x * clamp(x + 3.0, 0.0, 6.0) / 6.0";
+        |g, x, _, _| if x <= -3.0 { 0.0 } else if x < 3.0 { g * (x / 3.0 + 0.5) } else { g },
+        "g * select(select(x / 3.0 + 0.5, 1.0, x >= 3.0), 0.0, x <= -3.0)";
+    HARDSIGMOID "hardsigmoid": |x, _| clamp(x + 3.0, [0.0, 6.0]) / 6.0,
+        "select(clamp(x + 3.0, 0.0, 6.0) / 6.0, x, is_nan(x))";
+        |g, x, _, _| if x > -3.0 && x < 3.0 { g / 6.0 } else { 0.0 }, "select(0.0, g / 6.0, x > -3.0 && x < 3.0)";
+    SOFTSIGN "softsign": |x, _| x / (1.0 + x.abs()), "x / (1.0 + abs(x))";
+        |g, x, _, _| g / (1.0 + x.abs()).powi(2), "g / ((1.0 + abs(x)) * (1.0 + abs(x)))";
+}
+
+others! {
+    IS_NAN "isnan": f32 as F32 => u32 as U32, |x, _| u32::from(x.is_nan()), "select(0u, 1u, is_nan(x))";
+    IS_INF "isinf": f32 as F32 => u32 as U32, |x, _| u32::from(x.is_infinite()),
+        "select(0u, 1u, (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u)";
+    IS_FINITE "isfinite": f32 as F32 => u32 as U32, |x, _| u32::from(x.is_finite()),
+        "select(0u, 1u, (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u)";
+    NOT_F32 "logical_not": f32 as F32 => u32 as U32, |x, _| u32::from(x == 0.0), "select(0u, 1u, x == 0.0 && !is_nan(x))";
+    NOT_U32 "logical_not": u32 as U32 => u32 as U32, |x, _| u32::from(x == 0), "select(0u, 1u, x == 0u)";
+    NOT_I32 "logical_not": i32 as I32 => u32 as U32, |x, _| u32::from(x == 0), "select(0u, 1u, x == 0i)";
+    NEG_I32 "neg": i32 as I32 => i32 as I32, |x, _| x.wrapping_neg(), "0i - x";
+    NEG_U32 "neg": u32 as U32 => u32 as U32, |x, _| x.wrapping_neg(), "0u - x";
+    ABS_I32 "abs": i32 as I32 => i32 as I32, |x, _| x.wrapping_abs(), "abs(x)";
+    SIGN_I32 "sign": i32 as I32 => i32 as I32, |x, _| x.signum(), "sign(x)";
+    SIGN_U32 "sign": u32 as U32 => u32 as U32, |x, _| x.min(1), "min(x, 1u)";
+    SQUARE_I32 "square": i32 as I32 => i32 as I32, |x, _| x.wrapping_mul(x), "x * x";
+    SQUARE_U32 "square": u32 as U32 => u32 as U32, |x, _| x.wrapping_mul(x), "x * x";
+    CLAMP_I32 "clamp": i32 as I32 => i32 as I32, clamp, "min(max(x, p.a), p.b)";
+    CLAMP_U32 "clamp": u32 as U32 => u32 as U32, clamp, "min(max(x, p.a), p.b)";
+}
+
+/// What goes before the forward shader, for every row.
+pub(in crate::ops) fn headers() -> Vec<&'static str> {
+    FLOATS.iter().chain(OTHERS).map(|row| row.header).collect()
+}
+
+/// What goes before the gradient's shader, for every row that has a gradient.
+pub(in crate::ops) fn grad_headers() -> Vec<&'static str> {
+    FLOATS.iter().filter_map(|row| row.gradient.map(|(header, _)| header)).collect()
+}
+
+fn each<T: Word, R: Word>(x: &[u32], out: &mut [u32], args: [u32; 2], f: impl Fn(T, [T; 2]) -> R) {
+    let args = args.map(bytemuck::cast);
+    let (x, out): (&[T], &mut [R]) = (bytemuck::cast_slice(x), bytemuck::cast_slice_mut(out));
+    out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x, args));
+}
+
+fn each_grad(inputs: [&[u32]; 3], out: &mut [u32], args: [u32; 2], d: impl Fn(f32, f32, f32, [f32; 2]) -> f32) {
+    let args = args.map(f32::from_bits);
+    let [g, x, y]: [&[f32]; 3] = inputs.map(bytemuck::cast_slice);
+    let out: &mut [f32] = bytemuck::cast_slice_mut(out);
+    out.iter_mut().zip(g).zip(x).zip(y).for_each(|(((out, &g), &x), &y)| *out = d(g, x, y, args));
+}
+
+/// A row with its arguments, as bits.
+#[derive(Clone, Copy, Debug)]
+struct Unary {
+    function: &'static Function,
+    args: [u32; 2],
+}
+
+impl Op for Unary {
+    fn name(&self) -> &'static str {
+        self.function.name
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        expect_dtype(self.name(), inputs[0], self.function.takes)?;
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), self.function.gives))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let parts = out.0.par_chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().par_chunks(CHUNK));
+        parts.for_each(|(out, x)| (self.function.each)(x, out, self.args));
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = &inputs[0];
+        let count = fits_u32(self.name(), x.layout.elem_count())?;
+        Ok(vec![Kernel {
+            shader: SHADER,
+            entry: "unary",
+            header: self.function.header,
+            constants: vec![],
+            params: vec![count, x.offset(), self.args[0], self.args[1]],
+            inputs: vec![x.buffer.clone()],
+            outputs: vec![out.clone()],
+            groups: grid(count as usize),
+        }])
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let inputs = [&ctx.grad.contiguous()?, &ctx.inputs[0].detach(), ctx.out];
+        Ok(vec![Some(apply(UnaryGrad(*self), &inputs)?)])
+    }
+}
+
+/// The gradient of a row, from the gradient, the input and the result of the forward pass: all dense.
+#[derive(Debug)]
+struct UnaryGrad(Unary);
+
+impl UnaryGrad {
+    fn row(&self) -> Result<(&'static str, EachGrad)> {
+        self.0.function.gradient.ok_or_else(|| Error::Autograd(format!("{} has no gradient", self.name())))
+    }
+}
+
+impl Op for UnaryGrad {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::F32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let (_, each) = self.row()?;
+        let [g, x, y] = [0, 1, 2].map(|i| inputs[i].slice::<u32>());
+        out.0.par_chunks_mut(CHUNK).enumerate().for_each(|(i, out)| {
+            let part = i * CHUNK..i * CHUNK + out.len();
+            each([&g[part.clone()], &x[part.clone()], &y[part]], out, self.0.args);
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let [g, x, y] = [0, 1, 2].map(|i| &inputs[i]);
+        let count = fits_u32(self.name(), x.layout.elem_count())?;
+        Ok(vec![Kernel {
+            shader: GRAD_SHADER,
+            entry: "unary_grad",
+            header: self.row()?.0,
+            constants: vec![],
+            params: vec![count, x.offset(), y.offset(), g.offset(), self.0.args[0], self.0.args[1]],
+            inputs: [x, y, g].map(|input| input.buffer.clone()).into(),
+            outputs: vec![out.clone()],
+            groups: grid(count as usize),
+        }])
+    }
+}
+
+/// Elements as words without gaps: halves are unpacked by the op itself.
+fn dense(x: &Tensor) -> Result<Tensor> {
+    if x.dtype().is_packed() { Ok(x.clone()) } else { x.contiguous() }
+}
+
+/// A function of f32: of integers and booleans as f32, of halves by way of f32.
+pub(in crate::ops) fn float(x: &Tensor, function: &'static Function, args: [f32; 2]) -> Result<Tensor> {
+    apply_float(Unary { function, args: args.map(f32::to_bits) }, &[&dense(&to_float(x)?)?])
+}
+
+/// A function of integers: of bytes by way of u32.
+pub(in crate::ops) fn integer(x: &Tensor, function: &'static Function, args: [u32; 2]) -> Result<Tensor> {
+    apply_wide(Unary { function, args }, &[&dense(x)?])
+}
+
+/// Where a property holds, as booleans.
+pub(in crate::ops) fn predicate(x: &Tensor, function: &'static Function) -> Result<Tensor> {
+    let x = x.detach();
+    let x = if x.dtype().is_packed() { widened(&x)? } else { x.contiguous()? };
+    narrowed(&apply(Unary { function, args: [0; 2] }, &[&x])?, DType::Bool)
+}

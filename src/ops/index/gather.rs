@@ -1,0 +1,215 @@
+//! Elements by their indices: `gather` and `index_select`, whose gradients are the sums of `scatter.rs`.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, SCALAR_HEADERS, fits_u32, grid};
+use crate::ops::promote::apply_wide;
+use crate::ops::shape::view::around;
+use crate::ops::{Gradient, Op, Spec, shader};
+use crate::shape::check_dim;
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("gather");
+
+/// The header for moving words, whatever they mean.
+pub(in crate::ops) const WORDS: &str = SCALAR_HEADERS[2];
+
+/// `x: [A, R, B]`, `index: [A, K, B]`, or `[K]` where it is shared → `[A, K, B]`; all dense, and `dim` is in the middle.
+#[derive(Debug)]
+struct Gather {
+    dim: usize,
+    shared: bool,
+}
+
+impl Op for Gather {
+    fn name(&self) -> &'static str {
+        if self.shared { "index_select" } else { "gather" }
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        let mut shape = inputs[0].shape().to_vec();
+        shape[self.dim] = inputs[1].shape()[if self.shared { 0 } else { self.dim }];
+        Ok(Spec::Fresh(shape, inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let [_, size, inner] = around(inputs[0].layout, self.dim);
+        let (x, index, out) = (inputs[0].slice::<u32>(), inputs[1].slice::<u32>(), out.slice::<u32>());
+        check_indices(self.name(), index, size)?;
+        let picks = if self.shared { index.len() } else { inputs[1].layout.shape[self.dim] };
+        // One row of `inner` elements of the output at a time.
+        out.par_chunks_mut(inner).with_min_len(64).enumerate().for_each(|(row, out)| {
+            let x = &x[row / picks * size * inner..][..size * inner];
+            match self.shared {
+                true => out.copy_from_slice(&x[index[row % picks] as usize * inner..][..inner]),
+                false => {
+                    let index = &index[row * inner..][..inner];
+                    out.iter_mut().zip(index).enumerate().for_each(|(b, (out, &r))| *out = x[r as usize * inner + b]);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (x, index) = (&inputs[0], &inputs[1]);
+        let [outer, size, inner] = around(x.layout, self.dim);
+        let picks = index.layout.shape[if self.shared { 0 } else { self.dim }];
+        fits_u32(self.name(), x.layout.elem_count())?;
+        let count = fits_u32(self.name(), outer * picks * inner)?;
+        Ok(vec![Kernel {
+            shader: SHADER,
+            entry: "gather",
+            header: WORDS,
+            constants: vec![("SHARED", f64::from(u8::from(self.shared)))],
+            params: vec![count, inner as u32, size as u32, picks as u32, x.offset(), index.offset(), 0, 0],
+            inputs: vec![x.buffer.clone(), index.buffer.clone()],
+            outputs: vec![out.clone()],
+            groups: grid(count as usize),
+        }])
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let (zeros, index) = (ctx.inputs[0].zeros_like()?, &ctx.inputs[1]);
+        let grad = match self.shared {
+            true => zeros.index_add(self.dim, index, ctx.grad)?,
+            false => zeros.scatter_add(self.dim, index, ctx.grad)?,
+        };
+        Ok(vec![Some(grad), None])
+    }
+}
+
+/// The host can say which index is beyond the dimension.
+pub(in crate::ops) fn check_indices(op: &'static str, index: &[u32], size: usize) -> Result<()> {
+    match index.iter().find(|&&i| i as usize >= size) {
+        None => Ok(()),
+        Some(i) => Err(Error::argument(op, format!("index {} is not within a dimension of {size}", *i as i32))),
+    }
+}
+
+/// Indices as ops take them: u32 and dense. Negative numbers become larger than any dimension.
+pub(in crate::ops) fn indices(op: &'static str, index: &Tensor) -> Result<Tensor> {
+    match index.dtype() {
+        DType::U32 | DType::I32 | DType::U8 => index.detach().to_dtype(DType::U32)?.contiguous(),
+        other => Err(Error::DTypeMismatch { op, expected: "indices of u32, i32 or u8".into(), got: other.to_string() }),
+    }
+}
+
+/// Checks the one-dimensional index of `index_select` and `index_add`.
+pub(in crate::ops) fn index_vector(op: &'static str, x: &Tensor, dim: usize, index: &Tensor) -> Result<Tensor> {
+    crate::ops::same_device(op, &[x, index])?;
+    check_dim(op, dim, x.shape())?;
+    if index.rank() != 1 {
+        return Err(Error::shapes(op, x.shape(), index.shape(), "the index must have one dimension"));
+    }
+    indices(op, index)
+}
+
+/// Checks the index of `gather` and `scatter`, of the rank of `x` and nowhere larger, but along `dim`.
+pub(in crate::ops) fn index_like(op: &'static str, x: &Tensor, dim: usize, index: &Tensor) -> Result<Tensor> {
+    crate::ops::same_device(op, &[x, index])?;
+    check_dim(op, dim, x.shape())?;
+    let within = |d: usize| d == dim || index.shape()[d] <= x.shape()[d];
+    if index.rank() != x.rank() || !(0..x.rank()).all(within) {
+        let detail = format!("the index must have the tensor's rank, and no larger sizes but along dimension {dim}");
+        return Err(Error::shapes(op, x.shape(), index.shape(), detail));
+    }
+    indices(op, index)
+}
+
+/// The leading part of `x` that has the sizes of `shape`, but along `except`.
+pub(in crate::ops) fn leading(x: &Tensor, shape: &[usize], except: Option<usize>) -> Result<Tensor> {
+    let dims = (0..x.rank()).filter(|&d| Some(d) != except && x.shape()[d] != shape[d]);
+    dims.clone().try_fold(x.clone(), |x, d| x.narrow(d, 0, shape[d]))
+}
+
+impl Tensor {
+    /// Elements by their index along `dim`: `out[i][j][k] = x[i][index[i][j][k]][k]` for `dim` 1. The shape is the index's.
+    ///
+    /// The index is of u32, i32 or u8 and of the same rank, nowhere larger than this tensor but along `dim`. In the
+    /// gradient, an element is worth the sum over all its uses, added up in the same order on every run.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the index does not fit;
+    /// [`Error::InvalidArgument`] if there is no such dimension, or, on the CPU, if an index is beyond it. An adapter
+    /// cannot report that: the element is 0 there.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let scores = Tensor::try_from([[0.1, 0.9], [0.8, 0.2]])?;
+    /// let labels = Tensor::try_from([[1u32], [0]])?;
+    /// assert_eq!(scores.gather(1, &labels)?.to_vec::<f32>()?, [0.9, 0.8]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn gather(&self, dim: usize, index: &Tensor) -> Result<Tensor> {
+        let index = index_like("gather", self, dim, index)?;
+        let x = leading(self, index.shape(), Some(dim))?;
+        apply_wide(Gather { dim, shared: false }, &[&x.contiguous()?, &index])
+    }
+
+    /// Rows, columns or slices by their number: `[.., n, ..]` and an index `[k]` → `[.., k, ..]`.
+    ///
+    /// The index is of u32, i32 or u8. In the gradient, a slice is worth the sum over all its uses, added up in the same
+    /// order on every run.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
+    /// let y = x.index_select(0, &Tensor::try_from([1u32, 1, 0])?)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [3.0, 4.0, 3.0, 4.0, 1.0, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn index_select(&self, dim: usize, index: &Tensor) -> Result<Tensor> {
+        let index = index_vector("index_select", self, dim, index)?;
+        apply_wide(Gather { dim, shared: true }, &[&self.contiguous()?, &index])
+    }
+
+    /// A row of this table for every id: `[V, D]` and ids of any shape `[..]` → `[.., D]`.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`]; [`Error::InvalidArgument`] if this is not a matrix.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let table = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
+    /// let vectors = table.embedding(&Tensor::try_from([[0u32, 1, 1]])?)?;
+    /// assert_eq!(vectors.shape(), [1, 3, 2]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn embedding(&self, ids: &Tensor) -> Result<Tensor> {
+        let &[_, width] = self.shape() else {
+            return Err(Error::argument("embedding", format!("the table is [V, D], not {:?}", self.shape())));
+        };
+        let rows = self.index_select(0, &ids.reshape(ids.elem_count())?)?;
+        rows.reshape([ids.shape(), &[width]].concat())
+    }
+
+    /// 1 at each class, else 0: `[..]` of u32, i32 or u8 → `[.., classes]` of u32.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] for other types; [`Error::InvalidArgument`] on the CPU if a number is none of the classes.
+    /// An adapter cannot report that: all is 0 there.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([2u32, 0])?.one_hot(3)?;
+    /// assert_eq!(x.to_vec::<u32>()?, [0, 0, 1, 1, 0, 0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
+        let labels = indices("one_hot", self)?;
+        if labels.device().is_cpu() {
+            check_indices("one_hot", &labels.to_vec::<u32>()?, classes)?;
+        }
+        let all = Tensor::iota(classes, self.device())?;
+        labels.unsqueeze(self.rank())?.eq(&all)?.to_dtype(DType::U32)
+    }
+}

@@ -1,0 +1,242 @@
+//! Writing and adding by index: `scatter`, `scatter_add`, `index_add`.
+//!
+//! On adapters there are no float atomics, and their sums would differ from run to run. Instead the indices are sorted
+//! (stably), and each element of the output adds up its own sources in their order.
+
+use std::sync::Arc;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::dtype::{DType, Word};
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
+use crate::ops::index::gather::{SHADER, WORDS, check_indices, index_like, index_vector, leading};
+use crate::ops::index::sort::order;
+use crate::ops::promote::apply_wide;
+use crate::ops::shape::copy::strided_kernel;
+use crate::ops::shape::view::around;
+use crate::ops::{Gradient, Op, Spec};
+use crate::shape::Layout;
+use crate::tensor::Tensor;
+
+/// The most sources that one invocation adds up in one dispatch.
+const CHUNK: usize = 16 * 1024;
+
+/// What happens to a source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Add,
+    /// Replaces the element; the last one stays.
+    Last,
+}
+
+/// `base: [A, R, B]`, `index: [A, K, B]`, or `[K]` where it is shared, `src: [A, K, B]` → `[A, R, B]`; all dense.
+#[derive(Debug)]
+struct Scatter {
+    dim: usize,
+    shared: bool,
+    kind: Kind,
+}
+
+impl Op for Scatter {
+    fn name(&self) -> &'static str {
+        match (self.kind, self.shared) {
+            (Kind::Add, true) => "index_add",
+            (Kind::Add, false) => "scatter_add",
+            (Kind::Last, _) => "scatter",
+        }
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        crate::ops::expect_dtype(self.name(), inputs[2], inputs[0].dtype())?;
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let sizes = around(inputs[0].layout, self.dim);
+        let index = inputs[1].slice::<u32>();
+        check_indices(self.name(), index, sizes[1])?;
+        match (self.kind, inputs[0].dtype) {
+            (Kind::Add, DType::F32) => self.scatter(inputs, out, sizes, |a: &mut f32, v| *a += v),
+            (Kind::Add, DType::I32) => self.scatter(inputs, out, sizes, |a: &mut i32, v| *a = a.wrapping_add(v)),
+            (Kind::Add, _) => self.scatter(inputs, out, sizes, |a: &mut u32, v| *a = a.wrapping_add(v)),
+            (Kind::Last, _) => self.scatter(inputs, out, sizes, |a: &mut u32, v| *a = v),
+        }
+        Ok(())
+    }
+
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (base, index, src) = (&inputs[0], &inputs[1], &inputs[2]);
+        let [outer, size, inner] = around(base.layout, self.dim);
+        let picks = src.layout.shape[self.dim];
+        let rows = if self.shared { 1 } else { outer * inner };
+        fits_u32(self.name(), outer * picks * inner)?;
+        let (count, edges) = (fits_u32(self.name(), outer * size * inner)?, fits_u32(self.name(), rows * (size + 1))?);
+        let mut kernels = Vec::new();
+        // The indices as rows: [A, K, B] → [A, B, K].
+        let (mut buffer, mut layout) =
+            (index.buffer.clone(), Layout { shape: vec![rows, picks], ..index.layout.clone() });
+        if !self.shared && inner > 1 {
+            let apart = Layout { offset: index.layout.offset, ..Layout::contiguous(&[outer, picks, inner]) };
+            layout = Layout::contiguous(&[outer, inner, picks]);
+            buffer = gpu.alloc(rows * picks)?;
+            let view = GpuIn { buffer: index.buffer, layout: &apart.permute(&[0, 2, 1]), dtype: DType::U32 };
+            kernels.push(strided_kernel(&view, &buffer, &layout)?);
+        }
+        let (places, starts) = (gpu.alloc(rows * picks)?, gpu.alloc(rows * (size + 1))?);
+        let view = GpuIn { buffer: &buffer, layout: &layout, dtype: DType::U32 };
+        let (sorting, sorted) = order(gpu, &view, [rows, picks], false, &places)?;
+        kernels.extend(sorting);
+        let kernel = |entry, count: u32, first: usize, inputs: Vec<Buffer>, out: &Buffer| Kernel {
+            shader: SHADER,
+            entry,
+            header: if self.kind == Kind::Add { scalar_header(base.dtype) } else { WORDS },
+            constants: vec![
+                ("SHARED", f64::from(u8::from(self.shared))),
+                ("LAST", f64::from(u8::from(self.kind == Kind::Last))),
+            ],
+            params: [
+                [count, inner as u32, size as u32, picks as u32],
+                [base.offset(), src.offset(), first as u32, (first + CHUNK) as u32],
+            ]
+            .concat(),
+            inputs,
+            outputs: vec![out.clone()],
+            groups: grid(count as usize),
+        };
+        kernels.push(kernel("bounds", edges, 0, vec![sorted], &starts));
+        let chunks = if self.kind == Kind::Add { picks.div_ceil(CHUNK).max(1) } else { 1 };
+        for chunk in 0..chunks {
+            let inputs = vec![base.buffer.clone(), starts.clone(), places.clone(), src.buffer.clone()];
+            kernels.push(kernel("segment", count, chunk * CHUNK, inputs, out));
+        }
+        Ok(kernels)
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let (g, index, src) = (ctx.grad, &ctx.inputs[1], &ctx.inputs[2]);
+        if self.kind == Kind::Add {
+            let of_src = || if self.shared { g.index_select(self.dim, index) } else { g.gather(self.dim, index) };
+            return Ok(vec![Some(g.clone()), None, ctx.needs[2].then(of_src).transpose()?]);
+        }
+        let of_base = || g.scatter(self.dim, index, &src.zeros_like()?);
+        // A source counts where it is the last of its index: where its position comes back.
+        let of_src = || {
+            let shape = src.shape();
+            let mut column = vec![1; shape.len()];
+            column[self.dim] = shape[self.dim];
+            let own = Tensor::iota(shape[self.dim], g.device())?.reshape(column)?.broadcast_to(shape)?;
+            let nobody = Tensor::full(g.shape(), 0u32, g.device())?;
+            let last = nobody.scatter(self.dim, index, &own)?.gather(self.dim, index)?;
+            last.eq(&own)?.where_cond(&g.gather(self.dim, index)?, 0.0)
+        };
+        let base = ctx.needs[0].then(of_base).transpose()?;
+        Ok(vec![base, None, ctx.needs[2].then(of_src).transpose()?])
+    }
+}
+
+impl Scatter {
+    /// Every source in its order, on the host; the indices are within `[A, R, B]`.
+    fn scatter<T: Word>(&self, inputs: &[CpuIn], out: CpuOut, [_, size, inner]: [usize; 3], put: impl Fn(&mut T, T)) {
+        let (index, src, out) = (inputs[1].slice::<u32>(), inputs[2].slice::<T>(), out.slice::<T>());
+        out.copy_from_slice(inputs[0].slice::<T>());
+        let picks = inputs[2].layout.shape[self.dim];
+        for (row, src) in src.chunks(inner).enumerate() {
+            let out = &mut out[row / picks * size * inner..][..size * inner];
+            if self.shared {
+                let out = &mut out[index[row % picks] as usize * inner..][..inner];
+                out.iter_mut().zip(src).for_each(|(out, &v)| put(out, v));
+            } else {
+                let index = &index[row * inner..][..inner];
+                src.iter().zip(index).enumerate().for_each(|(b, (&v, &r))| put(&mut out[r as usize * inner + b], v));
+            }
+        }
+    }
+}
+
+/// Checks and applies `scatter` and `scatter_add`.
+fn scattered(base: &Tensor, dim: usize, index: &Tensor, src: &Tensor, kind: Kind) -> Result<Tensor> {
+    let op = Scatter { dim, shared: false, kind };
+    let index = index_like(op.name(), base, dim, index)?;
+    crate::ops::same_device(op.name(), &[base, src])?;
+    crate::ops::expect_dtype(op.name(), src, base.dtype())?;
+    if src.rank() != index.rank() || index.shape().iter().zip(src.shape()).any(|(i, s)| i > s) {
+        let detail = "the source must have the index's rank, and no smaller sizes";
+        return Err(Error::shapes(op.name(), src.shape(), index.shape(), detail));
+    }
+    let src = leading(src, index.shape(), None)?;
+    // Where the index is smaller, only the leading part of this tensor changes.
+    if let Some(d) = (0..base.rank()).find(|&d| d != dim && index.shape()[d] < base.shape()[d]) {
+        let kept = index.shape()[d];
+        let changed = scattered(&base.narrow(d, 0, kept)?, dim, &index, &src, kind)?;
+        return Tensor::cat(&[&changed, &base.narrow(d, kept, base.shape()[d] - kept)?], d);
+    }
+    apply_wide(op, &[&base.contiguous()?, &index, &src.contiguous()?])
+}
+
+impl Tensor {
+    /// This tensor with sources added by index along `dim`: `out[i][index[i][j][k]][k] += src[i][j][k]` for `dim` 1.
+    ///
+    /// The index is of u32, i32 or u8 and of the same rank, nowhere larger than `src`, nor than this tensor but along `dim`.
+    /// Sources of one element are added in their order, so that two runs are bit-identical.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if index or source do not fit;
+    /// [`Error::InvalidArgument`] if there is no such dimension, or, on the CPU, if an index is beyond it. An adapter
+    /// cannot report that: the source is dropped there.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::zeros([3], None)?;
+    /// let index = Tensor::try_from([0u32, 2, 0])?;
+    /// let y = x.scatter_add(0, &index, &Tensor::try_from([1.0, 2.0, 3.0])?)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [4.0, 0.0, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn scatter_add(&self, dim: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        scattered(self, dim, index, src, Kind::Add)
+    }
+
+    /// This tensor with sources written by index along `dim`: `out[i][index[i][j][k]][k] = src[i][j][k]` for `dim` 1.
+    ///
+    /// Of several sources of one element the last along `dim` stays, on every device; its gradient is that of the one
+    /// that stays. Shapes as in [`Tensor::scatter_add`].
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter_add`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::zeros([3], None)?;
+    /// let index = Tensor::try_from([0u32, 2, 0])?;
+    /// let y = x.scatter(0, &index, &Tensor::try_from([1.0, 2.0, 3.0])?)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [3.0, 0.0, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn scatter(&self, dim: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        scattered(self, dim, index, src, Kind::Last)
+    }
+
+    /// This tensor with slices added by number: `[.., n, ..]`, an index `[k]` and sources `[.., k, ..]` → `[.., n, ..]`.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter_add`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::zeros([2, 2], None)?;
+    /// let y = x.index_add(0, &Tensor::try_from([1u32, 1])?, &Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 4.0, 6.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn index_add(&self, dim: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let index = index_vector("index_add", self, dim, index)?;
+        crate::ops::same_device("index_add", &[self, src])?;
+        crate::ops::expect_dtype("index_add", src, self.dtype())?;
+        let mut shape = self.shape().to_vec();
+        shape[dim] = index.elem_count();
+        if src.shape() != shape {
+            return Err(Error::shapes("index_add", src.shape(), &shape, "the latter is what the index asks for"));
+        }
+        apply_wide(Scatter { dim, shared: true, kind: Kind::Add }, &[&self.contiguous()?, &index, &src.contiguous()?])
+    }
+}

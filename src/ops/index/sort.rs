@@ -1,0 +1,193 @@
+//! Order along a dimension: argsort, and sort and topk, which gather by it.
+//!
+//! On adapters, blocks are sorted by counting and runs merged by bisection: ⌈log₂(n / 64)⌉ + 1 dispatches for rows of n, of
+//! any length. On the host, keys and columns are sorted as one u64. Both are stable, so all devices agree.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
+use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::shape::check_dim;
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("sort");
+
+/// Columns that one invocation compares, `BLOCK` in the shader.
+const BLOCK: usize = 64;
+
+/// Rows of fewer columns are each sorted by one thread of the host.
+const SPLIT: usize = 1 << 16;
+
+/// The order of every row (the last dimension) of a dense tensor.
+#[derive(Debug)]
+struct Argsort {
+    descending: bool,
+}
+
+impl Op for Argsort {
+    fn name(&self) -> &'static str {
+        "argsort"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::U32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let x = &inputs[0];
+        let n = x.layout.shape.last().copied().unwrap_or(1);
+        let (words, out) = (x.slice::<u32>(), out.slice::<u32>());
+        let flip = if self.descending { u32::MAX } else { 0 };
+        out.par_chunks_mut(n).zip(words.par_chunks(n)).for_each(|(out, row)| {
+            let pair = |(i, &bits): (usize, &u32)| (u64::from(key(bits, x.dtype) ^ flip) << 32) | i as u64;
+            let mut pairs: Vec<u64> = row.iter().enumerate().map(pair).collect();
+            if n < SPLIT {
+                pairs.sort_unstable()
+            } else {
+                pairs.par_sort_unstable()
+            }
+            out.iter_mut().zip(pairs).for_each(|(out, pair)| *out = pair as u32);
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = &inputs[0];
+        let n = x.layout.shape.last().copied().unwrap_or(1);
+        Ok(order(gpu, x, [x.layout.elem_count() / n, n], self.descending, out)?.0)
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![None]) // an order does not move with its elements
+    }
+}
+
+/// A number whose order is that of the elements, see `key_of` in the shader.
+fn key(bits: u32, dtype: DType) -> u32 {
+    const SIGN: u32 = 1 << 31;
+    match dtype {
+        DType::F32 if bits & !SIGN > 0x7f80_0000 => u32::MAX,
+        DType::F32 if bits > SIGN => !bits,
+        DType::F32 => bits | SIGN,
+        DType::I32 => bits ^ SIGN,
+        _ => bits,
+    }
+}
+
+/// The kernels that write the order of `x`, `[rows, n]` from its offset on, to `out`; and the buffer with the sorted keys,
+/// which for ascending u32 are the sorted elements.
+pub(in crate::ops) fn order(
+    gpu: &Gpu,
+    x: &GpuIn,
+    [rows, n]: [usize; 2],
+    descending: bool,
+    out: &Buffer,
+) -> Result<(Vec<Kernel>, Buffer)> {
+    let count = fits_u32("argsort", rows * n)?;
+    let widths: Vec<usize> = std::iter::successors(Some(BLOCK), |w| Some(w * 2)).take_while(|w| *w < n).collect();
+    let spare = |needed: bool| gpu.alloc(if needed { rows * n } else { 1 });
+    let keys = [spare(true)?, spare(!widths.is_empty())?];
+    let orders = [spare(!widths.is_empty())?, spare(widths.len() > 1)?];
+    // Pass i writes to the buffers i mod 2; the last one's order goes to `out`.
+    let order_of = |pass: usize| if pass == widths.len() { out.clone() } else { orders[pass % 2].clone() };
+    let kernel = |entry, pass: usize, offset, width: usize, inputs: Vec<Buffer>| Kernel {
+        shader: SHADER,
+        entry,
+        header: "",
+        constants: vec![("OP", type_code(x.dtype)), ("DESCENDING", f64::from(u8::from(descending)))],
+        params: vec![count, n as u32, offset, width as u32],
+        inputs,
+        outputs: vec![keys[pass % 2].clone(), order_of(pass)],
+        groups: grid(rows * n),
+    };
+    let mut kernels = vec![kernel("rank", 0, x.offset(), 0, vec![x.buffer.clone()])];
+    for (i, &width) in widths.iter().enumerate() {
+        kernels.push(kernel("merge", i + 1, 0, width, vec![keys[i % 2].clone(), order_of(i)]));
+    }
+    Ok((kernels, keys[widths.len() % 2].clone()))
+}
+
+/// The shader's name for a type.
+fn type_code(dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 => 0.0,
+        DType::I32 => 1.0,
+        _ => 2.0,
+    }
+}
+
+impl Tensor {
+    /// The positions along `dim` that put the elements in order: the same shape, u32.
+    ///
+    /// Equal elements keep their order, also where `descending`; NaN counts as largest, −0 and 0 as equal.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([3.0, 1.0, f32::NAN, 1.0])?;
+    /// assert_eq!(x.argsort(0, false)?.to_vec::<u32>()?, [1, 3, 0, 2]);
+    /// assert_eq!(x.argsort(0, true)?.to_vec::<u32>()?, [2, 0, 1, 3]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn argsort(&self, dim: usize, descending: bool) -> Result<Tensor> {
+        check_dim("argsort", dim, self.shape())?;
+        let last = self.rank() - 1;
+        let rows = self.detach().transpose(dim, last)?.to_dtype(self.dtype().wide())?.contiguous()?;
+        apply(Argsort { descending }, &[&rows])?.transpose(dim, last)?.contiguous()
+    }
+
+    /// The elements in order along `dim`, and the positions that they came from: both of the same shape, the latter u32.
+    ///
+    /// Equal elements keep their order, also where `descending`; NaN counts as largest, −0 and 0 as equal. Gradients flow
+    /// through the values.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let (values, positions) = Tensor::try_from([3.0, 1.0, 2.0])?.sort(0, false)?;
+    /// assert_eq!(values.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+    /// assert_eq!(positions.to_vec::<u32>()?, [1, 2, 0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn sort(&self, dim: usize, descending: bool) -> Result<(Tensor, Tensor)> {
+        let positions = self.argsort(dim, descending)?;
+        Ok((self.gather(dim, &positions)?, positions))
+    }
+
+    /// The `k` largest elements along `dim`, or smallest unless `largest`, and their positions: `[.., n, ..]` → twice
+    /// `[.., k, ..]`, the latter u32.
+    ///
+    /// They come in order whether or not `sorted` asks for it; of equal elements, the first ones are taken. NaN counts as
+    /// largest. Gradients flow through the values.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension, or it has fewer than `k` elements.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let scores = Tensor::try_from([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]])?;
+    /// let (values, classes) = scores.topk(2, 1, true, true)?;
+    /// assert_eq!(values.to_vec::<f32>()?, [0.7, 0.2, 0.5, 0.3]);
+    /// assert_eq!(classes.to_vec::<u32>()?, [1, 2, 0, 2]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn topk(&self, k: usize, dim: usize, largest: bool, sorted: bool) -> Result<(Tensor, Tensor)> {
+        let _ = sorted; // an unsorted result may be in any order
+        check_dim("topk", dim, self.shape())?;
+        if k > self.shape()[dim] {
+            let detail = format!("dimension {dim} of {:?} has fewer than {k} elements", self.shape());
+            return Err(Error::argument("topk", detail));
+        }
+        let positions = self.argsort(dim, largest)?.narrow(dim, 0, k)?.contiguous()?;
+        Ok((self.gather(dim, &positions)?, positions))
+    }
+}

@@ -1,0 +1,8 @@
+//! Products of matrices and vectors.
+
+pub(in crate::ops) mod attention;
+pub(in crate::ops) mod einsum;
+pub(in crate::ops) mod matmul;
+pub(in crate::ops) mod matmul_variants;
+pub(in crate::ops) mod triangle;
+pub(in crate::ops) mod vectors;

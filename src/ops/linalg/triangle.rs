@@ -1,0 +1,111 @@
+//! The lower and the upper triangle of matrices.
+
+use std::sync::Arc;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
+use crate::ops::promote::apply_wide;
+use crate::ops::{Gradient, Op, Spec, shader};
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("triangle");
+
+/// Keeps one side of a diagonal of dense matrices, the last two dimensions.
+#[derive(Clone, Copy, Debug)]
+struct Triangle {
+    upper: bool,
+    /// Within the sizes of the matrix.
+    diagonal: i32,
+}
+
+impl Op for Triangle {
+    fn name(&self) -> &'static str {
+        if self.upper { "triu" } else { "tril" }
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let shape = &inputs[0].layout.shape;
+        let [rows, columns] = [shape[shape.len() - 2], shape[shape.len() - 1]];
+        let (x, out) = (inputs[0].slice::<u32>(), out.slice::<u32>());
+        for (i, (out, x)) in out.chunks_mut(columns).zip(x.chunks(columns)).enumerate() {
+            let first = (i % rows) as i64 + i64::from(self.diagonal); // the row's column on the diagonal
+            for (j, (out, &x)) in out.iter_mut().zip(x).enumerate() {
+                let kept = if self.upper { j as i64 >= first } else { j as i64 <= first };
+                *out = if kept { x } else { 0 };
+            }
+        }
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = &inputs[0];
+        let [rows, columns] = [2, 1].map(|back| x.layout.shape[x.layout.shape.len() - back] as u32);
+        let count = fits_u32(self.name(), x.layout.elem_count())?;
+        Ok(vec![Kernel {
+            shader: SHADER,
+            entry: "triangle",
+            header: "",
+            constants: vec![("UPPER", f64::from(u8::from(self.upper)))],
+            params: vec![count, rows, columns, x.offset(), self.diagonal.cast_unsigned()],
+            inputs: vec![x.buffer.clone()],
+            outputs: vec![out.clone()],
+            groups: grid(count as usize),
+        }])
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(apply_wide(*self, &[&ctx.grad.contiguous()?])?)])
+    }
+}
+
+fn triangle(x: &Tensor, upper: bool, diagonal: i64) -> Result<Tensor> {
+    let Some(first) = x.rank().checked_sub(2) else {
+        let op = if upper { "triu" } else { "tril" };
+        return Err(Error::argument(op, format!("shape {:?} is no matrix", x.shape())));
+    };
+    // Beyond the matrix, all diagonals are alike.
+    let [rows, columns] = [0, 1].map(|d| i64::try_from(x.shape()[first + d]).unwrap_or(i64::MAX));
+    let diagonal = i32::try_from(diagonal.clamp(-rows, columns)).unwrap_or(i32::MAX);
+    apply_wide(Triangle { upper, diagonal }, &[&x.contiguous()?])
+}
+
+impl Tensor {
+    /// The lower triangle of matrices `[.., m, n]`: elements above the diagonal become 0; the same shape.
+    ///
+    /// `diagonal` is 0 for the main one, positive above it, negative below.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there are fewer than two dimensions.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let mask = Tensor::ones([3, 3], None)?.tril(0)?; // what a causal transformer may look at
+    /// assert_eq!(mask.to_vec::<f32>()?, [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn tril(&self, diagonal: i64) -> Result<Tensor> {
+        triangle(self, false, diagonal)
+    }
+
+    /// The upper triangle of matrices `[.., m, n]`: elements below the diagonal become 0; the same shape.
+    ///
+    /// `diagonal` is 0 for the main one, positive above it, negative below.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there are fewer than two dimensions.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::ones([2, 3], None)?.triu(1)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, 1.0, 1.0, 0.0, 0.0, 1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn triu(&self, diagonal: i64) -> Result<Tensor> {
+        triangle(self, true, diagonal)
+    }
+}

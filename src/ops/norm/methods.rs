@@ -1,0 +1,233 @@
+//! The normalisations that users call: what each is as `[A, C, B]`, and its arguments checked.
+
+use crate::autograd::no_grad;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::apply;
+use crate::ops::elementwise::cast::narrowed;
+use crate::ops::inplace::copy_;
+use crate::ops::norm::{Moment, Moments, Normalise, Plan};
+use crate::team::{self, Member};
+use crate::tensor::Tensor;
+
+/// What the statistics are, where they are not those of x.
+type Fixed = Option<Tensor>;
+
+/// x̂ · weight + bias in the type of x, and the statistics that were used: of the samples of all members of a team.
+fn normalise(
+    name: &'static str,
+    x: &Tensor,
+    plan: Plan,
+    fixed: Fixed,
+    [weight, bias]: [Option<&Tensor>; 2],
+    team: Option<Member>,
+) -> Result<(Tensor, Tensor)> {
+    let floats = [Some(x), weight, bias];
+    if let Some(other) = floats.into_iter().flatten().find(|t| !t.dtype().is_float()) {
+        return Err(Error::DTypeMismatch { op: name, expected: "a float type".into(), got: other.dtype().to_string() });
+    }
+    for given in [weight, bias].into_iter().flatten() {
+        if given.elem_count() != plan.features {
+            let detail = format!("the weight and the bias have {} elements, one for each feature", plan.features);
+            return Err(Error::shapes(name, x.shape(), given.shape(), detail));
+        }
+    }
+    let plan = Plan { fixed: fixed.is_some(), weight: weight.is_some(), bias: bias.is_some(), ..plan };
+    let wide = |t: &Tensor| t.to_dtype(DType::F32)?.contiguous();
+    let input = wide(x)?;
+    let stats = match fixed {
+        Some(stats) => stats,
+        None => joined(apply(Moments(plan), &[&input.detach()])?, team.as_ref())?,
+    };
+    let affine = [weight, bias].into_iter().flatten().map(wide).collect::<Result<Vec<_>>>()?;
+    let inputs: Vec<&Tensor> = [&input, &stats].into_iter().chain(&affine).collect();
+    Ok((narrowed(&apply(Normalise(plan, team), &inputs)?, x.dtype())?, stats))
+}
+
+/// The means and variances `[2, C]` over the samples of all members, from those of each; all get the same.
+fn joined(stats: Tensor, team: Option<&Member>) -> Result<Tensor> {
+    let Some(member) = team else { return Ok(stats) };
+    let channels = stats.shape()[1];
+    let all = member.exchange(stats.to_vec()?, |all| {
+        let total = |c: usize| {
+            let part = |(share, own): &(f64, Vec<f32>)| Moment {
+                count: *share,
+                mean: own[c].into(),
+                squares: share * f64::from(own[channels + c]),
+            };
+            all.iter().map(part).fold(Moment::default(), Moment::with)
+        };
+        let totals: Vec<Moment> = (0..channels).map(total).collect();
+        totals.iter().map(|t| t.mean as f32).chain(totals.iter().map(|t| (t.squares / t.count) as f32)).collect()
+    })?;
+    Tensor::from_slice(&all, stats.shape(), stats.device())
+}
+
+/// The plan of a normalisation over the trailing dimensions.
+fn trailing(name: &'static str, x: &Tensor, normalized_shape: &[usize], eps: f32) -> Result<Plan> {
+    let (lead, own) = x.shape().split_at(x.rank().saturating_sub(normalized_shape.len()));
+    if own != normalized_shape || own.is_empty() {
+        let detail = "the second is not the last dimensions of the first";
+        return Err(Error::shapes(name, x.shape(), normalized_shape, detail));
+    }
+    let features = own.iter().product();
+    let sizes = [1, lead.iter().product(), features];
+    Ok(Plan { sizes, span: 1, features, eps, centre: true, fixed: false, weight: false, bias: false })
+}
+
+impl Tensor {
+    /// Layer normalisation: `(x − mean) / √(variance + eps) · weight + bias`, with mean and variance over the last
+    /// dimensions, whose sizes are `normalized_shape`. The same shape and type; computed as f32.
+    ///
+    /// `weight` and `bias` have the shape `normalized_shape`; without them they are 1 and 0. (Ba et al., "Layer
+    /// normalization", 2016; the variance is the biased one.)
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if `normalized_shape` is not the end of x's, or a weight or bias of another size;
+    /// [`Error::DTypeMismatch`] unless of floats.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 3.0], [-5.0, 5.0]])?;
+    /// let y = x.layer_norm(&[2], None, None, 0.0)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn layer_norm(
+        &self,
+        normalized_shape: &[usize],
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f32,
+    ) -> Result<Tensor> {
+        let plan = trailing("layer_norm", self, normalized_shape, eps)?;
+        Ok(normalise("layer_norm", self, plan, None, [weight, bias], None)?.0)
+    }
+
+    /// RMS normalisation: `x / √(mean of x² + eps) · weight`, over the last dimensions, whose sizes are `normalized_shape`.
+    /// (Zhang and Sennrich, "Root mean square layer normalization", 2019.)
+    ///
+    /// # Errors
+    /// As [`Tensor::layer_norm`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[7.0, 1.0]])?; // the mean of the squares is 25
+    /// assert_eq!(x.rms_norm(&[2], None, 0.0)?.to_vec::<f32>()?, [1.4, 0.2]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn rms_norm(&self, normalized_shape: &[usize], weight: Option<&Tensor>, eps: f32) -> Result<Tensor> {
+        let plan = Plan { centre: false, ..trailing("rms_norm", self, normalized_shape, eps)? };
+        Ok(normalise("rms_norm", self, plan, None, [weight, None], None)?.0)
+    }
+
+    /// Group normalisation of `[N, C, ..]`: mean and variance over each of `groups` equal ranges of channels of each
+    /// sample, then `weight` and `bias`, both `[C]`. As many groups as channels is instance normalisation.
+    /// (Wu and He, "Group normalization", 2018.)
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no dimension of channels or `groups` does not divide it; else as
+    /// [`Tensor::layer_norm`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 3.0, 10.0, 30.0]])?.reshape([1, 4, 1])?;
+    /// assert_eq!(x.group_norm(2, None, None, 0.0)?.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn group_norm(
+        &self,
+        groups: usize,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f32,
+    ) -> Result<Tensor> {
+        let shape = self.shape();
+        let channels = shape.get(1).copied().unwrap_or(0);
+        if groups == 0 || shape.len() < 2 || !channels.is_multiple_of(groups) {
+            let detail = format!("{groups} groups do not divide the channels of {shape:?}, which is [N, C, ..]");
+            return Err(Error::argument("group_norm", detail));
+        }
+        let span: usize = shape[2..].iter().product();
+        let sizes = [1, shape[0] * groups, channels / groups * span];
+        let plan =
+            Plan { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
+        Ok(normalise("group_norm", self, plan, None, [weight, bias], None)?.0)
+    }
+
+    /// Batch normalisation of `[N, C, ..]`: `(x − mean) / √(variance + eps) · weight + bias` for each channel; `weight`,
+    /// `bias` and the running statistics are `[C]`.
+    ///
+    /// In `training`, mean and variance are those of the batch, over everything but C; and `running` = (mean, variance),
+    /// where given, is updated **in place**, as in PyTorch: `running ← (1 − momentum) · running + momentum · batch`, with
+    /// the unbiased variance `Σ (x − mean)² / (n − 1)`, while x is divided by the biased one. Otherwise mean and variance
+    /// are those of `running`, or of the batch where there is none. (Ioffe and Szegedy, "Batch normalization", 2015.)
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no dimension of channels, or in training fewer than two elements for each; else
+    /// as [`Tensor::layer_norm`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 10.0], [3.0, 30.0]])?;
+    /// let (mean, variance) = (Tensor::zeros([2], None)?, Tensor::ones([2], None)?);
+    /// let y = x.batch_norm(Some((&mean, &variance)), None, None, true, 0.1, 0.0)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [-1.0, -1.0, 1.0, 1.0]);
+    /// assert_eq!(mean.to_vec::<f32>()?, [0.2, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn batch_norm(
+        &self,
+        running: Option<(&Tensor, &Tensor)>,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        training: bool,
+        momentum: f32,
+        eps: f32,
+    ) -> Result<Tensor> {
+        let name = "batch_norm";
+        let shape = self.shape();
+        let (Some(&samples), Some(&channels)) = (shape.first(), shape.get(1)) else {
+            return Err(Error::argument(name, format!("{shape:?} is not [N, C, ..]")));
+        };
+        let span: usize = shape[2..].iter().product();
+        let team = team::member().filter(|_| training || running.is_none());
+        let count = team.as_ref().map_or(samples * span, |member| member.over_all(samples * span));
+        if training && count < 2 {
+            let detail = format!("{shape:?} has {count} elements for each channel: to train needs at least 2");
+            return Err(Error::argument(name, detail));
+        }
+        if let Some(other) = running.into_iter().flat_map(|(m, v)| [m, v]).find(|t| t.shape() != [channels]) {
+            return Err(Error::shapes(name, shape, other.shape(), "running statistics are [C]"));
+        }
+        let fixed = match running.filter(|_| !training) {
+            Some((mean, variance)) => Some(statistics(mean, variance)?),
+            None => None,
+        };
+        let sizes = [samples, channels, span];
+        let plan =
+            Plan { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
+        let (out, stats) = normalise(name, self, plan, fixed, [weight, bias], team)?;
+        if let Some((mean, variance)) = running.filter(|_| training) {
+            no_grad(|| {
+                let unbiased = count as f32 / (count - 1) as f32;
+                run_on(mean, &stats.narrow(0, 0, 1)?, momentum, momentum)?;
+                run_on(variance, &stats.narrow(0, 1, 1)?, momentum, momentum * unbiased)
+            })?;
+        }
+        Ok(out)
+    }
+}
+
+/// `[2, C]`, as the op reads it.
+fn statistics(mean: &Tensor, variance: &Tensor) -> Result<Tensor> {
+    let row = |t: &Tensor| t.detach().to_dtype(DType::F32)?.reshape([1, t.elem_count()]);
+    crate::ops::cat(&[&row(mean)?, &row(variance)?], 0)
+}
+
+/// `running ← (1 − momentum) · running + share · batch`, in place.
+fn run_on(running: &Tensor, batch: &Tensor, momentum: f32, share: f32) -> Result<()> {
+    let kept = running.detach().to_dtype(DType::F32)?.mul_scalar(1.0 - momentum)?;
+    let new = kept.add(&batch.reshape(running.shape())?.mul_scalar(share)?)?;
+    copy_(running, &new.to_dtype(running.dtype())?)
+}

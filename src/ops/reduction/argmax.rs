@@ -1,0 +1,172 @@
+//! The position of the largest or smallest element along a dimension.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::dtype::{DType, Word};
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
+use crate::ops::elementwise::cast::widened;
+use crate::ops::shape::view::around;
+use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::shape::check_dim;
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("argmax");
+
+/// The most elements that one invocation compares.
+const CHUNK: usize = 4096;
+
+#[derive(Debug)]
+struct Arg {
+    dim: usize,
+    smallest: bool,
+}
+
+impl Op for Arg {
+    fn name(&self) -> &'static str {
+        if self.smallest { "argmin" } else { "argmax" }
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        let x = inputs[0];
+        check_dim(self.name(), self.dim, x.shape())?;
+        let mut shape = x.shape().to_vec();
+        if shape.remove(self.dim) == 0 && !shape.contains(&0) {
+            let detail = format!("the empty dimension {} of {:?} has no such element", self.dim, x.shape());
+            return Err(Error::argument(self.name(), detail));
+        }
+        Ok(Spec::Fresh(shape, DType::U32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let (x, sizes) = (&inputs[0], around(inputs[0].layout, self.dim));
+        match (x.dtype, self.smallest) {
+            (DType::F32, false) => {
+                find(x.slice(), out, sizes, |v: f32, best| v > best || (v.is_nan() && !best.is_nan()))
+            }
+            (DType::F32, true) => {
+                find(x.slice(), out, sizes, |v: f32, best| v < best || (v.is_nan() && !best.is_nan()))
+            }
+            (DType::I32, false) => find(x.slice(), out, sizes, |v: i32, best| v > best),
+            (DType::I32, true) => find(x.slice(), out, sizes, |v: i32, best| v < best),
+            (_, false) => find(x.slice(), out, sizes, |v: u32, best| v > best),
+            (_, true) => find(x.slice(), out, sizes, |v: u32, best| v < best),
+        }
+        Ok(())
+    }
+
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = &inputs[0];
+        let [outer, reduced, inner] = around(x.layout, self.dim);
+        fits_u32(self.name(), x.layout.elem_count())?;
+        let mut kernels: Vec<Kernel> = Vec::new();
+        let mut found: Option<(Buffer, usize)> = None;
+        loop {
+            let list = found.as_ref().map_or(reduced, |(_, count)| *count);
+            let chunks = list.div_ceil(CHUNK);
+            let target = if chunks == 1 { out.clone() } else { gpu.alloc(outer * chunks * inner)? };
+            let numbers = [reduced, inner, chunks, CHUNK, list].map(|n| n as u32);
+            let mut buffers = vec![x.buffer.clone()];
+            buffers.extend(found.iter().map(|(buffer, _)| buffer.clone()));
+            kernels.push(Kernel {
+                shader: SHADER,
+                entry: if found.is_some() { "merge" } else { "argmax" },
+                header: scalar_header(x.dtype),
+                constants: vec![("SMALLEST", f64::from(u8::from(self.smallest)))],
+                params: [x.offset(), outer as u32].into_iter().chain(numbers).collect(),
+                inputs: buffers,
+                outputs: vec![target.clone()],
+                groups: grid(outer * chunks * inner),
+            });
+            if chunks == 1 {
+                return Ok(kernels);
+            }
+            found = Some((target, chunks));
+        }
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![None]) // an index does not move with its elements
+    }
+}
+
+/// The first position in each row whose element `beats` all before it.
+fn find<T: Word>(x: &[T], out: CpuOut, sizes: [usize; 3], beats: impl Fn(T, T) -> bool + Sync) {
+    let [_, reduced, inner] = sizes;
+    let rows = out.slice::<u32>().par_chunks_mut(inner).zip(x.par_chunks(reduced * inner));
+    rows.with_min_len(64).for_each(|(out, x)| {
+        for (b, out) in out.iter_mut().enumerate() {
+            let mut best = (0, x[b]);
+            for r in 1..reduced {
+                let v = x[r * inner + b];
+                if beats(v, best.1) {
+                    best = (r, v);
+                }
+            }
+            *out = best.0 as u32;
+        }
+    });
+}
+
+fn arg(x: &Tensor, dim: usize, smallest: bool) -> Result<Tensor> {
+    apply(Arg { dim, smallest }, &[&widened(x)?])
+}
+
+impl Tensor {
+    /// The position of the first largest element along `dim`, which goes: `[.., n, ..]` → `[.., ..]` u32. NaN wins.
+    ///
+    /// For torch's `keepdim`, follow with [`unsqueeze`](Tensor::unsqueeze).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension, or it is empty.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 5.0, 5.0], [9.0, 0.0, 2.0]])?;
+    /// assert_eq!(x.argmax(1)?.to_vec::<u32>()?, [1, 0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn argmax(&self, dim: usize) -> Result<Tensor> {
+        arg(self, dim, false)
+    }
+
+    /// The position of the first smallest element along `dim`, which goes: `[.., n, ..]` → `[.., ..]` u32. NaN wins.
+    ///
+    /// # Errors
+    /// As [`Tensor::argmax`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1, 5, -5], [9, 0, 0]])?;
+    /// assert_eq!(x.argmin(1)?.to_vec::<u32>()?, [2, 1]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn argmin(&self, dim: usize) -> Result<Tensor> {
+        arg(self, dim, true)
+    }
+
+    /// The position of the first largest of all elements, in row-major order: rank 0, u32. NaN wins.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no element.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([[1.0, 5.0], [9.0, 0.0]])?.argmax_all()?.item::<u32>()?, 2);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn argmax_all(&self) -> Result<Tensor> {
+        self.reshape(self.elem_count())?.argmax(0)
+    }
+
+    /// The position of the first smallest of all elements, in row-major order: rank 0, u32. NaN wins.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no element.
+    pub fn argmin_all(&self) -> Result<Tensor> {
+        self.reshape(self.elem_count())?.argmin(0)
+    }
+}

@@ -1,0 +1,372 @@
+//! Sum, product, largest and smallest along dimensions.
+//!
+//! A reduction over several dimensions is one over each run of neighbouring dimensions in turn, so that the kernel only
+//! knows `[A, R, B] → [A, B]`. The order of additions depends on the shape alone: two runs are bit-identical. Halves are
+//! widened once, before the first run, and narrowed after the last.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::dtype::{DType, Word};
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
+use crate::ops::elementwise::cast::{narrowed, widened};
+use crate::ops::{Gradient, Op, Spec, apply, of_sums, shader};
+use crate::shape::{Layout, check_dim};
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("reduce");
+
+/// The most elements that one invocation adds up before a partial result is stored.
+const CHUNK: usize = 1024;
+
+/// Rows that the host adds up before it adds the result to the total, so that rounding does not grow with all rows.
+const BLOCK: usize = 256;
+
+/// The shader's codes, in order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::ops) enum Kind {
+    Sum,
+    Prod,
+    Max,
+    Min,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        ["sum", "prod", "max", "min"][self as usize]
+    }
+}
+
+/// Reduces the dimensions `first .. first + count` to size 1.
+#[derive(Debug)]
+struct Reduce {
+    kind: Kind,
+    first: usize,
+    count: usize,
+}
+
+impl Reduce {
+    /// `[A, R, B]`
+    fn sizes(&self, shape: &[usize]) -> [usize; 3] {
+        let end = self.first + self.count;
+        [shape[..self.first].iter().product(), shape[self.first..end].iter().product(), shape[end..].iter().product()]
+    }
+
+    fn dims(&self) -> Vec<usize> {
+        (self.first..self.first + self.count).collect()
+    }
+}
+
+impl Op for Reduce {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        let mut shape = inputs[0].shape().to_vec();
+        let [outer, reduced, inner] = self.sizes(&shape);
+        if reduced == 0 && outer * inner > 0 && matches!(self.kind, Kind::Max | Kind::Min) {
+            let detail = format!("the empty dimensions of {shape:?} have no such element");
+            return Err(Error::argument(self.name(), detail));
+        }
+        shape[self.first..self.first + self.count].fill(1);
+        Ok(Spec::Fresh(shape, inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let x = &inputs[0];
+        let sizes = self.sizes(&x.layout.shape);
+        if sizes[1] == 0 {
+            out.0.fill(empty(self.kind, x.dtype));
+            return Ok(());
+        }
+        match (x.dtype, self.kind) {
+            (DType::F32, Kind::Sum) => fold(x.slice(), out, sizes, |a: f32, v| a + v),
+            (DType::F32, Kind::Prod) => fold(x.slice(), out, sizes, |a: f32, v| a * v),
+            (DType::F32, Kind::Max) => fold(x.slice(), out, sizes, |a: f32, v| if v > a || v.is_nan() { v } else { a }),
+            (DType::F32, Kind::Min) => fold(x.slice(), out, sizes, |a: f32, v| if v < a || v.is_nan() { v } else { a }),
+            (DType::I32, Kind::Sum) => fold(x.slice(), out, sizes, i32::wrapping_add),
+            (DType::I32, Kind::Prod) => fold(x.slice(), out, sizes, i32::wrapping_mul),
+            (DType::I32, Kind::Max) => fold(x.slice::<i32>(), out, sizes, Ord::max),
+            (DType::I32, Kind::Min) => fold(x.slice::<i32>(), out, sizes, Ord::min),
+            (_, Kind::Sum) => fold(x.slice(), out, sizes, u32::wrapping_add),
+            (_, Kind::Prod) => fold(x.slice(), out, sizes, u32::wrapping_mul),
+            (_, Kind::Max) => fold(x.slice::<u32>(), out, sizes, Ord::max),
+            (_, Kind::Min) => fold(x.slice::<u32>(), out, sizes, Ord::min),
+        }
+        Ok(())
+    }
+
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        kernels(gpu, &inputs[0], self.kind, self.sizes(&inputs[0].layout.shape), out)
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let x = ctx.inputs[0].detach();
+        let grad = match self.kind {
+            Kind::Sum => ctx.grad.broadcast_to(x.shape())?,
+            Kind::Max | Kind::Min => {
+                // Shared evenly between equal ones, as torch.amax does.
+                let hits = x.same(ctx.out)?;
+                hits.mul(&ctx.grad.div(&hits.sum(&self.dims(), true)?)?)?
+            }
+            Kind::Prod => ctx.grad.mul(&self.products_of_the_others(&x)?)?,
+        };
+        Ok(vec![Some(grad)])
+    }
+}
+
+impl Reduce {
+    /// For each element, the product of the others of its row, zeros or not: with P the product of those that are not 0
+    /// and Z the number of zeros, it is P / x where Z = 0, P where the only zero is x itself, and else 0.
+    fn products_of_the_others(&self, x: &Tensor) -> Result<Tensor> {
+        let zero = x.eq(0)?.to_dtype(DType::F32)?;
+        let without_zeros = x.add(&zero)?;
+        let product = without_zeros.prod(&self.dims(), true)?;
+        let alone = zero.same(&zero.sum(&self.dims(), true)?)?;
+        alone.where_cond(&product.div(&without_zeros)?, 0.0) // not 0 · ∞
+    }
+}
+
+/// The word of a reduction over nothing.
+fn empty(kind: Kind, dtype: DType) -> u32 {
+    match (kind, dtype) {
+        (Kind::Prod, DType::F32) => 1f32.to_bits(),
+        (Kind::Prod, _) => 1,
+        _ => 0,
+    }
+}
+
+/// The kernels for `[A, R, B] → [A, B]` on an adapter.
+fn kernels(gpu: &Gpu, x: &GpuIn, kind: Kind, sizes: [usize; 3], out: &Buffer) -> Result<Vec<Kernel>> {
+    let [outer, mut reduced, inner] = sizes;
+    fits_u32("reduce", outer * reduced * inner)?;
+    if reduced == 0 {
+        return Ok(vec![crate::ops::inplace::fill_kernel(out, 0, outer * inner, empty(kind, x.dtype))]);
+    }
+    let (mut source, mut offset) = (x.buffer.clone(), x.offset());
+    let mut kernels = Vec::new();
+    loop {
+        // Few results from many elements: partial results first, as many as keep the machine busy.
+        let crowded = reduced > CHUNK || (reduced > 64 && outer * inner < 1024);
+        let chunks = if crowded { reduced.div_ceil(64).min(reduced.div_ceil(CHUNK).max(1024)) } else { 1 };
+        let target = if crowded { gpu.alloc(outer * chunks * inner)? } else { out.clone() };
+        kernels.push(Kernel {
+            shader: SHADER,
+            entry: "reduce",
+            header: scalar_header(x.dtype),
+            constants: vec![("OP", f64::from(kind as u32))],
+            params: vec![offset, outer as u32, reduced as u32, inner as u32, chunks as u32],
+            inputs: vec![source],
+            outputs: vec![target.clone()],
+            groups: grid(outer * chunks * inner),
+        });
+        if !crowded {
+            return Ok(kernels);
+        }
+        (source, offset, reduced) = (target, 0, chunks);
+    }
+}
+
+/// The kernels that add up partial results `[outer, parts, len]` → `[outer, len]`, from the start of a buffer.
+pub(in crate::ops) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], out: &Buffer) -> Result<Vec<Kernel>> {
+    let layout = Layout::contiguous(&sizes);
+    kernels(gpu, &GpuIn { buffer, layout: &layout, dtype: DType::F32 }, Kind::Sum, sizes, out)
+}
+
+/// `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …`, of at least one.
+fn fold<T: Word>(x: &[T], out: CpuOut, [outer, reduced, inner]: [usize; 3], f: impl Fn(T, T) -> T + Send + Sync) {
+    let out = out.slice::<T>();
+    if inner == 1 {
+        let rows = out.par_iter_mut().zip(x.par_chunks(reduced)).with_min_len(8);
+        return rows.for_each(|(out, row)| {
+            let blocks: Vec<T> = row.par_chunks(1 << 16).filter_map(|block| joined(block, &f)).collect();
+            blocks.into_iter().reduce(&f).into_iter().for_each(|total| *out = total);
+        });
+    }
+    // Few rows: each is cut into ranges of columns, so that all threads have work.
+    let width = if outer < 16 { inner.div_ceil(16).max(256) } else { inner };
+    out.par_chunks_mut(inner).zip(x.par_chunks(reduced * inner)).with_min_len(8).for_each(|(out, x)| {
+        let ranges = out.par_chunks_mut(width).enumerate();
+        ranges.for_each(|(i, out)| fold_columns(x, out, i * width, inner, &f));
+    });
+}
+
+/// The reduction of neighbours: sixteen running results over parts of the block, so that the loop vectorises and rounding
+/// grows with the logarithm of the block, not with its length.
+fn joined<T: Word>(block: &[T], f: impl Fn(T, T) -> T) -> Option<T> {
+    let parts = block.chunks(512).filter_map(|part| {
+        let Some((first, rest)) = part.split_first_chunk::<16>() else { return part.iter().copied().reduce(&f) };
+        let (mut lanes, rows) = (*first, rest.chunks_exact(16));
+        let tail = rows.remainder().iter().copied();
+        rows.for_each(|row| lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane = f(*lane, v)));
+        lanes.into_iter().chain(tail).reduce(&f)
+    });
+    parts.reduce(&f)
+}
+
+/// The columns from `start` on of `x: [R, inner]`, reduced to `out`.
+fn fold_columns<T: Word>(x: &[T], out: &mut [T], start: usize, inner: usize, f: impl Fn(T, T) -> T) {
+    let fold_rows = |rows: &[T], out: &mut [T]| {
+        out.copy_from_slice(&rows[start..][..out.len()]);
+        for row in rows[inner..].chunks_exact(inner) {
+            out.iter_mut().zip(&row[start..]).for_each(|(out, &v)| *out = f(*out, v));
+        }
+    };
+    let mut blocks = x.chunks(BLOCK * inner);
+    blocks.next().into_iter().for_each(|rows| fold_rows(rows, out));
+    let mut part = vec![T::zeroed(); if x.len() > BLOCK * inner { out.len() } else { 0 }];
+    for rows in blocks {
+        fold_rows(rows, &mut part);
+        out.iter_mut().zip(&part).for_each(|(out, &v)| *out = f(*out, v));
+    }
+}
+
+/// The dimensions in order, each once.
+pub(in crate::ops) fn distinct(name: &'static str, dims: &[usize], shape: &[usize]) -> Result<Vec<usize>> {
+    dims.iter().try_for_each(|&d| check_dim(name, d, shape))?;
+    let mut sorted = dims.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    Ok(sorted)
+}
+
+/// Applies a reduction to each run of neighbouring dimensions. The result is of the type of `x`.
+pub(in crate::ops) fn over(x: &Tensor, kind: Kind, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+    let sorted = distinct(kind.name(), dims, x.shape())?;
+    let mut out = widened(x)?;
+    let runs: Vec<&[usize]> = sorted.chunk_by(|a, b| a + 1 == *b).collect();
+    if runs.len() > 1 && matches!(kind, Kind::Max | Kind::Min) {
+        // Equal extremes share their gradient evenly over all dimensions: only one reduction sees them all.
+        let kept: Vec<usize> = (0..x.rank()).filter(|d| !sorted.contains(d)).collect();
+        let mut ones = x.shape().to_vec();
+        sorted.iter().for_each(|&d| ones[d] = 1);
+        let moved = out.permute(&[&kept[..], &sorted].concat())?.contiguous()?;
+        out = apply(Reduce { kind, first: kept.len(), count: sorted.len() }, &[&moved])?.reshape(ones)?;
+    } else {
+        for run in runs.iter().rev() {
+            out = apply(Reduce { kind, first: run[0], count: run.len() }, &[&out])?;
+        }
+    }
+    let dtype = if kind == Kind::Sum { of_sums(x.dtype()) } else { x.dtype() };
+    let out = narrowed(&out, dtype)?;
+    if keepdim {
+        return Ok(out);
+    }
+    let kept: Vec<usize> = (0..x.rank()).filter(|d| !sorted.contains(d)).map(|d| x.shape()[d]).collect();
+    out.reshape(kept)
+}
+
+/// Booleans and bytes as i32: the type of their sum and product.
+pub(in crate::ops) fn countable(x: &Tensor) -> Result<Tensor> {
+    if matches!(x.dtype(), DType::Bool | DType::U8) { x.to_dtype(DType::I32) } else { Ok(x.clone()) }
+}
+
+impl Tensor {
+    /// The sum over `dims`, which become size 1 (`keepdim`) or go. Over an empty dimension it is 0.
+    ///
+    /// Floats give their own type (halves are added up as f32), `u32` gives `u32`, and all other integers and booleans give
+    /// `i32`, where torch would give `i64`: sums beyond 2³¹ wrap around.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
+    /// assert_eq!(x.sum(&[0], false)?.to_vec::<f32>()?, [4.0, 6.0]);
+    /// assert_eq!(x.sum(&[1], true)?.shape(), [2, 1]);
+    /// assert_eq!(Tensor::try_from([true, false, true])?.sum_all()?.item::<i32>()?, 2);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn sum(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+        over(&countable(self)?, Kind::Sum, dims, keepdim)
+    }
+
+    /// The product over `dims`, which become size 1 (`keepdim`) or go. Over an empty dimension it is 1. Types as in
+    /// [`Tensor::sum`]. Its gradient is right where elements are 0.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([2.0, 0.0, 5.0])?.requires_grad();
+    /// x.prod_all()?.backward()?;
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [0.0, 10.0, 0.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn prod(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+        over(&countable(self)?, Kind::Prod, dims, keepdim)
+    }
+
+    /// The largest element over `dims` (torch's `amax`), which become size 1 (`keepdim`) or go. NaN wins. Equal ones share
+    /// the gradient evenly. Only the values: positions are [`Tensor::argmax`]'s.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension, or an empty one is reduced.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([[3, -2], [1, 4]])?.max(&[1], false)?.to_vec::<i32>()?, [3, 4]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn max(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+        over(self, Kind::Max, dims, keepdim)
+    }
+
+    /// The smallest element over `dims` (torch's `amin`), which become size 1 (`keepdim`) or go. NaN wins. Equal ones share
+    /// the gradient evenly.
+    ///
+    /// # Errors
+    /// As [`Tensor::max`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[3, -2], [1, 4]])?;
+    /// assert_eq!(x.min(&[1], false)?.to_vec::<i32>()?, [-2, 1]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn min(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+        over(self, Kind::Min, dims, keepdim)
+    }
+
+    /// The sum of all elements, rank 0.
+    ///
+    /// # Errors
+    /// If the device cannot compute it.
+    pub fn sum_all(&self) -> Result<Tensor> {
+        self.sum(&self.all_dims(), false)
+    }
+
+    /// The product of all elements, rank 0.
+    ///
+    /// # Errors
+    /// If the device cannot compute it.
+    pub fn prod_all(&self) -> Result<Tensor> {
+        self.prod(&self.all_dims(), false)
+    }
+
+    /// The largest of all elements, rank 0.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is none.
+    pub fn max_all(&self) -> Result<Tensor> {
+        self.max(&self.all_dims(), false)
+    }
+
+    /// The smallest of all elements, rank 0.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is none.
+    pub fn min_all(&self) -> Result<Tensor> {
+        self.min(&self.all_dims(), false)
+    }
+
+    pub(in crate::ops) fn all_dims(&self) -> Vec<usize> {
+        (0..self.rank()).collect()
+    }
+}

@@ -1,0 +1,189 @@
+//! Running sums and products along a dimension.
+//!
+//! On adapters in chunks, and then over what the chunks amount to, in as many levels as it takes; the order of additions
+//! depends on the shape alone. On the host f32 is summed in f64.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::dtype::{DType, Word};
+use crate::error::Result;
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
+use crate::ops::promote::apply_wide;
+use crate::ops::reduction::reduce::countable;
+use crate::ops::shape::view::around;
+use crate::ops::{Gradient, Op, Spec, shader};
+use crate::shape::check_dim;
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("scan");
+
+/// The longest dimension that one invocation walks where there are enough of them.
+const ROW: usize = 1024;
+
+/// A chunk where there are not.
+const CHUNK: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Sum,
+    Product,
+}
+
+#[derive(Debug)]
+struct Scan {
+    kind: Kind,
+    dim: usize,
+}
+
+impl Op for Scan {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Sum => "cumsum",
+            Kind::Product => "cumprod",
+        }
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let x = &inputs[0];
+        let sizes = around(x.layout, self.dim);
+        match (x.dtype, self.kind) {
+            (DType::F32, Kind::Sum) => scan(x, out, sizes, 0f64, |a, v: f32| a + f64::from(v), |a| a as f32),
+            (DType::F32, Kind::Product) => scan(x, out, sizes, 1f64, |a, v: f32| a * f64::from(v), |a| a as f32),
+            (DType::I32, Kind::Sum) => scan(x, out, sizes, 0i32, |a, v: i32| a.wrapping_add(v), |a| a),
+            (DType::I32, Kind::Product) => scan(x, out, sizes, 1i32, |a, v: i32| a.wrapping_mul(v), |a| a),
+            (_, Kind::Sum) => scan(x, out, sizes, 0u32, |a, v: u32| a.wrapping_add(v), |a| a),
+            (_, Kind::Product) => scan(x, out, sizes, 1u32, |a, v: u32| a.wrapping_mul(v), |a| a),
+        }
+        Ok(())
+    }
+
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = &inputs[0];
+        fits_u32(self.name(), x.layout.elem_count())?;
+        let mut kernels = Vec::new();
+        self.level(gpu, (x.buffer, x.offset(), x.dtype), around(x.layout, self.dim), out, &mut kernels)?;
+        Ok(kernels)
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let backwards = |g: &Tensor| g.flip(&[self.dim])?.cumsum(self.dim)?.flip(&[self.dim]);
+        if self.kind == Kind::Sum {
+            return Ok(vec![Some(backwards(ctx.grad)?)]);
+        }
+        // d/dx[i] is Σ_{j ≥ i} g[j] · y[j] / x[i]. For the first zero z of a row that is 0 / 0, so there it is
+        // Σ g[j] · y'[j] with the products y' of the row where z is a 1; behind it, all is 0.
+        let (x, g) = (ctx.inputs[0].detach(), ctx.grad);
+        let zero = x.eq(&x.zeros_like()?)?.to_dtype(x.dtype())?;
+        let first = zero.cumsum(self.dim)?;
+        let first = first.eq(&first.ones_like()?)?.to_dtype(x.dtype())?.mul(&zero)?;
+        let at_zero = backwards(&g.mul(&x.add(&first)?.cumprod(self.dim)?)?)?;
+        let elsewhere = backwards(&g.mul(ctx.out)?)?.div(&x.add(&zero)?)?;
+        let others = first.ones_like()?.sub(&first)?;
+        Ok(vec![Some(first.where_cond(&at_zero, &elsewhere.mul(&others)?)?)])
+    }
+}
+
+impl Scan {
+    /// The kernels for `[A, R, B]` from an offset of a buffer.
+    fn level(
+        &self,
+        gpu: &Gpu,
+        (x, offset, dtype): (&Buffer, u32, DType),
+        [outer, reduced, inner]: [usize; 3],
+        out: &Buffer,
+        kernels: &mut Vec<Kernel>,
+    ) -> Result<()> {
+        let busy = reduced <= CHUNK || (reduced <= ROW && outer * inner >= 256);
+        let length = if busy { reduced } else { CHUNK };
+        let chunks = reduced.div_ceil(length);
+        let kernel = |entry, count: usize, input: &Buffer, outputs: Vec<Buffer>| Kernel {
+            shader: SHADER,
+            entry,
+            header: scalar_header(dtype),
+            constants: vec![("OP", f64::from(u8::from(self.kind == Kind::Product)))],
+            params: [count, reduced, inner, chunks, length].iter().map(|&n| n as u32).chain([offset]).collect(),
+            inputs: vec![input.clone()],
+            outputs,
+            groups: grid(count),
+        };
+        let totals = gpu.alloc(outer * chunks * inner)?;
+        kernels.push(kernel("scan", outer * chunks * inner, x, vec![out.clone(), totals.clone()]));
+        if chunks > 1 {
+            let before = gpu.alloc(outer * chunks * inner)?;
+            self.level(gpu, (&totals, 0, dtype), [outer, chunks, inner], &before, kernels)?;
+            kernels.push(kernel("shift", outer * reduced * inner, &before, vec![out.clone()]));
+        }
+        Ok(())
+    }
+}
+
+/// `out[a, r, b] ← give(start ∘ x[a, 0, b] ∘ … ∘ x[a, r, b])` on the host.
+fn scan<T: Word, A: Copy + Send + Sync>(
+    x: &CpuIn,
+    out: CpuOut,
+    [_, reduced, inner]: [usize; 3],
+    start: A,
+    step: impl Fn(A, T) -> A + Send + Sync,
+    give: impl Fn(A) -> T + Send + Sync,
+) {
+    let rows = out.slice::<T>().par_chunks_mut(reduced * inner).zip(x.slice::<T>().par_chunks(reduced * inner));
+    rows.with_min_len(8).for_each(|(out, x)| {
+        let mut totals = vec![start; inner];
+        for (out, x) in out.chunks_mut(inner).zip(x.chunks(inner)) {
+            for ((out, &x), total) in out.iter_mut().zip(x).zip(&mut totals) {
+                *total = step(*total, x);
+                *out = give(*total);
+            }
+        }
+    });
+}
+
+impl Tensor {
+    /// The sum up to each element along `dim`: the same shape. u8 and bool are summed as i32, as by [`Tensor::sum`] (torch:
+    /// i64); integers wrap.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
+    /// assert_eq!(x.cumsum(1)?.to_vec::<f32>()?, [1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn cumsum(&self, dim: usize) -> Result<Tensor> {
+        self.scanned(Scan { kind: Kind::Sum, dim })
+    }
+
+    /// The product up to each element along `dim`: the same shape. u8 and bool are multiplied as i32 (torch: i64); integers
+    /// wrap.
+    ///
+    /// The gradient is right where elements are 0, too.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([1.0, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(x.cumprod(0)?.to_vec::<f32>()?, [1.0, 2.0, 6.0, 24.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn cumprod(&self, dim: usize) -> Result<Tensor> {
+        self.scanned(Scan { kind: Kind::Product, dim })
+    }
+
+    fn scanned(&self, op: Scan) -> Result<Tensor> {
+        check_dim(op.name(), op.dim, self.shape())?;
+        let dtype = self.dtype();
+        let x = if dtype.is_float() { self.contiguous()? } else { countable(self)?.contiguous()? };
+        apply_wide(op, &[&x])
+    }
+}

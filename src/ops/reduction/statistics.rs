@@ -1,0 +1,196 @@
+//! Mean, variance, norms and the like: compositions of the reductions, computed as f32 whatever the float type.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::elementwise::cast::narrowed;
+use crate::ops::of_sums;
+use crate::ops::reduction::reduce::{Kind, distinct, over};
+use crate::tensor::Tensor;
+
+/// A float tensor as f32.
+pub(in crate::ops) fn wide(name: &'static str, x: &Tensor) -> Result<Tensor> {
+    if !x.dtype().is_float() {
+        let (expected, got) = ("a float type (use .to_dtype())".into(), x.dtype().to_string());
+        return Err(Error::DTypeMismatch { op: name, expected, got });
+    }
+    x.to_dtype(DType::F32)
+}
+
+/// How many elements make one result.
+fn reduced(name: &'static str, x: &Tensor, dims: &[usize]) -> Result<usize> {
+    Ok(distinct(name, dims, x.shape())?.iter().map(|&d| x.shape()[d]).product())
+}
+
+/// The square root with a gradient of 0, not ∞, at 0: as torch has it for norms and deviations.
+pub(in crate::ops) fn root(x: &Tensor) -> Result<Tensor> {
+    let zero = zeros_of(x)?;
+    x.add(&zero)?.sqrt()?.sub(&zero)
+}
+
+/// 1 where `x` is 0, else 0.
+pub(in crate::ops) fn zeros_of(x: &Tensor) -> Result<Tensor> {
+    x.eq(0)?.to_dtype(DType::F32)
+}
+
+fn mean(x: &Tensor, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+    let count = reduced("mean", x, dims)?;
+    let sum = x.sum(dims, keepdim)?;
+    if count == 0 { sum.add_scalar(f32::NAN) } else { sum.mul_scalar(1.0 / count as f32) }
+}
+
+/// Two passes: the mean first, then the squares of what is left, so that nothing cancels.
+fn variance(name: &'static str, x: &Tensor, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
+    let free = (reduced(name, x, dims)? as f64 - correction).max(0.0);
+    // The deviations add up to 0, so that no gradient flows through the mean.
+    let deviation = x.sub(&mean(&x.detach(), dims, true)?)?;
+    deviation.mul(&deviation)?.sum(dims, keepdim)?.mul_scalar((1.0 / free) as f32)
+}
+
+impl Tensor {
+    /// The mean over `dims`, which become size 1 (`keepdim`) or go. Over an empty dimension it is NaN. Floats keep their type
+    /// (halves are added up as f32).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] for integers, as in PyTorch.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 3.0], [5.0, 7.0]])?;
+    /// assert_eq!(x.mean(&[1], false)?.to_vec::<f32>()?, [2.0, 6.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn mean(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+        narrowed(&mean(&wide("mean", self)?, dims, keepdim)?, of_sums(self.dtype()))
+    }
+
+    /// The mean of all elements, rank 0.
+    ///
+    /// # Errors
+    /// [`Error::DTypeMismatch`] unless of floats.
+    pub fn mean_all(&self) -> Result<Tensor> {
+        self.mean(&self.all_dims(), false)
+    }
+
+    /// The variance over `dims`, which become size 1 (`keepdim`) or go: `Σ (x − mean)² / max(0, n − correction)`.
+    ///
+    /// A `correction` of 1 (torch's default; Bessel's) estimates the variance of what the elements are a sample of; 0 gives
+    /// that of the elements themselves. NaN where `n ≤ correction` and there is nothing to vary.
+    ///
+    /// # Errors
+    /// As [`Tensor::mean`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([10_001.0, 10_002.0, 10_003.0])?; // far from 0, and nothing cancels
+    /// assert_eq!(x.var(&[0], 1.0, false)?.item::<f32>()?, 1.0);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn var(&self, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
+        narrowed(&variance("var", &wide("var", self)?, dims, correction, keepdim)?, of_sums(self.dtype()))
+    }
+
+    /// The variance of all elements with a correction of 1, rank 0.
+    ///
+    /// # Errors
+    /// As [`Tensor::mean`].
+    pub fn var_all(&self) -> Result<Tensor> {
+        self.var(&self.all_dims(), 1.0, false)
+    }
+
+    /// The standard deviation over `dims`: the square root of [`Tensor::var`]. Its gradient is 0 where it is 0.
+    ///
+    /// # Errors
+    /// As [`Tensor::mean`].
+    pub fn std(&self, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
+        narrowed(&root(&variance("std", &wide("std", self)?, dims, correction, keepdim)?)?, of_sums(self.dtype()))
+    }
+
+    /// The standard deviation of all elements with a correction of 1, rank 0.
+    ///
+    /// # Errors
+    /// As [`Tensor::mean`].
+    pub fn std_all(&self) -> Result<Tensor> {
+        self.std(&self.all_dims(), 1.0, false)
+    }
+
+    /// Whether any element over `dims` is not 0 (NaN is not): bool. Over an empty dimension it is false.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[0.0, 0.5], [0.0, 0.0]])?;
+    /// assert_eq!(x.any(&[1], false)?.to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn any(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+        let truth = self.detach().to_dtype(DType::Bool)?;
+        match reduced("any", self, dims)? {
+            0 => self.detach().to_dtype(DType::F32)?.sum(dims, keepdim)?.to_dtype(DType::Bool),
+            _ => over(&truth, Kind::Max, dims, keepdim),
+        }
+    }
+
+    /// Whether all elements over `dims` are not 0 (NaN is not): bool. Over an empty dimension it is true.
+    ///
+    /// # Errors
+    /// As [`Tensor::any`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert!(!Tensor::try_from([true, false])?.all_all()?.item::<bool>()?);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn all(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+        let truth = self.detach().to_dtype(DType::Bool)?;
+        match reduced("all", self, dims)? {
+            0 => self.detach().to_dtype(DType::F32)?.prod(dims, keepdim)?.to_dtype(DType::Bool),
+            _ => over(&truth, Kind::Min, dims, keepdim),
+        }
+    }
+
+    /// Whether any element is not 0: rank 0, bool. See [`Tensor::any`].
+    ///
+    /// # Errors
+    /// If the device cannot compute it.
+    pub fn any_all(&self) -> Result<Tensor> {
+        self.any(&self.all_dims(), false)
+    }
+
+    /// Whether no element is 0: rank 0, bool. See [`Tensor::all`].
+    ///
+    /// # Errors
+    /// If the device cannot compute it.
+    pub fn all_all(&self) -> Result<Tensor> {
+        self.all(&self.all_dims(), false)
+    }
+
+    /// `log Σ eˣ` over `dims`, without overflow; the dimensions become size 1 (`keepdim`) or go. Of nothing it is −∞.
+    ///
+    /// # Errors
+    /// As [`Tensor::mean`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([1000.0, 1000.0])?;
+    /// assert_eq!(x.logsumexp(&[0], false)?.item::<f32>()?, 1000.0 + 2f32.ln());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn logsumexp(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+        let x = wide("logsumexp", self)?;
+        if reduced("logsumexp", &x, dims)? == 0 {
+            return narrowed(&x.sum(dims, keepdim)?.add_scalar(f32::NEG_INFINITY)?, of_sums(self.dtype()));
+        }
+        let largest = x.detach().max(dims, true)?;
+        // An infinite shift would leave ∞ − ∞: 0 instead.
+        let finite = largest.isfinite()?;
+        let shift = finite.where_cond(&largest, 0)?;
+        // Where it is infinite, so is the result, and no gradient flows.
+        let sum = finite.where_cond(&x.sub(&shift)?.exp()?.sum(dims, true)?, 1)?.log()?.add(&shift)?;
+        let sum = finite.where_cond(&sum, &largest)?;
+        let kept =
+            (0..self.rank()).filter(|d| keepdim || !dims.contains(d)).map(|d| sum.shape()[d]).collect::<Vec<_>>();
+        narrowed(&sum.reshape(kept)?, of_sums(self.dtype()))
+    }
+}

@@ -1,0 +1,61 @@
+//! Norms of vectors.
+
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::elementwise::cast::narrowed;
+use crate::ops::of_sums;
+use crate::ops::reduction::statistics::{root, wide, zeros_of};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The p-norm over `dims`, which become size 1 (`keepdim`) or go: `(Σ |x|ᵖ)^(1/p)`; for an infinite p the largest
+    /// `|x|`, for −∞ the smallest, and for 0 the number of elements that are not 0 (torch's `linalg.vector_norm`).
+    ///
+    /// Its gradient is 0 where the norm is 0. Computed as f32, so that `|x|ᵖ` may overflow where the norm does not.
+    ///
+    /// # Errors
+    /// As [`Tensor::mean`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) also for an infinite p over an empty
+    /// dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[3.0, -4.0], [0.0, 2.0]])?;
+    /// assert_eq!(x.norm(2.0, &[1], false)?.to_vec::<f32>()?, [5.0, 2.0]);
+    /// assert_eq!(x.norm(1.0, &[1], false)?.to_vec::<f32>()?, [7.0, 2.0]);
+    /// assert_eq!(x.norm(f32::INFINITY, &[0], true)?.to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn norm(&self, p: f32, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+        let x = wide("norm", self)?;
+        let out = if p == 0.0 {
+            x.detach().to_dtype(DType::Bool)?.to_dtype(DType::F32)?.sum(dims, keepdim)?
+        } else if p == f32::INFINITY {
+            x.abs()?.max(dims, keepdim)?
+        } else if p == f32::NEG_INFINITY {
+            x.abs()?.min(dims, keepdim)?
+        } else if p == 1.0 {
+            x.abs()?.sum(dims, keepdim)?
+        } else if p == 2.0 {
+            root(&x.mul(&x)?.sum(dims, keepdim)?)?
+        } else if p < 0.0 {
+            x.abs()?.pow(p)?.sum(dims, keepdim)?.pow(1.0 / p)?
+        } else {
+            power(&power(&x.abs()?, p)?.sum(dims, keepdim)?, 1.0 / p)?
+        };
+        narrowed(&out, of_sums(self.dtype()))
+    }
+
+    /// The p-norm of all elements, rank 0: see [`Tensor::norm`].
+    ///
+    /// # Errors
+    /// As [`Tensor::norm`].
+    pub fn norm_all(&self, p: f32) -> Result<Tensor> {
+        self.norm(p, &self.all_dims(), false)
+    }
+}
+
+/// `xᵖ` of what is not negative, with a gradient of 0, not ∞, at 0.
+fn power(x: &Tensor, p: f32) -> Result<Tensor> {
+    let zero = zeros_of(x)?;
+    x.add(&zero)?.pow(p)?.sub(&zero)
+}

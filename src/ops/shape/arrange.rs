@@ -1,0 +1,235 @@
+//! Tensors put together, taken apart, repeated and turned round.
+
+use std::sync::Arc;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, MAX_RANK};
+use crate::ops::promote::apply_wide;
+use crate::ops::shape::copy::{strided_copy, strided_kernel};
+use crate::ops::{Gradient, Op, Spec};
+use crate::shape::{Layout, Shape, check_dim};
+use crate::tensor::Tensor;
+
+/// The elements of some dimensions in reverse order.
+#[derive(Debug)]
+struct Flip {
+    dims: Vec<usize>,
+}
+
+impl Flip {
+    /// The input walked from the far end: strides that wrap, which the sums of the host and of the kernel both undo.
+    fn backwards(&self, layout: &Layout) -> Layout {
+        let mut out = layout.clone();
+        for &d in &self.dims {
+            out.offset += (layout.shape[d] - 1) * layout.strides[d];
+            out.strides[d] = layout.strides[d].wrapping_neg();
+        }
+        out
+    }
+}
+
+impl Op for Flip {
+    fn name(&self) -> &'static str {
+        "flip"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let x = CpuIn { layout: &self.backwards(inputs[0].layout), ..inputs[0] };
+        strided_copy(&x, out.0, &Layout::contiguous(&inputs[0].layout.shape));
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = GpuIn { layout: &self.backwards(inputs[0].layout), ..inputs[0] };
+        Ok(vec![strided_kernel(&x, out, &Layout::contiguous(&x.layout.shape))?])
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(ctx.grad.flip(&self.dims)?)])
+    }
+}
+
+impl Tensor {
+    /// Tensors one after the other along dimension `dim`: `[.., a, ..], [.., b, ..] → [.., a + b, ..]`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] without a tensor or without the dimension; [`Error::ShapeMismatch`] if other sizes
+    /// differ; [`Error::DTypeMismatch`] if the types do not meet in one (see [`DType::promote`](crate::DType::promote));
+    /// [`Error::DeviceMismatch`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let (a, b) = (Tensor::try_from([[1.0], [2.0]])?, Tensor::try_from([[3.0, 4.0], [5.0, 6.0]])?);
+    /// assert_eq!(Tensor::cat(&[&a, &b], 1)?.to_vec::<f32>()?, [1.0, 3.0, 4.0, 2.0, 5.0, 6.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn cat(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
+        crate::ops::cat(tensors, dim)
+    }
+
+    /// Tensors of one shape along a new dimension `dim`: n of `[a, b]` at 0 → `[n, a, b]`.
+    ///
+    /// # Errors
+    /// As [`Tensor::cat`]; `dim` may be at most the rank.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let (a, b) = (Tensor::try_from([1.0, 2.0])?, Tensor::try_from([3.0, 4.0])?);
+    /// assert_eq!(Tensor::stack(&[&a, &b], 1)?.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn stack(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
+        if let Some(other) = tensors.iter().find(|t| t.shape() != tensors[0].shape()) {
+            return Err(Error::shapes("stack", tensors[0].shape(), other.shape(), "the shapes must be equal"));
+        }
+        let slices = tensors.iter().map(|t| t.unsqueeze(dim)).collect::<Result<Vec<_>>>()?;
+        crate::ops::cat(&slices.iter().collect::<Vec<_>>(), dim)
+    }
+
+    /// Parts of `size` elements of dimension `dim`, the last one smaller where they do not come out even. Views.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension, or `size` is 0.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let parts = Tensor::arange(0.0, 5.0, 1.0, None)?.split(2, 0)?;
+    /// assert_eq!(parts.iter().map(|p| p.elem_count()).collect::<Vec<_>>(), [2, 2, 1]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn split(&self, size: usize, dim: usize) -> Result<Vec<Tensor>> {
+        check_dim("split", dim, self.shape())?;
+        if size == 0 {
+            return Err(Error::argument("split", "parts of 0 elements"));
+        }
+        let whole = self.shape()[dim];
+        // An empty dimension is one empty part, as in PyTorch.
+        (0..whole.div_ceil(size).max(1)).map(|i| self.narrow(dim, i * size, size.min(whole - i * size))).collect()
+    }
+
+    /// Parts of the given sizes of dimension `dim`. Views.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension, or the sizes do not add up to it.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let parts = Tensor::arange(0.0, 5.0, 1.0, None)?.split_sizes(&[1, 4], 0)?;
+    /// assert_eq!(parts[1].to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn split_sizes(&self, sizes: &[usize], dim: usize) -> Result<Vec<Tensor>> {
+        check_dim("split_sizes", dim, self.shape())?;
+        let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
+        if total != Some(self.shape()[dim]) {
+            let detail = format!("{sizes:?} do not add up to dimension {dim} of {:?}", self.shape());
+            return Err(Error::argument("split_sizes", detail));
+        }
+        let starts = sizes.iter().scan(0, |next, &size| Some(std::mem::replace(next, *next + size)));
+        starts.zip(sizes).map(|(start, &size)| self.narrow(dim, start, size)).collect()
+    }
+
+    /// At most `count` parts of equal size of dimension `dim`, the last one smaller where they do not come out even. Views.
+    ///
+    /// Parts of ⌈n / count⌉ elements, so there may be fewer than `count`: 5 elements in 4 chunks are 2 + 2 + 1.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension, or `count` is 0.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::zeros([5], None)?.chunk(4, 0)?.len(), 3);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn chunk(&self, count: usize, dim: usize) -> Result<Vec<Tensor>> {
+        check_dim("chunk", dim, self.shape())?;
+        if count == 0 {
+            return Err(Error::argument("chunk", "0 chunks"));
+        }
+        self.split(self.shape()[dim].div_ceil(count).max(1), dim)
+    }
+
+    /// The whole tensor `times[d]` times along each dimension: `[a, b]` repeated `[2, 3]` times is `[2a, 3b]`.
+    ///
+    /// Further leading `times` add dimensions, as in PyTorch (and NumPy's `tile`).
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there are fewer `times` than dimensions; if the device has no room for the copy.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([1.0, 2.0])?;
+    /// assert_eq!(x.repeat([2, 2])?.to_vec::<f32>()?, [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn repeat(&self, times: impl Into<Shape>) -> Result<Tensor> {
+        let times = times.into().dims().to_vec();
+        let Some(lead) = times.len().checked_sub(self.rank()) else {
+            let detail = format!("{times:?} names fewer dimensions than shape {:?}", self.shape());
+            return Err(Error::argument("repeat", detail));
+        };
+        let mut out = self.contiguous()?.reshape([&vec![1; lead], self.shape()].concat())?;
+        let repeated: Vec<usize> = (0..times.len()).filter(|&d| times[d] != 1).collect();
+        // [A, r, B] → [A, 1, r, B] → [A, n, r, B] without a copy, then one copy for three dimensions, which a kernel can walk.
+        for dims in repeated.chunks(MAX_RANK / 2 - 1) {
+            let (mut apart, mut wide, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+            for (d, &size) in out.shape().iter().enumerate() {
+                let n = if dims.contains(&d) { times[d] } else { 1 };
+                apart.extend([1, size]);
+                wide.extend([n, size]);
+                whole.push(size.saturating_mul(n)); // too many are refused on the way
+            }
+            out = out.reshape(apart)?.broadcast_to(wide)?.reshape(whole)?;
+        }
+        Ok(out)
+    }
+
+    /// The elements of some dimensions in reverse order; the same shape. A copy: strides never run backwards here.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if a dimension is not there or named twice.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
+    /// assert_eq!(x.flip(&[1])?.to_vec::<f32>()?, [2.0, 1.0, 4.0, 3.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn flip(&self, dims: &[usize]) -> Result<Tensor> {
+        for (i, &dim) in dims.iter().enumerate() {
+            check_dim("flip", dim, self.shape())?;
+            if dims[..i].contains(&dim) {
+                return Err(Error::argument("flip", format!("dimension {dim} is named twice in {dims:?}")));
+            }
+        }
+        apply_wide(Flip { dims: dims.to_vec() }, &[self])
+    }
+
+    /// The elements moved by `shift` places along dimension `dim`; what leaves at one end comes back at the other.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([1.0, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(x.roll(1, 0)?.to_vec::<f32>()?, [4.0, 1.0, 2.0, 3.0]);
+    /// assert_eq!(x.roll(-1, 0)?.to_vec::<f32>()?, [2.0, 3.0, 4.0, 1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn roll(&self, shift: i64, dim: usize) -> Result<Tensor> {
+        check_dim("roll", dim, self.shape())?;
+        let size = self.shape()[dim];
+        if size == 0 {
+            return Ok(self.clone());
+        }
+        let first = (-i128::from(shift)).rem_euclid(size as i128) as usize; // what comes to stand at the front
+        let (front, back) = (self.narrow(dim, first, size - first)?, self.narrow(dim, 0, first)?);
+        crate::ops::cat(&[&front, &back], dim)
+    }
+}

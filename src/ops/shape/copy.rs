@@ -1,0 +1,155 @@
+//! Copies within a device: to a dense layout, and several tensors into one.
+
+use std::sync::Arc;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, grid, strided_params};
+use crate::ops::promote::apply_wide;
+use crate::ops::{Gradient, Op, Spec, shader};
+use crate::shape::{Layout, check_dim};
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("copy");
+
+/// The kernel that copies between two layouts of one shape.
+pub(in crate::ops) fn strided_kernel(src: &GpuIn, out: &Buffer, to: &Layout) -> Result<Kernel> {
+    let from = (src.layout.strides.as_slice(), src.layout.offset);
+    Ok(Kernel {
+        shader: SHADER,
+        entry: "strided",
+        header: "",
+        constants: vec![],
+        params: strided_params("copy", &src.layout.shape, from, (&to.strides, to.offset))?,
+        inputs: vec![src.buffer.clone()],
+        outputs: vec![out.clone()],
+        groups: grid(src.layout.elem_count()),
+    })
+}
+
+/// Copies between two layouts of one shape on the host.
+pub(in crate::ops) fn strided_copy(src: &CpuIn, out: &mut [u32], to: &Layout) {
+    if src.layout.is_contiguous() && to.is_contiguous() {
+        let len = src.layout.elem_count();
+        out[to.offset..to.offset + len].copy_from_slice(src.slice());
+    } else {
+        src.layout.positions().zip(to.positions()).for_each(|(from, to)| out[to] = src.words[from]);
+    }
+}
+
+/// The inputs, each in its part of one dense output.
+#[derive(Debug)]
+struct Cat {
+    dim: usize,
+}
+
+impl Cat {
+    /// Where each input goes in the output.
+    fn places<'a>(&self, shapes: impl Iterator<Item = &'a [usize]> + Clone) -> Vec<Layout> {
+        let mut whole = shapes.clone().next().unwrap_or_default().to_vec();
+        whole[self.dim] = shapes.clone().map(|s| s[self.dim]).sum();
+        let whole = Layout::contiguous(&whole);
+        let mut start = 0;
+        shapes
+            .map(|shape| {
+                let place = whole.narrow(self.dim, start, shape[self.dim]);
+                start += shape[self.dim];
+                place
+            })
+            .collect()
+    }
+}
+
+impl Op for Cat {
+    fn name(&self) -> &'static str {
+        "cat"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        let first = inputs[0];
+        check_dim("cat", self.dim, first.shape())?;
+        let mut shape = first.shape().to_vec();
+        for other in &inputs[1..] {
+            crate::ops::expect_dtype("cat", other, first.dtype())?;
+            let fits = |d: usize| d == self.dim || other.shape()[d] == shape[d];
+            if other.rank() != first.rank() || !(0..first.rank()).all(fits) {
+                let detail = format!("all sizes but that of dimension {} must be equal", self.dim);
+                return Err(Error::shapes("cat", first.shape(), other.shape(), detail));
+            }
+            shape[self.dim] += other.shape()[self.dim];
+        }
+        Ok(Spec::Fresh(shape, first.dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let places = self.places(inputs.iter().map(|i| i.layout.shape.as_slice()));
+        inputs.iter().zip(&places).for_each(|(input, place)| strided_copy(input, out.0, place));
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let places = self.places(inputs.iter().map(|i| i.layout.shape.as_slice()));
+        let parts = inputs.iter().zip(&places).filter(|(i, _)| i.layout.elem_count() > 0);
+        parts.map(|(input, place)| strided_kernel(input, out, place)).collect()
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let mut start = 0;
+        let mut part = |input: &Tensor| {
+            let len = input.shape()[self.dim];
+            start += len;
+            ctx.grad.narrow(self.dim, start - len, len).map(Some)
+        };
+        ctx.inputs.iter().map(&mut part).collect()
+    }
+}
+
+/// The tensors one after the other along a dimension: `[.., a, ..], [.., b, ..] → [.., a + b, ..]`, in the type where all
+/// of theirs meet.
+pub(crate) fn cat(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
+    let first = tensors.first().ok_or_else(|| Error::argument("cat", "needs at least one tensor"))?;
+    let dtype = tensors.iter().try_fold(first.dtype(), |dtype, t| dtype.promote(t.dtype()))?;
+    let alike = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
+    apply_wide(Cat { dim }, &alike.iter().collect::<Vec<_>>())
+}
+
+/// A copy, even where the elements are in order already.
+pub(crate) fn duplicate(x: &Tensor) -> Result<Tensor> {
+    apply_wide(Contiguous, &[x])
+}
+
+#[derive(Debug)]
+struct Contiguous;
+
+impl Op for Contiguous {
+    fn name(&self) -> &'static str {
+        "contiguous"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        strided_copy(&inputs[0], out.0, &Layout::contiguous(&inputs[0].layout.shape));
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        Ok(vec![strided_kernel(&inputs[0], out, &Layout::contiguous(&inputs[0].layout.shape))?])
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(ctx.grad.clone())])
+    }
+}
+
+impl Tensor {
+    /// The elements in row-major order without gaps; the same tensor where they are so already.
+    ///
+    /// # Errors
+    /// If the device has no room for the copy.
+    pub fn contiguous(&self) -> Result<Tensor> {
+        if self.layout().is_contiguous() { Ok(self.clone()) } else { apply_wide(Contiguous, &[self]) }
+    }
+}

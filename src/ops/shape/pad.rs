@@ -1,0 +1,273 @@
+//! Elements around a tensor: a value, or what it repeats of its own.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, MAX_RANK, fits_u32, grid};
+use crate::ops::promote::apply_wide;
+use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("pad");
+
+/// The most loop iterations of one invocation.
+const MAX_LOOPS: usize = 32_768;
+
+/// What [`Tensor::pad`] puts around a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Padding {
+    /// One value, converted to the tensor's type.
+    Constant(f64),
+    /// The elements next to the edge, mirrored at it, the edge not repeated: `3 2 | 1 2 3 | 2 1`. Less than the size.
+    Reflect,
+    /// The edge: `1 1 | 1 2 3 | 3 3`.
+    Replicate,
+    /// The elements from the other end: `2 3 | 1 2 3 | 1 2`. At most the size.
+    Circular,
+}
+
+impl Padding {
+    /// The shader's `OP`.
+    fn code(self) -> u8 {
+        match self {
+            Padding::Constant(_) => 0,
+            Padding::Reflect => 1,
+            Padding::Replicate => 2,
+            Padding::Circular => 3,
+        }
+    }
+
+    /// The element of `size` that stands at `at` of a padded dimension, unless the value does.
+    fn repeated(self, at: usize, before: usize, size: usize) -> Option<usize> {
+        let inside = at.checked_sub(before);
+        if let Some(inside) = inside.filter(|&inside| inside < size) {
+            return Some(inside);
+        }
+        match self {
+            Padding::Constant(_) => None,
+            Padding::Reflect => Some(inside.map_or(before.abs_diff(at), |i| 2 * (size - 1) - i)),
+            Padding::Replicate => Some(inside.map_or(0, |_| size - 1)),
+            Padding::Circular => Some(inside.map_or_else(|| at + size - before, |i| i - size)),
+        }
+    }
+
+    /// Refuses margins that the dimension has no elements for.
+    fn check(self, size: usize, (before, after): (usize, usize)) -> Result<()> {
+        let most = match self {
+            Padding::Reflect => size.saturating_sub(1),
+            Padding::Circular => size,
+            Padding::Replicate if size == 0 => 0,
+            _ => return Ok(()),
+        };
+        if before.max(after) <= most {
+            return Ok(());
+        }
+        let detail = format!("{self:?} by ({before}, {after}) of a dimension of {size}: at most {most} on either side");
+        Err(Error::argument("pad", detail))
+    }
+}
+
+/// x → x with `(before, after)` more elements along each dimension.
+#[derive(Debug)]
+struct Pad {
+    padding: Padding,
+    margins: Vec<(usize, usize)>,
+}
+
+impl Pad {
+    fn shape(&self, x: &[usize]) -> Result<Vec<usize>> {
+        let whole = |(&size, &(before, after)): (&usize, &(usize, usize))| size.checked_add(before)?.checked_add(after);
+        let shape: Option<Vec<usize>> = x.iter().zip(&self.margins).map(whole).collect();
+        shape.ok_or_else(|| Error::argument("pad", format!("{:?} around {x:?} is too large", self.margins)))
+    }
+
+    /// The bits of the value that stands outside, in the type in which `dtype` is computed.
+    fn value(&self, dtype: DType) -> u32 {
+        match (self.padding, dtype.wide()) {
+            (Padding::Constant(value), DType::F32) => (value as f32).to_bits(),
+            (Padding::Constant(value), DType::I32) => (value as i32).cast_unsigned(),
+            (Padding::Constant(value), _) => value as u32,
+            _ => 0,
+        }
+    }
+}
+
+impl Op for Pad {
+    fn name(&self) -> &'static str {
+        "pad"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(self.shape(inputs[0].shape())?, inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let x = &inputs[0];
+        let (shape, value) = (self.shape(&x.layout.shape)?, self.value(x.dtype));
+        // For each dimension, where each place of the padded one reads.
+        let reads = |d: usize| {
+            let (size, stride) = (x.layout.shape[d], x.layout.strides[d]);
+            let read = move |at| self.padding.repeated(at, self.margins[d].0, size).map(|at| at * stride);
+            (0..shape[d]).map(read).collect::<Vec<_>>()
+        };
+        let mut reads: Vec<Vec<Option<usize>>> = (0..shape.len()).map(reads).collect();
+        let Some(last) = reads.pop() else {
+            out.0.copy_from_slice(&x.words[x.layout.offset..=x.layout.offset]);
+            return Ok(());
+        };
+        out.0.par_chunks_mut(last.len()).enumerate().with_min_len(16).for_each(|(row, line)| {
+            let (mut rest, mut start) = (row, Some(x.layout.offset));
+            for reads in reads.iter().rev() {
+                start = start.zip(reads[rest % reads.len()]).map(|(start, at)| start + at);
+                rest /= reads.len();
+            }
+            match start {
+                Some(start) => {
+                    line.iter_mut().zip(&last).for_each(|(v, at)| *v = at.map_or(value, |at| x.words[start + at]));
+                }
+                None => line.fill(value),
+            }
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = &inputs[0];
+        let shape = self.shape(&x.layout.shape)?;
+        if shape.len() > MAX_RANK {
+            return Err(Error::argument("pad", format!("{shape:?} has more than {MAX_RANK} dimensions")));
+        }
+        let count = fits_u32("pad", shape.iter().product())?;
+        let mut params = vec![count, shape.len() as u32, x.offset(), self.value(x.dtype)];
+        let before: Vec<usize> = self.margins.iter().map(|&(before, _)| before).collect();
+        for list in [&shape, &x.layout.shape, &before, &x.layout.strides] {
+            params.extend((0..MAX_RANK).map(|d| list.get(d).map_or(0, |&v| v as u32)));
+        }
+        Ok(vec![Kernel {
+            shader: SHADER,
+            entry: "pad",
+            header: "",
+            constants: vec![("OP", f64::from(self.padding.code()))],
+            params,
+            inputs: vec![x.buffer.clone()],
+            outputs: vec![out.clone()],
+            groups: grid(count as usize),
+        }])
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let mut grad = ctx.grad.clone();
+        for (dim, &(before, after)) in self.margins.iter().enumerate() {
+            let size = ctx.inputs[0].shape()[dim];
+            grad = match self.padding {
+                _ if (before, after) == (0, 0) => grad,
+                Padding::Constant(_) => grad.narrow(dim, before, size)?,
+                padding => apply(Fold { padding, dim, before, size }, &[&grad.contiguous()?])?,
+            };
+        }
+        Ok(vec![Some(grad)])
+    }
+}
+
+/// The gradient of a tensor padded along one dimension, `[outer, padded, inner]` → `[outer, size, inner]`.
+#[derive(Debug)]
+struct Fold {
+    padding: Padding,
+    dim: usize,
+    before: usize,
+    size: usize,
+}
+
+impl Op for Fold {
+    fn name(&self) -> &'static str {
+        "pad_grad"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        let mut shape = inputs[0].shape().to_vec();
+        shape[self.dim] = self.size;
+        Ok(Spec::Fresh(shape, DType::F32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let shape = &inputs[0].layout.shape;
+        let (padded, inner) = (shape[self.dim], shape[self.dim + 1..].iter().product::<usize>());
+        let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
+        let all = out.par_chunks_mut(self.size * inner).zip(g.par_chunks(padded * inner)).with_min_len(4);
+        all.for_each(|(dx, g)| {
+            dx.fill(0.0);
+            for (at, g) in g.chunks(inner).enumerate() {
+                if let Some(to) = self.padding.repeated(at, self.before, self.size) {
+                    dx[to * inner..][..inner].iter_mut().zip(g).for_each(|(dx, g)| *dx += g);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let g = &inputs[0];
+        let (padded, inner) = (g.layout.shape[self.dim], g.layout.shape[self.dim + 1..].iter().product::<usize>());
+        if self.padding == Padding::Replicate && padded - self.size > MAX_LOOPS {
+            let detail = format!("an edge repeated {} times is more than {MAX_LOOPS}", padded - self.size);
+            return Err(Error::argument("pad_grad", format!("{detail}, which every adapter can add up: use the cpu")));
+        }
+        let count = g.layout.elem_count() / padded * self.size;
+        let numbers = [g.layout.offset, padded, self.before, self.size, inner].map(|n| n as u32);
+        Ok(vec![Kernel {
+            shader: SHADER,
+            entry: "fold",
+            header: "",
+            constants: vec![("OP", f64::from(self.padding.code()))],
+            params: [fits_u32("pad_grad", count)?].into_iter().chain(numbers).collect(),
+            inputs: vec![g.buffer.clone()],
+            outputs: vec![out.clone()],
+            groups: grid(count),
+        }])
+    }
+}
+
+impl Tensor {
+    /// The tensor with more elements around it: `margins` has a pair `(before, after)` for each of the *last* dimensions,
+    /// in the dimensions' order, so that two pairs pad the height and then the width of `[N, C, H, W]`. (PyTorch's
+    /// `F.pad` wants one flat list that starts at the last dimension.) Any type, any dimensions.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there are more pairs than dimensions, or a margin is larger than a dimension has
+    /// elements for (see [`Padding`]); on adapters, for more than eight dimensions, and in the gradient of an edge that is
+    /// replicated more than 32 768 times.
+    ///
+    /// ```
+    /// # use anygpu::{Padding, Tensor};
+    /// let x = Tensor::try_from([[1.0, 2.0, 3.0]])?;
+    /// let y = x.pad(&[(0, 1), (1, 0)], Padding::Constant(9.0))?;
+    /// assert_eq!(y.to_vec::<f32>()?, [9.0, 1.0, 2.0, 3.0, 9.0, 9.0, 9.0, 9.0]);
+    /// assert_eq!(x.pad(&[(2, 1)], Padding::Reflect)?.to_vec::<f32>()?, [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
+    /// assert_eq!(x.pad(&[(1, 2)], Padding::Replicate)?.to_vec::<f32>()?, [1.0, 1.0, 2.0, 3.0, 3.0, 3.0]);
+    /// assert!(x.pad(&[(3, 0)], Padding::Reflect).is_err()); // two elements next to the edge, not three
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn pad(&self, margins: &[(usize, usize)], padding: Padding) -> Result<Tensor> {
+        let Some(lead) = self.rank().checked_sub(margins.len()) else {
+            let detail = format!("{} pairs are more than the dimensions of {:?}", margins.len(), self.shape());
+            return Err(Error::argument("pad", detail));
+        };
+        let mut all = vec![(0, 0); lead];
+        all.extend(margins);
+        self.shape().iter().zip(&all).try_for_each(|(&size, &margin)| padding.check(size, margin))?;
+        if all.iter().all(|&margin| margin == (0, 0)) {
+            return Ok(self.clone());
+        }
+        // A value that the type does not have becomes the nearest that it has, as in `to_dtype`.
+        let padding = match (padding, self.dtype()) {
+            (Padding::Constant(value), DType::U8) => Padding::Constant(f64::from(value as u8)),
+            (Padding::Constant(value), DType::Bool) => Padding::Constant(f64::from(u8::from(value != 0.0))),
+            (other, _) => other,
+        };
+        apply_wide(Pad { padding, margins: all }, &[self])
+    }
+}

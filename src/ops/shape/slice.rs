@@ -1,0 +1,148 @@
+//! Parts of tensors that are views: `select`, steps, diagonals; and the names that PyTorch gives to other views.
+
+use crate::error::{Error, Result};
+use crate::ops::apply;
+use crate::ops::shape::view::{Part, View};
+use crate::shape::{Shape, check_dim};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// One element of dimension `dim`, which goes: `[.., n, ..]` → `[.., ..]`. A view.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension, or no such element in it.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?;
+    /// assert_eq!(x.select(1, 0)?.to_vec::<f32>()?, [1.0, 3.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn select(&self, dim: usize, index: usize) -> Result<Tensor> {
+        check_dim("select", dim, self.shape())?;
+        if index >= self.shape()[dim] {
+            let detail = format!("index {index} is not within dimension {dim} of {:?}", self.shape());
+            return Err(Error::argument("select", detail));
+        }
+        self.part(dim, Part { start: index, len: 1, step: 1 })?.squeeze(dim)
+    }
+
+    /// Every `step`-th element of dimension `dim`, from `start` up to and without `end`: `⌈(end − start) / step⌉` of them.
+    /// A view.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension, the range is not within it, or `step` is 0.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::arange(0.0, 8.0, 1.0, None)?;
+    /// assert_eq!(x.slice(0, 1, 8, 3)?.to_vec::<f32>()?, [1.0, 4.0, 7.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn slice(&self, dim: usize, start: usize, end: usize, step: usize) -> Result<Tensor> {
+        check_dim("slice", dim, self.shape())?;
+        if start > end || end > self.shape()[dim] || step == 0 {
+            let shape = self.shape();
+            let detail = format!("{start}..{end} in steps of {step} is not within dimension {dim} of {shape:?}");
+            return Err(Error::argument("slice", detail));
+        }
+        self.part(dim, Part { start, len: (end - start).div_ceil(step), step })
+    }
+
+    /// The diagonals of the matrices that dimensions `dim1` and `dim2` span: these two go, the diagonal comes last. A view.
+    ///
+    /// `offset` is 0 for the main diagonal, positive above it, negative below; beyond the matrix nothing is left.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if a dimension is not there, or both are the same.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::arange(0.0, 6.0, 1.0, None)?.reshape([2, 3])?;
+    /// assert_eq!(x.diagonal(1, 0, 1)?.to_vec::<f32>()?, [1.0, 5.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn diagonal(&self, offset: i64, dim1: usize, dim2: usize) -> Result<Tensor> {
+        check_dim("diagonal", dim1, self.shape())?;
+        check_dim("diagonal", dim2, self.shape())?;
+        if dim1 == dim2 {
+            return Err(Error::argument("diagonal", format!("dimension {dim1} has no diagonal with itself")));
+        }
+        apply(View::Diagonal { dims: [dim1, dim2], offset }, &[self])
+    }
+
+    /// A vector `[n]` as the diagonal of a square matrix of zeros, or the diagonal of a matrix as a vector (a view).
+    ///
+    /// `offset` chooses the diagonal as in [`Tensor::diagonal`]; the matrix is `[n + |offset|, n + |offset|]`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless the rank is 1 or 2; if the device has no room for the matrix.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([1.0, 2.0])?;
+    /// assert_eq!(x.diag(0)?.to_vec::<f32>()?, [1.0, 0.0, 0.0, 2.0]);
+    /// assert_eq!(x.diag(-1)?.diag(-1)?.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn diag(&self, offset: i64) -> Result<Tensor> {
+        match self.rank() {
+            1 => {
+                let skip = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
+                let n = self.elem_count().saturating_add(skip);
+                self.place(&[n, n], View::Diagonal { dims: [0, 1], offset })
+            }
+            2 => self.diagonal(offset, 0, 1),
+            _ => Err(Error::argument("diag", format!("shape {:?} is neither a vector nor a matrix", self.shape()))),
+        }
+    }
+
+    /// Dimensions of size 1 repeated, and leading ones added, without a copy: PyTorch's name for [`Tensor::broadcast_to`].
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the wanted size.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0], [2.0]])?;
+    /// assert_eq!(x.expand([2, 3])?.to_vec::<f32>()?, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn expand(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        self.broadcast_to(shape)
+    }
+
+    /// One dimension moved to another place, the others in their order. A view.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if either place is not there.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let image = Tensor::zeros([2, 32, 48, 3], None)?; // channels last
+    /// assert_eq!(image.movedim(3, 1)?.shape(), [2, 3, 32, 48]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn movedim(&self, from: usize, to: usize) -> Result<Tensor> {
+        check_dim("movedim", from, self.shape())?;
+        check_dim("movedim", to, self.shape())?;
+        let mut dims: Vec<usize> = (0..self.rank()).filter(|&d| d != from).collect();
+        dims.insert(to, from);
+        self.permute(&dims)
+    }
+
+    /// Without all dimensions of size 1.
+    ///
+    /// # Errors
+    /// None of its own: a view of the same elements.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::zeros([1, 3, 1, 2], None)?.squeeze_all()?.shape(), [3, 2]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn squeeze_all(&self) -> Result<Tensor> {
+        let kept: Vec<usize> = self.shape().iter().copied().filter(|&size| size != 1).collect();
+        self.reshape(kept)
+    }
+}

@@ -1,0 +1,304 @@
+//! Views: other shapes and strides on the same elements. Nothing is computed. Most gradients are views too; that of a part
+//! is [`Place`], which puts it back among zeros.
+
+use std::sync::Arc;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
+use crate::ops::inplace::fill_kernel;
+use crate::ops::promote::apply_wide;
+use crate::ops::shape::copy::{strided_copy, strided_kernel};
+use crate::ops::{Gradient, Op, Spec, apply};
+use crate::shape::{Layout, Shape, broadcast_shapes, check_dim, checked_elem_count};
+use crate::tensor::Tensor;
+
+/// One way to see a tensor differently.
+#[derive(Clone, Debug)]
+pub(in crate::ops) enum View {
+    Reshape(Vec<usize>),
+    Permute(Vec<usize>),
+    /// In each dimension: the first element, how many there are, and how far apart.
+    Slice(Vec<Part>),
+    /// Two dimensions become one, the last: element `i` of it is `(i, i + offset)` of them.
+    Diagonal {
+        dims: [usize; 2],
+        offset: i64,
+    },
+    Broadcast(Vec<usize>),
+}
+
+/// Part of a dimension: `len` elements from `start` on, `step` apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub start: usize,
+    pub len: usize,
+    pub step: usize,
+}
+
+impl Part {
+    /// All of a dimension.
+    pub fn whole(len: usize) -> Part {
+        Part { start: 0, len, step: 1 }
+    }
+}
+
+impl View {
+    /// The layout after the view; `None` where the strides do not allow it.
+    fn layout(&self, from: &Layout) -> Option<Layout> {
+        match self {
+            View::Reshape(shape) => from.reshape(shape),
+            View::Permute(dims) => Some(from.permute(dims)),
+            View::Slice(parts) => Some(from.slice(parts.iter().map(|p| (p.start, p.len, p.step)))),
+            View::Diagonal { dims, offset } => Some(from.diagonal(*dims, *offset)),
+            View::Broadcast(shape) => Some(from.broadcast_to(shape)),
+        }
+    }
+}
+
+impl Op for View {
+    fn name(&self) -> &'static str {
+        match self {
+            View::Reshape(_) => "reshape",
+            View::Permute(_) => "permute",
+            View::Slice(_) => "slice",
+            View::Diagonal { .. } => "diagonal",
+            View::Broadcast(_) => "broadcast_to",
+        }
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        let view = self.layout(inputs[0].layout());
+        view.map(Spec::View).ok_or_else(|| Error::argument(self.name(), "the strides do not allow this view"))
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let shape = ctx.inputs[0].shape();
+        let grad = match self {
+            View::Reshape(_) => ctx.grad.reshape(shape)?,
+            View::Permute(dims) => {
+                let mut inverse = vec![0; dims.len()];
+                dims.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
+                ctx.grad.permute(&inverse)?
+            }
+            View::Slice(_) | View::Diagonal { .. } => ctx.grad.place(shape, self.clone())?,
+            View::Broadcast(_) => ctx.grad.clone(), // the walk sums over what was repeated
+        };
+        Ok(vec![Some(grad)])
+    }
+}
+
+/// The opposite of a view: its elements where the view took them from, in a tensor of `shape` that is 0 elsewhere.
+///
+/// Not for views that show an element twice.
+#[derive(Debug)]
+struct Place {
+    shape: Vec<usize>,
+    view: View,
+}
+
+impl Place {
+    fn target(&self) -> Result<Layout> {
+        let target = self.view.layout(&Layout::contiguous(&self.shape));
+        target.ok_or_else(|| Error::argument("place", "the strides do not allow this view"))
+    }
+}
+
+impl Op for Place {
+    fn name(&self) -> &'static str {
+        "place"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        Ok(Spec::Fresh(self.shape.clone(), inputs[0].dtype()))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        out.0.fill(0);
+        strided_copy(&inputs[0], out.0, &self.target()?);
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let mut kernels = vec![fill_kernel(out, 0, self.shape.iter().product(), 0)];
+        if inputs[0].layout.elem_count() > 0 {
+            kernels.push(strided_kernel(&inputs[0], out, &self.target()?)?);
+        }
+        Ok(kernels)
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(apply(self.view.clone(), &[ctx.grad])?)])
+    }
+}
+
+impl Tensor {
+    /// This tensor as what `view` shows of a tensor of `shape`, which is 0 elsewhere.
+    pub(in crate::ops) fn place(&self, shape: &[usize], view: View) -> Result<Tensor> {
+        apply_wide(Place { shape: shape.to_vec(), view }, &[self])
+    }
+
+    /// A part of every dimension, which the caller has checked.
+    pub(crate) fn parts(&self, parts: Vec<Part>) -> Result<Tensor> {
+        let whole = parts.iter().zip(self.shape()).all(|(part, &size)| *part == Part::whole(size));
+        if whole { Ok(self.clone()) } else { apply(View::Slice(parts), &[self]) }
+    }
+
+    /// A part of one dimension, which the caller has checked.
+    pub(in crate::ops) fn part(&self, dim: usize, part: Part) -> Result<Tensor> {
+        let mut parts: Vec<Part> = self.shape().iter().map(|&size| Part::whole(size)).collect();
+        parts[dim] = part;
+        self.parts(parts)
+    }
+
+    /// The same elements in row-major order with another shape: a view where the strides allow it, else a copy.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if the shapes hold different numbers of elements.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::arange(0.0, 6.0, 1.0, None)?.reshape([2, 3])?;
+    /// assert_eq!(x.t()?.reshape([6])?.to_vec::<f32>()?, [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    /// assert!(x.reshape([4]).is_err());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        let shape = shape.into().dims().to_vec();
+        if checked_elem_count("reshape", &shape)? != self.elem_count() {
+            let detail = format!("{} elements do not fill the new shape", self.elem_count());
+            return Err(Error::shapes("reshape", self.shape(), &shape, detail));
+        }
+        if self.layout().reshape(&shape).is_some() {
+            return apply(View::Reshape(shape), &[self]);
+        }
+        apply(View::Reshape(shape), &[&self.contiguous()?])
+    }
+
+    /// All dimensions from `dim` on as one, PyTorch's `flatten(start_dim)`: `[N, C, H, W]` from 1 is `[N, C·H·W]`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension.
+    pub fn flatten_from(&self, dim: usize) -> Result<Tensor> {
+        check_dim("flatten", dim, self.shape())?;
+        let mut shape = self.shape()[..dim].to_vec();
+        shape.push(self.shape()[dim..].iter().product());
+        self.reshape(shape)
+    }
+
+    /// The dimensions in another order: output dimension `i` is input dimension `dims[i]`. A view.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless `dims` names each dimension once.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3, 4], None)?.permute(&[2, 0, 1])?.shape(), [4, 2, 3]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn permute(&self, dims: &[usize]) -> Result<Tensor> {
+        let mut sorted = dims.to_vec();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..self.rank()) {
+            let detail = format!("{dims:?} does not name each of {} dimensions once", self.rank());
+            return Err(Error::argument("permute", detail));
+        }
+        apply(View::Permute(dims.to_vec()), &[self])
+    }
+
+    /// Two dimensions exchanged. A view.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such dimension.
+    pub fn transpose(&self, a: usize, b: usize) -> Result<Tensor> {
+        check_dim("transpose", a, self.shape())?;
+        check_dim("transpose", b, self.shape())?;
+        let mut dims: Vec<usize> = (0..self.rank()).collect();
+        dims.swap(a, b);
+        self.permute(&dims)
+    }
+
+    /// A matrix's transpose, of any rank from 2 on: the last two dimensions exchanged (PyTorch's `mT`). A view.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there are fewer than two dimensions.
+    pub fn t(&self) -> Result<Tensor> {
+        match self.rank() {
+            0 | 1 => Err(Error::argument("t", format!("shape {:?} has no two dimensions", self.shape()))),
+            rank => self.transpose(rank - 2, rank - 1),
+        }
+    }
+
+    /// The part `start .. start + len` of one dimension.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the range is not within the dimension.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::arange(0.0, 6.0, 1.0, None)?.reshape([2, 3])?;
+    /// assert_eq!(x.narrow(1, 1, 2)?.to_vec::<f32>()?, [1.0, 2.0, 4.0, 5.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn narrow(&self, dim: usize, start: usize, len: usize) -> Result<Tensor> {
+        check_dim("narrow", dim, self.shape())?;
+        if start.checked_add(len).is_none_or(|end| end > self.shape()[dim]) {
+            let detail = format!("{start}..{start}+{len} is not within dimension {dim} of {:?}", self.shape());
+            return Err(Error::argument("narrow", detail));
+        }
+        self.part(dim, Part { start, len, step: 1 })
+    }
+
+    /// Repeats dimensions of size 1 (and adds leading ones) without a copy, by NumPy's rule.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the wanted size.
+    pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
+        let shape = shape.into().dims().to_vec();
+        checked_elem_count("broadcast_to", &shape)?;
+        if broadcast_shapes("broadcast_to", self.shape(), &shape)? != shape {
+            return Err(Error::shapes("broadcast_to", self.shape(), &shape, "the target must not be smaller"));
+        }
+        apply(View::Broadcast(shape), &[self])
+    }
+
+    /// Without a dimension of size 1. A view. (PyTorch leaves a dimension that is not 1 as it is; here it is an error.)
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the dimension is not there or not of size 1.
+    pub fn squeeze(&self, dim: usize) -> Result<Tensor> {
+        check_dim("squeeze", dim, self.shape())?;
+        if self.shape()[dim] != 1 {
+            return Err(Error::argument("squeeze", format!("dimension {dim} of {:?} is not 1", self.shape())));
+        }
+        let mut shape = self.shape().to_vec();
+        shape.remove(dim);
+        self.reshape(shape)
+    }
+
+    /// With a dimension of size 1 inserted before `dim` (or at the end, where `dim` is the rank). A view.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if `dim` is beyond the rank.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::zeros([3], None)?.unsqueeze(0)?.shape(), [1, 3]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn unsqueeze(&self, dim: usize) -> Result<Tensor> {
+        if dim > self.rank() {
+            let detail = format!("dimension {dim} is out of range for shape {:?}", self.shape());
+            return Err(Error::argument("unsqueeze", detail));
+        }
+        let mut shape = self.shape().to_vec();
+        shape.insert(dim, 1);
+        self.reshape(shape)
+    }
+}
+
+/// The layout with the dimensions `[A, dim, B]` of a contiguous tensor: everything before, the dimension, everything after.
+pub(in crate::ops) fn around(layout: &Layout, dim: usize) -> [usize; 3] {
+    let shape = &layout.shape;
+    [shape[..dim].iter().product(), shape[dim], shape[dim + 1..].iter().product()]
+}

@@ -1,0 +1,132 @@
+//! Convolutions whose groups are so thin (a depthwise one has one channel in each) that a matrix product would mostly
+//! multiply padding: plain sums, see `shaders/conv_direct.wgsl`.
+
+use rayon::prelude::*;
+
+use super::geometry::{Geometry, add};
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::error::Result;
+use crate::ops::dispatch::{GpuIn, fits_u32, grid};
+use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::shader;
+use crate::ops::spatial::window;
+
+pub(in crate::ops) const SHADER: Shader = shader!("conv_direct");
+
+/// Output pixels that one invocation adds up for the weight's gradient.
+const RUN: usize = 1024;
+
+/// What differs between the three kernels.
+struct Work<'a> {
+    entry: &'static str,
+    inputs: [&'a GpuIn<'a>; 2],
+    bias: Option<&'a GpuIn<'a>>,
+    out: &'a Buffer,
+    count: usize,
+}
+
+impl Geometry {
+    fn direct_kernel(&self, work: &Work) -> Result<Kernel> {
+        let mut constants = self.window.constants();
+        constants.extend([
+            ("CHANNELS", self.channels as f64),
+            ("OUT_CHANNELS", self.out_channels as f64),
+            ("DEPTH", self.group_channels() as f64),
+            ("WIDE", self.group_out() as f64),
+            ("HAS_BIAS", f64::from(u8::from(work.bias.is_some()))),
+        ]);
+        let [a, b] = work.inputs;
+        let bias = work.bias.unwrap_or(a);
+        let pixels = fits_u32("conv2d", self.images * self.window.pixels())?;
+        Ok(Kernel {
+            shader: SHADER,
+            entry: work.entry,
+            header: window::HEADER.source,
+            constants,
+            params: vec![fits_u32("conv2d", work.count)?, a.offset(), b.offset(), bias.offset(), pixels, RUN as u32],
+            inputs: [a, b, bias].iter().map(|t| t.buffer.clone()).collect(),
+            outputs: vec![work.out.clone()],
+            groups: grid(work.count),
+        })
+    }
+}
+
+pub(super) fn forward(g: &Geometry, x: &GpuIn, w: &GpuIn, bias: Option<&GpuIn>, out: &Buffer) -> Result<Kernel> {
+    g.direct_kernel(&Work { entry: "forward", inputs: [x, w], bias, out, count: g.images * g.out_image() })
+}
+
+pub(super) fn input_grad(g: &Geometry, dy: &GpuIn, w: &GpuIn, out: &Buffer) -> Result<Kernel> {
+    g.direct_kernel(&Work { entry: "input_grad", inputs: [dy, w], bias: None, out, count: g.images * g.image() })
+}
+
+pub(super) fn weight_grad(gpu: &Gpu, g: &Geometry, dy: &GpuIn, x: &GpuIn, out: &Buffer) -> Result<Vec<Kernel>> {
+    let len = g.groups * g.group_weights();
+    let parts = (g.images * g.window.pixels()).div_ceil(RUN);
+    let partial = gpu.alloc(parts * len)?;
+    let work = Work { entry: "weight_grad", inputs: [dy, x], bias: None, out: &partial, count: parts * len };
+    let mut kernels = vec![g.direct_kernel(&work)?];
+    kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
+    Ok(kernels)
+}
+
+/// On the host, plane by plane: `fill` writes the bias of an output channel.
+pub(super) fn cpu_forward(
+    g: &Geometry,
+    x: &[f32],
+    w: &[f32],
+    out: &mut [f32],
+    fill: impl Fn(&mut [f32], usize) + Send + Sync,
+) {
+    let (pixels, plane, taps, stride) =
+        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.moves.stride[1]);
+    let (deep, wide) = (g.group_channels(), g.group_out());
+    out.par_chunks_mut(pixels).enumerate().for_each(|(at, y)| {
+        let (n, o) = (at / g.out_channels, at % g.out_channels);
+        fill(y, o);
+        for c in 0..deep {
+            let x = &x[(n * g.channels + o / wide * deep + c) * plane..][..plane];
+            for (tap, &w) in w[(o * deep + c) * taps..][..taps].iter().enumerate() {
+                g.window.rows(tap, |o, i, len| {
+                    let y = &mut y[o..o + len];
+                    if stride == 1 {
+                        y.iter_mut().zip(&x[i..]).for_each(|(y, v)| *y += w * v);
+                    } else {
+                        y.iter_mut().zip(x[i..].iter().step_by(stride)).for_each(|(y, v)| *y += w * v);
+                    }
+                });
+            }
+        }
+    });
+}
+
+pub(super) fn cpu_input_grad(g: &Geometry, dy: &[f32], w: &[f32], out: &mut [f32]) {
+    let (pixels, plane, taps, stride) =
+        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.moves.stride[1]);
+    let (deep, wide) = (g.group_channels(), g.group_out());
+    out.par_chunks_mut(plane).enumerate().for_each(|(at, dx)| {
+        let (n, c) = (at / g.channels, at % g.channels);
+        dx.fill(0.0);
+        for o in c / deep * wide..(c / deep + 1) * wide {
+            let dy = &dy[(n * g.out_channels + o) * pixels..][..pixels];
+            for (tap, &w) in w[(o * deep + c % deep) * taps..][..taps].iter().enumerate() {
+                g.window.rows(tap, |o, i, len| add(&mut dx[i..], stride, &dy[o..o + len], w));
+            }
+        }
+    });
+}
+
+/// Adds one image's part: dy `[OC, OH, OW]`, x `[C, H, W]`.
+pub(super) fn cpu_weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) {
+    let (pixels, plane, taps, stride) =
+        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.moves.stride[1]);
+    let (deep, wide) = (g.group_channels(), g.group_out());
+    for (at, dw) in dw.chunks_mut(taps).enumerate() {
+        let (o, c) = (at / deep, at % deep);
+        let (dy, x) = (&dy[o * pixels..][..pixels], &x[(o / wide * deep + c) * plane..][..plane]);
+        for (tap, dw) in dw.iter_mut().enumerate() {
+            g.window.rows(tap, |o, i, len| {
+                *dw += dy[o..o + len].iter().zip(x[i..].iter().step_by(stride)).map(|(g, v)| g * v).sum::<f32>();
+            });
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The convolution itself.
+//!
+//! Both backends turn images into matrices and multiply: the CPU as `columns` and `winograd` say, an adapter many images at
+//! once, straight into the panels of `matmul`.
+
+use std::sync::Arc;
+
+use super::geometry::Geometry;
+use super::grad::{InputGrad, WeightGrad};
+use super::{columns, direct, winograd};
+use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
+use crate::ops::inplace::fill_kernel;
+use crate::ops::linalg::matmul::{MAX_DEPTH, Pack, Product, Target, Walk};
+use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::shape::copy::strided_kernel;
+use crate::ops::{Gradient, Op, Spec, apply, expect_dtype};
+use crate::shape::Layout;
+use crate::tensor::Tensor;
+
+/// x `[N, C, H, W]`, w `[OC, C / groups, KH, KW]`, maybe bias `[OC]` → y `[N, OC, OH, OW]`.
+#[derive(Debug)]
+pub(super) struct Forward(pub Geometry);
+
+impl Forward {
+    fn shape(&self) -> [usize; 4] {
+        [self.0.images, self.0.out_channels, self.0.window.out[0], self.0.window.out[1]]
+    }
+
+    /// The kernel that writes each channel's bias, or 0, to one part of `out`.
+    fn bias_kernel(&self, bias: Option<&GpuIn>, out: &Buffer, offset: usize) -> Result<Kernel> {
+        let layout = Layout { offset, ..Layout::contiguous(&self.shape()) };
+        let Some(bias) = bias else { return Ok(fill_kernel(out, offset, layout.elem_count(), 0)) };
+        let spread =
+            Layout { strides: vec![0, 1, 0, 0], offset: bias.layout.offset, ..Layout::contiguous(&self.shape()) };
+        strided_kernel(&GpuIn { buffer: bias.buffer, layout: &spread, dtype: bias.dtype }, out, &layout)
+    }
+}
+
+impl Op for Forward {
+    fn name(&self) -> &'static str {
+        "conv2d"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        inputs.iter().try_for_each(|t| expect_dtype("conv2d", t, DType::F32))?;
+        if let Some(bias) = inputs.get(2).filter(|b| b.shape() != [self.0.out_channels]) {
+            let detail = format!("the bias is [{}], one for each output channel", self.0.out_channels);
+            return Err(Error::shapes("conv2d", inputs[1].shape(), bias.shape(), detail));
+        }
+        Ok(Spec::Fresh(self.shape().to_vec(), DType::F32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let g = &self.0;
+        let (x, w, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
+        let bias = inputs.get(2).map(|b| b.slice::<f32>());
+        if g.winograd() {
+            return winograd::forward(g, x, w, bias, out);
+        }
+        if !g.direct() {
+            return columns::forward(g, x, w, bias, out);
+        }
+        direct::cpu_forward(g, x, w, out, |y, channel| y.fill(bias.map_or(0.0, |bias| bias[channel])));
+        Ok(())
+    }
+
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let g = &self.0;
+        let (x, w, bias) = (&inputs[0], &inputs[1], inputs.get(2));
+        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
+        if depth == 0 {
+            return Ok(vec![self.bias_kernel(bias, out, 0)?]);
+        }
+        if g.direct() {
+            return Ok(vec![direct::forward(g, x, w, bias, out)?]);
+        }
+        // Sums that are too long for one pass: parts of the whole result, added up at the end; the bias is one of them.
+        let splits = depth.div_ceil(MAX_DEPTH);
+        let (parts, total) = (if splits > 1 { splits + 1 } else { 1 }, g.images * g.out_image());
+        let target = if splits > 1 { gpu.alloc(parts * total)? } else { out.clone() };
+        let mut kernels = Vec::new();
+        for group in 0..g.groups {
+            let left = Pack::left(depth, wide, Walk::even(depth, 1), Walk::even(wide, depth));
+            let weights = left.alloc(gpu)?;
+            kernels.push(left.kernel(w.buffer, w.layout.offset + group * g.group_weights(), 1, 0, &weights)?);
+            for pass in g.passes() {
+                let columns = pass.columns();
+                let count = columns.next_multiple_of(64) * depth;
+                let cols = gpu.alloc(count)?;
+                kernels.push(g.kernel("im2col", (&pass, group, count), (x.buffer, &cols), x.layout.offset)?);
+                let product = Product { m: wide, k: depth, n: columns, batch: 1, splits, steps: [0, 0] };
+                let offset = (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
+                let to = Target { offset, batch: total, row: pixels, inner: pixels, outer: g.out_image() };
+                let bias = bias.filter(|_| splits == 1).map(|b| (b.buffer, b.layout.offset + group * wide));
+                kernels.push(product.kernel([&weights, &cols], bias, &target, to)?);
+            }
+        }
+        if splits > 1 {
+            kernels.push(self.bias_kernel(bias, &target, splits * total)?);
+            kernels.extend(sum_parts(gpu, &target, [1, parts, total], out)?);
+        }
+        Ok(kernels)
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let (x, w, grad) = (ctx.inputs[0].detach(), ctx.inputs[1].detach(), ctx.grad.contiguous()?);
+        let dx = ctx.needs[0].then(|| apply(InputGrad::new(&self.0, "conv2d_input_grad"), &[&grad, &w])).transpose()?;
+        let dw = ctx.needs[1].then(|| apply(WeightGrad(self.0.clone()), &[&grad, &x])).transpose()?;
+        let mut all = vec![dx, dw];
+        if let Some(&wanted) = ctx.needs.get(2) {
+            all.push(wanted.then(|| grad.sum(&[0, 2, 3], false)).transpose()?);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,180 @@
+//! The sizes of one convolution, its images as columns, and the passes in which an adapter handles them.
+
+use rayon::prelude::*;
+
+use crate::device::gpu::{Buffer, Kernel, Shader};
+use crate::error::Result;
+use crate::ops::dispatch::{fits_u32, grid};
+use crate::ops::shader;
+use crate::ops::spatial::window::{self, Window};
+
+pub(in crate::ops) const SHADER: Shader = shader!("conv");
+
+/// Columns that one adapter pass may hold, in elements: 64 MiB, within every adapter's binding.
+const PASS: usize = 16 << 20;
+
+/// Groups of at most so many weights for each kernel position are not worth a matrix product.
+const THIN: usize = 16;
+
+/// Kernels of more positions than this always go through matrices: their loops are cut there.
+const MOST_DIRECT_TAPS: usize = 1024;
+
+/// All sizes of one convolution: `channels` of the image in `groups`, each with its own `out_channels / groups` of the
+/// result. A transposed convolution is described by the one that it transposes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Geometry {
+    pub images: usize,
+    pub channels: usize,
+    pub out_channels: usize,
+    pub groups: usize,
+    pub window: Window,
+}
+
+/// A part of all output pixels: some whole images, or a part of one.
+#[derive(Clone, Copy)]
+pub(super) struct Pass {
+    /// The first image, and how many.
+    pub image: usize,
+    pub images: usize,
+    /// The first pixel of each image, and how many.
+    pub pixel: usize,
+    pub pixels: usize,
+}
+
+impl Pass {
+    pub fn columns(&self) -> usize {
+        self.images * self.pixels
+    }
+}
+
+impl Geometry {
+    /// Channels of a group.
+    pub fn group_channels(&self) -> usize {
+        self.channels / self.groups
+    }
+
+    /// Output channels of a group.
+    pub fn group_out(&self) -> usize {
+        self.out_channels / self.groups
+    }
+
+    /// Rows of a group's column matrix: C / groups · KH · KW.
+    pub fn depth(&self) -> usize {
+        self.group_channels() * self.window.taps()
+    }
+
+    /// Weights of a group.
+    pub fn group_weights(&self) -> usize {
+        self.group_out() * self.depth()
+    }
+
+    /// Elements of a group's part of one input image.
+    pub fn group_image(&self) -> usize {
+        self.group_channels() * self.window.plane()
+    }
+
+    /// Elements of one input image.
+    pub fn image(&self) -> usize {
+        self.channels * self.window.plane()
+    }
+
+    /// Elements of one output image.
+    pub fn out_image(&self) -> usize {
+        self.out_channels * self.window.pixels()
+    }
+
+    /// Whether sums over single pixels beat matrix products.
+    pub fn direct(&self) -> bool {
+        let weights = self.group_channels() * self.group_out();
+        self.groups > 1 && weights <= THIN && self.window.taps() <= MOST_DIRECT_TAPS
+    }
+
+    /// The passes of an adapter: as many whole images as fit, or parts of an image where one does not.
+    pub fn passes(&self) -> Vec<Pass> {
+        let pixels = self.window.pixels();
+        // The gradients lay a pixel's column, or its channels' gradient, out in whole panels.
+        let column = self.depth().next_multiple_of(64).max(self.group_out().next_multiple_of(8));
+        let most = (PASS / column / 64 * 64).max(64);
+        let step = (most / pixels.max(1)).max(1);
+        let mut passes = Vec::new();
+        for image in (0..self.images).step_by(step) {
+            let images = step.min(self.images - image);
+            if pixels <= most {
+                passes.push(Pass { image, images, pixel: 0, pixels });
+                continue;
+            }
+            for pixel in (0..pixels).step_by(most) {
+                passes.push(Pass { image, images, pixel, pixels: most.min(pixels - pixel) });
+            }
+        }
+        passes
+    }
+
+    /// A kernel of `conv.wgsl` over one group of a pass's images.
+    pub fn kernel(
+        &self,
+        entry: &'static str,
+        (pass, group, count): (&Pass, usize, usize),
+        (from, to): (&Buffer, &Buffer),
+        offset: usize,
+    ) -> Result<Kernel> {
+        let mut constants = self.window.constants();
+        constants.extend([("CHANNELS", self.channels as f64), ("DEPTH", self.group_channels() as f64)]);
+        let offset = offset + pass.image * self.image() + group * self.group_image();
+        let numbers = [pass.columns(), pass.pixel, offset, usize::from(pass.pixel > 0)].map(|n| n as u32);
+        Ok(Kernel {
+            shader: SHADER,
+            entry,
+            header: window::HEADER.source,
+            constants,
+            params: [fits_u32("conv2d", count)?].into_iter().chain(numbers).collect(),
+            inputs: vec![from.clone()],
+            outputs: vec![to.clone()],
+            groups: grid(count),
+        })
+    }
+
+    /// A group of some images as columns `[depth, images · OH·OW]` on the host; x starts with the group in the first of
+    /// the images.
+    pub fn im2col(&self, x: &[f32], images: usize, cols: &mut [f32]) {
+        let (plane, taps, pixels) = (self.window.plane(), self.window.taps(), self.window.pixels());
+        let stride = self.window.moves.stride[1];
+        let padded = self.window.moves.padding != [0, 0];
+        cols.par_chunks_mut(images * pixels).enumerate().with_min_len(16).for_each(|(row, cols)| {
+            if padded {
+                cols.fill(0.0);
+            }
+            for (n, cols) in cols.chunks_exact_mut(pixels).enumerate() {
+                let x = &x[n * self.image() + row / taps * plane..][..plane];
+                self.window.rows(row % taps, |o, i, len| {
+                    if stride == 1 {
+                        cols[o..o + len].copy_from_slice(&x[i..i + len]);
+                    } else {
+                        cols[o..o + len].iter_mut().zip(x[i..].iter().step_by(stride)).for_each(|(col, v)| *col = *v);
+                    }
+                });
+            }
+        });
+    }
+
+    /// Adds one image's columns back to the pixels that [`Geometry::im2col`] took them from; rows of columns are `step`
+    /// apart.
+    pub fn col2im(&self, cols: &[f32], step: usize, dx: &mut [f32]) {
+        let (plane, taps, pixels) = (self.window.plane(), self.window.taps(), self.window.pixels());
+        let stride = self.window.moves.stride[1];
+        for (row, cols) in cols.chunks(step).enumerate() {
+            let dx = &mut dx[row / taps * plane..][..plane];
+            let cols = &cols[..pixels];
+            self.window.rows(row % taps, |o, i, len| add(&mut dx[i..], stride, &cols[o..o + len], 1.0));
+        }
+    }
+}
+
+/// `to[i · stride] += factor · from[i]`
+pub(super) fn add(to: &mut [f32], stride: usize, from: &[f32], factor: f32) {
+    if stride == 1 {
+        to.iter_mut().zip(from).for_each(|(to, v)| *to += factor * v);
+    } else {
+        to.iter_mut().step_by(stride).zip(from).for_each(|(to, v)| *to += factor * v);
+    }
+}

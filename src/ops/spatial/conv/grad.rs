@@ -1,0 +1,188 @@
+//! The two gradients of a convolution, as ops of their own. The one with respect to the input is also the transposed
+//! convolution.
+
+use std::sync::Arc;
+
+use super::forward::Forward;
+use super::geometry::{Geometry, Pass};
+use super::{columns, direct, winograd};
+use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
+use crate::ops::inplace::fill_kernel;
+use crate::ops::linalg::matmul::{MAX_DEPTH, Pack, Product, Target, Walk};
+use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::{Gradient, Op, Spec, apply, expect_dtype};
+use crate::tensor::Tensor;
+
+/// The fewest and most output pixels that one invocation adds up for the weight's gradient.
+const RUN: [usize; 2] = [4096, MAX_DEPTH];
+
+/// Elements of the weight gradient's partial sums that an adapter holds at once, if runs can be as long as that takes.
+const MOST_PARTIAL: usize = 16 << 20;
+
+/// The most positions of a kernel that one invocation of `col2im` walks: some drivers leave a loop after 65 535 iterations,
+/// and in silence.
+const MOST_TAPS: usize = 60_000;
+
+/// dy `[N, OC, OH, OW]`, w `[OC, C / groups, KH, KW]` → dx `[N, C, H, W]`: the columns' gradient `wᵀ · dy`, added back.
+#[derive(Debug)]
+pub(super) struct InputGrad {
+    g: Geometry,
+    name: &'static str,
+}
+
+impl InputGrad {
+    pub fn new(g: &Geometry, name: &'static str) -> InputGrad {
+        InputGrad { g: g.clone(), name }
+    }
+
+    fn check_loops(&self) -> Result<()> {
+        let kernel = self.g.window.moves.kernel;
+        if kernel[0].saturating_mul(kernel[1] + 1) <= MOST_TAPS {
+            return Ok(());
+        }
+        let detail =
+            format!("a kernel of {kernel:?} has more than the {MOST_TAPS} positions that every adapter can walk");
+        Err(Error::argument(self.name, format!("{detail}: take a smaller one, or the cpu")))
+    }
+}
+
+impl Op for InputGrad {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        inputs.iter().try_for_each(|t| expect_dtype(self.name, t, DType::F32))?;
+        let Geometry { images, channels, window, .. } = self.g;
+        Ok(Spec::Fresh(vec![images, channels, window.size[0], window.size[1]], DType::F32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let g = &self.g;
+        let (dy, w, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
+        if g.winograd() {
+            return winograd::input_grad(g, dy, w, out);
+        }
+        if !g.direct() {
+            return columns::input_grad(g, dy, w, out);
+        }
+        direct::cpu_input_grad(g, dy, w, out);
+        Ok(())
+    }
+
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let g = &self.g;
+        let (dy, w) = (&inputs[0], &inputs[1]);
+        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
+        if wide == 0 {
+            return Ok(vec![fill_kernel(out, 0, g.images * g.image(), 0)]);
+        }
+        if g.direct() {
+            return Ok(vec![direct::input_grad(g, dy, w, out)?]);
+        }
+        self.check_loops()?;
+        let splits = wide.div_ceil(MAX_DEPTH);
+        let mut kernels = Vec::new();
+        for group in 0..g.groups {
+            let left = Pack::left(wide, depth, Walk::even(wide, depth), Walk::even(depth, 1));
+            let weights = left.alloc(gpu)?;
+            kernels.push(left.kernel(w.buffer, w.layout.offset + group * g.group_weights(), 1, 0, &weights)?);
+            for pass in g.passes() {
+                let columns = pass.columns();
+                let across = Walk { inner: pass.pixels, step: 1, outer: g.out_image() };
+                let right = Pack::right(wide, columns, Walk::even(wide, pixels), across);
+                let grads = right.alloc(gpu)?;
+                let from = dy.layout.offset + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
+                kernels.push(right.kernel(dy.buffer, from, 1, 0, &grads)?);
+                let cols = gpu.alloc(depth * columns)?;
+                let target = if splits == 1 { cols.clone() } else { gpu.alloc(splits * depth * columns)? };
+                let product = Product { m: depth, k: wide, n: columns, batch: 1, splits, steps: [0, 0] };
+                let to = Target { offset: 0, batch: depth * columns, row: columns, inner: columns, outer: 0 };
+                kernels.push(product.kernel([&weights, &grads], None, &target, to)?);
+                if splits > 1 {
+                    kernels.extend(sum_parts(gpu, &target, [1, splits, depth * columns], &cols)?);
+                }
+                kernels.push(g.kernel("col2im", (&pass, group, pass.images * g.group_image()), (&cols, out), 0)?);
+            }
+        }
+        Ok(kernels)
+    }
+
+    /// As the op of its own that a transposed convolution is: of it, the convolution is the gradient.
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        let (x, w, grad) = (ctx.inputs[0].detach(), ctx.inputs[1].detach(), ctx.grad.contiguous()?);
+        let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone()), &[&grad, &w])).transpose()?;
+        let dw = ctx.needs[1].then(|| apply(WeightGrad(self.g.clone()), &[&x, &grad])).transpose()?;
+        Ok(vec![dx, dw])
+    }
+}
+
+/// dy `[N, OC, OH, OW]`, x `[N, C, H, W]` → dw `[OC, C / groups, KH, KW]`: `dy · colsᵀ`, summed over all images and pixels.
+#[derive(Debug)]
+pub(super) struct WeightGrad(pub Geometry);
+
+impl WeightGrad {
+    /// Pixels that one invocation adds up: more where there are many weights, so that the partial sums take less room.
+    fn run(&self) -> usize {
+        let pixels = self.0.images * self.0.window.pixels();
+        let weights = self.0.groups * self.0.group_weights();
+        pixels.saturating_mul(weights).div_ceil(MOST_PARTIAL).clamp(RUN[0], RUN[1])
+    }
+}
+
+impl Op for WeightGrad {
+    fn name(&self) -> &'static str {
+        "conv2d_weight_grad"
+    }
+
+    fn output(&self, _inputs: &[&Tensor]) -> Result<Spec> {
+        let [kh, kw] = self.0.window.moves.kernel;
+        Ok(Spec::Fresh(vec![self.0.out_channels, self.0.group_channels(), kh, kw], DType::F32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let g = &self.0;
+        let (dy, x, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
+        if g.winograd() { winograd::weight_grad(g, dy, x, out) } else { columns::weight_grad(g, dy, x, out) }
+    }
+
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let g = &self.0;
+        let (dy, x) = (&inputs[0], &inputs[1]);
+        if g.direct() && g.images > 0 {
+            return direct::weight_grad(gpu, g, dy, x, out);
+        }
+        let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
+        let len = g.groups * g.group_weights();
+        let passes = g.passes();
+        let splits = |pass: &Pass| pass.columns().div_ceil(self.run()).max(1);
+        let parts: usize = passes.iter().map(splits).sum();
+        let partial = gpu.alloc(parts * len)?;
+        let mut kernels = vec![fill_kernel(&partial, 0, parts * len, 0)];
+        for group in 0..g.groups {
+            let mut done = 0;
+            for pass in &passes {
+                let columns = pass.columns();
+                let along = Walk { inner: pass.pixels, step: 1, outer: g.out_image() };
+                let left = Pack::left(columns, wide, along, Walk::even(wide, pixels));
+                let grads = left.alloc(gpu)?;
+                let from = dy.layout.offset + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
+                kernels.push(left.kernel(dy.buffer, from, 1, 0, &grads)?);
+                let count = depth.next_multiple_of(64) * columns;
+                let cols = gpu.alloc(count)?;
+                kernels.push(g.kernel("im2col_turned", (pass, group, count), (x.buffer, &cols), x.layout.offset)?);
+                let splits = splits(pass);
+                let product = Product { m: wide, k: columns, n: depth, batch: 1, splits, steps: [0, 0] };
+                let offset = done * len + group * g.group_weights();
+                let to = Target { offset, batch: len, row: depth, inner: depth, outer: 0 };
+                kernels.push(product.kernel([&grads, &cols], None, &partial, to)?);
+                done += splits;
+            }
+        }
+        kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
+        Ok(kernels)
+    }
+}

@@ -1,0 +1,292 @@
+//! Convolution (cross-correlation, as in every deep-learning library) over one or two dimensions, and its transpose:
+//! `y[n, o, i, j] = b[o] + Σ_{c, u, v} w[o, c, u, v] · x[n, c, i·s + u·d − p, j·s + v·d − p]`.
+//!
+//! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients; all three on the
+//! host through matrices are in `columns`, for most 3 × 3 kernels in `winograd`, for thin groups in `direct`. One dimension
+//! is two with a height of 1.
+
+mod columns;
+mod direct;
+mod forward;
+mod geometry;
+mod grad;
+mod winograd;
+
+pub(in crate::ops) use direct::SHADER as DIRECT_SHADER;
+pub(in crate::ops) use geometry::SHADER;
+
+use forward::Forward;
+use geometry::Geometry;
+use grad::InputGrad;
+
+use crate::error::{Error, Result};
+use crate::ops::promote::apply_float;
+use crate::ops::spatial::window::{Moves, Sizes, Window};
+use crate::tensor::Tensor;
+
+/// How the kernel of a convolution over `D` dimensions moves, for [`Tensor::conv2d`] and its like.
+///
+/// Sizes are one number for all dimensions, or an array, `[vertical, horizontal]` for two.
+///
+/// ```
+/// use anygpu::{Conv, Tensor};
+/// let (x, w) = (Tensor::ones([1, 4, 9, 9], None)?, Tensor::ones([8, 2, 3, 3], None)?);
+/// let y = x.conv2d(&w, None, Conv::new().stride(2).padding([1, 0]).groups(2))?;
+/// assert_eq!(y.shape(), [1, 8, 5, 4]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Conv<const D: usize> {
+    stride: [usize; D],
+    padding: [usize; D],
+    dilation: [usize; D],
+    output_padding: [usize; D],
+    groups: usize,
+}
+
+impl<const D: usize> Conv<D> {
+    /// Stride 1, no padding, no dilation, one group.
+    pub fn new() -> Self {
+        Conv { stride: [1; D], padding: [0; D], dilation: [1; D], output_padding: [0; D], groups: 1 }
+    }
+
+    /// The step from one window to the next.
+    pub fn stride(mut self, stride: impl Sizes<D>) -> Self {
+        self.stride = stride.sizes();
+        self
+    }
+
+    /// Zeros on both sides of the image. In a transposed convolution: what is cut off both sides of the result.
+    pub fn padding(mut self, padding: impl Sizes<D>) -> Self {
+        self.padding = padding.sizes();
+        self
+    }
+
+    /// The distance between the pixels that neighbouring kernel elements meet.
+    pub fn dilation(mut self, dilation: impl Sizes<D>) -> Self {
+        self.dilation = dilation.sizes();
+        self
+    }
+
+    /// Parts into which the channels are cut; each output channel sees one part. As many as channels: depthwise.
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// What a transposed convolution adds to the end of its result, less than the stride or the dilation: several sizes
+    /// give one under a convolution with a stride, and this says which is meant. Others refuse it.
+    pub fn output_padding(mut self, output_padding: impl Sizes<D>) -> Self {
+        self.output_padding = output_padding.sizes();
+        self
+    }
+}
+
+impl<const D: usize> Default for Conv<D> {
+    fn default() -> Self {
+        Conv::new()
+    }
+}
+
+impl Conv<1> {
+    /// The same along the width of images of height 1.
+    fn flat(self) -> Conv<2> {
+        let after = |first: usize, [second]: [usize; 1]| [first, second];
+        Conv {
+            stride: after(1, self.stride),
+            padding: after(0, self.padding),
+            dilation: after(1, self.dilation),
+            output_padding: after(0, self.output_padding),
+            groups: self.groups,
+        }
+    }
+}
+
+impl Conv<2> {
+    fn moves(&self, kernel: [usize; 2]) -> Moves {
+        Moves { kernel, stride: self.stride, padding: self.padding, dilation: self.dilation }
+    }
+
+    fn check_groups(&self, op: &'static str, channels: [usize; 2]) -> Result<()> {
+        if self.groups > 0 && channels.iter().all(|c| c % self.groups == 0) {
+            return Ok(());
+        }
+        let [from, to] = channels;
+        let detail = format!("{from} channels in and {to} out cannot be cut into {} equal groups", self.groups);
+        Err(Error::argument(op, detail))
+    }
+
+    /// The convolution of x `[N, C, H, W]` by w `[OC, C / groups, KH, KW]`.
+    fn geometry(&self, x: &[usize], w: &[usize]) -> Result<Geometry> {
+        let (&[images, channels, h, wd], &[out_channels, depth, kh, kw]) = (x, w) else {
+            let detail = "the input is [N, C, H, W], the weight [OC, C / groups, KH, KW]";
+            return Err(Error::shapes("conv2d", x, w, detail));
+        };
+        self.check_groups("conv2d", [channels, out_channels])?;
+        if channels != depth * self.groups {
+            let groups = if self.groups == 1 { String::new() } else { format!(" in each of {} groups", self.groups) };
+            let detail = format!("the input has {channels} channels, the weight is for {depth}{groups}");
+            return Err(Error::shapes("conv2d", x, w, detail));
+        }
+        if self.output_padding != [0, 0] {
+            return Err(Error::argument("conv2d", "output_padding is for transposed convolutions"));
+        }
+        check_pixels("conv2d", x)?;
+        let window = self.moves([kh, kw]).over("conv2d", [h, wd], false)?;
+        Ok(Geometry { images, channels, out_channels, groups: self.groups, window })
+    }
+
+    /// The convolution whose input gradient is the transposed one of x `[N, C, H, W]` by w `[C, OC / groups, KH, KW]`.
+    fn transposed(&self, x: &[usize], w: &[usize]) -> Result<Geometry> {
+        const OP: &str = "conv_transpose2d";
+        let (&[images, from, h, wd], &[w_from, wide, kh, kw]) = (x, w) else {
+            let detail = "the input is [N, C, H, W], the weight [C, OC / groups, KH, KW]";
+            return Err(Error::shapes(OP, x, w, detail));
+        };
+        if from != w_from {
+            let detail = format!("the input has {from} channels, the weight is for {w_from}");
+            return Err(Error::shapes(OP, x, w, detail));
+        }
+        self.check_groups(OP, [from, wide.saturating_mul(self.groups)])?;
+        check_pixels(OP, x)?;
+        let (moves, extra) = (self.moves([kh, kw]), self.output_padding);
+        moves.check(OP, [h, wd])?;
+        if (0..2).any(|d| extra[d] >= moves.stride[d].max(moves.dilation[d])) {
+            let detail = format!("output_padding {extra:?} must be less than the stride or the dilation");
+            return Err(Error::argument(OP, detail));
+        }
+        let size = |d: usize| {
+            let whole = ([h, wd][d] - 1).checked_mul(moves.stride[d])?.checked_add(moves.span(d) + extra[d])?;
+            whole.checked_sub(2 * moves.padding[d]).filter(|&size| size > 0)
+        };
+        let (Some(height), Some(width)) = (size(0), size(1)) else {
+            let detail = format!("padding {:?} leaves nothing of the result for {x:?} by {w:?}", moves.padding);
+            return Err(Error::argument(OP, detail));
+        };
+        moves.check(OP, [height, width])?;
+        let window = Window { moves, size: [height, width], out: [h, wd] };
+        Ok(Geometry { images, channels: wide * self.groups, out_channels: from, groups: self.groups, window })
+    }
+}
+
+fn check_pixels(op: &'static str, x: &[usize]) -> Result<()> {
+    if x[2..].contains(&0) {
+        return Err(Error::argument(op, format!("the images of {x:?} have no pixels")));
+    }
+    Ok(())
+}
+
+/// `[.., L]` as `[.., 1, L]`, if it has the rank of a 1-D convolution's operands.
+fn unflattened(op: &'static str, x: &Tensor, w: &Tensor) -> Result<[Tensor; 2]> {
+    if x.rank() != 3 || w.rank() != 3 {
+        let detail = "the input is [N, C, L], the weight has three dimensions too";
+        return Err(Error::shapes(op, x.shape(), w.shape(), detail));
+    }
+    Ok([x.unsqueeze(2)?, w.unsqueeze(2)?])
+}
+
+impl Tensor {
+    /// 2-D convolution: `[N, C, H, W]` with weights `[OC, C / groups, KH, KW]` and an optional bias `[OC]` →
+    /// `[N, OC, OH, OW]` with `OH = ⌊(H + 2·padding − dilation·(KH − 1) − 1) / stride⌋ + 1`, OW likewise.
+    ///
+    /// With several groups, output channels `g·OC/groups ..` see only the input channels `g·C/groups ..`.
+    ///
+    /// On `cpu`, 3 × 3 kernels with stride 1 and many channels compute results in tiles of 2 × 2 from 4 × 4 pixels
+    /// (Winograd's way): where a pixel is infinite or NaN, all four results of a tile that reads it are, not just those
+    /// that the kernel reaches from there.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if channels or ranks do not go together; [`Error::InvalidArgument`] if the kernel is
+    /// larger than the padded image, an image has no pixels, a stride or dilation is 0, or the groups do not divide the
+    /// channels; [`Error::DeviceMismatch`]; [`Error::DTypeMismatch`] unless float. On adapters, the gradient of the input
+    /// refuses kernels of more than 60 000 positions.
+    ///
+    /// ```
+    /// # use anygpu::{Conv, Tensor};
+    /// let x = Tensor::arange(0.0, 9.0, 1.0, None)?.reshape([1, 1, 3, 3])?;
+    /// let w = Tensor::ones([1, 1, 2, 2], None)?;
+    /// let y = x.conv2d(&w, None, Conv::new())?;
+    /// assert_eq!(y.to_vec::<f32>()?, [8.0, 12.0, 20.0, 24.0]);
+    /// assert_eq!(x.conv2d(&w, None, Conv::new().dilation(2))?.to_vec::<f32>()?, [0.0 + 2.0 + 6.0 + 8.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<2>) -> Result<Tensor> {
+        let geometry = conv.geometry(self.shape(), weight.shape())?;
+        let (x, w) = (self.contiguous()?, weight.contiguous()?);
+        let bias = bias.map(Tensor::contiguous).transpose()?;
+        let mut inputs = vec![&x, &w];
+        inputs.extend(&bias);
+        apply_float(Forward(geometry), &inputs)
+    }
+
+    /// 1-D convolution: `[N, C, L]` with weights `[OC, C / groups, K]` and an optional bias `[OC]` → `[N, OC, OL]` with
+    /// `OL = ⌊(L + 2·padding − dilation·(K − 1) − 1) / stride⌋ + 1`.
+    ///
+    /// # Errors
+    /// As [`Tensor::conv2d`], of which it is the case of height 1: messages show that.
+    ///
+    /// ```
+    /// # use anygpu::{Conv, Tensor};
+    /// let x = Tensor::arange(0.0, 5.0, 1.0, None)?.reshape([1, 1, 5])?;
+    /// let w = Tensor::try_from([1.0, 10.0])?.reshape([1, 1, 2])?;
+    /// assert_eq!(x.conv1d(&w, None, Conv::new().stride(3))?.to_vec::<f32>()?, [10.0, 43.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn conv1d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<1>) -> Result<Tensor> {
+        let [x, w] = unflattened("conv1d", self, weight)?;
+        x.conv2d(&w, bias, conv.flat())?.squeeze(2)
+    }
+
+    /// Transposed 2-D convolution, the gradient of [`Tensor::conv2d`] with respect to its input ("deconvolution"):
+    /// `[N, C, H, W]` with weights `[C, OC / groups, KH, KW]` and an optional bias `[OC]` → `[N, OC, OH, OW]` with
+    /// `OH = (H − 1)·stride − 2·padding + dilation·(KH − 1) + output_padding + 1`, OW likewise.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if channels or ranks do not go together; [`Error::InvalidArgument`] if nothing is left of
+    /// the result, a stride or dilation is 0, the groups do not divide the channels, `output_padding` is not less than the
+    /// stride or the dilation, or, on adapters, the kernel has more than 60 000 positions; [`Error::DeviceMismatch`];
+    /// [`Error::DTypeMismatch`] unless float.
+    ///
+    /// ```
+    /// # use anygpu::{Conv, Tensor};
+    /// let x = Tensor::try_from([[1.0, 2.0]])?.reshape([1, 1, 1, 2])?;
+    /// let w = Tensor::ones([1, 1, 1, 2], None)?;
+    /// assert_eq!(x.conv_transpose2d(&w, None, Conv::new())?.to_vec::<f32>()?, [1.0, 3.0, 2.0]);
+    /// assert_eq!(x.conv_transpose2d(&w, None, Conv::new().stride([1, 2]))?.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn conv_transpose2d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<2>) -> Result<Tensor> {
+        let geometry = conv.transposed(self.shape(), weight.shape())?;
+        let channels = geometry.channels;
+        if let Some(bias) = bias.filter(|b| b.shape() != [channels]) {
+            let detail = format!("the bias is [{channels}], one for each output channel");
+            return Err(Error::shapes("conv_transpose2d", weight.shape(), bias.shape(), detail));
+        }
+        let (x, w) = (self.contiguous()?, weight.contiguous()?);
+        let out = apply_float(InputGrad::new(&geometry, "conv_transpose2d"), &[&x, &w])?;
+        match bias {
+            Some(bias) => out.add(&bias.to_dtype(out.dtype())?.reshape([channels, 1, 1])?),
+            None => Ok(out),
+        }
+    }
+
+    /// Transposed 1-D convolution: `[N, C, L]` with weights `[C, OC / groups, K]` and an optional bias `[OC]` →
+    /// `[N, OC, (L − 1)·stride − 2·padding + dilation·(K − 1) + output_padding + 1]`.
+    ///
+    /// # Errors
+    /// As [`Tensor::conv_transpose2d`], of which it is the case of height 1: messages show that.
+    ///
+    /// ```
+    /// # use anygpu::{Conv, Tensor};
+    /// let x = Tensor::ones([1, 3, 5], None)?;
+    /// let w = Tensor::ones([3, 2, 4], None)?;
+    /// let doubled = Conv::new().stride(2).padding(1);
+    /// assert_eq!(x.conv_transpose1d(&w, None, doubled)?.shape(), [1, 2, 10]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn conv_transpose1d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<1>) -> Result<Tensor> {
+        let [x, w] = unflattened("conv_transpose1d", self, weight)?;
+        x.conv_transpose2d(&w, bias, conv.flat())?.squeeze(2)
+    }
+}

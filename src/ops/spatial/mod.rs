@@ -1,0 +1,6 @@
+//! Functions of images: convolution, pooling, resampling.
+
+pub(in crate::ops) mod conv;
+pub(in crate::ops) mod pool;
+pub(in crate::ops) mod resize;
+pub(in crate::ops) mod window;

@@ -1,0 +1,209 @@
+//! Pooling: `sliding` has windows of one shape, `adaptive` windows that cut an image into a given number of parts.
+
+mod adaptive;
+mod sliding;
+
+pub(in crate::ops) use adaptive::SHADER as ADAPTIVE_SHADER;
+pub(in crate::ops) use sliding::{AVG_SHADER, MAX_SHADER};
+
+use sliding::{Kind, Windows};
+
+use crate::error::{Error, Result};
+use crate::ops::promote::apply_float;
+use crate::ops::spatial::window::{Moves, Sizes};
+use crate::tensor::Tensor;
+
+/// Windows of more elements than this are pooled along one dimension after the other: fewer steps, the same result.
+const SEPARABLE: usize = 256;
+
+/// The windows of a pooling over `D` dimensions, for [`Tensor::max_pool2d`] and its like.
+///
+/// Sizes are one number for all dimensions, or an array, `[vertical, horizontal]` for two.
+///
+/// ```
+/// use anygpu::{Pool, Tensor};
+/// let x = Tensor::ones([1, 1, 7, 7], None)?;
+/// assert_eq!(x.max_pool2d(Pool::new(2))?.shape(), [1, 1, 3, 3]);
+/// assert_eq!(x.max_pool2d(Pool::new(2).ceil_mode(true))?.shape(), [1, 1, 4, 4]);
+/// assert_eq!(x.max_pool2d(Pool::new(3).stride([2, 1]).padding(1))?.shape(), [1, 1, 4, 7]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Pool<const D: usize> {
+    kernel: [usize; D],
+    stride: [usize; D],
+    padding: [usize; D],
+    dilation: [usize; D],
+    ceil_mode: bool,
+    count_include_pad: bool,
+}
+
+impl<const D: usize> Pool<D> {
+    /// Windows side by side: the stride is the kernel's size. No padding, no dilation, a partial window at the end is
+    /// left out.
+    pub fn new(kernel: impl Sizes<D>) -> Self {
+        let kernel = kernel.sizes();
+        let (padding, dilation) = ([0; D], [1; D]);
+        Pool { kernel, stride: kernel, padding, dilation, ceil_mode: false, count_include_pad: true }
+    }
+
+    /// The step from one window to the next.
+    pub fn stride(mut self, stride: impl Sizes<D>) -> Self {
+        self.stride = stride.sizes();
+        self
+    }
+
+    /// Places around the image, at most half a window: a maximum never takes them, a mean counts them as zeros.
+    pub fn padding(mut self, padding: impl Sizes<D>) -> Self {
+        self.padding = padding.sizes();
+        self
+    }
+
+    /// The distance between neighbouring elements of a window; means refuse another than 1.
+    pub fn dilation(mut self, dilation: impl Sizes<D>) -> Self {
+        self.dilation = dilation.sizes();
+        self
+    }
+
+    /// Whether a last window that reaches past the padded image counts too; it must start before its end padding.
+    pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
+        self.ceil_mode = ceil_mode;
+        self
+    }
+
+    /// Whether a mean divides by the padding too, as it does at first, or only by the pixels that it has added.
+    /// What a `ceil_mode` window has past the padding never counts.
+    pub fn count_include_pad(mut self, count_include_pad: bool) -> Self {
+        self.count_include_pad = count_include_pad;
+        self
+    }
+}
+
+impl Pool<1> {
+    /// The same along the width of images of height 1.
+    fn flat(self) -> Pool<2> {
+        let after = |first: usize, [second]: [usize; 1]| [first, second];
+        Pool {
+            kernel: after(1, self.kernel),
+            stride: after(1, self.stride),
+            padding: after(0, self.padding),
+            dilation: after(1, self.dilation),
+            ceil_mode: self.ceil_mode,
+            count_include_pad: self.count_include_pad,
+        }
+    }
+}
+
+impl Pool<2> {
+    /// The part along one direction alone.
+    fn along(mut self, d: usize) -> Self {
+        let other = 1 - d;
+        (self.kernel[other], self.stride[other], self.padding[other], self.dilation[other]) = (1, 1, 0, 1);
+        self
+    }
+
+    fn run(self, x: &Tensor, max: bool) -> Result<Tensor> {
+        let kind = if max { Kind::Max } else { Kind::Avg { count_include_pad: self.count_include_pad } };
+        let op = if max { "max_pool2d" } else { "avg_pool2d" };
+        let &[_, _, h, w] = x.shape() else {
+            return Err(Error::argument(op, format!("the input is [N, C, H, W], not {:?}", x.shape())));
+        };
+        let Pool { kernel, stride, padding, dilation, .. } = self;
+        if (0..2).any(|d| padding[d] > kernel[d] / 2) {
+            let detail = format!("padding {padding:?} must be at most half the kernel {kernel:?}");
+            return Err(Error::argument(op, detail));
+        }
+        if !max && dilation != [1, 1] {
+            return Err(Error::argument(op, format!("dilation {dilation:?} is for maxima only")));
+        }
+        if h == 0 || w == 0 {
+            return Err(Error::argument(op, format!("the planes of {:?} have no pixels", x.shape())));
+        }
+        let window = Moves { kernel, stride, padding, dilation }.over(op, [h, w], self.ceil_mode)?;
+        if kernel.iter().all(|&k| k > 1) && kernel[0].saturating_mul(kernel[1]) > SEPARABLE {
+            return self.along(0).run(&self.along(1).run(x, max)?, max);
+        }
+        apply_float(Windows { kind, window }, &[&x.contiguous()?])
+    }
+}
+
+/// `[N, C, L]` as images of height 1.
+fn unflattened(op: &'static str, x: &Tensor) -> Result<Tensor> {
+    match x.rank() {
+        3 => x.unsqueeze(2),
+        _ => Err(Error::argument(op, format!("the input is [N, C, L], not {:?}", x.shape()))),
+    }
+}
+
+impl Tensor {
+    /// The largest element of each window: `[N, C, H, W]` → `[N, C, OH, OW]` with
+    /// `OH = (H + 2·padding − dilation·(K − 1) − 1) / stride + 1`, rounded down unless [`Pool::ceil_mode`] is on.
+    ///
+    /// NaN wins. The gradient goes to the first of equal maxima. A window without a pixel, which a dilation can make,
+    /// gives −∞.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the input has another rank or planes without pixels, a window does not fit, a size
+    /// is 0 where it must not be, the padding is more than half the window, or, on adapters, a window is more than 60 000
+    /// long in one direction; [`Error::DTypeMismatch`] unless float.
+    ///
+    /// ```
+    /// # use anygpu::{Pool, Tensor};
+    /// let x = Tensor::try_from([[1.0, 2.0, 5.0], [3.0, 6.0, 4.0]])?.reshape([1, 1, 2, 3])?;
+    /// assert_eq!(x.max_pool2d(Pool::new(2).stride(1))?.to_vec::<f32>()?, [6.0, 6.0]);
+    /// assert_eq!(x.max_pool2d(Pool::new([1, 2]).dilation([1, 2]))?.to_vec::<f32>()?, [5.0, 4.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn max_pool2d(&self, pool: Pool<2>) -> Result<Tensor> {
+        pool.run(self, true)
+    }
+
+    /// The mean of each window: shapes as [`Tensor::max_pool2d`].
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool2d`], and [`Error::InvalidArgument`] if there is a dilation.
+    ///
+    /// ```
+    /// # use anygpu::{Pool, Tensor};
+    /// let x = Tensor::try_from([[1.0, 2.0], [3.0, 6.0]])?.reshape([1, 1, 2, 2])?;
+    /// assert_eq!(x.avg_pool2d(Pool::new(2))?.to_vec::<f32>()?, [3.0]);
+    /// let padded = Pool::new(2).padding(1);
+    /// assert_eq!(x.avg_pool2d(padded)?.to_vec::<f32>()?, [0.25, 0.5, 0.75, 1.5]);
+    /// assert_eq!(x.avg_pool2d(padded.count_include_pad(false))?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 6.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn avg_pool2d(&self, pool: Pool<2>) -> Result<Tensor> {
+        pool.run(self, false)
+    }
+
+    /// The largest element of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::max_pool2d`] with a height of 1.
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool2d`].
+    ///
+    /// ```
+    /// # use anygpu::{Pool, Tensor};
+    /// let x = Tensor::try_from([1.0, 3.0, 2.0, 4.0, 9.0])?.reshape([1, 1, 5])?;
+    /// assert_eq!(x.max_pool1d(Pool::new(2))?.to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn max_pool1d(&self, pool: Pool<1>) -> Result<Tensor> {
+        unflattened("max_pool1d", self)?.max_pool2d(pool.flat())?.squeeze(2)
+    }
+
+    /// The mean of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::avg_pool2d`] with a height of 1.
+    ///
+    /// # Errors
+    /// As [`Tensor::avg_pool2d`].
+    ///
+    /// ```
+    /// # use anygpu::{Pool, Tensor};
+    /// let x = Tensor::try_from([1.0, 3.0, 2.0, 4.0, 9.0])?.reshape([1, 1, 5])?;
+    /// assert_eq!(x.avg_pool1d(Pool::new(2).ceil_mode(true))?.to_vec::<f32>()?, [2.0, 3.0, 9.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn avg_pool1d(&self, pool: Pool<1>) -> Result<Tensor> {
+        unflattened("avg_pool1d", self)?.avg_pool2d(pool.flat())?.squeeze(2)
+    }
+}

@@ -1,0 +1,223 @@
+//! Resampling of images to another size: nearest, and linear in any number of dimensions, one after the other.
+//!
+//! A source position is a fraction of whole numbers here, not a product with a rounded scale: all devices agree on it.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
+use crate::ops::promote::apply_float;
+use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::tensor::Tensor;
+
+pub(in crate::ops) const SHADER: Shader = shader!("resize");
+
+/// The most loop iterations of one invocation.
+const MAX_LOOPS: usize = 32_768;
+
+/// How [`Tensor::interpolate`] finds what is between the pixels. With L pixels in, O out, pixel o is at:
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpolation {
+    /// `⌊o·L / O⌋`: PyTorch's `"nearest"`.
+    Nearest,
+    /// `⌊(o + ½)·L / O⌋`, the pixel that holds the new one's centre: PyTorch's `"nearest-exact"`.
+    NearestExact,
+    /// Between the two pixels next to its position; in two dimensions this is bilinear, in three trilinear.
+    Linear {
+        /// Whether the first and last pixels' centres stay where they are: the position is `o·(L − 1) / (O − 1)`. If
+        /// not, the images' borders do: `(o + ½)·L / O − ½`, but at least 0.
+        align_corners: bool,
+    },
+}
+
+impl Interpolation {
+    /// The shader's `OP`.
+    fn code(self) -> u8 {
+        match self {
+            Interpolation::Nearest => 0,
+            Interpolation::NearestExact => 1,
+            Interpolation::Linear { align_corners: false } => 2,
+            Interpolation::Linear { align_corners: true } => 3,
+        }
+    }
+}
+
+/// `[outer, len, inner]` → `[outer, size, inner]`
+#[derive(Clone, Copy, Debug)]
+struct Resize {
+    mode: Interpolation,
+    dim: usize,
+    len: usize,
+    size: usize,
+}
+
+impl Resize {
+    fn inner(&self, shape: &[usize]) -> usize {
+        shape[self.dim + 1..].iter().product()
+    }
+
+    /// The pixels that output `o` lies between, and the weight of the second.
+    fn source(&self, o: usize) -> (usize, usize, f32) {
+        let Resize { len, size, .. } = *self;
+        let centre = (2 * o + 1) * len;
+        let (above, below) = match self.mode {
+            Interpolation::Nearest => (o * len, size),
+            Interpolation::NearestExact => (centre, 2 * size),
+            Interpolation::Linear { align_corners: false } => (centre.saturating_sub(size), 2 * size),
+            Interpolation::Linear { align_corners: true } => (o * (len - 1), (size - 1).max(1)),
+        };
+        let first = above / below;
+        match self.mode {
+            Interpolation::Linear { .. } => (first, (first + 1).min(len - 1), (above % below) as f32 / below as f32),
+            _ => (first, first, 0.0),
+        }
+    }
+
+    fn kernel(&self, entry: &'static str, x: &GpuIn, (out, count): (&Buffer, usize)) -> Result<Kernel> {
+        let Resize { len, size, .. } = *self;
+        fits_u32("interpolate", (len + 1).saturating_mul(size + 1).saturating_mul(2))?;
+        let loops = 2 * (size / len + 2);
+        if entry == "backward" && loops > MAX_LOOPS {
+            let detail = format!(
+                "{size} pixels from {len} take {loops} steps for one element of the gradient, more than the {MAX_LOOPS} \
+                 that every adapter can: resize in two stages, or on cpu"
+            );
+            return Err(Error::argument("interpolate", detail));
+        }
+        let numbers = [len, size, self.inner(&x.layout.shape)].map(|n| n as u32);
+        Ok(Kernel {
+            shader: SHADER,
+            entry,
+            header: "",
+            constants: vec![("OP", f64::from(self.mode.code()))],
+            params: [fits_u32("interpolate", count)?].into_iter().chain(numbers).chain([x.offset()]).collect(),
+            inputs: vec![x.buffer.clone()],
+            outputs: vec![out.clone()],
+            groups: grid(count),
+        })
+    }
+}
+
+impl Op for Resize {
+    fn name(&self) -> &'static str {
+        "interpolate"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        expect_dtype("interpolate", inputs[0], DType::F32)?;
+        let mut shape = inputs[0].shape().to_vec();
+        shape[self.dim] = self.size;
+        Ok(Spec::Fresh(shape, DType::F32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let inner = self.inner(&inputs[0].layout.shape);
+        let (x, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
+        let sources: Vec<_> = (0..self.size).map(|o| self.source(o)).collect();
+        let all = out.par_chunks_mut(self.size * inner).zip(x.par_chunks(self.len * inner)).with_min_len(4);
+        all.for_each(|(out, x)| {
+            for (line, &(first, second, weight)) in out.chunks_mut(inner).zip(&sources) {
+                let (a, b) = (&x[first * inner..][..inner], &x[second * inner..][..inner]);
+                if !matches!(self.mode, Interpolation::Linear { .. }) {
+                    line.copy_from_slice(a);
+                    continue;
+                }
+                line.iter_mut().zip(a.iter().zip(b)).for_each(|(v, (a, b))| *v = (1.0 - weight) * a + weight * b);
+            }
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let count = inputs[0].layout.elem_count() / self.len * self.size;
+        Ok(vec![self.kernel("forward", &inputs[0], (out, count))?])
+    }
+
+    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(apply(ResizeGrad(*self), &[&ctx.grad.contiguous()?])?)])
+    }
+}
+
+/// The gradient of the resized → dx.
+#[derive(Debug)]
+struct ResizeGrad(Resize);
+
+impl Op for ResizeGrad {
+    fn name(&self) -> &'static str {
+        "interpolate_grad"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+        let mut shape = inputs[0].shape().to_vec();
+        shape[self.0.dim] = self.0.len;
+        Ok(Spec::Fresh(shape, DType::F32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+        let resize = &self.0;
+        let inner = resize.inner(&inputs[0].layout.shape);
+        let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
+        let sources: Vec<_> = (0..resize.size).map(|o| resize.source(o)).collect();
+        let all = out.par_chunks_mut(resize.len * inner).zip(g.par_chunks(resize.size * inner)).with_min_len(4);
+        all.for_each(|(dx, g)| {
+            dx.fill(0.0);
+            for (line, &(first, second, weight)) in g.chunks(inner).zip(&sources) {
+                let mut spread = |to: usize, weight: f32| {
+                    dx[to * inner..][..inner].iter_mut().zip(line).for_each(|(dx, g)| *dx += weight * g);
+                };
+                spread(first, 1.0 - weight);
+                if weight > 0.0 {
+                    spread(second, weight);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+        let count = inputs[0].layout.elem_count() / self.0.size * self.0.len;
+        Ok(vec![self.0.kernel("backward", &inputs[0], (out, count))?])
+    }
+}
+
+impl Tensor {
+    /// Images in another size: `[N, C, ..]` with `D` more dimensions → `[N, C, size..]`; `D` is 2 for `[N, C, H, W]`.
+    /// This is `F.interpolate(x, size, mode, align_corners)`; as there, shrinking does not blur first.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the input has another rank than `D + 2`, a size is 0, or, on adapters, the gradient
+    /// of an enlargement by more than 16 000 is wanted; [`Error::DTypeMismatch`] unless float.
+    ///
+    /// ```
+    /// # use anygpu::{Interpolation, Tensor};
+    /// let x = Tensor::try_from([[1.0, 3.0]])?.reshape([1, 1, 1, 2])?;
+    /// let size = [1, 4];
+    /// assert_eq!(x.interpolate(size, Interpolation::Nearest)?.to_vec::<f32>()?, [1.0, 1.0, 3.0, 3.0]);
+    /// let linear = |align_corners| x.interpolate(size, Interpolation::Linear { align_corners });
+    /// assert_eq!(linear(false)?.to_vec::<f32>()?, [1.0, 1.5, 2.5, 3.0]);
+    /// assert!((linear(true)?.to_vec::<f32>()?[1] - 5.0 / 3.0).abs() < 1e-6);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn interpolate<const D: usize>(&self, size: [usize; D], mode: Interpolation) -> Result<Tensor> {
+        if D == 0 || self.rank() != D + 2 {
+            let detail = format!("{D} sizes are for [N, C, ..] of {} dimensions, not {:?}", D + 2, self.shape());
+            return Err(Error::argument("interpolate", detail));
+        }
+        if size.contains(&0) || self.shape()[2..].contains(&0) {
+            let detail = format!("neither {size:?} nor the images of {:?} may have a size of 0", self.shape());
+            return Err(Error::argument("interpolate", detail));
+        }
+        let mut out = self.clone();
+        for dim in (2..D + 2).rev() {
+            let (len, size) = (self.shape()[dim], size[dim - 2]);
+            if len != size {
+                out = apply_float(Resize { mode, dim, len, size }, &[&out.contiguous()?])?;
+            }
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,152 @@
+//! Sliding windows over planes `[H, W]`: what convolution and pooling have in common.
+
+use crate::device::gpu::Shader;
+use crate::error::{Error, Result};
+use crate::ops::shader;
+
+/// The header of the shaders that slide windows: their geometry as override constants.
+pub(in crate::ops) const HEADER: Shader = shader!("window");
+
+/// Sizes above this are refused: the shaders add up to three of them in 32 bits.
+const MOST: usize = 1 << 30;
+
+/// One size for each of `D` dimensions: an array, or one number for all of them.
+///
+/// ```
+/// use anygpu::Conv;
+/// assert_eq!(Conv::<2>::new().stride(2), Conv::new().stride([2, 2]));
+/// ```
+pub trait Sizes<const D: usize> {
+    /// The sizes, outermost dimension first.
+    fn sizes(self) -> [usize; D];
+}
+
+impl<const D: usize> Sizes<D> for usize {
+    fn sizes(self) -> [usize; D] {
+        [self; D]
+    }
+}
+
+impl<const D: usize> Sizes<D> for [usize; D] {
+    fn sizes(self) -> [usize; D] {
+        self
+    }
+}
+
+/// How windows of one shape move. All arrays are `[vertical, horizontal]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::ops) struct Moves {
+    pub kernel: [usize; 2],
+    pub stride: [usize; 2],
+    pub padding: [usize; 2],
+    pub dilation: [usize; 2],
+}
+
+impl Moves {
+    /// What the kernel covers in one direction: `dilation · (kernel − 1) + 1`.
+    pub fn span(&self, d: usize) -> usize {
+        self.dilation[d].saturating_mul(self.kernel[d].saturating_sub(1)).saturating_add(1)
+    }
+
+    /// Refuses what has no meaning, or does not fit the shaders' numbers.
+    pub fn check(&self, op: &'static str, size: [usize; 2]) -> Result<()> {
+        let Moves { kernel, stride, padding, dilation } = *self;
+        if kernel.contains(&0) || stride.contains(&0) || dilation.contains(&0) {
+            let detail = format!("kernel {kernel:?}, stride {stride:?} and dilation {dilation:?} must not be 0");
+            return Err(Error::argument(op, detail));
+        }
+        let numbers = [size, stride, padding, [self.span(0), self.span(1)]];
+        match numbers.as_flattened().iter().max() {
+            Some(&most) if most > MOST => Err(Error::argument(op, format!("a size of {most} is more than {MOST}"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The windows over planes of one size.
+    ///
+    /// There are `⌊(size + 2·padding − span) / stride⌋ + 1` in each direction; with `ceil` also the one that starts in
+    /// the image or its first padding and reaches past the end.
+    pub fn over(self, op: &'static str, size: [usize; 2], ceil: bool) -> Result<Window> {
+        self.check(op, size)?;
+        let count = |d: usize| {
+            let room = (size[d] + 2 * self.padding[d]).checked_sub(self.span(d))?;
+            let whole = room / self.stride[d] + 1;
+            let more = ceil && room % self.stride[d] > 0 && whole * self.stride[d] < size[d] + self.padding[d];
+            Some(whole + usize::from(more))
+        };
+        match (count(0), count(1)) {
+            (Some(h), Some(w)) => Ok(Window { moves: self, size, out: [h, w] }),
+            _ => {
+                let Moves { kernel, padding, dilation, .. } = self;
+                let dilated = if dilation == [1, 1] { String::new() } else { format!(" with dilation {dilation:?}") };
+                let detail =
+                    format!("kernel {kernel:?}{dilated} is larger than the image {size:?} with padding {padding:?}");
+                Err(Error::argument(op, detail))
+            }
+        }
+    }
+}
+
+/// Windows over planes of one size, and how many there are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::ops) struct Window {
+    pub moves: Moves,
+    pub size: [usize; 2],
+    pub out: [usize; 2],
+}
+
+impl Window {
+    /// Positions in a kernel.
+    pub fn taps(&self) -> usize {
+        self.moves.kernel[0] * self.moves.kernel[1]
+    }
+
+    /// Windows on a plane.
+    pub fn pixels(&self) -> usize {
+        self.out[0] * self.out[1]
+    }
+
+    /// Pixels of a plane.
+    pub fn plane(&self) -> usize {
+        self.size[0] * self.size[1]
+    }
+
+    /// The windows of which kernel position `k` reads within the image, in direction `d`.
+    fn reach(&self, d: usize, k: usize) -> std::ops::Range<usize> {
+        let Moves { stride, padding, dilation, .. } = self.moves;
+        let end = (self.size[d] + padding[d]).saturating_sub(k * dilation[d]).div_ceil(stride[d]).min(self.out[d]);
+        padding[d].saturating_sub(k * dilation[d]).div_ceil(stride[d]).min(end)..end
+    }
+
+    /// Where kernel position `tap` (row-major) meets the image: for each row of windows the first window, the pixel that
+    /// it reads, and how many windows follow; the pixels are a stride apart.
+    pub fn rows(&self, tap: usize, mut f: impl FnMut(usize, usize, usize)) {
+        let Moves { kernel, stride, padding, dilation } = self.moves;
+        let (ky, kx) = (tap / kernel[1], tap % kernel[1]);
+        let columns = self.reach(1, kx);
+        if columns.is_empty() {
+            return;
+        }
+        let x = columns.start * stride[1] + kx * dilation[1] - padding[1];
+        for oy in self.reach(0, ky) {
+            let y = oy * stride[0] + ky * dilation[0] - padding[0];
+            f(oy * self.out[1] + columns.start, y * self.size[1] + x, columns.len());
+        }
+    }
+
+    /// The constants of `window.wgsl`.
+    pub fn constants(&self) -> Vec<(&'static str, f64)> {
+        let Moves { kernel, stride, padding, dilation } = self.moves;
+        let names = [
+            ["HEIGHT", "WIDTH"],
+            ["KERNEL_Y", "KERNEL_X"],
+            ["STRIDE_Y", "STRIDE_X"],
+            ["PAD_Y", "PAD_X"],
+            ["DILATION_Y", "DILATION_X"],
+            ["OUT_Y", "OUT_X"],
+        ];
+        let values = [self.size, kernel, stride, padding, dilation, self.out];
+        let values = values.into_iter().flatten().map(|v| v as f64);
+        names.into_iter().flatten().zip(values).collect()
+    }
+}
