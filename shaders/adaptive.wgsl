@@ -21,18 +21,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read> g: array<f32>;
 @group(0) @binding(3) var<storage, read_write> dx: array<f32>;
 
-const WG = 64u;
-
-struct Id {
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-}
-
-fn linear_index(id: Id) -> u32 {
-    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
-}
-
 /// Where the o-th of `parts` parts of `len` elements starts, and where it ends. Exchanged, which parts hold an element.
 fn part(o: u32, len: u32, parts: u32) -> vec2<u32> {
     return vec2(o * len / parts, ((o + 1u) * len + parts - 1u) / parts);
@@ -51,8 +39,7 @@ fn largest(i: u32) -> u32 {
     var most = x[p.x_offset + at.y + best * p.inner];
     for (var k = range.x; k < range.y; k++) {
         let v = x[p.x_offset + at.y + k * p.inner];
-        let nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
-        if v > most || nan {
+        if v > most || is_nan(v) {
             most = v;
             best = k;
         }

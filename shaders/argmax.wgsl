@@ -17,25 +17,15 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read_write> out: array<u32>;
 
-const WG = 64u;
-
 override SMALLEST: bool;
 
-fn is_nan(v: T) -> bool {
-    return (bitcast<u32>(f32(v)) & 0x7fffffffu) > 0x7f800000u;
-}
-
 fn beats(v: T, best: T) -> bool {
-    return select(v > best, v < best, SMALLEST) || (is_nan(v) && !is_nan(best));
+    return select(v > best, v < best, SMALLEST) || (is_nan(f32(v)) && !is_nan(f32(best)));
 }
 
 @compute @workgroup_size(WG)
-fn argmax(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn argmax(id: Id) {
+    let i = linear_index(id);
     if i >= p.outer * p.chunks * p.inner {
         return;
     }
@@ -59,12 +49,8 @@ fn argmax(
 @group(0) @binding(3) var<storage, read_write> merged: array<u32>;
 
 @compute @workgroup_size(WG)
-fn merge(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn merge(id: Id) {
+    let i = linear_index(id);
     if i >= p.outer * p.chunks * p.inner {
         return;
     }

@@ -1,7 +1,7 @@
 // out[i] ← f(a[s(i)], b[t(i)]), with strides of its own for each input (0 where it is broadcast). The header (a row of the
-// table in ops/pairs.rs) has f and the types T of the operands and R of the result. One invocation: one element of the dense
+// table in ops/elementwise/binary) has f and the types T of the operands and R of the result. One invocation: one element of the dense
 // output. `dense`: both inputs have the output's layout. `strided`: shape and strides in eight slots, outermost first.
-// `right`, `left`: the second or first operand is one number, whose bits are in place of its offset; a is dense.
+// `right`, `left`: the second or first operand is a number; the other one is a, which is dense.
 
 struct Params {
     count: u32,
@@ -11,6 +11,7 @@ struct Params {
     shape: array<vec4<u32>, 2>,
     a_strides: array<vec4<u32>, 2>,
     b_strides: array<vec4<u32>, 2>,
+    number: T, // the other operand of `left` and `right`
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -18,51 +19,33 @@ struct Params {
 @group(0) @binding(2) var<storage, read> b: array<T>;
 @group(0) @binding(3) var<storage, read_write> out: array<R>;
 
-const WG = 64u;
-
 @compute @workgroup_size(WG)
-fn dense(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn dense(id: Id) {
+    let i = linear_index(id);
     if i < p.count {
         out[i] = f(a[p.a_offset + i], b[p.b_offset + i]);
     }
 }
 
 @compute @workgroup_size(WG)
-fn right(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn right(id: Id) {
+    let i = linear_index(id);
     if i < p.count {
-        out[i] = f(a[p.a_offset + i], bitcast<T>(p.b_offset));
+        out[i] = f(a[p.a_offset + i], p.number);
     }
 }
 
 @compute @workgroup_size(WG)
-fn left(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn left(id: Id) {
+    let i = linear_index(id);
     if i < p.count {
-        out[i] = f(bitcast<T>(p.a_offset), b[p.b_offset + i]);
+        out[i] = f(p.number, a[p.a_offset + i]);
     }
 }
 
 @compute @workgroup_size(WG)
-fn strided(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn strided(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }

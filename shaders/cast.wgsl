@@ -13,30 +13,13 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<S>;
 @group(0) @binding(2) var<storage, read_write> out: array<T>;
 
-const WG = 64u;
-
-struct Id {
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-}
-
-fn linear_index(id: Id) -> u32 {
-    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
-}
-
-/// By its bits: compilers may fold x != x away.
-fn is_nan(v: S) -> bool {
-    return (bitcast<u32>(f32(v)) & 0x7fffffffu) > 0x7f800000u;
-}
-
 @compute @workgroup_size(WG)
 fn convert(id: Id) {
     let i = linear_index(id);
     if i < p.count {
         let v = x[p.offset + i];
         out[i] = value(v);
-        if is_nan(v) {
+        if is_nan(f32(v)) {
             out[i] = T(0);
         } else if f32(v) >= TOP {
             out[i] = LARGEST;
@@ -60,6 +43,6 @@ fn byte(id: Id) {
     let i = linear_index(id);
     if i < p.count {
         let v = x[p.offset + i];
-        out[i] = select(T(clamp(f32(v), 0.0, 255.0)), T(0), is_nan(v));
+        out[i] = select(T(clamp(f32(v), 0.0, 255.0)), T(0), is_nan(f32(v)));
     }
 }

@@ -23,7 +23,6 @@ override DEPTH: u32 = 1u;    // of a group
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 
-const WG = 64u;
 const PANEL = 64u;
 
 fn element(row: u32, from_first: u32) -> f32 {
@@ -47,12 +46,8 @@ fn element(row: u32, from_first: u32) -> f32 {
 }
 
 @compute @workgroup_size(WG)
-fn im2col(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn im2col(id: Id) {
+    let i = linear_index(id);
     if i < p.count {
         let rows = DEPTH * KERNEL_Y * KERNEL_X;
         out[i] = element((i / PANEL) % rows, i / (PANEL * rows) * PANEL + i % PANEL);
@@ -60,24 +55,16 @@ fn im2col(
 }
 
 @compute @workgroup_size(WG)
-fn im2col_turned(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn im2col_turned(id: Id) {
+    let i = linear_index(id);
     if i < p.count {
         out[i] = element(i / (PANEL * p.columns) * PANEL + i % PANEL, (i / PANEL) % p.columns);
     }
 }
 
 @compute @workgroup_size(WG)
-fn col2im(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn col2im(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }

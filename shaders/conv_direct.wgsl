@@ -25,18 +25,6 @@ override HAS_BIAS: bool = false;
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
-const WG = 64u;
-
-struct Id {
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-}
-
-fn linear_index(id: Id) -> u32 {
-    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
-}
-
 @compute @workgroup_size(WG)
 fn forward(id: Id) {
     let i = linear_index(id);

@@ -8,10 +8,6 @@ const LN2_HIGH = 0.693359375; // few bits: a small whole number times it is exac
 const LN2_LOW = -2.12194440e-4;
 const SIGN = 0x80000000u;
 
-fn is_nan(x: f32) -> bool {
-    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
-}
-
 /// Infinity and NaN cannot be written down in WGSL.
 fn from_bits(bits: u32) -> f32 {
     return bitcast<f32>(bits);

@@ -1,16 +1,12 @@
-// out = A · B (+ bias), as matmul.wgsl does it and from the same panels, one element of out an invocation: no vectors, no
+// out = A · B (+ bias), as matmul_panels.wgsl does it and from the same panels, one element of out an invocation: no vectors, no
 // registers to run out of, no workgroup memory. For drivers on which the other variants are wrong.
 
 @group(0) @binding(1) var<storage, read> a: array<f32>;
 @group(0) @binding(2) var<storage, read> b: array<f32>;
 
-@compute @workgroup_size(64)
-fn matmul_plain(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let element = (wid.y * nwg.x + wid.x) * 64u + lid;
+@compute @workgroup_size(WG)
+fn matmul_plain(id: Id) {
+    let element = linear_index(id);
     let z = element / (p.m * p.n);
     if z >= p.z_count {
         return;

@@ -1,4 +1,4 @@
-// out = A · B (+ bias), as matmul.wgsl does it and from the same panels, for GPUs: a workgroup of 16 × 16 brings 16 steps of
+// out = A · B (+ bias), as matmul_panels.wgsl does it and from the same panels, for GPUs: a workgroup of 16 × 16 brings 16 steps of
 // k at a time, of 64 rows and 64 columns, into its memory, where each invocation reads what its 4 × 4 elements need.
 
 @group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
@@ -31,13 +31,9 @@ fn store(z: u32, m: u32, n: u32, sums: vec4<f32>) {
 }
 
 @compute @workgroup_size(16, 16)
-fn matmul_tiles(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_id) lid: vec3<u32>,
-    @builtin(local_invocation_index) index: u32,
-) {
-    let tile = wid.y * nwg.x + wid.x;
+fn matmul_tiles(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
+    let tile = linear_group(id);
+    let index = id.local;
     let m_tile = tile % p.m_tiles;
     let n_tile = (tile / p.m_tiles) % p.n_tiles;
     let z = tile / (p.m_tiles * p.n_tiles);

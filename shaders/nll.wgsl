@@ -21,7 +21,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> w: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
-const WG = 64u;
 const NAN_BITS = 0x7fc00000u;
 
 override IGNORE: bool = false;
@@ -42,12 +41,8 @@ fn weight_bits(label: u32) -> u32 {
 }
 
 @compute @workgroup_size(WG)
-fn weights(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let n = (wid.y * nwg.x + wid.x) * WG + lid;
+fn weights(id: Id) {
+    let n = linear_index(id);
     if n >= p.count {
         return;
     }
@@ -55,12 +50,8 @@ fn weights(
 }
 
 @compute @workgroup_size(WG)
-fn forward(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let n = (wid.y * nwg.x + wid.x) * WG + lid;
+fn forward(id: Id) {
+    let n = linear_index(id);
     if n >= p.count {
         return;
     }
@@ -74,12 +65,8 @@ fn forward(
 }
 
 @compute @workgroup_size(WG)
-fn backward(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn backward(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }

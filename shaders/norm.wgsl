@@ -1,6 +1,6 @@
 // Normalisation of x seen as [A, C, B], dense, with statistics over A and B for each c (N = A · B elements):
 //   moments, merge: stats[0, c] ← mean, stats[1, c] ← Σ (x − mean)² / N     (not CENTRE: the mean is taken as 0)
-//   normalise:      out ← x̂ · w[f] + b[f],  x̂ = (x − mean) / √(variance + eps),  f = (i / S) mod M
+//   normalise:      out ← x̂ · w[f] + bias[f],  x̂ = (x − mean) / √(variance + eps),  f = (i / S) mod M
 //   slopes:         Σ t for each c, then Σ t · x̂ for each c: [2, C, K] in parts,  t = g · w[f]
 //   backward:       out ← (t − Σ t / N − x̂ · Σ t x̂ / N) / √(variance + eps)  (FIXED: the statistics are constants)
 // Parts of moments are [C, K, 2]. Part k is of the elements k, k + K, k + 2K, … of its c, and has its own mean and the squares
@@ -16,7 +16,8 @@ struct Params {
     x_offset: u32,
     stats_offset: u32,
     w_offset: u32,
-    g_offset: u32, // of g, or of b
+    bias_offset: u32,
+    g_offset: u32,
     eps: f32,
 }
 
@@ -25,12 +26,12 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> made: array<f32>; // moments, merge
 @group(0) @binding(2) var<storage, read> stats: array<f32>;
 @group(0) @binding(3) var<storage, read> w: array<f32>;
-@group(0) @binding(4) var<storage, read> g: array<f32>; // or b
+@group(0) @binding(4) var<storage, read> g: array<f32>;
+@group(0) @binding(4) var<storage, read> bias: array<f32>;
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
 @group(0) @binding(5) var<storage, read> sums: array<f32>; // [2, C]
 @group(0) @binding(6) var<storage, read_write> dx: array<f32>;
 
-const WG = 64u;
 override CENTRE: bool = true;
 override FIXED: bool = false;
 override WEIGHT: bool = false;
@@ -65,8 +66,8 @@ fn weighted(v: f32, i: u32) -> f32 {
 }
 
 @compute @workgroup_size(WG)
-fn moments(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn moments(id: Id) {
+    let i = linear_index(id);
     if i >= p.channels * p.chunks {
         return;
     }
@@ -87,8 +88,8 @@ fn moments(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: 
 }
 
 @compute @workgroup_size(WG)
-fn merge(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let c = (wid.y * nwg.x + wid.x) * WG + lid;
+fn merge(id: Id) {
+    let c = linear_index(id);
     if c >= p.channels {
         return;
     }
@@ -108,21 +109,21 @@ fn merge(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: ve
 }
 
 @compute @workgroup_size(WG)
-fn normalise(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn normalise(id: Id) {
+    let i = linear_index(id);
     if i >= p.outer * p.channels * p.inner {
         return;
     }
     var v = weighted(standard(i, (i / p.inner) % p.channels), i);
     if BIAS {
-        v += g[p.g_offset + (i / p.span) % p.features];
+        v += bias[p.bias_offset + (i / p.span) % p.features];
     }
     out[i] = v;
 }
 
 @compute @workgroup_size(WG)
-fn slopes(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn slopes(id: Id) {
+    let i = linear_index(id);
     if i >= p.channels * p.chunks {
         return;
     }
@@ -139,8 +140,8 @@ fn slopes(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: v
 }
 
 @compute @workgroup_size(WG)
-fn backward(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn backward(id: Id) {
+    let i = linear_index(id);
     if i >= p.outer * p.channels * p.inner {
         return;
     }

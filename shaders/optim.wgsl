@@ -1,9 +1,9 @@
 // One step of an optimiser, in place, in PyTorch's forms; g is the gradient, η the rate, λ the decay, s and r are remembered:
 //   plain:    w ← w − η (g + λ w)
-//   momentum: d ← g + λ w,  s ← a s + b d,  w ← w − η (d + a s) with Nesterov (c = 1), else w ← w − η s
-//   adam:     w ← w − a w,  d ← g + λ w,  s ← b s + (1 − b) d,  r ← c r + (1 − c) d²,  w ← w − η s / (√r / e + d_)
-//             (Kingma & Ba, 2015; Loshchilov & Hutter, 2019; the host folds the bias corrections into η and e; d_ is ε)
-//   rms_prop: d ← g + λ w,  r ← a r + (1 − a) d²,  s ← c s + d / (√r + b),  w ← w − η s
+//   momentum: d ← g + λ w,  s ← μ s + fresh d,  w ← w − η (d + μ s) with Nesterov, else w ← w − η s
+//   adam:     w ← w − shrink w,  d ← g + λ w,  s ← β₁ s + (1 − β₁) d,  r ← β₂ r + (1 − β₂) d²,  w ← w − η s / (√r / spread + ε)
+//             (Kingma & Ba, 2015; Loshchilov & Hutter, 2019; the host folds the bias corrections into η and spread)
+//   rms_prop: d ← g + λ w,  r ← α r + (1 − α) d²,  s ← μ s + d / (√r + ε),  w ← w − η s
 // Each operand is one dense range: all parameters of a device in one dispatch. One invocation: one element.
 
 struct Params {
@@ -14,11 +14,15 @@ struct Params {
     r_offset: u32,
     rate: f32,
     decay: f32,
-    a: f32,
-    b: f32,
-    c: f32,
-    d: f32,
-    e: f32,
+    momentum: f32,
+    fresh: f32,    // momentum: the share of the gradient that enters the velocity
+    nesterov: u32, // 0 or 1
+    shrink: f32,   // adam: what is taken off w first, AdamW's decay
+    beta1: f32,
+    beta2: f32,
+    alpha: f32,
+    eps: f32,
+    spread: f32,   // adam: √(1 − β₂ᵗ)
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -26,18 +30,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> w: array<f32>;
 @group(0) @binding(3) var<storage, read_write> s: array<f32>;
 @group(0) @binding(4) var<storage, read_write> r: array<f32>;
-
-const WG = 64u;
-
-struct Id {
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-}
-
-fn linear_index(id: Id) -> u32 {
-    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
-}
 
 @compute @workgroup_size(WG)
 fn plain(id: Id) {
@@ -54,9 +46,9 @@ fn momentum(id: Id) {
     if i < p.count {
         let old = w[p.w_offset + i];
         let d = g[p.g_offset + i] + p.decay * old;
-        let velocity = p.a * s[p.s_offset + i] + p.b * d;
+        let velocity = p.momentum * s[p.s_offset + i] + p.fresh * d;
         s[p.s_offset + i] = velocity;
-        w[p.w_offset + i] = old - p.rate * select(velocity, d + p.a * velocity, p.c != 0.0);
+        w[p.w_offset + i] = old - p.rate * select(velocity, d + p.momentum * velocity, p.nesterov != 0u);
     }
 }
 
@@ -64,13 +56,13 @@ fn momentum(id: Id) {
 fn adam(id: Id) {
     let i = linear_index(id);
     if i < p.count {
-        let old = w[p.w_offset + i] - p.a * w[p.w_offset + i];
+        let old = w[p.w_offset + i] - p.shrink * w[p.w_offset + i];
         let d = g[p.g_offset + i] + p.decay * old;
-        let mean = p.b * s[p.s_offset + i] + (1.0 - p.b) * d;
-        let square = p.c * r[p.r_offset + i] + (1.0 - p.c) * d * d;
+        let mean = p.beta1 * s[p.s_offset + i] + (1.0 - p.beta1) * d;
+        let square = p.beta2 * r[p.r_offset + i] + (1.0 - p.beta2) * d * d;
         s[p.s_offset + i] = mean;
         r[p.r_offset + i] = square;
-        w[p.w_offset + i] = old - p.rate * mean / (sqrt(square) / p.e + p.d);
+        w[p.w_offset + i] = old - p.rate * mean / (sqrt(square) / p.spread + p.eps);
     }
 }
 
@@ -80,8 +72,8 @@ fn rms_prop(id: Id) {
     if i < p.count {
         let old = w[p.w_offset + i];
         let d = g[p.g_offset + i] + p.decay * old;
-        let square = p.a * r[p.r_offset + i] + (1.0 - p.a) * d * d;
-        let velocity = p.c * s[p.s_offset + i] + d / (sqrt(square) + p.b);
+        let square = p.alpha * r[p.r_offset + i] + (1.0 - p.alpha) * d * d;
+        let velocity = p.momentum * s[p.s_offset + i] + d / (sqrt(square) + p.eps);
         s[p.s_offset + i] = velocity;
         r[p.r_offset + i] = square;
         w[p.w_offset + i] = old - p.rate * velocity;

@@ -1,6 +1,6 @@
-// dst[z][j / W][k][j % W] ← src(z, k, j), zero where j is past the end: an operand of a matrix product in panels.
-// W is 8 for A (j its row, k its column) and 64 for B (j its column, k its row). An index i of either kind lies at
-// (i / inner) · outer + (i % inner) · step in src: strides, transposes and NCHW images, all in one rule.
+// dst[z − first][j / W][k][j % W] ← src(z, k, j), zero where j is past the end: an operand of a matrix product in panels.
+// W is 8 for A (j its row, k its column) and 64 for B (j its column, k its row). An index i of any kind lies at
+// (i / inner) · outer + (i % inner) · step in src: strides, transposes, batches and NCHW images, all in one rule.
 // One invocation: 8 neighbouring elements of dst.
 
 struct Params {
@@ -9,7 +9,10 @@ struct Params {
     panels: u32, // panels of one z
     width: u32,  // valid j
     offset: u32,
-    batch: u32,  // src step of z
+    z_first: u32,
+    z_inner: u32,
+    z_step: u32,
+    z_outer: u32,
     k_inner: u32,
     k_step: u32,
     k_outer: u32,
@@ -25,13 +28,9 @@ struct Params {
 override W: u32 = 8u;
 const RUN = 8u;
 
-@compute @workgroup_size(64)
-fn pack(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * 64u + lid;
+@compute @workgroup_size(WG)
+fn pack(id: Id) {
+    let i = linear_index(id);
     if i * RUN >= p.count {
         return;
     }
@@ -39,9 +38,10 @@ fn pack(
     let k = line % p.depth;
     let panel = line / p.depth;
     let j = (panel % p.panels) * W + (i % (W / RUN)) * RUN;
-    var base = p.offset + (panel / p.panels) * p.batch + (k / p.k_inner) * p.k_outer + (k % p.k_inner) * p.k_step
+    let z = p.z_first + panel / p.panels;
+    var base = p.offset + (z / p.z_inner) * p.z_outer + (z % p.z_inner) * p.z_step + (k / p.k_inner) * p.k_outer + (k % p.k_inner) * p.k_step
         + (j / p.j_inner) * p.j_outer;
-    // Divisions are dear, above all on software adapters: one for the run's start, then count.
+    // Integer division is slow, above all on software adapters: one for the start of the run, then count.
     var within = j % p.j_inner;
     for (var r = 0u; r < RUN; r++) {
         var v = 0.0;

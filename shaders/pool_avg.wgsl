@@ -15,18 +15,6 @@ override COUNT_PAD: bool = true;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 
-const WG = 64u;
-
-struct Id {
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-}
-
-fn linear_index(id: Id) -> u32 {
-    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
-}
-
 /// What the window at `o` counts in one direction; multiplied for both, that is the divisor.
 fn counted(o: u32, kernel: u32, stride: u32, pad: u32, size: u32) -> u32 {
     let end = min(o * stride + kernel, size + 2u * pad);

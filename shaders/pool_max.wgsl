@@ -8,7 +8,7 @@ struct Params {
     count: u32, // elements of out
     x_offset: u32,
     g_offset: u32,
-    lowest: u32, // the bits of −∞, which WGSL cannot write down
+    lowest: f32, // −∞, which WGSL cannot write down
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -20,17 +20,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> dx: array<f32>;
 
 const NONE = 0xffffffffu;
-const WG = 64u;
-
-struct Id {
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-}
-
-fn linear_index(id: Id) -> u32 {
-    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
-}
 
 /// Where the plane of window `i` starts.
 fn plane_of(i: u32) -> u32 {
@@ -53,8 +42,7 @@ fn largest(i: u32) -> u32 {
                 continue;
             }
             let v = x[plane + y * WIDTH + xx];
-            let nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
-            if at == NONE || v > best || nan {
+            if at == NONE || v > best || is_nan(v) {
                 best = v;
                 at = y * WIDTH + xx;
             }
@@ -69,7 +57,7 @@ fn forward(id: Id) {
     if i < p.count {
         let at = largest(i);
         if at == NONE {
-            out[i] = bitcast<f32>(p.lowest);
+            out[i] = p.lowest;
         } else {
             out[i] = x[plane_of(i) + at];
         }

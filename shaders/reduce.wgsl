@@ -14,35 +14,24 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read_write> out: array<T>;
 
-const WG = 64u;
-
 override OP: u32;
 const SUM = 0u;
 const PROD = 1u;
 const MAX = 2u;
 const MIN = 3u;
 
-// The bits, because compilers may fold v != v away. NaN comes through a maximum, as on the CPU.
-fn is_nan(v: T) -> bool {
-    return (bitcast<u32>(f32(v)) & 0x7fffffffu) > 0x7f800000u;
-}
-
 fn join(a: T, v: T) -> T {
     switch OP {
         case SUM: { return a + v; }
         case PROD: { return a * v; }
-        case MAX: { return select(a, v, v > a || is_nan(v)); }
-        default: { return select(a, v, v < a || is_nan(v)); }
+        case MAX: { return select(a, v, v > a || is_nan(f32(v))); }
+        default: { return select(a, v, v < a || is_nan(f32(v))); }
     }
 }
 
 @compute @workgroup_size(WG)
-fn reduce(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn reduce(id: Id) {
+    let i = linear_index(id);
     if i >= p.outer * p.chunks * p.inner {
         return;
     }

@@ -17,18 +17,6 @@ override OP: u32 = 0u; // 0 nearest, 1 nearest to the pixel's centre, 2 linear, 
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 
-const WG = 64u;
-
-struct Id {
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-}
-
-fn linear_index(id: Id) -> u32 {
-    return (id.group.y * id.groups.x + id.group.x) * WG + id.local;
-}
-
 struct Source {
     first: u32,
     second: u32,

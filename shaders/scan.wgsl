@@ -17,8 +17,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> out: array<T>;
 @group(0) @binding(3) var<storage, read_write> totals: array<T>;
 
-const WG = 64u;
-
 override OP: u32;
 const SUM = 0u;
 
@@ -30,12 +28,8 @@ fn join(a: T, b: T) -> T {
 }
 
 @compute @workgroup_size(WG)
-fn scan(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn scan(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }
@@ -54,12 +48,8 @@ fn scan(
 @group(0) @binding(1) var<storage, read> before: array<T>;
 
 @compute @workgroup_size(WG)
-fn shift(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn shift(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }

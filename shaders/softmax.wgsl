@@ -14,8 +14,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 
-const WG = 64u;
-
 override LOG: bool;
 
 const INFINITE = 0x7f800000u;
@@ -26,12 +24,8 @@ fn magnitude(v: f32) -> u32 {
 }
 
 @compute @workgroup_size(WG)
-fn softmax(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn softmax(id: Id) {
+    let i = linear_index(id);
     if i >= p.outer * p.inner {
         return;
     }

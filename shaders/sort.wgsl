@@ -16,7 +16,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> keys: array<u32>;
 @group(0) @binding(3) var<storage, read_write> order: array<u32>;
 
-const WG = 64u;
 const BLOCK = 64u;
 const SIGN = 0x80000000u;
 
@@ -44,12 +43,8 @@ fn key_of(bits: u32) -> u32 {
 }
 
 @compute @workgroup_size(WG)
-fn rank(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn rank(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }
@@ -72,12 +67,8 @@ fn rank(
 @group(0) @binding(4) var<storage, read_write> merged_order: array<u32>;
 
 @compute @workgroup_size(WG)
-fn merge(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn merge(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }

@@ -13,17 +13,11 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<u32>;
 @group(0) @binding(2) var<storage, read_write> out: array<u32>;
 
-const WG = 64u;
-
 override UPPER: bool = false;
 
 @compute @workgroup_size(WG)
-fn triangle(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn triangle(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }

@@ -12,15 +12,9 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read_write> out: array<R>;
 
-const WG = 64u;
-
 @compute @workgroup_size(WG)
-fn unary(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn unary(id: Id) {
+    let i = linear_index(id);
     if i < p.count {
         out[i] = f(x[p.offset + i]);
     }

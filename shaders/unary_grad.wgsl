@@ -17,15 +17,9 @@ struct Params {
 @group(0) @binding(3) var<storage, read> g: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
-const WG = 64u;
-
 @compute @workgroup_size(WG)
-fn unary_grad(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn unary_grad(id: Id) {
+    let i = linear_index(id);
     if i < p.count {
         out[i] = d(g[p.g_offset + i], x[p.x_offset + i], y[p.y_offset + i]);
     }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::ops::{AsItIs, Gradient, Op};
+use crate::ops::{AsItIs, Differentiable, Gradient};
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
@@ -18,7 +18,7 @@ use crate::tensor::Tensor;
 pub(crate) struct Node(Arc<NodeInner>);
 
 struct NodeInner {
-    op: Box<dyn Op>,
+    op: Box<dyn Differentiable>,
     inputs: Vec<Tensor>,
     /// The inputs' storage versions when the op ran: a later in-place write would make the gradient wrong.
     versions: Vec<u64>,
@@ -72,7 +72,7 @@ pub(crate) fn is_recording() -> bool {
 }
 
 /// Leaves a node on `out` if any input is tracked.
-pub(crate) fn record<O: Op>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
+pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
     if !RECORDING.get() || !inputs.iter().any(|t| t.is_tracked()) {
         return out;
     }
@@ -147,18 +147,18 @@ impl Tensor {
 fn push_back(node: &Node, out: &Tensor, grad: &Tensor, grads: &mut HashMap<u64, Tensor>) -> Result<()> {
     let NodeInner { op, inputs, versions, out_version } = &*node.0;
     if let Some(changed) = inputs.iter().zip(versions).position(|(t, v)| t.storage().version() != *v) {
-        let what = format!("input {changed} of {} was modified in place after the forward pass", op.name());
+        let what = format!("input {changed} of {} was modified in place after the forward pass", op.op_name());
         return Err(Error::Autograd(what));
     }
     if out.storage().version() != *out_version {
         return Err(Error::Autograd(format!(
             "the result of {} was modified in place after the forward pass",
-            op.name()
+            op.op_name()
         )));
     }
     let needs: Vec<bool> = inputs.iter().map(Tensor::is_tracked).collect();
     let out = out.detach();
-    let gradients = op.backward(&Gradient { inputs, out: &out, grad, needs: &needs })?;
+    let gradients = op.gradients(&Gradient { inputs, out: &out, grad, needs: &needs })?;
     for ((input, gradient), wanted) in inputs.iter().zip(gradients).zip(&needs) {
         let Some(gradient) = gradient.filter(|_| *wanted) else { continue };
         let gradient = undo_broadcast(&gradient, input.shape())?;

@@ -190,7 +190,7 @@ impl WgslKernel {
             );
         }
         let signature = Signature {
-            params: self.reflection.params.map(|(binding, _)| binding),
+            params: self.reflection.params,
             buffers: self.reflection.args.iter().map(|arg| (arg.binding, arg.written)).collect(),
             exact: true,
         };

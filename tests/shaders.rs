@@ -140,9 +140,8 @@ fn walk(folder: &Path) -> Vec<(PathBuf, String)> {
 fn every_file_is_in_the_catalogue() {
     let catalogue = anygpu::ops::shader_catalogue();
     for (path, text) in files(root().join("shaders")) {
-        let name = path.file_stem().and_then(|s| s.to_str()).expect("a name");
-        let listed = catalogue.iter().any(|(listed, full)| *listed == name && full.ends_with(&text));
-        assert!(listed, "{} is not in anygpu::ops::shader_catalogue()", path.display());
+        let used = catalogue.iter().any(|(_, full)| full.contains(&text));
+        assert!(used, "no shader!(…) of src/ops is made of {}", path.display());
     }
 }
 

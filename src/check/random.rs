@@ -1,7 +1,7 @@
 //! Random numbers, which are the same bits on every device, and dropout.
 
 use super::prelude::*;
-use crate::ops::random::{Law, drawn_from, dropout_from};
+use crate::ops::random::{Distribution, drawn_from, dropout_from};
 use crate::philox::{Stream, below, unit};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -16,25 +16,25 @@ fn expected(stream: Stream, skip: usize, shape: &[usize], f: impl Fn(u32) -> f64
     Nd::new(shape, stream.words().skip(skip).take(count).map(f).collect())
 }
 
-type Drawn = (&'static str, Law, DType, fn(u32) -> f64);
+type Drawn = (&'static str, Distribution, DType, fn(u32) -> f64);
 
 const LAWS: [Drawn; 5] = [
-    ("rand", Law::Uniform, DType::F32, |word| f64::from(unit(word))),
-    ("bernoulli", Law::Bernoulli(1 << 22), DType::F32, |word| f64::from(u8::from(word < 1 << 30))),
-    ("bernoulli always", Law::Bernoulli(1 << 24), DType::F32, |_| 1.0),
-    ("randint", Law::Integer(-7, 13), DType::I32, |word| f64::from(below(word, 13)) - 7.0),
-    ("randint of all", Law::Integer(i32::MIN, u32::MAX), DType::I32, |word| {
+    ("rand", Distribution::Uniform, DType::F32, |word| f64::from(unit(word))),
+    ("bernoulli", Distribution::Bernoulli(1 << 22), DType::F32, |word| f64::from(u8::from(word < 1 << 30))),
+    ("bernoulli always", Distribution::Bernoulli(1 << 24), DType::F32, |_| 1.0),
+    ("randint", Distribution::Integer(-7, 13), DType::I32, |word| f64::from(below(word, 13)) - 7.0),
+    ("randint of all", Distribution::Integer(i32::MIN, u32::MAX), DType::I32, |word| {
         f64::from(below(word, u32::MAX)) + f64::from(i32::MIN)
     }),
 ];
 
 fn generated() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (name, law, dtype, f) in LAWS {
+    for (name, distribution, dtype, f) in LAWS {
         for (stream, skip) in STREAMS.into_iter().zip([0, 3]) {
             for shape in [&[1][..], &[7], &[17, 33], &[257], &[0], &[5, 20_001]] {
                 // An operand only because a case has one: it says the device.
-                let op = move |t: &[Tensor]| drawn_from((stream, skip), law, shape, t[0].device());
+                let op = move |t: &[Tensor]| drawn_from((stream, skip), distribution, shape, t[0].device());
                 let oracle = move |_: &[&Nd]| expected(stream, skip, shape, f);
                 cases.push(
                     Case::new(name, [dense(Nd::new(&[], vec![0.0]))], op, oracle).gives(dtype).exact().no_gradient(),

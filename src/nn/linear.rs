@@ -1,5 +1,7 @@
 use super::{Module, init, summary};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::lowered;
 use crate::tensor::Tensor;
 
 /// A fully connected layer: y = x Wᵀ + b.
@@ -78,10 +80,11 @@ pub(super) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Resu
     };
     // One product of matrices whatever the leading dimensions.
     let rows = x.reshape([lead.iter().product(), last])?;
-    let product = rows.matmul(&weight.t()?)?;
+    let weight = weight.t()?;
     let output = match bias {
-        Some(bias) => product.add(&bias.to_dtype(product.dtype())?)?, // another type under autocast
-        None => product,
+        // The bias is added before the result is rounded to halves.
+        Some(bias) => rows.matmul_f32(&weight)?.add(&bias.to_dtype(DType::F32)?)?.to_dtype(lowered(x.dtype()))?,
+        None => rows.matmul(&weight)?,
     };
     output.reshape([lead, &[outputs]].concat())
 }

@@ -4,17 +4,13 @@ use std::cell::Cell;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::{Casting, Elements};
 use crate::tensor::Tensor;
 
 thread_local! {
     /// The type of products, if it is another than their operands'.
     static PRODUCTS: Cell<Option<DType>> = const { Cell::new(None) };
 }
-
-/// The ops that take halves. They are where the work is, and their sums are f32 sums all the same.
-const LOWERED: [&str; 3] = ["matmul", "conv2d", "conv_transpose2d"];
-/// The ops that take f32, because halves overflow or lose too much in them.
-const RAISED: [&str; 2] = ["softmax", "log_softmax"];
 
 /// Another type of products until it is dropped, also on the way of a panic.
 struct Within(Option<DType>);
@@ -95,11 +91,10 @@ impl Autocast {
     }
 }
 
-/// The type in which an op takes a float tensor of this one.
-fn taken(op: &'static str, dtype: DType) -> DType {
+/// The float type in which a product takes and gives elements of this one.
+pub(crate) fn lowered(dtype: DType) -> DType {
     match PRODUCTS.get() {
-        Some(half) if dtype.is_float() && LOWERED.contains(&op) => half,
-        Some(_) if dtype.is_float() && RAISED.contains(&op) => DType::F32,
+        Some(half) if dtype.is_float() => half,
         _ => dtype,
     }
 }
@@ -112,10 +107,15 @@ pub(crate) fn of_sums(dtype: DType) -> DType {
     }
 }
 
-/// The tensors as the op takes them.
-pub(super) fn cast(op: &'static str, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
-    if PRODUCTS.get().is_none() || inputs.iter().all(|x| taken(op, x.dtype()) == x.dtype()) {
+/// The inputs of an op in the types in which it takes them within [`autocast`]; `None` if they stay as they are.
+pub(super) fn cast(elements: Elements, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
+    let taken = |x: &Tensor| match elements {
+        Elements::Floats(Casting::Lower) => lowered(x.dtype()),
+        Elements::Floats(Casting::Raise) => of_sums(x.dtype()),
+        _ => x.dtype(),
+    };
+    if inputs.iter().all(|x| taken(x) == x.dtype()) {
         return Ok(None);
     }
-    inputs.iter().map(|x| x.to_dtype(taken(op, x.dtype()))).collect::<Result<_>>().map(Some)
+    inputs.iter().map(|x| x.to_dtype(taken(x))).collect::<Result<_>>().map(Some)
 }

@@ -2,29 +2,25 @@
 //!
 //! Each bumps the storage's version, so that a gradient that still needs the old values is refused.
 
-use crate::device::gpu::{Buffer, Kernel};
+use crate::device::gpu::{AsBuffer, Buffer, Kernel, params, shader};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
-use crate::ops::Operand;
-use crate::ops::dispatch::{cpu_buffer, gpu_view, grid, read_all, view};
 use crate::ops::elementwise::cast::{narrowed, widened};
-use crate::ops::shape::copy::{SHADER, duplicate, strided_copy, strided_kernel};
+use crate::ops::inputs::{cpu_buffer, read_all};
+use crate::ops::shape::copy::{duplicate, strided_copy, strided_kernel};
+use crate::ops::{CpuIn, GpuIn, Operand, Strided, expect_dtype, same_device};
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
 
+params! {
+    struct FillParams { count: usize, offset: usize, value: u32 }
+}
+shader!(FILL: FillParams = "fill");
+
 /// The kernel that writes one word `count` times.
 pub(super) fn fill_kernel(out: &Buffer, offset: usize, count: usize, value: u32) -> Kernel {
-    Kernel {
-        shader: SHADER,
-        entry: "fill",
-        header: "",
-        constants: vec![],
-        params: vec![count as u32, offset as u32, value],
-        inputs: vec![],
-        outputs: vec![out.clone()],
-        groups: grid(count),
-    }
+    Kernel::build(FILL, "fill", FillParams { count, offset, value }).output(out).each(count)
 }
 
 /// A new tensor with one value everywhere.
@@ -55,8 +51,8 @@ pub(crate) fn filled_words(shape: &[usize], word: u32, dtype: DType, device: &De
 
 /// `dst ← src`: the same shape, type and device, in storages of their own.
 pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
-    super::same_device("copy_", &[dst, src])?;
-    super::expect_dtype("copy_", src, dst.dtype())?;
+    same_device("copy_", &[dst, src])?;
+    expect_dtype("copy_", src, dst.dtype())?;
     if dst.shape() != src.shape() {
         return Err(Error::shapes("copy_", dst.shape(), src.shape(), "the shapes must be equal"));
     }
@@ -72,11 +68,11 @@ pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
     match dst.device().backend()? {
         Backend::Cpu(_) => {
             let guards = read_all(&[src])?;
-            strided_copy(&view(src, &guards)?, &mut cpu_buffer(dst)?.write(), dst.layout());
+            strided_copy(&CpuIn::new(src, &guards)?, &mut cpu_buffer(dst)?.write(), dst.layout());
         }
         Backend::Gpu(gpu) => {
-            let target = gpu_view(dst)?;
-            gpu.run(strided_kernel(&gpu_view(src)?, target.buffer, dst.layout())?)?;
+            let target = GpuIn::<Strided>::new(dst)?;
+            gpu.run(strided_kernel(&GpuIn::new(src)?, target.as_buffer(), dst.layout())?)?;
         }
     }
     dst.storage().bump();
@@ -97,7 +93,7 @@ fn refuse_graph(op: &'static str, what: &str, tensor: &Tensor) -> Result<()> {
 fn assign(op: &'static str, dst: &Tensor, src: &Tensor) -> Result<()> {
     refuse_graph(op, "the tensor", dst)?;
     refuse_graph(op, "the source", src)?;
-    super::same_device(op, &[dst, src])?;
+    same_device(op, &[dst, src])?;
     if broadcast_shapes(op, dst.shape(), src.shape())? != dst.shape() {
         return Err(Error::shapes(op, dst.shape(), src.shape(), "the source must broadcast to the tensor"));
     }
@@ -152,7 +148,7 @@ macro_rules! assigning {
                         refuse_graph(stringify!($name), "the other operand", other)?;
                     }
                     let result = crate::no_grad(|| self.$method(other))?;
-                    super::expect_dtype(stringify!($name), &result, self.dtype())?;
+                    expect_dtype(stringify!($name), &result, self.dtype())?;
                     assign(stringify!($name), self, &result)
                 }
             )*

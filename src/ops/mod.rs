@@ -1,20 +1,19 @@
-//! The road that every op takes: `apply` checks the devices, asks the op for its output, runs it where its inputs live,
-//! and remembers it for the backward pass.
+//! The contract of an op, and [`apply`], which every computation goes through.
 //!
-//! An op is a value with five small parts: a name, the rule for its output (the only check of its inputs), a loop for
-//! the CPU, kernels for an adapter, and a gradient in terms of tensors. Each family is a file, with a shader of the same
-//! stem in `shaders/`. Compositions of ops need none of this: they are in `derived`.
+//! Three kinds of nodes are in the graph: an [`Op`] computes new elements, a [`View`](shape::view::View) shows the same
+//! elements through another layout, and a move copies them to another device. An op declares what it reads: dense or
+//! strided layouts, and which element types. `apply` provides that, inside the graph. Each family is a folder or a file,
+//! with a shader of the same stem in `shaders/`. Compositions of ops need none of this: they are methods of `Tensor`.
 
 mod autocast;
-mod dispatch;
 mod elementwise;
 mod index;
 pub(crate) mod inplace;
+mod inputs;
 mod linalg;
 pub(crate) mod nll;
 mod norm;
 pub(crate) mod optim;
-mod promote;
 pub(crate) mod random;
 mod reduction;
 mod shape;
@@ -22,10 +21,10 @@ mod spatial;
 pub(crate) mod variants;
 
 pub use autocast::autocast;
-pub(crate) use autocast::{AsItIs, Autocast, of_sums};
-pub(crate) use dispatch::{CpuIn, CpuOut, GpuIn};
+pub(crate) use autocast::{AsItIs, Autocast, lowered, of_sums};
 pub use elementwise::binary::operand::{Operand, Scalar};
 pub(crate) use elementwise::cast::repacked;
+pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};
 pub use linalg::attention::Attention;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;
@@ -35,100 +34,153 @@ pub use spatial::pool::Pool;
 pub use spatial::resize::Interpolation;
 pub use spatial::window::Sizes;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use elementwise::{binary as pairs, cast, masked_fill as masked, unary, where_cond as choose};
-use index::{gather, sort};
-use linalg::{matmul, matmul_variants, triangle};
-use reduction::{argmax, reduce, scan, softmax};
-use shape::{copy, pad};
-use spatial::{conv, pool, resize, window};
-
-use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::device::gpu::{Buffer, Gpu, Kernel, ShaderText};
 use crate::device::{Backend, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{Layout, checked_elem_count};
 use crate::tensor::Tensor;
+use elementwise::cast::{narrowed, widened};
+use inputs::Reads;
 
-/// What an op produces.
-#[derive(Debug)]
-pub(crate) enum Spec {
-    /// New elements, row-major.
-    Fresh(Vec<usize>, DType),
-    /// The input's elements seen through another layout: nothing is computed.
-    View(Layout),
-}
+/// The shape and the element type of an op's result.
+pub(crate) type Output = (Vec<usize>, DType);
 
-/// The inputs, the output and the output's gradient of a recorded op.
+/// A gradient for each input; `None` where none flows.
+pub(crate) type Gradients = Vec<Option<Tensor>>;
+
+/// The inputs, the output and the output's gradient of a recorded op, outside the graph.
 pub(crate) struct Gradient<'a> {
+    /// The inputs as the op read them.
     pub inputs: &'a [Tensor],
     pub out: &'a Tensor,
     /// Has the shape of `out`.
     pub grad: &'a Tensor,
-    /// Which inputs want a gradient; the others may be skipped.
+    /// Which inputs need a gradient; the others may be skipped.
     pub needs: &'a [bool],
 }
 
-/// One operation on tensors of one device.
+/// Which element types an op reads, and what `apply` does about the others.
+///
+/// Packed types (halves, bytes) are stored several elements to a word. Kernels and host loops compute with words.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Elements {
+    /// All floats among the inputs are of one float type, the first one's. Halves are widened to f32, so that sums are f32
+    /// sums, and the result is narrowed. Integers that are not the first (labels, indices) come as words.
+    Floats(Casting),
+    /// Any types: packed ones are widened, and the result is narrowed.
+    Any,
+    /// As they are stored; for conversions between types.
+    Stored,
+}
+
+/// What an op does within [`autocast`](autocast()).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Casting {
+    /// Nothing.
+    Keep,
+    /// Takes halves: it is where the work is, and its sums are f32 sums all the same.
+    Lower,
+    /// Takes f32: halves overflow or lose too much in it.
+    Raise,
+}
+
+/// Computes new elements from tensors of one device.
 pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
+    /// [`Dense`] inputs lie row-major without gaps, wherever they start; [`Strided`] ones as the user has them.
+    type Layout: Reads;
+    const ELEMENTS: Elements;
+
     /// The name that errors, profiles and the op table use.
     fn name(&self) -> &'static str;
 
-    /// Whether the op reads packed elements itself; else only words reach it (see `promote`).
-    fn takes_packed(&self) -> bool {
-        false
-    }
-
-    /// Checks the inputs and says what comes out.
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec>;
+    /// Checks the inputs, as the user gave them, and returns the shape and the type of the result. The kernels compute a
+    /// packed type's [wide](DType::wide) type; it is narrowed afterwards.
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output>;
 
     /// Computes on the host. `out` holds unspecified values.
-    fn cpu(&self, _inputs: &[CpuIn], _out: CpuOut) -> Result<()> {
-        Err(Error::argument(self.name(), "computes nothing by itself"))
-    }
+    fn cpu(&self, inputs: &[CpuIn<Self::Layout>], out: CpuOut) -> Result<()>;
 
     /// The kernels that compute this on an adapter, in order. `out` holds unspecified values.
-    fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn], _out: &Buffer) -> Result<Vec<Kernel>> {
-        Err(Error::argument(self.name(), "computes nothing by itself"))
-    }
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Self::Layout>], out: &Buffer) -> Result<Vec<Kernel>>;
 
     /// The gradient with respect to each input, with that input's shape before any broadcast is undone.
-    fn backward(&self, _ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        Err(Error::Autograd(format!("{} has no gradient", self.name())))
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients>;
+}
+
+/// What the graph holds of a node: an op, a view or a move.
+pub(crate) trait Differentiable: fmt::Debug + Send + Sync + 'static {
+    fn op_name(&self) -> &'static str;
+
+    fn gradients(&self, ctx: &Gradient) -> Result<Gradients>;
+}
+
+impl<O: Op> Differentiable for O {
+    fn op_name(&self) -> &'static str {
+        self.name()
     }
+
+    fn gradients(&self, ctx: &Gradient) -> Result<Gradients> {
+        self.backward(ctx)
+    }
+}
+
+/// The `backward` of an op that is itself part of a gradient, and of one that cannot be differentiated.
+pub(crate) fn no_gradient(op: &'static str) -> Result<Gradients> {
+    Err(Error::Autograd(format!("{op} has no gradient")))
 }
 
 /// Runs an op on its inputs' device and records it if an input is tracked.
 pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     same_device(op.name(), inputs)?;
-    let first = inputs[0];
-    let (storage, layout, dtype) = match op.output(inputs)? {
-        Spec::View(layout) => (first.storage().clone(), layout, first.dtype()),
-        Spec::Fresh(shape, dtype) => {
-            let packed = inputs.iter().find(|x| x.dtype().is_packed()).filter(|_| !op.takes_packed());
-            if let Some(x) = packed {
-                let (expected, got) = ("f32, i32 or u32 (use .to_dtype())".into(), x.dtype().to_string());
-                return Err(Error::DTypeMismatch { op: op.name(), expected, got });
-            }
-            let words = dtype.words(checked_elem_count(op.name(), &shape)?);
-            (compute(&op, inputs, words)?, Layout::contiguous(&shape), dtype)
-        }
+    let cast = autocast::cast(O::ELEMENTS, inputs)?;
+    let cast = cast.as_deref().map(references);
+    let inputs = cast.as_deref().unwrap_or(inputs);
+    if matches!(O::ELEMENTS, Elements::Floats(_)) {
+        one_float_type(op.name(), inputs)?;
+    }
+    let (shape, dtype) = op.output(inputs)?;
+    let ready = ready::<O>(inputs)?;
+    let ready = ready.as_deref().map(references);
+    let inputs = ready.as_deref().unwrap_or(inputs);
+    let computed = if O::ELEMENTS == Elements::Stored { dtype } else { dtype.wide() };
+    let words = computed.words(checked_elem_count(op.name(), &shape)?);
+    let storage = compute(&op, inputs, words)?;
+    let out = Tensor::new(storage, Layout::contiguous(&shape), computed, inputs[0].device().clone());
+    let out = crate::autograd::record(op, inputs, out);
+    if computed == dtype { Ok(out) } else { narrowed(&out, dtype) }
+}
+
+fn references(tensors: &[Tensor]) -> Vec<&Tensor> {
+    tensors.iter().collect()
+}
+
+/// The inputs with the element types and the layouts that an op reads, by ops of the graph; `None` if they are so already.
+fn ready<O: Op>(inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
+    let packed = |x: &Tensor| x.dtype().is_packed() && O::ELEMENTS != Elements::Stored;
+    let gaps = |x: &Tensor| O::Layout::DENSE && !x.layout().is_contiguous();
+    if !inputs.iter().any(|x| packed(x) || gaps(x)) {
+        return Ok(None);
+    }
+    let one = |&x: &&Tensor| match x {
+        _ if packed(x) => widened(x),
+        _ if gaps(x) => x.contiguous(),
+        _ => Ok(x.clone()),
     };
-    let out = Tensor::new(storage, layout, dtype, first.device().clone());
-    Ok(crate::autograd::record(op, inputs, out))
+    inputs.iter().map(one).collect::<Result<_>>().map(Some)
 }
 
 /// `words` is the size of the output. The one place that decides between the host and an adapter.
-fn compute(op: &dyn Op, inputs: &[&Tensor], words: usize) -> Result<Storage> {
+fn compute<O: Op>(op: &O, inputs: &[&Tensor], words: usize) -> Result<Storage> {
     match inputs[0].device().backend()? {
         Backend::Cpu(cpu) => {
             let out = cpu.alloc(words)?;
             if words > 0 {
-                let guards = dispatch::read_all(inputs)?;
-                let views: Vec<CpuIn> = inputs.iter().map(|t| dispatch::view(t, &guards)).collect::<Result<_>>()?;
+                let guards = inputs::read_all(inputs)?;
+                let views: Vec<_> = inputs.iter().map(|t| CpuIn::new(t, &guards)).collect::<Result<_>>()?;
                 op.cpu(&views, CpuOut(&mut out.write()[..words]))?;
             }
             Ok(Storage::Cpu(out))
@@ -136,10 +188,8 @@ fn compute(op: &dyn Op, inputs: &[&Tensor], words: usize) -> Result<Storage> {
         Backend::Gpu(gpu) => {
             let out = gpu.alloc(words)?;
             if words > 0 {
-                let views: Vec<GpuIn> = inputs.iter().map(|t| dispatch::gpu_view(t)).collect::<Result<_>>()?;
-                for kernel in op.gpu(gpu, &views, &out)? {
-                    gpu.run(variants::settle(gpu, kernel)?)?;
-                }
+                let views: Vec<_> = inputs.iter().map(|t| GpuIn::new(t)).collect::<Result<_>>()?;
+                op.gpu(gpu, &views, &out)?.into_iter().try_for_each(|kernel| gpu.run(kernel))?;
             }
             Ok(Storage::Gpu(out))
         }
@@ -159,6 +209,15 @@ pub(crate) fn same_device(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
     }
 }
 
+/// Checks that the first input is of floats, and that no other is of another float type.
+fn one_float_type(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
+    let dtype = inputs.first().map_or(DType::F32, |x| x.dtype());
+    let wrong = |x: &&&Tensor| !dtype.is_float() || (x.dtype().is_float() && x.dtype() != dtype);
+    let Some(other) = inputs.iter().find(wrong) else { return Ok(()) };
+    let expected = if dtype.is_float() { dtype.to_string() } else { "a float type".into() };
+    Err(Error::DTypeMismatch { op, expected, got: other.dtype().to_string() })
+}
+
 /// Checks an input's element type.
 fn expect_dtype(op: &'static str, tensor: &Tensor, expected: DType) -> Result<()> {
     if tensor.dtype() == expected {
@@ -170,60 +229,10 @@ fn expect_dtype(op: &'static str, tensor: &Tensor, expected: DType) -> Result<()
 /// Every shader of the crate with the headers that it is compiled with: what the shader tests and `anygpu check` go through.
 #[doc(hidden)]
 pub fn shader_catalogue() -> Vec<(&'static str, String)> {
-    let mut all = HashMap::new();
-    for (shader, headers) in [
-        (argmax::SHADER, &dispatch::SCALAR_HEADERS[..]),
-        (conv::SHADER, &[window::HEADER.source][..]),
-        (conv::DIRECT_SHADER, &[window::HEADER.source][..]),
-        (copy::SHADER, &[""][..]),
-        (choose::SHADER, &[""][..]),
-        (cast::SHADER, &cast::HEADERS[..]),
-        (cast::PACKED_SHADER, &[""][..]),
-        (gather::SHADER, &dispatch::SCALAR_HEADERS[..]),
-        (masked::SHADER, &[""][..]),
-        (matmul::HEADER, &[""][..]),
-        (matmul::SHADER, &[matmul::HEADER.source][..]),
-        (matmul::PACK_SHADER, &[""][..]),
-        (matmul_variants::PLAIN_SHADER, &[matmul::HEADER.source][..]),
-        (matmul_variants::TILES_SHADER, &[matmul::HEADER.source][..]),
-        (nll::SHADER, &[""][..]),
-        (norm::SHADER, &[""][..]),
-        (optim::SHADER, &[""][..]),
-        (pad::SHADER, &[""][..]),
-        (pool::ADAPTIVE_SHADER, &[""][..]),
-        (pool::AVG_SHADER, &[window::HEADER.source][..]),
-        (pool::MAX_SHADER, &[window::HEADER.source][..]),
-        (crate::device::gpu::probe::SHADER, &[""][..]),
-        (random::SHADER, &[""][..]),
-        (reduce::SHADER, &dispatch::SCALAR_HEADERS[..]),
-        (scan::SHADER, &dispatch::SCALAR_HEADERS[..]),
-        (resize::SHADER, &[""][..]),
-        (softmax::SHADER, &[""][..]),
-        (sort::SHADER, &[""][..]),
-        (triangle::SHADER, &[""][..]),
-        (unary::GRAD_SHADER, &unary::grad_headers()[..]),
-        (unary::SHADER, &unary::headers()[..]),
-        (window::HEADER, &[""][..]),
-    ] {
-        for header in headers {
-            all.insert((shader.name, *header), format!("{header}{}", shader.source));
-        }
-    }
-    for (shader, headers) in pairs::catalogue() {
-        all.extend(headers.into_iter().map(|header| ((shader.name, header), format!("{header}{}", shader.source))));
-    }
-    let mut list: Vec<_> = all.into_iter().map(|((name, _), text)| (name, text)).collect();
+    let texts = |text: &'static ShaderText| {
+        (text.headers)().into_iter().map(|header| (text.name, text.assembled(header))).collect::<Vec<_>>()
+    };
+    let mut list: Vec<_> = ShaderText::all().flat_map(texts).collect();
     list.sort();
     list
 }
-
-/// Names a shader file: `shader!("matmul")` is `shaders/matmul.wgsl`.
-macro_rules! shader {
-    ($name:literal) => {
-        $crate::device::gpu::Shader {
-            name: $name,
-            source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name, ".wgsl")),
-        }
-    };
-}
-use shader;

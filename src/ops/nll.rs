@@ -4,14 +4,26 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, of_sums, shader};
+use crate::ops::{
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, of_sums, same_device,
+};
 use crate::tensor::Tensor;
 
-pub(super) const SHADER: Shader = shader!("nll");
+params! {
+    struct Params {
+        count: usize,
+        classes: usize,
+        inner: usize,
+        x_offset: usize,
+        label_offset: usize,
+        w_offset: usize,
+        ignored: u32,
+    }
+}
+shader!(SHADER: Params = "nll");
 
 /// What is computed of `[A, C, B]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,20 +61,23 @@ impl Nll {
 }
 
 impl Op for Nll {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "nll"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         expect_dtype("nll", inputs[1], DType::U32)?;
         let mut shape = inputs[1].shape().to_vec();
         if self.part == Part::Backward {
             shape.insert(1, self.classes);
         }
-        Ok(Spec::Fresh(shape, DType::F32))
+        Ok((shape, DType::F32))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (labels, out) = (inputs[1].slice::<u32>(), out.slice::<f32>());
         let weights = self.weighted.then(|| inputs[2].slice::<f32>());
         let (classes, inner) = (self.classes, self.inner);
@@ -93,40 +108,33 @@ impl Op for Nll {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (x, labels) = (&inputs[0], &inputs[1]);
         let weights = if self.weighted { &inputs[2] } else { x }; // the kernel does not look where there are none
-        let labelled = labels.layout.elem_count();
-        let count = fits_u32("nll", if self.part == Part::Backward { labelled * self.classes } else { labelled })?;
-        let flag = |on: bool| f64::from(u8::from(on));
-        Ok(vec![Kernel {
-            shader: SHADER,
-            entry: match self.part {
-                Part::Forward => "forward",
-                Part::Weights => "weights",
-                Part::Backward => "backward",
-            },
-            header: "",
-            constants: vec![("IGNORE", flag(self.ignored.is_some())), ("WEIGHTED", flag(self.weighted))],
-            params: vec![
-                count,
-                self.classes as u32,
-                self.inner as u32,
-                x.offset(),
-                labels.offset(),
-                weights.offset(),
-                self.ignored.unwrap_or(0),
-            ],
-            inputs: [x, labels, weights].map(|t| t.buffer.clone()).into(),
-            outputs: vec![out.clone()],
-            groups: grid(count as usize),
-        }])
+        let labelled = labels.elem_count();
+        let params = Params {
+            count: if self.part == Part::Backward { labelled * self.classes } else { labelled },
+            classes: self.classes,
+            inner: self.inner,
+            x_offset: x.offset(),
+            label_offset: labels.offset(),
+            w_offset: weights.offset(),
+            ignored: self.ignored.unwrap_or(0),
+        };
+        let entry = match self.part {
+            Part::Forward => "forward",
+            Part::Weights => "weights",
+            Part::Backward => "backward",
+        };
+        let kernel = Kernel::build(SHADER, entry, params)
+            .constant("IGNORE", self.ignored.is_some())
+            .constant("WEIGHTED", self.weighted);
+        Ok(vec![kernel.input(x).input(labels).input(weights).output(out).each(params.count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let op = Nll { part: Part::Backward, ..*self };
-        let g = ctx.grad.contiguous()?;
-        let inputs: Vec<&Tensor> = [&g, &ctx.inputs[1]].into_iter().chain(ctx.inputs.get(2)).collect();
+        let inputs: Vec<&Tensor> = [ctx.grad, &ctx.inputs[1]].into_iter().chain(ctx.inputs.get(2)).collect();
         Ok(vec![Some(apply(op, &inputs)?), None, None].into_iter().take(ctx.inputs.len()).collect())
     }
 }
@@ -150,7 +158,7 @@ fn label_bits(label: i64) -> Result<u32> {
 impl Labelled {
     /// Checks labels `[N, ..]` of u32, i32 or u8 against `x`: `[N, C, ..]`, and the weights `[C]`.
     pub(crate) fn new(x: &Tensor, labels: &Tensor, weights: Option<&Tensor>, ignored: Option<i64>) -> Result<Labelled> {
-        super::same_device("nll", &[x, labels])?;
+        same_device("nll", &[x, labels])?;
         let (mut rows, classes) = (x.shape().to_vec(), x.shape().get(1).copied().unwrap_or(0));
         if rows.len() > 1 {
             rows.remove(1);
@@ -167,7 +175,7 @@ impl Labelled {
         if let Some(weights) = weights.filter(|w| w.shape() != [classes]) {
             return Err(Error::shapes("nll", x.shape(), weights.shape(), "the weights are [C], one for each class"));
         }
-        let weights = weights.map(|w| w.detach().to_dtype(DType::F32)?.contiguous()).transpose()?;
+        let weights = weights.map(|w| w.detach().to_dtype(DType::F32)).transpose()?;
         let op = Nll {
             part: Part::Forward,
             classes,
@@ -175,12 +183,12 @@ impl Labelled {
             ignored: ignored.map(label_bits).transpose()?,
             weighted: weights.is_some(),
         };
-        Ok(Labelled { op, labels: labels.contiguous()?, weights })
+        Ok(Labelled { op, labels, weights })
     }
 
     /// `−w[label] · x[label]` of f32 log-probabilities: `[N, ..]`, 0 where the label is ignored.
     pub(crate) fn losses(&self, x: &Tensor) -> Result<Tensor> {
-        self.run(self.op, &x.contiguous()?)
+        self.run(self.op, x)
     }
 
     /// `w[label]`, 0 where the label is ignored; 1 elsewhere if the classes count alike.
@@ -213,7 +221,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn cross_entropy(&self, labels: &Tensor) -> Result<Tensor> {
-        super::same_device("cross_entropy", &[self, labels])?;
+        same_device("cross_entropy", &[self, labels])?;
         if self.rank() < 2 || labels.rank() + 1 != self.rank() {
             let detail = "scores are [N, C, ..], labels [N, ..]";
             return Err(Error::shapes("cross_entropy", self.shape(), labels.shape(), detail));

@@ -5,15 +5,36 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::Backend;
-use crate::device::gpu::{Gpu, Kernel, Shader};
+use crate::device::gpu::{Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{cpu_buffer, fits_u32, gpu_view, grid, read_all, view};
 use crate::ops::elementwise::unary::CHUNK;
-use crate::ops::shader;
+use crate::ops::inputs::{cpu_buffer, read_all};
+use crate::ops::{CpuIn, Dense, GpuIn, expect_dtype, same_device};
 use crate::tensor::Tensor;
 
-pub(super) const SHADER: Shader = shader!("optim");
+params! {
+    #[derive(Default)]
+    struct Params {
+        count: usize,
+        w_offset: usize,
+        g_offset: usize,
+        s_offset: usize,
+        r_offset: usize,
+        rate: f32,
+        decay: f32,
+        momentum: f32,
+        fresh: f32,
+        nesterov: bool,
+        shrink: f32,
+        beta1: f32,
+        beta2: f32,
+        alpha: f32,
+        eps: f32,
+        spread: f32,
+    }
+}
+shader!(SHADER: Params = "optim");
 
 /// How one step moves a parameter w along its gradient g, as in PyTorch; s and r are what is remembered between steps, 0 at
 /// first. The formulas stand in `shaders/optim.wgsl`.
@@ -48,17 +69,18 @@ impl Rule {
         }
     }
 
-    /// The numbers as the shader names them: rate, decay, then a, b, c, d, e.
-    fn numbers(self) -> [f32; 7] {
+    /// The numbers as the shader names them; the others stay 0.
+    fn params(self) -> Params {
+        let zero = Params::default();
         match self {
-            Rule::Plain { rate, decay } => [rate, decay, 0.0, 0.0, 0.0, 0.0, 0.0],
+            Rule::Plain { rate, decay } => Params { rate, decay, ..zero },
             Rule::Momentum { rate, decay, momentum, fresh, nesterov } => {
-                [rate, decay, momentum, fresh, f32::from(u8::from(nesterov)), 0.0, 0.0]
+                Params { rate, decay, momentum, fresh, nesterov, ..zero }
             }
             Rule::Adam { rate, decay, shrink, beta1, beta2, eps, spread } => {
-                [rate, decay, shrink, beta1, beta2, eps, spread]
+                Params { rate, decay, shrink, beta1, beta2, eps, spread, ..zero }
             }
-            Rule::RmsProp { rate, decay, alpha, eps, momentum } => [rate, decay, alpha, eps, momentum, 0.0, 0.0],
+            Rule::RmsProp { rate, decay, alpha, eps, momentum } => Params { rate, decay, alpha, eps, momentum, ..zero },
         }
     }
 
@@ -93,9 +115,9 @@ pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, memories: &[Tensor], rule: 
     const NAME: &str = "optimiser step";
     let mut all = vec![w, g];
     all.extend(memories);
-    super::same_device(NAME, &all)?;
+    same_device(NAME, &all)?;
     for tensor in &all {
-        super::expect_dtype(NAME, tensor, DType::F32)?;
+        expect_dtype(NAME, tensor, DType::F32)?;
         if tensor.elem_count() != w.elem_count() || !tensor.layout().is_contiguous() {
             let detail = "parameters, gradients and what is remembered must be dense and of one size";
             return Err(Error::shapes(NAME, w.shape(), tensor.shape(), detail));
@@ -117,7 +139,7 @@ pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, memories: &[Tensor], rule: 
 
 fn on_cpu(w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rule) -> Result<()> {
     let guards = read_all(&[g])?;
-    let g = view(g, &guards)?.slice::<f32>();
+    let g = CpuIn::<Dense>::new(g, &guards)?.slice::<f32>();
     let range = |t: &Tensor| t.layout().offset..t.layout().offset + t.elem_count();
     let mut words = cpu_buffer(w)?.write();
     let parameters: &mut [f32] = bytemuck::cast_slice_mut(&mut words[range(w)]);
@@ -142,22 +164,19 @@ fn on_cpu(w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rule) -> Result<()>
 }
 
 fn on_gpu(gpu: &Arc<Gpu>, w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rule) -> Result<()> {
-    let count = fits_u32("optimiser step", w.elem_count())?;
-    let (weights, gradients) = (gpu_view(w)?, gpu_view(g)?);
-    let memories = memories.iter().map(gpu_view).collect::<Result<Vec<_>>>()?;
-    let mut outputs = vec![weights.buffer.clone()];
-    outputs.extend(memories.iter().map(|memory| memory.buffer.clone()));
-    let offset = |i: usize| memories.get(i).map_or(0, |memory| memory.offset());
-    let mut params = vec![count, weights.offset(), gradients.offset(), offset(0), offset(1)];
-    params.extend(rule.numbers().map(f32::to_bits));
-    gpu.run(Kernel {
-        shader: SHADER,
-        entry: rule.entry(),
-        header: "",
-        constants: vec![],
-        params,
-        inputs: vec![gradients.buffer.clone()],
-        outputs,
-        groups: grid(count as usize),
-    })
+    let offset = |i: usize| memories.get(i).map_or(0, |memory| memory.layout().offset);
+    let params = Params {
+        count: w.elem_count(),
+        w_offset: w.layout().offset,
+        g_offset: g.layout().offset,
+        s_offset: offset(0),
+        r_offset: offset(1),
+        ..rule.params()
+    };
+    let view = |t| GpuIn::<Dense>::new(t);
+    let mut kernel = Kernel::build(SHADER, rule.entry(), params).input(&view(g)?).output(&view(w)?);
+    for memory in memories {
+        kernel = kernel.output(&view(memory)?);
+    }
+    gpu.run(kernel.each(params.count))
 }

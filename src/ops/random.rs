@@ -4,25 +4,46 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::promote::apply_float;
-use crate::ops::{Gradient, Op, Spec, expect_dtype, shader};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::philox::{Stream, below, unit};
 use crate::shape::checked_elem_count;
 use crate::tensor::{Tensor, next_words};
 
-pub(super) const SHADER: Shader = shader!("random");
+params! {
+    struct Params {
+        seed: [u32; 2],
+        first: [u32; 2],
+        count: usize,
+        skip: usize,
+        threshold: u32,
+        low: i32,
+        range: u32,
+    }
+}
+params! {
+    struct DropoutParams {
+        seed: [u32; 2],
+        first: [u32; 2],
+        count: usize,
+        skip: usize,
+        threshold: u32,
+        offset: usize,
+        scale: f32,
+    }
+}
+shader!(RANDOM: Params = "random", after [wgsl!("philox")]);
+shader!(DROPOUT: DropoutParams = "dropout", after [wgsl!("philox")]);
 
 /// Elements that one task of the host makes; a multiple of the four words of a block.
 const CHUNK: usize = 4096;
 
-/// What a word becomes.
+/// What a random word becomes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Law {
+pub(crate) enum Distribution {
     /// f32 in [0, 1).
     Uniform,
     /// f32: 1 with this probability in 2²⁴, else 0.
@@ -31,21 +52,12 @@ pub(crate) enum Law {
     Integer(i32, u32),
 }
 
-impl Law {
+impl Distribution {
     fn bits(self, word: u32) -> u32 {
         match self {
-            Law::Uniform => unit(word).to_bits(),
-            Law::Bernoulli(share) => f32::from(u8::from((word >> 8) < share)).to_bits(),
-            Law::Integer(low, range) => (low as u32).wrapping_add(below(word, range)),
-        }
-    }
-
-    /// The shader's code and its two numbers.
-    fn code(self) -> (f64, u32, u32) {
-        match self {
-            Law::Uniform => (0.0, 0, 0),
-            Law::Bernoulli(share) => (1.0, share, 0),
-            Law::Integer(low, range) => (2.0, low as u32, range),
+            Distribution::Uniform => unit(word).to_bits(),
+            Distribution::Bernoulli(share) => f32::from(u8::from((word >> 8) < share)).to_bits(),
+            Distribution::Integer(low, range) => (low as u32).wrapping_add(below(word, range)),
         }
     }
 }
@@ -59,15 +71,15 @@ pub(crate) fn share(op: &'static str, p: f32) -> Result<u32> {
 }
 
 /// A new tensor of random elements from the process's generator.
-pub(crate) fn drawn(op: &'static str, law: Law, shape: &[usize], device: &Device) -> Result<Tensor> {
+pub(crate) fn drawn(op: &'static str, distribution: Distribution, shape: &[usize], device: &Device) -> Result<Tensor> {
     let count = checked_elem_count(op, shape)?;
-    drawn_from(next_words(count), law, shape, device)
+    drawn_from(next_words(count), distribution, shape, device)
 }
 
 /// A new tensor of elements from this place of a stream on, without the first `skip` of its words (fewer than 4).
 pub(crate) fn drawn_from(
     (stream, skip): (Stream, usize),
-    law: Law,
+    distribution: Distribution,
     shape: &[usize],
     device: &Device,
 ) -> Result<Tensor> {
@@ -75,17 +87,16 @@ pub(crate) fn drawn_from(
     let storage = match device.backend()? {
         Backend::Cpu(cpu) => {
             let buffer = cpu.alloc(count)?;
-            each(&mut buffer.write()[..count], stream, skip, |word, out| *out = law.bits(word));
+            each(&mut buffer.write()[..count], stream, skip, |word, out| *out = distribution.bits(word));
             Storage::Cpu(buffer)
         }
         Backend::Gpu(gpu) => {
             let buffer = gpu.alloc(count)?;
-            let (code, a, b) = law.code();
-            gpu.run(kernel("generate", code, count, stream, [a, b, skip as u32, 0], vec![], &buffer)?)?;
+            gpu.run(generate(distribution, count, stream, skip, &buffer))?;
             Storage::Gpu(buffer)
         }
     };
-    let dtype = if matches!(law, Law::Integer(..)) { DType::I32 } else { DType::F32 };
+    let dtype = if matches!(distribution, Distribution::Integer(..)) { DType::I32 } else { DType::F32 };
     Ok(Tensor::from_storage(storage, shape, dtype, device.clone()))
 }
 
@@ -104,29 +115,25 @@ fn each<T: Send>(mut out: &mut [T], mut stream: Stream, skip: usize, f: impl Fn(
     });
 }
 
-fn kernel(
-    entry: &'static str,
-    code: f64,
-    count: usize,
-    stream: Stream,
-    numbers: [u32; 4],
-    inputs: Vec<Buffer>,
-    out: &Buffer,
-) -> Result<Kernel> {
-    let halves = |v: u64| [v as u32, (v >> 32) as u32];
-    let ([seed_low, seed_high], [low, high]) = (halves(stream.seed), halves(stream.first));
-    // As WGSL lays them out: a vector starts at a multiple of its size.
-    let head = [fits_u32(entry, count)?, 0, seed_low, seed_high, low, high];
-    Ok(Kernel {
-        shader: SHADER,
-        entry,
-        header: "",
-        constants: vec![("OP", code)],
-        params: head.into_iter().chain(numbers).collect(),
-        inputs,
-        outputs: vec![out.clone()],
-        groups: if count == 0 { [0; 3] } else { grid((count + 3).div_ceil(4)) }, // with up to 3 words to skip
-    })
+/// The low and the high word.
+fn halves(v: u64) -> [u32; 2] {
+    [v as u32, (v >> 32) as u32]
+}
+
+/// Blocks of four words that hold `count` elements, after up to three words to skip.
+fn blocks(count: usize) -> usize {
+    if count == 0 { 0 } else { (count + 3).div_ceil(4) }
+}
+
+fn generate(distribution: Distribution, count: usize, stream: Stream, skip: usize, out: &Buffer) -> Kernel {
+    let (seed, first) = (halves(stream.seed), halves(stream.first));
+    let uniform = Params { seed, first, count, skip, threshold: 0, low: 0, range: 0 };
+    let (code, params) = match distribution {
+        Distribution::Uniform => (0u8, uniform),
+        Distribution::Bernoulli(threshold) => (1, Params { threshold, ..uniform }),
+        Distribution::Integer(low, range) => (2, Params { low, range, ..uniform }),
+    };
+    Kernel::build(RANDOM, "random", params).constant("OP", code).output(out).each(blocks(count))
 }
 
 /// Zeros in place of a part of the elements; the gradient draws the same words again, so that no mask is kept.
@@ -141,37 +148,47 @@ struct Dropout {
 }
 
 impl Op for Dropout {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
     fn name(&self) -> &'static str {
         "dropout"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        expect_dtype("dropout", inputs[0], DType::F32)?;
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::F32))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let out = out.slice::<f32>();
         out.copy_from_slice(inputs[0].slice());
         each(out, self.stream, self.skip, |word, v| *v = if (word >> 8) >= self.share { *v * self.scale } else { 0.0 });
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (x, count) = (&inputs[0], inputs[0].layout.elem_count());
-        let numbers = [self.share, self.skip as u32, x.offset(), self.scale.to_bits()];
-        Ok(vec![kernel("dropout", 0.0, count, self.stream, numbers, vec![x.buffer.clone()], out)?])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (x, Stream { seed, first }) = (&inputs[0], self.stream);
+        let params = DropoutParams {
+            seed: halves(seed),
+            first: halves(first),
+            count: x.elem_count(),
+            skip: self.skip,
+            threshold: self.share,
+            offset: x.offset(),
+            scale: self.scale,
+        };
+        Ok(vec![Kernel::build(DROPOUT, "dropout", params).input(x).output(out).each(blocks(params.count))])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(super::apply(self.clone(), &[&ctx.grad.contiguous()?])?)])
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        Ok(vec![Some(apply(self.clone(), &[ctx.grad])?)])
     }
 }
 
 /// Dropout by the words from this place of a stream on, without the first `skip` of them (fewer than 4).
 pub(crate) fn dropout_from((stream, skip): (Stream, usize), x: &Tensor, p: f32) -> Result<Tensor> {
     let scale = if p < 1.0 { 1.0 / (1.0 - p) } else { 0.0 };
-    apply_float(Dropout { share: share("dropout", p)?, scale, stream, skip }, &[&x.contiguous()?])
+    apply(Dropout { share: share("dropout", p)?, scale, stream, skip }, &[x])
 }
 
 impl Tensor {

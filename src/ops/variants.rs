@@ -2,49 +2,36 @@
 
 use std::cell::Cell;
 
-use crate::device::gpu::{Family, Gpu, Kernel, Variant};
+use crate::device::gpu::{AnyFamily, Family, Gpu, Params, Variant};
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result};
-use crate::ops::linalg::matmul_variants;
-
-/// Every family.
-const FAMILIES: [&Family; 1] = [&matmul_variants::FAMILY];
 
 thread_local! {
     /// The family and the variant that this thread uses whatever is chosen: for the op table, which checks every variant.
     static FORCED: Cell<Option<(&'static str, &'static str)>> = const { Cell::new(None) };
 }
 
-/// Makes a kernel run as the variant that its device uses.
-pub(super) fn settle(gpu: &Gpu, kernel: Kernel) -> Result<Kernel> {
-    match FAMILIES.iter().find(|family| family.name == kernel.shader.name) {
-        None => Ok(kernel),
-        Some(family) => settle_as(gpu, kernel, family),
+/// The variant of a family that runs on a device.
+pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>) -> Result<&'static Variant<P>> {
+    let forced = FORCED.get().filter(|(name, _)| *name == family.name);
+    match forced.and_then(|(_, name)| family.named(gpu.caps(), name)) {
+        Some(variant) => Ok(variant),
+        None => gpu.variant(family),
     }
 }
 
-fn settle_as(gpu: &Gpu, kernel: Kernel, family: &Family) -> Result<Kernel> {
-    let forced = FORCED.get().filter(|(name, _)| *name == family.name);
-    let variant = match forced.and_then(|(_, name)| fitting(gpu, family, name)) {
-        Some(variant) => variant,
-        None => gpu.variant(family)?,
-    };
-    Ok(as_variant(kernel, variant))
+/// Every family.
+fn families() -> impl Iterator<Item = &'static dyn AnyFamily> {
+    inventory::iter::<&'static dyn AnyFamily>.into_iter().copied()
 }
 
-/// The same work as another variant.
-pub(super) fn as_variant(kernel: Kernel, variant: &Variant) -> Kernel {
-    let groups = (variant.groups)(&kernel.params);
-    Kernel { shader: variant.shader, entry: variant.entry, groups, ..kernel }
-}
-
-fn fitting(gpu: &Gpu, family: &Family, variant: &str) -> Option<&'static Variant> {
-    let all = (family.order)(gpu.caps());
-    all.iter().copied().find(|v| v.name == variant && (v.fits)(gpu.caps()))
-}
-
-fn family(name: &str) -> Option<&'static Family> {
-    FAMILIES.into_iter().find(|family| family.name == name)
+/// The names of the variants that an adapter can run, in their order; none on the host.
+fn fitting(device: &Device, family: &str) -> Vec<&'static str> {
+    let family = families().find(|known| known.name() == family);
+    match (device.backend(), family) {
+        (Ok(Backend::Gpu(gpu)), Some(family)) => family.fitting(gpu.caps()),
+        _ => Vec::new(),
+    }
 }
 
 /// Runs `f` with one variant of a family on this thread, chosen or not.
@@ -56,35 +43,29 @@ pub(crate) fn forced<R>(family: &'static str, variant: &'static str, f: impl FnO
 }
 
 /// Whether a device has what a variant needs; the host has no variants.
-pub(crate) fn runs_on(device: &Device, family_name: &str, variant: &str) -> bool {
-    match (device.backend(), family(family_name)) {
-        (Ok(Backend::Gpu(gpu)), Some(family)) => fitting(gpu, family, variant).is_some(),
-        _ => false,
-    }
+pub(crate) fn runs_on(device: &Device, family: &str, variant: &str) -> bool {
+    fitting(device, family).contains(&variant)
 }
 
 /// The variant that is used where all others are wrong, and so is never put in quarantine by what the op table finds.
-pub(crate) fn safe(device: &Device, family_name: &str) -> Option<&'static str> {
-    match (device.backend(), family(family_name)) {
-        (Ok(Backend::Gpu(gpu)), Some(family)) => (family.order)(gpu.caps()).last().map(|variant| variant.name),
-        _ => None,
-    }
+pub(crate) fn safe(device: &Device, family: &str) -> Option<&'static str> {
+    fitting(device, family).last().copied()
 }
 
 /// Stops using a variant on a device.
-pub(crate) fn quarantine(device: &Device, family_name: &str, variant: &'static str, wrong: &str) {
-    if let (Ok(Backend::Gpu(gpu)), Some(family)) = (device.backend(), family(family_name)) {
+pub(crate) fn quarantine(device: &Device, family: &'static str, variant: &'static str, wrong: &str) {
+    if let Ok(Backend::Gpu(gpu)) = device.backend() {
         gpu.quarantine(family, variant, wrong);
     }
 }
 
-/// Tries the best variant of every family and gives what is in quarantine.
+/// Tries the best variant of every family; returns what is in quarantine.
 fn quarantined(gpu: &Gpu) -> Result<Vec<String>> {
     let mut all = Vec::new();
-    for family in FAMILIES {
-        match gpu.variant(family) {
+    for family in families() {
+        match family.choose(gpu) {
             // None is left: all of them are listed.
-            Ok(_) | Err(Error::Gpu { .. }) => all.extend(gpu.quarantined(family)),
+            Ok(()) | Err(Error::Gpu { .. }) => all.extend(gpu.quarantined(family.name())),
             Err(error) => return Err(error),
         }
     }
@@ -116,25 +97,31 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::gpu::Shader;
-    use crate::ops::linalg::matmul_variants::{PLAIN, attempt};
+    use crate::device::gpu::{Caps, Grid, Shader, ShaderText};
+    use crate::ops::linalg::matmul_variants::{PLAIN, attempt, order as matmul_order};
+    use crate::ops::linalg::panels::ProductParams;
+
+    type Product = Variant<ProductParams>;
 
     /// The plain variant with something wrong in its text.
-    fn broken(name: &'static str, from: &str, to: &str) -> &'static Variant {
-        let source = PLAIN.shader.source;
+    fn broken(name: &'static str, from: &str, to: &str) -> &'static Product {
+        let files = PLAIN.shader.text.files;
+        let (source, shared) = files.split_last().expect("a file");
         assert!(source.contains(from), "{from}");
         let source: &'static str = Box::leak(source.replacen(from, to, 1).into_boxed_str());
-        let shader = Shader { name, source };
-        Box::leak(Box::new(Variant { name, shader, entry: PLAIN.entry, fits: PLAIN.fits, groups: PLAIN.groups }))
+        let files: &'static [&'static str] = Box::leak([shared, &[source]].concat().into_boxed_slice());
+        let shader = Shader { text: ShaderText { name, files, ..PLAIN.shader.text }, ..PLAIN.shader };
+        let grid = Grid::Each(|p: &ProductParams| p.m * p.n * p.z_count);
+        Box::leak(Box::new(Variant { name, shader, entry: PLAIN.entry, fits: PLAIN.fits, grid }))
     }
 
-    static FORGETFUL: std::sync::LazyLock<&Variant> =
+    static FORGETFUL: std::sync::LazyLock<&Product> =
         std::sync::LazyLock::new(|| broken("forgetful", "k < last", "k + 1u < last"));
-    static NONSENSE: std::sync::LazyLock<&Variant> =
+    static NONSENSE: std::sync::LazyLock<&Product> =
         std::sync::LazyLock::new(|| broken("nonsense", "var sum = 0.0;", "var sum = ;"));
 
-    fn order(_: &crate::device::gpu::Caps) -> &'static [&'static Variant] {
-        static ORDER: std::sync::LazyLock<[&Variant; 3]> = std::sync::LazyLock::new(|| [*FORGETFUL, *NONSENSE, &PLAIN]);
+    fn order(_: &Caps) -> &'static [&'static Product] {
+        static ORDER: std::sync::LazyLock<[&Product; 3]> = std::sync::LazyLock::new(|| [*FORGETFUL, *NONSENSE, &PLAIN]);
         &*ORDER
     }
 
@@ -144,11 +131,11 @@ mod tests {
 
     #[test]
     fn a_broken_variant_is_put_in_quarantine_and_the_next_one_used() -> Result<()> {
-        static FAMILY: Family = Family { name: "matmul-with-broken-ones", order, attempt };
+        static FAMILY: Family<ProductParams> = Family { name: "matmul-with-broken-ones", order, attempt };
         for device in adapters() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
             assert_eq!(gpu.variant(&FAMILY)?.name, "plain", "{device}");
-            let list = gpu.quarantined(&FAMILY);
+            let list = gpu.quarantined(FAMILY.name);
             assert!(
                 list[0].starts_with("matmul-with-broken-ones/forgetful: ") && list[0].contains("expected"),
                 "{list:?}"
@@ -163,11 +150,11 @@ mod tests {
 
     #[test]
     fn without_any_right_variant_there_is_an_error() -> Result<()> {
-        fn order(_: &crate::device::gpu::Caps) -> &'static [&'static Variant] {
-            static ORDER: std::sync::LazyLock<[&Variant; 1]> = std::sync::LazyLock::new(|| [*FORGETFUL]);
+        fn order(_: &Caps) -> &'static [&'static Product] {
+            static ORDER: std::sync::LazyLock<[&Product; 1]> = std::sync::LazyLock::new(|| [*FORGETFUL]);
             &*ORDER
         }
-        static FAMILY: Family = Family { name: "matmul-all-broken", order, attempt };
+        static FAMILY: Family<ProductParams> = Family { name: "matmul-all-broken", order, attempt };
         for device in adapters() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
             let error = gpu.variant(&FAMILY).map(|v| v.name).unwrap_err().to_string();
@@ -179,13 +166,13 @@ mod tests {
     /// What the op table finds wrong on larger operands.
     #[test]
     fn a_variant_in_use_can_be_put_in_quarantine() -> Result<()> {
-        static FAMILY: Family = Family { name: "matmul-by-hand", order: matmul_variants::order, attempt };
+        static FAMILY: Family<ProductParams> = Family { name: "matmul-by-hand", order: matmul_order, attempt };
         for device in adapters() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
             let first = gpu.variant(&FAMILY)?.name;
-            gpu.quarantine(&FAMILY, first, "a test says so");
+            gpu.quarantine(FAMILY.name, first, "a test says so");
             assert_ne!(gpu.variant(&FAMILY)?.name, first, "{device}");
-            assert_eq!(gpu.quarantined(&FAMILY), [format!("matmul-by-hand/{first}: a test says so")]);
+            assert_eq!(gpu.quarantined(FAMILY.name), [format!("matmul-by-hand/{first}: a test says so")]);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::ops::random::{Law, drawn, share};
+use crate::ops::random::{Distribution, drawn, share};
 use crate::philox::{Stream, below, philox, unit};
 use crate::shape::{Shape, checked_elem_count};
 use crate::sync::lock;
@@ -113,7 +113,7 @@ impl Tensor {
     /// # Errors
     /// If the device has no room for it.
     pub fn rand<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        drawn("rand", Law::Uniform, shape.into().dims(), &device.into().cloned().unwrap_or_default())
+        drawn("rand", Distribution::Uniform, shape.into().dims(), &device.into().cloned().unwrap_or_default())
     }
 
     /// Uniform between `low` and `high`: `low + (high − low) · u` with u as in [`Tensor::rand`].
@@ -149,8 +149,8 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn bernoulli<'d>(p: f32, shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        let law = Law::Bernoulli(share("bernoulli", p)?);
-        drawn("bernoulli", law, shape.into().dims(), &device.into().cloned().unwrap_or_default())
+        let distribution = Distribution::Bernoulli(share("bernoulli", p)?);
+        drawn("bernoulli", distribution, shape.into().dims(), &device.into().cloned().unwrap_or_default())
     }
 
     /// Whole numbers from `low` up to and without `high` (i32), all alike but for 2⁻³² of a share.
@@ -174,7 +174,12 @@ impl Tensor {
         if range == 0 {
             return Err(Error::argument("randint", format!("there is no whole number from {low} up to {high}")));
         }
-        drawn("randint", Law::Integer(low, range), shape.into().dims(), &device.into().cloned().unwrap_or_default())
+        drawn(
+            "randint",
+            Distribution::Integer(low, range),
+            shape.into().dims(),
+            &device.into().cloned().unwrap_or_default(),
+        )
     }
 
     /// The numbers `0 .. n` in random order (u32), shuffled on the host.

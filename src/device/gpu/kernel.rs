@@ -6,45 +6,138 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use super::health::describe;
+use super::shader::{ParamWords, Params, Shader, ShaderText};
 use super::{Buffer, Gpu};
 use crate::error::{Error, Result};
 use crate::sync;
 
-/// A WGSL file of this crate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Shader {
-    /// The file's stem; no two sources share a name.
-    pub name: &'static str,
-    /// The file's text.
-    pub source: &'static str,
-}
+/// Invocations of a workgroup of all one-dimensional kernels, `WG` in `prelude.wgsl`.
+const WORKGROUP: usize = 64;
+
+/// The most workgroups in one dimension that every WebGPU adapter takes.
+const MAX_GROUPS: usize = 65_535;
 
 /// One dispatch, as plain data. Bindings, all in group 0: the params at 0, then the inputs, then the outputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    /// The file.
-    pub shader: Shader,
-    /// The entry point in it.
-    pub entry: &'static str,
-    /// Text before the file's: types and sizes that `override` cannot set. Usually empty.
-    pub header: &'static str,
-    /// Values of the file's `override` constants.
-    pub constants: Vec<(&'static str, f64)>,
-    /// `@binding(0) var<uniform>`, padded to 16 bytes.
-    pub params: Vec<u32>,
+    pub(super) shader: ShaderText,
+    pub(super) entry: &'static str,
+    /// Text before the shader's: types and sizes that `override` cannot set.
+    pub(super) header: &'static str,
+    /// Values of the shader's `override` constants.
+    pub(super) constants: Vec<(&'static str, f64)>,
+    /// `@binding(0) var<uniform>`
+    pub(super) params: ParamWords,
     /// `var<storage, read>`, whole.
-    pub inputs: Vec<Buffer>,
+    pub(super) inputs: Vec<Buffer>,
     /// `var<storage, read_write>`, whole; none of them may be an input.
-    pub outputs: Vec<Buffer>,
+    pub(super) outputs: Vec<Buffer>,
     /// Workgroups in x, y, z; nothing runs if one is 0.
-    pub groups: [u32; 3],
+    pub(super) groups: [u32; 3],
+}
+
+/// A kernel without its grid. See [`Kernel::build`].
+#[must_use = "a kernel is complete when each() or workgroups() says how often it runs"]
+pub(crate) struct KernelBuilder(Kernel);
+
+/// Something that can be bound: a buffer, or an op's input on an adapter.
+pub(crate) trait AsBuffer {
+    fn as_buffer(&self) -> &Buffer;
+}
+
+impl AsBuffer for Buffer {
+    fn as_buffer(&self) -> &Buffer {
+        self
+    }
+}
+
+/// A value of an `override` constant.
+pub(crate) trait Constant {
+    fn value(self) -> f64;
+}
+
+macro_rules! constants {
+    ($($t:ty: |$v:ident| $value:expr;)*) => {$(
+        impl Constant for $t {
+            fn value(self) -> f64 {
+                let $v = self;
+                $value
+            }
+        }
+    )*};
+}
+constants! { bool: |v| f64::from(u8::from(v)); u8: |v| v.into(); u32: |v| v.into(); usize: |v| v as f64; }
+
+impl Kernel {
+    /// Starts a kernel: `Kernel::build(SHADER, "entry", Params { .. }).input(x).output(out).each(count)`.
+    ///
+    /// Inputs and outputs are bound in the order of the calls, inputs first.
+    pub fn build<P: Params>(shader: Shader<P>, entry: &'static str, params: P) -> KernelBuilder {
+        KernelBuilder(Kernel {
+            shader: shader.text,
+            entry,
+            header: "",
+            constants: Vec::new(),
+            params: ParamWords::of(&params),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            groups: [0; 3],
+        })
+    }
+}
+
+impl KernelBuilder {
+    /// Sets one of the shader's headers.
+    pub fn header(mut self, header: &'static str) -> Self {
+        self.0.header = header;
+        self
+    }
+
+    /// Sets an `override` constant; those that are not set have their defaults.
+    pub fn constant(mut self, name: &'static str, value: impl Constant) -> Self {
+        self.0.constants.push((name, value.value()));
+        self
+    }
+
+    /// Sets several `override` constants.
+    pub fn constants(mut self, constants: impl IntoIterator<Item = (&'static str, usize)>) -> Self {
+        self.0.constants.extend(constants.into_iter().map(|(name, value)| (name, value.value())));
+        self
+    }
+
+    /// Binds the next `var<storage, read>`.
+    pub fn input(mut self, buffer: &impl AsBuffer) -> Self {
+        self.0.inputs.push(buffer.as_buffer().clone());
+        self
+    }
+
+    /// Binds the next `var<storage, read_write>`, none of them an input.
+    pub fn output(mut self, buffer: &impl AsBuffer) -> Self {
+        self.0.outputs.push(buffer.as_buffer().clone());
+        self
+    }
+
+    /// Runs `count` invocations in workgroups of `WG`: one for each element, as a rule.
+    pub fn each(mut self, count: usize) -> Kernel {
+        if u32::try_from(count).is_err() {
+            self.0.params.too_large = Some(("invocations", count));
+        }
+        self.workgroups(count.div_ceil(WORKGROUP))
+    }
+
+    /// Runs `count` workgroups, folded over y where x does not suffice: `linear_group` of the prelude unfolds them.
+    pub fn workgroups(mut self, count: usize) -> Kernel {
+        let rows = count.div_ceil(MAX_GROUPS).max(1);
+        self.0.groups = [count.div_ceil(rows) as u32, rows as u32, 1];
+        self.0
+    }
 }
 
 /// The bindings of group 0: where the uniform params are, and each storage buffer with whether it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Signature {
-    /// Binding of the params.
-    pub params: Option<u32>,
+    /// Binding of the params, and their words.
+    pub params: Option<(u32, usize)>,
     /// Bindings of the storage buffers, in the order of the arguments.
     pub buffers: Vec<(u32, bool)>,
     /// Bind just the words that were asked for, so that `arrayLength` is a tensor's length; else the whole page.
@@ -52,9 +145,10 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    fn of(inputs: usize, outputs: usize) -> Signature {
+    fn of(kernel: &Kernel) -> Signature {
+        let (inputs, outputs) = (kernel.inputs.len(), kernel.outputs.len());
         let buffers = (0..inputs + outputs).map(|i| (i as u32 + 1, i >= inputs)).collect();
-        Signature { params: Some(0), buffers, exact: false }
+        Signature { params: Some((0, kernel.params.words.len())), buffers, exact: false }
     }
 }
 
@@ -101,14 +195,19 @@ impl Gpu {
     /// # Errors
     ///
     /// [`Error::Gpu`] if it does not compile or its buffers do not fit it; [`Error::LimitExceeded`] for too many workgroups or
-    /// buffers; [`Error::DeviceLost`].
+    /// buffers; [`Error::InvalidArgument`] for sizes over 2³²; [`Error::DeviceLost`].
     pub(crate) fn run(&self, kernel: Kernel) -> Result<()> {
+        if let Some((what, value)) = kernel.params.too_large {
+            let detail =
+                format!("{what} = {value}: an adapter's kernel counts up to 2^32 (split the tensor, or use cpu)");
+            return Err(Error::argument(kernel.shader.name, detail));
+        }
         if kernel.groups.contains(&0) {
             return self.check();
         }
         let pipeline = self.pipeline(&kernel)?;
         let buffers: Vec<&Buffer> = kernel.inputs.iter().chain(&kernel.outputs).collect();
-        self.dispatch(&pipeline, &kernel.params, &buffers, kernel.groups)
+        self.dispatch(&pipeline, &kernel.params.words, &buffers, kernel.groups)
     }
 
     fn pipeline(&self, kernel: &Kernel) -> Result<Arc<Pipeline>> {
@@ -127,12 +226,12 @@ impl Gpu {
         }
         let source = Source {
             name: &format!("{}.{}", kernel.shader.name, kernel.entry),
-            text: [kernel.header, kernel.shader.source].concat().into(),
+            text: kernel.shader.assembled(kernel.header).into(),
             entry: kernel.entry,
             constants: &kernel.constants,
             checked: *CHECKED,
         };
-        let signature = Signature::of(key.inputs, key.outputs);
+        let signature = Signature::of(kernel);
         let pipeline = Arc::new(self.compile(&source, signature).map_err(|message| self.error(message))?);
         cache.insert(key, pipeline.clone());
         Ok(pipeline)
@@ -197,17 +296,20 @@ impl Gpu {
 
     /// An explicit layout: one inferred from the shader would lack the bindings that an entry point does not use.
     fn bind_group_layout(&self, signature: &Signature) -> wgpu::BindGroupLayout {
-        let entry = |binding, ty, has_dynamic_offset| wgpu::BindGroupLayoutEntry {
+        let entry = |binding, ty, has_dynamic_offset, min_binding_size| wgpu::BindGroupLayoutEntry {
             binding,
             visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size: None },
+            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size },
             count: None,
         };
-        let params = signature.params.map(|binding| entry(binding, wgpu::BufferBindingType::Uniform, true));
-        let buffers = signature
-            .buffers
-            .iter()
-            .map(|&(binding, written)| entry(binding, wgpu::BufferBindingType::Storage { read_only: !written }, false));
+        // With the size of the params, wgpu refuses to make a pipeline whose shader reads more.
+        let params = signature.params.map(|(binding, words)| {
+            let size = wgpu::BufferSize::new(words as u64 * 4);
+            entry(binding, wgpu::BufferBindingType::Uniform, true, size)
+        });
+        let buffers = signature.buffers.iter().map(|&(binding, written)| {
+            entry(binding, wgpu::BufferBindingType::Storage { read_only: !written }, false, None)
+        });
         let entries: Vec<_> = params.into_iter().chain(buffers).collect();
         self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
     }

@@ -1,6 +1,7 @@
 //! Adapters through wgpu: the only folder that says `wgpu::`.
 //!
 //! - `adapter.rs` lists adapters and opens one;
+//! - `shader.rs` has the crate's WGSL files and the Rust side of their params;
 //! - `kernel.rs` turns a [`Kernel`] (plain data) into a pipeline, once;
 //! - `queue.rs` records kernels into an open batch and submits it;
 //! - `pool.rs` hands out buffers and takes them back;
@@ -15,6 +16,7 @@ mod kernel;
 mod pool;
 pub(crate) mod probe;
 mod queue;
+pub(crate) mod shader;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transfer;
@@ -23,9 +25,10 @@ mod variants;
 use std::sync::{Arc, Mutex};
 
 pub(crate) use adapter::{Handle, enumerate};
-pub(crate) use kernel::{Kernel, Pipeline, Shader, Signature};
+pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder, Pipeline, Signature};
 pub(crate) use pool::Buffer;
-pub(crate) use variants::{Family, Variant};
+pub(crate) use shader::{Bits, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl};
+pub(crate) use variants::{AnyFamily, Family, Grid, Variant};
 
 use crate::device::{MemoryStats, Quirk};
 use crate::error::{Error, Result};

@@ -1,25 +1,21 @@
 //! Looks for known faults of a driver, with a kernel each, when the device is opened.
 
-use super::{Gpu, Kernel, Shader};
+use super::{Gpu, Kernel, params, shader};
 use crate::error::Result;
 
-pub(crate) const SHADER: Shader = Shader { name: "probe", source: include_str!("../../../shaders/probe.wgsl") };
+params! {
+    struct Params { tries: [u32; 4] }
+}
+shader!(SHADER: Params = "probe");
 
 /// The iterations after which the driver silently leaves a loop, if it does so within the some ten thousand that are tried: first
 /// 70 000 in one loop, then 300 × 300 in two nested ones.
 pub(super) fn loop_budget(gpu: &Gpu) -> Result<Option<u32>> {
     let tries = [(1, 70_000), (300, 300)];
     let counts = gpu.alloc(tries.len())?;
-    gpu.run(Kernel {
-        shader: SHADER,
-        entry: "count_iterations",
-        header: "",
-        constants: Vec::new(),
-        params: tries.iter().flat_map(|&(outer, inner)| [outer, inner]).collect(),
-        inputs: Vec::new(),
-        outputs: vec![counts.clone()],
-        groups: [tries.len() as u32, 1, 1],
-    })?;
+    let [(outer, inner), (more_outer, more_inner)] = tries;
+    let params = Params { tries: [outer, inner, more_outer, more_inner] };
+    gpu.run(Kernel::build(SHADER, "count_iterations", params).output(&counts).workgroups(tries.len()))?;
     let counts = gpu.download(&counts, 0, tries.len())?;
     let cut_short = counts.iter().zip(tries).filter(|&(&count, (outer, inner))| count < outer * inner);
     Ok(cut_short.map(|(&count, _)| count).min())

@@ -188,7 +188,7 @@ impl Gpu {
         if let Some(bind_group) = recorder.bind_groups.get(&key) {
             return Ok(bind_group.clone());
         }
-        let params = pipeline.signature.params.map(|binding| wgpu::BindGroupEntry {
+        let params = pipeline.signature.params.map(|(binding, _)| wgpu::BindGroupEntry {
             binding,
             resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
                 buffer: &recorder.params_buffer,

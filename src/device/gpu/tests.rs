@@ -2,13 +2,17 @@
 
 use std::time::Instant;
 
-use super::{Buffer, Gpu, Kernel, Shader};
+use super::{Buffer, Gpu, Kernel, ParamWords, Shader, ShaderText, params};
 use crate::device::{Backend, Device, DeviceKind, Storage, transfer};
 use crate::error::{Error, Result};
 
-const SHADER: Shader = Shader {
-    name: "device-tests",
-    source: "
+params! {
+    struct Params { len: usize, factor: u32, summand: u32 }
+}
+
+const SHADER: Shader<Params> = Shader::new(
+    "device-tests",
+    &["
         struct Params { len: u32, factor: u32, summand: u32 }
         @group(0) @binding(0) var<uniform> p: Params;
         @group(0) @binding(1) var<storage, read> x: array<u32>;
@@ -17,22 +21,14 @@ const SHADER: Shader = Shader {
         fn affine(@builtin(global_invocation_id) id: vec3<u32>) {
             if id.x < p.len { y[id.x] = x[id.x] * p.factor + p.summand; }
         }
-    ",
-};
+    "],
+    || vec![""],
+);
 
 /// `y ← factor·x + summand`.
 fn affine(x: &Buffer, y: &Buffer, factor: u32, summand: u32) -> Kernel {
-    let len = x.len() as u32;
-    Kernel {
-        shader: SHADER,
-        entry: "affine",
-        header: "",
-        constants: Vec::new(),
-        params: vec![len, factor, summand],
-        inputs: vec![x.clone()],
-        outputs: vec![y.clone()],
-        groups: [len.div_ceil(64), 1, 1],
-    }
+    let params = Params { len: x.len(), factor, summand };
+    Kernel::build(SHADER, "affine", params).input(x).output(y).each(x.len())
 }
 
 /// Every visible device and, where the driver allows it, a second logical one on the same adapter.
@@ -175,12 +171,21 @@ fn what_does_not_fit_is_an_error_by_name_and_the_device_goes_on() {
         assert_eq!(limit_of(too_long), "max_storage_buffer_binding_size");
         let too_many = gpu.run(Kernel { groups: [1, 65_536, 1], ..affine(&x, &y, 1, 0) }).unwrap_err();
         assert_eq!(limit_of(too_many), "max_compute_workgroups_per_dimension");
-        let too_wide = gpu.run(Kernel { params: vec![0; 5000], ..affine(&x, &y, 1, 0) }).unwrap_err();
+        let words = |count| ParamWords { words: vec![0; count], ..ParamWords::default() };
+        let too_wide = gpu.run(Kernel { params: words(5000), ..affine(&x, &y, 1, 0) }).unwrap_err();
         assert_eq!(limit_of(too_wide), "max_uniform_buffer_binding_size");
 
         let in_place = gpu.run(affine(&x, &x, 1, 0)).unwrap_err().to_string();
         assert!(in_place.contains("device-tests.affine") && in_place.contains(device.name()), "{in_place}");
-        let broken = Shader { name: "broken", source: "@compute fn affine() { nonsense }" };
+        // One word less than the shader reads: wgpu knows the size of the params.
+        let short = ShaderText { name: "short", ..SHADER.text };
+        let short = gpu.run(Kernel { shader: short, params: words(2), ..affine(&x, &y, 1, 0) });
+        assert!(short.unwrap_err().to_string().contains("short.affine does not compile"));
+        let large = ParamWords { too_large: Some(("len", 1 << 32)), ..words(3) };
+        let large = gpu.run(Kernel { params: large, ..affine(&x, &y, 1, 0) }).unwrap_err().to_string();
+        assert!(large.contains("len = 4294967296"), "{large}");
+        assert!(large.contains("len = 4294967296"), "{large}");
+        let broken = ShaderText { name: "broken", files: &["@compute fn affine() { nonsense }"], ..SHADER.text };
         let broken = gpu.run(Kernel { shader: broken, ..affine(&x, &y, 1, 0) }).unwrap_err().to_string();
         assert!(broken.contains("broken.affine does not compile"), "{broken}");
         let missing = gpu.run(Kernel { entry: "nowhere", ..affine(&x, &y, 1, 0) }).unwrap_err().to_string();

@@ -7,30 +7,72 @@
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
-use super::{Caps, Gpu, Shader};
+use super::{Caps, Gpu, Kernel, KernelBuilder, Params, Shader};
 use crate::error::{Error, Result};
 use crate::sync;
 
 /// One way to compute what a family computes. All variants of a family take the same params and buffers.
 #[derive(Debug)]
-pub(crate) struct Variant {
+pub(crate) struct Variant<P> {
     pub name: &'static str,
-    pub shader: Shader,
+    pub shader: Shader<P>,
     pub entry: &'static str,
     /// Whether an adapter has what it needs.
     pub fits: fn(&Caps) -> bool,
-    /// Its grid, from a kernel's params.
-    pub groups: fn(&[u32]) -> [u32; 3],
+    /// Its grid.
+    pub grid: Grid<P>,
+}
+
+/// How often a variant runs, from its params.
+#[derive(Debug)]
+pub(crate) enum Grid<P> {
+    /// So many workgroups.
+    Workgroups(fn(&P) -> usize),
+    /// So many invocations.
+    Each(fn(&P) -> usize),
 }
 
 /// Kernels that compute the same.
-pub(crate) struct Family {
-    /// The stem of the shader that its kernels are written for.
+pub(crate) struct Family<P: 'static> {
     pub name: &'static str,
     /// The variants to try on an adapter, the best one first and the plain one last.
-    pub order: fn(&Caps) -> &'static [&'static Variant],
+    pub order: fn(&Caps) -> &'static [&'static Variant<P>],
     /// Computes something small with a variant. `Some` says what is wrong with it.
-    pub attempt: fn(&Gpu, &'static Variant) -> Result<Option<String>>,
+    pub attempt: fn(&Gpu, &'static Variant<P>) -> Result<Option<String>>,
+}
+
+/// A family of any params, for what goes through all of them. Each family registers itself, by `inventory::submit!`.
+pub(crate) trait AnyFamily: Sync {
+    fn name(&self) -> &'static str;
+
+    /// The names of the variants that an adapter can run, in their order.
+    fn fitting(&self, caps: &Caps) -> Vec<&'static str>;
+
+    /// Tries the variants until one is right.
+    fn choose(&self, gpu: &Gpu) -> Result<()>;
+}
+
+inventory::collect!(&'static dyn AnyFamily);
+
+impl<P: Params> AnyFamily for Family<P> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn fitting(&self, caps: &Caps) -> Vec<&'static str> {
+        (self.order)(caps).iter().filter(|variant| (variant.fits)(caps)).map(|variant| variant.name).collect()
+    }
+
+    fn choose(&self, gpu: &Gpu) -> Result<()> {
+        gpu.variant(self).map(|_| ())
+    }
+}
+
+impl<P> Family<P> {
+    /// The variant of this name, if an adapter can run it.
+    pub fn named(&self, caps: &Caps, name: &str) -> Option<&'static Variant<P>> {
+        (self.order)(caps).iter().copied().find(|variant| variant.name == name && (variant.fits)(caps))
+    }
 }
 
 /// Which variants are used and which are not, by family.
@@ -39,7 +81,7 @@ pub(super) struct Choices(Mutex<HashMap<&'static str, Choice>>);
 
 #[derive(Default)]
 struct Choice {
-    chosen: Option<&'static Variant>,
+    chosen: Option<&'static str>,
     quarantined: Vec<(&'static str, String)>,
 }
 
@@ -55,9 +97,9 @@ impl Choice {
 }
 
 /// Whether `ANYGPU_QUARANTINE`, a comma-separated list of `family/variant`, names a variant.
-fn avoided(family: &Family, variant: &Variant) -> bool {
+fn avoided(family: &str, variant: &str) -> bool {
     static AVOIDED: LazyLock<String> = LazyLock::new(|| std::env::var("ANYGPU_QUARANTINE").unwrap_or_default());
-    AVOIDED.split(',').any(|name| name.trim().split_once('/') == Some((family.name, variant.name)))
+    AVOIDED.split(',').any(|name| name.trim().split_once('/') == Some((family, variant)))
 }
 
 impl Gpu {
@@ -66,16 +108,16 @@ impl Gpu {
     /// # Errors
     ///
     /// [`Error::Gpu`] if not even the plain variant gives right numbers; [`Error::DeviceLost`]; [`Error::OutOfMemory`].
-    pub(crate) fn variant(&self, family: &Family) -> Result<&'static Variant> {
+    pub(crate) fn variant<P>(&self, family: &Family<P>) -> Result<&'static Variant<P>> {
         let mut choices = sync::lock(&self.variants.0);
         let choice = choices.entry(family.name).or_default();
-        if let Some(chosen) = choice.chosen {
+        if let Some(chosen) = choice.chosen.and_then(|name| family.named(&self.caps, name)) {
             return Ok(chosen);
         }
         self.synchronize()?; // what went wrong before is no variant's fault
-        let fitting: Vec<_> = (family.order)(&self.caps).iter().filter(|v| (v.fits)(&self.caps)).collect();
+        let fitting: Vec<_> = (family.order)(&self.caps).iter().copied().filter(|v| (v.fits)(&self.caps)).collect();
         for (i, variant) in fitting.iter().enumerate() {
-            if i + 1 < fitting.len() && avoided(family, variant) {
+            if i + 1 < fitting.len() && avoided(family.name, variant.name) {
                 choice.shut_out(variant.name, "ANYGPU_QUARANTINE says so");
             }
             if choice.quarantined.iter().any(|(name, _)| *name == variant.name) {
@@ -87,14 +129,14 @@ impl Gpu {
             }
             let wrong = match attempt {
                 Ok(None) => {
-                    choice.chosen = Some(variant);
+                    choice.chosen = Some(variant.name);
                     return Ok(variant);
                 }
                 Ok(Some(wrong)) => wrong,
                 Err(error) if error.is_device_lost() || error.is_out_of_memory() => return Err(error),
                 Err(error) => error.to_string(),
             };
-            self.warn(family, variant.name, &wrong);
+            self.warn(family.name, variant.name, &wrong);
             choice.shut_out(variant.name, &wrong);
         }
         let tried: Vec<String> = choice.quarantined.iter().map(|(name, wrong)| format!("{name}: {wrong}")).collect();
@@ -105,25 +147,36 @@ impl Gpu {
     }
 
     /// Stops using a variant on this device, since something larger than the attempt has found it wrong.
-    pub(crate) fn quarantine(&self, family: &Family, variant: &'static str, wrong: &str) {
+    pub(crate) fn quarantine(&self, family: &'static str, variant: &'static str, wrong: &str) {
         let mut choices = sync::lock(&self.variants.0);
-        let choice = choices.entry(family.name).or_default();
+        let choice = choices.entry(family).or_default();
         if choice.shut_out(variant, wrong) {
             self.warn(family, variant, wrong);
         }
-        if choice.chosen.is_some_and(|chosen| chosen.name == variant) {
+        if choice.chosen == Some(variant) {
             choice.chosen = None;
         }
     }
 
     /// What is in quarantine: `family/variant: why`.
-    pub(crate) fn quarantined(&self, family: &Family) -> Vec<String> {
+    pub(crate) fn quarantined(&self, family: &str) -> Vec<String> {
         let choices = sync::lock(&self.variants.0);
-        let list = choices.get(family.name).map(|choice| choice.quarantined.as_slice()).unwrap_or_default();
-        list.iter().map(|(variant, wrong)| format!("{}/{variant}: {wrong}", family.name)).collect()
+        let list = choices.get(family).map(|choice| choice.quarantined.as_slice()).unwrap_or_default();
+        list.iter().map(|(variant, wrong)| format!("{family}/{variant}: {wrong}")).collect()
     }
 
-    fn warn(&self, family: &Family, variant: &str, wrong: &str) {
-        log::warn!("{}: the variant {}/{variant} is not used on this adapter: {wrong}", self.name, family.name);
+    fn warn(&self, family: &str, variant: &str, wrong: &str) {
+        log::warn!("{}: the variant {family}/{variant} is not used on this adapter: {wrong}", self.name);
+    }
+}
+
+impl<P: Params> Variant<P> {
+    /// The kernel that runs this variant; `bind` sets its constants and buffers.
+    pub fn kernel(&self, params: P, bind: impl FnOnce(KernelBuilder) -> KernelBuilder) -> Kernel {
+        let kernel = bind(Kernel::build(self.shader, self.entry, params));
+        match self.grid {
+            Grid::Workgroups(count) => kernel.workgroups(count(&params)),
+            Grid::Each(count) => kernel.each(count(&params)),
+        }
     }
 }

@@ -8,22 +8,29 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, strided_params};
 use crate::ops::elementwise::unary::CHUNK;
-use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::ops::inputs::Walk;
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("cast");
-pub(in crate::ops) const PACKED_SHADER: Shader = shader!("packed");
+params! {
+    struct WidenParams { count: usize, rank: usize, offset: usize, shape: Slots, strides: Slots }
+}
+params! {
+    struct DenseParams { count: usize, offset: usize }
+}
+shader!(WIDEN: WidenParams = "widen");
+shader!(NARROW: DenseParams = "narrow");
+shader!(CONVERT: DenseParams = "cast", headers || HEADERS.to_vec());
 
 /// The headers of all conversions between words: the types, from where on (TOP) a float gives the type's largest value, and
 /// from where on down its least; the bit that is a float's sign. WGSL's own conversion stops at the largest float below
 /// TOP, and on lavapipe 25 a negative number wraps around. To f32, WGSL may take either neighbour; the sum of two exact
 /// halves is rounded once, to the nearest.
-pub(in crate::ops) const HEADERS: [&str; 7] = [
+const HEADERS: [&str; 7] = [
     "alias S = f32;\nalias T = i32;\nconst TOP = 2147483648.0;\nconst LARGEST = 2147483647i;\nconst BOTTOM = -2147483648.0;\nconst LEAST = i32(-2147483648);\nconst SIGN = 0x80000000u;\nfn value(v: S) -> T { return T(v); }\n",
     "alias S = f32;\nalias T = u32;\nconst TOP = 4294967296.0;\nconst LARGEST = 4294967295u;\nconst BOTTOM = 0.0;\nconst LEAST = 0u;\nconst SIGN = 0x80000000u;\nfn value(v: S) -> T { return T(v); }\n",
     "alias S = i32;\nalias T = f32;\nconst TOP = 3e38;\nconst LARGEST = 0.0;\nconst BOTTOM = -3e38;\nconst LEAST = 0.0;\nconst SIGN = 0u;\nfn value(v: S) -> T { return f32(v >> 16u) * 65536.0 + f32(v & 0xffff); }\n",
@@ -33,12 +40,12 @@ pub(in crate::ops) const HEADERS: [&str; 7] = [
     "alias S = u32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\nfn value(v: S) -> T { return T(v); }\n",
 ];
 
-/// The case of the packed shader's switch.
-fn code(dtype: DType) -> f64 {
+/// The `OP` of `widen.wgsl` and `narrow.wgsl`.
+fn code(dtype: DType) -> u8 {
     match dtype {
-        DType::F16 => 0.0,
-        DType::BF16 => 1.0,
-        _ => 2.0,
+        DType::F16 => 0,
+        DType::BF16 => 1,
+        _ => 2,
     }
 }
 
@@ -47,21 +54,20 @@ fn code(dtype: DType) -> f64 {
 struct Widen;
 
 impl Op for Widen {
+    type Layout = Strided;
+    const ELEMENTS: Elements = Elements::Stored;
+
     fn name(&self) -> &'static str {
         "to_dtype"
     }
 
-    fn takes_packed(&self) -> bool {
-        true
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype().wide()))
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype().wide()))
-    }
-
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
-        match x.dtype {
+        match x.dtype() {
             DType::F16 => widen(x, out.slice(), |bits: u16| f16::from_bits(bits).to_f32()),
             DType::BF16 => widen(x, out.slice(), |bits: u16| bf16::from_bits(bits).to_f32()),
             _ => widen(x, out.slice(), |byte: u8| u32::from(byte)),
@@ -69,34 +75,28 @@ impl Op for Widen {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let layout = (x.layout.strides.as_slice(), x.layout.offset);
-        Ok(vec![Kernel {
-            shader: PACKED_SHADER,
-            entry: "widen",
-            header: "",
-            constants: vec![("OP", code(x.dtype))],
-            params: strided_params("to_dtype", &x.layout.shape, layout, layout)?,
-            inputs: vec![x.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(x.layout.elem_count()),
-        }])
+        let Walk { dims, strides: [strides] } = Walk::for_kernel(self.name(), x.shape(), [&x.layout().strides])?;
+        let (shape, strides) = (Slots::new(&dims), Slots::new(&strides));
+        let params = WidenParams { count: x.elem_count(), rank: dims.len(), offset: x.offset(), shape, strides };
+        let kernel = Kernel::build(WIDEN, "widen", params).constant("OP", code(x.dtype()));
+        Ok(vec![kernel.input(x).output(out).each(params.count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let dtype = ctx.inputs[0].dtype();
         Ok(vec![dtype.is_float().then(|| ctx.grad.to_dtype(dtype)).transpose()?])
     }
 }
 
-fn widen<B: bytemuck::Pod + Sync, T: Word>(x: &CpuIn, out: &mut [T], f: impl Fn(B) -> T + Sync) {
-    let bits: &[B] = bytemuck::cast_slice(x.words);
-    if x.layout.is_contiguous() {
-        let bits = &bits[x.layout.offset..][..out.len()];
+fn widen<B: bytemuck::Pod + Sync, T: Word>(x: &CpuIn<Strided>, out: &mut [T], f: impl Fn(B) -> T + Sync) {
+    let (bits, layout) = (x.all::<B>(), x.layout());
+    if layout.is_contiguous() {
+        let bits = &bits[layout.offset..][..out.len()];
         out.par_chunks_mut(CHUNK).zip(bits.par_chunks(CHUNK)).for_each(|(out, bits)| convert(bits, out, &f));
     } else {
-        out.iter_mut().zip(x.layout.positions()).for_each(|(out, at)| *out = f(bits[at]));
+        out.iter_mut().zip(layout.positions()).for_each(|(out, at)| *out = f(bits[at]));
     }
 }
 
@@ -105,15 +105,18 @@ fn widen<B: bytemuck::Pod + Sync, T: Word>(x: &CpuIn, out: &mut [T], f: impl Fn(
 struct Narrow(DType);
 
 impl Op for Narrow {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Stored;
+
     fn name(&self) -> &'static str {
         "to_dtype"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), self.0))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), self.0))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
         match self.0 {
             DType::F16 => narrow(x.slice(), out, |v: f32| f16::from_f32(v).to_bits()),
@@ -123,21 +126,14 @@ impl Op for Narrow {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (x, count) = (&inputs[0], inputs[0].layout.elem_count());
-        Ok(vec![Kernel {
-            shader: PACKED_SHADER,
-            entry: "narrow",
-            header: "",
-            constants: vec![("OP", code(self.0))],
-            params: vec![fits_u32("to_dtype", count)?, x.offset()],
-            inputs: vec![x.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(self.0.words(count)),
-        }])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = &inputs[0];
+        let params = DenseParams { count: x.elem_count(), offset: x.offset() };
+        let kernel = Kernel::build(NARROW, "narrow", params).constant("OP", code(self.0));
+        Ok(vec![kernel.input(x).output(out).each(self.0.words(params.count))])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![self.0.is_float().then(|| ctx.grad.to_dtype(DType::F32)).transpose()?])
     }
 }
@@ -170,17 +166,20 @@ enum Rule {
 struct Convert(DType, Rule);
 
 impl Op for Convert {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Stored;
+
     fn name(&self) -> &'static str {
         "to_dtype"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), self.0))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), self.0))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
-        match (x.dtype, self.0, self.1) {
+        match (x.dtype(), self.0, self.1) {
             (DType::F32, _, Rule::Truth) => convert(x.slice(), out.slice(), |v: f32| u32::from(v != 0.0)),
             (_, _, Rule::Truth) => convert(x.slice(), out.slice(), |v: u32| u32::from(v != 0)),
             (_, _, Rule::Byte) => convert(x.slice(), out.slice(), |v: f32| u32::from(v as u8)),
@@ -193,39 +192,33 @@ impl Op for Convert {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let wanted = format!("alias S = {};\nalias T = {};\n", x.dtype, self.0);
+        let wanted = format!("alias S = {};\nalias T = {};\n", x.dtype(), self.0);
         let header = HEADERS.into_iter().find(|h| h.starts_with(&wanted));
-        Ok(vec![Kernel {
-            shader: SHADER,
-            entry: match self.1 {
-                Rule::Value => "convert",
-                Rule::Truth => "truth",
-                Rule::Byte => "byte",
-            },
-            header: header.ok_or_else(|| Error::argument("to_dtype", "no such conversion"))?,
-            constants: vec![],
-            params: vec![fits_u32("to_dtype", x.layout.elem_count())?, x.offset()],
-            inputs: vec![x.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(x.layout.elem_count()),
-        }])
+        let header = header.ok_or_else(|| Error::argument("to_dtype", "no such conversion"))?;
+        let entry = match self.1 {
+            Rule::Value => "convert",
+            Rule::Truth => "truth",
+            Rule::Byte => "byte",
+        };
+        let params = DenseParams { count: x.elem_count(), offset: x.offset() };
+        Ok(vec![Kernel::build(CONVERT, entry, params).header(header).input(x).output(out).each(params.count)])
     }
 
-    fn backward(&self, _ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![None]) // one side is of integers, which carry no gradient
     }
 }
 
-/// The elements as words, in row-major order without gaps.
+/// The elements as words: packed ones in row-major order without gaps, others as they are.
 pub(in crate::ops) fn widened(x: &Tensor) -> Result<Tensor> {
-    if x.dtype().is_packed() { apply(Widen, &[x]) } else { x.contiguous() }
+    if x.dtype().is_packed() { apply(Widen, &[x]) } else { Ok(x.clone()) }
 }
 
 /// A tensor of words as a packed type of the same kind: f32 as halves, u32 as bytes.
 pub(in crate::ops) fn narrowed(x: &Tensor, dtype: DType) -> Result<Tensor> {
-    if dtype.is_packed() { apply(Narrow(dtype), &[&x.contiguous()?]) } else { Ok(x.clone()) }
+    if dtype.is_packed() { apply(Narrow(dtype), &[x]) } else { Ok(x.clone()) }
 }
 
 /// A copy of a packed tensor from the start of a storage of its own.

@@ -2,55 +2,51 @@
 
 use std::sync::Arc;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::promote::apply_wide;
-use crate::ops::{Gradient, Op, Spec, shader};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, same_device};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("masked");
+params! {
+    struct Params { count: usize, x_offset: usize, mask_offset: usize, value: u32 }
+}
+shader!(SHADER: Params = "masked_fill");
 
-/// The word `value` where the second input is not 0, else the first one's; both dense, of one shape.
+/// The word `value` where the second input is not 0, else the first one's; both of one shape.
 #[derive(Debug)]
 struct MaskedFill {
     value: u32,
 }
 
 impl Op for MaskedFill {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "masked_fill"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (x, mask) = (inputs[0].slice::<u32>(), inputs[1].slice::<u32>());
         let elements = out.slice::<u32>().iter_mut().zip(x).zip(mask);
         elements.for_each(|((out, &x), &mask)| *out = if mask != 0 { self.value } else { x });
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (x, mask) = (&inputs[0], &inputs[1]);
-        let count = fits_u32("masked_fill", x.layout.elem_count())?;
-        Ok(vec![Kernel {
-            shader: SHADER,
-            entry: "fill",
-            header: "",
-            constants: vec![],
-            params: vec![count, x.offset(), mask.offset(), self.value],
-            inputs: vec![x.buffer.clone(), mask.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(count as usize),
-        }])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let [x, mask] = [&inputs[0], &inputs[1]];
+        let params =
+            Params { count: x.elem_count(), x_offset: x.offset(), mask_offset: mask.offset(), value: self.value };
+        Ok(vec![Kernel::build(SHADER, "masked_fill", params).input(x).input(mask).output(out).each(params.count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![Some(ctx.grad.masked_fill(&ctx.inputs[1], 0.0)?), None])
     }
 }
@@ -83,12 +79,12 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn masked_fill(&self, mask: &Tensor, value: f32) -> Result<Tensor> {
-        crate::ops::same_device("masked_fill", &[self, mask])?;
+        same_device("masked_fill", &[self, mask])?;
         if broadcast_shapes("masked_fill", self.shape(), mask.shape())? != self.shape() {
             let detail = "the mask must broadcast to the tensor";
             return Err(Error::shapes("masked_fill", self.shape(), mask.shape(), detail));
         }
-        let mask = mask.detach().to_dtype(DType::Bool)?.broadcast_to(self.shape())?.contiguous()?;
-        apply_wide(MaskedFill { value: word(value, self.dtype()) }, &[&self.contiguous()?, &mask])
+        let mask = mask.detach().to_dtype(DType::Bool)?.broadcast_to(self.shape())?;
+        apply(MaskedFill { value: word(value, self.dtype()) }, &[self, &mask])
     }
 }

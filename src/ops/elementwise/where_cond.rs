@@ -4,39 +4,57 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, MAX_RANK, collapse, fits_u32, grid};
+use crate::error::Result;
 use crate::ops::elementwise::binary::operand::Operand;
+use crate::ops::elementwise::promote::result_type;
 use crate::ops::elementwise::unary::CHUNK;
-use crate::ops::promote::{apply_wide, result_type};
-use crate::ops::{Gradient, Op, Spec, expect_dtype, shader};
+use crate::ops::inputs::Walk;
+use crate::ops::{
+    CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, same_device,
+};
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("where");
+params! {
+    struct Params {
+        count: usize,
+        rank: usize,
+        a_offset: usize,
+        b_offset: usize,
+        condition_offset: usize,
+        shape: Slots,
+        a_strides: Slots,
+        b_strides: Slots,
+        condition_strides: Slots,
+    }
+}
+shader!(SHADER: Params = "where_cond");
 
-/// Of `[a, b, condition]`: a where the condition, of u32, is not 0, else b.
+/// Of `[a, b, condition]`: a where the condition, a boolean, is true, else b.
 #[derive(Debug)]
-struct Choose;
+struct WhereCond;
 
-impl Op for Choose {
+impl Op for WhereCond {
+    type Layout = Strided;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "where_cond"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let [a, b, condition] = [0, 1, 2].map(|i| inputs[i]);
         expect_dtype(self.name(), b, a.dtype())?;
         let both = broadcast_shapes(self.name(), a.shape(), b.shape())?;
-        Ok(Spec::Fresh(broadcast_shapes(self.name(), condition.shape(), &both)?, a.dtype()))
+        Ok((broadcast_shapes(self.name(), condition.shape(), &both)?, a.dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let (shape, layouts) = stretched([0, 1, 2].map(|i| inputs[i].layout))?;
-        let [a, b, condition] = [0, 1, 2].map(|i| inputs[i].words);
-        let (dims, steps) = collapse(&shape, [0, 1, 2].map(|i| layouts[i].strides.as_slice()));
+    fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
+        let (shape, layouts) = stretched([0, 1, 2].map(|i| inputs[i].layout()))?;
+        let [a, b, condition] = [0, 1, 2].map(|i| inputs[i].all::<u32>());
+        let Walk { dims, strides: steps } = Walk::new(&shape, [0, 1, 2].map(|i| layouts[i].strides.as_slice()));
         let inner = dims.len() - 1;
         out.0.par_chunks_mut(CHUNK).enumerate().for_each(|(part, out)| {
             let mut done = 0;
@@ -59,32 +77,29 @@ impl Op for Choose {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (shape, layouts) = stretched([0, 1, 2].map(|i| inputs[i].layout))?;
-        let (dims, steps) = collapse(&shape, [0, 1, 2].map(|i| layouts[i].strides.as_slice()));
-        if dims.len() > MAX_RANK {
-            let why = format!("a layout of more than {MAX_RANK} separate dimensions: {shape:?}");
-            return Err(Error::argument(self.name(), why));
-        }
-        let count = fits_u32(self.name(), shape.iter().product())?;
-        let [a, b, condition] = [0, 1, 2].map(|i| layouts[i].offset as u32);
-        let mut params = vec![count, dims.len() as u32, a, b, condition, 0, 0, 0];
-        for list in std::iter::once(&dims).chain(&steps) {
-            params.extend((0..MAX_RANK).map(|d| list.get(d).map_or(0, |&v| v as u32)));
-        }
-        Ok(vec![Kernel {
-            shader: SHADER,
-            entry: if layouts.iter().all(Layout::is_contiguous) { "dense" } else { "strided" },
-            header: "",
-            constants: vec![],
-            params,
-            inputs: inputs.iter().map(|input| input.buffer.clone()).collect(),
-            outputs: vec![out.clone()],
-            groups: grid(count as usize),
-        }])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (shape, layouts) = stretched([0, 1, 2].map(|i| inputs[i].layout()))?;
+        let strides = [0, 1, 2].map(|i| layouts[i].strides.as_slice());
+        let Walk { dims, strides } = Walk::for_kernel(self.name(), &shape, strides)?;
+        let [a_strides, b_strides, condition_strides] = strides.map(|strides| Slots::new(&strides));
+        let params = Params {
+            count: shape.iter().product(),
+            rank: dims.len(),
+            a_offset: layouts[0].offset,
+            b_offset: layouts[1].offset,
+            condition_offset: layouts[2].offset,
+            shape: Slots::new(&dims),
+            a_strides,
+            b_strides,
+            condition_strides,
+        };
+        let entry = if layouts.iter().all(Layout::is_contiguous) { "dense" } else { "strided" };
+        let [a, b, condition] = [0, 1, 2].map(|i| &inputs[i]);
+        let kernel = Kernel::build(SHADER, entry, params).input(a).input(b).input(condition);
+        Ok(vec![kernel.output(out).each(params.count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (condition, zero) = (&ctx.inputs[2], 0f32);
         let side = |i: usize, a: Operand, b: Operand| ctx.needs[i].then(|| condition.where_cond(a, b)).transpose();
         Ok(vec![side(0, ctx.grad.into(), zero.into())?, side(1, zero.into(), ctx.grad.into())?, None])
@@ -116,11 +131,11 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn where_cond<'a>(&self, a: impl Into<Operand<'a>>, b: impl Into<Operand<'a>>) -> Result<Tensor> {
-        let op = Choose.name();
+        let op = WhereCond.name();
         let (a, b) = (a.into(), b.into());
         let dtype = match (a, b) {
             (Operand::Tensor(a), Operand::Tensor(b)) => {
-                crate::ops::same_device(op, &[self, a, b])?;
+                same_device(op, &[self, a, b])?;
                 result_type(op, a, b)?
             }
             (Operand::Tensor(x), Operand::Scalar(s)) | (Operand::Scalar(s), Operand::Tensor(x)) => s.meets(x.dtype()),
@@ -131,6 +146,6 @@ impl Tensor {
             Operand::Scalar(s) => s.tensor(op, dtype, self.device()),
         };
         let condition = self.detach().to_dtype(DType::Bool)?;
-        apply_wide(Choose, &[&tensor(a)?, &tensor(b)?, &condition])
+        apply(WhereCond, &[&tensor(a)?, &tensor(b)?, &condition])
     }
 }

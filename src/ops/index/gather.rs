@@ -4,22 +4,20 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, SCALAR_HEADERS, fits_u32, grid};
-use crate::ops::promote::apply_wide;
-use crate::ops::shape::view::around;
-use crate::ops::{Gradient, Op, Spec, shader};
+use crate::ops::inputs::around;
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, same_device};
 use crate::shape::check_dim;
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("gather");
+params! {
+    struct Params { count: usize, inner: usize, size: usize, picks: usize, x_offset: usize, index_offset: usize }
+}
+shader!(SHADER: Params = "gather");
 
-/// The header for moving words, whatever they mean.
-pub(in crate::ops) const WORDS: &str = SCALAR_HEADERS[2];
-
-/// `x: [A, R, B]`, `index: [A, K, B]`, or `[K]` where it is shared → `[A, K, B]`; all dense, and `dim` is in the middle.
+/// `x: [A, R, B]`, `index: [A, K, B]`, or `[K]` where it is shared → `[A, K, B]`; `dim` is in the middle.
 #[derive(Debug)]
 struct Gather {
     dim: usize,
@@ -27,21 +25,24 @@ struct Gather {
 }
 
 impl Op for Gather {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         if self.shared { "index_select" } else { "gather" }
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let mut shape = inputs[0].shape().to_vec();
         shape[self.dim] = inputs[1].shape()[if self.shared { 0 } else { self.dim }];
-        Ok(Spec::Fresh(shape, inputs[0].dtype()))
+        Ok((shape, inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let [_, size, inner] = around(inputs[0].layout, self.dim);
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let [_, size, inner] = around(inputs[0].shape(), self.dim);
         let (x, index, out) = (inputs[0].slice::<u32>(), inputs[1].slice::<u32>(), out.slice::<u32>());
         check_indices(self.name(), index, size)?;
-        let picks = if self.shared { index.len() } else { inputs[1].layout.shape[self.dim] };
+        let picks = if self.shared { index.len() } else { inputs[1].shape()[self.dim] };
         // One row of `inner` elements of the output at a time.
         out.par_chunks_mut(inner).with_min_len(64).enumerate().for_each(|(row, out)| {
             let x = &x[row / picks * size * inner..][..size * inner];
@@ -56,25 +57,17 @@ impl Op for Gather {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (x, index) = (&inputs[0], &inputs[1]);
-        let [outer, size, inner] = around(x.layout, self.dim);
-        let picks = index.layout.shape[if self.shared { 0 } else { self.dim }];
-        fits_u32(self.name(), x.layout.elem_count())?;
-        let count = fits_u32(self.name(), outer * picks * inner)?;
-        Ok(vec![Kernel {
-            shader: SHADER,
-            entry: "gather",
-            header: WORDS,
-            constants: vec![("SHARED", f64::from(u8::from(self.shared)))],
-            params: vec![count, inner as u32, size as u32, picks as u32, x.offset(), index.offset(), 0, 0],
-            inputs: vec![x.buffer.clone(), index.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(count as usize),
-        }])
+        let [outer, size, inner] = around(x.shape(), self.dim);
+        let picks = index.shape()[if self.shared { 0 } else { self.dim }];
+        let (count, x_offset, index_offset) = (outer * picks * inner, x.offset(), index.offset());
+        let params = Params { count, inner, size, picks, x_offset, index_offset };
+        let kernel = Kernel::build(SHADER, "gather", params).constant("SHARED", self.shared);
+        Ok(vec![kernel.input(x).input(index).output(out).each(count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (zeros, index) = (ctx.inputs[0].zeros_like()?, &ctx.inputs[1]);
         let grad = match self.shared {
             true => zeros.index_add(self.dim, index, ctx.grad)?,
@@ -92,17 +85,17 @@ pub(in crate::ops) fn check_indices(op: &'static str, index: &[u32], size: usize
     }
 }
 
-/// Indices as ops take them: u32 and dense. Negative numbers become larger than any dimension.
+/// Indices as ops take them, of u32. Negative numbers become larger than any dimension.
 pub(in crate::ops) fn indices(op: &'static str, index: &Tensor) -> Result<Tensor> {
     match index.dtype() {
-        DType::U32 | DType::I32 | DType::U8 => index.detach().to_dtype(DType::U32)?.contiguous(),
+        DType::U32 | DType::I32 | DType::U8 => index.detach().to_dtype(DType::U32),
         other => Err(Error::DTypeMismatch { op, expected: "indices of u32, i32 or u8".into(), got: other.to_string() }),
     }
 }
 
 /// Checks the one-dimensional index of `index_select` and `index_add`.
 pub(in crate::ops) fn index_vector(op: &'static str, x: &Tensor, dim: usize, index: &Tensor) -> Result<Tensor> {
-    crate::ops::same_device(op, &[x, index])?;
+    same_device(op, &[x, index])?;
     check_dim(op, dim, x.shape())?;
     if index.rank() != 1 {
         return Err(Error::shapes(op, x.shape(), index.shape(), "the index must have one dimension"));
@@ -112,7 +105,7 @@ pub(in crate::ops) fn index_vector(op: &'static str, x: &Tensor, dim: usize, ind
 
 /// Checks the index of `gather` and `scatter`, of the rank of `x` and nowhere larger, but along `dim`.
 pub(in crate::ops) fn index_like(op: &'static str, x: &Tensor, dim: usize, index: &Tensor) -> Result<Tensor> {
-    crate::ops::same_device(op, &[x, index])?;
+    same_device(op, &[x, index])?;
     check_dim(op, dim, x.shape())?;
     let within = |d: usize| d == dim || index.shape()[d] <= x.shape()[d];
     if index.rank() != x.rank() || !(0..x.rank()).all(within) {
@@ -149,7 +142,7 @@ impl Tensor {
     pub fn gather(&self, dim: usize, index: &Tensor) -> Result<Tensor> {
         let index = index_like("gather", self, dim, index)?;
         let x = leading(self, index.shape(), Some(dim))?;
-        apply_wide(Gather { dim, shared: false }, &[&x.contiguous()?, &index])
+        apply(Gather { dim, shared: false }, &[&x, &index])
     }
 
     /// Rows, columns or slices by their number: `[.., n, ..]` and an index `[k]` → `[.., k, ..]`.
@@ -169,7 +162,7 @@ impl Tensor {
     /// ```
     pub fn index_select(&self, dim: usize, index: &Tensor) -> Result<Tensor> {
         let index = index_vector("index_select", self, dim, index)?;
-        apply_wide(Gather { dim, shared: true }, &[&self.contiguous()?, &index])
+        apply(Gather { dim, shared: true }, &[self, &index])
     }
 
     /// A row of this table for every id: `[V, D]` and ids of any shape `[..]` → `[.., D]`.

@@ -5,18 +5,32 @@
 
 use std::sync::Arc;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
-use crate::ops::index::gather::{SHADER, WORDS, check_indices, index_like, index_vector, leading};
+use crate::ops::index::gather::{check_indices, index_like, index_vector, leading};
 use crate::ops::index::sort::order;
-use crate::ops::promote::apply_wide;
+use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::shape::copy::strided_kernel;
-use crate::ops::shape::view::around;
-use crate::ops::{Gradient, Op, Spec};
+use crate::ops::{
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, same_device,
+};
 use crate::shape::Layout;
 use crate::tensor::Tensor;
+
+params! {
+    struct Params {
+        count: usize,
+        inner: usize,
+        size: usize,
+        picks: usize,
+        base_offset: usize,
+        src_offset: usize,
+        first: usize,
+        last: usize,
+    }
+}
+shader!(SHADER: Params = "scatter", headers || SCALAR_HEADERS.to_vec());
 
 /// The most sources that one invocation adds up in one dispatch.
 const CHUNK: usize = 16 * 1024;
@@ -29,7 +43,7 @@ enum Kind {
     Last,
 }
 
-/// `base: [A, R, B]`, `index: [A, K, B]`, or `[K]` where it is shared, `src: [A, K, B]` → `[A, R, B]`; all dense.
+/// `base: [A, R, B]`, `index: [A, K, B]`, or `[K]` where it is shared, `src: [A, K, B]` → `[A, R, B]`.
 #[derive(Debug)]
 struct Scatter {
     dim: usize,
@@ -38,6 +52,9 @@ struct Scatter {
 }
 
 impl Op for Scatter {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         match (self.kind, self.shared) {
             (Kind::Add, true) => "index_add",
@@ -46,16 +63,16 @@ impl Op for Scatter {
         }
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        crate::ops::expect_dtype(self.name(), inputs[2], inputs[0].dtype())?;
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        expect_dtype(self.name(), inputs[2], inputs[0].dtype())?;
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let sizes = around(inputs[0].layout, self.dim);
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let sizes = around(inputs[0].shape(), self.dim);
         let index = inputs[1].slice::<u32>();
         check_indices(self.name(), index, sizes[1])?;
-        match (self.kind, inputs[0].dtype) {
+        match (self.kind, inputs[0].dtype()) {
             (Kind::Add, DType::F32) => self.scatter(inputs, out, sizes, |a: &mut f32, v| *a += v),
             (Kind::Add, DType::I32) => self.scatter(inputs, out, sizes, |a: &mut i32, v| *a = a.wrapping_add(v)),
             (Kind::Add, _) => self.scatter(inputs, out, sizes, |a: &mut u32, v| *a = a.wrapping_add(v)),
@@ -64,55 +81,40 @@ impl Op for Scatter {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (base, index, src) = (&inputs[0], &inputs[1], &inputs[2]);
-        let [outer, size, inner] = around(base.layout, self.dim);
-        let picks = src.layout.shape[self.dim];
+        let [outer, size, inner] = around(base.shape(), self.dim);
+        let picks = src.shape()[self.dim];
         let rows = if self.shared { 1 } else { outer * inner };
-        fits_u32(self.name(), outer * picks * inner)?;
-        let (count, edges) = (fits_u32(self.name(), outer * size * inner)?, fits_u32(self.name(), rows * (size + 1))?);
+        let (count, edges) = (outer * size * inner, rows * (size + 1));
         let mut kernels = Vec::new();
         // The indices as rows: [A, K, B] → [A, B, K].
-        let (mut buffer, mut layout) =
-            (index.buffer.clone(), Layout { shape: vec![rows, picks], ..index.layout.clone() });
+        let (mut buffer, mut offset) = (index.as_buffer().clone(), index.offset());
         if !self.shared && inner > 1 {
-            let apart = Layout { offset: index.layout.offset, ..Layout::contiguous(&[outer, picks, inner]) };
-            layout = Layout::contiguous(&[outer, inner, picks]);
-            buffer = gpu.alloc(rows * picks)?;
-            let view = GpuIn { buffer: index.buffer, layout: &apart.permute(&[0, 2, 1]), dtype: DType::U32 };
-            kernels.push(strided_kernel(&view, &buffer, &layout)?);
+            let apart = Layout { offset, ..Layout::contiguous(&[outer, picks, inner]) }.permute(&[0, 2, 1]);
+            (buffer, offset) = (gpu.alloc(rows * picks)?, 0);
+            kernels.push(strided_kernel(&index.through(&apart), &buffer, &Layout::contiguous(&apart.shape))?);
         }
-        let (places, starts) = (gpu.alloc(rows * picks)?, gpu.alloc(rows * (size + 1))?);
-        let view = GpuIn { buffer: &buffer, layout: &layout, dtype: DType::U32 };
-        let (sorting, sorted) = order(gpu, &view, [rows, picks], false, &places)?;
+        let (places, starts) = (gpu.alloc(rows * picks)?, gpu.alloc(edges)?);
+        let (sorting, sorted) = order(gpu, (&buffer, offset, DType::U32), [rows, picks], false, &places)?;
         kernels.extend(sorting);
-        let kernel = |entry, count: u32, first: usize, inputs: Vec<Buffer>, out: &Buffer| Kernel {
-            shader: SHADER,
-            entry,
-            header: if self.kind == Kind::Add { scalar_header(base.dtype) } else { WORDS },
-            constants: vec![
-                ("SHARED", f64::from(u8::from(self.shared))),
-                ("LAST", f64::from(u8::from(self.kind == Kind::Last))),
-            ],
-            params: [
-                [count, inner as u32, size as u32, picks as u32],
-                [base.offset(), src.offset(), first as u32, (first + CHUNK) as u32],
-            ]
-            .concat(),
-            inputs,
-            outputs: vec![out.clone()],
-            groups: grid(count as usize),
+        let header = scalar_header(if self.kind == Kind::Add { base.dtype() } else { DType::U32 });
+        let kernel = |entry, count: usize, first: usize| {
+            let (base_offset, src_offset, last) = (base.offset(), src.offset(), first + CHUNK);
+            let params = Params { count, inner, size, picks, base_offset, src_offset, first, last };
+            let kernel = Kernel::build(SHADER, entry, params).header(header);
+            kernel.constant("SHARED", self.shared).constant("LAST", self.kind == Kind::Last)
         };
-        kernels.push(kernel("bounds", edges, 0, vec![sorted], &starts));
+        kernels.push(kernel("bounds", edges, 0).input(&sorted).output(&starts).each(edges));
         let chunks = if self.kind == Kind::Add { picks.div_ceil(CHUNK).max(1) } else { 1 };
         for chunk in 0..chunks {
-            let inputs = vec![base.buffer.clone(), starts.clone(), places.clone(), src.buffer.clone()];
-            kernels.push(kernel("segment", count, chunk * CHUNK, inputs, out));
+            let kernel = kernel("segment", count, chunk * CHUNK).input(base).input(&starts).input(&places).input(src);
+            kernels.push(kernel.output(out).each(count));
         }
         Ok(kernels)
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (g, index, src) = (ctx.grad, &ctx.inputs[1], &ctx.inputs[2]);
         if self.kind == Kind::Add {
             let of_src = || if self.shared { g.index_select(self.dim, index) } else { g.gather(self.dim, index) };
@@ -136,10 +138,16 @@ impl Op for Scatter {
 
 impl Scatter {
     /// Every source in its order, on the host; the indices are within `[A, R, B]`.
-    fn scatter<T: Word>(&self, inputs: &[CpuIn], out: CpuOut, [_, size, inner]: [usize; 3], put: impl Fn(&mut T, T)) {
+    fn scatter<T: Word>(
+        &self,
+        inputs: &[CpuIn<Dense>],
+        out: CpuOut,
+        [_, size, inner]: [usize; 3],
+        put: impl Fn(&mut T, T),
+    ) {
         let (index, src, out) = (inputs[1].slice::<u32>(), inputs[2].slice::<T>(), out.slice::<T>());
         out.copy_from_slice(inputs[0].slice::<T>());
-        let picks = inputs[2].layout.shape[self.dim];
+        let picks = inputs[2].shape()[self.dim];
         for (row, src) in src.chunks(inner).enumerate() {
             let out = &mut out[row / picks * size * inner..][..size * inner];
             if self.shared {
@@ -157,8 +165,8 @@ impl Scatter {
 fn scattered(base: &Tensor, dim: usize, index: &Tensor, src: &Tensor, kind: Kind) -> Result<Tensor> {
     let op = Scatter { dim, shared: false, kind };
     let index = index_like(op.name(), base, dim, index)?;
-    crate::ops::same_device(op.name(), &[base, src])?;
-    crate::ops::expect_dtype(op.name(), src, base.dtype())?;
+    same_device(op.name(), &[base, src])?;
+    expect_dtype(op.name(), src, base.dtype())?;
     if src.rank() != index.rank() || index.shape().iter().zip(src.shape()).any(|(i, s)| i > s) {
         let detail = "the source must have the index's rank, and no smaller sizes";
         return Err(Error::shapes(op.name(), src.shape(), index.shape(), detail));
@@ -170,7 +178,7 @@ fn scattered(base: &Tensor, dim: usize, index: &Tensor, src: &Tensor, kind: Kind
         let changed = scattered(&base.narrow(d, 0, kept)?, dim, &index, &src, kind)?;
         return Tensor::cat(&[&changed, &base.narrow(d, kept, base.shape()[d] - kept)?], d);
     }
-    apply_wide(op, &[&base.contiguous()?, &index, &src.contiguous()?])
+    apply(op, &[base, &index, &src])
 }
 
 impl Tensor {
@@ -230,13 +238,13 @@ impl Tensor {
     /// ```
     pub fn index_add(&self, dim: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         let index = index_vector("index_add", self, dim, index)?;
-        crate::ops::same_device("index_add", &[self, src])?;
-        crate::ops::expect_dtype("index_add", src, self.dtype())?;
+        same_device("index_add", &[self, src])?;
+        expect_dtype("index_add", src, self.dtype())?;
         let mut shape = self.shape().to_vec();
         shape[dim] = index.elem_count();
         if src.shape() != shape {
             return Err(Error::shapes("index_add", src.shape(), &shape, "the latter is what the index asks for"));
         }
-        apply_wide(Scatter { dim, shared: true, kind: Kind::Add }, &[&self.contiguous()?, &index, &src.contiguous()?])
+        apply(Scatter { dim, shared: true, kind: Kind::Add }, &[self, &index, src])
     }
 }

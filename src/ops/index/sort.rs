@@ -7,15 +7,17 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::shape::check_dim;
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("sort");
+params! {
+    struct Params { count: usize, n: usize, offset: usize, width: usize }
+}
+shader!(SHADER: Params = "sort");
 
 /// Columns that one invocation compares, `BLOCK` in the shader.
 const BLOCK: usize = 64;
@@ -23,28 +25,31 @@ const BLOCK: usize = 64;
 /// Rows of fewer columns are each sorted by one thread of the host.
 const SPLIT: usize = 1 << 16;
 
-/// The order of every row (the last dimension) of a dense tensor.
+/// The order of every row (the last dimension).
 #[derive(Debug)]
 struct Argsort {
     descending: bool,
 }
 
 impl Op for Argsort {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "argsort"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::U32))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), DType::U32))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
-        let n = x.layout.shape.last().copied().unwrap_or(1);
+        let n = x.shape().last().copied().unwrap_or(1);
         let (words, out) = (x.slice::<u32>(), out.slice::<u32>());
         let flip = if self.descending { u32::MAX } else { 0 };
         out.par_chunks_mut(n).zip(words.par_chunks(n)).for_each(|(out, row)| {
-            let pair = |(i, &bits): (usize, &u32)| (u64::from(key(bits, x.dtype) ^ flip) << 32) | i as u64;
+            let pair = |(i, &bits): (usize, &u32)| (u64::from(key(bits, x.dtype()) ^ flip) << 32) | i as u64;
             let mut pairs: Vec<u64> = row.iter().enumerate().map(pair).collect();
             if n < SPLIT {
                 pairs.sort_unstable()
@@ -56,13 +61,13 @@ impl Op for Argsort {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let n = x.layout.shape.last().copied().unwrap_or(1);
-        Ok(order(gpu, x, [x.layout.elem_count() / n, n], self.descending, out)?.0)
+        let n = x.shape().last().copied().unwrap_or(1);
+        Ok(order(gpu, (x.as_buffer(), x.offset(), x.dtype()), [x.elem_count() / n, n], self.descending, out)?.0)
     }
 
-    fn backward(&self, _ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![None]) // an order does not move with its elements
     }
 }
@@ -79,45 +84,40 @@ fn key(bits: u32, dtype: DType) -> u32 {
     }
 }
 
-/// The kernels that write the order of `x`, `[rows, n]` from its offset on, to `out`; and the buffer with the sorted keys,
-/// which for ascending u32 are the sorted elements.
+/// The kernels that write the order of `x`, `[rows, n]` from an offset on, to `out`; and the buffer with the sorted keys, which
+/// for ascending u32 are the sorted elements.
 pub(in crate::ops) fn order(
     gpu: &Gpu,
-    x: &GpuIn,
+    (x, offset, dtype): (&Buffer, usize, DType),
     [rows, n]: [usize; 2],
     descending: bool,
     out: &Buffer,
 ) -> Result<(Vec<Kernel>, Buffer)> {
-    let count = fits_u32("argsort", rows * n)?;
+    let count = rows * n;
     let widths: Vec<usize> = std::iter::successors(Some(BLOCK), |w| Some(w * 2)).take_while(|w| *w < n).collect();
-    let spare = |needed: bool| gpu.alloc(if needed { rows * n } else { 1 });
+    let spare = |needed: bool| gpu.alloc(if needed { count } else { 1 });
     let keys = [spare(true)?, spare(!widths.is_empty())?];
     let orders = [spare(!widths.is_empty())?, spare(widths.len() > 1)?];
-    // Pass i writes to the buffers i mod 2; the last one's order goes to `out`.
-    let order_of = |pass: usize| if pass == widths.len() { out.clone() } else { orders[pass % 2].clone() };
-    let kernel = |entry, pass: usize, offset, width: usize, inputs: Vec<Buffer>| Kernel {
-        shader: SHADER,
-        entry,
-        header: "",
-        constants: vec![("OP", type_code(x.dtype)), ("DESCENDING", f64::from(u8::from(descending)))],
-        params: vec![count, n as u32, offset, width as u32],
-        inputs,
-        outputs: vec![keys[pass % 2].clone(), order_of(pass)],
-        groups: grid(rows * n),
+    // Pass i writes to the buffers i mod 2; the order of the last one goes to `out`.
+    let order_of = |pass: usize| if pass == widths.len() { out } else { &orders[pass % 2] };
+    let kernel = |entry, offset, width| {
+        let kernel = Kernel::build(SHADER, entry, Params { count, n, offset, width });
+        kernel.constant("OP", type_code(dtype)).constant("DESCENDING", descending)
     };
-    let mut kernels = vec![kernel("rank", 0, x.offset(), 0, vec![x.buffer.clone()])];
+    let mut kernels = vec![kernel("rank", offset, 0).input(x).output(&keys[0]).output(order_of(0)).each(count)];
     for (i, &width) in widths.iter().enumerate() {
-        kernels.push(kernel("merge", i + 1, 0, width, vec![keys[i % 2].clone(), order_of(i)]));
+        let kernel = kernel("merge", 0, width).input(&keys[i % 2]).input(order_of(i));
+        kernels.push(kernel.output(&keys[(i + 1) % 2]).output(order_of(i + 1)).each(count));
     }
     Ok((kernels, keys[widths.len() % 2].clone()))
 }
 
 /// The shader's name for a type.
-fn type_code(dtype: DType) -> f64 {
+fn type_code(dtype: DType) -> u8 {
     match dtype {
-        DType::F32 => 0.0,
-        DType::I32 => 1.0,
-        _ => 2.0,
+        DType::F32 => 0,
+        DType::I32 => 1,
+        _ => 2,
     }
 }
 
@@ -139,8 +139,7 @@ impl Tensor {
     pub fn argsort(&self, dim: usize, descending: bool) -> Result<Tensor> {
         check_dim("argsort", dim, self.shape())?;
         let last = self.rank() - 1;
-        let rows = self.detach().transpose(dim, last)?.to_dtype(self.dtype().wide())?.contiguous()?;
-        apply(Argsort { descending }, &[&rows])?.transpose(dim, last)?.contiguous()
+        apply(Argsort { descending }, &[&self.detach().transpose(dim, last)?])?.transpose(dim, last)?.contiguous()
     }
 
     /// The elements in order along `dim`, and the positions that they came from: both of the same shape, the latter u32.
@@ -187,7 +186,7 @@ impl Tensor {
             let detail = format!("dimension {dim} of {:?} has fewer than {k} elements", self.shape());
             return Err(Error::argument("topk", detail));
         }
-        let positions = self.argsort(dim, largest)?.narrow(dim, 0, k)?.contiguous()?;
+        let positions = self.argsort(dim, largest)?.narrow(dim, 0, k)?;
         Ok((self.gather(dim, &positions)?, positions))
     }
 }

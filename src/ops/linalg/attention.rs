@@ -2,6 +2,8 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::AsItIs;
+use crate::ops::autocast::lowered;
 use crate::tensor::Tensor;
 
 /// What [`Tensor::attention`] looks at, and how.
@@ -71,23 +73,34 @@ impl Tensor {
         let (&[.., l, e], &[.., s, _]) = (self.shape(), keys.shape()) else {
             return Err(Error::shapes("attention", self.shape(), keys.shape(), "takes [.., L, E] and [.., S, E]"));
         };
+        // Of halves, only the operands and the result are rounded: scores and weights stay f32.
+        let dtype = lowered(self.dtype());
+        let wide = |x: &Tensor| {
+            if !dtype.is_float() || lowered(x.dtype()) != dtype {
+                let expected = if dtype.is_float() { dtype.to_string() } else { "a float type".into() };
+                return Err(Error::DTypeMismatch { op: "attention", expected, got: x.dtype().to_string() });
+            }
+            x.to_dtype(dtype)?.to_dtype(DType::F32)
+        };
+        let (queries, keys, values) = (wide(self)?, wide(keys)?, wide(values)?);
+        let _types = AsItIs::new();
         let scale = options.scale.unwrap_or_else(|| (e as f32).sqrt().recip());
         // Scaling the queries instead of the scores: fewer elements as a rule.
-        let mut scores = self.mul_scalar(scale)?.matmul(&keys.t()?)?;
+        let mut scores = queries.mul_scalar(scale)?.matmul(&keys.t()?)?;
         if options.causal {
             let past = Tensor::full([l, s], true, self.device())?.tril(0)?;
             scores = hide(&scores, &past)?;
         }
         match &options.mask {
             Some(mask) if mask.dtype() == DType::Bool => scores = hide(&scores, mask)?,
-            Some(mask) => scores = scores.add(mask)?,
+            Some(mask) => scores = scores.add(&mask.to_dtype(DType::F32)?)?,
             None => {}
         }
         let mut weights = scores.softmax(scores.rank() - 1)?;
         if options.dropout != 0.0 {
             weights = weights.dropout(options.dropout, true)?;
         }
-        weights.matmul(values)
+        weights.matmul(&values)?.to_dtype(dtype)
     }
 }
 

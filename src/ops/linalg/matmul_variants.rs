@@ -1,50 +1,48 @@
 //! The variants of the matrix product, and how one is tried before its first use on a device.
 
-use crate::device::gpu::{Caps, Family, Gpu, Shader, Variant};
+use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Variant, shader, wgsl};
 use crate::error::Result;
-use crate::ops::dispatch::{fold, grid};
-use crate::ops::linalg::matmul::{Product, SHADER, Target};
-use crate::ops::shader;
-use crate::ops::variants::as_variant;
+use crate::ops::linalg::panels::{Product, ProductParams, Target};
 
-pub(in crate::ops) const TILES_SHADER: Shader = shader!("matmul_tiles");
-pub(in crate::ops) const PLAIN_SHADER: Shader = shader!("matmul_plain");
+/// Goes before the source of each variant.
+const PRODUCT: &str = wgsl!("matmul_product");
 
-/// Registers only: what software adapters like best.
-static PANELS: Variant =
-    Variant { name: "panels", shader: SHADER, entry: "matmul", fits: |_| true, groups: workgroup_tiles };
+shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PRODUCT]);
+shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PRODUCT]);
+shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PRODUCT]);
+
+/// A workgroup for each 64 × 64 elements.
+const TILED: Grid<ProductParams> = Grid::Workgroups(|p| p.m_tiles * p.n_tiles * p.z_count);
+
+/// Registers only: the fastest on software adapters.
+static PANELS: Variant<ProductParams> =
+    Variant { name: "panels", shader: PANELS_SHADER, entry: "matmul_panels", fits: |_| true, grid: TILED };
 
 /// Workgroup memory: for hardware.
-static TILES: Variant = Variant {
+static TILES: Variant<ProductParams> = Variant {
     name: "tiles",
     shader: TILES_SHADER,
     entry: "matmul_tiles",
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8704,
-    groups: workgroup_tiles,
+    grid: TILED,
 };
 
 /// One element an invocation.
-pub(in crate::ops) static PLAIN: Variant =
-    Variant { name: "plain", shader: PLAIN_SHADER, entry: "matmul_plain", fits: |_| true, groups: elements };
+pub(in crate::ops) static PLAIN: Variant<ProductParams> = Variant {
+    name: "plain",
+    shader: PLAIN_SHADER,
+    entry: "matmul_plain",
+    fits: |_| true,
+    grid: Grid::Each(|p| p.m * p.n * p.z_count),
+};
 
-pub(in crate::ops) static FAMILY: Family = Family { name: SHADER.name, order, attempt };
+pub(in crate::ops) static FAMILY: Family<ProductParams> = Family { name: "matmul", order, attempt };
+inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
-pub(in crate::ops) fn order(caps: &Caps) -> &'static [&'static Variant] {
-    static ON_SOFTWARE: [&Variant; 3] = [&PANELS, &TILES, &PLAIN];
-    static ON_HARDWARE: [&Variant; 3] = [&TILES, &PANELS, &PLAIN];
+pub(in crate::ops) fn order(caps: &Caps) -> &'static [&'static Variant<ProductParams>] {
+    static ON_SOFTWARE: [&Variant<ProductParams>; 3] = [&PANELS, &TILES, &PLAIN];
+    static ON_HARDWARE: [&Variant<ProductParams>; 3] = [&TILES, &PANELS, &PLAIN];
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
-}
-
-/// A workgroup for each 64 × 64 elements. The params are those of `Product::kernel`.
-fn workgroup_tiles(params: &[u32]) -> [u32; 3] {
-    let [m_tiles, n_tiles, count] = [params[3], params[4], params[15]].map(|n| n as usize);
-    fold(m_tiles * n_tiles * count)
-}
-
-/// An invocation for each element.
-fn elements(params: &[u32]) -> [u32; 3] {
-    let [m, n, count] = [params[0], params[1], params[15]].map(|n| n as usize);
-    grid(m * n * count)
 }
 
 /// Sizes with edges in every direction: of panels, of tiles, of the parts of k.
@@ -57,7 +55,7 @@ const SPLITS: usize = 2;
 const UNTOUCHED: f32 = -77.0;
 
 /// Multiplies a batch of two with a variant and compares with the host; says what is wrong, if anything is.
-pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant) -> Result<Option<String>> {
+pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams>) -> Result<Option<String>> {
     let (a, b, bias) = (numbers(BATCH * M * K, 1), numbers(BATCH * K * N, 2), numbers(M + 1, 3));
     let a_panels = panels(&a, [M, K], 8, |matrix, j, k| matrix[j * K + k]);
     let b_panels = panels(&b, [N, K], 64, |matrix, j, k| matrix[k * N + j]);
@@ -69,8 +67,7 @@ pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant) -> Result<Op
     let mut expected = vec![UNTOUCHED; to.offset + BATCH * SPLITS * to.batch];
     let out = upload(&expected)?;
     let product = Product { m: M, k: K, n: N, batch: BATCH, splits: SPLITS, steps };
-    let kernel = product.kernel([&left, &right], Some((&summand, 1)), &out, to)?;
-    gpu.run(as_variant(kernel, variant))?;
+    gpu.run(product.variant(variant, [&left, &right], Some((&summand, 1)), &out, to)?)?;
     let got = gpu.download(&out, 0, expected.len())?;
     for (z, m) in (0..BATCH * SPLITS).flat_map(|z| (0..M).map(move |m| (z, m))) {
         let (batch, part) = (z / SPLITS, z % SPLITS);

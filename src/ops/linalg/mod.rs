@@ -1,8 +1,11 @@
 //! Products of matrices and vectors.
 
 pub(in crate::ops) mod attention;
+pub(in crate::ops) mod batched;
 pub(in crate::ops) mod einsum;
+pub(in crate::ops) mod gemm;
 pub(in crate::ops) mod matmul;
 pub(in crate::ops) mod matmul_variants;
+pub(in crate::ops) mod panels;
 pub(in crate::ops) mod triangle;
 pub(in crate::ops) mod vectors;

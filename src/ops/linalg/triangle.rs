@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::promote::apply_wide;
-use crate::ops::{Gradient, Op, Spec, shader};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("triangle");
+params! {
+    struct Params { count: usize, rows: usize, columns: usize, offset: usize, diagonal: i32 }
+}
+shader!(SHADER: Params = "triangle");
 
-/// Keeps one side of a diagonal of dense matrices, the last two dimensions.
+/// Keeps one side of a diagonal of matrices, the last two dimensions.
 #[derive(Clone, Copy, Debug)]
 struct Triangle {
     upper: bool,
@@ -20,16 +21,19 @@ struct Triangle {
 }
 
 impl Op for Triangle {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         if self.upper { "triu" } else { "tril" }
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let shape = &inputs[0].layout.shape;
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let shape = inputs[0].shape();
         let [rows, columns] = [shape[shape.len() - 2], shape[shape.len() - 1]];
         let (x, out) = (inputs[0].slice::<u32>(), out.slice::<u32>());
         for (i, (out, x)) in out.chunks_mut(columns).zip(x.chunks(columns)).enumerate() {
@@ -42,24 +46,16 @@ impl Op for Triangle {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let [rows, columns] = [2, 1].map(|back| x.layout.shape[x.layout.shape.len() - back] as u32);
-        let count = fits_u32(self.name(), x.layout.elem_count())?;
-        Ok(vec![Kernel {
-            shader: SHADER,
-            entry: "triangle",
-            header: "",
-            constants: vec![("UPPER", f64::from(u8::from(self.upper)))],
-            params: vec![count, rows, columns, x.offset(), self.diagonal.cast_unsigned()],
-            inputs: vec![x.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(count as usize),
-        }])
+        let [rows, columns] = [2, 1].map(|back| x.shape()[x.shape().len() - back]);
+        let params = Params { count: x.elem_count(), rows, columns, offset: x.offset(), diagonal: self.diagonal };
+        let kernel = Kernel::build(SHADER, "triangle", params).constant("UPPER", self.upper);
+        Ok(vec![kernel.input(x).output(out).each(params.count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(apply_wide(*self, &[&ctx.grad.contiguous()?])?)])
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        Ok(vec![Some(apply(*self, &[ctx.grad])?)])
     }
 }
 
@@ -71,7 +67,7 @@ fn triangle(x: &Tensor, upper: bool, diagonal: i64) -> Result<Tensor> {
     // Beyond the matrix, all diagonals are alike.
     let [rows, columns] = [0, 1].map(|d| i64::try_from(x.shape()[first + d]).unwrap_or(i64::MAX));
     let diagonal = i32::try_from(diagonal.clamp(-rows, columns)).unwrap_or(i32::MAX);
-    apply_wide(Triangle { upper, diagonal }, &[&x.contiguous()?])
+    apply(Triangle { upper, diagonal }, &[x])
 }
 
 impl Tensor {

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{Normalise, Plan};
+use super::{Normalise, Params, Plan};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
 use crate::ops::reduction::reduce::sum_parts;
-use crate::ops::{Op, Spec, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
 
 /// x, statistics, a gradient g, weight where there is one → `[2, C]`: Σ t and Σ t · x̂ for each c, with t = g · weight.
@@ -48,15 +47,18 @@ impl Normalise {
 }
 
 impl Op for Slopes {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "norm_slopes"
     }
 
-    fn output(&self, _inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(vec![2, self.0.sizes[1]], DType::F32))
+    fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
+        Ok((vec![2, self.0.sizes[1]], DType::F32))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let plan = &self.0;
         let [outer, channels, inner] = plan.sizes;
         let (x, stats, g) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), inputs[2].slice::<f32>());
@@ -81,29 +83,42 @@ impl Op for Slopes {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (plan, x, stats, g) = (&self.0, &inputs[0], &inputs[1], &inputs[2]);
         let weight = if plan.weight { &inputs[3] } else { stats };
-        let offsets = [x.offset(), stats.offset(), weight.offset(), g.offset()];
-        let buffers = [x, stats, weight, g].map(|t| t.buffer.clone());
-        let (channels, chunks) = (plan.sizes[1], plan.chunks()?);
-        let parts = gpu.alloc(2 * channels * chunks)?;
-        let mut kernels = vec![plan.kernel("slopes", offsets, buffers.into(), &parts)?];
-        kernels.extend(sum_parts(gpu, &parts, [2 * channels, chunks, 1], out)?);
+        let offsets = Params {
+            x_offset: x.offset(),
+            stats_offset: stats.offset(),
+            w_offset: weight.offset(),
+            g_offset: g.offset(),
+            ..Params::default()
+        };
+        let parts = plan.sizes[1] * plan.chunks()?;
+        let target = gpu.alloc(2 * parts)?;
+        let kernel = plan.kernel("slopes", offsets)?.input(x).input(stats).input(weight).input(g);
+        let mut kernels = vec![kernel.output(&target).each(parts)];
+        kernels.extend(sum_parts(gpu, &target, [2 * plan.sizes[1], plan.chunks()?, 1], out)?);
         Ok(kernels)
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        no_gradient(self.name())
     }
 }
 
 impl Op for NormaliseBackward {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "norm_backward"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::F32))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), DType::F32))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let plan = &self.0;
         let [_, channels, inner] = plan.sizes;
         let [x, stats, g, slopes] = [0, 1, 2, 3].map(|i| inputs[i].slice::<f32>());
@@ -133,13 +148,24 @@ impl Op for NormaliseBackward {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let plan = &self.0;
         let [x, stats, g, slopes] = [0, 1, 2, 3].map(|i| &inputs[i]);
         let weight = if plan.weight { &inputs[4] } else { stats };
-        let offsets = [x.offset(), stats.offset(), weight.offset(), g.offset()];
-        let buffers = [x, stats, weight, g, slopes].map(|t| t.buffer.clone()); // slopes start at 0: they are no view
-        Ok(vec![plan.kernel("backward", offsets, buffers.into(), out)?])
+        let offsets = Params {
+            x_offset: x.offset(),
+            stats_offset: stats.offset(),
+            w_offset: weight.offset(),
+            g_offset: g.offset(),
+            ..Params::default()
+        };
+        let kernel = plan.kernel("backward", offsets)?.input(x).input(stats).input(weight).input(g);
+        // The slopes start at 0: they are no view.
+        Ok(vec![kernel.input(slopes).output(out).each(plan.elements())])
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        no_gradient(self.name())
     }
 }
 

@@ -4,7 +4,6 @@ use crate::autograd::no_grad;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::apply;
-use crate::ops::elementwise::cast::narrowed;
 use crate::ops::inplace::copy_;
 use crate::ops::norm::{Moment, Moments, Normalise, Plan};
 use crate::team::{self, Member};
@@ -33,15 +32,12 @@ fn normalise(
         }
     }
     let plan = Plan { fixed: fixed.is_some(), weight: weight.is_some(), bias: bias.is_some(), ..plan };
-    let wide = |t: &Tensor| t.to_dtype(DType::F32)?.contiguous();
-    let input = wide(x)?;
     let stats = match fixed {
         Some(stats) => stats,
-        None => joined(apply(Moments(plan), &[&input.detach()])?, team.as_ref())?,
+        None => joined(apply(Moments(plan), &[&x.detach()])?, team.as_ref())?,
     };
-    let affine = [weight, bias].into_iter().flatten().map(wide).collect::<Result<Vec<_>>>()?;
-    let inputs: Vec<&Tensor> = [&input, &stats].into_iter().chain(&affine).collect();
-    Ok((narrowed(&apply(Normalise(plan, team), &inputs)?, x.dtype())?, stats))
+    let inputs: Vec<&Tensor> = [x, &stats].into_iter().chain([weight, bias].into_iter().flatten()).collect();
+    Ok((apply(Normalise(plan, team), &inputs)?, stats))
 }
 
 /// The means and variances `[2, C]` over the samples of all members, from those of each; all get the same.

@@ -11,17 +11,33 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::team::Member;
 use crate::tensor::Tensor;
 use backward::{NormaliseBackward, Slopes};
 pub(super) use moment::Moment;
 
-pub(super) const SHADER: Shader = shader!("norm");
+params! {
+    #[derive(Default)]
+    struct Params {
+        outer: usize,
+        channels: usize,
+        inner: usize,
+        chunks: usize,
+        span: usize,
+        features: usize,
+        x_offset: usize,
+        stats_offset: usize,
+        w_offset: usize,
+        bias_offset: usize,
+        g_offset: usize,
+        eps: f32,
+    }
+}
+shader!(SHADER: Params = "norm");
 
 /// Elements that one invocation of an adapter takes into one part, if there are no more than `PARTS` parts then.
 const PART: usize = 32;
@@ -77,31 +93,17 @@ impl Plan {
         Err(Error::argument("norm", format!("statistics over {count} elements: an adapter's kernel takes {most}")))
     }
 
-    fn kernel(&self, entry: &'static str, offsets: [u32; 4], inputs: Vec<Buffer>, out: &Buffer) -> Result<Kernel> {
+    /// A kernel of this plan. The offsets of operands that it does not read are 0.
+    fn kernel(&self, entry: &'static str, offsets: Params) -> Result<KernelBuilder> {
         let [outer, channels, inner] = self.sizes;
-        fits_u32("norm", outer * channels * inner)?;
-        let chunks = self.chunks()?;
-        let numbers = [outer, channels, inner, chunks, self.span, self.features].map(|n| n as u32);
-        let flag = |on: bool| f64::from(u8::from(on));
-        Ok(Kernel {
-            shader: SHADER,
-            entry,
-            header: "",
-            constants: vec![
-                ("CENTRE", flag(self.centre)),
-                ("FIXED", flag(self.fixed)),
-                ("WEIGHT", flag(self.weight)),
-                ("BIAS", flag(self.bias)),
-            ],
-            params: numbers.into_iter().chain(offsets).chain([self.eps.to_bits()]).collect(),
-            inputs,
-            outputs: vec![out.clone()],
-            groups: grid(match entry {
-                "moments" | "slopes" => channels * chunks,
-                "merge" => channels,
-                _ => outer * channels * inner,
-            }),
-        })
+        let Plan { span, features, eps, .. } = *self;
+        let params = Params { outer, channels, inner, chunks: self.chunks()?, span, features, eps, ..offsets };
+        let kernel = Kernel::build(SHADER, entry, params).constant("CENTRE", self.centre);
+        Ok(kernel.constant("FIXED", self.fixed).constant("WEIGHT", self.weight).constant("BIAS", self.bias))
+    }
+
+    fn elements(&self) -> usize {
+        self.sizes.iter().product()
     }
 
     /// `f(row, range of features)` for the parts of row `i` of `[A · C, B]` whose elements have one feature each, or
@@ -143,15 +145,18 @@ impl Plan {
 }
 
 impl Op for Moments {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "moments"
     }
 
-    fn output(&self, _inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(vec![2, self.0.sizes[1]], DType::F32))
+    fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
+        Ok((vec![2, self.0.sizes[1]], DType::F32))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (plan, x) = (&self.0, inputs[0].slice::<f32>());
         let [outer, channels, inner] = plan.sizes;
         let (means, variances) = out.slice::<f32>().split_at_mut(channels);
@@ -164,26 +169,37 @@ impl Op for Moments {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (plan, x) = (&self.0, &inputs[0]);
-        let parts = gpu.alloc(2 * plan.sizes[1] * plan.chunks()?)?;
+        let (channels, chunks) = (plan.sizes[1], plan.chunks()?);
+        let parts = gpu.alloc(2 * channels * chunks)?;
+        let moments = plan.kernel("moments", Params { x_offset: x.offset(), ..Params::default() })?;
+        let merge = plan.kernel("merge", Params::default())?;
         Ok(vec![
-            plan.kernel("moments", [x.offset(), 0, 0, 0], vec![x.buffer.clone()], &parts)?,
-            plan.kernel("merge", [0; 4], vec![parts], out)?,
+            moments.input(x).output(&parts).each(channels * chunks),
+            merge.input(&parts).output(out).each(channels),
         ])
+    }
+
+    /// The gradient of the normalisation knows what the statistics depend on.
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        no_gradient(self.name())
     }
 }
 
 impl Op for Normalise {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "norm"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::F32))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let plan = &self.0;
         let [_, channels, inner] = plan.sizes;
         let (x, stats) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>());
@@ -199,27 +215,33 @@ impl Op for Normalise {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (plan, x, stats) = (&self.0, &inputs[0], &inputs[1]);
         let weight = if plan.weight { &inputs[2] } else { stats }; // the kernel looks at neither that is not there
         let bias = if plan.bias { &inputs[2 + usize::from(plan.weight)] } else { stats };
-        let offsets = [x.offset(), stats.offset(), weight.offset(), bias.offset()];
-        let buffers = [x, stats, weight, bias].map(|t| t.buffer.clone());
-        Ok(vec![plan.kernel("normalise", offsets, buffers.into(), out)?])
+        let offsets = Params {
+            x_offset: x.offset(),
+            stats_offset: stats.offset(),
+            w_offset: weight.offset(),
+            bias_offset: bias.offset(),
+            ..Params::default()
+        };
+        let kernel = plan.kernel("normalise", offsets)?.input(x).input(stats).input(weight).input(bias);
+        Ok(vec![kernel.output(out).each(plan.elements())])
     }
 
     /// d bias = Σ g, d weight = Σ g · x̂, both over the elements of a feature.
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let plan = self.0;
-        let (x, stats, g) = (ctx.inputs[0].detach(), &ctx.inputs[1], ctx.grad.contiguous()?);
-        let weight = plan.weight.then(|| ctx.inputs[2].detach());
+        let (x, stats, g) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
+        let weight = plan.weight.then(|| &ctx.inputs[2]);
         let by_channel = plan.by_channel();
         let needs_x = ctx.needs[0];
         let needs_affine = ctx.needs[2..].contains(&true);
         let slopes = if (needs_x && !plan.fixed) || (needs_affine && by_channel) {
             // Where each channel has one weight, the sums are those of the weight's gradient too.
-            let weight = weight.as_ref().filter(|_| !by_channel);
-            let inputs: Vec<&Tensor> = [&x, stats, &g].into_iter().chain(weight).collect();
+            let weight = weight.filter(|_| !by_channel);
+            let inputs: Vec<&Tensor> = [x, stats, g].into_iter().chain(weight).collect();
             Some(apply(Slopes(Plan { weight: weight.is_some(), ..plan }), &inputs)?)
         } else {
             None
@@ -227,10 +249,10 @@ impl Op for Normalise {
         let mut grads = vec![None, None];
         if needs_x {
             let slopes = match &slopes {
-                Some(slopes) if !plan.fixed => self.joined(slopes, weight.as_ref().filter(|_| by_channel))?,
+                Some(slopes) if !plan.fixed => self.joined(slopes, weight.filter(|_| by_channel))?,
                 _ => stats.clone(), // never looked at
             };
-            let inputs: Vec<&Tensor> = [&x, stats, &g, &slopes].into_iter().chain(&weight).collect();
+            let inputs: Vec<&Tensor> = [x, stats, g, &slopes].into_iter().chain(weight).collect();
             grads[0] = Some(apply(NormaliseBackward(plan), &inputs)?);
         }
         for (i, input) in ctx.inputs.iter().enumerate().skip(2) {
@@ -240,7 +262,7 @@ impl Op for Normalise {
                 Some(slopes) if by_channel => {
                     Some(slopes.narrow(0, usize::from(is_weight), 1)?.reshape(input.shape())?)
                 }
-                _ => Some(self.by_feature([&x, stats, &g], is_weight)?.reshape(input.shape())?),
+                _ => Some(self.by_feature([x, stats, g], is_weight)?.reshape(input.shape())?),
             });
         }
         Ok(grads)

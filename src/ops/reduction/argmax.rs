@@ -4,17 +4,26 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
-use crate::ops::elementwise::cast::widened;
-use crate::ops::shape::view::around;
-use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::shape::check_dim;
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("argmax");
+params! {
+    struct Params {
+        offset: usize,
+        outer: usize,
+        reduced: usize,
+        inner: usize,
+        chunks: usize,
+        length: usize,
+        candidates: usize,
+    }
+}
+shader!(SHADER: Params = "argmax", headers || SCALAR_HEADERS.to_vec());
 
 /// The most elements that one invocation compares.
 const CHUNK: usize = 4096;
@@ -26,11 +35,14 @@ struct Arg {
 }
 
 impl Op for Arg {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         if self.smallest { "argmin" } else { "argmax" }
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let x = inputs[0];
         check_dim(self.name(), self.dim, x.shape())?;
         let mut shape = x.shape().to_vec();
@@ -38,12 +50,12 @@ impl Op for Arg {
             let detail = format!("the empty dimension {} of {:?} has no such element", self.dim, x.shape());
             return Err(Error::argument(self.name(), detail));
         }
-        Ok(Spec::Fresh(shape, DType::U32))
+        Ok((shape, DType::U32))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let (x, sizes) = (&inputs[0], around(inputs[0].layout, self.dim));
-        match (x.dtype, self.smallest) {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let (x, sizes) = (&inputs[0], around(inputs[0].shape(), self.dim));
+        match (x.dtype(), self.smallest) {
             (DType::F32, false) => {
                 find(x.slice(), out, sizes, |v: f32, best| v > best || (v.is_nan() && !best.is_nan()))
             }
@@ -58,29 +70,25 @@ impl Op for Arg {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let [outer, reduced, inner] = around(x.layout, self.dim);
-        fits_u32(self.name(), x.layout.elem_count())?;
+        let [outer, reduced, inner] = around(x.shape(), self.dim);
         let mut kernels: Vec<Kernel> = Vec::new();
         let mut found: Option<(Buffer, usize)> = None;
         loop {
-            let list = found.as_ref().map_or(reduced, |(_, count)| *count);
-            let chunks = list.div_ceil(CHUNK);
+            let candidates = found.as_ref().map_or(reduced, |(_, count)| *count);
+            let chunks = candidates.div_ceil(CHUNK);
             let target = if chunks == 1 { out.clone() } else { gpu.alloc(outer * chunks * inner)? };
-            let numbers = [reduced, inner, chunks, CHUNK, list].map(|n| n as u32);
-            let mut buffers = vec![x.buffer.clone()];
-            buffers.extend(found.iter().map(|(buffer, _)| buffer.clone()));
-            kernels.push(Kernel {
-                shader: SHADER,
-                entry: if found.is_some() { "merge" } else { "argmax" },
-                header: scalar_header(x.dtype),
-                constants: vec![("SMALLEST", f64::from(u8::from(self.smallest)))],
-                params: [x.offset(), outer as u32].into_iter().chain(numbers).collect(),
-                inputs: buffers,
-                outputs: vec![target.clone()],
-                groups: grid(outer * chunks * inner),
-            });
+            let params = Params { offset: x.offset(), outer, reduced, inner, chunks, length: CHUNK, candidates };
+            let kernel = Kernel::build(SHADER, if found.is_some() { "merge" } else { "argmax" }, params)
+                .header(scalar_header(x.dtype()))
+                .constant("SMALLEST", self.smallest)
+                .input(x);
+            let kernel = match &found {
+                Some((found, _)) => kernel.input(found),
+                None => kernel,
+            };
+            kernels.push(kernel.output(&target).each(outer * chunks * inner));
             if chunks == 1 {
                 return Ok(kernels);
             }
@@ -88,7 +96,7 @@ impl Op for Arg {
         }
     }
 
-    fn backward(&self, _ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![None]) // an index does not move with its elements
     }
 }
@@ -112,7 +120,7 @@ fn find<T: Word>(x: &[T], out: CpuOut, sizes: [usize; 3], beats: impl Fn(T, T) -
 }
 
 fn arg(x: &Tensor, dim: usize, smallest: bool) -> Result<Tensor> {
-    apply(Arg { dim, smallest }, &[&widened(x)?])
+    apply(Arg { dim, smallest }, &[x])
 }
 
 impl Tensor {

@@ -1,7 +1,6 @@
 //! Functions of all elements along dimensions.
 
 pub(in crate::ops) mod argmax;
-pub(in crate::ops) mod derived;
 pub(in crate::ops) mod reduce;
 pub(in crate::ops) mod scan;
 pub(in crate::ops) mod softmax;

@@ -1,23 +1,26 @@
 //! Sum, product, largest and smallest along dimensions.
 //!
 //! A reduction over several dimensions is one over each run of neighbouring dimensions in turn, so that the kernel only
-//! knows `[A, R, B] → [A, B]`. The order of additions depends on the shape alone: two runs are bit-identical. Halves are
-//! widened once, before the first run, and narrowed after the last.
+//! knows `[A, R, B] → [A, B]`. The order of additions depends on the shape alone: two runs are bit-identical. Halves stay
+//! f32 from one run to the next.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
-use crate::ops::elementwise::cast::{narrowed, widened};
-use crate::ops::{Gradient, Op, Spec, apply, of_sums, shader};
-use crate::shape::{Layout, check_dim};
+use crate::ops::inplace::fill_kernel;
+use crate::ops::inputs::{SCALAR_HEADERS, scalar_header};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, of_sums};
+use crate::shape::check_dim;
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("reduce");
+params! {
+    struct Params { offset: usize, outer: usize, reduced: usize, inner: usize, chunks: usize }
+}
+shader!(SHADER: Params = "reduce", headers || SCALAR_HEADERS.to_vec());
 
 /// The most elements that one invocation adds up before a partial result is stored.
 const CHUNK: usize = 1024;
@@ -46,6 +49,8 @@ struct Reduce {
     kind: Kind,
     first: usize,
     count: usize,
+    /// The type of the result.
+    dtype: DType,
 }
 
 impl Reduce {
@@ -61,11 +66,14 @@ impl Reduce {
 }
 
 impl Op for Reduce {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         self.kind.name()
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let mut shape = inputs[0].shape().to_vec();
         let [outer, reduced, inner] = self.sizes(&shape);
         if reduced == 0 && outer * inner > 0 && matches!(self.kind, Kind::Max | Kind::Min) {
@@ -73,17 +81,17 @@ impl Op for Reduce {
             return Err(Error::argument(self.name(), detail));
         }
         shape[self.first..self.first + self.count].fill(1);
-        Ok(Spec::Fresh(shape, inputs[0].dtype()))
+        Ok((shape, self.dtype))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
-        let sizes = self.sizes(&x.layout.shape);
+        let sizes = self.sizes(x.shape());
         if sizes[1] == 0 {
-            out.0.fill(empty(self.kind, x.dtype));
+            out.0.fill(empty(self.kind, x.dtype()));
             return Ok(());
         }
-        match (x.dtype, self.kind) {
+        match (x.dtype(), self.kind) {
             (DType::F32, Kind::Sum) => fold(x.slice(), out, sizes, |a: f32, v| a + v),
             (DType::F32, Kind::Prod) => fold(x.slice(), out, sizes, |a: f32, v| a * v),
             (DType::F32, Kind::Max) => fold(x.slice(), out, sizes, |a: f32, v| if v > a || v.is_nan() { v } else { a }),
@@ -100,12 +108,13 @@ impl Op for Reduce {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        kernels(gpu, &inputs[0], self.kind, self.sizes(&inputs[0].layout.shape), out)
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let x = &inputs[0];
+        kernels(gpu, (x.as_buffer(), x.offset(), x.dtype()), self.kind, self.sizes(x.shape()), out)
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        let x = ctx.inputs[0].detach();
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        let x = &ctx.inputs[0];
         let grad = match self.kind {
             Kind::Sum => ctx.grad.broadcast_to(x.shape())?,
             Kind::Max | Kind::Min => {
@@ -113,7 +122,7 @@ impl Op for Reduce {
                 let hits = x.same(ctx.out)?;
                 hits.mul(&ctx.grad.div(&hits.sum(&self.dims(), true)?)?)?
             }
-            Kind::Prod => ctx.grad.mul(&self.products_of_the_others(&x)?)?,
+            Kind::Prod => ctx.grad.mul(&self.products_of_the_others(x)?)?,
         };
         Ok(vec![Some(grad)])
     }
@@ -140,30 +149,28 @@ fn empty(kind: Kind, dtype: DType) -> u32 {
     }
 }
 
-/// The kernels for `[A, R, B] → [A, B]` on an adapter.
-fn kernels(gpu: &Gpu, x: &GpuIn, kind: Kind, sizes: [usize; 3], out: &Buffer) -> Result<Vec<Kernel>> {
-    let [outer, mut reduced, inner] = sizes;
-    fits_u32("reduce", outer * reduced * inner)?;
+/// The kernels for `[A, R, B] → [A, B]` on an adapter, of elements of a type from an offset on.
+fn kernels(
+    gpu: &Gpu,
+    (x, offset, dtype): (&Buffer, usize, DType),
+    kind: Kind,
+    [outer, mut reduced, inner]: [usize; 3],
+    out: &Buffer,
+) -> Result<Vec<Kernel>> {
     if reduced == 0 {
-        return Ok(vec![crate::ops::inplace::fill_kernel(out, 0, outer * inner, empty(kind, x.dtype))]);
+        return Ok(vec![fill_kernel(out, 0, outer * inner, empty(kind, dtype))]);
     }
-    let (mut source, mut offset) = (x.buffer.clone(), x.offset());
+    let (mut source, mut offset) = (x.clone(), offset);
     let mut kernels = Vec::new();
     loop {
         // Few results from many elements: partial results first, as many as keep the machine busy.
         let crowded = reduced > CHUNK || (reduced > 64 && outer * inner < 1024);
         let chunks = if crowded { reduced.div_ceil(64).min(reduced.div_ceil(CHUNK).max(1024)) } else { 1 };
         let target = if crowded { gpu.alloc(outer * chunks * inner)? } else { out.clone() };
-        kernels.push(Kernel {
-            shader: SHADER,
-            entry: "reduce",
-            header: scalar_header(x.dtype),
-            constants: vec![("OP", f64::from(kind as u32))],
-            params: vec![offset, outer as u32, reduced as u32, inner as u32, chunks as u32],
-            inputs: vec![source],
-            outputs: vec![target.clone()],
-            groups: grid(outer * chunks * inner),
-        });
+        let kernel = Kernel::build(SHADER, "reduce", Params { offset, outer, reduced, inner, chunks })
+            .header(scalar_header(dtype))
+            .constant("OP", kind as u32);
+        kernels.push(kernel.input(&source).output(&target).each(outer * chunks * inner));
         if !crowded {
             return Ok(kernels);
         }
@@ -173,8 +180,7 @@ fn kernels(gpu: &Gpu, x: &GpuIn, kind: Kind, sizes: [usize; 3], out: &Buffer) ->
 
 /// The kernels that add up partial results `[outer, parts, len]` → `[outer, len]`, from the start of a buffer.
 pub(in crate::ops) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], out: &Buffer) -> Result<Vec<Kernel>> {
-    let layout = Layout::contiguous(&sizes);
-    kernels(gpu, &GpuIn { buffer, layout: &layout, dtype: DType::F32 }, Kind::Sum, sizes, out)
+    kernels(gpu, (buffer, 0, DType::F32), Kind::Sum, sizes, out)
 }
 
 /// `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …`, of at least one.
@@ -237,27 +243,24 @@ pub(in crate::ops) fn distinct(name: &'static str, dims: &[usize], shape: &[usiz
 /// Applies a reduction to each run of neighbouring dimensions. The result is of the type of `x`.
 pub(in crate::ops) fn over(x: &Tensor, kind: Kind, dims: &[usize], keepdim: bool) -> Result<Tensor> {
     let sorted = distinct(kind.name(), dims, x.shape())?;
-    let mut out = widened(x)?;
+    let dtype = if kind == Kind::Sum { of_sums(x.dtype()) } else { x.dtype() };
     let runs: Vec<&[usize]> = sorted.chunk_by(|a, b| a + 1 == *b).collect();
+    let kept: Vec<usize> = (0..x.rank()).filter(|d| !sorted.contains(d)).collect();
+    let mut out = x.clone();
     if runs.len() > 1 && matches!(kind, Kind::Max | Kind::Min) {
         // Equal extremes share their gradient evenly over all dimensions: only one reduction sees them all.
-        let kept: Vec<usize> = (0..x.rank()).filter(|d| !sorted.contains(d)).collect();
         let mut ones = x.shape().to_vec();
         sorted.iter().for_each(|&d| ones[d] = 1);
-        let moved = out.permute(&[&kept[..], &sorted].concat())?.contiguous()?;
-        out = apply(Reduce { kind, first: kept.len(), count: sorted.len() }, &[&moved])?.reshape(ones)?;
+        let moved = out.permute(&[&kept[..], &sorted].concat())?;
+        out = apply(Reduce { kind, first: kept.len(), count: sorted.len(), dtype }, &[&moved])?.reshape(ones)?;
     } else {
-        for run in runs.iter().rev() {
-            out = apply(Reduce { kind, first: run[0], count: run.len() }, &[&out])?;
+        for (i, run) in runs.iter().enumerate().rev() {
+            let dtype = if i == 0 { dtype } else { dtype.wide() };
+            out = apply(Reduce { kind, first: run[0], count: run.len(), dtype }, &[&out])?;
         }
+        out = out.to_dtype(dtype)?; // without any dimension to reduce
     }
-    let dtype = if kind == Kind::Sum { of_sums(x.dtype()) } else { x.dtype() };
-    let out = narrowed(&out, dtype)?;
-    if keepdim {
-        return Ok(out);
-    }
-    let kept: Vec<usize> = (0..x.rank()).filter(|d| !sorted.contains(d)).map(|d| x.shape()[d]).collect();
-    out.reshape(kept)
+    if keepdim { Ok(out) } else { out.reshape(kept.iter().map(|&d| x.shape()[d]).collect::<Vec<_>>()) }
 }
 
 /// Booleans and bytes as i32: the type of their sum and product.

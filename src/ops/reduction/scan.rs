@@ -7,18 +7,19 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid, scalar_header};
-use crate::ops::promote::apply_wide;
+use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::reduction::reduce::countable;
-use crate::ops::shape::view::around;
-use crate::ops::{Gradient, Op, Spec, shader};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::shape::check_dim;
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("scan");
+params! {
+    struct Params { count: usize, reduced: usize, inner: usize, chunks: usize, length: usize, offset: usize }
+}
+shader!(SHADER: Params = "scan", headers || SCALAR_HEADERS.to_vec());
 
 /// The longest dimension that one invocation walks where there are enough of them.
 const ROW: usize = 1024;
@@ -39,6 +40,9 @@ struct Scan {
 }
 
 impl Op for Scan {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         match self.kind {
             Kind::Sum => "cumsum",
@@ -46,14 +50,14 @@ impl Op for Scan {
         }
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
-        let sizes = around(x.layout, self.dim);
-        match (x.dtype, self.kind) {
+        let sizes = around(x.shape(), self.dim);
+        match (x.dtype(), self.kind) {
             (DType::F32, Kind::Sum) => scan(x, out, sizes, 0f64, |a, v: f32| a + f64::from(v), |a| a as f32),
             (DType::F32, Kind::Product) => scan(x, out, sizes, 1f64, |a, v: f32| a * f64::from(v), |a| a as f32),
             (DType::I32, Kind::Sum) => scan(x, out, sizes, 0i32, |a, v: i32| a.wrapping_add(v), |a| a),
@@ -64,22 +68,21 @@ impl Op for Scan {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let x = &inputs[0];
-        fits_u32(self.name(), x.layout.elem_count())?;
-        let mut kernels = Vec::new();
-        self.level(gpu, (x.buffer, x.offset(), x.dtype), around(x.layout, self.dim), out, &mut kernels)?;
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (x, mut kernels) = (&inputs[0], Vec::new());
+        let elements = (x.as_buffer(), x.offset(), x.dtype());
+        self.level(gpu, elements, around(x.shape(), self.dim), out, &mut kernels)?;
         Ok(kernels)
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let backwards = |g: &Tensor| g.flip(&[self.dim])?.cumsum(self.dim)?.flip(&[self.dim]);
         if self.kind == Kind::Sum {
             return Ok(vec![Some(backwards(ctx.grad)?)]);
         }
         // d/dx[i] is Σ_{j ≥ i} g[j] · y[j] / x[i]. For the first zero z of a row that is 0 / 0, so there it is
         // Σ g[j] · y'[j] with the products y' of the row where z is a 1; behind it, all is 0.
-        let (x, g) = (ctx.inputs[0].detach(), ctx.grad);
+        let (x, g) = (&ctx.inputs[0], ctx.grad);
         let zero = x.eq(&x.zeros_like()?)?.to_dtype(x.dtype())?;
         let first = zero.cumsum(self.dim)?;
         let first = first.eq(&first.ones_like()?)?.to_dtype(x.dtype())?.mul(&zero)?;
@@ -95,7 +98,7 @@ impl Scan {
     fn level(
         &self,
         gpu: &Gpu,
-        (x, offset, dtype): (&Buffer, u32, DType),
+        (x, offset, dtype): (&Buffer, usize, DType),
         [outer, reduced, inner]: [usize; 3],
         out: &Buffer,
         kernels: &mut Vec<Kernel>,
@@ -103,22 +106,17 @@ impl Scan {
         let busy = reduced <= CHUNK || (reduced <= ROW && outer * inner >= 256);
         let length = if busy { reduced } else { CHUNK };
         let chunks = reduced.div_ceil(length);
-        let kernel = |entry, count: usize, input: &Buffer, outputs: Vec<Buffer>| Kernel {
-            shader: SHADER,
-            entry,
-            header: scalar_header(dtype),
-            constants: vec![("OP", f64::from(u8::from(self.kind == Kind::Product)))],
-            params: [count, reduced, inner, chunks, length].iter().map(|&n| n as u32).chain([offset]).collect(),
-            inputs: vec![input.clone()],
-            outputs,
-            groups: grid(count),
+        let kernel = |entry, count: usize| {
+            let params = Params { count, reduced, inner, chunks, length, offset };
+            Kernel::build(SHADER, entry, params).header(scalar_header(dtype)).constant("OP", self.kind == Kind::Product)
         };
-        let totals = gpu.alloc(outer * chunks * inner)?;
-        kernels.push(kernel("scan", outer * chunks * inner, x, vec![out.clone(), totals.clone()]));
+        let (parts, whole) = (outer * chunks * inner, outer * reduced * inner);
+        let totals = gpu.alloc(parts)?;
+        kernels.push(kernel("scan", parts).input(x).output(out).output(&totals).each(parts));
         if chunks > 1 {
             let before = gpu.alloc(outer * chunks * inner)?;
             self.level(gpu, (&totals, 0, dtype), [outer, chunks, inner], &before, kernels)?;
-            kernels.push(kernel("shift", outer * reduced * inner, &before, vec![out.clone()]));
+            kernels.push(kernel("shift", whole).input(&before).output(out).each(whole));
         }
         Ok(())
     }
@@ -126,7 +124,7 @@ impl Scan {
 
 /// `out[a, r, b] ← give(start ∘ x[a, 0, b] ∘ … ∘ x[a, r, b])` on the host.
 fn scan<T: Word, A: Copy + Send + Sync>(
-    x: &CpuIn,
+    x: &CpuIn<Dense>,
     out: CpuOut,
     [_, reduced, inner]: [usize; 3],
     start: A,
@@ -182,8 +180,6 @@ impl Tensor {
 
     fn scanned(&self, op: Scan) -> Result<Tensor> {
         check_dim(op.name(), op.dim, self.shape())?;
-        let dtype = self.dtype();
-        let x = if dtype.is_float() { self.contiguous()? } else { countable(self)?.contiguous()? };
-        apply_wide(op, &[&x])
+        apply(op, &[&countable(self)?])
     }
 }

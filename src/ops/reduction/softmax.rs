@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
-use crate::dtype::DType;
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::promote::apply_float;
-use crate::ops::shape::view::around;
-use crate::ops::{Gradient, Op, Spec, expect_dtype, shader};
+use crate::ops::inputs::around;
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::shape::check_dim;
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("softmax");
+params! {
+    struct Params { offset: usize, outer: usize, reduced: usize, inner: usize }
+}
+shader!(SHADER: Params = "softmax");
 
 /// The longest row that one invocation of the kernel walks (three times); longer ones are composed of other ops.
 const MAX_ROW: usize = 16 * 1024;
@@ -26,17 +26,19 @@ struct Softmax {
 }
 
 impl Op for Softmax {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Raise);
+
     fn name(&self) -> &'static str {
         if self.log { "log_softmax" } else { "softmax" }
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        expect_dtype(self.name(), inputs[0], DType::F32)?;
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::F32))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let [_, reduced, inner] = around(inputs[0].layout, self.dim);
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let [_, reduced, inner] = around(inputs[0].shape(), self.dim);
         let (x, out, block) = (inputs[0].slice::<f32>(), out.slice::<f32>(), reduced * inner);
         out.par_chunks_mut(block).zip(x.par_chunks(block)).with_min_len(64).for_each(|(out, x)| {
             for b in 0..inner {
@@ -53,24 +55,16 @@ impl Op for Softmax {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let [outer, reduced, inner] = around(x.layout, self.dim);
-        fits_u32(self.name(), x.layout.elem_count())?;
-        Ok(vec![Kernel {
-            shader: SHADER,
-            entry: "softmax",
-            header: "",
-            constants: vec![("LOG", f64::from(u8::from(self.log)))],
-            params: vec![x.offset(), outer as u32, reduced as u32, inner as u32],
-            inputs: vec![x.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(outer * inner),
-        }])
+        let [outer, reduced, inner] = around(x.shape(), self.dim);
+        let params = Params { offset: x.offset(), outer, reduced, inner };
+        let kernel = Kernel::build(SHADER, "softmax", params).constant("LOG", self.log);
+        Ok(vec![kernel.input(x).output(out).each(outer * inner)])
     }
 
     /// softmax: y · (g − Σ g·y); log-softmax: g − e^y · Σ g
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (y, g) = (ctx.out, ctx.grad);
         let grad = match self.log {
             true => g.sub(&y.exp()?.mul(&g.sum(&[self.dim], true)?)?)?,
@@ -78,6 +72,18 @@ impl Op for Softmax {
         };
         Ok(vec![Some(grad)])
     }
+}
+
+/// softmax along a dimension too long for the kernel, as a composition.
+fn long_softmax(x: &Tensor, dim: usize) -> Result<Tensor> {
+    let e = x.sub(&x.detach().max(&[dim], true)?)?.exp()?;
+    e.div(&e.sum(&[dim], true)?)
+}
+
+/// log-softmax along a dimension too long for the kernel, as a composition.
+fn long_log_softmax(x: &Tensor, dim: usize) -> Result<Tensor> {
+    let shifted = x.sub(&x.detach().max(&[dim], true)?)?;
+    shifted.sub(&shifted.exp()?.sum(&[dim], true)?.log()?)
 }
 
 fn check(x: &Tensor, dim: usize, name: &'static str) -> Result<bool> {
@@ -101,8 +107,8 @@ impl Tensor {
     /// ```
     pub fn softmax(&self, dim: usize) -> Result<Tensor> {
         match check(self, dim, "softmax")? {
-            true => self.long_softmax(dim),
-            false => apply_float(Softmax { dim, log: false }, &[&self.contiguous()?]),
+            true => long_softmax(self, dim),
+            false => apply(Softmax { dim, log: false }, &[self]),
         }
     }
 
@@ -112,8 +118,8 @@ impl Tensor {
     /// As [`Tensor::softmax`].
     pub fn log_softmax(&self, dim: usize) -> Result<Tensor> {
         match check(self, dim, "log_softmax")? {
-            true => self.long_log_softmax(dim),
-            false => apply_float(Softmax { dim, log: true }, &[&self.contiguous()?]),
+            true => long_log_softmax(self, dim),
+            false => apply(Softmax { dim, log: true }, &[self]),
         }
     }
 }

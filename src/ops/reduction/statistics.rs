@@ -2,7 +2,6 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::elementwise::cast::narrowed;
 use crate::ops::of_sums;
 use crate::ops::reduction::reduce::{Kind, distinct, over};
 use crate::tensor::Tensor;
@@ -60,7 +59,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn mean(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
-        narrowed(&mean(&wide("mean", self)?, dims, keepdim)?, of_sums(self.dtype()))
+        mean(&wide("mean", self)?, dims, keepdim)?.to_dtype(of_sums(self.dtype()))
     }
 
     /// The mean of all elements, rank 0.
@@ -86,7 +85,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn var(&self, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
-        narrowed(&variance("var", &wide("var", self)?, dims, correction, keepdim)?, of_sums(self.dtype()))
+        variance("var", &wide("var", self)?, dims, correction, keepdim)?.to_dtype(of_sums(self.dtype()))
     }
 
     /// The variance of all elements with a correction of 1, rank 0.
@@ -102,7 +101,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::mean`].
     pub fn std(&self, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
-        narrowed(&root(&variance("std", &wide("std", self)?, dims, correction, keepdim)?)?, of_sums(self.dtype()))
+        root(&variance("std", &wide("std", self)?, dims, correction, keepdim)?)?.to_dtype(of_sums(self.dtype()))
     }
 
     /// The standard deviation of all elements with a correction of 1, rank 0.
@@ -180,7 +179,7 @@ impl Tensor {
     pub fn logsumexp(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
         let x = wide("logsumexp", self)?;
         if reduced("logsumexp", &x, dims)? == 0 {
-            return narrowed(&x.sum(dims, keepdim)?.add_scalar(f32::NEG_INFINITY)?, of_sums(self.dtype()));
+            return x.sum(dims, keepdim)?.add_scalar(f32::NEG_INFINITY)?.to_dtype(of_sums(self.dtype()));
         }
         let largest = x.detach().max(dims, true)?;
         // An infinite shift would leave ∞ − ∞: 0 instead.
@@ -191,6 +190,6 @@ impl Tensor {
         let sum = finite.where_cond(&sum, &largest)?;
         let kept =
             (0..self.rank()).filter(|d| keepdim || !dims.contains(d)).map(|d| sum.shape()[d]).collect::<Vec<_>>();
-        narrowed(&sum.reshape(kept)?, of_sums(self.dtype()))
+        sum.reshape(kept)?.to_dtype(of_sums(self.dtype()))
     }
 }

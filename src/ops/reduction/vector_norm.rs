@@ -2,7 +2,6 @@
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::elementwise::cast::narrowed;
 use crate::ops::of_sums;
 use crate::ops::reduction::statistics::{root, wide, zeros_of};
 use crate::tensor::Tensor;
@@ -42,7 +41,7 @@ impl Tensor {
         } else {
             power(&power(&x.abs()?, p)?.sum(dims, keepdim)?, 1.0 / p)?
         };
-        narrowed(&out, of_sums(self.dtype()))
+        out.to_dtype(of_sums(self.dtype()))
     }
 
     /// The p-norm of all elements, rank 0: see [`Tensor::norm`].

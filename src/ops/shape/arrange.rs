@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, MAX_RANK};
-use crate::ops::promote::apply_wide;
+use crate::ops::inputs::MAX_RANK;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
-use crate::ops::{Gradient, Op, Spec};
+use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
 use crate::shape::{Layout, Shape, check_dim};
 use crate::tensor::Tensor;
 
@@ -30,26 +29,29 @@ impl Flip {
 }
 
 impl Op for Flip {
+    type Layout = Strided;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "flip"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let x = CpuIn { layout: &self.backwards(inputs[0].layout), ..inputs[0] };
-        strided_copy(&x, out.0, &Layout::contiguous(&inputs[0].layout.shape));
+    fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
+        let backwards = self.backwards(inputs[0].layout());
+        strided_copy(&inputs[0].through(&backwards), out.0, &Layout::contiguous(inputs[0].shape()));
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let x = GpuIn { layout: &self.backwards(inputs[0].layout), ..inputs[0] };
-        Ok(vec![strided_kernel(&x, out, &Layout::contiguous(&x.layout.shape))?])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let backwards = self.backwards(inputs[0].layout());
+        Ok(vec![strided_kernel(&inputs[0].through(&backwards), out, &Layout::contiguous(inputs[0].shape()))?])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![Some(ctx.grad.flip(&self.dims)?)])
     }
 }
@@ -173,7 +175,7 @@ impl Tensor {
             let detail = format!("{times:?} names fewer dimensions than shape {:?}", self.shape());
             return Err(Error::argument("repeat", detail));
         };
-        let mut out = self.contiguous()?.reshape([&vec![1; lead], self.shape()].concat())?;
+        let mut out = self.reshape([&vec![1; lead], self.shape()].concat())?;
         let repeated: Vec<usize> = (0..times.len()).filter(|&d| times[d] != 1).collect();
         // [A, r, B] → [A, 1, r, B] → [A, n, r, B] without a copy, then one copy for three dimensions, which a kernel can walk.
         for dims in repeated.chunks(MAX_RANK / 2 - 1) {
@@ -207,7 +209,7 @@ impl Tensor {
                 return Err(Error::argument("flip", format!("dimension {dim} is named twice in {dims:?}")));
             }
         }
-        apply_wide(Flip { dims: dims.to_vec() }, &[self])
+        apply(Flip { dims: dims.to_vec() }, &[self])
     }
 
     /// The elements moved by `shift` places along dimension `dim`; what leaves at one end comes back at the other.

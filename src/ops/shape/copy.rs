@@ -2,38 +2,51 @@
 
 use std::sync::Arc;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, grid, strided_params};
-use crate::ops::promote::apply_wide;
-use crate::ops::{Gradient, Op, Spec, shader};
+use crate::ops::elementwise::cast::repacked;
+use crate::ops::inputs::Walk;
+use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype};
 use crate::shape::{Layout, check_dim};
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("copy");
+params! {
+    struct Params {
+        count: usize,
+        rank: usize,
+        src_offset: usize,
+        dst_offset: usize,
+        shape: Slots,
+        src_strides: Slots,
+        dst_strides: Slots,
+    }
+}
+shader!(SHADER: Params = "copy");
 
 /// The kernel that copies between two layouts of one shape.
-pub(in crate::ops) fn strided_kernel(src: &GpuIn, out: &Buffer, to: &Layout) -> Result<Kernel> {
-    let from = (src.layout.strides.as_slice(), src.layout.offset);
-    Ok(Kernel {
-        shader: SHADER,
-        entry: "strided",
-        header: "",
-        constants: vec![],
-        params: strided_params("copy", &src.layout.shape, from, (&to.strides, to.offset))?,
-        inputs: vec![src.buffer.clone()],
-        outputs: vec![out.clone()],
-        groups: grid(src.layout.elem_count()),
-    })
+pub(in crate::ops) fn strided_kernel(src: &GpuIn<Strided>, out: &Buffer, to: &Layout) -> Result<Kernel> {
+    let Walk { dims, strides: [from_strides, to_strides] } =
+        Walk::for_kernel("copy", src.shape(), [&src.layout().strides, &to.strides])?;
+    let params = Params {
+        count: src.elem_count(),
+        rank: dims.len(),
+        src_offset: src.offset(),
+        dst_offset: to.offset,
+        shape: Slots::new(&dims),
+        src_strides: Slots::new(&from_strides),
+        dst_strides: Slots::new(&to_strides),
+    };
+    Ok(Kernel::build(SHADER, "strided", params).input(src).output(out).each(params.count))
 }
 
 /// Copies between two layouts of one shape on the host.
-pub(in crate::ops) fn strided_copy(src: &CpuIn, out: &mut [u32], to: &Layout) {
-    if src.layout.is_contiguous() && to.is_contiguous() {
-        let len = src.layout.elem_count();
-        out[to.offset..to.offset + len].copy_from_slice(src.slice());
+pub(in crate::ops) fn strided_copy(src: &CpuIn<Strided>, out: &mut [u32], to: &Layout) {
+    let (from, words) = (src.layout(), src.all::<u32>());
+    if from.is_contiguous() && to.is_contiguous() {
+        let len = from.elem_count();
+        out[to.offset..to.offset + len].copy_from_slice(&words[from.offset..from.offset + len]);
     } else {
-        src.layout.positions().zip(to.positions()).for_each(|(from, to)| out[to] = src.words[from]);
+        from.positions().zip(to.positions()).for_each(|(from, to)| out[to] = words[from]);
     }
 }
 
@@ -61,16 +74,19 @@ impl Cat {
 }
 
 impl Op for Cat {
+    type Layout = Strided;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "cat"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let first = inputs[0];
         check_dim("cat", self.dim, first.shape())?;
         let mut shape = first.shape().to_vec();
         for other in &inputs[1..] {
-            crate::ops::expect_dtype("cat", other, first.dtype())?;
+            expect_dtype("cat", other, first.dtype())?;
             let fits = |d: usize| d == self.dim || other.shape()[d] == shape[d];
             if other.rank() != first.rank() || !(0..first.rank()).all(fits) {
                 let detail = format!("all sizes but that of dimension {} must be equal", self.dim);
@@ -78,22 +94,22 @@ impl Op for Cat {
             }
             shape[self.dim] += other.shape()[self.dim];
         }
-        Ok(Spec::Fresh(shape, first.dtype()))
+        Ok((shape, first.dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let places = self.places(inputs.iter().map(|i| i.layout.shape.as_slice()));
+    fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
+        let places = self.places(inputs.iter().map(|i| i.shape()));
         inputs.iter().zip(&places).for_each(|(input, place)| strided_copy(input, out.0, place));
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let places = self.places(inputs.iter().map(|i| i.layout.shape.as_slice()));
-        let parts = inputs.iter().zip(&places).filter(|(i, _)| i.layout.elem_count() > 0);
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let places = self.places(inputs.iter().map(|i| i.shape()));
+        let parts = inputs.iter().zip(&places).filter(|(i, _)| i.elem_count() > 0);
         parts.map(|(input, place)| strided_kernel(input, out, place)).collect()
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let mut start = 0;
         let mut part = |input: &Tensor| {
             let len = input.shape()[self.dim];
@@ -110,36 +126,39 @@ pub(crate) fn cat(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
     let first = tensors.first().ok_or_else(|| Error::argument("cat", "needs at least one tensor"))?;
     let dtype = tensors.iter().try_fold(first.dtype(), |dtype, t| dtype.promote(t.dtype()))?;
     let alike = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
-    apply_wide(Cat { dim }, &alike.iter().collect::<Vec<_>>())
+    apply(Cat { dim }, &alike.iter().collect::<Vec<_>>())
 }
 
 /// A copy, even where the elements are in order already.
 pub(crate) fn duplicate(x: &Tensor) -> Result<Tensor> {
-    apply_wide(Contiguous, &[x])
+    if x.dtype().is_packed() { repacked(x) } else { apply(Contiguous, &[x]) }
 }
 
 #[derive(Debug)]
 struct Contiguous;
 
 impl Op for Contiguous {
+    type Layout = Strided;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "contiguous"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), inputs[0].dtype()))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        strided_copy(&inputs[0], out.0, &Layout::contiguous(&inputs[0].layout.shape));
+    fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
+        strided_copy(&inputs[0], out.0, &Layout::contiguous(inputs[0].shape()));
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        Ok(vec![strided_kernel(&inputs[0], out, &Layout::contiguous(&inputs[0].layout.shape))?])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+        Ok(vec![strided_kernel(&inputs[0], out, &Layout::contiguous(inputs[0].shape()))?])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![Some(ctx.grad.clone())])
     }
 }
@@ -150,6 +169,6 @@ impl Tensor {
     /// # Errors
     /// If the device has no room for the copy.
     pub fn contiguous(&self) -> Result<Tensor> {
-        if self.layout().is_contiguous() { Ok(self.clone()) } else { apply_wide(Contiguous, &[self]) }
+        if self.layout().is_contiguous() { Ok(self.clone()) } else { duplicate(self) }
     }
 }

@@ -4,15 +4,32 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, MAX_RANK, fits_u32, grid};
-use crate::ops::promote::apply_wide;
-use crate::ops::{Gradient, Op, Spec, apply, shader};
+use crate::ops::inputs::{MAX_RANK, around};
+use crate::ops::{
+    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, no_gradient,
+};
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("pad");
+params! {
+    struct Params {
+        count: usize,
+        rank: usize,
+        offset: usize,
+        value: u32,
+        shape: Slots,
+        size: Slots,
+        before: Slots,
+        strides: Slots,
+    }
+}
+params! {
+    struct GradParams { count: usize, offset: usize, padded: usize, before: usize, size: usize, inner: usize }
+}
+shader!(SHADER: Params = "pad");
+shader!(GRAD_SHADER: GradParams = "pad_grad");
 
 /// The most loop iterations of one invocation.
 const MAX_LOOPS: usize = 32_768;
@@ -97,37 +114,40 @@ impl Pad {
 }
 
 impl Op for Pad {
+    type Layout = Strided;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "pad"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(self.shape(inputs[0].shape())?, inputs[0].dtype()))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((self.shape(inputs[0].shape())?, inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let x = &inputs[0];
-        let (shape, value) = (self.shape(&x.layout.shape)?, self.value(x.dtype));
+    fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
+        let (x, layout) = (&inputs[0], inputs[0].layout());
+        let (shape, value, words) = (self.shape(x.shape())?, self.value(x.dtype()), x.all::<u32>());
         // For each dimension, where each place of the padded one reads.
         let reads = |d: usize| {
-            let (size, stride) = (x.layout.shape[d], x.layout.strides[d]);
+            let (size, stride) = (layout.shape[d], layout.strides[d]);
             let read = move |at| self.padding.repeated(at, self.margins[d].0, size).map(|at| at * stride);
             (0..shape[d]).map(read).collect::<Vec<_>>()
         };
         let mut reads: Vec<Vec<Option<usize>>> = (0..shape.len()).map(reads).collect();
         let Some(last) = reads.pop() else {
-            out.0.copy_from_slice(&x.words[x.layout.offset..=x.layout.offset]);
+            out.0.copy_from_slice(&words[layout.offset..=layout.offset]);
             return Ok(());
         };
         out.0.par_chunks_mut(last.len()).enumerate().with_min_len(16).for_each(|(row, line)| {
-            let (mut rest, mut start) = (row, Some(x.layout.offset));
+            let (mut rest, mut start) = (row, Some(layout.offset));
             for reads in reads.iter().rev() {
                 start = start.zip(reads[rest % reads.len()]).map(|(start, at)| start + at);
                 rest /= reads.len();
             }
             match start {
                 Some(start) => {
-                    line.iter_mut().zip(&last).for_each(|(v, at)| *v = at.map_or(value, |at| x.words[start + at]));
+                    line.iter_mut().zip(&last).for_each(|(v, at)| *v = at.map_or(value, |at| words[start + at]));
                 }
                 None => line.fill(value),
             }
@@ -135,38 +155,35 @@ impl Op for Pad {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let shape = self.shape(&x.layout.shape)?;
+        let shape = self.shape(x.shape())?;
         if shape.len() > MAX_RANK {
             return Err(Error::argument("pad", format!("{shape:?} has more than {MAX_RANK} dimensions")));
         }
-        let count = fits_u32("pad", shape.iter().product())?;
-        let mut params = vec![count, shape.len() as u32, x.offset(), self.value(x.dtype)];
         let before: Vec<usize> = self.margins.iter().map(|&(before, _)| before).collect();
-        for list in [&shape, &x.layout.shape, &before, &x.layout.strides] {
-            params.extend((0..MAX_RANK).map(|d| list.get(d).map_or(0, |&v| v as u32)));
-        }
-        Ok(vec![Kernel {
-            shader: SHADER,
-            entry: "pad",
-            header: "",
-            constants: vec![("OP", f64::from(self.padding.code()))],
-            params,
-            inputs: vec![x.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(count as usize),
-        }])
+        let params = Params {
+            count: shape.iter().product(),
+            rank: shape.len(),
+            offset: x.offset(),
+            value: self.value(x.dtype()),
+            shape: Slots::new(&shape),
+            size: Slots::new(x.shape()),
+            before: Slots::new(&before),
+            strides: Slots::new(&x.layout().strides),
+        };
+        let kernel = Kernel::build(SHADER, "pad", params).constant("OP", self.padding.code());
+        Ok(vec![kernel.input(x).output(out).each(params.count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let mut grad = ctx.grad.clone();
         for (dim, &(before, after)) in self.margins.iter().enumerate() {
             let size = ctx.inputs[0].shape()[dim];
             grad = match self.padding {
                 _ if (before, after) == (0, 0) => grad,
                 Padding::Constant(_) => grad.narrow(dim, before, size)?,
-                padding => apply(Fold { padding, dim, before, size }, &[&grad.contiguous()?])?,
+                padding => apply(Fold { padding, dim, before, size }, &[&grad])?,
             };
         }
         Ok(vec![Some(grad)])
@@ -183,19 +200,21 @@ struct Fold {
 }
 
 impl Op for Fold {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
     fn name(&self) -> &'static str {
         "pad_grad"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let mut shape = inputs[0].shape().to_vec();
         shape[self.dim] = self.size;
-        Ok(Spec::Fresh(shape, DType::F32))
+        Ok((shape, DType::F32))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let shape = &inputs[0].layout.shape;
-        let (padded, inner) = (shape[self.dim], shape[self.dim + 1..].iter().product::<usize>());
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let [_, padded, inner] = around(inputs[0].shape(), self.dim);
         let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
         let all = out.par_chunks_mut(self.size * inner).zip(g.par_chunks(padded * inner)).with_min_len(4);
         all.for_each(|(dx, g)| {
@@ -209,25 +228,20 @@ impl Op for Fold {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let g = &inputs[0];
-        let (padded, inner) = (g.layout.shape[self.dim], g.layout.shape[self.dim + 1..].iter().product::<usize>());
-        if self.padding == Padding::Replicate && padded - self.size > MAX_LOOPS {
-            let detail = format!("an edge repeated {} times is more than {MAX_LOOPS}", padded - self.size);
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (g, &Fold { padding, before, size, .. }) = (&inputs[0], self);
+        let [outer, padded, inner] = around(g.shape(), self.dim);
+        if padding == Padding::Replicate && padded - size > MAX_LOOPS {
+            let detail = format!("an edge repeated {} times is more than {MAX_LOOPS}", padded - size);
             return Err(Error::argument("pad_grad", format!("{detail}, which every adapter can add up: use the cpu")));
         }
-        let count = g.layout.elem_count() / padded * self.size;
-        let numbers = [g.layout.offset, padded, self.before, self.size, inner].map(|n| n as u32);
-        Ok(vec![Kernel {
-            shader: SHADER,
-            entry: "fold",
-            header: "",
-            constants: vec![("OP", f64::from(self.padding.code()))],
-            params: [fits_u32("pad_grad", count)?].into_iter().chain(numbers).collect(),
-            inputs: vec![g.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(count),
-        }])
+        let params = GradParams { count: outer * size * inner, offset: g.offset(), padded, before, size, inner };
+        let kernel = Kernel::build(GRAD_SHADER, "pad_grad", params).constant("OP", padding.code());
+        Ok(vec![kernel.input(g).output(out).each(params.count)])
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        no_gradient(self.name())
     }
 }
 
@@ -268,6 +282,6 @@ impl Tensor {
             (Padding::Constant(value), DType::Bool) => Padding::Constant(f64::from(u8::from(value != 0.0))),
             (other, _) => other,
         };
-        apply_wide(Pad { padding, margins: all }, &[self])
+        apply(Pad { padding, margins: all }, &[self])
     }
 }

@@ -1,7 +1,6 @@
 //! Parts of tensors that are views: `select`, steps, diagonals; and the names that PyTorch gives to other views.
 
 use crate::error::{Error, Result};
-use crate::ops::apply;
 use crate::ops::shape::view::{Part, View};
 use crate::shape::{Shape, check_dim};
 use crate::tensor::Tensor;
@@ -68,7 +67,7 @@ impl Tensor {
         if dim1 == dim2 {
             return Err(Error::argument("diagonal", format!("dimension {dim1} has no diagonal with itself")));
         }
-        apply(View::Diagonal { dims: [dim1, dim2], offset }, &[self])
+        self.view(View::Diagonal { dims: [dim1, dim2], offset })
     }
 
     /// A vector `[n]` as the diagonal of a square matrix of zeros, or the diagonal of a matrix as a vector (a view).

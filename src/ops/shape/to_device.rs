@@ -1,24 +1,19 @@
-//! Moving a tensor to another device: an op whose gradient moves back.
+//! Moving a tensor to another device; the gradient moves back.
 
 use crate::device::Device;
-use crate::error::{Error, Result};
-use crate::ops::{Gradient, Op, Spec};
+use crate::error::Result;
+use crate::ops::{Differentiable, Gradient, Gradients};
 use crate::tensor::Tensor;
 
 #[derive(Debug)]
 struct ToDevice;
 
-impl Op for ToDevice {
-    fn name(&self) -> &'static str {
+impl Differentiable for ToDevice {
+    fn op_name(&self) -> &'static str {
         "to"
     }
 
-    /// Never asked: what the result's storage is, the transfer decides.
-    fn output(&self, _inputs: &[&Tensor]) -> Result<Spec> {
-        Err(Error::argument("to", "is not applied on one device"))
-    }
-
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn gradients(&self, ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![Some(ctx.grad.to(ctx.inputs[0].device())?)])
     }
 }

@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
 use crate::ops::inplace::fill_kernel;
-use crate::ops::promote::apply_wide;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
-use crate::ops::{Gradient, Op, Spec, apply};
+use crate::ops::{CpuIn, CpuOut, Differentiable, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
 use crate::shape::{Layout, Shape, broadcast_shapes, check_dim, checked_elem_count};
 use crate::tensor::Tensor;
 
@@ -56,8 +54,8 @@ impl View {
     }
 }
 
-impl Op for View {
-    fn name(&self) -> &'static str {
+impl Differentiable for View {
+    fn op_name(&self) -> &'static str {
         match self {
             View::Reshape(_) => "reshape",
             View::Permute(_) => "permute",
@@ -67,12 +65,7 @@ impl Op for View {
         }
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        let view = self.layout(inputs[0].layout());
-        view.map(Spec::View).ok_or_else(|| Error::argument(self.name(), "the strides do not allow this view"))
-    }
-
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
+    fn gradients(&self, ctx: &Gradient) -> Result<Gradients> {
         let shape = ctx.inputs[0].shape();
         let grad = match self {
             View::Reshape(_) => ctx.grad.reshape(shape)?,
@@ -105,43 +98,53 @@ impl Place {
 }
 
 impl Op for Place {
+    type Layout = Strided;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         "place"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(self.shape.clone(), inputs[0].dtype()))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((self.shape.clone(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         out.0.fill(0);
         strided_copy(&inputs[0], out.0, &self.target()?);
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let mut kernels = vec![fill_kernel(out, 0, self.shape.iter().product(), 0)];
-        if inputs[0].layout.elem_count() > 0 {
+        if inputs[0].elem_count() > 0 {
             kernels.push(strided_kernel(&inputs[0], out, &self.target()?)?);
         }
         Ok(kernels)
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(apply(self.view.clone(), &[ctx.grad])?)])
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        Ok(vec![Some(ctx.grad.view(self.view.clone())?)])
     }
 }
 
 impl Tensor {
+    /// The same elements through another layout, recorded.
+    pub(in crate::ops) fn view(&self, view: View) -> Result<Tensor> {
+        let layout = view.layout(self.layout());
+        let layout = layout.ok_or_else(|| Error::argument(view.op_name(), "the strides do not allow this view"))?;
+        Ok(crate::autograd::record(view, &[self], self.with_layout(layout)))
+    }
+
     /// This tensor as what `view` shows of a tensor of `shape`, which is 0 elsewhere.
     pub(in crate::ops) fn place(&self, shape: &[usize], view: View) -> Result<Tensor> {
-        apply_wide(Place { shape: shape.to_vec(), view }, &[self])
+        apply(Place { shape: shape.to_vec(), view }, &[self])
     }
 
     /// A part of every dimension, which the caller has checked.
     pub(crate) fn parts(&self, parts: Vec<Part>) -> Result<Tensor> {
         let whole = parts.iter().zip(self.shape()).all(|(part, &size)| *part == Part::whole(size));
-        if whole { Ok(self.clone()) } else { apply(View::Slice(parts), &[self]) }
+        if whole { Ok(self.clone()) } else { self.view(View::Slice(parts)) }
     }
 
     /// A part of one dimension, which the caller has checked.
@@ -170,9 +173,9 @@ impl Tensor {
             return Err(Error::shapes("reshape", self.shape(), &shape, detail));
         }
         if self.layout().reshape(&shape).is_some() {
-            return apply(View::Reshape(shape), &[self]);
+            return self.view(View::Reshape(shape));
         }
-        apply(View::Reshape(shape), &[&self.contiguous()?])
+        self.contiguous()?.view(View::Reshape(shape))
     }
 
     /// All dimensions from `dim` on as one, PyTorch's `flatten(start_dim)`: `[N, C, H, W]` from 1 is `[N, C·H·W]`.
@@ -203,7 +206,7 @@ impl Tensor {
             let detail = format!("{dims:?} does not name each of {} dimensions once", self.rank());
             return Err(Error::argument("permute", detail));
         }
-        apply(View::Permute(dims.to_vec()), &[self])
+        self.view(View::Permute(dims.to_vec()))
     }
 
     /// Two dimensions exchanged. A view.
@@ -259,7 +262,7 @@ impl Tensor {
         if broadcast_shapes("broadcast_to", self.shape(), &shape)? != shape {
             return Err(Error::shapes("broadcast_to", self.shape(), &shape, "the target must not be smaller"));
         }
-        apply(View::Broadcast(shape), &[self])
+        self.view(View::Broadcast(shape))
     }
 
     /// Without a dimension of size 1. A view. (PyTorch leaves a dimension that is not 1 as it is; here it is an error.)
@@ -295,10 +298,4 @@ impl Tensor {
         shape.insert(dim, 1);
         self.reshape(shape)
     }
-}
-
-/// The layout with the dimensions `[A, dim, B]` of a contiguous tensor: everything before, the dimension, everything after.
-pub(in crate::ops) fn around(layout: &Layout, dim: usize) -> [usize; 3] {
-    let shape = &layout.shape;
-    [shape[..dim].iter().product(), shape[dim], shape[dim + 1..].iter().product()]
 }

@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
-use crate::dtype::DType;
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::promote::apply_float;
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::ops::inputs::around;
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("resize");
+params! {
+    struct Params { count: usize, len: usize, size: usize, inner: usize, offset: usize }
+}
+shader!(SHADER: Params = "resize");
 
 /// The most loop iterations of one invocation.
 const MAX_LOOPS: usize = 32_768;
@@ -56,10 +57,6 @@ struct Resize {
 }
 
 impl Resize {
-    fn inner(&self, shape: &[usize]) -> usize {
-        shape[self.dim + 1..].iter().product()
-    }
-
     /// The pixels that output `o` lies between, and the weight of the second.
     fn source(&self, o: usize) -> (usize, usize, f32) {
         let Resize { len, size, .. } = *self;
@@ -77,9 +74,13 @@ impl Resize {
         }
     }
 
-    fn kernel(&self, entry: &'static str, x: &GpuIn, (out, count): (&Buffer, usize)) -> Result<Kernel> {
+    fn kernel(&self, entry: &'static str, x: &GpuIn<Dense>, (out, to): (&Buffer, usize)) -> Result<Kernel> {
         let Resize { len, size, .. } = *self;
-        fits_u32("interpolate", (len + 1).saturating_mul(size + 1).saturating_mul(2))?;
+        // The shader computes positions as fractions of whole numbers of 32 bits.
+        let numerator = (len + 1).saturating_mul(size + 1).saturating_mul(2);
+        if u32::try_from(numerator).is_err() {
+            return Err(Error::argument("interpolate", format!("{size} pixels from {len}: the positions exceed 2^32")));
+        }
         let loops = 2 * (size / len + 2);
         if entry == "backward" && loops > MAX_LOOPS {
             let detail = format!(
@@ -88,34 +89,29 @@ impl Resize {
             );
             return Err(Error::argument("interpolate", detail));
         }
-        let numbers = [len, size, self.inner(&x.layout.shape)].map(|n| n as u32);
-        Ok(Kernel {
-            shader: SHADER,
-            entry,
-            header: "",
-            constants: vec![("OP", f64::from(self.mode.code()))],
-            params: [fits_u32("interpolate", count)?].into_iter().chain(numbers).chain([x.offset()]).collect(),
-            inputs: vec![x.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(count),
-        })
+        let [outer, _, inner] = around(x.shape(), self.dim);
+        let params = Params { count: outer * to * inner, len, size, inner, offset: x.offset() };
+        let kernel = Kernel::build(SHADER, entry, params).constant("OP", self.mode.code());
+        Ok(kernel.input(x).output(out).each(params.count))
     }
 }
 
 impl Op for Resize {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
     fn name(&self) -> &'static str {
         "interpolate"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        expect_dtype("interpolate", inputs[0], DType::F32)?;
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let mut shape = inputs[0].shape().to_vec();
         shape[self.dim] = self.size;
-        Ok(Spec::Fresh(shape, DType::F32))
+        Ok((shape, inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let inner = self.inner(&inputs[0].layout.shape);
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let [_, _, inner] = around(inputs[0].shape(), self.dim);
         let (x, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
         let sources: Vec<_> = (0..self.size).map(|o| self.source(o)).collect();
         let all = out.par_chunks_mut(self.size * inner).zip(x.par_chunks(self.len * inner)).with_min_len(4);
@@ -132,13 +128,12 @@ impl Op for Resize {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let count = inputs[0].layout.elem_count() / self.len * self.size;
-        Ok(vec![self.kernel("forward", &inputs[0], (out, count))?])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        Ok(vec![self.kernel("forward", &inputs[0], (out, self.size))?])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(apply(ResizeGrad(*self), &[&ctx.grad.contiguous()?])?)])
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        Ok(vec![Some(apply(ResizeGrad(*self), &[ctx.grad])?)])
     }
 }
 
@@ -147,19 +142,22 @@ impl Op for Resize {
 struct ResizeGrad(Resize);
 
 impl Op for ResizeGrad {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
     fn name(&self) -> &'static str {
         "interpolate_grad"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let mut shape = inputs[0].shape().to_vec();
         shape[self.0.dim] = self.0.len;
-        Ok(Spec::Fresh(shape, DType::F32))
+        Ok((shape, inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let resize = &self.0;
-        let inner = resize.inner(&inputs[0].layout.shape);
+        let [_, _, inner] = around(inputs[0].shape(), resize.dim);
         let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
         let sources: Vec<_> = (0..resize.size).map(|o| resize.source(o)).collect();
         let all = out.par_chunks_mut(resize.len * inner).zip(g.par_chunks(resize.size * inner)).with_min_len(4);
@@ -178,9 +176,12 @@ impl Op for ResizeGrad {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let count = inputs[0].layout.elem_count() / self.0.size * self.0.len;
-        Ok(vec![self.0.kernel("backward", &inputs[0], (out, count))?])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        Ok(vec![self.0.kernel("backward", &inputs[0], (out, self.0.len))?])
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        no_gradient(self.name())
     }
 }
 
@@ -215,7 +216,7 @@ impl Tensor {
         for dim in (2..D + 2).rev() {
             let (len, size) = (self.shape()[dim], size[dim - 2]);
             if len != size {
-                out = apply_float(Resize { mode, dim, len, size }, &[&out.contiguous()?])?;
+                out = apply(Resize { mode, dim, len, size }, &[&out])?;
             }
         }
         Ok(out)

@@ -1,11 +1,10 @@
 //! Sliding windows over planes `[H, W]`: what convolution and pooling have in common.
 
-use crate::device::gpu::Shader;
+use crate::device::gpu::wgsl;
 use crate::error::{Error, Result};
-use crate::ops::shader;
 
-/// The header of the shaders that slide windows: their geometry as override constants.
-pub(in crate::ops) const HEADER: Shader = shader!("window");
+/// Goes before the shaders that slide windows: their geometry as override constants.
+pub(in crate::ops) const WINDOW: &str = wgsl!("window");
 
 /// Sizes above this are refused: the shaders add up to three of them in 32 bits.
 const MOST: usize = 1 << 30;
@@ -135,7 +134,7 @@ impl Window {
     }
 
     /// The constants of `window.wgsl`.
-    pub fn constants(&self) -> Vec<(&'static str, f64)> {
+    pub fn constants(&self) -> impl Iterator<Item = (&'static str, usize)> + use<> {
         let Moves { kernel, stride, padding, dilation } = self.moves;
         let names = [
             ["HEIGHT", "WIDTH"],
@@ -146,7 +145,6 @@ impl Window {
             ["OUT_Y", "OUT_X"],
         ];
         let values = [self.size, kernel, stride, padding, dilation, self.out];
-        let values = values.into_iter().flatten().map(|v| v as f64);
-        names.into_iter().flatten().zip(values).collect()
+        names.into_iter().flatten().zip(values.into_iter().flatten())
     }
 }

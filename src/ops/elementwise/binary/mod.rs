@@ -1,4 +1,5 @@
-//! The table of functions of two elements: each formula in Rust and in WGSL, for each of the types that are computed with.
+//! The table of functions of two elements: each formula in Rust and in WGSL, for each of the types that are computed with,
+//! and the gradients of both operands.
 //!
 //! The WGSL goes before `binary.wgsl` as a header; `m_…` are functions of `float_pairs.wgsl`, those of whole numbers of
 //! `whole_pairs.wgsl`.
@@ -7,47 +8,77 @@ mod methods;
 pub(in crate::ops) mod operand;
 mod run;
 
-use crate::device::gpu::Shader;
+use crate::device::gpu::{Bits, Shader, Slots, params, shader, wgsl};
 use crate::dtype::{DType, Word};
-use crate::ops::elementwise::unary::{MATH_SHADERS, with_math};
-use crate::ops::shader;
+use crate::error::Result;
+use crate::ops::elementwise::unary::{MATH, SPECIAL};
+use crate::ops::inplace::filled;
+use crate::tensor::Tensor;
+use operand::Operand;
+use run::binary;
 
-pub(in crate::ops) const SHADER: Shader = shader!("binary");
-const FLOAT_PAIRS: Shader = shader!("float_pairs");
-const WHOLE_PAIRS: Shader = shader!("whole_pairs");
-/// The same with what rows of floats need, and with what rows of integers need.
-const FLOATS: Shader = Shader {
-    name: "binary_floats",
-    source: concat!(
-        with_math!("float_pairs"),
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/binary.wgsl"))
-    ),
-};
-const WHOLE: Shader = Shader {
-    name: "binary_whole",
-    source: concat!(
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/whole_pairs.wgsl")),
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/binary.wgsl")),
-    ),
-};
+params! {
+    struct Params {
+        count: usize,
+        rank: usize,
+        a_offset: usize,
+        b_offset: usize,
+        shape: Slots,
+        a_strides: Slots,
+        b_strides: Slots,
+        number: Bits,
+    }
+}
+shader!(SHADER: Params = "binary", headers || headers("binary"));
+// With what rows of floats need, and with what rows of integers need.
+shader!(FLOATS: Params = "binary" named "binary_floats", after [MATH, SPECIAL, wgsl!("float_pairs")], headers || headers("binary_floats"));
+shader!(WHOLE: Params = "binary" named "binary_whole", after [wgsl!("whole_pairs")], headers || headers("binary_whole"));
 
 /// Words of two operands, each with the step from one element to the next, and the words of the result.
 pub(in crate::ops) type Each = fn(&[u32], usize, &[u32], usize, &mut [u32]);
 
+/// The gradient of one operand in terms of tensors.
+type PairGradient = fn(&Chain) -> Result<Tensor>;
+
+/// What the chain rule is applied to: the operands, the result and its gradient, outside the graph.
+struct Chain<'a> {
+    g: &'a Tensor,
+    a: Operand<'a>,
+    b: Operand<'a>,
+    out: &'a Tensor,
+}
+
+impl Chain<'_> {
+    fn unchanged(&self) -> Result<Tensor> {
+        Ok(self.g.clone())
+    }
+
+    fn zero(&self) -> Result<Tensor> {
+        filled(self.g.shape(), 0f32, self.g.device())
+    }
+
+    /// g times a function of two operands.
+    fn times(&self, pair: &'static Pair, x: Operand, y: Operand) -> Result<Tensor> {
+        self.g.mul(&binary(pair, x, y)?)
+    }
+}
+
 /// A function for one type.
 #[derive(Debug)]
 pub(in crate::ops) struct Row {
-    pub shader: Shader,
-    pub header: &'static str,
-    pub each: Each,
+    shader: Shader<Params>,
+    header: &'static str,
+    each: Each,
 }
 
 /// A function of two elements.
 #[derive(Debug)]
 pub(in crate::ops) struct Pair {
     pub name: &'static str,
-    /// Whether the result is 0 or 1, of u32, to become booleans.
+    /// Whether the result is 0 or 1, to become booleans.
     pub truth: bool,
+    /// The gradients of the first and the second operand; a function without them cannot be differentiated.
+    gradient: Option<[PairGradient; 2]>,
     f32: Option<Row>,
     i32: Option<Row>,
     u32: Option<Row>,
@@ -66,7 +97,7 @@ impl Pair {
 }
 
 macro_rules! row {
-    ($t:ident => $r:ident, $shader:expr, $signed:literal, $wgsl:literal, $f:expr) => {
+    ($t:ident => $r:ident, $shader:ident, $signed:literal, $wgsl:literal, $f:expr) => {
         Some(Row {
             shader: $shader,
             header: concat!(
@@ -86,57 +117,65 @@ macro_rules! row {
 }
 
 /// The rows: `all` of any type, `truth` of any type to 0 or 1, `split` with a formula for floats and one for integers,
-/// `floats` and `bits` of one type.
+/// `floats` and `bits` of one type. Behind the formula stand the gradients of the two operands, if there are any.
 macro_rules! pairs {
-    ($($pair:ident = $kind:ident $name:literal ($($formula:tt)*);)*) => {
-        $(pub(in crate::ops) static $pair: Pair = pairs!(@ $kind $name $($formula)*);)*
+    ($($pair:ident = $kind:ident $name:literal ($($formula:tt)*) $([$da:expr, $db:expr])?;)*) => {
+        $(pub(in crate::ops) static $pair: Pair = Pair {
+            name: $name,
+            gradient: pairs!(@ gradient $([$da, $db])?),
+            ..pairs!(@ $kind $($formula)*)
+        };)*
         static ALL: &[&Pair] = &[$(&$pair),*];
     };
-    (@ all $name:literal $f:ident, $wgsl:literal) => { Pair {
-        name: $name,
-        truth: false,
+    (@ gradient) => { None };
+    (@ gradient [$da:expr, $db:expr]) => { Some([$da, $db]) };
+    (@ all $f:ident, $wgsl:literal) => { Pair {
         f32: row!(f32 => f32, SHADER, false, $wgsl, Number::$f),
         i32: row!(i32 => i32, SHADER, true, $wgsl, Number::$f),
         u32: row!(u32 => u32, SHADER, false, $wgsl, Number::$f),
+        ..NONE
     } };
-    (@ truth $name:literal $f:expr, $wgsl:literal) => { Pair {
-        name: $name,
+    (@ truth $f:expr, $wgsl:literal) => { Pair {
         truth: true,
         f32: row!(f32 => u32, SHADER, false, $wgsl, |x, y| u32::from($f(&x, &y))),
         i32: row!(i32 => u32, SHADER, true, $wgsl, |x, y| u32::from($f(&x, &y))),
         u32: row!(u32 => u32, SHADER, false, $wgsl, |x, y| u32::from($f(&x, &y))),
+        ..NONE
     } };
-    (@ split $name:literal $f:ident, $float:literal, $whole:literal) => { Pair {
-        name: $name,
-        truth: false,
+    (@ split $f:ident, $float:literal, $whole:literal) => { Pair {
         f32: row!(f32 => f32, FLOATS, false, $float, Number::$f),
         i32: row!(i32 => i32, WHOLE, true, $whole, Number::$f),
         u32: row!(u32 => u32, WHOLE, false, $whole, Number::$f),
+        ..NONE
     } };
-    (@ floats $name:literal $f:expr, $wgsl:literal) => { Pair {
-        name: $name, truth: false, f32: row!(f32 => f32, FLOATS, false, $wgsl, $f), i32: None, u32: None,
-    } };
-    (@ bits_of $name:literal $f:expr, $wgsl:literal) => { Pair {
-        name: $name, truth: false, f32: None, i32: None, u32: row!(u32 => u32, SHADER, false, $wgsl, $f),
-    } };
-    (@ bits $name:literal $f:expr, $wgsl:literal) => { Pair {
-        name: $name, truth: true, f32: None, i32: None, u32: row!(u32 => u32, SHADER, false, $wgsl, $f),
-    } };
+    (@ floats $f:expr, $wgsl:literal) => { Pair { f32: row!(f32 => f32, FLOATS, false, $wgsl, $f), ..NONE } };
+    (@ bits_of $f:expr, $wgsl:literal) => { Pair { u32: row!(u32 => u32, SHADER, false, $wgsl, $f), ..NONE } };
+    (@ bits $f:expr, $wgsl:literal) => { Pair { truth: true, ..pairs!(@ bits_of $f, $wgsl) } };
 }
 
+/// A function of nothing, whose parts the rows replace.
+const NONE: Pair = Pair { name: "", truth: false, gradient: None, f32: None, i32: None, u32: None };
+
 pairs! {
-    ADD = all "add" (plus, "x + y");
-    SUB = all "sub" (minus, "x - y");
-    MUL = all "mul" (times, "x * y");
-    DIV = floats "div" (|x, y| x / y, "x / y");
-    DIV_TRUNC = split "div_trunc" (div_trunc, "m_div_trunc(x, y)", "quotient(x, y)");
-    DIV_FLOOR = split "div_floor" (div_floor, "m_div_floor(x, y)", "div_floor(x, y)");
-    FMOD = split "fmod" (fmod, "m_fmod(x, y)", "fmod(x, y)");
-    REM = split "rem" (rem, "m_rem(x, y)", "rem(x, y)");
-    POW = split "pow" (power, "m_pow(x, y)", "whole_power(x, y)");
-    MAXIMUM = split "maximum" (larger, "m_max(x, y)", "max(x, y)");
-    MINIMUM = split "minimum" (smaller, "m_min(x, y)", "min(x, y)");
-    ATAN2 = floats "atan2" (f32::atan2, "m_atan2(x, y)");
+    ADD = all "add" (plus, "x + y") [|d| d.unchanged(), |d| d.unchanged()];
+    SUB = all "sub" (minus, "x - y") [|d| d.unchanged(), |d| d.g.neg()];
+    MUL = all "mul" (times, "x * y") [|d| d.g.mul(d.b), |d| d.g.mul(d.a)];
+    // d(a / b) / db = −a / b² = −out / b
+    DIV = floats "div" (|x, y| x / y, "x / y") [|d| d.g.div(d.b), |d| d.g.mul(d.out)?.div(d.b)?.neg()];
+    DIV_TRUNC = split "div_trunc" (div_trunc, "m_div_trunc(x, y)", "quotient(x, y)") [|d| d.zero(), |d| d.zero()];
+    DIV_FLOOR = split "div_floor" (div_floor, "m_div_floor(x, y)", "div_floor(x, y)") [|d| d.zero(), |d| d.zero()];
+    FMOD = split "fmod" (fmod, "m_fmod(x, y)", "fmod(x, y)")
+        [|d| d.unchanged(), |d| d.times(&DIV_TRUNC, d.a, d.b)?.neg()];
+    REM = split "rem" (rem, "m_rem(x, y)", "rem(x, y)") [|d| d.unchanged(), |d| d.times(&DIV_FLOOR, d.a, d.b)?.neg()];
+    POW = split "pow" (power, "m_pow(x, y)", "whole_power(x, y)")
+        [|d| d.times(&POW_BASE, d.a, d.b), |d| d.times(&POW_EXPONENT, d.a, d.b)];
+    MAXIMUM = split "maximum" (larger, "m_max(x, y)", "max(x, y)")
+        [|d| d.times(&SHARE, d.a, d.b), |d| d.times(&SHARE, d.b, d.a)];
+    MINIMUM = split "minimum" (smaller, "m_min(x, y)", "min(x, y)")
+        [|d| d.times(&SHARE, d.b, d.a), |d| d.times(&SHARE, d.a, d.b)];
+    // d atan2(a, b) = (b da − a db) / (a² + b²)
+    ATAN2 = floats "atan2" (f32::atan2, "m_atan2(x, y)")
+        [|d| d.times(&ANGLE_GRADIENT, d.a, d.b), |d| d.times(&ANGLE_GRADIENT, d.b, d.a)?.neg()];
     EQ = truth "eq" (PartialEq::eq, "select(0u, 1u, x == y)");
     NE = truth "ne" (PartialEq::ne, "select(1u, 0u, x == y)"); // SPIR-V's ≠ is false for NaN
     LT = truth "lt" (PartialOrd::lt, "select(0u, 1u, x < y)");
@@ -147,32 +186,20 @@ pairs! {
     OR = bits "logical_or" (|x, y| x | y, "x | y");
     XOR = bits "logical_xor" (|x, y| x ^ y, "x ^ y");
     OR_ADD = bits_of "add" (|x, y| x | y, "x | y"); // of booleans
-    // Parts of gradients: 1 where equal; the share of the larger; slopes of powers and angles.
+    // Parts of gradients: 1 where equal; the share of the larger; the gradients of powers and angles.
     SAME = floats "eq" (|x, y| f32::from(u8::from(x == y)), "select(0.0, 1.0, x == y)");
     SHARE = floats "maximum" (|x, y| if x < y { 0.0 } else if x == y { 0.5 } else { 1.0 },
         "select(select(1.0, 0.5, x == y), 0.0, x < y)");
     POW_BASE = floats "pow" (|x, y| if y == 0.0 { 0.0 } else { y * x.powf(y - 1.0) }, "power_by_base(x, y)");
     POW_EXPONENT = floats "pow" (|x, y| if x == 0.0 && y >= 0.0 { 0.0 } else { x.powf(y) * x.ln() },
         "power_by_exponent(x, y)");
-    ANGLE_SLOPE = floats "atan2" (|x, y| y / (x * x + y * y), "y / (x * x + y * y)");
+    ANGLE_GRADIENT = floats "atan2" (|x, y| y / (x * x + y * y), "y / (x * x + y * y)");
 }
 
-/// Every shader of the table with the headers that it is compiled with.
-pub(in crate::ops) fn catalogue() -> Vec<(Shader, Vec<&'static str>)> {
-    let rows = || ALL.iter().flat_map(|pair| [&pair.f32, &pair.i32, &pair.u32]).flatten();
-    let headers = |name| rows().filter(|row| row.shader.name == name).map(|row| row.header).collect();
-    let mut all: Vec<_> = [SHADER, FLOATS, WHOLE].map(|shader| (shader, headers(shader.name))).into();
-    all.push((
-        FLOAT_PAIRS,
-        vec![concat!(
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/math.wgsl")),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/special.wgsl")),
-        )],
-    ));
-    all.push((WHOLE_PAIRS, vec!["alias T = i32;\nconst SIGNED = true;\n", "alias T = u32;\nconst SIGNED = false;\n"]));
-    all.push((MATH_SHADERS[0], vec![""]));
-    all.push((MATH_SHADERS[1], vec![MATH_SHADERS[0].source]));
-    all
+/// What goes before a shader, for every row that uses it.
+fn headers(shader: &str) -> Vec<&'static str> {
+    let rows = ALL.iter().flat_map(|pair| [&pair.f32, &pair.i32, &pair.u32]).flatten();
+    rows.filter(|row| row.shader.text.name == shader).map(|row| row.header).collect()
 }
 
 fn each<T: Word, R: Word>(x: &[u32], sx: usize, y: &[u32], sy: usize, out: &mut [u32], f: impl Fn(T, T) -> R) {

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel};
+use super::operand::{Operand, Scalar};
+use super::{self as pairs, Chain, Pair, Params, Row};
+use crate::device::gpu::{Bits, Buffer, Gpu, Kernel, KernelBuilder, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, collapse, fits_u32, grid, strided_params};
-use crate::ops::elementwise::binary::operand::{Operand, Scalar};
-use crate::ops::elementwise::binary::{self as pairs, Pair, Row};
-use crate::ops::elementwise::cast::{narrowed, widened};
+use crate::ops::elementwise::promote::result_type;
 use crate::ops::elementwise::unary::CHUNK;
-use crate::ops::inplace::filled;
-use crate::ops::promote::result_type;
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype};
+use crate::ops::inputs::Walk;
+use crate::ops::{
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, no_gradient,
+    same_device,
+};
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
@@ -27,28 +28,24 @@ pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Res
     };
     let dtype = if pair.row(dtype.wide()).is_some() { dtype } else { DType::F32 };
     let pair = if dtype == DType::Bool { of_booleans(pair)? } else { pair };
-    let ready = |x: &Tensor| {
-        let x = if pair.truth { x.detach() } else { x.clone() };
-        x.to_dtype(dtype).and_then(|x| if dtype.is_packed() { widened(&x) } else { Ok(x) })
-    };
+    let ready = |x: &Tensor| if pair.truth { x.detach().to_dtype(dtype) } else { x.to_dtype(dtype) };
     // Sums, differences and products of unsigned integers are right modulo their size, whatever the sign.
     let wraps = [&pairs::ADD, &pairs::SUB, &pairs::MUL].iter().any(|p| std::ptr::eq(*p, pair));
     let with_number = |x: &Tensor, value: Scalar, left: bool| {
         let word = value.word(pair.name, dtype, wraps)?;
-        apply(WithNumber { pair, value, word, left }, &[&ready(x)?.contiguous()?])
+        apply(WithNumber { pair, value, word, left }, &[&ready(x)?])
     };
-    let out = match (a, b) {
-        (Operand::Tensor(a), Operand::Tensor(b)) => apply(Binary { pair }, &[&ready(a)?, &ready(b)?])?,
-        (Operand::Tensor(a), Operand::Scalar(b)) => with_number(a, b, false)?,
-        (Operand::Scalar(a), Operand::Tensor(b)) => with_number(b, a, true)?,
-        (Operand::Scalar(a), Operand::Scalar(_)) => return Err(Error::argument(pair.name, format!("{a:?}"))),
-    };
-    narrowed(&out, if pair.truth { DType::Bool } else { dtype })
+    match (a, b) {
+        (Operand::Tensor(a), Operand::Tensor(b)) => apply(Binary { pair }, &[&ready(a)?, &ready(b)?]),
+        (Operand::Tensor(a), Operand::Scalar(b)) => with_number(a, b, false),
+        (Operand::Scalar(a), Operand::Tensor(b)) => with_number(b, a, true),
+        (Operand::Scalar(a), Operand::Scalar(_)) => Err(Error::argument(pair.name, format!("{a:?}"))),
+    }
 }
 
 /// The type of both, checking the devices first: that error says more.
 fn meeting(pair: &Pair, a: &Tensor, b: &Tensor) -> Result<DType> {
-    crate::ops::same_device(pair.name, &[a, b])?;
+    same_device(pair.name, &[a, b])?;
     result_type(pair.name, a, b)
 }
 
@@ -67,14 +64,34 @@ fn of_booleans(pair: &'static Pair) -> Result<&'static Pair> {
 
 /// Where both are not 0, either is not 0, or one of them.
 pub(in crate::ops) fn logical(pair: &'static Pair, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    let bits = |x: &Tensor| widened(&x.detach().to_dtype(DType::Bool)?);
-    narrowed(&apply(Binary { pair }, &[&bits(a)?, &bits(b)?])?, DType::Bool)
+    let truth = |x: &Tensor| x.detach().to_dtype(DType::Bool);
+    apply(Binary { pair }, &[&truth(a)?, &truth(b)?])
 }
 
-/// The row of a type; there is one wherever `binary` comes by.
-fn row(pair: &'static Pair, dtype: DType) -> Result<&'static Row> {
-    let expected = || Error::DTypeMismatch { op: pair.name, expected: "f32".into(), got: dtype.to_string() };
-    pair.row(dtype).ok_or_else(expected)
+impl Pair {
+    /// The function for the type of an input; there is one wherever `binary` comes by.
+    fn of(&'static self, dtype: DType) -> Result<&'static Row> {
+        let expected = || Error::DTypeMismatch { op: self.name, expected: "f32".into(), got: dtype.to_string() };
+        self.row(dtype).ok_or_else(expected)
+    }
+
+    fn result(&self, shape: Vec<usize>, operand: &Tensor) -> Output {
+        (shape, if self.truth { DType::Bool } else { operand.dtype() })
+    }
+
+    /// The gradient of operand `side`.
+    fn gradient_of(&self, side: usize, a: Operand, b: Operand, ctx: &Gradient) -> Result<Option<Tensor>> {
+        match self.gradient {
+            Some(gradient) => gradient[side](&Chain { g: ctx.grad, a, b, out: ctx.out }).map(Some),
+            None => no_gradient(self.name).map(|_| None),
+        }
+    }
+}
+
+impl Row {
+    fn kernel(&self, entry: &'static str, params: Params) -> KernelBuilder {
+        Kernel::build(self.shader, entry, params).header(self.header)
+    }
 }
 
 /// A function of two tensors of one type.
@@ -84,48 +101,48 @@ struct Binary {
 }
 
 impl Op for Binary {
+    type Layout = Strided;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         self.pair.name
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let (a, b) = (inputs[0], inputs[1]);
         expect_dtype(self.name(), b, a.dtype())?;
-        let shape = broadcast_shapes(self.name(), a.shape(), b.shape())?;
-        Ok(Spec::Fresh(shape, if self.pair.truth { DType::U32 } else { a.dtype() }))
+        Ok(self.pair.result(broadcast_shapes(self.name(), a.shape(), b.shape())?, a))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (a, b) = (&inputs[0], &inputs[1]);
-        let (shape, la, lb) = broadcast(self.name(), a.layout, b.layout)?;
-        zip(row(self.pair, a.dtype)?, &shape, (a.words, &la), (b.words, &lb), out.0);
+        let (shape, la, lb) = broadcast(self.name(), a.layout(), b.layout())?;
+        zip(self.pair.of(a.dtype())?, &shape, (a.all(), &la), (b.all(), &lb), out.0);
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (a, b) = (&inputs[0], &inputs[1]);
-        let (shape, la, lb) = broadcast(self.name(), a.layout, b.layout)?;
-        let dense = la.is_contiguous() && lb.is_contiguous();
-        let params = strided_params(self.name(), &shape, (&la.strides, la.offset), (&lb.strides, lb.offset))?;
-        let row = row(self.pair, a.dtype)?;
-        Ok(vec![Kernel {
-            shader: row.shader,
-            entry: if dense { "dense" } else { "strided" },
-            header: row.header,
-            constants: vec![],
-            groups: grid(params[0] as usize),
-            params,
-            inputs: vec![a.buffer.clone(), b.buffer.clone()],
-            outputs: vec![out.clone()],
-        }])
+        let (shape, la, lb) = broadcast(self.name(), a.layout(), b.layout())?;
+        let Walk { dims, strides: [sa, sb] } = Walk::for_kernel(self.name(), &shape, [&la.strides, &lb.strides])?;
+        let params = Params {
+            count: shape.iter().product(),
+            rank: dims.len(),
+            a_offset: la.offset,
+            b_offset: lb.offset,
+            shape: Slots::new(&dims),
+            a_strides: Slots::new(&sa),
+            b_strides: Slots::new(&sb),
+            number: Bits(0),
+        };
+        let entry = if la.is_contiguous() && lb.is_contiguous() { "dense" } else { "strided" };
+        let kernel = self.pair.of(a.dtype())?.kernel(entry, params);
+        Ok(vec![kernel.input(a).input(b).output(out).each(params.count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        let (a, b) = (&ctx.inputs[0].detach(), &ctx.inputs[1].detach());
-        let side = |i: usize| {
-            let wanted = ctx.needs[i].then(|| slope(self.pair, a.into(), b.into(), i, ctx));
-            wanted.transpose()
-        };
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        let (a, b) = (Operand::from(&ctx.inputs[0]), Operand::from(&ctx.inputs[1]));
+        let side = |side: usize| if ctx.needs[side] { self.pair.gradient_of(side, a, b, ctx) } else { Ok(None) };
         Ok(vec![side(0)?, side(1)?])
     }
 }
@@ -141,84 +158,45 @@ struct WithNumber {
 }
 
 impl Op for WithNumber {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         self.pair.name
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        let dtype = if self.pair.truth { DType::U32 } else { inputs[0].dtype() };
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), dtype))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok(self.pair.result(inputs[0].shape().to_vec(), inputs[0]))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let (row, number) = (row(self.pair, inputs[0].dtype)?, &[self.word][..]);
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let (row, number) = (self.pair.of(inputs[0].dtype())?, &[self.word][..]);
         out.0.par_chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().par_chunks(CHUNK)).for_each(|(out, x)| {
             if self.left { (row.each)(number, 0, x, 1, out) } else { (row.each)(x, 1, number, 0, out) }
         });
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (x, row) = (&inputs[0], row(self.pair, inputs[0].dtype)?);
-        let count = fits_u32(self.name(), x.layout.elem_count())?;
-        let [a, b] = if self.left { [self.word, x.offset()] } else { [x.offset(), self.word] };
-        let mut params = vec![count, 0, a, b];
-        params.resize(28, 0); // no shape, no strides
-        Ok(vec![Kernel {
-            shader: row.shader,
-            entry: if self.left { "left" } else { "right" },
-            header: row.header,
-            constants: vec![],
-            params,
-            inputs: vec![x.buffer.clone(), x.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(count as usize),
-        }])
-    }
-
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        let x = &ctx.inputs[0].detach();
-        let grad = if self.left {
-            slope(self.pair, self.value.into(), x.into(), 1, ctx)?
-        } else {
-            slope(self.pair, x.into(), self.value.into(), 0, ctx)?
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (x, none) = (&inputs[0], Slots::default());
+        let params = Params {
+            count: x.elem_count(),
+            rank: 0,
+            a_offset: x.offset(),
+            b_offset: 0,
+            shape: none,
+            a_strides: none,
+            b_strides: none,
+            number: Bits(self.word),
         };
-        Ok(vec![Some(grad)])
+        let kernel = self.pair.of(x.dtype())?.kernel(if self.left { "left" } else { "right" }, params);
+        Ok(vec![kernel.input(x).input(x).output(out).each(params.count)])
     }
-}
 
-/// The gradient of operand `side` of a function of floats.
-fn slope(pair: &'static Pair, a: Operand, b: Operand, side: usize, ctx: &Gradient) -> Result<Tensor> {
-    let g = ctx.grad;
-    let is = |other: &'static Pair| std::ptr::eq(pair, other);
-    let times = |factor: Operand| binary(&pairs::MUL, g.into(), factor);
-    let (own, other) = if side == 0 { (a, b) } else { (b, a) };
-    let first = side == 0;
-    if is(&pairs::ADD) || (first && [&pairs::SUB, &pairs::REM, &pairs::FMOD].into_iter().any(is)) {
-        Ok(g.clone())
-    } else if is(&pairs::SUB) {
-        g.neg()
-    } else if is(&pairs::MUL) {
-        times(other)
-    } else if is(&pairs::DIV) {
-        // d(a/b)/db = −a/b² = −out/b
-        if first { binary(&pairs::DIV, g.into(), b) } else { binary(&pairs::DIV, (&g.mul(ctx.out)?).into(), b)?.neg() }
-    } else if is(&pairs::REM) {
-        times((&binary(&pairs::DIV_FLOOR, a, b)?).into())?.neg()
-    } else if is(&pairs::FMOD) {
-        times((&binary(&pairs::DIV_TRUNC, a, b)?).into())?.neg()
-    } else if is(&pairs::POW) {
-        times((&binary(if first { &pairs::POW_BASE } else { &pairs::POW_EXPONENT }, a, b)?).into())
-    } else if is(&pairs::MAXIMUM) {
-        times((&binary(&pairs::SHARE, own, other)?).into())
-    } else if is(&pairs::MINIMUM) {
-        times((&binary(&pairs::SHARE, other, own)?).into())
-    } else if is(&pairs::ATAN2) {
-        // d atan2(a, b) = (b da − a db) / (a² + b²)
-        let part = times((&binary(&pairs::ANGLE_SLOPE, own, other)?).into())?;
-        if first { Ok(part) } else { part.neg() }
-    } else {
-        filled(g.shape(), 0f32, g.device()) // steps
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        let (x, number) = (Operand::from(&ctx.inputs[0]), Operand::from(self.value));
+        let (side, a, b) = if self.left { (1, number, x) } else { (0, x, number) };
+        Ok(vec![self.pair.gradient_of(side, a, b, ctx)?])
     }
 }
 
@@ -234,7 +212,7 @@ fn broadcast(op: &'static str, a: &Layout, b: &Layout) -> Result<(Vec<usize>, La
 /// By rows along the innermost dimension that is left after merging, each with constant steps; tasks of whole rows, or of
 /// parts of the only one.
 fn zip(row: &Row, shape: &[usize], (x, lx): (&[u32], &Layout), (y, ly): (&[u32], &Layout), out: &mut [u32]) {
-    let (dims, [sx, sy]) = collapse(shape, [&lx.strides, &ly.strides]);
+    let Walk { dims, strides: [sx, sy] } = Walk::new(shape, [&lx.strides, &ly.strides]);
     let inner = dims.len() - 1;
     let (length, step_x, step_y) = (dims[inner], sx[inner], sy[inner]);
     if inner == 0 {

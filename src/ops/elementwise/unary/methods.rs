@@ -1,9 +1,9 @@
 //! The public functions of one element: each gives a tensor of its input's shape.
 
+use super::{self as unary, Function, float, integer, predicate};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::elementwise::unary::{self, Function, float, integer, predicate};
-use crate::ops::promote::to_float;
+use crate::ops::elementwise::promote::to_float;
 use crate::tensor::Tensor;
 
 /// Methods without arguments.

@@ -2,7 +2,7 @@
 //!
 //! A row has each formula twice, in Rust and in WGSL; the WGSL goes before the shader as a header. Functions whose WGSL
 //! versions are not accurate enough are `m_…` of `shaders/math.wgsl` and `special.wgsl`. The public methods are in
-//! `functions`.
+//! `methods`.
 
 mod methods;
 mod special;
@@ -12,33 +12,30 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Bits, Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::dtype::{DType, Word};
-use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::elementwise::cast::{narrowed, widened};
-use crate::ops::elementwise::unary::special::{
+use crate::error::Result;
+use crate::ops::elementwise::promote::to_float;
+use crate::ops::{
+    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, no_gradient,
+};
+use crate::tensor::Tensor;
+use special::{
     clamp, erf, gelu_inner, gelu_slope, normal_below, normal_density, sigmoid, sign, softplus, tanh_softplus,
 };
-use crate::ops::promote::{apply_float, apply_wide, to_float};
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
-use crate::tensor::Tensor;
 
-/// The text of a shader behind the functions of `math.wgsl` and `special.wgsl`.
-macro_rules! with_math {
-    ($name:literal) => {
-        concat!(
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/math.wgsl")),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/special.wgsl")),
-            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name, ".wgsl")),
-        )
-    };
+/// Functions of f32 that go before the shaders of formulas.
+pub(in crate::ops) const MATH: &str = wgsl!("math");
+pub(in crate::ops) const SPECIAL: &str = wgsl!("special");
+
+params! {
+    struct Params { count: usize, offset: usize, a: Bits, b: Bits }
 }
-pub(in crate::ops) use with_math;
-
-pub(in crate::ops) const MATH_SHADERS: [Shader; 2] = [shader!("math"), shader!("special")];
-pub(in crate::ops) const SHADER: Shader = Shader { name: "unary", source: with_math!("unary") };
-pub(in crate::ops) const GRAD_SHADER: Shader = Shader { name: "unary_grad", source: with_math!("unary_grad") };
+params! {
+    struct GradParams { count: usize, x_offset: usize, y_offset: usize, g_offset: usize, a: f32, b: f32 }
+}
+shader!(SHADER: Params = "unary", after [MATH, SPECIAL], headers headers);
+shader!(GRAD_SHADER: GradParams = "unary_grad", after [MATH, SPECIAL], headers grad_headers);
 
 /// Elements that one task of the host handles: enough to be worth a thread's attention.
 pub(in crate::ops) const CHUNK: usize = 16 * 1024;
@@ -58,7 +55,8 @@ pub(in crate::ops) struct Function {
     /// `d` for the gradient's shader.
     gradient: Option<(&'static str, EachGrad)>,
     takes: DType,
-    gives: DType,
+    /// Whether the result is 0 or 1, to become booleans; else it is of the type of the input.
+    truth: bool,
 }
 
 /// Rows from f32 to f32: the function of x and of the arguments p; its gradient from g, x, y and p.
@@ -73,27 +71,33 @@ macro_rules! floats {
                 |inputs, out, p| each_grad(inputs, out, p, $d),
             )),
             takes: DType::F32,
-            gives: DType::F32,
+            truth: false,
         };)*
         static FLOATS: &[&Function] = &[$(&$row),*];
     };
 }
 
-/// Rows without a gradient, of any word types.
+/// Rows without a gradient: of words to words of the same type, or to the truth of something.
 macro_rules! others {
-    ($($row:ident $name:literal: $t:ident as $takes:ident => $r:ident as $gives:ident, $f:expr, $wgsl:literal;)*) => {
-        $(pub(in crate::ops) static $row: Function = Function {
+    ($($row:ident $name:literal: $t:ident as $takes:ident => $kind:ident, $f:expr, $wgsl:literal;)*) => {
+        $(pub(super) static $row: Function = Function {
             name: $name,
             header: concat!(
-                "alias T = ", stringify!($t), ";\nalias R = ", stringify!($r), ";\nfn f(x: T) -> R { return ", $wgsl, "; }\n"
+                "alias T = ", stringify!($t), ";\nalias R = ", others!(@wgsl $kind $t), ";\nfn f(x: T) -> R { return ", $wgsl, "; }\n"
             ),
-            each: |x, out, p| each::<$t, $r>(x, out, p, $f),
+            each: |x, out, p| each::<$t, others!(@rust $kind $t)>(x, out, p, $f),
             gradient: None,
             takes: DType::$takes,
-            gives: DType::$gives,
+            truth: others!(@truth $kind),
         };)*
         static OTHERS: &[&Function] = &[$(&$row),*];
     };
+    (@wgsl truth $t:ident) => { "u32" };
+    (@wgsl same $t:ident) => { stringify!($t) };
+    (@rust truth $t:ident) => { u32 };
+    (@rust same $t:ident) => { $t };
+    (@truth truth) => { true };
+    (@truth same) => { false };
 }
 
 floats! {
@@ -157,23 +161,23 @@ floats! {
 }
 
 others! {
-    IS_NAN "isnan": f32 as F32 => u32 as U32, |x, _| u32::from(x.is_nan()), "select(0u, 1u, is_nan(x))";
-    IS_INF "isinf": f32 as F32 => u32 as U32, |x, _| u32::from(x.is_infinite()),
+    IS_NAN "isnan": f32 as F32 => truth, |x, _| u32::from(x.is_nan()), "select(0u, 1u, is_nan(x))";
+    IS_INF "isinf": f32 as F32 => truth, |x, _| u32::from(x.is_infinite()),
         "select(0u, 1u, (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u)";
-    IS_FINITE "isfinite": f32 as F32 => u32 as U32, |x, _| u32::from(x.is_finite()),
+    IS_FINITE "isfinite": f32 as F32 => truth, |x, _| u32::from(x.is_finite()),
         "select(0u, 1u, (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u)";
-    NOT_F32 "logical_not": f32 as F32 => u32 as U32, |x, _| u32::from(x == 0.0), "select(0u, 1u, x == 0.0 && !is_nan(x))";
-    NOT_U32 "logical_not": u32 as U32 => u32 as U32, |x, _| u32::from(x == 0), "select(0u, 1u, x == 0u)";
-    NOT_I32 "logical_not": i32 as I32 => u32 as U32, |x, _| u32::from(x == 0), "select(0u, 1u, x == 0i)";
-    NEG_I32 "neg": i32 as I32 => i32 as I32, |x, _| x.wrapping_neg(), "0i - x";
-    NEG_U32 "neg": u32 as U32 => u32 as U32, |x, _| x.wrapping_neg(), "0u - x";
-    ABS_I32 "abs": i32 as I32 => i32 as I32, |x, _| x.wrapping_abs(), "abs(x)";
-    SIGN_I32 "sign": i32 as I32 => i32 as I32, |x, _| x.signum(), "sign(x)";
-    SIGN_U32 "sign": u32 as U32 => u32 as U32, |x, _| x.min(1), "min(x, 1u)";
-    SQUARE_I32 "square": i32 as I32 => i32 as I32, |x, _| x.wrapping_mul(x), "x * x";
-    SQUARE_U32 "square": u32 as U32 => u32 as U32, |x, _| x.wrapping_mul(x), "x * x";
-    CLAMP_I32 "clamp": i32 as I32 => i32 as I32, clamp, "min(max(x, p.a), p.b)";
-    CLAMP_U32 "clamp": u32 as U32 => u32 as U32, clamp, "min(max(x, p.a), p.b)";
+    NOT_F32 "logical_not": f32 as F32 => truth, |x, _| u32::from(x == 0.0), "select(0u, 1u, x == 0.0 && !is_nan(x))";
+    NOT_U32 "logical_not": u32 as U32 => truth, |x, _| u32::from(x == 0), "select(0u, 1u, x == 0u)";
+    NOT_I32 "logical_not": i32 as I32 => truth, |x, _| u32::from(x == 0), "select(0u, 1u, x == 0i)";
+    NEG_I32 "neg": i32 as I32 => same, |x, _| x.wrapping_neg(), "0i - x";
+    NEG_U32 "neg": u32 as U32 => same, |x, _| x.wrapping_neg(), "0u - x";
+    ABS_I32 "abs": i32 as I32 => same, |x, _| x.wrapping_abs(), "abs(x)";
+    SIGN_I32 "sign": i32 as I32 => same, |x, _| x.signum(), "sign(x)";
+    SIGN_U32 "sign": u32 as U32 => same, |x, _| x.min(1), "min(x, 1u)";
+    SQUARE_I32 "square": i32 as I32 => same, |x, _| x.wrapping_mul(x), "x * x";
+    SQUARE_U32 "square": u32 as U32 => same, |x, _| x.wrapping_mul(x), "x * x";
+    CLAMP_I32 "clamp": i32 as I32 => same, clamp, "min(max(x, p.a), p.b)";
+    CLAMP_U32 "clamp": u32 as U32 => same, clamp, "min(max(x, p.a), p.b)";
 }
 
 /// What goes before the forward shader, for every row.
@@ -207,63 +211,60 @@ struct Unary {
 }
 
 impl Op for Unary {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
     fn name(&self) -> &'static str {
         self.function.name
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        expect_dtype(self.name(), inputs[0], self.function.takes)?;
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), self.function.gives))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        let dtype = inputs[0].dtype();
+        if dtype.wide() != self.function.takes {
+            expect_dtype(self.name(), inputs[0], self.function.takes)?;
+        }
+        Ok((inputs[0].shape().to_vec(), if self.function.truth { DType::Bool } else { dtype }))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let parts = out.0.par_chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().par_chunks(CHUNK));
         parts.for_each(|(out, x)| (self.function.each)(x, out, self.args));
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let x = &inputs[0];
-        let count = fits_u32(self.name(), x.layout.elem_count())?;
-        Ok(vec![Kernel {
-            shader: SHADER,
-            entry: "unary",
-            header: self.function.header,
-            constants: vec![],
-            params: vec![count, x.offset(), self.args[0], self.args[1]],
-            inputs: vec![x.buffer.clone()],
-            outputs: vec![out.clone()],
-            groups: grid(count as usize),
-        }])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (x, [a, b]) = (&inputs[0], self.args.map(Bits));
+        let params = Params { count: x.elem_count(), offset: x.offset(), a, b };
+        let kernel = Kernel::build(SHADER, "unary", params).header(self.function.header);
+        Ok(vec![kernel.input(x).output(out).each(params.count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        let inputs = [&ctx.grad.contiguous()?, &ctx.inputs[0].detach(), ctx.out];
-        Ok(vec![Some(apply(UnaryGrad(*self), &inputs)?)])
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        Ok(vec![Some(apply(UnaryGrad(*self), &[ctx.grad, &ctx.inputs[0], ctx.out])?)])
     }
 }
 
-/// The gradient of a row, from the gradient, the input and the result of the forward pass: all dense.
+/// The gradient of a row, from the gradient, the input and the result of the forward pass.
 #[derive(Debug)]
 struct UnaryGrad(Unary);
 
-impl UnaryGrad {
-    fn row(&self) -> Result<(&'static str, EachGrad)> {
-        self.0.function.gradient.ok_or_else(|| Error::Autograd(format!("{} has no gradient", self.name())))
-    }
-}
-
 impl Op for UnaryGrad {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
     fn name(&self) -> &'static str {
         self.0.name()
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::F32))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        if self.0.function.gradient.is_none() {
+            no_gradient(self.name())?;
+        }
+        Ok((inputs[0].shape().to_vec(), DType::F32))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let (_, each) = self.row()?;
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let Some((_, each)) = self.0.function.gradient else { return Ok(()) };
         let [g, x, y] = [0, 1, 2].map(|i| inputs[i].slice::<u32>());
         out.0.par_chunks_mut(CHUNK).enumerate().for_each(|(i, out)| {
             let part = i * CHUNK..i * CHUNK + out.len();
@@ -272,40 +273,31 @@ impl Op for UnaryGrad {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let [g, x, y] = [0, 1, 2].map(|i| &inputs[i]);
-        let count = fits_u32(self.name(), x.layout.elem_count())?;
-        Ok(vec![Kernel {
-            shader: GRAD_SHADER,
-            entry: "unary_grad",
-            header: self.row()?.0,
-            constants: vec![],
-            params: vec![count, x.offset(), y.offset(), g.offset(), self.0.args[0], self.0.args[1]],
-            inputs: [x, y, g].map(|input| input.buffer.clone()).into(),
-            outputs: vec![out.clone()],
-            groups: grid(count as usize),
-        }])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let Some((header, _)) = self.0.function.gradient else { return Ok(Vec::new()) };
+        let ([g, x, y], [a, b]) = ([0, 1, 2].map(|i| &inputs[i]), self.0.args.map(f32::from_bits));
+        let (x_offset, y_offset, g_offset) = (x.offset(), y.offset(), g.offset());
+        let params = GradParams { count: x.elem_count(), x_offset, y_offset, g_offset, a, b };
+        let kernel = Kernel::build(GRAD_SHADER, "unary_grad", params).header(header);
+        Ok(vec![kernel.input(x).input(y).input(g).output(out).each(params.count)])
     }
-}
 
-/// Elements as words without gaps: halves are unpacked by the op itself.
-fn dense(x: &Tensor) -> Result<Tensor> {
-    if x.dtype().is_packed() { Ok(x.clone()) } else { x.contiguous() }
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        no_gradient(self.name())
+    }
 }
 
 /// A function of f32: of integers and booleans as f32, of halves by way of f32.
 pub(in crate::ops) fn float(x: &Tensor, function: &'static Function, args: [f32; 2]) -> Result<Tensor> {
-    apply_float(Unary { function, args: args.map(f32::to_bits) }, &[&dense(&to_float(x)?)?])
+    apply(Unary { function, args: args.map(f32::to_bits) }, &[&to_float(x)?])
 }
 
 /// A function of integers: of bytes by way of u32.
 pub(in crate::ops) fn integer(x: &Tensor, function: &'static Function, args: [u32; 2]) -> Result<Tensor> {
-    apply_wide(Unary { function, args }, &[&dense(x)?])
+    apply(Unary { function, args }, &[x])
 }
 
 /// Where a property holds, as booleans.
 pub(in crate::ops) fn predicate(x: &Tensor, function: &'static Function) -> Result<Tensor> {
-    let x = x.detach();
-    let x = if x.dtype().is_packed() { widened(&x)? } else { x.contiguous()? };
-    narrowed(&apply(Unary { function, args: [0; 2] }, &[&x])?, DType::Bool)
+    apply(Unary { function, args: [0; 2] }, &[&x.detach()])
 }

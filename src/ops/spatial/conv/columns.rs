@@ -7,7 +7,7 @@ use super::direct;
 use super::geometry::Geometry;
 use crate::device::cpu::scratch;
 use crate::error::Result;
-use crate::ops::linalg::matmul::{Operand, Threads, gemm};
+use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 
 /// Columns of a block, about.
 const COLUMNS: usize = 256;
@@ -51,8 +51,8 @@ pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, 
         let (mut cols, mut sums) = (scratch(depth * columns)?, scratch(wide * columns)?);
         for group in 0..g.groups {
             g.im2col(&x[i * block * g.image() + group * g.group_image()..], columns / pixels, &mut cols);
-            let weights = Operand::new(w, group * g.group_weights(), [depth, 1]);
-            let right = Operand::new(&cols, 0, [columns, 1]);
+            let weights = Matrix::new(w, group * g.group_weights(), [depth, 1]);
+            let right = Matrix::new(&cols, 0, [columns, 1]);
             gemm(&mut sums, weights, right, [wide, depth, columns], false, threads);
             for (n, out) in out.chunks_exact_mut(g.out_image()).enumerate() {
                 let planes = out[group * wide * pixels..][..wide * pixels].chunks_exact_mut(pixels).enumerate();
@@ -78,8 +78,8 @@ pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) ->
             if wide > 0 {
                 g.results(&dy[i * block * g.out_image()..][..images * g.out_image()], group, &mut grads);
             }
-            let weights = Operand::new(w, group * g.group_weights(), [1, depth]);
-            let right = Operand::new(&grads, 0, [columns, 1]);
+            let weights = Matrix::new(w, group * g.group_weights(), [1, depth]);
+            let right = Matrix::new(&grads, 0, [columns, 1]);
             gemm(&mut cols, weights, right, [depth, wide, columns], false, threads);
             dx.par_chunks_mut(g.image()).enumerate().for_each(|(n, dx)| {
                 let dx = &mut dx[group * g.group_image()..][..g.group_image()];
@@ -138,7 +138,7 @@ fn add_images(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32], threads: Thre
         for (group, dw) in dw.chunks_exact_mut(g.group_weights()).enumerate() {
             g.im2col(&x[first * g.image() + group * g.group_image()..], columns / pixels, cols);
             g.results(dy, group, grads);
-            let (left, right) = (Operand::new(grads, 0, [columns, 1]), Operand::new(cols, 0, [1, columns]));
+            let (left, right) = (Matrix::new(grads, 0, [columns, 1]), Matrix::new(cols, 0, [1, columns]));
             gemm(dw, left, right, [wide, columns, depth], first > 0, threads);
         }
     }

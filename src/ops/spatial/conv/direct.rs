@@ -4,14 +4,16 @@
 use rayon::prelude::*;
 
 use super::geometry::{Geometry, add};
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::Result;
-use crate::ops::dispatch::{GpuIn, fits_u32, grid};
 use crate::ops::reduction::reduce::sum_parts;
-use crate::ops::shader;
-use crate::ops::spatial::window;
+use crate::ops::spatial::window::WINDOW;
+use crate::ops::{Dense, GpuIn};
 
-pub(in crate::ops) const SHADER: Shader = shader!("conv_direct");
+params! {
+    struct Params { count: usize, a_offset: usize, b_offset: usize, bias_offset: usize, pixels: usize, run: usize }
+}
+shader!(SHADER: Params = "conv_direct", after [WINDOW]);
 
 /// Output pixels that one invocation adds up for the weight's gradient.
 const RUN: usize = 1024;
@@ -19,52 +21,62 @@ const RUN: usize = 1024;
 /// What differs between the three kernels.
 struct Work<'a> {
     entry: &'static str,
-    inputs: [&'a GpuIn<'a>; 2],
-    bias: Option<&'a GpuIn<'a>>,
+    inputs: [&'a GpuIn<'a, Dense>; 2],
+    bias: Option<&'a GpuIn<'a, Dense>>,
     out: &'a Buffer,
     count: usize,
 }
 
 impl Geometry {
-    fn direct_kernel(&self, work: &Work) -> Result<Kernel> {
-        let mut constants = self.window.constants();
-        constants.extend([
-            ("CHANNELS", self.channels as f64),
-            ("OUT_CHANNELS", self.out_channels as f64),
-            ("DEPTH", self.group_channels() as f64),
-            ("WIDE", self.group_out() as f64),
-            ("HAS_BIAS", f64::from(u8::from(work.bias.is_some()))),
-        ]);
+    fn direct_kernel(&self, work: &Work) -> Kernel {
         let [a, b] = work.inputs;
         let bias = work.bias.unwrap_or(a);
-        let pixels = fits_u32("conv2d", self.images * self.window.pixels())?;
-        Ok(Kernel {
-            shader: SHADER,
-            entry: work.entry,
-            header: window::HEADER.source,
-            constants,
-            params: vec![fits_u32("conv2d", work.count)?, a.offset(), b.offset(), bias.offset(), pixels, RUN as u32],
-            inputs: [a, b, bias].iter().map(|t| t.buffer.clone()).collect(),
-            outputs: vec![work.out.clone()],
-            groups: grid(work.count),
-        })
+        let params = Params {
+            count: work.count,
+            a_offset: a.offset(),
+            b_offset: b.offset(),
+            bias_offset: bias.offset(),
+            pixels: self.images * self.window.pixels(),
+            run: RUN,
+        };
+        let sizes = [
+            ("CHANNELS", self.channels),
+            ("OUT_CHANNELS", self.out_channels),
+            ("DEPTH", self.group_channels()),
+            ("WIDE", self.group_out()),
+        ];
+        let kernel = Kernel::build(SHADER, work.entry, params).constants(self.window.constants()).constants(sizes);
+        let kernel = kernel.constant("HAS_BIAS", work.bias.is_some()).input(a).input(b).input(bias);
+        kernel.output(work.out).each(work.count)
     }
 }
 
-pub(super) fn forward(g: &Geometry, x: &GpuIn, w: &GpuIn, bias: Option<&GpuIn>, out: &Buffer) -> Result<Kernel> {
+pub(super) fn forward(
+    g: &Geometry,
+    x: &GpuIn<Dense>,
+    w: &GpuIn<Dense>,
+    bias: Option<&GpuIn<Dense>>,
+    out: &Buffer,
+) -> Kernel {
     g.direct_kernel(&Work { entry: "forward", inputs: [x, w], bias, out, count: g.images * g.out_image() })
 }
 
-pub(super) fn input_grad(g: &Geometry, dy: &GpuIn, w: &GpuIn, out: &Buffer) -> Result<Kernel> {
+pub(super) fn input_grad(g: &Geometry, dy: &GpuIn<Dense>, w: &GpuIn<Dense>, out: &Buffer) -> Kernel {
     g.direct_kernel(&Work { entry: "input_grad", inputs: [dy, w], bias: None, out, count: g.images * g.image() })
 }
 
-pub(super) fn weight_grad(gpu: &Gpu, g: &Geometry, dy: &GpuIn, x: &GpuIn, out: &Buffer) -> Result<Vec<Kernel>> {
+pub(super) fn weight_grad(
+    gpu: &Gpu,
+    g: &Geometry,
+    dy: &GpuIn<Dense>,
+    x: &GpuIn<Dense>,
+    out: &Buffer,
+) -> Result<Vec<Kernel>> {
     let len = g.groups * g.group_weights();
     let parts = (g.images * g.window.pixels()).div_ceil(RUN);
     let partial = gpu.alloc(parts * len)?;
     let work = Work { entry: "weight_grad", inputs: [dy, x], bias: None, out: &partial, count: parts * len };
-    let mut kernels = vec![g.direct_kernel(&work)?];
+    let mut kernels = vec![g.direct_kernel(&work)];
     kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
     Ok(kernels)
 }

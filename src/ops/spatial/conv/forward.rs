@@ -8,15 +8,13 @@ use std::sync::Arc;
 use super::geometry::Geometry;
 use super::grad::{InputGrad, WeightGrad};
 use super::{columns, direct, winograd};
-use crate::device::gpu::{Buffer, Gpu, Kernel};
-use crate::dtype::DType;
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
 use crate::ops::inplace::fill_kernel;
-use crate::ops::linalg::matmul::{MAX_DEPTH, Pack, Product, Target, Walk};
+use crate::ops::linalg::panels::{IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::shape::copy::strided_kernel;
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 
@@ -30,30 +28,31 @@ impl Forward {
     }
 
     /// The kernel that writes each channel's bias, or 0, to one part of `out`.
-    fn bias_kernel(&self, bias: Option<&GpuIn>, out: &Buffer, offset: usize) -> Result<Kernel> {
+    fn bias_kernel(&self, bias: Option<&GpuIn<Dense>>, out: &Buffer, offset: usize) -> Result<Kernel> {
         let layout = Layout { offset, ..Layout::contiguous(&self.shape()) };
         let Some(bias) = bias else { return Ok(fill_kernel(out, offset, layout.elem_count(), 0)) };
-        let spread =
-            Layout { strides: vec![0, 1, 0, 0], offset: bias.layout.offset, ..Layout::contiguous(&self.shape()) };
-        strided_kernel(&GpuIn { buffer: bias.buffer, layout: &spread, dtype: bias.dtype }, out, &layout)
+        let spread = Layout { strides: vec![0, 1, 0, 0], offset: bias.offset(), ..Layout::contiguous(&self.shape()) };
+        strided_kernel(&bias.through(&spread), out, &layout)
     }
 }
 
 impl Op for Forward {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Lower);
+
     fn name(&self) -> &'static str {
         "conv2d"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        inputs.iter().try_for_each(|t| expect_dtype("conv2d", t, DType::F32))?;
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         if let Some(bias) = inputs.get(2).filter(|b| b.shape() != [self.0.out_channels]) {
             let detail = format!("the bias is [{}], one for each output channel", self.0.out_channels);
             return Err(Error::shapes("conv2d", inputs[1].shape(), bias.shape(), detail));
         }
-        Ok(Spec::Fresh(self.shape().to_vec(), DType::F32))
+        Ok((self.shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let g = &self.0;
         let (x, w, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let bias = inputs.get(2).map(|b| b.slice::<f32>());
@@ -67,7 +66,7 @@ impl Op for Forward {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let g = &self.0;
         let (x, w, bias) = (&inputs[0], &inputs[1], inputs.get(2));
         let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
@@ -75,7 +74,7 @@ impl Op for Forward {
             return Ok(vec![self.bias_kernel(bias, out, 0)?]);
         }
         if g.direct() {
-            return Ok(vec![direct::forward(g, x, w, bias, out)?]);
+            return Ok(vec![direct::forward(g, x, w, bias, out)]);
         }
         // Sums that are too long for one pass: parts of the whole result, added up at the end; the bias is one of them.
         let splits = depth.div_ceil(MAX_DEPTH);
@@ -83,19 +82,19 @@ impl Op for Forward {
         let target = if splits > 1 { gpu.alloc(parts * total)? } else { out.clone() };
         let mut kernels = Vec::new();
         for group in 0..g.groups {
-            let left = Pack::left(depth, wide, Walk::even(depth, 1), Walk::even(wide, depth));
+            let left = Pack::left(depth, wide, IndexMap::even(depth, 1), IndexMap::even(wide, depth));
             let weights = left.alloc(gpu)?;
-            kernels.push(left.kernel(w.buffer, w.layout.offset + group * g.group_weights(), 1, 0, &weights)?);
+            kernels.push(left.kernel(w.as_buffer(), w.offset() + group * g.group_weights(), &weights));
             for pass in g.passes() {
                 let columns = pass.columns();
                 let count = columns.next_multiple_of(64) * depth;
                 let cols = gpu.alloc(count)?;
-                kernels.push(g.kernel("im2col", (&pass, group, count), (x.buffer, &cols), x.layout.offset)?);
+                kernels.push(g.kernel("im2col", (&pass, group, count), (x.as_buffer(), &cols), x.offset()));
                 let product = Product { m: wide, k: depth, n: columns, batch: 1, splits, steps: [0, 0] };
                 let offset = (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
                 let to = Target { offset, batch: total, row: pixels, inner: pixels, outer: g.out_image() };
-                let bias = bias.filter(|_| splits == 1).map(|b| (b.buffer, b.layout.offset + group * wide));
-                kernels.push(product.kernel([&weights, &cols], bias, &target, to)?);
+                let bias = bias.filter(|_| splits == 1).map(|b| (b.as_buffer(), b.offset() + group * wide));
+                kernels.push(product.kernel(gpu, [&weights, &cols], bias, &target, to)?);
             }
         }
         if splits > 1 {
@@ -105,10 +104,10 @@ impl Op for Forward {
         Ok(kernels)
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        let (x, w, grad) = (ctx.inputs[0].detach(), ctx.inputs[1].detach(), ctx.grad.contiguous()?);
-        let dx = ctx.needs[0].then(|| apply(InputGrad::new(&self.0, "conv2d_input_grad"), &[&grad, &w])).transpose()?;
-        let dw = ctx.needs[1].then(|| apply(WeightGrad(self.0.clone()), &[&grad, &x])).transpose()?;
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
+        let dx = ctx.needs[0].then(|| apply(InputGrad::gradient(&self.0), &[grad, w])).transpose()?;
+        let dw = ctx.needs[1].then(|| apply(WeightGrad(self.0.clone()), &[grad, x])).transpose()?;
         let mut all = vec![dx, dw];
         if let Some(&wanted) = ctx.needs.get(2) {
             all.push(wanted.then(|| grad.sum(&[0, 2, 3], false)).transpose()?);

@@ -2,13 +2,13 @@
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Kernel, Shader};
-use crate::error::Result;
-use crate::ops::dispatch::{fits_u32, grid};
-use crate::ops::shader;
-use crate::ops::spatial::window::{self, Window};
+use crate::device::gpu::{Buffer, Kernel, params, shader};
+use crate::ops::spatial::window::{WINDOW, Window};
 
-pub(in crate::ops) const SHADER: Shader = shader!("conv");
+params! {
+    struct Params { count: usize, columns: usize, first: usize, offset: usize, add: bool }
+}
+shader!(SHADER: Params = "conv", after [WINDOW]);
 
 /// Columns that one adapter pass may hold, in elements: 64 MiB, within every adapter's binding.
 const PASS: usize = 16 << 20;
@@ -117,21 +117,12 @@ impl Geometry {
         (pass, group, count): (&Pass, usize, usize),
         (from, to): (&Buffer, &Buffer),
         offset: usize,
-    ) -> Result<Kernel> {
-        let mut constants = self.window.constants();
-        constants.extend([("CHANNELS", self.channels as f64), ("DEPTH", self.group_channels() as f64)]);
+    ) -> Kernel {
         let offset = offset + pass.image * self.image() + group * self.group_image();
-        let numbers = [pass.columns(), pass.pixel, offset, usize::from(pass.pixel > 0)].map(|n| n as u32);
-        Ok(Kernel {
-            shader: SHADER,
-            entry,
-            header: window::HEADER.source,
-            constants,
-            params: [fits_u32("conv2d", count)?].into_iter().chain(numbers).collect(),
-            inputs: vec![from.clone()],
-            outputs: vec![to.clone()],
-            groups: grid(count),
-        })
+        let params = Params { count, columns: pass.columns(), first: pass.pixel, offset, add: pass.pixel > 0 };
+        let sizes = [("CHANNELS", self.channels), ("DEPTH", self.group_channels())];
+        let kernel = Kernel::build(SHADER, entry, params).constants(self.window.constants()).constants(sizes);
+        kernel.input(from).output(to).each(count)
     }
 
     /// A group of some images as columns `[depth, images · OH·OW]` on the host; x starts with the group in the first of

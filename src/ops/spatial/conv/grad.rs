@@ -6,14 +6,13 @@ use std::sync::Arc;
 use super::forward::Forward;
 use super::geometry::{Geometry, Pass};
 use super::{columns, direct, winograd};
-use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn};
 use crate::ops::inplace::fill_kernel;
-use crate::ops::linalg::matmul::{MAX_DEPTH, Pack, Product, Target, Walk};
+use crate::ops::linalg::panels::{IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
 
 /// The fewest and most output pixels that one invocation adds up for the weight's gradient.
@@ -31,11 +30,18 @@ const MOST_TAPS: usize = 60_000;
 pub(super) struct InputGrad {
     g: Geometry,
     name: &'static str,
+    /// The type of the result.
+    dtype: DType,
 }
 
 impl InputGrad {
-    pub fn new(g: &Geometry, name: &'static str) -> InputGrad {
-        InputGrad { g: g.clone(), name }
+    pub fn gradient(g: &Geometry) -> InputGrad {
+        InputGrad { g: g.clone(), name: "conv2d_input_grad", dtype: DType::F32 }
+    }
+
+    /// As the op of its own that a transposed convolution is.
+    pub fn transposed(g: &Geometry, dtype: DType) -> InputGrad {
+        InputGrad { g: g.clone(), name: "conv_transpose2d", dtype }
     }
 
     fn check_loops(&self) -> Result<()> {
@@ -50,17 +56,19 @@ impl InputGrad {
 }
 
 impl Op for InputGrad {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Lower);
+
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        inputs.iter().try_for_each(|t| expect_dtype(self.name, t, DType::F32))?;
+    fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
         let Geometry { images, channels, window, .. } = self.g;
-        Ok(Spec::Fresh(vec![images, channels, window.size[0], window.size[1]], DType::F32))
+        Ok((vec![images, channels, window.size[0], window.size[1]], self.dtype))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let g = &self.g;
         let (dy, w, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         if g.winograd() {
@@ -73,7 +81,7 @@ impl Op for InputGrad {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let g = &self.g;
         let (dy, w) = (&inputs[0], &inputs[1]);
         let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
@@ -81,41 +89,41 @@ impl Op for InputGrad {
             return Ok(vec![fill_kernel(out, 0, g.images * g.image(), 0)]);
         }
         if g.direct() {
-            return Ok(vec![direct::input_grad(g, dy, w, out)?]);
+            return Ok(vec![direct::input_grad(g, dy, w, out)]);
         }
         self.check_loops()?;
         let splits = wide.div_ceil(MAX_DEPTH);
         let mut kernels = Vec::new();
         for group in 0..g.groups {
-            let left = Pack::left(wide, depth, Walk::even(wide, depth), Walk::even(depth, 1));
+            let left = Pack::left(wide, depth, IndexMap::even(wide, depth), IndexMap::even(depth, 1));
             let weights = left.alloc(gpu)?;
-            kernels.push(left.kernel(w.buffer, w.layout.offset + group * g.group_weights(), 1, 0, &weights)?);
+            kernels.push(left.kernel(w.as_buffer(), w.offset() + group * g.group_weights(), &weights));
             for pass in g.passes() {
                 let columns = pass.columns();
-                let across = Walk { inner: pass.pixels, step: 1, outer: g.out_image() };
-                let right = Pack::right(wide, columns, Walk::even(wide, pixels), across);
+                let across = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
+                let right = Pack::right(wide, columns, IndexMap::even(wide, pixels), across);
                 let grads = right.alloc(gpu)?;
-                let from = dy.layout.offset + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
-                kernels.push(right.kernel(dy.buffer, from, 1, 0, &grads)?);
+                let from = dy.offset() + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
+                kernels.push(right.kernel(dy.as_buffer(), from, &grads));
                 let cols = gpu.alloc(depth * columns)?;
                 let target = if splits == 1 { cols.clone() } else { gpu.alloc(splits * depth * columns)? };
                 let product = Product { m: depth, k: wide, n: columns, batch: 1, splits, steps: [0, 0] };
                 let to = Target { offset: 0, batch: depth * columns, row: columns, inner: columns, outer: 0 };
-                kernels.push(product.kernel([&weights, &grads], None, &target, to)?);
+                kernels.push(product.kernel(gpu, [&weights, &grads], None, &target, to)?);
                 if splits > 1 {
                     kernels.extend(sum_parts(gpu, &target, [1, splits, depth * columns], &cols)?);
                 }
-                kernels.push(g.kernel("col2im", (&pass, group, pass.images * g.group_image()), (&cols, out), 0)?);
+                kernels.push(g.kernel("col2im", (&pass, group, pass.images * g.group_image()), (&cols, out), 0));
             }
         }
         Ok(kernels)
     }
 
     /// As the op of its own that a transposed convolution is: of it, the convolution is the gradient.
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        let (x, w, grad) = (ctx.inputs[0].detach(), ctx.inputs[1].detach(), ctx.grad.contiguous()?);
-        let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone()), &[&grad, &w])).transpose()?;
-        let dw = ctx.needs[1].then(|| apply(WeightGrad(self.g.clone()), &[&x, &grad])).transpose()?;
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
+        let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone()), &[grad, w])).transpose()?;
+        let dw = ctx.needs[1].then(|| apply(WeightGrad(self.g.clone()), &[x, grad])).transpose()?;
         Ok(vec![dx, dw])
     }
 }
@@ -134,22 +142,25 @@ impl WeightGrad {
 }
 
 impl Op for WeightGrad {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
     fn name(&self) -> &'static str {
         "conv2d_weight_grad"
     }
 
-    fn output(&self, _inputs: &[&Tensor]) -> Result<Spec> {
+    fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
         let [kh, kw] = self.0.window.moves.kernel;
-        Ok(Spec::Fresh(vec![self.0.out_channels, self.0.group_channels(), kh, kw], DType::F32))
+        Ok((vec![self.0.out_channels, self.0.group_channels(), kh, kw], DType::F32))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let g = &self.0;
         let (dy, x, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         if g.winograd() { winograd::weight_grad(g, dy, x, out) } else { columns::weight_grad(g, dy, x, out) }
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let g = &self.0;
         let (dy, x) = (&inputs[0], &inputs[1]);
         if g.direct() && g.images > 0 {
@@ -166,23 +177,27 @@ impl Op for WeightGrad {
             let mut done = 0;
             for pass in &passes {
                 let columns = pass.columns();
-                let along = Walk { inner: pass.pixels, step: 1, outer: g.out_image() };
-                let left = Pack::left(columns, wide, along, Walk::even(wide, pixels));
+                let along = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
+                let left = Pack::left(columns, wide, along, IndexMap::even(wide, pixels));
                 let grads = left.alloc(gpu)?;
-                let from = dy.layout.offset + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
-                kernels.push(left.kernel(dy.buffer, from, 1, 0, &grads)?);
+                let from = dy.offset() + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
+                kernels.push(left.kernel(dy.as_buffer(), from, &grads));
                 let count = depth.next_multiple_of(64) * columns;
                 let cols = gpu.alloc(count)?;
-                kernels.push(g.kernel("im2col_turned", (pass, group, count), (x.buffer, &cols), x.layout.offset)?);
+                kernels.push(g.kernel("im2col_turned", (pass, group, count), (x.as_buffer(), &cols), x.offset()));
                 let splits = splits(pass);
                 let product = Product { m: wide, k: columns, n: depth, batch: 1, splits, steps: [0, 0] };
                 let offset = done * len + group * g.group_weights();
                 let to = Target { offset, batch: len, row: depth, inner: depth, outer: 0 };
-                kernels.push(product.kernel([&grads, &cols], None, &partial, to)?);
+                kernels.push(product.kernel(gpu, [&grads, &cols], None, &partial, to)?);
                 done += splits;
             }
         }
         kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
         Ok(kernels)
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        no_gradient(self.name())
     }
 }

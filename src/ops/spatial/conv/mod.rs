@@ -12,15 +12,14 @@ mod geometry;
 mod grad;
 mod winograd;
 
-pub(in crate::ops) use direct::SHADER as DIRECT_SHADER;
-pub(in crate::ops) use geometry::SHADER;
-
 use forward::Forward;
 use geometry::Geometry;
 use grad::InputGrad;
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::promote::apply_float;
+use crate::ops::apply;
+use crate::ops::autocast::lowered;
 use crate::ops::spatial::window::{Moves, Sizes, Window};
 use crate::tensor::Tensor;
 
@@ -213,11 +212,8 @@ impl Tensor {
     /// ```
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<2>) -> Result<Tensor> {
         let geometry = conv.geometry(self.shape(), weight.shape())?;
-        let (x, w) = (self.contiguous()?, weight.contiguous()?);
-        let bias = bias.map(Tensor::contiguous).transpose()?;
-        let mut inputs = vec![&x, &w];
-        inputs.extend(&bias);
-        apply_float(Forward(geometry), &inputs)
+        let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
+        apply(Forward(geometry), &inputs)
     }
 
     /// 1-D convolution: `[N, C, L]` with weights `[OC, C / groups, K]` and an optional bias `[OC]` → `[N, OC, OL]` with
@@ -263,10 +259,12 @@ impl Tensor {
             let detail = format!("the bias is [{channels}], one for each output channel");
             return Err(Error::shapes("conv_transpose2d", weight.shape(), bias.shape(), detail));
         }
-        let (x, w) = (self.contiguous()?, weight.contiguous()?);
-        let out = apply_float(InputGrad::new(&geometry, "conv_transpose2d"), &[&x, &w])?;
+        // The bias is added before the result is rounded to halves.
+        let dtype = lowered(self.dtype());
+        let result = if bias.is_some() { DType::F32 } else { dtype };
+        let out = apply(InputGrad::transposed(&geometry, result), &[self, weight])?;
         match bias {
-            Some(bias) => out.add(&bias.to_dtype(out.dtype())?.reshape([channels, 1, 1])?),
+            Some(bias) => out.add(&bias.to_dtype(DType::F32)?.reshape([channels, 1, 1])?)?.to_dtype(dtype),
             None => Ok(out),
         }
     }

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::geometry::Geometry;
 use crate::device::cpu::scratch;
 use crate::error::Result;
-use crate::ops::linalg::matmul::{Operand, Threads, gemm};
+use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 
 /// Places in a transformed tile.
 const PLACES: usize = 16;
@@ -275,8 +275,8 @@ impl Plan {
             self.transform(x, v);
             let (v, m) = (&*v, &mut products[..PLACES * outputs * across]);
             m.par_chunks_mut(outputs * across).enumerate().for_each(|(k, m)| {
-                let left = Operand::new(weights, k * step, strides);
-                let right = Operand::new(v, k * across, [PLACES * across, 1]);
+                let left = Matrix::new(weights, k * step, strides);
+                let right = Matrix::new(v, k * across, [PLACES * across, 1]);
                 gemm(m, left, right, [outputs, inputs, across], false, Threads::One);
             });
             self.gather(m, bias, out);
@@ -318,8 +318,8 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
         plan.spread(dy, s);
         let (v, s) = (&*v, &*s);
         sums.par_chunks_mut(wide * channels).enumerate().for_each(|(k, sums)| {
-            let left = Operand::new(s, k * across, [PLACES * across, 1]);
-            let right = Operand::new(v, k * across, [1, PLACES * across]);
+            let left = Matrix::new(s, k * across, [PLACES * across, 1]);
+            let right = Matrix::new(v, k * across, [1, PLACES * across]);
             gemm(sums, left, right, [wide, across, channels], i > 0, Threads::One);
         });
     }

@@ -8,16 +8,17 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
-use crate::dtype::DType;
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::promote::apply_float;
+use crate::ops::inputs::around;
 use crate::ops::spatial::window::Sizes;
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const SHADER: Shader = shader!("adaptive");
+params! {
+    struct Params { count: usize, len: usize, parts: usize, inner: usize, x_offset: usize, g_offset: usize }
+}
+shader!(SHADER: Params = "adaptive");
 
 /// The most loop iterations of one invocation.
 const MAX_LOOPS: usize = 32_768;
@@ -36,63 +37,50 @@ impl Adaptive {
         o * self.len / self.out..((o + 1) * self.len).div_ceil(self.out)
     }
 
-    fn inner(&self, shape: &[usize]) -> usize {
-        shape[self.dim + 1..].iter().product()
-    }
-
     /// The first largest element of part `o` of a column that starts at `x[0]`, `inner` apart.
     fn largest(&self, x: &[f32], o: usize, inner: usize) -> usize {
         let better = |at: usize, i: usize| x[i * inner] > x[at * inner] || x[i * inner].is_nan();
         self.part(o).fold(self.part(o).start, |at, i| if better(at, i) { i } else { at })
     }
 
-    fn kernel(
-        &self,
-        entry: &'static str,
-        inputs: &[(&Buffer, usize)],
-        out: (&Buffer, usize),
-        inner: usize,
-    ) -> Result<Kernel> {
-        let longest = (self.len / self.out).max(self.out / self.len) + 2;
+    /// Refuses parts for which one invocation would loop longer than some drivers allow, or indices beyond 32 bits.
+    fn check_kernel(&self) -> Result<()> {
+        let (len, parts) = (self.len, self.out);
+        let longest = (len / parts).max(parts / len) + 2;
         if longest > MAX_LOOPS {
             let detail = format!(
-                "{} elements in {} parts take {longest} steps for one element, more than the {MAX_LOOPS} that every \
-                 adapter can: pool in two stages, or on cpu",
-                self.len, self.out
+                "{len} elements in {parts} parts take {longest} steps for one element, more than the {MAX_LOOPS} that \
+                 every adapter can: pool in two stages, or on cpu"
             );
             return Err(Error::argument(self.name(), detail));
         }
-        fits_u32(self.name(), (self.len + 1).saturating_mul(self.out + 1))?;
-        let numbers = [out.1, self.len, self.out, inner].map(|n| n as u32);
-        let offset = |i: usize| inputs.get(i).map_or(0, |&(_, offset)| offset as u32);
-        fits_u32(self.name(), out.1)?;
-        Ok(Kernel {
-            shader: SHADER,
-            entry,
-            header: "",
-            constants: vec![],
-            params: numbers.into_iter().chain([offset(0), offset(1)]).collect(),
-            inputs: inputs.iter().map(|&(buffer, _)| buffer.clone()).collect(),
-            outputs: vec![out.0.clone()],
-            groups: grid(out.1),
-        })
+        match u32::try_from((len + 1).saturating_mul(parts + 1)) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::argument(self.name(), format!("{parts} parts of {len} elements exceed 2^32"))),
+        }
+    }
+
+    fn params(&self, [outer, size, inner]: [usize; 3]) -> Params {
+        Params { count: outer * size * inner, len: self.len, parts: self.out, inner, x_offset: 0, g_offset: 0 }
     }
 }
 
 impl Op for Adaptive {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
     fn name(&self) -> &'static str {
         if self.max { "adaptive_max_pool" } else { "adaptive_avg_pool" }
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        expect_dtype(self.name(), inputs[0], DType::F32)?;
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let mut shape = inputs[0].shape().to_vec();
         shape[self.dim] = self.out;
-        Ok(Spec::Fresh(shape, DType::F32))
+        Ok((shape, inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
-        let inner = self.inner(&inputs[0].layout.shape);
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let [_, _, inner] = around(inputs[0].shape(), self.dim);
         let (x, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
         let all = out.par_chunks_mut(self.out * inner).zip(x.par_chunks(self.len * inner)).with_min_len(16);
         all.for_each(|(out, x)| {
@@ -109,15 +97,17 @@ impl Op for Adaptive {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        self.check_kernel()?;
         let x = &inputs[0];
-        let (inner, count) = (self.inner(&x.layout.shape), x.layout.elem_count() / self.len * self.out);
+        let [outer, _, inner] = around(x.shape(), self.dim);
+        let params = Params { x_offset: x.offset(), ..self.params([outer, self.out, inner]) };
         let entry = if self.max { "max_forward" } else { "avg_forward" };
-        Ok(vec![self.kernel(entry, &[(x.buffer, x.layout.offset)], (out, count), inner)?])
+        Ok(vec![Kernel::build(SHADER, entry, params).input(x).output(out).each(params.count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        let grad = apply(AdaptiveGrad(*self), &[&ctx.inputs[0].detach(), &ctx.grad.contiguous()?])?;
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        let grad = apply(AdaptiveGrad(*self), &[&ctx.inputs[0], ctx.grad])?;
         Ok(vec![Some(grad)])
     }
 }
@@ -127,17 +117,20 @@ impl Op for Adaptive {
 struct AdaptiveGrad(Adaptive);
 
 impl Op for AdaptiveGrad {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
     fn name(&self) -> &'static str {
         "adaptive_pool_grad"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::F32))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let pool = &self.0;
-        let inner = pool.inner(&inputs[0].layout.shape);
+        let [_, _, inner] = around(inputs[0].shape(), pool.dim);
         let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let (long, short) = (pool.len * inner, pool.out * inner);
         let all = out.par_chunks_mut(long).zip(x.par_chunks(long)).zip(g.par_chunks(short)).with_min_len(16);
@@ -157,17 +150,28 @@ impl Op for AdaptiveGrad {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let pool = &self.0;
-        let [x, g] = [0, 1].map(|i| (inputs[i].buffer, inputs[i].layout.offset));
-        let (count, results) = (inputs[0].layout.elem_count(), inputs[1].layout.elem_count());
-        let inner = pool.inner(&inputs[0].layout.shape);
+        pool.check_kernel()?;
+        let (x, g) = (&inputs[0], &inputs[1]);
+        let sizes = around(x.shape(), pool.dim);
+        let params = pool.params(sizes);
         if !pool.max {
-            return Ok(vec![pool.kernel("avg_backward", &[g], (out, count), inner)?]);
+            let params = Params { x_offset: g.offset(), ..params };
+            return Ok(vec![Kernel::build(SHADER, "avg_backward", params).input(g).output(out).each(params.count)]);
         }
-        let taken = gpu.alloc(results)?;
-        let index = pool.kernel("max_index", &[x], (&taken, results), inner)?;
-        Ok(vec![index, pool.kernel("max_backward", &[(&taken, 0), g], (out, count), inner)?])
+        let index = Params { x_offset: x.offset(), ..pool.params([sizes[0], pool.out, sizes[2]]) };
+        let taken = gpu.alloc(index.count)?;
+        let params = Params { g_offset: g.offset(), ..params };
+        let backward = Kernel::build(SHADER, "max_backward", params).input(&taken).input(g).output(out);
+        Ok(vec![
+            Kernel::build(SHADER, "max_index", index).input(x).output(&taken).each(index.count),
+            backward.each(params.count),
+        ])
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        no_gradient(self.name())
     }
 }
 
@@ -181,13 +185,13 @@ fn pool(op: &'static str, x: &Tensor, max: bool, rank: usize, sizes: &[usize]) -
         let detail = format!("neither {sizes:?} nor the images of {:?} may have a size of 0", x.shape());
         return Err(Error::argument(op, detail));
     }
-    let mut out = x.contiguous()?;
+    let mut out = x.clone();
     for (d, &size) in sizes.iter().enumerate().rev() {
         let (dim, len) = (first + d, x.shape()[first + d]);
         // A mean of everything is a sum, and those are cut into parts, however long they are.
         out = match !max && size == 1 {
             true => out.mean(&[dim], true)?,
-            false => apply_float(Adaptive { max, dim, len, out: size }, &[&out])?,
+            false => apply(Adaptive { max, dim, len, out: size }, &[&out])?,
         };
     }
     Ok(out)

@@ -3,13 +3,10 @@
 mod adaptive;
 mod sliding;
 
-pub(in crate::ops) use adaptive::SHADER as ADAPTIVE_SHADER;
-pub(in crate::ops) use sliding::{AVG_SHADER, MAX_SHADER};
-
 use sliding::{Kind, Windows};
 
 use crate::error::{Error, Result};
-use crate::ops::promote::apply_float;
+use crate::ops::apply;
 use crate::ops::spatial::window::{Moves, Sizes};
 use crate::tensor::Tensor;
 
@@ -124,7 +121,7 @@ impl Pool<2> {
         if kernel.iter().all(|&k| k > 1) && kernel[0].saturating_mul(kernel[1]) > SEPARABLE {
             return self.along(0).run(&self.along(1).run(x, max)?, max);
         }
-        apply_float(Windows { kind, window }, &[&x.contiguous()?])
+        apply(Windows { kind, window }, &[x])
     }
 }
 

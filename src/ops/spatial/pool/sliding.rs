@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Shader};
-use crate::dtype::DType;
+use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::error::{Error, Result};
-use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, fits_u32, grid};
-use crate::ops::spatial::window::{self, Window};
-use crate::ops::{Gradient, Op, Spec, apply, expect_dtype, shader};
+use crate::ops::spatial::window::{WINDOW, Window};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
 
-pub(in crate::ops) const MAX_SHADER: Shader = shader!("pool_max");
-pub(in crate::ops) const AVG_SHADER: Shader = shader!("pool_avg");
+params! {
+    #[derive(Default)]
+    struct MaxParams { count: usize, x_offset: usize, g_offset: usize, lowest: f32 }
+}
+params! {
+    struct AvgParams { count: usize, x_offset: usize }
+}
+shader!(MAX: MaxParams = "pool_max", after [WINDOW]);
+shader!(AVG: AvgParams = "pool_avg", after [WINDOW]);
 
 /// No position.
 const NONE: u32 = u32::MAX;
@@ -88,42 +93,33 @@ impl Windows {
         Err(Error::argument(self.name(), detail))
     }
 
-    fn kernel(&self, entry: &'static str, inputs: &[(&Buffer, usize)], out: &Buffer, count: usize) -> Result<Kernel> {
+    fn max_kernel(&self, entry: &'static str, params: MaxParams) -> Result<KernelBuilder> {
         self.check_loops(entry)?;
-        let mut constants = self.window.constants();
-        let shader = match self.kind {
-            Kind::Max => MAX_SHADER,
-            Kind::Avg { count_include_pad } => {
-                constants.push(("COUNT_PAD", f64::from(u8::from(count_include_pad))));
-                AVG_SHADER
-            }
-        };
-        let offset = |i: usize| inputs.get(i).map_or(0, |&(_, offset)| offset as u32);
-        Ok(Kernel {
-            shader,
-            entry,
-            header: window::HEADER.source,
-            constants,
-            params: vec![fits_u32(self.name(), count)?, offset(0), offset(1), f32::NEG_INFINITY.to_bits()],
-            inputs: inputs.iter().map(|&(buffer, _)| buffer.clone()).collect(),
-            outputs: vec![out.clone()],
-            groups: grid(count),
-        })
+        let params = MaxParams { lowest: f32::NEG_INFINITY, ..params };
+        Ok(Kernel::build(MAX, entry, params).constants(self.window.constants()))
+    }
+
+    fn avg_kernel(&self, entry: &'static str, params: AvgParams) -> Result<KernelBuilder> {
+        self.check_loops(entry)?;
+        let kernel = Kernel::build(AVG, entry, params).constants(self.window.constants());
+        Ok(kernel.constant("COUNT_PAD", self.kind != Kind::Avg { count_include_pad: false }))
     }
 }
 
 impl Op for Windows {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
     fn name(&self) -> &'static str {
         if self.kind == Kind::Max { "max_pool2d" } else { "avg_pool2d" }
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        expect_dtype(self.name(), inputs[0], DType::F32)?;
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let (shape, [h, w]) = (inputs[0].shape(), self.window.out);
-        Ok(Spec::Fresh(vec![shape[0], shape[1], h, w], DType::F32))
+        Ok((vec![shape[0], shape[1], h, w], inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (window, x, out) = (&self.window, inputs[0].slice::<f32>(), out.slice::<f32>());
         let planes = out.par_chunks_mut(window.pixels()).zip(x.par_chunks(window.plane())).with_min_len(16);
         if self.kind == Kind::Max {
@@ -144,14 +140,18 @@ impl Op for Windows {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let x = &inputs[0];
-        let count = x.layout.shape[0] * x.layout.shape[1] * self.window.pixels();
-        Ok(vec![self.kernel("forward", &[(x.buffer, x.layout.offset)], out, count)?])
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (x, x_offset) = (&inputs[0], inputs[0].offset());
+        let count = x.shape()[0] * x.shape()[1] * self.window.pixels();
+        let kernel = match self.kind {
+            Kind::Max => self.max_kernel("forward", MaxParams { count, x_offset, ..MaxParams::default() })?,
+            Kind::Avg { .. } => self.avg_kernel("forward", AvgParams { count, x_offset })?,
+        };
+        Ok(vec![kernel.input(x).output(out).each(count)])
     }
 
-    fn backward(&self, ctx: &Gradient) -> Result<Vec<Option<Tensor>>> {
-        let grad = apply(PoolGrad(*self), &[&ctx.inputs[0].detach(), &ctx.grad.contiguous()?])?;
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        let grad = apply(PoolGrad(*self), &[&ctx.inputs[0], ctx.grad])?;
         Ok(vec![Some(grad)])
     }
 }
@@ -161,15 +161,18 @@ impl Op for Windows {
 struct PoolGrad(Windows);
 
 impl Op for PoolGrad {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
     fn name(&self) -> &'static str {
         "pool2d_grad"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Spec> {
-        Ok(Spec::Fresh(inputs[0].shape().to_vec(), DType::F32))
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
-    fn cpu(&self, inputs: &[CpuIn], out: CpuOut) -> Result<()> {
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (windows, window) = (&self.0, &self.0.window);
         let (plane, pixels) = (window.plane(), window.pixels());
         let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
@@ -196,15 +199,22 @@ impl Op for PoolGrad {
         Ok(())
     }
 
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn], out: &Buffer) -> Result<Vec<Kernel>> {
-        let windows = &self.0;
-        let [x, g] = [0, 1].map(|i| (inputs[i].buffer, inputs[i].layout.offset));
-        let (count, results) = (inputs[0].layout.elem_count(), inputs[1].layout.elem_count());
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (windows, x, g) = (&self.0, &inputs[0], &inputs[1]);
+        let (count, results) = (x.elem_count(), g.elem_count());
         if windows.kind != Kind::Max {
-            return Ok(vec![windows.kernel("backward", &[g], out, count)?]);
+            let kernel = windows.avg_kernel("backward", AvgParams { count, x_offset: g.offset() })?;
+            return Ok(vec![kernel.input(g).output(out).each(count)]);
         }
         let taken = gpu.alloc(results)?;
-        let index = windows.kernel("index", &[x], &taken, results)?;
-        Ok(vec![index, windows.kernel("backward", &[(&taken, 0), g], out, count)?])
+        let params = MaxParams { count: results, x_offset: x.offset(), ..MaxParams::default() };
+        let index = windows.max_kernel("index", params)?.input(x).output(&taken);
+        let params = MaxParams { count, g_offset: g.offset(), ..MaxParams::default() };
+        let backward = windows.max_kernel("backward", params)?.input(&taken).input(g).output(out);
+        Ok(vec![index.each(results), backward.each(count)])
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        no_gradient(self.name())
     }
 }

@@ -29,12 +29,8 @@ fn store(z: u32, m: u32, n: u32, lo: vec4<f32>, hi: vec4<f32>) {
 }
 
 @compute @workgroup_size(8, 8)
-fn matmul(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_id) lid: vec3<u32>,
-) {
-    let tile = wid.y * nwg.x + wid.x;
+fn matmul_panels(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
+    let tile = linear_group(id);
     let m_panel = (tile % p.m_tiles) * 8u + lid.y;
     let n_panel = (tile / p.m_tiles) % p.n_tiles;
     let z = tile / (p.m_tiles * p.n_tiles);

@@ -20,27 +20,17 @@ struct Params {
 @group(0) @binding(3) var<storage, read> condition: array<u32>;
 @group(0) @binding(4) var<storage, read_write> out: array<u32>;
 
-const WG = 64u;
-
 @compute @workgroup_size(WG)
-fn dense(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn dense(id: Id) {
+    let i = linear_index(id);
     if i < p.count {
         out[i] = select(b[p.b_offset + i], a[p.a_offset + i], condition[p.condition_offset + i] != 0u);
     }
 }
 
 @compute @workgroup_size(WG)
-fn strided(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn strided(id: Id) {
+    let i = linear_index(id);
     if i >= p.count {
         return;
     }

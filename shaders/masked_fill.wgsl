@@ -12,15 +12,9 @@ struct Params {
 @group(0) @binding(2) var<storage, read> mask: array<u32>;
 @group(0) @binding(3) var<storage, read_write> out: array<u32>;
 
-const WG = 64u;
-
 @compute @workgroup_size(WG)
-fn fill(
-    @builtin(workgroup_id) wid: vec3<u32>,
-    @builtin(num_workgroups) nwg: vec3<u32>,
-    @builtin(local_invocation_index) lid: u32,
-) {
-    let i = (wid.y * nwg.x + wid.x) * WG + lid;
+fn masked_fill(id: Id) {
+    let i = linear_index(id);
     if i < p.count {
         out[i] = select(x[p.x_offset + i], p.value, mask[p.mask_offset + i] != 0u);
     }

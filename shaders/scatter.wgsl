@@ -1,0 +1,86 @@
+// bounds:  starts[row, r] ← how many of the row's sorted indices are below r; sorted is [rows, K], starts is [rows, R + 1].
+// segment: out[a, r, b] ← base[a, r, b] + Σ src[a, order[row, j], b] over starts[row, r] ≤ j < starts[row, r + 1], or with
+//          LAST, the last of these src if there is any, else base. row is (a, b), or 0 with SHARED. A dispatch adds
+//          j = first … last − 1; those after the first one go on with what is in out.
+// All dense. The header says what T is. One invocation: one element of out.
+
+struct Params {
+    count: u32, // elements of out
+    inner: u32, // B
+    size: u32,  // R
+    picks: u32, // K
+    base_offset: u32,
+    src_offset: u32,
+    first: u32,
+    last: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+
+override SHARED: bool = false;
+override LAST: bool = false;
+
+@group(0) @binding(1) var<storage, read> sorted: array<u32>;
+@group(0) @binding(2) var<storage, read_write> starts_out: array<u32>;
+
+@compute @workgroup_size(WG)
+fn bounds(id: Id) {
+    let i = linear_index(id);
+    if i >= p.count {
+        return;
+    }
+    let r = i % (p.size + 1u);
+    let row = (i / (p.size + 1u)) * p.picks;
+    var low = 0u;
+    var high = p.picks;
+    while low < high {
+        let at = (low + high) / 2u;
+        if sorted[row + at] < r {
+            low = at + 1u;
+        } else {
+            high = at;
+        }
+    }
+    starts_out[i] = low;
+}
+
+@group(0) @binding(1) var<storage, read> base: array<T>;
+@group(0) @binding(2) var<storage, read> starts: array<u32>;
+@group(0) @binding(3) var<storage, read> order: array<u32>;
+@group(0) @binding(4) var<storage, read> src: array<T>;
+@group(0) @binding(5) var<storage, read_write> sums: array<T>;
+
+@compute @workgroup_size(WG)
+fn segment(id: Id) {
+    let i = linear_index(id);
+    if i >= p.count {
+        return;
+    }
+    let b = i % p.inner;
+    let r = (i / p.inner) % p.size;
+    let a = i / (p.inner * p.size);
+    let row = select(a * p.inner + b, 0u, SHARED);
+    let source = p.src_offset + a * p.picks * p.inner + b;
+    var low = starts[row * (p.size + 1u) + r];
+    var high = starts[row * (p.size + 1u) + r + 1u];
+    if LAST {
+        if low < high {
+            sums[i] = src[source + order[row * p.picks + high - 1u] * p.inner];
+        } else {
+            sums[i] = base[p.base_offset + i];
+        }
+        return;
+    }
+    low = max(low, p.first);
+    high = min(high, p.last);
+    var total = T(0);
+    for (var j = low; j < high; j++) {
+        total += src[source + order[row * p.picks + j] * p.inner];
+    }
+    if p.first == 0u {
+        total = base[p.base_offset + i] + total;
+    } else {
+        total = sums[i] + total;
+    }
+    sums[i] = total;
+}

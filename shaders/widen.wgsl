@@ -1,0 +1,57 @@
+// out[i] ← x[s(i)]: elements of one or two bytes, several to a word and of any strides, to words. OP says which type: halves
+// become the bits of an f32, bytes become u32. Integer arithmetic throughout: unpack2x16float may flush what is subnormal.
+// Shape and strides are in eight slots, outermost first, in elements. One invocation: one element.
+
+struct Params {
+    count: u32,
+    rank: u32,
+    offset: u32,
+    shape: array<vec4<u32>, 2>,
+    strides: array<vec4<u32>, 2>,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> x: array<u32>;
+@group(0) @binding(2) var<storage, read_write> out: array<u32>;
+
+override OP: u32 = 0u;
+const F16 = 0u;
+const BF16 = 1u;
+
+fn f16_to_f32(h: u32) -> u32 {
+    let sign = (h & 0x8000u) << 16u;
+    let exponent = (h >> 10u) & 31u;
+    let fraction = h & 0x3ffu;
+    if exponent == 31u {
+        return sign | 0x7f800000u | (fraction << 13u) | select(0u, 0x400000u, fraction != 0u);
+    }
+    if exponent != 0u {
+        return sign | ((exponent + 112u) << 23u) | (fraction << 13u);
+    }
+    if fraction == 0u {
+        return sign;
+    }
+    let top = firstLeadingBit(fraction); // subnormal here, normal as f32
+    return sign | ((top + 103u) << 23u) | ((fraction << (23u - top)) & 0x7fffffu);
+}
+
+@compute @workgroup_size(WG)
+fn widen(id: Id) {
+    let i = linear_index(id);
+    if i >= p.count {
+        return;
+    }
+    var rest = i;
+    var at = p.offset;
+    for (var d = p.rank; d > 0u; d--) {
+        let slot = d - 1u;
+        let size = p.shape[slot / 4u][slot % 4u];
+        at += rest % size * p.strides[slot / 4u][slot % 4u];
+        rest /= size;
+    }
+    switch OP {
+        case F16: { out[i] = f16_to_f32((x[at / 2u] >> (at % 2u * 16u)) & 0xffffu); }
+        case BF16: { out[i] = ((x[at / 2u] >> (at % 2u * 16u)) & 0xffffu) << 16u; }
+        default: { out[i] = (x[at / 4u] >> (at % 4u * 8u)) & 0xffu; }
+    }
+}

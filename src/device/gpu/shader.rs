@@ -1,0 +1,293 @@
+//! The crate's own WGSL files and their parameters. Each `shader!` registers itself: the tests go through all of them.
+
+use std::marker::PhantomData;
+
+/// The file that goes before every shader.
+const PRELUDE: &str = include_str!("../../../shaders/prelude.wgsl");
+
+/// A WGSL file of this crate, with what goes before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShaderText {
+    /// The name in labels and errors: the file's stem, unless several shaders are made of one file.
+    pub name: &'static str,
+    /// The shared files that go before the file, and the file: in this order, after the prelude.
+    pub files: &'static [&'static str],
+    /// Every header that the shader is compiled with: types and sizes that `override` cannot set. One empty one as a rule.
+    pub headers: fn() -> Vec<&'static str>,
+    /// The members of the struct at `@binding(0)`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares them with the file"))]
+    pub params: &'static [ParamField],
+}
+
+inventory::collect!(ShaderText);
+
+impl ShaderText {
+    /// What is compiled.
+    pub fn assembled(&self, header: &str) -> String {
+        [&[header, PRELUDE], self.files].concat().concat()
+    }
+
+    /// Every shader of the crate.
+    pub fn all() -> impl Iterator<Item = &'static ShaderText> {
+        inventory::iter::<ShaderText>.into_iter()
+    }
+}
+
+/// A shader whose parameters are a `P`. Made by `shader!`.
+#[derive(Debug)]
+pub(crate) struct Shader<P> {
+    pub text: ShaderText,
+    pub params: PhantomData<fn(P)>,
+}
+
+impl<P> Clone for Shader<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Shader<P> {}
+
+impl<P: Params> Shader<P> {
+    pub const fn new(name: &'static str, files: &'static [&'static str], headers: fn() -> Vec<&'static str>) -> Self {
+        Shader { text: ShaderText { name, files, headers, params: P::FIELDS }, params: PhantomData }
+    }
+}
+
+/// The text of a file in `shaders/`.
+macro_rules! wgsl {
+    ($name:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name, ".wgsl"))
+    };
+}
+
+/// Declares and registers a shader: `shader!(SOFTMAX: Params = "softmax")` is `shaders/softmax.wgsl`, whose
+/// `struct Params` is the Rust struct `Params`.
+///
+/// `after [WINDOW]` names shared texts that go before the file; `headers f` the function that returns all headers that it is
+/// compiled with; `named "binary_floats"` another name, where several shaders are made of one file.
+macro_rules! shader {
+    ($vis:vis $id:ident: $params:ty = $file:literal $(named $name:literal)? $(, after [$($shared:expr),*])? $(, headers $headers:expr)?) => {
+        $vis const $id: $crate::device::gpu::Shader<$params> = $crate::device::gpu::Shader::new(
+            $crate::device::gpu::shader!(@first $($name)? $file),
+            &[$($($shared,)*)? $crate::device::gpu::wgsl!($file)],
+            $crate::device::gpu::shader!(@first $($headers,)? || vec![""]),
+        );
+        inventory::submit! { $id.text }
+    };
+    (@first $first:expr, $second:expr) => { $first };
+    (@first $first:literal $second:literal) => { $first };
+    (@first $only:expr) => { $only };
+}
+pub(crate) use {shader, wgsl};
+
+/// The value of a uniform block: `@binding(0) var<uniform> p: Params`. Implemented by `params!`.
+pub(crate) trait Params: Copy {
+    const FIELDS: &'static [ParamField];
+
+    fn write(&self, to: &mut ParamWords);
+}
+
+/// A member of a uniform block, as WGSL lays it out.
+#[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the shader's member"))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ParamField {
+    pub name: &'static str,
+    /// The WGSL type; any scalar of four bytes for "bits".
+    pub ty: &'static str,
+    pub align: usize,
+    pub size: usize,
+}
+
+/// The words of a uniform block.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ParamWords {
+    pub words: Vec<u32>,
+    /// The largest alignment of a member, in words.
+    pub align: usize,
+    /// The first member whose value does not fit in 32 bits.
+    pub too_large: Option<(&'static str, usize)>,
+}
+
+impl ParamWords {
+    pub fn of(params: &impl Params) -> ParamWords {
+        let mut words = ParamWords::default();
+        params.write(&mut words);
+        words.words.resize(words.words.len().next_multiple_of(words.align.max(1)), 0);
+        words
+    }
+
+    pub fn push<T: Param>(&mut self, name: &'static str, value: T) {
+        self.words.resize(self.words.len().next_multiple_of(T::ALIGN / 4), 0);
+        self.align = self.align.max(T::ALIGN / 4);
+        let (words, too_large) = value.words();
+        self.words.extend(words.as_ref());
+        self.too_large = self.too_large.or(too_large.map(|value| (name, value)));
+    }
+}
+
+/// A type of a member.
+pub(crate) trait Param: Copy {
+    const TYPE: &'static str;
+    const ALIGN: usize;
+    const SIZE: usize;
+    type Words: AsRef<[u32]>;
+
+    /// The words, and the value if they do not hold it.
+    fn words(self) -> (Self::Words, Option<usize>);
+}
+
+/// Four bytes whose type the shader's header chooses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bits(pub u32);
+
+/// Sizes or strides of up to eight dimensions, outermost first. Strides may wrap: kernels add modulo 2³².
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slots(pub [u32; 8]);
+
+impl Slots {
+    /// The first eight numbers.
+    pub fn new(list: &[usize]) -> Slots {
+        Slots(std::array::from_fn(|d| list.get(d).map_or(0, |&v| v as u32)))
+    }
+}
+
+macro_rules! param_types {
+    ($($t:ty => $name:literal, $align:literal, [$n:literal], |$value:ident| $words:expr, $too_large:expr;)*) => {$(
+        impl Param for $t {
+            const TYPE: &'static str = $name;
+            const ALIGN: usize = $align;
+            const SIZE: usize = 4 * $n;
+            type Words = [u32; $n];
+
+            fn words(self) -> ([u32; $n], Option<usize>) {
+                let $value = self;
+                ($words, $too_large)
+            }
+        }
+    )*};
+}
+param_types! {
+    usize => "u32", 4, [1], |v| [v as u32], u32::try_from(v).is_err().then_some(v);
+    u32 => "u32", 4, [1], |v| [v], None;
+    bool => "u32", 4, [1], |v| [u32::from(v)], None;
+    i32 => "i32", 4, [1], |v| [v.cast_unsigned()], None;
+    f32 => "f32", 4, [1], |v| [v.to_bits()], None;
+    Bits => "bits", 4, [1], |v| [v.0], None;
+    [u32; 2] => "vec2<u32>", 8, [2], |v| v, None;
+    [u32; 4] => "vec4<u32>", 16, [4], |v| v, None;
+    Slots => "array<vec4<u32>, 2>", 16, [8], |v| v.0, None;
+}
+
+/// Declares the Rust side of a shader's `struct Params`: the same names, types and order.
+macro_rules! params {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($field:ident: $t:ty),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        $vis struct $name {
+            $(pub $field: $t,)*
+        }
+
+        impl $crate::device::gpu::Params for $name {
+            const FIELDS: &'static [$crate::device::gpu::ParamField] = &[$($crate::device::gpu::ParamField {
+                name: stringify!($field),
+                ty: <$t as $crate::device::gpu::Param>::TYPE,
+                align: <$t as $crate::device::gpu::Param>::ALIGN,
+                size: <$t as $crate::device::gpu::Param>::SIZE,
+            }),*];
+
+            fn write(&self, to: &mut $crate::device::gpu::ParamWords) {
+                $(to.push(stringify!($field), self.$field);)*
+            }
+        }
+    };
+}
+pub(crate) use params;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use naga::{AddressSpace, ArraySize, Module, Scalar, ScalarKind, Type, TypeInner, VectorSize};
+
+    /// The WGSL name of the types that params have.
+    fn type_name(module: &Module, ty: &Type) -> String {
+        let scalar = |scalar: Scalar| match (scalar.kind, scalar.width) {
+            (ScalarKind::Uint, 4) => "u32",
+            (ScalarKind::Sint, 4) => "i32",
+            (ScalarKind::Float, 4) => "f32",
+            _ => "another scalar",
+        };
+        match ty.inner {
+            TypeInner::Scalar(s) => scalar(s).into(),
+            TypeInner::Vector { size, scalar: s } => {
+                let size = [VectorSize::Bi, VectorSize::Tri, VectorSize::Quad].iter().position(|v| *v == size);
+                format!("vec{}<{}>", size.map_or(0, |at| at + 2), scalar(s))
+            }
+            TypeInner::Array { base, size: ArraySize::Constant(n), .. } => {
+                format!("array<{}, {n}>", type_name(module, &module.types[base]))
+            }
+            _ => "another type".into(),
+        }
+    }
+
+    /// What is different between a shader's params and the Rust struct.
+    fn difference(text: &ShaderText, header: &str) -> Option<String> {
+        let source = text.assembled(header);
+        let module = naga::front::wgsl::parse_str(&source).map_err(|e| e.emit_to_string(&source));
+        let module = match module {
+            Ok(module) => module,
+            Err(error) => return Some(error),
+        };
+        let mut blocks = module.global_variables.iter().filter(|(_, v)| v.space == AddressSpace::Uniform);
+        let (Some((_, block)), None) = (blocks.next(), blocks.next()) else {
+            return Some("not one uniform block".into());
+        };
+        let TypeInner::Struct { members, span } = &module.types[block.ty].inner else {
+            return Some("the uniform block is no struct".into());
+        };
+        let (mut end, mut align) = (0usize, 4);
+        let mut rust = Vec::new();
+        for field in text.params {
+            let offset = end.next_multiple_of(field.align);
+            rust.push((field.name.to_owned(), field.ty.to_owned(), offset));
+            (end, align) = (offset + field.size, align.max(field.align));
+        }
+        let mut wgsl = Vec::new();
+        for (i, member) in members.iter().enumerate() {
+            let mut ty = type_name(&module, &module.types[member.ty]);
+            if rust.get(i).is_some_and(|(_, wanted, _)| wanted == "bits") && ["u32", "i32", "f32"].contains(&&*ty) {
+                ty = "bits".into();
+            }
+            wgsl.push((member.name.clone().unwrap_or_default(), ty, member.offset as usize));
+        }
+        let same = rust == wgsl && *span as usize == end.next_multiple_of(align);
+        (!same).then(|| format!("in Rust {rust:?} ({end} bytes), in WGSL {wgsl:?} ({span} bytes)"))
+    }
+
+    #[test]
+    fn every_params_struct_is_that_of_its_shader() {
+        let mut wrong = Vec::new();
+        for text in ShaderText::all() {
+            let headers = (text.headers)();
+            assert!(!headers.is_empty(), "{} has no header, not even an empty one", text.name);
+            let first = headers.iter().find_map(|header| difference(text, header));
+            wrong.extend(first.map(|why| format!("{}: {why}", text.name)));
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(ShaderText::all().count() > 25, "shaders register themselves");
+    }
+
+    params! {
+        struct Mixed { count: usize, seed: [u32; 2], scale: f32, shape: Slots }
+    }
+
+    #[test]
+    fn words_lie_as_wgsl_lays_them_out() {
+        let words = ParamWords::of(&Mixed { count: 7, seed: [1, 2], scale: 1.0, shape: Slots::new(&[3, 4]) });
+        assert_eq!(words.words[..8], [7, 0, 1, 2, 1f32.to_bits(), 0, 0, 0]);
+        assert_eq!((words.words.len(), &words.words[8..10]), (16, &[3, 4][..]));
+        assert_eq!(words.too_large, None);
+        let words = ParamWords::of(&Mixed { count: 1 << 32, seed: [0; 2], scale: 0.0, shape: Slots::default() });
+        assert_eq!(words.too_large, Some(("count", 1 << 32)));
+    }
+}

@@ -1,0 +1,257 @@
+//! What ops see of their inputs on either backend, and the strides that their kernels walk.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::device::Storage;
+use crate::device::cpu::{CpuBuffer, ReadGuard};
+use crate::device::gpu::{AsBuffer, Buffer};
+use crate::dtype::{DType, Word};
+use crate::error::{Error, Result};
+use crate::shape::Layout;
+use crate::tensor::Tensor;
+
+/// The most dimensions that a strided kernel walks (after neighbouring dimensions were merged).
+pub(crate) const MAX_RANK: usize = 8;
+
+/// Headers for shaders that are written once for all element types.
+pub(crate) const SCALAR_HEADERS: [&str; 3] = ["alias T = f32;\n", "alias T = i32;\n", "alias T = u32;\n"];
+
+/// The header that makes `T` the given type, or that in which packed types are computed.
+pub(crate) fn scalar_header(dtype: DType) -> &'static str {
+    match dtype.wide() {
+        DType::F32 => SCALAR_HEADERS[0],
+        DType::I32 => SCALAR_HEADERS[1],
+        _ => SCALAR_HEADERS[2],
+    }
+}
+
+/// Which layouts an op reads: [`Dense`] or [`Strided`].
+pub(crate) trait Reads: Send + Sync + 'static {
+    const DENSE: bool;
+}
+
+/// Row-major without gaps, from an offset on.
+#[derive(Debug)]
+pub(crate) enum Dense {}
+
+/// Any layout.
+#[derive(Debug)]
+pub(crate) enum Strided {}
+
+impl Reads for Dense {
+    const DENSE: bool = true;
+}
+
+impl Reads for Strided {
+    const DENSE: bool = false;
+}
+
+/// An input on the host: its whole storage and where its elements lie.
+pub(crate) struct CpuIn<'a, L> {
+    words: &'a [u32],
+    layout: &'a Layout,
+    dtype: DType,
+    reads: PhantomData<L>,
+}
+
+impl<'a, L> CpuIn<'a, L> {
+    /// A tensor whose storage is locked by one of the guards.
+    pub fn new(tensor: &'a Tensor, guards: &'a Guards<'_>) -> Result<Self> {
+        let guard = guards.iter().find(|(id, _)| *id == tensor.storage().id());
+        let (_, words) = guard.ok_or_else(|| misplaced(tensor))?;
+        Ok(CpuIn { words, layout: tensor.layout(), dtype: tensor.dtype(), reads: PhantomData })
+    }
+
+    pub fn shape(&self) -> &'a [usize] {
+        &self.layout.shape
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+}
+
+impl<'a> CpuIn<'a, Dense> {
+    /// The elements.
+    pub fn slice<T: Word>(&self) -> &'a [T] {
+        let all: &[T] = bytemuck::cast_slice(self.words);
+        &all[self.layout.offset..self.layout.offset + self.layout.elem_count()]
+    }
+}
+
+impl<'a> CpuIn<'a, Strided> {
+    /// The whole storage as elements of one type; index it through the layout.
+    pub fn all<T: bytemuck::Pod>(&self) -> &'a [T] {
+        bytemuck::cast_slice(self.words)
+    }
+
+    pub fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+
+    /// The same storage through another layout.
+    pub fn through<'b>(&self, layout: &'b Layout) -> CpuIn<'b, Strided>
+    where
+        'a: 'b,
+    {
+        CpuIn { words: self.words, layout, dtype: self.dtype, reads: PhantomData }
+    }
+}
+
+/// The output's elements on the host.
+pub(crate) struct CpuOut<'a>(pub &'a mut [u32]);
+
+impl<'a> CpuOut<'a> {
+    pub fn slice<T: Word>(self) -> &'a mut [T] {
+        bytemuck::cast_slice_mut(self.0)
+    }
+}
+
+/// An input on an adapter.
+pub(crate) struct GpuIn<'a, L> {
+    buffer: &'a Buffer,
+    layout: &'a Layout,
+    dtype: DType,
+    reads: PhantomData<L>,
+}
+
+impl<L> AsBuffer for GpuIn<'_, L> {
+    fn as_buffer(&self) -> &Buffer {
+        self.buffer
+    }
+}
+
+impl<'a, L> GpuIn<'a, L> {
+    pub fn new(tensor: &'a Tensor) -> Result<Self> {
+        match tensor.storage() {
+            Storage::Gpu(buffer) => {
+                Ok(GpuIn { buffer, layout: tensor.layout(), dtype: tensor.dtype(), reads: PhantomData })
+            }
+            Storage::Cpu(_) => Err(misplaced(tensor)),
+        }
+    }
+
+    /// Where the first element lies, in elements.
+    pub fn offset(&self) -> usize {
+        self.layout.offset
+    }
+
+    pub fn shape(&self) -> &'a [usize] {
+        &self.layout.shape
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub fn elem_count(&self) -> usize {
+        self.layout.elem_count()
+    }
+
+    /// The same buffer through another layout.
+    pub fn through<'b>(&self, layout: &'b Layout) -> GpuIn<'b, Strided>
+    where
+        'a: 'b,
+    {
+        GpuIn { buffer: self.buffer, layout, dtype: self.dtype, reads: PhantomData }
+    }
+}
+
+impl<'a> GpuIn<'a, Strided> {
+    pub fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+}
+
+/// Read locks by storage identity.
+pub(crate) type Guards<'a> = Vec<(usize, ReadGuard<'a>)>;
+
+/// Locks each distinct storage of the inputs once: taking one lock twice could deadlock with a waiting writer.
+pub(crate) fn read_all<'a>(inputs: &[&'a Tensor]) -> Result<Guards<'a>> {
+    let mut guards: Guards<'a> = Vec::with_capacity(inputs.len());
+    for tensor in inputs {
+        if guards.iter().all(|(id, _)| *id != tensor.storage().id()) {
+            guards.push((tensor.storage().id(), cpu_buffer(tensor)?.read()));
+        }
+    }
+    Ok(guards)
+}
+
+pub(crate) fn cpu_buffer(tensor: &Tensor) -> Result<&Arc<CpuBuffer>> {
+    match tensor.storage() {
+        Storage::Cpu(buffer) => Ok(buffer),
+        Storage::Gpu(_) => Err(misplaced(tensor)),
+    }
+}
+
+/// A tensor whose storage is not where its device says: a bug in this crate, reported instead of a panic.
+fn misplaced(tensor: &Tensor) -> Error {
+    Error::Gpu { device: tensor.device().name().to_owned(), message: "a tensor's storage is on another device".into() }
+}
+
+/// Sizes and strides of several operands of one shape, with as few dimensions as they have in common.
+pub(crate) struct Walk<const K: usize> {
+    pub dims: Vec<usize>,
+    pub strides: [Vec<usize>; K],
+}
+
+impl<const K: usize> Walk<K> {
+    /// Merges neighbouring dimensions that all operands walk without a gap, and drops those of size 1. At least one
+    /// dimension is left.
+    pub fn new(shape: &[usize], strides: [&[usize]; K]) -> Self {
+        let mut walk = Walk { dims: Vec::new(), strides: std::array::from_fn(|_| Vec::new()) };
+        let Walk { dims, strides: merged } = &mut walk;
+        for d in (0..shape.len()).filter(|&d| shape[d] != 1) {
+            let joins = |k: usize| merged[k].last().is_some_and(|&s| s == strides[k][d].wrapping_mul(shape[d]));
+            match dims.last_mut() {
+                Some(last) if (0..K).all(joins) => {
+                    *last *= shape[d];
+                    merged
+                        .iter_mut()
+                        .zip(strides)
+                        .for_each(|(m, s)| m.iter_mut().last().into_iter().for_each(|m| *m = s[d]));
+                }
+                _ => {
+                    dims.push(shape[d]);
+                    merged.iter_mut().zip(strides).for_each(|(m, s)| m.push(s[d]));
+                }
+            }
+        }
+        if dims.is_empty() {
+            dims.push(1);
+            merged.iter_mut().for_each(|s| s.push(0));
+        }
+        walk
+    }
+
+    /// As [`Walk::new`], for a kernel, which walks at most [`MAX_RANK`] dimensions.
+    pub fn for_kernel(op: &'static str, shape: &[usize], strides: [&[usize]; K]) -> Result<Self> {
+        let walk = Walk::new(shape, strides);
+        if walk.dims.len() > MAX_RANK {
+            let detail = format!("a layout of more than {MAX_RANK} separate dimensions: {shape:?}");
+            return Err(Error::argument(op, detail));
+        }
+        Ok(walk)
+    }
+}
+
+/// The sizes of `[A, dim, B]` of a dense shape: everything before a dimension, the dimension, everything after.
+pub(crate) fn around(shape: &[usize], dim: usize) -> [usize; 3] {
+    [shape[..dim].iter().product(), shape[dim], shape[dim + 1..].iter().product()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_merge_where_all_operands_walk_alike() {
+        let walk = Walk::new(&[2, 3, 4], [&[12, 4, 1], &[12, 4, 1]]);
+        assert_eq!((walk.dims, walk.strides), (vec![24], [vec![1], vec![1]]));
+        let walk = Walk::new(&[2, 3, 4], [&[12, 4, 1], &[0, 4, 1]]);
+        assert_eq!((walk.dims, walk.strides), (vec![2, 12], [vec![12, 1], vec![0, 1]]));
+        let walk = Walk::new(&[1, 1], [&[5, 5]]);
+        assert_eq!((walk.dims, walk.strides), (vec![1], [vec![0]]));
+    }
+}

@@ -1,0 +1,231 @@
+//! Batched matrix products on an adapter: straight from the operands where there are few rows or columns, else from panels.
+//!
+//! Temporaries stay small beside the operands and the result: what does not fit is computed in blocks.
+
+use std::ops::Range;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
+use crate::error::Result;
+use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
+use crate::ops::reduction::reduce::sum_parts;
+
+params! {
+    struct Params {
+        count: usize,
+        m: usize,
+        n: usize,
+        k: usize,
+        parts: usize,
+        length: usize,
+        a_offset: usize,
+        a_row: usize,
+        a_column: usize,
+        a_inner: usize,
+        a_step: usize,
+        a_outer: usize,
+        b_offset: usize,
+        b_row: usize,
+        b_column: usize,
+        b_inner: usize,
+        b_step: usize,
+        b_outer: usize,
+    }
+}
+shader!(DIRECT: Params = "matmul_direct");
+
+/// Products of at most so many rows or columns never go through panels.
+const FEW: usize = 4;
+/// Products that one invocation of the direct kernel adds up.
+const PART: usize = 256;
+/// Elements of panels that are always granted: where panels are read often, and where they are not.
+const OFTEN: usize = 8 << 20;
+const SELDOM: usize = 256 << 10;
+
+/// A batch of matrices in a buffer.
+pub(super) struct Factor {
+    pub buffer: Buffer,
+    pub offset: usize,
+    pub z: IndexMap,
+    /// From one row to the next, and from one column to the next.
+    pub row: usize,
+    pub column: usize,
+}
+
+impl Factor {
+    /// How many different matrices the batch has: one, if all elements share it.
+    fn distinct(&self, batch: usize) -> usize {
+        if self.z.step == 0 && self.z.outer == 0 { 1 } else { batch }
+    }
+}
+
+/// `[batch, m, k] · [batch, k, n] → [batch, m, n]`, with k > 0.
+pub(super) struct BatchedProduct {
+    pub batch: usize,
+    pub m: usize,
+    pub k: usize,
+    pub n: usize,
+    pub a: Factor,
+    pub b: Factor,
+}
+
+/// One operand on its way into panels.
+struct Side<'a> {
+    factor: &'a Factor,
+    width: usize,
+    across: usize,
+    /// From one index across to the next, from one k to the next, and from one index across to the next in the result.
+    step: usize,
+    k_step: usize,
+    out_step: usize,
+    /// Indices across in a block.
+    block: usize,
+}
+
+impl Side<'_> {
+    fn padded(&self) -> usize {
+        self.across.next_multiple_of(self.width)
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (across, block) = (self.across, self.block);
+        (0..across).step_by(block).map(move |first| first..across.min(first + block))
+    }
+
+    fn pack(&self, across: &Range<usize>, k: &Range<usize>, z: Range<usize>, panels: &Buffer) -> Kernel {
+        let (depth, across_count) = (k.len(), across.len());
+        let (k_map, j_map) = (IndexMap::even(depth, self.k_step), IndexMap::even(across_count, self.step));
+        let pack = Pack { width: self.width, depth, across: across_count, k: k_map, j: j_map };
+        let offset = self.factor.offset + across.start * self.step + k.start * self.k_step;
+        pack.batch(&self.factor.buffer, offset, (self.factor.z, z), panels)
+    }
+}
+
+impl BatchedProduct {
+    pub fn kernels(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
+        let &BatchedProduct { batch, m, k, n, .. } = self;
+        let sides = self.sides();
+        let panels = sides.iter().map(Side::padded).sum::<usize>() * k * batch;
+        let operands = k * (m * self.a.distinct(batch) + n * self.b.distinct(batch));
+        if m.min(n) <= FEW || (panels > 2 * k * (m + n) * batch && panels > SELDOM) {
+            return self.direct(gpu, out);
+        }
+        let floor = if m.min(n) >= B_WIDTH { OFTEN } else { SELDOM };
+        self.in_panels(gpu, sides, floor.max((operands + batch * m * n) / 10), out)
+    }
+
+    /// Which operand is the left one, in narrow panels, and which the right one, in wide panels: as they are, or exchanged
+    /// where that saves much padding (the result is then written transposed).
+    fn sides(&self) -> [Side<'_>; 2] {
+        let (a, b) = (&self.a, &self.b);
+        let side = |factor, width, across, step, k_step, out_step| Side {
+            factor,
+            width,
+            across,
+            step,
+            k_step,
+            out_step,
+            block: across,
+        };
+        let of_a = |width| side(a, width, self.m, a.row, a.column, self.n);
+        let of_b = |width| side(b, width, self.n, b.column, b.row, 1);
+        let padding = |left: Side, right: Side| left.padded() + right.padded();
+        let (plain, exchanged) = (padding(of_a(A_WIDTH), of_b(B_WIDTH)), padding(of_b(A_WIDTH), of_a(B_WIDTH)));
+        if exchanged * 5 < plain * 4 { [of_b(A_WIDTH), of_a(B_WIDTH)] } else { [of_a(A_WIDTH), of_b(B_WIDTH)] }
+    }
+
+    fn direct(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
+        let BatchedProduct { batch, m, k, n, a, b } = self;
+        let parts = k.div_ceil(PART);
+        let partial = if parts == 1 { out.clone() } else { gpu.alloc(batch * parts * m * n)? };
+        let params = Params {
+            count: batch * parts * m * n,
+            m: *m,
+            n: *n,
+            k: *k,
+            parts,
+            length: PART,
+            a_offset: a.offset,
+            a_row: a.row,
+            a_column: a.column,
+            a_inner: a.z.inner,
+            a_step: a.z.step,
+            a_outer: a.z.outer,
+            b_offset: b.offset,
+            b_row: b.row,
+            b_column: b.column,
+            b_inner: b.z.inner,
+            b_step: b.z.step,
+            b_outer: b.z.outer,
+        };
+        let kernel = Kernel::build(DIRECT, "matmul_direct", params).input(&a.buffer).input(&b.buffer);
+        let mut kernels = vec![kernel.output(&partial).each(params.count)];
+        if parts > 1 {
+            kernels.extend(sum_parts(gpu, &partial, [*batch, parts, m * n], out)?);
+        }
+        Ok(kernels)
+    }
+
+    /// From panels of at most about `budget` elements.
+    fn in_panels(&self, gpu: &Gpu, mut sides: [Side; 2], budget: usize, out: &Buffer) -> Result<Vec<Kernel>> {
+        let &BatchedProduct { batch, m, k, n, .. } = self;
+        let distinct = sides.each_ref().map(|side| side.factor.distinct(batch));
+        let whole: usize = sides.iter().zip(distinct).map(|(side, count)| side.padded() * k * count).sum();
+        // Long sums in parts, all by one kernel; by a kernel each where the panels would be too large.
+        let part = k.div_ceil(k.div_ceil(MAX_DEPTH));
+        let splits = k.div_ceil(part);
+        let in_blocks = whole > budget;
+        let (depth, kernel_splits) = if in_blocks { (part, 1) } else { (k, splits) };
+        let mut z_block = batch;
+        if in_blocks {
+            let most = (budget / depth).max(A_WIDTH + B_WIDTH);
+            let [left, right] = sides.each_ref().map(Side::padded);
+            z_block = (most / (left + right)).clamp(1, batch);
+            if left + right > most {
+                let small = left.min(right).min(most / 2);
+                let [l, r] = if left < right { [small, most - small] } else { [most - small, small] };
+                sides[0].block = (l / A_WIDTH).max(1) * A_WIDTH;
+                sides[1].block = (r / B_WIDTH).max(1) * B_WIDTH;
+            }
+        }
+        let partial = if splits == 1 { out.clone() } else { gpu.alloc(batch * splits * m * n)? };
+        let sizes = [0, 1].map(|i| Pack::size(sides[i].width, depth, sides[i].block.min(sides[i].padded())));
+        let counts = distinct.map(|count| if count == 1 { 1 } else { z_block });
+        let panels = [gpu.alloc(sizes[0] * counts[0])?, gpu.alloc(sizes[1] * counts[1])?];
+        let mut kernels = Vec::new();
+        for z in (0..batch).step_by(z_block).map(|first| first..batch.min(first + z_block)) {
+            for (part, first) in (0..k).step_by(depth).enumerate() {
+                let k_range = first..k.min(first + depth);
+                let z_of = |i: usize| if distinct[i] == 1 { 0..1 } else { z.clone() };
+                for columns in sides[1].blocks() {
+                    kernels.push(sides[1].pack(&columns, &k_range, z_of(1), &panels[1]));
+                    for rows in sides[0].blocks() {
+                        kernels.push(sides[0].pack(&rows, &k_range, z_of(0), &panels[0]));
+                        let step = |i: usize, across: usize| match distinct[i] {
+                            1 => 0,
+                            _ => Pack::size(sides[i].width, k_range.len(), across),
+                        };
+                        let product = Product {
+                            m: rows.len(),
+                            k: k_range.len(),
+                            n: columns.len(),
+                            batch: z.len(),
+                            splits: kernel_splits,
+                            steps: [step(0, rows.len()), step(1, columns.len())],
+                        };
+                        let start = rows.start * sides[0].out_step + columns.start * sides[1].out_step;
+                        let offset = z.start * splits * m * n + part * m * n + start;
+                        let batch_step = splits / kernel_splits * m * n;
+                        let (row, column) = (sides[0].out_step, sides[1].out_step);
+                        let (inner, outer) = if column == 1 { (n, 0) } else { (1, column) };
+                        let to = Target { offset, batch: batch_step, row, inner, outer };
+                        kernels.push(product.kernel(gpu, [&panels[0], &panels[1]], None, &partial, to)?);
+                    }
+                }
+            }
+        }
+        if splits > 1 {
+            kernels.extend(sum_parts(gpu, &partial, [batch, splits, m * n], out)?);
+        }
+        Ok(kernels)
+    }
+}

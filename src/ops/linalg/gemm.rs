@@ -1,0 +1,70 @@
+//! Matrix products of strided matrices on the host, by the crate `gemm`.
+
+/// How many threads a host product may use.
+#[derive(Clone, Copy, PartialEq)]
+pub(in crate::ops) enum Threads {
+    One,
+    All,
+}
+
+/// A strided matrix on the host.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Matrix<'a> {
+    data: &'a [f32],
+    start: usize,
+    strides: [usize; 2],
+}
+
+impl<'a> Matrix<'a> {
+    pub fn new(data: &'a [f32], start: usize, strides: [usize; 2]) -> Self {
+        Matrix { data, start, strides }
+    }
+
+    /// Whether a `rows × columns` matrix lies within the data.
+    fn holds(&self, rows: usize, columns: usize) -> bool {
+        let last = self.start + (rows - 1) * self.strides[0] + (columns - 1) * self.strides[1];
+        last < self.data.len()
+    }
+}
+
+/// `out [m, n] ← A [m, k] · B [k, n]`, or `out + A · B` where `add`. `out` is row-major without gaps.
+pub(in crate::ops) fn gemm(out: &mut [f32], a: Matrix, b: Matrix, [m, k, n]: [usize; 3], add: bool, threads: Threads) {
+    if m == 0 || n == 0 {
+        return;
+    }
+    if k == 0 {
+        if !add {
+            out.fill(0.0);
+        }
+        return;
+    }
+    assert!(out.len() >= m * n && a.holds(m, k) && b.holds(k, n), "a matrix reaches past its storage");
+    let parallelism = if threads == Threads::All { gemm::Parallelism::Rayon(0) } else { gemm::Parallelism::None };
+    let [ars, acs] = a.strides.map(|s| s as isize);
+    let [brs, bcs] = b.strides.map(|s| s as isize);
+    #[expect(unsafe_code, reason = "the crate's interface takes pointers; the assertion above keeps them in bounds")]
+    // SAFETY: every element that the strides reach lies within its slice (asserted), and `out` is borrowed mutably.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            out.as_mut_ptr(),
+            1,
+            n as isize,
+            add,
+            a.data.as_ptr().add(a.start),
+            acs,
+            ars,
+            b.data.as_ptr().add(b.start),
+            bcs,
+            brs,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! Operands of a matrix product in panels, and the product of panels: what [`matmul`](super::matmul) and convolution run on
+//! an adapter.
+//!
+//! The panels absorb strides, transposes, batches and the edges, so that the inner loops have no checks.
+
+use std::ops::Range;
+
+use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, shader};
+use crate::error::{Error, Result};
+use crate::ops::linalg::matmul_variants::FAMILY;
+use crate::ops::variants;
+
+params! {
+    struct PackParams {
+        count: usize,
+        depth: usize,
+        panels: usize,
+        width: usize,
+        offset: usize,
+        z_first: usize,
+        z_inner: usize,
+        z_step: usize,
+        z_outer: usize,
+        k_inner: usize,
+        k_step: usize,
+        k_outer: usize,
+        j_inner: usize,
+        j_step: usize,
+        j_outer: usize,
+    }
+}
+params! {
+    /// What all variants of the product share: `shaders/matmul_product.wgsl`.
+    pub(in crate::ops) struct ProductParams {
+        m: usize,
+        n: usize,
+        k: usize,
+        m_tiles: usize,
+        n_tiles: usize,
+        a_batch: usize,
+        b_batch: usize,
+        k_split: usize,
+        splits: usize,
+        offset: usize,
+        batch: usize,
+        row: usize,
+        inner: usize,
+        outer: usize,
+        bias_offset: usize,
+        z_count: usize,
+    }
+}
+shader!(PACK: PackParams = "pack");
+
+/// Rows of A in a panel, and of out in an invocation.
+pub(in crate::ops) const A_WIDTH: usize = 8;
+/// Columns of B in a panel, and of out in a workgroup.
+pub(in crate::ops) const B_WIDTH: usize = 64;
+/// Elements that one invocation packs.
+const PACK_RUN: usize = 8;
+/// The most products that one invocation adds up: some drivers leave a loop after 65 535 iterations, and in silence.
+pub(in crate::ops) const MAX_DEPTH: usize = 32_768;
+/// Rows of out in a workgroup.
+const TILE_M: usize = 64;
+
+/// How an index becomes a position: `(i / inner) · outer + (i % inner) · step`.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct IndexMap {
+    pub inner: usize,
+    pub step: usize,
+    pub outer: usize,
+}
+
+impl IndexMap {
+    pub fn even(count: usize, step: usize) -> IndexMap {
+        IndexMap { inner: count.max(1), step, outer: 0 }
+    }
+}
+
+/// Laying an operand out in panels, see `shaders/pack.wgsl`.
+pub(in crate::ops) struct Pack {
+    pub width: usize,
+    pub depth: usize,
+    pub across: usize,
+    pub k: IndexMap,
+    pub j: IndexMap,
+}
+
+impl Pack {
+    /// A left operand `[across, depth]`.
+    pub fn left(depth: usize, across: usize, k: IndexMap, j: IndexMap) -> Pack {
+        Pack { width: A_WIDTH, depth, across, k, j }
+    }
+
+    /// A right operand `[depth, across]`.
+    pub fn right(depth: usize, across: usize, k: IndexMap, j: IndexMap) -> Pack {
+        Pack { width: B_WIDTH, depth, across, k, j }
+    }
+
+    /// Elements of one operand's panels.
+    pub fn size(width: usize, depth: usize, across: usize) -> usize {
+        across.div_ceil(width) * width * depth
+    }
+
+    pub fn alloc(&self, gpu: &Gpu) -> Result<Buffer> {
+        gpu.alloc(Pack::size(self.width, self.depth, self.across))
+    }
+
+    /// Packs one operand, from an offset of `src` on.
+    pub fn kernel(&self, src: &Buffer, offset: usize, dst: &Buffer) -> Kernel {
+        self.batch(src, offset, (IndexMap::even(1, 0), 0..1), dst)
+    }
+
+    /// Packs the operands of some batch elements side by side.
+    pub fn batch(&self, src: &Buffer, offset: usize, (z, range): (IndexMap, Range<usize>), dst: &Buffer) -> Kernel {
+        let Pack { width, depth, across, k, j } = *self;
+        let count = Pack::size(width, depth, across) * range.len();
+        let params = PackParams {
+            count,
+            depth,
+            panels: across.div_ceil(width),
+            width: across,
+            offset,
+            z_first: range.start,
+            z_inner: z.inner,
+            z_step: z.step,
+            z_outer: z.outer,
+            k_inner: k.inner,
+            k_step: k.step,
+            k_outer: k.outer,
+            j_inner: j.inner,
+            j_step: j.step,
+            j_outer: j.outer,
+        };
+        Kernel::build(PACK, "pack", params).constant("W", width).input(src).output(dst).each(count / PACK_RUN)
+    }
+}
+
+/// A product of panels.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Product {
+    pub m: usize,
+    pub k: usize,
+    pub n: usize,
+    pub batch: usize,
+    /// Parts into which k is cut; part s of batch element z is written as element `z · splits + s`.
+    pub splits: usize,
+    /// From one batch element's panels to the next, in elements, for A and B.
+    pub steps: [usize; 2],
+}
+
+/// Where results go: element (z, m, n) at `offset + z · batch + m · row + (n / inner) · outer + n % inner`.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Target {
+    pub offset: usize,
+    pub batch: usize,
+    pub row: usize,
+    pub inner: usize,
+    pub outer: usize,
+}
+
+impl Product {
+    /// The kernel of the variant that the device uses, [chosen](variants::chosen) on its first use.
+    pub fn kernel(
+        self,
+        gpu: &Gpu,
+        panels: [&Buffer; 2],
+        bias: Option<(&Buffer, usize)>,
+        out: &Buffer,
+        to: Target,
+    ) -> Result<Kernel> {
+        self.variant(variants::chosen(gpu, &FAMILY)?, panels, bias, out, to)
+    }
+
+    pub fn variant(
+        self,
+        variant: &Variant<ProductParams>,
+        [a, b]: [&Buffer; 2],
+        bias: Option<(&Buffer, usize)>,
+        out: &Buffer,
+        to: Target,
+    ) -> Result<Kernel> {
+        let Product { m, k, n, batch, splits, steps } = self;
+        if k.div_ceil(splits) > MAX_DEPTH {
+            let detail = format!("sums of {k} products are longer than the {MAX_DEPTH} that one pass adds up");
+            return Err(Error::argument("matmul", detail));
+        }
+        let (bias_buffer, bias_offset) = bias.unwrap_or((a, 0));
+        let params = ProductParams {
+            m,
+            n,
+            k,
+            m_tiles: m.div_ceil(TILE_M),
+            n_tiles: n.div_ceil(B_WIDTH),
+            a_batch: steps[0] / 4,
+            b_batch: steps[1] / 4,
+            k_split: k.div_ceil(splits),
+            splits,
+            offset: to.offset,
+            batch: to.batch,
+            row: to.row,
+            inner: to.inner.max(1),
+            outer: to.outer,
+            bias_offset,
+            z_count: batch * splits,
+        };
+        Ok(variant.kernel(params, |kernel| {
+            kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(b).input(bias_buffer).output(out)
+        }))
+    }
+}
