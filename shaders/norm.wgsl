@@ -134,9 +134,8 @@ fn slopes(id: Id) {
         let t = weighted(g[p.g_offset + at], at);
         total += vec2(t, t * standard(at, ck.x));
     }
-    let to = ck.x * p.chunks + ck.y;
-    out[to] = total.x;
-    out[p.channels * p.chunks + to] = total.y;
+    out[ck.x * p.chunks + ck.y] = total.x;
+    out[(p.channels + ck.x) * p.chunks + ck.y] = total.y;
 }
 
 @compute @workgroup_size(WG)

@@ -68,8 +68,7 @@ pub(crate) struct Gradient<'a> {
 /// Packed types (halves, bytes) are stored several elements to a word. Kernels and host loops compute with words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Elements {
-    /// All floats among the inputs are of one float type, the first one's. Halves are widened to f32, so that sums are f32
-    /// sums, and the result is narrowed. Integers that are not the first (labels, indices) come as words.
+    /// All inputs are of one float type. Halves are widened to f32, so that sums are f32 sums, and the result is narrowed.
     Floats(Casting),
     /// Any types: packed ones are widened, and the result is narrowed.
     Any,
@@ -209,11 +208,10 @@ pub(crate) fn same_device(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
     }
 }
 
-/// Checks that the first input is of floats, and that no other is of another float type.
+/// Checks that all inputs are of one float type.
 fn one_float_type(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
     let dtype = inputs.first().map_or(DType::F32, |x| x.dtype());
-    let wrong = |x: &&&Tensor| !dtype.is_float() || (x.dtype().is_float() && x.dtype() != dtype);
-    let Some(other) = inputs.iter().find(wrong) else { return Ok(()) };
+    let Some(other) = inputs.iter().find(|x| !dtype.is_float() || x.dtype() != dtype) else { return Ok(()) };
     let expected = if dtype.is_float() { dtype.to_string() } else { "a float type".into() };
     Err(Error::DTypeMismatch { op, expected, got: other.dtype().to_string() })
 }

@@ -74,20 +74,26 @@ impl Resize {
         }
     }
 
+    /// Refuses enlargements for which one invocation of the gradient would loop longer than some drivers allow.
+    fn check_gradient(&self) -> Result<()> {
+        let Resize { len, size, .. } = *self;
+        let loops = 2 * (size / len + 2);
+        if loops <= MAX_LOOPS {
+            return Ok(());
+        }
+        let detail = format!(
+            "{size} pixels from {len} take {loops} steps for one element of the gradient, more than the {MAX_LOOPS} \
+             that every adapter can: resize in two stages, or on cpu"
+        );
+        Err(Error::argument("interpolate", detail))
+    }
+
     fn kernel(&self, entry: &'static str, x: &GpuIn<Dense>, (out, to): (&Buffer, usize)) -> Result<Kernel> {
         let Resize { len, size, .. } = *self;
         // The shader computes positions as fractions of whole numbers of 32 bits.
         let numerator = (len + 1).saturating_mul(size + 1).saturating_mul(2);
         if u32::try_from(numerator).is_err() {
             return Err(Error::argument("interpolate", format!("{size} pixels from {len}: the positions exceed 2^32")));
-        }
-        let loops = 2 * (size / len + 2);
-        if entry == "backward" && loops > MAX_LOOPS {
-            let detail = format!(
-                "{size} pixels from {len} take {loops} steps for one element of the gradient, more than the {MAX_LOOPS} \
-                 that every adapter can: resize in two stages, or on cpu"
-            );
-            return Err(Error::argument("interpolate", detail));
         }
         let [outer, _, inner] = around(x.shape(), self.dim);
         let params = Params { count: outer * to * inner, len, size, inner, offset: x.offset() };
@@ -177,6 +183,7 @@ impl Op for ResizeGrad {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        self.0.check_gradient()?;
         Ok(vec![self.0.kernel("backward", &inputs[0], (out, self.0.len))?])
     }
 

@@ -73,15 +73,22 @@ impl Windows {
         (0..height * width).map(|o| (counted(0, o / width) * counted(1, o % width)) as f32).collect()
     }
 
-    /// Refuses windows for which one invocation would loop longer than some drivers allow (they stop in silence).
-    fn check_loops(&self, entry: &str) -> Result<()> {
+    /// Loop iterations of an invocation for one result.
+    fn loops(&self) -> usize {
+        let [height, width] = self.window.moves.kernel;
+        height.saturating_mul(width + 1)
+    }
+
+    /// Loop iterations of an invocation for one pixel of the gradient: the windows that hold it.
+    fn gradient_loops(&self) -> usize {
+        let Window { moves, size, .. } = &self.window;
+        let windows = |d: usize| moves.span(d).min(size[d] + moves.padding[d]).div_ceil(moves.stride[d]) + 1;
+        windows(0).saturating_mul(windows(1) + 1)
+    }
+
+    /// Refuses windows for which one invocation would loop longer than some drivers allow, which stop without an error.
+    fn check_loops(&self, loops: usize) -> Result<()> {
         let moves = &self.window.moves;
-        let per_pixel =
-            |d: usize| moves.span(d).min(self.window.size[d] + moves.padding[d]).div_ceil(moves.stride[d]) + 1;
-        let loops = match entry {
-            "backward" => per_pixel(0).saturating_mul(per_pixel(1) + 1),
-            _ => moves.kernel[0].saturating_mul(moves.kernel[1] + 1),
-        };
         if loops <= MAX_LOOPS {
             return Ok(());
         }
@@ -93,16 +100,14 @@ impl Windows {
         Err(Error::argument(self.name(), detail))
     }
 
-    fn max_kernel(&self, entry: &'static str, params: MaxParams) -> Result<KernelBuilder> {
-        self.check_loops(entry)?;
+    fn max_kernel(&self, entry: &'static str, params: MaxParams) -> KernelBuilder {
         let params = MaxParams { lowest: f32::NEG_INFINITY, ..params };
-        Ok(Kernel::build(MAX, entry, params).constants(self.window.constants()))
+        Kernel::build(MAX, entry, params).constants(self.window.constants())
     }
 
-    fn avg_kernel(&self, entry: &'static str, params: AvgParams) -> Result<KernelBuilder> {
-        self.check_loops(entry)?;
+    fn avg_kernel(&self, entry: &'static str, params: AvgParams) -> KernelBuilder {
         let kernel = Kernel::build(AVG, entry, params).constants(self.window.constants());
-        Ok(kernel.constant("COUNT_PAD", self.kind != Kind::Avg { count_include_pad: false }))
+        kernel.constant("COUNT_PAD", self.kind != Kind::Avg { count_include_pad: false })
     }
 }
 
@@ -141,11 +146,12 @@ impl Op for Windows {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        self.check_loops(self.loops())?;
         let (x, x_offset) = (&inputs[0], inputs[0].offset());
         let count = x.shape()[0] * x.shape()[1] * self.window.pixels();
         let kernel = match self.kind {
-            Kind::Max => self.max_kernel("forward", MaxParams { count, x_offset, ..MaxParams::default() })?,
-            Kind::Avg { .. } => self.avg_kernel("forward", AvgParams { count, x_offset })?,
+            Kind::Max => self.max_kernel("forward", MaxParams { count, x_offset, ..MaxParams::default() }),
+            Kind::Avg { .. } => self.avg_kernel("forward", AvgParams { count, x_offset }),
         };
         Ok(vec![kernel.input(x).output(out).each(count)])
     }
@@ -201,16 +207,18 @@ impl Op for PoolGrad {
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (windows, x, g) = (&self.0, &inputs[0], &inputs[1]);
+        windows.check_loops(windows.gradient_loops())?;
         let (count, results) = (x.elem_count(), g.elem_count());
         if windows.kind != Kind::Max {
-            let kernel = windows.avg_kernel("backward", AvgParams { count, x_offset: g.offset() })?;
+            let kernel = windows.avg_kernel("backward", AvgParams { count, x_offset: g.offset() });
             return Ok(vec![kernel.input(g).output(out).each(count)]);
         }
+        windows.check_loops(windows.loops())?;
         let taken = gpu.alloc(results)?;
         let params = MaxParams { count: results, x_offset: x.offset(), ..MaxParams::default() };
-        let index = windows.max_kernel("index", params)?.input(x).output(&taken);
+        let index = windows.max_kernel("index", params).input(x).output(&taken);
         let params = MaxParams { count, g_offset: g.offset(), ..MaxParams::default() };
-        let backward = windows.max_kernel("backward", params)?.input(&taken).input(g).output(out);
+        let backward = windows.max_kernel("backward", params).input(&taken).input(g).output(out);
         Ok(vec![index.each(results), backward.each(count)])
     }
 
