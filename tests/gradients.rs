@@ -4,7 +4,7 @@
 mod common;
 
 use anygpu::nn::{self, Linear, Module, ReLU, Sequential};
-use anygpu::optim::{self, Optimizer, Sgd};
+use anygpu::optim::{self, GradScaler, Optimizer, Parameters, Sgd};
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Result, Tensor};
 use common::{device, devices};
@@ -147,6 +147,32 @@ fn a_clipped_step_is_the_same_on_every_mix() -> Result<()> {
         let last = &parameters[parameters.len() - each..];
         let alone = norm(&grads(last)?);
         assert!((f64::from(optim::clip_grad_norm(last, 0.1)?.item::<f32>()?) - alone).abs() < 1e-5);
+    }
+    Ok(())
+}
+
+/// Replicas that a program keeps alike itself: each is clipped by its own norm, and one of them is asked whether all is
+/// finite.
+#[test]
+fn replicas_have_the_norm_and_the_scale_of_one() -> Result<()> {
+    for device in devices() {
+        let replicas = vec![leaves(true, &Device::cpu())?, leaves(false, &device)?];
+        let parameters = Parameters::replicated(replicas)?;
+        let of_one = norm(&grads(parameters.first_replica())?);
+        let got = f64::from(optim::clip_grad_norm(&parameters, 0.5)?.item::<f32>()?);
+        assert!((got - of_one).abs() < 1e-5 * of_one, "{device}: {got}, not {of_one}");
+        for replica in parameters.replicas() {
+            assert!((norm(&grads(replica)?) - 0.5).abs() < 1e-5, "{device}");
+        }
+        let matrices = parameters.filter(|parameter| parameter.rank() == 2);
+        assert_eq!((matrices.len(), matrices.num_replicas()), (2, 2));
+        let mut sgd = Sgd::new(matrices, 0.5);
+        let mut scaler = GradScaler::new().init_scale(2.0)?;
+        let before = grads(sgd.parameters())?;
+        scaler.unscale(&sgd)?;
+        let halved: Vec<Vec<f32>> = before.iter().map(|g| g.iter().map(|g| g / 2.0).collect()).collect();
+        assert_eq!(grads(sgd.parameters())?, halved, "{device}");
+        assert!(scaler.step(&mut sgd)?);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use anygpu::checkpoint::{self, TrainingState};
 use anygpu::data::{DataLoader, LoaderState, mnist_5k};
 use anygpu::nn::models::lenet;
 use anygpu::nn::{self, Linear, Module, Sequential, StateDict};
-use anygpu::optim::{Adam, Optimizer, RmsProp, Sgd};
+use anygpu::optim::{Adam, Optimizer, Parameters, RmsProp, Sgd};
 use anygpu::{DataParallel, Device, RandomState, Result, Tensor, random_state, set_random_state};
 use common::{device, devices, values};
 
@@ -175,6 +175,44 @@ fn the_state_of_a_pytorch_optimiser_is_taken_over() -> Result<()> {
             values.iter().all(|v| (v - expected).abs() < 1e-6)
         };
         assert!(close("state.0.exp_avg", 0.4) && close("state.1.exp_avg_sq", 0.016) && close("state.1.step", 1.0));
+    }
+    Ok(())
+}
+
+/// Two replicas of the net with one gradient each step, and then as many as there are devices.
+#[test]
+fn the_state_of_replicas_is_that_of_one() -> Result<()> {
+    let replicas = |devices: &[Device]| devices.iter().map(net).collect::<Result<Vec<_>>>();
+    let parameters = |nets: &[Sequential]| Parameters::replicated(nets.iter().map(Module::parameters).collect());
+    let step = |nets: &[Sequential], optimizer: &mut Adam, i: usize| -> Result<()> {
+        optimizer.zero_grad();
+        for net in nets {
+            let x = Tensor::full([2, 3], 0.5 + i as f32 / 8.0, net.parameters()[0].device())?;
+            net.forward(&x)?.square()?.mean_all()?.backward()?;
+        }
+        optimizer.step()
+    };
+    let alone = net(&Device::cpu())?;
+    let mut expected = Adam::new(alone.parameters(), 0.1);
+    let two = replicas(&[Device::cpu(), Device::cpu()])?;
+    let mut adam = Adam::new(parameters(&two)?, 0.1);
+    for i in 0..3 {
+        step(std::slice::from_ref(&alone), &mut expected, i)?;
+        step(&two, &mut adam, i)?;
+    }
+    let state = adam.state_dict()?;
+    assert_eq!(state.names().collect::<Vec<_>>(), expected.state_dict()?.names().collect::<Vec<_>>());
+    assert_eq!(state.get("param_groups.0.params").map(Tensor::elem_count), Some(4));
+
+    let many = replicas(&devices())?;
+    let mut later = Adam::new(parameters(&many)?, 9.0);
+    later.load_state_dict(&state)?;
+    many.iter().try_for_each(|net| net.load_state_dict(&two[0].state_dict(), true).map(drop))?;
+    step(std::slice::from_ref(&alone), &mut expected, 3)?;
+    step(&many, &mut later, 3)?;
+    for (net, device) in many.iter().zip(devices()) {
+        let apart = apart(&all(net), &all(&alone));
+        assert!(apart <= 1e-5, "{device}: {apart}");
     }
     Ok(())
 }

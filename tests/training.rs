@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use anygpu::nn::{self, Linear, Module, Sequential};
 use anygpu::optim::Sgd;
 use anygpu::parallel::{self, Shares};
-use anygpu::{DataParallel, Device, Error, Result, Tensor, data, manual_seed};
+use anygpu::{DataParallel, Device, Error, Result, Tensor, data, manual_seed, no_grad};
 use common::{device, devices, values};
 
 const BATCH: usize = 32;
@@ -173,6 +173,19 @@ fn a_failing_replica_is_named() -> Result<()> {
         });
         assert!(matches!(panicked, Err(Error::WorkerPanic { .. })), "{panicked:?}");
         assert!(net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?.is_finite(), "it works on");
+    }
+    Ok(())
+}
+
+/// A replica's thread computes in the state of the thread that calls: here without a graph.
+#[test]
+fn a_step_outside_the_graph_is_refused_on_every_mix() -> Result<()> {
+    for mix in mixes().into_iter().chain([vec![Device::cpu()]]) {
+        let net = DataParallel::new(Linear::new(3, 2)?, &mix)?;
+        let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
+        let error = no_grad(|| net.train_batch(&x, &y, nn::cross_entropy)).unwrap_err().to_string();
+        assert!(error.contains("depends on no tensor with requires_grad"), "{mix:?}: {error}");
+        assert!(net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?.is_finite(), "{mix:?}");
     }
     Ok(())
 }

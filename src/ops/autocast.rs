@@ -1,45 +1,23 @@
 //! Mixed precision: which ops round what they are given to halves, for a thread and a time.
 
-use std::cell::Cell;
-
+use crate::context::{self, Restore};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-
-thread_local! {
-    /// The type of products, if it is another than their operands'.
-    static PRODUCTS: Cell<Option<DType>> = const { Cell::new(None) };
-}
 
 /// The ops that take halves. They are where the work is, and their sums are f32 sums all the same.
 const LOWERED: [&str; 3] = ["matmul", "conv2d", "conv_transpose2d"];
 /// The ops that take f32, because halves overflow or lose too much in them.
 const RAISED: [&str; 2] = ["softmax", "log_softmax"];
 
-/// Another type of products until it is dropped, also on the way of a panic.
-struct Within(Option<DType>);
-
-impl Within {
-    fn new(products: Option<DType>) -> Within {
-        Within(PRODUCTS.replace(products))
-    }
+/// Sets the type of products on this thread until the guard is dropped; `None` is that of their operands.
+pub(crate) fn products(dtype: Option<DType>) -> Restore<Option<DType>> {
+    context::set(|context| &mut context.autocast, dtype)
 }
 
-/// Until it is dropped, everything is as if there were no [`autocast`].
-pub(crate) struct AsItIs {
-    _within: Within,
-}
-
-impl AsItIs {
-    pub(crate) fn new() -> AsItIs {
-        AsItIs { _within: Within::new(None) }
-    }
-}
-
-impl Drop for Within {
-    fn drop(&mut self) {
-        PRODUCTS.set(self.0);
-    }
+/// The type of products on this thread, if it is another than their operands'.
+fn set_products() -> Option<DType> {
+    context::read(|context| context.autocast)
 }
 
 /// Runs `f` with matrix products and convolutions on halves, as PyTorch's `autocast` does: f32 operands are rounded to
@@ -72,32 +50,18 @@ impl Drop for Within {
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub fn autocast<T>(dtype: DType, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let products = match dtype {
+    let dtype = match dtype {
         DType::F16 | DType::BF16 => Some(dtype),
         DType::F32 => None,
         _ => return Err(Error::argument("autocast", format!("takes f16, bf16 or f32, not {dtype}"))),
     };
-    Autocast(products).within(f)
-}
-
-/// What [`autocast`] is at on a thread, to go on with on another.
-#[derive(Clone, Copy)]
-pub(crate) struct Autocast(Option<DType>);
-
-impl Autocast {
-    pub(crate) fn of_this_thread() -> Autocast {
-        Autocast(PRODUCTS.get())
-    }
-
-    pub(crate) fn within<T>(self, f: impl FnOnce() -> T) -> T {
-        let _within = Within::new(self.0);
-        f()
-    }
+    let _products = products(dtype);
+    f()
 }
 
 /// The type in which an op takes a float tensor of this one.
 fn taken(op: &'static str, dtype: DType) -> DType {
-    match PRODUCTS.get() {
+    match set_products() {
         Some(half) if dtype.is_float() && LOWERED.contains(&op) => half,
         Some(_) if dtype.is_float() && RAISED.contains(&op) => DType::F32,
         _ => dtype,
@@ -106,7 +70,7 @@ fn taken(op: &'static str, dtype: DType) -> DType {
 
 /// The type of a sum or a loss of elements of this type.
 pub(crate) fn of_sums(dtype: DType) -> DType {
-    match PRODUCTS.get() {
+    match set_products() {
         Some(_) if dtype.is_float() => DType::F32,
         _ => dtype,
     }
@@ -114,7 +78,7 @@ pub(crate) fn of_sums(dtype: DType) -> DType {
 
 /// The tensors as the op takes them.
 pub(super) fn cast(op: &'static str, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
-    if PRODUCTS.get().is_none() || inputs.iter().all(|x| taken(op, x.dtype()) == x.dtype()) {
+    if set_products().is_none() || inputs.iter().all(|x| taken(op, x.dtype()) == x.dtype()) {
         return Ok(None);
     }
     inputs.iter().map(|x| x.to_dtype(taken(op, x.dtype()))).collect::<Result<_>>().map(Some)

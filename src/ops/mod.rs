@@ -22,7 +22,7 @@ mod spatial;
 pub(crate) mod variants;
 
 pub use autocast::autocast;
-pub(crate) use autocast::{AsItIs, Autocast, of_sums};
+pub(crate) use autocast::{of_sums, products};
 pub(crate) use dispatch::{CpuIn, CpuOut, GpuIn};
 pub use elementwise::binary::operand::{Operand, Scalar};
 pub(crate) use elementwise::cast::repacked;

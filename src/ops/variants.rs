@@ -1,7 +1,6 @@
 //! Which variant of a kernel an op runs on a device: the one that was tried there (see `device/gpu/variants.rs`).
 
-use std::cell::Cell;
-
+use crate::context;
 use crate::device::gpu::{Family, Gpu, Kernel, Variant};
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result};
@@ -9,11 +8,6 @@ use crate::ops::linalg::matmul_variants;
 
 /// Every family.
 const FAMILIES: [&Family; 1] = [&matmul_variants::FAMILY];
-
-thread_local! {
-    /// The family and the variant that this thread uses whatever is chosen: for the op table, which checks every variant.
-    static FORCED: Cell<Option<(&'static str, &'static str)>> = const { Cell::new(None) };
-}
 
 /// Makes a kernel run as the variant that its device uses.
 pub(super) fn settle(gpu: &Gpu, kernel: Kernel) -> Result<Kernel> {
@@ -24,7 +18,7 @@ pub(super) fn settle(gpu: &Gpu, kernel: Kernel) -> Result<Kernel> {
 }
 
 fn settle_as(gpu: &Gpu, kernel: Kernel, family: &Family) -> Result<Kernel> {
-    let forced = FORCED.get().filter(|(name, _)| *name == family.name);
+    let forced = context::read(|context| context.variant).filter(|(name, _)| *name == family.name);
     let variant = match forced.and_then(|(_, name)| fitting(gpu, family, name)) {
         Some(variant) => variant,
         None => gpu.variant(family)?,
@@ -49,10 +43,8 @@ fn family(name: &str) -> Option<&'static Family> {
 
 /// Runs `f` with one variant of a family on this thread, chosen or not.
 pub(crate) fn forced<R>(family: &'static str, variant: &'static str, f: impl FnOnce() -> R) -> R {
-    let before = FORCED.replace(Some((family, variant)));
-    let result = f();
-    FORCED.set(before);
-    result
+    let _variant = context::set(|context| &mut context.variant, Some((family, variant)));
+    f()
 }
 
 /// Whether a device has what a variant needs; the host has no variants.

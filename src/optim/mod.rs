@@ -2,7 +2,7 @@
 
 mod adam;
 mod clip;
-mod group;
+mod parameters;
 mod plateau;
 mod rms_prop;
 mod scaler;
@@ -10,9 +10,11 @@ mod schedule;
 mod scheduler;
 mod sgd;
 mod state;
+mod state_dict;
 
 pub use adam::Adam;
 pub use clip::{clip_grad_norm, clip_grad_value};
+pub use parameters::Parameters;
 pub use plateau::ReduceLrOnPlateau;
 pub use rms_prop::RmsProp;
 pub use scaler::GradScaler;
@@ -21,11 +23,9 @@ pub use schedule::{
 };
 pub use scheduler::{LrScheduler, Scheduler};
 pub use sgd::Sgd;
-pub(crate) use state::one_replica;
 
 use crate::error::Result;
 use crate::nn::StateDict;
-use crate::tensor::Tensor;
 
 /// What all optimisers have in common: schedulers, gradient scalers and checkpoints take any of them.
 ///
@@ -51,11 +51,11 @@ pub trait Optimizer {
     /// As [`Sgd::step`].
     fn step(&mut self) -> Result<()>;
 
-    /// Forgets all gradients.
+    /// Clears all gradients.
     fn zero_grad(&self);
 
     /// The parameters, in the order in which they were given.
-    fn parameters(&self) -> &[Tensor];
+    fn parameters(&self) -> &Parameters;
 
     /// The learning rate.
     fn lr(&self) -> f32;
@@ -63,19 +63,18 @@ pub trait Optimizer {
     /// Changes the learning rate from the next step on.
     fn set_lr(&mut self, lr: f32);
 
-    /// What the optimiser remembers, under PyTorch's names with dots: `state.0.step`, `state.0.exp_avg` and so on of the
-    /// parameter 0, and its settings, `param_groups.0.lr`. The tensors share their elements with the optimiser's.
+    /// The optimiser's state under PyTorch's names with dots: `state.0.step`, `state.0.exp_avg` and so on of the parameter
+    /// 0, and its settings, `param_groups.0.lr`. The tensors share their elements with the optimiser's. Of several
+    /// replicas, the state is that of the first; the others' are equal.
     ///
     /// # Errors
     /// If there is no memory for the numbers.
     fn state_dict(&self) -> Result<StateDict>;
 
-    /// Goes on from a state: of this or another device, or of PyTorch
-    /// ([`PickleValue::flatten`](crate::checkpoint::PickleValue::flatten)). It takes over the settings too, the learning rate
-    /// among them.
-    ///
-    /// The state may be of one net and the parameters of several replicas (as `DataParallel` gives them), or the other way
-    /// round: replicas are equal, and each gets the state of the first.
+    /// Takes over a state: of this or another device, or of PyTorch
+    /// ([`PickleValue::flatten`](crate::checkpoint::PickleValue::flatten)); with its settings, the learning rate among
+    /// them. Every replica of [`parameters`](Optimizer::parameters) gets the same state, however many the state's own
+    /// optimiser had.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the state is another optimiser's, empty or only a part, of
@@ -120,10 +119,10 @@ macro_rules! optimizer {
                 self.rate = lr;
             }
 
-            /// Forgets all gradients; [`Tensor::backward`] adds to what is there.
+            /// Clears all gradients; [`Tensor::backward`](crate::Tensor::backward) adds to what is there.
             /// (Not needed with [`DataParallel::train_batch`](crate::DataParallel::train_batch), which starts afresh.)
             pub fn zero_grad(&self) {
-                self.parameters.zero_grad();
+                self.state.parameters().zero_grad();
             }
         }
 
@@ -136,8 +135,8 @@ macro_rules! optimizer {
                 $name::zero_grad(self);
             }
 
-            fn parameters(&self) -> &[Tensor] {
-                self.parameters.all()
+            fn parameters(&self) -> &Parameters {
+                self.state.parameters()
             }
 
             fn lr(&self) -> f32 {
@@ -149,11 +148,11 @@ macro_rules! optimizer {
             }
 
             fn state_dict(&self) -> Result<StateDict> {
-                state::save(self, &self.parameters)
+                state_dict::save(self, &self.state)
             }
 
             fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-                state::load(self, |optimiser| &mut optimiser.parameters, state)
+                state_dict::load(self, |optimizer| &mut optimizer.state, state)
             }
         }
     )*};

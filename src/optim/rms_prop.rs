@@ -1,8 +1,8 @@
-use super::group::Parameters;
-use super::state::{Memory, Settings};
+use super::Parameters;
+use super::state::OptimizerState;
+use super::state_dict::{Settings, StateTensor};
 use crate::error::Result;
 use crate::ops::optim::Rule;
-use crate::tensor::Tensor;
 
 /// RMSprop (Hinton's lectures, 2012), as in PyTorch. Each step, for each parameter p with gradient g:
 ///
@@ -24,7 +24,7 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct RmsProp {
-    pub(super) parameters: Parameters,
+    pub(super) state: OptimizerState,
     pub(super) rate: f32,
     alpha: f32,
     eps: f32,
@@ -34,9 +34,9 @@ pub struct RmsProp {
 
 impl RmsProp {
     /// With learning rate `lr` (PyTorch's default is 0.01), α = 0.99, ε = 1e-8, no momentum and no weight decay.
-    pub fn new(parameters: Vec<Tensor>, lr: f32) -> RmsProp {
-        let parameters = Parameters::new("RmsProp", parameters);
-        RmsProp { parameters, rate: lr, alpha: 0.99, eps: 1e-8, decay: 0.0, momentum: 0.0 }
+    pub fn new(parameters: impl Into<Parameters>, lr: f32) -> RmsProp {
+        let state = OptimizerState::new("RmsProp", parameters);
+        RmsProp { state, rate: lr, alpha: 0.99, eps: 1e-8, decay: 0.0, momentum: 0.0 }
     }
 
     /// Sets α.
@@ -69,13 +69,13 @@ impl RmsProp {
     /// As [`Sgd::step`](super::Sgd::step).
     pub fn step(&mut self) -> Result<()> {
         let RmsProp { rate, alpha, eps, decay, momentum, .. } = *self;
-        self.parameters.step(|_| Rule::RmsProp { rate, decay, alpha, eps, momentum })
+        self.state.step(|_| Rule::RmsProp { rate, decay, alpha, eps, momentum })
     }
 }
 
 impl Settings for RmsProp {
-    const MEMORIES: &'static [Memory] =
-        &[Memory { name: "momentum_buffer", always: false }, Memory { name: "square_avg", always: true }];
+    const STATE: &'static [StateTensor] =
+        &[StateTensor { name: "momentum_buffer", always: false }, StateTensor { name: "square_avg", always: true }];
 
     fn settings(&self) -> Vec<(&'static str, Vec<f32>)> {
         vec![

@@ -1,6 +1,6 @@
-use super::Optimizer;
-use super::clip::FlatGrads;
+use super::clip::GradientBucket;
 use super::scheduler::{named, named_count};
+use super::{Optimizer, Parameters};
 use crate::autograd::no_grad;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -157,16 +157,16 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Divides gradients; gives the largest absolute value of each group of them.
-    fn divided(&self, parameters: &[Tensor]) -> Result<Vec<Tensor>> {
-        let groups = FlatGrads::of(parameters)?;
-        let replicas = groups.iter().all(|group| group.copies);
+    /// Divides gradients; returns the largest absolute value of each bucket of the first replica's.
+    fn divided(&self, parameters: &Parameters) -> Result<Vec<Tensor>> {
         let mut largest = Vec::new();
-        for group in groups.iter().filter(|group| group.flat.elem_count() > 0) {
-            let flat = group.flat.mul(1.0 / self.scale)?;
-            group.set(&flat)?;
-            if !group.copies || replicas {
-                largest.push(flat.to_dtype(DType::F32)?.abs()?.max_all()?);
+        for (i, replica) in parameters.replicas().enumerate() {
+            for group in GradientBucket::all(replica)?.iter().filter(|group| group.flat().elem_count() > 0) {
+                let flat = group.flat().mul(1.0 / self.scale)?;
+                if i == 0 {
+                    largest.push(flat.to_dtype(DType::F32)?.abs()?.max_all()?);
+                }
+                group.set(flat)?;
             }
         }
         Ok(largest)

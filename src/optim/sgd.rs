@@ -1,8 +1,8 @@
-use super::group::Parameters;
-use super::state::{Memory, Settings};
+use super::Parameters;
+use super::state::OptimizerState;
+use super::state_dict::{Settings, StateTensor};
 use crate::error::Result;
 use crate::ops::optim::Rule;
-use crate::tensor::Tensor;
 
 /// Stochastic gradient descent with momentum, as in PyTorch. Each [`step`](Sgd::step), for each parameter p with
 /// gradient g:
@@ -32,7 +32,7 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct Sgd {
-    pub(super) parameters: Parameters,
+    pub(super) state: OptimizerState,
     pub(super) rate: f32,
     momentum: f32,
     dampening: f32,
@@ -42,9 +42,9 @@ pub struct Sgd {
 
 impl Sgd {
     /// Plain gradient descent with learning rate `lr`. A parameter that is given twice is updated once.
-    pub fn new(parameters: Vec<Tensor>, lr: f32) -> Sgd {
-        let parameters = Parameters::new("Sgd", parameters);
-        Sgd { parameters, rate: lr, momentum: 0.0, dampening: 0.0, decay: 0.0, nesterov: false }
+    pub fn new(parameters: impl Into<Parameters>, lr: f32) -> Sgd {
+        let state = OptimizerState::new("Sgd", parameters);
+        Sgd { state, rate: lr, momentum: 0.0, dampening: 0.0, decay: 0.0, nesterov: false }
     }
 
     /// Sets μ, 0 at first.
@@ -80,7 +80,7 @@ impl Sgd {
     /// the device.
     pub fn step(&mut self) -> Result<()> {
         let Sgd { rate, momentum, dampening, decay, nesterov, .. } = *self;
-        self.parameters.step(|step| match momentum {
+        self.state.step(|step| match momentum {
             0.0 => Rule::Plain { rate, decay },
             _ => {
                 let fresh = if step == 1 { 1.0 } else { 1.0 - dampening };
@@ -91,8 +91,8 @@ impl Sgd {
 }
 
 impl Settings for Sgd {
-    const MEMORIES: &'static [Memory] = &[Memory { name: "momentum_buffer", always: false }];
-    const FRESH_WITHOUT_MEMORY: bool = true;
+    const STATE: &'static [StateTensor] = &[StateTensor { name: "momentum_buffer", always: false }];
+    const RESTARTS_WITHOUT_STATE: bool = true;
 
     fn settings(&self) -> Vec<(&'static str, Vec<f32>)> {
         vec![
@@ -119,8 +119,8 @@ impl Settings for Sgd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::flatten_onto;
-    use crate::{Device, Error};
+    use crate::nn::parameters_onto;
+    use crate::{Device, Error, Tensor};
 
     fn values(tensor: &Tensor) -> Vec<f32> {
         tensor.to_vec().unwrap()
@@ -135,7 +135,7 @@ mod tests {
         let mut parameters =
             [&[1.0f32, 2.0][..], &[3.0; 70], &[-4.0]].map(|values| tensor(values).requires_grad()).to_vec();
         if flat {
-            parameters = flatten_onto(&parameters, &Device::cpu()).unwrap();
+            parameters = parameters_onto(&parameters, &Device::cpu()).unwrap();
         }
         let mut sgd = sgd(parameters.clone());
         for step in 0..3 {

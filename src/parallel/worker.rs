@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
+use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::ops::Autocast;
 use crate::sync::panic_message;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -42,8 +42,8 @@ impl Worker {
     pub(super) fn submit<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Pending<T> {
         let (reply, answer) = channel();
         let device = self.device.clone();
-        let types = Autocast::of_this_thread();
-        let work = move || types.within(work);
+        let context = Context::current();
+        let work = move || context.run(work);
         let job = move || {
             let result = match catch_unwind(AssertUnwindSafe(work)) {
                 Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), source: Box::new(e) }),
