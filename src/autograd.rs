@@ -1,4 +1,4 @@
-//! The graph of recorded ops, and the walk back through it.
+//! The graph of recorded ops, and the backward pass through it.
 //!
 //! Ops on tracked tensors leave a [`Node`] on their result. [`Tensor::backward`] walks the nodes from the result to the
 //! leaves, each after all of its users, and adds up gradients. The gradients of ops are tensor expressions, so the walk
@@ -13,7 +13,7 @@ use crate::ops::{self, Gradient, Op};
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
-/// How a tensor came to be.
+/// The op that made a tensor, with its inputs.
 #[derive(Clone)]
 pub(crate) struct Node(Arc<NodeInner>);
 
@@ -26,7 +26,7 @@ struct NodeInner {
     out_version: u64,
 }
 
-/// While it lives, ops on this thread are not recorded. See [`no_grad`].
+/// Until it is dropped, ops on this thread are not recorded. See [`no_grad`].
 #[derive(Debug)]
 #[must_use = "recording resumes when the guard is dropped"]
 pub struct NoGrad {
@@ -42,6 +42,8 @@ impl NoGrad {
 }
 
 /// Runs `f` without recording its ops: for evaluation, where no gradient is needed and intermediate results can be freed.
+/// So do the threads that work for it: those of [`DataParallel`](crate::DataParallel) and of a
+/// [`DataLoader`](crate::data::DataLoader) whose epoch begins in `f`.
 ///
 /// ```
 /// use anygpu::{Tensor, no_grad};
@@ -96,7 +98,7 @@ impl Tensor {
         if self.is_tracked() { self.with_graph(None, false) } else { self.clone() }
     }
 
-    /// What [`Tensor::backward`] has collected in this leaf, with the leaf's shape.
+    /// The gradient that [`Tensor::backward`] has collected in this leaf, of the leaf's shape.
     pub fn grad(&self) -> Option<Tensor> {
         lock(self.grad_slot()).clone()
     }

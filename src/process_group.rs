@@ -206,7 +206,7 @@ mod tests {
         });
         assert_eq!(ends[0], Err(Error::Abandoned));
         assert_eq!(ends[2], Err(Error::Abandoned));
-        // Who got the last result before the others left has it.
+        // A rank that got the last result before the others left has it.
         let all = run(&[1, 1], |_, rank| rank.weighted_sum(vec![2.0]).map(|v| v.to_vec()));
         assert_eq!(all, [Ok(vec![2.0]), Ok(vec![2.0])]);
     }

@@ -1,4 +1,4 @@
-//! All that a training run needs to go on: one file, whole at every moment.
+//! The whole state of a training run in one file, which is complete at every moment.
 
 use std::path::Path;
 
@@ -59,7 +59,7 @@ impl Stateful for DataParallel {
 /// same device, within rounding on another one, or on several instead of one.
 ///
 /// The file is a `.safetensors`: PyTorch reads the model's tensors out of it under `model.`, and
-/// [`checkpoint::load`](super::load) gives just the model's.
+/// [`checkpoint::load`](super::load) returns the model's alone.
 ///
 /// Its tensors are those of the model and the optimiser, not copies: steps that follow change them, as they change a
 /// `state_dict()` of PyTorch, while its numbers stay. Save it at once, or keep a [`copied`](TrainingState::copied) one (the
@@ -228,8 +228,8 @@ impl TrainingState {
         Ok(self)
     }
 
-    /// Gives the optimiser its state and settings back, the learning rate among them. Every replica of its parameters gets
-    /// the same state.
+    /// Restores the optimiser's state and settings, the learning rate among them. Every replica of its parameters gets the
+    /// same state.
     ///
     /// # Errors
     /// [`Error::Data`] if no optimiser was saved; those of [`Optimizer::load_state_dict`].
@@ -306,7 +306,7 @@ pub(super) fn model_of(state: StateDict, metadata: &Metadata) -> StateDict {
     if metadata.contains_key(TRAINING) { state.under(MODEL) } else { state }
 }
 
-/// What refuses to write one over the other.
+/// The error of a second model or optimiser, which would overwrite the first.
 fn second(what: &str, state: &str) -> Error {
     let detail =
         format!("a second .{what}(…) would take the place of the first: add it by .tensors(\"a name\", &{state})");

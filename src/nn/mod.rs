@@ -342,8 +342,8 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         self.visit_mut(&mut replacing(&old, &new));
     }
 
-    /// Runs the module once on zeros `[..]` of this shape, in evaluation and outside the graph, and tells what each layer
-    /// gives: print it. See [`Summary`].
+    /// Runs the module once on zeros `[..]` of this shape, in evaluation and outside the graph, and returns a table of
+    /// the layers with their output shapes, to be printed. See [`Summary`].
     ///
     /// # Errors
     /// Those of [`forward`](Module::forward).

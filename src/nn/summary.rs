@@ -1,4 +1,4 @@
-//! What a net is made of, as a table; and the calls that it is made from.
+//! The layers of a net as a table, and the calls of layers from which it is made.
 
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -31,7 +31,7 @@ pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tenso
     output
 }
 
-/// The layers of a net with what each gives for one input: see [`Module::summary`]. Printing it gives the table.
+/// The layers of a net with the shape of each output for one input: see [`Module::summary`]. Printed, it is a table.
 ///
 /// A layer of this crate has its output's shape, and so has one in a [`Sequential`](super::Sequential) or a
 /// `Box<dyn Module>`; a module of one's own that is the field of another has none, as nothing sees its calls, but the
@@ -60,7 +60,7 @@ pub struct Summary {
     pub buffer_bytes: usize,
     /// The bytes of the input.
     pub input_bytes: usize,
-    /// The bytes of what all innermost layers gave: in training, most of it is kept for the backward pass.
+    /// The bytes of the outputs of all innermost layers: in training, most of them are kept for the backward pass.
     pub output_bytes: usize,
 }
 
@@ -74,7 +74,7 @@ pub struct LayerSummary {
     pub kind: &'static str,
     /// In how many others it lies.
     pub depth: usize,
-    /// The shape of what it gave last, where its call was seen.
+    /// The shape of its last output, where its call was seen.
     pub output: Option<Vec<usize>>,
     /// The values in its own parameters, without those of layers within it.
     pub parameters: usize,
@@ -143,8 +143,8 @@ fn rows(module: &dyn Module) -> Vec<(LayerSummary, Key, bool)> {
     layers::slots(module).into_iter().map(row).collect()
 }
 
-/// Gives each row the shape of its last call; gives the bytes of all calls of innermost layers. Layers without fields may
-/// lie in one place: their calls go to them in turn.
+/// Sets the output of each row to that of its last call; returns the bytes of all calls of innermost layers. Layers without
+/// fields may have one address: their calls are assigned to them in turn.
 fn assign(calls: &[LayerCall], rows: &mut [(LayerSummary, Key, bool)]) -> usize {
     let mut places: HashMap<Key, Vec<usize>> = HashMap::new();
     rows.iter().enumerate().skip(1).for_each(|(i, row)| places.entry(row.1).or_default().push(i));

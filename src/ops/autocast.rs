@@ -21,8 +21,8 @@ fn set_products() -> Option<DType> {
 }
 
 /// Runs `f` with matrix products and convolutions on halves, as PyTorch's `autocast` does: f32 operands are rounded to
-/// `dtype` (`F16` or `BF16`; `F32` switches it off within another), on this thread and in
-/// what a [`DataParallel`](crate::DataParallel) does for it.
+/// `dtype` (`F16` or `BF16`; `F32` switches it off within another), on this thread and on the threads that work for it:
+/// those of a [`DataParallel`](crate::DataParallel) and of a [`DataLoader`](crate::data::DataLoader).
 ///
 /// Parameters stay f32, and their gradients are f32. Softmax, sums, means and losses take halves as f32 and give f32; all
 /// else computes in the type of what it gets, and where halves meet f32, in f32. Put the forward pass and the loss into

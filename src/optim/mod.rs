@@ -1,4 +1,5 @@
-//! Optimisers: they move parameters along their gradients, in place, on whatever devices the parameters are.
+//! Optimisers, which update parameters in place by their gradients, on whatever devices the parameters are; schedules of the
+//! learning rate, gradient clipping and loss scaling.
 
 mod adam;
 mod clip;
@@ -27,7 +28,7 @@ pub use sgd::Sgd;
 use crate::error::Result;
 use crate::nn::StateDict;
 
-/// What all optimisers have in common: schedulers, gradient scalers and checkpoints take any of them.
+/// The interface of all optimisers: schedulers, gradient scalers and checkpoints take any of them.
 ///
 /// ```
 /// use anygpu::optim::{Adam, Optimizer, Sgd};
@@ -105,7 +106,7 @@ pub trait Optimizer {
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 }
 
-/// What every optimiser has alike, and the trait by the type's own functions, so that both ways to call them are one.
+/// The methods that all optimisers share, and the trait by the type's own methods, which can be called without importing it.
 macro_rules! optimizer {
     ($($name:ident),*) => {$(
         impl $name {

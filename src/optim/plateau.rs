@@ -98,7 +98,7 @@ impl ReduceLrOnPlateau {
         self
     }
 
-    /// Gives the metric for the next [`step`](LrScheduler::step), which does nothing without one.
+    /// Sets the metric for the next [`step`](LrScheduler::step), which does nothing without one.
     pub fn observe(&mut self, metric: f64) -> &mut ReduceLrOnPlateau {
         self.observed = Some(metric);
         self

@@ -10,8 +10,8 @@ use crate::tensor::Tensor;
 /// backward pass, the gradients are divided before the optimiser's step. A step whose gradients are not all finite is
 /// skipped and the scale halved; after 2 000 steps in a row without one it is doubled. It starts at 65 536.
 ///
-/// One number is read back per step and optimiser. The replicas of a [`DataParallel`](crate::DataParallel) have one
-/// gradient, and one of them is asked; multiply the loss by [`get_scale`](GradScaler::get_scale) in its loss function.
+/// One number is read back per step and optimiser. The replicas of a [`DataParallel`](crate::DataParallel) have equal
+/// gradients, of which the first replica's are checked; multiply the loss by [`get_scale`](GradScaler::get_scale) in its loss function.
 ///
 /// # Example
 /// ```
@@ -43,7 +43,7 @@ pub struct GradScaler {
     growth_interval: u64,
     /// Steps since the last one that was skipped, or since the scale last grew.
     good_steps: u64,
-    /// What is known of each optimiser's gradients since the last update.
+    /// The optimisers whose gradients were divided since the last update.
     unscaled: Vec<Unscaled>,
 }
 
@@ -72,7 +72,7 @@ impl Unscaled {
     }
 }
 
-/// What tells an optimiser from another: its first parameter.
+/// Identifies an optimiser by its first parameter.
 fn identity(optimizer: &dyn Optimizer) -> u64 {
     optimizer.parameters().first().map_or(0, Tensor::id)
 }
@@ -142,7 +142,7 @@ impl GradScaler {
         loss.to_dtype(DType::F32)?.mul(self.scale)
     }
 
-    /// Divides the gradients of this optimiser's parameters by the scale, and has their device look whether they are finite.
+    /// Divides the gradients of this optimiser's parameters by the scale, and starts the check on their device whether they are finite.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if that was done since the last [`update`](GradScaler::update); those of the device.
@@ -172,8 +172,8 @@ impl GradScaler {
         Ok(largest)
     }
 
-    /// Divides the gradients, unless [`unscale`](GradScaler::unscale) has done so, and steps if they are all finite. Gives
-    /// whether it did.
+    /// Divides the gradients, unless [`unscale`](GradScaler::unscale) has done so, and steps if they are all finite. Returns
+    /// whether it stepped.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a second step before an [`update`](GradScaler::update); those of the optimiser.
@@ -196,7 +196,8 @@ impl GradScaler {
         Ok(finite)
     }
 
-    /// Changes the scale by what the steps since the last update met. Without any, it stays.
+    /// Lowers the scale if a step since the last update was skipped, and raises it after enough good ones. Without a step, it
+    /// stays.
     ///
     /// # Errors
     /// Those of the device, where gradients were divided and no step read what they are.

@@ -29,8 +29,8 @@ pub trait Schedule: fmt::Debug + Send + Sync + 'static {
     /// The rate for the step after `steps` others, from the rate `base` that the optimiser was made with.
     fn lr(&self, base: f64, steps: u64) -> f64;
 
-    /// Goes before with a rate that rises in equal steps from `start_factor · base`: the schedule itself begins after
-    /// `steps` steps. PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
+    /// Returns this schedule after a warm-up of `steps` steps, in which the rate rises linearly from
+    /// `start_factor · base`. PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
     fn warmup(self, steps: u64, start_factor: f64) -> SequentialLr
     where
         Self: Sized,
@@ -214,7 +214,7 @@ impl Schedule for LinearLr {
 pub struct LambdaLr(Box<dyn Fn(u64) -> f64 + Send + Sync>);
 
 impl LambdaLr {
-    /// The function that gives the factor.
+    /// A schedule with this factor as a function of the step.
     pub fn new(factor: impl Fn(u64) -> f64 + Send + Sync + 'static) -> LambdaLr {
         LambdaLr(Box::new(factor))
     }

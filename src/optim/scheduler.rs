@@ -1,9 +1,9 @@
-//! What moves an optimiser's learning rate between its steps.
+//! Schedulers, which set an optimiser's learning rate between its steps.
 
 use super::{Optimizer, Schedule};
 use crate::error::{Error, Result};
 
-/// What all schedulers have in common.
+/// The interface of all schedulers.
 ///
 /// ```
 /// use anygpu::Tensor;
@@ -29,10 +29,10 @@ pub trait LrScheduler {
     /// Sets the learning rate for the next step; call it after the optimiser's step, or after an epoch of them.
     fn step(&mut self, optimizer: &mut dyn Optimizer);
 
-    /// Where the scheduler is, as named numbers; what it was made with is not among them.
+    /// The progress of the scheduler as named numbers, without its settings.
     fn state(&self) -> Vec<(String, f64)>;
 
-    /// Goes on where another scheduler of the same making was, and leaves the optimiser's rate as it is: that is part of
+    /// Continues from the state of a scheduler with the same settings, and leaves the optimiser's rate as it is: that is part of
     /// the optimiser's state. [`Schedule::start`] sets a rate, so start first, then restore the optimiser; or
     /// [`resume`](LrScheduler::resume), in any order.
     ///
@@ -40,7 +40,7 @@ pub trait LrScheduler {
     /// [`Error::InvalidArgument`] where a number is missing or cannot be; the scheduler is unchanged then.
     fn load_state(&mut self, state: &[(String, f64)]) -> Result<()>;
 
-    /// As [`load_state`](LrScheduler::load_state), and gives the optimiser the rate that the schedule has there, whatever
+    /// As [`load_state`](LrScheduler::load_state), and sets the optimiser's rate to that of the schedule there, whatever
     /// [`Schedule::start`] set. (A [`ReduceLrOnPlateau`](super::ReduceLrOnPlateau) has no rate of its own and sets none.)
     ///
     /// # Errors
@@ -66,7 +66,7 @@ pub(super) fn named_count(state: &[(String, f64)], name: &str) -> Result<u64> {
     Ok(value as u64)
 }
 
-/// A [`Schedule`] at work: [`Schedule::start`] makes it.
+/// A running [`Schedule`]: [`Schedule::start`] returns it.
 #[derive(Debug)]
 pub struct Scheduler {
     schedule: Box<dyn Schedule>,

@@ -86,7 +86,7 @@ struct Saved<'a> {
     /// By parameter and name.
     tensors: BTreeMap<(usize, &'a str), &'a Tensor>,
     steps: BTreeMap<usize, i32>,
-    /// The number of parameters, where it says so.
+    /// The number of parameters, where the state lists them.
     listed: Option<usize>,
 }
 

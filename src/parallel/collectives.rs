@@ -1,4 +1,4 @@
-//! Tensors over several devices: cut them, join them, copy them, add them up.
+//! Collectives: tensors of several devices are scattered, gathered, broadcast and reduced.
 //!
 //! The first dimension of a batch is the samples, N. Everything that is summed is summed in the order of the slice, so
 //! that two runs give the same bits.
@@ -27,12 +27,12 @@ pub fn split_sizes(n: usize, weights: &[f64]) -> Vec<usize> {
         false => vec![n as f64 / weights.len().max(1) as f64; weights.len()],
     };
     let mut sizes: Vec<usize> = exact.iter().map(|e| e.floor() as usize).collect();
-    // The largest remainders get what rounding down left over; of equals, the first (the sort is stable).
+    // The largest remainders get the samples that rounding down left over; of equals, the first (the sort is stable).
     let mut by_remainder: Vec<usize> = (0..sizes.len()).collect();
     by_remainder.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
     let left = n.saturating_sub(sizes.iter().sum());
     by_remainder.iter().cycle().take(if sizes.is_empty() { 0 } else { left }).for_each(|&i| sizes[i] += 1);
-    // Nobody idles while another has two.
+    // No part is empty while another has two samples.
     while let Some(idle) = sizes.iter().position(|&size| size == 0) {
         let Some(busiest) = (0..sizes.len()).rev().max_by_key(|&i| sizes[i]).filter(|&i| sizes[i] > 1) else { break };
         sizes[busiest] -= 1;

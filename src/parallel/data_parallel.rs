@@ -15,8 +15,8 @@ use crate::process_group::ProcessGroup;
 use crate::sync::lock;
 use crate::tensor::{Tensor, generator, skip_blocks, weighted_sum};
 
-/// Every so many steps, the first replica's parameters overwrite the others': each device rounds its own updates, and
-/// this keeps the differences from growing.
+/// After so many steps, the first replica's parameters overwrite the others': each device rounds its own updates, and this
+/// keeps the differences from growing.
 const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 
 /// One net on any mix of devices, trained as if on one.
@@ -86,7 +86,7 @@ impl DataParallel {
         Ok(DataParallel { replicas, workers, progress })
     }
 
-    /// Cuts batches in another way than by measured speed.
+    /// Sets how batches are cut: by measured speed at first.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when fixed shares are not one positive number per device.
@@ -134,11 +134,11 @@ impl DataParallel {
     }
 
     /// One step's forward and backward pass over all devices: `images: [N, ..]`, `labels: [N, ..]`, and a loss that is
-    /// a *mean* over samples. Afterwards every replica's parameters have the gradient of the whole batch (any gradient
-    /// from before is forgotten), ready for the optimiser's `step()`.
+    /// a *mean* over samples. Afterwards every replica's parameters have the gradient of the whole batch (earlier
+    /// gradients are cleared), ready for the optimiser's `step()`.
     ///
-    /// Gives the loss of the whole batch, a scalar: on the device where there is one, and not yet waited for; on `cpu`
-    /// where there are several.
+    /// Returns the loss of the whole batch, a scalar: with one device, on that device and not waited for; with several, on
+    /// `cpu`.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] when there are not as many labels as images, [`Error::InvalidArgument`] for an empty
