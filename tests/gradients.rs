@@ -4,7 +4,7 @@
 mod common;
 
 use anygpu::nn::{self, Linear, Module, ReLU, Sequential};
-use anygpu::optim::{self, GradScaler, Optimizer, Parameters, Sgd};
+use anygpu::optim::{self, GradScaler, Optimizer, Parameters, SGD};
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Result, Tensor};
 use common::{device, devices};
@@ -130,7 +130,7 @@ fn a_clipped_step_is_the_same_on_every_mix() -> Result<()> {
         let each = parameters.len() / mix.len();
         net.train_batch(&x, &labels, nn::cross_entropy)?;
         let got = f64::from(optim::clip_grad_norm(&parameters, 0.1)?.item::<f32>()?);
-        let mut sgd = Sgd::new(parameters.clone(), 1.0);
+        let mut sgd = SGD::new(parameters.clone(), 1.0);
         let clipped = grads(&parameters)?;
         sgd.step()?;
         let (norm_of_one, first) = expected.get_or_insert_with(|| (got, clipped[..each].to_vec()));
@@ -166,7 +166,7 @@ fn replicas_have_the_norm_and_the_scale_of_one() -> Result<()> {
         }
         let matrices = parameters.filter(|parameter| parameter.rank() == 2);
         assert_eq!((matrices.len(), matrices.num_replicas()), (2, 2));
-        let mut sgd = Sgd::new(matrices, 0.5);
+        let mut sgd = SGD::new(matrices, 0.5);
         let mut scaler = GradScaler::new().init_scale(2.0)?;
         let before = grads(sgd.parameters())?;
         scaler.unscale(&sgd)?;
@@ -203,7 +203,7 @@ fn parts_of_a_batch_add_up() -> Result<()> {
         let (x, labels) = (x.to(&device)?, labels.to(&device)?);
         nn::cross_entropy(&net.forward(&x)?, &labels)?.backward()?;
         let whole = grads(&net.parameters())?;
-        Sgd::new(net.parameters(), 0.1).zero_grad();
+        SGD::new(net.parameters(), 0.1).zero_grad();
         for part in 0..3 {
             let (x, labels) = (x.narrow(0, 4 * part, 4)?, labels.narrow(0, 4 * part, 4)?);
             nn::cross_entropy(&net.forward(&x)?, &labels)?.mul(1.0 / 3.0)?.backward()?;
@@ -218,7 +218,7 @@ fn parts_of_a_batch_add_up_on_every_mix() -> Result<()> {
     let (x, labels) = batch()?;
     for mix in mixes() {
         let net = DataParallel::new(net()?, &mix)?.with_shares(Shares::Even)?;
-        let sgd = Sgd::new(net.parameters(), 0.1);
+        let sgd = SGD::new(net.parameters(), 0.1);
         net.train_batch(&x, &labels, nn::cross_entropy)?;
         let whole = grads(sgd.parameters())?;
         sgd.zero_grad();

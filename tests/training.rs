@@ -5,7 +5,7 @@ mod common;
 use std::sync::{Mutex, PoisonError};
 
 use anygpu::nn::{self, Linear, Module, Sequential};
-use anygpu::optim::Sgd;
+use anygpu::optim::SGD;
 use anygpu::parallel::{self, Shares};
 use anygpu::{DataParallel, Device, Error, Result, Tensor, data, manual_seed, no_grad};
 use common::{device, devices, values};
@@ -28,7 +28,7 @@ fn batches(count: usize) -> Result<Vec<(Tensor, Tensor)>> {
 
 /// The losses of the first steps, and the parameters of every replica after them.
 fn train(net: DataParallel, steps: usize) -> Result<(Vec<f64>, Vec<Vec<f64>>)> {
-    let mut sgd = Sgd::new(net.parameters(), 0.05).momentum(0.9);
+    let mut sgd = SGD::new(net.parameters(), 0.05).momentum(0.9);
     let mut losses = Vec::new();
     for (images, labels) in batches(steps)? {
         losses.push(f64::from(net.train_batch(&images, &labels, nn::cross_entropy)?.item::<f32>()?));
@@ -106,7 +106,7 @@ fn a_net_that_is_moved_trains_the_same() -> Result<()> {
         let mut net = lenet()?;
         net.to(&device)?;
         assert!(net.parameters().iter().all(|p| p.device() == &device && p.is_tracked()));
-        let mut sgd = Sgd::new(net.parameters(), 0.05).momentum(0.9);
+        let mut sgd = SGD::new(net.parameters(), 0.05).momentum(0.9);
         let mut losses = Vec::new();
         for (images, labels) in batches(3)? {
             sgd.zero_grad();

@@ -65,7 +65,7 @@ impl Stateful for DataParallel {
 /// `state_dict()` of PyTorch, while its numbers stay. Save it at once, or keep a [`copied`](TrainingState::copied) one (the
 /// best so far, say).
 ///
-/// A scheduler goes on by [`LrScheduler::resume`](crate::optim::LrScheduler::resume), after
+/// A scheduler goes on by [`LRScheduler::resume`](crate::optim::LRScheduler::resume), after
 /// [`restore_optimizer`](TrainingState::restore_optimizer).
 ///
 /// # Example

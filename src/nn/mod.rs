@@ -42,7 +42,7 @@ pub use embedding::Embedding;
 pub use layers::ModuleClone;
 pub use linear::Linear;
 pub use load_state::KeyReport;
-pub use loss::{CrossEntropy, Reduction, correct, cross_entropy, nll_loss};
+pub use loss::{CrossEntropyLoss, Reduction, correct, cross_entropy, nll_loss};
 pub use mode::{Buffer, Mode};
 pub use norm::{BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};

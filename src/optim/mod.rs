@@ -16,14 +16,14 @@ mod state_dict;
 pub use adam::Adam;
 pub use clip::{clip_grad_norm, clip_grad_value};
 pub use parameters::Parameters;
-pub use plateau::ReduceLrOnPlateau;
-pub use rms_prop::RmsProp;
+pub use plateau::ReduceLROnPlateau;
+pub use rms_prop::RMSprop;
 pub use scaler::GradScaler;
 pub use schedule::{
-    CosineAnnealingLr, ExponentialLr, LambdaLr, LinearLr, MultiStepLr, OneCycleLr, Schedule, SequentialLr, StepLr,
+    CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, OneCycleLR, Schedule, SequentialLR, StepLR,
 };
-pub use scheduler::{LrScheduler, Scheduler};
-pub use sgd::Sgd;
+pub use scheduler::{LRScheduler, Scheduler};
+pub use sgd::SGD;
 
 use crate::error::Result;
 use crate::nn::StateDict;
@@ -31,7 +31,7 @@ use crate::nn::StateDict;
 /// The interface of all optimisers: schedulers, gradient scalers and checkpoints take any of them.
 ///
 /// ```
-/// use anygpu::optim::{Adam, Optimizer, Sgd};
+/// use anygpu::optim::{Adam, Optimizer, SGD};
 /// use anygpu::{Result, Tensor};
 ///
 /// fn halve(optimizer: &mut dyn Optimizer) {
@@ -39,7 +39,7 @@ use crate::nn::StateDict;
 /// }
 ///
 /// let p = Tensor::zeros([3], None)?.requires_grad();
-/// let (mut sgd, mut adam) = (Sgd::new(vec![p.clone()], 0.5), Adam::new(vec![p], 0.25));
+/// let (mut sgd, mut adam) = (SGD::new(vec![p.clone()], 0.5), Adam::new(vec![p], 0.25));
 /// halve(&mut sgd);
 /// halve(&mut adam);
 /// assert_eq!((sgd.lr(), adam.lr()), (0.25, 0.125));
@@ -49,7 +49,7 @@ pub trait Optimizer {
     /// Moves every parameter that has a gradient.
     ///
     /// # Errors
-    /// As [`Sgd::step`].
+    /// As [`SGD::step`].
     fn step(&mut self) -> Result<()>;
 
     /// Clears all gradients.
@@ -159,4 +159,4 @@ macro_rules! optimizer {
     )*};
 }
 
-optimizer!(Sgd, Adam, RmsProp);
+optimizer!(SGD, Adam, RMSprop);

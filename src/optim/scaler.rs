@@ -16,12 +16,12 @@ use crate::tensor::Tensor;
 /// # Example
 /// ```
 /// use anygpu::nn::{self, Module};
-/// use anygpu::optim::{self, GradScaler, Optimizer, Sgd};
+/// use anygpu::optim::{self, GradScaler, Optimizer, SGD};
 /// use anygpu::{DType, Tensor, autocast};
 ///
 /// let net = nn::models::mlp(&[4, 8, 2])?;
 /// let (x, labels) = (Tensor::rand([6, 4], None)?, Tensor::try_from([0u32, 1, 0, 1, 1, 0])?);
-/// let mut sgd = Sgd::new(net.parameters(), 0.1);
+/// let mut sgd = SGD::new(net.parameters(), 0.1);
 /// let mut scaler = GradScaler::new();
 /// for _ in 0..3 {
 ///     sgd.zero_grad();
@@ -220,7 +220,7 @@ impl GradScaler {
         Ok(())
     }
 
-    /// The scale and the number of good steps, to go on from: as [`LrScheduler::state`](super::LrScheduler::state).
+    /// The scale and the number of good steps, to go on from: as [`LRScheduler::state`](super::LRScheduler::state).
     pub fn state(&self) -> Vec<(String, f64)> {
         vec![("scale".into(), f64::from(self.scale)), ("good_steps".into(), self.good_steps as f64)]
     }

@@ -7,17 +7,17 @@ use crate::error::{Error, Result};
 ///
 /// ```
 /// use anygpu::Tensor;
-/// use anygpu::optim::{LrScheduler, Optimizer, Schedule, Sgd, StepLr};
+/// use anygpu::optim::{LRScheduler, Optimizer, Schedule, SGD, StepLR};
 ///
-/// let mut sgd = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
-/// let mut scheduler = StepLr::new(1, 0.1)?.start(&mut sgd);
+/// let mut sgd = SGD::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
+/// let mut scheduler = StepLR::new(1, 0.1)?.start(&mut sgd);
 /// scheduler.step(&mut sgd);
 /// assert_eq!(sgd.lr(), 0.05);
 ///
 /// // A run that goes on elsewhere: start the same scheduler, and give both their states.
 /// let state = scheduler.state();
-/// let mut later = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
-/// let mut resumed = StepLr::new(1, 0.1)?.start(&mut later);
+/// let mut later = SGD::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
+/// let mut resumed = StepLR::new(1, 0.1)?.start(&mut later);
 /// later.load_state_dict(&sgd.state_dict()?)?;
 /// resumed.resume(&state, &mut later)?;
 /// assert_eq!(later.lr(), 0.05);
@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 /// assert_eq!(later.lr(), 0.005);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
-pub trait LrScheduler {
+pub trait LRScheduler {
     /// Sets the learning rate for the next step; call it after the optimiser's step, or after an epoch of them.
     fn step(&mut self, optimizer: &mut dyn Optimizer);
 
@@ -34,14 +34,14 @@ pub trait LrScheduler {
 
     /// Continues from the state of a scheduler with the same settings, and leaves the optimiser's rate as it is: that is part of
     /// the optimiser's state. [`Schedule::start`] sets a rate, so start first, then restore the optimiser; or
-    /// [`resume`](LrScheduler::resume), in any order.
+    /// [`resume`](LRScheduler::resume), in any order.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] where a number is missing or cannot be; the scheduler is unchanged then.
     fn load_state(&mut self, state: &[(String, f64)]) -> Result<()>;
 
-    /// As [`load_state`](LrScheduler::load_state), and sets the optimiser's rate to that of the schedule there, whatever
-    /// [`Schedule::start`] set. (A [`ReduceLrOnPlateau`](super::ReduceLrOnPlateau) has no rate of its own and sets none.)
+    /// As [`load_state`](LRScheduler::load_state), and sets the optimiser's rate to that of the schedule there, whatever
+    /// [`Schedule::start`] set. (A [`ReduceLROnPlateau`](super::ReduceLROnPlateau) has no rate of its own and sets none.)
     ///
     /// # Errors
     /// As there; neither is changed then.
@@ -87,7 +87,7 @@ impl Scheduler {
     }
 }
 
-impl LrScheduler for Scheduler {
+impl LRScheduler for Scheduler {
     fn step(&mut self, optimizer: &mut dyn Optimizer) {
         self.steps += 1;
         optimizer.set_lr(self.lr());

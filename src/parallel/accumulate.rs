@@ -16,10 +16,10 @@ impl DataParallel {
     ///
     /// ```
     /// use anygpu::nn::{self, Linear};
-    /// use anygpu::{DataParallel, Device, Tensor, optim::Sgd};
+    /// use anygpu::{DataParallel, Device, Tensor, optim::SGD};
     ///
     /// let net = DataParallel::new(Linear::new(4, 2)?, &[Device::cpu()])?;
-    /// let mut sgd = Sgd::new(net.parameters(), 0.1);
+    /// let mut sgd = SGD::new(net.parameters(), 0.1);
     /// let (x, labels) = (Tensor::rand([8, 4], None)?, Tensor::from_slice(&[0u32, 1].repeat(4), 8, None)?);
     /// sgd.zero_grad();
     /// for part in 0..4 {

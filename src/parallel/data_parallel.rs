@@ -35,11 +35,11 @@ const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 ///
 /// # Example
 /// ```
-/// use anygpu::{DataParallel, Device, Tensor, nn, optim::Sgd};
+/// use anygpu::{DataParallel, Device, Tensor, nn, optim::SGD};
 ///
 /// let net = nn::Sequential::new().add("fc", nn::Linear::new(4, 3)?);
 /// let net = DataParallel::new(net, &[anygpu::try_gpu(0)])?; // or several
-/// let mut sgd = Sgd::new(net.parameters(), 0.5);
+/// let mut sgd = SGD::new(net.parameters(), 0.5);
 ///
 /// let (x, y) = (Tensor::rand([12, 4], None)?, Tensor::from_slice(&[0u32, 1, 2].repeat(4), 12, None)?);
 /// let first = net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?;
