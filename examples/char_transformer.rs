@@ -134,7 +134,7 @@ fn main() -> Result<()> {
     net.to(&device)?;
     println!("{} parameters, {} characters of text, on {device}", net.num_parameters(), tokens.len());
 
-    let mut sgd = optim::Sgd::new(net.parameters(), 0.1).momentum(0.9);
+    let mut sgd = optim::SGD::new(net.parameters(), 0.1).momentum(0.9);
     let mut lcg = Lcg(2);
     let steps = PYTORCH.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     let mut worst = 0f32;

@@ -66,7 +66,7 @@ fn sgd(params: &[Tensor], lr: f32, batch_size: usize) -> Result<()> {
 
 fn train_batch(x: &Tensor, y: &Tensor, device_params: &[Vec<Tensor>], devices: &[Device], lr: f32) -> Result<()> {
     let (x_shards, y_shards) = split_batch(x, y, devices)?;
-    let loss = nn::CrossEntropy::new().reduction(nn::Reduction::Sum);
+    let loss = nn::CrossEntropyLoss::new().reduction(nn::Reduction::Sum);
     // The loss is computed on each device by itself …
     for ((x, y), params) in x_shards.iter().zip(&y_shards).zip(device_params) {
         loss.forward(&lenet(x, params)?, y)?.backward()?;

@@ -11,7 +11,7 @@ fn first_losses(devices: &[Device]) -> Result<Vec<f32>> {
     manual_seed(0);
     let (train, _) = data::mnist_5k()?.loaders(LENET_RECIPE.batch_size, 0)?;
     let net = DataParallel::new(lenet()?, devices)?;
-    let mut sgd = optim::Sgd::new(net.parameters(), LENET_RECIPE.lr).momentum(LENET_RECIPE.momentum);
+    let mut sgd = optim::SGD::new(net.parameters(), LENET_RECIPE.lr).momentum(LENET_RECIPE.momentum);
     let mut losses = Vec::new();
     for batch in train.epoch(0).take(10) {
         let (images, labels) = batch?;

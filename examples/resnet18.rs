@@ -17,7 +17,7 @@ fn main() -> Result<()> {
     let (few, normalize) = (Subset::first(digits.train.clone(), 16), digits.normalize());
     let loader = DataLoader::new(few, 8)?.transform(Resize::new([96, 96])).transform(normalize).shuffle(0);
     let net = DataParallel::new(resnet18(1, 10)?, &devices)?;
-    let mut trainer = optim::Sgd::new(net.parameters(), 0.02).momentum(0.9);
+    let mut trainer = optim::SGD::new(net.parameters(), 0.02).momentum(0.9);
 
     let (mut losses, mut speed) = (Vec::new(), Throughput::new());
     for _epoch in 0..3 {

@@ -20,7 +20,7 @@ pub fn train(
     let (loader, _) = data::mnist_5k()?.loaders(16, 0)?;
     let net = Sequential::new().add("noise", Dropout::new(0.1)?).add("lenet", lenet()?);
     let net = DataParallel::new(net, std::slice::from_ref(device))?;
-    let mut sgd = optim::Sgd::new(net.parameters(), 0.05).momentum(0.9);
+    let mut sgd = optim::SGD::new(net.parameters(), 0.05).momentum(0.9);
     let mut step = 0;
     if file.exists() {
         let run = TrainingState::load(file)?;

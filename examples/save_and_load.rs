@@ -23,7 +23,7 @@ fn main() -> Result<()> {
     let (train, test) = data::mnist_5k()?.loaders(64, 0)?;
     let here = try_gpu(0);
     let net = DataParallel::new(lenet()?, std::slice::from_ref(&here))?;
-    let mut sgd = optim::Sgd::new(net.parameters(), 0.05).momentum(0.9);
+    let mut sgd = optim::SGD::new(net.parameters(), 0.05).momentum(0.9);
     for batch in train.epoch(0).take(20) {
         let (images, labels) = batch?;
         net.train_batch(&images, &labels, nn::cross_entropy)?;

@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     manual_seed(0);
     let (train, test) = data::mnist_5k()?.loaders(LENET_RECIPE.batch_size, 0)?;
     let net = DataParallel::new(lenet()?, std::slice::from_ref(&device))?;
-    let mut sgd = optim::Sgd::new(net.parameters(), LENET_RECIPE.lr).momentum(LENET_RECIPE.momentum);
+    let mut sgd = optim::SGD::new(net.parameters(), LENET_RECIPE.lr).momentum(LENET_RECIPE.momentum);
 
     let mut accuracy = 0.0;
     for epoch in 0..2 {

@@ -26,7 +26,7 @@ fn accuracy(net: &Sequential, test: &DataLoader, device: &Device) -> Result<f64>
 
 /// Some steps for what is not frozen.
 fn train(net: &Sequential, lr: f32, loader: &DataLoader, device: &Device) -> Result<()> {
-    let mut sgd = optim::Sgd::new(net.parameters(), lr).momentum(0.9);
+    let mut sgd = optim::SGD::new(net.parameters(), lr).momentum(0.9);
     net.train();
     for batch in loader.epoch(0).take(20) {
         let (images, labels) = batch?;

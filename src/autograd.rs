@@ -1,19 +1,19 @@
-//! The graph of recorded ops, and the walk back through it.
+//! The graph of recorded ops, and the backward pass through it.
 //!
 //! Ops on tracked tensors leave a [`Node`] on their result. [`Tensor::backward`] walks the nodes from the result to the
 //! leaves, each after all of its users, and adds up gradients. The gradients of ops are tensor expressions, so the walk
 //! runs on whatever devices the forward pass ran on.
 
-use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::context::{self, Restore};
 use crate::error::{Error, Result};
-use crate::ops::{AsItIs, Differentiable, Gradient};
+use crate::ops::{self, Differentiable, Gradient};
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
-/// How a tensor came to be.
+/// The op that made a tensor, with its inputs.
 #[derive(Clone)]
 pub(crate) struct Node(Arc<NodeInner>);
 
@@ -26,32 +26,24 @@ struct NodeInner {
     out_version: u64,
 }
 
-thread_local! {
-    static RECORDING: Cell<bool> = const { Cell::new(true) };
-}
-
-/// While it lives, ops on this thread are not recorded. See [`no_grad`].
+/// Until it is dropped, ops on this thread are not recorded. See [`no_grad`].
 #[derive(Debug)]
 #[must_use = "recording resumes when the guard is dropped"]
 pub struct NoGrad {
-    before: bool,
+    _restore: Restore<bool>,
 }
 
 impl NoGrad {
     /// Stops recording on this thread until the guard is dropped.
     #[expect(clippy::new_without_default, reason = "a guard is made for its effect, never by default")]
     pub fn new() -> Self {
-        NoGrad { before: RECORDING.replace(false) }
-    }
-}
-
-impl Drop for NoGrad {
-    fn drop(&mut self) {
-        RECORDING.set(self.before);
+        NoGrad { _restore: context::set(|context| &mut context.recording, false) }
     }
 }
 
 /// Runs `f` without recording its ops: for evaluation, where no gradient is needed and intermediate results can be freed.
+/// So do the threads that work for it: those of [`DataParallel`](crate::DataParallel) and of a
+/// [`DataLoader`](crate::data::DataLoader) whose epoch begins in `f`.
 ///
 /// ```
 /// use anygpu::{Tensor, no_grad};
@@ -68,12 +60,12 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
 
 /// Whether ops on this thread are recorded.
 pub(crate) fn is_recording() -> bool {
-    RECORDING.get()
+    context::read(|context| context.recording)
 }
 
 /// Leaves a node on `out` if any input is tracked.
 pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
-    if !RECORDING.get() || !inputs.iter().any(|t| t.is_tracked()) {
+    if !is_recording() || !inputs.iter().any(|t| t.is_tracked()) {
         return out;
     }
     let versions = inputs.iter().map(|t| t.storage().version()).collect();
@@ -106,7 +98,7 @@ impl Tensor {
         if self.is_tracked() { self.with_graph(None, false) } else { self.clone() }
     }
 
-    /// What [`Tensor::backward`] has collected in this leaf, with the leaf's shape.
+    /// The gradient that [`Tensor::backward`] has collected in this leaf, of the leaf's shape.
     pub fn grad(&self) -> Option<Tensor> {
         lock(self.grad_slot()).clone()
     }
@@ -130,7 +122,7 @@ impl Tensor {
             return Err(Error::Autograd("the tensor depends on no tensor with requires_grad".into()));
         }
         let _guard = NoGrad::new();
-        let _types = AsItIs::new(); // gradients have the types of the forward pass
+        let _types = ops::products(None); // gradients have the types of the forward pass
         let mut grads = HashMap::from([(self.id(), self.detach().ones_like()?)]);
         for tensor in users_first(self) {
             let Some(grad) = grads.remove(&tensor.id()) else { continue };

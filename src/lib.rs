@@ -3,6 +3,7 @@
 mod autograd;
 pub mod check;
 pub mod checkpoint;
+mod context;
 pub mod data;
 pub mod device;
 mod dtype;
@@ -14,9 +15,9 @@ pub mod ops;
 pub mod optim;
 pub mod parallel;
 mod philox;
+mod process_group;
 mod shape;
 mod sync;
-mod team;
 pub mod tensor;
 mod units;
 pub mod watch;

@@ -2,7 +2,7 @@
 
 mod common;
 
-use anygpu::optim::Sgd;
+use anygpu::optim::SGD;
 use anygpu::parallel::all_reduce;
 use anygpu::{Device, Error, NoGrad, Result, Tensor, no_grad};
 use common::devices;
@@ -153,7 +153,7 @@ fn a_write_in_place_is_noticed() -> Result<()> {
         let x = Tensor::ones([3], &device)?.requires_grad();
         let loss = (&x * &x)?.sum_all()?;
         x.set_grad(Some(Tensor::ones([3], &device)?));
-        Sgd::new(vec![x.clone()], 0.1).step()?;
+        SGD::new(vec![x.clone()], 0.1).step()?;
         let error = loss.backward().unwrap_err();
         assert!(matches!(error, Error::Autograd(_)), "{device}: {error:?}");
         assert!(error.to_string().contains("in place") && error.to_string().contains("mul"), "{device}: {error}");

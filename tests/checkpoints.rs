@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anygpu::nn::{BatchNorm2d, Conv2d, KeyReport, Linear, Module, Sequential, StateDict};
-use anygpu::optim::Sgd;
+use anygpu::optim::SGD;
 use anygpu::{DType, DataParallel, Device, Result, Tensor, checkpoint};
 use common::{devices, values};
 use tempfile::TempDir;
@@ -139,7 +139,7 @@ fn an_optimiser_and_a_state_taken_before_see_the_new_values() -> Result<()> {
     for device in devices() {
         let mut layer = Linear::new(3, 2)?;
         layer.to(&device)?;
-        let mut sgd = Sgd::new(layer.parameters(), 1.0);
+        let mut sgd = SGD::new(layer.parameters(), 1.0);
         let (kept, shared) = (layer.state_dict().copied()?, layer.state_dict());
         let ones: StateDict = [("weight", vec![2, 3]), ("bias", vec![2])]
             .map(|(name, shape)| (name.to_string(), Tensor::ones(shape, None).unwrap()))

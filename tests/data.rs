@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anygpu::data::transforms::{RandomCrop, RandomHorizontalFlip};
 use anygpu::data::{Array, DataLoader, Dataset, LoaderState, Sample, Subset, TensorDataset, random_split};
-use anygpu::{Device, Error, Result, Tensor};
+use anygpu::{DType, Device, Error, Result, Tensor, autocast, no_grad};
 use common::devices;
 
 /// Sample i is an image `[1, 4, 4]` of pixels i, i + 1/16, … and the label i; it counts how often it is asked.
@@ -119,7 +119,7 @@ fn prefetching_does_not_disturb_what_computes() -> Result<()> {
         for batch in &loader {
             let (images, labels) = batch?;
             let work = images.mul_scalar(2.0)?.sum_all()?;
-            total = total.add(&work)?.add(&labels.to_dtype(anygpu::DType::F32)?.sum_all()?)?;
+            total = total.add(&work)?.add(&labels.to_dtype(DType::F32)?.sum_all()?)?;
         }
         let pixels: f32 = (0..64).map(|i| 16.0 * i as f32 + 7.5).sum();
         assert_eq!(total.item::<f32>()?, 2.0 * pixels + 2016.0, "{device}");
@@ -226,11 +226,11 @@ fn an_endless_dataset_is_read_as_far_as_it_is_needed_and_no_thread_stays() -> Re
 fn tensors_of_all_types_become_batches() -> Result<()> {
     for device in devices() {
         let x = Tensor::arange(0.0, 15.0, 1.0, &device)?.reshape([5, 3])?;
-        let parts = [x.to_dtype(anygpu::DType::F16)?, x.to_dtype(anygpu::DType::U8)?, x.to_dtype(anygpu::DType::Bool)?];
+        let parts = [x.to_dtype(DType::F16)?, x.to_dtype(DType::U8)?, x.to_dtype(DType::Bool)?];
         let set = TensorDataset::new(&parts.iter().collect::<Vec<_>>())?;
         let loader = DataLoader::new(set, 2)?.items::<(Tensor, Tensor, Tensor)>().prefetch(&device);
         let (halves, bytes, bools) = loader.epoch(0).nth(1).expect("a second batch")?;
-        assert_eq!(halves.to_dtype(anygpu::DType::F32)?.to_vec::<f32>()?, [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
+        assert_eq!(halves.to_dtype(DType::F32)?.to_vec::<f32>()?, [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
         assert_eq!((bytes.to_vec::<u8>()?, bytes.shape()), (vec![6, 7, 8, 9, 10, 11], &[2, 3][..]), "{device}");
         assert!(bools.to_vec::<bool>()?.iter().all(|&b| b));
     }
@@ -267,6 +267,38 @@ fn an_epoch_needs_the_memory_of_a_few_batches() -> Result<()> {
         let held = device.memory().live.saturating_sub(before);
         // Other tests allocate meanwhile: some megabytes.
         assert!(held < 40 * batch, "{held} bytes are live");
+    }
+    Ok(())
+}
+
+/// A dataset that computes with tensors.
+struct Computing;
+
+impl Dataset for Computing {
+    fn len(&self) -> usize {
+        4
+    }
+
+    /// Whether a product is recorded, and whether it is of halves.
+    fn get(&self, _: usize) -> Result<Sample> {
+        let x = Tensor::ones([2, 2], None)?.requires_grad();
+        let product = x.matmul(&x)?;
+        let seen = [u32::from(product.is_tracked()), u32::from(product.dtype() == DType::F16)];
+        Ok(vec![Array::new(seen.to_vec(), [2])?])
+    }
+}
+
+/// Threads that make batches ahead compute as the loop would that asks for them.
+#[test]
+fn threads_compute_in_the_state_of_the_loop() -> Result<()> {
+    for workers in [0, 2] {
+        let epoch = || -> Result<Vec<Vec<u32>>> {
+            let loader = DataLoader::new(Arc::new(Computing), 2)?.items::<Tensor>().workers(workers);
+            loader.epoch(0).map(|batch| batch?.to_vec()).collect()
+        };
+        assert_eq!(epoch()?, [[1, 0, 1, 0]; 2], "{workers} workers");
+        assert_eq!(no_grad(epoch)?, [[0, 0, 0, 0]; 2], "{workers} workers without gradients");
+        assert_eq!(autocast(DType::F16, epoch)?, [[1, 1, 1, 1]; 2], "{workers} workers in halves");
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ fn training() -> Result<()> {
         manual_seed(5);
         let mut net = Linear::new(40, 7)?;
         net.to(device)?;
-        let mut sgd = optim::Sgd::new(net.parameters(), 0.5).momentum(0.9);
+        let mut sgd = optim::SGD::new(net.parameters(), 0.5).momentum(0.9);
         for step in 0..5u32 {
             let x = Tensor::rand([64, 40], device)?;
             let labels = Tensor::from_vec((0..64).map(|i| (i * 3 + step) % 7).collect(), 64, device)?;

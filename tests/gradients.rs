@@ -4,7 +4,7 @@
 mod common;
 
 use anygpu::nn::{self, Linear, Module, ReLU, Sequential};
-use anygpu::optim::{self, Optimizer, Sgd};
+use anygpu::optim::{self, GradScaler, Optimizer, Parameters, SGD};
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Result, Tensor};
 use common::{device, devices};
@@ -130,7 +130,7 @@ fn a_clipped_step_is_the_same_on_every_mix() -> Result<()> {
         let each = parameters.len() / mix.len();
         net.train_batch(&x, &labels, nn::cross_entropy)?;
         let got = f64::from(optim::clip_grad_norm(&parameters, 0.1)?.item::<f32>()?);
-        let mut sgd = Sgd::new(parameters.clone(), 1.0);
+        let mut sgd = SGD::new(parameters.clone(), 1.0);
         let clipped = grads(&parameters)?;
         sgd.step()?;
         let (norm_of_one, first) = expected.get_or_insert_with(|| (got, clipped[..each].to_vec()));
@@ -147,6 +147,32 @@ fn a_clipped_step_is_the_same_on_every_mix() -> Result<()> {
         let last = &parameters[parameters.len() - each..];
         let alone = norm(&grads(last)?);
         assert!((f64::from(optim::clip_grad_norm(last, 0.1)?.item::<f32>()?) - alone).abs() < 1e-5);
+    }
+    Ok(())
+}
+
+/// Replicas that a program keeps alike itself: each is clipped by its own norm, and one of them is asked whether all is
+/// finite.
+#[test]
+fn replicas_have_the_norm_and_the_scale_of_one() -> Result<()> {
+    for device in devices() {
+        let replicas = vec![leaves(true, &Device::cpu())?, leaves(false, &device)?];
+        let parameters = Parameters::replicated(replicas)?;
+        let of_one = norm(&grads(parameters.first_replica())?);
+        let got = f64::from(optim::clip_grad_norm(&parameters, 0.5)?.item::<f32>()?);
+        assert!((got - of_one).abs() < 1e-5 * of_one, "{device}: {got}, not {of_one}");
+        for replica in parameters.replicas() {
+            assert!((norm(&grads(replica)?) - 0.5).abs() < 1e-5, "{device}");
+        }
+        let matrices = parameters.filter(|parameter| parameter.rank() == 2);
+        assert_eq!((matrices.len(), matrices.num_replicas()), (2, 2));
+        let mut sgd = SGD::new(matrices, 0.5);
+        let mut scaler = GradScaler::new().init_scale(2.0)?;
+        let before = grads(sgd.parameters())?;
+        scaler.unscale(&sgd)?;
+        let halved: Vec<Vec<f32>> = before.iter().map(|g| g.iter().map(|g| g / 2.0).collect()).collect();
+        assert_eq!(grads(sgd.parameters())?, halved, "{device}");
+        assert!(scaler.step(&mut sgd)?);
     }
     Ok(())
 }
@@ -177,7 +203,7 @@ fn parts_of_a_batch_add_up() -> Result<()> {
         let (x, labels) = (x.to(&device)?, labels.to(&device)?);
         nn::cross_entropy(&net.forward(&x)?, &labels)?.backward()?;
         let whole = grads(&net.parameters())?;
-        Sgd::new(net.parameters(), 0.1).zero_grad();
+        SGD::new(net.parameters(), 0.1).zero_grad();
         for part in 0..3 {
             let (x, labels) = (x.narrow(0, 4 * part, 4)?, labels.narrow(0, 4 * part, 4)?);
             nn::cross_entropy(&net.forward(&x)?, &labels)?.mul(1.0 / 3.0)?.backward()?;
@@ -192,7 +218,7 @@ fn parts_of_a_batch_add_up_on_every_mix() -> Result<()> {
     let (x, labels) = batch()?;
     for mix in mixes() {
         let net = DataParallel::new(net()?, &mix)?.with_shares(Shares::Even)?;
-        let sgd = Sgd::new(net.parameters(), 0.1);
+        let sgd = SGD::new(net.parameters(), 0.1);
         net.train_batch(&x, &labels, nn::cross_entropy)?;
         let whole = grads(sgd.parameters())?;
         sgd.zero_grad();

@@ -5,7 +5,7 @@ mod common;
 use std::sync::{Mutex, PoisonError};
 
 use anygpu::nn::{self, BatchNorm1d, BatchNorm2d, Conv2d, Dropout, Flatten, Linear, Module, ReLU, Sequential};
-use anygpu::optim::Sgd;
+use anygpu::optim::SGD;
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Error, Result, Tensor, manual_seed};
 use common::{device, values};
@@ -59,7 +59,7 @@ fn train_by(batch: usize, devices: &[Device], shares: Option<Shares>, p: f32) ->
         Some(shares) => net.with_shares(shares)?,
         None => net,
     };
-    let mut sgd = Sgd::new(net.parameters(), 0.05).momentum(0.9);
+    let mut sgd = SGD::new(net.parameters(), 0.05).momentum(0.9);
     let mut losses = Vec::new();
     for _ in 0..STEPS {
         let x = Tensor::rand([batch, 1, 7, 7], None)?;
@@ -124,7 +124,7 @@ fn frozen_layers_stay_over_a_mix() -> Result<()> {
         let net = Sequential::new().add("head", Linear::new(4, 4)?).add("body", body).add("tail", Linear::new(6, 3)?);
         let net = DataParallel::new(net, &mix)?;
         let before = net.module().state_dict().copied()?;
-        let mut sgd = Sgd::new(net.parameters(), 0.5).momentum(0.9);
+        let mut sgd = SGD::new(net.parameters(), 0.5).momentum(0.9);
         let (x, y) = (Tensor::rand([6, 4], None)?, Tensor::from_slice(&[0u32, 1, 2, 0, 1, 2], 6, None)?);
         for _ in 0..3 {
             net.train_batch(&x, &y, nn::cross_entropy)?;

@@ -4,7 +4,7 @@
 mod common;
 
 use anygpu::nn::{self, BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, init};
-use anygpu::optim::{self, Adam, GradScaler, Optimizer, Sgd};
+use anygpu::optim::{self, Adam, GradScaler, Optimizer, SGD};
 use anygpu::parallel::Shares;
 use anygpu::{DType, DataParallel, Device, Result, Tensor, autocast};
 use common::{device, devices};
@@ -153,7 +153,7 @@ fn gradients_have_the_types_of_the_forward_pass() -> Result<()> {
 fn an_overflow_skips_the_step_and_halves_the_scale() -> Result<()> {
     for device in devices() {
         let p = Tensor::ones([3], &device)?.requires_grad();
-        let mut sgd = Sgd::new(vec![p.clone()], 0.5);
+        let mut sgd = SGD::new(vec![p.clone()], 0.5);
         let mut scaler = GradScaler::new().init_scale(1024.0)?.growth_interval(3);
         let mut step = |gradient: f32| -> Result<(bool, f32, f32)> {
             p.set_grad(Some(Tensor::from_slice(&[0.0, gradient * scaler.get_scale(), 0.0], 3, &device)?));
@@ -179,7 +179,7 @@ fn a_scale_too_large_for_f16_finds_its_way_down() -> Result<()> {
         let mut net = net()?;
         net.to(&device)?;
         let (x, labels) = batch(&device)?;
-        let mut sgd = Sgd::new(net.parameters(), 0.05);
+        let mut sgd = SGD::new(net.parameters(), 0.05);
         let before: Vec<f32> = net.parameters()[0].to_vec()?;
         let mut scaler = GradScaler::new().init_scale(2f32.powi(24))?;
         let mut skipped = 0;
@@ -205,8 +205,8 @@ fn a_scale_too_large_for_f16_finds_its_way_down() -> Result<()> {
 #[test]
 fn a_scaler_goes_on_from_its_state() -> Result<()> {
     let p = Tensor::ones([1], None)?.requires_grad();
-    let mut sgd = Sgd::new(vec![p.clone()], 0.5);
-    let good = |scaler: &mut GradScaler, sgd: &mut Sgd| -> Result<()> {
+    let mut sgd = SGD::new(vec![p.clone()], 0.5);
+    let good = |scaler: &mut GradScaler, sgd: &mut SGD| -> Result<()> {
         sgd.parameters()[0].set_grad(Some(Tensor::ones([1], None)?));
         scaler.step(sgd)?;
         scaler.update()
@@ -238,7 +238,7 @@ fn a_mix_of_devices_trains_in_halves() -> Result<()> {
     for mix in names.iter().filter_map(|mix| mix.iter().map(|name| device(name)).collect::<Option<Vec<_>>>()) {
         let net = DataParallel::new(net()?, &mix)?.with_shares(Shares::Even)?;
         let (x, labels) = batch(&Device::cpu())?;
-        let mut sgd = Sgd::new(net.parameters(), 0.05);
+        let mut sgd = SGD::new(net.parameters(), 0.05);
         let mut scaler = GradScaler::new().init_scale(256.0)?;
         let mut losses = Vec::new();
         for _ in 0..4 {

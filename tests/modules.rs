@@ -7,7 +7,7 @@ use anygpu::nn::{
     BatchNorm2d, Buffer, Conv1d, Conv2d, ConvTranspose2d, Flatten, Identity, Linear, Mode, Module, MultiheadAttention,
     ReLU, Residual, Sequential, models,
 };
-use anygpu::optim::Sgd;
+use anygpu::optim::SGD;
 use anygpu::{Attention, Conv, DataParallel, Device, Error, Result, Tensor, nn};
 use common::devices;
 use serde_json::Value;
@@ -168,7 +168,7 @@ fn frozen_layers_stay_and_a_new_head_trains() -> Result<()> {
         net.to(&device)?;
         let before = net.get("body.0.weight").expect("a weight").to_vec::<f32>()?;
         let head = net.get("head.weight").expect("a weight").to_vec::<f32>()?;
-        let mut sgd = Sgd::new(net.parameters(), 0.1).momentum(0.9).weight_decay(0.1);
+        let mut sgd = SGD::new(net.parameters(), 0.1).momentum(0.9).weight_decay(0.1);
         let (x, y) = (Tensor::ones([5, 4], &device)?, Tensor::from_slice(&[0, 1, 0, 1, 1u32], 5, &device)?);
         for _ in 0..3 {
             sgd.zero_grad();
@@ -192,7 +192,7 @@ fn frozen_replicas_stay_too() -> Result<()> {
     let devices = devices();
     let net = DataParallel::new(net, &devices[..2.min(devices.len())])?;
     let before: Vec<Vec<f32>> = net.parameters().iter().map(Tensor::to_vec).collect::<Result<_>>()?;
-    let mut sgd = Sgd::new(net.parameters(), 0.1);
+    let mut sgd = SGD::new(net.parameters(), 0.1);
     net.train_batch(
         &Tensor::ones([6, 4], None)?,
         &Tensor::from_slice(&[0, 1, 0, 1, 1, 1u32], 6, None)?,

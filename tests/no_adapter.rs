@@ -2,7 +2,7 @@
 //! what it does needs no adapter.
 
 use anygpu::nn::{self, Linear, Module, ReLU, Sequential};
-use anygpu::optim::Sgd;
+use anygpu::optim::SGD;
 use anygpu::{DataParallel, Device, Error, Result, Tensor, device_count, is_available, try_all_gpus, try_gpu};
 
 /// Whether the environment hides every driver.
@@ -37,7 +37,7 @@ fn training_works_all_the_same() -> Result<()> {
         let mut net =
             Sequential::new().add("fc1", Linear::new(2, 16)?).add("relu", ReLU).add("fc2", Linear::new(16, 2)?);
         net.to(&device)?;
-        let mut sgd = Sgd::new(net.parameters(), 0.5);
+        let mut sgd = SGD::new(net.parameters(), 0.5);
         let x = Tensor::from_slice(&[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0], [4, 2], &device)?;
         let labels = Tensor::from_slice(&[0u32, 1, 1, 1], 4, &device)?;
         let mut losses = Vec::new();

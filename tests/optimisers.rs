@@ -2,16 +2,16 @@
 
 mod common;
 
-use anygpu::optim::{Adam, RmsProp, Sgd};
+use anygpu::optim::{Adam, RMSprop, SGD};
 use anygpu::{Device, Result, Tensor};
 use common::devices;
 use serde_json::Value;
 
 /// The four steps of a user's loop, whatever the optimiser.
 enum Optimiser {
-    Sgd(Sgd),
+    Sgd(SGD),
     Adam(Adam),
-    RmsProp(RmsProp),
+    RmsProp(RMSprop),
 }
 
 impl Optimiser {
@@ -27,13 +27,13 @@ impl Optimiser {
             Some("adam") => adam(Adam::new(parameters, 0.05), 0.0),
             Some("adamw") => adam(Adam::decoupled(parameters, 0.05), 0.01),
             Some("rmsprop") => Optimiser::RmsProp(
-                RmsProp::new(parameters, 0.05)
+                RMSprop::new(parameters, 0.05)
                     .alpha(set("alpha", 0.99))
                     .momentum(set("momentum", 0.0))
                     .weight_decay(set("weight_decay", 0.0)),
             ),
             _ => {
-                let sgd = Sgd::new(parameters, 0.05).momentum(set("momentum", 0.0)).dampening(set("dampening", 0.0));
+                let sgd = SGD::new(parameters, 0.05).momentum(set("momentum", 0.0)).dampening(set("dampening", 0.0));
                 let sgd = sgd.weight_decay(set("weight_decay", 0.0));
                 Optimiser::Sgd(if args["nesterov"].as_bool() == Some(true) { sgd.nesterov() } else { sgd })
             }

@@ -73,7 +73,7 @@ fn check(devices: &[Device], batch: usize) -> Result<()> {
     assert_eq!(losses.len(), 5);
 
     let net = DataParallel::new(net()?, devices)?;
-    let mut sgd = optim::Sgd::new(net.parameters(), setting("lr")).momentum(setting("momentum"));
+    let mut sgd = optim::SGD::new(net.parameters(), setting("lr")).momentum(setting("momentum"));
     let (images, labels) = digits(batch * losses.len())?;
     let mut found = Vec::new();
     for step in 0..losses.len() {

@@ -8,7 +8,7 @@ use anygpu::checkpoint::{self, TrainingState};
 use anygpu::data::{DataLoader, LoaderState, mnist_5k};
 use anygpu::nn::models::lenet;
 use anygpu::nn::{self, Linear, Module, Sequential, StateDict};
-use anygpu::optim::{Adam, Optimizer, RmsProp, Sgd};
+use anygpu::optim::{Adam, Optimizer, Parameters, RMSprop, SGD};
 use anygpu::{DataParallel, Device, RandomState, Result, Tensor, random_state, set_random_state};
 use common::{device, devices, values};
 
@@ -16,20 +16,20 @@ type Make = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
 
 /// Every optimiser, with all that it may remember.
 const MAKERS: [(&str, Make); 6] = [
-    ("plain", |p| Box::new(Sgd::new(p, 0.1))),
-    ("momentum", |p| Box::new(Sgd::new(p, 0.1).momentum(0.9).dampening(0.25).weight_decay(0.01))),
-    ("nesterov", |p| Box::new(Sgd::new(p, 0.1).momentum(0.9).nesterov())),
+    ("plain", |p| Box::new(SGD::new(p, 0.1))),
+    ("momentum", |p| Box::new(SGD::new(p, 0.1).momentum(0.9).dampening(0.25).weight_decay(0.01))),
+    ("nesterov", |p| Box::new(SGD::new(p, 0.1).momentum(0.9).nesterov())),
     ("adam", |p| Box::new(Adam::new(p, 0.05).betas(0.8, 0.95).weight_decay(0.01))),
     ("adamw", |p| Box::new(Adam::decoupled(p, 0.05))),
-    ("rms", |p| Box::new(RmsProp::new(p, 0.01).momentum(0.5).alpha(0.9))),
+    ("rms", |p| Box::new(RMSprop::new(p, 0.01).momentum(0.5).alpha(0.9))),
 ];
 
 /// Another of the kind, whose settings must come from the state.
 fn other(name: &str, p: Vec<Tensor>) -> Box<dyn Optimizer> {
     match name {
-        "plain" | "momentum" | "nesterov" => Box::new(Sgd::new(p, 9.0)),
+        "plain" | "momentum" | "nesterov" => Box::new(SGD::new(p, 9.0)),
         "adam" | "adamw" => Box::new(Adam::new(p, 9.0)),
-        _ => Box::new(RmsProp::new(p, 9.0)),
+        _ => Box::new(RMSprop::new(p, 9.0)),
     }
 }
 
@@ -131,7 +131,7 @@ fn what_does_not_fit_is_named_and_changes_nothing() -> Result<()> {
         assert!(error.contains("unchanged"), "{error}");
         error
     };
-    let error = refused(&state, &mut Sgd::new(one.parameters(), 0.7));
+    let error = refused(&state, &mut SGD::new(one.parameters(), 0.7));
     assert!(error.contains("state.0.exp_avg"), "{error}");
     let error = refused(&state, &mut Adam::new(one.parameters()[..3].to_vec(), 0.7));
     assert!(error.contains("of 4 parameters, and this optimiser has 3"), "{error}");
@@ -179,10 +179,48 @@ fn the_state_of_a_pytorch_optimiser_is_taken_over() -> Result<()> {
     Ok(())
 }
 
+/// Two replicas of the net with one gradient each step, and then as many as there are devices.
+#[test]
+fn the_state_of_replicas_is_that_of_one() -> Result<()> {
+    let replicas = |devices: &[Device]| devices.iter().map(net).collect::<Result<Vec<_>>>();
+    let parameters = |nets: &[Sequential]| Parameters::replicated(nets.iter().map(Module::parameters).collect());
+    let step = |nets: &[Sequential], optimizer: &mut Adam, i: usize| -> Result<()> {
+        optimizer.zero_grad();
+        for net in nets {
+            let x = Tensor::full([2, 3], 0.5 + i as f32 / 8.0, net.parameters()[0].device())?;
+            net.forward(&x)?.square()?.mean_all()?.backward()?;
+        }
+        optimizer.step()
+    };
+    let alone = net(&Device::cpu())?;
+    let mut expected = Adam::new(alone.parameters(), 0.1);
+    let two = replicas(&[Device::cpu(), Device::cpu()])?;
+    let mut adam = Adam::new(parameters(&two)?, 0.1);
+    for i in 0..3 {
+        step(std::slice::from_ref(&alone), &mut expected, i)?;
+        step(&two, &mut adam, i)?;
+    }
+    let state = adam.state_dict()?;
+    assert_eq!(state.names().collect::<Vec<_>>(), expected.state_dict()?.names().collect::<Vec<_>>());
+    assert_eq!(state.get("param_groups.0.params").map(Tensor::elem_count), Some(4));
+
+    let many = replicas(&devices())?;
+    let mut later = Adam::new(parameters(&many)?, 9.0);
+    later.load_state_dict(&state)?;
+    many.iter().try_for_each(|net| net.load_state_dict(&two[0].state_dict(), true).map(drop))?;
+    step(std::slice::from_ref(&alone), &mut expected, 3)?;
+    step(&many, &mut later, 3)?;
+    for (net, device) in many.iter().zip(devices()) {
+        let apart = apart(&all(net), &all(&alone));
+        assert!(apart <= 1e-5, "{device}: {apart}");
+    }
+    Ok(())
+}
+
 /// Ten steps of LeNet with a loader; saved at the fifth, and gone on from there on other devices.
 fn train(devices: &[Device], loader: &DataLoader, path: &Path, load: bool) -> Result<Vec<f64>> {
     let net = DataParallel::new(lenet()?, devices)?;
-    let mut sgd = Sgd::new(net.parameters(), 0.05).momentum(0.9);
+    let mut sgd = SGD::new(net.parameters(), 0.05).momentum(0.9);
     if load {
         let run = TrainingState::load(path)?;
         run.restore_module(&net)?.restore_optimizer(&mut sgd)?;

@@ -2,8 +2,8 @@
 //! each goes on from its state.
 
 use anygpu::optim::{
-    CosineAnnealingLr, ExponentialLr, LambdaLr, LinearLr, LrScheduler, MultiStepLr, OneCycleLr, Optimizer,
-    ReduceLrOnPlateau, Schedule, SequentialLr, Sgd, StepLr,
+    CosineAnnealingLR, ExponentialLR, LRScheduler, LambdaLR, LinearLR, MultiStepLR, OneCycleLR, Optimizer,
+    ReduceLROnPlateau, SGD, Schedule, SequentialLR, StepLR,
 };
 use anygpu::{Result, Tensor};
 use serde_json::Value;
@@ -18,36 +18,36 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().expect("numbers").iter().map(|v| v.as_f64().expect("a number")).collect()
 }
 
-fn sgd() -> Result<Sgd> {
-    Ok(Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.1))
+fn sgd() -> Result<SGD> {
+    Ok(SGD::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.1))
 }
 
 /// A scheduler for an optimiser of lr 0.1, and what a plateau's metrics are given by.
-type Make = fn(&mut dyn Optimizer) -> Result<Box<dyn LrScheduler>>;
+type Make = fn(&mut dyn Optimizer) -> Result<Box<dyn LRScheduler>>;
 
 fn schedules() -> Vec<(&'static str, Make)> {
     vec![
-        ("step", |o| Ok(Box::new(StepLr::new(7, 0.3)?.start(o)))),
-        ("multi_step", |o| Ok(Box::new(MultiStepLr::new(&[5, 20, 21, 40], 0.5).start(o)))),
-        ("exponential", |o| Ok(Box::new(ExponentialLr::new(0.93).start(o)))),
-        ("cosine", |o| Ok(Box::new(CosineAnnealingLr::new(20)?.eta_min(0.01).start(o)))),
-        ("linear", |o| Ok(Box::new(LinearLr::new(0.2, 0.9, 15).start(o)))),
-        ("one_cycle", |o| Ok(Box::new(OneCycleLr::new(0.5, 50)?.start(o)))),
+        ("step", |o| Ok(Box::new(StepLR::new(7, 0.3)?.start(o)))),
+        ("multi_step", |o| Ok(Box::new(MultiStepLR::new(&[5, 20, 21, 40], 0.5).start(o)))),
+        ("exponential", |o| Ok(Box::new(ExponentialLR::new(0.93).start(o)))),
+        ("cosine", |o| Ok(Box::new(CosineAnnealingLR::new(20)?.eta_min(0.01).start(o)))),
+        ("linear", |o| Ok(Box::new(LinearLR::new(0.2, 0.9, 15).start(o)))),
+        ("one_cycle", |o| Ok(Box::new(OneCycleLR::new(0.5, 50)?.start(o)))),
         ("one_cycle_early", |o| {
-            let cycle = OneCycleLr::new(0.5, 50)?.pct_start(0.1)?.div_factor(10.0).final_div_factor(100.0);
+            let cycle = OneCycleLR::new(0.5, 50)?.pct_start(0.1)?.div_factor(10.0).final_div_factor(100.0);
             Ok(Box::new(cycle.start(o)))
         }),
-        ("lambda", |o| Ok(Box::new(LambdaLr::new(|step| 1.0 / (1 + step) as f64).start(o)))),
-        ("warm_up_cosine", |o| Ok(Box::new(CosineAnnealingLr::new(45)?.warmup(5, 0.1).start(o)))),
+        ("lambda", |o| Ok(Box::new(LambdaLR::new(|step| 1.0 / (1 + step) as f64).start(o)))),
+        ("warm_up_cosine", |o| Ok(Box::new(CosineAnnealingLR::new(45)?.warmup(5, 0.1).start(o)))),
         ("three_parts", |o| {
-            let parts = SequentialLr::new(LinearLr::new(0.1, 1.0, 8)).then(8, ExponentialLr::new(0.9));
-            Ok(Box::new(parts.then(30, StepLr::new(5, 0.5)?).start(o)))
+            let parts = SequentialLR::new(LinearLR::new(0.1, 1.0, 8)).then(8, ExponentialLR::new(0.9));
+            Ok(Box::new(parts.then(30, StepLR::new(5, 0.5)?).start(o)))
         }),
     ]
 }
 
-fn plateaus() -> Vec<(&'static str, ReduceLrOnPlateau)> {
-    let new = ReduceLrOnPlateau::new;
+fn plateaus() -> Vec<(&'static str, ReduceLROnPlateau)> {
+    let new = ReduceLROnPlateau::new;
     vec![
         ("plateau", new().factor(0.5).patience(3)),
         ("plateau_max", new().greater_is_better().factor(0.5).patience(6).cooldown(2).min_lr(0.002)),
@@ -140,8 +140,8 @@ fn a_schedule_goes_on_from_its_state() -> Result<()> {
 
 #[test]
 fn what_cannot_be_is_an_error() -> Result<()> {
-    assert!(StepLr::new(0, 0.1).is_err() && CosineAnnealingLr::new(0).is_err() && OneCycleLr::new(1.0, 0).is_err());
-    let mut scheduler = StepLr::new(2, 0.1)?.start(&mut sgd()?);
+    assert!(StepLR::new(0, 0.1).is_err() && CosineAnnealingLR::new(0).is_err() && OneCycleLR::new(1.0, 0).is_err());
+    let mut scheduler = StepLR::new(2, 0.1)?.start(&mut sgd()?);
     let state = |steps: f64| [("base_lr".to_string(), 0.1), ("steps".to_string(), steps)];
     for steps in [-1.0, 0.5, f64::NAN, f64::INFINITY] {
         assert!(scheduler.load_state(&state(steps)).is_err(), "{steps}");
@@ -151,11 +151,11 @@ fn what_cannot_be_is_an_error() -> Result<()> {
     scheduler.load_state(&state(3.0))?;
     assert_eq!(scheduler.lr(), 0.01);
     for part in [-0.1, 1.1, f64::NAN] {
-        assert!(OneCycleLr::new(1.0, 3)?.pct_start(part).is_err(), "{part}");
+        assert!(OneCycleLR::new(1.0, 3)?.pct_start(part).is_err(), "{part}");
     }
     // Rates that are no numbers come out of nothing.
     for cycle in
-        [OneCycleLr::new(1.0, 1)?, OneCycleLr::new(1.0, 3)?.pct_start(0.0)?, OneCycleLr::new(1.0, 3)?.pct_start(1.0)?]
+        [OneCycleLR::new(1.0, 1)?, OneCycleLR::new(1.0, 3)?.pct_start(0.0)?, OneCycleLR::new(1.0, 3)?.pct_start(1.0)?]
     {
         assert!((0..5).all(|step| cycle.lr(0.1, step).is_finite()), "{cycle:?}");
     }

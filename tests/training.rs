@@ -5,9 +5,9 @@ mod common;
 use std::sync::{Mutex, PoisonError};
 
 use anygpu::nn::{self, Linear, Module, Sequential};
-use anygpu::optim::Sgd;
+use anygpu::optim::SGD;
 use anygpu::parallel::{self, Shares};
-use anygpu::{DataParallel, Device, Error, Result, Tensor, data, manual_seed};
+use anygpu::{DataParallel, Device, Error, Result, Tensor, data, manual_seed, no_grad};
 use common::{device, devices, values};
 
 const BATCH: usize = 32;
@@ -28,7 +28,7 @@ fn batches(count: usize) -> Result<Vec<(Tensor, Tensor)>> {
 
 /// The losses of the first steps, and the parameters of every replica after them.
 fn train(net: DataParallel, steps: usize) -> Result<(Vec<f64>, Vec<Vec<f64>>)> {
-    let mut sgd = Sgd::new(net.parameters(), 0.05).momentum(0.9);
+    let mut sgd = SGD::new(net.parameters(), 0.05).momentum(0.9);
     let mut losses = Vec::new();
     for (images, labels) in batches(steps)? {
         losses.push(f64::from(net.train_batch(&images, &labels, nn::cross_entropy)?.item::<f32>()?));
@@ -106,7 +106,7 @@ fn a_net_that_is_moved_trains_the_same() -> Result<()> {
         let mut net = lenet()?;
         net.to(&device)?;
         assert!(net.parameters().iter().all(|p| p.device() == &device && p.is_tracked()));
-        let mut sgd = Sgd::new(net.parameters(), 0.05).momentum(0.9);
+        let mut sgd = SGD::new(net.parameters(), 0.05).momentum(0.9);
         let mut losses = Vec::new();
         for (images, labels) in batches(3)? {
             sgd.zero_grad();
@@ -173,6 +173,19 @@ fn a_failing_replica_is_named() -> Result<()> {
         });
         assert!(matches!(panicked, Err(Error::WorkerPanic { .. })), "{panicked:?}");
         assert!(net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?.is_finite(), "it works on");
+    }
+    Ok(())
+}
+
+/// A replica's thread computes in the state of the thread that calls: here without a graph.
+#[test]
+fn a_step_outside_the_graph_is_refused_on_every_mix() -> Result<()> {
+    for mix in mixes().into_iter().chain([vec![Device::cpu()]]) {
+        let net = DataParallel::new(Linear::new(3, 2)?, &mix)?;
+        let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
+        let error = no_grad(|| net.train_batch(&x, &y, nn::cross_entropy)).unwrap_err().to_string();
+        assert!(error.contains("depends on no tensor with requires_grad"), "{mix:?}: {error}");
+        assert!(net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?.is_finite(), "{mix:?}");
     }
     Ok(())
 }

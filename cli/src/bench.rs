@@ -237,7 +237,7 @@ fn training(
     batches: &[(Tensor, Tensor)],
 ) -> anygpu::Result<Vec<f64>> {
     let net = DataParallel::new(net, std::slice::from_ref(device))?;
-    let mut sgd = optim::Sgd::new(net.parameters(), LENET_RECIPE.lr).momentum(LENET_RECIPE.momentum);
+    let mut sgd = optim::SGD::new(net.parameters(), LENET_RECIPE.lr).momentum(LENET_RECIPE.momentum);
     let images = batches.first().map_or(0, |(images, _)| images.shape()[0]);
     let mut next = batches.iter().cycle();
     time(args, device, images as f64, MOST_RUNS, || {

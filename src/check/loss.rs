@@ -1,7 +1,7 @@
 //! Losses.
 
 use super::prelude::*;
-use crate::nn::{self, CrossEntropy, Reduction};
+use crate::nn::{self, CrossEntropyLoss, Reduction};
 
 pub(super) fn cases() -> Vec<Case> {
     [cross_entropy(), likelihood(), distances()].into_iter().flatten().collect()
@@ -65,7 +65,7 @@ fn cross_entropy() -> Vec<Case> {
             let weights = uniform(&[classes], 0.5, 2.0, 193);
             let given = weights.clone();
             let op = move |t: &[Tensor]| {
-                let mut loss = CrossEntropy::new().reduction(reduction).label_smoothing(smoothing as f32);
+                let mut loss = CrossEntropyLoss::new().reduction(reduction).label_smoothing(smoothing as f32);
                 if let Some(label) = ignored {
                     loss = loss.ignore_index(label);
                 }

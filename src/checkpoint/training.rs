@@ -1,4 +1,4 @@
-//! All that a training run needs to go on: one file, whole at every moment.
+//! The whole state of a training run in one file, which is complete at every moment.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use super::{damaged, extension};
 use crate::data::LoaderState;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
-use crate::optim::{Optimizer, one_replica};
+use crate::optim::Optimizer;
 use crate::parallel::DataParallel;
-use crate::tensor::{RandomState, Tensor, random_state, set_random_state};
+use crate::tensor::{RandomState, random_state, set_random_state};
 
 const MODEL: &str = "model.";
 const OPTIMIZER: &str = "optimizer.";
@@ -25,9 +25,6 @@ pub trait Stateful {
     /// Its values by name.
     fn values(&self) -> StateDict;
 
-    /// The parameters that its optimiser has, and of how many equal replicas they are.
-    fn all_parameters(&self) -> (Vec<Tensor>, usize);
-
     /// Copies values into it, all names required.
     ///
     /// # Errors
@@ -40,10 +37,6 @@ impl<M: Module + ?Sized> Stateful for M {
         self.state_dict()
     }
 
-    fn all_parameters(&self) -> (Vec<Tensor>, usize) {
-        (self.parameters(), 1)
-    }
-
     fn set_values(&self, state: &StateDict) -> Result<KeyReport> {
         self.load_state_dict(state, true)
     }
@@ -52,10 +45,6 @@ impl<M: Module + ?Sized> Stateful for M {
 impl Stateful for DataParallel {
     fn values(&self) -> StateDict {
         self.state_dict()
-    }
-
-    fn all_parameters(&self) -> (Vec<Tensor>, usize) {
-        (self.parameters(), self.devices().len())
     }
 
     fn set_values(&self, state: &StateDict) -> Result<KeyReport> {
@@ -70,13 +59,13 @@ impl Stateful for DataParallel {
 /// same device, within rounding on another one, or on several instead of one.
 ///
 /// The file is a `.safetensors`: PyTorch reads the model's tensors out of it under `model.`, and
-/// [`checkpoint::load`](super::load) gives just the model's.
+/// [`checkpoint::load`](super::load) returns the model's alone.
 ///
 /// Its tensors are those of the model and the optimiser, not copies: steps that follow change them, as they change a
 /// `state_dict()` of PyTorch, while its numbers stay. Save it at once, or keep a [`copied`](TrainingState::copied) one (the
 /// best so far, say).
 ///
-/// A scheduler goes on by [`LrScheduler::resume`](crate::optim::LrScheduler::resume), after
+/// A scheduler goes on by [`LRScheduler::resume`](crate::optim::LRScheduler::resume), after
 /// [`restore_optimizer`](TrainingState::restore_optimizer).
 ///
 /// # Example
@@ -111,9 +100,6 @@ pub struct TrainingState {
     tensors: StateDict,
     metadata: Metadata,
     random: Option<RandomState>,
-    /// Which parameters the model has, and of how many replicas; which the optimiser has.
-    replicated: (Vec<u64>, usize),
-    optimized: Vec<u64>,
     /// A second model took the place of the first.
     overwritten: bool,
     /// Where it was read from, for errors.
@@ -132,13 +118,10 @@ impl TrainingState {
     pub fn module(mut self, net: &(impl Stateful + ?Sized)) -> TrainingState {
         self.overwritten |= self.has(MODEL);
         self.tensors.extend(net.values().add_prefix(MODEL));
-        let (parameters, replicas) = net.all_parameters();
-        self.replicated = (ids(&parameters), replicas);
         self
     }
 
-    /// Adds the optimiser. Where it has the parameters of several replicas, those of the model, the first replica's state is
-    /// kept: the others' are equal.
+    /// Adds the optimiser's state, of one replica.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a second optimiser, which is for [`tensors`](TrainingState::tensors); if there is no
@@ -147,7 +130,6 @@ impl TrainingState {
         if self.has(OPTIMIZER) {
             return Err(second("optimizer", "optimizer.state_dict()?"));
         }
-        self.optimized = ids(optimizer.parameters());
         self.tensors.extend(optimizer.state_dict()?.add_prefix(OPTIMIZER));
         Ok(self)
     }
@@ -199,7 +181,7 @@ impl TrainingState {
         if let Some(RandomState { seed, drawn }) = self.random {
             metadata.insert(RANDOM.into(), format!("{seed} {drawn}"));
         }
-        safetensors::write(&self.without_copies()?, metadata, path)
+        safetensors::write(&self.tensors, metadata, path)
     }
 
     /// The same with copies of all tensors, each on its device: later steps do not change it.
@@ -212,19 +194,6 @@ impl TrainingState {
 
     fn has(&self, prefix: &str) -> bool {
         self.tensors.names().any(|name| name.starts_with(prefix))
-    }
-
-    /// The tensors, with what the optimiser remembers of the first replica only.
-    fn without_copies(&self) -> Result<StateDict> {
-        let (parameters, replicas) = &self.replicated;
-        if *replicas < 2 || *parameters != self.optimized {
-            return Ok(self.tensors.clone());
-        }
-        let mut tensors: StateDict =
-            self.tensors.iter().filter(|(name, _)| !name.starts_with(OPTIMIZER)).map(owned).collect();
-        let first = one_replica(&self.tensors.under(OPTIMIZER), parameters.len() / replicas)?;
-        tensors.extend(first.add_prefix(OPTIMIZER));
-        Ok(tensors)
     }
 }
 
@@ -259,8 +228,8 @@ impl TrainingState {
         Ok(self)
     }
 
-    /// Gives the optimiser its memory and settings back, the learning rate among them; it may have several replicas'
-    /// parameters now.
+    /// Restores the optimiser's state and settings, the learning rate among them. Every replica of its parameters gets the
+    /// same state.
     ///
     /// # Errors
     /// [`Error::Data`] if no optimiser was saved; those of [`Optimizer::load_state_dict`].
@@ -337,19 +306,11 @@ pub(super) fn model_of(state: StateDict, metadata: &Metadata) -> StateDict {
     if metadata.contains_key(TRAINING) { state.under(MODEL) } else { state }
 }
 
-/// What refuses to write one over the other.
+/// The error of a second model or optimiser, which would overwrite the first.
 fn second(what: &str, state: &str) -> Error {
     let detail =
         format!("a second .{what}(…) would take the place of the first: add it by .tensors(\"a name\", &{state})");
     Error::argument("TrainingState", detail)
-}
-
-fn ids(parameters: &[Tensor]) -> Vec<u64> {
-    parameters.iter().map(Tensor::id).collect()
-}
-
-fn owned((name, tensor): (&str, &Tensor)) -> (String, Tensor) {
-    (name.to_string(), tensor.clone())
 }
 
 fn two(text: &str) -> Option<(u64, u64)> {

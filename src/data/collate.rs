@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inplace::filled_words;
 use crate::shape::checked_elem_count;
-use crate::tensor::{SLOT, Tensor, move_dense};
+use crate::tensor::{Tensor, move_dense, slots};
 
 /// How many tensors a batch has, and in what form a loop gets them: `(Tensor, Tensor)` by default, or one tensor,
 /// three, or a `Vec`; see [`DataLoader::items`](crate::data::DataLoader::items).
@@ -74,7 +74,7 @@ impl Stack {
         let mut end = 0usize;
         let place = |(shape, dtype): (Vec<usize>, DType)| {
             let start = end;
-            let words = dtype.words(checked_elem_count("DataLoader", &shape)?).next_multiple_of(SLOT);
+            let words = slots(dtype.words(checked_elem_count("DataLoader", &shape)?));
             end = start.checked_add(words).ok_or_else(|| Error::argument("DataLoader", "the batch is too large"))?;
             Ok(Part { shape, dtype, start })
         };

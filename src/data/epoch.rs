@@ -10,6 +10,7 @@ use super::collate::Stack;
 use super::loader::{DataLoader, LoaderState};
 use super::random::shuffle_epoch;
 use super::{Batch, Dataset, Random, Sample};
+use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::sync::panic_message;
@@ -132,8 +133,9 @@ impl Crew {
         let mut begin = |worker: usize| {
             let (outbox, inbox) = sync_channel(1);
             let (recipe, plan, stop) = (recipe.clone(), plan.clone(), stop.clone());
-            let failed = outbox.clone();
-            let work = move || run(&recipe, &plan, (first + worker..plan.batches).step_by(threads), &stop, &outbox);
+            let (failed, context) = (outbox.clone(), Context::current());
+            let batches = (first + worker..plan.batches).step_by(threads);
+            let work = move || context.run(|| run(&recipe, &plan, batches, &stop, &outbox));
             match Builder::new().name(format!("anygpu data {worker}")).spawn(work) {
                 Ok(thread) => running.push(thread),
                 Err(error) => {

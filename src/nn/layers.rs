@@ -1,4 +1,4 @@
-//! Layers within layers: modules whose type is not known, their names, and the way to each.
+//! Layers within layers: modules of unknown type, by name.
 
 use std::any::Any;
 
@@ -6,7 +6,7 @@ use super::{Module, summary};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// What a module has because it is a type that is `Clone`: nobody writes this.
+/// Type information and cloning behind `dyn Module`. Blanket-implemented for `Module + Clone`.
 pub trait ModuleClone {
     /// A boxed clone. Its parameters are the same tensors until one of the two is moved.
     fn clone_box(&self) -> Box<dyn Module>;

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
+use super::Module;
 use super::state_dict::{REPLICATED, StateDict, moved};
-use super::{Module, flat_view};
 use crate::error::{Error, Result};
 use crate::ops::duplicate;
 use crate::ops::inplace::copy_;
-use crate::tensor::{Tensor, flatten_together};
+use crate::tensor::{Bucket, Tensor};
 
 /// Which names did not meet in [`Module::load_state_dict`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,31 +115,27 @@ fn overwrite(pairs: &[Pair]) -> Result<()> {
         let alike = |(target, value): &&Pair| value.detach().to_dtype(target.dtype());
         let values = here.iter().map(alike).collect::<Result<Vec<_>>>()?;
         let values = moved(&values.iter().collect::<Vec<_>>(), &device)?;
-        runs(targets, values, &mut ready)?;
+        runs(&targets, &values, &mut ready)?;
     }
     ready.iter().try_for_each(|(target, value)| copy_(target, value))
 }
 
-/// Parameters that lie in one flat block, in whatever part of the list, are one copy; the others one each.
-fn runs(targets: Vec<Tensor>, values: Vec<Tensor>, ready: &mut Vec<Pair>) -> Result<()> {
+/// A run of targets that are a bucket is one copy; the others are one each.
+fn runs(targets: &[Tensor], values: &[Tensor], ready: &mut Vec<Pair>) -> Result<()> {
     let mut start = 0;
-    while start < targets.len() {
-        let follows = |pair: &[Tensor]| super::follows(&pair[0], &pair[1]);
-        let end = start + 1 + targets[start..].windows(2).take_while(|pair| follows(pair)).count();
-        match flat_view(&targets[start..end]).filter(|_| end > start + 1) {
-            Some(flat) => {
-                let value = flatten_together(&values[start..end])?.narrow(0, 0, flat.elem_count())?;
-                ready.push((flat, value));
-            }
+    for run in Bucket::runs(targets) {
+        let values = &values[start..start + run.len()];
+        start += run.len();
+        match Bucket::recognise(run).filter(|_| run.len() > 1) {
+            Some(bucket) => ready.push((bucket.flat().clone(), Bucket::gather(values)?.flat().clone())),
             None => {
-                for (target, value) in targets[start..end].iter().zip(&values[start..end]) {
+                for (target, value) in run.iter().zip(values) {
                     // The state may hold a view of the very tensor that is written.
                     let shared = targets.iter().any(|t| t.storage().id() == value.storage().id());
                     ready.push((target.clone(), if shared { duplicate(value)? } else { value.clone() }));
                 }
             }
         }
-        start = end;
     }
     Ok(())
 }

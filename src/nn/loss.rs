@@ -31,7 +31,7 @@ impl Reduction {
 /// The cross-entropy of a batch, averaged: `−(1/N) Σₙ log softmax(logits)[n, labels[n]]`. A scalar.
 ///
 /// `logits: [N, classes, ..]` of floats, *not* yet through a softmax; `labels: [N, ..]` u32, i32 or u8, each below the number
-/// of classes. With options: [`CrossEntropy`].
+/// of classes. With options: [`CrossEntropyLoss`].
 ///
 /// # Errors
 /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] when the two do not fit.
@@ -60,50 +60,50 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 ///
 /// # Example
 /// ```
-/// use anygpu::{Tensor, nn::{CrossEntropy, Reduction}};
+/// use anygpu::{Tensor, nn::{CrossEntropyLoss, Reduction}};
 ///
 /// let logits = Tensor::zeros([3, 10], None)?; // all ten classes equally likely
 /// let labels = Tensor::from_slice(&[3, -1, 7], [3], None)?;
-/// let loss = CrossEntropy::new().ignore_index(-1).label_smoothing(0.1).forward(&logits, &labels)?;
+/// let loss = CrossEntropyLoss::new().ignore_index(-1).label_smoothing(0.1).forward(&logits, &labels)?;
 /// assert!((loss.item::<f32>()? - 10f32.ln()).abs() < 1e-6);
-/// let each = CrossEntropy::new().ignore_index(-1).reduction(Reduction::None).forward(&logits, &labels)?;
+/// let each = CrossEntropyLoss::new().ignore_index(-1).reduction(Reduction::None).forward(&logits, &labels)?;
 /// assert_eq!(each.to_vec::<f32>()?[1], 0.0);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct CrossEntropy {
+pub struct CrossEntropyLoss {
     reduction: Reduction,
     ignored: Option<i64>,
     smoothing: f32,
     weight: Option<Tensor>,
 }
 
-impl CrossEntropy {
+impl CrossEntropyLoss {
     /// The mean, of all labels, without smoothing.
-    pub fn new() -> CrossEntropy {
-        CrossEntropy::default()
+    pub fn new() -> CrossEntropyLoss {
+        CrossEntropyLoss::default()
     }
 
     /// Sets what becomes of the positions' losses.
-    pub fn reduction(mut self, reduction: Reduction) -> CrossEntropy {
+    pub fn reduction(mut self, reduction: Reduction) -> CrossEntropyLoss {
         self.reduction = reduction;
         self
     }
 
     /// Leaves out positions with this label. (PyTorch does so with −100 unless told otherwise; here nothing is left out.)
-    pub fn ignore_index(mut self, label: i64) -> CrossEntropy {
+    pub fn ignore_index(mut self, label: i64) -> CrossEntropyLoss {
         self.ignored = Some(label);
         self
     }
 
     /// Sets ε: the part of the target that is spread over all classes, between 0 and 1.
-    pub fn label_smoothing(mut self, smoothing: f32) -> CrossEntropy {
+    pub fn label_smoothing(mut self, smoothing: f32) -> CrossEntropyLoss {
         self.smoothing = smoothing;
         self
     }
 
     /// Sets the weights of the classes, `[C]`.
-    pub fn weight(mut self, weight: Tensor) -> CrossEntropy {
+    pub fn weight(mut self, weight: Tensor) -> CrossEntropyLoss {
         self.weight = Some(weight);
         self
     }
@@ -160,7 +160,7 @@ impl CrossEntropy {
 /// `log_probs: [N, C, ..]`, `labels: [N, ..]` → a scalar, or `[N, ..]` without reduction.
 ///
 /// # Errors
-/// As [`CrossEntropy::forward`].
+/// As [`CrossEntropyLoss::forward`].
 ///
 /// # Example
 /// ```
@@ -173,7 +173,7 @@ impl CrossEntropy {
 /// ```
 pub fn nll_loss(log_probs: &Tensor, labels: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let x = f32s("nll_loss", log_probs)?;
-    CrossEntropy::new().reduction(reduction).of(&x, labels)?.to_dtype(of_sums(log_probs.dtype()))
+    CrossEntropyLoss::new().reduction(reduction).of(&x, labels)?.to_dtype(of_sums(log_probs.dtype()))
 }
 
 /// Floats as f32: losses are computed in it, and given in the type that came.

@@ -12,7 +12,6 @@ mod children;
 mod conv;
 mod distance;
 mod embedding;
-mod flat;
 pub mod init;
 mod layers;
 mod linear;
@@ -22,6 +21,7 @@ mod mode;
 pub mod models;
 mod norm;
 mod pool;
+mod relocate;
 mod sequential;
 mod simple;
 mod state_dict;
@@ -39,14 +39,14 @@ pub use children::Child;
 pub use conv::{Conv1d, Conv2d, ConvTranspose2d};
 pub use distance::{bce_with_logits, huber_loss, kl_div, l1_loss, mse_loss, smooth_l1_loss};
 pub use embedding::Embedding;
-pub(crate) use flat::{buffers_onto, flat_view, flatten_onto, follows, replacing, split_flat};
 pub use layers::ModuleClone;
 pub use linear::Linear;
 pub use load_state::KeyReport;
-pub use loss::{CrossEntropy, Reduction, correct, cross_entropy, nll_loss};
+pub use loss::{CrossEntropyLoss, Reduction, correct, cross_entropy, nll_loss};
 pub use mode::{Buffer, Mode};
 pub use norm::{BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub(crate) use relocate::{buffers_onto, parameters_onto, replacing};
 pub use sequential::Sequential;
 pub use simple::{Dropout, Flatten, Identity, Residual, Upsample};
 pub use state_dict::StateDict;
@@ -228,7 +228,7 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         };
         let parameters = elsewhere(self.parameters());
         let buffers = elsewhere(self.named_buffers().into_iter().map(|(_, buffer)| buffer).collect());
-        let (moved, moved_buffers) = (flatten_onto(&parameters, device)?, buffers_onto(&buffers, device)?);
+        let (moved, moved_buffers) = (parameters_onto(&parameters, device)?, buffers_onto(&buffers, device)?);
         self.visit_mut(&mut replacing(&parameters, &moved));
         self.visit_buffers_mut(&mut replacing(&buffers, &moved_buffers));
         Ok(())
@@ -342,8 +342,8 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         self.visit_mut(&mut replacing(&old, &new));
     }
 
-    /// Runs the module once on zeros `[..]` of this shape, in evaluation and outside the graph, and tells what each layer
-    /// gives: print it. See [`Summary`].
+    /// Runs the module once on zeros `[..]` of this shape, in evaluation and outside the graph, and returns a table of
+    /// the layers with their output shapes, to be printed. See [`Summary`].
     ///
     /// # Errors
     /// Those of [`forward`](Module::forward).

@@ -1,47 +1,37 @@
-//! What a net is made of, as a table; and the calls that it is made from.
+//! The layers of a net as a table, and the calls of layers from which it is made.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use super::{Module, layers};
+use crate::context::{self, LayerCall};
 use crate::device::Device;
 use crate::error::Result;
+use crate::sync::lock;
 use crate::tensor::Tensor;
 use crate::units::bytes;
 
-/// What a layer gave.
-struct Call {
-    layer: Key,
-    shape: Vec<usize>,
-    bytes: usize,
-}
-
-/// Which layer it was: where it lies, and its type (a struct lies where its first field does).
+/// A layer's address and its type: a struct has the address of its first field.
 type Key = (usize, &'static str);
 
 fn key(module: &dyn Module) -> Key {
     (std::ptr::from_ref(module).cast::<()>() as usize, module.type_name())
 }
 
-thread_local! {
-    /// The calls of layers on this thread, while a summary is made.
-    static CALLS: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
-}
-
-/// Passes on what a layer gives. While a summary is made on this thread, it is noted down.
+/// Passes on a layer's output. While a summary is made on this thread, the call is listed.
 pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tensor> {
-    CALLS.with_borrow_mut(|calls| {
-        if let (Some(calls), Ok(output)) = (calls, &output) {
+    context::read(|context| {
+        if let (Some(calls), Ok(output)) = (&context.calls, &output) {
             let bytes = output.elem_count() * output.dtype().size();
-            calls.push(Call { layer: key(layer), shape: output.shape().to_vec(), bytes });
+            lock(calls).push(LayerCall { layer: key(layer), shape: output.shape().to_vec(), bytes });
         }
     });
     output
 }
 
-/// The layers of a net with what each gives for one input: see [`Module::summary`]. Printing it gives the table.
+/// The layers of a net with the shape of each output for one input: see [`Module::summary`]. Printed, it is a table.
 ///
 /// A layer of this crate has its output's shape, and so has one in a [`Sequential`](super::Sequential) or a
 /// `Box<dyn Module>`; a module of one's own that is the field of another has none, as nothing sees its calls, but the
@@ -70,7 +60,7 @@ pub struct Summary {
     pub buffer_bytes: usize,
     /// The bytes of the input.
     pub input_bytes: usize,
-    /// The bytes of what all innermost layers gave: in training, most of it is kept for the backward pass.
+    /// The bytes of the outputs of all innermost layers: in training, most of them are kept for the backward pass.
     pub output_bytes: usize,
 }
 
@@ -84,7 +74,7 @@ pub struct LayerSummary {
     pub kind: &'static str,
     /// In how many others it lies.
     pub depth: usize,
-    /// The shape of what it gave last, where its call was seen.
+    /// The shape of its last output, where its call was seen.
     pub output: Option<Vec<usize>>,
     /// The values in its own parameters, without those of layers within it.
     pub parameters: usize,
@@ -104,12 +94,14 @@ impl Summary {
         let copy = module.clone_box(); // switched by itself: the module stays in its mode
         let copy = layers::inner(&*copy);
         copy.eval();
-        let before = CALLS.replace(Some(Vec::new()));
-        let output = crate::no_grad(|| copy.forward(input));
-        let calls = CALLS.replace(before).unwrap_or_default();
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let output = {
+            let _calls = context::set(|context| &mut context.calls, Some(calls.clone()));
+            crate::no_grad(|| copy.forward(input))
+        };
         let mut rows = rows(copy);
         rows[0].0.output = Some(output?.shape().to_vec());
-        let output_bytes = assign(&calls, &mut rows);
+        let output_bytes = assign(&lock(&calls), &mut rows);
 
         let bytes = |tensors: &[Tensor]| tensors.iter().map(|t| t.elem_count() * t.dtype().size()).sum();
         let (parameters, buffers) = (copy.parameters(), copy.named_buffers());
@@ -151,9 +143,9 @@ fn rows(module: &dyn Module) -> Vec<(LayerSummary, Key, bool)> {
     layers::slots(module).into_iter().map(row).collect()
 }
 
-/// Gives each row the shape of its last call; gives the bytes of all calls of innermost layers. Layers without fields may
-/// lie in one place: their calls go to them in turn.
-fn assign(calls: &[Call], rows: &mut [(LayerSummary, Key, bool)]) -> usize {
+/// Sets the output of each row to that of its last call; returns the bytes of all calls of innermost layers. Layers without
+/// fields may have one address: their calls are assigned to them in turn.
+fn assign(calls: &[LayerCall], rows: &mut [(LayerSummary, Key, bool)]) -> usize {
     let mut places: HashMap<Key, Vec<usize>> = HashMap::new();
     rows.iter().enumerate().skip(1).for_each(|(i, row)| places.entry(row.1).or_default().push(i));
     let mut bytes = 0;

@@ -1,46 +1,24 @@
 //! Mixed precision: which ops round what they are given to halves, for a thread and a time.
 
-use std::cell::Cell;
-
+use crate::context::{self, Restore};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::{Casting, Elements};
 use crate::tensor::Tensor;
 
-thread_local! {
-    /// The type of products, if it is another than their operands'.
-    static PRODUCTS: Cell<Option<DType>> = const { Cell::new(None) };
+/// Sets the type of products on this thread until the guard is dropped; `None` is that of their operands.
+pub(crate) fn products(dtype: Option<DType>) -> Restore<Option<DType>> {
+    context::set(|context| &mut context.autocast, dtype)
 }
 
-/// Another type of products until it is dropped, also on the way of a panic.
-struct Within(Option<DType>);
-
-impl Within {
-    fn new(products: Option<DType>) -> Within {
-        Within(PRODUCTS.replace(products))
-    }
-}
-
-/// Until it is dropped, everything is as if there were no [`autocast`].
-pub(crate) struct AsItIs {
-    _within: Within,
-}
-
-impl AsItIs {
-    pub(crate) fn new() -> AsItIs {
-        AsItIs { _within: Within::new(None) }
-    }
-}
-
-impl Drop for Within {
-    fn drop(&mut self) {
-        PRODUCTS.set(self.0);
-    }
+/// The type of products on this thread, if it is another than their operands'.
+fn set_products() -> Option<DType> {
+    context::read(|context| context.autocast)
 }
 
 /// Runs `f` with matrix products and convolutions on halves, as PyTorch's `autocast` does: f32 operands are rounded to
-/// `dtype` (`F16` or `BF16`; `F32` switches it off within another), on this thread and in
-/// what a [`DataParallel`](crate::DataParallel) does for it.
+/// `dtype` (`F16` or `BF16`; `F32` switches it off within another), on this thread and on the threads that work for it:
+/// those of a [`DataParallel`](crate::DataParallel) and of a [`DataLoader`](crate::data::DataLoader).
 ///
 /// Parameters stay f32, and their gradients are f32. Softmax, sums, means and losses take halves as f32 and give f32; all
 /// else computes in the type of what it gets, and where halves meet f32, in f32. Put the forward pass and the loss into
@@ -68,32 +46,18 @@ impl Drop for Within {
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub fn autocast<T>(dtype: DType, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let products = match dtype {
+    let dtype = match dtype {
         DType::F16 | DType::BF16 => Some(dtype),
         DType::F32 => None,
         _ => return Err(Error::argument("autocast", format!("takes f16, bf16 or f32, not {dtype}"))),
     };
-    Autocast(products).within(f)
-}
-
-/// What [`autocast`] is at on a thread, to go on with on another.
-#[derive(Clone, Copy)]
-pub(crate) struct Autocast(Option<DType>);
-
-impl Autocast {
-    pub(crate) fn of_this_thread() -> Autocast {
-        Autocast(PRODUCTS.get())
-    }
-
-    pub(crate) fn within<T>(self, f: impl FnOnce() -> T) -> T {
-        let _within = Within::new(self.0);
-        f()
-    }
+    let _products = products(dtype);
+    f()
 }
 
 /// The float type in which a product takes and gives elements of this one.
 pub(crate) fn lowered(dtype: DType) -> DType {
-    match PRODUCTS.get() {
+    match set_products() {
         Some(half) if dtype.is_float() => half,
         _ => dtype,
     }
@@ -101,7 +65,7 @@ pub(crate) fn lowered(dtype: DType) -> DType {
 
 /// The type of a sum or a loss of elements of this type.
 pub(crate) fn of_sums(dtype: DType) -> DType {
-    match PRODUCTS.get() {
+    match set_products() {
         Some(_) if dtype.is_float() => DType::F32,
         _ => dtype,
     }

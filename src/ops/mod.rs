@@ -21,7 +21,7 @@ mod spatial;
 pub(crate) mod variants;
 
 pub use autocast::autocast;
-pub(crate) use autocast::{AsItIs, Autocast, lowered, of_sums};
+pub(crate) use autocast::{lowered, of_sums, products};
 pub use elementwise::binary::operand::{Operand, Scalar};
 pub(crate) use elementwise::cast::repacked;
 pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};

@@ -207,7 +207,7 @@ impl Tensor {
     /// The mean cross-entropy of class scores (logits, not probabilities): `mean_n(−log softmax(x[n])[label[n]])`.
     ///
     /// `[N, C, ..]` floats and `[N, ..]` labels (u32, i32 or u8) → rank 0. With label smoothing, weights or labels that do
-    /// not count: [`nn::CrossEntropy`](crate::nn::CrossEntropy).
+    /// not count: [`nn::CrossEntropyLoss`](crate::nn::CrossEntropyLoss).
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] or [`Error::DTypeMismatch`] if the inputs are of other shapes or types;

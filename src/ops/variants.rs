@@ -1,19 +1,13 @@
 //! Which variant of a kernel an op runs on a device: the one that was tried there (see `device/gpu/variants.rs`).
 
-use std::cell::Cell;
-
+use crate::context;
 use crate::device::gpu::{AnyFamily, Family, Gpu, Params, Variant};
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result};
 
-thread_local! {
-    /// The family and the variant that this thread uses whatever is chosen: for the op table, which checks every variant.
-    static FORCED: Cell<Option<(&'static str, &'static str)>> = const { Cell::new(None) };
-}
-
 /// The variant of a family that runs on a device.
 pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>) -> Result<&'static Variant<P>> {
-    let forced = FORCED.get().filter(|(name, _)| *name == family.name);
+    let forced = context::read(|context| context.variant).filter(|(name, _)| *name == family.name);
     match forced.and_then(|(_, name)| family.named(gpu.caps(), name)) {
         Some(variant) => Ok(variant),
         None => gpu.variant(family),
@@ -36,10 +30,8 @@ fn fitting(device: &Device, family: &str) -> Vec<&'static str> {
 
 /// Runs `f` with one variant of a family on this thread, chosen or not.
 pub(crate) fn forced<R>(family: &'static str, variant: &'static str, f: impl FnOnce() -> R) -> R {
-    let before = FORCED.replace(Some((family, variant)));
-    let result = f();
-    FORCED.set(before);
-    result
+    let _variant = context::set(|context| &mut context.variant, Some((family, variant)));
+    f()
 }
 
 /// Whether a device has what a variant needs; the host has no variants.

@@ -1,8 +1,8 @@
-use super::group::Parameters;
-use super::state::{Memory, Settings};
+use super::Parameters;
+use super::state::OptimizerState;
+use super::state_dict::{Settings, StateTensor};
 use crate::error::Result;
 use crate::ops::optim::Rule;
-use crate::tensor::Tensor;
 
 /// Adam (Kingma & Ba, 2015), and AdamW, where weights decay apart from the gradient (Loshchilov & Hutter, 2019), as in
 /// PyTorch. Step t, for each parameter p with gradient g:
@@ -29,7 +29,7 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct Adam {
-    pub(super) parameters: Parameters,
+    pub(super) state: OptimizerState,
     pub(super) rate: f32,
     betas: [f32; 2],
     eps: f32,
@@ -39,13 +39,13 @@ pub struct Adam {
 
 impl Adam {
     /// Adam with learning rate `lr` (PyTorch's default is 0.001), β = 0.9 and 0.999, ε = 1e-8, and no weight decay.
-    pub fn new(parameters: Vec<Tensor>, lr: f32) -> Adam {
-        let parameters = Parameters::new("Adam", parameters);
-        Adam { parameters, rate: lr, betas: [0.9, 0.999], eps: 1e-8, decay: 0.0, decoupled: false }
+    pub fn new(parameters: impl Into<Parameters>, lr: f32) -> Adam {
+        let state = OptimizerState::new("Adam", parameters);
+        Adam { state, rate: lr, betas: [0.9, 0.999], eps: 1e-8, decay: 0.0, decoupled: false }
     }
 
     /// AdamW: as [`Adam::new`], with a weight decay of 0.01 apart from the gradient.
-    pub fn decoupled(parameters: Vec<Tensor>, lr: f32) -> Adam {
+    pub fn decoupled(parameters: impl Into<Parameters>, lr: f32) -> Adam {
         Adam { decay: 0.01, decoupled: true, ..Adam::new(parameters, lr) }
     }
 
@@ -70,11 +70,11 @@ impl Adam {
     /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
     ///
     /// # Errors
-    /// As [`Sgd::step`](super::Sgd::step).
+    /// As [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
         let Adam { rate, betas: [beta1, beta2], eps, decay, decoupled, .. } = *self;
         let (decay, shrink) = if decoupled { (0.0, rate * decay) } else { (decay, 0.0) };
-        self.parameters.step(|step| {
+        self.state.step(|step| {
             let left = |beta: f32| 1.0 - f64::from(beta).powi(step);
             let rate = (f64::from(rate) / left(beta1)) as f32;
             Rule::Adam { rate, decay, shrink, beta1, beta2, eps, spread: left(beta2).sqrt() as f32 }
@@ -83,8 +83,8 @@ impl Adam {
 }
 
 impl Settings for Adam {
-    const MEMORIES: &'static [Memory] =
-        &[Memory { name: "exp_avg", always: true }, Memory { name: "exp_avg_sq", always: true }];
+    const STATE: &'static [StateTensor] =
+        &[StateTensor { name: "exp_avg", always: true }, StateTensor { name: "exp_avg_sq", always: true }];
 
     fn settings(&self) -> Vec<(&'static str, Vec<f32>)> {
         vec![

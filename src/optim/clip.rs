@@ -1,30 +1,27 @@
-//! Gradients kept within bounds, and looked at, as a few flat tensors.
+//! Clipping of gradients, a bucket at a time.
 
 use std::collections::HashSet;
 
+use super::Parameters;
 use crate::autograd::no_grad;
-use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::nn::{flat_view, split_flat};
-use crate::tensor::{Tensor, flatten_together};
+use crate::tensor::{Bucket, Tensor};
 
-/// The parameters of one device and type that have a gradient, with their gradients as one 1-D tensor of slots.
-pub(super) struct FlatGrads {
+/// The parameters of one device and type that have a gradient, with their gradients in a bucket.
+pub(super) struct GradientBucket {
     parameters: Vec<Tensor>,
-    pub flat: Tensor,
-    /// Whether the parameters are a replica's that is not the first: copies of others.
-    pub copies: bool,
+    bucket: Bucket,
 }
 
-impl FlatGrads {
-    /// All gradients. Where they do not lie in one block, they are gathered in one, as the optimiser would do otherwise.
-    pub fn of(parameters: &[Tensor]) -> Result<Vec<FlatGrads>> {
+impl GradientBucket {
+    /// All gradients of a replica. Where they are no bucket, they are gathered in one, as the optimiser's step would do.
+    pub fn all(replica: &[Tensor]) -> Result<Vec<GradientBucket>> {
         let mut groups: Vec<(Vec<Tensor>, Vec<Tensor>)> = Vec::new();
         let mut seen = HashSet::new();
-        for parameter in parameters.iter().filter(|parameter| seen.insert(parameter.id())) {
+        for parameter in replica.iter().filter(|parameter| seen.insert(parameter.id())) {
             let Some(grad) = parameter.grad() else { continue };
-            let kind = |p: &Tensor, g: &Tensor| (p.device().clone(), g.dtype(), p.is_replica());
+            let kind = |p: &Tensor, g: &Tensor| (p.device().clone(), g.dtype());
             let of_kind = kind(parameter, &grad);
             match groups.iter_mut().find(|(parameters, grads)| kind(&parameters[0], &grads[0]) == of_kind) {
                 Some((parameters, grads)) => {
@@ -34,41 +31,54 @@ impl FlatGrads {
                 None => groups.push((vec![parameter.clone()], vec![grad])),
             }
         }
-        let flat = |(parameters, grads): (Vec<Tensor>, Vec<Tensor>)| {
-            let flat = flat_view(&grads).map_or_else(|| flatten_together(&grads), Ok)?;
-            Ok(FlatGrads { copies: parameters[0].is_replica(), parameters, flat })
+        let bucket = |(parameters, grads): (Vec<Tensor>, Vec<Tensor>)| {
+            Ok(GradientBucket { parameters, bucket: Bucket::of(&grads)? })
         };
-        groups.into_iter().map(flat).collect()
+        groups.into_iter().map(bucket).collect()
+    }
+
+    /// All gradients, 1-D.
+    pub fn flat(&self) -> &Tensor {
+        self.bucket.flat()
     }
 
     /// Replaces the gradients by those in `flat`.
-    pub fn set(&self, flat: &Tensor) -> Result<()> {
-        let views = split_flat(flat, &self.parameters)?;
-        self.parameters.iter().zip(views).for_each(|(parameter, view)| parameter.set_grad(Some(view)));
-        Ok(())
+    pub fn set(&self, flat: Tensor) -> Result<()> {
+        self.bucket.with_flat(flat).set_as_gradients_of(&self.parameters)
     }
 }
 
-/// The root of the sum of squares of these gradients, as f32 on `device`.
-fn joint_norm<'a>(grads: impl Iterator<Item = &'a FlatGrads>, device: &Device) -> Result<Tensor> {
+/// The root of the sum of squares of the gradients of a replica, as f32 on the device of the first one.
+fn joint_norm(grads: &[GradientBucket]) -> Result<Tensor> {
+    let home = grads.first().map(|group| group.flat().device().clone()).unwrap_or_default();
     let mut parts = Vec::new();
     for group in grads {
-        parts.push(group.flat.to_dtype(DType::F32)?.norm_all(2.0)?.to(device)?);
+        parts.push(group.flat().to_dtype(DType::F32)?.norm_all(2.0)?.to(&home)?);
     }
     match parts.as_slice() {
-        [] => Tensor::zeros([], device),
+        [] => Tensor::zeros([], &home),
         [only] => Ok(only.clone()),
         several => Tensor::stack(&several.iter().collect::<Vec<_>>(), 0)?.norm_all(2.0),
     }
 }
 
+/// Scales the gradients of one replica; returns the norm that they had.
+fn clip_replica(replica: &[Tensor], max_norm: f32) -> Result<Tensor> {
+    let groups = GradientBucket::all(replica)?;
+    let norm = joint_norm(&groups)?;
+    for group in &groups {
+        let factor = norm.add(1e-6)?.recip()?.mul(max_norm)?.clamp(None, Some(1.0))?.to(group.flat().device())?;
+        group.set(group.flat().mul(&factor)?)?;
+    }
+    Ok(norm)
+}
+
 /// Scales all gradients by one factor so that their norm, as of one long vector, is `max_norm` at most: each is multiplied
-/// by min(1, `max_norm` / (norm + 1e-6)), as PyTorch's `clip_grad_norm_` does. Gives the norm that they had, a scalar.
+/// by min(1, `max_norm` / (norm + 1e-6)), as PyTorch's `clip_grad_norm_` does. Returns the norm that they had, a scalar.
 ///
-/// Nothing is read back and nothing waited for where the parameters are on one device, or are the replicas of a
-/// [`DataParallel`](crate::DataParallel): then the norm is that of one replica, and each device scales its own. Where the
-/// parts of one net are on several devices, one number of each crosses the host. Norms that are not finite give
-/// gradients that are not.
+/// Each replica of [`Parameters`] is scaled by its own norm, and the norm returned is that of the first. Nothing is read
+/// back and nothing waited for where the parameters of a replica are on one device; where they are on several, one number
+/// of each crosses the host. Norms that are not finite give gradients that are not.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if `max_norm` is negative or no number; those of the devices.
@@ -84,29 +94,15 @@ fn joint_norm<'a>(grads: impl Iterator<Item = &'a FlatGrads>, device: &Device) -
 /// assert!((clipped[0] - 0.6).abs() < 1e-6 && (clipped[1] - 0.8).abs() < 1e-6);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
-pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f32) -> Result<Tensor> {
+pub fn clip_grad_norm(parameters: impl Into<Parameters>, max_norm: f32) -> Result<Tensor> {
     if max_norm.is_nan() || max_norm < 0.0 {
         return Err(Error::argument("clip_grad_norm", format!("{max_norm} is no norm")));
     }
+    let parameters = parameters.into();
     no_grad(|| {
-        let groups = FlatGrads::of(parameters)?;
-        // Where a net's parts are on several devices, its norm is made on the first; a copy is scaled by its own.
-        let nets = |copies: bool| groups.iter().filter(move |group| group.copies == copies);
-        let home = nets(false).chain(nets(true)).map(|group| group.flat.device()).next();
-        let home = home.cloned().unwrap_or_default();
-        let norm = joint_norm(nets(false), &home)?;
-        let mut first_copy = None;
-        for group in &groups {
-            let device = group.flat.device();
-            let norm = match group.copies {
-                true => joint_norm(nets(true).filter(|other| other.flat.device() == device), device)?,
-                false => norm.clone(),
-            };
-            let factor = norm.add(1e-6)?.recip()?.mul(max_norm)?.clamp(None, Some(1.0))?.to(device)?;
-            group.set(&group.flat.mul(&factor)?)?;
-            first_copy.get_or_insert(norm);
-        }
-        if nets(false).next().is_some() { Ok(norm) } else { Ok(first_copy.unwrap_or(norm)) }
+        let norm = clip_replica(parameters.first_replica(), max_norm)?;
+        parameters.replicas().skip(1).try_for_each(|replica| clip_replica(replica, max_norm).map(drop))?;
+        Ok(norm)
     })
 }
 
@@ -124,12 +120,15 @@ pub fn clip_grad_norm(parameters: &[Tensor], max_norm: f32) -> Result<Tensor> {
 /// assert_eq!(p.grad().unwrap().to_vec::<f32>()?, [1.0, -1.0, 0.5]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
-pub fn clip_grad_value(parameters: &[Tensor], clip_value: f32) -> Result<()> {
+pub fn clip_grad_value(parameters: impl Into<Parameters>, clip_value: f32) -> Result<()> {
     if clip_value.is_nan() || clip_value < 0.0 {
         return Err(Error::argument("clip_grad_value", format!("{clip_value} is no bound")));
     }
+    let parameters = parameters.into();
     no_grad(|| {
-        let groups = FlatGrads::of(parameters)?;
-        groups.iter().try_for_each(|group| group.set(&group.flat.clamp(Some(-clip_value), Some(clip_value))?))
+        for group in parameters.replicas().map(GradientBucket::all).collect::<Result<Vec<_>>>()?.iter().flatten() {
+            group.set(group.flat().clamp(Some(-clip_value), Some(clip_value))?)?;
+        }
+        Ok(())
     })
 }

@@ -1,8 +1,9 @@
-//! Optimisers: they move parameters along their gradients, in place, on whatever devices the parameters are.
+//! Optimisers, which update parameters in place by their gradients, on whatever devices the parameters are; schedules of the
+//! learning rate, gradient clipping and loss scaling.
 
 mod adam;
 mod clip;
-mod group;
+mod parameters;
 mod plateau;
 mod rms_prop;
 mod scaler;
@@ -10,27 +11,27 @@ mod schedule;
 mod scheduler;
 mod sgd;
 mod state;
+mod state_dict;
 
 pub use adam::Adam;
 pub use clip::{clip_grad_norm, clip_grad_value};
-pub use plateau::ReduceLrOnPlateau;
-pub use rms_prop::RmsProp;
+pub use parameters::Parameters;
+pub use plateau::ReduceLROnPlateau;
+pub use rms_prop::RMSprop;
 pub use scaler::GradScaler;
 pub use schedule::{
-    CosineAnnealingLr, ExponentialLr, LambdaLr, LinearLr, MultiStepLr, OneCycleLr, Schedule, SequentialLr, StepLr,
+    CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, OneCycleLR, Schedule, SequentialLR, StepLR,
 };
-pub use scheduler::{LrScheduler, Scheduler};
-pub use sgd::Sgd;
-pub(crate) use state::one_replica;
+pub use scheduler::{LRScheduler, Scheduler};
+pub use sgd::SGD;
 
 use crate::error::Result;
 use crate::nn::StateDict;
-use crate::tensor::Tensor;
 
-/// What all optimisers have in common: schedulers, gradient scalers and checkpoints take any of them.
+/// The interface of all optimisers: schedulers, gradient scalers and checkpoints take any of them.
 ///
 /// ```
-/// use anygpu::optim::{Adam, Optimizer, Sgd};
+/// use anygpu::optim::{Adam, Optimizer, SGD};
 /// use anygpu::{Result, Tensor};
 ///
 /// fn halve(optimizer: &mut dyn Optimizer) {
@@ -38,7 +39,7 @@ use crate::tensor::Tensor;
 /// }
 ///
 /// let p = Tensor::zeros([3], None)?.requires_grad();
-/// let (mut sgd, mut adam) = (Sgd::new(vec![p.clone()], 0.5), Adam::new(vec![p], 0.25));
+/// let (mut sgd, mut adam) = (SGD::new(vec![p.clone()], 0.5), Adam::new(vec![p], 0.25));
 /// halve(&mut sgd);
 /// halve(&mut adam);
 /// assert_eq!((sgd.lr(), adam.lr()), (0.25, 0.125));
@@ -48,14 +49,14 @@ pub trait Optimizer {
     /// Moves every parameter that has a gradient.
     ///
     /// # Errors
-    /// As [`Sgd::step`].
+    /// As [`SGD::step`].
     fn step(&mut self) -> Result<()>;
 
-    /// Forgets all gradients.
+    /// Clears all gradients.
     fn zero_grad(&self);
 
     /// The parameters, in the order in which they were given.
-    fn parameters(&self) -> &[Tensor];
+    fn parameters(&self) -> &Parameters;
 
     /// The learning rate.
     fn lr(&self) -> f32;
@@ -63,19 +64,18 @@ pub trait Optimizer {
     /// Changes the learning rate from the next step on.
     fn set_lr(&mut self, lr: f32);
 
-    /// What the optimiser remembers, under PyTorch's names with dots: `state.0.step`, `state.0.exp_avg` and so on of the
-    /// parameter 0, and its settings, `param_groups.0.lr`. The tensors share their elements with the optimiser's.
+    /// The optimiser's state under PyTorch's names with dots: `state.0.step`, `state.0.exp_avg` and so on of the parameter
+    /// 0, and its settings, `param_groups.0.lr`. The tensors share their elements with the optimiser's. Of several
+    /// replicas, the state is that of the first; the others' are equal.
     ///
     /// # Errors
     /// If there is no memory for the numbers.
     fn state_dict(&self) -> Result<StateDict>;
 
-    /// Goes on from a state: of this or another device, or of PyTorch
-    /// ([`PickleValue::flatten`](crate::checkpoint::PickleValue::flatten)). It takes over the settings too, the learning rate
-    /// among them.
-    ///
-    /// The state may be of one net and the parameters of several replicas (as `DataParallel` gives them), or the other way
-    /// round: replicas are equal, and each gets the state of the first.
+    /// Takes over a state: of this or another device, or of PyTorch
+    /// ([`PickleValue::flatten`](crate::checkpoint::PickleValue::flatten)); with its settings, the learning rate among
+    /// them. Every replica of [`parameters`](Optimizer::parameters) gets the same state, however many the state's own
+    /// optimiser had.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the state is another optimiser's, empty or only a part, of
@@ -106,7 +106,7 @@ pub trait Optimizer {
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 }
 
-/// What every optimiser has alike, and the trait by the type's own functions, so that both ways to call them are one.
+/// The methods that all optimisers share, and the trait by the type's own methods, which can be called without importing it.
 macro_rules! optimizer {
     ($($name:ident),*) => {$(
         impl $name {
@@ -120,10 +120,10 @@ macro_rules! optimizer {
                 self.rate = lr;
             }
 
-            /// Forgets all gradients; [`Tensor::backward`] adds to what is there.
+            /// Clears all gradients; [`Tensor::backward`](crate::Tensor::backward) adds to what is there.
             /// (Not needed with [`DataParallel::train_batch`](crate::DataParallel::train_batch), which starts afresh.)
             pub fn zero_grad(&self) {
-                self.parameters.zero_grad();
+                self.state.parameters().zero_grad();
             }
         }
 
@@ -136,8 +136,8 @@ macro_rules! optimizer {
                 $name::zero_grad(self);
             }
 
-            fn parameters(&self) -> &[Tensor] {
-                self.parameters.all()
+            fn parameters(&self) -> &Parameters {
+                self.state.parameters()
             }
 
             fn lr(&self) -> f32 {
@@ -149,14 +149,14 @@ macro_rules! optimizer {
             }
 
             fn state_dict(&self) -> Result<StateDict> {
-                state::save(self, &self.parameters)
+                state_dict::save(self, &self.state)
             }
 
             fn load_state_dict(&mut self, state: &StateDict) -> Result<()> {
-                state::load(self, |optimiser| &mut optimiser.parameters, state)
+                state_dict::load(self, |optimizer| &mut optimizer.state, state)
             }
         }
     )*};
 }
 
-optimizer!(Sgd, Adam, RmsProp);
+optimizer!(SGD, Adam, RMSprop);

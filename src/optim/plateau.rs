@@ -1,5 +1,5 @@
 use super::scheduler::{named, named_count};
-use super::{LrScheduler, Optimizer};
+use super::{LRScheduler, Optimizer};
 use crate::error::Result;
 
 /// Lowers the learning rate when a metric no longer gets better, as PyTorch's `ReduceLROnPlateau`: after more than
@@ -7,10 +7,10 @@ use crate::error::Result;
 ///
 /// ```
 /// use anygpu::Tensor;
-/// use anygpu::optim::{LrScheduler, ReduceLrOnPlateau, Sgd};
+/// use anygpu::optim::{LRScheduler, ReduceLROnPlateau, SGD};
 ///
-/// let mut sgd = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.1);
-/// let mut scheduler = ReduceLrOnPlateau::new().factor(0.5).patience(1);
+/// let mut sgd = SGD::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.1);
+/// let mut scheduler = ReduceLROnPlateau::new().factor(0.5).patience(1);
 /// for loss in [1.0, 0.9, 0.9, 0.9] {
 ///     scheduler.observe(loss).step(&mut sgd);
 /// }
@@ -18,7 +18,7 @@ use crate::error::Result;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct ReduceLrOnPlateau {
+pub struct ReduceLROnPlateau {
     greater: bool,
     factor: f64,
     patience: u64,
@@ -33,15 +33,15 @@ pub struct ReduceLrOnPlateau {
     observed: Option<f64>,
 }
 
-impl ReduceLrOnPlateau {
+impl ReduceLROnPlateau {
     /// For a metric that is better when it is less (a loss): factor 0.1, patience 10, a relative threshold of 1e-4, no
     /// cooldown, any rate down to 0.
     #[expect(
         clippy::new_without_default,
         reason = "the settings are PyTorch's defaults, and are named in the docs of new"
     )]
-    pub fn new() -> ReduceLrOnPlateau {
-        ReduceLrOnPlateau {
+    pub fn new() -> ReduceLROnPlateau {
+        ReduceLROnPlateau {
             greater: false,
             factor: 0.1,
             patience: 10,
@@ -57,49 +57,49 @@ impl ReduceLrOnPlateau {
     }
 
     /// For a metric that is better when it is greater (an accuracy): PyTorch's `mode='max'`.
-    pub fn greater_is_better(mut self) -> ReduceLrOnPlateau {
+    pub fn greater_is_better(mut self) -> ReduceLROnPlateau {
         (self.greater, self.best) = (true, f64::NEG_INFINITY);
         self
     }
 
     /// Sets the factor by which the rate is lowered.
-    pub fn factor(mut self, factor: f64) -> ReduceLrOnPlateau {
+    pub fn factor(mut self, factor: f64) -> ReduceLROnPlateau {
         self.factor = factor;
         self
     }
 
     /// Sets how many steps in a row may pass without a better metric.
-    pub fn patience(mut self, patience: u64) -> ReduceLrOnPlateau {
+    pub fn patience(mut self, patience: u64) -> ReduceLROnPlateau {
         self.patience = patience;
         self
     }
 
     /// Sets by what part of the best metric another must be better to count as better.
-    pub fn threshold(mut self, threshold: f64) -> ReduceLrOnPlateau {
+    pub fn threshold(mut self, threshold: f64) -> ReduceLROnPlateau {
         (self.threshold, self.relative) = (threshold, true);
         self
     }
 
     /// Sets by how much a metric must be better to count as better: PyTorch's `threshold_mode='abs'`.
-    pub fn absolute_threshold(mut self, threshold: f64) -> ReduceLrOnPlateau {
+    pub fn absolute_threshold(mut self, threshold: f64) -> ReduceLROnPlateau {
         (self.threshold, self.relative) = (threshold, false);
         self
     }
 
     /// Sets for how many steps nothing is counted after the rate was lowered.
-    pub fn cooldown(mut self, cooldown: u64) -> ReduceLrOnPlateau {
+    pub fn cooldown(mut self, cooldown: u64) -> ReduceLROnPlateau {
         self.cooldown = cooldown;
         self
     }
 
     /// Sets the least rate.
-    pub fn min_lr(mut self, min_lr: f64) -> ReduceLrOnPlateau {
+    pub fn min_lr(mut self, min_lr: f64) -> ReduceLROnPlateau {
         self.min_lr = min_lr;
         self
     }
 
-    /// Gives the metric for the next [`step`](LrScheduler::step), which does nothing without one.
-    pub fn observe(&mut self, metric: f64) -> &mut ReduceLrOnPlateau {
+    /// Sets the metric for the next [`step`](LRScheduler::step), which does nothing without one.
+    pub fn observe(&mut self, metric: f64) -> &mut ReduceLROnPlateau {
         self.observed = Some(metric);
         self
     }
@@ -114,7 +114,7 @@ impl ReduceLrOnPlateau {
     }
 }
 
-impl LrScheduler for ReduceLrOnPlateau {
+impl LRScheduler for ReduceLROnPlateau {
     fn step(&mut self, optimizer: &mut dyn Optimizer) {
         let Some(metric) = self.observed.take() else { return };
         if self.is_better(metric) {

@@ -1,8 +1,8 @@
-use super::group::Parameters;
-use super::state::{Memory, Settings};
+use super::Parameters;
+use super::state::OptimizerState;
+use super::state_dict::{Settings, StateTensor};
 use crate::error::Result;
 use crate::ops::optim::Rule;
-use crate::tensor::Tensor;
 
 /// RMSprop (Hinton's lectures, 2012), as in PyTorch. Each step, for each parameter p with gradient g:
 ///
@@ -13,18 +13,18 @@ use crate::tensor::Tensor;
 ///
 /// # Example
 /// ```
-/// use anygpu::{Tensor, optim::RmsProp};
+/// use anygpu::{Tensor, optim::RMSprop};
 ///
 /// let p = Tensor::ones([1], None)?.requires_grad();
-/// let mut optimiser = RmsProp::new(vec![p.clone()], 0.1);
+/// let mut optimiser = RMSprop::new(vec![p.clone()], 0.1);
 /// p.square()?.sum_all()?.backward()?;
 /// optimiser.step()?;
 /// assert!((p.item::<f32>()? - 0.0).abs() < 1e-5); // 1 − 0.1 · 2 / √(0.01 · 2²)
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct RmsProp {
-    pub(super) parameters: Parameters,
+pub struct RMSprop {
+    pub(super) state: OptimizerState,
     pub(super) rate: f32,
     alpha: f32,
     eps: f32,
@@ -32,33 +32,33 @@ pub struct RmsProp {
     momentum: f32,
 }
 
-impl RmsProp {
+impl RMSprop {
     /// With learning rate `lr` (PyTorch's default is 0.01), α = 0.99, ε = 1e-8, no momentum and no weight decay.
-    pub fn new(parameters: Vec<Tensor>, lr: f32) -> RmsProp {
-        let parameters = Parameters::new("RmsProp", parameters);
-        RmsProp { parameters, rate: lr, alpha: 0.99, eps: 1e-8, decay: 0.0, momentum: 0.0 }
+    pub fn new(parameters: impl Into<Parameters>, lr: f32) -> RMSprop {
+        let state = OptimizerState::new("RMSprop", parameters);
+        RMSprop { state, rate: lr, alpha: 0.99, eps: 1e-8, decay: 0.0, momentum: 0.0 }
     }
 
     /// Sets α.
-    pub fn alpha(mut self, alpha: f32) -> RmsProp {
+    pub fn alpha(mut self, alpha: f32) -> RMSprop {
         self.alpha = alpha;
         self
     }
 
     /// Sets ε.
-    pub fn eps(mut self, eps: f32) -> RmsProp {
+    pub fn eps(mut self, eps: f32) -> RMSprop {
         self.eps = eps;
         self
     }
 
     /// Sets μ.
-    pub fn momentum(mut self, momentum: f32) -> RmsProp {
+    pub fn momentum(mut self, momentum: f32) -> RMSprop {
         self.momentum = momentum;
         self
     }
 
     /// Sets λ.
-    pub fn weight_decay(mut self, weight_decay: f32) -> RmsProp {
+    pub fn weight_decay(mut self, weight_decay: f32) -> RMSprop {
         self.decay = weight_decay;
         self
     }
@@ -66,16 +66,16 @@ impl RmsProp {
     /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
     ///
     /// # Errors
-    /// As [`Sgd::step`](super::Sgd::step).
+    /// As [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
-        let RmsProp { rate, alpha, eps, decay, momentum, .. } = *self;
-        self.parameters.step(|_| Rule::RmsProp { rate, decay, alpha, eps, momentum })
+        let RMSprop { rate, alpha, eps, decay, momentum, .. } = *self;
+        self.state.step(|_| Rule::RmsProp { rate, decay, alpha, eps, momentum })
     }
 }
 
-impl Settings for RmsProp {
-    const MEMORIES: &'static [Memory] =
-        &[Memory { name: "momentum_buffer", always: false }, Memory { name: "square_avg", always: true }];
+impl Settings for RMSprop {
+    const STATE: &'static [StateTensor] =
+        &[StateTensor { name: "momentum_buffer", always: false }, StateTensor { name: "square_avg", always: true }];
 
     fn settings(&self) -> Vec<(&'static str, Vec<f32>)> {
         vec![

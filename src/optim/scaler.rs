@@ -1,6 +1,6 @@
-use super::Optimizer;
-use super::clip::FlatGrads;
+use super::clip::GradientBucket;
 use super::scheduler::{named, named_count};
+use super::{Optimizer, Parameters};
 use crate::autograd::no_grad;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -10,18 +10,18 @@ use crate::tensor::Tensor;
 /// backward pass, the gradients are divided before the optimiser's step. A step whose gradients are not all finite is
 /// skipped and the scale halved; after 2 000 steps in a row without one it is doubled. It starts at 65 536.
 ///
-/// One number is read back per step and optimiser. The replicas of a [`DataParallel`](crate::DataParallel) have one
-/// gradient, and one of them is asked; multiply the loss by [`get_scale`](GradScaler::get_scale) in its loss function.
+/// One number is read back per step and optimiser. The replicas of a [`DataParallel`](crate::DataParallel) have equal
+/// gradients, of which the first replica's are checked; multiply the loss by [`get_scale`](GradScaler::get_scale) in its loss function.
 ///
 /// # Example
 /// ```
 /// use anygpu::nn::{self, Module};
-/// use anygpu::optim::{self, GradScaler, Optimizer, Sgd};
+/// use anygpu::optim::{self, GradScaler, Optimizer, SGD};
 /// use anygpu::{DType, Tensor, autocast};
 ///
 /// let net = nn::models::mlp(&[4, 8, 2])?;
 /// let (x, labels) = (Tensor::rand([6, 4], None)?, Tensor::try_from([0u32, 1, 0, 1, 1, 0])?);
-/// let mut sgd = Sgd::new(net.parameters(), 0.1);
+/// let mut sgd = SGD::new(net.parameters(), 0.1);
 /// let mut scaler = GradScaler::new();
 /// for _ in 0..3 {
 ///     sgd.zero_grad();
@@ -43,7 +43,7 @@ pub struct GradScaler {
     growth_interval: u64,
     /// Steps since the last one that was skipped, or since the scale last grew.
     good_steps: u64,
-    /// What is known of each optimiser's gradients since the last update.
+    /// The optimisers whose gradients were divided since the last update.
     unscaled: Vec<Unscaled>,
 }
 
@@ -72,7 +72,7 @@ impl Unscaled {
     }
 }
 
-/// What tells an optimiser from another: its first parameter.
+/// Identifies an optimiser by its first parameter.
 fn identity(optimizer: &dyn Optimizer) -> u64 {
     optimizer.parameters().first().map_or(0, Tensor::id)
 }
@@ -142,7 +142,7 @@ impl GradScaler {
         loss.to_dtype(DType::F32)?.mul(self.scale)
     }
 
-    /// Divides the gradients of this optimiser's parameters by the scale, and has their device look whether they are finite.
+    /// Divides the gradients of this optimiser's parameters by the scale, and starts the check on their device whether they are finite.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if that was done since the last [`update`](GradScaler::update); those of the device.
@@ -157,23 +157,23 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Divides gradients; gives the largest absolute value of each group of them.
-    fn divided(&self, parameters: &[Tensor]) -> Result<Vec<Tensor>> {
-        let groups = FlatGrads::of(parameters)?;
-        let replicas = groups.iter().all(|group| group.copies);
+    /// Divides gradients; returns the largest absolute value of each bucket of the first replica's.
+    fn divided(&self, parameters: &Parameters) -> Result<Vec<Tensor>> {
         let mut largest = Vec::new();
-        for group in groups.iter().filter(|group| group.flat.elem_count() > 0) {
-            let flat = group.flat.mul(1.0 / self.scale)?;
-            group.set(&flat)?;
-            if !group.copies || replicas {
-                largest.push(flat.to_dtype(DType::F32)?.abs()?.max_all()?);
+        for (i, replica) in parameters.replicas().enumerate() {
+            for group in GradientBucket::all(replica)?.iter().filter(|group| group.flat().elem_count() > 0) {
+                let flat = group.flat().mul(1.0 / self.scale)?;
+                if i == 0 {
+                    largest.push(flat.to_dtype(DType::F32)?.abs()?.max_all()?);
+                }
+                group.set(flat)?;
             }
         }
         Ok(largest)
     }
 
-    /// Divides the gradients, unless [`unscale`](GradScaler::unscale) has done so, and steps if they are all finite. Gives
-    /// whether it did.
+    /// Divides the gradients, unless [`unscale`](GradScaler::unscale) has done so, and steps if they are all finite. Returns
+    /// whether it stepped.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a second step before an [`update`](GradScaler::update); those of the optimiser.
@@ -196,7 +196,8 @@ impl GradScaler {
         Ok(finite)
     }
 
-    /// Changes the scale by what the steps since the last update met. Without any, it stays.
+    /// Lowers the scale if a step since the last update was skipped, and raises it after enough good ones. Without a step, it
+    /// stays.
     ///
     /// # Errors
     /// Those of the device, where gradients were divided and no step read what they are.
@@ -219,7 +220,7 @@ impl GradScaler {
         Ok(())
     }
 
-    /// The scale and the number of good steps, to go on from: as [`LrScheduler::state`](super::LrScheduler::state).
+    /// The scale and the number of good steps, to go on from: as [`LRScheduler::state`](super::LRScheduler::state).
     pub fn state(&self) -> Vec<(String, f64)> {
         vec![("scale".into(), f64::from(self.scale)), ("good_steps".into(), self.good_steps as f64)]
     }

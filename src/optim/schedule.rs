@@ -8,15 +8,15 @@ use crate::error::{Error, Result};
 
 /// A learning rate as a function of how many steps are done; a step is whatever the caller counts, an epoch or a batch.
 ///
-/// Schedules are values: combine them ([`SequentialLr`], [`warmup`](Schedule::warmup)), then
+/// Schedules are values: combine them ([`SequentialLR`], [`warmup`](Schedule::warmup)), then
 /// [`start`](Schedule::start) one for an optimiser.
 ///
 /// ```
 /// use anygpu::Tensor;
-/// use anygpu::optim::{CosineAnnealingLr, LrScheduler, Schedule, Sgd};
+/// use anygpu::optim::{CosineAnnealingLR, LRScheduler, Schedule, SGD};
 ///
-/// let mut sgd = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.1);
-/// let mut scheduler = CosineAnnealingLr::new(95)?.warmup(5, 0.1).start(&mut sgd);
+/// let mut sgd = SGD::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.1);
+/// let mut scheduler = CosineAnnealingLR::new(95)?.warmup(5, 0.1).start(&mut sgd);
 /// assert_eq!(sgd.lr(), 0.01);
 /// for _epoch in 0..5 {
 ///     // … the batches, with sgd.step() …
@@ -29,13 +29,13 @@ pub trait Schedule: fmt::Debug + Send + Sync + 'static {
     /// The rate for the step after `steps` others, from the rate `base` that the optimiser was made with.
     fn lr(&self, base: f64, steps: u64) -> f64;
 
-    /// Goes before with a rate that rises in equal steps from `start_factor · base`: the schedule itself begins after
-    /// `steps` steps. PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
-    fn warmup(self, steps: u64, start_factor: f64) -> SequentialLr
+    /// Returns this schedule after a warm-up of `steps` steps, in which the rate rises linearly from
+    /// `start_factor · base`. PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
+    fn warmup(self, steps: u64, start_factor: f64) -> SequentialLR
     where
         Self: Sized,
     {
-        SequentialLr::new(LinearLr::new(start_factor, 1.0, steps)).then(steps, self)
+        SequentialLR::new(LinearLR::new(start_factor, 1.0, steps)).then(steps, self)
     }
 
     /// Takes the optimiser's learning rate as the base, and sets that of the first step.
@@ -54,29 +54,29 @@ fn positive(schedule: &'static str, what: &str, size: u64) -> Result<u64> {
 /// base · γ^⌊steps / size⌋: the rate falls every `step_size` steps.
 ///
 /// ```
-/// use anygpu::optim::{Schedule, StepLr};
+/// use anygpu::optim::{Schedule, StepLR};
 ///
-/// let schedule = StepLr::new(30, 0.1)?;
+/// let schedule = StepLR::new(30, 0.1)?;
 /// assert_eq!([0, 29, 30].map(|step| schedule.lr(1.0, step)), [1.0, 1.0, 0.1]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct StepLr {
+pub struct StepLR {
     step_size: u64,
     gamma: f64,
 }
 
-impl StepLr {
+impl StepLR {
     /// A fall by the factor `gamma` (PyTorch's default is 0.1) every `step_size` steps.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a size of 0.
-    pub fn new(step_size: u64, gamma: f64) -> Result<StepLr> {
-        Ok(StepLr { step_size: positive("StepLr", "the step size", step_size)?, gamma })
+    pub fn new(step_size: u64, gamma: f64) -> Result<StepLR> {
+        Ok(StepLR { step_size: positive("StepLR", "the step size", step_size)?, gamma })
     }
 }
 
-impl Schedule for StepLr {
+impl Schedule for StepLR {
     fn lr(&self, base: f64, steps: u64) -> f64 {
         base * self.gamma.powf((steps / self.step_size) as f64)
     }
@@ -85,25 +85,25 @@ impl Schedule for StepLr {
 /// base · γ^k after k of the milestones: the rate falls at each.
 ///
 /// ```
-/// use anygpu::optim::{MultiStepLr, Schedule};
+/// use anygpu::optim::{MultiStepLR, Schedule};
 ///
-/// let schedule = MultiStepLr::new(&[30, 80], 0.5);
+/// let schedule = MultiStepLR::new(&[30, 80], 0.5);
 /// assert_eq!([29, 30, 80].map(|step| schedule.lr(1.0, step)), [1.0, 0.5, 0.25]);
 /// ```
 #[derive(Clone, Debug)]
-pub struct MultiStepLr {
+pub struct MultiStepLR {
     milestones: Vec<u64>,
     gamma: f64,
 }
 
-impl MultiStepLr {
+impl MultiStepLR {
     /// A fall by the factor `gamma` (PyTorch's default is 0.1) at each of these steps.
-    pub fn new(milestones: &[u64], gamma: f64) -> MultiStepLr {
-        MultiStepLr { milestones: milestones.to_vec(), gamma }
+    pub fn new(milestones: &[u64], gamma: f64) -> MultiStepLR {
+        MultiStepLR { milestones: milestones.to_vec(), gamma }
     }
 }
 
-impl Schedule for MultiStepLr {
+impl Schedule for MultiStepLR {
     fn lr(&self, base: f64, steps: u64) -> f64 {
         let passed = self.milestones.iter().filter(|&&milestone| milestone <= steps).count();
         base * self.gamma.powf(passed as f64)
@@ -113,23 +113,23 @@ impl Schedule for MultiStepLr {
 /// base · γ^steps.
 ///
 /// ```
-/// use anygpu::optim::{ExponentialLr, Schedule};
+/// use anygpu::optim::{ExponentialLR, Schedule};
 ///
-/// assert_eq!(ExponentialLr::new(0.5).lr(1.0, 3), 0.125);
+/// assert_eq!(ExponentialLR::new(0.5).lr(1.0, 3), 0.125);
 /// ```
 #[derive(Clone, Debug)]
-pub struct ExponentialLr {
+pub struct ExponentialLR {
     gamma: f64,
 }
 
-impl ExponentialLr {
+impl ExponentialLR {
     /// A fall by the factor `gamma` at every step.
-    pub fn new(gamma: f64) -> ExponentialLr {
-        ExponentialLr { gamma }
+    pub fn new(gamma: f64) -> ExponentialLR {
+        ExponentialLR { gamma }
     }
 }
 
-impl Schedule for ExponentialLr {
+impl Schedule for ExponentialLR {
     fn lr(&self, base: f64, steps: u64) -> f64 {
         base * self.gamma.powf(steps as f64)
     }
@@ -139,35 +139,35 @@ impl Schedule for ExponentialLr {
 /// (Loshchilov & Hutter, "SGDR", 2017, without restarts). After `t_max` steps it rises again, as PyTorch's does.
 ///
 /// ```
-/// use anygpu::optim::{CosineAnnealingLr, Schedule};
+/// use anygpu::optim::{CosineAnnealingLR, Schedule};
 ///
-/// let schedule = CosineAnnealingLr::new(100)?.eta_min(0.1);
+/// let schedule = CosineAnnealingLR::new(100)?.eta_min(0.1);
 /// assert_eq!([0, 100].map(|step| schedule.lr(1.0, step)), [1.0, 0.1]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct CosineAnnealingLr {
+pub struct CosineAnnealingLR {
     t_max: u64,
     eta_min: f64,
 }
 
-impl CosineAnnealingLr {
+impl CosineAnnealingLR {
     /// Down to 0 in `t_max` steps.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for 0 steps.
-    pub fn new(t_max: u64) -> Result<CosineAnnealingLr> {
-        Ok(CosineAnnealingLr { t_max: positive("CosineAnnealingLr", "t_max", t_max)?, eta_min: 0.0 })
+    pub fn new(t_max: u64) -> Result<CosineAnnealingLR> {
+        Ok(CosineAnnealingLR { t_max: positive("CosineAnnealingLR", "t_max", t_max)?, eta_min: 0.0 })
     }
 
     /// Sets the least rate.
-    pub fn eta_min(mut self, eta_min: f64) -> CosineAnnealingLr {
+    pub fn eta_min(mut self, eta_min: f64) -> CosineAnnealingLR {
         self.eta_min = eta_min;
         self
     }
 }
 
-impl Schedule for CosineAnnealingLr {
+impl Schedule for CosineAnnealingLR {
     fn lr(&self, base: f64, steps: u64) -> f64 {
         self.eta_min + (base - self.eta_min) * (1.0 + (PI * steps as f64 / self.t_max as f64).cos()) / 2.0
     }
@@ -176,26 +176,26 @@ impl Schedule for CosineAnnealingLr {
 /// base times a factor that goes from one value to another in equal steps, and stays there.
 ///
 /// ```
-/// use anygpu::optim::{LinearLr, Schedule};
+/// use anygpu::optim::{LinearLR, Schedule};
 ///
-/// let schedule = LinearLr::new(0.0, 1.0, 4);
+/// let schedule = LinearLR::new(0.0, 1.0, 4);
 /// assert_eq!([0, 1, 4, 9].map(|step| schedule.lr(0.5, step)), [0.0, 0.125, 0.5, 0.5]);
 /// ```
 #[derive(Clone, Debug)]
-pub struct LinearLr {
+pub struct LinearLR {
     start_factor: f64,
     end_factor: f64,
     total_iters: u64,
 }
 
-impl LinearLr {
+impl LinearLR {
     /// From `start_factor` to `end_factor` in `total_iters` steps (PyTorch's defaults: 1/3, 1 and 5).
-    pub fn new(start_factor: f64, end_factor: f64, total_iters: u64) -> LinearLr {
-        LinearLr { start_factor, end_factor, total_iters }
+    pub fn new(start_factor: f64, end_factor: f64, total_iters: u64) -> LinearLR {
+        LinearLR { start_factor, end_factor, total_iters }
     }
 }
 
-impl Schedule for LinearLr {
+impl Schedule for LinearLR {
     fn lr(&self, base: f64, steps: u64) -> f64 {
         if steps >= self.total_iters {
             return base * self.end_factor;
@@ -207,26 +207,26 @@ impl Schedule for LinearLr {
 /// base · f(steps).
 ///
 /// ```
-/// use anygpu::optim::{LambdaLr, Schedule};
+/// use anygpu::optim::{LambdaLR, Schedule};
 ///
-/// assert_eq!(LambdaLr::new(|steps| 1.0 / (1 + steps) as f64).lr(1.0, 3), 0.25);
+/// assert_eq!(LambdaLR::new(|steps| 1.0 / (1 + steps) as f64).lr(1.0, 3), 0.25);
 /// ```
-pub struct LambdaLr(Box<dyn Fn(u64) -> f64 + Send + Sync>);
+pub struct LambdaLR(Box<dyn Fn(u64) -> f64 + Send + Sync>);
 
-impl LambdaLr {
-    /// The function that gives the factor.
-    pub fn new(factor: impl Fn(u64) -> f64 + Send + Sync + 'static) -> LambdaLr {
-        LambdaLr(Box::new(factor))
+impl LambdaLR {
+    /// A schedule with this factor as a function of the step.
+    pub fn new(factor: impl Fn(u64) -> f64 + Send + Sync + 'static) -> LambdaLR {
+        LambdaLR(Box::new(factor))
     }
 }
 
-impl fmt::Debug for LambdaLr {
+impl fmt::Debug for LambdaLR {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LambdaLr").finish_non_exhaustive()
+        f.debug_struct("LambdaLR").finish_non_exhaustive()
     }
 }
 
-impl Schedule for LambdaLr {
+impl Schedule for LambdaLR {
     fn lr(&self, base: f64, steps: u64) -> f64 {
         base * (self.0)(steps)
     }
@@ -237,15 +237,15 @@ impl Schedule for LambdaLr {
 /// PyTorch's `OneCycleLR` with `cycle_momentum=False`. Beyond the last step the rate stays at its end.
 ///
 /// ```
-/// use anygpu::optim::{OneCycleLr, Schedule};
+/// use anygpu::optim::{OneCycleLR, Schedule};
 ///
-/// let schedule = OneCycleLr::new(1.0, 100)?;
+/// let schedule = OneCycleLR::new(1.0, 100)?;
 /// let rates = [0, 29, 99].map(|step| schedule.lr(0.1, step)); // whatever the base
 /// assert!(rates.iter().zip([1.0 / 25.0, 1.0, 1.0 / 25.0 / 1e4]).all(|(rate, expected)| (rate - expected).abs() < 1e-12));
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct OneCycleLr {
+pub struct OneCycleLR {
     max_lr: f64,
     total_steps: u64,
     pct_start: f64,
@@ -253,43 +253,43 @@ pub struct OneCycleLr {
     final_div_factor: f64,
 }
 
-impl OneCycleLr {
+impl OneCycleLR {
     /// From `max_lr / 25` up to `max_lr` in 30 % of the steps, then down to `max_lr / 25 / 10 000`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for 0 steps.
-    pub fn new(max_lr: f64, total_steps: u64) -> Result<OneCycleLr> {
-        let total_steps = positive("OneCycleLr", "the number of steps", total_steps)?;
-        Ok(OneCycleLr { max_lr, total_steps, pct_start: 0.3, div_factor: 25.0, final_div_factor: 1e4 })
+    pub fn new(max_lr: f64, total_steps: u64) -> Result<OneCycleLR> {
+        let total_steps = positive("OneCycleLR", "the number of steps", total_steps)?;
+        Ok(OneCycleLR { max_lr, total_steps, pct_start: 0.3, div_factor: 25.0, final_div_factor: 1e4 })
     }
 
     /// Sets the part of the steps in which the rate rises, 0 to 1.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for anything else.
-    pub fn pct_start(mut self, pct_start: f64) -> Result<OneCycleLr> {
+    pub fn pct_start(mut self, pct_start: f64) -> Result<OneCycleLR> {
         if !(0.0..=1.0).contains(&pct_start) {
             let detail = format!("pct_start is a part of the steps, 0 to 1, not {pct_start}");
-            return Err(Error::argument("OneCycleLr", detail));
+            return Err(Error::argument("OneCycleLR", detail));
         }
         self.pct_start = pct_start;
         Ok(self)
     }
 
     /// Sets by how much the first rate is less than the greatest.
-    pub fn div_factor(mut self, div_factor: f64) -> OneCycleLr {
+    pub fn div_factor(mut self, div_factor: f64) -> OneCycleLR {
         self.div_factor = div_factor;
         self
     }
 
     /// Sets by how much the last rate is less than the first.
-    pub fn final_div_factor(mut self, final_div_factor: f64) -> OneCycleLr {
+    pub fn final_div_factor(mut self, final_div_factor: f64) -> OneCycleLR {
         self.final_div_factor = final_div_factor;
         self
     }
 }
 
-impl Schedule for OneCycleLr {
+impl Schedule for OneCycleLR {
     fn lr(&self, _base: f64, steps: u64) -> f64 {
         let first = self.max_lr / self.div_factor;
         let (top, end) = (self.pct_start * self.total_steps as f64 - 1.0, self.total_steps as f64 - 1.0);
@@ -306,33 +306,33 @@ impl Schedule for OneCycleLr {
 /// Schedules one after another; each counts its steps from its own beginning.
 ///
 /// ```
-/// use anygpu::optim::{ExponentialLr, LinearLr, Schedule, SequentialLr};
+/// use anygpu::optim::{ExponentialLR, LinearLR, Schedule, SequentialLR};
 ///
-/// let schedule = SequentialLr::new(LinearLr::new(0.1, 1.0, 5)).then(5, ExponentialLr::new(0.5));
+/// let schedule = SequentialLR::new(LinearLR::new(0.1, 1.0, 5)).then(5, ExponentialLR::new(0.5));
 /// assert_eq!([0, 5, 6].map(|step| schedule.lr(1.0, step)), [0.1, 1.0, 0.5]);
 /// ```
 #[derive(Debug)]
-pub struct SequentialLr {
+pub struct SequentialLR {
     first: Box<dyn Schedule>,
     /// By the step where they begin.
     rest: Vec<(u64, Box<dyn Schedule>)>,
 }
 
-impl SequentialLr {
+impl SequentialLR {
     /// Begins with this schedule.
-    pub fn new(first: impl Schedule) -> SequentialLr {
-        SequentialLr { first: Box::new(first), rest: Vec::new() }
+    pub fn new(first: impl Schedule) -> SequentialLR {
+        SequentialLR { first: Box::new(first), rest: Vec::new() }
     }
 
     /// Goes on with another from the step `milestone` on.
-    pub fn then(mut self, milestone: u64, schedule: impl Schedule) -> SequentialLr {
+    pub fn then(mut self, milestone: u64, schedule: impl Schedule) -> SequentialLR {
         let place = self.rest.partition_point(|(start, _)| *start <= milestone);
         self.rest.insert(place, (milestone, Box::new(schedule)));
         self
     }
 }
 
-impl Schedule for SequentialLr {
+impl Schedule for SequentialLR {
     fn lr(&self, base: f64, steps: u64) -> f64 {
         match self.rest.iter().rev().find(|(start, _)| *start <= steps) {
             Some((start, schedule)) => schedule.lr(base, steps - start),

@@ -1,23 +1,23 @@
-//! What moves an optimiser's learning rate between its steps.
+//! Schedulers, which set an optimiser's learning rate between its steps.
 
 use super::{Optimizer, Schedule};
 use crate::error::{Error, Result};
 
-/// What all schedulers have in common.
+/// The interface of all schedulers.
 ///
 /// ```
 /// use anygpu::Tensor;
-/// use anygpu::optim::{LrScheduler, Optimizer, Schedule, Sgd, StepLr};
+/// use anygpu::optim::{LRScheduler, Optimizer, Schedule, SGD, StepLR};
 ///
-/// let mut sgd = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
-/// let mut scheduler = StepLr::new(1, 0.1)?.start(&mut sgd);
+/// let mut sgd = SGD::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
+/// let mut scheduler = StepLR::new(1, 0.1)?.start(&mut sgd);
 /// scheduler.step(&mut sgd);
 /// assert_eq!(sgd.lr(), 0.05);
 ///
 /// // A run that goes on elsewhere: start the same scheduler, and give both their states.
 /// let state = scheduler.state();
-/// let mut later = Sgd::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
-/// let mut resumed = StepLr::new(1, 0.1)?.start(&mut later);
+/// let mut later = SGD::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
+/// let mut resumed = StepLR::new(1, 0.1)?.start(&mut later);
 /// later.load_state_dict(&sgd.state_dict()?)?;
 /// resumed.resume(&state, &mut later)?;
 /// assert_eq!(later.lr(), 0.05);
@@ -25,23 +25,23 @@ use crate::error::{Error, Result};
 /// assert_eq!(later.lr(), 0.005);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
-pub trait LrScheduler {
+pub trait LRScheduler {
     /// Sets the learning rate for the next step; call it after the optimiser's step, or after an epoch of them.
     fn step(&mut self, optimizer: &mut dyn Optimizer);
 
-    /// Where the scheduler is, as named numbers; what it was made with is not among them.
+    /// The progress of the scheduler as named numbers, without its settings.
     fn state(&self) -> Vec<(String, f64)>;
 
-    /// Goes on where another scheduler of the same making was, and leaves the optimiser's rate as it is: that is part of
+    /// Continues from the state of a scheduler with the same settings, and leaves the optimiser's rate as it is: that is part of
     /// the optimiser's state. [`Schedule::start`] sets a rate, so start first, then restore the optimiser; or
-    /// [`resume`](LrScheduler::resume), in any order.
+    /// [`resume`](LRScheduler::resume), in any order.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] where a number is missing or cannot be; the scheduler is unchanged then.
     fn load_state(&mut self, state: &[(String, f64)]) -> Result<()>;
 
-    /// As [`load_state`](LrScheduler::load_state), and gives the optimiser the rate that the schedule has there, whatever
-    /// [`Schedule::start`] set. (A [`ReduceLrOnPlateau`](super::ReduceLrOnPlateau) has no rate of its own and sets none.)
+    /// As [`load_state`](LRScheduler::load_state), and sets the optimiser's rate to that of the schedule there, whatever
+    /// [`Schedule::start`] set. (A [`ReduceLROnPlateau`](super::ReduceLROnPlateau) has no rate of its own and sets none.)
     ///
     /// # Errors
     /// As there; neither is changed then.
@@ -66,7 +66,7 @@ pub(super) fn named_count(state: &[(String, f64)], name: &str) -> Result<u64> {
     Ok(value as u64)
 }
 
-/// A [`Schedule`] at work: [`Schedule::start`] makes it.
+/// A running [`Schedule`]: [`Schedule::start`] returns it.
 #[derive(Debug)]
 pub struct Scheduler {
     schedule: Box<dyn Schedule>,
@@ -87,7 +87,7 @@ impl Scheduler {
     }
 }
 
-impl LrScheduler for Scheduler {
+impl LRScheduler for Scheduler {
     fn step(&mut self, optimizer: &mut dyn Optimizer) {
         self.steps += 1;
         optimizer.set_lr(self.lr());

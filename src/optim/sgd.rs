@@ -1,10 +1,10 @@
-use super::group::Parameters;
-use super::state::{Memory, Settings};
+use super::Parameters;
+use super::state::OptimizerState;
+use super::state_dict::{Settings, StateTensor};
 use crate::error::Result;
 use crate::ops::optim::Rule;
-use crate::tensor::Tensor;
 
-/// Stochastic gradient descent with momentum, as in PyTorch. Each [`step`](Sgd::step), for each parameter p with
+/// Stochastic gradient descent with momentum, as in PyTorch. Each [`step`](SGD::step), for each parameter p with
 /// gradient g:
 ///
 /// d ← g + λ p,  v ← μ v + (1 − τ) d,  p ← p − lr v        (μ: momentum, λ: weight decay, τ: dampening)
@@ -16,11 +16,11 @@ use crate::tensor::Tensor;
 ///
 /// # Example
 /// ```
-/// use anygpu::{Tensor, optim::Sgd};
+/// use anygpu::{Tensor, optim::SGD};
 ///
 /// // The minimum of (p − 3)² is at 3.
 /// let p = Tensor::zeros([1], None)?.requires_grad();
-/// let mut sgd = Sgd::new(vec![p.clone()], 0.1).momentum(0.5);
+/// let mut sgd = SGD::new(vec![p.clone()], 0.1).momentum(0.5);
 /// for _ in 0..50 {
 ///     sgd.zero_grad();
 ///     let distance = p.add_scalar(-3.0)?;
@@ -31,8 +31,8 @@ use crate::tensor::Tensor;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Sgd {
-    pub(super) parameters: Parameters,
+pub struct SGD {
+    pub(super) state: OptimizerState,
     pub(super) rate: f32,
     momentum: f32,
     dampening: f32,
@@ -40,33 +40,33 @@ pub struct Sgd {
     nesterov: bool,
 }
 
-impl Sgd {
+impl SGD {
     /// Plain gradient descent with learning rate `lr`. A parameter that is given twice is updated once.
-    pub fn new(parameters: Vec<Tensor>, lr: f32) -> Sgd {
-        let parameters = Parameters::new("Sgd", parameters);
-        Sgd { parameters, rate: lr, momentum: 0.0, dampening: 0.0, decay: 0.0, nesterov: false }
+    pub fn new(parameters: impl Into<Parameters>, lr: f32) -> SGD {
+        let state = OptimizerState::new("SGD", parameters);
+        SGD { state, rate: lr, momentum: 0.0, dampening: 0.0, decay: 0.0, nesterov: false }
     }
 
     /// Sets μ, 0 at first.
-    pub fn momentum(mut self, momentum: f32) -> Sgd {
+    pub fn momentum(mut self, momentum: f32) -> SGD {
         self.momentum = momentum;
         self
     }
 
     /// Sets λ, 0 at first.
-    pub fn weight_decay(mut self, weight_decay: f32) -> Sgd {
+    pub fn weight_decay(mut self, weight_decay: f32) -> SGD {
         self.decay = weight_decay;
         self
     }
 
     /// Sets τ, 0 at first: the share of a gradient that does not enter the velocity.
-    pub fn dampening(mut self, dampening: f32) -> Sgd {
+    pub fn dampening(mut self, dampening: f32) -> SGD {
         self.dampening = dampening;
         self
     }
 
     /// Looks ahead along the velocity (Sutskever et al., 2013).
-    pub fn nesterov(mut self) -> Sgd {
+    pub fn nesterov(mut self) -> SGD {
         self.nesterov = true;
         self
     }
@@ -79,8 +79,8 @@ impl Sgd {
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) when a gradient does not fit its parameter, and those of
     /// the device.
     pub fn step(&mut self) -> Result<()> {
-        let Sgd { rate, momentum, dampening, decay, nesterov, .. } = *self;
-        self.parameters.step(|step| match momentum {
+        let SGD { rate, momentum, dampening, decay, nesterov, .. } = *self;
+        self.state.step(|step| match momentum {
             0.0 => Rule::Plain { rate, decay },
             _ => {
                 let fresh = if step == 1 { 1.0 } else { 1.0 - dampening };
@@ -90,9 +90,9 @@ impl Sgd {
     }
 }
 
-impl Settings for Sgd {
-    const MEMORIES: &'static [Memory] = &[Memory { name: "momentum_buffer", always: false }];
-    const FRESH_WITHOUT_MEMORY: bool = true;
+impl Settings for SGD {
+    const STATE: &'static [StateTensor] = &[StateTensor { name: "momentum_buffer", always: false }];
+    const RESTARTS_WITHOUT_STATE: bool = true;
 
     fn settings(&self) -> Vec<(&'static str, Vec<f32>)> {
         vec![
@@ -119,8 +119,8 @@ impl Settings for Sgd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::flatten_onto;
-    use crate::{Device, Error};
+    use crate::nn::parameters_onto;
+    use crate::{Device, Error, Tensor};
 
     fn values(tensor: &Tensor) -> Vec<f32> {
         tensor.to_vec().unwrap()
@@ -131,11 +131,11 @@ mod tests {
     }
 
     /// Three parameters, apart or in one flat buffer, and their gradients over three steps (`None`: no part in it).
-    fn run(flat: bool, sgd: impl Fn(Vec<Tensor>) -> Sgd, skip: Option<usize>) -> Vec<f32> {
+    fn run(flat: bool, sgd: impl Fn(Vec<Tensor>) -> SGD, skip: Option<usize>) -> Vec<f32> {
         let mut parameters =
             [&[1.0f32, 2.0][..], &[3.0; 70], &[-4.0]].map(|values| tensor(values).requires_grad()).to_vec();
         if flat {
-            parameters = flatten_onto(&parameters, &Device::cpu()).unwrap();
+            parameters = parameters_onto(&parameters, &Device::cpu()).unwrap();
         }
         let mut sgd = sgd(parameters.clone());
         for step in 0..3 {
@@ -153,34 +153,34 @@ mod tests {
     fn steps_follow_the_formula() {
         // lr 0.1, μ 0.9, λ 0.01, p = 1, g = 0.5, 1.5, 2.5:
         // v = 0.51, p = 0.949; v = 1.96849, p = 0.752151; v = 4.27916251, p = 0.324234749
-        let full = run(false, |p| Sgd::new(p, 0.1).momentum(0.9).weight_decay(0.01), None);
+        let full = run(false, |p| SGD::new(p, 0.1).momentum(0.9).weight_decay(0.01), None);
         assert!((full[0] - 0.324_234_75).abs() < 1e-5, "{}", full[0]);
         // Without momentum and decay: p = 1 − 0.1 · (0.5 + 1.5 + 2.5)
-        let plain = run(false, |p| Sgd::new(p, 0.1), None);
+        let plain = run(false, |p| SGD::new(p, 0.1), None);
         assert!((plain[0] - 0.55).abs() < 1e-6, "{}", plain[0]);
     }
 
     #[test]
     fn flat_parameters_move_as_separate_ones_do() {
         for skip in [None, Some(0), Some(1), Some(2)] {
-            let sgd = |p| Sgd::new(p, 0.1).momentum(0.9).weight_decay(0.01);
+            let sgd = |p| SGD::new(p, 0.1).momentum(0.9).weight_decay(0.01);
             assert_eq!(run(true, sgd, skip), run(false, sgd, skip), "without a gradient: {skip:?}");
         }
     }
 
     #[test]
     fn a_parameter_without_gradient_stays_even_under_decay() {
-        assert_eq!(run(true, |p| Sgd::new(p, 0.1).weight_decay(0.5), Some(0))[..2], [1.0, 2.0]);
+        assert_eq!(run(true, |p| SGD::new(p, 0.1).weight_decay(0.5), Some(0))[..2], [1.0, 2.0]);
     }
 
     #[test]
     fn what_does_not_fit_is_an_error() {
         let matrix = Tensor::zeros([2, 3], None).unwrap();
-        let gaps = Sgd::new(vec![matrix.t().unwrap().requires_grad()], 0.1).step().unwrap_err().to_string();
+        let gaps = SGD::new(vec![matrix.t().unwrap().requires_grad()], 0.1).step().unwrap_err().to_string();
         assert!(gaps.contains("view with gaps"), "{gaps}");
         let parameter = matrix.requires_grad();
         parameter.set_grad(Some(tensor(&[1.0; 6])));
-        let shapes = Sgd::new(vec![parameter], 0.1).step().unwrap_err();
+        let shapes = SGD::new(vec![parameter], 0.1).step().unwrap_err();
         assert!(matches!(shapes, Error::ShapeMismatch { .. }), "{shapes}");
     }
 }

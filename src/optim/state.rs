@@ -1,201 +1,185 @@
-//! What an optimiser remembers, as tensors by name, so that a run can go on later and elsewhere.
-//!
-//! The names are PyTorch's, with dots: `state.3.exp_avg` is of the fourth parameter, `param_groups.0.lr` a setting, and
-//! `param_groups.0.params` has the numbers of all parameters.
+//! The parameters of an optimiser with its state, in buckets: one dispatch moves a whole bucket.
 
-use std::collections::BTreeMap;
+use std::collections::{HashMap, HashSet};
 
-use super::group::{Memories, Parameters};
-use crate::device::Device;
+use super::Parameters;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::nn::{StateDict, moved};
-use crate::tensor::Tensor;
+use crate::nn::moved;
+use crate::ops::optim::{Rule, optimiser_step};
+use crate::tensor::{Bucket, Tensor};
 
-const GROUP: &str = "param_groups.0.";
-
-/// Something that is remembered of each parameter.
-pub(super) struct Memory {
-    pub name: &'static str,
-    /// Whether it is always there after a step; else it starts at 0 where it is not.
-    pub always: bool,
+/// All parameters of an optimiser, and its state.
+#[derive(Debug)]
+pub(super) struct OptimizerState {
+    optimizer: &'static str,
+    parameters: Parameters,
+    /// Found at the first step.
+    buckets: Option<Vec<ParameterBucket>>,
 }
 
-/// The part of an optimiser's state that is its own.
-pub(super) trait Settings {
-    /// In the order in which its rule has them.
-    const MEMORIES: &'static [Memory];
-    /// Whether a parameter without memories starts anew, as under momentum its first step is another one.
-    const FRESH_WITHOUT_MEMORY: bool = false;
-
-    /// The numbers that it was made with, by PyTorch's names.
-    fn settings(&self) -> Vec<(&'static str, Vec<f32>)>;
-
-    /// Takes over a number of [`settings`](Settings::settings).
-    fn set(&mut self, name: &str, values: &[f32]);
+/// The state of one parameter after some steps; a tensor that is not there is 0.
+pub(super) struct ParameterState {
+    pub step: i32,
+    pub tensors: Vec<Option<Tensor>>,
 }
 
-/// All of it; the memories share their elements with the optimiser's.
-pub(super) fn save<S: Settings>(optimiser: &S, parameters: &Parameters) -> Result<StateDict> {
-    let mut state = StateDict::new();
-    for (i, step, memories) in parameters.remembered()? {
-        state.insert(format!("state.{i}.step"), Tensor::scalar(step, None)?);
-        for (memory, tensor) in S::MEMORIES.iter().zip(memories) {
-            state.insert(format!("state.{i}.{}", memory.name), tensor);
-        }
-    }
-    for (name, values) in optimiser.settings() {
-        let tensor = match values.as_slice() {
-            [value] => Tensor::scalar(*value, None)?,
-            several => Tensor::from_slice(several, several.len(), None)?,
-        };
-        state.insert(format!("{GROUP}{name}"), tensor);
-    }
-    state.insert(format!("{GROUP}params"), Tensor::iota(parameters.all().len(), None)?);
-    Ok(state)
+/// Parameters in one bucket, and their state.
+#[derive(Debug)]
+struct ParameterBucket {
+    parameters: Vec<Tensor>,
+    bucket: Bucket,
+    /// How many steps each parameter has made.
+    steps: Vec<i32>,
+    /// Laid out as the bucket; made when a rule first asks for it.
+    state: Vec<Tensor>,
 }
 
-/// Checks all of it, and then takes it over.
-pub(super) fn load<S: Settings>(
-    optimiser: &mut S,
-    parameters: fn(&mut S) -> &mut Parameters,
-    state: &StateDict,
-) -> Result<()> {
-    let saved = Saved::read::<S>(state)?;
-    let parameters = parameters(optimiser);
-    let all: Vec<Tensor> = parameters.all().to_vec();
-    let count = saved.count(&all)?;
-    let memories = (0..all.len()).map(|i| saved.memories::<S>(&all, i, count)).collect::<Result<Vec<_>>>()?;
-    // Without what no parameter has: a rule that needs it later makes it.
-    let has = |i: usize| memories.iter().flatten().any(|memories| memories.tensors[i].is_some());
-    let memory_count = (0..S::MEMORIES.len()).rev().find(|&i| has(i)).map_or(0, |last| last + 1);
-    parameters.remember(memory_count, &memories)?;
-    for (name, _) in optimiser.settings() {
-        if let Some(values) = saved.settings.get(name) {
-            optimiser.set(name, values);
-        }
-    }
-    Ok(())
-}
-
-/// The state of the first `count` parameters: of one replica out of several.
-pub(crate) fn one_replica(state: &StateDict, count: usize) -> Result<StateDict> {
-    let number = |name: &str| name.strip_prefix("state.")?.split_once('.')?.0.parse::<usize>().ok();
-    let first = state.iter().filter(|(name, _)| number(name).is_none_or(|i| i < count));
-    let mut first: StateDict = first.map(|(name, tensor)| (name.to_string(), tensor.clone())).collect();
-    first.insert(format!("{GROUP}params"), Tensor::iota(count, None)?);
-    Ok(first)
-}
-
-/// A state, taken apart.
-struct Saved<'a> {
-    settings: BTreeMap<&'a str, Vec<f32>>,
-    /// By parameter and name.
-    tensors: BTreeMap<(usize, &'a str), &'a Tensor>,
-    steps: BTreeMap<usize, i32>,
-    /// The number of parameters, where it says so.
-    listed: Option<usize>,
-}
-
-fn refused(detail: String) -> Error {
-    Error::argument("Optimizer::load_state_dict", format!("{detail}; the optimiser is unchanged"))
-}
-
-impl<'a> Saved<'a> {
-    fn read<S: Settings>(state: &'a StateDict) -> Result<Saved<'a>> {
-        let mut saved =
-            Saved { settings: BTreeMap::new(), tensors: BTreeMap::new(), steps: BTreeMap::new(), listed: None };
-        let (mut small, mut numbers): (Vec<(&str, &Tensor)>, Vec<&Tensor>) = Default::default();
-        for (name, tensor) in state.iter() {
-            let unknown =
-                || refused(format!("{name} is nothing that this optimiser remembers: is the state another's?"));
-            if name.strip_prefix("param_groups.").is_some_and(|rest| !rest.starts_with("0.")) {
-                let detail = format!("{name} is of a second group of parameters, and optimisers here have one group");
-                return Err(refused(format!("{detail}: make one optimiser for each group")));
-            }
-            if name.starts_with(GROUP) || name.ends_with(".step") {
-                small.push((name, tensor));
-                numbers.push(tensor);
-                continue;
-            }
-            let (i, memory) = name.strip_prefix("state.").and_then(|rest| rest.split_once('.')).ok_or_else(unknown)?;
-            if !S::MEMORIES.iter().any(|known| known.name == memory) {
-                return Err(unknown());
-            }
-            saved.tensors.insert((i.parse().map_err(|_| unknown())?, memory), tensor);
-        }
-        // Numbers are read in one copy, wherever they are.
-        for ((name, _), tensor) in small.iter().zip(moved(&numbers, &Device::cpu())?) {
-            saved.number(name, &tensor)?;
-        }
-        Ok(saved)
+impl OptimizerState {
+    /// A parameter that is given twice is updated once.
+    pub fn new(optimizer: &'static str, parameters: impl Into<Parameters>) -> OptimizerState {
+        OptimizerState { optimizer, parameters: parameters.into(), buckets: None }
     }
 
-    fn number(&mut self, name: &'a str, tensor: &Tensor) -> Result<()> {
-        let values = tensor.to_dtype(DType::F32)?.to_vec::<f32>()?;
-        if let Some(setting) = name.strip_prefix(GROUP) {
-            if ["amsgrad", "maximize", "centered"].contains(&setting) && values.iter().any(|&value| value != 0.0) {
-                return Err(refused(format!("{name} is on, which no optimiser here does")));
-            }
-            if setting == "params" {
-                self.listed = Some(values.len());
-            }
-            self.settings.insert(setting, values);
-            return Ok(());
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Moves every parameter that has a gradient by the rule for its step, counted from 1.
+    pub fn step(&mut self, rule: impl Fn(i32) -> Rule) -> Result<()> {
+        if self.buckets.is_none() {
+            self.buckets = Some(self.bucketed()?);
         }
-        let i = name.strip_prefix("state.").and_then(|rest| rest.strip_suffix(".step")?.parse().ok());
-        let step = match tensor.dtype() {
-            DType::I32 => tensor.to_vec::<i32>()?.first().copied(),
-            _ => values.first().map(|&step| step as i32),
-        };
-        match (i, step.filter(|&step| step >= 0)) {
-            (Some(i), Some(step)) => self.steps.insert(i, step),
-            _ => return Err(refused(format!("{name} is no number of steps"))),
-        };
+        let optimizer = self.optimizer;
+        self.buckets.iter_mut().flatten().try_for_each(|bucket| bucket.step(optimizer, &rule))
+    }
+
+    /// For each parameter of the first replica that made a step: its number, the steps, and views of its state.
+    pub fn saved(&self) -> Result<Vec<(usize, i32, Vec<Tensor>)>> {
+        let (numbers, mut all) = (numbers(self.parameters.first_replica()), Vec::new());
+        for bucket in self.buckets.iter().flatten() {
+            let views: Vec<Vec<Tensor>> = bucket.state_views()?;
+            for (i, (parameter, &step)) in bucket.parameters.iter().zip(&bucket.steps).enumerate() {
+                if let Some(&number) = numbers.get(&parameter.id()).filter(|_| step > 0) {
+                    all.push((number, step, views.iter().map(|views| views[i].clone()).collect()));
+                }
+            }
+        }
+        all.sort_by_key(|(number, ..)| *number);
+        Ok(all)
+    }
+
+    /// Takes over a state of `count` tensors for each parameter of a replica, in order. Every replica gets it. Nothing is
+    /// changed on an error.
+    pub fn restore(&mut self, count: usize, given: &[Option<ParameterState>]) -> Result<()> {
+        let numbers: HashMap<u64, usize> = self.parameters.replicas().flat_map(numbers).collect();
+        let mut buckets = self.bucketed()?;
+        for bucket in &mut buckets {
+            let of = |parameter: &Tensor| given.get(*numbers.get(&parameter.id())?)?.as_ref();
+            let states: Vec<Option<&ParameterState>> = bucket.parameters.iter().map(of).collect();
+            bucket.steps = states.iter().map(|state| state.map_or(0, |state| state.step)).collect();
+            bucket.restore(count, &states)?;
+        }
+        self.buckets = Some(buckets);
         Ok(())
     }
 
-    /// How many parameters the state is of: as many as there are here, or those of one replica, or of several.
-    fn count(&self, all: &[Tensor]) -> Result<usize> {
-        let last = self.tensors.keys().map(|(i, _)| i).chain(self.steps.keys()).max().map_or(0, |last| last + 1);
-        let Some(listed) = self.listed else {
-            let detail = format!("{GROUP}params, the numbers of its parameters, is missing");
-            return Err(refused(format!("{detail}: this is no optimiser's state, or a part of one")));
+    /// The parameters in the longest buckets that they fill already.
+    fn bucketed(&self) -> Result<Vec<ParameterBucket>> {
+        let mut seen = HashSet::new();
+        let distinct: Vec<Tensor> = self.parameters.iter().filter(|p| seen.insert(p.id())).cloned().collect();
+        let bucket = |run: &[Tensor]| {
+            let gaps = "a parameter is a view with gaps: give the tensor it is a view of";
+            let bucket = Bucket::recognise(run).ok_or_else(|| Error::argument(self.optimizer, gaps))?;
+            Ok(ParameterBucket { parameters: run.to_vec(), bucket, steps: vec![0; run.len()], state: Vec::new() })
         };
-        let count = listed.max(last);
-        let multiple = count > 0 && all.len().max(count).is_multiple_of(all.len().min(count).max(1));
-        let alike = |(&(i, _), tensor): (&(usize, &str), &&Tensor)| {
-            all.len() >= count || all.get(i % all.len().max(1)).is_some_and(|here| here.shape() == tensor.shape())
-        };
-        let multiple = multiple && self.tensors.iter().all(alike);
-        if count == all.len() || multiple {
-            return Ok(count.max(1));
+        Bucket::runs(&distinct).map(bucket).collect()
+    }
+}
+
+/// The place at which each parameter of a replica was given first, by its id.
+fn numbers(replica: &[Tensor]) -> HashMap<u64, usize> {
+    replica.iter().enumerate().rev().map(|(number, parameter)| (parameter.id(), number)).collect()
+}
+
+impl ParameterBucket {
+    fn step(&mut self, optimizer: &'static str, rule: &impl Fn(i32) -> Rule) -> Result<()> {
+        let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
+        for (parameter, grad) in self.parameters.iter().zip(&grads) {
+            if let Some(grad) = grad.as_ref().filter(|grad| grad.shape() != parameter.shape()) {
+                let rule = "a gradient has the shape of its parameter";
+                return Err(Error::shapes(optimizer, parameter.shape(), grad.shape(), rule));
+            }
         }
-        Err(refused(format!("the state is of {count} parameters, and this optimiser has {}", all.len())))
+        let flat = self.bucket.flat();
+        while self.state.len() < rule(1).memories() {
+            self.state.push(Tensor::zeros(flat.shape(), flat.device())?);
+        }
+        self.step_runs(&grads, rule)?;
+        self.steps.iter_mut().zip(&grads).for_each(|(step, grad)| *step += i32::from(grad.is_some()));
+        Ok(())
     }
 
-    /// What is remembered of a parameter. In a state of fewer parameters it is that of the first replica; further
-    /// replicas of the state are not asked for.
-    fn memories<S: Settings>(&self, all: &[Tensor], i: usize, count: usize) -> Result<Option<Memories>> {
-        let source = i % count;
-        let mut tensors = Vec::new();
-        for memory in S::MEMORIES {
-            let tensor = self.tensors.get(&(source, memory.name)).copied();
-            if let Some(tensor) = tensor.filter(|tensor| tensor.shape() != all[i].shape()) {
-                let (shape, parameter) = (tensor.shape(), all[i].shape());
-                let name = memory.name;
-                return Err(refused(format!("state.{source}.{name} is {shape:?}, and parameter {i} is {parameter:?}")));
+    /// One update for each run of parameters that have gradients and have made as many steps: a single one, unless some
+    /// are frozen or took no part in the loss.
+    fn step_runs(&self, grads: &[Option<Tensor>], rule: &impl Fn(i32) -> Rule) -> Result<()> {
+        let all: Vec<(usize, i32)> =
+            (0..grads.len()).filter(|&i| grads[i].is_some()).map(|i| (i, self.steps[i])).collect();
+        for run in all.chunk_by(|(i, steps), (next, next_steps)| i + 1 == *next && steps == next_steps) {
+            let (Some(&(first, steps)), Some(&(last, _))) = (run.first(), run.last()) else { continue };
+            let grads: Vec<Tensor> = grads[first..=last].iter().flatten().cloned().collect();
+            // After `DataParallel` or clipping they are a bucket already.
+            let grads = Bucket::of(&grads)?;
+            self.update(self.bucket.range(first, last).start, grads.flat(), rule(steps + 1))?;
+        }
+        Ok(())
+    }
+
+    /// Updates the elements of the bucket from `start` on by the 1-D `grad`.
+    fn update(&self, start: usize, grad: &Tensor, rule: Rule) -> Result<()> {
+        let part = |flat: &Tensor| flat.narrow(0, start, grad.elem_count());
+        let state = self.state[..rule.memories()].iter().map(part).collect::<Result<Vec<_>>>()?;
+        optimiser_step(&part(self.bucket.flat())?, grad, &state, rule)
+    }
+
+    /// For each tensor of the state, its views by parameter.
+    fn state_views(&self) -> Result<Vec<Vec<Tensor>>> {
+        self.state.iter().map(|flat| self.bucket.with_flat(flat.clone()).tensors()).collect()
+    }
+
+    /// Lays out the state as the parameters are: all of it comes here in one copy.
+    fn restore(&mut self, count: usize, given: &[Option<&ParameterState>]) -> Result<()> {
+        let here = self.bucket.flat().device();
+        let known = |state: &&ParameterState| state.tensors.iter().flatten().cloned().collect::<Vec<_>>();
+        let known: Vec<Tensor> = given.iter().flatten().flat_map(known).collect();
+        let mut known = moved(&known.iter().collect::<Vec<_>>(), here)?.into_iter();
+        let mut all: Vec<Vec<Tensor>> = vec![Vec::new(); count];
+        for (parameter, state) in self.parameters.iter().zip(given) {
+            for (i, of_all) in all.iter_mut().enumerate() {
+                let tensor = state.and_then(|state| state.tensors.get(i)?.as_ref());
+                of_all.push(match tensor.and_then(|_| known.next()) {
+                    Some(tensor) => tensor.to_dtype(DType::F32)?,
+                    None => Tensor::zeros(parameter.shape(), here)?,
+                });
             }
-            tensors.push(tensor.cloned());
         }
-        let any = tensors.iter().any(Option::is_some);
-        let step = self.steps.get(&source).copied().unwrap_or(i32::from(any));
-        if step == 0 || S::FRESH_WITHOUT_MEMORY && !any {
-            return Ok(None);
-        }
-        match S::MEMORIES.iter().zip(&tensors).find(|(memory, tensor)| memory.always && tensor.is_none()) {
-            Some((memory, _)) => Err(refused(format!("state.{source}.{} is missing", memory.name))),
-            None => Ok(Some(Memories { step, tensors })),
-        }
+        self.state = all.iter().map(|tensors| Ok(Bucket::gather(tensors)?.flat().clone())).collect::<Result<_>>()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_of_one_bucket_stay_together_and_duplicates_count_once() -> Result<()> {
+        let tensor = |values: &[f32]| Tensor::from_slice(values, values.len(), None);
+        let views = Bucket::gather(&[tensor(&[1.0])?, tensor(&[2.0; 65])?])?.tensors()?;
+        let buckets =
+            |parameters: Vec<Tensor>| OptimizerState::new("test", parameters).bucketed().map(|buckets| buckets.len());
+        assert_eq!(buckets([views.clone(), views].concat())?, 1);
+        assert_eq!(buckets(vec![tensor(&[1.0])?, tensor(&[2.0])?])?, 2);
+        Ok(())
     }
 }

@@ -1,13 +1,12 @@
-//! Tensors over several devices: cut them, join them, copy them, add them up.
+//! Collectives: tensors of several devices are scattered, gathered, broadcast and reduced.
 //!
 //! The first dimension of a batch is the samples, N. Everything that is summed is summed in the order of the slice, so
 //! that two runs give the same bits.
 
-use crate::autograd::no_grad;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ops::inplace::copy_;
-use crate::tensor::{Tensor, to_together};
+use crate::tensor::{Tensor, to_together, weighted_sum};
 
 /// Cuts `n` samples into parts in proportion to `weights` (positive numbers of any scale). While there are enough
 /// samples, every part has at least one.
@@ -28,12 +27,12 @@ pub fn split_sizes(n: usize, weights: &[f64]) -> Vec<usize> {
         false => vec![n as f64 / weights.len().max(1) as f64; weights.len()],
     };
     let mut sizes: Vec<usize> = exact.iter().map(|e| e.floor() as usize).collect();
-    // The largest remainders get what rounding down left over; of equals, the first (the sort is stable).
+    // The largest remainders get the samples that rounding down left over; of equals, the first (the sort is stable).
     let mut by_remainder: Vec<usize> = (0..sizes.len()).collect();
     by_remainder.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
     let left = n.saturating_sub(sizes.iter().sum());
     by_remainder.iter().cycle().take(if sizes.is_empty() { 0 } else { left }).for_each(|&i| sizes[i] += 1);
-    // Nobody idles while another has two.
+    // No part is empty while another has two samples.
     while let Some(idle) = sizes.iter().position(|&size| size == 0) {
         let Some(busiest) = (0..sizes.len()).rev().max_by_key(|&i| sizes[i]).filter(|&i| sizes[i] > 1) else { break };
         sizes[busiest] -= 1;
@@ -120,12 +119,7 @@ fn cut(x: &Tensor, parts: usize, weights: &[f64], op: &'static str) -> Result<Ve
     let Some(&n) = x.shape().first() else {
         return Err(Error::argument(op, "a scalar has no first dimension to cut"));
     };
-    let mut start = 0;
-    let mut next = |len: usize| {
-        start += len;
-        x.narrow(0, start - len, len)
-    };
-    split_sizes(n, weights).into_iter().map(&mut next).collect()
+    x.split_sizes(&split_sizes(n, weights), 0)
 }
 
 /// Joins `[Nᵢ, ..]` tensors along their first dimension, in order, on `device`: the inverse of [`scatter`].
@@ -184,7 +178,7 @@ pub fn broadcast(x: &Tensor, devices: &[Device]) -> Result<Vec<Tensor>> {
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub fn all_reduce(tensors: &[Tensor]) -> Result<()> {
-    reduce_with(tensors, |_, tensor| Ok(tensor))
+    reduce_with(tensors, None)
 }
 
 /// As [`all_reduce`], with the mean weighted by `weights` instead of the sum: the gradients of devices that saw
@@ -210,21 +204,16 @@ pub fn all_reduce_mean(tensors: &[Tensor], weights: &[f64]) -> Result<()> {
         let detail = format!("{} tensors and weights {weights:?}: one weight ≥ 0 per tensor", tensors.len());
         return Err(Error::argument("all_reduce_mean", detail));
     }
-    reduce_with(tensors, |i, tensor| tensor.mul_scalar((weights[i] / total) as f32))
+    reduce_with(tensors, Some(&weights.iter().map(|weight| weight / total).collect::<Vec<_>>()))
 }
 
-fn reduce_with(tensors: &[Tensor], term: impl Fn(usize, Tensor) -> Result<Tensor>) -> Result<()> {
+fn reduce_with(tensors: &[Tensor], weights: Option<&[f64]>) -> Result<()> {
     let [first, _, ..] = tensors else { return Ok(()) }; // one tensor is its own sum, and its own mean
     if let Some(other) = tensors.iter().find(|tensor| tensor.shape() != first.shape()) {
         return Err(Error::shapes("all_reduce", first.shape(), other.shape(), "all shapes must be equal"));
     }
-    no_grad(|| {
-        let mut sum = term(0, first.detach())?;
-        for (i, tensor) in tensors.iter().enumerate().skip(1) {
-            sum = sum.add(&term(i, tensor.detach().to(first.device())?)?)?;
-        }
-        tensors.iter().try_for_each(|tensor| copy_(tensor, &sum.to(tensor.device())?))
-    })
+    let sum = weighted_sum(tensors, weights)?;
+    tensors.iter().try_for_each(|tensor| copy_(tensor, &sum.to(tensor.device())?))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use super::collectives::gather;
-use super::replica::{Learned, Replica};
+use super::replica::{LocalGradients, Replica};
 use super::shares::{Balance, Shares};
 use super::worker::{Worker, wait_all};
 use crate::data::DataLoader;
@@ -10,12 +10,13 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::metrics::Accuracy;
 use crate::nn::{KeyReport, Module, StateDict};
+use crate::optim::Parameters;
+use crate::process_group::ProcessGroup;
 use crate::sync::lock;
-use crate::team::Member;
-use crate::tensor::{Tensor, generator, skip_blocks};
+use crate::tensor::{Tensor, generator, skip_blocks, weighted_sum};
 
-/// Every so many steps, the first replica's parameters overwrite the others': each device rounds its own updates, and
-/// this keeps the differences from growing.
+/// After so many steps, the first replica's parameters overwrite the others': each device rounds its own updates, and this
+/// keeps the differences from growing.
 const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 
 /// One net on any mix of devices, trained as if on one.
@@ -34,11 +35,11 @@ const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 ///
 /// # Example
 /// ```
-/// use anygpu::{DataParallel, Device, Tensor, nn, optim::Sgd};
+/// use anygpu::{DataParallel, Device, Tensor, nn, optim::SGD};
 ///
 /// let net = nn::Sequential::new().add("fc", nn::Linear::new(4, 3)?);
 /// let net = DataParallel::new(net, &[anygpu::try_gpu(0)])?; // or several
-/// let mut sgd = Sgd::new(net.parameters(), 0.5);
+/// let mut sgd = SGD::new(net.parameters(), 0.5);
 ///
 /// let (x, y) = (Tensor::rand([12, 4], None)?, Tensor::from_slice(&[0u32, 1, 2].repeat(4), 12, None)?);
 /// let first = net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?;
@@ -76,8 +77,7 @@ impl DataParallel {
             let detail = format!("device {i}, {twice}, is in the list before: a device has one replica");
             return Err(Error::argument("DataParallel", detail));
         }
-        let replica = |(i, device)| Replica::new(&net, device, i == 0);
-        let replicas = devices.iter().enumerate().map(replica).collect::<Result<Vec<_>>>()?;
+        let replicas = devices.iter().map(|device| Replica::new(&net, device)).collect::<Result<Vec<_>>>()?;
         let workers = match devices {
             [_] => Vec::new(),
             several => several.iter().map(Worker::start).collect::<Result<_>>()?,
@@ -86,7 +86,7 @@ impl DataParallel {
         Ok(DataParallel { replicas, workers, progress })
     }
 
-    /// Cuts batches in another way than by measured speed.
+    /// Sets how batches are cut: by measured speed at first.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when fixed shares are not one positive number per device.
@@ -111,14 +111,9 @@ impl DataParallel {
         &*self.replicas[0].net
     }
 
-    /// The parameters of all replicas, the first device's first: what the optimiser moves.
-    pub fn parameters(&self) -> Vec<Tensor> {
-        self.replicas.iter().flat_map(|replica| replica.parameters.iter().cloned()).collect()
-    }
-
-    /// What `f` makes of each parameter, by replica.
-    pub(super) fn per_replica<T>(&self, f: impl Fn(&Tensor) -> T) -> Vec<Vec<T>> {
-        self.replicas.iter().map(|replica| replica.parameters.iter().map(&f).collect()).collect()
+    /// The parameters of all replicas, the first device's first, for the optimiser.
+    pub fn parameters(&self) -> Parameters {
+        Parameters::of_replicas(self.replicas.iter().map(|replica| &*replica.parameters))
     }
 
     /// The first replica's values by name, without `module.`: those of the others are the same but for rounding, and for
@@ -139,11 +134,11 @@ impl DataParallel {
     }
 
     /// One step's forward and backward pass over all devices: `images: [N, ..]`, `labels: [N, ..]`, and a loss that is
-    /// a *mean* over samples. Afterwards every replica's parameters have the gradient of the whole batch (any gradient
-    /// from before is forgotten), ready for the optimiser's `step()`.
+    /// a *mean* over samples. Afterwards every replica's parameters have the gradient of the whole batch (earlier
+    /// gradients are cleared), ready for the optimiser's `step()`.
     ///
-    /// Gives the loss of the whole batch, a scalar: on the device where there is one, and not yet waited for; on `cpu`
-    /// where there are several.
+    /// Returns the loss of the whole batch, a scalar: with one device, on that device and not waited for; with several, on
+    /// `cpu`.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] when there are not as many labels as images, [`Error::InvalidArgument`] for an empty
@@ -187,28 +182,29 @@ impl DataParallel {
         progress.steps += 1;
 
         let sizes = progress.balance.sizes(samples);
-        let (images, labels) = (self.parts(images, &sizes)?, self.parts(labels, &sizes)?);
-        let team = Member::team(self.busy(&sizes).map(|i| sizes[i]).collect(), generator());
-        let jobs = self.busy(&sizes).zip(&team).map(|(i, member)| {
+        let (images, labels) = (images.split_sizes(&sizes, 0)?, labels.split_sizes(&sizes, 0)?);
+        let busy: Vec<usize> = (0..sizes.len()).filter(|&i| sizes[i] > 0).collect();
+        let group = ProcessGroup::new(busy.iter().map(|&i| sizes[i]).collect(), generator());
+        let jobs = busy.iter().zip(group.ranks()).map(|(&i, rank)| {
             let (replica, images, labels) = (self.replicas[i].clone(), images[i].clone(), labels[i].clone());
-            let (loss_fn, member) = (loss_fn.clone(), member.clone());
-            self.workers[i].submit(move || member.scope(|| replica.learn(&images, &labels, &*loss_fn)))
+            let loss_fn = loss_fn.clone();
+            self.workers[i].submit(move || rank.scope(|| replica.local_gradients(&images, &labels, &*loss_fn)))
         });
-        let learned = wait_all(jobs.collect())?;
-        team.first().map(Member::drawn).into_iter().for_each(skip_blocks);
+        let parts = wait_all(jobs.collect())?;
+        skip_blocks(group.drawn());
         self.copy_buffers_to_idle(&sizes)?;
-        self.busy(&sizes).zip(&learned).for_each(|(i, part)| progress.balance.record(i, sizes[i], part.seconds));
+        busy.iter().zip(&parts).for_each(|(&i, part)| progress.balance.record(i, sizes[i], part.seconds));
 
-        let weights: Vec<f32> = self.busy(&sizes).map(|i| (sizes[i] as f64 / samples as f64) as f32).collect();
-        let mean = Arc::new(weighted_mean(&learned, &weights));
+        let shares: Vec<f64> = busy.iter().map(|&i| sizes[i] as f64 / samples as f64).collect();
+        let mean = Arc::new(mean(parts, &shares)?);
         let set = mean.clone();
-        self.on_all(move |replica, _| replica.set_gradient(&set.values, &set.present))?;
-        Tensor::scalar(mean.loss(), None)
+        self.on_all(move |replica, _| replica.set_gradients(&set))?;
+        mean.loss()
     }
 
     /// Devices without samples in a step get the buffers of one that had some.
     fn copy_buffers_to_idle(&self, sizes: &[usize]) -> Result<()> {
-        let Some(source) = self.busy(sizes).next() else { return Ok(()) };
+        let Some(source) = sizes.iter().position(|&size| size > 0) else { return Ok(()) };
         let mut idle = (0..sizes.len()).filter(|&i| sizes[i] == 0);
         idle.try_for_each(|i| self.replicas[i].copy_buffers_from(&self.replicas[source]))
     }
@@ -225,18 +221,18 @@ impl DataParallel {
         if self.workers.is_empty() || sizes.contains(&0) {
             return self.replicas[0].predict(images);
         }
-        let team = Member::team(sizes.clone(), generator());
-        let parts = self.parts(images, &sizes)?.into_iter().zip(&team);
-        let jobs = self.workers.iter().zip(&self.replicas).zip(parts).map(|((worker, replica), (part, member))| {
-            let (replica, member) = (replica.clone(), member.clone());
+        let group = ProcessGroup::new(sizes.clone(), generator());
+        let parts = images.split_sizes(&sizes, 0)?.into_iter().zip(group.ranks());
+        let jobs = self.workers.iter().zip(&self.replicas).zip(parts).map(|((worker, replica), (part, rank))| {
+            let replica = replica.clone();
             worker.submit(move || {
-                let output = member.scope(|| replica.predict(&part))?;
+                let output = rank.scope(|| replica.predict(&part))?;
                 replica.device.synchronize()?; // here, so that what fails is this device's error
                 Ok(output)
             })
         });
         let outputs = wait_all(jobs.collect())?;
-        team.first().map(Member::drawn).into_iter().for_each(skip_blocks);
+        skip_blocks(group.drawn());
         gather(&outputs, &self.replicas[0].device)
     }
 
@@ -252,21 +248,6 @@ impl DataParallel {
             accuracy.add(&self.predict(&images)?, &labels)?;
         }
         accuracy.value()
-    }
-
-    /// The devices that have samples, in order.
-    fn busy<'a>(&self, sizes: &'a [usize]) -> impl Iterator<Item = usize> + use<'a> {
-        (0..sizes.len()).filter(|&i| sizes[i] > 0)
-    }
-
-    /// Views of `x: [N, ..]`, one per device.
-    fn parts(&self, x: &Tensor, sizes: &[usize]) -> Result<Vec<Tensor>> {
-        let mut start = 0;
-        let mut next = |&len: &usize| {
-            start += len;
-            x.narrow(0, start - len, len)
-        };
-        sizes.iter().map(&mut next).collect()
     }
 
     /// Runs `work(replica, first replica)` on every thread at once, and waits.
@@ -291,17 +272,16 @@ fn samples(images: &Tensor, labels: &Tensor) -> Result<usize> {
     }
 }
 
-/// Σ wᵢ · partᵢ, in order. Gradients and loss alike.
-fn weighted_mean(parts: &[Learned], weights: &[f32]) -> Learned {
-    let len = parts.first().map_or(0, |part| part.values.len());
-    let mut mean = Learned { values: vec![0.0; len], present: Vec::new(), seconds: 0.0 };
-    for (part, &weight) in parts.iter().zip(weights) {
-        mean.values.iter_mut().zip(&part.values).for_each(|(sum, value)| *sum += weight * value);
-        mean.present.resize(part.present.len(), false);
-        mean.present.iter_mut().zip(&part.present).for_each(|(any, present)| *any |= present);
-        mean.seconds = mean.seconds.max(part.seconds);
-    }
-    mean
+/// The mean of gradients and losses, weighted by the shares, in order.
+fn mean(parts: Vec<LocalGradients>, shares: &[f64]) -> Result<LocalGradients> {
+    let flat: Vec<Tensor> = parts.iter().map(|part| part.bucket.flat().clone()).collect();
+    let sum = weighted_sum(&flat, Some(shares))?;
+    let any = |mut all: LocalGradients, part: LocalGradients| {
+        all.present.iter_mut().zip(part.present).for_each(|(any, present)| *any |= present);
+        LocalGradients { seconds: all.seconds.max(part.seconds), ..all }
+    };
+    let all = parts.into_iter().reduce(any).ok_or_else(|| Error::argument("train_batch", "no device has samples"))?;
+    Ok(LocalGradients { bucket: all.bucket.with_flat(sum), ..all })
 }
 
 /// The devices and their shares.

@@ -1,4 +1,4 @@
-//! Several devices at one task.
+//! Training and inference on several devices at once.
 //!
 //! - [`collectives`]: scatter, gather, broadcast and all-reduce of tensors, for programs that drive the devices themselves;
 //! - [`DataParallel`]: one replica of a net per device, each on its own thread, trained as if it were one net;

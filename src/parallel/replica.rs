@@ -1,17 +1,17 @@
-//! One device's copy of a net, and what it does in a step.
+//! One device's copy of a net, and its part of a step.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::autograd::no_grad;
+use crate::context;
 use crate::device::Device;
 use crate::error::Result;
-use crate::nn::{Module, buffers_onto, flat_view, flatten_onto, replacing, split_flat};
+use crate::nn::{Module, buffers_onto, parameters_onto, replacing};
 use crate::ops::inplace::copy_;
-use crate::team;
-use crate::tensor::{SLOT, Tensor, flatten_together, to_together};
+use crate::tensor::{Bucket, Tensor, to_together};
 
-/// A net whose parameters lie in one flat buffer on one device. A cheap handle: jobs take a clone to their thread.
+/// A net whose parameters are one bucket on one device. A cheap handle: jobs take a clone to their thread.
 #[derive(Clone)]
 pub(super) struct Replica {
     pub(super) device: Device,
@@ -19,31 +19,30 @@ pub(super) struct Replica {
     pub(super) parameters: Arc<[Tensor]>,
 }
 
-/// What a replica learned from its part of a batch, on the host.
-pub(super) struct Learned {
-    /// The gradients in slots, as [`flatten_together`] lays them out; in one slot more, the loss.
-    pub(super) values: Vec<f32>,
-    /// Which parameters the loss depends on; the others have zeros in their slots.
+/// The gradients and the loss of a replica's part of a batch, on the host.
+pub(super) struct LocalGradients {
+    /// The gradients of the parameters that are not frozen, and last the loss `[1]`.
+    pub(super) bucket: Bucket,
+    /// Which parameters the loss depends on; the gradients of the others are 0 in the bucket.
     pub(super) present: Vec<bool>,
-    /// From the samples on the host to `values` on the host.
+    /// From the samples on the host to the gradients on the host.
     pub(super) seconds: f64,
 }
 
-impl Learned {
-    /// The loss, from its slot.
-    pub(super) fn loss(&self) -> f32 {
-        self.values[self.values.len() - SLOT]
+impl LocalGradients {
+    /// The loss as a scalar.
+    pub(super) fn loss(&self) -> Result<Tensor> {
+        let tensors = self.bucket.tensors()?;
+        let loss = tensors.last().map_or(Ok(f32::NAN), Tensor::item)?;
+        Tensor::scalar(loss, None)
     }
 }
 
 impl Replica {
     /// A copy of `template`, parameters included, on `device`.
-    pub(super) fn new(template: &dyn Module, device: &Device, first: bool) -> Result<Replica> {
+    pub(super) fn new(template: &dyn Module, device: &Device) -> Result<Replica> {
         let old = template.parameters();
-        let mut parameters = flatten_onto(&old, device)?;
-        if !first {
-            parameters = parameters.iter().map(Tensor::as_replica).collect();
-        }
+        let parameters = parameters_onto(&old, device)?;
         let mut net = template.clone_box();
         net.visit_mut(&mut replacing(&old, &parameters));
         let old = buffers(template);
@@ -60,8 +59,8 @@ impl Replica {
         self.parameters.iter().filter(|parameter| parameter.is_tracked())
     }
 
-    /// Moves the samples here in one copy, and leaves the gradient of their loss in the parameters. Gives the loss,
-    /// still on the device: nothing is read back.
+    /// Moves the samples here in one copy, and leaves the gradient of their loss in the parameters. Returns the loss on
+    /// this device: nothing is read back.
     pub(super) fn backward(
         &self,
         images: &Tensor,
@@ -77,12 +76,12 @@ impl Replica {
     }
 
     /// As [`backward`](Replica::backward), and reads loss and gradients in one download.
-    pub(super) fn learn(
+    pub(super) fn local_gradients(
         &self,
         images: &Tensor,
         labels: &Tensor,
         loss_fn: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
-    ) -> Result<Learned> {
+    ) -> Result<LocalGradients> {
         let start = Instant::now();
         let loss = self.backward(images, labels, loss_fn)?;
         let grads: Vec<Option<Tensor>> = self.trained().map(Tensor::grad).collect();
@@ -92,24 +91,21 @@ impl Replica {
             parts.push(grad.map_or_else(|| Tensor::zeros(parameter.shape(), &self.device), Ok)?);
         }
         parts.push(loss.reshape([1])?);
-        let values = flatten_together(&parts)?.to_vec()?;
-        let seconds = start.elapsed().saturating_sub(team::waited()).as_secs_f64();
-        Ok(Learned { values, present, seconds })
+        let bucket = Bucket::gather(&parts)?.to(&Device::cpu())?;
+        let waited = context::rank().map(|rank| rank.waited()).unwrap_or_default();
+        Ok(LocalGradients { bucket, present, seconds: start.elapsed().saturating_sub(waited).as_secs_f64() })
     }
 
-    /// Replaces the gradients by views of one upload, which `Sgd` recognises; `values` as in [`Learned`].
-    pub(super) fn set_gradient(&self, values: &[f32], present: &[bool]) -> Result<()> {
-        let gradient = &values[..values.len() - SLOT]; // without the loss
-        let flat = Tensor::from_slice(gradient, gradient.len(), &self.device)?;
-        let trained: Vec<Tensor> = self.trained().cloned().collect();
-        let views = split_flat(&flat, &trained)?;
-        for ((parameter, view), present) in trained.iter().zip(views).zip(present) {
+    /// Replaces the gradients by views of one upload, a bucket that the optimiser recognises.
+    pub(super) fn set_gradients(&self, mean: &LocalGradients) -> Result<()> {
+        let views = mean.bucket.to(&self.device)?.tensors()?;
+        for ((parameter, view), present) in self.trained().zip(views).zip(&mean.present) {
             parameter.set_grad(present.then_some(view));
         }
         Ok(())
     }
 
-    /// Overwrites the parameters with those of `source`, in one copy where they lie in one block, and each buffer.
+    /// Overwrites the parameters with those of `source`, in one copy where they are a bucket, and each buffer.
     pub(super) fn copy_from(&self, source: &Replica) -> Result<()> {
         self.copy(&self.parameters, &source.parameters)?;
         self.copy_buffers_from(source)
@@ -121,8 +117,8 @@ impl Replica {
     }
 
     fn copy(&self, to: &[Tensor], from: &[Tensor]) -> Result<()> {
-        match (flat_view(to), flat_view(from)) {
-            (Some(to), Some(from)) => copy_(&to, &from.to(&self.device)?),
+        match (Bucket::recognise(to), Bucket::recognise(from)) {
+            (Some(to), Some(from)) => to.copy_from(&from),
             _ => to.iter().zip(from).try_for_each(|(to, from)| copy_(to, &from.detach().to(&self.device)?)),
         }
     }

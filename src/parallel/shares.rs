@@ -1,4 +1,4 @@
-//! Who gets how much of a batch.
+//! How much of a batch each device gets.
 
 use super::collectives::split_sizes;
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ pub enum Shares {
 /// little.
 const NEWEST: f64 = 0.3;
 
-/// The speeds seen so far.
+/// The shares and the speeds measured so far.
 #[derive(Debug)]
 pub(super) struct Balance {
     shares: Shares,
@@ -68,7 +68,7 @@ impl Balance {
         split_sizes(samples, &self.weights())
     }
 
-    /// Takes note that device `index` took `seconds` for `samples`.
+    /// Records that device `index` took `seconds` for `samples`.
     pub(super) fn record(&mut self, index: usize, samples: usize, seconds: f64) {
         let Some(speed) = self.speeds.get_mut(index).filter(|_| samples > 0) else { return };
         if !std::mem::replace(&mut speed.warm, true) {

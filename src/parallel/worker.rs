@@ -1,18 +1,18 @@
-//! A thread per device. A lavapipe submit blocks until the one before is done, so that one host thread cannot keep two
-//! such devices busy; and a device that fails must not take the others with it.
+//! A thread per device. A lavapipe submit blocks until the one before is done, so one host thread cannot keep two such
+//! devices busy; and the failure of one device must not end the others' work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
+use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::ops::Autocast;
 use crate::sync::panic_message;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that does one job after another until the worker is dropped.
+/// A thread that runs one job after another until the worker is dropped.
 pub(super) struct Worker {
     device: Device,
     /// `None` only while being dropped.
@@ -38,12 +38,13 @@ impl Worker {
         Ok(Worker { device: device.clone(), jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Starts `work` on the thread. Its error, or its panic, comes out of [`Pending::wait`], with the device's name.
+    /// Starts `work` on the thread, in the state of this one. [`Pending::wait`] returns its error, or its panic as an error,
+    /// with the device's name.
     pub(super) fn submit<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Pending<T> {
         let (reply, answer) = channel();
         let device = self.device.clone();
-        let types = Autocast::of_this_thread();
-        let work = move || types.within(work);
+        let context = Context::current();
+        let work = move || context.run(work);
         let job = move || {
             let result = match catch_unwind(AssertUnwindSafe(work)) {
                 Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), source: Box::new(e) }),
@@ -51,10 +52,10 @@ impl Worker {
                     Err(Error::WorkerPanic { device: device.to_string(), message: panic_message(panic.as_ref()) })
                 }
             };
-            let _ = reply.send(result); // nobody waits any more: nobody to tell
+            let _ = reply.send(result); // the error means that no one waits for the result
         };
         if let Some(jobs) = &self.jobs {
-            let _ = jobs.send(Box::new(job)); // if the thread is gone, the reply's end is dropped, and `wait` says so
+            let _ = jobs.send(Box::new(job)); // if the thread has ended, the reply is dropped, and `wait` returns an error
         }
         Pending { device: self.device.clone(), answer }
     }
@@ -78,8 +79,8 @@ impl<T> Pending<T> {
     }
 }
 
-/// Waits for all, and only then gives the first error, of those that are no mere consequence of another's: no job outlives
-/// the call that started it.
+/// Waits for all jobs, so that none outlives the call that started it. Returns the first error that is not a consequence of
+/// another job's error.
 pub(super) fn wait_all<T>(pending: Vec<Pending<T>>) -> Result<Vec<T>> {
     let answers: Vec<Result<T>> = pending.into_iter().map(Pending::wait).collect();
     match answers.iter().find_map(|answer| answer.as_ref().err().filter(|e| !e.is_abandoned())) {

@@ -1,5 +1,6 @@
 //! The tensor: a storage on a device, a layout over it, an element type, and where it stands in the graph.
 
+mod bucket;
 mod create;
 mod display;
 mod host;
@@ -14,12 +15,13 @@ mod transfer;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+pub(crate) use bucket::{Bucket, copied_together, slots};
 pub(crate) use create::{from_words, with_room};
 pub use index::{Index, Indices, NewAxis};
 pub use random::{RandomState, manual_seed, random_state, set_random_state};
 pub(crate) use random::{generator, next_words, seed_for, skip_blocks};
 pub use transfer::to_together;
-pub(crate) use transfer::{SLOT, flatten_together, move_dense};
+pub(crate) use transfer::{move_dense, weighted_sum};
 
 use crate::autograd::Node;
 use crate::device::{Device, Storage};
@@ -61,8 +63,6 @@ struct Inner {
     node: Option<Node>,
     /// Whether this is a leaf that collects a gradient.
     leaf: bool,
-    /// Whether this leaf is a copy of another device's, kept alike by `DataParallel`.
-    replica: bool,
     grad: Mutex<Option<Tensor>>,
 }
 
@@ -79,38 +79,13 @@ impl Tensor {
     fn build(storage: Storage, layout: Layout, dtype: DType, device: Device, node: Option<Node>, leaf: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Tensor(Arc::new(Inner {
-            id,
-            storage,
-            layout,
-            dtype,
-            device,
-            node,
-            leaf,
-            replica: false,
-            grad: Mutex::new(None),
-        }))
+        Tensor(Arc::new(Inner { id, storage, layout, dtype, device, node, leaf, grad: Mutex::new(None) }))
     }
 
     /// The same elements with another place in the graph.
     pub(crate) fn with_graph(&self, node: Option<Node>, leaf: bool) -> Self {
         let Inner { storage, layout, dtype, device, .. } = &*self.0;
         Self::build(storage.clone(), layout.clone(), *dtype, device.clone(), node, leaf)
-    }
-
-    /// The same leaf, known as a copy of another device's: see [`Tensor::is_replica`].
-    pub(crate) fn as_replica(&self) -> Self {
-        let mut copy = self.with_graph(None, self.is_leaf());
-        if let Some(inner) = Arc::get_mut(&mut copy.0) {
-            inner.replica = true;
-        }
-        copy
-    }
-
-    /// Whether this is a parameter of a replica that is not the first: what is said of all parameters together, such as
-    /// the norm of their gradients, does not count it again.
-    pub(crate) fn is_replica(&self) -> bool {
-        self.0.replica
     }
 
     /// The same elements seen through another layout, outside the graph.

@@ -5,13 +5,13 @@
 
 use std::sync::Mutex;
 
+use crate::context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ops::random::{Distribution, drawn, share};
 use crate::philox::{Stream, below, philox, unit};
 use crate::shape::{Shape, checked_elem_count};
 use crate::sync::lock;
-use crate::team;
 use crate::tensor::Tensor;
 use crate::tensor::create::with_room;
 
@@ -80,7 +80,7 @@ fn next_stream(count: usize) -> Stream {
 /// The words of `count` elements, without the first few of the stream. A replica that takes a step with others gets those
 /// of its own part of what one device would draw.
 pub(crate) fn next_words(count: usize) -> (Stream, usize) {
-    team::member().map_or_else(|| (next_stream(count), 0), |member| member.words(count))
+    context::rank().map_or_else(|| (next_stream(count), 0), |rank| rank.words(count))
 }
 
 /// Where the process's generator stands.

@@ -1,12 +1,10 @@
-//! Tensors between devices, and several tensors as one block of memory.
+//! Tensors between devices.
 
+use crate::autograd::no_grad;
 use crate::device::{Device, transfer};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ops;
-use crate::tensor::Tensor;
-
-/// Tensors that share a block start at multiples of this many elements: 256 bytes, what every adapter can bind.
-pub(crate) const SLOT: usize = 64;
+use crate::tensor::{Tensor, copied_together};
 
 /// Moves several tensors of one device to another in one staged copy; each keeps its shape and element type.
 ///
@@ -29,31 +27,27 @@ pub fn to_together(tensors: &[&Tensor], device: &Device) -> Result<Vec<Tensor>> 
     if tensors.iter().all(|t| t.device() == device) {
         return Ok(tensors.iter().map(|t| t.detach()).collect());
     }
-    let words: Vec<Tensor> = tensors.iter().map(|t| t.as_words()).collect::<Result<_>>()?;
-    let block = move_dense(&flatten_together(&words)?, device)?;
-    let mut offset = 0;
-    let mut part = |(tensor, words): (&&Tensor, &Tensor)| {
-        let start = offset;
-        offset += words.elem_count().next_multiple_of(SLOT);
-        block.tensor_at_word(start, tensor.shape(), tensor.dtype())
-    };
-    Ok(tensors.iter().zip(&words).map(&mut part).collect())
+    copied_together(tensors, device)
 }
 
-/// The tensors one after the other in one block `[slots · SLOT]`, each at the start of a slot; the gaps are zero.
-pub(crate) fn flatten_together(tensors: &[Tensor]) -> Result<Tensor> {
-    let mut parts = Vec::with_capacity(2 * tensors.len());
-    for tensor in tensors {
-        let tensor = tensor.detach();
-        let gap = tensor.elem_count().next_multiple_of(SLOT) - tensor.elem_count();
-        let zeros = match gap {
-            0 => None,
-            _ => Some(ops::inplace::filled_words(&[gap], 0, tensor.dtype(), tensor.device())?),
-        };
-        parts.push(tensor.reshape(tensor.elem_count())?);
-        parts.extend(zeros);
-    }
-    ops::cat(&parts.iter().collect::<Vec<_>>(), 0)
+/// Σ wᵢ · xᵢ in the order of the slice, on the first tensor's device and outside the graph; without weights, Σ xᵢ. The
+/// shapes are equal.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] without a tensor; those of the devices.
+pub(crate) fn weighted_sum(tensors: &[Tensor], weights: Option<&[f64]>) -> Result<Tensor> {
+    let [first, others @ ..] = tensors else { return Err(Error::argument("weighted_sum", "needs a tensor")) };
+    let term = |i: usize, tensor: Tensor| match weights.and_then(|weights| weights.get(i)) {
+        Some(&weight) => tensor.mul_scalar(weight as f32),
+        None => Ok(tensor),
+    };
+    no_grad(|| {
+        let mut sum = term(0, first.detach())?;
+        for (i, tensor) in others.iter().enumerate() {
+            sum = sum.add(&term(i + 1, tensor.detach().to(first.device())?)?)?;
+        }
+        Ok(sum)
+    })
 }
 
 /// A copy on another device, outside the graph.

@@ -1,7 +1,7 @@
 //! Normalisations and losses.
 
 use anygpu::Tensor;
-use anygpu::nn::{CrossEntropy, Reduction, nll_loss};
+use anygpu::nn::{CrossEntropyLoss, Reduction, nll_loss};
 
 use super::call::skip;
 use super::call::{Call, Outcome};
@@ -113,7 +113,7 @@ fn nll(call: &Call) -> Outcome {
 /// On request also the logarithms of the probabilities.
 fn cross_entropy(call: &Call) -> Outcome {
     let (x, labels) = (call.x(0)?, call.x(1)?);
-    let mut loss = CrossEntropy::new().reduction(reduction(call));
+    let mut loss = CrossEntropyLoss::new().reduction(reduction(call));
     if call.has("ignore_index") {
         loss = loss.ignore_index(call.int("ignore_index", 0));
     }

@@ -1,6 +1,6 @@
 //! Cases at the edges of types, shapes and infinities that rows of the op table have no place for.
 
-use anygpu::nn::{CrossEntropy, Reduction};
+use anygpu::nn::{CrossEntropyLoss, Reduction};
 use anygpu::parallel::all_reduce;
 use anygpu::{DType, Device, Padding, Result, Tensor, s};
 
@@ -89,12 +89,12 @@ fn what_is_ignored_leaks_no_infinity() -> Result<()> {
     for device in devices() {
         let logits = Tensor::from_slice(&[1.0, f32::NEG_INFINITY, 2.0, 0.5], [2, 2], &device)?;
         let labels = Tensor::from_slice(&[0u32, 1], 2, &device)?;
-        let smoothed = CrossEntropy::new().ignore_index(0).label_smoothing(0.1).reduction(Reduction::Sum);
+        let smoothed = CrossEntropyLoss::new().ignore_index(0).label_smoothing(0.1).reduction(Reduction::Sum);
         assert!(smoothed.forward(&logits, &labels)?.item::<f32>()?.is_finite(), "{device}");
         // A batch of which nothing is left: the loss is 0 / 0, but no gradient reaches the logits.
         let x = Tensor::zeros([2, 2], &device)?.requires_grad();
         let none = Tensor::from_slice(&[0u32, 0], 2, &device)?;
-        CrossEntropy::new().ignore_index(0).forward(&x, &none)?.backward()?;
+        CrossEntropyLoss::new().ignore_index(0).forward(&x, &none)?.backward()?;
         assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [0.0; 4], "{device}");
         // A source that another replaced has no part in the result, whatever the gradient.
         let source = floats(&[1.0, 2.0], &device)?.requires_grad();

@@ -1,7 +1,7 @@
 //! The calls of ours that PyTorch's are.
 
 use anygpu::Attention;
-use anygpu::nn::{CrossEntropy, Reduction, bce_with_logits, kl_div, l1_loss, mse_loss, nll_loss};
+use anygpu::nn::{CrossEntropyLoss, Reduction, bce_with_logits, kl_div, l1_loss, mse_loss, nll_loss};
 use anygpu::{Conv, Pool, Tensor};
 use anygpu::{Interpolation, Padding};
 
@@ -207,7 +207,7 @@ fn reduction(case: &Case) -> Reduction {
 }
 
 fn cross_entropy(case: &Case, x: &[Tensor]) -> anygpu::Result<Tensor> {
-    let loss = CrossEntropy::new().reduction(reduction(case)).label_smoothing(case.float("label_smoothing") as f32);
+    let loss = CrossEntropyLoss::new().reduction(reduction(case)).label_smoothing(case.float("label_smoothing") as f32);
     match case.int("ignore_index") {
         -100 => loss.forward(&x[0], &x[1]),
         ignored => loss.ignore_index(ignored).forward(&x[0], &x[1]),

@@ -10,7 +10,7 @@ mod trainer;
 
 use std::path::{Path, PathBuf};
 
-use anygpu::optim::{CosineAnnealingLr, OneCycleLr, Schedule, Scheduler, Sgd, StepLr};
+use anygpu::optim::{CosineAnnealingLR, OneCycleLR, SGD, Schedule, Scheduler, StepLR};
 use anygpu::watch::Animator;
 use anygpu::{Device, checkpoint};
 use clap::ValueEnum;
@@ -94,12 +94,12 @@ enum Rate {
 
 impl Rate {
     /// The schedule of a run of so many steps.
-    fn start(self, steps: u64, sgd: &mut Sgd) -> anygpu::Result<Option<Scheduler>> {
+    fn start(self, steps: u64, sgd: &mut SGD) -> anygpu::Result<Option<Scheduler>> {
         Ok(match self {
             Rate::Constant => None,
-            Rate::Step => Some(StepLr::new(steps.div_ceil(3), 0.1)?.start(sgd)),
-            Rate::Cosine => Some(CosineAnnealingLr::new(steps)?.start(sgd)),
-            Rate::Onecycle => Some(OneCycleLr::new(f64::from(sgd.lr()), steps)?.start(sgd)),
+            Rate::Step => Some(StepLR::new(steps.div_ceil(3), 0.1)?.start(sgd)),
+            Rate::Cosine => Some(CosineAnnealingLR::new(steps)?.start(sgd)),
+            Rate::Onecycle => Some(OneCycleLR::new(f64::from(sgd.lr()), steps)?.start(sgd)),
         })
     }
 }

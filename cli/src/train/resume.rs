@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anygpu::checkpoint::TrainingState;
 use anygpu::data::LoaderState;
 use anygpu::metrics::Mean;
-use anygpu::optim::LrScheduler;
+use anygpu::optim::LRScheduler;
 use anygpu::{Device, Tensor};
 
 use super::trainer::Run;

@@ -2,7 +2,7 @@
 
 use anygpu::data::DataLoader;
 use anygpu::metrics::{Accuracy, Mean, Throughput};
-use anygpu::optim::{LrScheduler, Scheduler, Sgd};
+use anygpu::optim::{LRScheduler, SGD, Scheduler};
 use anygpu::watch::ProgressLine;
 use anygpu::{DataParallel, Device, Tensor, manual_seed, nn};
 
@@ -22,7 +22,7 @@ const DECODERS: usize = 4;
 /// What a step changes: the network on its devices, the optimiser, and what is kept of the losses.
 pub struct Run {
     pub net: DataParallel,
-    pub sgd: Sgd,
+    pub sgd: SGD,
     pub scheduler: Option<Scheduler>,
     pub record: Record,
     /// The figures of the epochs so far, those before a resumption too.
@@ -63,7 +63,7 @@ impl Trainer {
         manual_seed(args.seed);
         let card = &source.card;
         let net = DataParallel::new(card.model.build(card.channels, card.classes.len())?, &devices)?;
-        let mut sgd = Sgd::new(net.parameters(), args.lr()).momentum(card.model.recipe().momentum);
+        let mut sgd = SGD::new(net.parameters(), args.lr()).momentum(card.model.recipe().momentum);
         // One device gets its batches from another thread; several cut them up themselves.
         let place = if let [only] = &devices[..] { only.clone() } else { Device::cpu() };
         let loader = |set| {

@@ -81,7 +81,7 @@ pub struct Recipe {
     pub batch_size: usize,
     /// The learning rate.
     pub lr: f32,
-    /// The momentum of [`Sgd`](crate::optim::Sgd).
+    /// The momentum of [`SGD`](crate::optim::SGD).
     pub momentum: f32,
     /// How often each image is seen.
     pub epochs: usize,

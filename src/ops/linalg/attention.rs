@@ -2,8 +2,8 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::AsItIs;
 use crate::ops::autocast::lowered;
+use crate::ops::products;
 use crate::tensor::Tensor;
 
 /// What [`Tensor::attention`] looks at, and how.
@@ -83,7 +83,7 @@ impl Tensor {
             x.to_dtype(dtype)?.to_dtype(DType::F32)
         };
         let (queries, keys, values) = (wide(self)?, wide(keys)?, wide(values)?);
-        let _types = AsItIs::new();
+        let _products = products(None);
         let scale = options.scale.unwrap_or_else(|| (e as f32).sqrt().recip());
         // Scaling the queries instead of the scores: fewer elements as a rule.
         let mut scores = queries.mul_scalar(scale)?.matmul(&keys.t()?)?;

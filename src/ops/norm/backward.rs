@@ -22,15 +22,15 @@ pub(super) struct NormaliseBackward(pub Plan);
 
 impl Normalise {
     /// The slopes of t = g · weight from those of g, where the weight is of the channel and not yet in them, over all
-    /// members of the team. Each has the gradient of the mean over its own samples, and the step takes the mean of these
+    /// ranks. Each has the gradient of the mean over its own samples, and the step takes the mean of these
     /// by the shares: so do the slopes.
     pub(super) fn joined(&self, slopes: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
         let slopes = match weight {
             Some(weight) => slopes.mul(&weight.reshape([self.0.sizes[1]])?)?,
             None => slopes.clone(),
         };
-        let Some(member) = &self.1 else { return Ok(slopes) };
-        let sums = member.weighted_sum(slopes.to_vec()?)?;
+        let Some(rank) = &self.1 else { return Ok(slopes) };
+        let sums = rank.weighted_sum(slopes.to_vec()?)?;
         Tensor::from_slice(&sums, slopes.shape(), slopes.device())
     }
 

@@ -1,25 +1,26 @@
 //! The normalisations that users call: what each is as `[A, C, B]`, and its arguments checked.
 
 use crate::autograd::no_grad;
+use crate::context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::apply;
 use crate::ops::inplace::copy_;
 use crate::ops::norm::{Moment, Moments, Normalise, Plan};
-use crate::team::{self, Member};
+use crate::process_group::Rank;
 use crate::tensor::Tensor;
 
 /// What the statistics are, where they are not those of x.
 type Fixed = Option<Tensor>;
 
-/// x̂ · weight + bias in the type of x, and the statistics that were used: of the samples of all members of a team.
+/// x̂ · weight + bias in the type of x, and the statistics that were used: of the samples of all ranks.
 fn normalise(
     name: &'static str,
     x: &Tensor,
     plan: Plan,
     fixed: Fixed,
     [weight, bias]: [Option<&Tensor>; 2],
-    team: Option<Member>,
+    rank: Option<Rank>,
 ) -> Result<(Tensor, Tensor)> {
     let floats = [Some(x), weight, bias];
     if let Some(other) = floats.into_iter().flatten().find(|t| !t.dtype().is_float()) {
@@ -34,17 +35,17 @@ fn normalise(
     let plan = Plan { fixed: fixed.is_some(), weight: weight.is_some(), bias: bias.is_some(), ..plan };
     let stats = match fixed {
         Some(stats) => stats,
-        None => joined(apply(Moments(plan), &[&x.detach()])?, team.as_ref())?,
+        None => joined(apply(Moments(plan), &[&x.detach()])?, rank.as_ref())?,
     };
     let inputs: Vec<&Tensor> = [x, &stats].into_iter().chain([weight, bias].into_iter().flatten()).collect();
-    Ok((apply(Normalise(plan, team), &inputs)?, stats))
+    Ok((apply(Normalise(plan, rank), &inputs)?, stats))
 }
 
-/// The means and variances `[2, C]` over the samples of all members, from those of each; all get the same.
-fn joined(stats: Tensor, team: Option<&Member>) -> Result<Tensor> {
-    let Some(member) = team else { return Ok(stats) };
+/// The means and variances `[2, C]` over the samples of all ranks, from those of each; all get the same.
+fn joined(stats: Tensor, rank: Option<&Rank>) -> Result<Tensor> {
+    let Some(rank) = rank else { return Ok(stats) };
     let channels = stats.shape()[1];
-    let all = member.exchange(stats.to_vec()?, |all| {
+    let all = rank.exchange(stats.to_vec()?, |all| {
         let total = |c: usize| {
             let part = |(share, own): &(f64, Vec<f32>)| Moment {
                 count: *share,
@@ -54,7 +55,8 @@ fn joined(stats: Tensor, team: Option<&Member>) -> Result<Tensor> {
             all.iter().map(part).fold(Moment::default(), Moment::with)
         };
         let totals: Vec<Moment> = (0..channels).map(total).collect();
-        totals.iter().map(|t| t.mean as f32).chain(totals.iter().map(|t| (t.squares / t.count) as f32)).collect()
+        let variances = totals.iter().map(|t| (t.squares / t.count) as f32);
+        Ok(totals.iter().map(|t| t.mean as f32).chain(variances).collect())
     })?;
     Tensor::from_slice(&all, stats.shape(), stats.device())
 }
@@ -187,8 +189,8 @@ impl Tensor {
             return Err(Error::argument(name, format!("{shape:?} is not [N, C, ..]")));
         };
         let span: usize = shape[2..].iter().product();
-        let team = team::member().filter(|_| training || running.is_none());
-        let count = team.as_ref().map_or(samples * span, |member| member.over_all(samples * span));
+        let rank = context::rank().filter(|_| training || running.is_none());
+        let count = rank.as_ref().map_or(samples * span, |rank| rank.over_all(samples * span));
         if training && count < 2 {
             let detail = format!("{shape:?} has {count} elements for each channel: to train needs at least 2");
             return Err(Error::argument(name, detail));
@@ -203,7 +205,7 @@ impl Tensor {
         let sizes = [samples, channels, span];
         let plan =
             Plan { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
-        let (out, stats) = normalise(name, self, plan, fixed, [weight, bias], team)?;
+        let (out, stats) = normalise(name, self, plan, fixed, [weight, bias], rank)?;
         if let Some((mean, variance)) = running.filter(|_| training) {
             no_grad(|| {
                 let unbiased = count as f32 / (count - 1) as f32;

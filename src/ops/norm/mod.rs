@@ -15,7 +15,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
-use crate::team::Member;
+use crate::process_group::Rank;
 use crate::tensor::Tensor;
 use backward::{NormaliseBackward, Slopes};
 pub(super) use moment::Moment;
@@ -68,9 +68,9 @@ pub(super) struct Plan {
 pub(super) struct Moments(pub Plan);
 
 /// x, statistics, weight and bias where there are such → x̂ · weight + bias. The statistics may be over the samples of all
-/// members of a team, each of which has its own x.
+/// ranks of a process group, each of which has its own x.
 #[derive(Debug)]
-pub(super) struct Normalise(pub Plan, pub Option<Member>);
+pub(super) struct Normalise(pub Plan, pub Option<Rank>);
 
 impl Plan {
     /// Elements behind each statistic.

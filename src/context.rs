@@ -1,0 +1,142 @@
+//! The state of a thread that ops and layers look at: one struct per thread.
+//!
+//! [`set`] changes one field until its guard is dropped, also by a panic. A thread that this crate starts takes over the
+//! state of the thread that gives it its work: [`Context::current`] there, [`Context::run`] here.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+
+use crate::dtype::DType;
+use crate::process_group::Rank;
+
+thread_local! {
+    static CONTEXT: RefCell<Context> = const { RefCell::new(Context::new()) };
+}
+
+/// The state of one thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    /// Whether ops are recorded for the backward pass.
+    pub recording: bool,
+    /// The type of products under `autocast`, where it is on.
+    pub autocast: Option<DType>,
+    /// The kernel family and the variant of it that is used, whatever is chosen: the op table checks every variant.
+    pub variant: Option<(&'static str, &'static str)>,
+    /// The place of this thread in a process group, while it takes a step with others.
+    pub rank: Option<Rank>,
+    /// Where the calls of layers are listed, while a summary is made.
+    pub calls: Option<Arc<Mutex<Vec<LayerCall>>>>,
+}
+
+/// The output of one call of a layer.
+#[derive(Debug)]
+pub(crate) struct LayerCall {
+    /// The layer's address and its type: a struct has the address of its first field.
+    pub layer: (usize, &'static str),
+    pub shape: Vec<usize>,
+    pub bytes: usize,
+}
+
+impl Context {
+    const fn new() -> Context {
+        Context { recording: true, autocast: None, variant: None, rank: None, calls: None }
+    }
+
+    /// The state that a thread takes over which works for this one. Without the rank: a rank is one thread, since the
+    /// exchanges of a process group have an order.
+    pub fn current() -> Context {
+        Context { rank: None, ..read(Context::clone) }
+    }
+
+    /// Runs `f` in this state.
+    pub fn run<T>(self, f: impl FnOnce() -> T) -> T {
+        let _restore = set(|context| context, self);
+        f()
+    }
+}
+
+/// Puts a field of this thread's state back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Restore<T: 'static> {
+    field: fn(&mut Context) -> &mut T,
+    before: Option<T>,
+    /// The thread that changed its state has to restore it: the guard is not `Send`.
+    _this_thread: PhantomData<*const ()>,
+}
+
+impl<T> Drop for Restore<T> {
+    fn drop(&mut self) {
+        let Some(before) = self.before.take() else { return };
+        // Only while the thread's locals are being destroyed is there no state left to restore.
+        let _ = CONTEXT.try_with(|context| std::mem::replace((self.field)(&mut context.borrow_mut()), before));
+    }
+}
+
+/// Sets a field of this thread's state until the guard is dropped.
+#[must_use = "the state is restored when the guard is dropped"]
+pub(crate) fn set<T>(field: fn(&mut Context) -> &mut T, value: T) -> Restore<T> {
+    let before = CONTEXT.with_borrow_mut(|context| std::mem::replace(field(context), value));
+    Restore { field, before: Some(before), _this_thread: PhantomData }
+}
+
+/// Reads this thread's state. `f` must not change it.
+pub(crate) fn read<T>(f: impl FnOnce(&Context) -> T) -> T {
+    CONTEXT.with_borrow(f)
+}
+
+/// The rank that this thread works as, if it does.
+pub(crate) fn rank() -> Option<Rank> {
+    read(|context| context.rank.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+    use crate::philox::Stream;
+    use crate::process_group::ProcessGroup;
+
+    fn recording() -> bool {
+        read(|context| context.recording)
+    }
+
+    fn autocast() -> Option<DType> {
+        read(|context| context.autocast)
+    }
+
+    #[test]
+    fn a_guard_restores_its_own_field_in_any_order_and_after_a_panic() {
+        let first = set(|context| &mut context.recording, false);
+        let second = set(|context| &mut context.autocast, Some(DType::F16));
+        drop(first);
+        assert_eq!((recording(), autocast()), (true, Some(DType::F16)));
+        drop(second);
+        let panics = || {
+            let _variant = set(|context| &mut context.variant, Some(("matmul", "plain")));
+            Context { recording: false, ..Context::new() }.run(|| panic!("on purpose"))
+        };
+        assert!(catch_unwind(panics).is_err());
+        assert_eq!((recording(), autocast(), read(|context| context.variant)), (true, None, None));
+    }
+
+    #[test]
+    fn a_thread_takes_over_all_but_the_rank() {
+        let rank = ProcessGroup::new(vec![1], Stream { seed: 0, first: 0 }).ranks().next().expect("one rank");
+        rank.scope(|| {
+            let _recording = set(|context| &mut context.recording, false);
+            let _autocast = set(|context| &mut context.autocast, Some(DType::BF16));
+            let context = Context::current();
+            let there = std::thread::spawn(move || {
+                let within = context.run(|| (recording(), autocast(), super::rank().is_some()));
+                (within, (recording(), autocast(), super::rank().is_some()))
+            });
+            let (within, after) = there.join().expect("no panic");
+            assert_eq!(within, (false, Some(DType::BF16), false));
+            assert_eq!(after, (true, None, false));
+            assert!(super::rank().is_some());
+        });
+        assert!(super::rank().is_none());
+    }
+}

@@ -1,0 +1,100 @@
+//! A module on another device: its parameters in one bucket there, its buffers each in a storage of their own.
+
+use std::collections::HashMap;
+
+use crate::device::Device;
+use crate::error::Result;
+use crate::ops::duplicate;
+use crate::tensor::{Tensor, copied_together};
+
+/// Copies of the parameters as new leaves in one bucket on `device`; frozen ones stay frozen. Crosses the host once.
+pub(crate) fn parameters_onto(parameters: &[Tensor], device: &Device) -> Result<Vec<Tensor>> {
+    let Some(first) = parameters.first() else { return Ok(Vec::new()) };
+    let mut from: Vec<Tensor> = parameters.iter().map(Tensor::detach).collect();
+    if from.iter().any(|parameter| parameter.device() != first.device()) {
+        // A module whose layers were on several devices: rare, so a copy each is good enough.
+        from = from.iter().map(|parameter| parameter.to(device)).collect::<Result<_>>()?;
+    }
+    let copies = copied_together(&from.iter().collect::<Vec<_>>(), device)?;
+    let leaf = |(parameter, copy): (&Tensor, Tensor)| if parameter.is_tracked() { copy.requires_grad() } else { copy };
+    Ok(parameters.iter().zip(copies).map(leaf).collect())
+}
+
+/// Copies of the buffers on `device`, each in a storage of its own, so that an in-place update changes one of them.
+pub(crate) fn buffers_onto(buffers: &[Tensor], device: &Device) -> Result<Vec<Tensor>> {
+    let copy = |b: &Tensor| if b.device() == device { duplicate(&b.detach()) } else { b.detach().to(device) };
+    buffers.iter().map(copy).collect()
+}
+
+/// A visitor that puts each of `new` where the parameter `old` of the same position is: in several places, if it is tied.
+pub(crate) fn replacing<'a>(old: &'a [Tensor], new: &'a [Tensor]) -> impl FnMut(&str, &mut Tensor) + 'a {
+    let by_id: HashMap<u64, &Tensor> = old.iter().map(Tensor::id).zip(new).collect();
+    move |_, parameter| {
+        if let Some(&new) = by_id.get(&parameter.id()) {
+            *parameter = new.clone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::Module;
+    use crate::tensor::Bucket;
+    use crate::{DType, DataParallel};
+
+    /// y = x W Wᵀ
+    #[derive(Clone)]
+    struct Tied {
+        there: Tensor,
+        back: Tensor,
+    }
+
+    impl Module for Tied {
+        crate::children!(there, back);
+
+        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            x.matmul(&self.there)?.matmul(&self.back.t()?)
+        }
+    }
+
+    #[test]
+    fn tied_parameters_stay_tied() -> Result<()> {
+        let weight = Tensor::rand([2, 2], None)?.requires_grad();
+        let mut net = Tied { there: weight.clone(), back: weight };
+        assert_eq!((net.parameters().len(), net.num_parameters()), (1, 4));
+        for device in Device::all() {
+            net.to(&device)?;
+            assert!(net.there.is_same(&net.back), "{device}");
+            let twice = DataParallel::new(net.clone(), std::slice::from_ref(&device))?;
+            assert_eq!(twice.parameters().len(), 1);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_parameter_keeps_its_type() -> Result<()> {
+        let half = Tensor::rand([5], None)?.to_dtype(DType::F16)?.requires_grad();
+        let count = Tensor::from_slice(&[u32::MAX, 7], 2, None)?;
+        let moved = parameters_onto(&[half.clone(), count.clone(), half.clone()], &Device::cpu())?;
+        assert_eq!((moved[0].dtype(), moved[0].is_tracked(), moved[1].is_tracked()), (DType::F16, true, false));
+        assert_eq!(moved[1].to_vec::<u32>()?, [u32::MAX, 7]);
+        assert_eq!(moved[2].to_vec::<half::f16>()?, half.to_vec::<half::f16>()?);
+        Ok(())
+    }
+
+    #[test]
+    fn moved_parameters_are_one_bucket() -> Result<()> {
+        let old =
+            [[7].as_slice(), &[64], &[3, 50], &[]].map(|shape| Tensor::rand(shape, None).unwrap().requires_grad());
+        for device in Device::all() {
+            let new = parameters_onto(&old, &device)?;
+            assert!(Bucket::recognise(&new).is_some(), "{device}");
+            for (new, old) in new.iter().zip(&old) {
+                assert_eq!((new.shape(), new.is_tracked(), new.is_same(old)), (old.shape(), true, false), "{device}");
+                assert_eq!(new.to_vec::<f32>()?, old.to_vec::<f32>()?, "{device}");
+            }
+        }
+        Ok(())
+    }
+}

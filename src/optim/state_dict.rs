@@ -1,0 +1,186 @@
+//! An optimiser's state as tensors by name, with which a run goes on later and elsewhere.
+//!
+//! The names are PyTorch's, with dots: `state.3.exp_avg` is of the fourth parameter, `param_groups.0.lr` a setting, and
+//! `param_groups.0.params` has the numbers of all parameters.
+
+use std::collections::BTreeMap;
+
+use super::state::{OptimizerState, ParameterState};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::nn::{StateDict, moved};
+use crate::tensor::Tensor;
+
+const GROUP: &str = "param_groups.0.";
+
+/// A tensor of the state that each parameter has.
+pub(super) struct StateTensor {
+    pub name: &'static str,
+    /// Whether it is there after every step. Otherwise it is 0 where it is missing.
+    pub always: bool,
+}
+
+/// The part of a state dict that depends on the optimiser.
+pub(super) trait Settings {
+    /// The tensors of a parameter's state, in the order of the update rule.
+    const STATE: &'static [StateTensor];
+    /// Whether a parameter without state starts at step 1 again: under momentum, its first step is another one.
+    const RESTARTS_WITHOUT_STATE: bool = false;
+
+    /// The numbers that it was made with, by PyTorch's names.
+    fn settings(&self) -> Vec<(&'static str, Vec<f32>)>;
+
+    /// Takes over a number of [`settings`](Settings::settings).
+    fn set(&mut self, name: &str, values: &[f32]);
+}
+
+/// The state dict of an optimiser: of several replicas, the first one's. The tensors share their elements with the
+/// optimiser's.
+pub(super) fn save<S: Settings>(optimizer: &S, all: &OptimizerState) -> Result<StateDict> {
+    let mut state = StateDict::new();
+    for (i, step, tensors) in all.saved()? {
+        state.insert(format!("state.{i}.step"), Tensor::scalar(step, None)?);
+        for (known, tensor) in S::STATE.iter().zip(tensors) {
+            state.insert(format!("state.{i}.{}", known.name), tensor);
+        }
+    }
+    for (name, values) in optimizer.settings() {
+        let tensor = match values.as_slice() {
+            [value] => Tensor::scalar(*value, None)?,
+            several => Tensor::from_slice(several, several.len(), None)?,
+        };
+        state.insert(format!("{GROUP}{name}"), tensor);
+    }
+    state.insert(format!("{GROUP}params"), Tensor::iota(all.parameters().first_replica().len(), None)?);
+    Ok(state)
+}
+
+/// Checks a state dict, and then takes it over, for every replica.
+pub(super) fn load<S: Settings>(
+    optimizer: &mut S,
+    state_of: fn(&mut S) -> &mut OptimizerState,
+    state: &StateDict,
+) -> Result<()> {
+    let saved = Saved::read::<S>(state)?;
+    let all = state_of(optimizer);
+    let parameters = all.parameters().first_replica();
+    saved.check_count(parameters.len())?;
+    let of = |(i, parameter): (usize, &Tensor)| saved.state_of::<S>(i, parameter);
+    let states = parameters.iter().enumerate().map(of).collect::<Result<Vec<_>>>()?;
+    // Without the tensors that no parameter has: a rule that needs them later makes them.
+    let has = |i: usize| states.iter().flatten().any(|state| state.tensors[i].is_some());
+    let count = (0..S::STATE.len()).rev().find(|&i| has(i)).map_or(0, |last| last + 1);
+    all.restore(count, &states)?;
+    for (name, _) in optimizer.settings() {
+        if let Some(values) = saved.settings.get(name) {
+            optimizer.set(name, values);
+        }
+    }
+    Ok(())
+}
+
+/// A state, taken apart.
+struct Saved<'a> {
+    settings: BTreeMap<&'a str, Vec<f32>>,
+    /// By parameter and name.
+    tensors: BTreeMap<(usize, &'a str), &'a Tensor>,
+    steps: BTreeMap<usize, i32>,
+    /// The number of parameters, where the state lists them.
+    listed: Option<usize>,
+}
+
+fn refused(detail: String) -> Error {
+    Error::argument("Optimizer::load_state_dict", format!("{detail}; the optimiser is unchanged"))
+}
+
+impl<'a> Saved<'a> {
+    fn read<S: Settings>(state: &'a StateDict) -> Result<Saved<'a>> {
+        let mut saved =
+            Saved { settings: BTreeMap::new(), tensors: BTreeMap::new(), steps: BTreeMap::new(), listed: None };
+        let (mut small, mut numbers): (Vec<(&str, &Tensor)>, Vec<&Tensor>) = Default::default();
+        for (name, tensor) in state.iter() {
+            let unknown = || refused(format!("{name} is no part of this optimiser's state: is the state another's?"));
+            if name.strip_prefix("param_groups.").is_some_and(|rest| !rest.starts_with("0.")) {
+                let detail = format!("{name} is of a second group of parameters, and optimisers here have one group");
+                return Err(refused(format!("{detail}: make one optimiser for each group")));
+            }
+            if name.starts_with(GROUP) || name.ends_with(".step") {
+                small.push((name, tensor));
+                numbers.push(tensor);
+                continue;
+            }
+            let (i, tensor_name) =
+                name.strip_prefix("state.").and_then(|rest| rest.split_once('.')).ok_or_else(unknown)?;
+            if !S::STATE.iter().any(|known| known.name == tensor_name) {
+                return Err(unknown());
+            }
+            saved.tensors.insert((i.parse().map_err(|_| unknown())?, tensor_name), tensor);
+        }
+        // Numbers are read in one copy, wherever they are.
+        for ((name, _), tensor) in small.iter().zip(moved(&numbers, &Device::cpu())?) {
+            saved.number(name, &tensor)?;
+        }
+        Ok(saved)
+    }
+
+    fn number(&mut self, name: &'a str, tensor: &Tensor) -> Result<()> {
+        let values = tensor.to_dtype(DType::F32)?.to_vec::<f32>()?;
+        if let Some(setting) = name.strip_prefix(GROUP) {
+            if ["amsgrad", "maximize", "centered"].contains(&setting) && values.iter().any(|&value| value != 0.0) {
+                return Err(refused(format!("{name} is on, which no optimiser here does")));
+            }
+            if setting == "params" {
+                self.listed = Some(values.len());
+            }
+            self.settings.insert(setting, values);
+            return Ok(());
+        }
+        let i = name.strip_prefix("state.").and_then(|rest| rest.strip_suffix(".step")?.parse().ok());
+        let step = match tensor.dtype() {
+            DType::I32 => tensor.to_vec::<i32>()?.first().copied(),
+            _ => values.first().map(|&step| step as i32),
+        };
+        match (i, step.filter(|&step| step >= 0)) {
+            (Some(i), Some(step)) => self.steps.insert(i, step),
+            _ => return Err(refused(format!("{name} is no number of steps"))),
+        };
+        Ok(())
+    }
+
+    /// Whether the state is of as many parameters as a replica has here.
+    fn check_count(&self, parameters: usize) -> Result<()> {
+        let last = self.tensors.keys().map(|(i, _)| i).chain(self.steps.keys()).max().map_or(0, |last| last + 1);
+        let Some(listed) = self.listed else {
+            let detail = format!("{GROUP}params, the numbers of its parameters, is missing");
+            return Err(refused(format!("{detail}: this is no optimiser's state, or a part of one")));
+        };
+        let count = listed.max(last);
+        if count != parameters {
+            return Err(refused(format!("the state is of {count} parameters, and this optimiser has {parameters}")));
+        }
+        Ok(())
+    }
+
+    /// The state of parameter `i`, if there is any.
+    fn state_of<S: Settings>(&self, i: usize, parameter: &Tensor) -> Result<Option<ParameterState>> {
+        let mut tensors = Vec::new();
+        for StateTensor { name, .. } in S::STATE {
+            let tensor = self.tensors.get(&(i, *name)).copied();
+            if let Some(tensor) = tensor.filter(|tensor| tensor.shape() != parameter.shape()) {
+                let (shape, expected) = (tensor.shape(), parameter.shape());
+                return Err(refused(format!("state.{i}.{name} is {shape:?}, and parameter {i} is {expected:?}")));
+            }
+            tensors.push(tensor.cloned());
+        }
+        let any = tensors.iter().any(Option::is_some);
+        let step = self.steps.get(&i).copied().unwrap_or(i32::from(any));
+        if step == 0 || S::RESTARTS_WITHOUT_STATE && !any {
+            return Ok(None);
+        }
+        match S::STATE.iter().zip(&tensors).find(|(known, tensor)| known.always && tensor.is_none()) {
+            Some((known, _)) => Err(refused(format!("state.{i}.{} is missing", known.name))),
+            None => Ok(Some(ParameterState { step, tensors })),
+        }
+    }
+}
