@@ -141,12 +141,26 @@ pub enum Error {
          different layers, which a batch norm over several devices cannot"
     )]
     Abandoned,
-    /// A worker thread panicked; this is a bug in a module or in this crate.
+    /// The worker thread of a device panicked: a module or a loss function has a bug.
     #[error("worker thread of {device} panicked: {message}")]
     WorkerPanic {
         /// The device's name.
         device: String,
         /// The panic's message.
+        message: String,
+    },
+    /// A dataset, a transform or a collate function panicked while a [`DataLoader`](crate::data::DataLoader) made a batch.
+    #[error("the data loader panicked at {place}: {message}")]
+    DataPanic {
+        /// The sample or the batch that was being made.
+        place: String,
+        /// The panic's message.
+        message: String,
+    },
+    /// An invariant of this crate does not hold, whatever the caller did.
+    #[error("internal error: {message}. This is a bug in anygpu: please report it, with the program that shows it")]
+    Internal {
+        /// The invariant.
         message: String,
     },
 }
@@ -177,6 +191,10 @@ impl Error {
             Error::Replica { source, .. } => source.is_abandoned(),
             _ => false,
         }
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Error::Internal { message: message.into() }
     }
 
     pub(crate) fn argument(op: &'static str, detail: impl Into<String>) -> Self {

@@ -215,7 +215,9 @@ fn dense(gpu: &Gpu, tensor: &Tensor) -> Result<Buffer> {
             gpu.copy(buffer, offset, &copy, 0, len)?;
             Ok(copy)
         }
-        Storage::Cpu(_) => Err(Error::argument("WgslKernel::run", "the tensor's words are not on its device")),
+        Storage::Cpu(_) => {
+            Err(Error::internal(format!("the storage of a tensor is not on its device, {}", tensor.device())))
+        }
     }
 }
 

@@ -124,7 +124,7 @@ impl Stack {
 /// Writes an array at a byte of a part.
 fn write(block: &Tensor, part: &Part, at: usize, array: &Array) -> Result<()> {
     let Storage::Cpu(buffer) = block.storage() else {
-        return Err(Error::argument("DataLoader", "a batch is assembled on the host"));
+        return Err(Error::internal("the block of a batch is not in host memory"));
     };
     let mut words = buffer.write();
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words[part.start..]);

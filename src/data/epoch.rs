@@ -75,8 +75,8 @@ impl Recipe {
         let made = catch_unwind(AssertUnwindSafe(|| self.assemble(plan, k, stop, &mut at)));
         made.unwrap_or_else(|panic| {
             let place = at.map_or_else(|| format!("batch {k}"), |index: usize| format!("sample {index}"));
-            let message = format!("{place}: {}", panic_message(panic.as_ref()));
-            Err(Error::WorkerPanic { device: "the data loader".into(), message })
+            let message = panic_message(panic.as_ref());
+            Err(Error::DataPanic { place, message })
         })
     }
 
@@ -86,7 +86,7 @@ impl Recipe {
         let places = start..start.saturating_add(self.batch_size).min(plan.samples);
         let mut sample = |i: usize| {
             if stop.load(Ordering::Relaxed) {
-                return Err(Error::argument("DataLoader", "nobody waits for the batch"));
+                return Err(Error::internal("a batch was made after its epoch was dropped"));
             }
             let index = plan.sample(i)?;
             *at = Some(index);
@@ -151,8 +151,7 @@ impl Crew {
     fn receive(&self, k: usize) -> Result<Vec<Tensor>> {
         let inbox = &self.inboxes[(k - self.first) % self.inboxes.len()];
         inbox.recv().unwrap_or_else(|_| {
-            let message = format!("its thread ended before batch {k}");
-            Err(Error::WorkerPanic { device: "the data loader".into(), message })
+            Err(Error::internal(format!("a thread of the data loader ended before it made batch {k}")))
         })
     }
 }

@@ -111,7 +111,8 @@ pub(crate) fn cpu_buffer(tensor: &Tensor) -> Result<&Arc<CpuBuffer>> {
 
 /// A tensor whose storage is not where its device says: a bug in this crate, reported instead of a panic.
 fn misplaced(tensor: &Tensor) -> Error {
-    Error::Gpu { device: tensor.device().name().to_owned(), message: "a tensor's storage is on another device".into() }
+    let (device, shape) = (tensor.device(), tensor.shape());
+    Error::internal(format!("the storage of a tensor of shape {shape:?} is not on its device, {device}"))
 }
 
 /// The workgroups for `invocations` of a one-dimensional kernel, folded over y where x is not enough.
@@ -189,6 +190,14 @@ mod tests {
         assert_eq!((dims, a, b), (vec![2, 12], vec![12, 1], vec![0, 1]));
         let (dims, [a]) = collapse(&[1, 1], [&[5, 5]]);
         assert_eq!((dims, a), (vec![1], vec![0]));
+    }
+
+    #[test]
+    fn a_misplaced_storage_is_a_bug_of_the_crate_not_of_the_driver() {
+        let error = misplaced(&Tensor::zeros([2], None).unwrap());
+        assert!(matches!(error, Error::Internal { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("[2]") && text.contains("cpu") && text.contains("bug in anygpu"), "{text}");
     }
 
     #[test]

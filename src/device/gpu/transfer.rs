@@ -30,7 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Those of either device.
 pub(crate) fn to(storage: &Storage, offset: usize, len: usize, src: &Device, dst: &Device) -> Result<Storage> {
     if offset.checked_add(len).is_none_or(|end| end > storage.len()) {
-        return Err(Error::argument("to", format!("words {offset}..+{len} of a storage of {}", storage.len())));
+        let end = storage.len();
+        return Err(Error::internal(format!("words {offset}..+{len} of a storage of {end} words")));
     }
     match (storage, src.backend()?, dst.backend()?) {
         (Storage::Cpu(from), Backend::Cpu(_), Backend::Cpu(cpu)) => {
@@ -56,7 +57,7 @@ pub(crate) fn to(storage: &Storage, offset: usize, len: usize, src: &Device, dst
         (Storage::Gpu(from), Backend::Gpu(a), Backend::Gpu(b)) => between(from, offset, len, a, b).map(Storage::Gpu),
         (Storage::Cpu(_), Backend::Gpu(_), Backend::Cpu(_) | Backend::Gpu(_))
         | (Storage::Gpu(_), Backend::Cpu(_), Backend::Cpu(_) | Backend::Gpu(_)) => {
-            Err(Error::argument("to", format!("the storage is not on {src}")))
+            Err(Error::internal(format!("the storage of a tensor is not on its device, {src}")))
         }
     }
 }
@@ -268,10 +269,11 @@ impl Gpu {
 
     fn check_range(&self, what: &str, buffer: &Buffer, offset: usize, len: usize) -> Result<()> {
         if !buffer.belongs_to(self) {
-            return Err(self.error(format!("{what}: the buffer belongs to another device")));
+            return Err(Error::internal(format!("{what} on {}: the buffer belongs to another device", self.name)));
         }
         if offset.checked_add(len).is_none_or(|end| end > buffer.len()) {
-            return Err(self.error(format!("{what}: words {offset}..+{len} of a buffer of {}", buffer.len())));
+            let (name, end) = (&self.name, buffer.len());
+            return Err(Error::internal(format!("{what} on {name}: words {offset}..+{len} of a buffer of {end}")));
         }
         Ok(())
     }
