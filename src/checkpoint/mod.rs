@@ -27,7 +27,6 @@
 //! objects of other libraries (NumPy's numbers, `argparse.Namespace`), strings with escapes of pickle protocol 0, and the tar
 //! archives of PyTorch before 0.1.10.
 
-mod atomic;
 mod pytorch;
 mod safetensors;
 mod training;
@@ -43,6 +42,7 @@ use crate::error::{Error, Result};
 use crate::nn::StateDict;
 use crate::tensor::with_room;
 
+pub use crate::atomic::write_atomically;
 pub use pytorch::PickleValue;
 pub use training::{Stateful, TrainingState};
 

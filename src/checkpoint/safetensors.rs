@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors};
 
 use super::wire::{Wire, safetensors_name, with_bytes};
-use super::{Fault, atomic, damaged, read_file};
+use super::{Fault, damaged, read_file};
+use crate::atomic::write_atomically;
 use crate::device::Device;
 use crate::error::Result;
 use crate::nn::{StateDict, moved};
@@ -45,7 +46,7 @@ pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Resul
     metadata.insert(CHECKSUM.into(), checksum(&entries, &metadata)?);
     let header = header(&entries, &metadata);
     let mut device_error = None;
-    let written = atomic::write(path, |file| {
+    let written = write_atomically(path, |file| {
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(header.as_bytes())?;
         entries.iter().try_for_each(|(_, tensor)| {

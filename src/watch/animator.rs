@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::draw;
+use crate::atomic::write_atomically;
 use crate::error::{Error, Result};
 
 /// Curves that grow while a net trains, as one picture: the `Animator` of "Dive into deep learning".
@@ -99,8 +100,8 @@ impl Animator {
         Ok(())
     }
 
-    /// Draws the curves into a file that ends in `.png` or `.svg`. A viewer never sees half of it: it is written beside
-    /// and renamed.
+    /// Draws the curves into a file that ends in `.png` or `.svg`. The file is replaced atomically
+    /// ([`write_atomically`](crate::checkpoint::write_atomically)): a viewer never sees a part of it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another kind of file, and without a panel; [`Error::Data`] when the file cannot
@@ -119,14 +120,9 @@ impl Animator {
             path: path.display().to_string(),
             detail: format!("the plot cannot be written: {error}: is its folder there and writable?"),
         };
-        // The encoder goes by the name's end.
-        let part = path.with_extension(format!("{}.part.{kind}", std::process::id()));
-        let drawn = draw::write(self, &part, self.size, kind == "svg").map_err(|error| failed(&error));
-        let done = drawn.and_then(|()| std::fs::rename(&part, path).map_err(|error| failed(&error)));
-        if done.is_err() {
-            let _ = std::fs::remove_file(&part); // the error that counts is the one above
-        }
-        done
+        let drawn = if kind == "svg" { draw::svg(self, self.size) } else { draw::png(self, self.size) };
+        let bytes = drawn.map_err(|error| failed(&error))?;
+        write_atomically(path, |file| file.write_all(&bytes)).map_err(|error| failed(&error))
     }
 }
 
@@ -163,7 +159,29 @@ mod tests {
             let text = std::fs::read_to_string(svg).unwrap();
             assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>") && text.contains("a title"));
         }
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 10, "no part of a file stays");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 10, "no temporary file is left");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_a_plot_stays_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, link) = (dir.path().join("run-7.svg"), dir.path().join("latest.svg"));
+        std::fs::write(&target, "old").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        curves().save(&link).unwrap();
+        assert!(link.is_symlink());
+        assert!(std::fs::read_to_string(&target).unwrap().starts_with("<svg"));
+    }
+
+    #[test]
+    fn pictures_of_impossible_sizes_are_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        for size in [(u32::MAX, u32::MAX), (0, 0), (0, 100), (1, 1)] {
+            let path = dir.path().join("curves.png");
+            let drawn = curves().size(size.0, size.1).save(&path);
+            assert!(drawn.is_err() || path.exists(), "{size:?}");
+        }
     }
 
     #[test]

@@ -2,14 +2,17 @@
 
 use std::error::Error;
 use std::ops::Range;
-use std::path::Path;
 
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageEncoder};
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::register_font;
 
 use super::animator::{Animator, Panel};
+use crate::shape::checked_elem_count;
+use crate::tensor::with_room;
 
 const FONT: &str = "dejavu";
 const INK: RGBColor = RGBColor(40, 40, 48);
@@ -25,19 +28,29 @@ const COLORS: [RGBColor; 6] = [
 
 type Done = Result<(), Box<dyn Error>>;
 
-/// Draws into a file, whose name says which kind of bitmap it is.
-pub(super) fn write(animator: &Animator, path: &Path, size: (u32, u32), svg: bool) -> Done {
-    register_font(FONT, FontStyle::Normal, dejavu::sans::regular()).map_err(|_| "the built-in font does not load")?;
-    if svg {
-        return draw(animator, &SVGBackend::new(path, size).into_drawing_area());
-    }
-    draw(animator, &BitMapBackend::new(path, size).into_drawing_area())
+/// The picture as the bytes of an SVG file.
+pub(super) fn svg(animator: &Animator, size: (u32, u32)) -> Result<Vec<u8>, Box<dyn Error>> {
+    let mut text = String::new();
+    draw(animator, &SVGBackend::with_string(&mut text, size).into_drawing_area())?;
+    Ok(text.into_bytes())
+}
+
+/// The picture as the bytes of a PNG file.
+pub(super) fn png(animator: &Animator, (width, height): (u32, u32)) -> Result<Vec<u8>, Box<dyn Error>> {
+    let count = checked_elem_count("Animator", &[width as usize, height as usize, 3])?;
+    let mut pixels = with_room(count)?;
+    pixels.resize(count, 0u8);
+    draw(animator, &BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area())?;
+    let mut file = Vec::new();
+    PngEncoder::new(&mut file).write_image(&pixels, width, height, ExtendedColorType::Rgb8)?;
+    Ok(file)
 }
 
 fn draw<B: DrawingBackend>(animator: &Animator, root: &DrawingArea<B, Shift>) -> Done
 where
     B::ErrorType: 'static,
 {
+    register_font(FONT, FontStyle::Normal, dejavu::sans::regular()).map_err(|_| "the built-in font does not load")?;
     root.fill(&WHITE)?;
     let mut area = root.margin(10, 0, 0, 0);
     if !animator.title.is_empty() {
