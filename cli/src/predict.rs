@@ -14,8 +14,9 @@ use crate::{devices, output};
 
 /// Classifies images with a trained net.
 ///
-/// A net that `anygpu train --save` wrote knows its classes and its images' size. Of other files (also PyTorch's .pt)
-/// say what they are with --model, and --classes, --resize, --mean and --std where the defaults do not fit.
+/// A file that `anygpu train` wrote with --save or --checkpoint holds the classes, and the size and normalisation of the
+/// images. For other files (also PyTorch's .pt), name the net with --model, and set --classes, --resize, --mean and --std
+/// where the defaults do not fit.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The trained net: .safetensors, or PyTorch's .pt, .pth or .bin
@@ -120,7 +121,19 @@ fn load(args: &Args, device: &Device) -> Result<(Sequential, Card), Failure> {
 fn card(args: &Args, own: Option<Card>, state: &StateDict) -> Result<Card, Failure> {
     let mut card = match (own, args.model) {
         (Some(card), _) => card,
-        (None, Some(model)) => foreign(args, model, state)?,
+        (None, Some(model)) => {
+            let card = foreign(args, model, state)?;
+            if args.mean.is_empty() || args.std.is_empty() {
+                log::warn!(
+                    "{} does not say how its images are normalised: assuming a mean of {:?} and a deviation of {:?}, \
+                     where --mean and --std say nothing else",
+                    args.net.display(),
+                    card.mean,
+                    card.std
+                );
+            }
+            card
+        }
         (None, None) => {
             let name = args.net.display();
             return Err(Failure::Usage(format!(

@@ -23,9 +23,9 @@
 //! whatever it claims. Files of [`save`] and zip archives of PyTorch have checksums, which are compared; PyTorch's
 //! format before 1.6 has none.
 //!
-//! Not read: whole modules (`torch.save(model)`, TorchScript), quantised, complex and sparse tensors, big-endian files,
-//! objects of other libraries (NumPy's numbers, `argparse.Namespace`), strings with escapes of pickle protocol 0, and the tar
-//! archives of PyTorch before 0.1.10.
+//! Files that are refused: whole modules (`torch.save(model)`, TorchScript), files with quantised or sparse tensors or with
+//! objects of other libraries (`argparse.Namespace`), big-endian files, strings with escapes of pickle protocol 0, and the
+//! tar archives of PyTorch before 0.1.10. Of NumPy, numbers are read and arrays are skipped.
 
 mod pytorch;
 mod safetensors;
@@ -75,11 +75,17 @@ pub fn save(state: &StateDict, path: impl AsRef<Path>) -> Result<()> {
 ///
 /// Of a [`TrainingState`], the model's tensors are read.
 ///
-/// `f64` becomes `f32`, and integers of 64, 16 and 8 bits become such of 32 (`u8` stays).
+/// # Element types
+/// - `f64` becomes `f32`, each value rounded to the nearest.
+/// - `i64` becomes `i32`, or `u32` where a value needs it and none is negative; `u64` and `u16` become `u32`, `i16` and `i8`
+///   become `i32`; `u8` stays.
+/// - A tensor with a value that does not fit (an integer beyond 32 bits, a finite `f64` beyond the range of `f32`), or of
+///   another type (complex, say), is skipped. So is a number among the tensors of a PyTorch file. A warning in the log names
+///   what is skipped, and [`PickleValue::skipped`] lists it.
 ///
 /// # Errors
-/// [`Error::Data`] that says what is wrong with the file: missing, cut, damaged, of an element type that is not known
-/// here, with an integer that does not fit 32 bits, with an object that is no data; what the device says.
+/// [`Error::Data`] if the file is missing, cut or damaged, if it holds an object that is not data, or no tensor that can be
+/// read; the errors of the device.
 pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
     Ok(load_with_metadata(path, device)?.0)
 }
@@ -124,7 +130,8 @@ pub fn save_with_metadata(
     }
 }
 
-/// As [`load`], with the text by name that is in the file; PyTorch's own files have none.
+/// As [`load`], with the text by name that is in the file; PyTorch's own files have none. Of a [`TrainingState`], these are
+/// the model's tensors, and what was added with [`TrainingState::text`].
 ///
 /// # Errors
 /// As [`load`].
@@ -133,7 +140,8 @@ pub fn load_with_metadata(path: impl AsRef<Path>, device: &Device) -> Result<(St
     match extension(path).as_str() {
         "safetensors" => {
             let (state, metadata) = safetensors::read(path)?;
-            Ok((training::model_of(state, &metadata).to(device)?, metadata))
+            let (state, metadata) = training::model_of(state, metadata);
+            Ok((state.to(device)?, metadata))
         }
         "pt" | "pth" | "bin" => {
             let state = pytorch::read(path, device)?.find_state_dict().map_err(|detail| damaged(path, detail))?;
@@ -167,7 +175,11 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
 
 /// What goes wrong while a file is read: in the file, or on a device.
 enum Fault {
+    /// The file is damaged, hostile or of another kind.
     File(String),
+    /// A value that a tensor of this crate cannot hold: others of the file can be read.
+    Unsupported(String),
+    /// An error of a device.
     Device(Error),
 }
 
@@ -175,7 +187,7 @@ impl Fault {
     /// The error, with the file's name.
     fn of(self, path: &Path) -> Error {
         match self {
-            Fault::File(detail) => damaged(path, detail),
+            Fault::File(detail) | Fault::Unsupported(detail) => damaged(path, detail),
             Fault::Device(error) => error,
         }
     }
@@ -184,6 +196,7 @@ impl Fault {
     fn within(self, part: &str) -> Fault {
         match self {
             Fault::File(detail) => Fault::File(format!("{part}: {detail}")),
+            Fault::Unsupported(detail) => Fault::Unsupported(format!("{part}: {detail}")),
             device => device,
         }
     }

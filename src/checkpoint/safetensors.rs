@@ -62,29 +62,48 @@ pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Resul
     }
 }
 
-/// Reads the tensors, on `cpu`, and the metadata.
+/// Reads the tensors, on `cpu`, and the metadata. Logs which tensors are skipped.
 pub(super) fn read(path: &Path) -> Result<(StateDict, Metadata)> {
     let bytes = read_file(path)?;
-    parse(&bytes).map_err(|fault| fault.of(path))
+    let Contents { state, metadata, skipped } = parse(&bytes).map_err(|fault| fault.of(path))?;
+    skipped.iter().for_each(|reason| log::warn!("{}: a tensor is skipped: {reason}", path.display()));
+    Ok((state, metadata))
 }
 
-fn parse(bytes: &[u8]) -> Result<(StateDict, Metadata), Fault> {
+/// What a file holds, and the tensors that this crate has no type for, each with the reason.
+struct Contents {
+    state: StateDict,
+    metadata: Metadata,
+    skipped: Vec<String>,
+}
+
+fn parse(bytes: &[u8]) -> Result<Contents, Fault> {
     numbers_are_sane(bytes)?;
     let (len, header) =
         SafeTensors::read_metadata(bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
-    let mut state = StateDict::new();
+    let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    let (mut state, mut skipped) = (StateDict::new(), Vec::new());
     for name in header.offset_keys() {
         let Some(info) = header.info(&name) else { continue };
         let (start, end) = info.data_offsets;
         let data = bytes.get(8 + len + start..8 + len + end).unwrap_or_default();
-        let wire = wire_type(info.dtype).ok_or_else(|| format!("{name}: cannot be read: {}", info.dtype))?;
-        let elements = data.chunks_exact(wire.size());
-        let tensor = wire.tensor(&info.shape, elements).map_err(|fault| fault.within(&name))?;
-        state.insert(name, tensor);
+        let tensor = match wire_type(info.dtype) {
+            Some(wire) => wire.tensor(&info.shape, data.chunks_exact(wire.size())),
+            None => Err(Fault::Unsupported(format!("elements of {} cannot be read", info.dtype))),
+        };
+        match tensor.map_err(|fault| fault.within(&name)) {
+            Ok(tensor) => drop(state.insert(name, tensor)),
+            // A file of this crate has no such tensor, unless it is damaged.
+            Err(Fault::Unsupported(reason)) if !metadata.contains_key(ORIGIN) => skipped.push(reason),
+            Err(fault) => return Err(fault),
+        };
     }
-    let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    if state.is_empty() && !skipped.is_empty() {
+        skipped.truncate(5);
+        return Err(format!("it has no tensor that can be read: {}", skipped.join(", ")).into());
+    }
     verify(&state, &mut metadata)?;
-    Ok((state, metadata))
+    Ok(Contents { state, metadata, skipped })
 }
 
 /// Compares the checksum, if there is one or must be one.

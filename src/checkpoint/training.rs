@@ -332,9 +332,14 @@ impl TrainingState {
     }
 }
 
-/// The model's part of a training checkpoint; any other state as it is.
-pub(super) fn model_of(state: StateDict, metadata: &Metadata) -> StateDict {
-    if metadata.contains_key(TRAINING) { state.under(MODEL) } else { state }
+/// The model's tensors and the texts of a training checkpoint, under the names that they were added by; any other file's as
+/// they are.
+pub(super) fn model_of(state: StateDict, metadata: Metadata) -> (StateDict, Metadata) {
+    if !metadata.contains_key(TRAINING) {
+        return (state, metadata);
+    }
+    let text = |(key, text): (String, String)| Some((key.strip_prefix(TEXT)?.to_string(), text));
+    (state.under(MODEL), metadata.into_iter().filter_map(text).collect())
 }
 
 /// What refuses to write one over the other.

@@ -23,34 +23,42 @@ pub(super) enum Wire {
     U16,
     U8,
     Bool,
+    /// Two halves. No complex type can be read; its size is needed to find the storages after it.
+    Complex32,
+    Complex64,
+    Complex128,
 }
 
 impl Wire {
     /// Bytes of one element.
     pub fn size(self) -> usize {
         match self {
-            Wire::F64 | Wire::I64 | Wire::U64 => 8,
-            Wire::F32 | Wire::I32 | Wire::U32 => 4,
+            Wire::Complex128 => 16,
+            Wire::F64 | Wire::I64 | Wire::U64 | Wire::Complex64 => 8,
+            Wire::F32 | Wire::I32 | Wire::U32 | Wire::Complex32 => 4,
             Wire::F16 | Wire::BF16 | Wire::I16 | Wire::U16 => 2,
             Wire::I8 | Wire::U8 | Wire::Bool => 1,
         }
     }
 
-    /// The tensor of these elements on `cpu`, in the type here that comes next: `f64` is rounded to `f32`, and integers
-    /// that are too large for 32 bits are an error.
+    /// The tensor of these elements on `cpu`, in the nearest element type of this crate: `f64` is rounded to `f32`, and
+    /// integers of 64 bits become such of 32. A value that does not fit is [`Fault::Unsupported`].
     ///
     /// `elements` are as many as the shape holds.
     pub fn tensor<'a>(
         self,
         shape: &[usize],
-        elements: impl ExactSizeIterator<Item = &'a [u8]>,
+        elements: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
     ) -> Result<Tensor, Fault> {
         match self {
-            Wire::F64 => collect(shape, elements, |b| Ok(f64::from_le_bytes(b) as f32)),
+            Wire::F64 => collect(shape, elements, |b| rounded(f64::from_le_bytes(b))),
             Wire::F32 => collect(shape, elements, |b| Ok(f32::from_le_bytes(b))),
             Wire::F16 => collect(shape, elements, |b| Ok(f16::from_le_bytes(b))),
             Wire::BF16 => collect(shape, elements, |b| Ok(bf16::from_le_bytes(b))),
-            Wire::I64 => collect(shape, elements, |b| narrow::<i64, i32>(i64::from_le_bytes(b))),
+            Wire::I64 => match collect(shape, elements.clone(), |b| narrow::<i64, i32>(i64::from_le_bytes(b))) {
+                Err(Fault::Unsupported(_)) => collect(shape, elements, |b| narrow::<i64, u32>(i64::from_le_bytes(b))),
+                other => other,
+            },
             Wire::I32 => collect(shape, elements, |b| Ok(i32::from_le_bytes(b))),
             Wire::I16 => collect(shape, elements, |b| Ok(i32::from(i16::from_le_bytes(b)))),
             Wire::I8 => collect(shape, elements, |b| Ok(i32::from(i8::from_le_bytes(b)))),
@@ -60,25 +68,37 @@ impl Wire {
             Wire::U8 => collect(shape, elements, |[b]: [u8; 1]| Ok(b)),
             Wire::Bool => collect(shape, elements, |[b]: [u8; 1]| match b {
                 0 | 1 => Ok(b == 1),
-                _ => Err(format!("the byte {b} is neither true nor false")),
+                _ => Err(format!("the byte {b} is neither true nor false").into()),
             }),
+            Wire::Complex32 | Wire::Complex64 | Wire::Complex128 => {
+                Err(Fault::Unsupported(format!("complex numbers ({self:?}), for which there is no element type")))
+            }
         }
     }
 }
 
-fn narrow<S: Copy + std::fmt::Display, T: TryFrom<S>>(value: S) -> Result<T, String> {
-    T::try_from(value).map_err(|_| format!("the value {value} does not fit 32 bits, which integers here have"))
+fn narrow<S: Copy + std::fmt::Display, T: TryFrom<S>>(value: S) -> Result<T, Fault> {
+    T::try_from(value).map_err(|_| Fault::Unsupported(format!("the integer {value} does not fit 32 bits")))
 }
 
-/// `read` is only given as many bytes as it takes.
+fn rounded(value: f64) -> Result<f32, Fault> {
+    match value as f32 {
+        rounded if rounded.is_infinite() && value.is_finite() => {
+            Err(Fault::Unsupported(format!("the value {value:e} does not fit f32")))
+        }
+        rounded => Ok(rounded),
+    }
+}
+
+/// Makes a tensor of elements of `N` bytes.
 fn collect<'a, const N: usize, T: Element>(
     shape: &[usize],
     elements: impl ExactSizeIterator<Item = &'a [u8]>,
-    read: impl Fn([u8; N]) -> Result<T, String>,
+    read: impl Fn([u8; N]) -> Result<T, Fault>,
 ) -> Result<Tensor, Fault> {
     let mut values = with_room(elements.len())?;
     for element in elements {
-        let bytes = <[u8; N]>::try_from(element).map_err(|_| "an element is cut off".to_string());
+        let bytes = <[u8; N]>::try_from(element).map_err(|_| Fault::from("an element is cut off"));
         values.push(bytes.and_then(&read)?);
     }
     Ok(from_words(T::pack_vec(values), shape, T::DTYPE, None)?)

@@ -29,12 +29,12 @@ pub fn call(function: Code, arguments: &[Code]) -> Code {
     [function, tuple(arguments), b"R".to_vec()].concat()
 }
 
-fn storage(class: &str, key: &str, count: i64) -> Code {
+pub fn storage(class: &str, key: &str, count: i64) -> Code {
     let parts = [text("storage"), global("torch", class), text(key), text("cpu"), int(count)];
     [tuple(&parts), b"Q".to_vec()].concat()
 }
 
-fn rebuilt(storage: Code, offset: i64, shape: &[i64], strides: &[i64]) -> Code {
+pub fn rebuilt(storage: Code, offset: i64, shape: &[i64], strides: &[i64]) -> Code {
     let hooks = call(global("collections", "OrderedDict"), &[]);
     let arguments = [storage, int(offset), ints(shape), ints(strides), vec![0x89], hooks];
     call(global("torch._utils", "_rebuild_tensor_v2"), &arguments)
@@ -169,11 +169,7 @@ fn tensors() -> Vec<(&'static str, Code, &'static str)> {
         ("a storage of huge size", rebuilt(storage("FloatStorage", "0", i64::MAX), 0, &[1], &[1]), "elements of 4"),
         ("a storage of negative size", rebuilt(storage("FloatStorage", "0", -8), 0, &[1], &[1]), "-8 for a size"),
         ("bytes without a type", rebuilt(storage("UntypedStorage", "0", 32), 0, &[1], &[1]), "no known type"),
-        (
-            "a complex storage",
-            rebuilt(storage("ComplexFloatStorage", "0", 4), 0, &[1], &[1]),
-            "torch.ComplexFloatStorage",
-        ),
+        ("a complex storage", rebuilt(storage("ComplexFloatStorage", "0", 4), 0, &[1], &[1]), "\"w\": complex numbers"),
         ("a quantised storage", rebuilt(storage("QInt8Storage", "0", 32), 0, &[1], &[1]), "torch.QInt8Storage"),
         ("a tensor of a number", rebuilt(int(3), 0, &[1], &[1]), "without a storage"),
         ("a bare storage", storage("FloatStorage", "0", 8), "bare storage"),

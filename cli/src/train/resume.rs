@@ -11,6 +11,7 @@ use anygpu::{Device, Tensor};
 use super::trainer::Run;
 use super::{Args, Epoch};
 use crate::failure::Failure;
+use crate::net::Card;
 
 /// Where a run keeps what it needs to go on.
 #[derive(Clone, Debug)]
@@ -18,13 +19,15 @@ pub struct Checkpoint {
     path: PathBuf,
     /// Steps between two of them within an epoch; 0 for none.
     every: usize,
-    /// What decides the run's numbers.
+    /// The options that the run's numbers depend on.
     settings: String,
+    /// How the net is used, for `anygpu predict`.
+    card: Card,
 }
 
 impl Checkpoint {
-    /// What the options ask for.
-    pub fn new(args: &Args) -> Option<Checkpoint> {
+    /// The checkpoint that the options ask for, of a net with this card.
+    pub fn new(args: &Args, card: &Card) -> Option<Checkpoint> {
         let Args { model, data, limit, seed, scheduler, .. } = args;
         let (side, lr) = (args.side(), args.lr());
         let epochs = if *scheduler == super::Rate::Constant { None } else { Some(args.epochs()) };
@@ -33,7 +36,8 @@ impl Checkpoint {
             "{model:?} data={data} limit={limit:?} resize={side} batch={batch} lr={lr} seed={seed} \
              scheduler={scheduler:?} epochs={epochs:?}"
         );
-        args.checkpoint.clone().map(|path| Checkpoint { path, every: args.checkpoint_steps.unwrap_or(0), settings })
+        let (path, every) = (args.checkpoint.clone()?, args.checkpoint_steps.unwrap_or(0));
+        Some(Checkpoint { path, every, settings, card: card.clone() })
     }
 
     /// Whether it is time for one within an epoch.
@@ -57,6 +61,9 @@ impl Checkpoint {
             .text("settings", self.settings.as_str())
             .number("steps", run.record.steps as f64)
             .numbers("step_losses", losses);
+        for (name, text) in self.card.to_metadata() {
+            state = state.text(&name, text);
+        }
         for done in &run.epochs {
             state = state.numbers(&format!("epoch_{}", done.epoch), done.figures());
         }

@@ -33,6 +33,12 @@ pub(super) fn contents(file: &[u8]) -> Result<Contents<'_>, Fault> {
 fn entries(file: &[u8]) -> Result<HashMap<String, &[u8]>, Fault> {
     let failed = |error: zip::result::ZipError| format!("not a whole zip archive: {error}");
     let mut archive = ZipArchive::new(Cursor::new(file)).map_err(failed)?;
+    let is_code = |name: &str| name.ends_with("/constants.pkl") || name.contains("/code/");
+    if archive.file_names().flatten().any(|name| is_code(&name)) {
+        return Err("it is a TorchScript file (of torch.jit.save), which holds code: in Python, load it with \
+                    torch.jit.load and write its weights with torch.save(model.state_dict(), \"weights.pt\")"
+            .into());
+    }
     if archive.has_duplicate_names() || archive.has_overlapping_files().map_err(failed)? {
         return Err("damaged: entries of its zip archive have one name or one place".into());
     }

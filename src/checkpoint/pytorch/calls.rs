@@ -24,8 +24,14 @@ pub(super) enum Known {
     Storage(Option<Wire>),
     /// `torch._utils._rebuild_tensor` and its kin.
     Tensor(Rebuild),
-    /// A type that only stands beside such a call.
+    /// A type that is an argument of such a call, and no more.
     Type,
+    /// `numpy.dtype`.
+    NumpyType,
+    /// `scalar` of NumPy: a number from bytes.
+    NumpyNumber,
+    /// `_reconstruct` of NumPy: an array, which is skipped.
+    NumpyArray,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +64,10 @@ impl Known {
             }
             ("torch._tensor", "_rebuild_from_type_v2") => Known::Tensor(Rebuild::FromType),
             ("torch", "Tensor") | ("torch.nn.parameter", "Parameter" | "Buffer") => Known::Type,
+            ("numpy", "dtype") => Known::NumpyType,
+            ("numpy", "ndarray") => Known::Type,
+            ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => Known::NumpyNumber,
+            ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => Known::NumpyArray,
             ("torch.storage", "UntypedStorage" | "_UntypedStorage") | ("torch", "UntypedStorage") => {
                 Known::Storage(None)
             }
@@ -89,6 +99,8 @@ fn named(name: &str) -> Option<Known> {
         "CharStorage" => storage(Wire::I8),
         "ByteStorage" => storage(Wire::U8),
         "BoolStorage" => storage(Wire::Bool),
+        "ComplexFloatStorage" => storage(Wire::Complex64),
+        "ComplexDoubleStorage" => storage(Wire::Complex128),
         "float64" => Known::DType(Wire::F64, "torch.float64"),
         "float32" => Known::DType(Wire::F32, "torch.float32"),
         "float16" => Known::DType(Wire::F16, "torch.float16"),
@@ -102,6 +114,9 @@ fn named(name: &str) -> Option<Known> {
         "uint16" => Known::DType(Wire::U16, "torch.uint16"),
         "uint8" => Known::DType(Wire::U8, "torch.uint8"),
         "bool" => Known::DType(Wire::Bool, "torch.bool"),
+        "complex32" => Known::DType(Wire::Complex32, "torch.complex32"),
+        "complex64" => Known::DType(Wire::Complex64, "torch.complex64"),
+        "complex128" => Known::DType(Wire::Complex128, "torch.complex128"),
         _ => return None,
     })
 }
@@ -110,7 +125,7 @@ fn named(name: &str) -> Option<Known> {
 const VIEW: usize = 16;
 
 impl Machine<'_> {
-    /// What `known(*arguments)` gives.
+    /// The result of `known(*arguments)`.
     pub(super) fn called(&mut self, known: Known, arguments: &[Ref]) -> Step<Ref> {
         let object = match (known, arguments) {
             // `defaultdict(factory)`: the factory is for later.
@@ -126,10 +141,22 @@ impl Machine<'_> {
                 Object::Text(text)
             }
             (Known::Encode, [text, ..]) => self.encoded(*text)?,
+            (Known::NumpyType, [name, ..]) => self.numpy_dtype(*name)?,
+            (Known::NumpyNumber, [dtype, bytes]) => self.numpy_scalar(*dtype, *bytes)?,
+            (Known::NumpyArray, _) => Object::Unsupported("a NumPy array: save it as a tensor"),
             (Known::Tensor(rebuild), _) => return self.rebuilt(rebuild, arguments),
             _ => return Err(format!("its pickle calls {known:?} with {} arguments", arguments.len()).into()),
         };
         Ok(self.make(object))
+    }
+
+    /// Sets the attributes of an object. Those of a dict (`_metadata`), a tensor or a text are not needed.
+    pub(super) fn build(&mut self, object: Ref, attributes: Ref) -> Step<()> {
+        match self.objects[object] {
+            Object::Dict(_) | Object::Tensor(_) | Object::Text(_) | Object::Unsupported(_) => Ok(()),
+            Object::NumpyType(_) => self.set_numpy_byte_order(object, attributes),
+            _ => Err("its pickle gives attributes to something that has none".into()),
+        }
     }
 
     fn rebuilt(&mut self, rebuild: Rebuild, arguments: &[Ref]) -> Step<Ref> {
@@ -205,7 +232,7 @@ impl Machine<'_> {
         }
     }
 
-    fn text_of(&self, at: Ref) -> Step<&str> {
+    pub(super) fn text_of(&self, at: Ref) -> Step<&str> {
         match &self.objects[at] {
             Object::Text(text) => Ok(text),
             _ => Err("its pickle has something else where a string belongs".into()),

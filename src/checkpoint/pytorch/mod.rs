@@ -7,6 +7,7 @@
 mod archive;
 mod calls;
 mod legacy;
+mod numpy;
 mod pickle;
 mod tensors;
 mod value;
@@ -20,7 +21,7 @@ use self::pickle::{Object, Ref};
 use self::tensors::Tensors;
 use super::{Fault, read_file};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nn::moved;
 use crate::tensor::Tensor;
 
@@ -34,7 +35,10 @@ struct Contents<'a> {
     storages: HashMap<String, &'a [u8]>,
 }
 
-/// Reads everything in the file, with all tensors on `device`.
+/// Skipped values that are named in the log; of more, the number is enough.
+const NAMED: usize = 20;
+
+/// Reads everything in the file, with all tensors on `device`. Logs what is skipped.
 pub(super) fn read(path: &Path, device: &Device) -> Result<PickleValue> {
     let file = read_file(path)?;
     let value = || {
@@ -45,17 +49,31 @@ pub(super) fn read(path: &Path, device: &Device) -> Result<PickleValue> {
         };
         value(contents, file.len(), device)
     };
-    value().map_err(|fault: Fault| fault.of(path))
+    let value: PickleValue = value().map_err(|fault: Fault| fault.of(path))?;
+    let skipped = value.skipped();
+    for (name, reason) in skipped.iter().take(NAMED) {
+        log::warn!("{}: {name} is skipped: {reason}", path.display());
+    }
+    if skipped.len() > NAMED {
+        log::warn!("{}: {} more values are skipped", path.display(), skipped.len() - NAMED);
+    }
+    Ok(value)
 }
 
 fn value(contents: Contents, file: usize, device: &Device) -> Result<PickleValue, Fault> {
     let Contents { objects, root, storages } = contents;
     let mut tensors = Tensors::new(storages, file);
-    let (mut places, mut made): (HashMap<Ref, usize>, Vec<Tensor>) = Default::default();
+    let (mut places, mut made, mut skipped): (HashMap<Ref, usize>, Vec<Tensor>, HashMap<Ref, String>) =
+        Default::default();
     for (at, object) in objects.iter().enumerate() {
-        if let Object::Tensor(view) = object {
-            places.insert(at, made.len());
-            made.push(tensors.make(view)?);
+        let Object::Tensor(view) = object else { continue };
+        match tensors.make(view) {
+            Ok(tensor) => {
+                places.insert(at, made.len());
+                made.push(tensor);
+            }
+            Err(Fault::Unsupported(reason)) => drop(skipped.insert(at, reason)),
+            Err(fault) => return Err(fault),
         }
     }
     let made = moved(&made.iter().collect::<Vec<_>>(), device)?;
@@ -63,13 +81,15 @@ fn value(contents: Contents, file: usize, device: &Device) -> Result<PickleValue
     // A reference takes a byte of the file or more, and mostly two, as one to a text of Python's memo does: labels of up to
     // 32 characters may be named over and over. Some more for what small files name.
     let (nodes, text) = (file.saturating_add(1 << 16), file.saturating_mul(16).saturating_add(1 << 20));
-    Tree { objects: &objects, tensors, nodes, text }.value(root, 0)
+    Tree { objects: &objects, tensors, skipped, nodes, text }.value(root, 0)
 }
 
 /// Writes references out. What refers to itself is too deep; what refers to one thing over and over, too large.
 struct Tree<'a> {
     objects: &'a [Object],
     tensors: HashMap<Ref, Tensor>,
+    /// Tensors that are skipped, and why.
+    skipped: HashMap<Ref, String>,
     /// Values that may still be written out.
     nodes: usize,
     /// Bytes of text that may.
@@ -87,7 +107,8 @@ impl Tree<'_> {
             Object::None => PickleValue::None,
             Object::Bool(value) => PickleValue::Bool(*value),
             Object::Int(value) => PickleValue::Int(*value),
-            Object::Large(value) => return Err(format!("it has the number {value}, which does not fit 64 bits").into()),
+            Object::Large(value) => self.skip(format!("the number {value} does not fit 64 bits"))?,
+            Object::Unsupported(what) => self.skip(what.to_string())?,
             Object::Float(value) => PickleValue::Float(*value),
             Object::Text(text) => PickleValue::Text(text.clone()),
             Object::Bytes(bytes) => PickleValue::Bytes(bytes.clone()),
@@ -100,12 +121,13 @@ impl Tree<'_> {
                 }
                 PickleValue::Dict(all)
             }
-            Object::Tensor(_) => match self.tensors.get(&at) {
-                Some(tensor) => PickleValue::Tensor(tensor.clone()),
-                None => return Err("it has a tensor that was not made".into()),
+            Object::Tensor(_) => match (self.tensors.get(&at), self.skipped.get(&at).cloned()) {
+                (Some(tensor), _) => PickleValue::Tensor(tensor.clone()),
+                (None, Some(reason)) => self.skip(reason)?,
+                (None, None) => return Err(Error::internal("a tensor of a pickle was not made").into()),
             },
             Object::Known(calls::Known::DType(_, name)) => PickleValue::Text(name.to_string()),
-            Object::Known(_) | Object::Storage(_) => {
+            Object::Known(_) | Object::Storage(_) | Object::NumpyType(_) => {
                 return Err("it has a function, a type or a bare storage as a value".into());
             }
         })
@@ -124,6 +146,12 @@ impl Tree<'_> {
         self.nodes = self.nodes.checked_sub(nodes).ok_or(over)?;
         self.text = self.text.checked_sub(text).ok_or(over)?;
         Ok(())
+    }
+
+    /// A value that is skipped; its reason counts as text.
+    fn skip(&mut self, reason: String) -> Result<PickleValue, Fault> {
+        self.text = self.text.checked_sub(reason.len()).ok_or("it names the same things over and over")?;
+        Ok(PickleValue::Skipped(reason))
     }
 
     fn values(&mut self, items: &[Ref], depth: usize) -> Result<Vec<PickleValue>, Fault> {

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use super::calls::Known;
 use super::tensors::{Storage, View};
 use crate::checkpoint::Fault;
+use crate::checkpoint::wire::Wire;
 
 /// Bytes that an object takes in a file that Python wrote: those that take less are one object each, however often they
 /// come. What a file may have besides is for small ones.
@@ -39,6 +40,10 @@ pub(super) enum Object {
     Known(Known),
     Storage(Box<Storage>),
     Tensor(Box<View>),
+    /// A dtype of NumPy; `None` for one that is not read.
+    NumpyType(Option<Wire>),
+    /// A value that is skipped, and what it is.
+    Unsupported(&'static str),
 }
 
 pub(super) type Step<T> = Result<T, Fault>;
@@ -267,12 +272,8 @@ impl<'a> Machine<'a> {
                 self.push(Object::Storage(Box::new(storage)));
             }
             b'b' => {
-                // The attributes of an object: of a dict (`_metadata`) or a tensor they say nothing that is needed here.
-                self.pop()?;
-                let top = self.top()?;
-                if !matches!(self.objects[top], Object::Dict(_) | Object::Tensor(_) | Object::Text(_)) {
-                    return Err("its pickle gives attributes to something that has none".into());
-                }
+                let (attributes, object) = (self.pop()?, self.top()?);
+                self.build(object, attributes)?;
             }
             _ => {
                 let (arguments, callable) = (self.pop()?, self.pop()?);
@@ -388,7 +389,7 @@ fn number(value: i128) -> Object {
 }
 
 /// A little-endian number in two's complement, of up to 16 bytes.
-fn whole(bytes: &[u8]) -> Step<Object> {
+pub(super) fn whole(bytes: &[u8]) -> Step<Object> {
     let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
     let mut all = [if negative { 0xff } else { 0 }; 16];
     let low = all.get_mut(..bytes.len()).ok_or_else(|| format!("its pickle has a number of {} bytes", bytes.len()))?;

@@ -38,6 +38,8 @@ pub enum PickleValue {
     Dict(Vec<(PickleValue, PickleValue)>),
     /// A tensor or a parameter.
     Tensor(Tensor),
+    /// A value that this crate has no type for, and the reason: a complex tensor, an integer beyond 64 bits, a NumPy array.
+    Skipped(String),
 }
 
 impl PickleValue {
@@ -89,20 +91,69 @@ impl PickleValue {
         }
     }
 
-    /// The tensors of a dict that has names and tensors only, as `model.state_dict()` gives it.
+    /// The values that were skipped, each by its dotted name (`optimizer.state.0.scale`) and the reason.
+    pub fn skipped(&self) -> Vec<(String, &str)> {
+        let mut found = Vec::new();
+        self.find_skipped(&mut Vec::new(), &mut found);
+        found
+    }
+
+    fn find_skipped<'a>(&'a self, path: &mut Vec<String>, found: &mut Vec<(String, &'a str)>) {
+        let mut visit = |key: String, value: &'a PickleValue| {
+            path.push(key);
+            value.find_skipped(path, found);
+            path.pop();
+        };
+        match self {
+            PickleValue::List(items) | PickleValue::Tuple(items) => {
+                for (i, item) in items.iter().enumerate().filter(|(_, item)| item.may_skip()) {
+                    visit(i.to_string(), item);
+                }
+            }
+            PickleValue::Dict(entries) => {
+                for (key, value) in entries.iter().filter(|(_, value)| value.may_skip()) {
+                    visit(key.as_key(), value);
+                }
+            }
+            PickleValue::Skipped(reason) => found.push((path.join("."), reason)),
+            _ => {}
+        }
+    }
+
+    /// Whether it is a skipped value, or can contain one.
+    fn may_skip(&self) -> bool {
+        use PickleValue::{Dict, List, Skipped, Tuple};
+        matches!(self, Dict(_) | List(_) | Skipped(_) | Tuple(_))
+    }
+
+    /// The key of a dict, as a part of a name.
+    fn as_key(&self) -> String {
+        match self {
+            PickleValue::Text(key) => key.clone(),
+            PickleValue::Int(key) => key.to_string(),
+            other => format!("({})", other.kind()),
+        }
+    }
+
+    /// The tensors of a dict of names and tensors, which is what `model.state_dict()` returns. Numbers and skipped values
+    /// among them are left out, with a warning in the log.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] that names what else there is.
+    /// [`Error::InvalidArgument`] naming any other value, and for a dict with values but without a tensor.
     pub fn state_dict(&self) -> Result<StateDict> {
         let refused = |detail: String| Err(Error::argument("state_dict", detail));
         let PickleValue::Dict(entries) = self else {
             return refused(format!("this is a {}, not a dict of tensors", self.kind()));
         };
-        let mut state = StateDict::new();
+        let (mut state, mut others) = (StateDict::new(), Vec::new());
         for (name, value) in entries {
             match (name, value) {
                 (PickleValue::Text(name), PickleValue::Tensor(tensor)) => {
                     state.insert(name.clone(), tensor.clone());
+                }
+                (PickleValue::Text(name), PickleValue::Skipped(reason)) => others.push(format!("{name:?}: {reason}")),
+                (PickleValue::Text(name), value) if value.number().is_some() => {
+                    others.push(format!("{name:?} is a {}, not a tensor", value.kind()));
                 }
                 (PickleValue::Text(name), other) => {
                     return refused(format!("{name:?} is a {}, not a tensor", other.kind()));
@@ -110,12 +161,19 @@ impl PickleValue {
                 (other, _) => return refused(format!("a name is a {}, not a string", other.kind())),
             }
         }
+        let count = others.len();
+        others.truncate(5);
+        match (count, others.join(", ")) {
+            (0, _) => {}
+            (_, others) if state.is_empty() => return refused(format!("it has no tensor that can be read: {others}")),
+            (_, others) => log::warn!("{count} values of a state are left out: {others}"),
+        }
         Ok(state)
     }
 
     /// All tensors and numbers under dotted names, numbers as tensors, a list of numbers as one: `optimizer.state_dict()` of
-    /// PyTorch becomes what [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict) takes. Text and `None`
-    /// are left out.
+    /// PyTorch becomes what [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict) takes. Text, `None` and
+    /// skipped values are left out.
     ///
     /// ```no_run
     /// use anygpu::optim::{Adam, Optimizer};
@@ -190,7 +248,10 @@ impl PickleValue {
         let PickleValue::Dict(entries) = self else {
             return Err(format!("it holds a {}, not the state of a module: read it with load_pickle", self.kind()));
         };
-        self.state_dict().map_err(|_| {
+        self.state_dict().map_err(|error| {
+            if entries.iter().any(|(_, value)| matches!(value, PickleValue::Skipped(_))) {
+                return error.to_string();
+            }
             let name = |(name, value): &(PickleValue, PickleValue)| match name {
                 PickleValue::Text(name) => format!("{name:?} (a {})", value.kind()),
                 other => format!("{other:?} (a {})", value.kind()),
@@ -216,6 +277,7 @@ impl PickleValue {
             PickleValue::Tuple(_) => "tuple",
             PickleValue::Dict(_) => "dict",
             PickleValue::Tensor(_) => "tensor",
+            PickleValue::Skipped(_) => "skipped value",
         }
     }
 }
