@@ -39,7 +39,7 @@ use crate::sync;
 use crate::tensor::Tensor;
 pub use output::Output;
 use output::Start;
-use reflect::{Arg, Reflection, reflect};
+use reflect::{Reflection, StorageBinding, reflect};
 
 /// A compute kernel in WGSL.
 ///
@@ -131,8 +131,11 @@ impl WgslKernel {
         }
         if !groups.contains(&0) {
             let (mut inputs, mut outputs) = (read.iter(), made.iter());
-            let in_order =
-                self.reflection.args.iter().filter_map(|arg| if arg.written { outputs.next() } else { inputs.next() });
+            let in_order = self
+                .reflection
+                .bindings
+                .iter()
+                .filter_map(|arg| if arg.written { outputs.next() } else { inputs.next() });
             gpu.dispatch(&pipeline, params, &in_order.collect::<Vec<_>>(), groups)?;
         }
         let tensors = made.into_iter().zip(&outputs).map(|(buffer, output)| {
@@ -159,9 +162,9 @@ impl WgslKernel {
         let given_outputs = outputs.iter().map(|output| Ok((output.dtype, count(output)?)));
         self.check_side("input", false, given_inputs.collect())?;
         self.check_side("output", true, given_outputs.collect::<Result<_>>()?)?;
-        let written = self.reflection.args.iter().filter(|arg| arg.written);
+        let written = self.reflection.bindings.iter().filter(|arg| arg.written);
         match written.zip(outputs).find(|(arg, output)| arg.read && matches!(output.start, Start::Unspecified)) {
-            Some((Arg { name, .. }, _)) => Err(self.error(format!(
+            Some((StorageBinding { name, .. }, _)) => Err(self.error(format!(
                 "it reads the output '{name}', which needs starting elements: pass Output::copy_of(&tensor), or \
                  Output::zeros(shape, dtype)"
             ))),
@@ -171,7 +174,7 @@ impl WgslKernel {
 
     /// Compares the bindings of one direction with the tensors given for them.
     fn check_side(&self, side: &str, written: bool, given: Vec<(DType, usize)>) -> Result<()> {
-        let args: Vec<&Arg> = self.reflection.args.iter().filter(|arg| arg.written == written).collect();
+        let args: Vec<&StorageBinding> = self.reflection.bindings.iter().filter(|arg| arg.written == written).collect();
         if args.len() != given.len() {
             let names: Vec<_> = args.iter().map(|arg| &*arg.name).collect();
             let (takes, got) = (names.join(", "), given.len());
@@ -203,7 +206,7 @@ impl WgslKernel {
         }
         let signature = Signature {
             params: self.reflection.params.map(|(binding, _)| binding),
-            buffers: self.reflection.args.iter().map(|arg| (arg.binding, arg.written)).collect(),
+            buffers: self.reflection.bindings.iter().map(|arg| (arg.binding, arg.written)).collect(),
             exact: true,
         };
         let pipeline = Arc::new(gpu.compile_checked(&self.source, &self.entry, signature)?);
@@ -272,12 +275,13 @@ mod tests {
     #[test]
     fn bindings_are_reflected_by_entry_point() -> Result<()> {
         let kernel = WgslKernel::new(SUM_OF_TWO, "sum")?;
-        let names: Vec<_> = kernel.reflection.args.iter().map(|arg| (&*arg.name, arg.binding, arg.written)).collect();
+        let names: Vec<_> =
+            kernel.reflection.bindings.iter().map(|arg| (&*arg.name, arg.binding, arg.written)).collect();
         assert_eq!(names, [("a", 1, false), ("b", 2, false), ("out", 3, true), ("count", 7, true)]);
-        assert!(!kernel.reflection.args.iter().any(|arg| arg.written && arg.read), "atomics start as zeros");
+        assert!(!kernel.reflection.bindings.iter().any(|arg| arg.written && arg.read), "atomics start as zeros");
         assert_eq!(kernel.reflection.params, Some((5, 2)));
         assert!(kernel.reflection.loops);
-        assert_eq!(WgslKernel::new(SUM_OF_TWO, "other")?.reflection.args.len(), 2);
+        assert_eq!(WgslKernel::new(SUM_OF_TWO, "other")?.reflection.bindings.len(), 2);
         Ok(())
     }
 

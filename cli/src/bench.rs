@@ -86,7 +86,7 @@ fn matmul_shape(text: &str) -> Result<[usize; 3], String> {
 
 /// One result, as `--json` prints it.
 #[derive(Serialize)]
-struct Row {
+struct Measurement {
     workload: &'static str,
     shape: String,
     device: String,
@@ -124,7 +124,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     result
 }
 
-impl Row {
+impl Measurement {
     fn cells(&self) -> Vec<String> {
         let number = |v: f64| if v < 100.0 { format!("{v:.2}") } else { format!("{v:.0}") };
         let figures = [self.median, self.min, self.max].map(number);
@@ -173,7 +173,7 @@ impl Case {
         }
     }
 
-    fn measure(self, args: &Args, device: &Device) -> Result<Row, Failure> {
+    fn measure(self, args: &Args, device: &Device) -> Result<Measurement, Failure> {
         let (workload, shape, unit) = self.label();
         let spinner = progress::spinner(format!("{workload} {shape} on {device}"));
         device.reset_peak_memory();
@@ -184,7 +184,7 @@ impl Case {
         spinner.finish_and_clear();
         let (min, median, max) = spread(rates?);
         let peak_memory = device.memory().peak;
-        Ok(Row { workload, shape, device: device.to_string(), median, min, max, unit, peak_memory })
+        Ok(Measurement { workload, shape, device: device.to_string(), median, min, max, unit, peak_memory })
     }
 
     fn rates(self, args: &Args, device: &Device) -> anygpu::Result<Vec<f64>> {

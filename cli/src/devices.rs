@@ -14,7 +14,7 @@ pub struct Args {}
 
 /// One device, as `--json` prints it.
 #[derive(Serialize)]
-struct Row {
+struct DeviceRow {
     name: String,
     kind: String,
     vendor: String,
@@ -31,7 +31,7 @@ struct Row {
     error: Option<String>,
 }
 
-impl Row {
+impl DeviceRow {
     fn new(device: &Device) -> Self {
         let found = device.quirks().and_then(|quirks| Ok((quirks, device.quarantined()?)));
         let (quirks, quarantined, error) = match found {
@@ -39,7 +39,7 @@ impl Row {
             Err(error) => (Vec::new(), Vec::new(), Some(error.to_string())),
         };
         let info = device.info();
-        Row {
+        DeviceRow {
             name: device.name().to_string(),
             kind: info.kind.to_string(),
             vendor: info.vendor.to_string(),
@@ -88,7 +88,7 @@ impl Row {
 /// # Errors
 /// When standard output cannot be written. A device that cannot be opened is listed with the reason.
 pub fn run(_args: &Args, as_json: bool) -> Result<(), Failure> {
-    let rows: Vec<Row> = Device::all().iter().map(Row::new).collect();
+    let rows: Vec<DeviceRow> = Device::all().iter().map(DeviceRow::new).collect();
     if as_json {
         return output::json(&rows);
     }

@@ -27,10 +27,10 @@
 //! objects of other libraries (`argparse.Namespace`), big-endian files, strings with escapes of pickle protocol 0, and the
 //! tar archives of PyTorch before 0.1.10. Of NumPy, numbers are read and arrays are skipped.
 
+mod file_dtype;
 mod pytorch;
 mod safetensors;
 mod training;
-mod wire;
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors};
 
-use super::wire::{Wire, safetensors_name, with_bytes};
+use super::file_dtype::{FileDType, safetensors_name, with_bytes};
 use super::{Fault, damaged, read_file};
 use crate::atomic::write_atomically;
 use crate::device::Device;
@@ -87,8 +87,8 @@ fn parse(bytes: &[u8]) -> Result<Contents, Fault> {
         let Some(info) = header.info(&name) else { continue };
         let (start, end) = info.data_offsets;
         let data = bytes.get(8 + len + start..8 + len + end).unwrap_or_default();
-        let tensor = match wire_type(info.dtype) {
-            Some(wire) => wire.tensor(&info.shape, data.chunks_exact(wire.size())),
+        let tensor = match file_dtype(info.dtype) {
+            Some(file_dtype) => file_dtype.tensor(&info.shape, data.chunks_exact(file_dtype.size())),
             None => Err(Fault::Unsupported(format!("elements of {} cannot be read", info.dtype))),
         };
         match tensor.map_err(|fault| fault.within(&name)) {
@@ -203,21 +203,21 @@ fn numbers_are_sane(file: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn wire_type(dtype: Dtype) -> Option<Wire> {
+fn file_dtype(dtype: Dtype) -> Option<FileDType> {
     Some(match dtype {
-        Dtype::F64 => Wire::F64,
-        Dtype::F32 => Wire::F32,
-        Dtype::F16 => Wire::F16,
-        Dtype::BF16 => Wire::BF16,
-        Dtype::I64 => Wire::I64,
-        Dtype::I32 => Wire::I32,
-        Dtype::I16 => Wire::I16,
-        Dtype::I8 => Wire::I8,
-        Dtype::U64 => Wire::U64,
-        Dtype::U32 => Wire::U32,
-        Dtype::U16 => Wire::U16,
-        Dtype::U8 => Wire::U8,
-        Dtype::BOOL => Wire::Bool,
+        Dtype::F64 => FileDType::F64,
+        Dtype::F32 => FileDType::F32,
+        Dtype::F16 => FileDType::F16,
+        Dtype::BF16 => FileDType::BF16,
+        Dtype::I64 => FileDType::I64,
+        Dtype::I32 => FileDType::I32,
+        Dtype::I16 => FileDType::I16,
+        Dtype::I8 => FileDType::I8,
+        Dtype::U64 => FileDType::U64,
+        Dtype::U32 => FileDType::U32,
+        Dtype::U16 => FileDType::U16,
+        Dtype::U8 => FileDType::U8,
+        Dtype::BOOL => FileDType::Bool,
         _ => return None,
     })
 }

@@ -53,10 +53,10 @@ impl Batch for (Tensor, Tensor, Tensor) {
 /// A batch in the making: `count` samples of the parts of the first one, in one block.
 pub(super) struct Stack {
     block: Tensor,
-    parts: Vec<Part>,
+    parts: Vec<PartLayout>,
 }
 
-struct Part {
+struct PartLayout {
     shape: Vec<usize>,
     dtype: DType,
     /// Its first word in the block.
@@ -76,9 +76,9 @@ impl Stack {
             let start = end;
             let words = dtype.words(checked_elem_count("DataLoader", &shape)?).next_multiple_of(SLOT);
             end = start.checked_add(words).ok_or_else(|| Error::argument("DataLoader", "the batch is too large"))?;
-            Ok(Part { shape, dtype, start })
+            Ok(PartLayout { shape, dtype, start })
         };
-        let parts: Vec<Part> = parts.map(place).collect::<Result<_>>()?;
+        let parts: Vec<PartLayout> = parts.map(place).collect::<Result<_>>()?;
         if parts.is_empty() {
             return Err(Error::argument("DataLoader", "a sample has no parts: it needs one array at least"));
         }
@@ -122,7 +122,7 @@ impl Stack {
 }
 
 /// Writes an array at a byte of a part.
-fn write(block: &Tensor, part: &Part, at: usize, array: &Array) -> Result<()> {
+fn write(block: &Tensor, part: &PartLayout, at: usize, array: &Array) -> Result<()> {
     let Storage::Cpu(buffer) = block.storage() else {
         return Err(Error::internal("the block of a batch is not in host memory"));
     };

@@ -20,7 +20,7 @@ type Collate = Arc<dyn Fn(Vec<Sample>) -> Result<Sample> + Send + Sync>;
 
 /// What the batches of a loader are made of, and how.
 #[derive(Clone)]
-pub(super) struct Recipe {
+pub(super) struct LoaderConfig {
     pub dataset: Arc<dyn Dataset>,
     pub batch_size: usize,
     pub shuffled: bool,
@@ -32,7 +32,7 @@ pub(super) struct Recipe {
 }
 
 /// The samples of an epoch in order.
-pub(super) struct Plan {
+pub(super) struct EpochOrder {
     epoch: u64,
     samples: usize,
     batches: usize,
@@ -40,16 +40,16 @@ pub(super) struct Plan {
     order: Option<Result<Vec<usize>>>,
 }
 
-impl Plan {
-    pub(super) fn new(recipe: &Recipe, epoch: u64) -> Plan {
-        let samples = recipe.dataset.len();
+impl EpochOrder {
+    pub(super) fn new(config: &LoaderConfig, epoch: u64) -> EpochOrder {
+        let samples = config.dataset.len();
         let shuffled = || {
             let mut order = with_room(samples)?;
             order.extend(0..samples);
-            shuffle_epoch(&mut order, recipe.seed, epoch);
+            shuffle_epoch(&mut order, config.seed, epoch);
             Ok(order)
         };
-        Plan { epoch, samples, batches: recipe.batches(), order: recipe.shuffled.then(shuffled) }
+        EpochOrder { epoch, samples, batches: config.batches(), order: config.shuffled.then(shuffled) }
     }
 
     /// The number of the sample at place `i`.
@@ -62,7 +62,7 @@ impl Plan {
     }
 }
 
-impl Recipe {
+impl LoaderConfig {
     /// Batches in an epoch.
     pub(super) fn batches(&self) -> usize {
         let samples = self.dataset.len();
@@ -70,9 +70,9 @@ impl Recipe {
     }
 
     /// Batch `k` on its device. A panic in the dataset, a transform or a collate function becomes an error.
-    fn batch(&self, plan: &Plan, k: usize, stop: &AtomicBool) -> Result<Vec<Tensor>> {
+    fn batch(&self, order: &EpochOrder, k: usize, stop: &AtomicBool) -> Result<Vec<Tensor>> {
         let mut at = None;
-        let made = catch_unwind(AssertUnwindSafe(|| self.assemble(plan, k, stop, &mut at)));
+        let made = catch_unwind(AssertUnwindSafe(|| self.assemble(order, k, stop, &mut at)));
         made.unwrap_or_else(|panic| {
             let place = at.map_or_else(|| format!("batch {k}"), |index: usize| format!("sample {index}"));
             let message = panic_message(panic.as_ref());
@@ -81,16 +81,16 @@ impl Recipe {
     }
 
     /// `at` says which sample is in hand.
-    fn assemble(&self, plan: &Plan, k: usize, stop: &AtomicBool, at: &mut Option<usize>) -> Result<Vec<Tensor>> {
+    fn assemble(&self, order: &EpochOrder, k: usize, stop: &AtomicBool, at: &mut Option<usize>) -> Result<Vec<Tensor>> {
         let start = k * self.batch_size;
-        let places = start..start.saturating_add(self.batch_size).min(plan.samples);
+        let places = start..start.saturating_add(self.batch_size).min(order.samples);
         let mut sample = |i: usize| {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::internal("a batch was made after its epoch was dropped"));
             }
-            let index = plan.sample(i)?;
+            let index = order.sample(i)?;
             *at = Some(index);
-            let mut random = Random::of_sample(self.seed, plan.epoch, index);
+            let mut random = Random::of_sample(self.seed, order.epoch, index);
             self.maps.iter().try_fold(self.dataset.get(index)?, |sample, map| map(sample, &mut random))
         };
         let stack = match &self.collate {
@@ -116,24 +116,24 @@ impl Recipe {
 
 /// The threads that make an epoch's batches ahead. Thread w makes batches w, w + n, …, so that the order is fixed; each
 /// has one finished and one in hand, so that memory is bounded.
-pub(super) struct Crew {
+pub(super) struct WorkerPool {
     inboxes: Vec<Receiver<Result<Vec<Tensor>>>>,
     threads: Vec<JoinHandle<()>>,
     first: usize,
     stop: Arc<AtomicBool>,
 }
 
-impl Crew {
+impl WorkerPool {
     /// Starts with batch `first`.
-    pub(super) fn start(recipe: &Recipe, plan: &Arc<Plan>, first: usize, threads: usize) -> Crew {
+    pub(super) fn start(config: &LoaderConfig, order: &Arc<EpochOrder>, first: usize, threads: usize) -> WorkerPool {
         let stop = Arc::new(AtomicBool::new(false));
-        let threads = threads.min(plan.batches.saturating_sub(first)).max(1);
+        let threads = threads.min(order.batches.saturating_sub(first)).max(1);
         let mut running = Vec::with_capacity(threads);
         let mut begin = |worker: usize| {
             let (outbox, inbox) = sync_channel(1);
-            let (recipe, plan, stop) = (recipe.clone(), plan.clone(), stop.clone());
+            let (config, order, stop) = (config.clone(), order.clone(), stop.clone());
             let failed = outbox.clone();
-            let work = move || run(&recipe, &plan, (first + worker..plan.batches).step_by(threads), &stop, &outbox);
+            let work = move || run(&config, &order, (first + worker..order.batches).step_by(threads), &stop, &outbox);
             match Builder::new().name(format!("anygpu data {worker}")).spawn(work) {
                 Ok(thread) => running.push(thread),
                 Err(error) => {
@@ -144,7 +144,7 @@ impl Crew {
             inbox
         };
         let inboxes = (0..threads).map(&mut begin).collect();
-        Crew { inboxes, threads: running, first, stop }
+        WorkerPool { inboxes, threads: running, first, stop }
     }
 
     /// Waits for batch `k`; they are asked for in order.
@@ -157,14 +157,14 @@ impl Crew {
 }
 
 fn run(
-    recipe: &Recipe,
-    plan: &Plan,
+    config: &LoaderConfig,
+    order: &EpochOrder,
     batches: impl Iterator<Item = usize>,
     stop: &AtomicBool,
     outbox: &SyncSender<Result<Vec<Tensor>>>,
 ) {
     for k in batches {
-        if stop.load(Ordering::Relaxed) || outbox.send(recipe.batch(plan, k, stop)).is_err() {
+        if stop.load(Ordering::Relaxed) || outbox.send(config.batch(order, k, stop)).is_err() {
             return; // the loop was left early
         }
     }
@@ -172,7 +172,7 @@ fn run(
 
 /// The threads end with the sample that they have in hand, and that is waited for: a thread that uploads while the process
 /// ends would take the driver's memory away under itself.
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.inboxes.clear(); // wakes those that wait to hand over a batch
@@ -184,8 +184,8 @@ impl Drop for Crew {
 /// ones after it follow.
 pub struct Epoch<'a, B = (Tensor, Tensor)> {
     loader: &'a DataLoader<B>,
-    plan: Arc<Plan>,
-    crew: Option<Crew>,
+    order: Arc<EpochOrder>,
+    pool: Option<WorkerPool>,
     next: usize,
     /// Whether the loader's state follows.
     tracked: bool,
@@ -194,17 +194,17 @@ pub struct Epoch<'a, B = (Tensor, Tensor)> {
 impl<'a, B> Epoch<'a, B> {
     pub(super) fn new(
         loader: &'a DataLoader<B>,
-        plan: Arc<Plan>,
-        crew: Option<Crew>,
+        order: Arc<EpochOrder>,
+        pool: Option<WorkerPool>,
         next: usize,
         tracked: bool,
     ) -> Epoch<'a, B> {
-        Epoch { loader, plan, crew, next, tracked }
+        Epoch { loader, order, pool, next, tracked }
     }
 
     /// The number of the epoch, from 0.
     pub fn number(&self) -> u64 {
-        self.plan.epoch
+        self.order.epoch
     }
 
     fn track(&self, state: LoaderState, ended: bool) {
@@ -218,17 +218,17 @@ impl<B: Batch> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        let (k, epoch) = (self.next, self.plan.epoch);
-        if k >= self.plan.batches {
-            if self.crew.take().is_some() || k != usize::MAX {
+        let (k, epoch) = (self.next, self.order.epoch);
+        if k >= self.order.batches {
+            if self.pool.take().is_some() || k != usize::MAX {
                 self.next = usize::MAX; // the end is said once
                 self.track(LoaderState { epoch: epoch + 1, batches: 0 }, true);
             }
             return None;
         }
-        let parts = match &self.crew {
-            Some(crew) => crew.receive(k),
-            None => self.loader.recipe().batch(&self.plan, k, &AtomicBool::new(false)),
+        let parts = match &self.pool {
+            Some(pool) => pool.receive(k),
+            None => self.loader.config().batch(&self.order, k, &AtomicBool::new(false)),
         };
         self.next = k + 1;
         self.track(LoaderState { epoch, batches: k + 1 }, false);
@@ -236,7 +236,7 @@ impl<B: Batch> Iterator for Epoch<'_, B> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.plan.batches.saturating_sub(self.next);
+        let left = self.order.batches.saturating_sub(self.next);
         (left, Some(left))
     }
 }
@@ -245,6 +245,6 @@ impl<B: Batch> ExactSizeIterator for Epoch<'_, B> {}
 
 impl<B> std::fmt::Debug for Epoch<'_, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Epoch").field("number", &self.plan.epoch).field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("Epoch").field("number", &self.order.epoch).field("next", &self.next).finish_non_exhaustive()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::epoch::{Crew, Epoch, Plan, Recipe};
+use super::epoch::{Epoch, EpochOrder, LoaderConfig, WorkerPool};
 use super::transforms::Transform;
 use super::{Batch, Dataset, Random, Sample};
 use crate::device::Device;
@@ -39,7 +39,7 @@ use crate::tensor::Tensor;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub struct DataLoader<B = (Tensor, Tensor)> {
-    recipe: Recipe,
+    config: LoaderConfig,
     workers: usize,
     /// Whether batches are made ahead, and so by another thread.
     ahead: bool,
@@ -76,7 +76,7 @@ impl DataLoader {
         if batch_size == 0 {
             return Err(Error::argument("DataLoader", "the batch size must be at least 1"));
         }
-        let recipe = Recipe {
+        let config = LoaderConfig {
             dataset: Arc::new(dataset),
             batch_size,
             shuffled: false,
@@ -86,14 +86,14 @@ impl DataLoader {
             collate: None,
             device: Device::cpu(),
         };
-        Ok(DataLoader::with(recipe, 0, false))
+        Ok(DataLoader::with(config, 0, false))
     }
 }
 
 impl<B> DataLoader<B> {
-    fn with(recipe: Recipe, workers: usize, ahead: bool) -> DataLoader<B> {
+    fn with(config: LoaderConfig, workers: usize, ahead: bool) -> DataLoader<B> {
         let progress = Progress { state: LoaderState::default(), resume: true };
-        DataLoader { recipe, workers, ahead, progress: Mutex::new(progress), batch: std::marker::PhantomData }
+        DataLoader { config, workers, ahead, progress: Mutex::new(progress), batch: std::marker::PhantomData }
     }
 
     /// Gives batches in another form: `Tensor`, `(Tensor, Tensor)`, `(Tensor, Tensor, Tensor)` or `Vec<Tensor>`.
@@ -109,25 +109,25 @@ impl<B> DataLoader<B> {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn items<C: Batch>(self) -> DataLoader<C> {
-        DataLoader { progress: self.progress, ..DataLoader::with(self.recipe, self.workers, self.ahead) }
+        DataLoader { progress: self.progress, ..DataLoader::with(self.config, self.workers, self.ahead) }
     }
 
     /// Shuffles each epoch anew. The order depends on `seed` and the number of the epoch alone; so do the random
     /// choices of transforms, with the number of the sample.
     pub fn shuffle(mut self, seed: u64) -> Self {
-        self.recipe.shuffled = true;
+        self.config.shuffled = true;
         self.seed(seed)
     }
 
     /// The seed of the transforms' random choices, where the order stays that of the dataset; it is 0 at first.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.recipe.seed = seed;
+        self.config.seed = seed;
         self
     }
 
     /// Leaves out the samples at an epoch's end that do not fill a batch.
     pub fn drop_last(mut self) -> Self {
-        self.recipe.drop_last = true;
+        self.config.drop_last = true;
         self
     }
 
@@ -145,7 +145,7 @@ impl<B> DataLoader<B> {
     /// Applies `f` to each sample as a whole, for what concerns several of its parts; after what was given before.
     /// Random choices come from the [`Random`] that it gets, so that they are the same in every run.
     pub fn map(mut self, f: impl Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync + 'static) -> Self {
-        self.recipe.maps.push(Arc::new(f));
+        self.config.maps.push(Arc::new(f));
         self
     }
 
@@ -184,7 +184,7 @@ impl<B> DataLoader<B> {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn collate(mut self, f: impl Fn(Vec<Sample>) -> Result<Sample> + Send + Sync + 'static) -> Self {
-        self.recipe.collate = Some(Arc::new(f));
+        self.config.collate = Some(Arc::new(f));
         self
     }
 
@@ -199,14 +199,14 @@ impl<B> DataLoader<B> {
     /// [`workers`](Self::workers)) makes and uploads the next two. For several devices, which cut batches themselves,
     /// prefetch to `cpu`.
     pub fn prefetch(mut self, device: &Device) -> Self {
-        self.recipe.device = device.clone();
+        self.config.device = device.clone();
         self.ahead = true;
         self
     }
 
     /// The number of samples.
     pub fn len(&self) -> usize {
-        self.recipe.dataset.len()
+        self.config.dataset.len()
     }
 
     /// Whether there is no sample at all.
@@ -216,7 +216,7 @@ impl<B> DataLoader<B> {
 
     /// The number of batches in an epoch.
     pub fn batches(&self) -> usize {
-        self.recipe.batches()
+        self.config.batches()
     }
 
     /// Where `for batch in &loader` is. [`set_state`](DataLoader::set_state) goes on there, in another process too.
@@ -256,14 +256,14 @@ impl<B> DataLoader<B> {
     }
 
     fn start(&self, from: LoaderState, tracked: bool) -> Epoch<'_, B> {
-        let plan = Arc::new(Plan::new(&self.recipe, from.epoch));
+        let order = Arc::new(EpochOrder::new(&self.config, from.epoch));
         let threads = if self.ahead { self.workers.max(1) } else { self.workers };
-        let crew = (threads > 0).then(|| Crew::start(&self.recipe, &plan, from.batches, threads));
-        Epoch::new(self, plan, crew, from.batches, tracked)
+        let pool = (threads > 0).then(|| WorkerPool::start(&self.config, &order, from.batches, threads));
+        Epoch::new(self, order, pool, from.batches, tracked)
     }
 
-    pub(super) fn recipe(&self) -> &Recipe {
-        &self.recipe
+    pub(super) fn config(&self) -> &LoaderConfig {
+        &self.config
     }
 
     /// Says how far the loop is.
@@ -291,7 +291,7 @@ impl<'a, B: Batch> IntoIterator for &'a DataLoader<B> {
 
 impl<B> std::fmt::Debug for DataLoader<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Recipe { batch_size, shuffled, seed, drop_last, device, .. } = &self.recipe;
+        let LoaderConfig { batch_size, shuffled, seed, drop_last, device, .. } = &self.config;
         f.debug_struct("DataLoader")
             .field("len", &self.len())
             .field("batch_size", batch_size)

@@ -1,6 +1,6 @@
 //! How much memory the tensors of a device take.
 
-use super::{Device, Road};
+use super::{BackendHandle, Device};
 
 /// Bytes on one device, counted by this crate (drivers rarely tell).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,9 +16,9 @@ pub struct MemoryStats {
 impl Device {
     /// Bytes in use; all zero for an adapter that is not opened yet.
     pub fn memory(&self) -> MemoryStats {
-        match &self.0.road {
-            Road::Cpu(cpu) => cpu.memory(),
-            Road::Gpu { opened, .. } => opened.get().map(|gpu| gpu.memory()).unwrap_or_default(),
+        match &self.0.backend {
+            BackendHandle::Cpu(cpu) => cpu.memory(),
+            BackendHandle::Gpu { opened, .. } => opened.get().map(|gpu| gpu.memory()).unwrap_or_default(),
         }
     }
 
@@ -34,9 +34,9 @@ impl Device {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn reset_peak_memory(&self) {
-        match &self.0.road {
-            Road::Cpu(cpu) => cpu.reset_peak(),
-            Road::Gpu { opened, .. } => opened.get().into_iter().for_each(|gpu| gpu.reset_peak()),
+        match &self.0.backend {
+            BackendHandle::Cpu(cpu) => cpu.reset_peak(),
+            BackendHandle::Gpu { opened, .. } => opened.get().into_iter().for_each(|gpu| gpu.reset_peak()),
         }
     }
 }

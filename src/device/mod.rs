@@ -52,11 +52,11 @@ pub struct Device(Arc<Inner>);
 
 struct Inner {
     info: DeviceInfo,
-    road: Road,
+    backend: BackendHandle,
 }
 
 /// How work gets to the device.
-enum Road {
+enum BackendHandle {
     Cpu(cpu::Cpu),
     Gpu { handle: gpu::Handle, opened: OnceLock<Arc<gpu::Gpu>>, opening: Mutex<()> },
 }
@@ -111,7 +111,7 @@ impl Device {
 
     /// Whether this is the host.
     pub fn is_cpu(&self) -> bool {
-        matches!(self.0.road, Road::Cpu(_))
+        matches!(self.0.backend, BackendHandle::Cpu(_))
     }
 
     /// Submits what is recorded and waits until the device has done it.
@@ -120,9 +120,9 @@ impl Device {
     ///
     /// Whatever went wrong on the device since the last call: [`Error::DeviceLost`], [`Error::OutOfMemory`], [`Error::Gpu`].
     pub fn synchronize(&self) -> Result<()> {
-        match &self.0.road {
-            Road::Cpu(_) => Ok(()),
-            Road::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.synchronize()),
+        match &self.0.backend {
+            BackendHandle::Cpu(_) => Ok(()),
+            BackendHandle::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.synchronize()),
         }
     }
 
@@ -140,9 +140,9 @@ impl Device {
 
     /// The device, opened.
     pub(crate) fn backend(&self) -> Result<Backend<'_>> {
-        match &self.0.road {
-            Road::Cpu(cpu) => Ok(Backend::Cpu(cpu)),
-            Road::Gpu { handle, opened, opening } => {
+        match &self.0.backend {
+            BackendHandle::Cpu(cpu) => Ok(Backend::Cpu(cpu)),
+            BackendHandle::Gpu { handle, opened, opening } => {
                 if opened.get().is_none() {
                     let _one_at_a_time = sync::lock(opening);
                     if opened.get().is_none() {

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 
 /// A storage binding.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Arg {
+pub(super) struct StorageBinding {
     pub name: String,
     pub binding: u32,
     /// `read_write`: an output.
@@ -21,7 +21,7 @@ pub(super) struct Arg {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Reflection {
     /// Inputs and outputs together, in the order of their bindings.
-    pub args: Vec<Arg>,
+    pub bindings: Vec<StorageBinding>,
     /// Binding and words of the uniform params.
     pub params: Option<(u32, usize)>,
     /// Whether there is a loop anywhere in the source.
@@ -37,11 +37,11 @@ pub(super) fn reflect(source: &str, entry: &str) -> Result<Reflection, String> {
         format!("there is no such @compute entry point; the source has [{}]", names.join(", "))
     })?;
     let uses = info.get_entry_point(index);
-    let mut reflection = Reflection { args: Vec::new(), params: None, loops: has_loops(&module) };
+    let mut reflection = Reflection { bindings: Vec::new(), params: None, loops: has_loops(&module) };
     for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
         reflection.add(&module, global, uses[handle])?;
     }
-    reflection.args.sort_by_key(|arg| arg.binding);
+    reflection.bindings.sort_by_key(|arg| arg.binding);
     Ok(reflection)
 }
 
@@ -75,7 +75,7 @@ impl Reflection {
                 })?;
                 let written = access.contains(StorageAccess::STORE);
                 let read = uses.contains(GlobalUse::READ) && !atomic;
-                self.args.push(Arg { name, binding: at.binding, written, read, dtype });
+                self.bindings.push(StorageBinding { name, binding: at.binding, written, read, dtype });
             }
             AddressSpace::Uniform if self.params.is_some() => {
                 return Err(format!("'{name}' is a second uniform: put all params into one struct"));

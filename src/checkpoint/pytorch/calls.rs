@@ -1,9 +1,9 @@
 //! The names that a pickle may use, and what calling them does here: it puts data together, and nothing else.
 
 use super::pickle::{Machine, Object, Ref, Step};
-use super::tensors::{Storage, View};
+use super::tensors::{PickleStorage, TensorView};
 use crate::checkpoint::Fault;
-use crate::checkpoint::wire::Wire;
+use crate::checkpoint::file_dtype::FileDType;
 
 /// A callable or a type of Python that is known here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,9 +19,9 @@ pub(super) enum Known {
     /// `_codecs.encode`, by which protocol 2 writes bytes.
     Encode,
     /// `torch.float32` and so on.
-    DType(Wire, &'static str),
+    DType(FileDType, &'static str),
     /// A class of storages: its elements, or bytes whose type the tensor says.
-    Storage(Option<Wire>),
+    Storage(Option<FileDType>),
     /// `torch._utils._rebuild_tensor` and its kin.
     Tensor(Rebuild),
     /// A type that is an argument of such a call, and no more.
@@ -87,36 +87,36 @@ fn refused(module: &str, name: &str) -> Fault {
 
 /// Storages and element types by their names in `torch`.
 fn named(name: &str) -> Option<Known> {
-    let storage = |wire| Known::Storage(Some(wire));
+    let storage = |file_dtype| Known::Storage(Some(file_dtype));
     Some(match name {
-        "DoubleStorage" => storage(Wire::F64),
-        "FloatStorage" => storage(Wire::F32),
-        "HalfStorage" => storage(Wire::F16),
-        "BFloat16Storage" => storage(Wire::BF16),
-        "LongStorage" => storage(Wire::I64),
-        "IntStorage" => storage(Wire::I32),
-        "ShortStorage" => storage(Wire::I16),
-        "CharStorage" => storage(Wire::I8),
-        "ByteStorage" => storage(Wire::U8),
-        "BoolStorage" => storage(Wire::Bool),
-        "ComplexFloatStorage" => storage(Wire::Complex64),
-        "ComplexDoubleStorage" => storage(Wire::Complex128),
-        "float64" => Known::DType(Wire::F64, "torch.float64"),
-        "float32" => Known::DType(Wire::F32, "torch.float32"),
-        "float16" => Known::DType(Wire::F16, "torch.float16"),
-        "bfloat16" => Known::DType(Wire::BF16, "torch.bfloat16"),
-        "int64" => Known::DType(Wire::I64, "torch.int64"),
-        "int32" => Known::DType(Wire::I32, "torch.int32"),
-        "int16" => Known::DType(Wire::I16, "torch.int16"),
-        "int8" => Known::DType(Wire::I8, "torch.int8"),
-        "uint64" => Known::DType(Wire::U64, "torch.uint64"),
-        "uint32" => Known::DType(Wire::U32, "torch.uint32"),
-        "uint16" => Known::DType(Wire::U16, "torch.uint16"),
-        "uint8" => Known::DType(Wire::U8, "torch.uint8"),
-        "bool" => Known::DType(Wire::Bool, "torch.bool"),
-        "complex32" => Known::DType(Wire::Complex32, "torch.complex32"),
-        "complex64" => Known::DType(Wire::Complex64, "torch.complex64"),
-        "complex128" => Known::DType(Wire::Complex128, "torch.complex128"),
+        "DoubleStorage" => storage(FileDType::F64),
+        "FloatStorage" => storage(FileDType::F32),
+        "HalfStorage" => storage(FileDType::F16),
+        "BFloat16Storage" => storage(FileDType::BF16),
+        "LongStorage" => storage(FileDType::I64),
+        "IntStorage" => storage(FileDType::I32),
+        "ShortStorage" => storage(FileDType::I16),
+        "CharStorage" => storage(FileDType::I8),
+        "ByteStorage" => storage(FileDType::U8),
+        "BoolStorage" => storage(FileDType::Bool),
+        "ComplexFloatStorage" => storage(FileDType::Complex64),
+        "ComplexDoubleStorage" => storage(FileDType::Complex128),
+        "float64" => Known::DType(FileDType::F64, "torch.float64"),
+        "float32" => Known::DType(FileDType::F32, "torch.float32"),
+        "float16" => Known::DType(FileDType::F16, "torch.float16"),
+        "bfloat16" => Known::DType(FileDType::BF16, "torch.bfloat16"),
+        "int64" => Known::DType(FileDType::I64, "torch.int64"),
+        "int32" => Known::DType(FileDType::I32, "torch.int32"),
+        "int16" => Known::DType(FileDType::I16, "torch.int16"),
+        "int8" => Known::DType(FileDType::I8, "torch.int8"),
+        "uint64" => Known::DType(FileDType::U64, "torch.uint64"),
+        "uint32" => Known::DType(FileDType::U32, "torch.uint32"),
+        "uint16" => Known::DType(FileDType::U16, "torch.uint16"),
+        "uint8" => Known::DType(FileDType::U8, "torch.uint8"),
+        "bool" => Known::DType(FileDType::Bool, "torch.bool"),
+        "complex32" => Known::DType(FileDType::Complex32, "torch.complex32"),
+        "complex64" => Known::DType(FileDType::Complex64, "torch.complex64"),
+        "complex128" => Known::DType(FileDType::Complex128, "torch.complex128"),
         _ => return None,
     })
 }
@@ -174,27 +174,29 @@ impl Machine<'_> {
                 self.tensor([storage, offset, shape, strides], None)
             }
             (Rebuild::Typed, [storage, offset, shape, strides, _, _, dtype, ..]) => match self.objects[*dtype] {
-                Object::Known(Known::DType(wire, _)) => self.tensor([storage, offset, shape, strides], Some(wire)),
+                Object::Known(Known::DType(file_dtype, _)) => {
+                    self.tensor([storage, offset, shape, strides], Some(file_dtype))
+                }
                 _ => Err("its pickle has a tensor of no known type".into()),
             },
             _ => Err("its pickle makes a tensor out of something else".into()),
         }
     }
 
-    fn tensor(&mut self, [storage, offset, shape, strides]: [&Ref; 4], wire: Option<Wire>) -> Step<Ref> {
+    fn tensor(&mut self, [storage, offset, shape, strides]: [&Ref; 4], file_dtype: Option<FileDType>) -> Step<Ref> {
         let Object::Storage(storage) = &self.objects[*storage] else {
             return Err("its pickle has a tensor without a storage".into());
         };
-        let wire = wire.or(storage.wire).ok_or("its pickle has a tensor of no known type")?;
+        let file_dtype = file_dtype.or(storage.file_dtype).ok_or("its pickle has a tensor of no known type")?;
         let (storage, offset) = (storage.as_ref().clone(), self.size_of(*offset)?);
         let (shape, strides) = (self.sizes_of(*shape)?, self.sizes_of(*strides)?);
         self.spend(VIEW + shape.len() + strides.len())?;
-        let view = View { storage, wire, offset, shape, strides };
+        let view = TensorView { storage, file_dtype, offset, shape, strides };
         Ok(self.make(Object::Tensor(Box::new(view))))
     }
 
     /// What a persistent id stands for: `('storage', class, key, location, count)`, in the old format with the part of it.
-    pub(super) fn storage(&self, id: Ref) -> Step<Storage> {
+    pub(super) fn storage(&self, id: Ref) -> Step<PickleStorage> {
         let Object::Tuple(parts) = &self.objects[id] else {
             return Err("its pickle has a storage without a description".into());
         };
@@ -203,7 +205,7 @@ impl Machine<'_> {
                 Err("it holds a whole module, with its code: in Python, save what model.state_dict() gives".into())
             }
             [_, class, key, _, count, part @ ..] => {
-                let Object::Known(Known::Storage(wire)) = self.objects[*class] else {
+                let Object::Known(Known::Storage(file_dtype)) = self.objects[*class] else {
                     return Err("its pickle has a storage of no known class".into());
                 };
                 let part = match part {
@@ -214,7 +216,7 @@ impl Machine<'_> {
                 if key.len() > 64 {
                     return Err("its pickle has a storage whose name is too long".into());
                 }
-                Ok(Storage { key: key.into(), wire, count: self.size_of(*count)?, part })
+                Ok(PickleStorage { key: key.into(), file_dtype, count: self.size_of(*count)?, part })
             }
             _ => Err("its pickle has a storage without a description".into()),
         }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::Contents;
 use super::pickle::{Machine, Object, Ref};
 use crate::checkpoint::Fault;
-use crate::checkpoint::wire::Wire;
+use crate::checkpoint::file_dtype::FileDType;
 
 const MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
 const VERSION: i64 = 1001;
@@ -49,7 +49,7 @@ fn storages<'a>(machine: &Machine<'a>, names: Ref) -> Result<HashMap<String, &'a
     for object in &machine.objects {
         if let Object::Storage(storage) = object {
             // Bytes where no class says more.
-            sizes.insert(&storage.key, storage.wire.map_or(1, Wire::size));
+            sizes.insert(&storage.key, storage.file_dtype.map_or(1, FileDType::size));
         }
     }
     let (mut rest, mut storages) = (machine.rest(), HashMap::new());

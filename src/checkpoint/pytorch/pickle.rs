@@ -9,9 +9,9 @@
 use std::collections::HashMap;
 
 use super::calls::Known;
-use super::tensors::{Storage, View};
+use super::tensors::{PickleStorage, TensorView};
 use crate::checkpoint::Fault;
-use crate::checkpoint::wire::Wire;
+use crate::checkpoint::file_dtype::FileDType;
 
 /// Bytes that an object takes in a file that Python wrote: those that take less are one object each, however often they
 /// come. What a file may have besides is for small ones.
@@ -38,10 +38,10 @@ pub(super) enum Object {
     Dict(Vec<(Ref, Ref)>),
     /// A callable or a type that is known.
     Known(Known),
-    Storage(Box<Storage>),
-    Tensor(Box<View>),
+    Storage(Box<PickleStorage>),
+    Tensor(Box<TensorView>),
     /// A dtype of NumPy; `None` for one that is not read.
-    NumpyType(Option<Wire>),
+    NumpyType(Option<FileDType>),
     /// A value that is skipped, and what it is.
     Unsupported(&'static str),
 }

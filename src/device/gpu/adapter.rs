@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wgpu::{Backends, DownlevelFlags, Features};
 
 use super::{Caps, Gpu, health::Health, kernel, probe, queue, transfer, variants};
-use crate::device::registry::{Api, Facts};
+use crate::device::registry::{AdapterInfo, Api};
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, Result};
 
@@ -25,7 +25,7 @@ impl Handle {
 }
 
 /// All adapters that can compute, in the drivers' order, a card once per API. Empty where there is no driver, or where one breaks.
-pub(crate) fn enumerate() -> Vec<(Facts, Handle)> {
+pub(crate) fn enumerate() -> Vec<(AdapterInfo, Handle)> {
     let adapters = catch_unwind(AssertUnwindSafe(|| {
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
             backends: Backends::VULKAN | Backends::METAL | Backends::DX12 | Backends::GL,
@@ -46,7 +46,7 @@ pub(crate) fn enumerate() -> Vec<(Facts, Handle)> {
     found
 }
 
-fn inspect(adapter: wgpu::Adapter) -> Option<(Facts, Handle)> {
+fn inspect(adapter: wgpu::Adapter) -> Option<(AdapterInfo, Handle)> {
     let (info, limits) = (adapter.get_info(), adapter.limits());
     let api = match info.backend {
         wgpu::Backend::Vulkan => Api::Vulkan,
@@ -60,7 +60,7 @@ fn inspect(adapter: wgpu::Adapter) -> Option<(Facts, Handle)> {
         log::info!("{} ({}) cannot run compute kernels", info.name, info.backend);
         return None;
     }
-    let facts = Facts {
+    let info = AdapterInfo {
         api,
         kind: kind_of(&info),
         memory_total: memory_total(&adapter),
@@ -81,7 +81,7 @@ fn inspect(adapter: wgpu::Adapter) -> Option<(Facts, Handle)> {
         driver: info.driver,
         driver_info: info.driver_info,
     };
-    Some((facts, Handle { adapter, logical: 0 }))
+    Some((info, Handle { adapter, logical: 0 }))
 }
 
 fn kind_of(info: &wgpu::AdapterInfo) -> DeviceKind {

@@ -9,7 +9,7 @@ use crate::tensor::{Tensor, from_words, with_room};
 
 /// An element type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Wire {
+pub(super) enum FileDType {
     F64,
     F32,
     F16,
@@ -29,15 +29,15 @@ pub(super) enum Wire {
     Complex128,
 }
 
-impl Wire {
+impl FileDType {
     /// Bytes of one element.
     pub fn size(self) -> usize {
         match self {
-            Wire::Complex128 => 16,
-            Wire::F64 | Wire::I64 | Wire::U64 | Wire::Complex64 => 8,
-            Wire::F32 | Wire::I32 | Wire::U32 | Wire::Complex32 => 4,
-            Wire::F16 | Wire::BF16 | Wire::I16 | Wire::U16 => 2,
-            Wire::I8 | Wire::U8 | Wire::Bool => 1,
+            FileDType::Complex128 => 16,
+            FileDType::F64 | FileDType::I64 | FileDType::U64 | FileDType::Complex64 => 8,
+            FileDType::F32 | FileDType::I32 | FileDType::U32 | FileDType::Complex32 => 4,
+            FileDType::F16 | FileDType::BF16 | FileDType::I16 | FileDType::U16 => 2,
+            FileDType::I8 | FileDType::U8 | FileDType::Bool => 1,
         }
     }
 
@@ -51,26 +51,26 @@ impl Wire {
         elements: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
     ) -> Result<Tensor, Fault> {
         match self {
-            Wire::F64 => collect(shape, elements, |b| rounded(f64::from_le_bytes(b))),
-            Wire::F32 => collect(shape, elements, |b| Ok(f32::from_le_bytes(b))),
-            Wire::F16 => collect(shape, elements, |b| Ok(f16::from_le_bytes(b))),
-            Wire::BF16 => collect(shape, elements, |b| Ok(bf16::from_le_bytes(b))),
-            Wire::I64 => match collect(shape, elements.clone(), |b| narrow::<i64, i32>(i64::from_le_bytes(b))) {
+            FileDType::F64 => collect(shape, elements, |b| rounded(f64::from_le_bytes(b))),
+            FileDType::F32 => collect(shape, elements, |b| Ok(f32::from_le_bytes(b))),
+            FileDType::F16 => collect(shape, elements, |b| Ok(f16::from_le_bytes(b))),
+            FileDType::BF16 => collect(shape, elements, |b| Ok(bf16::from_le_bytes(b))),
+            FileDType::I64 => match collect(shape, elements.clone(), |b| narrow::<i64, i32>(i64::from_le_bytes(b))) {
                 Err(Fault::Unsupported(_)) => collect(shape, elements, |b| narrow::<i64, u32>(i64::from_le_bytes(b))),
                 other => other,
             },
-            Wire::I32 => collect(shape, elements, |b| Ok(i32::from_le_bytes(b))),
-            Wire::I16 => collect(shape, elements, |b| Ok(i32::from(i16::from_le_bytes(b)))),
-            Wire::I8 => collect(shape, elements, |b| Ok(i32::from(i8::from_le_bytes(b)))),
-            Wire::U64 => collect(shape, elements, |b| narrow::<u64, u32>(u64::from_le_bytes(b))),
-            Wire::U32 => collect(shape, elements, |b| Ok(u32::from_le_bytes(b))),
-            Wire::U16 => collect(shape, elements, |b| Ok(u32::from(u16::from_le_bytes(b)))),
-            Wire::U8 => collect(shape, elements, |[b]: [u8; 1]| Ok(b)),
-            Wire::Bool => collect(shape, elements, |[b]: [u8; 1]| match b {
+            FileDType::I32 => collect(shape, elements, |b| Ok(i32::from_le_bytes(b))),
+            FileDType::I16 => collect(shape, elements, |b| Ok(i32::from(i16::from_le_bytes(b)))),
+            FileDType::I8 => collect(shape, elements, |b| Ok(i32::from(i8::from_le_bytes(b)))),
+            FileDType::U64 => collect(shape, elements, |b| narrow::<u64, u32>(u64::from_le_bytes(b))),
+            FileDType::U32 => collect(shape, elements, |b| Ok(u32::from_le_bytes(b))),
+            FileDType::U16 => collect(shape, elements, |b| Ok(u32::from(u16::from_le_bytes(b)))),
+            FileDType::U8 => collect(shape, elements, |[b]: [u8; 1]| Ok(b)),
+            FileDType::Bool => collect(shape, elements, |[b]: [u8; 1]| match b {
                 0 | 1 => Ok(b == 1),
                 _ => Err(format!("the byte {b} is neither true nor false").into()),
             }),
-            Wire::Complex32 | Wire::Complex64 | Wire::Complex128 => {
+            FileDType::Complex32 | FileDType::Complex64 | FileDType::Complex128 => {
                 Err(Fault::Unsupported(format!("complex numbers ({self:?}), for which there is no element type")))
             }
         }
