@@ -1,4 +1,4 @@
-//! The batches of one epoch, made when they are asked for, or ahead of that by threads.
+//! The batches of one epoch, made on request, or in advance by threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::tensor::{Tensor, with_room};
 type Map = Arc<dyn Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync>;
 type Collate = Arc<dyn Fn(Vec<Sample>) -> Result<Sample> + Send + Sync>;
 
-/// What the batches of a loader are made of, and how.
+/// The settings of a loader: its dataset, and how batches are made of it.
 #[derive(Clone)]
 pub(super) struct LoaderConfig {
     pub dataset: Arc<dyn Dataset>,
@@ -36,7 +36,7 @@ pub(super) struct EpochOrder {
     epoch: u64,
     samples: usize,
     batches: usize,
-    /// `None`: the dataset's own order, which needs no memory however many samples there are.
+    /// `None` for the order of the dataset, which needs no memory for any number of samples.
     order: Option<Result<Vec<usize>>>,
 }
 
@@ -52,7 +52,7 @@ impl EpochOrder {
         EpochOrder { epoch, samples, batches: config.batches(), order: config.shuffled.then(shuffled) }
     }
 
-    /// The number of the sample at place `i`.
+    /// The number of the sample at position `i`.
     fn sample(&self, i: usize) -> Result<usize> {
         match &self.order {
             None => Ok(i),
@@ -63,7 +63,7 @@ impl EpochOrder {
 }
 
 impl LoaderConfig {
-    /// Batches in an epoch.
+    /// The number of batches in an epoch.
     pub(super) fn batches(&self) -> usize {
         let samples = self.dataset.len();
         if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
@@ -80,7 +80,7 @@ impl LoaderConfig {
         })
     }
 
-    /// `at` says which sample is in hand.
+    /// Sets `at` to the number of the sample that is being made.
     fn assemble(&self, order: &EpochOrder, k: usize, stop: &AtomicBool, at: &mut Option<usize>) -> Result<Vec<Tensor>> {
         let start = k * self.batch_size;
         let places = start..start.saturating_add(self.batch_size).min(order.samples);
@@ -100,7 +100,7 @@ impl LoaderConfig {
                 Stack::whole(&collate(samples)?)?
             }
             None => {
-                // Each sample goes into the block while it is in the cache.
+                // Each sample is copied into the block while it is in the cache.
                 let first = sample(places.start)?;
                 let mut stack = Stack::new(&first, places.len())?;
                 stack.put(0, &first)?;
@@ -114,8 +114,8 @@ impl LoaderConfig {
     }
 }
 
-/// The threads that make an epoch's batches ahead. Thread w makes batches w, w + n, …, so that the order is fixed; each
-/// has one finished and one in hand, so that memory is bounded.
+/// The threads that make the batches of an epoch in advance. Thread w of n makes batches w, w + n, …, so that the order is
+/// fixed. Each thread holds at most one finished batch and one that it is making, so that memory is bounded.
 pub(super) struct WorkerPool {
     inboxes: Vec<Receiver<Result<Vec<Tensor>>>>,
     threads: Vec<JoinHandle<()>>,
@@ -124,7 +124,7 @@ pub(super) struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Starts with batch `first`.
+    /// Starts the threads, beginning with batch `first`.
     pub(super) fn start(config: &LoaderConfig, order: &Arc<EpochOrder>, first: usize, threads: usize) -> WorkerPool {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = threads.min(order.batches.saturating_sub(first)).max(1);
@@ -138,7 +138,7 @@ impl WorkerPool {
                 Ok(thread) => running.push(thread),
                 Err(error) => {
                     let reason = Error::argument("DataLoader", format!("no thread for worker {worker}: {error}"));
-                    let _ = failed.try_send(Err(reason)); // the channel is empty, and we hold its other end
+                    let _ = failed.try_send(Err(reason)); // succeeds: the channel is empty, and its receiver is alive
                 }
             }
             inbox
@@ -147,7 +147,7 @@ impl WorkerPool {
         WorkerPool { inboxes, threads: running, first, stop }
     }
 
-    /// Waits for batch `k`; they are asked for in order.
+    /// Waits for batch `k`. Batches are requested in order.
     fn receive(&self, k: usize) -> Result<Vec<Tensor>> {
         let inbox = &self.inboxes[(k - self.first) % self.inboxes.len()];
         inbox.recv().unwrap_or_else(|_| {
@@ -165,29 +165,29 @@ fn run(
 ) {
     for k in batches {
         if stop.load(Ordering::Relaxed) || outbox.send(config.batch(order, k, stop)).is_err() {
-            return; // the loop was left early
+            return; // the epoch was dropped before its end
         }
     }
 }
 
-/// The threads end with the sample that they have in hand, and that is waited for: a thread that uploads while the process
-/// ends would take the driver's memory away under itself.
+/// Waits until each thread has finished its current sample: a thread that still uploads while the process exits would use
+/// the driver after its memory is freed.
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.inboxes.clear(); // wakes those that wait to hand over a batch
+        self.inboxes.clear(); // wakes the threads that wait to send a batch
         self.threads.drain(..).for_each(|thread| drop(thread.join())); // their panics are caught
     }
 }
 
-/// The batches of one epoch, by default `(images [N, ..], labels [N])`. A batch that cannot be made is an error; the
-/// ones after it follow.
+/// An iterator over the batches of one epoch, by default `(images [N, ..], labels [N])`. A batch that cannot be made is an
+/// error; the iterator continues with the next one.
 pub struct Epoch<'a, B = (Tensor, Tensor)> {
     loader: &'a DataLoader<B>,
     order: Arc<EpochOrder>,
     pool: Option<WorkerPool>,
     next: usize,
-    /// Whether the loader's state follows.
+    /// Whether the state of the loader is updated.
     tracked: bool,
 }
 
@@ -202,7 +202,7 @@ impl<'a, B> Epoch<'a, B> {
         Epoch { loader, order, pool, next, tracked }
     }
 
-    /// The number of the epoch, from 0.
+    /// Returns the number of the epoch, from 0.
     pub fn number(&self) -> u64 {
         self.order.epoch
     }
@@ -221,7 +221,7 @@ impl<B: Batch> Iterator for Epoch<'_, B> {
         let (k, epoch) = (self.next, self.order.epoch);
         if k >= self.order.batches {
             if self.pool.take().is_some() || k != usize::MAX {
-                self.next = usize::MAX; // the end is said once
+                self.next = usize::MAX; // the end is recorded once
                 self.track(LoaderState { epoch: epoch + 1, batches: 0 }, true);
             }
             return None;

@@ -2,19 +2,19 @@
 
 use super::{BackendHandle, Device};
 
-/// Bytes on one device, counted by this crate (drivers rarely tell).
+/// Bytes on one device, counted by this crate (few drivers report them).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Held by tensors now.
     pub live: u64,
-    /// The most that tensors held at once, ever or since [`Device::reset_peak_memory`].
+    /// The most that tensors held at once since the start or [`Device::reset_peak_memory`].
     pub peak: u64,
-    /// Taken from the driver: live, plus what the pool keeps for the next tensor.
+    /// Allocated by the driver: the live bytes, and those that the pool keeps for later tensors.
     pub reserved: u64,
 }
 
 impl Device {
-    /// Bytes in use; all zero for an adapter that is not opened yet.
+    /// Returns the bytes in use; all zero for an adapter that is not opened yet.
     pub fn memory(&self) -> MemoryStats {
         match &self.0.backend {
             BackendHandle::Cpu(cpu) => cpu.memory(),
@@ -22,7 +22,7 @@ impl Device {
         }
     }
 
-    /// Starts [`MemoryStats::peak`] again from what is live now, to learn what one part of a program needs.
+    /// Resets [`MemoryStats::peak`] to the bytes that are live now, to measure one part of a program.
     ///
     /// ```
     /// use anygpu::{Device, Tensor};

@@ -44,7 +44,8 @@ pub(crate) use gpu::transfer;
 use crate::error::{Error, Result};
 use crate::sync;
 
-/// Where tensors live and ops run: the host, or one adapter. A cheap handle; equal handles are the same device.
+/// A place where tensors are stored and ops run: the host, or one adapter. Clones are cheap; equal handles are the same
+/// device.
 ///
 /// Adapters are opened at their first use, once.
 #[derive(Clone)]
@@ -55,13 +56,13 @@ struct Inner {
     backend: BackendHandle,
 }
 
-/// How work gets to the device.
+/// The handle that reaches a device.
 enum BackendHandle {
     Cpu(cpu::Cpu),
     Gpu { handle: gpu::Handle, opened: OnceLock<Arc<gpu::Gpu>>, opening: Mutex<()> },
 }
 
-/// A device, opened. Every op has one `match` on this.
+/// An opened device. Every op matches on this once.
 pub(crate) enum Backend<'a> {
     /// The host.
     Cpu(&'a cpu::Cpu),
@@ -70,16 +71,16 @@ pub(crate) enum Backend<'a> {
 }
 
 impl Device {
-    /// The host: native code on all cores. Always there.
+    /// Returns the host: native code on all cores. Every machine has it.
     pub fn cpu() -> Device {
         registry::cpu()
     }
 
-    /// The device called `name`, opened. See the [module](crate::device) for names.
+    /// Returns the device called `name`, opened. See the [module](crate::device) for names.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownDevice`], which lists what there is; [`Error::DeviceUnavailable`] if its driver refuses.
+    /// [`Error::UnknownDevice`], which lists the devices of this machine; [`Error::DeviceUnavailable`] if its driver refuses.
     ///
     /// ```
     /// use anygpu::Device;
@@ -94,7 +95,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Every visible device: adapters in the order of their names, `cpu` last. None is opened by this.
+    /// Returns every visible device: adapters in the order of their names, `cpu` last. This opens none of them.
     pub fn all() -> Devices {
         Devices(registry::all())
     }
@@ -104,21 +105,21 @@ impl Device {
         &self.0.info.name
     }
 
-    /// What the device is.
+    /// Returns the description of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
 
-    /// Whether this is the host.
+    /// Returns whether this is the host.
     pub fn is_cpu(&self) -> bool {
         matches!(self.0.backend, BackendHandle::Cpu(_))
     }
 
-    /// Submits what is recorded and waits until the device has done it.
+    /// Submits the recorded work and waits until the device has done it.
     ///
     /// # Errors
     ///
-    /// Whatever went wrong on the device since the last call: [`Error::DeviceLost`], [`Error::OutOfMemory`], [`Error::Gpu`].
+    /// Any error of the device since the last call: [`Error::DeviceLost`], [`Error::OutOfMemory`], [`Error::Gpu`].
     pub fn synchronize(&self) -> Result<()> {
         match &self.0.backend {
             BackendHandle::Cpu(_) => Ok(()),
@@ -126,7 +127,7 @@ impl Device {
         }
     }
 
-    /// Faults of the driver that the probe found. Opens the device.
+    /// Returns the faults of the driver that the probe found. Opens the device.
     ///
     /// # Errors
     ///
@@ -138,7 +139,7 @@ impl Device {
         })
     }
 
-    /// The device, opened.
+    /// Opens the device, if it is not open, and returns its backend.
     pub(crate) fn backend(&self) -> Result<Backend<'_>> {
         match &self.0.backend {
             BackendHandle::Cpu(cpu) => Ok(Backend::Cpu(cpu)),
@@ -202,7 +203,7 @@ impl FromStr for Device {
     }
 }
 
-/// By its name; read back, it is opened on the machine that reads.
+/// Serialised as its name; deserialising opens the device of that name on the machine that reads.
 #[cfg(feature = "serde")]
 impl serde::Serialize for Device {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -218,7 +219,7 @@ impl<'de> serde::Deserialize<'de> for Device {
     }
 }
 
-/// A list of devices that can be narrowed; it derefs to a slice.
+/// A list of devices with filters; it dereferences to a slice.
 ///
 /// ```
 /// use anygpu::{Device, DeviceKind, Vendor};
@@ -229,13 +230,13 @@ impl<'de> serde::Deserialize<'de> for Device {
 pub struct Devices(Vec<Device>);
 
 impl Devices {
-    /// Those of one vendor.
+    /// Keeps the devices of one vendor.
     pub fn vendor(mut self, vendor: Vendor) -> Devices {
         self.0.retain(|device| device.info().vendor == vendor);
         self
     }
 
-    /// Those of one kind.
+    /// Keeps the devices of one kind.
     pub fn kind(mut self, kind: DeviceKind) -> Devices {
         self.0.retain(|device| device.info().kind == kind);
         self
@@ -271,23 +272,24 @@ impl From<Devices> for Vec<Device> {
     }
 }
 
-/// `gpu:i`, opened; or `cpu` if there is none that works (with a line in the log if it is there and does not).
+/// Returns `gpu:i`, opened, or `cpu` if there is none or it does not open (which is logged).
 pub fn try_gpu(i: usize) -> Device {
     registry::gpus().into_iter().nth(i).filter(opens).unwrap_or_default()
 }
 
-/// All GPUs that open, in order; `[cpu]` if there is none.
+/// Returns all GPUs that open, in order, or `[cpu]` if there is none.
 pub fn try_all_gpus() -> Vec<Device> {
     let gpus: Vec<Device> = registry::gpus().into_iter().filter(opens).collect();
     if gpus.is_empty() { vec![Device::cpu()] } else { gpus }
 }
 
-/// How many GPUs there are: hardware adapters, or whatever `ANYGPU_VISIBLE_DEVICES` names. None is opened by this.
+/// Returns the number of GPUs: hardware adapters, or the adapters that `ANYGPU_VISIBLE_DEVICES` names. This opens none of
+/// them.
 pub fn device_count() -> usize {
     registry::gpus().len()
 }
 
-/// Whether there is a GPU.
+/// Returns whether there is a GPU.
 pub fn is_available() -> bool {
     device_count() > 0
 }
@@ -302,7 +304,7 @@ fn opens(device: &Device) -> bool {
     }
 }
 
-/// The words of a tensor, wherever they are. Clones share them.
+/// The words of a tensor, in host memory or on an adapter. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) enum Storage {
     /// In host memory.
@@ -336,7 +338,7 @@ impl Storage {
         }
     }
 
-    /// How many in-place writes it has seen.
+    /// The number of in-place writes so far.
     pub(crate) fn version(&self) -> u64 {
         match self {
             Storage::Cpu(buffer) => buffer.version(),

@@ -1,7 +1,7 @@
 //! Which devices this machine has, in which order and under which names.
 //!
-//! **One physical card is one device.** APIs are ranked Vulkan, Metal, DX12, GL; an adapter is dropped when a better API shows
-//! the same card: the same PCI bus id where both give one (DX12's cannot be trusted: it is looked up by vendor and device id, so
+//! **One physical card is one device.** APIs are ranked Vulkan, Metal, DX12, GL; an adapter is dropped when a better API lists
+//! the same card: the same PCI bus id where both report one (DX12's cannot be trusted: it is looked up by vendor and device id, so
 //! identical cards collide), else the same vendor, device id and occurrence, else (GL, which has no device id) the same
 //! chip name and occurrence. Software adapters differ by API, name and driver version: lavapipe and llvmpipe of one Mesa are two
 //! devices, as their compilers' faults are not the same.
@@ -21,7 +21,7 @@ use crate::sync;
 /// Logical devices that one adapter can be split into.
 const MAX_LOGICAL: usize = 16;
 
-/// The API that shows an adapter; the order is the rank.
+/// The API that lists an adapter; the order is the rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Api {
     Vulkan,
@@ -41,7 +41,7 @@ impl Api {
     }
 }
 
-/// What a driver says of an adapter: plain data.
+/// The description of an adapter by its driver: plain data.
 #[derive(Clone, Debug)]
 pub(crate) struct AdapterInfo {
     pub api: Api,
@@ -57,7 +57,7 @@ pub(crate) struct AdapterInfo {
     pub limits: Limits,
 }
 
-/// A visible name and what it stands for.
+/// A visible name, and the adapter and logical index that it stands for.
 #[derive(Clone, Debug, PartialEq)]
 struct Slot {
     name: String,
@@ -200,7 +200,8 @@ fn same_model(a: &AdapterInfo, b: &AdapterInfo) -> bool {
     a.contains(&b) || b.contains(&a)
 }
 
-/// `"AMD Radeon RX 6800 (RADV NAVI21)"` and `"NVIDIA GeForce RTX 3090/PCIe/SSE2"` without what the driver adds.
+/// The name of the chip in `"AMD Radeon RX 6800 (RADV NAVI21)"` or `"NVIDIA GeForce RTX 3090/PCIe/SSE2"`, without the
+/// additions of the driver.
 fn chip_name(name: &str) -> String {
     let name = name.to_lowercase().replace("(r)", "").replace("(tm)", "");
     let name = name.trim_start_matches("mesa ");
@@ -235,7 +236,7 @@ fn numbers(version: &str) -> Vec<u64> {
     version.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// A device's name, taken apart.
+/// The parsed name of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Name {
     Cpu,
@@ -260,12 +261,12 @@ impl Name {
     }
 }
 
-/// Digits only: `usize::from_str` would take a sign.
+/// Parses digits only: `usize::from_str` would accept a sign.
 fn number(text: &str) -> Option<usize> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// The names of what is visible, and what to warn of.
+/// The names of the visible devices, and warnings.
 fn name_slots(kinds: &[DeviceKind], visible: Option<&str>) -> (Vec<Slot>, Vec<String>) {
     let mut counts = [0, 0];
     let name_of = |(adapter, kind): (usize, &DeviceKind)| {
@@ -294,7 +295,7 @@ fn name_slots(kinds: &[DeviceKind], visible: Option<&str>) -> (Vec<Slot>, Vec<St
     (slots, warnings)
 }
 
-/// The adapter and logical index behind a name.
+/// The adapter and logical index of a name.
 fn lookup(slots: &[Slot], kinds: &[DeviceKind], name: Name) -> Option<(usize, usize)> {
     let (slot, logical) = match name {
         Name::Cpu => return None,
@@ -307,7 +308,7 @@ fn lookup(slots: &[Slot], kinds: &[DeviceKind], name: Name) -> Option<(usize, us
     (logical < MAX_LOGICAL).then_some((slot.adapter, logical))
 }
 
-/// The one name of a logical device, however it was asked for.
+/// The canonical name of a logical device, which several names can reach.
 fn canonical_name(slots: &[Slot], adapter: usize, logical: usize) -> String {
     let of_adapter = || slots.iter().filter(|slot| slot.adapter == adapter && slot.logical <= logical);
     match of_adapter().max_by_key(|slot| slot.logical) {
