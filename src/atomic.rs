@@ -76,7 +76,8 @@ fn temporary_name(name: &OsStr) -> OsString {
     temporary
 }
 
-/// Removes the temporary files of processes that were killed while they wrote this file. A failure to remove one is ignored.
+/// Removes the temporary files of processes that were killed while they wrote this file. A failure to remove one is
+/// ignored.
 fn remove_abandoned(folder: &Path, name: &OsStr) {
     let prefix = prefix_of(name);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -115,7 +116,7 @@ mod tests {
         };
         assert_eq!(write_atomically(&path, full).unwrap_err().to_string(), "the disk is full");
         assert_eq!((fs::read(&path).unwrap(), names(folder.path())), (b"old".to_vec(), vec![OsString::from("state")]));
-        assert!(write_atomically(&folder.path().join("nowhere/state"), |_| Ok(())).is_err());
+        assert!(write_atomically(folder.path().join("nowhere/state"), |_| Ok(())).is_err());
         assert!(write_atomically(folder.path(), |_| Ok(())).is_err(), "a folder is not a file");
         assert_eq!(names(folder.path()), ["state"]);
     }

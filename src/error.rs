@@ -1,7 +1,8 @@
 //! The crate's one error type.
 //!
-//! One type, because a training step uses every module of the crate (data, tensors, several devices), and its caller can
-//! only report most errors: what failed, where, and the remedy. Errors that a program can react to have their own variants.
+//! One type, because a training step uses every module of the crate (data, tensors, several devices), and its caller
+//! can only report most errors: what failed, where, and the remedy. Errors that a program can react to have their own
+//! variants.
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -68,7 +69,8 @@ pub enum Error {
         /// The message of the driver.
         reason: String,
     },
-    /// The device is lost (a driver reset, an unplugged card, a suspended laptop). Every later call on it returns this error.
+    /// The device is lost (a driver reset, an unplugged card, a suspended laptop). Every later call on it returns this
+    /// error.
     #[error("device {device} is lost: {reason}")]
     DeviceLost {
         /// The device's name.
@@ -133,8 +135,8 @@ pub enum Error {
         /// The error on that device.
         source: Box<Error>,
     },
-    /// A replica needed what another one computes in the same step, and that one failed (its error is the one to look at),
-    /// or went through other layers.
+    /// A replica needed what another one computes in the same step, and that one failed (its error is the one to look
+    /// at), or went through other layers.
     #[error(
         "given up, because another replica ended before it came to the same exchange: it failed, or replicas go through \
          different layers, which a batch norm over several devices cannot"
@@ -148,7 +150,8 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// A dataset, a transform or a collate function panicked while a [`DataLoader`](crate::data::DataLoader) made a batch.
+    /// A dataset, a transform or a collate function panicked while a [`DataLoader`](crate::data::DataLoader) made a
+    /// batch.
     #[error("the data loader panicked at {place}: {message}")]
     DataPanic {
         /// The sample or the batch that was being made.

@@ -44,16 +44,16 @@ use reflect::{Reflection, StorageBinding, reflect};
 /// A compute kernel in WGSL.
 ///
 /// Its bindings are in group 0: `var<storage, read>` arrays are the inputs, `var<storage, read_write>` arrays the
-/// outputs, both in the order of their binding numbers; one `var<uniform>` may hold params. Arrays are of `f32`, `i32` or
-/// `u32` (or atomics of the integers), and `arrayLength` is the tensor's number of elements. A binding that the entry point
-/// does not use is not an argument.
+/// outputs, both in the order of their binding numbers; one `var<uniform>` may hold params. Arrays are of `f32`, `i32`
+/// or `u32` (or atomics of the integers), and `arrayLength` is the tensor's number of elements. A binding that the
+/// entry point does not use is not an argument.
 ///
-/// Outputs are new tensors. An output that the kernel also reads, as `y` in `y[i] = a * x[i] + y[i]`, needs its starting
-/// elements: [`Output::copy_of`] a tensor, or [`Output::zeros`]. Arrays of atomics start as zeros unless the caller passes a
-/// tensor.
+/// Outputs are new tensors. An output that the kernel also reads, as `y` in `y[i] = a * x[i] + y[i]`, needs its
+/// starting elements: [`Output::copy_of`] a tensor, or [`Output::zeros`]. Arrays of atomics start as zeros unless the
+/// caller passes a tensor.
 ///
-/// The kernel runs with all of wgpu's checks: an index out of bounds reads an unspecified element or writes nothing. It is
-/// compiled once per device.
+/// The kernel runs with all of wgpu's checks: an index out of bounds reads an unspecified element or writes nothing. It
+/// is compiled once per device.
 #[derive(Debug)]
 pub struct WgslKernel {
     source: String,
@@ -63,11 +63,11 @@ pub struct WgslKernel {
 }
 
 impl WgslKernel {
-    /// Parses and validates `source`; no device is needed.
+    /// Parses and validates `source`, without a device.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with the line and what is wrong there.
+    /// [`Error::Kernel`] with the line and the error there.
     ///
     /// ```
     /// use anygpu::kernel::WgslKernel;
@@ -83,8 +83,9 @@ impl WgslKernel {
 
     /// Runs the kernel on the device of the inputs, with `groups` workgroups in x, y and z, and returns the outputs.
     ///
-    /// `outputs` are pairs of a shape and an element type, for tensors that start as zeros, or [`Output`]s. `params` are the
-    /// words of the uniform in WGSL's layout (`f32::to_bits` for floats). The results are outside of the gradient graph.
+    /// `outputs` are pairs of a shape and an element type, for tensors that start as zeros, or [`Output`]s. `params`
+    /// are the words of the uniform in WGSL's layout (`f32::to_bits` for floats). The results are outside of the
+    /// gradient graph.
     ///
     /// # Errors
     ///
@@ -103,11 +104,11 @@ impl WgslKernel {
         self.run_on(first.device(), inputs, outputs, params, groups)
     }
 
-    /// [`run`](WgslKernel::run) on a given device: for kernels without inputs.
+    /// Runs the kernel on a given device, as [`run`](WgslKernel::run): for kernels without inputs.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](WgslKernel::run).
+    /// As [`run`](WgslKernel::run).
     pub fn run_on<'a, O: Into<Output<'a>> + Clone>(
         &self,
         device: &Device,
@@ -347,7 +348,7 @@ mod tests {
 
             let zeros = kernel.run(&[&x], &[Output::zeros([4], DType::F32), pair(4)], &[], [1, 1, 1])?;
             assert_eq!(zeros[0].to_vec::<f32>()?, [2.0, 4.0, 6.0, 8.0], "{device}");
-            // A view: its elements alone are copied, and stay as they are.
+            // A view: only its elements are copied, and they do not change.
             let y = Tensor::arange(0.0, 8.0, 1.0, &device)?.reshape([4, 2])?.narrow(1, 1, 1)?;
             let sums = kernel.run(&[&x], &[Output::copy_of(&y), pair(4)], &[], [1, 1, 1])?;
             assert_eq!(sums[0].to_vec::<f32>()?, [3.0, 7.0, 11.0, 15.0], "{device}");

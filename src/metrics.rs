@@ -1,5 +1,5 @@
-//! Metrics of training: loss and accuracy are summed on the device and read only on request, so that measuring them does
-//! not stall the device; and the number of samples per second.
+//! Metrics of training: loss and accuracy are summed on the device and read only on request, so that measuring them
+//! does not stall the device; and the number of samples per second.
 //!
 //! Batches may come from several devices: each device has its own sum, and reading a value adds them up.
 
@@ -147,8 +147,8 @@ impl Accuracy {
     /// [`cross_entropy`](crate::nn::cross_entropy) takes them. Nothing is read back.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] unless there is one label for each position, [`Error::InvalidArgument`] with fewer classes than
-    /// k.
+    /// [`Error::ShapeMismatch`] unless there is one label for each position, [`Error::InvalidArgument`] with fewer
+    /// classes than k.
     pub fn add(&mut self, logits: &Tensor, labels: &Tensor) -> Result<()> {
         let (logits, labels) = one_label_each("Accuracy", logits, labels)?;
         let right = no_grad(|| match self.k {
@@ -262,7 +262,8 @@ fn one_label_each(op: &'static str, logits: &Tensor, labels: &Tensor) -> Result<
 
 /// Samples per second, by the wall clock.
 ///
-/// Adapters compute asynchronously: call [`Device::synchronize`](crate::Device::synchronize) before reading a final value.
+/// Adapters compute asynchronously: call [`Device::synchronize`](crate::Device::synchronize) before reading a final
+/// value.
 ///
 /// ```
 /// use anygpu::metrics::Throughput;

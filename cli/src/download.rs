@@ -1,6 +1,6 @@
 //! Fashion-MNIST: four files, fetched once into the user's cache directory and checked against their md5.
 //!
-//! Plain http, as torchvision does: the checksum, not the transport, says whether the file is the right one.
+//! Plain http, as torchvision does: the checksum, not the transport, ensures that the file is the right one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,16 +24,16 @@ const FILES: [(&str, &str); 4] = [
     ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
 ];
 
-/// The folder that holds Fashion-MNIST; fetches what is missing there or damaged.
+/// Returns the folder of Fashion-MNIST, after fetching the files that are missing there or damaged.
 ///
 /// # Errors
-/// When a file cannot be had: the message says which four files to put where.
+/// If a file cannot be fetched. The message lists the four files and the folder to put them into.
 pub fn fashion_mnist() -> Result<PathBuf, Failure> {
     let folder = cache_dir(|name| std::env::var_os(name))
         .ok_or_else(|| {
             Failure::Run(
                 "fashion-mnist: no cache directory, since HOME and XDG_CACHE_HOME are not set: set one of them, \
-                 or give the folder of the four files as --data DIR"
+                 or name the folder of the four files with --data DIR"
                     .to_string(),
             )
         })?
@@ -42,9 +42,9 @@ pub fn fashion_mnist() -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// Where this user's programs keep what they can fetch again. `var` reads the environment.
+/// The cache folder of this user. `var` reads the environment.
 fn cache_dir(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    // The XDG rule says that a relative path is to be ignored.
+    // The XDG specification requires that a relative path is ignored.
     let absolute = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(path) = absolute("XDG_CACHE_HOME") {
         return Some(path.join("anygpu"));
@@ -80,8 +80,8 @@ fn is_whole(path: &Path, md5: &str) -> bool {
     fs::read(path).is_ok_and(|bytes| format!("{:x}", md5::compute(bytes)) == md5)
 }
 
-/// Fetches a file, which takes its place only once its md5 is right: a part of a file is never taken for a whole one, also
-/// with two programs fetching at once.
+/// Fetches a file, which takes its place only once its md5 is right: a part of a file is never taken for a whole one,
+/// also with two programs fetching at once.
 fn fetch(agent: &ureq::Agent, source: &str, name: &str, md5: &str, folder: &Path) -> Result<(), String> {
     let url = format!("{source}/{name}");
     let response = agent.get(&url).call().map_err(|e| format!("{url}: {e}"))?;
@@ -135,7 +135,7 @@ mod tests {
 
     const HELLO: (&str, &str) = ("hello.gz", "5d41402abc4b2a76b9719d911017c592"); // md5 of "hello"
 
-    /// Answers this many requests with `hello`, on a port of its own.
+    /// Answers this many requests with `hello`, on a free port.
     fn server(requests: usize) -> (String, thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let source = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! Elements as files hold them: little-endian, of more types than tensors have.
+//! Elements in files: little-endian, and of more types than tensors have.
 
 use half::{bf16, f16};
 
@@ -30,7 +30,7 @@ pub(super) enum FileDType {
 }
 
 impl FileDType {
-    /// Bytes of one element.
+    /// The number of bytes of one element.
     pub fn size(self) -> usize {
         match self {
             FileDType::Complex128 => 16,
@@ -44,7 +44,7 @@ impl FileDType {
     /// The tensor of these elements on `cpu`, in the nearest element type of this crate: `f64` is rounded to `f32`, and
     /// integers of 64 bits become such of 32. A value that does not fit is [`Fault::Unsupported`].
     ///
-    /// `elements` are as many as the shape holds.
+    /// There are as many `elements` as the shape has.
     pub fn tensor<'a>(
         self,
         shape: &[usize],
@@ -104,13 +104,14 @@ fn collect<'a, const N: usize, T: Element>(
     Ok(from_words(T::pack_vec(values), shape, T::DTYPE, None)?)
 }
 
-/// Calls `f` with the elements of a tensor on `cpu` as a file holds them. (All hosts of this crate are little-endian.)
+/// Calls `f` with the elements of a tensor on `cpu` in the format of files. (All hosts of this crate are
+/// little-endian.)
 pub(super) fn with_bytes<R>(tensor: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
     let len = tensor.elem_count() * tensor.dtype().size();
     tensor.as_words()?.with_slice(|words: &[u32]| f(&bytemuck::cast_slice(words)[..len]))
 }
 
-/// The name that safetensors files give an element type.
+/// The name of an element type in safetensors files.
 pub(super) fn safetensors_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "F32",

@@ -1,8 +1,8 @@
-//! The safetensors format: eight bytes with the length of the header, the header (JSON: type, shape and place of each
-//! tensor, and text by name under `__metadata__`), and the elements.
+//! The safetensors format: eight bytes with the length of the header, the header (JSON: type, shape and position of
+//! each tensor, and named texts under `__metadata__`), and the elements.
 //!
-//! The header is written here, in the order of the state and always with the same bytes; it is read by the `safetensors`
-//! crate, which checks that the places cover the file without overlaps.
+//! The header is written here, in the order of the state and always with the same bytes; it is read by the
+//! `safetensors` crate, which checks that the positions cover the file without overlaps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,26 +19,27 @@ use crate::error::Result;
 use crate::nn::{StateDict, moved};
 use crate::tensor::Tensor;
 
-/// Text by name.
+/// Named texts.
 pub(super) type Metadata = BTreeMap<String, String>;
 
-/// What says that a file is from here, and so must have a checksum; its value is the version of the metadata.
+/// The key that marks a file of this crate, which must have a checksum. Its value is the version of the metadata.
 const ORIGIN: &str = "anygpu";
 const CHECKSUM: &str = "anygpu.crc32";
 const METADATA: &str = "__metadata__";
 
-/// No number of a header is larger: places are bytes of a file, and sums of some of them must not overflow.
+/// The largest number in a header: positions are byte offsets in a file, and sums of them must not overflow.
 const LARGEST_NUMBER: u64 = 1 << 53;
 
 /// Writes the tensors and `metadata`, in one download per device.
 pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Result<()> {
     let failed = |detail: String| damaged(path, detail);
     if state.get(METADATA).is_some() {
-        return Err(failed(format!("no tensor can have the name {METADATA}: the format keeps it for itself")));
+        return Err(failed(format!("no tensor can have the name {METADATA}: the format reserves it")));
     }
     let tensors = moved(&state.iter().map(|(_, tensor)| tensor).collect::<Vec<_>>(), &Device::cpu())?;
     let mut entries: Vec<(&str, &Tensor)> = state.names().zip(&tensors).collect();
-    // Wide types first: so every tensor begins at a multiple of its element's size, which readers that map files ask for.
+    // Wide types first, so that every tensor begins at a multiple of its element size. Readers that map files require
+    // that.
     entries.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size()));
     let mut metadata = metadata;
     metadata.insert("format".into(), "pt".into());
@@ -70,7 +71,7 @@ pub(super) fn read(path: &Path) -> Result<(StateDict, Metadata)> {
     Ok((state, metadata))
 }
 
-/// What a file holds, and the tensors that this crate has no type for, each with the reason.
+/// The contents of a file, and the tensors that this crate has no type for, each with the reason.
 struct Contents {
     state: StateDict,
     metadata: Metadata,
@@ -106,7 +107,7 @@ fn parse(bytes: &[u8]) -> Result<Contents, Fault> {
     Ok(Contents { state, metadata, skipped })
 }
 
-/// Compares the checksum, if there is one or must be one.
+/// Compares the checksum, if the file has one. A file of this crate must have one.
 fn verify(state: &StateDict, metadata: &mut Metadata) -> Result<(), Fault> {
     let expected = match (metadata.remove(CHECKSUM), metadata.contains_key(ORIGIN)) {
         (Some(expected), _) => expected,
@@ -119,8 +120,8 @@ fn verify(state: &StateDict, metadata: &mut Metadata) -> Result<(), Fault> {
     }
 }
 
-/// The CRC-32 of all names, types, shapes, elements and metadata, in the order of the names: the same after another program wrote
-/// the same tensors in another order.
+/// The CRC-32 of all names, types, shapes, elements and metadata, in the order of the names: the same if another
+/// program writes the same tensors in another order.
 fn checksum(entries: &[(&str, &Tensor)], metadata: &Metadata) -> Result<String> {
     let mut crc = crc32fast::Hasher::new();
     for (key, value) in metadata {
@@ -174,7 +175,7 @@ fn quoted(text: &str) -> String {
     json
 }
 
-/// Refuses a header with a number that no file has, before sums of such numbers are formed.
+/// Returns an error for a header with a number above [`LARGEST_NUMBER`], before such numbers are added.
 fn numbers_are_sane(file: &[u8]) -> Result<(), String> {
     let Some(length) = file.first_chunk::<8>() else {
         return Err(format!("not a safetensors file: {} bytes are too few", file.len()));

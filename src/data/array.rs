@@ -1,5 +1,5 @@
-//! The parts of samples: arrays in host memory. They are smaller than tensors, because an epoch creates one for each part
-//! of each sample.
+//! The parts of samples: arrays in host memory. They are smaller than tensors, because an epoch creates one for each
+//! part of each sample.
 
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};

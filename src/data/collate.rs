@@ -8,7 +8,8 @@ use crate::ops::inplace::filled_words;
 use crate::shape::checked_elem_count;
 use crate::tensor::{SLOT, Tensor, move_dense};
 
-/// The type of a batch: `(Tensor, Tensor)` by default, or one tensor, three, or a `Vec`; see [`DataLoader::items`](crate::data::DataLoader::items).
+/// The type of a batch: `(Tensor, Tensor)` by default, or one tensor, three, or a `Vec`; see
+/// [`DataLoader::items`](crate::data::DataLoader::items).
 pub trait Batch: Sized {
     /// Makes a batch of its parts, in order.
     ///

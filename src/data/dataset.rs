@@ -156,7 +156,8 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Splits a dataset at random into parts of these lengths, each sample in one of them. The split depends on the seed alone.
+/// Splits a dataset at random into parts of these lengths, each sample in one of them. The split depends on the seed
+/// alone.
 ///
 /// ```
 /// use anygpu::data::{Dataset, mnist_5k, random_split};

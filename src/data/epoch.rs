@@ -114,8 +114,8 @@ impl LoaderConfig {
     }
 }
 
-/// The threads that make the batches of an epoch in advance. Thread w of n makes batches w, w + n, …, so that the order is
-/// fixed. Each thread holds at most one finished batch and one that it is making, so that memory is bounded.
+/// The threads that make the batches of an epoch in advance. Thread w of n makes batches w, w + n, …, so that the order
+/// is fixed. Each thread holds at most one finished batch and one that it is making, so that memory is bounded.
 pub(super) struct WorkerPool {
     inboxes: Vec<Receiver<Result<Vec<Tensor>>>>,
     threads: Vec<JoinHandle<()>>,
@@ -170,8 +170,8 @@ fn run(
     }
 }
 
-/// Waits until each thread has finished its current sample: a thread that still uploads while the process exits would use
-/// the driver after its memory is freed.
+/// Waits until each thread has finished its current sample: a thread that still uploads while the process exits would
+/// use the driver after its memory is freed.
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -180,8 +180,8 @@ impl Drop for WorkerPool {
     }
 }
 
-/// An iterator over the batches of one epoch, by default `(images [N, ..], labels [N])`. A batch that cannot be made is an
-/// error; the iterator continues with the next one.
+/// An iterator over the batches of one epoch, by default `(images [N, ..], labels [N])`. A batch that cannot be made is
+/// an error; the iterator continues with the next one.
 pub struct Epoch<'a, B = (Tensor, Tensor)> {
     loader: &'a DataLoader<B>,
     order: Arc<EpochOrder>,

@@ -114,8 +114,8 @@ pub fn read_image(path: impl AsRef<Path>, grey: bool) -> Result<Array> {
     Array::new(unit_scale(&planes), [3, h, w])
 }
 
-/// The brightness of a pixel as Pillow's `convert("L")` computes it, which torchvision's `Grayscale` uses: ITU-R 601-2 with
-/// weights of 16 bits, rounded (Pillow's `Convert.c`).
+/// The brightness of a pixel as Pillow's `convert("L")` computes it, which torchvision's `Grayscale` uses: ITU-R 601-2
+/// with weights of 16 bits, rounded (Pillow's `Convert.c`).
 fn luma(pixel: &[u8]) -> u8 {
     let [r, g, b] = [0, 1, 2].map(|channel| u32::from(pixel[channel]));
     ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8 // the weights add up to 2¹⁶

@@ -6,8 +6,8 @@
 //!    one byte per element, innermost dimension first                 the pixels, or the labels
 //! ```
 //!
-//! Magic number, dimensions, length and labels of a file are all checked. Memory is allocated as data is read, so that a
-//! damaged header cannot request 70 GB.
+//! Magic number, dimensions, length and labels of a file are all checked. Memory is allocated as data is read, so that
+//! a damaged header cannot request 70 GB.
 
 use std::io::Read;
 use std::path::Path;
@@ -93,7 +93,8 @@ fn parse_stream(name: &str, mut stream: impl Read, magic: u32) -> Result<(Vec<u8
     if len == 0 {
         return Err(damaged(name, format!("the file is empty (dimensions {dims:?})")));
     }
-    // One byte more than the header announces, to find trailing bytes. `take` bounds the expansion of a hostile gzip file.
+    // One byte more than the header announces, to find trailing bytes. `take` bounds the expansion of a hostile gzip
+    // file.
     let mut data = Vec::new();
     let read = stream.take(len as u64 + 1).read_to_end(&mut data);
     read.map_err(|e| damaged(name, format!("damaged after {} of {len} bytes: {e}", data.len())))?;

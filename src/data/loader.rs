@@ -47,8 +47,8 @@ pub struct DataLoader<B = (Tensor, Tensor)> {
     batch: std::marker::PhantomData<fn() -> B>,
 }
 
-/// The position of a loader, for a training checkpoint. It is valid for a loader over the same number of samples with the
-/// same seed and batch size; this is not checked.
+/// The position of a loader, for a training checkpoint. It is valid for a loader over the same number of samples with
+/// the same seed and batch size; this is not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LoaderState {
@@ -62,14 +62,14 @@ pub struct LoaderState {
 struct Progress {
     /// The current position.
     state: LoaderState,
-    /// Whether the next `for` continues there instead of starting the next epoch: after `set_state`, or at the start of an
-    /// epoch.
+    /// Whether the next `for` continues there instead of starting the next epoch: after `set_state`, or at the start of
+    /// an epoch.
     resume: bool,
 }
 
 impl DataLoader {
-    /// Creates a loader of batches of `batch_size` samples in the order of the dataset, as pairs `(images, labels)`. For
-    /// samples with another number of parts, use [`items`](DataLoader::items).
+    /// Creates a loader of batches of `batch_size` samples in the order of the dataset, as pairs `(images, labels)`.
+    /// For samples with another number of parts, use [`items`](DataLoader::items).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when `batch_size` is 0.
@@ -113,8 +113,8 @@ impl<B> DataLoader<B> {
         DataLoader { progress: self.progress, ..DataLoader::with(self.config, self.workers, self.ahead) }
     }
 
-    /// Shuffles each epoch in a new order, which depends on `seed` and the number of the epoch alone. The random choices of
-    /// transforms depend on these and the number of the sample.
+    /// Shuffles each epoch in a new order, which depends on `seed` and the number of the epoch alone. The random
+    /// choices of transforms depend on these and the number of the sample.
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.config.shuffled = true;
         self.seed(seed)
@@ -189,16 +189,16 @@ impl<B> DataLoader<B> {
         self
     }
 
-    /// Makes batches in `threads` threads, each up to two batches in advance. With 0, which is the default, each batch is
-    /// made when the loop requests it. Leaving a loop early waits until each thread has finished its current sample.
+    /// Makes batches in `threads` threads, each up to two batches in advance. With 0, which is the default, each batch
+    /// is made when the loop requests it. Leaving a loop early waits until each thread has finished its current sample.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Makes batches in advance, and on `device`: while a step computes, another thread (or the [`workers`](Self::workers))
-    /// makes and uploads the next two. For [`DataParallel`](crate::DataParallel), which splits batches itself, prefetch to
-    /// `cpu`.
+    /// Makes batches in advance, and on `device`: while a step computes, another thread (or the
+    /// [`workers`](Self::workers)) makes and uploads the next two. For [`DataParallel`](crate::DataParallel), which
+    /// splits batches itself, prefetch to `cpu`.
     pub fn prefetch(mut self, device: &Device) -> Self {
         self.config.device = device.clone();
         self.ahead = true;
@@ -220,8 +220,8 @@ impl<B> DataLoader<B> {
         self.config.batches()
     }
 
-    /// Returns the position of `for batch in &loader`. [`set_state`](DataLoader::set_state) continues there, also in another
-    /// process.
+    /// Returns the position of `for batch in &loader`. [`set_state`](DataLoader::set_state) continues there, also in
+    /// another process.
     ///
     /// ```
     /// use anygpu::data::{DataLoader, LoaderState, mnist_5k};

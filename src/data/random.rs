@@ -1,5 +1,5 @@
-//! Random choices of this module: orders, splits, augmentations. Each is a function of a seed and its purpose, independent
-//! of the thread and of earlier draws.
+//! Random choices of this module: orders, splits, augmentations. Each is a function of a seed and its purpose,
+//! independent of the thread and of earlier draws.
 
 use crate::philox::{Stream, philox, unit};
 use crate::tensor::seed_for;
@@ -74,8 +74,8 @@ impl Random {
 const SAMPLES: u64 = 0x5361_6D70_6C65_7321;
 const SPLITS: u64 = 0x5370_6C69_7474_6564;
 
-/// Shuffles the order of an epoch. Each epoch has its own stream (stream 0 is used for weights), so that the order does not
-/// depend on the number of weights.
+/// Shuffles the order of an epoch. Each epoch has its own stream (stream 0 is used for weights), so that the order does
+/// not depend on the number of weights.
 pub(super) fn shuffle_epoch(order: &mut [usize], seed: u64, epoch: u64) {
     fisher_yates(order, seed_for(seed, epoch.wrapping_add(1)));
 }

@@ -170,8 +170,8 @@ impl DeviceInfo {
     }
 }
 
-/// A fault of a driver that the probe found when the device was opened. Kernels of this crate avoid it; your own kernels
-/// may have to.
+/// A fault of a driver that the probe found when the device was opened. Kernels of this crate avoid it; your own
+/// kernels may have to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Quirk {

@@ -13,15 +13,15 @@
 //!
 //! # Names
 //!
-//! `cpu`; `gpu:0`, `gpu:1`, … hardware adapters (`gpu` is `gpu:0`); `soft:0`, … software adapters. `soft:0/1` is a second,
-//! independent *logical* device on the adapter of `soft:0` (which is `soft:0/0`): with them, code for several devices is
-//! tested on one adapter. The rules of order and visibility are in `registry.rs`.
+//! `cpu`; `gpu:0`, `gpu:1`, … hardware adapters (`gpu` is `gpu:0`); `soft:0`, … software adapters. `soft:0/1` is a
+//! second, independent *logical* device on the adapter of `soft:0` (which is `soft:0/0`): with them, code for several
+//! devices is tested on one adapter. The rules of order and visibility are in `registry.rs`.
 //!
 //! # `ANYGPU_VISIBLE_DEVICES`
 //!
 //! A comma-separated list of names hides every other adapter and numbers those named `gpu:0`, `gpu:1`, … in the list's
-//! order, as `CUDA_VISIBLE_DEVICES` does. A software adapter named there counts as a GPU; it can still be called `soft:k` (the
-//! k-th software adapter of the list). An empty list hides all adapters; `cpu` is always visible.
+//! order, as `CUDA_VISIBLE_DEVICES` does. A software adapter named there counts as a GPU; it can still be called
+//! `soft:k` (the k-th software adapter of the list). An empty list hides all adapters; `cpu` is always visible.
 
 pub(crate) mod cpu;
 pub(crate) mod gpu;
@@ -80,7 +80,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownDevice`], which lists the devices of this machine; [`Error::DeviceUnavailable`] if its driver refuses.
+    /// [`Error::UnknownDevice`], which lists the devices of this machine; [`Error::DeviceUnavailable`] if its driver
+    /// refuses.
     ///
     /// ```
     /// use anygpu::Device;
@@ -283,8 +284,8 @@ pub fn try_all_gpus() -> Vec<Device> {
     if gpus.is_empty() { vec![Device::cpu()] } else { gpus }
 }
 
-/// Returns the number of GPUs: hardware adapters, or the adapters that `ANYGPU_VISIBLE_DEVICES` names. This opens none of
-/// them.
+/// Returns the number of GPUs: hardware adapters, or the adapters that `ANYGPU_VISIBLE_DEVICES` names. This opens none
+/// of them.
 pub fn device_count() -> usize {
     registry::gpus().len()
 }

@@ -8,7 +8,8 @@ use crate::device::MemoryStats;
 const SMALLEST: usize = 64;
 
 /// The size, in words, of the buffer that a request of `words` words gets: the next of 4 steps between two powers of
-/// two (64, 80, 96, 112, 128, 160, …), so that at most a quarter is unused and the shapes of a training step fall into few classes.
+/// two (64, 80, 96, 112, 128, 160, …), so that at most a quarter is unused and the shapes of a training step fall into
+/// few classes.
 pub(crate) fn class_of(words: usize) -> usize {
     if words <= SMALLEST {
         return SMALLEST;

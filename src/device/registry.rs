@@ -1,13 +1,14 @@
 //! Which devices this machine has, in which order and under which names.
 //!
-//! **One physical card is one device.** APIs are ranked Vulkan, Metal, DX12, GL; an adapter is dropped when a better API lists
-//! the same card: the same PCI bus id where both report one (DX12's cannot be trusted: it is looked up by vendor and device id, so
-//! identical cards collide), else the same vendor, device id and occurrence, else (GL, which has no device id) the same
-//! chip name and occurrence. Software adapters differ by API, name and driver version: lavapipe and llvmpipe of one Mesa are two
-//! devices, as their compilers' faults are not the same.
+//! **One physical card is one device.** APIs are ranked Vulkan, Metal, DX12, GL; an adapter is dropped when a better
+//! API lists the same card: the same PCI bus id where both report one (DX12's cannot be trusted: it is looked up by
+//! vendor and device id, so identical cards collide), else the same vendor, device id and occurrence, else (GL, which
+//! has no device id) the same chip name and occurrence. Software adapters differ by API, name and driver version:
+//! lavapipe and llvmpipe of one Mesa are two devices, as their compilers' faults are not the same.
 //!
-//! **The order does not depend on the driver's.** Hardware: discrete, integrated, virtual; then PCI bus id; then API, vendor and
-//! device id, name. Software: by API; then lavapipe/llvmpipe, SwiftShader, WARP, others; then driver version, older first.
+//! **The order does not depend on the driver's.** Hardware: discrete, integrated, virtual; then PCI bus id; then API,
+//! vendor and device id, name. Software: by API; then lavapipe/llvmpipe, SwiftShader, WARP, others; then driver
+//! version, older first.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};

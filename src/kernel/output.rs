@@ -1,4 +1,4 @@
-//! What a kernel writes, and what is in it before.
+//! The outputs of a kernel, and their elements before it runs.
 
 use crate::dtype::DType;
 use crate::shape::Shape;
@@ -42,27 +42,28 @@ pub struct Output<'a> {
 /// The elements of an output before the kernel runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Start<'a> {
-    /// Zeros, because the caller named none: not enough for a kernel that reads them.
+    /// Zeros by default. A kernel that reads its output needs one of the other variants.
     Unspecified,
-    /// Zeros, as the caller asked for.
+    /// Zeros, by the choice of the caller.
     Zeros,
     /// Those of a tensor.
     CopyOf(&'a Tensor),
 }
 
 impl<'a> Output<'a> {
-    /// An output that starts as zeros, also for a kernel that reads it before it writes it.
+    /// Creates an output that starts as zeros, also for a kernel that reads it before it writes it.
     pub fn zeros(shape: impl Into<Shape>, dtype: DType) -> Output<'a> {
         Output { shape: shape.into(), dtype, start: Start::Zeros }
     }
 
-    /// An output that starts as a copy of a tensor, with its shape and element type. The tensor itself is not changed.
+    /// Creates an output that starts as a copy of a tensor, with its shape and element type. The tensor itself is not
+    /// changed.
     pub fn copy_of(tensor: &'a Tensor) -> Output<'a> {
         Output { shape: tensor.shape().into(), dtype: tensor.dtype(), start: Start::CopyOf(tensor) }
     }
 }
 
-/// An output of a kernel that does not read it. It starts as zeros.
+/// An output that starts as zeros, of a kernel that does not read it.
 impl<S: Into<Shape>> From<(S, DType)> for Output<'_> {
     fn from((shape, dtype): (S, DType)) -> Self {
         Output { shape: shape.into(), dtype, start: Start::Unspecified }

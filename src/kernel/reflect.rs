@@ -17,14 +17,14 @@ pub(super) struct StorageBinding {
     pub dtype: DType,
 }
 
-/// What one entry point takes.
+/// The bindings of one entry point.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Reflection {
     /// Inputs and outputs together, in the order of their bindings.
     pub bindings: Vec<StorageBinding>,
     /// Binding and words of the uniform params.
     pub params: Option<(u32, usize)>,
-    /// Whether there is a loop anywhere in the source.
+    /// Whether the source contains a loop.
     pub loops: bool,
 }
 

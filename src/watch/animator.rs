@@ -83,8 +83,8 @@ impl Animator {
         self
     }
 
-    /// Appends a point to each curve, in the order in which the panels and curves were added: a number, or `None` for a curve
-    /// without a value at `x`. Numbers that are not finite, or beyond ±1e300, are omitted.
+    /// Appends a point to each curve, in the order in which the panels and curves were added: a number, or `None` for a
+    /// curve without a value at `x`. Numbers that are not finite, or beyond ±1e300, are omitted.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless there is one value for each curve.

@@ -164,8 +164,8 @@ fn x_range(animator: &Animator) -> Range<f64> {
     low - margin..high + margin
 }
 
-/// For losses, from 0 (or below the lowest) to a little above the highest. For fractions of 1, from a multiple of 0.1 below
-/// the lowest to 1, so that high accuracies are not a flat line.
+/// For losses, from 0 (or below the lowest) to a little above the highest. For fractions of 1, from a multiple of 0.1
+/// below the lowest to 1, so that high accuracies are not a flat line.
 fn y_range(panel: &Panel) -> Range<f64> {
     let values = || panel.curves.iter().flat_map(|curve| &curve.points).map(|point| point.1);
     if panel.shares {

@@ -1,8 +1,8 @@
 //! Monitoring of training: a line of figures, curves as pictures (`Animator`, feature `plot`), and event files
 //! for TensorBoard ([`SummaryWriter`]).
 //!
-//! The training loop calls these. Their values come from [`metrics`](crate::metrics), which keeps numbers on the device until
-//! they are read.
+//! The training loop calls these. Their values come from [`metrics`](crate::metrics), which keeps numbers on the device
+//! until they are read.
 
 #[cfg(feature = "plot")]
 mod animator;

@@ -1,4 +1,4 @@
-//! `--checkpoint` and `--resume`: a run that is killed goes on with the losses that it would have had.
+//! `--checkpoint` and `--resume`: a run that was killed continues with the same losses as without the kill.
 
 use std::path::PathBuf;
 
@@ -13,11 +13,11 @@ use super::{Args, Epoch};
 use crate::failure::Failure;
 use crate::net::Card;
 
-/// Where a run keeps what it needs to go on.
+/// The file of a run, from which it can continue.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    /// Steps between two of them within an epoch; 0 for none.
+    /// Steps between two checkpoints within an epoch; 0 for none.
     every: usize,
     /// The options that the run's numbers depend on.
     settings: String,
@@ -26,7 +26,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The checkpoint that the options ask for, of a net with this card.
+    /// Returns the checkpoint that the options name, of a net with this card.
     pub fn new(args: &Args, card: &Card) -> Option<Checkpoint> {
         let Args { model, data, limit, seed, scheduler, .. } = args;
         let (side, lr) = (args.side(), args.lr());
@@ -40,15 +40,15 @@ impl Checkpoint {
         Some(Checkpoint { path, every, settings, card: card.clone() })
     }
 
-    /// Whether it is time for one within an epoch.
+    /// Returns whether a checkpoint is due within an epoch.
     pub fn is_due(&self, batches: usize) -> bool {
         self.every > 0 && batches.is_multiple_of(self.every)
     }
 
-    /// Writes all of the run: whole, or not at all.
+    /// Writes the run, atomically.
     ///
     /// # Errors
-    /// Those of the devices, and of writing the file.
+    /// The errors of the devices and of writing the file.
     pub fn save(&self, run: &mut Run, at: LoaderState, mean: &Mean) -> Result<(), Failure> {
         run.record.read()?;
         run.record.flush()?;
@@ -76,8 +76,8 @@ impl Checkpoint {
         Ok(state.save(&self.path)?)
     }
 
-    /// Puts the run where the file says, if there is one: the place in the data to go on at, and the mean loss of the
-    /// epoch's part before it.
+    /// Restores the run from the file, if it exists. Returns the position in the data to continue at, and the mean loss
+    /// of the part of the epoch before it.
     ///
     /// # Errors
     /// [`Failure::Run`] for a damaged file, and one of a run with other settings.

@@ -1,11 +1,11 @@
-//! The names that a pickle may use, and what calling them does here: it puts data together, and nothing else.
+//! The names that a pickle may use, and the effect of calling them: it builds data, and nothing else.
 
 use super::pickle::{Machine, Object, Ref, Step};
 use super::tensors::{PickleStorage, TensorView};
 use crate::checkpoint::Fault;
 use crate::checkpoint::file_dtype::FileDType;
 
-/// A callable or a type of Python that is known here.
+/// A callable or a type of Python that is supported.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Known {
     /// `OrderedDict`, `defaultdict`, `Counter`, `dict`.
@@ -14,17 +14,17 @@ pub(super) enum Known {
     List,
     /// `tuple`, `torch.Size`.
     Tuple,
-    /// `torch.device`, of its first argument, and PyTorch's version: strings.
+    /// `torch.device` (its first argument) and the version of PyTorch: strings.
     Text,
-    /// `_codecs.encode`, by which protocol 2 writes bytes.
+    /// `_codecs.encode`, which protocol 2 uses for bytes.
     Encode,
     /// `torch.float32` and so on.
     DType(FileDType, &'static str),
-    /// A class of storages: its elements, or bytes whose type the tensor says.
+    /// A class of storages: its element type, or `None` for bytes whose type the tensor has.
     Storage(Option<FileDType>),
-    /// `torch._utils._rebuild_tensor` and its kin.
+    /// `torch._utils._rebuild_tensor` and similar functions.
     Tensor(Rebuild),
-    /// A type that is an argument of such a call, and no more.
+    /// A type that is used only as an argument of such a call.
     Type,
     /// `numpy.dtype`.
     NumpyType,
@@ -34,15 +34,16 @@ pub(super) enum Known {
     NumpyArray,
 }
 
+/// How a tensor is rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rebuild {
-    /// From a storage, of its type.
+    /// From a storage with an element type.
     Plain,
-    /// From a storage of bytes, with a type.
+    /// From a storage of bytes and an element type.
     Typed,
-    /// A parameter: of a tensor.
+    /// A parameter, from a tensor.
     Parameter,
-    /// A tensor with attributes: of another call.
+    /// A tensor with attributes, from another call.
     FromType,
 }
 
@@ -80,9 +81,8 @@ impl Known {
 fn refused(module: &str, name: &str) -> Fault {
     let short = |text: &str| text.chars().take(60).collect::<String>();
     let (module, name) = (short(module), short(name));
-    let remedy =
-        "only tensors, numbers, text and collections of these are read; in Python, save what model.state_dict() gives";
-    Fault::File(format!("it asks for {module}.{name}, which is not on the list of what is safe to read: {remedy}"))
+    let remedy = "only tensors, numbers, text and collections of these are read; in Python, save model.state_dict()";
+    Fault::File(format!("it uses {module}.{name}, which is not on the list of names that are safe to read: {remedy}"))
 }
 
 /// Storages and element types by their names in `torch`.
@@ -121,14 +121,14 @@ fn named(name: &str) -> Option<Known> {
     })
 }
 
-/// What a tensor takes besides its sizes, in words.
+/// The words of a tensor besides its sizes.
 const VIEW: usize = 16;
 
 impl Machine<'_> {
     /// The result of `known(*arguments)`.
     pub(super) fn called(&mut self, known: Known, arguments: &[Ref]) -> Step<Ref> {
         let object = match (known, arguments) {
-            // `defaultdict(factory)`: the factory is for later.
+            // `defaultdict(factory)`: the factory is not needed.
             (Known::Dict("defaultdict"), [] | [_]) | (Known::Dict(_), []) => Object::Dict(Vec::new()),
             (Known::Dict("OrderedDict" | "Counter" | "dict"), [entries]) => self.dict_of(*entries)?,
             (Known::List, []) => Object::List(Vec::new()),
@@ -195,14 +195,15 @@ impl Machine<'_> {
         Ok(self.make(Object::Tensor(Box::new(view))))
     }
 
-    /// What a persistent id stands for: `('storage', class, key, location, count)`, in the old format with the part of it.
+    /// The storage of a persistent id, `('storage', class, key, location, count)`; in the old format also with a part
+    /// of it.
     pub(super) fn storage(&self, id: Ref) -> Step<PickleStorage> {
         let Object::Tuple(parts) = &self.objects[id] else {
             return Err("its pickle has a storage without a description".into());
         };
         match parts.as_slice() {
             [kind, ..] if self.text_of(*kind)? == "module" => {
-                Err("it holds a whole module, with its code: in Python, save what model.state_dict() gives".into())
+                Err("it holds a whole module, with its code: in Python, save model.state_dict()".into())
             }
             [_, class, key, _, count, part @ ..] => {
                 let Object::Known(Known::Storage(file_dtype)) = self.objects[*class] else {

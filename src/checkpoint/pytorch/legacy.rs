@@ -1,5 +1,6 @@
-//! The format before PyTorch 1.6: the pickles of a magic number, a version, the machine's types, the value and the storages' names; then
-//! each storage as its number of elements (eight bytes) and the elements. It has no checksum.
+//! The format before PyTorch 1.6: pickles of a magic number, a version, the types of the machine, the value and the
+//! names of the storages; then each storage as its number of elements (eight bytes) and the elements. It has no
+//! checksum.
 
 use std::collections::HashMap;
 
@@ -31,7 +32,7 @@ pub(super) fn contents(file: &[u8]) -> Result<Contents<'_>, Fault> {
 
 fn check_byte_order(machine: &Machine, system: Ref) -> Result<(), Fault> {
     let Object::Dict(entries) = &machine.objects[system] else {
-        return Err("damaged: it does not say of what machine it is".into());
+        return Err("damaged: it does not describe its machine".into());
     };
     let is = |at: Ref, name: &str| matches!(&machine.objects[at], Object::Text(text) if text == name);
     match entries.iter().find(|(key, _)| is(*key, "little_endian")).map(|(_, value)| &machine.objects[*value]) {
@@ -48,7 +49,7 @@ fn storages<'a>(machine: &Machine<'a>, names: Ref) -> Result<HashMap<String, &'a
     let mut sizes: HashMap<&str, usize> = HashMap::new();
     for object in &machine.objects {
         if let Object::Storage(storage) = object {
-            // Bytes where no class says more.
+            // A storage without an element type is one of bytes.
             sizes.insert(&storage.key, storage.file_dtype.map_or(1, FileDType::size));
         }
     }

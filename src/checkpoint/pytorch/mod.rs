@@ -1,7 +1,7 @@
-//! Files of `torch.save`: a zip archive with a pickle and an entry per storage, or (before PyTorch 1.6, and still that of many
-//! published weights) several pickles and then the storages.
+//! Files of `torch.save`: a zip archive with a pickle and an entry per storage, or (before PyTorch 1.6, and in many
+//! published files) several pickles and then the storages.
 //!
-//! A pickle is a program that may call any function of Python. Here it is read by a machine that can put plain data together
+//! A pickle is a program that may call any function of Python. Here it is run by a machine that can build plain data
 //! and nothing else: [`pickle`] runs the opcodes, [`calls`] is the closed list of names.
 
 mod archive;
@@ -25,17 +25,17 @@ use crate::error::{Error, Result};
 use crate::nn::moved;
 use crate::tensor::Tensor;
 
-/// How deep collections may lie in each other.
+/// The greatest depth of nested collections.
 const DEPTH: usize = 64;
 
-/// The objects of a file, the one that it stands for, and the storages.
+/// The objects of a file, its root object, and the storages.
 struct Contents<'a> {
     objects: Vec<Object>,
     root: Ref,
     storages: HashMap<String, &'a [u8]>,
 }
 
-/// Skipped values that are named in the log; of more, the number is enough.
+/// The most skipped values that the log names.
 const NAMED: usize = 20;
 
 /// Reads everything in the file, with all tensors on `device`. Logs what is skipped.
@@ -78,21 +78,22 @@ fn value(contents: Contents, file: usize, device: &Device) -> Result<PickleValue
     }
     let made = moved(&made.iter().collect::<Vec<_>>(), device)?;
     let tensors = places.into_iter().map(|(at, place)| (at, made[place].clone())).collect();
-    // A reference takes a byte of the file or more, and mostly two, as one to a text of Python's memo does: labels of up to
-    // 32 characters may be named over and over. Some more for what small files name.
+    // A reference takes at least a byte of the file, and mostly two, such as one to a text in Python's memo: labels of
+    // up to 32 characters may be repeated any number of times. The constants are for small files.
     let (nodes, text) = (file.saturating_add(1 << 16), file.saturating_mul(16).saturating_add(1 << 20));
     Tree { objects: &objects, tensors, skipped, nodes, text }.value(root, 0)
 }
 
-/// Writes references out. What refers to itself is too deep; what refers to one thing over and over, too large.
+/// Turns references into values. An object that contains itself is refused for its depth, and one that repeats another
+/// many times for its size.
 struct Tree<'a> {
     objects: &'a [Object],
     tensors: HashMap<Ref, Tensor>,
-    /// Tensors that are skipped, and why.
+    /// Tensors that are skipped, with the reasons.
     skipped: HashMap<Ref, String>,
-    /// Values that may still be written out.
+    /// The number of values that may still be made.
     nodes: usize,
-    /// Bytes of text that may.
+    /// The bytes of text that may still be made.
     text: usize,
 }
 
@@ -133,7 +134,7 @@ impl Tree<'_> {
         })
     }
 
-    /// Takes what a value needs from what there may be, before it is made.
+    /// Subtracts the size of a value from the limits, before the value is made.
     fn spend(&mut self, object: &Object) -> Result<(), Fault> {
         let (nodes, text) = match object {
             Object::Text(text) => (0, text.len()),
@@ -148,7 +149,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// A value that is skipped; its reason counts as text.
+    /// A skipped value, whose reason counts as text.
     fn skip(&mut self, reason: String) -> Result<PickleValue, Fault> {
         self.text = self.text.checked_sub(reason.len()).ok_or("it names the same things over and over")?;
         Ok(PickleValue::Skipped(reason))

@@ -1,8 +1,8 @@
-//! NumPy's objects, which training scripts keep beside a model: a number such as `numpy.float64(0.9)` becomes a number, and
-//! an array is skipped.
+//! Objects of NumPy, which training scripts save beside a model: a number such as `numpy.float64(0.9)` becomes a
+//! number, and an array is skipped.
 //!
-//! NumPy pickles a number as `scalar(dtype, bytes)`, and its dtype as `dtype('f8', False, True)` with the byte order in the
-//! second place of its state.
+//! NumPy pickles a number as `scalar(dtype, bytes)`, and its dtype as `dtype('f8', False, True)` with the byte order as
+//! the second item of its state.
 
 use half::f16;
 

@@ -1,4 +1,4 @@
-//! From the storages of a file to tensors.
+//! Makes tensors of the storages of a file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use crate::checkpoint::file_dtype::FileDType;
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 
-/// A storage as a pickle describes it.
+/// The description of a storage in a pickle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PickleStorage {
     /// Its name in the file.
     pub key: Arc<str>,
-    /// `None`: of bytes; the tensor knows the type.
+    /// `None` for bytes: the tensor has the type.
     pub file_dtype: Option<FileDType>,
-    /// Elements, as the pickle says.
+    /// The number of elements.
     pub count: usize,
-    /// The old format's parts: the first element and the number of elements.
+    /// A part of a storage in the old format: the first element and the number of elements.
     pub part: Option<(usize, usize)>,
 }
 
-/// A tensor as a pickle describes it.
+/// The description of a tensor in a pickle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TensorView {
     pub storage: PickleStorage,
@@ -31,19 +31,19 @@ pub(super) struct TensorView {
     pub strides: Vec<usize>,
 }
 
-/// Makes tensors, each view of a storage once, and altogether not many times as large as the file.
+/// Makes tensors, each view of a storage once. Their total size is limited to a multiple of the size of the file.
 pub(super) struct Tensors<'a> {
     storages: HashMap<String, &'a [u8]>,
     made: HashMap<TensorView, Tensor>,
-    /// Bytes that may still be made.
+    /// The bytes that may still be made.
     budget: usize,
     file: usize,
 }
 
 impl<'a> Tensors<'a> {
-    /// Of a file of `file` bytes.
+    /// Creates it for a file of `file` bytes.
     pub fn new(storages: HashMap<String, &'a [u8]>, file: usize) -> Tensors<'a> {
-        // Eight: bytes become words of four, and a weight may have two names.
+        // Eight, because bytes can become words of four, and a weight can have two names.
         let budget = file.saturating_mul(8).saturating_add(1 << 16);
         Tensors { storages, made: HashMap::new(), budget, file }
     }
@@ -88,7 +88,7 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// Where the elements lie in a storage of `bytes` bytes: nowhere outside of it.
+/// The layout of the elements in a storage of `bytes` bytes. Elements outside of it are an error.
 fn layout(view: &TensorView, bytes: usize) -> Result<Layout, Fault> {
     let TensorView { shape, strides, offset, file_dtype, .. } = view;
     let wrong = || {

@@ -1,10 +1,10 @@
-//! What a PyTorch file holds besides tensors.
+//! The values of a PyTorch file.
 
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
 use crate::tensor::Tensor;
 
-/// A value of a PyTorch file: what Python's objects are as plain data.
+/// A value of a PyTorch file: an object of Python as plain data.
 ///
 /// ```no_run
 /// use anygpu::{Device, checkpoint};
@@ -26,7 +26,7 @@ pub enum PickleValue {
     Int(i64),
     /// A `float`.
     Float(f64),
-    /// A `str`; also a `torch.device` or an element type, such as `"torch.float32"`.
+    /// A `str`, and also a `torch.device` or an element type, such as `"torch.float32"`.
     Text(String),
     /// `bytes` or a `bytearray`.
     Bytes(Vec<u8>),
@@ -38,19 +38,20 @@ pub enum PickleValue {
     Dict(Vec<(PickleValue, PickleValue)>),
     /// A tensor or a parameter.
     Tensor(Tensor),
-    /// A value that this crate has no type for, and the reason: a complex tensor, an integer beyond 64 bits, a NumPy array.
+    /// A value that this crate has no type for, and the reason: a complex tensor, an integer beyond 64 bits, a NumPy
+    /// array.
     Skipped(String),
 }
 
 impl PickleValue {
-    /// The value of a dict under that string.
+    /// Returns the value of a dict under a string.
     pub fn get(&self, key: &str) -> Option<&PickleValue> {
         let PickleValue::Dict(entries) = self else { return None };
-        // The last one, as in Python, where the same key is written twice.
+        // The last one, as in Python, if a key is there twice.
         entries.iter().rev().find(|(name, _)| name.as_str() == Some(key)).map(|(_, value)| value)
     }
 
-    /// The items of a list or a tuple.
+    /// Returns the items of a list or a tuple.
     pub fn items(&self) -> Option<&[PickleValue]> {
         match self {
             PickleValue::List(items) | PickleValue::Tuple(items) => Some(items),
@@ -58,7 +59,7 @@ impl PickleValue {
         }
     }
 
-    /// A whole number.
+    /// Returns an integer.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             PickleValue::Int(value) => Some(*value),
@@ -66,7 +67,7 @@ impl PickleValue {
         }
     }
 
-    /// A number.
+    /// Returns a number.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             PickleValue::Float(value) => Some(*value),
@@ -75,7 +76,7 @@ impl PickleValue {
         }
     }
 
-    /// A string.
+    /// Returns a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             PickleValue::Text(text) => Some(text),
@@ -83,7 +84,7 @@ impl PickleValue {
         }
     }
 
-    /// A tensor.
+    /// Returns a tensor.
     pub fn as_tensor(&self) -> Option<&Tensor> {
         match self {
             PickleValue::Tensor(tensor) => Some(tensor),
@@ -91,7 +92,7 @@ impl PickleValue {
         }
     }
 
-    /// The values that were skipped, each by its dotted name (`optimizer.state.0.scale`) and the reason.
+    /// Returns the values that were skipped, each by its dotted name (`optimizer.state.0.scale`) and the reason.
     pub fn skipped(&self) -> Vec<(String, &str)> {
         let mut found = Vec::new();
         self.find_skipped(&mut Vec::new(), &mut found);
@@ -135,8 +136,8 @@ impl PickleValue {
         }
     }
 
-    /// The tensors of a dict of names and tensors, which is what `model.state_dict()` returns. Numbers and skipped values
-    /// among them are left out, with a warning in the log.
+    /// Returns the tensors of a dict of names and tensors, which is what `model.state_dict()` returns. Numbers and
+    /// skipped values among them are omitted, with a warning in the log.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] naming any other value, and for a dict with values but without a tensor.
@@ -166,14 +167,15 @@ impl PickleValue {
         match (count, others.join(", ")) {
             (0, _) => {}
             (_, others) if state.is_empty() => return refused(format!("it has no tensor that can be read: {others}")),
-            (_, others) => log::warn!("{count} values of a state are left out: {others}"),
+            (_, others) => log::warn!("{count} values of a state are omitted: {others}"),
         }
         Ok(state)
     }
 
-    /// All tensors and numbers under dotted names, numbers as tensors, a list of numbers as one: `optimizer.state_dict()` of
-    /// PyTorch becomes what [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict) takes. Text, `None` and
-    /// skipped values are left out.
+    /// Returns all tensors and numbers under dotted names, numbers as tensors, a list of numbers as one:
+    /// `optimizer.state_dict()` of PyTorch becomes what
+    /// [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict) takes. Text, `None` and skipped values
+    /// are omitted.
     ///
     /// ```no_run
     /// use anygpu::optim::{Adam, Optimizer};
@@ -186,7 +188,7 @@ impl PickleValue {
     /// ```
     ///
     /// # Errors
-    /// If there is no memory for the numbers.
+    /// [`Error::OutOfMemory`] if there is no memory for the numbers.
     pub fn flatten(&self) -> Result<StateDict> {
         let mut state = StateDict::new();
         self.flatten_into("", &mut state)?;
@@ -236,7 +238,7 @@ impl PickleValue {
         }
     }
 
-    /// The state of a model, wherever training scripts put it: the value itself, or what it has under `state_dict`,
+    /// The state of a model: the value itself, or the value under `state_dict`,
     /// `model_state_dict` or `model`.
     pub(in crate::checkpoint) fn find_state_dict(&self) -> Result<StateDict, String> {
         let known = ["state_dict", "model_state_dict", "model"];

@@ -36,8 +36,8 @@ pub(in crate::data) fn unit_scale(bytes: &[u8]) -> Vec<f32> {
     bytes.iter().map(|&byte| f32::from(byte) / 255.0).collect()
 }
 
-/// Standardises each channel of an f32 image: `(x − mean[c]) / std[c]`. One value applies to all channels; a deviation of 0
-/// (all pixels equal) is replaced by 1.
+/// Standardises each channel of an f32 image: `(x − mean[c]) / std[c]`. One value applies to all channels; a deviation
+/// of 0 (all pixels equal) is replaced by 1.
 ///
 /// ```
 /// use anygpu::data::transforms::{Normalize, Transform};

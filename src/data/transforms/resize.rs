@@ -6,10 +6,11 @@ use crate::tensor::with_room;
 
 /// Resizes an f32 image bilinearly, as torchvision's `Resize` of a tensor.
 ///
-/// Borders are aligned (`align_corners=False`). Shrinking averages over all pixels that a new one covers (with the weights
-/// of a triangle as wide as two new pixels), as torchvision does by default; with [`antialias(false)`](Resize::antialias) it
-/// uses two neighbours only, and is then the same as [`Tensor::interpolate`](crate::Tensor::interpolate) with
-/// [`Interpolation::Linear`](crate::Interpolation::Linear). Enlarging is the same with both.
+/// Borders are aligned (`align_corners=False`). Shrinking averages over all pixels that a new one covers (with the
+/// weights of a triangle as wide as two new pixels), as torchvision does by default; with
+/// [`antialias(false)`](Resize::antialias) it uses two neighbours only, and is then the same as
+/// [`Tensor::interpolate`](crate::Tensor::interpolate) with [`Interpolation::Linear`](crate::Interpolation::Linear).
+/// Enlarging is the same with both.
 ///
 /// ```
 /// use anygpu::data::transforms::{Resize, Transform};

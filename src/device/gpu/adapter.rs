@@ -24,8 +24,8 @@ impl Handle {
     }
 }
 
-/// All adapters that can compute, in the order of the drivers, a card once per API. Empty if there is no driver, or if one
-/// panics.
+/// All adapters that can compute, in the order of the drivers, a card once per API. Empty if there is no driver, or if
+/// one panics.
 pub(crate) fn enumerate() -> Vec<(AdapterInfo, Handle)> {
     let adapters = catch_unwind(AssertUnwindSafe(|| {
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {

@@ -89,7 +89,8 @@ impl Gpu {
         self.pool.reset_peak();
     }
 
-    /// Returns the first error that the driver raised since the last call. If the device is lost, every call returns that.
+    /// Returns the first error that the driver raised since the last call. If the device is lost, every call returns
+    /// that.
     fn check(&self) -> Result<()> {
         self.health.check(&self.name, || self.pool.memory().live)
     }

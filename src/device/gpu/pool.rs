@@ -1,5 +1,5 @@
-//! Buffers by size class. A freed buffer can be reused at once by a kernel that is recorded later, because the one queue of
-//! the device runs all work in order.
+//! Buffers by size class. A freed buffer can be reused at once by a kernel that is recorded later, because the one
+//! queue of the device runs all work in order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,8 +111,8 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::LimitExceeded`] beyond what a kernel can bind; [`Error::OutOfMemory`] if there is no memory even after all
-    /// free buffers were released to the driver.
+    /// [`Error::LimitExceeded`] beyond what a kernel can bind; [`Error::OutOfMemory`] if there is no memory even after
+    /// all free buffers were released to the driver.
     pub(crate) fn alloc(&self, words: usize) -> Result<Buffer> {
         self.check()?;
         if words > self.caps.max_binding_words {

@@ -90,7 +90,8 @@ fn an_upload_does_not_overtake_a_recorded_kernel() {
         let old = gpu.upload(&[1; 500])?;
         let out = gpu.alloc(500)?;
         gpu.run(affine(&old, &out, 1, 0))?;
-        // The page goes back to the pool, and the next upload of its class gets it while the kernel is not submitted yet.
+        // The page goes back to the pool, and the next upload of its class gets it while the kernel is not submitted
+        // yet.
         let page = old.page().id;
         drop(old);
         let new = gpu.upload(&[2; 500])?;

@@ -1,9 +1,9 @@
 //! Copies between the host and devices: the only file that maps buffers, and the only one that waits for a device.
 //!
-//! **Order of uploads.** `queue.write_buffer` takes effect before the commands that are recorded and not yet submitted. An
-//! upload into a buffer that the open batch uses (the pool recycles buffers) would be visible to kernels recorded before it.
-//! [`Gpu::write`] prevents this: it uses `write_buffer` for a buffer that the open batch does not use, and otherwise records a
-//! copy into the batch. Large uploads submit the batch first.
+//! **Order of uploads.** `queue.write_buffer` takes effect before the commands that are recorded and not yet submitted.
+//! An upload into a buffer that the open batch uses (the pool recycles buffers) would be visible to kernels recorded
+//! before it. [`Gpu::write`] prevents this: it uses `write_buffer` for a buffer that the open batch does not use, and
+//! otherwise records a copy into the batch. Large uploads submit the batch first.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, channel};
