@@ -159,7 +159,7 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// An invariant of this crate does not hold, whatever the caller did.
+    /// An invariant of this crate does not hold. No argument of a caller can be the cause.
     #[error("internal error: {message}. This is a bug in anygpu: please report it, with the program that shows it")]
     Internal {
         /// The invariant.

@@ -155,7 +155,7 @@ impl Machine<'_> {
         match self.objects[object] {
             Object::Dict(_) | Object::Tensor(_) | Object::Text(_) | Object::Unsupported(_) => Ok(()),
             Object::NumpyType(_) => self.set_numpy_byte_order(object, attributes),
-            _ => Err("its pickle gives attributes to something that has none".into()),
+            _ => Err("its pickle sets attributes of an object that has none".into()),
         }
     }
 
@@ -168,7 +168,7 @@ impl Machine<'_> {
                     self.spend(inner.len())?;
                     self.rebuilt(call, &inner)
                 }
-                _ => Err("its pickle makes a tensor by something unknown".into()),
+                _ => Err("its pickle makes a tensor by an unknown function".into()),
             },
             (Rebuild::Plain, [storage, offset, shape, strides, ..]) => {
                 self.tensor([storage, offset, shape, strides], None)
@@ -179,7 +179,7 @@ impl Machine<'_> {
                 }
                 _ => Err("its pickle has a tensor of no known type".into()),
             },
-            _ => Err("its pickle makes a tensor out of something else".into()),
+            _ => Err("its pickle makes a tensor of arguments of another kind".into()),
         }
     }
 
@@ -238,7 +238,7 @@ impl Machine<'_> {
     pub(super) fn text_of(&self, at: Ref) -> Step<&str> {
         match &self.objects[at] {
             Object::Text(text) => Ok(text),
-            _ => Err("its pickle has something else where a string belongs".into()),
+            _ => Err("its pickle has an object of another kind in place of a string".into()),
         }
     }
 
@@ -247,7 +247,7 @@ impl Machine<'_> {
             Object::Int(value) => {
                 usize::try_from(value).map_err(|_| format!("a tensor has {value} for a size or place").into())
             }
-            _ => Err("its pickle has something else where a size belongs".into()),
+            _ => Err("its pickle has an object of another kind in place of a size".into()),
         }
     }
 
@@ -264,7 +264,7 @@ impl Machine<'_> {
     fn items_of(&mut self, at: Ref) -> Step<Vec<Ref>> {
         let items = match &self.objects[at] {
             Object::List(items) | Object::Tuple(items) => items,
-            _ => return Err("its pickle makes a list out of something else".into()),
+            _ => return Err("its pickle makes a list of an object that is not a collection".into()),
         };
         let count = items.len();
         self.spend(count)?;
@@ -295,7 +295,7 @@ impl Machine<'_> {
     fn encoded(&mut self, text: Ref) -> Step<Object> {
         let text = self.text_of(text)?;
         let bytes = text.chars().map(|c| u8::try_from(u32::from(c))).collect::<Result<Vec<u8>, _>>();
-        let bytes = bytes.map_err(|_| Fault::from("its pickle has bytes that are none"))?;
+        let bytes = bytes.map_err(|_| Fault::from("its pickle has bytes above 255"))?;
         self.spend(bytes.len())?;
         Ok(Object::Bytes(bytes))
     }

@@ -44,7 +44,7 @@ fn check_byte_order(machine: &Machine, system: Ref) -> Result<(), Fault> {
 
 fn storages<'a>(machine: &Machine<'a>, names: Ref) -> Result<HashMap<String, &'a [u8]>, Fault> {
     let Object::List(names) = &machine.objects[names] else {
-        return Err("damaged: the names of its storages are no list".into());
+        return Err("damaged: the names of its storages are not a list".into());
     };
     let mut sizes: HashMap<&str, usize> = HashMap::new();
     for object in &machine.objects {
@@ -56,7 +56,7 @@ fn storages<'a>(machine: &Machine<'a>, names: Ref) -> Result<HashMap<String, &'a
     let (mut rest, mut storages) = (machine.rest(), HashMap::new());
     for &name in names {
         let Object::Text(name) = &machine.objects[name] else {
-            return Err("damaged: the name of a storage is no string".into());
+            return Err("damaged: the name of a storage is not a string".into());
         };
         let cut = || format!("damaged: the file ends within the storage {name:?}");
         let (count, data) = rest.split_first_chunk::<8>().ok_or_else(cut)?;

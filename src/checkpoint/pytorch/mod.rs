@@ -143,7 +143,7 @@ impl Tree<'_> {
             Object::Dict(entries) => (2 * entries.len(), 0),
             _ => (0, 0),
         };
-        let over = "it names the same things over and over";
+        let over = "it repeats the same objects too often";
         self.nodes = self.nodes.checked_sub(nodes).ok_or(over)?;
         self.text = self.text.checked_sub(text).ok_or(over)?;
         Ok(())
@@ -151,7 +151,7 @@ impl Tree<'_> {
 
     /// A skipped value, whose reason counts as text.
     fn skip(&mut self, reason: String) -> Result<PickleValue, Fault> {
-        self.text = self.text.checked_sub(reason.len()).ok_or("it names the same things over and over")?;
+        self.text = self.text.checked_sub(reason.len()).ok_or("it repeats the same objects too often")?;
         Ok(PickleValue::Skipped(reason))
     }
 

@@ -228,7 +228,7 @@ impl<'a> Machine<'a> {
         match (&mut self.objects[top], opcode) {
             (Object::List(list), b'a' | b'e' | 0x90) => list.extend(items),
             (Object::Dict(dict), b's' | b'u') => dict.extend(pairs(items)?),
-            _ => return Err("its pickle fills something that is no list or dict".into()),
+            _ => return Err("its pickle adds items to an object that is not a list or dict".into()),
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ impl<'a> Machine<'a> {
         };
         if matches!(opcode, b'g' | b'h' | b'j') {
             let known = self.memo.get(&key).copied();
-            self.stack.push(known.ok_or("its pickle refers to something that it did not store")?);
+            self.stack.push(known.ok_or("its pickle refers to an object that it did not store")?);
         } else {
             let top = self.top()?;
             self.memo.insert(key, top);
@@ -263,7 +263,7 @@ impl<'a> Machine<'a> {
                         let known = Known::find(module, name)?;
                         self.push(Object::Known(known));
                     }
-                    _ => return Err("its pickle names something by no string".into()),
+                    _ => return Err("its pickle has a name that is not a string".into()),
                 }
             }
             b'Q' => {
@@ -284,7 +284,7 @@ impl<'a> Machine<'a> {
                         let result = self.called(known, &items)?;
                         self.stack.push(result);
                     }
-                    _ => return Err("its pickle calls something that is no function".into()),
+                    _ => return Err("its pickle calls an object that is not a function".into()),
                 }
             }
         }
@@ -293,7 +293,7 @@ impl<'a> Machine<'a> {
 
     /// Subtracts from the number that may still be copied.
     pub fn spend(&mut self, count: usize) -> Step<()> {
-        self.budget = self.budget.checked_sub(count).ok_or("its pickle copies itself over and over")?;
+        self.budget = self.budget.checked_sub(count).ok_or("its pickle copies objects too often")?;
         Ok(())
     }
 

@@ -260,7 +260,7 @@ impl PickleValue {
             };
             let names: Vec<String> = entries.iter().take(20).map(name).collect();
             format!(
-                "it is no state of a module, and has none under {}. It has {}: take one with load_pickle(…)?.get(…)",
+                "it is not the state of a module, and has no such state under {}. It has {}: take one with load_pickle(…)?.get(…)",
                 known.join(", "),
                 names.join(", ")
             )
