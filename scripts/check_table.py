@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/check.md from what `anygpu check` finds:
+"""Writes docs/check.md from the output of `anygpu check`:
 
     anygpu check --device all --json | python3 scripts/check_table.py > docs/check.md
 """

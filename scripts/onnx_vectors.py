@@ -4,8 +4,8 @@
     scripts/onnx_vectors.py [wheel]
 
 They come from the wheel of onnx 1.16.2 (later wheels leave them out), which pip downloads unless it is given; its
-SHA-256 is checked. A test is a folder: model.onnx and test_data_set_0/{input,output}_<i>.pb. Taken are the models of one
-node with an operator of the list below, whose files are at most 300 kB each. Same wheel, same bytes.
+SHA-256 is checked. A test is a folder: model.onnx and test_data_set_0/{input,output}_<i>.pb. It takes the models of one
+node with an operator of the list below whose files are at most 300 kB each. The same wheel gives the same bytes.
 Python's standard library only.
 """
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The losses that PyTorch gives for the character-level transformer of examples/: tests/data/char_transformer.csv.
+"""The losses of PyTorch for the character-level transformer of examples/: tests/data/char_transformer.csv.
 
     python3 -m venv v && v/bin/pip install torch && v/bin/python scripts/pytorch_char_transformer.py
 
-Everything here is exact and written down, so that another program can train the same model on the same batches:
+Everything here is exact and specified, so that another program can train the same model on the same batches:
 
 Text      assets/sonnets/sonnets.txt, bytes. A token is the rank of its byte among the sorted distinct bytes of the text.
 LCG       state' = state * 6364136223846793005 + 1442695040888963407 mod 2^64; each draw first steps, then reads.

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A LeNet trained by PyTorch, as files of torch.save: tests/data/lenet.pt, with inputs and logits, and small odd ones.
+"""A LeNet trained by PyTorch, as files of torch.save: tests/data/lenet.pt, with inputs and logits, and small files.
 
     python3 -m venv v && v/bin/pip install torch numpy safetensors
     v/bin/python scripts/pytorch_checkpoints.py                  # writes tests/data/lenet.pt, pytorch_old.pth, pytorch_kinds.pt
     v/bin/python scripts/pytorch_checkpoints.py --check FILE     # loads our .safetensors, prints the logits' difference
 
 The weights are rounded to f16, which halves the file; logits are those of the rounded weights, in f32. FILE is what
-`cargo run --release --example save_and_load FILE` writes: a training checkpoint with images and the logits that anygpu gives.
+`cargo run --release --example save_and_load FILE` writes: a training checkpoint with images and the logits of anygpu.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What PyTorch's MultiheadAttention gives for given weights, and what its init rules bound: tests/data/modules.json.
+"""The outputs of PyTorch's MultiheadAttention for given weights, and the bounds of its init rules: tests/data/modules.json.
 
     python3 -m venv v && v/bin/pip install torch && v/bin/python scripts/pytorch_modules.py
 

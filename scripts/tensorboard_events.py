@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads tests/data/events.tfevents, which src/watch/events.rs writes to the byte, with TensorBoard's own package.
+"""Reads tests/data/events.tfevents, which src/watch/events.rs writes byte for byte, with TensorBoard's own package.
 
     python3 -m venv v && v/bin/pip install tensorboard && v/bin/python scripts/tensorboard_events.py [FILE ...]
 

@@ -1,13 +1,13 @@
 //! The crate's one error type.
 //!
-//! One type, because a training step crosses every room of the crate (data, tensors, a device, another device) and
-//! its caller can only do one thing with most failures: report what, where and what to do. The few that a program
-//! reacts to have their own variants.
+//! One type, because a training step uses every module of the crate (data, tensors, several devices), and its caller
+//! can only report most errors: what failed, where, and the remedy. Errors that a program can react to have their own
+//! variants.
 
-/// What every fallible function of this crate returns.
+/// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Anything that can go wrong, with what, where and, where there is one, the remedy.
+/// An error of this crate: what failed, where and, if there is one, the remedy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,7 +23,7 @@ pub enum Error {
         /// The device of the first tensor that differs.
         right: String,
     },
-    /// Two shapes do not go together in an op.
+    /// Two shapes do not fit each other in an op.
     #[error("shape mismatch in {op}: {left:?} and {right:?}: {detail}")]
     ShapeMismatch {
         /// The op that was called.
@@ -48,17 +48,17 @@ pub enum Error {
     DTypeMismatch {
         /// The op that was called.
         op: &'static str,
-        /// What it takes.
+        /// The type that it takes.
         expected: String,
-        /// What it was given.
+        /// The type that it was given.
         got: String,
     },
-    /// There is no device of that name here.
+    /// This machine has no device of that name.
     #[error("unknown device '{name}': this machine has {}", available.join(", "))]
     UnknownDevice {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// All names that would have worked.
+        /// All names of this machine.
         available: Vec<String>,
     },
     /// The adapter is there, but could not be opened.
@@ -66,25 +66,26 @@ pub enum Error {
     DeviceUnavailable {
         /// The device's name.
         device: String,
-        /// What the driver said.
+        /// The message of the driver.
         reason: String,
     },
-    /// The device is gone (a driver reset, an unplugged card, a suspended laptop). Every later call on it says so too.
+    /// The device is lost (a driver reset, an unplugged card, a suspended laptop). Every later call on it returns this
+    /// error.
     #[error("device {device} is lost: {reason}")]
     DeviceLost {
         /// The device's name.
         device: String,
-        /// What the driver said.
+        /// The message of the driver.
         reason: String,
     },
-    /// The device has no memory left, even after all cached buffers were given back.
+    /// The device has no memory left, even after all cached buffers were released.
     #[error("out of memory on {device}: {requested} bytes requested, {in_use} bytes in use by tensors")]
     OutOfMemory {
         /// The device's name.
         device: String,
         /// Size of the request, in bytes.
         requested: u64,
-        /// What live tensors hold, in bytes.
+        /// Bytes that live tensors hold.
         in_use: u64,
     },
     /// Something is larger than the adapter allows.
@@ -94,9 +95,9 @@ pub enum Error {
         device: String,
         /// The limit's name in WebGPU.
         limit: &'static str,
-        /// What was needed.
+        /// The value that was needed.
         value: u64,
-        /// What there is.
+        /// The limit of the adapter.
         max: u64,
     },
     /// The driver or wgpu refused a command.
@@ -104,7 +105,7 @@ pub enum Error {
     Gpu {
         /// The device's name.
         device: String,
-        /// What it said.
+        /// The message of the driver or of wgpu.
         message: String,
     },
     /// A user's WGSL kernel does not compile, or is called with bindings that do not fit it.
@@ -131,17 +132,17 @@ pub enum Error {
     Replica {
         /// The device's name.
         device: String,
-        /// What happened there.
+        /// The error on that device.
         source: Box<Error>,
     },
-    /// A replica needed what another one computes in the same step, and that one failed (its error is the one to look at),
-    /// or went through other layers.
+    /// A replica needed what another one computes in the same step, and that one failed (its error is the one to look
+    /// at), or went through other layers.
     #[error(
         "given up, because another replica ended before it came to the same exchange: it failed, or replicas go through \
          different layers, which a batch norm over several devices cannot"
     )]
     Abandoned,
-    /// A worker thread panicked; this is a bug in a module or in this crate.
+    /// The worker thread of a device panicked: a module or a loss function has a bug.
     #[error("worker thread of {device} panicked: {message}")]
     WorkerPanic {
         /// The device's name.
@@ -149,10 +150,25 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
+    /// A dataset, a transform or a collate function panicked while a [`DataLoader`](crate::data::DataLoader) made a
+    /// batch.
+    #[error("the data loader panicked at {place}: {message}")]
+    DataPanic {
+        /// The sample or the batch that was being made.
+        place: String,
+        /// The panic's message.
+        message: String,
+    },
+    /// An invariant of this crate does not hold. No argument of a caller can be the cause.
+    #[error("internal error: {message}. This is a bug in anygpu: please report it, with the program that shows it")]
+    Internal {
+        /// The invariant.
+        message: String,
+    },
 }
 
 impl Error {
-    /// Whether a device ran out of memory: a smaller batch may work.
+    /// Returns whether a device ran out of memory. A smaller batch may work.
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             Error::OutOfMemory { .. } => true,
@@ -161,7 +177,7 @@ impl Error {
         }
     }
 
-    /// Whether a device is gone for good in this process: go on with the others.
+    /// Returns whether a device is lost for the rest of the process. Other devices can still be used.
     pub fn is_device_lost(&self) -> bool {
         match self {
             Error::DeviceLost { .. } => true,
@@ -177,6 +193,10 @@ impl Error {
             Error::Replica { source, .. } => source.is_abandoned(),
             _ => false,
         }
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Error::Internal { message: message.into() }
     }
 
     pub(crate) fn argument(op: &'static str, detail: impl Into<String>) -> Self {

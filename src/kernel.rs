@@ -1,4 +1,4 @@
-//! Your own kernels: WGSL on tensors, checked before it runs.
+//! Kernels of your own: WGSL on tensors, checked before it runs.
 //!
 //! ```
 //! use anygpu::{DType, Device, Tensor, kernel::WgslKernel};
@@ -24,6 +24,7 @@
 //! # Ok::<(), anygpu::Error>(())
 //! ```
 
+mod output;
 mod reflect;
 
 use std::collections::HashMap;
@@ -33,19 +34,26 @@ use crate::device::gpu::{Buffer, Gpu, Pipeline, Signature};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::shape::{Shape, checked_elem_count};
+use crate::shape::checked_elem_count;
 use crate::sync;
 use crate::tensor::Tensor;
-use reflect::{Arg, Reflection, reflect};
+pub use output::Output;
+use output::Start;
+use reflect::{Reflection, StorageBinding, reflect};
 
 /// A compute kernel in WGSL.
 ///
 /// Its bindings are in group 0: `var<storage, read>` arrays are the inputs, `var<storage, read_write>` arrays the
-/// outputs, both in the order of their binding numbers; one `var<uniform>` may hold params. Arrays are of `f32`, `i32` or
-/// `u32` (or atomics of the integers), and `arrayLength` is the tensor's number of elements. A binding that the entry point
-/// does not use is not an argument.
+/// outputs, both in the order of their binding numbers; one `var<uniform>` may hold params. Arrays are of `f32`, `i32`
+/// or `u32` (or atomics of the integers), and `arrayLength` is the tensor's number of elements. A binding that the
+/// entry point does not use is not an argument.
 ///
-/// It runs with all of wgpu's checks (an index out of bounds reads some element or writes nothing). It is compiled once per device.
+/// Outputs are new tensors. An output that the kernel also reads, as `y` in `y[i] = a * x[i] + y[i]`, needs its
+/// starting elements: [`Output::copy_of`] a tensor, or [`Output::zeros`]. Arrays of atomics start as zeros unless the
+/// caller passes a tensor.
+///
+/// The kernel runs with all of wgpu's checks: an index out of bounds reads an unspecified element or writes nothing. It
+/// is compiled once per device.
 #[derive(Debug)]
 pub struct WgslKernel {
     source: String,
@@ -55,11 +63,11 @@ pub struct WgslKernel {
 }
 
 impl WgslKernel {
-    /// Parses and validates `source`; no device is needed.
+    /// Parses and validates `source`, without a device.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with the line and what is wrong there.
+    /// [`Error::Kernel`] with the line and the error there.
     ///
     /// ```
     /// use anygpu::kernel::WgslKernel;
@@ -73,20 +81,22 @@ impl WgslKernel {
         Ok(WgslKernel { source: source.into(), entry: entry.into(), reflection, pipelines: Mutex::default() })
     }
 
-    /// Runs the kernel on the device of the inputs, with `groups` workgroups in x, y and z.
+    /// Runs the kernel on the device of the inputs, with `groups` workgroups in x, y and z, and returns the outputs.
     ///
-    /// `outputs` are the shapes and element types of the tensors to make; they start as zeros. `params` are the words of the
-    /// uniform in WGSL's layout (`f32::to_bits` for floats). The results are outside of the gradient graph.
+    /// `outputs` are pairs of a shape and an element type, for tensors that start as zeros, or [`Output`]s. `params`
+    /// are the words of the uniform in WGSL's layout (`f32::to_bits` for floats). The results are outside of the
+    /// gradient graph.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if the arguments do not fit the bindings, on `cpu`, or if the driver refuses to compile it;
+    /// [`Error::Kernel`] if the arguments do not fit the bindings, if an output that the kernel reads has no starting
+    /// elements, on `cpu`, or if the driver refuses to compile the kernel;
     /// [`Error::InvalidArgument`] for an output of more elements than can be addressed;
     /// [`Error::DeviceMismatch`]; [`Error::LimitExceeded`]; [`Error::OutOfMemory`].
-    pub fn run<S: Into<Shape> + Clone>(
+    pub fn run<'a, O: Into<Output<'a>> + Clone>(
         &self,
         inputs: &[&Tensor],
-        outputs: &[(S, DType)],
+        outputs: &[O],
         params: &[u32],
         groups: [u32; 3],
     ) -> Result<Vec<Tensor>> {
@@ -94,21 +104,20 @@ impl WgslKernel {
         self.run_on(first.device(), inputs, outputs, params, groups)
     }
 
-    /// [`run`](WgslKernel::run) on a given device: for kernels without inputs.
+    /// Runs the kernel on a given device, as [`run`](WgslKernel::run): for kernels without inputs.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](WgslKernel::run).
-    pub fn run_on<S: Into<Shape> + Clone>(
+    /// As [`run`](WgslKernel::run).
+    pub fn run_on<'a, O: Into<Output<'a>> + Clone>(
         &self,
         device: &Device,
         inputs: &[&Tensor],
-        outputs: &[(S, DType)],
+        outputs: &[O],
         params: &[u32],
         groups: [u32; 3],
     ) -> Result<Vec<Tensor>> {
-        let outputs: Vec<(Shape, DType)> =
-            outputs.iter().map(|(shape, dtype)| (shape.clone().into(), *dtype)).collect();
+        let outputs: Vec<Output> = outputs.iter().map(|output| output.clone().into()).collect();
         self.check_arguments(device, inputs, &outputs, params)?;
         let Backend::Gpu(gpu) = device.backend()? else {
             return Err(self.error("WGSL needs an adapter, and these tensors are on cpu: move them with .to()"));
@@ -118,31 +127,30 @@ impl WgslKernel {
         for input in inputs {
             read.push(dense(gpu, input)?);
         }
-        for (shape, _) in &outputs {
-            let buffer = gpu.alloc(checked_elem_count("WgslKernel::run", shape.dims())?)?;
-            gpu.clear(&buffer)?;
-            made.push(buffer);
+        for output in &outputs {
+            made.push(started(gpu, output)?);
         }
         if !groups.contains(&0) {
             let (mut inputs, mut outputs) = (read.iter(), made.iter());
-            let in_order =
-                self.reflection.args.iter().filter_map(|arg| if arg.written { outputs.next() } else { inputs.next() });
+            let in_order = self
+                .reflection
+                .bindings
+                .iter()
+                .filter_map(|arg| if arg.written { outputs.next() } else { inputs.next() });
             gpu.dispatch(&pipeline, params, &in_order.collect::<Vec<_>>(), groups)?;
         }
-        let tensors = made.into_iter().zip(&outputs).map(|(buffer, (shape, dtype))| {
-            Tensor::from_storage(Storage::Gpu(buffer), shape.dims(), *dtype, device.clone())
+        let tensors = made.into_iter().zip(&outputs).map(|(buffer, output)| {
+            Tensor::from_storage(Storage::Gpu(buffer), output.shape.dims(), output.dtype, device.clone())
         });
         Ok(tensors.collect())
     }
 
-    fn check_arguments(
-        &self,
-        device: &Device,
-        inputs: &[&Tensor],
-        outputs: &[(Shape, DType)],
-        params: &[u32],
-    ) -> Result<()> {
-        if let Some(stranger) = inputs.iter().find(|input| input.device() != device) {
+    fn check_arguments(&self, device: &Device, inputs: &[&Tensor], outputs: &[Output], params: &[u32]) -> Result<()> {
+        let copied = outputs.iter().filter_map(|output| match output.start {
+            Start::CopyOf(tensor) => Some(tensor),
+            _ => None,
+        });
+        if let Some(stranger) = inputs.iter().copied().chain(copied).find(|tensor| tensor.device() != device) {
             let (left, right) = (device.to_string(), stranger.device().to_string());
             return Err(Error::DeviceMismatch { op: "WgslKernel::run", left, right });
         }
@@ -151,15 +159,23 @@ impl WgslKernel {
             return Err(self.error(format!("its uniform has {words} words, {} params were given", params.len())));
         }
         let given_inputs = inputs.iter().map(|input| (input.dtype(), input.elem_count()));
-        let count = |shape: &Shape| checked_elem_count("WgslKernel::run", shape.dims());
-        let given_outputs = outputs.iter().map(|(shape, dtype)| Ok((*dtype, count(shape)?)));
+        let count = |output: &Output| checked_elem_count("WgslKernel::run", output.shape.dims());
+        let given_outputs = outputs.iter().map(|output| Ok((output.dtype, count(output)?)));
         self.check_side("input", false, given_inputs.collect())?;
-        self.check_side("output", true, given_outputs.collect::<Result<_>>()?)
+        self.check_side("output", true, given_outputs.collect::<Result<_>>()?)?;
+        let written = self.reflection.bindings.iter().filter(|arg| arg.written);
+        match written.zip(outputs).find(|(arg, output)| arg.read && matches!(output.start, Start::Unspecified)) {
+            Some((StorageBinding { name, .. }, _)) => Err(self.error(format!(
+                "it reads the output '{name}', which needs starting elements: pass Output::copy_of(&tensor), or \
+                 Output::zeros(shape, dtype)"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Compares the bindings of one direction with the tensors given for them.
     fn check_side(&self, side: &str, written: bool, given: Vec<(DType, usize)>) -> Result<()> {
-        let args: Vec<&Arg> = self.reflection.args.iter().filter(|arg| arg.written == written).collect();
+        let args: Vec<&StorageBinding> = self.reflection.bindings.iter().filter(|arg| arg.written == written).collect();
         if args.len() != given.len() {
             let names: Vec<_> = args.iter().map(|arg| &*arg.name).collect();
             let (takes, got) = (names.join(", "), given.len());
@@ -191,7 +207,7 @@ impl WgslKernel {
         }
         let signature = Signature {
             params: self.reflection.params,
-            buffers: self.reflection.args.iter().map(|arg| (arg.binding, arg.written)).collect(),
+            buffers: self.reflection.bindings.iter().map(|arg| (arg.binding, arg.written)).collect(),
             exact: true,
         };
         let pipeline = Arc::new(gpu.compile_checked(&self.source, &self.entry, signature)?);
@@ -204,7 +220,17 @@ impl WgslKernel {
     }
 }
 
-/// The elements of a tensor from the start of a buffer of just their length.
+/// A new buffer for an output, with its starting elements.
+fn started(gpu: &Gpu, output: &Output) -> Result<Buffer> {
+    let buffer = gpu.alloc(checked_elem_count("WgslKernel::run", output.shape.dims())?)?;
+    match output.start {
+        Start::CopyOf(tensor) => gpu.copy(&dense(gpu, tensor)?, 0, &buffer, 0, buffer.len())?,
+        Start::Zeros | Start::Unspecified => gpu.clear(&buffer)?,
+    }
+    Ok(buffer)
+}
+
+/// The elements of a tensor as a buffer of exactly their length.
 fn dense(gpu: &Gpu, tensor: &Tensor) -> Result<Buffer> {
     let tensor = tensor.contiguous()?;
     let (offset, len) = (tensor.layout().offset, tensor.elem_count());
@@ -215,7 +241,9 @@ fn dense(gpu: &Gpu, tensor: &Tensor) -> Result<Buffer> {
             gpu.copy(buffer, offset, &copy, 0, len)?;
             Ok(copy)
         }
-        Storage::Cpu(_) => Err(Error::argument("WgslKernel::run", "the tensor's words are not on its device")),
+        Storage::Cpu(_) => {
+            Err(Error::internal(format!("the storage of a tensor is not on its device, {}", tensor.device())))
+        }
     }
 }
 
@@ -248,11 +276,13 @@ mod tests {
     #[test]
     fn bindings_are_reflected_by_entry_point() -> Result<()> {
         let kernel = WgslKernel::new(SUM_OF_TWO, "sum")?;
-        let names: Vec<_> = kernel.reflection.args.iter().map(|arg| (&*arg.name, arg.binding, arg.written)).collect();
+        let names: Vec<_> =
+            kernel.reflection.bindings.iter().map(|arg| (&*arg.name, arg.binding, arg.written)).collect();
         assert_eq!(names, [("a", 1, false), ("b", 2, false), ("out", 3, true), ("count", 7, true)]);
+        assert!(!kernel.reflection.bindings.iter().any(|arg| arg.written && arg.read), "atomics start as zeros");
         assert_eq!(kernel.reflection.params, Some((5, 2)));
         assert!(kernel.reflection.loops);
-        assert_eq!(WgslKernel::new(SUM_OF_TWO, "other")?.reflection.args.len(), 2);
+        assert_eq!(WgslKernel::new(SUM_OF_TWO, "other")?.reflection.bindings.len(), 2);
         Ok(())
     }
 
@@ -294,6 +324,39 @@ mod tests {
             let expected = [103.0, 14.0, 115.0, 26.0, 127.0, 38.0, 139.0, 50.0, 151.0, 62.0f32];
             assert_eq!(results[0].to_vec::<f32>()?, expected, "{device}");
             assert_eq!(results[1].to_vec::<u32>()?, [100], "{device}: ten invocations saw ten elements, from zero");
+        }
+        Ok(())
+    }
+
+    const SAXPY: &str = "
+        @group(0) @binding(0) var<storage, read> x: array<f32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        @group(0) @binding(2) var<storage, read_write> z: array<f32>;
+        fn add(i: u32) { y[i] = 2.0 * x[i] + y[i]; z[i] = x[i]; }
+        @compute @workgroup_size(64)
+        fn saxpy(@builtin(global_invocation_id) id: vec3<u32>) { if id.x < arrayLength(&x) { add(id.x); } }
+    ";
+
+    #[test]
+    fn an_output_that_is_read_needs_its_starting_elements() -> Result<()> {
+        let kernel = WgslKernel::new(SAXPY, "saxpy")?;
+        for device in adapters() {
+            let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0], 4, &device)?;
+            let pair = |shape: usize| Output::from(([shape], DType::F32));
+            let refused = kernel.run(&[&x], &[pair(4), pair(4)], &[], [1, 1, 1]).map(drop).unwrap_err().to_string();
+            assert!(refused.contains("'y'") && refused.contains("Output::copy_of"), "{refused}");
+
+            let zeros = kernel.run(&[&x], &[Output::zeros([4], DType::F32), pair(4)], &[], [1, 1, 1])?;
+            assert_eq!(zeros[0].to_vec::<f32>()?, [2.0, 4.0, 6.0, 8.0], "{device}");
+            // A view: only its elements are copied, and they do not change.
+            let y = Tensor::arange(0.0, 8.0, 1.0, &device)?.reshape([4, 2])?.narrow(1, 1, 1)?;
+            let sums = kernel.run(&[&x], &[Output::copy_of(&y), pair(4)], &[], [1, 1, 1])?;
+            assert_eq!(sums[0].to_vec::<f32>()?, [3.0, 7.0, 11.0, 15.0], "{device}");
+            assert_eq!((sums[0].shape(), sums[1].to_vec::<f32>()?), (&[4, 1][..], x.to_vec()?), "{device}");
+            assert_eq!(y.to_vec::<f32>()?, [1.0, 3.0, 5.0, 7.0], "{device}");
+            let elsewhere = y.to(&Device::cpu())?;
+            let elsewhere = kernel.run(&[&x], &[Output::copy_of(&elsewhere), pair(4)], &[], [1, 1, 1]);
+            assert!(matches!(elsewhere.map(drop), Err(Error::DeviceMismatch { .. })), "{device}");
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod atomic;
 mod autograd;
 pub mod check;
 pub mod checkpoint;

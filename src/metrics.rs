@@ -1,7 +1,7 @@
-//! Numbers about training that stay on the device: loss and accuracy add up there and are read once in a while, so that
-//! watching does not stall the device. And how many samples a second that was.
+//! Metrics of training: loss and accuracy are summed on the device and read only on request, so that measuring them
+//! does not stall the device; and the number of samples per second.
 //!
-//! Batches may come from several devices: each keeps a sum of its own, and the sums meet when the value is read.
+//! Batches may come from several devices: each device has its own sum, and reading a value adds them up.
 
 use std::time::Instant;
 
@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 use crate::ops::autocast;
 use crate::tensor::Tensor;
 
-/// A sum for each device that something came from.
+/// One sum per device.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     on_devices: Vec<Tensor>,
-    /// What came from `cpu`, where reading costs nothing.
+    /// The sum of values on `cpu`, which can be read at once.
     on_host: Option<Vec<f64>>,
 }
 
@@ -44,14 +44,14 @@ impl Sums {
     }
 }
 
-/// The mean of a quantity over samples, of the loss, say, that stays on its device until it is asked for.
+/// The mean of a quantity over samples, such as the loss. It stays on its device until it is read.
 ///
 /// ```
 /// use anygpu::{Tensor, metrics::Mean, try_gpu};
 ///
 /// let mut loss = Mean::new();
 /// for (batch, size) in [(0.5f32, 64), (0.2, 32)] {
-///     loss.add(&Tensor::scalar(batch, &try_gpu(0))?, size)?; // two small kernels, no waiting
+///     loss.add(&Tensor::scalar(batch, &try_gpu(0))?, size)?; // two small kernels, without waiting
 /// }
 /// assert!((loss.value()? - 0.4).abs() < 1e-6); // (64 · 0.5 + 32 · 0.2) / 96
 /// loss.reset();
@@ -65,15 +65,15 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Of nothing yet.
+    /// Creates a mean of no samples.
     pub fn new() -> Mean {
         Mean::default()
     }
 
-    /// Counts `value`, a scalar that is the mean over `count` samples. Reads nothing back.
+    /// Adds `value`, a scalar that is the mean over `count` samples. Nothing is read back.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for more than one value; what the device says.
+    /// [`Error::InvalidArgument`] for more than one value; the errors of the device.
     pub fn add(&mut self, value: &Tensor, count: usize) -> Result<()> {
         if value.elem_count() != 1 {
             let detail = format!("the mean of a batch is one value, not {:?}", value.shape());
@@ -85,7 +85,7 @@ impl Mean {
         Ok(())
     }
 
-    /// The mean over all samples since the beginning, or NaN without any. Waits for the devices.
+    /// Returns the mean over all samples, or NaN without any. Waits for the devices.
     ///
     /// # Errors
     /// As [`Tensor::to_vec`].
@@ -93,18 +93,18 @@ impl Mean {
         Ok(self.sums.read(1)?[0] / self.count as f64)
     }
 
-    /// How many samples were counted.
+    /// Returns the number of samples.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Forgets all.
+    /// Removes all samples.
     pub fn reset(&mut self) {
         *self = Mean::default();
     }
 }
 
-/// The share of samples whose label is the class of the greatest logit, or one of the k greatest.
+/// The fraction of samples whose label is the class of the greatest logit, or of one of the k greatest.
 ///
 /// ```
 /// use anygpu::{Tensor, metrics::Accuracy};
@@ -132,23 +132,23 @@ impl Default for Accuracy {
 }
 
 impl Accuracy {
-    /// Of the greatest logit.
+    /// Creates an accuracy by the greatest logit.
     pub fn new() -> Accuracy {
         Accuracy::top(1)
     }
 
-    /// Of the `k` greatest logits; of equal ones, the first count.
+    /// Creates an accuracy by the `k` greatest logits. Among equal ones, the first count.
     pub fn top(k: usize) -> Accuracy {
         Accuracy { k, right: Sums::default(), count: 0 }
     }
 
-    /// Counts a batch, `logits: [N, classes]` and `labels: [N]` of whole numbers, which are moved to the logits' device
-    /// if they are elsewhere; or `[N, classes, ..]` and `[N, ..]`, of images' pixels, say, as
-    /// [`cross_entropy`](crate::nn::cross_entropy) takes them. Reads nothing back.
+    /// Adds a batch of `logits: [N, classes]` and integer `labels: [N]`, which are moved to the device of the logits if
+    /// necessary; or of `[N, classes, ..]` and `[N, ..]`, for instance of pixels, as
+    /// [`cross_entropy`](crate::nn::cross_entropy) takes them. Nothing is read back.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] when there is not one label for each place, [`Error::InvalidArgument`] with fewer classes than
-    /// k.
+    /// [`Error::ShapeMismatch`] unless there is one label for each position, [`Error::InvalidArgument`] with fewer
+    /// classes than k.
     pub fn add(&mut self, logits: &Tensor, labels: &Tensor) -> Result<()> {
         let (logits, labels) = one_label_each("Accuracy", logits, labels)?;
         let right = no_grad(|| match self.k {
@@ -160,7 +160,7 @@ impl Accuracy {
         Ok(())
     }
 
-    /// The share, 0 to 1, of all samples since the beginning, or NaN without any. Waits for the devices.
+    /// Returns the fraction, 0 to 1, of all samples, or NaN without any. Waits for the devices.
     ///
     /// # Errors
     /// As [`Tensor::to_vec`].
@@ -168,18 +168,18 @@ impl Accuracy {
         Ok(self.right.read(1)?[0] / self.count as f64)
     }
 
-    /// How many samples were counted.
+    /// Returns the number of samples.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Forgets all but k.
+    /// Removes all samples; k stays.
     pub fn reset(&mut self) {
         *self = Accuracy::top(self.k);
     }
 }
 
-/// How often a sample of each class was taken for one of each: row i, column j counts label i predicted as j.
+/// The number of samples by label and prediction: row i, column j counts the samples of label i predicted as j.
 ///
 /// ```
 /// use anygpu::{Tensor, metrics::ConfusionMatrix};
@@ -197,12 +197,12 @@ pub struct ConfusionMatrix {
 }
 
 impl ConfusionMatrix {
-    /// Of this many classes.
+    /// Creates a matrix of this many classes.
     pub fn new(classes: usize) -> ConfusionMatrix {
         ConfusionMatrix { classes, counts: Sums::default() }
     }
 
-    /// Counts a batch, of the shapes that [`Accuracy::add`] takes. Reads nothing back.
+    /// Adds a batch, of the shapes that [`Accuracy::add`] takes. Nothing is read back.
     ///
     /// # Errors
     /// As [`Accuracy::add`]; [`Error::ShapeMismatch`] for another number of classes; on the CPU,
@@ -213,7 +213,7 @@ impl ConfusionMatrix {
             let rule = "the matrix has another number of classes";
             return Err(Error::shapes("ConfusionMatrix", logits.shape(), &[self.classes; 2], rule));
         }
-        // In f32 also within autocast: f16 counts to 2048 only, bf16 to 256.
+        // In f32 also within autocast: f16 counts exactly to 2048 only, and bf16 to 256.
         let counts = autocast(DType::F32, || {
             no_grad(|| {
                 let predicted = logits.argmax(1)?.one_hot(self.classes)?.to_dtype(DType::F32)?;
@@ -224,7 +224,7 @@ impl ConfusionMatrix {
         self.counts.add(&counts)
     }
 
-    /// The counts, `[label][prediction]`. Waits for the devices.
+    /// Returns the counts, `[label][prediction]`. Waits for the devices.
     ///
     /// # Errors
     /// As [`Tensor::to_vec`].
@@ -233,14 +233,14 @@ impl ConfusionMatrix {
         Ok(counts.chunks(self.classes.max(1)).map(|row| row.iter().map(|&count| count as u64).collect()).collect())
     }
 
-    /// Forgets all.
+    /// Removes all samples.
     pub fn reset(&mut self) {
         self.counts = Sums::default();
     }
 }
 
-/// Both on the logits' device and outside the graph, one row `[count, classes]` and one label `[count]` for each place,
-/// the labels as u32, as class numbers are.
+/// Logits `[count, classes]` and labels `[count]` as u32, one row and one label for each position, on the device of the
+/// logits and outside the graph.
 fn one_label_each(op: &'static str, logits: &Tensor, labels: &Tensor) -> Result<(Tensor, Tensor)> {
     let fits = match logits.shape() {
         [n, _, rest @ ..] => labels.shape().split_first() == Some((n, rest)),
@@ -260,10 +260,10 @@ fn one_label_each(op: &'static str, logits: &Tensor, labels: &Tensor) -> Result<
     Ok((no_grad(|| logits.movedim(1, logits.rank() - 1)?.reshape([count, classes]))?, labels.reshape([count])?))
 }
 
-/// Samples a second, by the wall clock.
+/// Samples per second, by the wall clock.
 ///
-/// On a device that computes while the host goes on, wait for it ([`Device::synchronize`](crate::Device::synchronize))
-/// before a figure that is to be kept.
+/// Adapters compute asynchronously: call [`Device::synchronize`](crate::Device::synchronize) before reading a final
+/// value.
 ///
 /// ```
 /// use anygpu::metrics::Throughput;
@@ -285,32 +285,32 @@ impl Default for Throughput {
 }
 
 impl Throughput {
-    /// From now on.
+    /// Starts the clock.
     pub fn new() -> Throughput {
         Throughput { start: Instant::now(), samples: 0 }
     }
 
-    /// Counts `samples` more.
+    /// Adds `samples`.
     pub fn add(&mut self, samples: usize) {
         self.samples += samples;
     }
 
-    /// How many were counted.
+    /// Returns the number of samples.
     pub fn samples(&self) -> usize {
         self.samples
     }
 
-    /// Seconds since the beginning.
+    /// Returns the seconds since the start.
     pub fn seconds(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Samples per second since the beginning.
+    /// Returns the samples per second since the start.
     pub fn per_second(&self) -> f64 {
         self.samples as f64 / self.seconds().max(1e-9)
     }
 
-    /// Begins anew.
+    /// Restarts the clock, with no samples.
     pub fn reset(&mut self) {
         *self = Throughput::new();
     }

@@ -171,6 +171,7 @@ impl Layout {
 }
 
 /// Iterates over storage positions, see [`Layout::positions`].
+#[derive(Clone)]
 pub(crate) struct Positions<'a> {
     layout: &'a Layout,
     index: Vec<usize>,

@@ -105,11 +105,23 @@ fn files_of_others_have_no_checksum_and_wider_types() -> Result<()> {
     write(Dtype::I8, &[0xff, 3], 2);
     assert_eq!(read()?.get("x").unwrap().to_vec::<i32>()?, [-1, 3]);
     write(Dtype::I64, &(1i64 << 31).to_le_bytes(), 1);
+    assert_eq!(read()?.get("x").unwrap().to_vec::<u32>()?, [1 << 31]);
+    write(Dtype::I64, &[-1i64, 1 << 31].map(i64::to_le_bytes).concat(), 2);
     let error = read().unwrap_err().to_string();
-    assert!(error.contains("x: the value 2147483648 does not fit"), "{error}");
+    assert!(error.contains("x: the integer -1 does not fit"), "{error}");
+    write(Dtype::F64, &1e300f64.to_le_bytes(), 1);
+    let error = read().unwrap_err().to_string();
+    assert!(error.contains("x: the value 1e300 does not fit f32"), "{error}");
     write(Dtype::F8_E4M3, &[1], 1);
     let error = read().unwrap_err().to_string();
-    assert!(error.contains("x: cannot be read: F8_E4M3"), "{error}");
+    assert!(error.contains("x: elements of F8_E4M3 cannot be read"), "{error}");
+    // Beside another tensor, it is skipped.
+    let [bytes, floats] = [(Dtype::F8_E4M3, 1, vec![1]), (Dtype::F32, 1, vec![0; 4])]
+        .map(|(dtype, count, data)| (dtype, vec![count], data));
+    let views = [("x", &bytes), ("y", &floats)]
+        .map(|(name, (dtype, shape, data))| (name, TensorView::new(*dtype, shape.clone(), data).unwrap()));
+    fs::write(&path, serialize(views, None).unwrap()).unwrap();
+    assert_eq!(read()?.names().collect::<Vec<_>>(), ["y"]);
     Ok(())
 }
 

@@ -164,6 +164,7 @@ fn an_error_or_a_panic_is_that_of_its_batch() -> Result<()> {
         assert_eq!(good, [true, false, true, false], "{workers} workers");
         let text = |i: usize| batches[i].as_ref().map(drop).unwrap_err().to_string();
         assert_eq!(text(1), "5.png: damaged");
+        assert!(matches!(batches[3], Err(Error::DataPanic { .. })), "{:?}", batches[3]);
         assert!(text(3).contains("data loader") && text(3).contains("sample 9: a bug in the dataset"), "{}", text(3));
     }
     Ok(())

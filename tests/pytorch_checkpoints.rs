@@ -2,6 +2,8 @@
 //! trained.
 
 mod common;
+#[allow(dead_code, reason = "only the builders of pickles are used here")]
+mod damaged;
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,8 @@ use anygpu::nn::models::lenet;
 use anygpu::nn::{Linear, Module};
 use anygpu::{DType, Device, Result, Tensor, data, no_grad};
 use common::{devices, values};
+use damaged::archives::archive;
+use damaged::pickles::{Code, call, global, pickle, rebuilt, storage, text, tuple};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
@@ -132,6 +136,80 @@ fn a_model_inside_a_dict_is_found_and_its_prefix_dropped() -> Result<()> {
             layer.load_state_dict(&state, true)?;
             assert_eq!(values(&layer.parameters()[0])?, values(state.get("module.weight").expect("a weight"))?);
         }
+    }
+    Ok(())
+}
+
+/// `numpy.<name>(…)` as NumPy 2 pickles it: `scalar(dtype(kind), bytes)`.
+fn numpy_number(kind: &str, order: &str, bytes: &[u8]) -> Code {
+    let none = || b"N".to_vec();
+    let state = tuple(&[b"K\x03".to_vec(), text(order), none(), none(), none()]);
+    let dtype = [call(global("numpy", "dtype"), &[text(kind), vec![0x89], vec![0x88]]), state, b"b".to_vec()].concat();
+    let latin: String = bytes.iter().map(|&byte| char::from(byte)).collect();
+    let bytes = call(global("_codecs", "encode"), &[text(&latin), text("latin1")]);
+    call(global("numpy._core.multiarray", "scalar"), &[dtype, bytes])
+}
+
+/// `numpy.array([1.0])` as NumPy 1 pickles it.
+fn numpy_array() -> Code {
+    let made = call(global("numpy.core.multiarray", "_reconstruct"), &[global("numpy", "ndarray"), tuple(&[])]);
+    [made, tuple(&[b"K\x01".to_vec(), tuple(&[b"K\x01".to_vec()])]), b"b".to_vec()].concat()
+}
+
+fn dict(entries: &[(&str, Code)]) -> Code {
+    let entries: Vec<Code> = entries.iter().map(|(name, value)| [text(name), value.clone()].concat()).collect();
+    [b"}(".to_vec(), entries.concat(), b"u".to_vec()].concat()
+}
+
+#[test]
+fn a_value_without_a_type_here_is_skipped_by_its_name() -> Result<()> {
+    let tensor = |class: &str, key: &str, count: i64| rebuilt(storage(class, key, count), 0, &[count], &[1]);
+    let storages: [(&str, &[u8]); 6] = [
+        ("data/f32", &[1f32.to_le_bytes(), 2f32.to_le_bytes()].concat()),
+        ("data/f64", &[0.1f64.to_le_bytes(), f64::INFINITY.to_le_bytes()].concat()),
+        ("data/large", &[1e300f64.to_le_bytes(), 0f64.to_le_bytes()].concat()),
+        ("data/u32", &[0i64.to_le_bytes(), (1i64 << 31).to_le_bytes()].concat()),
+        ("data/i64", &[(-1i64).to_le_bytes(), (1i64 << 31).to_le_bytes()].concat()),
+        ("data/complex", &[0; 16]),
+    ];
+    let model = dict(&[
+        ("weight", tensor("FloatStorage", "f32", 2)),
+        ("double", tensor("DoubleStorage", "f64", 2)),
+        ("too_large", tensor("DoubleStorage", "large", 2)),
+        ("hash", tensor("LongStorage", "u32", 2)),
+        ("id", tensor("LongStorage", "i64", 2)),
+        ("spectrum", tensor("ComplexFloatStorage", "complex", 2)),
+        ("scale", numpy_number("f8", "<", &0.5f64.to_le_bytes())),
+    ]);
+    let file = dict(&[
+        ("model", model),
+        ("best", numpy_number("f8", "<", &0.9375f64.to_le_bytes())),
+        ("half", numpy_number("f2", "<", &half::f16::from_f32(-1.5).to_le_bytes())),
+        ("epoch", numpy_number("i8", "<", &(-7i64).to_le_bytes())),
+        ("steps", numpy_number("u4", "<", &u32::MAX.to_le_bytes())),
+        ("done", numpy_number("b1", "|", &[1])),
+        ("swapped", numpy_number("i4", ">", &[0, 0, 0, 1])),
+        ("losses", numpy_array()),
+        ("seed", [vec![0x8a, 9], (1i128 << 70).to_le_bytes()[..9].to_vec()].concat()),
+    ]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.pt");
+    std::fs::write(&path, archive(&pickle(file), &storages)).expect("a file");
+
+    let state = checkpoint::load(&path, &Device::cpu())?;
+    assert_eq!(state.names().collect::<Vec<_>>(), ["weight", "double", "hash"]);
+    assert_eq!(state.get("double").expect("f64").to_vec::<f32>()?, [0.1, f32::INFINITY]);
+    assert_eq!(state.get("hash").expect("i64").to_vec::<u32>()?, [0, 1 << 31]);
+    let all = checkpoint::load_pickle(&path, &Device::cpu())?;
+    let number = |name| all.get(name).and_then(PickleValue::as_f64);
+    assert_eq!((number("best"), number("half")), (Some(0.9375), Some(-1.5)));
+    assert_eq!((number("epoch"), number("steps")), (Some(-7.0), Some(f64::from(u32::MAX))));
+    assert!(matches!(all.get("done"), Some(PickleValue::Bool(true))));
+    let skipped = all.skipped();
+    let names: Vec<&str> = skipped.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["model.too_large", "model.id", "model.spectrum", "swapped", "losses", "seed"]);
+    for (i, reason) in ["1e300", "-1", "complex", "NumPy", "NumPy array", "64 bits"].into_iter().enumerate() {
+        assert!(skipped[i].1.contains(reason), "{:?}", skipped[i]);
     }
     Ok(())
 }

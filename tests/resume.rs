@@ -309,8 +309,9 @@ fn the_model_of_a_run_is_read_by_itself() -> Result<()> {
     let net = net(&Device::cpu())?;
     let mut adam = Adam::new(net.parameters(), 0.1);
     step(&net, &mut adam, 0)?;
-    TrainingState::new().module(&net).optimizer(&adam)?.save(&path)?;
-    let state = checkpoint::load(&path, &Device::cpu())?;
+    TrainingState::new().module(&net).optimizer(&adam)?.number("epoch", 3.0).text("note", "größe").save(&path)?;
+    let (state, texts) = checkpoint::load_with_metadata(&path, &Device::cpu())?;
+    assert_eq!(texts.into_iter().collect::<Vec<_>>(), [("note".to_string(), "größe".to_string())]);
     assert_eq!(state.names().collect::<Vec<_>>(), ["a.weight", "a.bias", "b.weight", "b.bias"]);
     net.load_state_dict(&state, true)?;
     checkpoint::save(&net.state_dict(), &path)?;

@@ -1,4 +1,4 @@
-//! `anygpu bench`: how fast a device is, by named workloads.
+//! `anygpu bench`: the speed of devices in named workloads.
 //!
 //! Each figure is a rate over one repeat; a repeat runs the workload often enough to take [`REPEAT`] and then waits for
 //! the device, so that a fast device is not measured by the time of one submission.
@@ -16,7 +16,7 @@ use crate::{devices, output, progress};
 /// The least time of one repeat.
 const REPEAT: Duration = Duration::from_millis(50);
 
-/// The most runs in one repeat, however fast the device is.
+/// The most runs in one repeat, on a device of any speed.
 const MOST_RUNS: usize = 512;
 
 /// The batch size of the `lenet` workload.
@@ -26,16 +26,17 @@ const LENET_BATCH: usize = 256;
 const RESNET_BATCH: usize = 32;
 const RESNET_IMAGE: [usize; 3] = [3, 96, 96];
 
-/// The size of the `transfer` workload in f32 elements: 64 MiB, half of what the smallest adapters can bind.
+/// The size of the `transfer` workload in f32 elements: 64 MiB, half of the largest binding of the smallest adapters.
 const TRANSFER_ELEMENTS: usize = 16 << 20;
 
 /// The `conv2d` workload: images `[N, C, H, W]`, weights `[OC, C, K, K]`, padding 1. A middle layer of a ResNet.
 const CONV_IMAGES: [usize; 4] = [8, 64, 56, 56];
 const CONV_WEIGHTS: [usize; 4] = [64, 64, 3, 3];
 
-/// Measures devices by named workloads.
+/// Measures the speed of devices in named workloads.
 ///
-/// Prints median, minimum and maximum over the repeats, after a warm-up, and the most memory that tensors took on the device.
+/// Prints median, minimum and maximum over the repeats, after a warm-up, and the most memory that tensors held on the
+/// device.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// What to run
@@ -47,10 +48,10 @@ pub struct Args {
     /// Shapes of matmul: N for N × N by N × N, or MxKxN; a list, or given several times
     #[arg(long, default_value = "1024", value_name = "N|MxKxN", value_delimiter = ',', value_parser = matmul_shape)]
     size: Vec<[usize; 3]>,
-    /// Repeats that count
+    /// Measured repeats
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Repeats before that, which do not count
+    /// Repeats before them, which are not measured
     #[arg(long, default_value_t = 2)]
     warm_up: u32,
 }
@@ -86,7 +87,7 @@ fn matmul_shape(text: &str) -> Result<[usize; 3], String> {
 
 /// One result, as `--json` prints it.
 #[derive(Serialize)]
-struct Row {
+struct Measurement {
     workload: &'static str,
     shape: String,
     device: String,
@@ -101,7 +102,7 @@ struct Row {
 /// Runs the command. `as_json`: one object per result, as it is measured, instead of a table at the end.
 ///
 /// # Errors
-/// [`Failure::Usage`] for an unknown device; [`Failure::Run`] when a workload fails, after what was measured before.
+/// [`Failure::Usage`] for an unknown device; [`Failure::Run`] when a workload fails, after the results before it.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let devices = devices::select(&args.device.join(","))?;
     let mut table = output::table(&["workload", "shape", "device", "median", "min", "max", "unit", "peak MiB"]);
@@ -124,7 +125,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     result
 }
 
-impl Row {
+impl Measurement {
     fn cells(&self) -> Vec<String> {
         let number = |v: f64| if v < 100.0 { format!("{v:.2}") } else { format!("{v:.0}") };
         let figures = [self.median, self.min, self.max].map(number);
@@ -135,7 +136,7 @@ impl Row {
     }
 }
 
-/// One row to measure.
+/// One workload to measure.
 #[derive(Clone, Copy)]
 enum Case {
     Matmul([usize; 3]),
@@ -173,7 +174,7 @@ impl Case {
         }
     }
 
-    fn measure(self, args: &Args, device: &Device) -> Result<Row, Failure> {
+    fn measure(self, args: &Args, device: &Device) -> Result<Measurement, Failure> {
         let (workload, shape, unit) = self.label();
         let spinner = progress::spinner(format!("{workload} {shape} on {device}"));
         device.reset_peak_memory();
@@ -184,7 +185,7 @@ impl Case {
         spinner.finish_and_clear();
         let (min, median, max) = spread(rates?);
         let peak_memory = device.memory().peak;
-        Ok(Row { workload, shape, device: device.to_string(), median, min, max, unit, peak_memory })
+        Ok(Measurement { workload, shape, device: device.to_string(), median, min, max, unit, peak_memory })
     }
 
     fn rates(self, args: &Args, device: &Device) -> anygpu::Result<Vec<f64>> {
@@ -204,7 +205,7 @@ impl Case {
             }
             Case::Lenet => {
                 let (train, _) = data::mnist_5k()?.loaders(LENET_BATCH, 0)?;
-                let whole = train.len() / LENET_BATCH; // the last batch is a short one
+                let whole = train.len() / LENET_BATCH; // without the last batch, which is shorter
                 let batches = train.epoch(0).take(whole).collect::<Result<Vec<_>, _>>()?;
                 training(args, device, lenet()?, &batches)
             }
@@ -217,7 +218,7 @@ impl Case {
             Case::ToDevice => {
                 let host = vec![1.5f32; TRANSFER_ELEMENTS];
                 let work = 4e-9 * host.len() as f64;
-                // One copy at a time: several in flight would measure memory, and fill it.
+                // One copy at a time: several would fill the memory.
                 time(args, device, work, 1, || Tensor::from_slice(&host, [host.len()], device).map(drop))
             }
             Case::FromDevice => {
@@ -228,8 +229,8 @@ impl Case {
     }
 }
 
-/// Whole training steps, as `anygpu train` takes them: forward, cross entropy, backward, SGD with momentum. The batch comes
-/// from the host each time.
+/// Whole training steps, as `anygpu train` takes them: forward, cross entropy, backward, SGD with momentum. The batch
+/// comes from the host each time.
 fn training(
     args: &Args,
     device: &Device,

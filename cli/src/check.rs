@@ -1,17 +1,17 @@
-//! `anygpu check`: whether the numbers of a device can be trusted.
+//! `anygpu check`: whether the results of a device are right.
 
 use anygpu::Device;
-use anygpu::check::{Cause, Failure as Wrong, Options, Report, Row, Table, Verdict};
+use anygpu::check::{Cause, Failure as CheckFailure, Options, Report, Row, Table, Verdict};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::{devices, output};
 
-/// Runs every op on devices of yours, against oracles.
+/// Compares every op on your devices with oracles.
 ///
-/// Odd sizes and layouts, values and gradients. Prints for each op how many cases ran, the worst error |x − y| with what it
-/// may be there, a verdict and the time; then everything that is off: op, shapes, element, and both values. Exit status
-/// 1 if anything is.
+/// The cases have odd sizes and layouts, and check values and gradients. Prints for each op the number of cases, the
+/// worst error |x − y| with its tolerance, a verdict and the time; then each failure: op, shapes, element, and both
+/// values. The exit status is 1 if any case fails.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The devices: auto, all, or a list such as gpu:0,cpu; may be given several times
@@ -20,7 +20,7 @@ pub struct Args {
     /// Only ops whose name contains this
     #[arg(long, value_name = "SUBSTRING")]
     op: Option<String>,
-    /// Leave out what is large
+    /// Omit large cases
     #[arg(long)]
     quick: bool,
 }
@@ -49,7 +49,7 @@ struct FailureLine<'a> {
     case: &'a str,
     shapes: &'a [Vec<usize>],
     part: String,
-    /// Where the worst element is; absent where the op gave no values of the right shape and type.
+    /// The index of the worst element; absent if the op returned no values of the right shape and type.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<&'a [usize]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ struct FailureLine<'a> {
 }
 
 impl<'a> FailureLine<'a> {
-    fn new(wrong: &'a Wrong) -> Self {
+    fn new(wrong: &'a CheckFailure) -> Self {
         let value = match &wrong.cause {
             Cause::Value { index, got, expected, .. } => Some((index.as_slice(), *got, *expected)),
             _ => None,
@@ -102,9 +102,9 @@ struct Summary<'a> {
     ops: usize,
     cases: usize,
     failed_cases: usize,
-    /// Kernel variants that the devices do not use, since they are wrong there.
+    /// Kernel variants that the devices do not use, because their results are wrong there.
     quarantined: Vec<String>,
-    /// Devices that did not open or went away.
+    /// Devices that did not open or were lost.
     unavailable: Vec<String>,
     ok: bool,
 }
@@ -112,7 +112,8 @@ struct Summary<'a> {
 /// Runs the command. `as_json`: a line for each op on each device, then a summary.
 ///
 /// # Errors
-/// [`Failure::Usage`] for an unknown device and an `--op` that no op has in its name; [`Failure::Run`] if anything is off.
+/// [`Failure::Usage`] for an unknown device and an `--op` that no name of an op contains; [`Failure::Run`] if a case
+/// fails.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let devices = devices::select(&args.device.join(","))?;
     let table = Table::new(&Options { op: args.op.clone(), quick: args.quick, ..Options::default() });
@@ -157,7 +158,7 @@ fn scientific(number: f64) -> String {
     format!("{number:.1e}")
 }
 
-/// Says how it went, and fails if anything is off.
+/// Prints the summary, and returns an error if a case failed.
 fn conclude(reports: &[Report], unavailable: Vec<String>, as_json: bool) -> Result<(), Failure> {
     let failed: usize = reports.iter().map(|report| report.failures().count()).sum();
     let cases: usize = reports.iter().map(Report::cases).sum();

@@ -1,4 +1,4 @@
-//! `anygpu devices`: what this machine has; and the meaning of `--devices` for the other commands.
+//! `anygpu devices`: the devices of this machine; and the meaning of `--devices` for the other commands.
 
 use anygpu::{Device, try_all_gpus};
 use serde::Serialize;
@@ -6,15 +6,15 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::output;
 
-/// Lists the devices of this machine, and what is known about each.
+/// Lists the devices of this machine with their properties.
 ///
-/// Every device is opened, so that quirks of its driver are found by trying, not by its name.
+/// Opens every device, because faults of a driver are found by running kernels, not by its name.
 #[derive(clap::Args, Debug)]
 pub struct Args {}
 
 /// One device, as `--json` prints it.
 #[derive(Serialize)]
-struct Row {
+struct DeviceRow {
     name: String,
     kind: String,
     vendor: String,
@@ -24,14 +24,14 @@ struct Row {
     memory_total: Option<u64>,
     features: Vec<String>,
     quirks: Vec<String>,
-    /// Kernel variants that are wrong on it, and so not used.
+    /// Kernel variants that are not used, because their results are wrong on this device.
     quarantined: Vec<String>,
-    /// Why the device cannot be used; absent where it can.
+    /// Why the device cannot be used; absent if it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-impl Row {
+impl DeviceRow {
     fn new(device: &Device) -> Self {
         let found = device.quirks().and_then(|quirks| Ok((quirks, device.quarantined()?)));
         let (quirks, quarantined, error) = match found {
@@ -39,7 +39,7 @@ impl Row {
             Err(error) => (Vec::new(), Vec::new(), Some(error.to_string())),
         };
         let info = device.info();
-        Row {
+        DeviceRow {
             name: device.name().to_string(),
             kind: info.kind.to_string(),
             vendor: info.vendor.to_string(),
@@ -59,7 +59,7 @@ impl Row {
     }
 
     fn cells(&self) -> Vec<String> {
-        // Of a variant, its name is enough here: `--json` and the log say what is wrong with it.
+        // The name of a variant only: `--json` and the log have the details.
         let variants =
             self.quarantined.iter().map(|text| format!("without {}", text.split(':').next().unwrap_or(text)));
         let notes: Vec<String> = match &self.error {
@@ -86,9 +86,9 @@ impl Row {
 /// Runs the command. `as_json`: one array on one line instead of the table.
 ///
 /// # Errors
-/// When standard output cannot be written. A device that cannot be opened is listed with the reason.
+/// If standard output cannot be written. A device that cannot be opened is listed with the reason.
 pub fn run(_args: &Args, as_json: bool) -> Result<(), Failure> {
-    let rows: Vec<Row> = Device::all().iter().map(Row::new).collect();
+    let rows: Vec<DeviceRow> = Device::all().iter().map(DeviceRow::new).collect();
     if as_json {
         return output::json(&rows);
     }
@@ -113,13 +113,14 @@ pub fn run(_args: &Args, as_json: bool) -> Result<(), Failure> {
 
 /// The devices that a `--devices` value names, in its order.
 ///
-/// - `auto`: all hardware GPUs; the CPU where there is none. A software adapter runs on the same cores as the CPU
-///   device and is slower, so it is taken only when it is asked for.
+/// - `auto`: all hardware GPUs; the CPU if there is none. A software adapter runs on the same cores as the CPU
+///   device and is slower, so it is used only if it is named.
 /// - `all`: every visible device, software adapters and the CPU included.
 /// - `gpu:0,soft:1,cpu`: these.
 ///
 /// # Errors
-/// [`Failure::Usage`] for an unknown name (it lists what there is), for an empty list, and for a device twice.
+/// [`Failure::Usage`] for an unknown name (the message lists the names of this machine), for an empty list, and for a
+/// device twice.
 pub fn select(spec: &str) -> Result<Vec<Device>, Failure> {
     match spec.trim() {
         "auto" => return Ok(try_all_gpus()),
@@ -142,7 +143,7 @@ pub fn select(spec: &str) -> Result<Vec<Device>, Failure> {
     Ok(devices)
 }
 
-/// `[gpu:0, cpu]`.
+/// The names as text: `[gpu:0, cpu]`.
 pub fn names(devices: &[Device]) -> String {
     let names: Vec<&str> = devices.iter().map(Device::name).collect();
     format!("[{}]", names.join(", "))

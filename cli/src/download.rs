@@ -1,13 +1,14 @@
 //! Fashion-MNIST: four files, fetched once into the user's cache directory and checked against their md5.
 //!
-//! Plain http, as torchvision does: the checksum, not the transport, says whether the file is the right one.
+//! Plain http, as torchvision does: the checksum, not the transport, ensures that the file is the right one.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anygpu::checkpoint::write_atomically;
 use indicatif::ProgressBar;
 
 use crate::failure::Failure;
@@ -23,16 +24,16 @@ const FILES: [(&str, &str); 4] = [
     ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
 ];
 
-/// The folder that holds Fashion-MNIST; fetches what is missing there or damaged.
+/// Returns the folder of Fashion-MNIST, after fetching the files that are missing there or damaged.
 ///
 /// # Errors
-/// When a file cannot be had: the message says which four files to put where.
+/// If a file cannot be fetched. The message lists the four files and the folder to put them into.
 pub fn fashion_mnist() -> Result<PathBuf, Failure> {
     let folder = cache_dir(|name| std::env::var_os(name))
         .ok_or_else(|| {
             Failure::Run(
                 "fashion-mnist: no cache directory, since HOME and XDG_CACHE_HOME are not set: set one of them, \
-                 or give the folder of the four files as --data DIR"
+                 or name the folder of the four files with --data DIR"
                     .to_string(),
             )
         })?
@@ -41,9 +42,9 @@ pub fn fashion_mnist() -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// Where this user's programs keep what they can fetch again. `var` reads the environment.
+/// The cache folder of this user. `var` reads the environment.
 fn cache_dir(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    // The XDG rule says that a relative path is to be ignored.
+    // The XDG specification requires that a relative path is ignored.
     let absolute = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(path) = absolute("XDG_CACHE_HOME") {
         return Some(path.join("anygpu"));
@@ -79,31 +80,26 @@ fn is_whole(path: &Path, md5: &str) -> bool {
     fs::read(path).is_ok_and(|bytes| format!("{:x}", md5::compute(bytes)) == md5)
 }
 
-/// Fetches into a file beside the target and renames it when its md5 is right: no half file is ever taken for a
-/// whole one, also with two programs at it at once.
+/// Fetches a file, which takes its place only once its md5 is right: a part of a file is never taken for a whole one,
+/// also with two programs fetching at once.
 fn fetch(agent: &ureq::Agent, source: &str, name: &str, md5: &str, folder: &Path) -> Result<(), String> {
     let url = format!("{source}/{name}");
     let response = agent.get(&url).call().map_err(|e| format!("{url}: {e}"))?;
     let body = response.into_body();
     let bar = progress::bytes(name, body.content_length());
-    let part = folder.join(format!("{name}.{}.part", std::process::id()));
-    let result = save(body.into_reader(), &part, &bar).map_err(|e| format!("{url}: {e}")).and_then(|found| {
-        if found != md5 {
-            return Err(format!("{url}: md5 is {found}, not {md5}: the download is damaged, or another file"));
+    let result = write_atomically(folder.join(name), |file| {
+        let found = copy(body.into_reader(), file, &bar)?;
+        if found == md5 {
+            return Ok(());
         }
-        fs::rename(&part, folder.join(name)).map_err(|e| format!("{}: {e}", folder.join(name).display()))
+        Err(io::Error::other(format!("md5 is {found}, not {md5}: the download is damaged, or another file")))
     });
     bar.finish_and_clear();
-    if result.is_err() {
-        // The error that counts is the one above; a part file that stays does no harm.
-        let _ = fs::remove_file(&part);
-    }
-    result
+    result.map_err(|error| format!("{url}: {error}"))
 }
 
-/// Copies a stream into a file and gives its md5.
-fn save(mut from: impl Read, path: &Path, bar: &ProgressBar) -> io::Result<String> {
-    let mut file = File::create(path)?;
+/// Copies a stream into a file and returns its md5.
+fn copy(mut from: impl Read, file: &mut dyn Write, bar: &ProgressBar) -> io::Result<String> {
     let mut md5 = md5::Context::new();
     let mut chunk = vec![0; 64 << 10];
     loop {
@@ -115,7 +111,6 @@ fn save(mut from: impl Read, path: &Path, bar: &ProgressBar) -> io::Result<Strin
         file.write_all(&chunk[..n])?;
         bar.inc(n as u64);
     }
-    file.sync_all()?;
     Ok(format!("{:x}", md5.finalize()))
 }
 
@@ -140,7 +135,7 @@ mod tests {
 
     const HELLO: (&str, &str) = ("hello.gz", "5d41402abc4b2a76b9719d911017c592"); // md5 of "hello"
 
-    /// Answers this many requests with `hello`, on a port of its own.
+    /// Answers this many requests with `hello`, on a free port.
     fn server(requests: usize) -> (String, thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let source = format!("http://{}", listener.local_addr().unwrap());
@@ -168,7 +163,7 @@ mod tests {
         assert_eq!(fs::read(folder.join("hello.gz")).unwrap(), b"hello");
         thread.join().unwrap();
         fetch_all("http://127.0.0.1:1", &[HELLO], &folder).unwrap(); // whole again: no network is needed
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no part file stays");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]

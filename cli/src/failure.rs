@@ -1,4 +1,4 @@
-//! How a command fails, and with which exit status.
+//! The failures of commands, and their exit statuses.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -6,34 +6,34 @@ use std::process::ExitCode;
 /// Why a command stops.
 #[derive(Debug)]
 pub enum Failure {
-    /// The command line asks for something that is not there: exit status 2.
+    /// The command line is wrong: exit status 2.
     Usage(String),
     /// The work failed: exit status 1.
     Run(String),
-    /// Whoever reads our standard output went away (`| head`). Nobody is left to be told.
+    /// The reader of standard output has closed the pipe (`| head`). Nothing is printed.
     ClosedPipe,
 }
 
 impl Failure {
-    /// Says what is wrong on standard error, and gives the exit status.
+    /// Prints the error on standard error, and returns the exit status.
     pub fn report(self) -> ExitCode {
         match self {
             Failure::Usage(message) => {
-                say(&format!("error: {message}\n\nFor more information, try '--help'."));
+                print(&format!("error: {message}\n\nFor more information, try '--help'."));
                 ExitCode::from(2)
             }
             Failure::Run(message) => {
-                say(&format!("error: {message}"));
+                print(&format!("error: {message}"));
                 ExitCode::from(1)
             }
-            // What a shell reports for a program that SIGPIPE ended, as it ends `cat`.
+            // The status that a shell reports for a program that SIGPIPE ended.
             Failure::ClosedPipe => ExitCode::from(141),
         }
     }
 }
 
-/// On standard error, if anybody reads it.
-fn say(message: &str) {
+/// Prints on standard error, and ignores a closed one.
+fn print(message: &str) {
     let _ = writeln!(std::io::stderr(), "{message}");
 }
 

@@ -1,7 +1,7 @@
 //! `anygpu`: list this machine's devices, check and measure them, train on any mix of them.
 //!
 //! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`. Results go to standard output
-//! (`output`), progress and logs to standard error (`progress`); `failure` decides on the exit status.
+//! (`output`), progress and logs to standard error (`progress`); `failure` has the exit statuses.
 
 mod bench;
 mod check;
@@ -44,7 +44,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // wgpu and naga warn of much that is no matter of the user's, such as a windowing system that is not there.
+    // wgpu and naga log warnings that do not concern users, such as a missing windowing system.
     let log = env_logger::Env::default().default_filter_or("warn,wgpu_core=error,wgpu_hal=error,naga=error");
     env_logger::Builder::from_env(log).init();
     let result = match &cli.command {

@@ -1,4 +1,4 @@
-//! The nets of the command, and what a saved one must say of itself to be used again.
+//! The nets of the command, and the card of a saved net.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use anygpu::nn::models::{LENET_RECIPE, Recipe, lenet, resnet18};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What can be trained.
+/// The nets that can be trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
     /// For grey images of 28 × 28 in ten classes: seconds
     Lenet,
-    /// For images of any size, 96 × 96 by default: minutes, and a GPU is a good thing
+    /// For images of any size, 96 × 96 by default: minutes, best on a GPU
     Resnet18,
 }
 
-/// What ResNet-18 begins to learn with, batch norm and all, in a few hundred steps.
+/// Settings with which ResNet-18 learns within a few hundred steps.
 const RESNET18_RECIPE: Recipe = Recipe { batch_size: 32, lr: 0.01, momentum: 0.9, epochs: 10 };
 
 impl Model {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Model::Lenet => "lenet",
@@ -31,7 +31,7 @@ impl Model {
         }
     }
 
-    /// Settings of a run that says nothing else.
+    /// Returns the default settings of a run.
     pub fn recipe(self) -> Recipe {
         match self {
             Model::Lenet => LENET_RECIPE,
@@ -39,7 +39,7 @@ impl Model {
         }
     }
 
-    /// Height and width of the images, where nothing else is said.
+    /// Returns the default height and width of the images.
     pub fn side(self) -> usize {
         match self {
             Model::Lenet => 28,
@@ -47,15 +47,15 @@ impl Model {
         }
     }
 
-    /// Whether batches must not be of a few images only.
+    /// Returns whether the net has batch norm, which needs batches of more than a few images.
     pub fn has_batch_norm(self) -> bool {
         self == Model::Resnet18
     }
 
-    /// The net with its first weights.
+    /// Creates the net with its initial weights.
     ///
     /// # Errors
-    /// Those of its layers.
+    /// The errors of its layers.
     pub fn build(self, channels: usize, classes: usize) -> Result<Sequential> {
         match self {
             Model::Lenet => lenet(),
@@ -64,7 +64,7 @@ impl Model {
     }
 }
 
-/// What a saved model says of itself, in the metadata of its file: enough to classify an image with it.
+/// The description of a saved net in the metadata of its file: everything that is needed to classify an image with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Card {
     pub model: Model,
@@ -74,12 +74,13 @@ pub struct Card {
     pub channels: usize,
     /// Height and width of the images.
     pub side: usize,
-    /// What an image's shorter side is resized to before the middle is cut out, where that is more than `side`.
+    /// The length that the shorter side of an image is resized to before the middle is cropped, if that is more than
+    /// `side`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shorter: Option<usize>,
-    /// What is taken from each channel, on the scale 0 to 1 …
+    /// The mean of each channel, which is subtracted, on the scale 0 to 1.
     pub mean: Vec<f32>,
-    /// … and what it is then divided by.
+    /// The deviation of each channel, by which it is divided then.
     pub std: Vec<f32>,
 }
 
@@ -87,34 +88,34 @@ pub struct Card {
 const KEY: &str = "anygpu.card";
 
 impl Card {
-    /// The card as text by name.
+    /// Returns the card as named text.
     pub fn to_metadata(&self) -> BTreeMap<String, String> {
-        let text = serde_json::to_string(self).unwrap_or_default(); // names, numbers and lists always have a JSON
+        let text = serde_json::to_string(self).unwrap_or_default(); // cannot fail: it consists of names, numbers and lists
         BTreeMap::from([(KEY.to_string(), text)])
     }
 
-    /// The card of a file, if it has one.
+    /// Returns the card of a file, if it has one.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message, if the card cannot be parsed.
     pub fn from_metadata(metadata: &BTreeMap<String, String>) -> Result<Option<Card>, String> {
         let Some(text) = metadata.get(KEY) else { return Ok(None) };
         serde_json::from_str(text).map(Some).map_err(|error| format!("its {KEY} cannot be read: {error}"))
     }
 
-    /// What an image in 0 to 1 goes through before the net sees it, in training and in use.
+    /// Returns the transform of images in 0 to 1, in training and in use.
     pub fn transform(&self) -> Compose {
         let shorter = self.shorter.unwrap_or(self.side);
         middle(shorter, self.side).add(Normalize::new(self.mean.clone(), self.std.clone()))
     }
 }
 
-/// The largest square from the middle, as `side` × `side` pixels.
+/// Returns the transform to the largest square from the middle, as `side` × `side` pixels.
 pub fn fitted(side: usize) -> Compose {
     middle(side, side)
 }
 
-/// `side` × `side` pixels from the middle of an image whose shorter side is `shorter`.
+/// Returns the transform that resizes the shorter side to `shorter` and crops `side` × `side` pixels from the middle.
 fn middle(shorter: usize, side: usize) -> Compose {
     Compose::new().add(Resize::shorter(shorter)).add(CenterCrop::new([side, side]))
 }

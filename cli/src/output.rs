@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes one line and flushes it, so that a script that reads along sees it at once.
+/// Writes one line and flushes it, so that a script that reads the pipe gets it at once.
 ///
 /// # Errors
-/// [`Failure::ClosedPipe`] when nobody reads any more.
+/// [`Failure::ClosedPipe`] if the reader has closed the pipe.
 pub fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
@@ -27,7 +27,8 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     line(text)
 }
 
-/// An empty table with this header: fitted to the terminal, or one line per row when written to a file or a pipe.
+/// Returns an empty table with this header: fitted to the terminal, or one line per row when written to a file or a
+/// pipe.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none())).set_header(header.to_vec());

@@ -1,4 +1,4 @@
-//! `anygpu predict`: what a trained net sees in images.
+//! `anygpu predict`: classifies images with a trained net.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,9 @@ use crate::{devices, output};
 
 /// Classifies images with a trained net.
 ///
-/// A net that `anygpu train --save` wrote knows its classes and its images' size. Of other files (also PyTorch's .pt)
-/// say what they are with --model, and --classes, --resize, --mean and --std where the defaults do not fit.
+/// A file that `anygpu train` wrote with --save or --checkpoint holds the classes, and the size and normalisation of
+/// the images. For other files (also PyTorch's .pt), name the net with --model, and set --classes, --resize, --mean and
+/// --std where the defaults do not fit.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The trained net: .safetensors, or PyTorch's .pt, .pth or .bin
@@ -29,10 +30,10 @@ pub struct Args {
     /// How many classes to print for each image
     #[arg(long, default_value_t = 5, value_name = "K")]
     top: usize,
-    /// For pictures that are dark on a bright ground, where the net knows bright on dark, as MNIST is
+    /// Invert the pictures: for dark on bright, if the net was trained on bright on dark, as MNIST is
     #[arg(long)]
     invert: bool,
-    /// What the net is, where the file does not say
+    /// The net, if the file does not name it
     #[arg(long, value_enum)]
     model: Option<Model>,
     /// The names of the classes in order [default: their numbers]
@@ -41,30 +42,30 @@ pub struct Args {
     /// Height and width of the net's images [default: 28 for lenet, 224 for resnet18 with colours, 96 without]
     #[arg(long, value_name = "PIXELS")]
     resize: Option<usize>,
-    /// What an image's shorter side is resized to before its middle is cut out [default: what --resize says; 256 where
-    /// it says nothing and the default is 224, as torchvision's nets expect]
+    /// Length that the shorter side of an image is resized to before its middle is cropped [default: that of --resize;
+    /// 256 without --resize if the default is 224, as torchvision's nets expect]
     #[arg(long, value_name = "PIXELS")]
     shorter: Option<usize>,
-    /// What is taken from each channel, on the scale 0 to 1 [default: ImageNet's for colours, 0 for grey]
+    /// Mean of each channel, which is subtracted, on the scale 0 to 1 [default: ImageNet's for colours, 0 for grey]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     mean: Vec<f32>,
-    /// What each channel is divided by [default: ImageNet's for colours, 1 for grey]
+    /// Deviation of each channel, by which it is divided [default: ImageNet's for colours, 1 for grey]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     std: Vec<f32>,
 }
 
-/// What torchvision's nets expect of photographs.
+/// The normalisation that torchvision's nets expect.
 const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
 
-/// The largest height and width of an image; nets for larger ones would not fit a machine.
+/// The largest height and width of an image: larger activations would not fit into memory.
 const LARGEST: usize = 4096;
 
 /// One image, as `--json` prints it.
 #[derive(Serialize)]
 struct Prediction {
     file: String,
-    /// The likeliest first.
+    /// In the order of probability.
     classes: Vec<Guess>,
 }
 
@@ -77,8 +78,8 @@ struct Guess {
 /// Runs the command. `as_json`: one object per image instead of one line.
 ///
 /// # Errors
-/// [`Failure::Usage`] where the file does not say what it is and the options neither; [`Failure::Run`] naming the file
-/// that is damaged or does not fit.
+/// [`Failure::Usage`] if neither the file nor the options name the net; [`Failure::Run`] naming a file that is damaged
+/// or does not fit.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let mut devices = devices::select(&args.device)?;
     if args.device != "auto" && devices.len() > 1 {
@@ -98,7 +99,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The net on its device, and what it takes and gives.
+/// The net on its device, and its card.
 fn load(args: &Args, device: &Device) -> Result<(Sequential, Card), Failure> {
     let name = args.net.display();
     let (state, metadata) = checkpoint::load_with_metadata(&args.net, &Device::cpu())?;
@@ -116,11 +117,23 @@ fn load(args: &Args, device: &Device) -> Result<(Sequential, Card), Failure> {
     Ok((net, card))
 }
 
-/// The file's own card with what the options say over it; without one, what the shapes of its weights tell.
+/// The card of the file, or a card by the shapes of its weights; with the values of the options.
 fn card(args: &Args, own: Option<Card>, state: &StateDict) -> Result<Card, Failure> {
     let mut card = match (own, args.model) {
         (Some(card), _) => card,
-        (None, Some(model)) => foreign(args, model, state)?,
+        (None, Some(model)) => {
+            let card = foreign(args, model, state)?;
+            if args.mean.is_empty() || args.std.is_empty() {
+                log::warn!(
+                    "{} does not say how its images are normalised: the defaults are a mean of {:?} and a deviation of \
+                     {:?}; set others with --mean and --std",
+                    args.net.display(),
+                    card.mean,
+                    card.std
+                );
+            }
+            card
+        }
         (None, None) => {
             let name = args.net.display();
             return Err(Failure::Usage(format!(
@@ -151,7 +164,7 @@ fn card(args: &Args, own: Option<Card>, state: &StateDict) -> Result<Card, Failu
     Ok(card)
 }
 
-/// The size of the net's images, as the options say it.
+/// Sets the size of the images from the options.
 fn size(args: &Args, card: &mut Card) -> Result<(), Failure> {
     if let Some(side) = args.resize {
         (card.side, card.shorter) = (side, None);
@@ -172,7 +185,7 @@ fn size(args: &Args, card: &mut Card) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The card of a file that has none, by the shapes of its first and last weight.
+/// A card for a file that has none, by the shapes of its first and last weight.
 fn foreign(args: &Args, model: Model, state: &StateDict) -> Result<Card, Failure> {
     let last = match model {
         Model::Lenet => "fc2.weight",

@@ -1,4 +1,4 @@
-//! Progress on standard error: a bar where a person looks on, one line per epoch where a log is kept.
+//! Progress on standard error: a bar on a terminal, and one line per epoch.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -12,14 +12,14 @@ pub struct EpochBar {
 }
 
 impl EpochBar {
-    /// A bar over `images` images.
+    /// Creates a bar over `images` images.
     pub fn new(epoch: usize, epochs: usize, images: usize) -> Self {
         let bar = draw(images as u64, "{prefix} [{bar:30}] {pos}/{len}  {msg}");
         bar.set_prefix(format!("epoch {epoch}/{epochs}"));
         EpochBar { bar }
     }
 
-    /// Counts `images` more as done.
+    /// Advances the bar by `images`.
     pub fn advance(&self, images: usize) {
         self.bar.inc(images as u64);
     }
@@ -29,19 +29,19 @@ impl EpochBar {
         self.bar.set_message(figures.to_string());
     }
 
-    /// Whether anybody looks on: if not, there is no need to read a loss.
+    /// Returns whether the bar is visible. If not, no loss needs to be read.
     pub fn is_visible(&self) -> bool {
         !self.bar.is_hidden()
     }
 
-    /// Takes the bar away and leaves this line in its place.
+    /// Replaces the bar by this line.
     pub fn finish(self, line: &str) {
         self.bar.finish_and_clear();
-        let _ = writeln!(std::io::stderr(), "{line}"); // nobody may be there to read it
+        let _ = writeln!(std::io::stderr(), "{line}"); // standard error may be closed
     }
 }
 
-/// A bar over the bytes of a download.
+/// Returns a bar over the bytes of a download.
 pub fn bytes(name: &str, total: Option<u64>) -> ProgressBar {
     let template = match total {
         Some(_) => "{prefix} [{bar:30}] {bytes}/{total_bytes}  {bytes_per_sec}",
@@ -52,7 +52,7 @@ pub fn bytes(name: &str, total: Option<u64>) -> ProgressBar {
     bar
 }
 
-/// Says what is being measured, until the bar is finished.
+/// Returns a spinner with this message.
 pub fn spinner(message: String) -> ProgressBar {
     let bar = draw(0, "{spinner} {msg}");
     bar.set_message(message);

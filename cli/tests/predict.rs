@@ -116,6 +116,9 @@ fn files_without_a_card_need_to_be_told_what_they_are() {
     fails(&predict(&[]), 2, &["does not say what net it is", "--model lenet"]);
     let told = predict(&["--model", "lenet", "--mean", "0.13", "--std", "0.31", "--invert"]);
     assert!(told.status.success(), "{}", stderr(&told));
+    assert!(!stderr(&told).contains("normalised"), "{}", stderr(&told));
+    let guessed = predict(&["--model", "lenet", "--mean", "0.13"]);
+    assert!(guessed.status.success() && stderr(&guessed).contains("--std"), "{}", stderr(&guessed));
     fails(&predict(&["--model", "resnet18"]), 1, &["net.safetensors", "resnet18", "fc.weight"]);
     fails(&predict(&["--model", "lenet", "--classes", "a,b"]), 2, &["2 classes", "10"]);
     fails(&predict(&["--model", "lenet", "--mean", "1,2,3"]), 2, &["--mean", "1 channels"]);
@@ -130,6 +133,19 @@ fn files_without_a_card_need_to_be_told_what_they_are() {
     fails(&predict(&["--model", "lenet"]), 1, &["net.safetensors"]);
     fails(&output(&["predict", "nowhere.safetensors", text(&image)]), 1, &["nowhere.safetensors"]);
     fails(&output(&["predict", text(&net)]), 2, &["IMAGES"]);
+}
+
+#[test]
+fn a_checkpoint_is_used_as_the_saved_net_is() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let [net, run] = ["net.safetensors", "run.safetensors"].map(|name| dir.path().join(name));
+    let args = ["train", "--devices", "cpu", "--epochs", "1", "--limit", "1000", "--save", text(&net)];
+    let trained = output(&[&args[..], &["--checkpoint", text(&run)]].concat());
+    assert!(trained.status.success(), "{}", stderr(&trained));
+    let (files, _) = digits(dir.path(), 10);
+    let images: Vec<&str> = files.iter().map(|path| text(path)).collect();
+    let predict = |file: &Path| json_lines(&output(&[&["predict", text(file), "--json"], &images[..]].concat()));
+    assert_eq!(predict(&run), predict(&net));
 }
 
 #[test]

@@ -15,23 +15,22 @@
 //! # Ok::<(), anygpu::Error>(())
 //! ```
 //!
-//! # What a file can do
+//! # Safety
 //!
 //! A file of any origin is safe to read: nothing in it can run. PyTorch's files hold a pickle, which in Python may call
-//! any function; here it may name tensors, storages, element types and Python's collections only, and any other name is
-//! an error that says it. Cut, damaged and hostile files are errors, in time and memory that are bounded by the file's true size,
-//! whatever it claims. Files of [`save`] and zip archives of PyTorch have checksums, which are compared; PyTorch's
-//! format before 1.6 has none.
+//! any function. This crate accepts the names of tensors, storages, element types, Python's collections and NumPy's
+//! numbers only; any other name is an error. Cut, damaged and hostile files are errors, and reading one takes time and
+//! memory in proportion to its actual size, whatever sizes it claims. Files of [`save`] and zip archives of PyTorch
+//! have checksums, which are compared; PyTorch's format before 1.6 has none.
 //!
-//! Not read: whole modules (`torch.save(model)`, TorchScript), quantised, complex and sparse tensors, big-endian files,
-//! objects of other libraries (NumPy's numbers, `argparse.Namespace`), strings with escapes of pickle protocol 0, and the tar
-//! archives of PyTorch before 0.1.10.
+//! Files that are refused: whole modules (`torch.save(model)`, TorchScript), files with quantised or sparse tensors or
+//! with objects of other libraries (`argparse.Namespace`), big-endian files, strings with escapes of pickle protocol 0,
+//! and the tar archives of PyTorch before 0.1.10. Of NumPy, numbers are read and arrays are skipped.
 
-mod atomic;
+mod file_dtype;
 mod pytorch;
 mod safetensors;
 mod training;
-mod wire;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,17 +42,19 @@ use crate::error::{Error, Result};
 use crate::nn::StateDict;
 use crate::tensor::with_room;
 
+pub use crate::atomic::write_atomically;
 pub use pytorch::PickleValue;
 pub use training::{Stateful, TrainingState};
 
 /// Writes the tensors to a `.safetensors` file, which PyTorch reads with `safetensors.torch.load_file`.
 ///
-/// All tensors cross to the host in one copy per device. The file is written beside its place and renamed into it: a crash, a kill or a
-/// full disk at any moment leaves either the old file or the new one. It holds a CRC-32 of names, shapes and elements, which
-/// [`load`] checks. (So a program that changes the tensors of a file must not copy its metadata.)
+/// All tensors are copied to the host in one copy per device. The file is replaced atomically ([`write_atomically`]): a
+/// crash, a kill or a full disk at any moment leaves either the old file or the new one. It holds a CRC-32 of names,
+/// shapes and elements, which [`load`] checks. (A program that changes the tensors of a file must therefore not copy
+/// its metadata.)
 ///
 /// # Errors
-/// [`Error::Data`] if the path does not end in `.safetensors` or cannot be written; what a device says.
+/// [`Error::Data`] if the path does not end in `.safetensors` or cannot be written; the errors of the devices.
 pub fn save(state: &StateDict, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     match extension(path).as_str() {
@@ -67,25 +68,33 @@ pub fn save(state: &StateDict, path: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// Reads the tensors of a `.safetensors` file, or the state of a module in a file of `torch.save` (`.pt`, `.pth`, `.bin`), all onto
-/// `device`, in one staged copy. On which device they were does not matter.
+/// Reads the tensors of a `.safetensors` file, or the state of a module in a file of `torch.save` (`.pt`, `.pth`,
+/// `.bin`), all to `device`, in one staged copy. They may have been saved from any device.
 ///
-/// In a PyTorch file, the state is the dict of tensors that `model.state_dict()` gave, or what a training script put under
-/// `state_dict`, `model_state_dict` or `model`; anything else is read with [`load_pickle`].
+/// In a PyTorch file, the state is the dict of tensors that `model.state_dict()` returned, or such a dict under
+/// `state_dict`, `model_state_dict` or `model`; use [`load_pickle`] for other contents.
 ///
-/// Of a [`TrainingState`], the model's tensors are read.
+/// From a file of a [`TrainingState`], the tensors of the model are read.
 ///
-/// `f64` becomes `f32`, and integers of 64, 16 and 8 bits become such of 32 (`u8` stays).
+/// # Element types
+/// - `f64` becomes `f32`, each value rounded to the nearest.
+/// - `i64` becomes `i32`, or `u32` where a value needs it and none is negative; `u64` and `u16` become `u32`, `i16` and
+///   `i8`
+///   become `i32`; `u8` stays.
+/// - A tensor with a value that does not fit (an integer beyond 32 bits, a finite `f64` beyond the range of `f32`), or
+///   of
+///   another type (complex, say), is skipped. So is a number among the tensors of a PyTorch file. A warning in the log names
+///   what is skipped, and [`PickleValue::skipped`] lists it.
 ///
 /// # Errors
-/// [`Error::Data`] that says what is wrong with the file: missing, cut, damaged, of an element type that is not known
-/// here, with an integer that does not fit 32 bits, with an object that is no data; what the device says.
+/// [`Error::Data`] if the file is missing, cut or damaged, if it holds an object that is not data, or no tensor that
+/// can be read; the errors of the device.
 pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
     Ok(load_with_metadata(path, device)?.0)
 }
 
-/// Reads everything in a file of `torch.save`, whatever its name ends in, with all tensors on `device`: dicts, lists, numbers,
-/// text.
+/// Reads everything in a file of `torch.save`, with any extension: dicts, lists, numbers, text, and tensors, which are
+/// copied to `device`.
 ///
 /// # Errors
 /// As [`load`].
@@ -93,7 +102,7 @@ pub fn load_pickle(path: impl AsRef<Path>, device: &Device) -> Result<PickleValu
     pytorch::read(path.as_ref(), device)
 }
 
-/// As [`save`], with text by name in the file: what a model is and how its inputs are made, say.
+/// As [`save`], with named texts in the file, for instance a description of the model and of its inputs.
 ///
 /// # Errors
 /// As [`save`].
@@ -120,11 +129,12 @@ pub fn save_with_metadata(
     let path = path.as_ref();
     match extension(path).as_str() {
         "safetensors" => safetensors::write(state, metadata.clone(), path),
-        _ => save(state, path), // which says why not
+        _ => save(state, path), // which returns the error
     }
 }
 
-/// As [`load`], with the text by name that is in the file; PyTorch's own files have none.
+/// As [`load`], with the named texts of the file; PyTorch's own files have none. Of a [`TrainingState`], these are
+/// the model's tensors, and what was added with [`TrainingState::text`].
 ///
 /// # Errors
 /// As [`load`].
@@ -133,7 +143,8 @@ pub fn load_with_metadata(path: impl AsRef<Path>, device: &Device) -> Result<(St
     match extension(path).as_str() {
         "safetensors" => {
             let (state, metadata) = safetensors::read(path)?;
-            Ok((training::model_of(state, &metadata).to(device)?, metadata))
+            let (state, metadata) = training::model_of(state, metadata);
+            Ok((state.to(device)?, metadata))
         }
         "pt" | "pth" | "bin" => {
             let state = pytorch::read(path, device)?.find_state_dict().map_err(|detail| damaged(path, detail))?;
@@ -151,7 +162,7 @@ fn damaged(path: &Path, detail: impl Into<String>) -> Error {
     Error::Data { path: path.display().to_string(), detail: detail.into() }
 }
 
-/// The bytes of a file: of as many as it has, not of a device or pipe without end.
+/// The bytes of a regular file. A device or pipe, which may be endless, is an error.
 fn read_file(path: &Path) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| damaged(path, format!("cannot be read: {error}"));
     let file = File::open(path).map_err(failed)?;
@@ -165,25 +176,30 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What goes wrong while a file is read: in the file, or on a device.
+/// An error while a file is read: of the file, or of a device.
 enum Fault {
+    /// The file is damaged, hostile or of another kind.
     File(String),
+    /// A value that a tensor of this crate cannot hold: others of the file can be read.
+    Unsupported(String),
+    /// An error of a device.
     Device(Error),
 }
 
 impl Fault {
-    /// The error, with the file's name.
+    /// The error, with the name of the file.
     fn of(self, path: &Path) -> Error {
         match self {
-            Fault::File(detail) => damaged(path, detail),
+            Fault::File(detail) | Fault::Unsupported(detail) => damaged(path, detail),
             Fault::Device(error) => error,
         }
     }
 
-    /// The same, in a part of the file.
+    /// The same error, with the name of a part of the file.
     fn within(self, part: &str) -> Fault {
         match self {
             Fault::File(detail) => Fault::File(format!("{part}: {detail}")),
+            Fault::Unsupported(detail) => Fault::Unsupported(format!("{part}: {detail}")),
             device => device,
         }
     }

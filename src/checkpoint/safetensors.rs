@@ -1,43 +1,45 @@
-//! The safetensors format: eight bytes with the length of the header, the header (JSON: type, shape and place of each
-//! tensor, and text by name under `__metadata__`), and the elements.
+//! The safetensors format: eight bytes with the length of the header, the header (JSON: type, shape and position of
+//! each tensor, and named texts under `__metadata__`), and the elements.
 //!
-//! The header is written here, in the order of the state and always with the same bytes; it is read by the `safetensors`
-//! crate, which checks that the places cover the file without overlaps.
+//! The header is written here, in the order of the state and always with the same bytes; it is read by the
+//! `safetensors` crate, which checks that the positions cover the file without overlaps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors};
 
-use super::wire::{Wire, safetensors_name, with_bytes};
-use super::{Fault, atomic, damaged, read_file};
+use super::file_dtype::{FileDType, safetensors_name, with_bytes};
+use super::{Fault, damaged, read_file};
+use crate::atomic::write_atomically;
 use crate::device::Device;
 use crate::error::Result;
 use crate::nn::{StateDict, moved};
 use crate::tensor::Tensor;
 
-/// Text by name.
+/// Named texts.
 pub(super) type Metadata = BTreeMap<String, String>;
 
-/// What says that a file is from here, and so must have a checksum; its value is the version of the metadata.
+/// The key that marks a file of this crate, which must have a checksum. Its value is the version of the metadata.
 const ORIGIN: &str = "anygpu";
 const CHECKSUM: &str = "anygpu.crc32";
 const METADATA: &str = "__metadata__";
 
-/// No number of a header is larger: places are bytes of a file, and sums of some of them must not overflow.
+/// The largest number in a header: positions are byte offsets in a file, and sums of them must not overflow.
 const LARGEST_NUMBER: u64 = 1 << 53;
 
 /// Writes the tensors and `metadata`, in one download per device.
 pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Result<()> {
     let failed = |detail: String| damaged(path, detail);
     if state.get(METADATA).is_some() {
-        return Err(failed(format!("no tensor can have the name {METADATA}: the format keeps it for itself")));
+        return Err(failed(format!("no tensor can have the name {METADATA}: the format reserves it")));
     }
     let tensors = moved(&state.iter().map(|(_, tensor)| tensor).collect::<Vec<_>>(), &Device::cpu())?;
     let mut entries: Vec<(&str, &Tensor)> = state.names().zip(&tensors).collect();
-    // Wide types first: so every tensor begins at a multiple of its element's size, which readers that map files ask for.
+    // Wide types first, so that every tensor begins at a multiple of its element size. Readers that map files require
+    // that.
     entries.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size()));
     let mut metadata = metadata;
     metadata.insert("format".into(), "pt".into());
@@ -45,7 +47,7 @@ pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Resul
     metadata.insert(CHECKSUM.into(), checksum(&entries, &metadata)?);
     let header = header(&entries, &metadata);
     let mut device_error = None;
-    let written = atomic::write(path, |file| {
+    let written = write_atomically(path, |file| {
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(header.as_bytes())?;
         entries.iter().try_for_each(|(_, tensor)| {
@@ -61,32 +63,51 @@ pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Resul
     }
 }
 
-/// Reads the tensors, on `cpu`, and the metadata.
+/// Reads the tensors, on `cpu`, and the metadata. Logs which tensors are skipped.
 pub(super) fn read(path: &Path) -> Result<(StateDict, Metadata)> {
     let bytes = read_file(path)?;
-    parse(&bytes).map_err(|fault| fault.of(path))
+    let Contents { state, metadata, skipped } = parse(&bytes).map_err(|fault| fault.of(path))?;
+    skipped.iter().for_each(|reason| log::warn!("{}: a tensor is skipped: {reason}", path.display()));
+    Ok((state, metadata))
 }
 
-fn parse(bytes: &[u8]) -> Result<(StateDict, Metadata), Fault> {
+/// The contents of a file, and the tensors that this crate has no type for, each with the reason.
+struct Contents {
+    state: StateDict,
+    metadata: Metadata,
+    skipped: Vec<String>,
+}
+
+fn parse(bytes: &[u8]) -> Result<Contents, Fault> {
     numbers_are_sane(bytes)?;
     let (len, header) =
         SafeTensors::read_metadata(bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
-    let mut state = StateDict::new();
+    let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    let (mut state, mut skipped) = (StateDict::new(), Vec::new());
     for name in header.offset_keys() {
         let Some(info) = header.info(&name) else { continue };
         let (start, end) = info.data_offsets;
         let data = bytes.get(8 + len + start..8 + len + end).unwrap_or_default();
-        let wire = wire_type(info.dtype).ok_or_else(|| format!("{name}: cannot be read: {}", info.dtype))?;
-        let elements = data.chunks_exact(wire.size());
-        let tensor = wire.tensor(&info.shape, elements).map_err(|fault| fault.within(&name))?;
-        state.insert(name, tensor);
+        let tensor = match file_dtype(info.dtype) {
+            Some(file_dtype) => file_dtype.tensor(&info.shape, data.chunks_exact(file_dtype.size())),
+            None => Err(Fault::Unsupported(format!("elements of {} cannot be read", info.dtype))),
+        };
+        match tensor.map_err(|fault| fault.within(&name)) {
+            Ok(tensor) => drop(state.insert(name, tensor)),
+            // A file of this crate has no such tensor, unless it is damaged.
+            Err(Fault::Unsupported(reason)) if !metadata.contains_key(ORIGIN) => skipped.push(reason),
+            Err(fault) => return Err(fault),
+        };
     }
-    let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    if state.is_empty() && !skipped.is_empty() {
+        skipped.truncate(5);
+        return Err(format!("it has no tensor that can be read: {}", skipped.join(", ")).into());
+    }
     verify(&state, &mut metadata)?;
-    Ok((state, metadata))
+    Ok(Contents { state, metadata, skipped })
 }
 
-/// Compares the checksum, if there is one or must be one.
+/// Compares the checksum, if the file has one. A file of this crate must have one.
 fn verify(state: &StateDict, metadata: &mut Metadata) -> Result<(), Fault> {
     let expected = match (metadata.remove(CHECKSUM), metadata.contains_key(ORIGIN)) {
         (Some(expected), _) => expected,
@@ -99,8 +120,8 @@ fn verify(state: &StateDict, metadata: &mut Metadata) -> Result<(), Fault> {
     }
 }
 
-/// The CRC-32 of all names, types, shapes, elements and metadata, in the order of the names: the same after another program wrote
-/// the same tensors in another order.
+/// The CRC-32 of all names, types, shapes, elements and metadata, in the order of the names: the same if another
+/// program writes the same tensors in another order.
 fn checksum(entries: &[(&str, &Tensor)], metadata: &Metadata) -> Result<String> {
     let mut crc = crc32fast::Hasher::new();
     for (key, value) in metadata {
@@ -154,7 +175,7 @@ fn quoted(text: &str) -> String {
     json
 }
 
-/// Refuses a header with a number that no file has, before sums of such numbers are formed.
+/// Returns an error for a header with a number above [`LARGEST_NUMBER`], before such numbers are added.
 fn numbers_are_sane(file: &[u8]) -> Result<(), String> {
     let Some(length) = file.first_chunk::<8>() else {
         return Err(format!("not a safetensors file: {} bytes are too few", file.len()));
@@ -183,21 +204,21 @@ fn numbers_are_sane(file: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn wire_type(dtype: Dtype) -> Option<Wire> {
+fn file_dtype(dtype: Dtype) -> Option<FileDType> {
     Some(match dtype {
-        Dtype::F64 => Wire::F64,
-        Dtype::F32 => Wire::F32,
-        Dtype::F16 => Wire::F16,
-        Dtype::BF16 => Wire::BF16,
-        Dtype::I64 => Wire::I64,
-        Dtype::I32 => Wire::I32,
-        Dtype::I16 => Wire::I16,
-        Dtype::I8 => Wire::I8,
-        Dtype::U64 => Wire::U64,
-        Dtype::U32 => Wire::U32,
-        Dtype::U16 => Wire::U16,
-        Dtype::U8 => Wire::U8,
-        Dtype::BOOL => Wire::Bool,
+        Dtype::F64 => FileDType::F64,
+        Dtype::F32 => FileDType::F32,
+        Dtype::F16 => FileDType::F16,
+        Dtype::BF16 => FileDType::BF16,
+        Dtype::I64 => FileDType::I64,
+        Dtype::I32 => FileDType::I32,
+        Dtype::I16 => FileDType::I16,
+        Dtype::I8 => FileDType::I8,
+        Dtype::U64 => FileDType::U64,
+        Dtype::U32 => FileDType::U32,
+        Dtype::U16 => FileDType::U16,
+        Dtype::U8 => FileDType::U8,
+        Dtype::BOOL => FileDType::Bool,
         _ => return None,
     })
 }

@@ -1,4 +1,4 @@
-//! The whole state of a training run in one file, which is complete at every moment.
+//! Training checkpoints: one file, replaced atomically, with everything that a training run needs to continue.
 
 use std::path::Path;
 
@@ -17,15 +17,15 @@ const RANDOM: &str = "anygpu.random_state";
 const TRAINING: &str = "anygpu.training";
 const NUMBER: &str = "number.";
 const TEXT: &str = "text.";
-/// Before the names that tensors were added under.
+/// The prefix of the names that tensors were added under.
 const EXTRA: &str = "extra.";
 
 /// Something with named values: a [`Module`] or a [`DataParallel`].
 pub trait Stateful {
-    /// Its values by name.
+    /// Returns its values by name.
     fn values(&self) -> StateDict;
 
-    /// Copies values into it, all names required.
+    /// Copies values into it. All names are required.
     ///
     /// # Errors
     /// As [`Module::load_state_dict`].
@@ -52,20 +52,20 @@ impl Stateful for DataParallel {
     }
 }
 
-/// A training run at one moment: the model, the optimiser, the state of the random generator, and numbers and text by name
-/// (the epoch, the place in it, a scheduler's numbers).
+/// A training run at one moment: the model, the optimiser, the state of the random generator, and named numbers and
+/// texts (the epoch, the position in it, the numbers of a scheduler).
 ///
-/// A run that is killed at any moment goes on from its last file with the losses that it would have had: bit for bit on the
-/// same device, within rounding on another one, or on several instead of one.
+/// A run that was killed continues from its last file with the same losses as without the kill: bit for bit on the same
+/// device, within rounding on another one, or on several instead of one.
 ///
-/// The file is a `.safetensors`: PyTorch reads the model's tensors out of it under `model.`, and
-/// [`checkpoint::load`](super::load) returns the model's alone.
+/// The file is a `.safetensors`: PyTorch reads the tensors of the model under `model.`, and
+/// [`checkpoint::load`](super::load) returns the tensors of the model only.
 ///
-/// Its tensors are those of the model and the optimiser, not copies: steps that follow change them, as they change a
-/// `state_dict()` of PyTorch, while its numbers stay. Save it at once, or keep a [`copied`](TrainingState::copied) one (the
-/// best so far, say).
+/// Its tensors are those of the model and the optimiser, not copies: later steps change them, as they change a
+/// `state_dict()` of PyTorch, while its numbers do not change. Save it at once, or keep a
+/// [`copied`](TrainingState::copied) one (for instance the best so far).
 ///
-/// A scheduler goes on by [`LRScheduler::resume`](crate::optim::LRScheduler::resume), after
+/// A scheduler continues by [`LRScheduler::resume`](crate::optim::LRScheduler::resume), after
 /// [`restore_optimizer`](TrainingState::restore_optimizer).
 ///
 /// # Example
@@ -100,20 +100,20 @@ pub struct TrainingState {
     tensors: StateDict,
     metadata: Metadata,
     random: Option<RandomState>,
-    /// A second model took the place of the first.
+    /// Whether a second model replaced the first.
     overwritten: bool,
-    /// Where it was read from, for errors.
+    /// The file that it was read from, for errors.
     origin: String,
 }
 
-/// To be saved.
+/// Collecting and saving a state.
 impl TrainingState {
-    /// With the random generator's state of this moment.
+    /// Creates a state with the current state of the random generator.
     pub fn new() -> TrainingState {
         TrainingState { random: Some(random_state()), origin: "TrainingState".into(), ..TrainingState::default() }
     }
 
-    /// Adds the model: a [`Module`], or a [`DataParallel`] of which the first replica is taken. A second model is for
+    /// Adds the model: a [`Module`], or a [`DataParallel`], whose first replica is taken. Add a second model with
     /// [`tensors`](TrainingState::tensors): [`save`](TrainingState::save) refuses a second one here.
     pub fn module(mut self, net: &(impl Stateful + ?Sized)) -> TrainingState {
         self.overwritten |= self.has(MODEL);
@@ -124,8 +124,8 @@ impl TrainingState {
     /// Adds the optimiser's state, of one replica.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a second optimiser, which is for [`tensors`](TrainingState::tensors); if there is no
-    /// memory for its numbers.
+    /// [`Error::InvalidArgument`] for a second optimiser, which belongs to [`tensors`](TrainingState::tensors); an
+    /// error if there is no memory for its numbers.
     pub fn optimizer(mut self, optimizer: &(impl Optimizer + ?Sized)) -> Result<TrainingState> {
         if self.has(OPTIMIZER) {
             return Err(second("optimizer", "optimizer.state_dict()?"));
@@ -134,20 +134,21 @@ impl TrainingState {
         Ok(self)
     }
 
-    /// Adds other tensors under `name.`: the `state_dict()` of a second model or optimiser, a moving average of the weights.
+    /// Adds other tensors under `name.`: the `state_dict()` of a second model or optimiser, a moving average of the
+    /// weights.
     pub fn tensors(mut self, name: &str, tensors: &StateDict) -> TrainingState {
-        self.metadata.insert(format!("{EXTRA}{name}"), tensors.len().to_string()); // that it is there, if it is empty
+        self.metadata.insert(format!("{EXTRA}{name}"), tensors.len().to_string()); // marks the group, also if it is empty
         self.tensors.extend(tensors.add_prefix(&format!("{EXTRA}{name}.")));
         self
     }
 
-    /// Adds a number: an epoch, the best accuracy. It comes back exactly.
+    /// Adds a number, such as an epoch or the best accuracy. It is restored exactly.
     pub fn number(mut self, name: &str, value: f64) -> TrainingState {
         self.metadata.insert(format!("{NUMBER}{name}"), format!("{value:?}"));
         self
     }
 
-    /// Adds several numbers, as `name.key`: those of a scheduler, say.
+    /// Adds several numbers as `name.key`, for instance those of a scheduler.
     pub fn numbers<K: AsRef<str>>(self, name: &str, numbers: impl IntoIterator<Item = (K, f64)>) -> TrainingState {
         numbers.into_iter().fold(self, |all, (key, value)| all.number(&format!("{name}.{}", key.as_ref()), value))
     }
@@ -158,16 +159,16 @@ impl TrainingState {
         self
     }
 
-    /// Adds where the loader is ([`DataLoader::state`](crate::data::DataLoader::state)).
+    /// Adds the position of the loader ([`DataLoader::state`](crate::data::DataLoader::state)).
     pub fn loader(self, at: LoaderState) -> TrainingState {
-        // As text: every u64, also beyond what a float holds.
+        // As text, which represents every u64 exactly.
         self.text("anygpu.loader", format!("{} {}", at.epoch, at.batches))
     }
 
-    /// Writes all of it to a `.safetensors` file: whole, or not at all, as [`save`](super::save).
+    /// Writes the state to a `.safetensors` file, which is replaced atomically as by [`save`](super::save).
     ///
     /// # Errors
-    /// As there; [`Error::InvalidArgument`] where a second [`module`](TrainingState::module) was added.
+    /// As [`save`](super::save); [`Error::InvalidArgument`] if a second [`module`](TrainingState::module) was added.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if extension(path) != "safetensors" {
@@ -184,10 +185,10 @@ impl TrainingState {
         safetensors::write(&self.tensors, metadata, path)
     }
 
-    /// The same with copies of all tensors, each on its device: later steps do not change it.
+    /// Returns the same state with copies of all tensors, each on its device. Later steps do not change it.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] without memory for them.
+    /// [`Error::OutOfMemory`] if there is no memory for them.
     pub fn copied(&self) -> Result<TrainingState> {
         Ok(TrainingState { tensors: self.tensors.copied()?, ..self.clone() })
     }
@@ -197,12 +198,12 @@ impl TrainingState {
     }
 }
 
-/// Read back.
+/// Loading and restoring a state.
 impl TrainingState {
-    /// Reads a file of [`save`](TrainingState::save), to the host: restoring moves everything in one copy each.
+    /// Reads a file of [`save`](TrainingState::save) to the host. Each restored object is copied to its device at once.
     ///
     /// # Errors
-    /// As [`load`](super::load); [`Error::Data`] if it is no training checkpoint.
+    /// As [`load`](super::load); [`Error::Data`] if it is not a training checkpoint.
     pub fn load(path: impl AsRef<Path>) -> Result<TrainingState> {
         let path = path.as_ref();
         let (tensors, mut metadata) = safetensors::read(path)?;
@@ -219,7 +220,7 @@ impl TrainingState {
         Ok(TrainingState { tensors, metadata, random, origin: path.display().to_string(), ..TrainingState::default() })
     }
 
-    /// Copies the model's values into `net`: every name must be there.
+    /// Copies the values of the model into `net`. Every name is required.
     ///
     /// # Errors
     /// As [`Module::load_state_dict`].
@@ -228,11 +229,11 @@ impl TrainingState {
         Ok(self)
     }
 
-    /// Restores the optimiser's state and settings, the learning rate among them. Every replica of its parameters gets the
+    /// Restores the state and settings of the optimiser, including the learning rate. Every replica of its parameters gets the
     /// same state.
     ///
     /// # Errors
-    /// [`Error::Data`] if no optimiser was saved; those of [`Optimizer::load_state_dict`].
+    /// [`Error::Data`] if no optimiser was saved; the errors of [`Optimizer::load_state_dict`].
     pub fn restore_optimizer(&self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<&TrainingState> {
         if !self.has(OPTIMIZER) {
             return Err(self.lacks("optimiser (of .optimizer(…))"));
@@ -241,7 +242,7 @@ impl TrainingState {
         Ok(self)
     }
 
-    /// Puts the process's random generator where it stood.
+    /// Restores the random generator of the process.
     pub fn restore_random_state(&self) -> &TrainingState {
         if let Some(random) = self.random {
             set_random_state(random);
@@ -249,10 +250,10 @@ impl TrainingState {
         self
     }
 
-    /// The tensors that were added under `name`.
+    /// Returns the tensors that were added under `name`.
     ///
     /// # Errors
-    /// [`Error::Data`] if none were.
+    /// [`Error::Data`] if there are none.
     pub fn get_tensors(&self, name: &str) -> Result<StateDict> {
         let found = self.tensors.under(&format!("{EXTRA}{name}."));
         if found.is_empty() && !self.metadata.contains_key(&format!("{EXTRA}{name}")) {
@@ -261,7 +262,7 @@ impl TrainingState {
         Ok(found)
     }
 
-    /// A number.
+    /// Returns a number.
     ///
     /// # Errors
     /// [`Error::Data`] if there is none of that name.
@@ -270,14 +271,14 @@ impl TrainingState {
         number.ok_or_else(|| self.lacks(&format!("number {name:?}")))
     }
 
-    /// The numbers `name.key`, by key.
+    /// Returns the numbers `name.key`, by key.
     pub fn get_numbers(&self, name: &str) -> Vec<(String, f64)> {
         let prefix = format!("{NUMBER}{name}.");
         let of = |(key, text): (&String, &String)| Some((key.strip_prefix(&prefix)?.to_string(), text.parse().ok()?));
         self.metadata.iter().filter_map(of).collect()
     }
 
-    /// A text.
+    /// Returns a text.
     ///
     /// # Errors
     /// [`Error::Data`] if there is none of that name.
@@ -286,7 +287,7 @@ impl TrainingState {
         text.ok_or_else(|| self.lacks(&format!("text {name:?}")))
     }
 
-    /// Where the loader was, for [`DataLoader::set_state`](crate::data::DataLoader::set_state).
+    /// Returns the position of the loader, for [`DataLoader::set_state`](crate::data::DataLoader::set_state).
     ///
     /// # Errors
     /// [`Error::Data`] if it was not saved.
@@ -301,12 +302,17 @@ impl TrainingState {
     }
 }
 
-/// The model's part of a training checkpoint; any other state as it is.
-pub(super) fn model_of(state: StateDict, metadata: &Metadata) -> StateDict {
-    if metadata.contains_key(TRAINING) { state.under(MODEL) } else { state }
+/// The model's tensors and the texts of a training checkpoint, under the names that they were added by. The contents
+/// of any other file are returned unchanged.
+pub(super) fn model_of(state: StateDict, metadata: Metadata) -> (StateDict, Metadata) {
+    if !metadata.contains_key(TRAINING) {
+        return (state, metadata);
+    }
+    let text = |(key, text): (String, String)| Some((key.strip_prefix(TEXT)?.to_string(), text));
+    (state.under(MODEL), metadata.into_iter().filter_map(text).collect())
 }
 
-/// The error of a second model or optimiser, which would overwrite the first.
+/// The error for a second model or optimiser.
 fn second(what: &str, state: &str) -> Error {
     let detail =
         format!("a second .{what}(…) would take the place of the first: add it by .tensors(\"a name\", &{state})");

@@ -1,5 +1,5 @@
-//! What a sample is made of: arrays in the host's memory, cheaper than tensors, since thousands of them live for a
-//! moment.
+//! The parts of samples: arrays in host memory. They are smaller than tensors, because an epoch creates one for each
+//! part of each sample.
 
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -23,17 +23,17 @@ pub type Sample = Vec<Array>;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
-    /// Packed as a tensor's, so that four-byte elements are copied into a batch as they are.
+    /// Packed as in a tensor, so that elements of four bytes are copied into a batch without conversion.
     words: Vec<u32>,
     shape: Vec<usize>,
     dtype: DType,
 }
 
 impl Array {
-    /// An array of these elements; the vector's memory is kept where elements are four bytes.
+    /// Creates an array of these elements. Of elements of four bytes, the memory of the vector is reused.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the shape does not hold as many elements.
+    /// [`Error::InvalidArgument`] if the shape has another number of elements.
     pub fn new<T: Element>(values: Vec<T>, shape: impl Into<Shape>) -> Result<Array> {
         let shape = shape.into().dims().to_vec();
         if checked_elem_count("Array", &shape)? != values.len() {
@@ -42,12 +42,12 @@ impl Array {
         Ok(Array { words: T::pack_vec(values), shape, dtype: T::DTYPE })
     }
 
-    /// An array of rank 0: a label, say.
+    /// Creates an array of rank 0, for instance a label.
     pub fn scalar<T: Element>(value: T) -> Array {
         Array { words: T::pack(&[value]), shape: Vec::new(), dtype: T::DTYPE }
     }
 
-    /// The elements of a tensor, read from its device.
+    /// Creates an array of the elements of a tensor, read from its device.
     ///
     /// # Errors
     /// As [`Tensor::to_vec`].
@@ -55,22 +55,22 @@ impl Array {
         Ok(Array { words: tensor.to_words()?, shape: tensor.shape().to_vec(), dtype: tensor.dtype() })
     }
 
-    /// The size in each dimension, outermost first.
+    /// Returns the size in each dimension, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn elem_count(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// The elements.
+    /// Returns the elements.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] if they are of another type than `T`.
@@ -79,7 +79,7 @@ impl Array {
         Ok(&bytemuck::cast_slice(&self.words)[..self.elem_count()])
     }
 
-    /// The elements, to be changed.
+    /// Returns the elements, mutably.
     ///
     /// # Errors
     /// As [`as_slice`](Array::as_slice).
@@ -89,7 +89,7 @@ impl Array {
         Ok(&mut bytemuck::cast_slice_mut(&mut self.words)[..count])
     }
 
-    /// Height and width of an image `[C, H, W]`, after C.
+    /// The sizes `[C, H, W]` of an image.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] naming `what` for another rank, or a side of 0.
@@ -106,7 +106,7 @@ impl Array {
         &bytemuck::cast_slice(&self.words)[..self.elem_count() * self.dtype.size()]
     }
 
-    /// Zeros, for `fill` to overwrite.
+    /// An array of zeros, overwritten by `fill`.
     pub(super) fn from_bytes(shape: Vec<usize>, dtype: DType, fill: impl FnOnce(&mut [u8])) -> Array {
         let count: usize = shape.iter().product();
         let mut words = vec![0; dtype.words(count)];

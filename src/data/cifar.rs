@@ -41,7 +41,7 @@ pub fn cifar10(dir: impl AsRef<Path>) -> Result<Splits> {
     Splits::new(&dir.display().to_string(), train, test)
 }
 
-/// Whether a folder looks like CIFAR-10's.
+/// Whether a folder has a file of CIFAR-10.
 pub(super) fn is_cifar10(dir: &Path) -> bool {
     dir.join("data_batch_1.bin").is_file() || dir.join("test_batch.bin").is_file()
 }

@@ -1,4 +1,4 @@
-//! Samples become tensors: all parts of a batch lie in one block of memory, which one copy takes to a device.
+//! Makes tensors of samples: all parts of a batch are in one block of memory, which is copied to a device at once.
 
 use super::{Array, Sample};
 use crate::device::{Device, Storage};
@@ -8,13 +8,13 @@ use crate::ops::inplace::filled_words;
 use crate::shape::checked_elem_count;
 use crate::tensor::{Tensor, move_dense, slots};
 
-/// How many tensors a batch has, and in what form a loop gets them: `(Tensor, Tensor)` by default, or one tensor,
-/// three, or a `Vec`; see [`DataLoader::items`](crate::data::DataLoader::items).
+/// The type of a batch: `(Tensor, Tensor)` by default, or one tensor, three, or a `Vec`; see
+/// [`DataLoader::items`](crate::data::DataLoader::items).
 pub trait Batch: Sized {
-    /// Takes the parts of a batch in order.
+    /// Makes a batch of its parts, in order.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when there are more or fewer.
+    /// [`Error::InvalidArgument`] for another number of parts.
     fn from_parts(parts: Vec<Tensor>) -> Result<Self>;
 }
 
@@ -50,13 +50,14 @@ impl Batch for (Tensor, Tensor, Tensor) {
     }
 }
 
-/// A batch in the making: `count` samples of the parts of the first one, in one block.
+/// A batch that is being assembled: samples with the shapes and types of the first one, in one block.
 pub(super) struct Stack {
     block: Tensor,
-    parts: Vec<Part>,
+    parts: Vec<PartLayout>,
 }
 
-struct Part {
+/// One part of a batch.
+struct PartLayout {
     shape: Vec<usize>,
     dtype: DType,
     /// Its first word in the block.
@@ -64,21 +65,21 @@ struct Part {
 }
 
 impl Stack {
-    /// Room for `count` samples like `first`.
+    /// Allocates a block for `count` samples like `first`.
     pub(super) fn new(first: &Sample, count: usize) -> Result<Stack> {
         Self::of(first.iter().map(|part| ([&[count], part.shape()].concat(), part.dtype())))
     }
 
-    /// Room for arrays that are batches already.
+    /// Allocates a block for parts of these shapes and types.
     fn of(parts: impl Iterator<Item = (Vec<usize>, DType)>) -> Result<Stack> {
         let mut end = 0usize;
         let place = |(shape, dtype): (Vec<usize>, DType)| {
             let start = end;
             let words = slots(dtype.words(checked_elem_count("DataLoader", &shape)?));
             end = start.checked_add(words).ok_or_else(|| Error::argument("DataLoader", "the batch is too large"))?;
-            Ok(Part { shape, dtype, start })
+            Ok(PartLayout { shape, dtype, start })
         };
-        let parts: Vec<Part> = parts.map(place).collect::<Result<_>>()?;
+        let parts: Vec<PartLayout> = parts.map(place).collect::<Result<_>>()?;
         if parts.is_empty() {
             return Err(Error::argument("DataLoader", "a sample has no parts: it needs one array at least"));
         }
@@ -107,24 +108,24 @@ impl Stack {
         Ok(())
     }
 
-    /// The arrays of a whole batch, as a `collate` function makes them.
+    /// A block of the arrays that a `collate` function made of a whole batch.
     pub(super) fn whole(arrays: &[Array]) -> Result<Stack> {
         let stack = Self::of(arrays.iter().map(|array| (array.shape().to_vec(), array.dtype())))?;
         stack.parts.iter().zip(arrays).try_for_each(|(part, array)| write(&stack.block, part, 0, array))?;
         Ok(stack)
     }
 
-    /// The tensors, on `device`: views of one block, which gets there in one copy.
+    /// The tensors on `device`: views of the one block, which is copied there at once.
     pub(super) fn finish(self, device: &Device) -> Result<Vec<Tensor>> {
         let block = if device.is_cpu() { self.block } else { move_dense(&self.block, device)? };
         Ok(self.parts.iter().map(|part| block.tensor_at_word(part.start, &part.shape, part.dtype)).collect())
     }
 }
 
-/// Writes an array at a byte of a part.
-fn write(block: &Tensor, part: &Part, at: usize, array: &Array) -> Result<()> {
+/// Writes an array at byte `at` of a part.
+fn write(block: &Tensor, part: &PartLayout, at: usize, array: &Array) -> Result<()> {
     let Storage::Cpu(buffer) = block.storage() else {
-        return Err(Error::argument("DataLoader", "a batch is assembled on the host"));
+        return Err(Error::internal("the block of a batch is not in host memory"));
     };
     let mut words = buffer.write();
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words[part.start..]);

@@ -1,4 +1,4 @@
-//! What can be loaded: [`Dataset`], and the datasets that are made of others.
+//! [`Dataset`], and datasets of tensors and of other datasets.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use super::{Array, Sample};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Samples with a number each; a [`DataLoader`](crate::data::DataLoader) makes batches of them.
+/// Numbered samples, of which a [`DataLoader`](crate::data::DataLoader) makes batches.
 ///
-/// `get` is called from several threads where the loader has workers, hence `&self` and `Sync`.
+/// If the loader has workers, `get` is called from several threads.
 ///
 /// # Example
 /// ```
@@ -36,16 +36,16 @@ use crate::tensor::Tensor;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait Dataset: Send + Sync {
-    /// The number of samples.
+    /// Returns the number of samples.
     fn len(&self) -> usize;
 
-    /// Sample `index`, which is below [`len`](Dataset::len).
+    /// Returns sample `index`, which is below [`len`](Dataset::len).
     ///
     /// # Errors
-    /// What keeps it from being read; it becomes the error of its batch.
+    /// Any error of reading the sample. It becomes the error of its batch.
     fn get(&self, index: usize) -> Result<Sample>;
 
-    /// Whether there is no sample at all.
+    /// Returns whether there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,11 +81,11 @@ pub struct TensorDataset {
 }
 
 impl TensorDataset {
-    /// Reads the tensors once, from whatever device.
+    /// Creates a dataset of the rows of tensors on any device. Their elements are read once, here.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] without a tensor, or for a scalar; [`Error::ShapeMismatch`] unless the first
-    /// dimensions are equal; those of [`Tensor::to_vec`].
+    /// [`Error::InvalidArgument`] for no tensor or a scalar; [`Error::ShapeMismatch`] unless the first
+    /// dimensions are equal; the errors of [`Tensor::to_vec`].
     pub fn new(tensors: &[&Tensor]) -> Result<TensorDataset> {
         let Some(&len) = tensors.first().and_then(|tensor| tensor.shape().first()) else {
             return Err(Error::argument("TensorDataset", "needs at least one tensor, and no scalar"));
@@ -110,7 +110,7 @@ impl Dataset for TensorDataset {
     }
 }
 
-/// Some samples of another dataset, in an order of their own.
+/// A selection of the samples of another dataset, in any order.
 ///
 /// ```
 /// use anygpu::data::{Dataset, Subset, mnist_5k};
@@ -129,16 +129,16 @@ pub struct Subset<D> {
 }
 
 impl<D: Dataset> Subset<D> {
-    /// The samples of `dataset` with these numbers.
+    /// Selects the samples of `dataset` with these numbers.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when there is no sample of such a number.
+    /// [`Error::InvalidArgument`] for a number that no sample has.
     pub fn new(dataset: D, indices: Vec<usize>) -> Result<Subset<D>> {
         indices.iter().try_for_each(|&index| within("Subset", index, dataset.len()))?;
         Ok(Subset { dataset, indices: indices.into() })
     }
 
-    /// The first `count` samples, or all if there are fewer.
+    /// Selects the first `count` samples, or all if there are fewer.
     pub fn first(dataset: D, count: usize) -> Subset<D> {
         let indices = (0..count.min(dataset.len())).collect();
         Subset { dataset, indices }
@@ -156,7 +156,8 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Cuts a dataset into parts of these lengths at random, without a sample in two of them. One seed gives one cut.
+/// Splits a dataset at random into parts of these lengths, each sample in one of them. The split depends on the seed
+/// alone.
 ///
 /// ```
 /// use anygpu::data::{Dataset, mnist_5k, random_split};
@@ -186,7 +187,7 @@ pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Res
     Ok(lengths.iter().map(&mut next).collect())
 }
 
-/// Whether there is a sample `index` of `len`.
+/// An error unless there is a sample `index` of `len`.
 pub(super) fn within(what: &'static str, index: usize, len: usize) -> Result<()> {
     if index < len {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The batches of one epoch, made when they are asked for, or ahead of that by threads.
+//! The batches of one epoch, made on request, or in advance by threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::tensor::{Tensor, with_room};
 type Map = Arc<dyn Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync>;
 type Collate = Arc<dyn Fn(Vec<Sample>) -> Result<Sample> + Send + Sync>;
 
-/// What the batches of a loader are made of, and how.
+/// The settings of a loader: its dataset, and how batches are made of it.
 #[derive(Clone)]
-pub(super) struct Recipe {
+pub(super) struct LoaderConfig {
     pub dataset: Arc<dyn Dataset>,
     pub batch_size: usize,
     pub shuffled: bool,
@@ -33,27 +33,27 @@ pub(super) struct Recipe {
 }
 
 /// The samples of an epoch in order.
-pub(super) struct Plan {
+pub(super) struct EpochOrder {
     epoch: u64,
     samples: usize,
     batches: usize,
-    /// `None`: the dataset's own order, which needs no memory however many samples there are.
+    /// `None` for the order of the dataset, which needs no memory for any number of samples.
     order: Option<Result<Vec<usize>>>,
 }
 
-impl Plan {
-    pub(super) fn new(recipe: &Recipe, epoch: u64) -> Plan {
-        let samples = recipe.dataset.len();
+impl EpochOrder {
+    pub(super) fn new(config: &LoaderConfig, epoch: u64) -> EpochOrder {
+        let samples = config.dataset.len();
         let shuffled = || {
             let mut order = with_room(samples)?;
             order.extend(0..samples);
-            shuffle_epoch(&mut order, recipe.seed, epoch);
+            shuffle_epoch(&mut order, config.seed, epoch);
             Ok(order)
         };
-        Plan { epoch, samples, batches: recipe.batches(), order: recipe.shuffled.then(shuffled) }
+        EpochOrder { epoch, samples, batches: config.batches(), order: config.shuffled.then(shuffled) }
     }
 
-    /// The number of the sample at place `i`.
+    /// The number of the sample at position `i`.
     fn sample(&self, i: usize) -> Result<usize> {
         match &self.order {
             None => Ok(i),
@@ -63,35 +63,35 @@ impl Plan {
     }
 }
 
-impl Recipe {
-    /// Batches in an epoch.
+impl LoaderConfig {
+    /// The number of batches in an epoch.
     pub(super) fn batches(&self) -> usize {
         let samples = self.dataset.len();
         if self.drop_last { samples / self.batch_size } else { samples.div_ceil(self.batch_size) }
     }
 
     /// Batch `k` on its device. A panic in the dataset, a transform or a collate function becomes an error.
-    fn batch(&self, plan: &Plan, k: usize, stop: &AtomicBool) -> Result<Vec<Tensor>> {
+    fn batch(&self, order: &EpochOrder, k: usize, stop: &AtomicBool) -> Result<Vec<Tensor>> {
         let mut at = None;
-        let made = catch_unwind(AssertUnwindSafe(|| self.assemble(plan, k, stop, &mut at)));
+        let made = catch_unwind(AssertUnwindSafe(|| self.assemble(order, k, stop, &mut at)));
         made.unwrap_or_else(|panic| {
             let place = at.map_or_else(|| format!("batch {k}"), |index: usize| format!("sample {index}"));
-            let message = format!("{place}: {}", panic_message(panic.as_ref()));
-            Err(Error::WorkerPanic { device: "the data loader".into(), message })
+            let message = panic_message(panic.as_ref());
+            Err(Error::DataPanic { place, message })
         })
     }
 
-    /// `at` says which sample is in hand.
-    fn assemble(&self, plan: &Plan, k: usize, stop: &AtomicBool, at: &mut Option<usize>) -> Result<Vec<Tensor>> {
+    /// Sets `at` to the number of the sample that is being made.
+    fn assemble(&self, order: &EpochOrder, k: usize, stop: &AtomicBool, at: &mut Option<usize>) -> Result<Vec<Tensor>> {
         let start = k * self.batch_size;
-        let places = start..start.saturating_add(self.batch_size).min(plan.samples);
+        let places = start..start.saturating_add(self.batch_size).min(order.samples);
         let mut sample = |i: usize| {
             if stop.load(Ordering::Relaxed) {
-                return Err(Error::argument("DataLoader", "nobody waits for the batch"));
+                return Err(Error::internal("a batch was made after its epoch was dropped"));
             }
-            let index = plan.sample(i)?;
+            let index = order.sample(i)?;
             *at = Some(index);
-            let mut random = Random::of_sample(self.seed, plan.epoch, index);
+            let mut random = Random::of_sample(self.seed, order.epoch, index);
             self.maps.iter().try_fold(self.dataset.get(index)?, |sample, map| map(sample, &mut random))
         };
         let stack = match &self.collate {
@@ -101,7 +101,7 @@ impl Recipe {
                 Stack::whole(&collate(samples)?)?
             }
             None => {
-                // Each sample goes into the block while it is in the cache.
+                // Each sample is copied into the block while it is in the cache.
                 let first = sample(places.start)?;
                 let mut stack = Stack::new(&first, places.len())?;
                 stack.put(0, &first)?;
@@ -115,99 +115,98 @@ impl Recipe {
     }
 }
 
-/// The threads that make an epoch's batches ahead. Thread w makes batches w, w + n, …, so that the order is fixed; each
-/// has one finished and one in hand, so that memory is bounded.
-pub(super) struct Crew {
+/// The threads that make the batches of an epoch in advance. Thread w of n makes batches w, w + n, …, so that the order
+/// is fixed. Each thread holds at most one finished batch and one that it is making, so that memory is bounded.
+pub(super) struct WorkerPool {
     inboxes: Vec<Receiver<Result<Vec<Tensor>>>>,
     threads: Vec<JoinHandle<()>>,
     first: usize,
     stop: Arc<AtomicBool>,
 }
 
-impl Crew {
-    /// Starts with batch `first`.
-    pub(super) fn start(recipe: &Recipe, plan: &Arc<Plan>, first: usize, threads: usize) -> Crew {
+impl WorkerPool {
+    /// Starts the threads, beginning with batch `first`.
+    pub(super) fn start(config: &LoaderConfig, order: &Arc<EpochOrder>, first: usize, threads: usize) -> WorkerPool {
         let stop = Arc::new(AtomicBool::new(false));
-        let threads = threads.min(plan.batches.saturating_sub(first)).max(1);
+        let threads = threads.min(order.batches.saturating_sub(first)).max(1);
         let mut running = Vec::with_capacity(threads);
         let mut begin = |worker: usize| {
             let (outbox, inbox) = sync_channel(1);
-            let (recipe, plan, stop) = (recipe.clone(), plan.clone(), stop.clone());
+            let (config, order, stop) = (config.clone(), order.clone(), stop.clone());
             let (failed, context) = (outbox.clone(), Context::current());
-            let batches = (first + worker..plan.batches).step_by(threads);
-            let work = move || context.run(|| run(&recipe, &plan, batches, &stop, &outbox));
+            let batches = (first + worker..order.batches).step_by(threads);
+            let work = move || context.run(|| run(&config, &order, batches, &stop, &outbox));
             match Builder::new().name(format!("anygpu data {worker}")).spawn(work) {
                 Ok(thread) => running.push(thread),
                 Err(error) => {
                     let reason = Error::argument("DataLoader", format!("no thread for worker {worker}: {error}"));
-                    let _ = failed.try_send(Err(reason)); // the channel is empty, and we hold its other end
+                    let _ = failed.try_send(Err(reason)); // succeeds: the channel is empty, and its receiver is alive
                 }
             }
             inbox
         };
         let inboxes = (0..threads).map(&mut begin).collect();
-        Crew { inboxes, threads: running, first, stop }
+        WorkerPool { inboxes, threads: running, first, stop }
     }
 
-    /// Waits for batch `k`; they are asked for in order.
+    /// Waits for batch `k`. Batches are requested in order.
     fn receive(&self, k: usize) -> Result<Vec<Tensor>> {
         let inbox = &self.inboxes[(k - self.first) % self.inboxes.len()];
         inbox.recv().unwrap_or_else(|_| {
-            let message = format!("its thread ended before batch {k}");
-            Err(Error::WorkerPanic { device: "the data loader".into(), message })
+            Err(Error::internal(format!("a thread of the data loader ended before it made batch {k}")))
         })
     }
 }
 
 fn run(
-    recipe: &Recipe,
-    plan: &Plan,
+    config: &LoaderConfig,
+    order: &EpochOrder,
     batches: impl Iterator<Item = usize>,
     stop: &AtomicBool,
     outbox: &SyncSender<Result<Vec<Tensor>>>,
 ) {
     for k in batches {
-        if stop.load(Ordering::Relaxed) || outbox.send(recipe.batch(plan, k, stop)).is_err() {
-            return; // the loop was left early
+        if stop.load(Ordering::Relaxed) || outbox.send(config.batch(order, k, stop)).is_err() {
+            return; // the epoch was dropped before its end
         }
     }
 }
 
-/// The threads end with the sample that they have in hand, and that is waited for: a thread that uploads while the process
-/// ends would take the driver's memory away under itself.
-impl Drop for Crew {
+/// Waits until each thread has finished its current sample: a thread that still uploads while the process exits would
+/// use the driver after its memory is freed.
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.inboxes.clear(); // wakes those that wait to hand over a batch
+        self.inboxes.clear(); // wakes the threads that wait to send a batch
         self.threads.drain(..).for_each(|thread| drop(thread.join())); // their panics are caught
     }
 }
 
-/// The batches of one epoch, by default `(images [N, ..], labels [N])`. A batch that cannot be made is an error; the
-/// ones after it follow.
+/// An iterator over the batches of one epoch, by default `(images [N, ..], labels [N])`. A batch that cannot be made is
+/// an error; the iterator continues with the next one.
 pub struct Epoch<'a, B = (Tensor, Tensor)> {
     loader: &'a DataLoader<B>,
-    plan: Arc<Plan>,
-    crew: Option<Crew>,
+    order: Arc<EpochOrder>,
+    pool: Option<WorkerPool>,
     next: usize,
-    /// Whether the loader's state follows.
+    /// Whether the state of the loader is updated.
     tracked: bool,
 }
 
 impl<'a, B> Epoch<'a, B> {
     pub(super) fn new(
         loader: &'a DataLoader<B>,
-        plan: Arc<Plan>,
-        crew: Option<Crew>,
+        order: Arc<EpochOrder>,
+        pool: Option<WorkerPool>,
         next: usize,
         tracked: bool,
     ) -> Epoch<'a, B> {
-        Epoch { loader, plan, crew, next, tracked }
+        Epoch { loader, order, pool, next, tracked }
     }
 
-    /// The number of the epoch, from 0.
+    /// Returns the number of the epoch, from 0.
     pub fn number(&self) -> u64 {
-        self.plan.epoch
+        self.order.epoch
     }
 
     fn track(&self, state: LoaderState, ended: bool) {
@@ -221,17 +220,17 @@ impl<B: Batch> Iterator for Epoch<'_, B> {
     type Item = Result<B>;
 
     fn next(&mut self) -> Option<Result<B>> {
-        let (k, epoch) = (self.next, self.plan.epoch);
-        if k >= self.plan.batches {
-            if self.crew.take().is_some() || k != usize::MAX {
-                self.next = usize::MAX; // the end is said once
+        let (k, epoch) = (self.next, self.order.epoch);
+        if k >= self.order.batches {
+            if self.pool.take().is_some() || k != usize::MAX {
+                self.next = usize::MAX; // the end is recorded once
                 self.track(LoaderState { epoch: epoch + 1, batches: 0 }, true);
             }
             return None;
         }
-        let parts = match &self.crew {
-            Some(crew) => crew.receive(k),
-            None => self.loader.recipe().batch(&self.plan, k, &AtomicBool::new(false)),
+        let parts = match &self.pool {
+            Some(pool) => pool.receive(k),
+            None => self.loader.config().batch(&self.order, k, &AtomicBool::new(false)),
         };
         self.next = k + 1;
         self.track(LoaderState { epoch, batches: k + 1 }, false);
@@ -239,7 +238,7 @@ impl<B: Batch> Iterator for Epoch<'_, B> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.plan.batches.saturating_sub(self.next);
+        let left = self.order.batches.saturating_sub(self.next);
         (left, Some(left))
     }
 }
@@ -248,6 +247,6 @@ impl<B: Batch> ExactSizeIterator for Epoch<'_, B> {}
 
 impl<B> std::fmt::Debug for Epoch<'_, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Epoch").field("number", &self.plan.epoch).field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("Epoch").field("number", &self.order.epoch).field("next", &self.next).finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@ use crate::error::Result;
 /// `ImageFolder`: classes are numbered by name, a folder's own files come before those of the folders
 /// in it, each in the order of their names.
 ///
-/// Sample i is an image `[3, H, W]` of f32 in 0 to 1, decoded when it is asked for (with [`grey`](ImageFolder::grey),
+/// Sample i is an image `[3, H, W]` of f32 in 0 to 1, decoded when it is requested (with [`grey`](ImageFolder::grey),
 /// `[1, H, W]`), and the number of its class, a u32. Images of several sizes need a
 /// [`Resize`](super::transforms::Resize) or a crop before they make a batch.
 ///
@@ -39,7 +39,7 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists the files of a folder; reads none of them.
+    /// Lists the files of a folder, without reading them.
     ///
     /// # Errors
     /// [`Error::Data`](crate::Error::Data) when a folder cannot be read, when there is no folder in `dir`, or no image
@@ -62,18 +62,18 @@ impl ImageFolder {
         Ok(set)
     }
 
-    /// Makes all images grey, of one channel.
+    /// Converts all images to grey, with one channel.
     pub fn grey(mut self) -> ImageFolder {
         self.grey = true;
         self
     }
 
-    /// The names of the classes, by number.
+    /// Returns the names of the classes, by number.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// The file of sample `index`.
+    /// Returns the file of sample `index`.
     pub fn path(&self, index: usize) -> Option<&Path> {
         self.files.get(index).map(|(path, _)| path.as_path())
     }
@@ -91,8 +91,8 @@ impl Dataset for ImageFolder {
     }
 }
 
-/// Reads a PNG or JPEG file as an image `[3, H, W]`, or grey `[1, H, W]`, of f32 in 0 to 1. The kind of file is told by
-/// its first bytes; transparency is ignored.
+/// Reads a PNG or JPEG file as an image `[3, H, W]`, or grey `[1, H, W]`, of f32 in 0 to 1. The format is
+/// recognised by the first bytes of the file; transparency is ignored.
 ///
 /// # Errors
 /// [`Error::Data`](crate::Error::Data) naming the file when it cannot be read or is damaged, or is larger than the
@@ -114,8 +114,8 @@ pub fn read_image(path: impl AsRef<Path>, grey: bool) -> Result<Array> {
     Array::new(unit_scale(&planes), [3, h, w])
 }
 
-/// The brightness of a pixel as Pillow's `convert("L")` gives it, which torchvision's `Grayscale` uses: ITU-R 601-2 with
-/// weights of 16 bits, rounded (Pillow's `Convert.c`).
+/// The brightness of a pixel as Pillow's `convert("L")` computes it, which torchvision's `Grayscale` uses: ITU-R 601-2
+/// with weights of 16 bits, rounded (Pillow's `Convert.c`).
 fn luma(pixel: &[u8]) -> u8 {
     let [r, g, b] = [0, 1, 2].map(|channel| u32::from(pixel[channel]));
     ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8 // the weights add up to 2¹⁶
@@ -129,7 +129,7 @@ fn list(folder: &Path, class: u32, files: &mut Vec<(PathBuf, u32)>) -> Result<()
     folders.iter().try_for_each(|folder| list(folder, class, files))
 }
 
-/// What is in a folder, by name.
+/// The entries of a folder, sorted by name.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let read = || -> std::io::Result<Vec<PathBuf>> {
         std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect()

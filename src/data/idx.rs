@@ -6,8 +6,8 @@
 //!    one byte per element, innermost dimension first                 the pixels, or the labels
 //! ```
 //!
-//! Nothing of a file is believed: magic number, dimensions, length and labels are all checked, and memory is taken as
-//! data arrives, so that a damaged header cannot ask for 70 GB.
+//! Magic number, dimensions, length and labels of a file are all checked. Memory is allocated as data is read, so that
+//! a damaged header cannot request 70 GB.
 
 use std::io::Read;
 use std::path::Path;
@@ -19,7 +19,7 @@ const IMAGES: u32 = 0x0000_0803;
 const LABELS: u32 = 0x0000_0801;
 
 impl ImageSet {
-    /// Reads a set from the bytes of its two files, gzip or plain. The names only serve the error messages.
+    /// Reads a set from the bytes of its two files, gzip or plain. The names are used in error messages only.
     ///
     /// # Errors
     /// [`Error::Data`] naming the file when it is damaged or of another kind, when it is empty, when there are not as
@@ -51,7 +51,7 @@ impl ImageSet {
         Ok(ImageSet { images: pixels, labels: classes, n, c: 1, h, w })
     }
 
-    /// Reads a set from its two files, gzip or plain (told apart by their first bytes, not by their names).
+    /// Reads a set from its two files, gzip or plain (recognised by their first bytes, not by their names).
     ///
     /// # Errors
     /// [`Error::Data`] when a file cannot be read, and as [`parse`](ImageSet::parse).
@@ -93,7 +93,8 @@ fn parse_stream(name: &str, mut stream: impl Read, magic: u32) -> Result<(Vec<u8
     if len == 0 {
         return Err(damaged(name, format!("the file is empty (dimensions {dims:?})")));
     }
-    // One byte more than announced, to see what trails. `take` bounds what a hostile gzip can expand to.
+    // One byte more than the header announces, to find trailing bytes. `take` bounds the expansion of a hostile gzip
+    // file.
     let mut data = Vec::new();
     let read = stream.take(len as u64 + 1).read_to_end(&mut data);
     read.map_err(|e| damaged(name, format!("damaged after {} of {len} bytes: {e}", data.len())))?;
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(read(&gzip(&images), &gzip(&labels)).unwrap(), set);
     }
 
-    /// Each damage, and what the message must say.
+    /// Each kind of damage, and a part of its message.
     #[test]
     fn damaged_files_are_named_and_described() {
         type Damage = fn(&mut Vec<u8>, &mut Vec<u8>);

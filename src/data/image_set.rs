@@ -1,4 +1,4 @@
-//! Labelled images of one size in memory: what MNIST, Fashion-MNIST and CIFAR-10 are read into.
+//! Labelled images of one size in memory: MNIST, Fashion-MNIST and CIFAR-10.
 
 use super::dataset::within;
 use super::transforms::unit_scale;
@@ -8,7 +8,7 @@ use crate::error::Result;
 /// The number of classes of MNIST, Fashion-MNIST and CIFAR-10; every label is below it.
 pub const CLASSES: usize = 10;
 
-/// Images of one size with their labels, as they are stored: one byte a pixel and channel, one byte a label.
+/// Images of one size with their labels, as they are stored: one byte per pixel and channel, and one byte per label.
 ///
 /// As a [`Dataset`], sample i is an image `[c, h, w]` of f32 in 0 to 1 and a label, a u32.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct ImageSet {
 }
 
 impl ImageSet {
-    /// The mean and the standard deviation of each channel, on the scale 0 to 1.
+    /// Returns the mean and the standard deviation of each channel, on the scale 0 to 1.
     ///
     /// ```
     /// let (mean, std) = anygpu::data::mnist_5k()?.train.mean_std();

@@ -1,8 +1,8 @@
-//! How a dataset is cut into batches: [`DataLoader`]. How they are made, and by whom, is in `epoch.rs`.
+//! [`DataLoader`]: how a dataset is divided into batches. `epoch.rs` makes them.
 
 use std::sync::{Arc, Mutex};
 
-use super::epoch::{Crew, Epoch, Plan, Recipe};
+use super::epoch::{Epoch, EpochOrder, LoaderConfig, WorkerPool};
 use super::transforms::Transform;
 use super::{Batch, Dataset, Random, Sample};
 use crate::device::Device;
@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
-/// Cuts a [`Dataset`] into batches: part k of the samples, `[..]` each, becomes a tensor `[N, ..]`.
+/// Divides a [`Dataset`] into batches: part k of N samples, each of shape `[..]`, becomes a tensor `[N, ..]`.
 ///
-/// The tensors of a batch lie in one block of memory, so that it gets to a device in one copy. The last batch of an
+/// The tensors of a batch are in one block of memory, which is copied to a device at once. The last batch of an
 /// epoch is shorter when the batch size does not divide the number of samples, unless
 /// [`drop_last`](DataLoader::drop_last). The order and the augmentations depend on the seed and the epoch alone: not on
 /// the number of workers, nor on the device.
@@ -27,7 +27,7 @@ use crate::tensor::Tensor;
 ///     .shuffle(7)
 ///     .transform(RandomCrop::new([28, 28]).padding(2))
 ///     .workers(2)
-///     .prefetch(&device); // the next batches are on their way while one is computed with
+///     .prefetch(&device); // makes and uploads the next batches during a step
 /// let mut seen = 0;
 /// for batch in &loader {
 ///     let (images, labels) = batch?;
@@ -39,36 +39,37 @@ use crate::tensor::Tensor;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub struct DataLoader<B = (Tensor, Tensor)> {
-    recipe: Recipe,
+    config: LoaderConfig,
     workers: usize,
-    /// Whether batches are made ahead, and so by another thread.
+    /// Whether batches are made in advance, and so by another thread.
     ahead: bool,
     progress: Mutex<Progress>,
     batch: std::marker::PhantomData<fn() -> B>,
 }
 
-/// Where a loader is: what a training checkpoint keeps of it. It means the same to a loader over as many samples, with the
-/// same seed and batch size; to another one it is another place, which nothing notices.
+/// The position of a loader, for a training checkpoint. It is valid for a loader over the same number of samples with
+/// the same seed and batch size; this is not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LoaderState {
-    /// The epoch, counted from 0, that is being gone through or comes next.
+    /// The current or next epoch, counted from 0.
     pub epoch: u64,
-    /// How many of its batches the loop has had.
+    /// The number of its batches that were returned.
     pub batches: usize,
 }
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// Where the loop is.
+    /// The current position.
     state: LoaderState,
-    /// Whether the next `for` goes on there instead of beginning an epoch: after `set_state`, or at an epoch's start.
+    /// Whether the next `for` continues there instead of starting the next epoch: after `set_state`, or at the start of
+    /// an epoch.
     resume: bool,
 }
 
 impl DataLoader {
-    /// Batches of `batch_size` samples in the dataset's order, as pairs `(images, labels)`; for samples of another
-    /// number of parts there is [`items`](DataLoader::items).
+    /// Creates a loader of batches of `batch_size` samples in the order of the dataset, as pairs `(images, labels)`.
+    /// For samples with another number of parts, use [`items`](DataLoader::items).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when `batch_size` is 0.
@@ -76,7 +77,7 @@ impl DataLoader {
         if batch_size == 0 {
             return Err(Error::argument("DataLoader", "the batch size must be at least 1"));
         }
-        let recipe = Recipe {
+        let config = LoaderConfig {
             dataset: Arc::new(dataset),
             batch_size,
             shuffled: false,
@@ -86,17 +87,17 @@ impl DataLoader {
             collate: None,
             device: Device::cpu(),
         };
-        Ok(DataLoader::with(recipe, 0, false))
+        Ok(DataLoader::with(config, 0, false))
     }
 }
 
 impl<B> DataLoader<B> {
-    fn with(recipe: Recipe, workers: usize, ahead: bool) -> DataLoader<B> {
+    fn with(config: LoaderConfig, workers: usize, ahead: bool) -> DataLoader<B> {
         let progress = Progress { state: LoaderState::default(), resume: true };
-        DataLoader { recipe, workers, ahead, progress: Mutex::new(progress), batch: std::marker::PhantomData }
+        DataLoader { config, workers, ahead, progress: Mutex::new(progress), batch: std::marker::PhantomData }
     }
 
-    /// Gives batches in another form: `Tensor`, `(Tensor, Tensor)`, `(Tensor, Tensor, Tensor)` or `Vec<Tensor>`.
+    /// Returns batches as another type: `Tensor`, `(Tensor, Tensor)`, `(Tensor, Tensor, Tensor)` or `Vec<Tensor>`.
     ///
     /// ```
     /// use anygpu::Tensor;
@@ -109,29 +110,29 @@ impl<B> DataLoader<B> {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn items<C: Batch>(self) -> DataLoader<C> {
-        DataLoader { progress: self.progress, ..DataLoader::with(self.recipe, self.workers, self.ahead) }
+        DataLoader { progress: self.progress, ..DataLoader::with(self.config, self.workers, self.ahead) }
     }
 
-    /// Shuffles each epoch anew. The order depends on `seed` and the number of the epoch alone; so do the random
-    /// choices of transforms, with the number of the sample.
+    /// Shuffles each epoch in a new order, which depends on `seed` and the number of the epoch alone. The random
+    /// choices of transforms depend on these and the number of the sample.
     pub fn shuffle(mut self, seed: u64) -> Self {
-        self.recipe.shuffled = true;
+        self.config.shuffled = true;
         self.seed(seed)
     }
 
-    /// The seed of the transforms' random choices, where the order stays that of the dataset; it is 0 at first.
+    /// Sets the seed of the random choices of transforms without shuffling. The default is 0.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.recipe.seed = seed;
+        self.config.seed = seed;
         self
     }
 
-    /// Leaves out the samples at an epoch's end that do not fill a batch.
+    /// Omits the samples at the end of an epoch that do not fill a batch.
     pub fn drop_last(mut self) -> Self {
-        self.recipe.drop_last = true;
+        self.config.drop_last = true;
         self
     }
 
-    /// Applies `transform` to the first part of each sample, the image; after those that were given before.
+    /// Applies `transform` to the first part of each sample, the image, after the transforms that were added before.
     pub fn transform(self, transform: impl Transform + 'static) -> Self {
         self.map(move |mut sample, random| {
             if !sample.is_empty() {
@@ -142,14 +143,14 @@ impl<B> DataLoader<B> {
         })
     }
 
-    /// Applies `f` to each sample as a whole, for what concerns several of its parts; after what was given before.
-    /// Random choices come from the [`Random`] that it gets, so that they are the same in every run.
+    /// Applies `f` to each whole sample, after the transforms that were added before. Random choices that come from its
+    /// [`Random`] are the same in every run.
     pub fn map(mut self, f: impl Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync + 'static) -> Self {
-        self.recipe.maps.push(Arc::new(f));
+        self.config.maps.push(Arc::new(f));
         self
     }
 
-    /// Makes batches with `f` instead of stacking the samples: it gets the samples of a batch, and gives its arrays.
+    /// Makes batches with `f` instead of stacking the samples: `f` takes the samples of a batch and returns its arrays.
     ///
     /// ```
     /// use anygpu::data::{Array, DataLoader, Dataset, Sample};
@@ -167,7 +168,7 @@ impl<B> DataLoader<B> {
     ///     }
     /// }
     ///
-    /// /// Fills up with zeros to the longest.
+    /// /// Pads with zeros to the longest.
     /// fn padded(samples: Vec<Sample>) -> Result<Sample> {
     ///     let longest = samples.iter().map(|sample| sample[0].elem_count()).max().unwrap_or(0);
     ///     let mut values = Vec::new();
@@ -184,42 +185,43 @@ impl<B> DataLoader<B> {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn collate(mut self, f: impl Fn(Vec<Sample>) -> Result<Sample> + Send + Sync + 'static) -> Self {
-        self.recipe.collate = Some(Arc::new(f));
+        self.config.collate = Some(Arc::new(f));
         self
     }
 
-    /// Makes batches in `threads` threads of their own, each up to two batches ahead; with 0, as at first, each batch
-    /// is made when the loop asks for it. Leaving a loop early waits for the samples that they have in hand.
+    /// Makes batches in `threads` threads, each up to two batches in advance. With 0, which is the default, each batch
+    /// is made when the loop requests it. Leaving a loop early waits until each thread has finished its current sample.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Makes batches ahead, and on `device`: while one is computed with, another thread (or the
-    /// [`workers`](Self::workers)) makes and uploads the next two. For several devices, which cut batches themselves,
-    /// prefetch to `cpu`.
+    /// Makes batches in advance, and on `device`: while a step computes, another thread (or the
+    /// [`workers`](Self::workers)) makes and uploads the next two. For [`DataParallel`](crate::DataParallel), which
+    /// splits batches itself, prefetch to `cpu`.
     pub fn prefetch(mut self, device: &Device) -> Self {
-        self.recipe.device = device.clone();
+        self.config.device = device.clone();
         self.ahead = true;
         self
     }
 
-    /// The number of samples.
+    /// Returns the number of samples.
     pub fn len(&self) -> usize {
-        self.recipe.dataset.len()
+        self.config.dataset.len()
     }
 
-    /// Whether there is no sample at all.
+    /// Returns whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The number of batches in an epoch.
+    /// Returns the number of batches in an epoch.
     pub fn batches(&self) -> usize {
-        self.recipe.batches()
+        self.config.batches()
     }
 
-    /// Where `for batch in &loader` is. [`set_state`](DataLoader::set_state) goes on there, in another process too.
+    /// Returns the position of `for batch in &loader`. [`set_state`](DataLoader::set_state) continues there, also in
+    /// another process.
     ///
     /// ```
     /// use anygpu::data::{DataLoader, LoaderState, mnist_5k};
@@ -243,30 +245,29 @@ impl<B> DataLoader<B> {
         lock(&self.progress).state
     }
 
-    /// Makes the next `for batch in &loader` go on at `state`: first with what is left of its epoch, which may be
-    /// nothing.
+    /// Makes the next `for batch in &loader` continue at `state`, with the rest of its epoch (which may be empty).
     pub fn set_state(&self, state: LoaderState) {
         *lock(&self.progress) = Progress { state, resume: true };
     }
 
-    /// The batches of epoch `epoch`, counted from 0; the same each time it is asked for. This leaves
-    /// [`state`](DataLoader::state) alone.
+    /// Returns the batches of epoch `epoch`, counted from 0: the same ones at each call. This does not change
+    /// [`state`](DataLoader::state).
     pub fn epoch(&self, epoch: u64) -> Epoch<'_, B> {
         self.start(LoaderState { epoch, batches: 0 }, false)
     }
 
     fn start(&self, from: LoaderState, tracked: bool) -> Epoch<'_, B> {
-        let plan = Arc::new(Plan::new(&self.recipe, from.epoch));
+        let order = Arc::new(EpochOrder::new(&self.config, from.epoch));
         let threads = if self.ahead { self.workers.max(1) } else { self.workers };
-        let crew = (threads > 0).then(|| Crew::start(&self.recipe, &plan, from.batches, threads));
-        Epoch::new(self, plan, crew, from.batches, tracked)
+        let pool = (threads > 0).then(|| WorkerPool::start(&self.config, &order, from.batches, threads));
+        Epoch::new(self, order, pool, from.batches, tracked)
     }
 
-    pub(super) fn recipe(&self) -> &Recipe {
-        &self.recipe
+    pub(super) fn config(&self) -> &LoaderConfig {
+        &self.config
     }
 
-    /// Says how far the loop is.
+    /// Records the position of the loop.
     pub(super) fn reached(&self, state: LoaderState, resume: bool) {
         *lock(&self.progress) = Progress { state, resume };
     }
@@ -291,7 +292,7 @@ impl<'a, B: Batch> IntoIterator for &'a DataLoader<B> {
 
 impl<B> std::fmt::Debug for DataLoader<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Recipe { batch_size, shuffled, seed, drop_last, device, .. } = &self.recipe;
+        let LoaderConfig { batch_size, shuffled, seed, drop_last, device, .. } = &self.config;
         f.debug_struct("DataLoader")
             .field("len", &self.len())
             .field("batch_size", batch_size)

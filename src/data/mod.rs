@@ -1,7 +1,7 @@
-//! What to train on: datasets, transforms of images, and batches of tensors.
+//! Training data: datasets, transforms of images, and batches of tensors.
 //!
-//! A [`Dataset`] has numbered [`Sample`]s; a [`DataLoader`] cuts it into batches, in threads of its own where that is
-//! wanted. Built in are 5 000 digits ([`mnist_5k`]); read from disk are MNIST and Fashion-MNIST ([`from_dir`]),
+//! A [`Dataset`] has numbered [`Sample`]s; a [`DataLoader`] divides it into batches, optionally in threads. 5 000
+//! digits are built in ([`mnist_5k`]); the formats that are read from disk are MNIST and Fashion-MNIST ([`from_dir`]),
 //! CIFAR-10 ([`cifar10`]), and folders of images (`ImageFolder`, feature `image`).
 
 mod array;

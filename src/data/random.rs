@@ -1,11 +1,11 @@
-//! Random choices of the data side: orders, splits, augmentations. Each is a function of a seed and of what it is for,
-//! never of the thread or of what was drawn before.
+//! Random choices of this module: orders, splits, augmentations. Each is a function of a seed and its purpose,
+//! independent of the thread and of earlier draws.
 
 use crate::philox::{Stream, philox, unit};
 use crate::tensor::seed_for;
 
-/// The random numbers of one sample in one epoch, for [transforms](crate::data::transforms): the same whatever thread
-/// makes the sample, and in a resumed run.
+/// The random numbers of one sample in one epoch, for [transforms](crate::data::transforms): the same in every
+/// thread and in a resumed run.
 ///
 /// ```
 /// use anygpu::data::Random;
@@ -23,14 +23,14 @@ pub struct Random {
 }
 
 impl Random {
-    /// The numbers of sample `index` in epoch `epoch`.
+    /// Returns the generator of sample `index` in epoch `epoch`.
     pub fn of_sample(seed: u64, epoch: u64, index: usize) -> Random {
         let index = index as u64;
         let key = philox([index as u32, (index >> 32) as u32, epoch as u32, (epoch >> 32) as u32], seed ^ SAMPLES);
         Random::from_seed(u64::from(key[0]) | u64::from(key[1]) << 32)
     }
 
-    /// Those of a split.
+    /// The generator of a split.
     pub(super) fn of_split(seed: u64) -> Random {
         Random::from_seed(seed ^ SPLITS)
     }
@@ -39,7 +39,7 @@ impl Random {
         Random { stream: Stream { seed, first: 0 }, block: [0; 4], left: 0 }
     }
 
-    /// 32 random bits.
+    /// Returns 32 random bits.
     pub fn next_u32(&mut self) -> u32 {
         if self.left == 0 {
             self.block = self.stream.block(0);
@@ -50,17 +50,17 @@ impl Random {
         self.block[3 - self.left]
     }
 
-    /// Uniform in [0, 1).
+    /// Returns a number uniform in [0, 1).
     pub fn uniform(&mut self) -> f32 {
         unit(self.next_u32())
     }
 
-    /// A whole number below `range`; 0 if that is 0.
+    /// Returns an integer below `range`, or 0 if that is 0.
     pub fn below(&mut self, range: usize) -> usize {
         below(|| self.next_u32(), range)
     }
 
-    /// True with probability `p`.
+    /// Returns true with probability `p`.
     pub fn chance(&mut self, p: f32) -> bool {
         self.uniform() < p
     }
@@ -70,12 +70,12 @@ impl Random {
     }
 }
 
-/// What keeps a sample's numbers, and a split's, apart from the orders of one seed.
+/// Constants that make the numbers of samples and of splits independent of the orders of the same seed.
 const SAMPLES: u64 = 0x5361_6D70_6C65_7321;
 const SPLITS: u64 = 0x5370_6C69_7474_6564;
 
-/// The order of an epoch. Each draws from a stream of its own (stream 0 is the weights'), so that the order of the
-/// images does not depend on how many weights were drawn before.
+/// Shuffles the order of an epoch. Each epoch has its own stream (stream 0 is used for weights), so that the order does
+/// not depend on the number of weights.
 pub(super) fn shuffle_epoch(order: &mut [usize], seed: u64, epoch: u64) {
     fisher_yates(order, seed_for(seed, epoch.wrapping_add(1)));
 }

@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 /// A training set, and a test set of images of the same size. Clones share the images.
 #[derive(Clone, Debug)]
 pub struct Splits {
-    /// What to train on.
+    /// The samples to train on.
     pub train: Arc<ImageSet>,
-    /// What to measure accuracy on, not seen in training.
+    /// The samples to measure accuracy on, which are not used in training.
     pub test: Arc<ImageSet>,
     size: Option<[usize; 2]>,
 }
@@ -28,20 +28,20 @@ impl Splits {
         Ok(Splits { train: Arc::new(train), test: Arc::new(test), size: None })
     }
 
-    /// Makes loaders give images of `side × side`: 96 for [`resnet18`](crate::nn::models::resnet18). Each image is
-    /// resized when it is loaded ([`Resize`]); the sets stay as they are.
+    /// Makes loaders return images of `side × side`: 96 for [`resnet18`](crate::nn::models::resnet18). Each image is
+    /// resized when it is loaded ([`Resize`]); the sets are not changed.
     pub fn resize(mut self, side: usize) -> Splits {
         self.size = Some([side, side]);
         self
     }
 
-    /// Standardisation by the training set's mean and deviation.
+    /// Returns the standardisation by the mean and deviation of the training set.
     pub fn normalize(&self) -> Normalize {
         let (mean, std) = self.train.mean_std();
         Normalize::new(mean, std)
     }
 
-    /// Loaders over the training set, shuffled anew each epoch by `seed`, and over the test set, in order.
+    /// Returns a loader over the training set, shuffled in each epoch by `seed`, and one over the test set, in order.
     /// Both are standardised by the *training* set's mean and deviation.
     ///
     /// # Errors
@@ -72,12 +72,12 @@ impl Splits {
     }
 }
 
-/// 5 000 real MNIST digits of 28 × 28 that are built into the crate (0.8 MB): 4 000 to train, 1 000 to test.
+/// Returns 5 000 real MNIST digits of 28 × 28 that are built into the crate (0.8 MB): 4 000 to train, 1 000 to test.
 ///
 /// MNIST is by Y. LeCun and C. Cortes, CC BY-SA 3.0; see `assets/mnist-5k/PROVENANCE.md`.
 ///
 /// # Errors
-/// None that a user can cause; the files are checked like any other.
+/// None in practice: the built-in files pass the checks of [`ImageSet::parse`].
 pub fn mnist_5k() -> Result<Splits> {
     macro_rules! part {
         ($part:literal) => {
@@ -115,7 +115,7 @@ pub fn from_dir(dir: impl AsRef<Path>) -> Result<Splits> {
     Splits::new(&dir.display().to_string(), part("train")?, part("t10k")?)
 }
 
-/// `dir/name.gz` or `dir/name`, whichever is there.
+/// `dir/name.gz` or `dir/name`, whichever exists.
 fn find(dir: &Path, name: &str) -> Result<PathBuf> {
     let candidates = [dir.join(format!("{name}.gz")), dir.join(name)];
     candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| Error::Data {

@@ -1,8 +1,8 @@
-//! What a device is: names and figures only, no handle of any driver.
+//! Descriptions of devices: names and figures only, no handle of any driver.
 
 use std::fmt;
 
-/// Who made the chip, or, for a software adapter, the program.
+/// The maker of the chip or, of a software adapter, of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Vendor {
@@ -33,7 +33,7 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// The vendor behind a PCI vendor id (Vulkan extends the list beyond 16 bits).
+    /// The vendor with a PCI vendor id (Vulkan extends the list beyond 16 bits).
     ///
     /// ```
     /// use anygpu::Vendor;
@@ -56,7 +56,7 @@ impl Vendor {
         }
     }
 
-    /// The vendor named somewhere in `text`: for the CPU, and for APIs that give no id.
+    /// The vendor whose name `text` contains: for the CPU, and for APIs that report no id.
     pub(crate) fn from_text(text: &str) -> Option<Vendor> {
         let text = text.to_lowercase();
         let known = [
@@ -93,14 +93,14 @@ impl fmt::Display for Vendor {
     }
 }
 
-/// What kind of device it is. The order of the variants is the order of `gpu:0`, `gpu:1`, …
+/// The kind of a device. The order of the variants is the order of `gpu:0`, `gpu:1`, …
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceKind {
-    /// A graphics card with memory of its own.
+    /// A graphics card with its own memory.
     Discrete,
     /// A GPU that shares the memory of the CPU.
     Integrated,
-    /// A GPU lent by a virtual machine's host.
+    /// A GPU that the host of a virtual machine provides.
     Virtual,
     /// A driver that computes on the CPU: lavapipe, llvmpipe, SwiftShader, WARP.
     Software,
@@ -120,7 +120,7 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// What one kernel may use at most.
+/// The limits of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one buffer as a kernel sees it (`max_storage_buffer_binding_size`); no tensor can be larger.
@@ -139,15 +139,15 @@ pub struct Limits {
     pub subgroup_size: (u32, u32),
 }
 
-/// What a device is. All of it is known without opening the device.
+/// The description of a device, known without opening it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its name here: `cpu`, `gpu:0`, `soft:1`, …
+    /// Its name in this crate: `cpu`, `gpu:0`, `soft:1`, …
     pub name: String,
-    /// Who made it.
+    /// Its maker.
     pub vendor: Vendor,
-    /// What kind of device it is.
+    /// Its kind.
     pub kind: DeviceKind,
     /// The chip's own name, for instance `NVIDIA GeForce RTX 4090`.
     pub adapter: String,
@@ -155,11 +155,11 @@ pub struct DeviceInfo {
     pub api: String,
     /// The driver and its version.
     pub driver: String,
-    /// Bytes of memory, where the driver says.
+    /// Bytes of memory, if the driver reports them.
     pub memory_total: Option<u64>,
     /// Some of `f16`, `subgroups`, `cooperative-matrix`, `timestamps`.
     pub features: Vec<String>,
-    /// What one kernel may use at most.
+    /// The limits of one kernel.
     pub limits: Limits,
 }
 
@@ -170,14 +170,15 @@ impl DeviceInfo {
     }
 }
 
-/// A fault of a driver that the device's probe has found. Kernels of this crate avoid it; yours may have to.
+/// A fault of a driver that the probe found when the device was opened. Kernels of this crate avoid it; your own
+/// kernels may have to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Quirk {
-    /// The driver silently leaves all loops of an invocation after so many iterations in total; nested and sequential
-    /// loops draw on one budget. Mesa 22's lavapipe and llvmpipe do.
+    /// The driver leaves all loops of an invocation, without an error, after this many iterations in total; nested and
+    /// sequential loops share the budget. Lavapipe and llvmpipe of Mesa 22 have this fault.
     LoopBudget {
-        /// Iterations that the probe counted before its loop was left.
+        /// Iterations that the probe counted before the driver left its loop.
         iterations: u32,
     },
 }

@@ -1,28 +1,28 @@
 //! How much memory the tensors of a device take.
 
-use super::{Device, Road};
+use super::{BackendHandle, Device};
 
-/// Bytes on one device, counted by this crate (drivers rarely tell).
+/// Bytes on one device, counted by this crate (few drivers report them).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Held by tensors now.
     pub live: u64,
-    /// The most that tensors held at once, ever or since [`Device::reset_peak_memory`].
+    /// The most that tensors held at once since the start or [`Device::reset_peak_memory`].
     pub peak: u64,
-    /// Taken from the driver: live, plus what the pool keeps for the next tensor.
+    /// Allocated by the driver: the live bytes, and those that the pool keeps for later tensors.
     pub reserved: u64,
 }
 
 impl Device {
-    /// Bytes in use; all zero for an adapter that is not opened yet.
+    /// Returns the bytes in use; all zero for an adapter that is not opened yet.
     pub fn memory(&self) -> MemoryStats {
-        match &self.0.road {
-            Road::Cpu(cpu) => cpu.memory(),
-            Road::Gpu { opened, .. } => opened.get().map(|gpu| gpu.memory()).unwrap_or_default(),
+        match &self.0.backend {
+            BackendHandle::Cpu(cpu) => cpu.memory(),
+            BackendHandle::Gpu { opened, .. } => opened.get().map(|gpu| gpu.memory()).unwrap_or_default(),
         }
     }
 
-    /// Starts [`MemoryStats::peak`] again from what is live now, to learn what one part of a program needs.
+    /// Resets [`MemoryStats::peak`] to the bytes that are live now, to measure one part of a program.
     ///
     /// ```
     /// use anygpu::{Device, Tensor};
@@ -34,9 +34,9 @@ impl Device {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn reset_peak_memory(&self) {
-        match &self.0.road {
-            Road::Cpu(cpu) => cpu.reset_peak(),
-            Road::Gpu { opened, .. } => opened.get().into_iter().for_each(|gpu| gpu.reset_peak()),
+        match &self.0.backend {
+            BackendHandle::Cpu(cpu) => cpu.reset_peak(),
+            BackendHandle::Gpu { opened, .. } => opened.get().into_iter().for_each(|gpu| gpu.reset_peak()),
         }
     }
 }

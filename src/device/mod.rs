@@ -13,15 +13,15 @@
 //!
 //! # Names
 //!
-//! `cpu`; `gpu:0`, `gpu:1`, … hardware adapters (`gpu` is `gpu:0`); `soft:0`, … software adapters. `soft:0/1` is a second,
-//! independent *logical* device on the adapter of `soft:0` (which is `soft:0/0`): with them, code for several devices is
-//! tested on one adapter. The rules of order and visibility are in `registry.rs`.
+//! `cpu`; `gpu:0`, `gpu:1`, … hardware adapters (`gpu` is `gpu:0`); `soft:0`, … software adapters. `soft:0/1` is a
+//! second, independent *logical* device on the adapter of `soft:0` (which is `soft:0/0`): with them, code for several
+//! devices is tested on one adapter. The rules of order and visibility are in `registry.rs`.
 //!
 //! # `ANYGPU_VISIBLE_DEVICES`
 //!
 //! A comma-separated list of names hides every other adapter and numbers those named `gpu:0`, `gpu:1`, … in the list's
-//! order, as `CUDA_VISIBLE_DEVICES` does. A software adapter named there counts as a GPU; it can still be called `soft:k` (the
-//! k-th software adapter of the list). An empty list hides all adapters; `cpu` is always visible.
+//! order, as `CUDA_VISIBLE_DEVICES` does. A software adapter named there counts as a GPU; it can still be called
+//! `soft:k` (the k-th software adapter of the list). An empty list hides all adapters; `cpu` is always visible.
 
 pub(crate) mod cpu;
 pub(crate) mod gpu;
@@ -44,7 +44,8 @@ pub(crate) use gpu::transfer;
 use crate::error::{Error, Result};
 use crate::sync;
 
-/// Where tensors live and ops run: the host, or one adapter. A cheap handle; equal handles are the same device.
+/// A place where tensors are stored and ops run: the host, or one adapter. Clones are cheap; equal handles are the same
+/// device.
 ///
 /// Adapters are opened at their first use, once.
 #[derive(Clone)]
@@ -52,16 +53,16 @@ pub struct Device(Arc<Inner>);
 
 struct Inner {
     info: DeviceInfo,
-    road: Road,
+    backend: BackendHandle,
 }
 
-/// How work gets to the device.
-enum Road {
+/// The handle that reaches a device.
+enum BackendHandle {
     Cpu(cpu::Cpu),
     Gpu { handle: gpu::Handle, opened: OnceLock<Arc<gpu::Gpu>>, opening: Mutex<()> },
 }
 
-/// A device, opened. Every op has one `match` on this.
+/// An opened device. Every op matches on this once.
 pub(crate) enum Backend<'a> {
     /// The host.
     Cpu(&'a cpu::Cpu),
@@ -70,16 +71,17 @@ pub(crate) enum Backend<'a> {
 }
 
 impl Device {
-    /// The host: native code on all cores. Always there.
+    /// Returns the host: native code on all cores. Every machine has it.
     pub fn cpu() -> Device {
         registry::cpu()
     }
 
-    /// The device called `name`, opened. See the [module](crate::device) for names.
+    /// Returns the device called `name`, opened. See the [module](crate::device) for names.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownDevice`], which lists what there is; [`Error::DeviceUnavailable`] if its driver refuses.
+    /// [`Error::UnknownDevice`], which lists the devices of this machine; [`Error::DeviceUnavailable`] if its driver
+    /// refuses.
     ///
     /// ```
     /// use anygpu::Device;
@@ -94,7 +96,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Every visible device: adapters in the order of their names, `cpu` last. None is opened by this.
+    /// Returns every visible device: adapters in the order of their names, `cpu` last. This opens none of them.
     pub fn all() -> Devices {
         Devices(registry::all())
     }
@@ -104,29 +106,29 @@ impl Device {
         &self.0.info.name
     }
 
-    /// What the device is.
+    /// Returns the description of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
 
-    /// Whether this is the host.
+    /// Returns whether this is the host.
     pub fn is_cpu(&self) -> bool {
-        matches!(self.0.road, Road::Cpu(_))
+        matches!(self.0.backend, BackendHandle::Cpu(_))
     }
 
-    /// Submits what is recorded and waits until the device has done it.
+    /// Submits the recorded work and waits until the device has done it.
     ///
     /// # Errors
     ///
-    /// Whatever went wrong on the device since the last call: [`Error::DeviceLost`], [`Error::OutOfMemory`], [`Error::Gpu`].
+    /// Any error of the device since the last call: [`Error::DeviceLost`], [`Error::OutOfMemory`], [`Error::Gpu`].
     pub fn synchronize(&self) -> Result<()> {
-        match &self.0.road {
-            Road::Cpu(_) => Ok(()),
-            Road::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.synchronize()),
+        match &self.0.backend {
+            BackendHandle::Cpu(_) => Ok(()),
+            BackendHandle::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.synchronize()),
         }
     }
 
-    /// Faults of the driver that the probe found. Opens the device.
+    /// Returns the faults of the driver that the probe found. Opens the device.
     ///
     /// # Errors
     ///
@@ -138,11 +140,11 @@ impl Device {
         })
     }
 
-    /// The device, opened.
+    /// Opens the device, if it is not open, and returns its backend.
     pub(crate) fn backend(&self) -> Result<Backend<'_>> {
-        match &self.0.road {
-            Road::Cpu(cpu) => Ok(Backend::Cpu(cpu)),
-            Road::Gpu { handle, opened, opening } => {
+        match &self.0.backend {
+            BackendHandle::Cpu(cpu) => Ok(Backend::Cpu(cpu)),
+            BackendHandle::Gpu { handle, opened, opening } => {
                 if opened.get().is_none() {
                     let _one_at_a_time = sync::lock(opening);
                     if opened.get().is_none() {
@@ -202,7 +204,7 @@ impl FromStr for Device {
     }
 }
 
-/// By its name; read back, it is opened on the machine that reads.
+/// Serialised as its name; deserialising opens the device of that name on the machine that reads.
 #[cfg(feature = "serde")]
 impl serde::Serialize for Device {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -218,7 +220,7 @@ impl<'de> serde::Deserialize<'de> for Device {
     }
 }
 
-/// A list of devices that can be narrowed; it derefs to a slice.
+/// A list of devices with filters; it dereferences to a slice.
 ///
 /// ```
 /// use anygpu::{Device, DeviceKind, Vendor};
@@ -229,13 +231,13 @@ impl<'de> serde::Deserialize<'de> for Device {
 pub struct Devices(Vec<Device>);
 
 impl Devices {
-    /// Those of one vendor.
+    /// Keeps the devices of one vendor.
     pub fn vendor(mut self, vendor: Vendor) -> Devices {
         self.0.retain(|device| device.info().vendor == vendor);
         self
     }
 
-    /// Those of one kind.
+    /// Keeps the devices of one kind.
     pub fn kind(mut self, kind: DeviceKind) -> Devices {
         self.0.retain(|device| device.info().kind == kind);
         self
@@ -271,23 +273,24 @@ impl From<Devices> for Vec<Device> {
     }
 }
 
-/// `gpu:i`, opened; or `cpu` if there is none that works (with a line in the log if it is there and does not).
+/// Returns `gpu:i`, opened, or `cpu` if there is none or it does not open (which is logged).
 pub fn try_gpu(i: usize) -> Device {
     registry::gpus().into_iter().nth(i).filter(opens).unwrap_or_default()
 }
 
-/// All GPUs that open, in order; `[cpu]` if there is none.
+/// Returns all GPUs that open, in order, or `[cpu]` if there is none.
 pub fn try_all_gpus() -> Vec<Device> {
     let gpus: Vec<Device> = registry::gpus().into_iter().filter(opens).collect();
     if gpus.is_empty() { vec![Device::cpu()] } else { gpus }
 }
 
-/// How many GPUs there are: hardware adapters, or whatever `ANYGPU_VISIBLE_DEVICES` names. None is opened by this.
+/// Returns the number of GPUs: hardware adapters, or the adapters that `ANYGPU_VISIBLE_DEVICES` names. This opens none
+/// of them.
 pub fn device_count() -> usize {
     registry::gpus().len()
 }
 
-/// Whether there is a GPU.
+/// Returns whether there is a GPU.
 pub fn is_available() -> bool {
     device_count() > 0
 }
@@ -302,7 +305,7 @@ fn opens(device: &Device) -> bool {
     }
 }
 
-/// The words of a tensor, wherever they are. Clones share them.
+/// The words of a tensor, in host memory or on an adapter. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) enum Storage {
     /// In host memory.
@@ -336,7 +339,7 @@ impl Storage {
         }
     }
 
-    /// How many in-place writes it has seen.
+    /// The number of in-place writes so far.
     pub(crate) fn version(&self) -> u64 {
         match self {
             Storage::Cpu(buffer) => buffer.version(),

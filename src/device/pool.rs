@@ -1,14 +1,15 @@
-//! What the pools of all devices share: size classes and the ledger of bytes.
+//! The common part of the pools of all devices: size classes and the ledger of bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::MemoryStats;
 
-/// Words of the smallest class: 256 bytes, the alignment that every API grants.
+/// Words of the smallest class: 256 bytes, the alignment that every API guarantees.
 const SMALLEST: usize = 64;
 
 /// The size, in words, of the buffer that a request of `words` words gets: the next of 4 steps between two powers of
-/// two (64, 80, 96, 112, 128, 160, …), so at most a quarter is unused and a training step's shapes meet few classes.
+/// two (64, 80, 96, 112, 128, 160, …), so that at most a quarter is unused and the shapes of a training step fall into
+/// few classes.
 pub(crate) fn class_of(words: usize) -> usize {
     if words <= SMALLEST {
         return SMALLEST;
@@ -17,7 +18,7 @@ pub(crate) fn class_of(words: usize) -> usize {
     words.div_ceil(step).saturating_mul(step)
 }
 
-/// Bytes live, at most live, and reserved.
+/// Counters of live, peak and reserved bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     live: AtomicU64,
@@ -26,39 +27,39 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// The driver gave `bytes`.
+    /// Counts bytes that the driver allocated.
     pub(crate) fn reserve(&self, bytes: u64) {
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The driver got `bytes` back.
+    /// Counts bytes that were returned to the driver.
     pub(crate) fn unreserve(&self, bytes: u64) {
         self.reserved.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A tensor took `bytes` of the reserve.
+    /// Counts bytes of the reserve that a tensor now holds.
     pub(crate) fn take(&self, bytes: u64) {
         let live = self.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(live, Ordering::Relaxed);
     }
 
-    /// A tensor gave `bytes` back to the reserve.
+    /// Counts bytes that a tensor no longer holds.
     pub(crate) fn give(&self, bytes: u64) {
         self.live.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Forgets the peak: it starts again from what is live.
+    /// Resets the peak to the live bytes.
     pub(crate) fn reset_peak(&self) {
         self.peak.store(self.live.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Reserved and not live.
+    /// The bytes that are reserved and not live.
     pub(crate) fn free(&self) -> u64 {
         let stats = self.stats();
         stats.reserved.saturating_sub(stats.live)
     }
 
-    /// All three figures.
+    /// The three counters.
     pub(crate) fn stats(&self) -> MemoryStats {
         MemoryStats {
             live: self.live.load(Ordering::Relaxed),

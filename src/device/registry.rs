@@ -1,27 +1,28 @@
 //! Which devices this machine has, in which order and under which names.
 //!
-//! **One physical card is one device.** APIs are ranked Vulkan, Metal, DX12, GL; an adapter is dropped when a better API shows
-//! the same card: the same PCI bus id where both give one (DX12's cannot be trusted: it is looked up by vendor and device id, so
-//! identical cards collide), else the same vendor, device id and occurrence, else (GL, which has no device id) the same
-//! chip name and occurrence. Software adapters differ by API, name and driver version: lavapipe and llvmpipe of one Mesa are two
-//! devices, as their compilers' faults are not the same.
+//! **One physical card is one device.** APIs are ranked Vulkan, Metal, DX12, GL; an adapter is dropped when a better
+//! API lists the same card: the same PCI bus id where both report one (DX12's cannot be trusted: it is looked up by
+//! vendor and device id, so identical cards collide), else the same vendor, device id and occurrence, else (GL, which
+//! has no device id) the same chip name and occurrence. Software adapters differ by API, name and driver version:
+//! lavapipe and llvmpipe of one Mesa are two devices, as their compilers' faults are not the same.
 //!
-//! **The order does not depend on the driver's.** Hardware: discrete, integrated, virtual; then PCI bus id; then API, vendor and
-//! device id, name. Software: by API; then lavapipe/llvmpipe, SwiftShader, WARP, others; then driver version, older first.
+//! **The order does not depend on the driver's.** Hardware: discrete, integrated, virtual; then PCI bus id; then API,
+//! vendor and device id, name. Software: by API; then lavapipe/llvmpipe, SwiftShader, WARP, others; then driver
+//! version, older first.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 
 use super::gpu::{self, Handle};
 use super::info::{DeviceInfo, DeviceKind, Limits, Vendor};
-use super::{Device, Inner, Road, cpu};
+use super::{BackendHandle, Device, Inner, cpu};
 use crate::error::{Error, Result};
 use crate::sync;
 
 /// Logical devices that one adapter can be split into.
 const MAX_LOGICAL: usize = 16;
 
-/// The API that shows an adapter; the order is the rank.
+/// The API that lists an adapter; the order is the rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Api {
     Vulkan,
@@ -41,9 +42,9 @@ impl Api {
     }
 }
 
-/// What a driver says of an adapter: plain data.
+/// The description of an adapter by its driver: plain data.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct AdapterInfo {
     pub api: Api,
     pub name: String,
     pub vendor_id: u32,
@@ -57,7 +58,7 @@ pub(crate) struct Facts {
     pub limits: Limits,
 }
 
-/// A visible name and what it stands for.
+/// A visible name, and the adapter and logical index that it stands for.
 #[derive(Clone, Debug, PartialEq)]
 struct Slot {
     name: String,
@@ -66,7 +67,7 @@ struct Slot {
 }
 
 struct Registry {
-    adapters: Vec<(Facts, Handle)>,
+    adapters: Vec<(AdapterInfo, Handle)>,
     kinds: Vec<DeviceKind>,
     slots: Vec<Slot>,
     devices: Mutex<HashMap<(usize, usize), Device>>,
@@ -75,10 +76,10 @@ struct Registry {
 fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
     REGISTRY.get_or_init(|| {
-        let mut found: Vec<Option<(Facts, Handle)>> = gpu::enumerate().into_iter().map(Some).collect();
-        let facts: Vec<Facts> = found.iter().flatten().map(|(facts, _)| facts.clone()).collect();
-        let adapters: Vec<_> = select(&facts).into_iter().filter_map(|i| found[i].take()).collect();
-        let kinds: Vec<_> = adapters.iter().map(|(facts, _)| facts.kind).collect();
+        let mut found: Vec<Option<(AdapterInfo, Handle)>> = gpu::enumerate().into_iter().map(Some).collect();
+        let infos: Vec<AdapterInfo> = found.iter().flatten().map(|(info, _)| info.clone()).collect();
+        let adapters: Vec<_> = select(&infos).into_iter().filter_map(|i| found[i].take()).collect();
+        let kinds: Vec<_> = adapters.iter().map(|(info, _)| info.kind).collect();
         let visible = std::env::var("ANYGPU_VISIBLE_DEVICES").ok();
         let (slots, warnings) = name_slots(&kinds, visible.as_deref());
         for warning in warnings {
@@ -91,7 +92,8 @@ fn registry() -> &'static Registry {
 /// The host device; finding it does not look for adapters.
 pub(super) fn cpu() -> Device {
     static CPU: OnceLock<Device> = OnceLock::new();
-    CPU.get_or_init(|| Device(Inner { info: cpu::info(), road: Road::Cpu(cpu::host().clone()) }.into())).clone()
+    CPU.get_or_init(|| Device(Inner { info: cpu::info(), backend: BackendHandle::Cpu(cpu::host().clone()) }.into()))
+        .clone()
 }
 
 /// The device called `name`, not opened.
@@ -125,67 +127,73 @@ impl Registry {
     fn device(&self, adapter: usize, logical: usize) -> Device {
         let mut devices = sync::lock(&self.devices);
         let device = devices.entry((adapter, logical)).or_insert_with(|| {
-            let (facts, handle) = &self.adapters[adapter];
-            let info = describe(facts, canonical_name(&self.slots, adapter, logical));
+            let (info, handle) = &self.adapters[adapter];
+            let info = describe(info, canonical_name(&self.slots, adapter, logical));
             let handle = handle.logical(logical);
-            Device(Inner { info, road: Road::Gpu { handle, opened: OnceLock::new(), opening: Mutex::new(()) } }.into())
+            Device(
+                Inner {
+                    info,
+                    backend: BackendHandle::Gpu { handle, opened: OnceLock::new(), opening: Mutex::new(()) },
+                }
+                .into(),
+            )
         });
         device.clone()
     }
 }
 
-fn describe(facts: &Facts, name: String) -> DeviceInfo {
-    let vendor = match Vendor::from_id(facts.vendor_id) {
-        Vendor::Other(id) => Vendor::from_text(&facts.name).unwrap_or(Vendor::Other(id)),
+fn describe(adapter: &AdapterInfo, name: String) -> DeviceInfo {
+    let vendor = match Vendor::from_id(adapter.vendor_id) {
+        Vendor::Other(id) => Vendor::from_text(&adapter.name).unwrap_or(Vendor::Other(id)),
         known => known,
     };
     DeviceInfo {
         name,
         vendor,
-        kind: facts.kind,
-        adapter: facts.name.clone(),
-        api: facts.api.name().into(),
-        driver: [&*facts.driver, &*facts.driver_info].join(" ").trim().into(),
-        memory_total: facts.memory_total,
-        features: facts.features.clone(),
-        limits: facts.limits,
+        kind: adapter.kind,
+        adapter: adapter.name.clone(),
+        api: adapter.api.name().into(),
+        driver: [&*adapter.driver, &*adapter.driver_info].join(" ").trim().into(),
+        memory_total: adapter.memory_total,
+        features: adapter.features.clone(),
+        limits: adapter.limits,
     }
 }
 
 /// Which of the adapters are devices, in order: see the head of this file.
-fn select(facts: &[Facts]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..facts.len()).collect();
-    let text = |i: usize| [&facts[i].pci, &facts[i].name, &facts[i].driver, &facts[i].driver_info];
-    order.sort_by(|&i, &j| (facts[i].api, text(i)).cmp(&(facts[j].api, text(j))));
+fn select(infos: &[AdapterInfo]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..infos.len()).collect();
+    let text = |i: usize| [&infos[i].pci, &infos[i].name, &infos[i].driver, &infos[i].driver_info];
+    order.sort_by(|&i, &j| (infos[i].api, text(i)).cmp(&(infos[j].api, text(j))));
     let mut kept: Vec<usize> = Vec::new();
     for i in order {
-        if !kept.iter().any(|&k| same_card(facts, k, i, &kept)) {
+        if !kept.iter().any(|&k| same_card(infos, k, i, &kept)) {
             kept.push(i);
         }
     }
-    kept.sort_by_cached_key(|&i| (sort_key(&facts[i]), i));
+    kept.sort_by_cached_key(|&i| (sort_key(&infos[i]), i));
     kept
 }
 
 /// Whether adapter `new` is the card of the kept adapter `old`.
-fn same_card(facts: &[Facts], old: usize, new: usize, kept: &[usize]) -> bool {
-    let (a, b) = (&facts[old], &facts[new]);
+fn same_card(infos: &[AdapterInfo], old: usize, new: usize, kept: &[usize]) -> bool {
+    let (a, b) = (&infos[old], &infos[new]);
     if a.kind == DeviceKind::Software || b.kind == DeviceKind::Software {
-        let key = |f: &Facts| (f.api, f.kind, f.name.clone(), f.driver.clone(), f.driver_info.clone());
+        let key = |f: &AdapterInfo| (f.api, f.kind, f.name.clone(), f.driver.clone(), f.driver_info.clone());
         return key(a) == key(b);
     }
-    let pci_known = |f: &Facts| !f.pci.is_empty() && f.api != Api::Dx12;
+    let pci_known = |f: &AdapterInfo| !f.pci.is_empty() && f.api != Api::Dx12;
     if pci_known(a) && pci_known(b) {
         return a.pci == b.pci;
     }
     // Without a bus id: the k-th card of a kind in one API is the k-th in the other.
-    let nth = |i: usize, like: &Facts, among: &mut dyn Iterator<Item = usize>| {
-        among.filter(|&j| facts[j].api == facts[i].api && same_model(&facts[j], like)).position(|j| j == i)
+    let nth = |i: usize, like: &AdapterInfo, among: &mut dyn Iterator<Item = usize>| {
+        among.filter(|&j| infos[j].api == infos[i].api && same_model(&infos[j], like)).position(|j| j == i)
     };
-    a.api != b.api && same_model(a, b) && nth(old, b, &mut kept.iter().copied()) == nth(new, b, &mut (0..facts.len()))
+    a.api != b.api && same_model(a, b) && nth(old, b, &mut kept.iter().copied()) == nth(new, b, &mut (0..infos.len()))
 }
 
-fn same_model(a: &Facts, b: &Facts) -> bool {
+fn same_model(a: &AdapterInfo, b: &AdapterInfo) -> bool {
     if a.device_id != 0 && b.device_id != 0 {
         return (a.vendor_id, a.device_id) == (b.vendor_id, b.device_id);
     }
@@ -193,7 +201,8 @@ fn same_model(a: &Facts, b: &Facts) -> bool {
     a.contains(&b) || b.contains(&a)
 }
 
-/// `"AMD Radeon RX 6800 (RADV NAVI21)"` and `"NVIDIA GeForce RTX 3090/PCIe/SSE2"` without what the driver adds.
+/// The name of the chip in `"AMD Radeon RX 6800 (RADV NAVI21)"` or `"NVIDIA GeForce RTX 3090/PCIe/SSE2"`, without the
+/// additions of the driver.
 fn chip_name(name: &str) -> String {
     let name = name.to_lowercase().replace("(r)", "").replace("(tm)", "");
     let name = name.trim_start_matches("mesa ");
@@ -203,15 +212,24 @@ fn chip_name(name: &str) -> String {
 
 type SortKey = (DeviceKind, u8, String, Api, u8, Vec<u64>, (u32, u32), String);
 
-fn sort_key(facts: &Facts) -> SortKey {
-    let id = (facts.vendor_id, facts.device_id);
-    if facts.kind != DeviceKind::Software {
-        let no_bus = u8::from(facts.pci.is_empty());
-        return (facts.kind, no_bus, facts.pci.to_lowercase(), facts.api, 0, Vec::new(), id, facts.name.clone());
+fn sort_key(adapter: &AdapterInfo) -> SortKey {
+    let id = (adapter.vendor_id, adapter.device_id);
+    if adapter.kind != DeviceKind::Software {
+        let no_bus = u8::from(adapter.pci.is_empty());
+        return (
+            adapter.kind,
+            no_bus,
+            adapter.pci.to_lowercase(),
+            adapter.api,
+            0,
+            Vec::new(),
+            id,
+            adapter.name.clone(),
+        );
     }
-    let text = format!("{} {}", facts.name, facts.driver).to_lowercase();
+    let text = format!("{} {}", adapter.name, adapter.driver).to_lowercase();
     let family = ["llvmpipe", "swiftshader", "basic render"].iter().position(|word| text.contains(word)).unwrap_or(3);
-    (facts.kind, 0, String::new(), facts.api, family as u8, numbers(&facts.driver_info), id, facts.name.clone())
+    (adapter.kind, 0, String::new(), adapter.api, family as u8, numbers(&adapter.driver_info), id, adapter.name.clone())
 }
 
 /// `"Mesa 22.3.6 (LLVM 15.0.6)"` → `[22, 3, 6, 15, 0, 6]`.
@@ -219,7 +237,7 @@ fn numbers(version: &str) -> Vec<u64> {
     version.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// A device's name, taken apart.
+/// The parsed name of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Name {
     Cpu,
@@ -244,12 +262,12 @@ impl Name {
     }
 }
 
-/// Digits only: `usize::from_str` would take a sign.
+/// Parses digits only: `usize::from_str` would accept a sign.
 fn number(text: &str) -> Option<usize> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// The names of what is visible, and what to warn of.
+/// The names of the visible devices, and warnings.
 fn name_slots(kinds: &[DeviceKind], visible: Option<&str>) -> (Vec<Slot>, Vec<String>) {
     let mut counts = [0, 0];
     let name_of = |(adapter, kind): (usize, &DeviceKind)| {
@@ -278,7 +296,7 @@ fn name_slots(kinds: &[DeviceKind], visible: Option<&str>) -> (Vec<Slot>, Vec<St
     (slots, warnings)
 }
 
-/// The adapter and logical index behind a name.
+/// The adapter and logical index of a name.
 fn lookup(slots: &[Slot], kinds: &[DeviceKind], name: Name) -> Option<(usize, usize)> {
     let (slot, logical) = match name {
         Name::Cpu => return None,
@@ -291,7 +309,7 @@ fn lookup(slots: &[Slot], kinds: &[DeviceKind], name: Name) -> Option<(usize, us
     (logical < MAX_LOGICAL).then_some((slot.adapter, logical))
 }
 
-/// The one name of a logical device, however it was asked for.
+/// The canonical name of a logical device, which several names can reach.
 fn canonical_name(slots: &[Slot], adapter: usize, logical: usize) -> String {
     let of_adapter = || slots.iter().filter(|slot| slot.adapter == adapter && slot.logical <= logical);
     match of_adapter().max_by_key(|slot| slot.logical) {

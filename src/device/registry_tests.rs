@@ -3,8 +3,8 @@
 use super::*;
 use DeviceKind::{Discrete, Integrated, Software};
 
-fn card(api: Api, kind: DeviceKind, name: &str, ids: (u32, u32), pci: &str) -> Facts {
-    Facts {
+fn card(api: Api, kind: DeviceKind, name: &str, ids: (u32, u32), pci: &str) -> AdapterInfo {
+    AdapterInfo {
         api,
         name: name.into(),
         vendor_id: ids.0,
@@ -27,21 +27,21 @@ fn card(api: Api, kind: DeviceKind, name: &str, ids: (u32, u32), pci: &str) -> F
     }
 }
 
-fn soft(api: Api, name: &str, driver: &str, driver_info: &str) -> Facts {
+fn soft(api: Api, name: &str, driver: &str, driver_info: &str) -> AdapterInfo {
     let base = card(api, Software, name, (0x10005, 0), "");
-    Facts { driver: driver.into(), driver_info: driver_info.into(), ..base }
+    AdapterInfo { driver: driver.into(), driver_info: driver_info.into(), ..base }
 }
 
 /// What `select` keeps, by name, for every rotation of the enumeration (they must agree).
-fn selected(facts: &[Facts]) -> Vec<String> {
-    let mut facts = facts.to_vec();
+fn selected(infos: &[AdapterInfo]) -> Vec<String> {
+    let mut infos = infos.to_vec();
     let mut expected = None;
-    for _ in 0..facts.len() {
+    for _ in 0..infos.len() {
         let label =
-            |&i: &usize| format!("{} {} {} {}", facts[i].api.name(), facts[i].name, facts[i].pci, facts[i].driver_info);
-        let names: Vec<_> = select(&facts).iter().map(|i| label(i).trim().to_string()).collect();
+            |&i: &usize| format!("{} {} {} {}", infos[i].api.name(), infos[i].name, infos[i].pci, infos[i].driver_info);
+        let names: Vec<_> = select(&infos).iter().map(|i| label(i).trim().to_string()).collect();
         assert_eq!(&names, expected.get_or_insert_with(|| names.clone()), "the order depends on the enumeration");
-        facts.rotate_left(1);
+        infos.rotate_left(1);
     }
     expected.unwrap_or_default()
 }

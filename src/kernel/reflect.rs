@@ -1,28 +1,30 @@
-//! What a WGSL source says of its own bindings: parsed and validated by naga, without a device.
+//! The bindings that a WGSL source declares: parsed and validated by naga, without a device.
 
-use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+use naga::valid::{Capabilities, GlobalUse, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, ArraySize, Scalar, ScalarKind, ShaderStage, Statement, StorageAccess, TypeInner};
 
 use crate::dtype::DType;
 
 /// A storage binding.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Arg {
+pub(super) struct StorageBinding {
     pub name: String,
     pub binding: u32,
     /// `read_write`: an output.
     pub written: bool,
+    /// Whether the entry point reads its elements other than by atomics.
+    pub read: bool,
     pub dtype: DType,
 }
 
-/// What one entry point takes.
+/// The bindings of one entry point.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Reflection {
-    /// Inputs and outputs together, by binding.
-    pub args: Vec<Arg>,
+    /// Inputs and outputs together, in the order of their bindings.
+    pub bindings: Vec<StorageBinding>,
     /// Binding and words of the uniform params.
     pub params: Option<(u32, usize)>,
-    /// Whether there is a loop anywhere in the source.
+    /// Whether the source contains a loop.
     pub loops: bool,
 }
 
@@ -35,11 +37,11 @@ pub(super) fn reflect(source: &str, entry: &str) -> Result<Reflection, String> {
         format!("there is no such @compute entry point; the source has [{}]", names.join(", "))
     })?;
     let uses = info.get_entry_point(index);
-    let mut reflection = Reflection { args: Vec::new(), params: None, loops: has_loops(&module) };
-    for (_, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
-        reflection.add(&module, global)?;
+    let mut reflection = Reflection { bindings: Vec::new(), params: None, loops: has_loops(&module) };
+    for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
+        reflection.add(&module, global, uses[handle])?;
     }
-    reflection.args.sort_by_key(|arg| arg.binding);
+    reflection.bindings.sort_by_key(|arg| arg.binding);
     Ok(reflection)
 }
 
@@ -57,8 +59,8 @@ fn validate(source: &str) -> Result<(naga::Module, ModuleInfo), String> {
 }
 
 impl Reflection {
-    /// Adds a global variable that the entry point uses; workgroup and private ones are none of the host's business.
-    fn add(&mut self, module: &naga::Module, global: &naga::GlobalVariable) -> Result<(), String> {
+    /// Adds a global variable that the entry point uses; workgroup and private variables are not bound.
+    fn add(&mut self, module: &naga::Module, global: &naga::GlobalVariable, uses: GlobalUse) -> Result<(), String> {
         let Some(at) = &global.binding else { return Ok(()) };
         let name = global.name.clone().unwrap_or_else(|| format!("@binding({})", at.binding));
         if at.group != 0 {
@@ -66,13 +68,14 @@ impl Reflection {
         }
         match global.space {
             AddressSpace::Storage { access } => {
-                let dtype = element_type(module, global.ty).ok_or_else(|| {
+                let (dtype, atomic) = element_type(module, global.ty).ok_or_else(|| {
                     format!(
                         "'{name}' is not an array<f32>, array<i32> or array<u32> (or atomic of them) without a size"
                     )
                 })?;
                 let written = access.contains(StorageAccess::STORE);
-                self.args.push(Arg { name, binding: at.binding, written, dtype });
+                let read = uses.contains(GlobalUse::READ) && !atomic;
+                self.bindings.push(StorageBinding { name, binding: at.binding, written, read, dtype });
             }
             AddressSpace::Uniform if self.params.is_some() => {
                 return Err(format!("'{name}' is a second uniform: put all params into one struct"));
@@ -88,11 +91,12 @@ impl Reflection {
     }
 }
 
-/// The element of a runtime-sized array of 4-byte numbers.
-fn element_type(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<DType> {
+/// The element of a runtime-sized array of 4-byte numbers, and whether it is atomic.
+fn element_type(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<(DType, bool)> {
     let TypeInner::Array { base, size: ArraySize::Dynamic, .. } = module.types[ty].inner else { return None };
     match module.types[base].inner {
-        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => number(scalar),
+        TypeInner::Scalar(scalar) => Some((number(scalar)?, false)),
+        TypeInner::Atomic(scalar) => Some((number(scalar)?, true)),
         _ => None,
     }
 }

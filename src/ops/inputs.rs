@@ -187,7 +187,8 @@ pub(crate) fn cpu_buffer(tensor: &Tensor) -> Result<&Arc<CpuBuffer>> {
 
 /// A tensor whose storage is not where its device says: a bug in this crate, reported instead of a panic.
 fn misplaced(tensor: &Tensor) -> Error {
-    Error::Gpu { device: tensor.device().name().to_owned(), message: "a tensor's storage is on another device".into() }
+    let (device, shape) = (tensor.device(), tensor.shape());
+    Error::internal(format!("the storage of a tensor of shape {shape:?} is not on its device, {device}"))
 }
 
 /// Sizes and strides of several operands of one shape, with as few dimensions as they have in common.

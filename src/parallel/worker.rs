@@ -74,7 +74,7 @@ impl<T> Pending<T> {
     /// Waits for the answer.
     pub(super) fn wait(self) -> Result<T> {
         self.answer.recv().unwrap_or_else(|_| {
-            Err(Error::WorkerPanic { device: self.device.to_string(), message: "the thread has ended".into() })
+            Err(Error::internal(format!("the worker thread of {} ended before it answered", self.device)))
         })
     }
 }

@@ -210,7 +210,7 @@ impl Tensor {
             (Storage::Gpu(buffer), Backend::Gpu(gpu)) => gpu.download(buffer, start, len),
             (Storage::Cpu(buffer), _) => Ok(buffer.read()[start..start + len].to_vec()),
             (Storage::Gpu(_), Backend::Cpu(_)) => {
-                Err(Error::argument("to_vec", "the tensor's storage is not on its device"))
+                Err(Error::internal(format!("the storage of a tensor is not on its device, {}", self.device())))
             }
         }
     }

@@ -1,12 +1,13 @@
 use std::path::Path;
 
 use super::draw;
+use crate::atomic::write_atomically;
 use crate::error::{Error, Result};
 
-/// Curves that grow while a net trains, as one picture: the `Animator` of "Dive into deep learning".
+/// A picture of curves that is updated while a net trains, as the `Animator` of "Dive into deep learning".
 ///
-/// Each panel has its own scale and one or more curves; [`add`](Animator::add) gives a point of each curve, and
-/// [`save`](Animator::save) draws what there is so far, as PNG or SVG. It works on a bare machine: the font is inside.
+/// Each panel has its own scale and one or more curves; [`add`](Animator::add) appends a point to each curve, and
+/// [`save`](Animator::save) draws the points so far, as PNG or SVG. The font is built in.
 ///
 /// ```
 /// use anygpu::watch::Animator;
@@ -18,7 +19,7 @@ use crate::error::{Error, Result};
 ///     let x = f64::from(epoch);
 ///     animator.add(x - 0.5, &[Some(1.0 / x), None, None])?; // in the middle of an epoch
 ///     animator.add(x, &[0.9 / x, 1.0 - 0.3 / x, 1.0 - 0.4 / x])?;
-///     animator.save(folder.join("curves.svg"))?; // a viewer sees it grow
+///     animator.save(folder.join("curves.svg"))?; // a viewer shows the new points
 /// }
 /// # Ok::<(), anygpu::Error>(())
 /// ```
@@ -30,14 +31,14 @@ pub struct Animator {
     size: (u32, u32),
 }
 
-/// The size of a number that is drawn; beyond it, the width of an axis would not be finite.
+/// The largest absolute value that is drawn: beyond it, the length of an axis would not be finite.
 const LARGEST: f64 = 1e300;
 
 /// A chart with a scale of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Panel {
     pub name: String,
-    /// Whether it shows parts of 1, such as accuracies.
+    /// Whether its values are fractions of 1, such as accuracies.
     pub shares: bool,
     pub curves: Vec<Curve>,
 }
@@ -49,29 +50,29 @@ pub(super) struct Curve {
 }
 
 impl Animator {
-    /// Without a panel yet; `x_label` is what stands below all of them.
+    /// Creates an animator without panels. `x_label` is the label of the x axis of all panels.
     pub fn new(x_label: &str) -> Animator {
         Animator { title: String::new(), x_label: x_label.to_string(), panels: Vec::new(), size: (1120, 480) }
     }
 
-    /// What stands above.
+    /// Sets the title.
     pub fn title(mut self, title: &str) -> Animator {
         self.title = title.to_string();
         self
     }
 
-    /// The picture's width and height in pixels; 1120 and 480 at first.
+    /// Sets the width and height of the picture in pixels. The default is 1120 and 480.
     pub fn size(mut self, width: u32, height: u32) -> Animator {
         self.size = (width, height);
         self
     }
 
-    /// One more panel, of these curves. Its scale begins at 0, or below the lowest value.
+    /// Adds a panel of these curves. Its scale begins at 0, or below the lowest value.
     pub fn panel(self, name: &str, curves: &[&str]) -> Animator {
         self.with(name, curves, false)
     }
 
-    /// One more panel, of curves that are parts of 1, such as accuracies: its scale ends at 1.
+    /// Adds a panel of curves that are fractions of 1, such as accuracies: its scale ends at 1.
     pub fn shares(self, name: &str, curves: &[&str]) -> Animator {
         self.with(name, curves, true)
     }
@@ -82,11 +83,11 @@ impl Animator {
         self
     }
 
-    /// One point of each curve, in the order in which the panels and curves were named: a number, or `None` for a curve
-    /// that has none here. Numbers that are not finite, or beyond ±1e300, are left out.
+    /// Appends a point to each curve, in the order in which the panels and curves were added: a number, or `None` for a
+    /// curve without a value at `x`. Numbers that are not finite, or beyond ±1e300, are omitted.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless there is one value per curve.
+    /// [`Error::InvalidArgument`] unless there is one value for each curve.
     pub fn add<V: Into<Option<f64>> + Copy>(&mut self, x: f64, values: &[V]) -> Result<()> {
         let curves = self.panels.iter().map(|panel| panel.curves.len()).sum::<usize>();
         if values.len() != curves {
@@ -99,11 +100,11 @@ impl Animator {
         Ok(())
     }
 
-    /// Draws the curves into a file that ends in `.png` or `.svg`. A viewer never sees half of it: it is written beside
-    /// and renamed.
+    /// Draws the curves into a file that ends in `.png` or `.svg`. The file is replaced atomically
+    /// ([`write_atomically`](crate::checkpoint::write_atomically)): a viewer never sees a part of it.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for another kind of file, and without a panel; [`Error::Data`] when the file cannot
+    /// [`Error::InvalidArgument`] for another extension, and without a panel; [`Error::Data`] when the file cannot
     /// be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
@@ -119,14 +120,9 @@ impl Animator {
             path: path.display().to_string(),
             detail: format!("the plot cannot be written: {error}: is its folder there and writable?"),
         };
-        // The encoder goes by the name's end.
-        let part = path.with_extension(format!("{}.part.{kind}", std::process::id()));
-        let drawn = draw::write(self, &part, self.size, kind == "svg").map_err(|error| failed(&error));
-        let done = drawn.and_then(|()| std::fs::rename(&part, path).map_err(|error| failed(&error)));
-        if done.is_err() {
-            let _ = std::fs::remove_file(&part); // the error that counts is the one above
-        }
-        done
+        let drawn = if kind == "svg" { draw::svg(self, self.size) } else { draw::png(self, self.size) };
+        let bytes = drawn.map_err(|error| failed(&error))?;
+        write_atomically(path, |file| file.write_all(&bytes)).map_err(|error| failed(&error))
     }
 }
 
@@ -163,7 +159,29 @@ mod tests {
             let text = std::fs::read_to_string(svg).unwrap();
             assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>") && text.contains("a title"));
         }
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 10, "no part of a file stays");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 10, "no temporary file is left");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_a_plot_stays_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, link) = (dir.path().join("run-7.svg"), dir.path().join("latest.svg"));
+        std::fs::write(&target, "old").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        curves().save(&link).unwrap();
+        assert!(link.is_symlink());
+        assert!(std::fs::read_to_string(&target).unwrap().starts_with("<svg"));
+    }
+
+    #[test]
+    fn pictures_of_impossible_sizes_are_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        for size in [(u32::MAX, u32::MAX), (0, 0), (0, 100), (1, 1)] {
+            let path = dir.path().join("curves.png");
+            let drawn = curves().size(size.0, size.1).save(&path);
+            assert!(drawn.is_err() || path.exists(), "{size:?}");
+        }
     }
 
     #[test]

@@ -21,8 +21,8 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// The checksum as TFRecord stores it: rotated and shifted, so that a checksum of data with checksums in it stays a
-/// good one (tensorflow/core/lib/hash/crc32c.h).
+/// The checksum as TFRecord stores it: rotated and shifted, because a CRC of data that contains CRCs is weak
+/// (tensorflow/core/lib/hash/crc32c.h).
 pub(super) fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8)
 }

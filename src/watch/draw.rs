@@ -2,14 +2,17 @@
 
 use std::error::Error;
 use std::ops::Range;
-use std::path::Path;
 
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageEncoder};
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::register_font;
 
 use super::animator::{Animator, Panel};
+use crate::shape::checked_elem_count;
+use crate::tensor::with_room;
 
 const FONT: &str = "dejavu";
 const INK: RGBColor = RGBColor(40, 40, 48);
@@ -25,19 +28,29 @@ const COLORS: [RGBColor; 6] = [
 
 type Done = Result<(), Box<dyn Error>>;
 
-/// Draws into a file, whose name says which kind of bitmap it is.
-pub(super) fn write(animator: &Animator, path: &Path, size: (u32, u32), svg: bool) -> Done {
-    register_font(FONT, FontStyle::Normal, dejavu::sans::regular()).map_err(|_| "the built-in font does not load")?;
-    if svg {
-        return draw(animator, &SVGBackend::new(path, size).into_drawing_area());
-    }
-    draw(animator, &BitMapBackend::new(path, size).into_drawing_area())
+/// The picture as the bytes of an SVG file.
+pub(super) fn svg(animator: &Animator, size: (u32, u32)) -> Result<Vec<u8>, Box<dyn Error>> {
+    let mut text = String::new();
+    draw(animator, &SVGBackend::with_string(&mut text, size).into_drawing_area())?;
+    Ok(text.into_bytes())
+}
+
+/// The picture as the bytes of a PNG file.
+pub(super) fn png(animator: &Animator, (width, height): (u32, u32)) -> Result<Vec<u8>, Box<dyn Error>> {
+    let count = checked_elem_count("Animator", &[width as usize, height as usize, 3])?;
+    let mut pixels = with_room(count)?;
+    pixels.resize(count, 0u8);
+    draw(animator, &BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area())?;
+    let mut file = Vec::new();
+    PngEncoder::new(&mut file).write_image(&pixels, width, height, ExtendedColorType::Rgb8)?;
+    Ok(file)
 }
 
 fn draw<B: DrawingBackend>(animator: &Animator, root: &DrawingArea<B, Shift>) -> Done
 where
     B::ErrorType: 'static,
 {
+    register_font(FONT, FontStyle::Normal, dejavu::sans::regular()).map_err(|_| "the built-in font does not load")?;
     root.fill(&WHITE)?;
     let mut area = root.margin(10, 0, 0, 0);
     if !animator.title.is_empty() {
@@ -45,7 +58,7 @@ where
     }
     let areas = area.split_evenly((1, animator.panels.len()));
     let xs = x_range(animator);
-    // A colour is a curve's name: the training curve looks alike in all panels.
+    // Curves of the same name have the same colour in all panels.
     let mut names: Vec<&str> = Vec::new();
     for curve in animator.panels.iter().flat_map(|panel| &panel.curves) {
         if !names.contains(&curve.label.as_str()) {
@@ -116,7 +129,7 @@ where
     let ys = y_range(panel);
     for curve in &panel.curves {
         let color = COLORS[names.iter().position(|name| *name == curve.label).unwrap_or(0) % COLORS.len()];
-        // What is far outside of the scale, as an accuracy of 1e9, would be no pixel's number.
+        // A value far outside of the scale, such as an accuracy of 1e9, would overflow the numbers of pixels.
         let points = || curve.points.iter().map(|&(x, y)| (x, y.clamp(ys.start, ys.end)));
         chart
             .draw_series(LineSeries::new(points(), color.stroke_width(2)))?
@@ -129,10 +142,10 @@ where
     Ok(())
 }
 
-/// A curve of more points is a line only.
+/// A curve with more points is drawn without dots.
 const MOST_DOTS: usize = 50;
 
-/// A number with as many digits as an axis needs.
+/// A number with the digits that an axis needs.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_string(),
@@ -141,18 +154,18 @@ fn short(value: f64) -> String {
     }
 }
 
-/// From the first to the last point, with a little air; never empty.
+/// From the first to the last point, with a margin; never empty.
 fn x_range(animator: &Animator) -> Range<f64> {
     let points = animator.panels.iter().flat_map(|panel| &panel.curves).flat_map(|curve| &curve.points);
     let (low, high) = points.fold((f64::MAX, f64::MIN), |(low, high), point| (low.min(point.0), high.max(point.0)));
     let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
     let high = if high > low { high } else { low + 1.0 };
-    let air = (high - low) * 0.04;
-    low - air..high + air
+    let margin = (high - low) * 0.04;
+    low - margin..high + margin
 }
 
-/// Losses from 0 (or below the lowest) to a little above the highest. Parts of 1 end at 1, and start at a round tenth
-/// below the lowest, so that a good run is not a flat line.
+/// For losses, from 0 (or below the lowest) to a little above the highest. For fractions of 1, from a multiple of 0.1
+/// below the lowest to 1, so that high accuracies are not a flat line.
 fn y_range(panel: &Panel) -> Range<f64> {
     let values = || panel.curves.iter().flat_map(|curve| &curve.points).map(|point| point.1);
     if panel.shares {
@@ -160,7 +173,7 @@ fn y_range(panel: &Panel) -> Range<f64> {
         return (((low - 0.02) * 10.0).floor() / 10.0).clamp(0.0, 0.9)..1.0;
     }
     let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
-    // The smallest numbers have no fractions left to draw.
+    // Between the smallest numbers there are no others to draw.
     if high - low > 1e-300 { low * 1.08..high * 1.08 } else { 0.0..1.0 }
 }
 

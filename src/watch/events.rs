@@ -21,8 +21,8 @@ use crate::error::{Error, Result};
 /// Writes numbers for TensorBoard, as `torch.utils.tensorboard.SummaryWriter` does: `tensorboard --logdir runs` draws
 /// them while training goes on.
 ///
-/// Each writer has a file of its own in its folder. What is written is on its way to the disk after
-/// [`flush`](SummaryWriter::flush), or when the writer is dropped.
+/// Each writer creates a new file in its folder. Values are handed to the operating system by
+/// [`flush`](SummaryWriter::flush), and when the writer is dropped.
 ///
 /// ```
 /// use anygpu::watch::SummaryWriter;
@@ -43,14 +43,14 @@ pub struct SummaryWriter {
     path: PathBuf,
 }
 
-/// What keeps files of one process, one second and one folder apart.
+/// A counter that makes the names of files distinct within one process, second and folder.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
 impl SummaryWriter {
-    /// Makes the folder, if it is not there, and a new file in it.
+    /// Creates the folder, if it does not exist, and a new file in it.
     ///
     /// # Errors
-    /// [`Error::Data`] naming the folder or file that cannot be made.
+    /// [`Error::Data`] naming the folder or file that cannot be created.
     pub fn new(folder: impl AsRef<Path>) -> Result<SummaryWriter> {
         let folder = folder.as_ref();
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
@@ -60,14 +60,14 @@ impl SummaryWriter {
         let file = File::create_new(&path).map_err(|error| failed(&path, &error))?;
         let mut writer = SummaryWriter { file: BufWriter::new(file), path };
         writer.write(&file_version(now()))?;
-        writer.flush()?; // an empty file is no event file
+        writer.flush()?; // TensorBoard does not accept an empty file
         Ok(writer)
     }
 
-    /// Writes one number of the curve `tag`, such as `loss/train`: what stands before the slash groups curves.
+    /// Writes one point of the curve `tag`, such as `loss/train`. The part before the slash groups curves.
     ///
     /// # Errors
-    /// [`Error::Data`] when the file cannot be written: the disk is full, say.
+    /// [`Error::Data`] if the file cannot be written, for instance because the disk is full.
     pub fn add_scalar(&mut self, tag: &str, value: f64, step: u64) -> Result<()> {
         self.write(&scalar(now(), step, tag, value as f32))
     }
@@ -81,7 +81,7 @@ impl SummaryWriter {
         values.iter().try_for_each(|(tag, value)| self.add_scalar(&format!("{group}/{tag}"), *value, step))
     }
 
-    /// Hands all that was written to the system.
+    /// Hands all written values to the operating system.
     ///
     /// # Errors
     /// As [`add_scalar`](SummaryWriter::add_scalar).
@@ -89,7 +89,7 @@ impl SummaryWriter {
         self.file.flush().map_err(|error| failed(&self.path, &error))
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -3,8 +3,7 @@ use std::fmt;
 use crate::device::Device;
 use crate::units::bytes;
 
-/// The figures that one looks at while a net trains, as one line: speed, loss, learning rate and the memory of each
-/// device.
+/// The progress of training as one line of text: speed, loss, learning rate and the memory of each device.
 ///
 /// ```
 /// use anygpu::watch::ProgressLine;
@@ -14,18 +13,18 @@ use crate::units::bytes;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProgressLine {
-    /// Images or other samples a second.
+    /// Images or other samples per second.
     pub images_per_s: f64,
-    /// The loss, where it was read.
+    /// The loss, if it was read.
     pub loss: Option<f64>,
     /// The learning rate.
     pub lr: f32,
-    /// Devices, and the bytes that tensors hold there.
+    /// Devices, and the bytes that their tensors hold.
     pub memory: Vec<(String, u64)>,
 }
 
 impl ProgressLine {
-    /// What tensors hold now on each of these devices ([`Device::memory`]).
+    /// Returns the bytes that tensors hold now on each of these devices ([`Device::memory`]).
     pub fn memory_of(devices: &[Device]) -> Vec<(String, u64)> {
         devices.iter().map(|device| (device.to_string(), device.memory().live)).collect()
     }

@@ -1,8 +1,8 @@
-//! Looking on while a net trains: a line of figures, curves as pictures (`Animator`, feature `plot`), and event files
+//! Monitoring of training: a line of figures, curves as pictures (`Animator`, feature `plot`), and event files
 //! for TensorBoard ([`SummaryWriter`]).
 //!
-//! These are parts: the loop stays yours. What they show comes from [`metrics`](crate::metrics), which keeps numbers on
-//! the device until somebody looks.
+//! The training loop calls these. Their values come from [`metrics`](crate::metrics), which keeps numbers on the device
+//! until they are read.
 
 #[cfg(feature = "plot")]
 mod animator;

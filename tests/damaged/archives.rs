@@ -75,6 +75,11 @@ pub fn all() -> Vec<Case> {
         ("an empty archive", zip(&[]), ""),
         ("no pickle", zip(&[("x/data/0", b"1234")]), "without one data.pkl"),
         ("two pickles", zip(&[("x/data.pkl", b"N."), ("y/data.pkl", b"N.")]), "without one data.pkl"),
+        (
+            "TorchScript",
+            zip(&[("x/data.pkl", b"N."), ("x/constants.pkl", b"N."), ("x/code/a.py", b"")]),
+            "torch.save(model",
+        ),
         ("an entry twice", renamed(), "one name"),
         ("big-endian", zip(&[("x/data.pkl", b"N."), ("x/byteorder", b"big")]), "big-endian"),
         ("no byte order", zip(&[("x/data.pkl", b"N."), ("x/byteorder", b"?")]), "byte order"),

@@ -29,12 +29,12 @@ pub fn call(function: Code, arguments: &[Code]) -> Code {
     [function, tuple(arguments), b"R".to_vec()].concat()
 }
 
-fn storage(class: &str, key: &str, count: i64) -> Code {
+pub fn storage(class: &str, key: &str, count: i64) -> Code {
     let parts = [text("storage"), global("torch", class), text(key), text("cpu"), int(count)];
     [tuple(&parts), b"Q".to_vec()].concat()
 }
 
-fn rebuilt(storage: Code, offset: i64, shape: &[i64], strides: &[i64]) -> Code {
+pub fn rebuilt(storage: Code, offset: i64, shape: &[i64], strides: &[i64]) -> Code {
     let hooks = call(global("collections", "OrderedDict"), &[]);
     let arguments = [storage, int(offset), ints(shape), ints(strides), vec![0x89], hooks];
     call(global("torch._utils", "_rebuild_tensor_v2"), &arguments)
@@ -116,7 +116,7 @@ fn old() -> Vec<Case> {
         ("no names of storages", Old { keys: Vec::new(), ..default() }, "trail"),
         ("a name of an unknown storage", Old { keys: vec![text("1")], ..default() }, "nothing uses"),
         ("a storage's name twice", Old { keys: vec![text("0"), text("0")], ..default() }, "ends within"),
-        ("a name that is a number", Old { keys: vec![int(0)], ..default() }, "no string"),
+        ("a name that is a number", Old { keys: vec![int(0)], ..default() }, "not a string"),
         ("a huge old storage", Old { count: i64::MAX, ..default() }, "ends within"),
         ("an old storage of negative size", Old { count: -8, ..default() }, "ends within"),
         ("a smaller old storage", Old { count: 7, ..default() }, "trail"),
@@ -169,17 +169,21 @@ fn tensors() -> Vec<(&'static str, Code, &'static str)> {
         ("a storage of huge size", rebuilt(storage("FloatStorage", "0", i64::MAX), 0, &[1], &[1]), "elements of 4"),
         ("a storage of negative size", rebuilt(storage("FloatStorage", "0", -8), 0, &[1], &[1]), "-8 for a size"),
         ("bytes without a type", rebuilt(storage("UntypedStorage", "0", 32), 0, &[1], &[1]), "no known type"),
-        (
-            "a complex storage",
-            rebuilt(storage("ComplexFloatStorage", "0", 4), 0, &[1], &[1]),
-            "torch.ComplexFloatStorage",
-        ),
+        ("a complex storage", rebuilt(storage("ComplexFloatStorage", "0", 4), 0, &[1], &[1]), "\"w\": complex numbers"),
         ("a quantised storage", rebuilt(storage("QInt8Storage", "0", 32), 0, &[1], &[1]), "torch.QInt8Storage"),
         ("a tensor of a number", rebuilt(int(3), 0, &[1], &[1]), "without a storage"),
         ("a bare storage", storage("FloatStorage", "0", 8), "bare storage"),
         ("a function", global("torch._utils", "_rebuild_tensor_v2"), "a function"),
-        ("a parameter of a number", call(global("torch._utils", "_rebuild_parameter"), &[int(1)]), "something else"),
-        ("a tensor without arguments", call(global("torch._utils", "_rebuild_tensor_v2"), &[]), "something else"),
+        (
+            "a parameter of a number",
+            call(global("torch._utils", "_rebuild_parameter"), &[int(1)]),
+            "arguments of another kind",
+        ),
+        (
+            "a tensor without arguments",
+            call(global("torch._utils", "_rebuild_tensor_v2"), &[]),
+            "arguments of another kind",
+        ),
     ]
 }
 
@@ -208,7 +212,7 @@ fn code() -> Vec<(&'static str, Code, &'static str)> {
             [tuple(&[text("module"), text("x"), text("y"), text("z")]), b"Q".to_vec()].concat(),
             "whole module",
         ),
-        ("a call of a number", call(int(7), &[]), "no function"),
+        ("a call of a number", call(int(7), &[]), "not a function"),
         ("a call of a storage", call(global("torch", "FloatStorage"), &[int(8)]), "arguments"),
         ("attributes of a list", b"]}b".to_vec(), "has none"),
     ]
@@ -218,7 +222,7 @@ fn repeated(code: &[u8], times: usize) -> Code {
     code.repeat(times)
 }
 
-/// What would take all memory, or for ever.
+/// Files that would take all memory, or never end.
 fn bombs() -> Vec<(&'static str, Code, &'static str)> {
     let doubling = [repeated(b"]q\x00", 1), repeated(b"]q\x01(h\x00h\x00eq\x00", 64)].concat();
     let long =
@@ -237,15 +241,15 @@ fn bombs() -> Vec<(&'static str, Code, &'static str)> {
         ("many tuples in tuples", [b"N".to_vec(), repeated(&[0x85], 1_000_000)].concat(), "objects"),
         ("a list in itself", b"]q\x00h\x00a".to_vec(), "deep"),
         ("a dict in itself", [b"}q\x00".to_vec(), text("w"), b"h\x00s".to_vec()].concat(), "deep"),
-        ("lists twice in lists", doubling, "over and over"),
-        ("one text many times", long.concat(), "over and over"),
-        ("one list copied many times", copies, "copies itself"),
+        ("lists twice in lists", doubling, "too often"),
+        ("one text many times", long.concat(), "too often"),
+        ("one list copied many times", copies, "copies objects too often"),
         ("a deep stack", [b"N".to_vec(), repeated(b"2", 1_100_000)].concat(), "a None"),
         ("one object many times", repeated(b")", 1_100_000), "a tuple"),
         ("more objects than any", repeated(b"]", 1_100_000), "save long lists of numbers as tensors"),
         ("many marks", repeated(b"(", 1_100_000), "off the stack"),
-        ("a list of itself over and over", itself, "over and over"),
-        ("one tensor many times", again, "copies itself"),
+        ("a list of itself over and over", itself, "repeats the same objects"),
+        ("one tensor many times", again, "copies objects"),
         ("more in the memo than any", [b"N".to_vec(), repeated(&[0x94], 1_100_000)].concat(), "objects"),
         ("many views of one storage", overlapping, "many times"),
         ("a long text", [vec![0x8d], (1u64 << 60).to_le_bytes().to_vec()].concat(), "cut off"),
@@ -262,13 +266,13 @@ fn broken() -> Vec<(&'static str, Code, &'static str)> {
         ("no dict", int(5), "a int"),
         ("text that is none", b"X\x02\x00\x00\x00\xff\xfe".to_vec(), "not UTF-8"),
         ("a key without a value", [b"}(".to_vec(), text("w"), b"u".to_vec()].concat(), "key without a value"),
-        ("numbers as names", [b"}".to_vec(), int(1), int(2), b"s".to_vec()].concat(), "no state of a module"),
+        ("numbers as names", [b"}".to_vec(), int(1), int(2), b"s".to_vec()].concat(), "not the state of a module"),
         ("a dict of numbers", [b"}".to_vec(), text("epoch"), int(2), b"s".to_vec()].concat(), "\"epoch\" (a int)"),
         ("an unknown protocol", vec![0x80, 9], "protocol 9"),
         ("something never stored", b"h\x07".to_vec(), "did not store"),
         ("a number that is none", b"Iabc\n".to_vec(), "\"abc\""),
         ("a float that is none", b"F1.2.3\n".to_vec(), "\"1.2.3\""),
-        ("items for a number", [int(1), b"(NNe".to_vec()].concat(), "no list or dict"),
+        ("items for a number", [int(1), b"(NNe".to_vec()].concat(), "not a list or dict"),
         ("a line without end", b"cos".to_vec(), "cut off"),
         ("escapes", b"S'\\x41'\n".to_vec(), "escapes"),
     ]

@@ -1,7 +1,6 @@
-//! `anygpu train`: a net on images, on any mix of devices.
+//! `anygpu train`: trains a net on images, on any mix of devices.
 //!
-//! `source` finds the images, `trainer` has the loop, `record` what is kept of the losses, `resume` what a run needs to
-//! go on.
+//! `source` has the images, `trainer` the loop, `record` the losses, and `resume` the checkpoints.
 
 mod record;
 mod resume;
@@ -37,38 +36,38 @@ pub struct Args {
     /// out)
     #[arg(long, default_value = "mnist-5k", value_name = "mnist-5k|fashion-mnist|DIR")]
     data: String,
-    /// Use only the first so many images to train, and as many to test
+    /// Use at most this many images to train, and as many to test
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     /// Height and width that images are resized to [default: 28 for lenet, 96 for resnet18]
     #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     resize: Option<usize>,
-    /// How often each training image is seen [default: 10]
+    /// Number of passes over the training images [default: 10]
     #[arg(long, value_parser = at_least_one)]
     epochs: Option<usize>,
-    /// Images in one step, over all devices together [default: 64 for lenet; 32 for resnet18, which leaves out the
+    /// Images in one step, over all devices together [default: 64 for lenet; 32 for resnet18, which omits the
     /// images of an epoch that do not fill a batch]
     #[arg(long, value_parser = at_least_one)]
     batch_size: Option<usize>,
     /// Learning rate of SGD with momentum [default: 0.05 for lenet, 0.01 for resnet18]
     #[arg(long, value_parser = learning_rate)]
     lr: Option<f32>,
-    /// How the learning rate goes on from there, step by step
+    /// How the learning rate changes from there, step by step
     #[arg(long, value_enum, default_value = "constant")]
     scheduler: Rate,
-    /// Decides the first weights and the order of the images
+    /// Seed of the initial weights and the order of the images
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Write the trained net, for `anygpu predict` and for PyTorch
     #[arg(long, value_name = "out.safetensors")]
     save: Option<PathBuf>,
-    /// Keep in this file all that the run needs to go on, after each epoch: whole at every moment
+    /// Write all that the run needs to continue to this file after each epoch, atomically
     #[arg(long, value_name = "run.safetensors")]
     checkpoint: Option<PathBuf>,
-    /// Write --checkpoint also after so many steps, and so many more, of an epoch
+    /// Write --checkpoint also after every so many steps of an epoch
     #[arg(long, value_name = "STEPS", value_parser = at_least_one, requires = "checkpoint")]
     checkpoint_steps: Option<usize>,
-    /// Go on where --checkpoint left off, on whatever devices; begin where there is no such file yet
+    /// Continue from --checkpoint, on any devices; start a new run if there is no such file yet
     #[arg(long, requires = "checkpoint")]
     resume: bool,
     /// Write the losses for TensorBoard into this folder
@@ -79,21 +78,21 @@ pub struct Args {
     plot: Option<PathBuf>,
 }
 
-/// What `--scheduler` takes.
+/// The values of `--scheduler`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Rate {
-    /// It stays
+    /// The same in all steps
     Constant,
-    /// A tenth after each third of the run
+    /// Divided by ten after each third of the run
     Step,
     /// Down to 0 along half a cosine
     Cosine,
-    /// Up from 1/25 of it, and down again
+    /// Up from 1/25 of --lr to it, and down again
     Onecycle,
 }
 
 impl Rate {
-    /// The schedule of a run of so many steps.
+    /// Starts the schedule of a run of so many steps.
     fn start(self, steps: u64, sgd: &mut SGD) -> anygpu::Result<Option<Scheduler>> {
         Ok(match self {
             Rate::Constant => None,
@@ -149,12 +148,12 @@ struct Epoch {
 }
 
 impl Epoch {
-    /// What `--plot` shows.
+    /// The values that `--plot` shows.
     fn curves(&self) -> [f64; 3] {
         [self.train_loss, self.test_loss, self.test_acc]
     }
 
-    /// All but its number, by name.
+    /// All figures but the number, by name.
     fn figures(&self) -> [(&'static str, f64); 5] {
         let Epoch { train_loss, test_loss, test_acc, seconds, images_per_s, .. } = *self;
         [
@@ -166,7 +165,7 @@ impl Epoch {
         ]
     }
 
-    /// The reverse of [`figures`](Epoch::figures); NaN for what is missing.
+    /// The reverse of [`figures`](Epoch::figures); NaN for missing figures.
     fn from_figures(epoch: usize, figures: &[(String, f64)]) -> Epoch {
         let get = |name| figures.iter().find(|(key, _)| key == name).map_or(f64::NAN, |(_, value)| *value);
         Epoch {
@@ -189,7 +188,7 @@ struct Summary {
     test_acc: f64,
     sec_per_epoch: f64,
     images_per_s: f64,
-    /// The part of a batch that each device got in the end.
+    /// The final share of each device in a batch.
     shares: Vec<f64>,
     step_losses: Vec<f32>,
     /// The most bytes that tensors held on each device.
@@ -199,7 +198,7 @@ struct Summary {
 /// Runs the command. `as_json`: one object per epoch and last the summary, instead of one line for people.
 ///
 /// # Errors
-/// [`Failure::Usage`] for options that do not go together with this machine, [`Failure::Run`] when training fails.
+/// [`Failure::Usage`] for options that do not fit this machine, [`Failure::Run`] when training fails.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let devices = devices::select(&args.devices)?;
     check(args, &devices)?;
@@ -224,7 +223,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
             curves.save(path)?;
         }
     }
-    // A run that had had all its epochs: what is left is to measure it, and to write it.
+    // A run that already has all its epochs is only measured and written.
     let finished = first > args.epochs();
     if let Some(path) = args.plot.as_ref().filter(|_| finished) {
         curves.save(path)?;
@@ -237,7 +236,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     report(args, &trainer, &epochs[if finished { 0 } else { before }..], test_acc, as_json)
 }
 
-/// What can be known to be wrong before the first epoch, and must not be found out after the last.
+/// Checks the options before the first epoch, so that a run does not fail after the last one.
 fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
     if args.batch_size() < devices.len() {
         return Err(Failure::Usage(format!(
@@ -249,7 +248,9 @@ fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
     writable("--plot", args.plot.as_deref(), &["png", "svg"])?;
     if let Some(path) = args.checkpoint.as_deref().filter(|path| path.exists() && !args.resume) {
         let path = path.display();
-        return Err(Failure::Usage(format!("--checkpoint {path}: it is there: go on with --resume, or remove it")));
+        return Err(Failure::Usage(format!(
+            "--checkpoint {path}: the file exists: continue it with --resume, or remove it"
+        )));
     }
     writable("--checkpoint", args.checkpoint.as_deref(), &["safetensors"])?;
     if args.save.is_some() && args.save == args.checkpoint {
@@ -258,7 +259,7 @@ fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
     writable("--save", args.save.as_deref(), &["safetensors"])
 }
 
-/// Whether a file of one of these kinds can be written there.
+/// An error unless the path has one of these extensions and an existing folder.
 fn writable(option: &str, path: Option<&Path>, kinds: &[&str]) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     if !path.extension().is_some_and(|end| kinds.iter().any(|kind| end.eq_ignore_ascii_case(kind))) {
@@ -272,13 +273,13 @@ fn writable(option: &str, path: Option<&Path>, kinds: &[&str]) -> Result<(), Fai
     Ok(())
 }
 
-/// Writes the first replica, and what it must be given.
+/// Writes the first replica and its card.
 fn save(path: &Path, trainer: &Trainer, card: &Card) -> Result<(), Failure> {
     let state = trainer.run.net.module().state_dict();
     Ok(checkpoint::save_with_metadata(&state, &card.to_metadata(), path)?)
 }
 
-/// What the epochs of this start, or of all of a finished run, took and gave.
+/// Prints the summary of the epochs since this start, or of all epochs of a finished run.
 fn report(args: &Args, trainer: &Trainer, epochs: &[Epoch], test_acc: f64, as_json: bool) -> Result<(), Failure> {
     let seconds: f64 = epochs.iter().map(|e| e.seconds).sum();
     let sec_per_epoch = seconds / epochs.len().max(1) as f64;

@@ -1,4 +1,4 @@
-//! What a run keeps of its losses: the first ones for the summary, all of them for TensorBoard.
+//! The losses of a run: the first ones for the summary, all of them for TensorBoard.
 
 use std::path::Path;
 
@@ -8,37 +8,37 @@ use anygpu::watch::SummaryWriter;
 use super::Epoch;
 use crate::failure::Failure;
 
-/// How many steps' losses the summary holds: enough to compare two devices before rounding makes them part.
+/// The number of losses in the summary: enough to compare two devices before their rounding errors grow.
 const STEP_LOSSES: usize = 10;
 
-/// Losses that wait on their device to be read, until they are read in one go.
+/// The number of losses that are kept on their device before they are read at once.
 const READ_EVERY: usize = 100;
 
 /// The losses of a run.
 pub struct Record {
-    /// Those of the first steps.
+    /// The losses of the first steps.
     pub step_losses: Vec<f32>,
     log: Option<SummaryWriter>,
-    /// Losses of the last steps, not read yet, with the steps' numbers and learning rates.
+    /// Losses that are not read yet, with the numbers and learning rates of their steps.
     waiting: Vec<(Tensor, u64, f32)>,
-    /// Steps so far.
+    /// The number of steps so far.
     pub steps: u64,
 }
 
 impl Record {
-    /// Of a run that is logged to a folder, or not.
+    /// Creates the record of a run, which is logged if there is a folder.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// If the folder cannot be created.
     pub fn new(log_dir: Option<&Path>) -> Result<Record, Failure> {
         let log = log_dir.map(SummaryWriter::new).transpose()?;
         Ok(Record { step_losses: Vec::new(), log, waiting: Vec::new(), steps: 0 })
     }
 
-    /// Keeps a step's loss where it is, and reads all that wait when they are many.
+    /// Adds the loss of a step without reading it, or reads all unread losses if there are many.
     ///
     /// # Errors
-    /// Those of the device, and of writing the log.
+    /// The errors of the device and of writing the log.
     pub fn step(&mut self, loss: &Tensor, lr: f32) -> Result<(), Failure> {
         if self.log.is_some() || self.step_losses.len() + self.waiting.len() < STEP_LOSSES {
             self.waiting.push((loss.detach(), self.steps, lr));
@@ -47,7 +47,7 @@ impl Record {
         if self.waiting.len() >= READ_EVERY { self.read() } else { Ok(()) }
     }
 
-    /// Reads the losses that wait, in one download.
+    /// Reads the unread losses, in one download.
     ///
     /// # Errors
     /// As [`step`](Record::step).
@@ -68,18 +68,18 @@ impl Record {
         Ok(())
     }
 
-    /// Hands what was logged to the system: a run that goes on from here after a kill finds no gap.
+    /// Flushes the log, so that it has no gap if the run is killed and resumed.
     ///
     /// # Errors
-    /// Those of writing the log.
+    /// The errors of writing the log.
     pub fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.log.as_mut().map_or(Ok(()), SummaryWriter::flush)?)
     }
 
-    /// Logs an epoch's figures.
+    /// Logs the figures of an epoch.
     ///
     /// # Errors
-    /// Those of writing the log.
+    /// The errors of writing the log.
     pub fn epoch(&mut self, done: &Epoch) -> Result<(), Failure> {
         let Some(log) = &mut self.log else { return Ok(()) };
         let step = done.epoch as u64;

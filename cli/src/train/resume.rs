@@ -1,4 +1,4 @@
-//! `--checkpoint` and `--resume`: a run that is killed goes on with the losses that it would have had.
+//! `--checkpoint` and `--resume`: a run that was killed continues with the same losses as without the kill.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,23 @@ use anygpu::{Device, Tensor};
 use super::trainer::Run;
 use super::{Args, Epoch};
 use crate::failure::Failure;
+use crate::net::Card;
 
-/// Where a run keeps what it needs to go on.
+/// The file of a run, from which it can continue.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    /// Steps between two of them within an epoch; 0 for none.
+    /// Steps between two checkpoints within an epoch; 0 for none.
     every: usize,
-    /// What decides the run's numbers.
+    /// The options that the run's numbers depend on.
     settings: String,
+    /// How the net is used, for `anygpu predict`.
+    card: Card,
 }
 
 impl Checkpoint {
-    /// What the options ask for.
-    pub fn new(args: &Args) -> Option<Checkpoint> {
+    /// Returns the checkpoint that the options name, of a net with this card.
+    pub fn new(args: &Args, card: &Card) -> Option<Checkpoint> {
         let Args { model, data, limit, seed, scheduler, .. } = args;
         let (side, lr) = (args.side(), args.lr());
         let epochs = if *scheduler == super::Rate::Constant { None } else { Some(args.epochs()) };
@@ -33,18 +36,19 @@ impl Checkpoint {
             "{model:?} data={data} limit={limit:?} resize={side} batch={batch} lr={lr} seed={seed} \
              scheduler={scheduler:?} epochs={epochs:?}"
         );
-        args.checkpoint.clone().map(|path| Checkpoint { path, every: args.checkpoint_steps.unwrap_or(0), settings })
+        let (path, every) = (args.checkpoint.clone()?, args.checkpoint_steps.unwrap_or(0));
+        Some(Checkpoint { path, every, settings, card: card.clone() })
     }
 
-    /// Whether it is time for one within an epoch.
+    /// Returns whether a checkpoint is due within an epoch.
     pub fn is_due(&self, batches: usize) -> bool {
         self.every > 0 && batches.is_multiple_of(self.every)
     }
 
-    /// Writes all of the run: whole, or not at all.
+    /// Writes the run, atomically.
     ///
     /// # Errors
-    /// Those of the devices, and of writing the file.
+    /// The errors of the devices and of writing the file.
     pub fn save(&self, run: &mut Run, at: LoaderState, mean: &Mean) -> Result<(), Failure> {
         run.record.read()?;
         run.record.flush()?;
@@ -57,6 +61,9 @@ impl Checkpoint {
             .text("settings", self.settings.as_str())
             .number("steps", run.record.steps as f64)
             .numbers("step_losses", losses);
+        for (name, text) in self.card.to_metadata() {
+            state = state.text(&name, text);
+        }
         for done in &run.epochs {
             state = state.numbers(&format!("epoch_{}", done.epoch), done.figures());
         }
@@ -69,8 +76,8 @@ impl Checkpoint {
         Ok(state.save(&self.path)?)
     }
 
-    /// Puts the run where the file says, if there is one: the place in the data to go on at, and the mean loss of the
-    /// epoch's part before it.
+    /// Restores the run from the file, if it exists. Returns the position in the data to continue at, and the mean loss
+    /// of the part of the epoch before it.
     ///
     /// # Errors
     /// [`Failure::Run`] for a damaged file, and one of a run with other settings.

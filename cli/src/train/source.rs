@@ -1,4 +1,4 @@
-//! `--data`: where the images come from, and how they fit the net.
+//! `--data`: the images, and whether they fit the net.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ pub struct Source {
     pub train: Arc<dyn Dataset>,
     pub test: Arc<dyn Dataset>,
     pub card: Card,
-    /// Whether a sample takes long to make, as decoding a file does.
+    /// Whether loading a sample is slow, because a file is decoded.
     pub slow: bool,
 }
 
-/// Images for mean and deviation of a folder; more would hardly change them.
+/// The number of images for the mean and deviation of a folder; more would hardly change them.
 const SAMPLED: usize = 256;
 
-/// What the folder of the images to test on can be called.
+/// The possible names of the folder of test images.
 const TESTS: [&str; 4] = ["test", "val", "valid", "validation"];
 
 const FASHION: [&str; 10] =
     ["t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"];
 
-/// What `--data` names, checked against the net.
+/// Loads the images that `--data` names, and checks that they fit the net.
 ///
 /// # Errors
-/// [`Failure::Usage`] for a name that is nothing; [`Failure::Run`] for damaged files, and images that the net does not
+/// [`Failure::Usage`] for an unknown name; [`Failure::Run`] for damaged files, and for images that the net does not
 /// take.
 pub fn load(args: &Args) -> Result<Source, Failure> {
     let side = args.side();
@@ -53,12 +53,12 @@ pub fn load(args: &Args) -> Result<Source, Failure> {
         let first = |set: Arc<dyn Dataset>| Arc::new(Subset::first(set, limit)) as Arc<dyn Dataset>;
         return Ok(Source { train: first(source.train), test: first(source.test), ..source });
     }
-    // Folders list one class after the other: their first files would be of one class.
+    // The files of folders are sorted by class: the first ones would be of one class.
     let some = |set: Arc<dyn Dataset>| drawn(set, limit, args.seed);
     Ok(Source { train: some(source.train)?, test: some(source.test)?, ..source })
 }
 
-/// So many samples, or all, drawn by the seed.
+/// At most `count` samples, chosen by the seed.
 fn drawn(set: Arc<dyn Dataset>, count: usize, seed: u64) -> Result<Arc<dyn Dataset>, Failure> {
     let count = count.min(set.len());
     let lengths = [count, set.len() - count];
@@ -79,7 +79,7 @@ fn in_memory(model: Model, side: usize, sets: Splits, classes: Vec<String>) -> S
     Source { train: sets.train, test: sets.test, card, slow: false }
 }
 
-/// A folder: of the files of MNIST or CIFAR-10 where one of them is there, else of images where it has folders.
+/// A folder with files of MNIST or CIFAR-10, or else with folders of images.
 fn from_dir(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
     if has_folders(dir) && !has_known_file(dir) {
         return images(args, side, dir);
@@ -95,7 +95,7 @@ fn has_folders(dir: &Path) -> bool {
     std::fs::read_dir(dir).is_ok_and(|all| all.flatten().any(|entry| entry.path().is_dir()))
 }
 
-/// Whether a file of MNIST or CIFAR-10 is there, be it damaged or without the others.
+/// Whether the folder has any file of MNIST or CIFAR-10, also a damaged one.
 fn has_known_file(dir: &Path) -> bool {
     let known = |name: &str| {
         let name = name.strip_suffix(".gz").unwrap_or(name);
@@ -107,8 +107,8 @@ fn has_known_file(dir: &Path) -> bool {
     std::fs::read_dir(dir).is_ok_and(|all| all.flatten().any(|entry| entry.file_name().to_str().is_some_and(known)))
 }
 
-/// `dir/train` and `dir/test` (or another of [`TESTS`]); without a folder to test on, a fifth of the images to train on,
-/// drawn by the seed. Without `dir/train`, all of `dir` is to train on.
+/// `dir/train` and `dir/test` (or another of [`TESTS`]); without a folder of test images, a fifth of the training
+/// images, chosen by the seed, is for the test. Without `dir/train`, all images of `dir` are training images.
 fn images(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
     let open = |dir: &Path| {
         let set = ImageFolder::new(dir)?;
@@ -146,7 +146,7 @@ fn images(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
     Ok(Source { train, test, card, slow: true })
 }
 
-/// Mean and deviation of each channel over some images, in the size that the net sees.
+/// Mean and deviation of each channel over some images, in the size of the inputs of the net.
 fn statistics(set: &Arc<dyn Dataset>, channels: usize, side: usize) -> Result<(Vec<f32>, Vec<f32>), Failure> {
     let mut sums = vec![(0f64, 0f64); channels];
     let some = set.len().min(SAMPLED);
@@ -166,7 +166,7 @@ fn statistics(set: &Arc<dyn Dataset>, channels: usize, side: usize) -> Result<(V
     Ok(sums.into_iter().map(of).unzip())
 }
 
-/// Whether the net takes such images.
+/// An error unless the net takes such images.
 fn fits(args: &Args, source: &Source) -> Result<(), Failure> {
     let Card { model, classes, channels, side, .. } = &source.card;
     let wrong = |what: String| Err(Failure::Run(format!("--data {}: {what}: try resnet18", args.data)));

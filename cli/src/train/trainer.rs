@@ -13,24 +13,24 @@ use super::{Args, Epoch};
 use crate::failure::Failure;
 use crate::progress::EpochBar;
 
-/// The bar reads the loss every so many steps, because each reading waits for the device.
+/// The number of steps between two losses that the bar shows, because reading a loss waits for the device.
 const SHOW_EVERY: usize = 20;
 
-/// Threads that decode images.
+/// The number of threads that decode images.
 const DECODERS: usize = 4;
 
-/// What a step changes: the network on its devices, the optimiser, and what is kept of the losses.
+/// The state that a step changes: the net on its devices, the optimiser, and the losses.
 pub struct Run {
     pub net: DataParallel,
     pub sgd: SGD,
     pub scheduler: Option<Scheduler>,
     pub record: Record,
-    /// The figures of the epochs so far, those before a resumption too.
+    /// The figures of the epochs so far, including those before a resumption.
     pub epochs: Vec<Epoch>,
 }
 
 impl Run {
-    /// One step: its loss, not read yet, and its learning rate.
+    /// Takes one step. Returns its loss, which is not read yet, and its learning rate.
     fn step(&mut self, images: &Tensor, labels: &Tensor) -> Result<(Tensor, f32), Failure> {
         let lr = self.sgd.lr();
         let loss = self.net.train_batch(images, labels, nn::cross_entropy)?;
@@ -50,21 +50,21 @@ pub struct Trainer {
     train: DataLoader,
     test: DataLoader,
     checkpoint: Option<Checkpoint>,
-    /// The mean loss of the part of the epoch that a resumed run had before.
+    /// The mean loss of the part of the epoch before a resumption.
     begun: Mean,
 }
 
 impl Trainer {
-    /// Everything in its place, before the first step.
+    /// Prepares a run.
     ///
     /// # Errors
-    /// When a device has no room, or the log's folder cannot be made.
+    /// If a device has no memory, or the folder of the log cannot be created.
     pub fn new(args: &Args, devices: Vec<Device>, source: &Source) -> Result<Self, Failure> {
         manual_seed(args.seed);
         let card = &source.card;
         let net = DataParallel::new(card.model.build(card.channels, card.classes.len())?, &devices)?;
         let mut sgd = SGD::new(net.parameters(), args.lr()).momentum(card.model.recipe().momentum);
-        // One device gets its batches from another thread; several cut them up themselves.
+        // Batches are uploaded in advance to a single device. Several devices split them in `DataParallel`.
         let place = if let [only] = &devices[..] { only.clone() } else { Device::cpu() };
         let loader = |set| {
             let loader = DataLoader::new(set, args.batch_size())?.transform(card.transform()).prefetch(&place);
@@ -72,16 +72,16 @@ impl Trainer {
         };
         let (mut train, test) = (loader(source.train.clone())?.shuffle(args.seed), loader(source.test.clone())?);
         if card.model.has_batch_norm() && train.len() >= args.batch_size() {
-            train = train.drop_last(); // one image's statistics, say, would upset the running ones
+            train = train.drop_last(); // the statistics of a few images would disturb the running ones
         }
         let steps = train.batches() as u64 * args.epochs() as u64;
         let scheduler = args.scheduler.start(steps, &mut sgd)?;
         let record = Record::new(args.log_dir.as_deref())?;
-        let (run, checkpoint) = (Run { net, sgd, scheduler, record, epochs: Vec::new() }, Checkpoint::new(args));
+        let (run, checkpoint) = (Run { net, sgd, scheduler, record, epochs: Vec::new() }, Checkpoint::new(args, card));
         Ok(Trainer { devices, run, train, test, checkpoint, begun: Mean::new() })
     }
 
-    /// Goes on where `--checkpoint` left off, if it is there: the number of the epoch to go on with, from 1.
+    /// Restores `--checkpoint`, if the file exists. Returns the number of the next epoch, from 1.
     ///
     /// # Errors
     /// As [`Checkpoint::restore`].
@@ -93,10 +93,10 @@ impl Trainer {
         Ok(at.epoch as usize + 1)
     }
 
-    /// One pass over the training images, then one over the test images; its figures are the last of the run's `epochs`.
+    /// Passes over the training images, then over the test images, and appends the figures to the `epochs` of the run.
     ///
     /// # Errors
-    /// [`Failure::Run`] when the loss is no number any more, and whatever fails on the way.
+    /// [`Failure::Run`] if the loss is not finite; the errors of devices and data.
     pub fn epoch(&mut self, epoch: usize, epochs: usize) -> Result<(), Failure> {
         let mut bar = EpochBar::new(epoch, epochs, self.train.len());
         let mut speed = Throughput::new();
@@ -117,14 +117,14 @@ impl Trainer {
         Ok(())
     }
 
-    /// How the work is shared out now; nothing where one device does it all.
+    /// The current shares of the devices; empty for one device.
     fn shares(&self) -> String {
         let shares = self.run.net.shares();
         let named = self.devices.iter().zip(&shares).map(|(device, share)| format!("{device} {:.0} %", 100.0 * share));
         if shares.len() < 2 { String::new() } else { format!("  ({})", named.collect::<Vec<_>>().join(", ")) }
     }
 
-    /// The training steps of the next epoch; the mean loss over its images. Returns when every device is done.
+    /// Takes the training steps of the next epoch, waits for the devices, and returns the mean loss over its images.
     fn pass(&mut self, epoch: usize, bar: &mut EpochBar, speed: &mut Throughput) -> Result<f64, Failure> {
         let mut mean = std::mem::take(&mut self.begun);
         for (step, batch) in (&self.train).into_iter().enumerate() {
@@ -133,7 +133,7 @@ impl Trainer {
             mean.add(&loss, labels.elem_count())?;
             speed.add(labels.elem_count());
             bar.advance(labels.elem_count());
-            let free = loss.device().is_cpu(); // as it is with several devices, where the host has summed it
+            let free = loss.device().is_cpu(); // as with several devices, whose losses the host adds up
             if bar.is_visible() && (free || step % SHOW_EVERY == 0) {
                 let memory = ProgressLine::memory_of(&self.devices);
                 let loss = Some(f64::from(loss.item::<f32>()?));
@@ -141,7 +141,7 @@ impl Trainer {
             }
             let at = self.train.state();
             if let Some(checkpoint) = self.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_due(at.batches)) {
-                converging(epoch, mean.value()?)?; // the last good checkpoint stays
+                converging(epoch, mean.value()?)?; // keeps the last good checkpoint
                 checkpoint.save(&mut self.run, at, &mean)?;
             }
         }
@@ -152,10 +152,10 @@ impl Trainer {
         converging(epoch, mean.value()?)
     }
 
-    /// Mean loss and accuracy on the test images.
+    /// Returns the mean loss and the accuracy on the test images.
     ///
     /// # Errors
-    /// Those of the devices and of reading the images.
+    /// The errors of the devices and of reading the images.
     pub fn evaluate(&self) -> Result<(f64, f64), Failure> {
         let (mut loss, mut accuracy) = (Mean::new(), Accuracy::new());
         for batch in self.test.epoch(0) {
@@ -169,7 +169,7 @@ impl Trainer {
     }
 }
 
-/// The mean loss so far of an epoch, as long as it is a number.
+/// Returns the mean loss of an epoch so far, or an error if it is not finite.
 fn converging(epoch: usize, loss: f64) -> Result<f64, Failure> {
     if loss.is_finite() {
         return Ok(loss);

@@ -1,4 +1,5 @@
-//! The zip archives of `torch.save`: `name/data.pkl`, `name/byteorder`, and the storages `name/data/0`, `name/data/1`, …
+//! The zip archives of `torch.save`: `name/data.pkl`, `name/byteorder`, and the storages `name/data/0`, `name/data/1`,
+//! …
 
 use std::collections::HashMap;
 use std::io::{self, Cursor};
@@ -29,10 +30,17 @@ pub(super) fn contents(file: &[u8]) -> Result<Contents<'_>, Fault> {
     Ok(Contents { objects: machine.objects, root, storages: entries.into_iter().filter_map(storage).collect() })
 }
 
-/// The entries by name, as parts of the file: stored, whole by their CRC-32, each name once, none over another.
+/// The entries by name, as slices of the file. They must be stored uncompressed, match their CRC-32, have distinct
+/// names and not overlap.
 fn entries(file: &[u8]) -> Result<HashMap<String, &[u8]>, Fault> {
     let failed = |error: zip::result::ZipError| format!("not a whole zip archive: {error}");
     let mut archive = ZipArchive::new(Cursor::new(file)).map_err(failed)?;
+    let is_code = |name: &str| name.ends_with("/constants.pkl") || name.contains("/code/");
+    if archive.file_names().flatten().any(|name| is_code(&name)) {
+        return Err("it is a TorchScript file (of torch.jit.save), which holds code: in Python, load it with \
+                    torch.jit.load and write its weights with torch.save(model.state_dict(), \"weights.pt\")"
+            .into());
+    }
     if archive.has_duplicate_names() || archive.has_overlapping_files().map_err(failed)? {
         return Err("damaged: entries of its zip archive have one name or one place".into());
     }
@@ -45,7 +53,7 @@ fn entries(file: &[u8]) -> Result<HashMap<String, &[u8]>, Fault> {
         }
         let part = entry.data_start().and_then(|start| place(start, entry.size())).and_then(|place| file.get(place));
         let part = part.ok_or_else(|| format!("damaged: {name} lies outside of the file"))?;
-        // Reads it to the end, where the checksum is compared.
+        // Reading an entry to its end compares the checksum.
         io::copy(&mut entry, &mut io::sink()).map_err(|error| format!("damaged: {name}: {error}"))?;
         drop(entry);
         entries.insert(name, part);

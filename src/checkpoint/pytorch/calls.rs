@@ -1,11 +1,11 @@
-//! The names that a pickle may use, and what calling them does here: it puts data together, and nothing else.
+//! The names that a pickle may use, and the effect of calling them: it builds data, and nothing else.
 
 use super::pickle::{Machine, Object, Ref, Step};
-use super::tensors::{Storage, View};
+use super::tensors::{PickleStorage, TensorView};
 use crate::checkpoint::Fault;
-use crate::checkpoint::wire::Wire;
+use crate::checkpoint::file_dtype::FileDType;
 
-/// A callable or a type of Python that is known here.
+/// A callable or a type of Python that is supported.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Known {
     /// `OrderedDict`, `defaultdict`, `Counter`, `dict`.
@@ -14,29 +14,36 @@ pub(super) enum Known {
     List,
     /// `tuple`, `torch.Size`.
     Tuple,
-    /// `torch.device`, of its first argument, and PyTorch's version: strings.
+    /// `torch.device` (its first argument) and the version of PyTorch: strings.
     Text,
-    /// `_codecs.encode`, by which protocol 2 writes bytes.
+    /// `_codecs.encode`, which protocol 2 uses for bytes.
     Encode,
     /// `torch.float32` and so on.
-    DType(Wire, &'static str),
-    /// A class of storages: its elements, or bytes whose type the tensor says.
-    Storage(Option<Wire>),
-    /// `torch._utils._rebuild_tensor` and its kin.
+    DType(FileDType, &'static str),
+    /// A class of storages: its element type, or `None` for bytes whose type the tensor has.
+    Storage(Option<FileDType>),
+    /// `torch._utils._rebuild_tensor` and similar functions.
     Tensor(Rebuild),
-    /// A type that only stands beside such a call.
+    /// A type that is used only as an argument of such a call.
     Type,
+    /// `numpy.dtype`.
+    NumpyType,
+    /// `scalar` of NumPy: a number from bytes.
+    NumpyNumber,
+    /// `_reconstruct` of NumPy: an array, which is skipped.
+    NumpyArray,
 }
 
+/// How a tensor is rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rebuild {
-    /// From a storage, of its type.
+    /// From a storage with an element type.
     Plain,
-    /// From a storage of bytes, with a type.
+    /// From a storage of bytes and an element type.
     Typed,
-    /// A parameter: of a tensor.
+    /// A parameter, from a tensor.
     Parameter,
-    /// A tensor with attributes: of another call.
+    /// A tensor with attributes, from another call.
     FromType,
 }
 
@@ -58,6 +65,10 @@ impl Known {
             }
             ("torch._tensor", "_rebuild_from_type_v2") => Known::Tensor(Rebuild::FromType),
             ("torch", "Tensor") | ("torch.nn.parameter", "Parameter" | "Buffer") => Known::Type,
+            ("numpy", "dtype") => Known::NumpyType,
+            ("numpy", "ndarray") => Known::Type,
+            ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => Known::NumpyNumber,
+            ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => Known::NumpyArray,
             ("torch.storage", "UntypedStorage" | "_UntypedStorage") | ("torch", "UntypedStorage") => {
                 Known::Storage(None)
             }
@@ -70,50 +81,54 @@ impl Known {
 fn refused(module: &str, name: &str) -> Fault {
     let short = |text: &str| text.chars().take(60).collect::<String>();
     let (module, name) = (short(module), short(name));
-    let remedy =
-        "only tensors, numbers, text and collections of these are read; in Python, save what model.state_dict() gives";
-    Fault::File(format!("it asks for {module}.{name}, which is not on the list of what is safe to read: {remedy}"))
+    let remedy = "only tensors, numbers, text and collections of these are read; in Python, save model.state_dict()";
+    Fault::File(format!("it uses {module}.{name}, which is not on the list of names that are safe to read: {remedy}"))
 }
 
 /// Storages and element types by their names in `torch`.
 fn named(name: &str) -> Option<Known> {
-    let storage = |wire| Known::Storage(Some(wire));
+    let storage = |file_dtype| Known::Storage(Some(file_dtype));
     Some(match name {
-        "DoubleStorage" => storage(Wire::F64),
-        "FloatStorage" => storage(Wire::F32),
-        "HalfStorage" => storage(Wire::F16),
-        "BFloat16Storage" => storage(Wire::BF16),
-        "LongStorage" => storage(Wire::I64),
-        "IntStorage" => storage(Wire::I32),
-        "ShortStorage" => storage(Wire::I16),
-        "CharStorage" => storage(Wire::I8),
-        "ByteStorage" => storage(Wire::U8),
-        "BoolStorage" => storage(Wire::Bool),
-        "float64" => Known::DType(Wire::F64, "torch.float64"),
-        "float32" => Known::DType(Wire::F32, "torch.float32"),
-        "float16" => Known::DType(Wire::F16, "torch.float16"),
-        "bfloat16" => Known::DType(Wire::BF16, "torch.bfloat16"),
-        "int64" => Known::DType(Wire::I64, "torch.int64"),
-        "int32" => Known::DType(Wire::I32, "torch.int32"),
-        "int16" => Known::DType(Wire::I16, "torch.int16"),
-        "int8" => Known::DType(Wire::I8, "torch.int8"),
-        "uint64" => Known::DType(Wire::U64, "torch.uint64"),
-        "uint32" => Known::DType(Wire::U32, "torch.uint32"),
-        "uint16" => Known::DType(Wire::U16, "torch.uint16"),
-        "uint8" => Known::DType(Wire::U8, "torch.uint8"),
-        "bool" => Known::DType(Wire::Bool, "torch.bool"),
+        "DoubleStorage" => storage(FileDType::F64),
+        "FloatStorage" => storage(FileDType::F32),
+        "HalfStorage" => storage(FileDType::F16),
+        "BFloat16Storage" => storage(FileDType::BF16),
+        "LongStorage" => storage(FileDType::I64),
+        "IntStorage" => storage(FileDType::I32),
+        "ShortStorage" => storage(FileDType::I16),
+        "CharStorage" => storage(FileDType::I8),
+        "ByteStorage" => storage(FileDType::U8),
+        "BoolStorage" => storage(FileDType::Bool),
+        "ComplexFloatStorage" => storage(FileDType::Complex64),
+        "ComplexDoubleStorage" => storage(FileDType::Complex128),
+        "float64" => Known::DType(FileDType::F64, "torch.float64"),
+        "float32" => Known::DType(FileDType::F32, "torch.float32"),
+        "float16" => Known::DType(FileDType::F16, "torch.float16"),
+        "bfloat16" => Known::DType(FileDType::BF16, "torch.bfloat16"),
+        "int64" => Known::DType(FileDType::I64, "torch.int64"),
+        "int32" => Known::DType(FileDType::I32, "torch.int32"),
+        "int16" => Known::DType(FileDType::I16, "torch.int16"),
+        "int8" => Known::DType(FileDType::I8, "torch.int8"),
+        "uint64" => Known::DType(FileDType::U64, "torch.uint64"),
+        "uint32" => Known::DType(FileDType::U32, "torch.uint32"),
+        "uint16" => Known::DType(FileDType::U16, "torch.uint16"),
+        "uint8" => Known::DType(FileDType::U8, "torch.uint8"),
+        "bool" => Known::DType(FileDType::Bool, "torch.bool"),
+        "complex32" => Known::DType(FileDType::Complex32, "torch.complex32"),
+        "complex64" => Known::DType(FileDType::Complex64, "torch.complex64"),
+        "complex128" => Known::DType(FileDType::Complex128, "torch.complex128"),
         _ => return None,
     })
 }
 
-/// What a tensor takes besides its sizes, in words.
+/// The words of a tensor besides its sizes.
 const VIEW: usize = 16;
 
 impl Machine<'_> {
-    /// What `known(*arguments)` gives.
+    /// The result of `known(*arguments)`.
     pub(super) fn called(&mut self, known: Known, arguments: &[Ref]) -> Step<Ref> {
         let object = match (known, arguments) {
-            // `defaultdict(factory)`: the factory is for later.
+            // `defaultdict(factory)`: the factory is not needed.
             (Known::Dict("defaultdict"), [] | [_]) | (Known::Dict(_), []) => Object::Dict(Vec::new()),
             (Known::Dict("OrderedDict" | "Counter" | "dict"), [entries]) => self.dict_of(*entries)?,
             (Known::List, []) => Object::List(Vec::new()),
@@ -126,10 +141,22 @@ impl Machine<'_> {
                 Object::Text(text)
             }
             (Known::Encode, [text, ..]) => self.encoded(*text)?,
+            (Known::NumpyType, [name, ..]) => self.numpy_dtype(*name)?,
+            (Known::NumpyNumber, [dtype, bytes]) => self.numpy_scalar(*dtype, *bytes)?,
+            (Known::NumpyArray, _) => Object::Unsupported("a NumPy array: save it as a tensor"),
             (Known::Tensor(rebuild), _) => return self.rebuilt(rebuild, arguments),
             _ => return Err(format!("its pickle calls {known:?} with {} arguments", arguments.len()).into()),
         };
         Ok(self.make(object))
+    }
+
+    /// Sets the attributes of an object. Those of a dict (`_metadata`), a tensor or a text are not needed.
+    pub(super) fn build(&mut self, object: Ref, attributes: Ref) -> Step<()> {
+        match self.objects[object] {
+            Object::Dict(_) | Object::Tensor(_) | Object::Text(_) | Object::Unsupported(_) => Ok(()),
+            Object::NumpyType(_) => self.set_numpy_byte_order(object, attributes),
+            _ => Err("its pickle sets attributes of an object that has none".into()),
+        }
     }
 
     fn rebuilt(&mut self, rebuild: Rebuild, arguments: &[Ref]) -> Step<Ref> {
@@ -141,42 +168,45 @@ impl Machine<'_> {
                     self.spend(inner.len())?;
                     self.rebuilt(call, &inner)
                 }
-                _ => Err("its pickle makes a tensor by something unknown".into()),
+                _ => Err("its pickle makes a tensor by an unknown function".into()),
             },
             (Rebuild::Plain, [storage, offset, shape, strides, ..]) => {
                 self.tensor([storage, offset, shape, strides], None)
             }
             (Rebuild::Typed, [storage, offset, shape, strides, _, _, dtype, ..]) => match self.objects[*dtype] {
-                Object::Known(Known::DType(wire, _)) => self.tensor([storage, offset, shape, strides], Some(wire)),
+                Object::Known(Known::DType(file_dtype, _)) => {
+                    self.tensor([storage, offset, shape, strides], Some(file_dtype))
+                }
                 _ => Err("its pickle has a tensor of no known type".into()),
             },
-            _ => Err("its pickle makes a tensor out of something else".into()),
+            _ => Err("its pickle makes a tensor of arguments of another kind".into()),
         }
     }
 
-    fn tensor(&mut self, [storage, offset, shape, strides]: [&Ref; 4], wire: Option<Wire>) -> Step<Ref> {
+    fn tensor(&mut self, [storage, offset, shape, strides]: [&Ref; 4], file_dtype: Option<FileDType>) -> Step<Ref> {
         let Object::Storage(storage) = &self.objects[*storage] else {
             return Err("its pickle has a tensor without a storage".into());
         };
-        let wire = wire.or(storage.wire).ok_or("its pickle has a tensor of no known type")?;
+        let file_dtype = file_dtype.or(storage.file_dtype).ok_or("its pickle has a tensor of no known type")?;
         let (storage, offset) = (storage.as_ref().clone(), self.size_of(*offset)?);
         let (shape, strides) = (self.sizes_of(*shape)?, self.sizes_of(*strides)?);
         self.spend(VIEW + shape.len() + strides.len())?;
-        let view = View { storage, wire, offset, shape, strides };
+        let view = TensorView { storage, file_dtype, offset, shape, strides };
         Ok(self.make(Object::Tensor(Box::new(view))))
     }
 
-    /// What a persistent id stands for: `('storage', class, key, location, count)`, in the old format with the part of it.
-    pub(super) fn storage(&self, id: Ref) -> Step<Storage> {
+    /// The storage of a persistent id, `('storage', class, key, location, count)`; in the old format also with a part
+    /// of it.
+    pub(super) fn storage(&self, id: Ref) -> Step<PickleStorage> {
         let Object::Tuple(parts) = &self.objects[id] else {
             return Err("its pickle has a storage without a description".into());
         };
         match parts.as_slice() {
             [kind, ..] if self.text_of(*kind)? == "module" => {
-                Err("it holds a whole module, with its code: in Python, save what model.state_dict() gives".into())
+                Err("it holds a whole module, with its code: in Python, save model.state_dict()".into())
             }
             [_, class, key, _, count, part @ ..] => {
-                let Object::Known(Known::Storage(wire)) = self.objects[*class] else {
+                let Object::Known(Known::Storage(file_dtype)) = self.objects[*class] else {
                     return Err("its pickle has a storage of no known class".into());
                 };
                 let part = match part {
@@ -187,7 +217,7 @@ impl Machine<'_> {
                 if key.len() > 64 {
                     return Err("its pickle has a storage whose name is too long".into());
                 }
-                Ok(Storage { key: key.into(), wire, count: self.size_of(*count)?, part })
+                Ok(PickleStorage { key: key.into(), file_dtype, count: self.size_of(*count)?, part })
             }
             _ => Err("its pickle has a storage without a description".into()),
         }
@@ -205,10 +235,10 @@ impl Machine<'_> {
         }
     }
 
-    fn text_of(&self, at: Ref) -> Step<&str> {
+    pub(super) fn text_of(&self, at: Ref) -> Step<&str> {
         match &self.objects[at] {
             Object::Text(text) => Ok(text),
-            _ => Err("its pickle has something else where a string belongs".into()),
+            _ => Err("its pickle has an object of another kind in place of a string".into()),
         }
     }
 
@@ -217,7 +247,7 @@ impl Machine<'_> {
             Object::Int(value) => {
                 usize::try_from(value).map_err(|_| format!("a tensor has {value} for a size or place").into())
             }
-            _ => Err("its pickle has something else where a size belongs".into()),
+            _ => Err("its pickle has an object of another kind in place of a size".into()),
         }
     }
 
@@ -234,7 +264,7 @@ impl Machine<'_> {
     fn items_of(&mut self, at: Ref) -> Step<Vec<Ref>> {
         let items = match &self.objects[at] {
             Object::List(items) | Object::Tuple(items) => items,
-            _ => return Err("its pickle makes a list out of something else".into()),
+            _ => return Err("its pickle makes a list of an object that is not a collection".into()),
         };
         let count = items.len();
         self.spend(count)?;
@@ -265,7 +295,7 @@ impl Machine<'_> {
     fn encoded(&mut self, text: Ref) -> Step<Object> {
         let text = self.text_of(text)?;
         let bytes = text.chars().map(|c| u8::try_from(u32::from(c))).collect::<Result<Vec<u8>, _>>();
-        let bytes = bytes.map_err(|_| Fault::from("its pickle has bytes that are none"))?;
+        let bytes = bytes.map_err(|_| Fault::from("its pickle has bytes above 255"))?;
         self.spend(bytes.len())?;
         Ok(Object::Bytes(bytes))
     }

@@ -1,12 +1,13 @@
-//! The format before PyTorch 1.6: the pickles of a magic number, a version, the machine's types, the value and the storages' names; then
-//! each storage as its number of elements (eight bytes) and the elements. It has no checksum.
+//! The format before PyTorch 1.6: pickles of a magic number, a version, the types of the machine, the value and the
+//! names of the storages; then each storage as its number of elements (eight bytes) and the elements. It has no
+//! checksum.
 
 use std::collections::HashMap;
 
 use super::Contents;
 use super::pickle::{Machine, Object, Ref};
 use crate::checkpoint::Fault;
-use crate::checkpoint::wire::Wire;
+use crate::checkpoint::file_dtype::FileDType;
 
 const MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
 const VERSION: i64 = 1001;
@@ -31,7 +32,7 @@ pub(super) fn contents(file: &[u8]) -> Result<Contents<'_>, Fault> {
 
 fn check_byte_order(machine: &Machine, system: Ref) -> Result<(), Fault> {
     let Object::Dict(entries) = &machine.objects[system] else {
-        return Err("damaged: it does not say of what machine it is".into());
+        return Err("damaged: it does not describe its machine".into());
     };
     let is = |at: Ref, name: &str| matches!(&machine.objects[at], Object::Text(text) if text == name);
     match entries.iter().find(|(key, _)| is(*key, "little_endian")).map(|(_, value)| &machine.objects[*value]) {
@@ -43,19 +44,19 @@ fn check_byte_order(machine: &Machine, system: Ref) -> Result<(), Fault> {
 
 fn storages<'a>(machine: &Machine<'a>, names: Ref) -> Result<HashMap<String, &'a [u8]>, Fault> {
     let Object::List(names) = &machine.objects[names] else {
-        return Err("damaged: the names of its storages are no list".into());
+        return Err("damaged: the names of its storages are not a list".into());
     };
     let mut sizes: HashMap<&str, usize> = HashMap::new();
     for object in &machine.objects {
         if let Object::Storage(storage) = object {
-            // Bytes where no class says more.
-            sizes.insert(&storage.key, storage.wire.map_or(1, Wire::size));
+            // A storage without an element type is one of bytes.
+            sizes.insert(&storage.key, storage.file_dtype.map_or(1, FileDType::size));
         }
     }
     let (mut rest, mut storages) = (machine.rest(), HashMap::new());
     for &name in names {
         let Object::Text(name) = &machine.objects[name] else {
-            return Err("damaged: the name of a storage is no string".into());
+            return Err("damaged: the name of a storage is not a string".into());
         };
         let cut = || format!("damaged: the file ends within the storage {name:?}");
         let (count, data) = rest.split_first_chunk::<8>().ok_or_else(cut)?;

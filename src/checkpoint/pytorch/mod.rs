@@ -1,12 +1,13 @@
-//! Files of `torch.save`: a zip archive with a pickle and an entry per storage, or (before PyTorch 1.6, and still that of many
-//! published weights) several pickles and then the storages.
+//! Files of `torch.save`: a zip archive with a pickle and an entry per storage, or (before PyTorch 1.6, and in many
+//! published files) several pickles and then the storages.
 //!
-//! A pickle is a program that may call any function of Python. Here it is read by a machine that can put plain data together
+//! A pickle is a program that may call any function of Python. Here it is run by a machine that can build plain data
 //! and nothing else: [`pickle`] runs the opcodes, [`calls`] is the closed list of names.
 
 mod archive;
 mod calls;
 mod legacy;
+mod numpy;
 mod pickle;
 mod tensors;
 mod value;
@@ -20,21 +21,24 @@ use self::pickle::{Object, Ref};
 use self::tensors::Tensors;
 use super::{Fault, read_file};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nn::moved;
 use crate::tensor::Tensor;
 
-/// How deep collections may lie in each other.
+/// The greatest depth of nested collections.
 const DEPTH: usize = 64;
 
-/// The objects of a file, the one that it stands for, and the storages.
+/// The objects of a file, its root object, and the storages.
 struct Contents<'a> {
     objects: Vec<Object>,
     root: Ref,
     storages: HashMap<String, &'a [u8]>,
 }
 
-/// Reads everything in the file, with all tensors on `device`.
+/// The most skipped values that the log names.
+const NAMED: usize = 20;
+
+/// Reads everything in the file, with all tensors on `device`. Logs what is skipped.
 pub(super) fn read(path: &Path, device: &Device) -> Result<PickleValue> {
     let file = read_file(path)?;
     let value = || {
@@ -45,34 +49,51 @@ pub(super) fn read(path: &Path, device: &Device) -> Result<PickleValue> {
         };
         value(contents, file.len(), device)
     };
-    value().map_err(|fault: Fault| fault.of(path))
+    let value: PickleValue = value().map_err(|fault: Fault| fault.of(path))?;
+    let skipped = value.skipped();
+    for (name, reason) in skipped.iter().take(NAMED) {
+        log::warn!("{}: {name} is skipped: {reason}", path.display());
+    }
+    if skipped.len() > NAMED {
+        log::warn!("{}: {} more values are skipped", path.display(), skipped.len() - NAMED);
+    }
+    Ok(value)
 }
 
 fn value(contents: Contents, file: usize, device: &Device) -> Result<PickleValue, Fault> {
     let Contents { objects, root, storages } = contents;
     let mut tensors = Tensors::new(storages, file);
-    let (mut places, mut made): (HashMap<Ref, usize>, Vec<Tensor>) = Default::default();
+    let (mut places, mut made, mut skipped): (HashMap<Ref, usize>, Vec<Tensor>, HashMap<Ref, String>) =
+        Default::default();
     for (at, object) in objects.iter().enumerate() {
-        if let Object::Tensor(view) = object {
-            places.insert(at, made.len());
-            made.push(tensors.make(view)?);
+        let Object::Tensor(view) = object else { continue };
+        match tensors.make(view) {
+            Ok(tensor) => {
+                places.insert(at, made.len());
+                made.push(tensor);
+            }
+            Err(Fault::Unsupported(reason)) => drop(skipped.insert(at, reason)),
+            Err(fault) => return Err(fault),
         }
     }
     let made = moved(&made.iter().collect::<Vec<_>>(), device)?;
     let tensors = places.into_iter().map(|(at, place)| (at, made[place].clone())).collect();
-    // A reference takes a byte of the file or more, and mostly two, as one to a text of Python's memo does: labels of up to
-    // 32 characters may be named over and over. Some more for what small files name.
+    // A reference takes at least a byte of the file, and mostly two, such as one to a text in Python's memo: labels of
+    // up to 32 characters may be repeated any number of times. The constants are for small files.
     let (nodes, text) = (file.saturating_add(1 << 16), file.saturating_mul(16).saturating_add(1 << 20));
-    Tree { objects: &objects, tensors, nodes, text }.value(root, 0)
+    Tree { objects: &objects, tensors, skipped, nodes, text }.value(root, 0)
 }
 
-/// Writes references out. What refers to itself is too deep; what refers to one thing over and over, too large.
+/// Turns references into values. An object that contains itself is refused for its depth, and one that repeats another
+/// many times for its size.
 struct Tree<'a> {
     objects: &'a [Object],
     tensors: HashMap<Ref, Tensor>,
-    /// Values that may still be written out.
+    /// Tensors that are skipped, with the reasons.
+    skipped: HashMap<Ref, String>,
+    /// The number of values that may still be made.
     nodes: usize,
-    /// Bytes of text that may.
+    /// The bytes of text that may still be made.
     text: usize,
 }
 
@@ -87,7 +108,8 @@ impl Tree<'_> {
             Object::None => PickleValue::None,
             Object::Bool(value) => PickleValue::Bool(*value),
             Object::Int(value) => PickleValue::Int(*value),
-            Object::Large(value) => return Err(format!("it has the number {value}, which does not fit 64 bits").into()),
+            Object::Large(value) => self.skip(format!("the number {value} does not fit 64 bits"))?,
+            Object::Unsupported(what) => self.skip(what.to_string())?,
             Object::Float(value) => PickleValue::Float(*value),
             Object::Text(text) => PickleValue::Text(text.clone()),
             Object::Bytes(bytes) => PickleValue::Bytes(bytes.clone()),
@@ -100,18 +122,19 @@ impl Tree<'_> {
                 }
                 PickleValue::Dict(all)
             }
-            Object::Tensor(_) => match self.tensors.get(&at) {
-                Some(tensor) => PickleValue::Tensor(tensor.clone()),
-                None => return Err("it has a tensor that was not made".into()),
+            Object::Tensor(_) => match (self.tensors.get(&at), self.skipped.get(&at).cloned()) {
+                (Some(tensor), _) => PickleValue::Tensor(tensor.clone()),
+                (None, Some(reason)) => self.skip(reason)?,
+                (None, None) => return Err(Error::internal("a tensor of a pickle was not made").into()),
             },
             Object::Known(calls::Known::DType(_, name)) => PickleValue::Text(name.to_string()),
-            Object::Known(_) | Object::Storage(_) => {
+            Object::Known(_) | Object::Storage(_) | Object::NumpyType(_) => {
                 return Err("it has a function, a type or a bare storage as a value".into());
             }
         })
     }
 
-    /// Takes what a value needs from what there may be, before it is made.
+    /// Subtracts the size of a value from the limits, before the value is made.
     fn spend(&mut self, object: &Object) -> Result<(), Fault> {
         let (nodes, text) = match object {
             Object::Text(text) => (0, text.len()),
@@ -120,10 +143,16 @@ impl Tree<'_> {
             Object::Dict(entries) => (2 * entries.len(), 0),
             _ => (0, 0),
         };
-        let over = "it names the same things over and over";
+        let over = "it repeats the same objects too often";
         self.nodes = self.nodes.checked_sub(nodes).ok_or(over)?;
         self.text = self.text.checked_sub(text).ok_or(over)?;
         Ok(())
+    }
+
+    /// A skipped value, whose reason counts as text.
+    fn skip(&mut self, reason: String) -> Result<PickleValue, Fault> {
+        self.text = self.text.checked_sub(reason.len()).ok_or("it repeats the same objects too often")?;
+        Ok(PickleValue::Skipped(reason))
     }
 
     fn values(&mut self, items: &[Ref], depth: usize) -> Result<Vec<PickleValue>, Fault> {

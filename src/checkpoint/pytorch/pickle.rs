@@ -1,32 +1,33 @@
-//! The pickle machine, without the part that calls anything: a stack, a memo, and objects that are plain data.
+//! The pickle machine: a stack, a memo, and objects that are plain data. It calls nothing.
 //!
-//! The opcodes are those of CPython's `Lib/pickle.py`, protocols 0 to 5. What PyTorch needs of callables is a closed list in
-//! [`calls`](super::calls); any other name ends the reading.
+//! The opcodes are those of CPython's `Lib/pickle.py`, protocols 0 to 5. The callables that PyTorch needs are a closed
+//! list in [`calls`](super::calls); any other name is an error.
 //!
-//! Every opcode takes a byte of the file, makes at most one object and copies at most what it takes off the stack, or else spends
-//! from [`Machine::spend`]: time and memory are linear in the file.
+//! Every opcode takes a byte of the file, makes at most one object, and copies at most what it takes off the stack.
+//! Further copies are limited by [`Machine::spend`], so that time and memory are linear in the size of the file.
 
 use std::collections::HashMap;
 
 use super::calls::Known;
-use super::tensors::{Storage, View};
+use super::tensors::{PickleStorage, TensorView};
 use crate::checkpoint::Fault;
+use crate::checkpoint::file_dtype::FileDType;
 
-/// Bytes that an object takes in a file that Python wrote: those that take less are one object each, however often they
-/// come. What a file may have besides is for small ones.
+/// The least bytes of an object in a file that Python wrote: objects of fewer bytes are shared by all their uses.
 const BYTES_PER_OBJECT: usize = 3;
+/// Objects that a file of any size may have.
 const OBJECTS: usize = 4096;
 
-/// The place of an object among all.
+/// The index of an object.
 pub(super) type Ref = usize;
 
-/// What a pickle can be made of here.
+/// An object of a pickle.
 #[derive(Clone, Debug)]
 pub(super) enum Object {
     None,
     Bool(bool),
     Int(i64),
-    /// What 64 bits do not hold.
+    /// An integer beyond 64 bits.
     Large(Box<i128>),
     Float(f64),
     Text(String),
@@ -35,28 +36,32 @@ pub(super) enum Object {
     List(Vec<Ref>),
     Tuple(Vec<Ref>),
     Dict(Vec<(Ref, Ref)>),
-    /// A callable or a type that is known.
+    /// A callable or a type that is supported.
     Known(Known),
-    Storage(Box<Storage>),
-    Tensor(Box<View>),
+    Storage(Box<PickleStorage>),
+    Tensor(Box<TensorView>),
+    /// A dtype of NumPy; `None` for one that is not read.
+    NumpyType(Option<FileDType>),
+    /// A value that is skipped, and its description.
+    Unsupported(&'static str),
 }
 
 pub(super) type Step<T> = Result<T, Fault>;
 
-/// Reads one pickle after the other from a file.
+/// Runs one pickle after the other of a file.
 pub(super) struct Machine<'a> {
     file: &'a [u8],
     at: usize,
     pub objects: Vec<Object>,
     stack: Vec<Ref>,
-    /// How long the stack was at each mark.
+    /// The length of the stack at each mark.
     marks: Vec<usize>,
     memo: HashMap<u64, Ref>,
-    /// Objects that never change and that one or two bytes make.
+    /// Immutable objects by the one or two bytes that make them.
     shared: HashMap<[u8; 2], Ref>,
-    /// The most objects, and the most of them in the memo.
+    /// The limit of objects, and of entries of the memo.
     most: usize,
-    /// What may still be copied besides what opcodes themselves bring along.
+    /// The number of references and bytes that may still be copied.
     budget: usize,
 }
 
@@ -68,7 +73,7 @@ impl<'a> Machine<'a> {
         Machine { file, at: 0, objects, stack, marks, memo, shared, most, budget }
     }
 
-    /// What follows the last pickle.
+    /// The bytes after the last pickle.
     pub fn rest(&self) -> &'a [u8] {
         &self.file[self.at..]
     }
@@ -106,7 +111,7 @@ impl<'a> Machine<'a> {
                 self.stack.push(top);
             }
             0x80 => self.protocol()?,
-            0x95 => self.bytes::<8>().map(drop)?, // a frame: its length is for readers that fetch ahead
+            0x95 => self.bytes::<8>().map(drop)?, // the length of a frame, which is not needed
             b'N' | 0x88 | 0x89 | b'I' | b'J' | b'K' | b'M' | b'L' | 0x8a | 0x8b | b'F' | b'G' => self.number(opcode)?,
             b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => self.text(opcode)?,
             b')' | b't' | 0x85..=0x87 | b']' | b'l' | b'}' | b'd' | 0x8f | 0x91 => self.collection(opcode)?,
@@ -209,7 +214,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Puts what is on the stack into the collection below it.
+    /// Moves the items on the stack into the collection below them.
     fn fill(&mut self, opcode: u8) -> Step<()> {
         let items = match opcode {
             b'a' => vec![self.pop()?],
@@ -223,7 +228,7 @@ impl<'a> Machine<'a> {
         match (&mut self.objects[top], opcode) {
             (Object::List(list), b'a' | b'e' | 0x90) => list.extend(items),
             (Object::Dict(dict), b's' | b'u') => dict.extend(pairs(items)?),
-            _ => return Err("its pickle fills something that is no list or dict".into()),
+            _ => return Err("its pickle adds items to an object that is not a list or dict".into()),
         }
         Ok(())
     }
@@ -237,7 +242,7 @@ impl<'a> Machine<'a> {
         };
         if matches!(opcode, b'g' | b'h' | b'j') {
             let known = self.memo.get(&key).copied();
-            self.stack.push(known.ok_or("its pickle refers to something that it did not store")?);
+            self.stack.push(known.ok_or("its pickle refers to an object that it did not store")?);
         } else {
             let top = self.top()?;
             self.memo.insert(key, top);
@@ -258,7 +263,7 @@ impl<'a> Machine<'a> {
                         let known = Known::find(module, name)?;
                         self.push(Object::Known(known));
                     }
-                    _ => return Err("its pickle names something by no string".into()),
+                    _ => return Err("its pickle has a name that is not a string".into()),
                 }
             }
             b'Q' => {
@@ -267,12 +272,8 @@ impl<'a> Machine<'a> {
                 self.push(Object::Storage(Box::new(storage)));
             }
             b'b' => {
-                // The attributes of an object: of a dict (`_metadata`) or a tensor they say nothing that is needed here.
-                self.pop()?;
-                let top = self.top()?;
-                if !matches!(self.objects[top], Object::Dict(_) | Object::Tensor(_) | Object::Text(_)) {
-                    return Err("its pickle gives attributes to something that has none".into());
-                }
+                let (attributes, object) = (self.pop()?, self.top()?);
+                self.build(object, attributes)?;
             }
             _ => {
                 let (arguments, callable) = (self.pop()?, self.pop()?);
@@ -283,20 +284,20 @@ impl<'a> Machine<'a> {
                         let result = self.called(known, &items)?;
                         self.stack.push(result);
                     }
-                    _ => return Err("its pickle calls something that is no function".into()),
+                    _ => return Err("its pickle calls an object that is not a function".into()),
                 }
             }
         }
         Ok(())
     }
 
-    /// Takes from what may be copied.
+    /// Subtracts from the number that may still be copied.
     pub fn spend(&mut self, count: usize) -> Step<()> {
-        self.budget = self.budget.checked_sub(count).ok_or("its pickle copies itself over and over")?;
+        self.budget = self.budget.checked_sub(count).ok_or("its pickle copies objects too often")?;
         Ok(())
     }
 
-    /// Adds an object, not on the stack.
+    /// Adds an object without pushing it.
     pub fn make(&mut self, object: Object) -> Ref {
         self.objects.push(object);
         self.objects.len() - 1
@@ -307,7 +308,7 @@ impl<'a> Machine<'a> {
         self.stack.push(made);
     }
 
-    /// Pushes what those bytes made before, or else `object`.
+    /// Pushes the object that these bytes made before, or else `object`.
     fn push_shared(&mut self, code: [u8; 2], object: Object) -> Step<()> {
         let made = match self.shared.get(&code) {
             Some(&made) => made,
@@ -346,7 +347,7 @@ impl<'a> Machine<'a> {
         self.take(N)?.try_into().map_err(|_| "its pickle is cut off".into())
     }
 
-    /// The length that comes before a string or a number.
+    /// The length before a string or a number.
     fn length(&mut self, opcode: u8) -> Step<usize> {
         let length = match opcode {
             b'U' | 0x8c | b'C' => u8::from_le_bytes(self.bytes()?).into(),
@@ -388,7 +389,7 @@ fn number(value: i128) -> Object {
 }
 
 /// A little-endian number in two's complement, of up to 16 bytes.
-fn whole(bytes: &[u8]) -> Step<Object> {
+pub(super) fn whole(bytes: &[u8]) -> Step<Object> {
     let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
     let mut all = [if negative { 0xff } else { 0 }; 16];
     let low = all.get_mut(..bytes.len()).ok_or_else(|| format!("its pickle has a number of {} bytes", bytes.len()))?;

@@ -1,60 +1,60 @@
-//! From the storages of a file to tensors.
+//! Makes tensors of the storages of a file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::checkpoint::Fault;
-use crate::checkpoint::wire::Wire;
+use crate::checkpoint::file_dtype::FileDType;
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 
-/// A storage as a pickle describes it.
+/// The description of a storage in a pickle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Storage {
+pub(super) struct PickleStorage {
     /// Its name in the file.
     pub key: Arc<str>,
-    /// `None`: of bytes; the tensor knows the type.
-    pub wire: Option<Wire>,
-    /// Elements, as the pickle says.
+    /// `None` for bytes: the tensor has the type.
+    pub file_dtype: Option<FileDType>,
+    /// The number of elements.
     pub count: usize,
-    /// The old format's parts: the first element and the number of elements.
+    /// A part of a storage in the old format: the first element and the number of elements.
     pub part: Option<(usize, usize)>,
 }
 
-/// A tensor as a pickle describes it.
+/// The description of a tensor in a pickle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct View {
-    pub storage: Storage,
-    pub wire: Wire,
+pub(super) struct TensorView {
+    pub storage: PickleStorage,
+    pub file_dtype: FileDType,
     pub offset: usize,
     pub shape: Vec<usize>,
     pub strides: Vec<usize>,
 }
 
-/// Makes tensors, each view of a storage once, and altogether not many times as large as the file.
+/// Makes tensors, each view of a storage once. Their total size is limited to a multiple of the size of the file.
 pub(super) struct Tensors<'a> {
     storages: HashMap<String, &'a [u8]>,
-    made: HashMap<View, Tensor>,
-    /// Bytes that may still be made.
+    made: HashMap<TensorView, Tensor>,
+    /// The bytes that may still be made.
     budget: usize,
     file: usize,
 }
 
 impl<'a> Tensors<'a> {
-    /// Of a file of `file` bytes.
+    /// Creates it for a file of `file` bytes.
     pub fn new(storages: HashMap<String, &'a [u8]>, file: usize) -> Tensors<'a> {
-        // Eight: bytes become words of four, and a weight may have two names.
+        // Eight, because bytes can become words of four, and a weight can have two names.
         let budget = file.saturating_mul(8).saturating_add(1 << 16);
         Tensors { storages, made: HashMap::new(), budget, file }
     }
 
     /// The tensor on `cpu`.
-    pub fn make(&mut self, view: &View) -> Result<Tensor, Fault> {
+    pub fn make(&mut self, view: &TensorView) -> Result<Tensor, Fault> {
         if let Some(tensor) = self.made.get(view) {
             return Ok(tensor.clone());
         }
         let data = self.data(view)?;
-        let (layout, size) = (layout(view, data.len())?, view.wire.size());
+        let (layout, size) = (layout(view, data.len())?, view.file_dtype.size());
         let bytes = layout.elem_count().saturating_mul(4);
         self.budget = self.budget.checked_sub(bytes).ok_or_else(|| {
             format!(
@@ -64,19 +64,19 @@ impl<'a> Tensors<'a> {
         })?;
         let tensor = if layout.is_contiguous() {
             let dense = &data[layout.offset * size..][..layout.elem_count() * size];
-            view.wire.tensor(&view.shape, dense.chunks_exact(size))?
+            view.file_dtype.tensor(&view.shape, dense.chunks_exact(size))?
         } else {
-            view.wire.tensor(&view.shape, layout.positions().map(|at| &data[at * size..][..size]))?
+            view.file_dtype.tensor(&view.shape, layout.positions().map(|at| &data[at * size..][..size]))?
         };
         self.made.insert(view.clone(), tensor.clone());
         Ok(tensor)
     }
 
     /// The bytes of a storage, or of a part of it.
-    fn data(&self, view: &View) -> Result<&'a [u8], Fault> {
-        let Storage { key, wire, count, part } = &view.storage;
+    fn data(&self, view: &TensorView) -> Result<&'a [u8], Fault> {
+        let PickleStorage { key, file_dtype, count, part } = &view.storage;
         let data = *self.storages.get(&**key).ok_or_else(|| format!("the storage {key:?} is missing"))?;
-        let size = wire.map_or(1, Wire::size);
+        let size = file_dtype.map_or(1, FileDType::size);
         let whole = count.checked_mul(size).filter(|&bytes| bytes == data.len());
         if whole.is_none() {
             return Err(format!("the storage {key:?} has {} bytes, not {count} elements of {size}", data.len()).into());
@@ -88,9 +88,9 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// Where the elements lie in a storage of `bytes` bytes: nowhere outside of it.
-fn layout(view: &View, bytes: usize) -> Result<Layout, Fault> {
-    let View { shape, strides, offset, wire, .. } = view;
+/// The layout of the elements in a storage of `bytes` bytes. Elements outside of it are an error.
+fn layout(view: &TensorView, bytes: usize) -> Result<Layout, Fault> {
+    let TensorView { shape, strides, offset, file_dtype, .. } = view;
     let wrong = || {
         Fault::from(format!(
             "a tensor of shape {shape:?}, strides {strides:?} from {offset} on is not inside its storage"
@@ -108,7 +108,7 @@ fn layout(view: &View, bytes: usize) -> Result<Layout, Fault> {
         .try_fold(*offset, |last, (size, stride)| last.checked_add((size - 1).checked_mul(*stride)?));
     let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
     match (steps, count) {
-        (Some(last), Some(_)) if last < bytes / wire.size() => {
+        (Some(last), Some(_)) if last < bytes / file_dtype.size() => {
             Ok(Layout { shape: shape.clone(), strides: strides.clone(), offset: *offset })
         }
         _ => Err(wrong()),

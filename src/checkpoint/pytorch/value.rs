@@ -1,10 +1,10 @@
-//! What a PyTorch file holds besides tensors.
+//! The values of a PyTorch file.
 
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
 use crate::tensor::Tensor;
 
-/// A value of a PyTorch file: what Python's objects are as plain data.
+/// A value of a PyTorch file: an object of Python as plain data.
 ///
 /// ```no_run
 /// use anygpu::{Device, checkpoint};
@@ -26,7 +26,7 @@ pub enum PickleValue {
     Int(i64),
     /// A `float`.
     Float(f64),
-    /// A `str`; also a `torch.device` or an element type, such as `"torch.float32"`.
+    /// A `str`, and also a `torch.device` or an element type, such as `"torch.float32"`.
     Text(String),
     /// `bytes` or a `bytearray`.
     Bytes(Vec<u8>),
@@ -38,17 +38,20 @@ pub enum PickleValue {
     Dict(Vec<(PickleValue, PickleValue)>),
     /// A tensor or a parameter.
     Tensor(Tensor),
+    /// A value that this crate has no type for, and the reason: a complex tensor, an integer beyond 64 bits, a NumPy
+    /// array.
+    Skipped(String),
 }
 
 impl PickleValue {
-    /// The value of a dict under that string.
+    /// Returns the value of a dict under a string.
     pub fn get(&self, key: &str) -> Option<&PickleValue> {
         let PickleValue::Dict(entries) = self else { return None };
-        // The last one, as in Python, where the same key is written twice.
+        // The last one, as in Python, if a key is there twice.
         entries.iter().rev().find(|(name, _)| name.as_str() == Some(key)).map(|(_, value)| value)
     }
 
-    /// The items of a list or a tuple.
+    /// Returns the items of a list or a tuple.
     pub fn items(&self) -> Option<&[PickleValue]> {
         match self {
             PickleValue::List(items) | PickleValue::Tuple(items) => Some(items),
@@ -56,7 +59,7 @@ impl PickleValue {
         }
     }
 
-    /// A whole number.
+    /// Returns an integer.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             PickleValue::Int(value) => Some(*value),
@@ -64,7 +67,7 @@ impl PickleValue {
         }
     }
 
-    /// A number.
+    /// Returns a number.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             PickleValue::Float(value) => Some(*value),
@@ -73,7 +76,7 @@ impl PickleValue {
         }
     }
 
-    /// A string.
+    /// Returns a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             PickleValue::Text(text) => Some(text),
@@ -81,7 +84,7 @@ impl PickleValue {
         }
     }
 
-    /// A tensor.
+    /// Returns a tensor.
     pub fn as_tensor(&self) -> Option<&Tensor> {
         match self {
             PickleValue::Tensor(tensor) => Some(tensor),
@@ -89,20 +92,69 @@ impl PickleValue {
         }
     }
 
-    /// The tensors of a dict that has names and tensors only, as `model.state_dict()` gives it.
+    /// Returns the values that were skipped, each by its dotted name (`optimizer.state.0.scale`) and the reason.
+    pub fn skipped(&self) -> Vec<(String, &str)> {
+        let mut found = Vec::new();
+        self.find_skipped(&mut Vec::new(), &mut found);
+        found
+    }
+
+    fn find_skipped<'a>(&'a self, path: &mut Vec<String>, found: &mut Vec<(String, &'a str)>) {
+        let mut visit = |key: String, value: &'a PickleValue| {
+            path.push(key);
+            value.find_skipped(path, found);
+            path.pop();
+        };
+        match self {
+            PickleValue::List(items) | PickleValue::Tuple(items) => {
+                for (i, item) in items.iter().enumerate().filter(|(_, item)| item.may_skip()) {
+                    visit(i.to_string(), item);
+                }
+            }
+            PickleValue::Dict(entries) => {
+                for (key, value) in entries.iter().filter(|(_, value)| value.may_skip()) {
+                    visit(key.as_key(), value);
+                }
+            }
+            PickleValue::Skipped(reason) => found.push((path.join("."), reason)),
+            _ => {}
+        }
+    }
+
+    /// Whether it is a skipped value, or can contain one.
+    fn may_skip(&self) -> bool {
+        use PickleValue::{Dict, List, Skipped, Tuple};
+        matches!(self, Dict(_) | List(_) | Skipped(_) | Tuple(_))
+    }
+
+    /// The key of a dict, as a part of a name.
+    fn as_key(&self) -> String {
+        match self {
+            PickleValue::Text(key) => key.clone(),
+            PickleValue::Int(key) => key.to_string(),
+            other => format!("({})", other.kind()),
+        }
+    }
+
+    /// Returns the tensors of a dict of names and tensors, which is what `model.state_dict()` returns. Numbers and
+    /// skipped values among them are omitted, with a warning in the log.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] that names what else there is.
+    /// [`Error::InvalidArgument`] naming any other value, and for a dict with values but without a tensor.
     pub fn state_dict(&self) -> Result<StateDict> {
         let refused = |detail: String| Err(Error::argument("state_dict", detail));
         let PickleValue::Dict(entries) = self else {
             return refused(format!("this is a {}, not a dict of tensors", self.kind()));
         };
-        let mut state = StateDict::new();
+        let (mut state, mut others) = (StateDict::new(), Vec::new());
         for (name, value) in entries {
             match (name, value) {
                 (PickleValue::Text(name), PickleValue::Tensor(tensor)) => {
                     state.insert(name.clone(), tensor.clone());
+                }
+                (PickleValue::Text(name), PickleValue::Skipped(reason)) => others.push(format!("{name:?}: {reason}")),
+                (PickleValue::Text(name), value) if value.number().is_some() => {
+                    others.push(format!("{name:?} is a {}, not a tensor", value.kind()));
                 }
                 (PickleValue::Text(name), other) => {
                     return refused(format!("{name:?} is a {}, not a tensor", other.kind()));
@@ -110,12 +162,20 @@ impl PickleValue {
                 (other, _) => return refused(format!("a name is a {}, not a string", other.kind())),
             }
         }
+        let count = others.len();
+        others.truncate(5);
+        match (count, others.join(", ")) {
+            (0, _) => {}
+            (_, others) if state.is_empty() => return refused(format!("it has no tensor that can be read: {others}")),
+            (_, others) => log::warn!("{count} values of a state are omitted: {others}"),
+        }
         Ok(state)
     }
 
-    /// All tensors and numbers under dotted names, numbers as tensors, a list of numbers as one: `optimizer.state_dict()` of
-    /// PyTorch becomes what [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict) takes. Text and `None`
-    /// are left out.
+    /// Returns all tensors and numbers under dotted names, numbers as tensors, a list of numbers as one:
+    /// `optimizer.state_dict()` of PyTorch becomes what
+    /// [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict) takes. Text, `None` and skipped values
+    /// are omitted.
     ///
     /// ```no_run
     /// use anygpu::optim::{Adam, Optimizer};
@@ -128,7 +188,7 @@ impl PickleValue {
     /// ```
     ///
     /// # Errors
-    /// If there is no memory for the numbers.
+    /// [`Error::OutOfMemory`] if there is no memory for the numbers.
     pub fn flatten(&self) -> Result<StateDict> {
         let mut state = StateDict::new();
         self.flatten_into("", &mut state)?;
@@ -178,7 +238,7 @@ impl PickleValue {
         }
     }
 
-    /// The state of a model, wherever training scripts put it: the value itself, or what it has under `state_dict`,
+    /// The state of a model: the value itself, or the value under `state_dict`,
     /// `model_state_dict` or `model`.
     pub(in crate::checkpoint) fn find_state_dict(&self) -> Result<StateDict, String> {
         let known = ["state_dict", "model_state_dict", "model"];
@@ -190,14 +250,17 @@ impl PickleValue {
         let PickleValue::Dict(entries) = self else {
             return Err(format!("it holds a {}, not the state of a module: read it with load_pickle", self.kind()));
         };
-        self.state_dict().map_err(|_| {
+        self.state_dict().map_err(|error| {
+            if entries.iter().any(|(_, value)| matches!(value, PickleValue::Skipped(_))) {
+                return error.to_string();
+            }
             let name = |(name, value): &(PickleValue, PickleValue)| match name {
                 PickleValue::Text(name) => format!("{name:?} (a {})", value.kind()),
                 other => format!("{other:?} (a {})", value.kind()),
             };
             let names: Vec<String> = entries.iter().take(20).map(name).collect();
             format!(
-                "it is no state of a module, and has none under {}. It has {}: take one with load_pickle(…)?.get(…)",
+                "it is not the state of a module, and has no such state under {}. It has {}: take one with load_pickle(…)?.get(…)",
                 known.join(", "),
                 names.join(", ")
             )
@@ -216,6 +279,7 @@ impl PickleValue {
             PickleValue::Tuple(_) => "tuple",
             PickleValue::Dict(_) => "dict",
             PickleValue::Tensor(_) => "tensor",
+            PickleValue::Skipped(_) => "skipped value",
         }
     }
 }

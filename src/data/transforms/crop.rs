@@ -3,7 +3,7 @@ use crate::data::{Array, Random};
 use crate::error::{Error, Result};
 use crate::shape::checked_elem_count;
 
-/// The part of `[height, width]` from the middle, as torchvision's: where the image is smaller, zeros surround it.
+/// Crops `[height, width]` pixels from the middle, as torchvision's `CenterCrop`. A smaller image is padded with zeros.
 ///
 /// ```
 /// use anygpu::data::transforms::{CenterCrop, Transform};
@@ -21,7 +21,7 @@ pub struct CenterCrop {
 }
 
 impl CenterCrop {
-    /// To `[height, width]`.
+    /// Creates a crop to `[height, width]`.
     pub fn new(size: [usize; 2]) -> CenterCrop {
         CenterCrop { size }
     }
@@ -38,8 +38,8 @@ impl Transform for CenterCrop {
     }
 }
 
-/// A part of `[height, width]` from a random place, all places alike, as torchvision's.
-/// [`padding`](RandomCrop::padding) first surrounds the image with zeros: the usual augmentation of CIFAR-10 is
+/// Crops `[height, width]` pixels from a random position, uniformly distributed, as torchvision's `RandomCrop`.
+/// [`padding`](RandomCrop::padding) pads the image with zeros first: the usual augmentation of CIFAR-10 is
 /// `RandomCrop::new([32, 32]).padding(4)`.
 ///
 /// ```
@@ -60,12 +60,12 @@ pub struct RandomCrop {
 }
 
 impl RandomCrop {
-    /// To `[height, width]`.
+    /// Creates a crop to `[height, width]`.
     pub fn new(size: [usize; 2]) -> RandomCrop {
         RandomCrop { size, padding: 0 }
     }
 
-    /// With this many zeros on each side before.
+    /// Pads each side with this many zeros before the crop.
     pub fn padding(mut self, padding: usize) -> RandomCrop {
         self.padding = padding;
         self
@@ -91,7 +91,7 @@ impl Transform for RandomCrop {
     }
 }
 
-/// The pixels from `top, left` on, zeros where there is no image.
+/// The window of `size` pixels from `[top, left]` on, with zeros outside of the image.
 fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usize; 2]) -> Result<Array> {
     let [c, h, w] = image.image_size(what)?;
     if size.contains(&0) {
@@ -100,8 +100,8 @@ fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usiz
     if [top, left] == [0, 0] && size == [h, w] {
         return Ok(image);
     }
-    // Of a side: where the image begins in the result, where the result begins in the image, and how much of it is
-    // there.
+    // Of one dimension: where the image begins in the result, where the result begins in the image, and the length that
+    // they share.
     let overlap = |start: isize, size: usize, len: usize| {
         let (to, from) = ((-start).max(0) as usize, start.max(0) as usize);
         (to, from, size.saturating_sub(to).min(len.saturating_sub(from)))

@@ -1,8 +1,8 @@
-//! Changes to images on their way into a batch: sizes, crops, flips, standardisation. On the host, in the loader's
-//! threads.
+//! Transforms of images before they become batches: sizes, crops, flips, standardisation. They run on the host, in the
+//! threads of the loader.
 //!
-//! An image is an [`Array`] `[C, H, W]`. The random choices of a transform are those of its sample in its epoch, so
-//! that they are the same whatever the number of workers. Names and results are torchvision's.
+//! An image is an [`Array`] `[C, H, W]`. The random choices of a transform depend on the sample and the epoch, not on
+//! the number of workers. Names and results are those of torchvision.
 
 mod crop;
 mod pixels;
@@ -16,7 +16,7 @@ pub(in crate::data) use pixels::unit_scale;
 pub use pixels::{Normalize, RandomHorizontalFlip, ToFloat};
 pub use resize::Resize;
 
-/// One change to an image. Closures `Fn(Array, &mut Random) -> Result<Array>` are transforms too.
+/// A transform of an image. Closures `Fn(Array, &mut Random) -> Result<Array>` are transforms too.
 ///
 /// ```
 /// use anygpu::data::transforms::Transform;
@@ -31,7 +31,7 @@ pub use resize::Resize;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait Transform: Send + Sync {
-    /// The changed image.
+    /// Returns the transformed image.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) and
@@ -45,7 +45,7 @@ impl<F: Fn(Array, &mut Random) -> Result<Array> + Send + Sync> Transform for F {
     }
 }
 
-/// Transforms one after the other.
+/// A sequence of transforms.
 ///
 /// ```
 /// use anygpu::data::transforms::{Compose, Normalize, RandomCrop, RandomHorizontalFlip, Resize, Transform};
@@ -66,12 +66,12 @@ impl<F: Fn(Array, &mut Random) -> Result<Array> + Send + Sync> Transform for F {
 pub struct Compose(Vec<Box<dyn Transform>>);
 
 impl Compose {
-    /// No change yet.
+    /// Creates an empty sequence.
     pub fn new() -> Compose {
         Compose::default()
     }
 
-    /// And then `transform`.
+    /// Appends `transform`.
     #[expect(clippy::should_implement_trait, reason = "as Sequential::add: it adds a step, not a number")]
     pub fn add(mut self, transform: impl Transform + 'static) -> Compose {
         self.0.push(Box::new(transform));

@@ -3,7 +3,7 @@ use crate::data::{Array, Random};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
-/// Bytes 0 to 255 become floats 0 to 1; floats stay as they are.
+/// Converts bytes 0 to 255 to floats 0 to 1. Floats are not changed.
 ///
 /// ```
 /// use anygpu::data::transforms::{ToFloat, Transform};
@@ -31,13 +31,13 @@ impl Transform for ToFloat {
     }
 }
 
-/// Divided, not multiplied by 1/255: 51 becomes the f32 nearest to 0.2.
+/// Divides, because a multiplication by 1/255 would not round 51 to the f32 nearest to 0.2.
 pub(in crate::data) fn unit_scale(bytes: &[u8]) -> Vec<f32> {
     bytes.iter().map(|&byte| f32::from(byte) / 255.0).collect()
 }
 
-/// Standardises each channel of an f32 image: `(x − mean[c]) / std[c]`. One value serves all channels; a deviation of 0
-/// (all pixels alike) counts as 1.
+/// Standardises each channel of an f32 image: `(x − mean[c]) / std[c]`. One value applies to all channels; a deviation
+/// of 0 (all pixels equal) is replaced by 1.
 ///
 /// ```
 /// use anygpu::data::transforms::{Normalize, Transform};
@@ -55,18 +55,18 @@ pub struct Normalize {
 }
 
 impl Normalize {
-    /// By the mean and the deviation of each channel.
+    /// Creates a standardisation by the mean and the deviation of each channel.
     pub fn new(mean: impl Into<Vec<f32>>, std: impl Into<Vec<f32>>) -> Normalize {
         let std = std.into().into_iter().map(|std| if std == 0.0 { 1.0 } else { std }).collect();
         Normalize { mean: mean.into(), std }
     }
 
-    /// The means.
+    /// Returns the means.
     pub fn mean(&self) -> &[f32] {
         &self.mean
     }
 
-    /// The deviations.
+    /// Returns the deviations.
     pub fn std(&self) -> &[f32] {
         &self.std
     }
@@ -96,7 +96,7 @@ impl Transform for Normalize {
     }
 }
 
-/// Mirrors left and right with probability `p`.
+/// Mirrors an image left to right with probability `p`.
 ///
 /// ```
 /// use anygpu::data::transforms::{RandomHorizontalFlip, Transform};
@@ -113,7 +113,7 @@ pub struct RandomHorizontalFlip {
 }
 
 impl RandomHorizontalFlip {
-    /// With probability `p`: 0 never, 1 always.
+    /// Creates a flip with probability `p`: 0 for never, 1 for always.
     pub fn new(p: f32) -> RandomHorizontalFlip {
         RandomHorizontalFlip { p }
     }

@@ -4,12 +4,13 @@ use crate::error::{Error, Result};
 use crate::shape::checked_elem_count;
 use crate::tensor::with_room;
 
-/// An f32 image in another size, bilinear, as torchvision's `Resize` of a tensor.
+/// Resizes an f32 image bilinearly, as torchvision's `Resize` of a tensor.
 ///
-/// Borders stay where they are (`align_corners=False`). Shrinking averages over all pixels that a new one covers (a
-/// triangle as wide as two new pixels), as torchvision does by default; with [`antialias(false)`](Resize::antialias) it
-/// looks at two neighbours only, and then this is [`Tensor::interpolate`](crate::Tensor::interpolate) with
-/// [`Interpolation::Linear`](crate::Interpolation::Linear). Enlarging is the same either way.
+/// Borders are aligned (`align_corners=False`). Shrinking averages over all pixels that a new one covers (with the
+/// weights of a triangle as wide as two new pixels), as torchvision does by default; with
+/// [`antialias(false)`](Resize::antialias) it uses two neighbours only, and is then the same as
+/// [`Tensor::interpolate`](crate::Tensor::interpolate) with [`Interpolation::Linear`](crate::Interpolation::Linear).
+/// Enlarging is the same with both.
 ///
 /// ```
 /// use anygpu::data::transforms::{Resize, Transform};
@@ -31,24 +32,25 @@ pub struct Resize {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
-    /// Height and width.
+    /// A height and a width.
     Exactly([usize; 2]),
-    /// The shorter side; the image keeps its proportions.
+    /// A length of the shorter side. The proportions are kept.
     Shorter(usize),
 }
 
 impl Resize {
-    /// To `[height, width]`.
+    /// Creates a resize to `[height, width]`.
     pub fn new(size: [usize; 2]) -> Resize {
         Resize { size: Size::Exactly(size), antialias: true }
     }
 
-    /// The shorter side to `side` pixels, the longer one in proportion (rounded down), as torchvision's `Resize(side)`.
+    /// Creates a resize of the shorter side to `side` pixels and of the longer one in proportion (rounded down), as
+    /// torchvision's `Resize(side)`.
     pub fn shorter(side: usize) -> Resize {
         Resize { size: Size::Shorter(side), antialias: true }
     }
 
-    /// Whether shrinking averages over all pixels; true at first.
+    /// Sets whether shrinking averages over all pixels. The default is true.
     pub fn antialias(mut self, antialias: bool) -> Resize {
         self.antialias = antialias;
         self
@@ -103,9 +105,9 @@ fn dot(weights: &[f32], pixels: &[f32]) -> f32 {
     weights.iter().zip(pixels).map(|(weight, pixel)| weight * pixel).sum()
 }
 
-/// Which pixels of a line each new pixel is a weighted mean of.
+/// For each new pixel of a line: the pixels that it is a weighted mean of, and their weights.
 struct Taps {
-    /// The first pixel, and where its weights begin and end.
+    /// Of each new pixel: the first pixel, and the start and end of its weights.
     spans: Vec<(usize, usize, usize)>,
     weights: Vec<f32>,
 }
@@ -149,7 +151,7 @@ impl Taps {
         self.spans.push((first, start, self.weights.len()));
     }
 
-    /// The first pixel and the weights from there on, of each new pixel.
+    /// For each new pixel, the first pixel and the weights from there on.
     fn iter(&self) -> impl Iterator<Item = (usize, &[f32])> {
         self.spans.iter().map(|&(first, start, end)| (first, &self.weights[start..end]))
     }

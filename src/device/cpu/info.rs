@@ -1,4 +1,4 @@
-//! What the host is.
+//! The description of the host.
 
 use crate::device::{DeviceInfo, DeviceKind, Limits, Vendor};
 

@@ -1,7 +1,7 @@
-//! The host as a device: memory and its accounting. The loops stand beside their WGSL in `ops/`.
+//! The host as a device: memory and its accounting. The loops are beside their WGSL in `ops/`.
 //!
-//! Buffers are recycled by size class, because the kernel hands out fresh memory page by page, at a fault each: for
-//! the 10 MB of a convolution's output that costs more than the arithmetic.
+//! Buffers are recycled by size class, because the operating system maps new memory page by page, with a page
+//! fault each: for the 10 MB of a convolution's output that takes longer than the arithmetic.
 
 mod info;
 mod scratch;
@@ -19,7 +19,7 @@ use crate::device::pool::{Ledger, class_of};
 use crate::error::{Error, Result};
 use crate::sync;
 
-/// The pool keeps no more than this between uses.
+/// The most bytes that the pool keeps free.
 const KEEP_BYTES: u64 = 1 << 30;
 
 /// The host device.
@@ -46,14 +46,14 @@ impl Cpu {
         Ok(self.wrap(self.words(words)?, words))
     }
 
-    /// At least so many words, from the pool or the system; the pool's ledger does not know of them yet.
+    /// At least `words` words, from the pool or the system, not yet counted in the ledger.
     fn words(&self, words: usize) -> Result<Vec<u32>> {
         let class = class_of(words);
         let recycled = sync::lock(&self.pool.free).get_mut(&class).and_then(Vec::pop);
         recycled.map_or_else(|| self.fresh(class), Ok)
     }
 
-    /// A buffer that takes over `data` as it is.
+    /// A buffer that takes ownership of `data`.
     #[expect(clippy::wrong_self_convention, reason = "it is the pool's, the buffer goes back to it")]
     pub(crate) fn from_words(&self, data: Vec<u32>) -> Arc<CpuBuffer> {
         self.pool.ledger.reserve(bytes(data.len()));
@@ -66,12 +66,12 @@ impl Cpu {
         self.pool.ledger.stats()
     }
 
-    /// Starts the peak again.
+    /// Resets the peak to the live bytes.
     pub(crate) fn reset_peak(&self) {
         self.pool.ledger.reset_peak();
     }
 
-    /// Memory from the system; where there is none, the pool's free buffers go back first.
+    /// Memory from the system. If there is none, the pool's free buffers are released first.
     fn fresh(&self, class: usize) -> Result<Vec<u32>> {
         let data = zeroed(class).or_else(|| {
             self.pool.trim();
@@ -93,14 +93,14 @@ impl Cpu {
 }
 
 impl Pool {
-    /// Gives all free buffers back to the system.
+    /// Releases all free buffers to the system.
     fn trim(&self) {
         let all = std::mem::take(&mut *sync::lock(&self.free));
         let freed = all.values().flatten().map(|data| bytes(data.len())).sum();
         self.ledger.unreserve(freed);
     }
 
-    /// Keeps a buffer for later if it is of a size that `alloc` asks for, and there is room.
+    /// Keeps a buffer for later if it has the size of a class and the pool is not full.
     fn put(&self, data: Vec<u32>) {
         self.ledger.give(bytes(data.len()));
         let class = data.len();
@@ -116,7 +116,7 @@ fn bytes(words: usize) -> u64 {
     words as u64 * 4
 }
 
-/// `words` zeros, or `None` where memory is short (`vec![0; n]` would end the process).
+/// `words` zeros, or `None` if there is not enough memory (`vec![0; n]` would abort the process).
 fn zeroed(words: usize) -> Option<Vec<u32>> {
     let mut data = Vec::new();
     data.try_reserve_exact(words).ok()?;
@@ -134,17 +134,17 @@ pub(crate) struct CpuBuffer {
 }
 
 impl CpuBuffer {
-    /// Words that were asked for.
+    /// The number of words that were requested.
     pub(crate) fn len(&self) -> usize {
         self.words
     }
 
-    /// The words, shared with other readers.
+    /// The words, with access shared with other readers.
     pub(crate) fn read(&self) -> ReadGuard<'_> {
         ReadGuard { data: sync::read(&self.data), words: self.words }
     }
 
-    /// The words, alone. Do not hold a `read` of the same buffer meanwhile.
+    /// The words, with exclusive access. Do not hold a `read` of the same buffer at the same time.
     pub(crate) fn write(&self) -> WriteGuard<'_> {
         WriteGuard { data: sync::write(&self.data), words: self.words }
     }

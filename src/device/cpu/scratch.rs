@@ -1,4 +1,4 @@
-//! Memory for what one op needs while it runs.
+//! Temporary memory of one op.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Cpu, Pool, bytes, host};
 use crate::error::Result;
 
-/// Floats from the pool, counted like a tensor's, for one owner: given back when dropped.
+/// Floats from the pool, counted like those of a tensor, with one owner. Dropping returns them to the pool.
 pub(crate) struct Scratch {
     data: Vec<u32>,
     len: usize,

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use wgpu::{Backends, DownlevelFlags, Features};
 
 use super::{Caps, Gpu, health::Health, kernel, probe, queue, transfer, variants};
-use crate::device::registry::{Api, Facts};
+use crate::device::registry::{AdapterInfo, Api};
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, Result};
 
-/// An adapter that can be opened, and which of its logical devices.
+/// An adapter that can be opened, and the index of a logical device on it.
 #[derive(Clone)]
 pub(crate) struct Handle {
     adapter: wgpu::Adapter,
@@ -24,12 +24,13 @@ impl Handle {
     }
 }
 
-/// All adapters that can compute, in the drivers' order, a card once per API. Empty where there is no driver, or where one breaks.
-pub(crate) fn enumerate() -> Vec<(Facts, Handle)> {
+/// All adapters that can compute, in the order of the drivers, a card once per API. Empty if there is no driver, or if
+/// one panics.
+pub(crate) fn enumerate() -> Vec<(AdapterInfo, Handle)> {
     let adapters = catch_unwind(AssertUnwindSafe(|| {
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
             backends: Backends::VULKAN | Backends::METAL | Backends::DX12 | Backends::GL,
-            // No validation layers in debug builds: they are for wgpu's authors, and slow.
+            // No validation layers in debug builds: they check wgpu itself, and are slow.
             flags: wgpu::InstanceFlags::empty(),
             ..wgpu::InstanceDescriptor::new_without_display_handle()
         });
@@ -46,7 +47,7 @@ pub(crate) fn enumerate() -> Vec<(Facts, Handle)> {
     found
 }
 
-fn inspect(adapter: wgpu::Adapter) -> Option<(Facts, Handle)> {
+fn inspect(adapter: wgpu::Adapter) -> Option<(AdapterInfo, Handle)> {
     let (info, limits) = (adapter.get_info(), adapter.limits());
     let api = match info.backend {
         wgpu::Backend::Vulkan => Api::Vulkan,
@@ -60,7 +61,7 @@ fn inspect(adapter: wgpu::Adapter) -> Option<(Facts, Handle)> {
         log::info!("{} ({}) cannot run compute kernels", info.name, info.backend);
         return None;
     }
-    let facts = Facts {
+    let info = AdapterInfo {
         api,
         kind: kind_of(&info),
         memory_total: memory_total(&adapter),
@@ -81,7 +82,7 @@ fn inspect(adapter: wgpu::Adapter) -> Option<(Facts, Handle)> {
         driver: info.driver,
         driver_info: info.driver_info,
     };
-    Some((facts, Handle { adapter, logical: 0 }))
+    Some((info, Handle { adapter, logical: 0 }))
 }
 
 fn kind_of(info: &wgpu::AdapterInfo) -> DeviceKind {
@@ -93,7 +94,7 @@ fn kind_of(info: &wgpu::AdapterInfo) -> DeviceKind {
         wgpu::DeviceType::DiscreteGpu => DeviceKind::Discrete,
         wgpu::DeviceType::IntegratedGpu => DeviceKind::Integrated,
         wgpu::DeviceType::VirtualGpu => DeviceKind::Virtual,
-        // GL does not say.
+        // GL reports no device type.
         wgpu::DeviceType::Other if name.contains("virgl") || name.contains("svga3d") => DeviceKind::Virtual,
         wgpu::DeviceType::Other if name.contains("nvidia") => DeviceKind::Discrete,
         wgpu::DeviceType::Other => DeviceKind::Integrated,
@@ -111,7 +112,7 @@ fn features(adapter: &wgpu::Adapter) -> Vec<String> {
     known.iter().filter(|(feature, _)| has.contains(*feature)).map(|(_, name)| name.to_string()).collect()
 }
 
-/// Bytes of the device's own memory heaps. Only Vulkan is asked.
+/// Bytes of the device's own memory heaps, of Vulkan adapters only.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd", windows))]
 fn memory_total(adapter: &wgpu::Adapter) -> Option<u64> {
     const DEVICE_LOCAL: u32 = 1; // VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
@@ -138,12 +139,12 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceUnavailable`] with what the driver said.
+    /// [`Error::DeviceUnavailable`] with the message of the driver.
     pub(crate) fn open(handle: &Handle, name: &str) -> Result<Gpu> {
         let unavailable = |reason: String| Error::DeviceUnavailable { device: name.into(), reason };
         let info = handle.adapter.get_info();
         if info.backend == wgpu::Backend::Gl && handle.logical > 0 {
-            return Err(unavailable("a GL driver gives a process one logical device".into()));
+            return Err(unavailable("a GL driver has one logical device per process".into()));
         }
         let wanted = Features::SHADER_F16 | Features::SUBGROUP | Features::SUBGROUP_BARRIER | Features::TIMESTAMP_QUERY;
         let descriptor = wgpu::DeviceDescriptor {

@@ -1,5 +1,5 @@
-//! What the driver complained about outside of any error scope, kept for the next host call to report. wgpu's own
-//! handler would end the process.
+//! Errors that the driver raised outside of any error scope, kept for the next host call to report. wgpu's own handler
+//! would panic.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use crate::sync;
 
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// Whether `trouble` holds anything: looked at by every call, so not behind the lock.
+    /// Whether `trouble` holds anything. Every call reads it, so that it is outside of the lock.
     raised: AtomicBool,
     trouble: Mutex<Trouble>,
 }
@@ -32,7 +32,7 @@ impl Health {
         health
     }
 
-    /// Keeps an error of the driver; the first one is the cause of those that follow.
+    /// Keeps an error of the driver. Only the first message is kept: later errors are its consequences.
     pub(super) fn report(&self, error: wgpu::Error) {
         let mut trouble = sync::lock(&self.trouble);
         match error {
@@ -46,7 +46,7 @@ impl Health {
         self.raised.store(true, Ordering::Release);
     }
 
-    /// Marks the device as gone.
+    /// Marks the device as lost.
     pub(super) fn lose(&self, reason: &str) {
         sync::lock(&self.trouble).lost.get_or_insert_with(|| reason.trim_end_matches([':', ' ']).into());
         self.raised.store(true, Ordering::Release);

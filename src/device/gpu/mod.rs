@@ -1,14 +1,14 @@
-//! Adapters through wgpu: the only folder that says `wgpu::`.
+//! Adapters through wgpu: the only folder that uses `wgpu`.
 //!
 //! - `adapter.rs` lists adapters and opens one;
 //! - `shader.rs` has the crate's WGSL files and the Rust side of their params;
 //! - `kernel.rs` turns a [`Kernel`] (plain data) into a pipeline, once;
 //! - `queue.rs` records kernels into an open batch and submits it;
-//! - `pool.rs` hands out buffers and takes them back;
+//! - `pool.rs` allocates and recycles buffers;
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
 //! - `probe.rs` looks for known faults of the driver;
 //! - `variants.rs` tries the variants of a kernel and chooses one;
-//! - `health.rs` keeps what the driver complained about, for the next host call to report.
+//! - `health.rs` keeps errors that the driver raised, for the next host call to report.
 
 mod adapter;
 mod health;
@@ -33,7 +33,7 @@ pub(crate) use variants::{AnyFamily, Family, Grid, Variant};
 use crate::device::{MemoryStats, Quirk};
 use crate::error::{Error, Result};
 
-/// What kernels need to know to choose their variant and their grid.
+/// The properties of an adapter by which kernels choose their variant and their grid.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Caps {
     /// Words of the largest buffer that a kernel can bind.
@@ -42,11 +42,11 @@ pub(crate) struct Caps {
     pub max_workgroups: u32,
     /// The subgroup size, if there are subgroups and all have one size.
     pub subgroup: Option<u32>,
-    /// A driver that computes on the CPU: it wants registers, not barriers.
+    /// Whether the driver computes on the CPU, where registers are fast and barriers are slow.
     pub software: bool,
     /// Loop iterations that an invocation has in total, on a driver with [`Quirk::LoopBudget`].
     pub loop_budget: Option<u32>,
-    /// `enable f16;` works.
+    /// Whether `enable f16;` works.
     pub f16: bool,
     /// Invocations in one workgroup.
     pub max_invocations: u32,
@@ -62,7 +62,7 @@ impl Caps {
     }
 }
 
-/// One opened adapter. Safe to drive from several threads; what one thread records stays in its order.
+/// One opened adapter. Several threads can use it; the work that one thread records stays in its order.
 pub(crate) struct Gpu {
     name: String,
     device: wgpu::Device,
@@ -77,7 +77,7 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// What kernels need to know.
+    /// The properties of the adapter.
     pub(crate) fn caps(&self) -> &Caps {
         &self.caps
     }
@@ -87,12 +87,13 @@ impl Gpu {
         self.pool.memory()
     }
 
-    /// Starts the peak again.
+    /// Resets the peak to the live bytes.
     pub(crate) fn reset_peak(&self) {
         self.pool.reset_peak();
     }
 
-    /// The first complaint of the driver since the last call, as an error; for ever, if the device is lost.
+    /// Returns the first error that the driver raised since the last call. If the device is lost, every call returns
+    /// that.
     fn check(&self) -> Result<()> {
         self.health.check(&self.name, || self.pool.memory().live)
     }

@@ -1,4 +1,5 @@
-//! Buffers by size class. A buffer freed is at once reusable by a kernel recorded later, because one queue runs all in order.
+//! Buffers by size class. A freed buffer can be reused at once by a kernel that is recorded later, because the one
+//! queue of the device runs all work in order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +11,10 @@ use crate::device::pool::{Ledger, class_of};
 use crate::error::{Error, Result};
 use crate::sync;
 
-/// The pool keeps at least this; beyond it, what tensors held at their peak.
+/// The pool keeps at least this many bytes, and at least as many as tensors held at their peak.
 const KEEP_BYTES: u64 = 1 << 30;
 
-/// Words on an adapter. Clones share them; the last one gives the memory back to the pool.
+/// Words on an adapter. Clones share them; dropping the last one returns the memory to the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer(Arc<Inner>);
 
@@ -41,7 +42,7 @@ impl Buffer {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Words that were asked for.
+    /// The number of words that were requested.
     pub(crate) fn len(&self) -> usize {
         self.0.words
     }
@@ -98,7 +99,7 @@ impl Pool {
         sync::lock(&self.free).entry(page.raw.size()).or_default().push(page);
     }
 
-    /// Forgets all free pages; wgpu frees them once no submitted work uses them.
+    /// Drops all free pages; wgpu frees them once no submitted work uses them.
     fn trim(&self) {
         let all = std::mem::take(&mut *sync::lock(&self.free));
         self.ledger.unreserve(all.values().flatten().map(|page| page.raw.size()).sum());
@@ -110,8 +111,8 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::LimitExceeded`] beyond what a kernel can bind; [`Error::OutOfMemory`] if there is none even after all free
-    /// buffers went back to the driver.
+    /// [`Error::LimitExceeded`] beyond what a kernel can bind; [`Error::OutOfMemory`] if there is no memory even after
+    /// all free buffers were released to the driver.
     pub(crate) fn alloc(&self, words: usize) -> Result<Buffer> {
         self.check()?;
         if words > self.caps.max_binding_words {
@@ -130,7 +131,7 @@ impl Gpu {
 
     fn fresh_page(&self, bytes: u64) -> Result<Arc<Page>> {
         if self.pool.ledger.free() > KEEP_BYTES.max(self.pool.memory().peak) {
-            // Shapes have changed: what the pool keeps does not fit them.
+            // The shapes have changed, and the free pages do not fit the new ones.
             self.forget_free_pages();
         }
         let page = match self.create_page(bytes)? {
@@ -167,7 +168,7 @@ impl Gpu {
         Ok((!short).then(|| Arc::new(Page { raw, id, batch: AtomicU64::new(0) })))
     }
 
-    /// Gives everything unused back to the driver.
+    /// Releases all unused memory to the driver.
     pub(super) fn trim(&self) -> Result<()> {
         self.staging.trim();
         self.forget_free_pages();

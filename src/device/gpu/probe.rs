@@ -8,8 +8,8 @@ params! {
 }
 shader!(SHADER: Params = "probe");
 
-/// The iterations after which the driver silently leaves a loop, if it does so within the some ten thousand that are tried: first
-/// 70 000 in one loop, then 300 × 300 in two nested ones.
+/// The number of iterations after which the driver leaves a loop without an error, if it does so in one loop of 70 000
+/// iterations or in two nested loops of 300 × 300.
 pub(super) fn loop_budget(gpu: &Gpu) -> Result<Option<u32>> {
     let tries = [(1, 70_000), (300, 300)];
     let counts = gpu.alloc(tries.len())?;

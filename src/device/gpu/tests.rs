@@ -39,24 +39,24 @@ fn devices() -> Vec<Device> {
     [first, second].concat()
 }
 
-/// Runs a story on each adapter.
-fn on_each(story: impl Fn(&Device, &Gpu) -> Result<()>) {
+/// Runs a test on each adapter.
+fn on_each(test: impl Fn(&Device, &Gpu) -> Result<()>) {
     for device in devices() {
         match device.backend() {
             Ok(Backend::Cpu(_)) => {}
-            Ok(Backend::Gpu(gpu)) => story(&device, gpu).unwrap_or_else(|error| panic!("{device}: {error}")),
+            Ok(Backend::Gpu(gpu)) => test(&device, gpu).unwrap_or_else(|error| panic!("{device}: {error}")),
             Err(error) => panic!("{device}: {error}"),
         }
     }
 }
 
-/// Runs a story on a logical device of its own on each adapter, for stories about the pool: tests share the devices of
-/// `on_each`. GL has no second logical device.
-fn on_each_alone(number: usize, story: impl Fn(&Device, &Gpu) -> Result<()>) {
+/// Runs a test on a separate logical device of each adapter, for tests of the pool: the devices of `on_each` are shared
+/// with other tests. GL has no second logical device.
+fn on_each_alone(number: usize, test: impl Fn(&Device, &Gpu) -> Result<()>) {
     for device in Device::all().iter().filter(|device| !device.is_cpu() && device.info().api != "GL") {
         let device = Device::new(&format!("{device}/{number}")).unwrap_or_else(|error| panic!("{error}"));
         if let Ok(Backend::Gpu(gpu)) = device.backend() {
-            story(&device, gpu).unwrap_or_else(|error| panic!("{device}: {error}"));
+            test(&device, gpu).unwrap_or_else(|error| panic!("{device}: {error}"));
         }
     }
 }
@@ -86,7 +86,8 @@ fn an_upload_does_not_overtake_a_recorded_kernel() {
         let old = gpu.upload(&[1; 500])?;
         let out = gpu.alloc(500)?;
         gpu.run(affine(&old, &out, 1, 0))?;
-        // The page goes back to the pool, and the next upload of its class gets it while the kernel is not submitted yet.
+        // The page goes back to the pool, and the next upload of its class gets it while the kernel is not submitted
+        // yet.
         let page = old.page().id;
         drop(old);
         let new = gpu.upload(&[2; 500])?;
@@ -270,7 +271,7 @@ fn a_loop_budget_is_found_where_there_is_one() {
 }
 
 #[test]
-fn a_lost_device_says_so_for_ever() -> Result<()> {
+fn every_call_on_a_lost_device_is_an_error() -> Result<()> {
     let own_device = |d: &Device| d.info().api != "GL" && !d.is_cpu();
     for device in Device::all().into_iter().filter(own_device) {
         // A logical device that no other test uses.

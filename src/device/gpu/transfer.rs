@@ -1,8 +1,9 @@
-//! Words between host and devices: the only file that maps buffers, and the only one that waits.
+//! Copies between the host and devices: the only file that maps buffers, and the only one that waits for a device.
 //!
-//! **The batching trap.** `queue.write_buffer` takes effect before the commands that are recorded and not yet submitted. An upload
-//! into a buffer which the open batch uses (the pool recycles) would be seen by kernels recorded before it. [`Gpu::write`] owns the
-//! rule: into a buffer that the open batch does not touch, `write_buffer`; else a copy recorded into the batch; large ones after a flush.
+//! **Order of uploads.** `queue.write_buffer` takes effect before the commands that are recorded and not yet submitted.
+//! An upload into a buffer that the open batch uses (the pool recycles buffers) would be visible to kernels recorded
+//! before it. [`Gpu::write`] prevents this: it uses `write_buffer` for a buffer that the open batch does not use, and
+//! otherwise records a copy into the batch. Large uploads submit the batch first.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, channel};
@@ -16,11 +17,11 @@ use crate::device::{Backend, Device, Storage};
 use crate::error::{Error, Result};
 use crate::sync;
 
-/// Words of a chunk (1 MiB): its staging memory stays in the cache, and both directions of a copy overlap.
+/// Words of a chunk (1 MiB): small enough for the cache, and many enough that both directions of a copy overlap.
 const CHUNK: usize = 1 << 18;
-/// Chunks on their way from a device to the host.
+/// The most chunks that are read from a device at the same time.
 const IN_FLIGHT: usize = 3;
-/// A device that answers nothing for so long is taken for lost.
+/// A device that does not answer for this long is considered lost.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Copies words `offset..offset + len` of `storage` from device `src` to device `dst`, into new storage of `len` words.
@@ -30,7 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Those of either device.
 pub(crate) fn to(storage: &Storage, offset: usize, len: usize, src: &Device, dst: &Device) -> Result<Storage> {
     if offset.checked_add(len).is_none_or(|end| end > storage.len()) {
-        return Err(Error::argument("to", format!("words {offset}..+{len} of a storage of {}", storage.len())));
+        let end = storage.len();
+        return Err(Error::internal(format!("words {offset}..+{len} of a storage of {end} words")));
     }
     match (storage, src.backend()?, dst.backend()?) {
         (Storage::Cpu(from), Backend::Cpu(_), Backend::Cpu(cpu)) => {
@@ -56,7 +58,7 @@ pub(crate) fn to(storage: &Storage, offset: usize, len: usize, src: &Device, dst
         (Storage::Gpu(from), Backend::Gpu(a), Backend::Gpu(b)) => between(from, offset, len, a, b).map(Storage::Gpu),
         (Storage::Cpu(_), Backend::Gpu(_), Backend::Cpu(_) | Backend::Gpu(_))
         | (Storage::Gpu(_), Backend::Cpu(_), Backend::Cpu(_) | Backend::Gpu(_)) => {
-            Err(Error::argument("to", format!("the storage is not on {src}")))
+            Err(Error::internal(format!("the storage of a tensor is not on its device, {src}")))
         }
     }
 }
@@ -92,7 +94,7 @@ impl Gpu {
         Ok(buffer)
     }
 
-    /// Writes `words` at word `at` of a buffer, after all that is recorded and before all that will be.
+    /// Writes `words` at word `at` of a buffer, after all work recorded before and before all work recorded later.
     pub(crate) fn write(&self, buffer: &Buffer, at: usize, words: &[u32]) -> Result<()> {
         self.check()?;
         self.check_range("write", buffer, at, words.len())?;
@@ -133,11 +135,11 @@ impl Gpu {
         Ok(staging)
     }
 
-    /// The words `offset..offset + len` of a buffer, once all that is recorded is done.
+    /// Returns the words `offset..offset + len` of a buffer, after all recorded work.
     ///
     /// # Errors
     ///
-    /// Whatever went wrong on the device since the last call.
+    /// Any error of the device since the last call.
     pub(crate) fn download(&self, buffer: &Buffer, offset: usize, len: usize) -> Result<Vec<u32>> {
         let mut words = Vec::new();
         let in_use = self.memory().live;
@@ -181,13 +183,13 @@ impl Gpu {
         Ok(())
     }
 
-    /// Submits what is recorded and waits until it is done.
+    /// Submits the recorded work and waits until it is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let index = self.submit_for_wait(&mut self.recorder());
         self.wait(index)
     }
 
-    /// Gives a range of a buffer to `take`, chunk by chunk, while the next chunks are on their way.
+    /// Calls `take` with a range of a buffer, chunk by chunk, while the next chunks are copied.
     pub(super) fn read_chunks(
         &self,
         buffer: &Buffer,
@@ -220,7 +222,7 @@ impl Gpu {
         drop(recorder);
         let (done, mapped) = channel();
         staging.map_async(wgpu::MapMode::Read, ..byte(len), move |result| {
-            // The receiver is gone if the read was given up.
+            // The receiver is dropped if an error ended the read.
             let _ = done.send(result);
         });
         Ok(Read { staging, len, submission, mapped })
@@ -229,11 +231,11 @@ impl Gpu {
     fn finish_read(&self, read: Option<Read>, take: &mut impl FnMut(&[u32]) -> Result<()>) -> Result<()> {
         let Some(Read { staging, len, submission, mapped }) = read else { return Ok(()) };
         self.wait(submission)?;
-        // Another thread's wait may have taken the callback and not have called it yet.
+        // The wait of another thread may have taken the callback and not have called it yet.
         match mapped.recv_timeout(PATIENCE) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(self.error(format!("reading back: {error}"))),
-            Err(error) => return Err(self.error(format!("reading back: no word from the driver: {error}"))),
+            Err(error) => return Err(self.error(format!("reading back: no answer from the driver: {error}"))),
         }
         let view = staging.get_mapped_range(..byte(len)).map_err(|error| self.error(error.to_string()))?;
         take(bytemuck::cast_slice(&view))?;
@@ -243,7 +245,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Waits for one submission, and reports what went wrong meanwhile.
+    /// Waits for one submission, and returns any error of the device until then.
     fn wait(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -257,7 +259,7 @@ impl Gpu {
                     }
                 }
                 Err(error @ PollError::WrongSubmissionIndex(..)) => {
-                    // The submission failed. If the device is gone, the next poll says so.
+                    // The submission failed. If the device is lost, the next poll reports it.
                     let _ = self.device.poll(PollType::Poll);
                     self.check()?;
                     return Err(self.error(error.to_string()));
@@ -268,16 +270,17 @@ impl Gpu {
 
     fn check_range(&self, what: &str, buffer: &Buffer, offset: usize, len: usize) -> Result<()> {
         if !buffer.belongs_to(self) {
-            return Err(self.error(format!("{what}: the buffer belongs to another device")));
+            return Err(Error::internal(format!("{what} on {}: the buffer belongs to another device", self.name)));
         }
         if offset.checked_add(len).is_none_or(|end| end > buffer.len()) {
-            return Err(self.error(format!("{what}: words {offset}..+{len} of a buffer of {}", buffer.len())));
+            let (name, end) = (&self.name, buffer.len());
+            return Err(Error::internal(format!("{what} on {name}: words {offset}..+{len} of a buffer of {end}")));
         }
         Ok(())
     }
 }
 
-/// A chunk on its way to the host.
+/// A chunk that is being read.
 struct Read {
     staging: wgpu::Buffer,
     len: usize,

@@ -1,4 +1,5 @@
-//! Files that are either whole or not there: written beside their place, synchronised, and renamed into it.
+//! Files that are either whole or not there: written to a temporary file in the same folder, synchronised, and renamed.
+//! Checkpoints, plots and the command's downloads are all written by this one function.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -8,16 +9,36 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A temporary file that nobody wrote to for so long was left by a process that was killed.
+/// A temporary file that was not modified for so long was left by a process that was killed.
 const ABANDONED: Duration = Duration::from_secs(600);
 
-/// Writes a file by `fill`. A reader sees the old file or the new one, also after the machine lost power; on an error the old
-/// one stays and nothing else is left.
-pub(super) fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
-    // A link stays a link: its target is replaced.
+/// Writes a file atomically: what `fill` writes replaces the file only once all of it is on the disk.
+///
+/// A reader sees the old file or the new one, also after a crash or a power failure. Of a symbolic link, the target is
+/// replaced.
+///
+/// # Errors
+/// What `fill` returns, and errors of the file system. The old file is then unchanged, and no temporary file is left.
+///
+/// ```
+/// use anygpu::checkpoint::write_atomically;
+///
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// let path = folder.path().join("notes.txt");
+/// write_atomically(&path, |file| file.write_all(b"epoch 1"))?;
+/// let failed = write_atomically(&path, |file| {
+///     file.write_all(b"epo")?;
+///     Err(std::io::Error::other("no more"))
+/// });
+/// assert!(failed.is_err());
+/// assert_eq!(std::fs::read(&path)?, b"epoch 1");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn write_atomically(path: impl AsRef<Path>, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let path = path.as_ref();
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let Some(name) = path.file_name() else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no name of a file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"));
     };
     let folder = match path.parent() {
         Some(parent) if parent != Path::new("") => parent.to_path_buf(),
@@ -27,12 +48,13 @@ pub(super) fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::
     let temporary = folder.join(temporary_name(name));
     let written = filled(&temporary, fill).and_then(|()| fs::rename(&temporary, &path));
     if written.is_err() {
-        let _ = fs::remove_file(&temporary); // the first error is the one to tell
+        let _ = fs::remove_file(&temporary); // the first error is the one to report
     }
     written.and_then(|()| sync_folder(&folder))
 }
 
-fn filled(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+/// Creates the temporary file.
+fn filled(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut file = BufWriter::with_capacity(1 << 20, OpenOptions::new().write(true).create_new(true).open(path)?);
     fill(&mut file)?;
     file.flush()?;
@@ -46,7 +68,7 @@ fn prefix_of(name: &OsStr) -> OsString {
     prefix
 }
 
-/// `.model.safetensors.4711-0.tmp`: of this process and this call alone.
+/// `.model.safetensors.4711-0.tmp`: unique to this process and this call.
 fn temporary_name(name: &OsStr) -> OsString {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut temporary = prefix_of(name);
@@ -54,7 +76,8 @@ fn temporary_name(name: &OsStr) -> OsString {
     temporary
 }
 
-/// Removes what killed processes left when they wrote this very file. What cannot be removed is no reason not to write.
+/// Removes the temporary files of processes that were killed while they wrote this file. A failure to remove one is
+/// ignored.
 fn remove_abandoned(folder: &Path, name: &OsStr) {
     let prefix = prefix_of(name);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -68,7 +91,7 @@ fn remove_abandoned(folder: &Path, name: &OsStr) {
     }
 }
 
-/// Makes the rename last; elsewhere than on Unix a folder cannot be opened for that.
+/// Synchronises the rename itself. Only on Unix can a folder be opened for that.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
@@ -86,15 +109,15 @@ mod tests {
     fn a_failed_write_leaves_the_old_file_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
-        write(&path, |file| file.write_all(b"old")).unwrap();
-        let full = |file: &mut BufWriter<File>| {
+        write_atomically(&path, |file| file.write_all(b"old")).unwrap();
+        let full = |file: &mut dyn Write| {
             file.write_all(b"new, and ")?;
             Err(io::Error::other("the disk is full"))
         };
-        assert_eq!(write(&path, full).unwrap_err().to_string(), "the disk is full");
+        assert_eq!(write_atomically(&path, full).unwrap_err().to_string(), "the disk is full");
         assert_eq!((fs::read(&path).unwrap(), names(folder.path())), (b"old".to_vec(), vec![OsString::from("state")]));
-        assert!(write(&folder.path().join("nowhere/state"), |_| Ok(())).is_err());
-        assert!(write(folder.path(), |_| Ok(())).is_err(), "a folder is no file");
+        assert!(write_atomically(folder.path().join("nowhere/state"), |_| Ok(())).is_err());
+        assert!(write_atomically(folder.path(), |_| Ok(())).is_err(), "a folder is not a file");
         assert_eq!(names(folder.path()), ["state"]);
     }
 
@@ -105,7 +128,7 @@ mod tests {
         for (name, modified) in [(".a.1-0.tmp", old), (".a.2-0.tmp", SystemTime::now()), (".b.1-0.tmp", old)] {
             File::create(folder.path().join(name)).unwrap().set_modified(modified).unwrap();
         }
-        write(&folder.path().join("a"), |_| Ok(())).unwrap();
+        write_atomically(folder.path().join("a"), |_| Ok(())).unwrap();
         let mut left = names(folder.path());
         left.sort();
         assert_eq!(left, [".a.2-0.tmp", ".b.1-0.tmp", "a"]);
@@ -118,7 +141,7 @@ mod tests {
         let (target, link) = (folder.path().join("run-7"), folder.path().join("latest"));
         fs::write(&target, "old").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        write(&link, |file| file.write_all(b"new")).unwrap();
+        write_atomically(&link, |file| file.write_all(b"new")).unwrap();
         assert!(link.is_symlink());
         assert_eq!(fs::read(&target).unwrap(), b"new");
     }
