@@ -1,7 +1,6 @@
 //! Every shader × every specialisation is valid and has a translation to every language that drivers speak. No GPU needed.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod source;
 
 use naga::back::pipeline_constants::process_overrides;
 use naga::back::{PipelineConstants, glsl, hlsl, msl, spv};
@@ -10,10 +9,6 @@ use naga::{Module, ShaderStage};
 
 /// Values that no code of an `OP` goes beyond.
 const CODES: u32 = 8;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// All values that an override is tried with: `None` leaves it at its default.
 fn choices(module: &Module, constant: &naga::Override) -> Vec<Option<f64>> {
@@ -115,55 +110,11 @@ fn every_specialisation_translates_to_every_language() {
     assert!(total > 60, "only {total} specialisations: has the catalogue lost some?");
 }
 
-/// The code under a folder: files, with their texts.
-fn files(folder: PathBuf) -> Vec<(PathBuf, String)> {
-    let all = walk(&folder);
-    assert!(!all.is_empty(), "{} has no code", folder.display());
-    all
-}
-
-fn walk(folder: &Path) -> Vec<(PathBuf, String)> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
-        let path = entry.expect("a folder that can be read").path();
-        if path.is_dir() {
-            all.extend(walk(&path));
-        } else if path.extension().is_some_and(|kind| kind == "rs" || kind == "wgsl") {
-            let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            all.push((path, text));
-        }
-    }
-    all
-}
-
 #[test]
 fn every_file_is_in_the_catalogue() {
     let catalogue = anygpu::ops::shader_catalogue();
-    for (path, text) in files(root().join("shaders")) {
+    for (path, text) in source::files("shaders") {
         let used = catalogue.iter().any(|(_, full)| full.contains(&text));
         assert!(used, "no shader!(…) of src/ops is made of {}", path.display());
-    }
-}
-
-#[test]
-fn files_stay_small_enough_to_read() {
-    let limits = [("shaders", 150), ("src", 400), ("tests", 400), ("cli", 400), ("examples", 400)];
-    let mut long = Vec::new();
-    for (folder, most) in limits {
-        for (path, text) in files(root().join(folder)) {
-            if text.lines().count() > most {
-                long.push(format!("{}: {} lines, {most} allowed", path.display(), text.lines().count()));
-            }
-        }
-    }
-    assert!(long.is_empty(), "{}", long.join("\n"));
-}
-
-/// One folder knows wgpu; the rest of the crate knows devices.
-#[test]
-fn wgpu_stays_in_its_room() {
-    let room = root().join("src/device/gpu");
-    for (path, text) in files(root().join("src")) {
-        assert!(path.starts_with(&room) || !text.contains("wgpu::"), "{} names wgpu::", path.display());
     }
 }

@@ -1,7 +1,7 @@
 //! `anygpu check`: whether the results of a device are right.
 
 use anygpu::Device;
-use anygpu::check::{Cause, Failure as CheckFailure, Options, Report, Row, Table, Verdict};
+use anygpu::check::{Cause, Failure as CheckFailure, OpReport, Options, Report, Table, Verdict};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -11,7 +11,8 @@ use crate::{devices, output};
 ///
 /// The cases have odd sizes and layouts, and check values and gradients. Prints for each op the number of cases, the
 /// worst error |x − y| with its tolerance, a verdict and the time; then each failure: op, shapes, element, and both
-/// values. The exit status is 1 if any case fails.
+/// values. The exit status is 1 if any case fails. Of several
+/// software adapters, each runs a part of the cases that take long: --thorough runs them on all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The devices: auto, all, or a list such as gpu:0,cpu; may be given several times
@@ -23,6 +24,9 @@ pub struct Args {
     /// Omit large cases
     #[arg(long)]
     quick: bool,
+    /// Run every case on every software adapter
+    #[arg(long, conflicts_with = "quick")]
+    thorough: bool,
 }
 
 /// One op on one device, as `--json` prints it.
@@ -48,7 +52,8 @@ struct Line<'a> {
 struct FailureLine<'a> {
     case: &'a str,
     shapes: &'a [Vec<usize>],
-    part: String,
+    /// `value`, or `gradient of input 0`.
+    output: String,
     /// The index of the worst element; absent if the op returned no values of the right shape and type.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<&'a [usize]>,
@@ -68,7 +73,7 @@ impl<'a> FailureLine<'a> {
         FailureLine {
             case: &wrong.case,
             shapes: &wrong.shapes,
-            part: wrong.part.to_string(),
+            output: wrong.output.to_string(),
             index: value.map(|(index, ..)| index),
             got: value.map(|(_, got, _)| got),
             expected: value.map(|(.., expected)| expected),
@@ -78,19 +83,19 @@ impl<'a> FailureLine<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(device: &'a str, row: &'a Row) -> Self {
+    fn new(device: &'a str, op: &'a OpReport) -> Self {
         Line {
             device,
-            family: row.family,
-            op: &row.op,
-            cases: row.cases,
-            worst_error: row.error,
-            tolerance: row.tolerance,
-            ratio: row.ratio,
-            verdict: row.verdict.to_string(),
-            ok: row.verdict != Verdict::Failed,
-            seconds: row.time.as_secs_f64(),
-            failures: row.failures.iter().map(FailureLine::new).collect(),
+            family: op.family,
+            op: &op.op,
+            cases: op.cases,
+            worst_error: op.error,
+            tolerance: op.tolerance,
+            ratio: op.ratio,
+            verdict: op.verdict.to_string(),
+            ok: op.verdict != Verdict::Failed,
+            seconds: op.time.as_secs_f64(),
+            failures: op.failures.iter().map(FailureLine::new).collect(),
         }
     }
 }
@@ -116,7 +121,8 @@ struct Summary<'a> {
 /// fails.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let devices = devices::select(&args.device.join(","))?;
-    let table = Table::new(&Options { op: args.op.clone(), quick: args.quick, ..Options::default() });
+    let Args { op, quick, thorough, .. } = args;
+    let table = Table::new(&Options { op: op.clone(), quick: *quick, thorough: *thorough, family: None });
     if table.cases() == 0 {
         return Err(Failure::Usage(format!("no op has '{}' in its name", args.op.as_deref().unwrap_or_default())));
     }
@@ -135,20 +141,18 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
 
 fn print(report: &Report, device: &Device, as_json: bool) -> Result<(), Failure> {
     if as_json {
-        return report.rows.iter().try_for_each(|row| output::json(&Line::new(&report.device, row)));
+        return report.ops.iter().try_for_each(|op| output::json(&Line::new(&report.device, op)));
     }
     let info = device.info();
     output::line(format!("{} – {} through {}, {}", report.device, info.adapter, info.api, info.driver))?;
     let mut table = output::table(&["op", "cases", "worst error", "tolerance", "verdict", "time"]);
-    for row in &report.rows {
-        let (error, tolerance) = match row.error == 0.0 {
-            true => {
-                ("0".to_string(), if row.tolerance == 0.0 { "exact".to_string() } else { scientific(row.tolerance) })
-            }
-            false => (scientific(row.error), scientific(row.tolerance)),
+    for op in &report.ops {
+        let (error, tolerance) = match op.error == 0.0 {
+            true => ("0".to_string(), if op.tolerance == 0.0 { "exact".to_string() } else { scientific(op.tolerance) }),
+            false => (scientific(op.error), scientific(op.tolerance)),
         };
-        let time = format!("{:.1} ms", 1e3 * row.time.as_secs_f64());
-        table.add_row([row.op.clone(), row.cases.to_string(), error, tolerance, row.verdict.to_string(), time]);
+        let time = format!("{:.1} ms", 1e3 * op.time.as_secs_f64());
+        table.add_row([op.op.clone(), op.cases.to_string(), error, tolerance, op.verdict.to_string(), time]);
     }
     output::line(table)?;
     output::line(format!("{report}\n"))
@@ -165,7 +169,7 @@ fn conclude(reports: &[Report], unavailable: Vec<String>, as_json: bool) -> Resu
     if as_json {
         output::json(&Summary {
             devices: reports.iter().map(|report| report.device.as_str()).collect(),
-            ops: reports.iter().map(|report| report.rows.len()).max().unwrap_or(0),
+            ops: reports.iter().map(|report| report.ops.len()).max().unwrap_or(0),
             cases,
             failed_cases: failed,
             quarantined: reports
@@ -182,7 +186,7 @@ fn conclude(reports: &[Report], unavailable: Vec<String>, as_json: bool) -> Resu
     let off: Vec<&str> = reports.iter().filter(|r| !r.passed()).map(|r| r.device.as_str()).collect();
     let mut what = unavailable;
     if failed > 0 {
-        what.push(format!("{failed} of {cases} cases are off, on {}", off.join(", ")));
+        what.push(format!("{failed} of {cases} cases failed, on {}", off.join(", ")));
     }
     Err(Failure::Run(what.join("; ")))
 }

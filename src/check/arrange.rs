@@ -1,4 +1,4 @@
-//! Tensors put together, taken apart, repeated and turned round; parts as views; indices.
+//! Concatenation, splitting, repetition and reordering; parts as views; indices.
 
 use super::prelude::*;
 use crate::{NewAxis, s};
@@ -58,13 +58,13 @@ fn parts_are_views() -> Vec<Case> {
             moved(&[4], |i| vec![i[0] + 3, i[0]]),
         ),
         case(
-            "diagonals",
+            "diagonal of each",
             dense(x(&[3, 2, 3])),
             |t| t.diagonal(1, 0, 2),
             moved(&[2, 2], |i| vec![i[1], i[0], i[1] + 1]),
         ),
         case(
-            "diagonals swapped",
+            "diagonal of each, swapped",
             dense(x(&[3, 2, 3])),
             |t| t.diagonal(1, 2, 0),
             moved(&[2, 2], |i| vec![i[1] + 1, i[0], i[1]]),
@@ -163,7 +163,7 @@ fn indices() -> Vec<Case> {
             |t| t.i(s![.., 3]),
             moved(&[3], |i| vec![i[0], 3]),
         )
-        .gives(DType::U32),
+        .result_dtype(DType::U32),
     ]
 }
 
@@ -266,7 +266,7 @@ fn repeated_and_turned() -> Vec<Case> {
             |t| t.flip(&[0]),
             moved(&[257], |i| vec![256 - i[0]]),
         )
-        .gives(DType::I32),
+        .result_dtype(DType::I32),
         case("roll", dense(x(&[7, 5])), |t| t.roll(2, 0), moved(&[7, 5], |i| vec![(i[0] + 5) % 7, i[1]])),
         case("roll back", narrowed(x(&[7, 5]), 1), |t| t.roll(-13, 1), moved(&[7, 5], |i| vec![i[0], (i[1] + 3) % 5])),
         case("roll round", dense(x(&[7])), |t| t.roll(14, 0), moved(&[7], <[usize]>::to_vec)),

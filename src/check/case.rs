@@ -1,4 +1,4 @@
-//! A row of the table: an op, its operands and how they lie in memory, and what should come out.
+//! A case of the op table: an op, its operands and how they lie in memory, and the expected result.
 
 use super::nd::{EXACT, Nd, Tolerance};
 use super::oracle;
@@ -8,12 +8,12 @@ use crate::error::Result;
 use crate::ops::variants;
 use crate::tensor::Tensor;
 
-/// One operand: what an op sees, and how it lies in memory.
+/// One operand: its value, and its layout in memory.
 pub(super) struct Input {
-    /// What the op sees.
+    /// The elements that the op reads.
     pub value: Nd,
     pub dtype: DType,
-    /// What is uploaded, and the view of it that gives `value`.
+    /// What is uploaded; `view` of it is `value`.
     base: Nd,
     view: View,
 }
@@ -21,7 +21,7 @@ pub(super) struct Input {
 enum View {
     Dense,
     Transposed(usize, usize),
-    /// With a margin of three before and two behind along the dimension, full of what no op may read.
+    /// With a margin of three before and two behind along the dimension, filled with NaN, which no op may read.
     Narrowed(usize),
     Broadcast,
 }
@@ -77,17 +77,17 @@ impl Input {
 type Op = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 type Oracle = Box<dyn Fn(&[&Nd]) -> Nd>;
 
-/// A row of the table. The first word of its name is the op's.
+/// A case of the table. The first word of its name is the op's.
 pub(super) struct Case {
     pub name: String,
     pub inputs: Vec<Input>,
     op: Op,
     oracle: Oracle,
-    /// The type of the result.
-    pub dtype: DType,
+    pub result_dtype: DType,
     pub value: Tolerance,
     pub gradient: Option<Tolerance>,
-    devices: Option<Vec<&'static str>>,
+    /// Scalar operations of the value, where they are many more than the elements.
+    operations: u64,
     /// A family of kernels and the variant of it that is to run.
     pub variant: Option<(&'static str, &'static str)>,
 }
@@ -104,10 +104,10 @@ impl Case {
             inputs: inputs.into(),
             op: Box::new(op),
             oracle: Box::new(oracle),
-            dtype: DType::F32,
+            result_dtype: DType::F32,
             value: Tolerance { atol: 1e-5, rtol: 1e-5 },
             gradient: Some(Tolerance { atol: 1e-4, rtol: 1e-4 }),
-            devices: None,
+            operations: 0,
             variant: None,
         }
     }
@@ -128,21 +128,21 @@ impl Case {
         self
     }
 
-    /// The op has no gradient, or none worth its time here.
+    /// The op has no gradient, or the oracle's differences do not approximate it.
     pub fn no_gradient(mut self) -> Case {
         self.gradient = None;
         self
     }
 
     /// The type of the result, where it is not f32. One that is no float is exact and has no gradient.
-    pub fn gives(mut self, dtype: DType) -> Case {
-        self.dtype = dtype;
+    pub fn result_dtype(mut self, dtype: DType) -> Case {
+        self.result_dtype = dtype;
         if dtype.is_float() { self } else { self.exact().no_gradient() }
     }
 
-    /// Of `cpu` and the software adapters, runs on these only: for what is too large for all. Hardware runs it anyway.
-    pub fn only(mut self, devices: &[&'static str]) -> Case {
-        self.devices = Some(devices.to_vec());
+    /// Scalar operations of the value, where they are many more than the elements: of products and sliding windows.
+    pub fn operations(mut self, count: usize) -> Case {
+        self.operations = count as u64;
         self
     }
 
@@ -158,22 +158,21 @@ impl Case {
         self.name.split(' ').next().unwrap_or_default()
     }
 
+    /// Whether the device has the variant that the case is for.
     pub fn runs_on(&self, device: &Device) -> bool {
-        let slow = device.is_cpu() || device.name().starts_with("soft:");
-        let wanted = !slow || self.devices.as_ref().is_none_or(|only| only.contains(&device.name()));
-        wanted && self.variant.is_none_or(|(family, variant)| variants::runs_on(device, family, variant))
+        self.variant.is_none_or(|(family, variant)| variants::runs_on(device, family, variant))
     }
 
-    /// Elements of the largest operand.
-    pub fn size(&self) -> usize {
-        self.inputs.iter().map(|input| input.value.data.len()).max().unwrap_or(0)
+    /// An estimate of its scalar operations on a device: what [`Load`](super::load::Load) decides by.
+    pub fn cost(&self) -> u64 {
+        let elements = self.inputs.iter().map(|input| input.value.data.len() as u64).max().unwrap_or(0);
+        // A gradient takes about twice the operations of the value.
+        let passes = if self.gradient.is_some() { 3 } else { 1 };
+        self.operations.max(elements).saturating_mul(passes)
     }
 
-    pub fn run_as(&self, variant: Option<(&'static str, &'static str)>, inputs: &[Tensor]) -> Result<Tensor> {
-        match variant {
-            None => (self.op)(inputs),
-            Some((family, variant)) => variants::forced(family, variant, || (self.op)(inputs)),
-        }
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        (self.op)(inputs)
     }
 
     pub fn expected(&self) -> Nd {
@@ -188,32 +187,32 @@ impl Case {
         (self.oracle)(&values)
     }
 
-    /// Central differences of Σ weights · op at some elements of input `i`: positions and slopes.
-    pub fn slopes(&self, i: usize, weights: &Nd) -> Slopes {
+    /// Central differences of Σ weights · op at some elements of input `i`.
+    pub fn expected_gradient(&self, i: usize, weights: &Nd) -> ExpectedGradient {
         const STEP: f64 = 1e-5;
         let value = &self.inputs[i].value;
-        let at = sample(value.data.len());
+        let positions = sample(value.data.len());
         let weighted = |position: usize, step: f64| {
             let mut moved = value.clone();
             moved.data[position] += step;
             let out = self.expected_with(Some((i, &moved)));
             out.data.iter().zip(&weights.data).map(|(v, w)| v * w).collect::<Vec<_>>()
         };
-        let slope = |&p: &usize| {
-            let (up, down) = (weighted(p, STEP), weighted(p, -STEP));
-            // Element by element: the difference of two large sums would lose what is looked for.
+        let difference = |&position: &usize| {
+            let (up, down) = (weighted(position, STEP), weighted(position, -STEP));
+            // Element by element: the difference of two large sums would lose digits.
             up.iter().zip(&down).map(|(u, d)| u - d).sum::<f64>() / (2.0 * STEP)
         };
-        let slopes = at.iter().map(slope).collect();
-        Slopes { input: i, at, slopes }
+        let values = positions.iter().map(difference).collect();
+        ExpectedGradient { input: i, positions, values }
     }
 }
 
-/// What the gradient of one input should be, at some of its elements.
-pub(super) struct Slopes {
+/// The expected gradient of one input, at some of its elements.
+pub(super) struct ExpectedGradient {
     pub input: usize,
-    pub at: Vec<usize>,
-    pub slopes: Vec<f64>,
+    pub positions: Vec<usize>,
+    pub values: Vec<f64>,
 }
 
 /// All positions of a small array, some of a large one.

@@ -52,7 +52,7 @@ fn gather() -> Vec<Case> {
     for dtype in [DType::F16, DType::I32, DType::U32, DType::U8, DType::Bool] {
         let inputs = [dense(whole(&[7, 5], 0, 9, 93)).of(dtype), index(ids(&[7, 3], 5))];
         let case = Case::new(format!("gather {dtype}"), inputs, |t| t[0].gather(1, &t[1]), gather_oracle(1));
-        cases.push(case.gives(dtype).exact().no_gradient());
+        cases.push(case.result_dtype(dtype).exact().no_gradient());
     }
     cases
 }
@@ -90,7 +90,7 @@ fn index_select() -> Vec<Case> {
     let inputs = [dense(x(&[17, 5])).of(DType::BF16), dense(ids(&[3, 7], 17)).of(DType::U8)];
     cases.push(
         Case::new("embedding bf16", inputs, |t| t[0].embedding(&t[1]), embedded)
-            .gives(DType::BF16)
+            .result_dtype(DType::BF16)
             .exact()
             .no_gradient(),
     );
@@ -129,7 +129,7 @@ fn scatter_add() -> Vec<Case> {
         ];
         let op = |t: &[Tensor]| t[0].scatter_add(1, &t[1], &t[2]);
         let case = Case::new(format!("scatter_add {dtype}"), inputs, op, |x| scattered(x, 1, |a, v| *a += v));
-        cases.push(case.gives(dtype).exact().no_gradient());
+        cases.push(case.result_dtype(dtype).exact().no_gradient());
     }
     cases
 }
@@ -202,7 +202,7 @@ fn one_hot() -> Vec<Case> {
         index(input(&[0])),
     ]
     .into_iter()
-    .map(|input| Case::new("one_hot", [input], |t| t[0].one_hot(5), oracle).gives(DType::U32))
+    .map(|input| Case::new("one_hot", [input], |t| t[0].one_hot(5), oracle).result_dtype(DType::U32))
     .collect()
 }
 
@@ -223,7 +223,7 @@ fn masked_fill() -> Vec<Case> {
     for dtype in [DType::F16, DType::I32, DType::U32, DType::U8] {
         let inputs = [dense(whole(&[7, 5], 0, 9, 113)).of(dtype), dense(mask(&[7, 5])).of(DType::Bool)];
         let case = Case::new(format!("masked_fill {dtype}"), inputs, |t| t[0].masked_fill(&t[1], 3.0), oracle(3.0));
-        cases.push(case.gives(dtype).exact().no_gradient());
+        cases.push(case.result_dtype(dtype).exact().no_gradient());
     }
     cases
 }

@@ -7,7 +7,7 @@ pub(super) fn cases() -> Vec<Case> {
     [cross_entropy(), likelihood(), distances()].into_iter().flatten().collect()
 }
 
-/// The options of a row; `ignored` is a label too.
+/// The options of a case; `ignored` is a label too.
 #[derive(Clone, Copy)]
 struct Options {
     reduction: Reduction,
@@ -58,7 +58,7 @@ fn cross_entropy() -> Vec<Case> {
     let mut cases = Vec::new();
     for options in Options::all() {
         let Options { reduction, ignored, smoothing, weighted } = options;
-        let mut row = |scores: Input, dtype: DType| {
+        let mut push = |scores: Input, dtype: DType| {
             let mut shape = scores.value.shape.clone();
             let classes = shape.remove(1);
             let labels = dense(whole(&shape, 0, classes as i32, 192)).of(dtype);
@@ -78,10 +78,10 @@ fn cross_entropy() -> Vec<Case> {
             cases.push(Case::new("cross_entropy with options", [scores, labels], op, oracle).within(2e-5, 2e-5));
         };
         let x = |shape: &[usize]| uniform(shape, -4.0, 4.0, 191);
-        row(dense(x(&[7, 3])), DType::U32);
-        row(transposed(x(&[5, 17]), 0, 1), DType::I32);
-        row(dense(x(&[2, 4, 3, 5])), DType::U8);
-        row(narrowed(x(&[3, 5, 7]), 2), DType::U32);
+        push(dense(x(&[7, 3])), DType::U32);
+        push(transposed(x(&[5, 17]), 0, 1), DType::I32);
+        push(dense(x(&[2, 4, 3, 5])), DType::U8);
+        push(narrowed(x(&[3, 5, 7]), 2), DType::U32);
     }
     cases
 }
@@ -101,7 +101,7 @@ fn likelihood() -> Vec<Case> {
     cases
 }
 
-/// Losses of two tensors of one shape: what each gives for a pair of elements.
+/// Losses of two tensors of one shape: name, op, the loss of a pair of elements, and the intervals of both operands.
 type Distance =
     (&'static str, fn(&Tensor, &Tensor, Reduction) -> Result<Tensor>, fn(f64, f64) -> f64, [f64; 2], [f64; 2]);
 
@@ -141,7 +141,7 @@ fn distances() -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, op, f, [xlo, xhi], [ylo, yhi]) in DISTANCES {
         for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
-            let mut row = |what: &str, x: Input, y: Input| {
+            let mut push = |what: &str, x: Input, y: Input| {
                 let oracle = move |x: &[&Nd]| {
                     let each = oracle::binary(x[0], x[1], f);
                     let sum = each.data.iter().sum::<f64>();
@@ -157,10 +157,10 @@ fn distances() -> Vec<Case> {
             let x = |shape: &[usize]| uniform(shape, xlo, xhi, 196);
             let y = |shape: &[usize]| uniform(shape, ylo, yhi, 197);
             for shape in [&[1][..], &[7], &[17, 5], &[257]] {
-                row("dense", dense(x(shape)), dense(y(shape)));
+                push("dense", dense(x(shape)), dense(y(shape)));
             }
-            row("transposed", transposed(x(&[7, 5]), 0, 1), dense(y(&[7, 5])));
-            row("narrowed", dense(x(&[7, 5])), narrowed(y(&[7, 5]), 1));
+            push("transposed", transposed(x(&[7, 5]), 0, 1), dense(y(&[7, 5])));
+            push("narrowed", dense(x(&[7, 5])), narrowed(y(&[7, 5]), 1));
         }
     }
     let inputs = [dense(uniform(&[7, 3], -9.0, 9.0, 198)), dense(uniform(&[7, 3], 0.0, 1.0, 199))];
@@ -182,7 +182,7 @@ fn distances() -> Vec<Case> {
     };
     cases.push(
         Case::new("mse_loss halves", inputs, |t| nn::mse_loss(&t[0], &t[1], Reduction::Mean), mean)
-            .gives(DType::F16)
+            .result_dtype(DType::F16)
             .within(1e-3, 1e-3),
     );
     cases

@@ -10,7 +10,9 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn case(what: &str, a: Input, b: Input) -> Case {
     let oracle = |x: &[&Nd]| oracle::matmul(x[0], x[1]);
-    Case::new(format!("matmul {what}"), [a, b], |t| t[0].matmul(&t[1]), oracle).within(3e-5, 1e-5)
+    let (rows, columns) = (a.value.data.len(), b.value.shape.last().copied().unwrap_or(1));
+    let case = Case::new(format!("matmul {what}"), [a, b], |t| t[0].matmul(&t[1]), oracle).within(3e-5, 1e-5);
+    case.operations(rows * columns)
 }
 
 fn a(shape: &[usize]) -> Nd {
@@ -61,7 +63,7 @@ fn long(m: usize, k: usize, n: usize) -> Case {
     case("long k", dense(a(&[m, k])), dense(b(&[k, n]))).within(5e-2, 1e-3)
 }
 
-/// Longer than the 65 535 iterations that a loop has on Mesa 22's software adapters.
+/// Longer than the 65 535 iterations after which Mesa 22's software adapters leave a loop.
 fn a_long_inner_dimension() -> Vec<Case> {
     vec![long(2, 70_000, 3), long(1, 200_001, 1).no_gradient()]
 }
@@ -70,15 +72,15 @@ fn a_long_inner_dimension() -> Vec<Case> {
 fn variants() -> Vec<Case> {
     let mut cases = Vec::new();
     for variant in ["tiles", "panels", "plain"] {
-        let mut row = |what: &str, a: Input, b: Input| {
+        let mut push = |what: &str, a: Input, b: Input| {
             cases.push(case(what, a, b).named(format!("matmul/{variant} {what}")).variant("matmul", variant));
         };
         for [m, k, n] in [[1, 1, 1], [7, 17, 33], [64, 16, 64], [65, 3, 129], [257, 33, 65], [130, 70, 200]] {
-            row("dense", dense(a(&[m, k])), dense(b(&[k, n])));
+            push("dense", dense(a(&[m, k])), dense(b(&[k, n])));
         }
-        row("transposed", transposed(a(&[70, 37]), 0, 1), transposed(b(&[37, 67]), 0, 1));
-        row("batched", dense(a(&[3, 70, 37])), dense(b(&[3, 37, 67])));
-        row("batch of one matrix", dense(a(&[9, 37])), dense(b(&[4, 37, 67])));
+        push("transposed", transposed(a(&[70, 37]), 0, 1), transposed(b(&[37, 67]), 0, 1));
+        push("batched", dense(a(&[3, 70, 37])), dense(b(&[3, 37, 67])));
+        push("batch of one matrix", dense(a(&[9, 37])), dense(b(&[4, 37, 67])));
         cases.push(long(2, 70_000, 3).named(format!("matmul/{variant} long k")).variant("matmul", variant));
         let conv = [dense(a(&[3, 5, 9, 9])), dense(b(&[9, 5, 3, 3])), dense(b(&[9]))];
         let op = |t: &[Tensor]| t[0].conv2d(&t[1], Some(&t[2]), Conv::new().padding([1, 1]));

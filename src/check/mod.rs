@@ -1,16 +1,16 @@
-//! The op table: every op on a device of yours, against oracles in loops too simple to be wrong.
+//! The op table: every op on a device, compared with oracles, which are plain loops.
 //!
 //! Drivers differ, and some are wrong. [`run`] computes every op of this crate on one device, on odd sizes and layouts
 //! (transposed, narrowed, broadcast, empty, large), and compares values with oracles in `f64`, and gradients with the
-//! oracles' central differences. The command `anygpu check` prints what it finds.
+//! oracles' central differences. The command `anygpu check` prints the report.
 //!
 //! ```
 //! use anygpu::{Device, check};
 //!
 //! let options = check::Options { op: Some("matmul".into()), quick: true, ..Default::default() };
 //! let report = check::run(&Device::cpu(), &options)?;
-//! for row in &report.rows {
-//!     println!("{}: {} cases, off by {:e} of {:e}: {}", row.op, row.cases, row.error, row.tolerance, row.verdict);
+//! for op in &report.ops {
+//!     println!("{}: {} cases, error {:e} of {:e}: {}", op.op, op.cases, op.error, op.tolerance, op.verdict);
 //! }
 //! assert!(report.passed(), "{report}");
 //! # Ok::<(), anygpu::Error>(())
@@ -18,10 +18,11 @@
 //!
 //! # For developers of this crate
 //!
-//! A family of ops is a file here with a function `cases`; `case.rs` says what a case is, `oracle.rs` has the oracles
-//! that several cases share.
+//! A family of ops is a file here with a function `cases`; `case.rs` says what a case is, `load.rs` which cases a device
+//! runs, `oracle.rs` has the oracles that several cases share. `tests/ops` fails for an op without a case.
 
 mod case;
+mod load;
 #[doc(hidden)]
 pub mod nd;
 mod oracle;
@@ -32,6 +33,7 @@ mod arrange;
 mod conv;
 mod elementwise;
 mod index;
+mod inplace;
 mod loss;
 mod matmul;
 mod norm;
@@ -45,10 +47,11 @@ mod resize;
 mod softmax;
 mod sort;
 mod statistics;
+mod totals;
 mod views;
 mod window;
 
-/// What the families are written with.
+/// The imports of every family.
 mod prelude {
     pub(super) use super::case::{Case, Input, broadcast, dense, narrowed, transposed};
     pub(super) use super::nd::{Nd, signed, uniform, whole};
@@ -58,21 +61,23 @@ mod prelude {
     pub(super) use crate::tensor::Tensor;
 }
 
-pub use report::{Cause, Failure, Part, Report, Row, Verdict};
+pub use report::{Cause, Failure, OpReport, Output, Report, Verdict};
 
 use crate::device::Device;
 use crate::error::Result;
 use case::Case;
+use load::{Load, QUICK};
 use run::Prepared;
 
 type Family = (&'static str, fn() -> Vec<Case>);
 
-/// The table's parts.
+/// The table's families.
 const FAMILIES: &[Family] = &[
     ("arrange", arrange::cases),
     ("conv", conv::cases),
     ("elementwise", elementwise::cases),
     ("index", index::cases),
+    ("inplace", inplace::cases),
     ("loss", loss::cases),
     ("matmul", matmul::cases),
     ("norm", norm::cases),
@@ -86,31 +91,34 @@ const FAMILIES: &[Family] = &[
     ("softmax", softmax::cases),
     ("sort", sort::cases),
     ("statistics", statistics::cases),
+    ("totals", totals::cases),
     ("views", views::cases),
 ];
 
-/// Operands of more elements are left out of a quick check.
-const QUICK: usize = 5_000;
-
-/// Which part of the table to run; the default is all of it.
+/// Which cases of the table to run.
+///
+/// By default, these are all; but where a machine has several software adapters, cases of many operations run on one of
+/// them only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Only ops whose name contains this.
     pub op: Option<String>,
     /// Only this family of ops, one of [`families`].
     pub family: Option<String>,
-    /// Leaves out what is large.
+    /// Leaves out large cases.
     pub quick: bool,
+    /// Runs cases of many operations on every software adapter, not on one of them.
+    pub thorough: bool,
 }
 
-/// The names of the table's parts.
+/// The names of the table's families.
 pub fn families() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
 }
 
 /// Checks the ops on one device.
 ///
-/// Wrong numbers and errors of an op are part of the report. For several devices, make a [`Table`] once.
+/// Wrong numbers, errors and panics of an op are part of the report. For several devices, make a [`Table`] once.
 ///
 /// # Errors
 /// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the device does not open, and
@@ -119,8 +127,11 @@ pub fn run(device: &Device, options: &Options) -> Result<Report> {
     Table::new(options).run(device)
 }
 
-/// The table, with what its oracles gave: they compute once, however many devices are checked.
-pub struct Table(Vec<Group>);
+/// The table with its oracles' results: they are computed once, however many devices are checked.
+pub struct Table {
+    groups: Vec<Group>,
+    thorough: bool,
+}
 
 /// The cases of one op.
 struct Group {
@@ -130,39 +141,54 @@ struct Group {
 }
 
 impl Table {
-    /// The cases that the options leave.
+    /// The cases that the options select.
     pub fn new(options: &Options) -> Table {
         let mut groups: Vec<Group> = Vec::new();
         for &(family, cases) in FAMILIES {
             if options.family.as_deref().is_some_and(|only| only != family) {
                 continue;
             }
-            for case in cases() {
+            for (position, case) in cases().into_iter().enumerate() {
                 let wanted = options.op.as_deref().is_none_or(|part| case.op_name().contains(part));
-                if !wanted || options.quick && case.size() > QUICK {
+                if !wanted || options.quick && case.cost() > QUICK {
                     continue;
                 }
                 let op = case.op_name().to_owned();
-                let case = Prepared::new(case);
+                let case = Prepared::new(case, position);
                 match groups.iter_mut().find(|group| group.op == op) {
                     Some(group) => group.cases.push(case),
                     None => groups.push(Group { op, family, cases: vec![case] }),
                 }
             }
         }
-        // What is wrong with a variant is to be known before an op uses it.
+        // A wrong variant has to be found before an op uses it.
         groups.sort_by_key(|group| group.cases.iter().all(|prepared| prepared.case.variant.is_none()));
-        Table(groups)
+        Table { groups, thorough: options.thorough }
     }
 
     /// The names of its ops.
     pub fn ops(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|group| group.op.as_str())
+        self.groups.iter().map(|group| group.op.as_str())
     }
 
-    /// How many cases it has.
+    /// The number of its cases.
     pub fn cases(&self) -> usize {
-        self.0.iter().map(|group| group.cases.len()).sum()
+        self.groups.iter().map(|group| group.cases.len()).sum()
+    }
+
+    /// The number of its cases that [`Table::run`] runs on a device. Opens the device.
+    ///
+    /// ```
+    /// use anygpu::Device;
+    /// use anygpu::check::{Options, Table};
+    ///
+    /// let table = Table::new(&Options { family: Some("softmax".into()), ..Options::default() });
+    /// assert_eq!(table.cases_on(&Device::cpu()), table.cases());
+    /// ```
+    pub fn cases_on(&self, device: &Device) -> usize {
+        let load = Load::of(device, self.thorough);
+        let all = self.groups.iter().flat_map(|group| &group.cases);
+        all.filter(|prepared| prepared.runs_on(device, &load)).count()
     }
 
     /// Checks one device.
@@ -170,16 +196,52 @@ impl Table {
     /// # Errors
     /// As [`run`].
     pub fn run(&self, device: &Device) -> Result<Report> {
-        let mut rows = Vec::new();
-        for group in &self.0 {
-            rows.extend(run::row(&group.op, group.family, &group.cases, device)?);
+        let load = Load::of(device, self.thorough);
+        let mut ops = Vec::new();
+        for group in &self.groups {
+            ops.extend(run::check_op(&group.op, group.family, &group.cases, device, &load)?);
         }
-        Ok(Report { device: device.name().to_owned(), rows, quarantined: device.quarantined()? })
+        Ok(Report { device: device.name().to_owned(), ops, quarantined: device.quarantined()? })
     }
 }
 
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.ops()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nd::uniform;
+    use super::*;
+    use case::dense;
+
+    fn group(op: &'static str, cases: Vec<Case>) -> Group {
+        let cases = cases.into_iter().enumerate().map(|(i, case)| Prepared::new(case, i)).collect();
+        Group { op: op.to_owned(), family: "test", cases }
+    }
+
+    fn identity(name: &str) -> Case {
+        let input = dense(uniform(&[3], 0.0, 1.0, 1));
+        Case::new(name, [input], |t| t[0].mul_scalar(1.0), |x| x[0].clone())
+    }
+
+    #[test]
+    fn a_panic_is_the_verdict_of_one_op() -> Result<()> {
+        let input = || [dense(uniform(&[3], 0.0, 1.0, 1))];
+        let in_the_op = Case::new("broken op", input(), |_| panic!("index {} is out of range", 7), |x| x[0].clone());
+        let in_the_oracle = Case::new("broken oracle", input(), |t| Ok(t[0].clone()), |_| panic!("no such element"));
+        let groups = vec![
+            group("broken", vec![in_the_op, identity("broken by nothing"), in_the_oracle]),
+            group("right", vec![identity("right")]),
+        ];
+        let report = Table { groups, thorough: false }.run(&Device::cpu())?;
+        let verdicts: Vec<_> = report.ops.iter().map(|op| (op.op.as_str(), op.cases, op.verdict)).collect();
+        assert_eq!(verdicts, [("broken", 3, Verdict::Failed), ("right", 1, Verdict::Passed)]);
+        let messages: Vec<String> = report.failures().map(|failure| failure.cause.to_string()).collect();
+        assert_eq!(messages, ["panicked: index 7 is out of range", "panicked: no such element"]);
+        assert!(!report.passed() && report.to_string().contains("broken op of [3] f32: value: panicked: index 7"));
+        Ok(())
     }
 }

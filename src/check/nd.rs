@@ -107,7 +107,7 @@ pub fn uniform(shape: &[usize], lo: f64, hi: f64, seed: u64) -> Nd {
     })
 }
 
-/// Between −1 and 1, but not close to 0, where relu has its kink and division its pole.
+/// Between −1 and 1, but not close to 0, where relu is not differentiable and a quotient is infinite.
 pub fn signed(shape: &[usize], seed: u64) -> Nd {
     uniform(shape, -1.0, 1.0, seed).map(|v| f64::from((v + 0.1 * v.signum()) as f32))
 }
@@ -133,7 +133,7 @@ impl Tolerance {
     }
 }
 
-/// One element of a result, and what it should be.
+/// One element of a result, and its expected value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     /// Its place in row-major order.

@@ -28,7 +28,7 @@ fn x(shape: &[usize]) -> Nd {
 
 fn layer() -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut row = |what: &str, input: Input, own: &[usize]| {
+    let mut push = |what: &str, input: Input, own: &[usize]| {
         let rank = input.value.shape.len();
         let dims: Vec<usize> = (rank - own.len()..rank).collect();
         let (own, again, dims_again) = (own.to_vec(), own.to_vec(), dims.clone());
@@ -49,20 +49,20 @@ fn layer() -> Vec<Case> {
         ));
     };
     for shape in [&[1, 2][..], &[3, 7], &[7, 33], &[2, 257], &[65, 17]] {
-        row("dense", dense(x(shape)), &shape[1..]);
+        push("dense", dense(x(shape)), &shape[1..]);
     }
-    row("dense", dense(x(&[2, 3, 4, 5])), &[4, 5]);
-    row("of one dimension", dense(x(&[17])), &[17]);
-    row("transposed", transposed(x(&[7, 3, 5]), 0, 2), &[5]);
-    row("narrowed", narrowed(x(&[7, 5]), 1), &[5]);
-    row("broadcast", broadcast(x(&[1, 5]), &[4, 5]), &[5]);
-    row("empty", dense(x(&[0, 5])), &[5]);
+    push("dense", dense(x(&[2, 3, 4, 5])), &[4, 5]);
+    push("of one dimension", dense(x(&[17])), &[17]);
+    push("transposed", transposed(x(&[7, 3, 5]), 0, 2), &[5]);
+    push("narrowed", narrowed(x(&[7, 5]), 1), &[5]);
+    push("broadcast", broadcast(x(&[1, 5]), &[4, 5]), &[5]);
+    push("empty", dense(x(&[0, 5])), &[5]);
     for dtype in [DType::F16, DType::BF16] {
         let rtol = if dtype == DType::F16 { 3e-3 } else { 3e-2 };
         let inputs = [x(&[7, 33]), signed(&[33], 162), signed(&[33], 163)].map(|v| dense(v).of(dtype));
         let op = |t: &[Tensor]| t[0].layer_norm(&[33], Some(&t[1]), Some(&t[2]), EPS as f32);
         let oracle = |x: &[&Nd]| affine(&standard(x[0], &[1], true), x[1], x[2], &[33]);
-        cases.push(Case::new(format!("layer_norm {dtype}"), inputs, op, oracle).gives(dtype).within(rtol, rtol));
+        cases.push(Case::new(format!("layer_norm {dtype}"), inputs, op, oracle).result_dtype(dtype).within(rtol, rtol));
     }
     cases
 }
@@ -95,7 +95,7 @@ fn group() -> Vec<Case> {
     for (shape, groups) in
         [(&[2, 4][..], 2), (&[3, 6, 5], 3), (&[3, 6, 5], 1), (&[2, 6, 3, 5], 6), (&[2, 4, 7, 9], 2), (&[33, 2, 2], 1)]
     {
-        let mut row = |what: &str, input: Input| {
+        let mut push = |what: &str, input: Input| {
             let shape = shape.to_vec();
             cases.push(Case::new(
                 format!("group_norm {what} in {groups}"),
@@ -110,8 +110,8 @@ fn group() -> Vec<Case> {
                 },
             ));
         };
-        row("dense", dense(x(shape)));
-        row("transposed", transposed(x(shape), 0, 1));
+        push("dense", dense(x(shape)));
+        push("transposed", transposed(x(shape), 0, 1));
     }
     cases
 }

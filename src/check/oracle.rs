@@ -1,4 +1,4 @@
-//! What the ops should give, in loops too simple to be wrong. Nothing here knows the rest of the crate.
+//! The expected results of ops, by plain loops. Nothing here uses the rest of the crate.
 
 use super::nd::Nd;
 
@@ -9,7 +9,7 @@ fn joint(a: &[usize], b: &[usize]) -> Vec<usize> {
     (0..rank).map(|d| if size(a, d) == 1 { size(b, d) } else { size(a, d) }).collect()
 }
 
-/// The element of `x` that stands at `index` of a shape that `x` is broadcast to.
+/// The element of `x` at `index` of a shape that `x` is broadcast to.
 fn stretched(x: &Nd, index: &[usize]) -> f64 {
     let lead = index.len() - x.shape.len();
     let own: Vec<usize> = x.shape.iter().zip(&index[lead..]).map(|(&s, &i)| if s == 1 { 0 } else { i }).collect();

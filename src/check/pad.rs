@@ -5,7 +5,7 @@ use crate::ops::Padding;
 
 type Margins = &'static [(usize, usize)];
 
-/// The element of `size` that stands `i` places after the first, by walking from there; none where the value stands.
+/// The position of the element that padding places `i` after the first of `size` elements; none for the constant.
 fn walked(i: isize, size: usize, padding: Padding) -> Option<usize> {
     let last = size as isize - 1;
     let at = match padding {
@@ -49,35 +49,35 @@ pub(super) fn cases() -> Vec<Case> {
     let x = |shape: &[usize]| signed(shape, 71);
     let mut cases = Vec::new();
     for padding in ALL {
-        let mut row = |what: &str, input, margins| cases.push(case(what, input, margins, padding));
-        row("dense", dense(x(&[7])), &[(3, 5)]);
-        row("dense", dense(x(&[2, 3, 5, 7])), &[(1, 2), (3, 0)]);
-        row("everywhere", dense(x(&[3, 2, 4, 3])), &[(2, 1), (1, 0), (0, 3), (1, 2)]);
-        row("transposed", transposed(x(&[4, 5, 3]), 0, 2), &[(0, 2), (2, 1)]);
-        row("narrowed", narrowed(x(&[4, 5, 3]), 1), &[(3, 1), (0, 0), (2, 2)]);
-        row("broadcast", broadcast(x(&[1, 5]), &[4, 5]), &[(1, 1), (4, 4)]);
-        row("long", dense(x(&[3, 257])), &[(256, 200)]);
-        row("empty", dense(x(&[0, 3])), &[(1, 1)]);
-        row("not at all", dense(x(&[2, 3])), &[]);
+        let mut push = |what: &str, input, margins| cases.push(case(what, input, margins, padding));
+        push("dense", dense(x(&[7])), &[(3, 5)]);
+        push("dense", dense(x(&[2, 3, 5, 7])), &[(1, 2), (3, 0)]);
+        push("everywhere", dense(x(&[3, 2, 4, 3])), &[(2, 1), (1, 0), (0, 3), (1, 2)]);
+        push("transposed", transposed(x(&[4, 5, 3]), 0, 2), &[(0, 2), (2, 1)]);
+        push("narrowed", narrowed(x(&[4, 5, 3]), 1), &[(3, 1), (0, 0), (2, 2)]);
+        push("broadcast", broadcast(x(&[1, 5]), &[4, 5]), &[(1, 1), (4, 4)]);
+        push("long", dense(x(&[3, 257])), &[(256, 200)]);
+        push("empty", dense(x(&[0, 3])), &[(1, 1)]);
+        push("not at all", dense(x(&[2, 3])), &[]);
     }
     for padding in [Padding::Constant(f64::NEG_INFINITY), Padding::Constant(f64::NAN), Padding::Replicate] {
-        let row = case("one element", dense(x(&[1, 1])), &[(2, 0), (1, 3)], padding);
+        let single = case("one element", dense(x(&[1, 1])), &[(2, 0), (1, 3)], padding);
         // Two infinities have no difference.
-        cases.push(if padding == Padding::Replicate { row } else { row.no_gradient() });
+        cases.push(if padding == Padding::Replicate { single } else { single.no_gradient() });
     }
     cases.push(case("of nothing", dense(x(&[0])), &[(2, 1)], Padding::Constant(1.5)));
     for (dtype, value) in [(DType::I32, -5.0), (DType::U32, 4e9), (DType::U8, 200.0), (DType::Bool, 1.0)] {
         let input = || dense(whole(&[3, 5], 0, if dtype == DType::Bool { 2 } else { 9 }, 72)).of(dtype);
-        cases.push(case("words", input(), &[(1, 0), (2, 3)], Padding::Constant(value)).gives(dtype));
-        cases.push(case("words", input(), &[(1, 0), (2, 3)], Padding::Reflect).gives(dtype));
+        cases.push(case("words", input(), &[(1, 0), (2, 3)], Padding::Constant(value)).result_dtype(dtype));
+        cases.push(case("words", input(), &[(1, 0), (2, 3)], Padding::Reflect).result_dtype(dtype));
     }
     for dtype in [DType::F16, DType::BF16] {
         let input = || dense(x(&[3, 5])).of(dtype);
         // Only the gradients are rounded.
         let value = case("halves", input(), &[(1, 0), (2, 3)], Padding::Constant(0.5));
-        cases.push(value.within(5e-4, 5e-4).gives(dtype));
+        cases.push(value.within(5e-4, 5e-4).result_dtype(dtype));
         let edges = case("halves", input(), &[(1, 0), (2, 3)], Padding::Replicate);
-        cases.push(edges.within(2e-3, 2e-3).gives(dtype));
+        cases.push(edges.within(2e-3, 2e-3).result_dtype(dtype));
     }
     cases
 }

@@ -54,11 +54,11 @@ fn pool2d() -> Vec<Case> {
             {
                 continue;
             }
-            let mut row = |what, input| cases.push(case(what, input, mean, kernel, plain, ceil));
-            row("dense", dense(x(&image)));
+            let mut push = |what, input| cases.push(case(what, input, mean, kernel, plain, ceil));
+            push("dense", dense(x(&image)));
             if !ceil && mean != Some(Mean::ExcludePad) {
-                row("transposed", transposed(x(&image), 1, 2));
-                row("narrowed", narrowed(x(&image), 0));
+                push("transposed", transposed(x(&image), 1, 2));
+                push("narrowed", narrowed(x(&image), 0));
             }
         }
     }
@@ -112,7 +112,7 @@ fn adaptive_pool() -> Vec<Case> {
         ([3, 33, 5, 17], [5, 3]),
     ] {
         for average in [false, true] {
-            let mut row = |what: &str, input: Input| {
+            let mut push = |what: &str, input: Input| {
                 cases.push(Case::new(
                     format!("adaptive_{} {what} to {size:?}", name(average.then_some(Mean::IncludePad), 2)),
                     [input],
@@ -120,9 +120,9 @@ fn adaptive_pool() -> Vec<Case> {
                     move |x| window::adaptive_pool2d(x[0], average, size),
                 ));
             };
-            row("dense", dense(x(&image)));
-            row("transposed", transposed(x(&image), 2, 3));
-            row("narrowed", narrowed(x(&image), 0));
+            push("dense", dense(x(&image)));
+            push("transposed", transposed(x(&image), 2, 3));
+            push("narrowed", narrowed(x(&image), 0));
         }
     }
     let image = |x: &Nd| Nd::new(&[x.shape[0], 1, x.shape[1], x.shape[2]], x.data.clone());
@@ -140,7 +140,7 @@ fn halves() -> Vec<Case> {
     let rows = [(DType::F16, 1e-3), (DType::BF16, 8e-3)].map(|(dtype, rtol)| {
         [None, Some(Mean::IncludePad)]
             .map(|mean| case("halves", dense(x(&[2, 3, 5, 7])).of(dtype), mean, [3, 2], m, false))
-            .map(|case| case.within(rtol, rtol).gives(dtype).no_gradient()) // a difference quotient of rounded maxima
+            .map(|case| case.within(rtol, rtol).result_dtype(dtype).no_gradient()) // a difference quotient of rounded maxima
     });
     rows.into_iter().flatten().collect()
 }

@@ -1,9 +1,10 @@
-//! Products by other names than matmul: of vectors, by einsum, and attention.
+//! Products of vectors, einsum, and attention.
 
 use super::prelude::*;
+use crate::ops::Attention;
 
 pub(super) fn cases() -> Vec<Case> {
-    [vectors(), einsum()].into_iter().flatten().collect()
+    [vectors(), einsum(), attention()].into_iter().flatten().collect()
 }
 
 fn a(shape: &[usize]) -> Nd {
@@ -34,31 +35,118 @@ fn vectors() -> Vec<Case> {
 
 fn einsum() -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut row = |equation: &'static str, shapes: &[&[usize]]| {
+    let mut push = |equation: &'static str, shapes: &[&[usize]]| {
         let operand = |(i, shape): (usize, &&[usize])| dense(signed(shape, 30 + i as u64));
         let operands: Vec<Input> = shapes.iter().enumerate().map(operand).collect();
         let op = move |t: &[Tensor]| Tensor::einsum(equation, &t.iter().collect::<Vec<_>>());
         cases.push(Case::new(format!("einsum {equation}"), operands, op, move |x| naive(equation, x)));
     };
-    row("ij,jk->ik", &[&[7, 5], &[5, 3]]);
-    row("bij,bjk->bik", &[&[3, 7, 5], &[3, 5, 2]]);
-    row("ij,ij->", &[&[7, 17], &[7, 17]]);
-    row("ij->ji", &[&[7, 17]]);
-    row("ij->", &[&[7, 17]]);
-    row("ii->i", &[&[5, 5]]);
-    row("iji->j", &[&[3, 4, 3]]);
-    row("i,j->ij", &[&[7], &[5]]);
-    row("bhqd,bhkd->bhqk", &[&[2, 3, 4, 5], &[2, 3, 6, 5]]);
-    row("nhwc,co->nohw", &[&[2, 3, 4, 5], &[5, 6]]);
-    row("ab,bc,cd->ad", &[&[2, 3], &[3, 4], &[4, 5]]);
-    row("ik,jk,lk->ijl", &[&[3, 4], &[2, 4], &[5, 4]]);
-    row("ij,jk->ik", &[&[7, 1], &[5, 3]]);
-    row("ij,kj->k", &[&[7, 5], &[3, 5]]);
-    row("ij,jk->ik", &[&[3, 0], &[0, 2]]);
+    push("ij,jk->ik", &[&[7, 5], &[5, 3]]);
+    push("bij,bjk->bik", &[&[3, 7, 5], &[3, 5, 2]]);
+    push("ij,ij->", &[&[7, 17], &[7, 17]]);
+    push("ij->ji", &[&[7, 17]]);
+    push("ij->", &[&[7, 17]]);
+    push("ii->i", &[&[5, 5]]);
+    push("iji->j", &[&[3, 4, 3]]);
+    push("i,j->ij", &[&[7], &[5]]);
+    push("bhqd,bhkd->bhqk", &[&[2, 3, 4, 5], &[2, 3, 6, 5]]);
+    push("nhwc,co->nohw", &[&[2, 3, 4, 5], &[5, 6]]);
+    push("ab,bc,cd->ad", &[&[2, 3], &[3, 4], &[4, 5]]);
+    push("ik,jk,lk->ijl", &[&[3, 4], &[2, 4], &[5, 4]]);
+    push("ij,jk->ik", &[&[7, 1], &[5, 3]]);
+    push("ij,kj->k", &[&[7, 5], &[3, 5]]);
+    push("ij,jk->ik", &[&[3, 0], &[0, 2]]);
     cases
 }
 
-/// Goes through all values of all letters.
+/// How a case of attention hides keys.
+#[derive(Clone, Copy, PartialEq)]
+enum Seen {
+    All,
+    Causal,
+    /// By a mask that is the fourth operand: booleans, or numbers to be added.
+    Masked,
+}
+
+fn attention_oracle(x: &[&Nd], seen: Seen, mask: DType, scale: f64) -> Nd {
+    let rank = x[1].shape.len();
+    let scores = oracle::matmul(x[0], &oracle::transpose(x[1], rank - 2, rank - 1)).map(|v| v * scale);
+    let scores = match (seen, mask) {
+        (Seen::All, _) => scores,
+        (Seen::Causal, _) => Nd::from_fn(&scores.shape, |i| match i {
+            [.., query, key] if key > query => f64::NEG_INFINITY,
+            _ => scores.at(i),
+        }),
+        (_, DType::Bool) => oracle::binary(&scores, x[3], |v, seen| if seen != 0.0 { v } else { f64::NEG_INFINITY }),
+        _ => oracle::binary(&scores, x[3], |v, added| v + added),
+    };
+    oracle::matmul(&oracle::softmax(&scores, scores.shape.len() - 1, false), x[2])
+}
+
+fn attention_case(what: &str, inputs: Vec<Input>, seen: Seen, scale: Option<f32>) -> Case {
+    let width = inputs[0].value.shape.last().copied().unwrap_or(1);
+    let factor = scale.map_or((width as f64).sqrt().recip(), f64::from);
+    let (dtype, mask) = (inputs[0].dtype, inputs.get(3).map_or(DType::F32, |mask| mask.dtype));
+    let op = move |t: &[Tensor]| {
+        let mut options = Attention::new();
+        if seen == Seen::Causal {
+            options = options.causal();
+        }
+        if let Some(mask) = t.get(3) {
+            options = options.mask(mask);
+        }
+        if let Some(scale) = scale {
+            options = options.scale(scale);
+        }
+        t[0].attention(&t[1], &t[2], &options)
+    };
+    let oracle = move |x: &[&Nd]| attention_oracle(x, seen, mask, factor);
+    Case::new(format!("attention {what}"), inputs, op, oracle).result_dtype(dtype).within(3e-5, 1e-5)
+}
+
+fn attention() -> Vec<Case> {
+    let q = |shape: &[usize]| signed(shape, 41);
+    let k = |shape: &[usize]| signed(shape, 42);
+    let v = |shape: &[usize]| signed(shape, 43);
+    let all = |l: usize, s: usize| vec![dense(q(&[2, 3, l, 5])), dense(k(&[2, 3, s, 5])), dense(v(&[2, 3, s, 7]))];
+    let with = |mut inputs: Vec<Input>, mask: Input| {
+        inputs.push(mask);
+        inputs
+    };
+    // Every query sees its first key.
+    let seen = |shape: &[usize]| Nd::from_fn(shape, |i| if i.last() == Some(&0) || i[0] % 2 == 1 { 1.0 } else { 0.0 });
+    let views = vec![
+        transposed(q(&[2, 3, 4, 5]), 1, 2),
+        narrowed(k(&[2, 3, 6, 5]), 2),
+        broadcast(v(&[2, 1, 6, 1]), &[2, 3, 6, 7]),
+    ];
+    let broadcasting = vec![dense(q(&[2, 1, 4, 5])), dense(k(&[3, 6, 5])), dense(v(&[6, 7]))];
+    let mut cases = vec![
+        attention_case("dense", all(4, 6), Seen::All, None),
+        attention_case("causal", all(5, 5), Seen::Causal, None),
+        attention_case("causal, more keys", all(3, 6), Seen::Causal, None),
+        attention_case("scaled", all(4, 6), Seen::All, Some(0.3)),
+        attention_case("masked", with(all(4, 6), dense(seen(&[4, 6])).of(DType::Bool)), Seen::Masked, None),
+        attention_case("biased", with(all(4, 6), dense(signed(&[3, 1, 6], 44))), Seen::Masked, None),
+        attention_case("views", views, Seen::All, None),
+        attention_case("broadcasting", broadcasting, Seen::All, None),
+        attention_case("of one key", all(4, 1), Seen::Causal, None),
+        attention_case("of no query", all(0, 6), Seen::All, None),
+        attention_case(
+            "long",
+            vec![dense(q(&[1, 65, 9])), dense(k(&[1, 257, 9])), dense(v(&[1, 257, 3]))],
+            Seen::All,
+            None,
+        ),
+    ];
+    for (dtype, tolerance) in [(DType::F16, 5e-3), (DType::BF16, 4e-2)] {
+        let halves = all(4, 6).into_iter().map(|input| input.of(dtype)).collect();
+        cases.push(attention_case(&dtype.to_string(), halves, Seen::All, None).within(tolerance, tolerance));
+    }
+    cases
+}
+
+/// Adds up the products for all values of all labels.
 fn naive(equation: &str, x: &[&Nd]) -> Nd {
     let (left, output) = equation.split_once("->").unwrap_or((equation, ""));
     let terms: Vec<&str> = left.split(',').collect();

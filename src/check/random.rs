@@ -33,11 +33,14 @@ fn generated() -> Vec<Case> {
     for (name, distribution, dtype, f) in LAWS {
         for (stream, skip) in STREAMS.into_iter().zip([0, 3]) {
             for shape in [&[1][..], &[7], &[17, 33], &[257], &[0], &[5, 20_001]] {
-                // An operand only because a case has one: it says the device.
+                // The operand only passes the device.
                 let op = move |t: &[Tensor]| drawn_from((stream, skip), distribution, shape, t[0].device());
                 let oracle = move |_: &[&Nd]| expected(stream, skip, shape, f);
                 cases.push(
-                    Case::new(name, [dense(Nd::new(&[], vec![0.0]))], op, oracle).gives(dtype).exact().no_gradient(),
+                    Case::new(name, [dense(Nd::new(&[], vec![0.0]))], op, oracle)
+                        .result_dtype(dtype)
+                        .exact()
+                        .no_gradient(),
                 );
             }
         }
@@ -49,7 +52,7 @@ fn dropout() -> Vec<Case> {
     let mut cases = Vec::new();
     for p in [0.25f32, 0.5, 1.0] {
         for (stream, skip) in STREAMS.into_iter().flat_map(|stream| [(stream, 0), (stream, 1), (stream, 3)]) {
-            let mut row = |what: &str, input: Input| {
+            let mut push = |what: &str, input: Input| {
                 let oracle = move |x: &[&Nd]| {
                     let kept = expected(stream, skip, &x[0].shape, |word| {
                         let kept = f64::from(word >> 8) >= f64::from(p) * f64::from(1 << 24);
@@ -59,15 +62,15 @@ fn dropout() -> Vec<Case> {
                 };
                 let dtype = input.dtype;
                 let op = move |t: &[Tensor]| dropout_from((stream, skip), &t[0], p);
-                let case = Case::new(format!("dropout {what} of {p}"), [input], op, oracle).gives(dtype);
+                let case = Case::new(format!("dropout {what} of {p}"), [input], op, oracle).result_dtype(dtype);
                 cases.push(if dtype == DType::F32 { case.within(1e-6, 1e-6) } else { case.within(1e-2, 1e-2) });
             };
             for shape in [&[][..], &[7], &[17, 33], &[257], &[0]] {
-                row("dense", dense(signed(shape, 181)));
+                push("dense", dense(signed(shape, 181)));
             }
-            row("transposed", transposed(signed(&[7, 5], 182), 0, 1));
-            row("narrowed", narrowed(signed(&[7, 5], 183), 1));
-            row("halves", dense(signed(&[7, 5], 184)).of(DType::BF16));
+            push("transposed", transposed(signed(&[7, 5], 182), 0, 1));
+            push("narrowed", narrowed(signed(&[7, 5], 183), 1));
+            push("halves", dense(signed(&[7, 5], 184)).of(DType::BF16));
         }
     }
     cases

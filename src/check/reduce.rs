@@ -1,11 +1,10 @@
-//! Sums, means, maxima and where they are.
+//! Sums, means, maxima and their positions.
 
 use super::prelude::*;
 
 pub(super) fn cases() -> Vec<Case> {
     [
         every_combination_of_dimensions(),
-        all_elements(),
         nothing_to_sum_is_zero(),
         long_reductions(),
         whole_numbers(),
@@ -16,15 +15,15 @@ pub(super) fn cases() -> Vec<Case> {
     .collect()
 }
 
-type Kind = (&'static str, fn(&Tensor, &[usize], bool) -> Result<Tensor>, fn(&Nd, &[usize], bool) -> Nd);
+/// A reduction along dimensions: its name, op and oracle.
+pub(super) type Kind = (&'static str, fn(&Tensor, &[usize], bool) -> Result<Tensor>, fn(&Nd, &[usize], bool) -> Nd);
 
-const KINDS: [Kind; 3] = [
-    ("sum", |x, dims, keep| x.sum(dims, keep), oracle::sum),
-    ("mean", |x, dims, keep| x.mean(dims, keep), oracle::mean),
-    ("max", |x, dims, keep| x.max(dims, keep), oracle::max),
-];
+pub(super) const SUM: Kind = ("sum", |x, dims, keep| x.sum(dims, keep), oracle::sum);
+pub(super) const MEAN: Kind = ("mean", |x, dims, keep| x.mean(dims, keep), oracle::mean);
+const MAX: Kind = ("max", |x, dims, keep| x.max(dims, keep), oracle::max);
+const KINDS: [Kind; 3] = [SUM, MEAN, MAX];
 
-fn case((name, op, oracle): Kind, input: Input, dims: &[usize], keep: bool) -> Case {
+pub(super) fn case((name, op, oracle): Kind, input: Input, dims: &[usize], keep: bool) -> Case {
     let (d, e) = (dims.to_vec(), dims.to_vec());
     let name = format!("{name} over {dims:?}{}", if keep { ", kept" } else { "" });
     Case::new(name, [input], move |t| op(&t[0], &d, keep), move |x| oracle(x[0], &e, keep))
@@ -44,33 +43,21 @@ fn every_combination_of_dimensions() -> Vec<Case> {
         cases.push(case(kind, dense(signed(&[1], 35)), &[0], false));
     }
     let repeated = || broadcast(signed(&[7, 1], 36), &[7, 4]);
-    cases.push(case(KINDS[0], repeated(), &[0], false));
-    cases.push(case(KINDS[1], repeated(), &[1], false));
-    cases
-}
-
-fn all_elements() -> Vec<Case> {
-    let all = |x: &Nd| (0..x.shape.len()).collect::<Vec<_>>();
-    let mut cases = Vec::new();
-    for shape in [&[][..], &[1], &[33, 17], &[257, 3, 2]] {
-        let input = || [dense(signed(shape, 37))];
-        cases.push(Case::new("sum_all", input(), |t| t[0].sum_all(), move |x| oracle::sum(x[0], &all(x[0]), false)));
-        cases.push(Case::new("mean_all", input(), |t| t[0].mean_all(), move |x| oracle::mean(x[0], &all(x[0]), false)));
-        cases.push(Case::new("max_all", input(), |t| t[0].max_all(), move |x| oracle::max(x[0], &all(x[0]), false)));
-    }
+    cases.push(case(SUM, repeated(), &[0], false));
+    cases.push(case(MEAN, repeated(), &[1], false));
     cases
 }
 
 fn nothing_to_sum_is_zero() -> Vec<Case> {
     vec![
-        case(KINDS[0], dense(signed(&[3, 0], 38)), &[1], false),
-        case(KINDS[0], dense(signed(&[0], 38)), &[0], false),
-        case(KINDS[0], dense(signed(&[0, 3], 38)), &[1], true),
-        case(KINDS[2], dense(signed(&[0, 3], 38)), &[1], false), // no row has a maximum, and there is no row
+        case(SUM, dense(signed(&[3, 0], 38)), &[1], false),
+        case(SUM, dense(signed(&[0], 38)), &[0], false),
+        case(SUM, dense(signed(&[0, 3], 38)), &[1], true),
+        case(MAX, dense(signed(&[0, 3], 38)), &[1], false), // an empty row has no maximum, but there is no row
     ]
 }
 
-/// Longer than the 65 535 iterations that an invocation has on Mesa 22's software adapters, in every place of the shape.
+/// Longer than the 65 535 iterations after which Mesa 22's software adapters leave a loop, in every place of the shape.
 fn long_reductions() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in KINDS {
@@ -91,23 +78,23 @@ fn long_reductions() -> Vec<Case> {
 fn whole_numbers() -> Vec<Case> {
     let mut cases = Vec::new();
     for (dtype, low) in [(DType::I32, -50), (DType::U32, 0)] {
-        for kind in [KINDS[0], KINDS[2]] {
-            cases.push(case(kind, dense(whole(&[7, 33], low, 50, 40)).of(dtype), &[0], false).gives(dtype));
-            cases.push(case(kind, dense(whole(&[70_001], low, 50, 41)).of(dtype), &[0], true).gives(dtype));
+        for kind in [SUM, MAX] {
+            cases.push(case(kind, dense(whole(&[7, 33], low, 50, 40)).of(dtype), &[0], false).result_dtype(dtype));
+            cases.push(case(kind, dense(whole(&[70_001], low, 50, 41)).of(dtype), &[0], true).result_dtype(dtype));
         }
         // Negative numbers only: a maximum must not start from 0.
         cases.push(
-            case(KINDS[2], dense(whole(&[300], low - 9, low - 1, 42).map(f64::abs)).of(dtype), &[0], false)
-                .gives(dtype),
+            case(MAX, dense(whole(&[300], low - 9, low - 1, 42).map(f64::abs)).of(dtype), &[0], false)
+                .result_dtype(dtype),
         );
     }
-    cases.push(case(KINDS[2], dense(whole(&[300], -9, -1, 42)).of(DType::I32), &[0], false).gives(DType::I32));
+    cases.push(case(MAX, dense(whole(&[300], -9, -1, 42)).of(DType::I32), &[0], false).result_dtype(DType::I32));
     cases
 }
 
 fn argmax(what: &str, input: Input, dim: usize) -> Case {
     let oracle = move |x: &[&Nd]| oracle::argmax(x[0], dim);
-    Case::new(format!("argmax {what} over {dim}"), [input], move |t| t[0].argmax(dim), oracle).gives(DType::U32)
+    Case::new(format!("argmax {what} over {dim}"), [input], move |t| t[0].argmax(dim), oracle).result_dtype(DType::U32)
 }
 
 fn argmax_finds_the_first() -> Vec<Case> {

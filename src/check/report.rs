@@ -1,4 +1,4 @@
-//! What a check has found.
+//! The report of a check.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,30 +12,30 @@ pub struct Report {
     /// The device's name.
     pub device: String,
     /// One for each op, in the order of the table.
-    pub rows: Vec<Row>,
+    pub ops: Vec<OpReport>,
     /// [Kernel variants](crate::Device::quarantined) that are not used on this device.
     pub quarantined: Vec<String>,
 }
 
 impl Report {
-    /// Whether every op is within its tolerance. A variant in quarantine is none that an op uses.
+    /// Whether every op is within its tolerance. No op uses a variant in quarantine, so none fails by it.
     pub fn passed(&self) -> bool {
-        self.rows.iter().all(|row| row.verdict != Verdict::Failed)
+        self.ops.iter().all(|op| op.verdict != Verdict::Failed)
     }
 
     /// How many cases ran.
     pub fn cases(&self) -> usize {
-        self.rows.iter().map(|row| row.cases).sum()
+        self.ops.iter().map(|op| op.cases).sum()
     }
 
     /// The time that all cases took on the device, transfers included.
     pub fn time(&self) -> Duration {
-        self.rows.iter().map(|row| row.time).sum()
+        self.ops.iter().map(|op| op.time).sum()
     }
 
-    /// Every case in which an op is off.
+    /// Every case in which an op is wrong.
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
-        self.rows.iter().filter(|row| row.verdict == Verdict::Failed).flat_map(|row| &row.failures)
+        self.ops.iter().filter(|op| op.verdict == Verdict::Failed).flat_map(|op| &op.failures)
     }
 }
 
@@ -43,7 +43,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let failed = self.failures().count();
-        let (cases, ops, seconds) = (self.cases(), self.rows.len(), self.time().as_secs_f64());
+        let (cases, ops, seconds) = (self.cases(), self.ops.len(), self.time().as_secs_f64());
         write!(f, "{}: {failed} of {cases} cases of {ops} ops failed, in {seconds:.1} s", self.device)?;
         self.failures().try_for_each(|failure| write!(f, "\n  {failure}"))?;
         self.quarantined.iter().try_for_each(|variant| write!(f, "\n  in quarantine: {variant}"))
@@ -53,10 +53,10 @@ impl fmt::Display for Report {
 /// One op's outcome.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Row {
+pub struct OpReport {
     /// The op's name.
     pub op: String,
-    /// The part of the table that it is in; the first one, where there are several.
+    /// The family of ops that it is in; the first one, where there are several.
     pub family: &'static str,
     /// How many cases ran: shapes, layouts, element types, each with its gradient where there is one.
     pub cases: usize,
@@ -70,13 +70,13 @@ pub struct Row {
     pub verdict: Verdict,
     /// The time of its cases on the device, transfers included.
     pub time: Duration,
-    /// What is off, one for each case that failed.
+    /// One for each case that failed.
     pub failures: Vec<Failure>,
 }
 
-impl Row {
-    pub(super) fn new(op: &str, family: &'static str) -> Row {
-        Row {
+impl OpReport {
+    pub(super) fn new(op: &str, family: &'static str) -> OpReport {
+        OpReport {
             op: op.to_owned(),
             family,
             cases: 0,
@@ -90,13 +90,13 @@ impl Row {
     }
 }
 
-/// Whether an op gives the right numbers on a device.
+/// Whether an op computes the right numbers on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// Every case is within its tolerance.
     Passed,
-    /// Some case is not, or ended in an error.
+    /// Some case is not, or ended in an error or a panic.
     Failed,
     /// As failed, but of a kernel variant that this device, for that reason, does not use.
     Quarantined,
@@ -113,19 +113,19 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One case that failed: which, where, and how far it is off.
+/// One case that failed: which, where, and by how much.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// The case: the op's name, then what is special about it.
+    /// The case's name, which begins with the op's.
     pub case: String,
     /// The operands' shapes.
     pub shapes: Vec<Vec<usize>>,
     /// Their types.
     pub dtypes: Vec<DType>,
-    /// The op's result or one of its gradients.
-    pub part: Part,
-    /// What is wrong with it.
+    /// The op's value or one of its gradients.
+    pub output: Output,
+    /// What is wrong with that output.
     pub cause: Cause,
 }
 
@@ -133,17 +133,17 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let operand = |(shape, dtype): (&Vec<usize>, &DType)| format!("{shape:?} {dtype}");
         let operands: Vec<_> = self.shapes.iter().zip(&self.dtypes).map(operand).collect();
-        write!(f, "{} of {}: {}: {}", self.case, operands.join(", "), self.part, self.cause)
+        write!(f, "{} of {}: {}: {}", self.case, operands.join(", "), self.output, self.cause)
     }
 }
 
-/// Which of an op's results.
+/// Which output of an op: its value or a gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Part {
+pub enum Output {
     /// The value.
     #[default]
-    Forward,
+    Value,
     /// The gradient with respect to one of the inputs.
     Gradient {
         /// Its number, from 0.
@@ -151,11 +151,11 @@ pub enum Part {
     },
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Part::Forward => f.write_str("forward"),
-            Part::Gradient { input } => write!(f, "gradient of input {input}"),
+            Output::Value => f.write_str("value"),
+            Output::Gradient { input } => write!(f, "gradient of input {input}"),
         }
     }
 }
@@ -164,31 +164,34 @@ impl fmt::Display for Part {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Elements that are off; this is the worst.
+    /// Elements that differ by more than their tolerance; this is the worst.
     Value {
         /// Where it is.
         index: Vec<usize>,
         /// The shape that the index is in.
         shape: Vec<usize>,
-        /// What the device gave.
+        /// The device's value.
         got: f64,
-        /// What the oracle gives.
+        /// The oracle's value.
         expected: f64,
-        /// How far they are apart.
+        /// Their absolute difference.
         error: f64,
-        /// How far they may be apart.
+        /// The largest difference that is allowed.
         tolerance: f64,
-        /// How many elements are off, of those that were looked at.
+        /// How many elements are wrong, of those that were compared.
         wrong: usize,
     },
     /// A wrong shape or type, a gradient that is missing, or the error that the op returned.
     Other(String),
+    /// The op panicked, with this message.
+    Panicked(String),
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Cause::Other(what) => f.write_str(what),
+            Cause::Panicked(message) => write!(f, "panicked: {message}"),
             Cause::Value { index, shape, got, expected, error, tolerance, wrong } => write!(
                 f,
                 "{wrong} wrong, worst at {index:?} of {shape:?}: got {got}, expected {expected}, \

@@ -25,7 +25,7 @@ fn weight(i: usize, o: usize, len: usize, size: usize, mode: Interpolation) -> f
     (1.0 - (position - i as f64).abs()).max(0.0)
 }
 
-/// Every pixel of the one in every pixel of the other.
+/// Each pixel of the result is a sum over all pixels of `x`, one dimension after the other.
 fn resized(x: &Nd, size: &[usize], mode: Interpolation) -> Nd {
     let mut out = x.clone();
     for (d, &size) in size.iter().enumerate() {
@@ -78,7 +78,7 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(case("line", dense(x(&[2, 3, 17])), [40], mode));
         cases.push(case("volume", dense(x(&[1, 2, 3, 4, 5])), [5, 4, 2], mode));
         let halves = case("halves", dense(x(&[1, 2, 3, 4])).of(DType::F16), [4, 7], mode);
-        cases.push(halves.within(2e-3, 2e-3).gives(DType::F16));
+        cases.push(halves.within(2e-3, 2e-3).result_dtype(DType::F16));
     }
     cases
 }

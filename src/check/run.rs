@@ -1,33 +1,38 @@
 //! Runs cases on a device: value, shape, type and gradient.
 
 use std::cell::OnceCell;
+use std::panic::{self, AssertUnwindSafe};
 use std::time::{Duration, Instant};
 
-use super::case::{Case, Slopes};
+use super::case::{Case, ExpectedGradient};
+use super::load::Load;
 use super::nd::{Compared, Nd, Tolerance, index_of, uniform, values, worst};
-use super::report::{Cause, Failure, Part, Row, Verdict};
+use super::report::{Cause, Failure, OpReport, Output, Verdict};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::variants;
+use crate::sync::panic_message;
 use crate::tensor::Tensor;
 
-/// A case with what should come out, computed at its first use and once for all devices.
+/// A case with its expected results, computed at its first use and once for all devices.
 pub(super) struct Prepared {
     pub case: Case,
+    /// Its position in its family, before any choice of cases.
+    pub position: usize,
     expected: OnceCell<Expected>,
 }
 
 struct Expected {
     value: Nd,
-    /// What each element of the result counts in the sum that is differentiated.
+    /// The weight of each element of the result in the sum that is differentiated.
     weights: Nd,
-    slopes: Vec<Slopes>,
+    gradients: Vec<ExpectedGradient>,
 }
 
 impl Prepared {
-    pub fn new(case: Case) -> Prepared {
-        Prepared { case, expected: OnceCell::new() }
+    pub fn new(case: Case, position: usize) -> Prepared {
+        Prepared { case, position, expected: OnceCell::new() }
     }
 
     fn expected(&self) -> &Expected {
@@ -36,43 +41,51 @@ impl Prepared {
             let value = case.expected();
             let weights = uniform(&value.shape, 0.5, 1.5, 99);
             let tracked = |i: &usize| case.gradient.is_some() && case.inputs[*i].dtype.is_float();
-            let slopes = (0..case.inputs.len()).filter(tracked).map(|i| case.slopes(i, &weights)).collect();
-            Expected { value, weights, slopes }
+            let inputs = (0..case.inputs.len()).filter(tracked);
+            let gradients = inputs.map(|i| case.expected_gradient(i, &weights)).collect();
+            Expected { value, weights, gradients }
         })
     }
 
-    /// What the case gives on a device.
+    /// The outcome on a device.
     fn run(&self, device: &Device) -> Result<Outcome> {
         self.run_as(device, self.case.variant)
     }
 
+    /// An error of the op and a panic are outcomes too: the cases after it still run.
     fn run_as(&self, device: &Device, variant: Option<(&'static str, &'static str)>) -> Result<Outcome> {
-        let expected = self.expected();
-        let start = Instant::now();
         let mut outcome = Outcome::default();
-        if let Err(error) = self.try_run(device, variant, expected, &mut outcome) {
-            if error.is_device_lost() || error.is_out_of_memory() {
-                return Err(error); // no op's fault, and no variant's
-            }
-            outcome.wrong = Some(Cause::Other(error.to_string()));
+        let mut attempt = || {
+            panic::catch_unwind(AssertUnwindSafe(|| {
+                let expected = self.expected();
+                let start = Instant::now();
+                let result = self.try_run(device, expected, &mut outcome);
+                outcome.time = start.elapsed();
+                result
+            }))
+        };
+        // The panic is caught within `forced`, which would not undo its choice for a panic that passes through it.
+        let result = match variant {
+            None => attempt(),
+            Some((family, variant)) => variants::forced(family, variant, attempt),
+        };
+        match result {
+            Ok(Ok(())) => {}
+            // No op's fault, and no variant's.
+            Ok(Err(error)) if error.is_device_lost() || error.is_out_of_memory() => return Err(error),
+            Ok(Err(error)) => outcome.wrong = Some(Cause::Other(error.to_string())),
+            Err(panic) => outcome.wrong = Some(Cause::Panicked(panic_message(&*panic))),
         }
-        outcome.time = start.elapsed();
         Ok(outcome)
     }
 
-    fn try_run(
-        &self,
-        device: &Device,
-        variant: Option<(&'static str, &'static str)>,
-        expected: &Expected,
-        outcome: &mut Outcome,
-    ) -> Result<()> {
+    fn try_run(&self, device: &Device, expected: &Expected, outcome: &mut Outcome) -> Result<()> {
         let case = &self.case;
         let mut inputs = case.inputs.iter().map(|i| i.tensor(device)).collect::<Result<Vec<_>>>()?;
-        expected.slopes.iter().for_each(|s| inputs[s.input] = inputs[s.input].requires_grad());
-        let out = case.run_as(variant, &inputs)?;
-        if (out.dtype(), out.device()) != (case.dtype, device) {
-            outcome.other(format!("{} on {}, expected {}", out.dtype(), out.device(), case.dtype));
+        expected.gradients.iter().for_each(|g| inputs[g.input] = inputs[g.input].requires_grad());
+        let out = case.run(&inputs)?;
+        if (out.dtype(), out.device()) != (case.result_dtype, device) {
+            outcome.other(format!("{} on {}, expected {}", out.dtype(), out.device(), case.result_dtype));
             return Ok(());
         }
         if out.shape() != expected.value.shape {
@@ -82,11 +95,16 @@ impl Prepared {
         let position = |at: usize| at;
         outcome.compare(&values(&out)?, &expected.value.data, &expected.value.shape, position, case.value);
         match case.gradient {
-            Some(tolerance) if outcome.wrong.is_none() && !expected.slopes.is_empty() => {
+            Some(tolerance) if outcome.wrong.is_none() && !expected.gradients.is_empty() => {
                 gradients(&inputs, &out, expected, tolerance, outcome)
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the device runs the case.
+    pub fn runs_on(&self, device: &Device, load: &Load) -> bool {
+        load.takes(&self.case, self.position) && self.case.runs_on(device)
     }
 
     /// Whether the case is right with the safe variant: if it is not, then something else that the op runs is broken.
@@ -96,11 +114,11 @@ impl Prepared {
         Ok(self.run_as(device, Some((family, safe)))?.wrong.is_none())
     }
 
-    fn failure(&self, part: Part, cause: Cause) -> Failure {
+    fn failure(&self, output: Output, cause: Cause) -> Failure {
         let inputs = &self.case.inputs;
         let shapes = inputs.iter().map(|input| input.value.shape.clone()).collect();
         let dtypes = inputs.iter().map(|input| input.dtype).collect();
-        Failure { case: self.case.name.clone(), shapes, dtypes, part, cause }
+        Failure { case: self.case.name.clone(), shapes, dtypes, output, cause }
     }
 }
 
@@ -111,14 +129,14 @@ fn gradients(
     tolerance: Tolerance,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    outcome.part = Part::Gradient { input: expected.slopes[0].input };
+    outcome.output = Output::Gradient { input: expected.gradients[0].input };
     let weights = expected.weights.tensor(DType::F32, out.device())?;
     out.to_dtype(DType::F32)?.mul(&weights)?.sum_all()?.backward()?;
-    for Slopes { input, at, slopes } in &expected.slopes {
-        outcome.part = Part::Gradient { input: *input };
+    for ExpectedGradient { input, positions, values: wanted } in &expected.gradients {
+        outcome.output = Output::Gradient { input: *input };
         let tensor = &inputs[*input];
         let Some(grad) = tensor.grad() else {
-            outcome.other("there is none".into());
+            outcome.other("there is no gradient".into());
             return Ok(());
         };
         if (grad.shape(), grad.dtype()) != (tensor.shape(), tensor.dtype()) {
@@ -126,8 +144,8 @@ fn gradients(
             return Ok(());
         }
         let all = values(&grad)?;
-        let got: Vec<f64> = at.iter().map(|&p| all[p]).collect();
-        outcome.compare(&got, slopes, tensor.shape(), |i| at[i], tolerance);
+        let got: Vec<f64> = positions.iter().map(|&p| all[p]).collect();
+        outcome.compare(&got, wanted, tensor.shape(), |i| positions[i], tolerance);
         if outcome.wrong.is_some() {
             return Ok(());
         }
@@ -135,13 +153,13 @@ fn gradients(
     Ok(())
 }
 
-/// What one case gave on one device.
+/// The outcome of one case on one device.
 #[derive(Default)]
 struct Outcome {
     worst: Option<Compared>,
     /// What is wrong, and where it happened.
     wrong: Option<Cause>,
-    part: Part,
+    output: Output,
     time: Duration,
 }
 
@@ -172,29 +190,35 @@ impl Outcome {
 }
 
 /// Runs the cases of one op; `None` if none of them is for this device.
-pub(super) fn row(op: &str, family: &'static str, cases: &[Prepared], device: &Device) -> Result<Option<Row>> {
-    let mut row = Row::new(op, family);
-    for prepared in cases.iter().filter(|prepared| prepared.case.runs_on(device)) {
+pub(super) fn check_op(
+    op: &str,
+    family: &'static str,
+    cases: &[Prepared],
+    device: &Device,
+    load: &Load,
+) -> Result<Option<OpReport>> {
+    let mut report = OpReport::new(op, family);
+    for prepared in cases.iter().filter(|prepared| prepared.runs_on(device, load)) {
         log::debug!("{device}: {}", prepared.case.name);
         let outcome = prepared.run(device)?;
-        row.cases += 1;
-        row.time += outcome.time;
-        if let Some(worst) = outcome.worst.filter(|worst| row.cases == 1 || worst.ratio() > row.ratio) {
-            (row.error, row.tolerance, row.ratio) = (worst.error, worst.allowed, worst.ratio());
+        report.cases += 1;
+        report.time += outcome.time;
+        if let Some(worst) = outcome.worst.filter(|worst| report.cases == 1 || worst.ratio() > report.ratio) {
+            (report.error, report.tolerance, report.ratio) = (worst.error, worst.allowed, worst.ratio());
         }
         if let Some(cause) = outcome.wrong {
-            let failure = prepared.failure(outcome.part, cause);
+            let failure = prepared.failure(outcome.output, cause);
             match prepared.case.variant {
                 Some((family, variant)) if prepared.is_the_variants_fault(device)? => {
                     variants::quarantine(device, family, variant, &failure.to_string());
-                    if row.verdict != Verdict::Failed {
-                        row.verdict = Verdict::Quarantined;
+                    if report.verdict != Verdict::Failed {
+                        report.verdict = Verdict::Quarantined;
                     }
                 }
-                _ => row.verdict = Verdict::Failed,
+                _ => report.verdict = Verdict::Failed,
             }
-            row.failures.push(failure);
+            report.failures.push(failure);
         }
     }
-    Ok((row.cases > 0).then_some(row))
+    Ok((report.cases > 0).then_some(report))
 }

@@ -34,7 +34,7 @@ fn softmax_along_each_dimension() -> Vec<Case> {
     cases
 }
 
-/// Three loops of 20 000 in one invocation come to 60 000 iterations, of 40 000 to more than Mesa 22's adapters run.
+/// Three loops of 20 000 in one invocation are 60 000 iterations; of 40 000, they are more than Mesa 22's adapters run.
 fn long_rows() -> Vec<Case> {
     let mut cases = Vec::new();
     for log in [false, true] {
@@ -49,7 +49,7 @@ fn cross_entropy() -> Vec<Case> {
     let mut cases = Vec::new();
     for (n, classes) in [(1, 1), (1, 10), (7, 3), (33, 10), (257, 17)] {
         let labels = || dense(whole(&[n], 0, classes as i32, 62)).of(DType::U32);
-        let mut row = |what: &str, scores: Input| {
+        let mut push = |what: &str, scores: Input| {
             cases.push(Case::new(
                 format!("cross_entropy {what}"),
                 [scores, labels()],
@@ -57,10 +57,10 @@ fn cross_entropy() -> Vec<Case> {
                 |x| oracle::cross_entropy(x[0], x[1]),
             ));
         };
-        row("dense", dense(x(&[n, classes])));
-        row("transposed", transposed(x(&[n, classes]), 0, 1));
-        row("narrowed", narrowed(x(&[n, classes]), 1));
-        row("sure of themselves", dense(x(&[n, classes]).map(|v| 10.0 * v)));
+        push("dense", dense(x(&[n, classes])));
+        push("transposed", transposed(x(&[n, classes]), 0, 1));
+        push("narrowed", narrowed(x(&[n, classes]), 1));
+        push("of large scores", dense(x(&[n, classes]).map(|v| 10.0 * v)));
     }
     cases
 }

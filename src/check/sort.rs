@@ -1,4 +1,4 @@
-//! Order along a dimension, running sums, and triangles.
+//! Sorting along a dimension, cumulative sums and products, and triangles.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ fn x(shape: &[usize]) -> Nd {
     signed(shape, 101)
 }
 
-/// Every line along `dim`, put through `f`, which may change its length to `len`.
+/// Every line along `dim`, replaced by `f` of it, whose length is `len`.
 fn lines(x: &Nd, dim: usize, len: usize, f: impl Fn(&[f64]) -> Vec<f64>) -> Nd {
     let mut shape = x.shape.clone();
     shape[dim] = len;
@@ -61,12 +61,14 @@ fn argsort() -> Vec<Case> {
                 lines(x[0], dim, x[0].shape[dim], |l| order(l, descending).into_iter().map(|i| i as f64).collect())
             };
             let name = if descending { "argsort descending" } else { "argsort" };
-            cases.push(Case::new(name, [input], move |t| t[0].argsort(dim, descending), oracle).gives(DType::U32));
+            cases.push(
+                Case::new(name, [input], move |t| t[0].argsort(dim, descending), oracle).result_dtype(DType::U32),
+            );
         }
     }
     let long = |x: &[&Nd]| Nd::new(&x[0].shape, order(&x[0].data, false).into_iter().map(|i| i as f64).collect());
     let input = dense(whole(&[70_001], -20_000, 20_000, 105));
-    cases.push(Case::new("argsort a long row", [input], |t| t[0].argsort(0, false), long).gives(DType::U32));
+    cases.push(Case::new("argsort a long row", [input], |t| t[0].argsort(0, false), long).result_dtype(DType::U32));
     cases
 }
 
@@ -88,7 +90,7 @@ fn sort() -> Vec<Case> {
     }
     let input = dense(whole(&[7, 5], 0, 9, 106)).of(DType::U8);
     let case = Case::new("sort u8", [input], |t| Ok(t[0].sort(1, false)?.0), sorted(1, false));
-    cases.push(case.gives(DType::U8));
+    cases.push(case.result_dtype(DType::U8));
     cases
 }
 
@@ -110,7 +112,7 @@ fn topk() -> Vec<Case> {
     cases
 }
 
-/// What each line comes to, step by step.
+/// The cumulative results along each line.
 fn scan(dim: usize, f: fn(f64, f64) -> f64) -> impl Fn(&[&Nd]) -> Nd {
     move |x| {
         lines(x[0], dim, x[0].shape[dim], |l| {
@@ -139,12 +141,14 @@ fn running() -> Vec<Case> {
         [(DType::I32, DType::I32), (DType::U32, DType::U32), (DType::U8, DType::I32), (DType::Bool, DType::I32)]
     {
         let input = dense(whole(&[7, 100], 0, 9, 108)).of(from);
-        cases.push(Case::new(format!("cumsum {from}"), [input], |t| t[0].cumsum(1), scan(1, |a, b| a + b)).gives(to));
+        cases.push(
+            Case::new(format!("cumsum {from}"), [input], |t| t[0].cumsum(1), scan(1, |a, b| a + b)).result_dtype(to),
+        );
     }
     let halves = dense(whole(&[7, 17], -3, 4, 109)).of(DType::F16);
     cases.push(
         Case::new("cumsum f16", [halves], |t| t[0].cumsum(1), scan(1, |a, b| a + b))
-            .gives(DType::F16)
+            .result_dtype(DType::F16)
             .exact()
             .no_gradient(),
     );
@@ -184,6 +188,6 @@ fn triangles() -> Vec<Case> {
     }
     let bools = || dense(Nd::from_fn(&[7, 7], |_| 1.0)).of(DType::Bool);
     let lower = |x: &[&Nd]| Nd::from_fn(&x[0].shape, |i| if i[1] <= i[0] { 1.0 } else { 0.0 });
-    cases.push(Case::new("tril bool", [bools()], |t| t[0].tril(0), lower).gives(DType::Bool));
+    cases.push(Case::new("tril bool", [bools()], |t| t[0].tril(0), lower).result_dtype(DType::Bool));
     cases
 }

@@ -1,6 +1,7 @@
-//! Products, minima, variances, truths: the rest of the reductions.
+//! Products, minima, variances and truth values: the rest of the reductions.
 
 use super::prelude::*;
+use super::reduce::{Kind, MEAN, SUM, case};
 
 pub(super) fn cases() -> Vec<Case> {
     [along_dimensions(), hard_to_round(), whole_numbers(), truths(), halves(), argmin(), norms()]
@@ -9,24 +10,24 @@ pub(super) fn cases() -> Vec<Case> {
         .collect()
 }
 
-type Kind = (&'static str, fn(&Tensor, &[usize], bool) -> Result<Tensor>, fn(&Nd, &[usize], bool) -> Nd);
-
-const KINDS: [Kind; 6] = [
-    ("prod", |x, dims, keep| x.prod(dims, keep), |x, dims, keep| oracle::reduce(x, dims, keep, 1.0, |a, b| a * b)),
-    ("min", |x, dims, keep| x.min(dims, keep), |x, dims, keep| oracle::reduce(x, dims, keep, f64::INFINITY, f64::min)),
-    ("var", |x, dims, keep| x.var(dims, 1.0, keep), |x, dims, keep| variance(x, dims, keep, 1.0)),
-    ("var", |x, dims, keep| x.var(dims, 0.0, keep), |x, dims, keep| variance(x, dims, keep, 0.0)),
-    ("std", |x, dims, keep| x.std(dims, 0.5, keep), |x, dims, keep| variance(x, dims, keep, 0.5).map(f64::sqrt)),
-    (
-        "logsumexp",
-        |x, dims, keep| x.logsumexp(dims, keep),
-        |x, dims, keep| {
-            let m = oracle::max(x, dims, true);
-            let sum = oracle::sum(&oracle::binary(x, &m, |x, m| (x - m).exp()), dims, keep);
-            Nd::new(&sum.shape, sum.data.iter().zip(&m.data).map(|(s, m)| s.ln() + m).collect())
-        },
-    ),
-];
+const PROD: Kind =
+    ("prod", |x, dims, keep| x.prod(dims, keep), |x, dims, keep| oracle::reduce(x, dims, keep, 1.0, |a, b| a * b));
+const MIN: Kind =
+    ("min", |x, dims, keep| x.min(dims, keep), |x, dims, keep| oracle::reduce(x, dims, keep, f64::INFINITY, f64::min));
+const VAR: Kind = ("var", |x, dims, keep| x.var(dims, 1.0, keep), |x, dims, keep| variance(x, dims, keep, 1.0));
+const VAR_BIASED: Kind = ("var", |x, dims, keep| x.var(dims, 0.0, keep), |x, dims, keep| variance(x, dims, keep, 0.0));
+const STD: Kind =
+    ("std", |x, dims, keep| x.std(dims, 0.5, keep), |x, dims, keep| variance(x, dims, keep, 0.5).map(f64::sqrt));
+const LOGSUMEXP: Kind = (
+    "logsumexp",
+    |x, dims, keep| x.logsumexp(dims, keep),
+    |x, dims, keep| {
+        let m = oracle::max(x, dims, true);
+        let sum = oracle::sum(&oracle::binary(x, &m, |x, m| (x - m).exp()), dims, keep);
+        Nd::new(&sum.shape, sum.data.iter().zip(&m.data).map(|(s, m)| s.ln() + m).collect())
+    },
+);
+const KINDS: [Kind; 6] = [PROD, MIN, VAR, VAR_BIASED, STD, LOGSUMEXP];
 
 fn variance(x: &Nd, dims: &[usize], keep: bool, correction: f64) -> Nd {
     let mean = oracle::mean(x, dims, true);
@@ -34,12 +35,6 @@ fn variance(x: &Nd, dims: &[usize], keep: bool, correction: f64) -> Nd {
     let out = oracle::sum(&squares, dims, keep);
     let free = x.data.len() as f64 / out.data.len() as f64 - correction;
     out.map(|v| v / free)
-}
-
-fn case((name, op, oracle): Kind, input: Input, dims: &[usize], keep: bool) -> Case {
-    let (d, e) = (dims.to_vec(), dims.to_vec());
-    let name = format!("{name} over {dims:?}{}", if keep { ", kept" } else { "" });
-    Case::new(name, [input], move |t| op(&t[0], &d, keep), move |x| oracle(x[0], &e, keep))
 }
 
 fn along_dimensions() -> Vec<Case> {
@@ -59,15 +54,15 @@ fn along_dimensions() -> Vec<Case> {
     cases
 }
 
-/// What cancels if the mean is not taken off first; zeros in a product, for one of whose gradients a zero is divided by.
+/// Values that cancel unless the mean is subtracted first; zeros in a product, whose gradient cannot be a quotient; infinities.
 fn hard_to_round() -> Vec<Case> {
     let mut cases = Vec::new();
-    for kind in &KINDS[2..4] {
-        cases.push(case(*kind, dense(signed(&[300], 139).map(|v| v + 4096.0)), &[0], false).within(1e-4, 1e-3));
+    for kind in [VAR, VAR_BIASED] {
+        cases.push(case(kind, dense(signed(&[300], 139).map(|v| v + 4096.0)), &[0], false).within(1e-4, 1e-3));
     }
     let zeros = Nd::from_fn(&[4, 6], |i| if i[1] < i[0] { 0.0 } else { 1.0 + (i[0] + i[1]) as f64 / 8.0 });
-    cases.push(case(KINDS[0], dense(zeros.clone()), &[1], false));
-    cases.push(case(KINDS[0], dense(zeros), &[0], false));
+    cases.push(case(PROD, dense(zeros.clone()), &[1], false));
+    cases.push(case(PROD, dense(zeros), &[0], false));
     let odd = Nd::new(&[3, 2], vec![1.0, f64::NEG_INFINITY, f64::NAN, 2.0, 3.0, f64::NEG_INFINITY]);
     let least = |x: &[&Nd]| Nd::new(&[3], vec![f64::NEG_INFINITY, x[0].data[2], f64::NEG_INFINITY]);
     cases.push(Case::new("min NaN wins", [dense(odd)], |t| t[0].min(&[1], false), least).exact().no_gradient());
@@ -86,13 +81,12 @@ fn whole_numbers() -> Vec<Case> {
         [(DType::I32, DType::I32), (DType::U32, DType::U32), (DType::U8, DType::I32), (DType::Bool, DType::I32)]
     {
         let x = |shape: &[usize], hi| whole(shape, if dtype == DType::I32 { -4 } else { 0 }, hi, 40);
-        cases.push(case(KINDS[1], dense(x(&[7, 33], 50)).of(dtype), &[0], false).gives(dtype));
+        cases.push(case(MIN, dense(x(&[7, 33], 50)).of(dtype), &[0], false).result_dtype(dtype));
         for dim in [0, 1] {
-            cases.push(case(KINDS[0], dense(x(&[7, 5], 6)).of(dtype), &[dim], false).gives(sum));
+            cases.push(case(PROD, dense(x(&[7, 5], 6)).of(dtype), &[dim], false).result_dtype(sum));
         }
-        let sums: Kind = ("sum", |x, dims, keep| x.sum(dims, keep), oracle::sum);
-        cases.push(case(sums, transposed(x(&[7, 300], 50), 0, 1).of(dtype), &[1], true).gives(sum));
-        cases.push(case(sums, narrowed(x(&[7], 50), 0).of(dtype), &[0], true).gives(sum));
+        cases.push(case(SUM, transposed(x(&[7, 300], 50), 0, 1).of(dtype), &[1], true).result_dtype(sum));
+        cases.push(case(SUM, narrowed(x(&[7], 50), 0).of(dtype), &[0], true).result_dtype(sum));
     }
     cases
 }
@@ -117,12 +111,14 @@ fn truths() -> Vec<Case> {
         };
         for dtype in [DType::F32, DType::I32, DType::U8, DType::Bool] {
             for dims in [&[0][..], &[1], &[0, 2]] {
-                cases.push(case(kind, dense(x(&[3, 7, 5], 141)).of(dtype), dims, false).gives(DType::Bool));
-                cases.push(case(kind, transposed(x(&[3, 7, 5], 142), 0, 2).of(dtype), dims, true).gives(DType::Bool));
+                cases.push(case(kind, dense(x(&[3, 7, 5], 141)).of(dtype), dims, false).result_dtype(DType::Bool));
+                cases.push(
+                    case(kind, transposed(x(&[3, 7, 5], 142), 0, 2).of(dtype), dims, true).result_dtype(DType::Bool),
+                );
             }
         }
-        cases.push(case(kind, dense(x(&[3, 0], 143)), &[1], false).gives(DType::Bool));
-        cases.push(case(kind, dense(x(&[3000], 144)), &[0], false).gives(DType::Bool));
+        cases.push(case(kind, dense(x(&[3, 0], 143)), &[1], false).result_dtype(DType::Bool));
+        cases.push(case(kind, dense(x(&[3000], 144)), &[0], false).result_dtype(DType::Bool));
     }
     cases
 }
@@ -131,22 +127,15 @@ fn truths() -> Vec<Case> {
 fn halves() -> Vec<Case> {
     let mut cases = Vec::new();
     for (dtype, rtol) in [(DType::F16, 6e-4), (DType::BF16, 5e-3)] {
-        for kind in [KINDS[1], KINDS[2], KINDS[4], KINDS[5]] {
+        for kind in KINDS {
             let x = dense(signed(&[5, 33, 3], 145)).of(dtype);
-            cases.push(case(kind, x, &[0, 2], false).gives(dtype).within(rtol, rtol).no_gradient());
+            cases.push(case(kind, x, &[0, 2], false).result_dtype(dtype).within(rtol, rtol).no_gradient());
         }
-        for (name, op, oracle) in [
-            (
-                "sum",
-                Tensor::sum as fn(&Tensor, &[usize], bool) -> Result<Tensor>,
-                oracle::sum as fn(&Nd, &[usize], bool) -> Nd,
-            ),
-            ("mean", Tensor::mean, oracle::mean),
-        ] {
+        for kind in [SUM, MEAN] {
             let x = || dense(Nd::from_fn(&[3000, 3], |i| 1.0 + i[1] as f64 / 128.0)).of(dtype);
-            cases.push(case((name, op, oracle), x(), &[0], false).gives(dtype).within(rtol, rtol));
+            cases.push(case(kind, x(), &[0], false).result_dtype(dtype).within(rtol, rtol));
             let transposed = transposed(signed(&[7, 9, 5], 146), 0, 2).of(dtype);
-            cases.push(case((name, op, oracle), transposed, &[0, 2], true).gives(dtype).within(rtol, rtol));
+            cases.push(case(kind, transposed, &[0, 2], true).result_dtype(dtype).within(rtol, rtol));
         }
     }
     cases
@@ -154,23 +143,25 @@ fn halves() -> Vec<Case> {
 
 fn argmin() -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut row = |what: &str, input: Input, dim: usize| {
+    let mut push = |what: &str, input: Input, dim: usize| {
         let oracle = move |x: &[&Nd]| oracle::argmax(&x[0].map(|v| -v), dim);
-        cases.push(Case::new(format!("argmin {what}"), [input], move |t| t[0].argmin(dim), oracle).gives(DType::U32));
+        cases.push(
+            Case::new(format!("argmin {what}"), [input], move |t| t[0].argmin(dim), oracle).result_dtype(DType::U32),
+        );
     };
     for dim in 0..3 {
-        row("dense", dense(signed(&[3, 7, 5], 43)), dim);
-        row("of equals", dense(whole(&[3, 7, 5], 0, 3, 44)).of(DType::I32), dim);
-        row("transposed", transposed(signed(&[3, 7, 5], 45), 0, 2), dim);
-        row("narrowed", narrowed(whole(&[3, 7, 5], 0, 200, 46), 1).of(DType::U8), dim);
-        row("halves", dense(signed(&[3, 7, 5], 47)).of(DType::F16), dim);
+        push("dense", dense(signed(&[3, 7, 5], 43)), dim);
+        push("of equals", dense(whole(&[3, 7, 5], 0, 3, 44)).of(DType::I32), dim);
+        push("transposed", transposed(signed(&[3, 7, 5], 45), 0, 2), dim);
+        push("narrowed", narrowed(whole(&[3, 7, 5], 0, 200, 46), 1).of(DType::U8), dim);
+        push("halves", dense(signed(&[3, 7, 5], 47)).of(DType::F16), dim);
     }
-    row("long, falling", dense(Nd::from_fn(&[70_000], |i| -(i[0] as f64))), 0);
-    row("negative", dense(whole(&[300], -90, -1, 48)).of(DType::I32), 0);
+    push("long, falling", dense(Nd::from_fn(&[70_000], |i| -(i[0] as f64))), 0);
+    push("negative", dense(whole(&[300], -90, -1, 48)).of(DType::I32), 0);
     for (dtype, seed) in [(DType::I32, 49), (DType::U32, 50), (DType::U8, 51), (DType::Bool, 52)] {
         let oracle = |x: &[&Nd]| oracle::argmax(x[0], 1);
         let input = [dense(whole(&[5, 40], 0, if dtype == DType::Bool { 2 } else { 9 }, seed)).of(dtype)];
-        cases.push(Case::new(format!("argmax {dtype}"), input, |t| t[0].argmax(1), oracle).gives(DType::U32));
+        cases.push(Case::new(format!("argmax {dtype}"), input, |t| t[0].argmax(1), oracle).result_dtype(DType::U32));
     }
     cases
 }
@@ -178,7 +169,7 @@ fn argmin() -> Vec<Case> {
 fn norms() -> Vec<Case> {
     let mut cases = Vec::new();
     for p in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, -2.0, f32::INFINITY, f32::NEG_INFINITY] {
-        let mut row = |what: &str, input: Input, dims: &'static [usize], keep: bool| {
+        let mut push = |what: &str, input: Input, dims: &'static [usize], keep: bool| {
             let p64 = f64::from(p);
             let oracle = move |x: &[&Nd]| {
                 let x = x[0].map(f64::abs);
@@ -194,13 +185,13 @@ fn norms() -> Vec<Case> {
             cases.push(if p == 0.0 { case.no_gradient() } else { case });
         };
         for dims in [&[0][..], &[1, 2], &[0, 2]] {
-            row("dense", dense(signed(&[3, 7, 5], 151)), dims, false);
-            row("transposed", transposed(signed(&[3, 7, 5], 152), 0, 2), dims, true);
+            push("dense", dense(signed(&[3, 7, 5], 151)), dims, false);
+            push("transposed", transposed(signed(&[3, 7, 5], 152), 0, 2), dims, true);
         }
-        row("narrowed", narrowed(signed(&[4, 17], 153), 1), &[1], false);
-        row("single", dense(signed(&[1], 154)), &[0], false);
+        push("narrowed", narrowed(signed(&[4, 17], 153), 1), &[1], false);
+        push("single", dense(signed(&[1], 154)), &[0], false);
     }
-    // Of nothing but zeros: the gradient is 0 (the oracle has a corner there).
+    // Of nothing but zeros: the gradient is 0 by convention (the norm is not differentiable there).
     let zeros = |_: &[&Nd]| Nd::new(&[2, 3], vec![0.0; 6]);
     for p in [0.5, 1.0, 2.0, 3.0] {
         let slope = move |t: &[Tensor]| {

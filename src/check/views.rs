@@ -1,9 +1,10 @@
-//! Views: no element moves; and `contiguous`, which makes them dense.
+//! Views, which move no element; `contiguous`, which makes them dense; and moves to another device.
 
 use super::prelude::*;
+use crate::device::Device;
 
 pub(super) fn cases() -> Vec<Case> {
-    [reshaping(), moving_dimensions(), narrowing_and_repeating(), contiguous()].into_iter().flatten().collect()
+    [reshaping(), moving_dimensions(), narrowing_and_repeating(), contiguous(), moved()].into_iter().flatten().collect()
 }
 
 fn x(shape: &[usize]) -> Nd {
@@ -83,7 +84,28 @@ fn contiguous() -> Vec<Case> {
     }
     for dtype in [DType::I32, DType::U32] {
         let input = transposed(whole(&[7, 5], 0, 100, 72), 0, 1).of(dtype);
-        cases.push(case("contiguous", input, |t| t.contiguous(), Nd::clone).gives(dtype));
+        cases.push(case("contiguous", input, |t| t.contiguous(), Nd::clone).result_dtype(dtype));
+    }
+    cases
+}
+
+/// To the host and back.
+fn moved() -> Vec<Case> {
+    let there_and_back = |t: &Tensor| t.to(&Device::cpu())?.to(t.device());
+    let mut cases = Vec::new();
+    for input in [
+        dense(x(&[7, 17])),
+        transposed(x(&[7, 5]), 0, 1),
+        narrowed(x(&[7, 5]), 1),
+        broadcast(x(&[7, 1]), &[7, 4]),
+        dense(x(&[])),
+        dense(x(&[0, 3])),
+    ] {
+        cases.push(case("to", input, there_and_back, Nd::clone));
+    }
+    for dtype in DType::ALL {
+        let input = narrowed(whole(&[7, 5], 0, 2, 73), 1).of(dtype);
+        cases.push(case(&format!("to {dtype}"), input, there_and_back, Nd::clone).result_dtype(dtype).no_gradient());
     }
     cases
 }

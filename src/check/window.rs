@@ -1,4 +1,4 @@
-//! Oracles of what slides windows over images: convolution and pooling.
+//! Oracles of sliding windows: convolution and pooling.
 
 use super::nd::Nd;
 
@@ -21,7 +21,8 @@ impl Moves {
         Moves { stride, padding, dilation: [1, 1], groups: 1 }
     }
 
-    fn windows(&self, d: usize, size: usize, kernel: usize) -> usize {
+    /// Windows along dimension `d` of an image.
+    pub fn windows(&self, d: usize, size: usize, kernel: usize) -> usize {
         (size + 2 * self.padding[d] - self.dilation[d] * (kernel - 1) - 1) / self.stride[d] + 1
     }
 }
@@ -49,7 +50,7 @@ pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: Moves) -> Nd {
     })
 }
 
-/// `x: [N, C, H, W]`, `w: [C, OC / groups, KH, KW]`, `bias: [OC]`: every pixel spreads the kernel over the result.
+/// `x: [N, C, H, W]`, `w: [C, OC / groups, KH, KW]`, `bias: [OC]`: each pixel adds its product with the kernel to the result.
 pub fn conv_transpose2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: Moves, extra: [usize; 2]) -> Nd {
     let [n, c, h, wd] = [0, 1, 2, 3].map(|d| x.shape[d]);
     let [_, wide, kh, kw] = [0, 1, 2, 3].map(|d| w.shape[d]);

@@ -1,4 +1,4 @@
-//! Cases at the edges of types, shapes and infinities that rows of the op table have no place for.
+//! Cases at the limits of types, shapes and infinities that do not fit the op table.
 
 use anygpu::nn::{CrossEntropyLoss, Reduction};
 use anygpu::parallel::all_reduce;

@@ -13,7 +13,7 @@ enum Kind {
 
 type Row = (&'static str, Kind, Result<Tensor>, &'static [&'static str]);
 
-/// Op, kind of error, what came, and what its message must hold.
+/// Op, kind of error, result, and the parts that its message must have.
 fn rows(device: &Device) -> Result<Vec<Row>> {
     let zeros = |shape: &[usize]| Tensor::zeros(shape, device);
     let (a, b, image) = (zeros(&[2, 3])?, zeros(&[4, 5])?, zeros(&[1, 2, 5, 5])?);
@@ -163,7 +163,7 @@ fn creation_refuses_what_does_not_fit() {
     }
 }
 
-/// What the host makes and moves is asked of the host's memory first, which may refuse without the process ending.
+/// Memory of the host is requested with a fallible allocation: a refusal does not end the process.
 #[test]
 fn more_than_the_host_has() {
     for device in devices() {
@@ -180,7 +180,7 @@ fn more_than_the_host_has() {
     }
 }
 
-/// A tensor that no adapter can hold is an error that says what the limit is, and the device lives on.
+/// A tensor that no adapter can hold is an error that says what the limit is, and the device still works.
 #[test]
 fn more_than_an_adapter_allows() -> Result<()> {
     for device in devices().iter().filter(|d| !d.is_cpu()) {
@@ -188,12 +188,12 @@ fn more_than_an_adapter_allows() -> Result<()> {
         let error = Tensor::zeros([words], device).unwrap_err();
         assert!(matches!(error, Error::LimitExceeded { .. } | Error::OutOfMemory { .. }), "{device}: {error:?}");
         assert!(error.to_string().contains(device.name()), "{error}");
-        assert_eq!(Tensor::ones([3], device)?.to_vec::<f32>()?, [1.0; 3], "{device} works on");
+        assert_eq!(Tensor::ones([3], device)?.to_vec::<f32>()?, [1.0; 3], "{device} still works");
     }
     Ok(())
 }
 
-/// Windows that would take one invocation past what some drivers loop are refused by name, not computed in part.
+/// Windows that need more iterations of one invocation than some drivers run are refused, not computed in part.
 #[test]
 fn pooling_refuses_what_a_driver_would_cut_short() -> Result<()> {
     for device in devices().iter().filter(|d| !d.is_cpu()) {

@@ -1,4 +1,4 @@
-//! Writes in place, and what indices refuse.
+//! Writes in place, and indices that are refused.
 
 use anygpu::{DType, Result, Tensor, s};
 
@@ -48,7 +48,7 @@ fn writes_in_place_are_refused_in_the_graph() -> Result<()> {
         refused(x.copy_(&y), "copy_: the source is in the gradient graph");
         refused(x.i(0)?.expand([2, 2])?.fill_(1.0), "more than once");
         refused(x.i(0)?.copy_(&x), "broadcast to the tensor");
-        // Where it is asked for, it is done, and the gradient that needs the old values says so.
+        // Within `no_grad` it is done, and a gradient that needs the old values is an error.
         let z = leaf.mul(&leaf)?.sum_all()?;
         anygpu::no_grad(|| leaf.fill_(3.0))?;
         assert_eq!(x.to_vec::<f32>()?, [3.0; 4], "{device}: a leaf shares its elements");

@@ -1,4 +1,4 @@
-//! Numbers and tensors of other types on either side: which type comes out, and the signs of zeros.
+//! Numbers and tensors of other types on either side: the type of the result, and the signs of zeros.
 
 use anygpu::{DType, Result, Tensor};
 
@@ -42,9 +42,9 @@ fn numbers_on_either_side() -> Result<()> {
 
 /// A tensor of rank 0 changes the type of one with dimensions only from a higher kind.
 #[test]
-fn single_values_give_way() -> Result<()> {
+fn a_scalar_keeps_the_other_operands_type() -> Result<()> {
     let of = |dtype: DType, shape: &[usize]| Tensor::ones(shape, None)?.to_dtype(dtype);
-    for (a, b, gives) in [
+    for (a, b, result) in [
         (of(DType::F16, &[2])?, of(DType::F32, &[])?, DType::F16),
         (of(DType::U8, &[2])?, of(DType::I32, &[])?, DType::U8),
         (of(DType::U8, &[2])?, of(DType::F16, &[])?, DType::F16),
@@ -52,8 +52,8 @@ fn single_values_give_way() -> Result<()> {
         (of(DType::F16, &[2])?, of(DType::BF16, &[1])?, DType::F32),
         (of(DType::Bool, &[2])?, of(DType::U8, &[1])?, DType::U8),
     ] {
-        assert_eq!(a.mul(&b)?.dtype(), gives, "{} {}", a.dtype(), b.dtype());
-        assert_eq!(b.mul(&a)?.dtype(), gives, "{} {}", b.dtype(), a.dtype());
+        assert_eq!(a.mul(&b)?.dtype(), result, "{} {}", a.dtype(), b.dtype());
+        assert_eq!(b.mul(&a)?.dtype(), result, "{} {}", b.dtype(), a.dtype());
     }
     Ok(())
 }
@@ -85,7 +85,7 @@ fn zeros_keep_their_sign() -> Result<()> {
     Ok(())
 }
 
-/// A comparison is no function to differentiate; what it chooses is.
+/// A comparison has no gradient; the values that it selects do.
 #[test]
 fn gradients_stop_at_booleans() -> Result<()> {
     for device in devices() {

@@ -1,4 +1,4 @@
-//! What central differences do not tell: gradients that are a convention or too long for them, NaN, labels out of range.
+//! What central differences do not show: gradients that are a convention or too long for them, NaN, labels out of range.
 
 use anygpu::{DType, Result, Tensor};
 
@@ -16,7 +16,7 @@ fn equal_maxima_share_the_gradient() -> Result<()> {
 }
 
 #[test]
-fn a_sum_hides_no_nan() -> Result<()> {
+fn a_sum_with_nan_is_nan() -> Result<()> {
     for device in devices() {
         let mut x = vec![1.0f32; 5000];
         x[4321] = f32::NAN;
@@ -27,7 +27,7 @@ fn a_sum_hides_no_nan() -> Result<()> {
     Ok(())
 }
 
-/// The gradient through a long row, told by its sum: a softmax's rows add up to 1, so it cannot move any of their sums.
+/// The gradient through a long row, checked by its sum: the rows of a softmax add up to 1, so their gradients add up to 0.
 #[test]
 fn the_gradient_of_long_rows() -> Result<()> {
     for device in devices() {
@@ -37,7 +37,7 @@ fn the_gradient_of_long_rows() -> Result<()> {
             let p = f64::from(first.detach().sum_all()?.item::<f32>()?);
             first.sum_all()?.backward()?;
             let grad = values(&start.grad().expect("a gradient"))?;
-            // dp₀/dx₀ = p₀ (1 − p₀), and all slopes add up to 0.
+            // dp₀/dx₀ = p₀ (1 − p₀), and the whole gradient adds up to 0.
             assert!((grad[0] / (p * (1.0 - p)) - 1.0).abs() < 1e-3, "{count} on {device}: {} for p = {p}", grad[0]);
             assert!(grad.iter().sum::<f64>().abs() < 1e-3 * p, "{count} on {device}");
         }
@@ -45,7 +45,7 @@ fn the_gradient_of_long_rows() -> Result<()> {
     Ok(())
 }
 
-/// A host says so; an adapter cannot, and gives NaN rather than another row's number.
+/// An error on the host; an adapter returns none, and its result is NaN, not the number of another row.
 #[test]
 fn a_label_that_is_no_class() -> Result<()> {
     for device in devices() {
@@ -62,7 +62,7 @@ fn a_label_that_is_no_class() -> Result<()> {
     Ok(())
 }
 
-/// What the host refuses, an adapter reads as 0 and does not write; nothing is read or written elsewhere.
+/// An error on the host; an adapter reads 0 and writes nothing.
 #[test]
 fn indices_beyond_the_dimension() -> Result<()> {
     for device in devices() {

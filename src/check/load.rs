@@ -1,0 +1,81 @@
+//! Which cases a device runs: software adapters share those that cost much.
+
+use super::case::Case;
+use crate::device::{Device, DeviceKind};
+
+/// Scalar operations up to which a case is part of a quick check.
+pub(super) const QUICK: u64 = 50_000;
+
+/// Scalar operations up to which a case runs on every device of a kind.
+fn budget(kind: DeviceKind) -> u64 {
+    match kind {
+        DeviceKind::Software => 20_000_000,
+        DeviceKind::Cpu | DeviceKind::Discrete | DeviceKind::Integrated | DeviceKind::Virtual => u64::MAX,
+    }
+}
+
+/// What one device runs of the table.
+///
+/// Of n software adapters, the k-th runs those cases above the budget whose position in their family is k modulo n. So
+/// each case runs on one adapter at least, whatever the adapters are called.
+pub(super) struct Load {
+    budget: u64,
+    /// The device's place among the machine's software adapters, and their number. A second logical device of an adapter
+    /// has no place.
+    turn: Option<(usize, usize)>,
+}
+
+impl Load {
+    /// With `thorough`, no case costs too much.
+    pub fn of(device: &Device, thorough: bool) -> Load {
+        let kind = device.info().kind;
+        let budget = if thorough { u64::MAX } else { budget(kind) };
+        let same: Vec<Device> = Device::all().into_iter().filter(|other| other.info().kind == kind).collect();
+        let turn = same.iter().position(|other| other == device).map(|place| (place, same.len()));
+        Load { budget, turn }
+    }
+
+    /// Whether the device runs the case, which stands at `position` in its family.
+    pub fn takes(&self, case: &Case, position: usize) -> bool {
+        case.cost() <= self.budget || self.turn.is_some_and(|(place, count)| position % count == place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::case::dense;
+    use crate::check::nd::uniform;
+
+    fn case(operations: usize) -> Case {
+        let input = dense(uniform(&[3], 0.0, 1.0, 1));
+        Case::new("test", [input], |t| Ok(t[0].clone()), |x| x[0].clone()).no_gradient().operations(operations)
+    }
+
+    #[test]
+    fn a_case_above_the_budget_runs_on_one_of_several_adapters() {
+        let loads = [0, 1, 2].map(|place| Load { budget: 100, turn: Some((place, 3)) });
+        for position in 0..7 {
+            assert!(loads.iter().all(|load| load.takes(&case(100), position)));
+            let takes: Vec<bool> = loads.iter().map(|load| load.takes(&case(101), position)).collect();
+            assert_eq!(takes.iter().position(|takes| *takes), Some(position % 3), "{position}");
+            assert_eq!(takes.iter().filter(|takes| **takes).count(), 1, "{position}");
+        }
+        let logical = Load { budget: 100, turn: None };
+        assert!(logical.takes(&case(100), 0) && !logical.takes(&case(101), 0));
+    }
+
+    #[test]
+    fn the_host_runs_everything() {
+        let load = Load::of(&Device::cpu(), false);
+        assert!((0..5).all(|position| load.takes(&case(usize::MAX), position)));
+    }
+
+    #[test]
+    fn a_gradient_costs_twice_its_value() {
+        assert_eq!(case(0).cost(), 3);
+        assert_eq!(case(50).cost(), 50);
+        let input = dense(uniform(&[3], 0.0, 1.0, 1));
+        assert_eq!(Case::new("test", [input], |t| Ok(t[0].clone()), |x| x[0].clone()).cost(), 9);
+    }
+}

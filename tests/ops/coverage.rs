@@ -1,0 +1,167 @@
+//! Every op has a case in the table, and every op of the table a row in docs/check.md. The names are read from the sources.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anygpu::check::{Options, Table};
+
+use crate::source::{code, enclosed, identifier, read};
+
+/// Names of ops that users do not call: each with the op of the table whose cases run it.
+const INTERNAL: &[(&str, &str)] = &[
+    ("adaptive_avg_pool", "adaptive_avg_pool2d"),
+    ("adaptive_max_pool", "adaptive_max_pool2d"),
+    ("adaptive_pool_grad", "adaptive_max_pool2d"),
+    ("conv2d_input_grad", "conv2d"),
+    ("conv2d_weight_grad", "conv2d"),
+    ("interpolate_grad", "interpolate"),
+    ("moments", "batch_norm"),
+    ("nll", "cross_entropy"),
+    ("norm_backward", "layer_norm"),
+    ("norm_slopes", "layer_norm"),
+    ("pad_grad", "pad"),
+    ("place", "slice"),
+    ("pool2d_grad", "max_pool2d"),
+];
+
+/// Identifiers in which an op's name may be a literal of the sources.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase()) && identifier(text) == text
+}
+
+/// The string literals of a text that could be names.
+fn names(text: &str) -> impl Iterator<Item = String> {
+    text.split('"').skip(1).step_by(2).filter(|literal| is_name(literal)).map(str::to_owned)
+}
+
+/// The names in the tables of `src/ops/elementwise`: rows such as `EXP "exp": …` and `ADD = all "add" (…);`.
+fn rows(text: &str) -> impl Iterator<Item = String> {
+    text.lines().filter_map(|line| {
+        let (before, rest) = line.trim_start().split_once('"')?;
+        let constant = identifier(before);
+        let row = constant.starts_with(|c: char| c.is_ascii_uppercase()) && constant.to_uppercase() == constant;
+        let plain = before.chars().all(|c| c.is_alphanumeric() || "_ =:(".contains(c));
+        let (name, _) = rest.split_once('"')?;
+        (row && plain && is_name(name)).then(|| name.to_owned())
+    })
+}
+
+/// What ops call themselves: literals of `fn name`, of `const NAME`, of the elementwise tables, and of `Type::new(…, "name")`
+/// where a type is the op of several.
+fn op_names() -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for (path, text) in code("src/ops") {
+        for (at, _) in text.match_indices("fn name(") {
+            let rest = &text[at..];
+            let Some(open) = rest.find(['{', ';']).filter(|&open| rest[open..].starts_with('{')) else { continue };
+            all.extend(names(enclosed(&rest[open..])));
+        }
+        for (at, _) in text.match_indices("const NAME: ") {
+            all.extend(names(text[at..].split(';').next().unwrap_or_default()));
+        }
+        for (at, _) in text.match_indices("apply") {
+            let call = text[at..].lines().next().unwrap_or_default();
+            all.extend(names(call).filter(|_| call.contains("::new(")));
+        }
+        if path.starts_with("src/ops/elementwise/") {
+            all.extend(rows(&text));
+        }
+    }
+    all
+}
+
+/// The public methods of `Tensor` under a folder, those that macros write included.
+fn methods(folder: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for (_, text) in code(folder) {
+        for (at, _) in text.match_indices("impl Tensor {") {
+            let body = enclosed(&text[at + "impl Tensor ".len()..]);
+            all.extend(
+                body.match_indices("pub fn ").map(|(at, start)| identifier(&body[at + start.len()..]).to_owned()),
+            );
+        }
+        if !text.contains("pub fn $") {
+            continue;
+        }
+        // The rows of the macros' calls: `name => …;`, `name(x) => …;`, `name = …;`.
+        for line in text.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     ")) {
+            let name = identifier(line.trim_start());
+            let rest = line.trim_start()[name.len()..].trim_start_matches("(x)");
+            if is_name(name) && (rest.starts_with(" => ") || rest.starts_with(" = ")) {
+                all.insert(name.to_owned());
+            }
+        }
+    }
+    all.remove("");
+    all
+}
+
+/// The public functions of losses, which are compositions beside the modules.
+fn functions(folder: &str) -> BTreeSet<String> {
+    let all = code(folder).into_iter().flat_map(|(_, text)| {
+        let names =
+            text.lines().filter_map(|line| line.strip_prefix("pub fn ")).map(|rest| identifier(rest).to_owned());
+        names.collect::<Vec<_>>()
+    });
+    all.collect()
+}
+
+fn table() -> BTreeSet<String> {
+    let table = Table::new(&Options::default());
+    table.ops().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_op_has_a_case() {
+    let (table, names, methods) = (table(), op_names(), methods("src/ops"));
+    // The sources are still read: what each of the ways finds.
+    for known in ["softmax", "log_softmax", "scatter_add", "conv2d", "conv_transpose2d", "exp", "isnan", "add", "atan2"]
+    {
+        assert!(names.contains(known), "the names of ops lack {known}: has the syntax changed? {names:?}");
+    }
+    for known in ["matmul", "einsum", "std", "relu", "exp", "mish", "add", "atan2", "add_", "zero_", "batch_norm"] {
+        assert!(methods.contains(known), "the methods lack {known}: has the syntax changed? {methods:?}");
+    }
+    let internal: BTreeMap<&str, &str> = INTERNAL.iter().copied().collect();
+    let mut wrong: Vec<String> = Vec::new();
+    for name in names.union(&methods).filter(|name| !table.contains(*name)) {
+        if !internal.contains_key(name.as_str()) {
+            wrong.push(format!("{name} has no case: add one to src/check, or it to INTERNAL if users cannot call it"));
+        }
+    }
+    for (name, op) in &internal {
+        if !names.contains(*name) || table.contains(*name) {
+            wrong.push(format!("INTERNAL need not have {name}"));
+        }
+        if methods.contains(*name) {
+            wrong.push(format!("{name} is a method, which needs cases of its own"));
+        }
+        if !table.contains(*op) {
+            wrong.push(format!("INTERNAL says that {op} runs {name}, but the table has no {op}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A case whose name is no op's would hide that the op has none.
+#[test]
+fn every_case_is_of_an_op() {
+    let mut known = methods("src/ops");
+    known.extend(methods("src/tensor"));
+    known.extend(functions("src/nn"));
+    for op in table() {
+        let op = op.split('/').next().unwrap_or(&op);
+        assert!(known.contains(op), "the table has {op}, which is no method of Tensor and no function of nn");
+    }
+}
+
+#[test]
+fn every_op_has_a_row_in_the_docs() {
+    let docs = read("docs/check.md");
+    let (_, ops) = docs.split_once("| op | cases |").expect("docs/check.md has a table of ops");
+    let rows = ops.lines().skip(2).filter_map(|line| line.strip_prefix("| ")?.split(' ').next());
+    let rows: BTreeSet<String> = rows.map(str::to_owned).collect();
+    let table = table();
+    let (lacking, stale): (Vec<_>, Vec<_>) = (table.difference(&rows).collect(), rows.difference(&table).collect());
+    let how = "write docs/check.md anew with scripts/check_table.py";
+    assert!(lacking.is_empty() && stale.is_empty(), "without a row: {lacking:?}; rows of no op: {stale:?}: {how}");
+}
