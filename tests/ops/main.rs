@@ -4,8 +4,11 @@
 mod common;
 
 mod edges;
+mod empty;
 mod errors;
+mod infinities;
 mod inplace;
+mod long_sums;
 mod operands;
 mod special;
 mod windows;

@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::dispatch::{CpuIn, CpuOut, GpuIn, MAX_RANK, fits_u32, grid};
 use crate::ops::promote::apply_wide;
+use crate::ops::sums::{Sum, added};
 use crate::ops::{Gradient, Op, Spec, apply, shader};
 use crate::tensor::Tensor;
 
@@ -182,6 +183,17 @@ struct Fold {
     size: usize,
 }
 
+impl Fold {
+    /// Adds every row of a padded part where it came from.
+    fn fold(&self, g: &[f32], inner: usize, dx: &mut [impl Sum]) {
+        for (at, g) in g.chunks(inner).enumerate() {
+            if let Some(to) = self.padding.repeated(at, self.before, self.size) {
+                dx[to * inner..][..inner].iter_mut().zip(g).for_each(|(dx, &g)| dx.take(g));
+            }
+        }
+    }
+}
+
 impl Op for Fold {
     fn name(&self) -> &'static str {
         "pad_grad"
@@ -198,14 +210,8 @@ impl Op for Fold {
         let (padded, inner) = (shape[self.dim], shape[self.dim + 1..].iter().product::<usize>());
         let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
         let all = out.par_chunks_mut(self.size * inner).zip(g.par_chunks(padded * inner)).with_min_len(4);
-        all.for_each(|(dx, g)| {
-            dx.fill(0.0);
-            for (at, g) in g.chunks(inner).enumerate() {
-                if let Some(to) = self.padding.repeated(at, self.before, self.size) {
-                    dx[to * inner..][..inner].iter_mut().zip(g).for_each(|(dx, g)| *dx += g);
-                }
-            }
-        });
+        let terms = padded - self.size; // an edge may stand for all of them
+        all.for_each(|(dx, g)| added(dx, terms, |dx| self.fold(g, inner, dx), |dx| self.fold(g, inner, dx)));
         Ok(())
     }
 
