@@ -1,10 +1,14 @@
-// Counts the iterations of two nested loops, for src/device/gpu/probe.rs: count[g] = outer · inner, where the driver is right.
+// What src/device/gpu/probe.rs looks for faults with.
+//
+// count_iterations: the iterations of two nested loops, count[g] = outer · inner, where the driver is right.
+// make_subnormals: a product, a difference and an operand that are below 2^-126, of numbers that no compiler knows.
 //
 // One workgroup of one invocation makes one try. The loops carry a value from one iteration to the next (a linear
 // congruential generator) and may end on it, so that no compiler can count without running them.
 
 struct Params {
-    // Try g: x = outer iterations, y = inner; try 0 in .xy, try 1 in .zw.
+    // Try g: x = outer iterations, y = inner; try 0 in .xy, try 1 in .zw. Of make_subnormals, the bits of 2^-126, ½, 2^-127
+    // and 1½ · 2^-126.
     tries: vec4<u32>,
 }
 
@@ -24,4 +28,12 @@ fn count_iterations(@builtin(workgroup_id) group: vec3<u32>) {
         }
     }
     counts[g] = count;
+}
+
+@compute @workgroup_size(1)
+fn make_subnormals() {
+    let numbers = bitcast<vec4<f32>>(params.tries);
+    counts[0] = bitcast<u32>(numbers.x * numbers.y);
+    counts[1] = bitcast<u32>(numbers.w - numbers.x);
+    counts[2] = bitcast<u32>(numbers.z + numbers.z);
 }

@@ -215,15 +215,14 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
 }
 
 /// The number of elements of a shape; an error where it would not fit into memory's address range.
+///
+/// Sizes of 0 are passed over in that check, so that no product of some sizes of a tensor overflows: PyTorch refuses such
+/// shapes too, since their strides do not fit.
 pub(crate) fn checked_elem_count(op: &'static str, shape: &[usize]) -> Result<usize> {
-    if shape.contains(&0) {
-        return Ok(0);
-    }
-    shape
-        .iter()
-        .try_fold(1usize, |n, &d| n.checked_mul(d))
-        .filter(|&n| n <= isize::MAX as usize / 4)
-        .ok_or_else(|| Error::argument(op, format!("shape {shape:?} has more elements than can be addressed")))
+    let product = shape.iter().filter(|&&d| d > 0).try_fold(1usize, |n, &d| n.checked_mul(d));
+    let fits = product.filter(|&n| n <= isize::MAX as usize / 4);
+    let count = fits.map(|n| if shape.contains(&0) { 0 } else { n });
+    count.ok_or_else(|| Error::argument(op, format!("shape {shape:?} has more elements than can be addressed")))
 }
 
 /// The shape that two operands broadcast to, by NumPy's rule: aligned at the last dimension, sizes equal or one of them 1.

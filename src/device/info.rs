@@ -170,7 +170,7 @@ impl DeviceInfo {
     }
 }
 
-/// A fault of a driver that the probe found when the device was opened. Kernels of this crate avoid it; your own
+/// A fault or a peculiarity of a driver that the probe found when the device was opened. Kernels of this crate avoid it; your own
 /// kernels may have to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -181,12 +181,16 @@ pub enum Quirk {
         /// Iterations that the probe counted before the driver left its loop.
         iterations: u32,
     },
+    /// The driver makes 0 of f32 that are subnormal, those below 2⁻¹²⁶: of operands, of results, or of both. WebGPU allows
+    /// it. SwiftShader does.
+    FlushesSubnormals,
 }
 
 impl fmt::Display for Quirk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Quirk::LoopBudget { iterations } => write!(f, "loop-budget-{iterations}"),
+            Quirk::FlushesSubnormals => f.pad("flushes-subnormals"),
         }
     }
 }
@@ -202,5 +206,6 @@ mod tests {
         assert_eq!(Vendor::from_id(0xabcd).to_string(), "0xabcd");
         assert_eq!(Vendor::from_text("AMD EPYC 7763"), Some(Vendor::Amd));
         assert_eq!(Quirk::LoopBudget { iterations: 65535 }.to_string(), "loop-budget-65535");
+        assert_eq!(Quirk::FlushesSubnormals.to_string(), "flushes-subnormals");
     }
 }

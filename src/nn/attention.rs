@@ -48,11 +48,12 @@ impl MultiheadAttention {
             let detail = format!("{heads} heads do not cut {width} elements into equal parts");
             return Err(Error::argument("MultiheadAttention", detail));
         }
-        let in_proj_weight = Tensor::zeros([3 * width, width], None)?.requires_grad();
+        let all = width.saturating_mul(3); // more than there can be are refused with the weight
+        let in_proj_weight = Tensor::zeros([all, width], None)?.requires_grad();
         init::xavier_uniform_(&in_proj_weight, 1.0)?;
         let out_proj = Linear::new(width, width)?;
         out_proj.bias().map_or(Ok(()), init::zeros_)?;
-        let in_proj_bias = Some(Tensor::zeros([3 * width], None)?.requires_grad());
+        let in_proj_bias = Some(Tensor::zeros([all], None)?.requires_grad());
         let (causal, dropout, mode) = (false, 0.0, Mode::default());
         Ok(MultiheadAttention { in_proj_weight, in_proj_bias, out_proj, heads, causal, dropout, mode })
     }

@@ -3,6 +3,7 @@
 use super::{Module, init, summary};
 use crate::error::{Error, Result};
 use crate::ops::{Conv, Sizes};
+use crate::shape::checked_elem_count;
 use crate::tensor::Tensor;
 
 /// A convolution over `$d` dimensions: its docs, its type, the tensor's method, and how the weight's first two dimensions
@@ -104,7 +105,7 @@ macro_rules! convolution {
 
 /// A weight `[lead.., kernel..]` and a bias `[outputs]`.
 fn drawn(lead: [usize; 2], outputs: usize, kernel: &[usize]) -> Result<[Tensor; 2]> {
-    let fan_in = lead[1] * kernel.iter().product::<usize>();
+    let fan_in = checked_elem_count("convolution", &[&lead[1..], kernel].concat())?;
     Ok([init::fresh(&[&lead, kernel].concat(), fan_in)?, init::fresh(&[outputs], fan_in)?])
 }
 

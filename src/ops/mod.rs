@@ -18,6 +18,7 @@ pub(crate) mod random;
 mod reduction;
 mod shape;
 mod spatial;
+mod sums;
 pub(crate) mod variants;
 
 pub use autocast::autocast;

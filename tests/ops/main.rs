@@ -7,8 +7,11 @@ mod source;
 
 mod coverage;
 mod edges;
+mod empty;
 mod errors;
+mod infinities;
 mod inplace;
+mod long_sums;
 mod operands;
 mod special;
 mod windows;

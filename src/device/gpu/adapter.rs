@@ -169,6 +169,8 @@ impl Gpu {
             queue,
         };
         gpu.caps.loop_budget = probe::loop_budget(&gpu).map_err(|error| unavailable(error.to_string()))?;
+        gpu.caps.flushes_subnormals =
+            probe::flushes_subnormals(&gpu).map_err(|error| unavailable(error.to_string()))?;
         for quirk in gpu.caps.quirks() {
             log::info!("{name} ({}, {}): {quirk}", info.name, info.driver_info);
         }
@@ -186,6 +188,7 @@ fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Caps {
         subgroup: (features.contains(Features::SUBGROUP) && one_size).then_some(info.subgroup_min_size),
         software: kind_of(info) == DeviceKind::Software,
         loop_budget: None,
+        flushes_subnormals: false,
         f16: features.contains(Features::SHADER_F16),
         max_invocations: limits.max_compute_invocations_per_workgroup,
         max_storage_buffers: limits.max_storage_buffers_per_shader_stage,

@@ -46,6 +46,8 @@ pub(crate) struct Caps {
     pub software: bool,
     /// Loop iterations that an invocation has in total, on a driver with [`Quirk::LoopBudget`].
     pub loop_budget: Option<u32>,
+    /// Whether subnormal numbers become 0: [`Quirk::FlushesSubnormals`].
+    pub flushes_subnormals: bool,
     /// Whether `enable f16;` works.
     pub f16: bool,
     /// Invocations in one workgroup.
@@ -58,7 +60,8 @@ pub(crate) struct Caps {
 
 impl Caps {
     pub(crate) fn quirks(&self) -> Vec<Quirk> {
-        self.loop_budget.map(|iterations| Quirk::LoopBudget { iterations }).into_iter().collect()
+        let budget = self.loop_budget.map(|iterations| Quirk::LoopBudget { iterations });
+        budget.into_iter().chain(self.flushes_subnormals.then_some(Quirk::FlushesSubnormals)).collect()
     }
 }
 

@@ -20,3 +20,14 @@ pub(super) fn loop_budget(gpu: &Gpu) -> Result<Option<u32>> {
     let cut_short = counts.iter().zip(tries).filter(|&(&count, (outer, inner))| count < outer * inner);
     Ok(cut_short.map(|(&count, _)| count).min())
 }
+
+/// Whether the driver makes 0 of subnormal numbers: of a product, of a difference, or of an operand.
+pub(super) fn flushes_subnormals(gpu: &Gpu) -> Result<bool> {
+    let (least, subnormal) = (f32::MIN_POSITIVE, f32::MIN_POSITIVE / 2.0);
+    let numbers = [least, 0.5, subnormal, 1.5 * least];
+    let expected = [least * 0.5, 1.5 * least - least, subnormal * 2.0];
+    let results = gpu.alloc(expected.len())?;
+    let params = Params { tries: numbers.map(f32::to_bits) };
+    gpu.run(Kernel::build(SHADER, "make_subnormals", params).output(&results).workgroups(1))?;
+    Ok(gpu.download(&results, 0, expected.len())? != expected.map(f32::to_bits))
+}

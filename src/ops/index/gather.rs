@@ -199,6 +199,9 @@ impl Tensor {
     /// ```
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
         let labels = indices("one_hot", self)?;
+        if labels.elem_count() == 0 {
+            return Tensor::full([self.shape(), &[classes]].concat(), 0u32, self.device());
+        }
         if labels.device().is_cpu() {
             check_indices("one_hot", &labels.to_vec::<u32>()?, classes)?;
         }

@@ -12,6 +12,7 @@ use crate::ops::index::gather::{check_indices, index_like, index_vector, leading
 use crate::ops::index::sort::order;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::shape::copy::strided_kernel;
+use crate::ops::sums::{LONG, Sum};
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, same_device,
 };
@@ -73,6 +74,7 @@ impl Op for Scatter {
         let index = inputs[1].slice::<u32>();
         check_indices(self.name(), index, sizes[1])?;
         match (self.kind, inputs[0].dtype()) {
+            (Kind::Add, DType::F32) if inputs[2].shape()[self.dim] > LONG => self.add_many(inputs, out, sizes),
             (Kind::Add, DType::F32) => self.scatter(inputs, out, sizes, |a: &mut f32, v| *a += v),
             (Kind::Add, DType::I32) => self.scatter(inputs, out, sizes, |a: &mut i32, v| *a = a.wrapping_add(v)),
             (Kind::Add, _) => self.scatter(inputs, out, sizes, |a: &mut u32, v| *a = a.wrapping_add(v)),
@@ -137,6 +139,38 @@ impl Op for Scatter {
 }
 
 impl Scatter {
+    /// As [`Scatter::scatter`] for sums of f32 that may have many sources: where they do, in f64.
+    fn add_many(&self, inputs: &[CpuIn<Dense>], out: CpuOut, [_, size, inner]: [usize; 3]) {
+        let (index, src, out) = (inputs[1].slice::<u32>(), inputs[2].slice::<f32>(), out.slice::<f32>());
+        out.copy_from_slice(inputs[0].slice());
+        let picks = inputs[2].shape()[self.dim];
+        // A target is a row of `width` elements that have their sources in common.
+        let (targets, width) = if self.shared { (size, inner) } else { (size * inner, 1) };
+        for (a, (out, src)) in out.chunks_mut(size * inner).zip(src.chunks(picks * inner)).enumerate() {
+            let index = if self.shared { index } else { &index[a * picks * inner..][..picks * inner] };
+            let target = |i: usize| if self.shared { index[i] as usize } else { index[i] as usize * inner + i % inner };
+            let mut counts = vec![0usize; targets];
+            (0..index.len()).for_each(|i| counts[target(i)] += 1);
+            // Where the sums of each target are: from 1 on in `sums`, or in place.
+            let (mut slots, mut sums) = (counts, vec![0f64; width]);
+            for (t, slot) in slots.iter_mut().enumerate() {
+                let long = *slot > LONG;
+                *slot = if long { sums.len() / width } else { 0 };
+                sums.extend(out[t * width..][..if long { width } else { 0 }].iter().map(|&v| f64::from(v)));
+            }
+            for (i, src) in src.chunks(width).enumerate() {
+                match slots[target(i)] {
+                    0 => out[target(i) * width..][..width].iter_mut().zip(src).for_each(|(out, v)| *out += v),
+                    slot => sums[slot * width..][..width].iter_mut().zip(src).for_each(|(sum, v)| sum.take(*v)),
+                }
+            }
+            for (t, &slot) in slots.iter().enumerate().filter(|(_, slot)| **slot > 0) {
+                let line = out[t * width..][..width].iter_mut().zip(&sums[slot * width..]);
+                line.for_each(|(out, &sum)| *out = sum as f32);
+            }
+        }
+    }
+
     /// Every source in its order, on the host; the indices are within `[A, R, B]`.
     fn scatter<T: Word>(
         &self,

@@ -62,7 +62,7 @@ impl Tensor {
     /// `softmax(q kᵀ · scale + mask) v`, PyTorch's `scaled_dot_product_attention`:
     /// q (this tensor) `[.., L, E]`, `keys [.., S, E]`, `values [.., S, V]` → `[.., L, V]`, leading dimensions broadcast.
     ///
-    /// A query that no key is left for gives NaN.
+    /// A query that a mask leaves no key to gives zeros, and no gradient flows through it, as in PyTorch since 2.5.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the shapes do not go together; [`Error::DTypeMismatch`] unless all are of one float type;
@@ -87,21 +87,33 @@ impl Tensor {
         let scale = options.scale.unwrap_or_else(|| (e as f32).sqrt().recip());
         // Scaling the queries instead of the scores: fewer elements as a rule.
         let mut scores = queries.mul_scalar(scale)?.matmul(&keys.t()?)?;
-        if options.causal {
-            let past = Tensor::full([l, s], true, self.device())?.tril(0)?;
-            scores = hide(&scores, &past)?;
+        let past = options.causal.then(|| Tensor::full([l, s], true, self.device())?.tril(0)).transpose()?;
+        if let Some(past) = &past {
+            scores = hide(&scores, past)?;
         }
-        match &options.mask {
-            Some(mask) if mask.dtype() == DType::Bool => scores = hide(&scores, mask)?,
-            Some(mask) => scores = scores.add(&mask.to_dtype(DType::F32)?)?,
-            None => {}
+        // Queries without a key see all of them, so that none of their scores is NaN; their results are replaced at the end.
+        let served = options.mask.as_ref().map(|mask| served(mask, past.as_ref())).transpose()?;
+        if let (Some(mask), Some(served)) = (&options.mask, &served) {
+            scores = match mask.dtype() {
+                DType::Bool => hide(&scores, &mask.logical_or(&served.logical_not()?)?)?,
+                _ => scores.add(&served.where_cond(&mask.to_dtype(DType::F32)?, 0)?)?,
+            };
         }
         let mut weights = scores.softmax(scores.rank() - 1)?;
         if options.dropout != 0.0 {
             weights = weights.dropout(options.dropout, true)?;
         }
-        weights.matmul(&values)?.to_dtype(dtype)
+        let out = weights.matmul(&values)?.to_dtype(dtype)?;
+        served.map_or(Ok(out.clone()), |served| served.where_cond(&out, 0))
     }
+}
+
+/// Which queries a mask leaves a key to, of those that they may look at: `[.., L, 1]`.
+fn served(mask: &Tensor, past: Option<&Tensor>) -> Result<Tensor> {
+    let mask = if mask.rank() == 0 { mask.reshape([1])? } else { mask.detach() };
+    let open = if mask.dtype() == DType::Bool { mask } else { mask.ne(f32::NEG_INFINITY)? };
+    let open = past.map_or(Ok(open.clone()), |past| open.logical_and(past))?;
+    open.any(&[open.rank() - 1], true)
 }
 
 /// Scores where `seen` is true, −∞ elsewhere.

@@ -124,8 +124,8 @@ impl Tensor {
     /// (Wu and He, "Group normalization", 2018.)
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no dimension of channels or `groups` does not divide it; else as
-    /// [`Tensor::layer_norm`].
+    /// [`Error::InvalidArgument`] if there is no dimension of channels or there are none, or `groups` does not divide them;
+    /// else as [`Tensor::layer_norm`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -142,12 +142,13 @@ impl Tensor {
     ) -> Result<Tensor> {
         let shape = self.shape();
         let channels = shape.get(1).copied().unwrap_or(0);
-        if groups == 0 || shape.len() < 2 || !channels.is_multiple_of(groups) {
+        let samples = shape.first().and_then(|n| n.checked_mul(groups));
+        let (Some(rows), false) = (samples, groups == 0 || channels == 0 || !channels.is_multiple_of(groups)) else {
             let detail = format!("{groups} groups do not divide the channels of {shape:?}, which is [N, C, ..]");
             return Err(Error::argument("group_norm", detail));
-        }
+        };
         let span: usize = shape[2..].iter().product();
-        let sizes = [1, shape[0] * groups, channels / groups * span];
+        let sizes = [1, rows, channels / groups * span];
         let plan =
             Plan { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
         Ok(normalise("group_norm", self, plan, None, [weight, bias], None)?.0)

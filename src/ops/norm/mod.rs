@@ -111,7 +111,7 @@ impl Plan {
     fn runs(&self, row: usize, mut f: impl FnMut(std::ops::Range<usize>, usize)) {
         let inner = self.sizes[2];
         let step = if self.span == 1 { inner } else { self.span };
-        for start in (0..inner).step_by(step) {
+        for start in (0..inner).step_by(step.max(1)) {
             f(start..start + step, (row * inner + start) / self.span % self.features);
         }
     }

@@ -1,5 +1,7 @@
 //! Means and variances on the CPU.
 
+use crate::ops::sums::total;
+
 /// Elements of the CPU's blocks: they stay in the first cache.
 const BLOCK: usize = 2048;
 
@@ -50,16 +52,4 @@ impl Moment {
             squares: self.squares + other.squares + apart * apart * self.count * part,
         }
     }
-}
-
-/// Σ f(v), in sixteen running sums over short parts, so that the loop vectorises and little is rounded away.
-fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
-    let part = |part: &[f32]| {
-        let mut lanes = [0f32; 16];
-        let rows = part.chunks_exact(16);
-        let tail: f32 = rows.remainder().iter().map(|&v| f(v)).sum();
-        rows.for_each(|row| lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane += f(v)));
-        f64::from(lanes.iter().sum::<f32>() + tail)
-    };
-    values.chunks(512).map(part).sum()
 }

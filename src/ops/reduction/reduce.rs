@@ -130,13 +130,17 @@ impl Op for Reduce {
 
 impl Reduce {
     /// For each element, the product of the others of its row, zeros or not: with P the product of those that are not 0
-    /// and Z the number of zeros, it is P / x where Z = 0, P where the only zero is x itself, and else 0.
+    /// and Z the number of zeros, it is P / x where Z = 0, P where the only zero is x itself, and else 0, but NaN where one
+    /// of the others is infinite or NaN.
     fn products_of_the_others(&self, x: &Tensor) -> Result<Tensor> {
         let zero = x.eq(0)?.to_dtype(DType::F32)?;
         let without_zeros = x.add(&zero)?;
         let product = without_zeros.prod(&self.dims(), true)?;
         let alone = zero.same(&zero.sum(&self.dims(), true)?)?;
-        alone.where_cond(&product.div(&without_zeros)?, 0.0) // not 0 · ∞
+        let odd = x.isfinite()?.logical_not()?.to_dtype(DType::F32)?;
+        let others = odd.sum(&self.dims(), true)?.sub(&odd)?;
+        let beside_zero = others.eq(0)?.where_cond(0.0, f32::NAN)?; // not 0 · P, which may be infinite
+        alone.where_cond(&product.div(&without_zeros)?, &beside_zero)
     }
 }
 
@@ -214,19 +218,22 @@ fn joined<T: Word>(block: &[T], f: impl Fn(T, T) -> T) -> Option<T> {
     parts.reduce(&f)
 }
 
-/// The columns from `start` on of `x: [R, inner]`, reduced to `out`.
-fn fold_columns<T: Word>(x: &[T], out: &mut [T], start: usize, inner: usize, f: impl Fn(T, T) -> T) {
-    let fold_rows = |rows: &[T], out: &mut [T]| {
-        out.copy_from_slice(&rows[start..][..out.len()]);
-        for row in rows[inner..].chunks_exact(inner) {
+/// The columns from `start` on of `x: [R, inner]`, reduced to `out`: at most `BLOCK` rows, or results of such blocks, one
+/// after the other.
+fn fold_columns<T: Word>(x: &[T], out: &mut [T], start: usize, inner: usize, f: &impl Fn(T, T) -> T) {
+    let count = x.len() / inner;
+    if count <= BLOCK {
+        out.copy_from_slice(&x[start..][..out.len()]);
+        for row in x[inner..].chunks_exact(inner) {
             out.iter_mut().zip(&row[start..]).for_each(|(out, &v)| *out = f(*out, v));
         }
-    };
-    let mut blocks = x.chunks(BLOCK * inner);
-    blocks.next().into_iter().for_each(|rows| fold_rows(rows, out));
-    let mut part = vec![T::zeroed(); if x.len() > BLOCK * inner { out.len() } else { 0 }];
+        return;
+    }
+    let mut blocks = x.chunks(count.div_ceil(BLOCK).max(BLOCK) * inner);
+    blocks.next().into_iter().for_each(|rows| fold_columns(rows, out, start, inner, f));
+    let mut part = vec![T::zeroed(); out.len()];
     for rows in blocks {
-        fold_rows(rows, &mut part);
+        fold_columns(rows, &mut part, start, inner, f);
         out.iter_mut().zip(&part).for_each(|(out, &v)| *out = f(*out, v));
     }
 }

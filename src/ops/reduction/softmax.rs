@@ -6,7 +6,10 @@ use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
+use crate::ops::elementwise::unary::CHUNK;
+use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::around;
+use crate::ops::sums::total;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::shape::check_dim;
 use crate::tensor::Tensor;
@@ -18,6 +21,9 @@ shader!(SHADER: Params = "softmax");
 
 /// The longest row that one invocation of the kernel walks (three times); longer ones are composed of other ops.
 const MAX_ROW: usize = 16 * 1024;
+
+/// Columns that the host handles side by side.
+const COLUMNS: usize = 64;
 
 #[derive(Debug)]
 struct Softmax {
@@ -40,17 +46,10 @@ impl Op for Softmax {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let [_, reduced, inner] = around(inputs[0].shape(), self.dim);
         let (x, out, block) = (inputs[0].slice::<f32>(), out.slice::<f32>(), reduced * inner);
-        out.par_chunks_mut(block).zip(x.par_chunks(block)).with_min_len(64).for_each(|(out, x)| {
-            for b in 0..inner {
-                let row = || (b..block).step_by(inner);
-                let max = row().map(|i| x[i]).fold(f32::NEG_INFINITY, f32::max);
-                let total: f32 = row().map(|i| (x[i] - max).exp()).sum();
-                let log_total = total.ln();
-                for i in row() {
-                    let v = x[i] - max;
-                    out[i] = if self.log { v - log_total } else { v.exp() / total };
-                }
-            }
+        let blocks = out.par_chunks_mut(block).zip(x.par_chunks(block));
+        blocks.with_min_len((CHUNK / block).max(1)).for_each(|(out, x)| match inner {
+            1 => row(x, out, self.log),
+            _ => (0..inner).step_by(COLUMNS).for_each(|first| columns(x, out, (first, inner), self.log)),
         });
         Ok(())
     }
@@ -86,16 +85,63 @@ fn long_log_softmax(x: &Tensor, dim: usize) -> Result<Tensor> {
     shifted.sub(&shifted.exp()?.sum(&[dim], true)?.log()?)
 }
 
+/// One row on the host, in a few passes that vectorise. A NaN is in the total, and so in every result.
+fn row(x: &[f32], out: &mut [f32], log: bool) {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    let rows = x.chunks_exact(16);
+    let tail = rows.remainder().iter().copied().fold(f32::NEG_INFINITY, larger);
+    rows.for_each(|row| lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane = larger(*lane, v)));
+    let max = lanes.into_iter().fold(tail, larger);
+    let part = |(out, x): (&mut [f32], &[f32])| {
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = exp(x - max));
+        total(out, |v| v)
+    };
+    let sum: f64 = out.chunks_mut(512).zip(x.chunks(512)).map(part).sum();
+    if log {
+        let sum = sum.ln() as f32;
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = (x - max) - sum);
+    } else {
+        let sum = sum as f32;
+        out.iter_mut().for_each(|out| *out /= sum);
+    }
+}
+
+/// Some columns of `[R, inner]` on the host, side by side.
+fn columns(x: &[f32], out: &mut [f32], (first, inner): (usize, usize), log: bool) {
+    let width = COLUMNS.min(inner - first);
+    let range = |row: usize| row * inner + first..row * inner + first + width;
+    let (mut max, mut sums) = ([f32::NEG_INFINITY; COLUMNS], [0f64; COLUMNS]);
+    let count = x.len() / inner;
+    for row in 0..count {
+        max.iter_mut().zip(&x[range(row)]).for_each(|(max, &v)| *max = if v > *max { v } else { *max });
+    }
+    for row in 0..count {
+        let line = &mut out[range(row)];
+        line.iter_mut().zip(&x[range(row)]).zip(&max).for_each(|((out, x), max)| *out = exp(x - max));
+        sums.iter_mut().zip(line).for_each(|(sum, v)| *sum += f64::from(*v));
+    }
+    let sums = sums.map(|sum| if log { sum.ln() as f32 } else { sum as f32 });
+    for row in 0..count {
+        let line = out[range(row)].iter_mut().zip(&x[range(row)]);
+        line.zip(max.iter().zip(&sums)).for_each(|((out, x), (max, sum))| {
+            *out = if log { (x - max) - sum } else { *out / sum };
+        });
+    }
+}
+
 fn check(x: &Tensor, dim: usize, name: &'static str) -> Result<bool> {
-    check_dim(name, dim, x.shape())?;
+    let shape = if x.rank() == 0 { &[1] } else { x.shape() };
+    check_dim(name, dim, shape)?;
     if !x.dtype().is_float() {
         return Err(Error::DTypeMismatch { op: name, expected: "a float type".into(), got: x.dtype().to_string() });
     }
-    Ok(x.shape()[dim] > MAX_ROW && !x.device().is_cpu())
+    Ok(shape[dim] > MAX_ROW && !x.device().is_cpu())
 }
 
 impl Tensor {
-    /// `exp(x) / Σ exp(x)` along `dim`, without overflow; the same shape. Halves are computed as f32.
+    /// `exp(x) / Σ exp(x)` along `dim`, without overflow; the same shape. Halves are computed as f32. A row with a NaN or ∞,
+    /// or of −∞ alone, is NaN. A tensor of rank 0 is one row along dimension 0.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] unless of floats.
@@ -107,6 +153,7 @@ impl Tensor {
     /// ```
     pub fn softmax(&self, dim: usize) -> Result<Tensor> {
         match check(self, dim, "softmax")? {
+            _ if self.rank() == 0 => self.reshape([1])?.softmax(0)?.reshape(()),
             true => long_softmax(self, dim),
             false => apply(Softmax { dim, log: false }, &[self]),
         }
@@ -118,6 +165,7 @@ impl Tensor {
     /// As [`Tensor::softmax`].
     pub fn log_softmax(&self, dim: usize) -> Result<Tensor> {
         match check(self, dim, "log_softmax")? {
+            _ if self.rank() == 0 => self.reshape([1])?.log_softmax(0)?.reshape(()),
             true => long_log_softmax(self, dim),
             false => apply(Softmax { dim, log: true }, &[self]),
         }

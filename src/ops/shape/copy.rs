@@ -92,7 +92,8 @@ impl Op for Cat {
                 let detail = format!("all sizes but that of dimension {} must be equal", self.dim);
                 return Err(Error::shapes("cat", first.shape(), other.shape(), detail));
             }
-            shape[self.dim] += other.shape()[self.dim];
+            let whole = shape[self.dim].checked_add(other.shape()[self.dim]);
+            shape[self.dim] = whole.ok_or_else(|| Error::argument("cat", "the tensors together are too long"))?;
         }
         Ok((shape, first.dtype()))
     }

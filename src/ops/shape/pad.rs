@@ -8,6 +8,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::{MAX_RANK, around};
+use crate::ops::sums::{Sum, added};
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, no_gradient,
 };
@@ -199,6 +200,17 @@ struct Fold {
     size: usize,
 }
 
+impl Fold {
+    /// Adds every row of a padded part where it came from.
+    fn fold(&self, g: &[f32], inner: usize, dx: &mut [impl Sum]) {
+        for (at, g) in g.chunks(inner).enumerate() {
+            if let Some(to) = self.padding.repeated(at, self.before, self.size) {
+                dx[to * inner..][..inner].iter_mut().zip(g).for_each(|(dx, &g)| dx.take(g));
+            }
+        }
+    }
+}
+
 impl Op for Fold {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
@@ -217,14 +229,8 @@ impl Op for Fold {
         let [_, padded, inner] = around(inputs[0].shape(), self.dim);
         let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
         let all = out.par_chunks_mut(self.size * inner).zip(g.par_chunks(padded * inner)).with_min_len(4);
-        all.for_each(|(dx, g)| {
-            dx.fill(0.0);
-            for (at, g) in g.chunks(inner).enumerate() {
-                if let Some(to) = self.padding.repeated(at, self.before, self.size) {
-                    dx[to * inner..][..inner].iter_mut().zip(g).for_each(|(dx, g)| *dx += g);
-                }
-            }
-        });
+        let terms = padded - self.size; // an edge may stand for all of them
+        all.for_each(|(dx, g)| added(dx, terms, |dx| self.fold(g, inner, dx), |dx| self.fold(g, inner, dx)));
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::around;
+use crate::ops::sums::{Sum, added};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
 
@@ -111,8 +112,12 @@ impl Op for Resize {
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        let Resize { len, size, .. } = *self;
+        if size.checked_mul(2).and_then(|twice| twice.checked_add(1)?.checked_mul(len)).is_none() {
+            return Err(Error::argument("interpolate", format!("{size} pixels from {len} cannot be placed")));
+        }
         let mut shape = inputs[0].shape().to_vec();
-        shape[self.dim] = self.size;
+        shape[self.dim] = size;
         Ok((shape, inputs[0].dtype()))
     }
 
@@ -143,6 +148,19 @@ impl Op for Resize {
     }
 }
 
+/// Adds every row of the gradient to those that it came from, each by its weight.
+fn spread(sources: &[(usize, usize, f32)], g: &[f32], inner: usize, dx: &mut [impl Sum]) {
+    for (line, &(first, second, weight)) in g.chunks(inner).zip(sources) {
+        let mut add = |to: usize, weight: f32| {
+            dx[to * inner..][..inner].iter_mut().zip(line).for_each(|(dx, g)| dx.take(weight * g));
+        };
+        add(first, 1.0 - weight);
+        if weight > 0.0 {
+            add(second, weight);
+        }
+    }
+}
+
 /// The gradient of the resized → dx.
 #[derive(Debug)]
 struct ResizeGrad(Resize);
@@ -167,17 +185,9 @@ impl Op for ResizeGrad {
         let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
         let sources: Vec<_> = (0..resize.size).map(|o| resize.source(o)).collect();
         let all = out.par_chunks_mut(resize.len * inner).zip(g.par_chunks(resize.size * inner)).with_min_len(4);
+        let terms = 2 * (resize.size / resize.len + 2);
         all.for_each(|(dx, g)| {
-            dx.fill(0.0);
-            for (line, &(first, second, weight)) in g.chunks(inner).zip(&sources) {
-                let mut spread = |to: usize, weight: f32| {
-                    dx[to * inner..][..inner].iter_mut().zip(line).for_each(|(dx, g)| *dx += weight * g);
-                };
-                spread(first, 1.0 - weight);
-                if weight > 0.0 {
-                    spread(second, weight);
-                }
-            }
+            added(dx, terms, |dx| spread(&sources, g, inner, dx), |dx| spread(&sources, g, inner, dx))
         });
         Ok(())
     }

@@ -193,7 +193,8 @@ pairs! {
     POW_BASE = floats "pow" (|x, y| if y == 0.0 { 0.0 } else { y * x.powf(y - 1.0) }, "power_by_base(x, y)");
     POW_EXPONENT = floats "pow" (|x, y| if x == 0.0 && y >= 0.0 { 0.0 } else { x.powf(y) * x.ln() },
         "power_by_exponent(x, y)");
-    ANGLE_GRADIENT = floats "atan2" (|x, y| y / (x * x + y * y), "y / (x * x + y * y)");
+    ANGLE_GRADIENT = floats "atan2" (|x, y| if x == 0.0 && y == 0.0 { 0.0 } else { y / (x * x + y * y) },
+        "select(y / (x * x + y * y), 0.0, x == 0.0 && y == 0.0)");
 }
 
 /// What goes before a shader, for every row that uses it.

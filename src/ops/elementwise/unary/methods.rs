@@ -159,7 +159,7 @@ methods! {
 }
 
 impl Tensor {
-    /// `max(x, 0)`, keeping the type; its gradient at 0 is 0.
+    /// `max(x, 0)`, keeping the type; its gradient at 0 is 0, at NaN 1.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for booleans.
@@ -177,7 +177,7 @@ impl Tensor {
     }
 
     /// The elements brought within `min` and `max`, each where given; `max` wins where they cross. NaN stays NaN. The
-    /// gradient is 1 within the bounds, which belong to it, else 0. Integers keep their type: of fractional bounds, the
+    /// gradient is 1 within the bounds, which belong to it (PyTorch 2.15 leaves them out), else 0. Integers keep their type: of fractional bounds, the
     /// whole numbers within count.
     ///
     /// # Errors

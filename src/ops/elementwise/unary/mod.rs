@@ -5,7 +5,7 @@
 //! `methods`.
 
 mod methods;
-mod special;
+pub(in crate::ops) mod special;
 
 use std::f32::consts::{FRAC_2_SQRT_PI, LN_2};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ macro_rules! others {
 
 floats! {
     NEG "neg": |x, _| -x, "-x"; |g, _, _, _| -g, "-g";
-    ABS "abs": |x, _| x.abs(), "abs(x)"; |g, x, _, _| g * sign(x), "g * sign(x)";
+    ABS "abs": |x, _| x.abs(), "abs(x)"; |g, x, _, _| g * sign(x), "g * select(sign(x), 0.0, is_nan(x))";
     SIGN "sign": |x, _| sign(x), "select(sign(x), 0.0, is_nan(x))"; |_, _, _, _| 0.0, "0.0";
     SQUARE "square": |x, _| x * x, "x * x"; |g, x, _, _| 2.0 * g * x, "2.0 * g * x";
     RECIP "recip": |x, _| 1.0 / x, "1.0 / x"; |g, _, y, _| -g * y * y, "-g * y * y";
@@ -131,7 +131,7 @@ floats! {
     // By the bits of what is not above 0 and no NaN: a compiler may take a comparison for max, which drops NaN.
     RELU "relu": |x, _| if x <= 0.0 { 0.0 } else { x },
         "select(x, 0.0, bitcast<u32>(x) - 0x80000000u <= 0x7f800000u)";
-        |g, _, y, _| if y > 0.0 { g } else { 0.0 }, "select(0.0, g, y > 0.0)";
+        |g, _, y, _| if y == 0.0 { 0.0 } else { g }, "select(g, 0.0, bitcast<u32>(y) == 0u)"; // NaN passes, as in PyTorch
     LEAKY_RELU "leaky_relu": |x, p| if x > 0.0 { x } else { p[0] * x }, "select(p.a * x, x, x > 0.0)";
         |g, x, _, p| if x > 0.0 { g } else { p[0] * g }, "select(p.a * g, g, x > 0.0)";
     ELU "elu": |x, p| if x > 0.0 { x } else { p[0] * x.exp_m1() }, "select(p.a * m_expm1(x), x, x > 0.0)";
@@ -151,13 +151,14 @@ floats! {
         |g, x, _, _| g * (tanh_softplus(x) + x * (1.0 - tanh_softplus(x).powi(2)) * sigmoid(x)),
         "g * (tanh_softplus(x) + x * (1.0 - tanh_softplus(x) * tanh_softplus(x)) * m_sigmoid(x))";
     HARDSWISH "hardswish": |x, _| x * clamp(x + 3.0, [0.0, 6.0]) / 6.0, "x * clamp(x + 3.0, 0.0, 6.0) / 6.0";
-        |g, x, _, _| if x <= -3.0 { 0.0 } else if x < 3.0 { g * (x / 3.0 + 0.5) } else { g },
+        |g, x, _, _| if x <= -3.0 { 0.0 } else if x >= 3.0 { g } else { g * (x / 3.0 + 0.5) },
         "g * select(select(x / 3.0 + 0.5, 1.0, x >= 3.0), 0.0, x <= -3.0)";
     HARDSIGMOID "hardsigmoid": |x, _| clamp(x + 3.0, [0.0, 6.0]) / 6.0,
         "select(clamp(x + 3.0, 0.0, 6.0) / 6.0, x, is_nan(x))";
         |g, x, _, _| if x > -3.0 && x < 3.0 { g / 6.0 } else { 0.0 }, "select(0.0, g / 6.0, x > -3.0 && x < 3.0)";
     SOFTSIGN "softsign": |x, _| x / (1.0 + x.abs()), "x / (1.0 + abs(x))";
-        |g, x, _, _| g / (1.0 + x.abs()).powi(2), "g / ((1.0 + abs(x)) * (1.0 + abs(x)))";
+        |g, x, _, _| if x.is_finite() { g / (1.0 + x.abs()) / (1.0 + x.abs()) } else { f32::NAN },
+        "finite_only(x, g / (1.0 + abs(x)) / (1.0 + abs(x)))";
 }
 
 others! {

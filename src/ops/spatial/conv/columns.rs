@@ -82,9 +82,7 @@ pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) ->
             let right = Matrix::new(&grads, 0, [columns, 1]);
             gemm(&mut cols, weights, right, [depth, wide, columns], false, threads);
             dx.par_chunks_mut(g.image()).enumerate().for_each(|(n, dx)| {
-                let dx = &mut dx[group * g.group_image()..][..g.group_image()];
-                dx.fill(0.0);
-                g.col2im(&cols[n * pixels..], columns, dx);
+                g.col2im(&cols[n * pixels..], columns, &mut dx[group * g.group_image()..][..g.group_image()]);
             });
         }
         Ok(())
@@ -122,10 +120,11 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
 fn add_images(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32], threads: Threads) -> Result<()> {
     let images = dy.len() / g.out_image();
     if g.direct() {
-        dw.fill(0.0);
-        (0..images).for_each(|n| {
-            direct::cpu_weight_grad(g, &dy[n * g.out_image()..][..g.out_image()], &x[n * g.image()..][..g.image()], dw)
-        });
+        let mut sums = vec![0f64; dw.len()];
+        for (dy, x) in dy.chunks_exact(g.out_image()).zip(x.chunks_exact(g.image())) {
+            direct::cpu_weight_grad(g, dy, x, &mut sums);
+        }
+        dw.iter_mut().zip(sums).for_each(|(dw, sum)| *dw = sum as f32);
         return Ok(());
     }
     let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());

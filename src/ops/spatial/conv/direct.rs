@@ -8,6 +8,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::Result;
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::spatial::window::WINDOW;
+use crate::ops::sums::product;
 use crate::ops::{Dense, GpuIn};
 
 params! {
@@ -128,7 +129,7 @@ pub(super) fn cpu_input_grad(g: &Geometry, dy: &[f32], w: &[f32], out: &mut [f32
 }
 
 /// Adds one image's part: dy `[OC, OH, OW]`, x `[C, H, W]`.
-pub(super) fn cpu_weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) {
+pub(super) fn cpu_weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f64]) {
     let (pixels, plane, taps, stride) =
         (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.moves.stride[1]);
     let (deep, wide) = (g.group_channels(), g.group_out());
@@ -137,7 +138,7 @@ pub(super) fn cpu_weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32
         let (dy, x) = (&dy[o * pixels..][..pixels], &x[(o / wide * deep + c) * plane..][..plane]);
         for (tap, dw) in dw.iter_mut().enumerate() {
             g.window.rows(tap, |o, i, len| {
-                *dw += dy[o..o + len].iter().zip(x[i..].iter().step_by(stride)).map(|(g, v)| g * v).sum::<f32>();
+                *dw += product(&dy[o..o + len], &x[i..], stride);
             });
         }
     }

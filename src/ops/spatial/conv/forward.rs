@@ -59,7 +59,7 @@ impl Op for Forward {
         if g.winograd() {
             return winograd::forward(g, x, w, bias, out);
         }
-        if !g.direct() {
+        if !g.direct_on_host() {
             return columns::forward(g, x, w, bias, out);
         }
         direct::cpu_forward(g, x, w, out, |y, channel| y.fill(bias.map_or(0.0, |bias| bias[channel])));

@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Kernel, params, shader};
 use crate::ops::spatial::window::{WINDOW, Window};
+use crate::ops::sums::{LONG, Sum, added};
 
 params! {
     struct Params { count: usize, columns: usize, first: usize, offset: usize, add: bool }
@@ -89,6 +90,12 @@ impl Geometry {
         self.groups > 1 && weights <= THIN && self.window.taps() <= MOST_DIRECT_TAPS
     }
 
+    /// The same for the host, which adds such sums up one after the other.
+    pub fn direct_on_host(&self) -> bool {
+        let longest = self.group_channels().max(self.group_out()) * self.window.taps();
+        self.direct() && longest <= 2 * LONG
+    }
+
     /// The passes of an adapter: as many whole images as fit, or parts of an image where one does not.
     pub fn passes(&self) -> Vec<Pass> {
         let pixels = self.window.pixels();
@@ -148,24 +155,29 @@ impl Geometry {
         });
     }
 
-    /// Adds one image's columns back to the pixels that [`Geometry::im2col`] took them from; rows of columns are `step`
-    /// apart.
+    /// One image from its columns, each added back to the pixels that [`Geometry::im2col`] took it from; rows of columns
+    /// are `step` apart.
     pub fn col2im(&self, cols: &[f32], step: usize, dx: &mut [f32]) {
-        let (plane, taps, pixels) = (self.window.plane(), self.window.taps(), self.window.pixels());
-        let stride = self.window.moves.stride[1];
-        for (row, cols) in cols.chunks(step).enumerate() {
-            let dx = &mut dx[row / taps * plane..][..plane];
-            let cols = &cols[..pixels];
-            self.window.rows(row % taps, |o, i, len| add(&mut dx[i..], stride, &cols[o..o + len], 1.0));
+        let (plane, taps) = (self.window.plane(), self.window.taps());
+        for (cols, dx) in cols.chunks(taps * step).zip(dx.chunks_mut(plane)) {
+            added(dx, taps, |dx| self.add_rows(cols, step, dx), |dx| self.add_rows(cols, step, dx));
+        }
+    }
+
+    /// Adds the rows of a channel's columns to its plane.
+    fn add_rows(&self, cols: &[f32], step: usize, dx: &mut [impl Sum]) {
+        for (tap, cols) in cols.chunks(step).enumerate() {
+            let cols = &cols[..self.window.pixels()];
+            self.window.rows(tap, |o, i, len| add(&mut dx[i..], self.window.moves.stride[1], &cols[o..o + len], 1.0));
         }
     }
 }
 
 /// `to[i · stride] += factor · from[i]`
-pub(super) fn add(to: &mut [f32], stride: usize, from: &[f32], factor: f32) {
+pub(super) fn add(to: &mut [impl Sum], stride: usize, from: &[f32], factor: f32) {
     if stride == 1 {
-        to.iter_mut().zip(from).for_each(|(to, v)| *to += factor * v);
+        to.iter_mut().zip(from).for_each(|(to, v)| to.take(factor * v));
     } else {
-        to.iter_mut().step_by(stride).zip(from).for_each(|(to, v)| *to += factor * v);
+        to.iter_mut().step_by(stride).zip(from).for_each(|(to, v)| to.take(factor * v));
     }
 }

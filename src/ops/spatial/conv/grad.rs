@@ -74,7 +74,7 @@ impl Op for InputGrad {
         if g.winograd() {
             return winograd::input_grad(g, dy, w, out);
         }
-        if !g.direct() {
+        if !g.direct_on_host() {
             return columns::input_grad(g, dy, w, out);
         }
         direct::cpu_input_grad(g, dy, w, out);

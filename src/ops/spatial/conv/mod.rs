@@ -123,7 +123,7 @@ impl Conv<2> {
             return Err(Error::shapes("conv2d", x, w, detail));
         };
         self.check_groups("conv2d", [channels, out_channels])?;
-        if channels != depth * self.groups {
+        if depth.checked_mul(self.groups) != Some(channels) {
             let groups = if self.groups == 1 { String::new() } else { format!(" in each of {} groups", self.groups) };
             let detail = format!("the input has {channels} channels, the weight is for {depth}{groups}");
             return Err(Error::shapes("conv2d", x, w, detail));
@@ -147,7 +147,11 @@ impl Conv<2> {
             let detail = format!("the input has {from} channels, the weight is for {w_from}");
             return Err(Error::shapes(OP, x, w, detail));
         }
-        self.check_groups(OP, [from, wide.saturating_mul(self.groups)])?;
+        let Some(channels) = wide.checked_mul(self.groups) else {
+            let detail = format!("{} groups of {wide} channels are more than there can be", self.groups);
+            return Err(Error::argument(OP, detail));
+        };
+        self.check_groups(OP, [from, channels])?;
         check_pixels(OP, x)?;
         let (moves, extra) = (self.moves([kh, kw]), self.output_padding);
         moves.check(OP, [h, wd])?;
@@ -165,7 +169,7 @@ impl Conv<2> {
         };
         moves.check(OP, [height, width])?;
         let window = Window { moves, size: [height, width], out: [h, wd] };
-        Ok(Geometry { images, channels: wide * self.groups, out_channels: from, groups: self.groups, window })
+        Ok(Geometry { images, channels, out_channels: from, groups: self.groups, window })
     }
 }
 

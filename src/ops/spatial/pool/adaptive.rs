@@ -12,6 +12,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::around;
 use crate::ops::spatial::window::Sizes;
+use crate::ops::sums::{Sum, added};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
 
@@ -41,6 +42,20 @@ impl Adaptive {
     fn largest(&self, x: &[f32], o: usize, inner: usize) -> usize {
         let better = |at: usize, i: usize| x[i * inner] > x[at * inner] || x[i * inner].is_nan();
         self.part(o).fold(self.part(o).start, |at, i| if better(at, i) { i } else { at })
+    }
+
+    /// Adds the gradient of each part to the elements that it is of.
+    fn spread(&self, x: &[f32], g: &[f32], inner: usize, dx: &mut [impl Sum]) {
+        for (at, &g) in g.iter().enumerate() {
+            let (o, j) = (at / inner, at % inner);
+            if self.max {
+                dx[self.largest(&x[j..], o, inner) * inner + j].take(g);
+                continue;
+            }
+            let part = self.part(o);
+            let share = g / part.len() as f32;
+            part.for_each(|i| dx[i * inner + j].take(share));
+        }
     }
 
     /// Refuses parts for which one invocation would loop longer than some drivers allow, or indices beyond 32 bits.
@@ -74,6 +89,9 @@ impl Op for Adaptive {
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        if self.out.checked_add(1).and_then(|end| end.checked_mul(self.len)).is_none() {
+            return Err(Error::argument(self.name(), format!("{} elements cannot be cut in {}", self.len, self.out)));
+        }
         let mut shape = inputs[0].shape().to_vec();
         shape[self.dim] = self.out;
         Ok((shape, inputs[0].dtype()))
@@ -89,7 +107,9 @@ impl Op for Adaptive {
                 for (j, v) in line.iter_mut().enumerate() {
                     *v = match self.max {
                         true => x[self.largest(&x[j..], o, inner) * inner + j],
-                        false => part.clone().map(|i| x[i * inner + j]).sum::<f32>() / part.len() as f32,
+                        false => {
+                            (part.clone().map(|i| f64::from(x[i * inner + j])).sum::<f64>() / part.len() as f64) as f32
+                        }
                     };
                 }
             }
@@ -134,18 +154,9 @@ impl Op for AdaptiveGrad {
         let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let (long, short) = (pool.len * inner, pool.out * inner);
         let all = out.par_chunks_mut(long).zip(x.par_chunks(long)).zip(g.par_chunks(short)).with_min_len(16);
+        let terms = pool.out / pool.len + 2; // of one element
         all.for_each(|((dx, x), g)| {
-            dx.fill(0.0);
-            for (at, &g) in g.iter().enumerate() {
-                let (o, j) = (at / inner, at % inner);
-                if pool.max {
-                    dx[pool.largest(&x[j..], o, inner) * inner + j] += g;
-                    continue;
-                }
-                let part = pool.part(o);
-                let share = g / part.len() as f32;
-                part.for_each(|i| dx[i * inner + j] += share);
-            }
+            added(dx, terms, |dx| pool.spread(x, g, inner, dx), |dx| pool.spread(x, g, inner, dx));
         });
         Ok(())
     }

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::spatial::window::{WINDOW, Window};
+use crate::ops::sums::{Sum, added};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
 
@@ -54,6 +55,26 @@ impl Windows {
                         (*best, *at) = (v, i as u32);
                     }
                 }
+            });
+        }
+    }
+
+    /// Adds to every window the pixels of it.
+    fn add(&self, x: &[f32], sums: &mut [impl Sum]) {
+        for tap in 0..self.window.taps() {
+            self.window.rows(tap, |o, i, len| {
+                let pixels = x[i..].iter().step_by(self.window.moves.stride[1]);
+                sums[o..o + len].iter_mut().zip(pixels).for_each(|(sum, &x)| sum.take(x));
+            });
+        }
+    }
+
+    /// Adds to every pixel the parts of the windows that it is in.
+    fn spread(&self, parts: &[f32], dx: &mut [impl Sum]) {
+        for tap in 0..self.window.taps() {
+            self.window.rows(tap, |o, i, len| {
+                let pixels = dx[i..].iter_mut().step_by(self.window.moves.stride[1]);
+                pixels.zip(&parts[o..o + len]).for_each(|(dx, &part)| dx.take(part));
             });
         }
     }
@@ -133,13 +154,7 @@ impl Op for Windows {
         }
         let divisors = self.divisors();
         planes.for_each(|(out, x)| {
-            out.fill(0.0);
-            for tap in 0..window.taps() {
-                window.rows(tap, |o, i, len| {
-                    let pixels = x[i..].iter().step_by(window.moves.stride[1]);
-                    out[o..o + len].iter_mut().zip(pixels).for_each(|(out, x)| *out += x);
-                });
-            }
+            added(out, window.taps(), |out| self.add(x, out), |out| self.add(x, out));
             out.iter_mut().zip(&divisors).for_each(|(out, divisor)| *out /= divisor);
         });
         Ok(())
@@ -160,6 +175,12 @@ impl Op for Windows {
         let grad = apply(PoolGrad(*self), &[&ctx.inputs[0], ctx.grad])?;
         Ok(vec![Some(grad)])
     }
+}
+
+/// Adds every gradient to the pixel at its position, if it has one.
+fn add_at(at: &[u32], g: &[f32], dx: &mut [impl Sum]) {
+    let taken = at.iter().zip(g).filter(|(at, _)| **at != NONE);
+    taken.for_each(|(&at, &g)| dx[at as usize].take(g));
 }
 
 /// x `[N, C, H, W]` and the gradient of its pooled result → dx.
@@ -184,22 +205,16 @@ impl Op for PoolGrad {
         let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let all = out.par_chunks_mut(plane).zip(x.par_chunks(plane)).zip(g.par_chunks(pixels)).with_min_len(16);
         let divisors = windows.divisors();
+        let terms = window.taps(); // at most, for one pixel
         all.for_each_init(
             || (vec![0.0; pixels], vec![0; pixels]),
             |(values, at), ((dx, x), g)| {
-                dx.fill(0.0);
                 if windows.kind == Kind::Max {
                     windows.largest(x, values, at);
-                    let taken = at.iter().zip(g).filter(|(at, _)| **at != NONE);
-                    return taken.for_each(|(&at, g)| dx[at as usize] += g);
+                    return added(dx, terms, |dx| add_at(at, g, dx), |dx| add_at(at, g, dx));
                 }
                 values.iter_mut().zip(g).zip(&divisors).for_each(|((part, g), divisor)| *part = g / divisor);
-                for tap in 0..window.taps() {
-                    window.rows(tap, |o, i, len| {
-                        let pixels = dx[i..].iter_mut().step_by(window.moves.stride[1]);
-                        pixels.zip(&values[o..o + len]).for_each(|(dx, part)| *dx += part);
-                    });
-                }
+                added(dx, terms, |dx| windows.spread(values, dx), |dx| windows.spread(values, dx));
             },
         );
         Ok(())

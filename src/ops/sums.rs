@@ -1,0 +1,96 @@
+//! Long sums of f32 on the host. One running f32 is off by up to the number of its terms in units of the last place.
+
+/// Sums of more terms than this are not left to one running f32.
+pub(in crate::ops) const LONG: usize = 256;
+
+/// Terms that sixteen running sums take before what they amount to is added in f64.
+const PART: usize = 512;
+
+/// Σ f(v), in sixteen running sums over short parts, so that the loop vectorises and little is rounded away.
+pub(in crate::ops) fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
+    let part = |part: &[f32]| {
+        let mut lanes = [0f32; 16];
+        let rows = part.chunks_exact(16);
+        let tail: f32 = rows.remainder().iter().map(|&v| f(v)).sum();
+        rows.for_each(|row| lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane += f(v)));
+        f64::from(lanes.iter().sum::<f32>() + tail)
+    };
+    values.chunks(PART).map(part).sum()
+}
+
+/// Σ a[i] · b[i · step], as [`total`].
+pub(in crate::ops) fn product(a: &[f32], b: &[f32], step: usize) -> f64 {
+    if step != 1 {
+        return a.iter().zip(b.iter().step_by(step)).map(|(a, b)| f64::from(a * b)).sum();
+    }
+    let part = |(a, b): (&[f32], &[f32])| {
+        let mut lanes = [0f32; 16];
+        let (rows_a, rows_b) = (a.chunks_exact(16), b.chunks_exact(16));
+        let tail: f32 = rows_a.remainder().iter().zip(rows_b.remainder()).map(|(a, b)| a * b).sum();
+        for (a, b) in rows_a.zip(rows_b) {
+            (0..16).for_each(|i| lanes[i] += a[i] * b[i]);
+        }
+        f64::from(lanes.iter().sum::<f32>() + tail)
+    };
+    let b = &b[..a.len()];
+    a.chunks(PART).zip(b.chunks(PART)).map(part).sum()
+}
+
+/// What small terms are added to.
+pub(in crate::ops) trait Sum: Copy + Send {
+    fn take(&mut self, term: f32);
+}
+
+impl Sum for f32 {
+    fn take(&mut self, term: f32) {
+        *self += term;
+    }
+}
+
+impl Sum for f64 {
+    fn take(&mut self, term: f32) {
+        *self += f64::from(term);
+    }
+}
+
+/// `out` ← what is added to zeros: in f64 by `long` if a sum has as many as `terms` and that is many, else by `short` in place.
+pub(in crate::ops) fn added(
+    out: &mut [f32],
+    terms: usize,
+    short: impl FnOnce(&mut [f32]),
+    long: impl FnOnce(&mut [f64]),
+) {
+    if terms <= LONG {
+        out.fill(0.0);
+        return short(out);
+    }
+    let mut sums = vec![0f64; out.len()];
+    long(&mut sums);
+    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum as f32);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_sums_are_right_to_the_last_bits() {
+        let values: Vec<f32> = (0..100_003).map(|i| 0.1 + (i % 7) as f32).collect();
+        let exact: f64 = values.iter().map(|&v| f64::from(v)).sum();
+        assert!((total(&values, |v| v) / exact - 1.0).abs() < 1e-7);
+        let squares: f64 = values.iter().map(|&v| f64::from(v).powi(2)).sum();
+        assert!((product(&values, &values, 1) / squares - 1.0).abs() < 1e-7);
+        let spread: Vec<f32> = values.iter().flat_map(|&v| [v, f32::NAN]).collect();
+        assert!((product(&values, &spread, 2) / squares - 1.0).abs() < 1e-7);
+        assert_eq!((total(&[], |v| v), product(&[], &[], 1)), (0.0, 0.0));
+    }
+
+    #[test]
+    fn many_terms_are_added_in_f64() {
+        for terms in [LONG, LONG + 1] {
+            let mut out = [7f32];
+            added(&mut out, terms, |out| out[0] += 1.0, |out| out[0] += 2.0);
+            assert_eq!(out[0], if terms > LONG { 2.0 } else { 1.0 });
+        }
+    }
+}
