@@ -1,5 +1,5 @@
-//! Sizes that no one means: every function that takes some gives a result or an error. Never a panic, an overflow (the tests
-//! are built with checks for these), nor an allocation that the machine has no room for.
+//! Sizes that no one means: every function that takes some gives a result or an error. Never a panic, an overflow (which
+//! panics in debug builds and in those of `.ci/run`), nor an allocation that the machine has no room for.
 
 use anygpu::nn::{self, Module};
 use anygpu::{Conv, DType, Interpolation, Padding, Pool, Result, Tensor};
@@ -9,7 +9,8 @@ use proptest::test_runner::RngSeed;
 
 /// A size of a tensor: small, or so large that no memory holds it.
 fn size() -> impl Strategy<Value = usize> {
-    let large = [1 << 45, (1 << 45) + 1, 1 << 61, (1 << 62) - 1, 1 << 63, usize::MAX / 3 + 1, usize::MAX - 1, usize::MAX];
+    let large =
+        [1 << 45, (1 << 45) + 1, 1 << 61, (1 << 62) - 1, 1 << 63, usize::MAX / 3 + 1, usize::MAX - 1, usize::MAX];
     prop_oneof![4 => 0..5usize, 1 => prop::sample::select(large.to_vec())]
 }
 
@@ -105,7 +106,6 @@ proptest! {
         conv = if easy[0] { conv } else { conv.stride(stride) };
         conv = if easy[1] { conv } else { conv.padding(padding) };
         conv = if easy[2] { conv } else { conv.dilation(dilation) };
-        // Results of up to 2^60 pixels may be asked for by padding, which no memory has; fewer would be computed in earnest.
         differentiate(x.conv2d(&w, None, conv));
         conv = if easy[3] { conv } else { conv.output_padding(extra) };
         differentiate(x.conv_transpose2d(&w, None, conv));

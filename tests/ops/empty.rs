@@ -12,13 +12,25 @@ fn every_normalisation_of_nothing() -> Result<()> {
         for shape in [[3, 0, 2], [3, 4, 0], [0, 4, 2], [0, 0, 0], [0, 4, 0], [3, 0, 0]] {
             let running = (Tensor::zeros([shape[1]], &device)?, Tensor::ones([shape[1]], &device)?);
             let all: [(&str, &[usize], Normalised); 8] = [
-                ("layer_norm over 1", &shape[2..], Box::new(|x, w, b| x.layer_norm(&shape[2..], Some(w), Some(b), 1e-5))),
-                ("layer_norm over 2", &shape[1..], Box::new(|x, w, b| x.layer_norm(&shape[1..], Some(w), Some(b), 1e-5))),
+                (
+                    "layer_norm over 1",
+                    &shape[2..],
+                    Box::new(|x, w, b| x.layer_norm(&shape[2..], Some(w), Some(b), 1e-5)),
+                ),
+                (
+                    "layer_norm over 2",
+                    &shape[1..],
+                    Box::new(|x, w, b| x.layer_norm(&shape[1..], Some(w), Some(b), 1e-5)),
+                ),
                 ("layer_norm over 3", &shape, Box::new(|x, w, b| x.layer_norm(&shape, Some(w), Some(b), 1e-5))),
                 ("rms_norm over 1", &shape[2..], Box::new(|x, w, _| x.rms_norm(&shape[2..], Some(w), 1e-5))),
                 ("rms_norm over 2", &shape[1..], Box::new(|x, w, _| x.rms_norm(&shape[1..], Some(w), 1e-5))),
                 ("group_norm", &shape[1..2], Box::new(|x, w, b| x.group_norm(2, Some(w), Some(b), 1e-5))),
-                ("batch_norm", &shape[1..2], Box::new(|x, w, b| x.batch_norm(None, Some(w), Some(b), false, 0.1, 1e-5))),
+                (
+                    "batch_norm",
+                    &shape[1..2],
+                    Box::new(|x, w, b| x.batch_norm(None, Some(w), Some(b), false, 0.1, 1e-5)),
+                ),
                 (
                     "batch_norm, running",
                     &shape[1..2],

@@ -98,7 +98,8 @@ fn is_meant(name: &str, row: &[f32]) -> bool {
 
 /// The same numbers, NaN and infinities, to a few units in the last place.
 fn alike(got: &[f32], expected: &[f32]) -> bool {
-    let near = |(&g, &e): (&f32, &f32)| (g.is_nan() && e.is_nan()) || g == e || (g - e).abs() <= 1e-5 * e.abs().max(0.1);
+    let near =
+        |(&g, &e): (&f32, &f32)| (g.is_nan() && e.is_nan()) || g == e || (g - e).abs() <= 1e-5 * e.abs().max(0.1);
     got.len() == expected.len() && got.iter().zip(expected).all(near)
 }
 
@@ -173,7 +174,9 @@ fn gradients_of_products() -> Result<()> {
 #[test]
 fn extremes_that_are_no_numbers() -> Result<()> {
     for device in devices() {
-        for (x, slopes) in [([1.0, NAN, 2.0], [NAN; 3]), ([INF, INF, 1.0], [0.5, 0.5, 0.0]), ([-INF; 3], [1.0 / 3.0; 3])] {
+        for (x, slopes) in
+            [([1.0, NAN, 2.0], [NAN; 3]), ([INF, INF, 1.0], [0.5, 0.5, 0.0]), ([-INF; 3], [1.0 / 3.0; 3])]
+        {
             let [_, got] = both(&x, |x| x.max(&[0], false), &device)?;
             assert!(alike(&got, &slopes), "{x:?} on {device}: {got:?}, not {slopes:?}");
         }

@@ -35,7 +35,11 @@ fn softmax_of_many_classes() -> Result<()> {
         let scores: Vec<f32> = (0..count).map(|i| (i * 7919 % 8191) as f32 * 1e-3 - 4.0).collect();
         let sum: f64 = scores.iter().map(|&v| f64::from(v).exp()).sum();
         for shape in [[1, count], [count, 1]] {
-            let both = Tensor::from_slice(&scores, shape, None)?.broadcast_to(if shape[0] == 1 { [3, count] } else { [count, 3] })?;
+            let both = Tensor::from_slice(&scores, shape, None)?.broadcast_to(if shape[0] == 1 {
+                [3, count]
+            } else {
+                [count, 3]
+            })?;
             let dim = usize::from(shape[0] == 1);
             let (p, log) = (both.softmax(dim)?, both.log_softmax(dim)?);
             let part = |t: &Tensor| t.narrow(1 - dim, 1, 1)?.to_vec::<f32>();

@@ -182,7 +182,9 @@ impl Op for ResizeGrad {
         let sources: Vec<_> = (0..resize.size).map(|o| resize.source(o)).collect();
         let all = out.par_chunks_mut(resize.len * inner).zip(g.par_chunks(resize.size * inner)).with_min_len(4);
         let terms = 2 * (resize.size / resize.len + 2);
-        all.for_each(|(dx, g)| added(dx, terms, |dx| spread(&sources, g, inner, dx), |dx| spread(&sources, g, inner, dx)));
+        all.for_each(|(dx, g)| {
+            added(dx, terms, |dx| spread(&sources, g, inner, dx), |dx| spread(&sources, g, inner, dx))
+        });
         Ok(())
     }
 

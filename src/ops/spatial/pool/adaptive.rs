@@ -119,7 +119,9 @@ impl Op for Adaptive {
                 for (j, v) in line.iter_mut().enumerate() {
                     *v = match self.max {
                         true => x[self.largest(&x[j..], o, inner) * inner + j],
-                        false => (part.clone().map(|i| f64::from(x[i * inner + j])).sum::<f64>() / part.len() as f64) as f32,
+                        false => {
+                            (part.clone().map(|i| f64::from(x[i * inner + j])).sum::<f64>() / part.len() as f64) as f32
+                        }
                     };
                 }
             }
