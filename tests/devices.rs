@@ -230,6 +230,25 @@ fn the_probe_finds_the_loop_budget() -> Result<()> {
     Ok(())
 }
 
+/// What is below 2⁻¹²⁶ becomes 0 just where the probe says so, which is on SwiftShader.
+#[test]
+fn the_probe_finds_flushed_subnormals() -> Result<()> {
+    let (least, half) = (f32::MIN_POSITIVE, f32::MIN_POSITIVE / 2.0);
+    for device in devices() {
+        let x = Tensor::from_slice(&[least, half, 1.5 * least], 3, &device)?;
+        let part = |i: usize| x.narrow(0, i, 1);
+        let results = [part(0)?.mul(0.5)?, part(2)?.sub(&part(0)?)?, part(1)?.add(&part(1)?)?];
+        let mut flushes = false;
+        for (result, expected) in results.iter().zip([half, half, least]) {
+            flushes |= result.item::<f32>()? != expected;
+        }
+        let quirks = device.quirks()?;
+        assert_eq!(quirks.contains(&Quirk::FlushesSubnormals), flushes, "{device}: {quirks:?}");
+        assert_eq!(flushes, device.info().adapter.contains("SwiftShader"), "{device}: {quirks:?}");
+    }
+    Ok(())
+}
+
 /// Several threads on each device at once: each gets its own numbers.
 #[test]
 fn threads_share_a_device() {

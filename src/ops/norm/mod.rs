@@ -233,6 +233,11 @@ impl Op for Normalise {
     /// d bias = Σ g, d weight = Σ g · x̂, both over the elements of a feature.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let plan = self.0;
+        if ctx.grad.elem_count() == 0 && self.1.is_none() {
+            // Sums of nothing, which a statistic of nothing, NaN, must not reach. A process group has one of other ranks.
+            let zeros = ctx.inputs.iter().zip(ctx.needs).map(|(input, &wanted)| wanted.then(|| input.zeros_like()));
+            return zeros.map(Option::transpose).collect();
+        }
         let (x, stats, g) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
         let weight = plan.weight.then(|| &ctx.inputs[2]);
         let by_channel = plan.by_channel();

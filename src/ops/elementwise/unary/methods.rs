@@ -119,7 +119,8 @@ methods! {
     sigmoid(x) => plain(x, &unary::SIGMOID);
     /// The error function, `2/√π · ∫₀ˣ e^(−t²) dt`. Integers become f32.
     erf(x) => plain(x, &unary::ERF);
-    /// The Gaussian error linear unit, `x · Φ(x)` with the normal distribution function Φ: PyTorch's default form.
+    /// The Gaussian error linear unit, `x · Φ(x)` with the normal distribution function Φ: PyTorch's default form (in
+    /// whose version 2.15 that of ∞ is NaN; here it is ∞).
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -177,8 +178,8 @@ impl Tensor {
     }
 
     /// The elements brought within `min` and `max`, each where given; `max` wins where they cross. NaN stays NaN. The
-    /// gradient is 1 within the bounds, which belong to it (PyTorch 2.15 leaves them out), else 0. Integers keep their type: of fractional bounds, the
-    /// whole numbers within count.
+    /// gradient is 1 within the bounds, which belong to it (PyTorch 2.15 leaves them out), else 0. Integers keep their
+    /// type: of fractional bounds, the whole numbers within count.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] without any bound or with NaN as one; [`Error::DTypeMismatch`] for booleans.
