@@ -1,7 +1,7 @@
 // Normalisation of x seen as [A, C, B], dense, with statistics over A and B for each c (N = A · B elements):
 //   moments, merge: stats[0, c] ← mean, stats[1, c] ← Σ (x − mean)² / N     (not CENTRE: the mean is taken as 0)
 //   normalise:      out ← x̂ · w[f] + bias[f],  x̂ = (x − mean) / √(variance + eps),  f = (i / S) mod M
-//   slopes:         Σ t for each c, then Σ t · x̂ for each c: [2, C, K] in parts,  t = g · w[f]
+//   gradient_sums:  Σ t for each c, then Σ t · x̂ for each c: [2, C, K] in parts,  t = g · w[f]
 //   backward:       out ← (t − Σ t / N − x̂ · Σ t x̂ / N) / √(variance + eps)  (FIXED: the statistics are constants)
 // Parts of moments are [C, K, 2]. Part k is of the elements k, k + K, k + 2K, … of its c, and has its own mean and the squares
 // around it, so that nothing cancels (Chan et al. 1979). One invocation: one part, one c (merge) or one element.
@@ -122,7 +122,7 @@ fn normalise(id: Id) {
 }
 
 @compute @workgroup_size(WG)
-fn slopes(id: Id) {
+fn gradient_sums(id: Id) {
     let i = linear_index(id);
     if i >= p.channels * p.chunks {
         return;

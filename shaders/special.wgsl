@@ -9,7 +9,7 @@ fn m_erf(x: f32) -> f32 {
 }
 
 /// The share of the normal distribution below x: ½ erfc(−x / √2), without the cancellation of ½ (1 + erf) for x < 0.
-fn normal_below(x: f32) -> f32 {
+fn normal_cdf(x: f32) -> f32 {
     let z = abs(x) * 0.70710678;
     if z < 1.0 {
         return 0.5 + 0.5 * erf_centre(x * 0.70710678);
@@ -127,7 +127,7 @@ fn gelu_inner(x: f32) -> f32 {
 }
 
 /// Its derivative, from s = σ(gelu_inner(x)).
-fn gelu_slope(x: f32, s: f32) -> f32 {
+fn gelu_gradient(x: f32, s: f32) -> f32 {
     return s + x * s * (1.0 - s) * 1.5957692 * (1.0 + 0.134145 * x * x);
 }
 

@@ -30,5 +30,5 @@ pub use error::{Error, Result};
 pub use kernel::WgslKernel;
 pub use ops::{Attention, Conv, Interpolation, Operand, Padding, Pool, Scalar, Sizes, autocast};
 pub use parallel::DataParallel;
-pub use shape::Shape;
+pub use shape::{Dim, Dims, Shape};
 pub use tensor::{Index, Indices, NewAxis, RandomState, Tensor, manual_seed, random_state, set_random_state};

@@ -257,7 +257,7 @@ fn one_label_each(op: &'static str, logits: &Tensor, labels: &Tensor) -> Result<
     }
     let classes = logits.shape()[1];
     let count = labels.elem_count();
-    Ok((no_grad(|| logits.movedim(1, logits.rank() - 1)?.reshape([count, classes]))?, labels.reshape([count])?))
+    Ok((no_grad(|| logits.movedim(1, -1)?.reshape([count, classes]))?, labels.reshape([count])?))
 }
 
 /// Samples per second, by the wall clock.

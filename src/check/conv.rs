@@ -1,7 +1,7 @@
 //! Convolution.
 
 use super::prelude::*;
-use super::window::{self, Moves};
+use super::window::{self, WindowParams};
 use crate::ops::Conv;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -10,17 +10,17 @@ pub(super) fn cases() -> Vec<Case> {
     plain.into_iter().chain(others).flatten().collect()
 }
 
-fn options(m: Moves) -> Conv<2> {
+fn options(m: WindowParams) -> Conv<2> {
     Conv::new().stride(m.stride).padding(m.padding).dilation(m.dilation).groups(m.groups)
 }
 
 /// The number of products of a convolution: for each result, the size of its part of the kernel.
-fn products(inputs: &[Input], m: Moves) -> usize {
+fn products(inputs: &[Input], m: WindowParams) -> usize {
     let (x, w) = (&inputs[0].value.shape, &inputs[1].value.shape);
     x[0] * m.windows(0, x[2], w[2]) * m.windows(1, x[3], w[3]) * w.iter().product::<usize>()
 }
 
-fn conv(what: &str, inputs: Vec<Input>, m: Moves) -> Case {
+fn conv(what: &str, inputs: Vec<Input>, m: WindowParams) -> Case {
     let products = products(&inputs, m);
     Case::new(
         format!("conv2d {what} {m:?}"),
@@ -32,7 +32,7 @@ fn conv(what: &str, inputs: Vec<Input>, m: Moves) -> Case {
     .operations(products)
 }
 
-fn transpose(what: &str, inputs: Vec<Input>, m: Moves, extra: [usize; 2]) -> Case {
+fn transpose(what: &str, inputs: Vec<Input>, m: WindowParams, extra: [usize; 2]) -> Case {
     // For each pixel, the size of its channel's part of the kernel.
     let (pixels, kernel) = (inputs[0].value.data.len(), &inputs[1].value.shape);
     let products = pixels * kernel[1..].iter().product::<usize>();
@@ -82,7 +82,7 @@ fn conv2d() -> Vec<Case> {
         ([4, 17, 15, 14], [19, 17, 3, 3], [1, 1], [0, 2]), // by Winograd's tiles on the host
         ([15, 16, 16, 17], [16, 16, 3, 3], [1, 1], [1, 1]), // of which this has several blocks
     ] {
-        let m = Moves::new(stride, padding);
+        let m = WindowParams::new(stride, padding);
         let all = || operands(image, weight, weight[0]);
         cases.push(conv("no bias", all().into_iter().take(2).collect(), m));
         cases.push(conv("bias", all(), m));
@@ -91,9 +91,9 @@ fn conv2d() -> Vec<Case> {
 }
 
 /// Image, weight, then stride, padding, dilation and groups.
-const MOVED: [([usize; 4], [usize; 4], Moves); 9] = {
-    const fn m(stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], groups: usize) -> Moves {
-        Moves { stride, padding, dilation, groups }
+const MOVED: [([usize; 4], [usize; 4], WindowParams); 9] = {
+    const fn m(stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2], groups: usize) -> WindowParams {
+        WindowParams { stride, padding, dilation, groups }
     }
     [
         ([2, 3, 9, 8], [4, 3, 3, 3], m([1, 1], [0, 0], [2, 2], 1)),
@@ -114,8 +114,8 @@ fn conv2d_dilation_and_groups() -> Vec<Case> {
 
 fn conv2d_layouts() -> Vec<Case> {
     let (image, weight) = ([2, 3, 6, 5], [4, 3, 3, 3]);
-    let layout = |what, x, w, b| conv(what, vec![x, w, b], Moves::new([1, 1], [1, 0]));
-    let depthwise = Moves { groups: 3, ..Moves::new([1, 1], [1, 0]) };
+    let layout = |what, x, w, b| conv(what, vec![x, w, b], WindowParams::new([1, 1], [1, 0]));
+    let depthwise = WindowParams { groups: 3, ..WindowParams::new([1, 1], [1, 0]) };
     let thin = || w([3, 1, 3, 3]);
     vec![
         layout("transposed", transposed(x(image), 1, 3), transposed(w(weight), 0, 1), dense(bias(4))),
@@ -140,7 +140,7 @@ fn conv_transpose2d() -> Vec<Case> {
             }
         }
     }
-    let plain = Moves::new([2, 2], [0, 0]);
+    let plain = WindowParams::new([2, 2], [0, 0]);
     let image = [2, 3, 4, 5];
     let inputs = vec![transposed(x(image), 1, 3), narrowed(w([3, 2, 3, 3]), 0)];
     cases.push(transpose("layouts", inputs, plain, [1, 1]));
@@ -153,7 +153,7 @@ fn conv_transpose2d() -> Vec<Case> {
 fn conv1d() -> Vec<Case> {
     let image = |x: &Nd| Nd::new(&[x.shape[0], x.shape[1], 1, x.shape[2]], x.data.clone());
     let line = |y: Nd| Nd::new(&[y.shape[0], y.shape[1], y.shape[3]], y.data);
-    let m = Moves { dilation: [1, 2], groups: 2, ..Moves::new([1, 3], [0, 2]) };
+    let m = WindowParams { dilation: [1, 2], groups: 2, ..WindowParams::new([1, 3], [0, 2]) };
     let options = Conv::new().stride(3).padding(2).dilation(2).groups(2);
     let inputs = |w: [usize; 3]| vec![dense(signed(&[2, 4, 17], 21)), narrowed(signed(&w, 22), 2), dense(bias(6))];
     vec![
@@ -174,8 +174,8 @@ fn conv1d() -> Vec<Case> {
 
 /// More products for a result than one pass adds up: 5 · 7000 and 40 000.
 fn conv2d_of_great_depth() -> Vec<Case> {
-    let m = Moves::new([1, 1], [0, 0]);
-    let grouped = Moves { groups: 2, ..m };
+    let m = WindowParams::new([1, 1], [0, 0]);
+    let grouped = WindowParams { groups: 2, ..m };
     let deep = |case: Case| case.within(1e-3, 1e-4).no_gradient();
     vec![
         deep(conv("deep", operands([2, 7000, 1, 7], [3, 7000, 1, 5], 3), m)),
@@ -187,13 +187,13 @@ fn conv2d_of_great_depth() -> Vec<Case> {
 /// More columns than one pass of an adapter holds (16 M): 520 · 9 · 60 · 60 = 16.8 M.
 fn conv2d_in_several_passes() -> Vec<Case> {
     let inputs = vec![dense(x([520, 1, 62, 62])), dense(w([2, 1, 3, 3])), dense(bias(2))];
-    let case = conv("several passes", inputs, Moves::new([1, 1], [0, 0])).within(3e-4, 1e-4);
+    let case = conv("several passes", inputs, WindowParams::new([1, 1], [0, 0])).within(3e-4, 1e-4);
     vec![case.no_gradient()]
 }
 
 /// Computed in f32, stored as halves.
 fn halves() -> Vec<Case> {
-    let m = Moves::new([1, 2], [1, 0]);
+    let m = WindowParams::new([1, 2], [1, 0]);
     let rows = [(DType::F16, 1e-3), (DType::BF16, 8e-3)].map(|(dtype, rtol)| {
         let inputs = || operands([2, 3, 5, 7], [4, 3, 3, 3], 4).into_iter().map(|i| i.of(dtype)).collect();
         let small = || operands([2, 4, 3, 4], [4, 3, 3, 3], 3).into_iter().map(|i| i.of(dtype)).collect();

@@ -1,7 +1,7 @@
 //! Products of matrices.
 
 use super::prelude::*;
-use super::window::{self, Moves};
+use super::window::{self, WindowParams};
 use crate::ops::Conv;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -84,8 +84,8 @@ fn variants() -> Vec<Case> {
         cases.push(long(2, 70_000, 3).named(format!("matmul/{variant} long k")).variant("matmul", variant));
         let conv = [dense(a(&[3, 5, 9, 9])), dense(b(&[9, 5, 3, 3])), dense(b(&[9]))];
         let op = |t: &[Tensor]| t[0].conv2d(&t[1], Some(&t[2]), Conv::new().padding([1, 1]));
-        let moves = Moves::new([1, 1], [1, 1]);
-        let oracle = move |x: &[&Nd]| window::conv2d(x[0], x[1], Some(x[2]), moves);
+        let params = WindowParams::new([1, 1], [1, 1]);
+        let oracle = move |x: &[&Nd]| window::conv2d(x[0], x[1], Some(x[2]), params);
         let name = format!("matmul/{variant} in a convolution");
         cases.push(Case::new(name, conv, op, oracle).within(1e-4, 1e-5).variant("matmul", variant));
     }

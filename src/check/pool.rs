@@ -1,7 +1,7 @@
 //! Pooling.
 
 use super::prelude::*;
-use super::window::{self, Mean, Moves};
+use super::window::{self, Mean, WindowParams};
 use crate::ops::Pool;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -17,7 +17,7 @@ fn name(mean: Option<Mean>, dims: usize) -> String {
     format!("{}_pool{dims}d", if mean.is_some() { "avg" } else { "max" })
 }
 
-fn case(what: &str, input: Input, mean: Option<Mean>, kernel: [usize; 2], m: Moves, ceil: bool) -> Case {
+fn case(what: &str, input: Input, mean: Option<Mean>, kernel: [usize; 2], m: WindowParams, ceil: bool) -> Case {
     let pool = Pool::new(kernel).stride(m.stride).padding(m.padding).dilation(m.dilation).ceil_mode(ceil);
     let pool = pool.count_include_pad(mean != Some(Mean::ExcludePad));
     Case::new(
@@ -47,7 +47,7 @@ fn pool2d() -> Vec<Case> {
         ([0, 3, 4, 4], [2, 2], [2, 2], [0, 0]),
     ] {
         for (mean, ceil) in MEANS.into_iter().flat_map(|mean| [(mean, false), (mean, true)]) {
-            let plain = Moves::new(stride, padding);
+            let plain = WindowParams::new(stride, padding);
             if ceil
                 && window::pool2d(&x(&image), mean, kernel, plain, true).shape
                     == window::pool2d(&x(&image), mean, kernel, plain, false).shape
@@ -62,8 +62,8 @@ fn pool2d() -> Vec<Case> {
             }
         }
     }
-    let repeated = broadcast(x(&[2, 1, 1, 7]), &[2, 3, 5, 7]); // no maxima: of equal ones, the oracle moves each
-    let m = Moves::new([2, 2], [1, 0]);
+    let repeated = broadcast(x(&[2, 1, 1, 7]), &[2, 3, 5, 7]); // no maxima: of equal ones, the oracle takes each
+    let m = WindowParams::new([2, 2], [1, 0]);
     cases.push(case("broadcast", repeated, Some(Mean::IncludePad), [2, 3], m, false));
     cases
 }
@@ -76,7 +76,7 @@ fn max_pool2d_with_dilation() -> Vec<Case> {
         ([2, 3], [2, 3], [1, 1], [3, 1]),
         ([17, 16], [1, 1], [8, 8], [1, 1]),
     ] {
-        let m = Moves { dilation, ..Moves::new(stride, padding) };
+        let m = WindowParams { dilation, ..WindowParams::new(stride, padding) };
         for ceil in [false, true] {
             cases.push(case("dense", dense(x(&[2, 3, 8, 9])), None, kernel, m, ceil));
         }
@@ -87,7 +87,7 @@ fn max_pool2d_with_dilation() -> Vec<Case> {
 fn pool1d() -> Vec<Case> {
     let image = |x: &Nd| Nd::new(&[x.shape[0], x.shape[1], 1, x.shape[2]], x.data.clone());
     let line = |y: Nd| Nd::new(&[y.shape[0], y.shape[1], y.shape[3]], y.data);
-    let m = Moves::new([1, 2], [0, 1]);
+    let m = WindowParams::new([1, 2], [0, 1]);
     let pool = Pool::new(3).stride(2).padding(1);
     let both = |mean: Option<Mean>| {
         Case::new(
@@ -136,7 +136,7 @@ fn adaptive_pool() -> Vec<Case> {
 
 /// Computed in f32, stored as halves.
 fn halves() -> Vec<Case> {
-    let m = Moves::new([2, 1], [1, 0]);
+    let m = WindowParams::new([2, 1], [1, 0]);
     let rows = [(DType::F16, 1e-3), (DType::BF16, 8e-3)].map(|(dtype, rtol)| {
         [None, Some(Mean::IncludePad)]
             .map(|mean| case("halves", dense(x(&[2, 3, 5, 7])).of(dtype), mean, [3, 2], m, false))

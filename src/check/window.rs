@@ -3,22 +3,22 @@
 use super::nd::Nd;
 
 /// Where a window reads: `o · stride + k · dilation − padding`, if that is inside of `size`.
-fn source(o: usize, k: usize, d: usize, m: &Moves, size: usize) -> Option<usize> {
+fn source(o: usize, k: usize, d: usize, m: &WindowParams, size: usize) -> Option<usize> {
     (o * m.stride[d] + k * m.dilation[d]).checked_sub(m.padding[d]).filter(|&at| at < size)
 }
 
 /// How windows move over images; all `[vertical, horizontal]`.
 #[derive(Clone, Copy, Debug)]
-pub struct Moves {
+pub struct WindowParams {
     pub stride: [usize; 2],
     pub padding: [usize; 2],
     pub dilation: [usize; 2],
     pub groups: usize,
 }
 
-impl Moves {
-    pub fn new(stride: [usize; 2], padding: [usize; 2]) -> Moves {
-        Moves { stride, padding, dilation: [1, 1], groups: 1 }
+impl WindowParams {
+    pub fn new(stride: [usize; 2], padding: [usize; 2]) -> WindowParams {
+        WindowParams { stride, padding, dilation: [1, 1], groups: 1 }
     }
 
     /// Windows along dimension `d` of an image.
@@ -28,7 +28,7 @@ impl Moves {
 }
 
 /// `x: [N, C, H, W]`, `w: [OC, C / groups, KH, KW]`, `bias: [OC]`
-pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: Moves) -> Nd {
+pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: WindowParams) -> Nd {
     let [n, c, h, wd] = [0, 1, 2, 3].map(|d| x.shape[d]);
     let [oc, deep, kh, kw] = [0, 1, 2, 3].map(|d| w.shape[d]);
     let wide = oc / m.groups;
@@ -51,7 +51,7 @@ pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: Moves) -> Nd {
 }
 
 /// `x: [N, C, H, W]`, `w: [C, OC / groups, KH, KW]`, `bias: [OC]`: each pixel adds its product with the kernel to the result.
-pub fn conv_transpose2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: Moves, extra: [usize; 2]) -> Nd {
+pub fn conv_transpose2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: WindowParams, extra: [usize; 2]) -> Nd {
     let [n, c, h, wd] = [0, 1, 2, 3].map(|d| x.shape[d]);
     let [_, wide, kh, kw] = [0, 1, 2, 3].map(|d| w.shape[d]);
     let size = |d: usize, size: usize, k: usize| {
@@ -79,7 +79,7 @@ pub enum Mean {
 }
 
 /// Pooling with windows of one shape; with `ceil` a last window may reach past the padding, if it starts before it.
-pub fn pool2d(x: &Nd, mean: Option<Mean>, kernel: [usize; 2], m: Moves, ceil: bool) -> Nd {
+pub fn pool2d(x: &Nd, mean: Option<Mean>, kernel: [usize; 2], m: WindowParams, ceil: bool) -> Nd {
     let [n, c, h, w] = [0, 1, 2, 3].map(|d| x.shape[d]);
     let count = |d: usize, size: usize| {
         let span = m.dilation[d] * (kernel[d] - 1) + 1;

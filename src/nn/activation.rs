@@ -107,7 +107,7 @@ set! {
     /// ln(1 + e^(β x)) / β, and x where β x is above a threshold (1 and 20 in PyTorch, if not given).
     Softplus(beta: f32 = 1.0, threshold: f32 = 20.0) => softplus;
     /// eˣ in parts of its sum along a dimension.
-    Softmax(dim: usize = 1) => softmax;
+    Softmax(dim: isize = 1) => softmax;
     /// The logarithm of [`Softmax`].
-    LogSoftmax(dim: usize = 1) => log_softmax;
+    LogSoftmax(dim: isize = -1) => log_softmax;
 }

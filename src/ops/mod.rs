@@ -29,7 +29,7 @@ pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};
 pub use linalg::attention::Attention;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;
-pub(crate) use shape::view::Part;
+pub(crate) use shape::view::SliceRange;
 pub use spatial::conv::Conv;
 pub use spatial::pool::Pool;
 pub use spatial::resize::Interpolation;

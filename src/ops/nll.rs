@@ -27,7 +27,7 @@ shader!(SHADER: Params = "nll");
 
 /// What is computed of `[A, C, B]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Part {
+enum Pass {
     /// Log-probabilities, labels → `−w[label] · x[label]`.
     Forward,
     /// Labels, labels → `w[label]`.
@@ -36,10 +36,10 @@ enum Part {
     Backward,
 }
 
-/// Inputs: what the part says, and the classes' weights where they have some.
+/// Inputs: what the pass says, and the classes' weights where they have some.
 #[derive(Clone, Copy, Debug)]
 struct Nll {
-    part: Part,
+    pass: Pass,
     classes: usize,
     inner: usize,
     ignored: Option<u32>,
@@ -71,7 +71,7 @@ impl Op for Nll {
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         expect_dtype("nll", inputs[1], DType::U32)?;
         let mut shape = inputs[1].shape().to_vec();
-        if self.part == Part::Backward {
+        if self.pass == Pass::Backward {
             shape.insert(1, self.classes);
         }
         Ok((shape, DType::F32))
@@ -81,7 +81,7 @@ impl Op for Nll {
         let (labels, out) = (inputs[1].slice::<u32>(), out.slice::<f32>());
         let weights = self.weighted.then(|| inputs[2].slice::<f32>());
         let (classes, inner) = (self.classes, self.inner);
-        if self.part == Part::Backward {
+        if self.pass == Pass::Backward {
             let g = inputs[0].slice::<f32>();
             let rows = out.par_chunks_mut(classes * inner).zip(g.par_chunks(inner)).zip(labels.par_chunks(inner));
             return rows.with_min_len(16).try_for_each(|((out, g), labels)| {
@@ -96,9 +96,9 @@ impl Op for Nll {
         }
         for (n, (out, &label)) in out.iter_mut().zip(labels).enumerate() {
             let weight = self.weight(n, label, weights)?;
-            *out = match (self.part, weight) {
+            *out = match (self.pass, weight) {
                 (_, None) => 0.0,
-                (Part::Weights, Some(weight)) => weight,
+                (Pass::Weights, Some(weight)) => weight,
                 (_, Some(weight)) => {
                     let at = (n / inner * classes + label as usize) * inner + n % inner;
                     -inputs[0].slice::<f32>()[at] * weight
@@ -113,7 +113,7 @@ impl Op for Nll {
         let weights = if self.weighted { &inputs[2] } else { x }; // the kernel does not look where there are none
         let labelled = labels.elem_count();
         let params = Params {
-            count: if self.part == Part::Backward { labelled * self.classes } else { labelled },
+            count: if self.pass == Pass::Backward { labelled * self.classes } else { labelled },
             classes: self.classes,
             inner: self.inner,
             x_offset: x.offset(),
@@ -121,10 +121,10 @@ impl Op for Nll {
             w_offset: weights.offset(),
             ignored: self.ignored.unwrap_or(0),
         };
-        let entry = match self.part {
-            Part::Forward => "forward",
-            Part::Weights => "weights",
-            Part::Backward => "backward",
+        let entry = match self.pass {
+            Pass::Forward => "forward",
+            Pass::Weights => "weights",
+            Pass::Backward => "backward",
         };
         let kernel = Kernel::build(SHADER, entry, params)
             .constant("IGNORE", self.ignored.is_some())
@@ -133,7 +133,7 @@ impl Op for Nll {
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        let op = Nll { part: Part::Backward, ..*self };
+        let op = Nll { pass: Pass::Backward, ..*self };
         let inputs: Vec<&Tensor> = [ctx.grad, &ctx.inputs[1]].into_iter().chain(ctx.inputs.get(2)).collect();
         Ok(vec![Some(apply(op, &inputs)?), None, None].into_iter().take(ctx.inputs.len()).collect())
     }
@@ -177,7 +177,7 @@ impl Labelled {
         }
         let weights = weights.map(|w| w.detach().to_dtype(DType::F32)).transpose()?;
         let op = Nll {
-            part: Part::Forward,
+            pass: Pass::Forward,
             classes,
             inner: x.shape()[2..].iter().product(),
             ignored: ignored.map(label_bits).transpose()?,
@@ -193,7 +193,7 @@ impl Labelled {
 
     /// `w[label]`, 0 where the label is ignored; 1 elsewhere if the classes count alike.
     pub(crate) fn weights(&self, alike: bool) -> Result<Tensor> {
-        let op = Nll { part: Part::Weights, weighted: self.op.weighted && !alike, ..self.op };
+        let op = Nll { pass: Pass::Weights, weighted: self.op.weighted && !alike, ..self.op };
         self.run(op, &self.labels)
     }
 

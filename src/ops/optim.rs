@@ -36,36 +36,36 @@ params! {
 }
 shader!(SHADER: Params = "optim");
 
-/// How one step moves a parameter w along its gradient g, as in PyTorch; s and r are what is remembered between steps, 0 at
+/// How one step moves a parameter w along its gradient g, as in PyTorch; s and r are the optimizer state, 0 at
 /// first. The formulas stand in `shaders/optim.wgsl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Rule {
-    /// Without momentum: nothing is remembered.
+pub(crate) enum UpdateRule {
+    /// Without momentum: no optimizer state.
     Plain { rate: f32, decay: f32 },
     /// `fresh` is the share of the gradient that enters the velocity.
     Momentum { rate: f32, decay: f32, momentum: f32, fresh: f32, nesterov: bool },
     /// `rate` is η / (1 − β₁ᵗ) and `spread` √(1 − β₂ᵗ); `shrink`, what is taken off w first, is AdamW's decay.
     Adam { rate: f32, decay: f32, shrink: f32, beta1: f32, beta2: f32, eps: f32, spread: f32 },
     /// With or without momentum (0).
-    RmsProp { rate: f32, decay: f32, alpha: f32, eps: f32, momentum: f32 },
+    RMSprop { rate: f32, decay: f32, alpha: f32, eps: f32, momentum: f32 },
 }
 
-impl Rule {
-    /// How many tensors are remembered.
-    pub(crate) fn memories(self) -> usize {
+impl UpdateRule {
+    /// Returns how many tensors of optimizer state a parameter has.
+    pub(crate) fn state_tensors(self) -> usize {
         match self {
-            Rule::Plain { .. } => 0,
-            Rule::Momentum { .. } => 1,
-            Rule::Adam { .. } | Rule::RmsProp { .. } => 2,
+            UpdateRule::Plain { .. } => 0,
+            UpdateRule::Momentum { .. } => 1,
+            UpdateRule::Adam { .. } | UpdateRule::RMSprop { .. } => 2,
         }
     }
 
     fn entry(self) -> &'static str {
         match self {
-            Rule::Plain { .. } => "plain",
-            Rule::Momentum { .. } => "momentum",
-            Rule::Adam { .. } => "adam",
-            Rule::RmsProp { .. } => "rms_prop",
+            UpdateRule::Plain { .. } => "plain",
+            UpdateRule::Momentum { .. } => "momentum",
+            UpdateRule::Adam { .. } => "adam",
+            UpdateRule::RMSprop { .. } => "rms_prop",
         }
     }
 
@@ -73,34 +73,36 @@ impl Rule {
     fn params(self) -> Params {
         let zero = Params::default();
         match self {
-            Rule::Plain { rate, decay } => Params { rate, decay, ..zero },
-            Rule::Momentum { rate, decay, momentum, fresh, nesterov } => {
+            UpdateRule::Plain { rate, decay } => Params { rate, decay, ..zero },
+            UpdateRule::Momentum { rate, decay, momentum, fresh, nesterov } => {
                 Params { rate, decay, momentum, fresh, nesterov, ..zero }
             }
-            Rule::Adam { rate, decay, shrink, beta1, beta2, eps, spread } => {
+            UpdateRule::Adam { rate, decay, shrink, beta1, beta2, eps, spread } => {
                 Params { rate, decay, shrink, beta1, beta2, eps, spread, ..zero }
             }
-            Rule::RmsProp { rate, decay, alpha, eps, momentum } => Params { rate, decay, alpha, eps, momentum, ..zero },
+            UpdateRule::RMSprop { rate, decay, alpha, eps, momentum } => {
+                Params { rate, decay, alpha, eps, momentum, ..zero }
+            }
         }
     }
 
     /// The step for one element: from w, its gradient, s and r to the new w, s and r.
     fn step(self, w: f32, g: f32, s: f32, r: f32) -> (f32, f32, f32) {
         match self {
-            Rule::Plain { rate, decay } => (w - rate * (g + decay * w), s, r),
-            Rule::Momentum { rate, decay, momentum, fresh, nesterov } => {
+            UpdateRule::Plain { rate, decay } => (w - rate * (g + decay * w), s, r),
+            UpdateRule::Momentum { rate, decay, momentum, fresh, nesterov } => {
                 let d = g + decay * w;
                 let s = momentum * s + fresh * d;
                 (w - rate * if nesterov { d + momentum * s } else { s }, s, r)
             }
-            Rule::Adam { rate, decay, shrink, beta1, beta2, eps, spread } => {
+            UpdateRule::Adam { rate, decay, shrink, beta1, beta2, eps, spread } => {
                 let w = w - shrink * w;
                 let d = g + decay * w;
                 let s = beta1 * s + (1.0 - beta1) * d;
                 let r = beta2 * r + (1.0 - beta2) * d * d;
                 (w - rate * s / (r.sqrt() / spread + eps), s, r)
             }
-            Rule::RmsProp { rate, decay, alpha, eps, momentum } => {
+            UpdateRule::RMSprop { rate, decay, alpha, eps, momentum } => {
                 let d = g + decay * w;
                 let r = alpha * r + (1.0 - alpha) * d * d;
                 let s = momentum * s + d / (r.sqrt() + eps);
@@ -110,11 +112,11 @@ impl Rule {
     }
 }
 
-/// Moves `w` by `rule`. All dense, of one size, on one device; as many memories as the rule asks for.
-pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rule) -> Result<()> {
+/// Moves `w` by `rule`. All dense, of one size, on one device; and as many tensors of optimizer state as the rule asks for.
+pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, state: &[Tensor], rule: UpdateRule) -> Result<()> {
     const NAME: &str = "optimiser step";
     let mut all = vec![w, g];
-    all.extend(memories);
+    all.extend(state);
     same_device(NAME, &all)?;
     for tensor in &all {
         expect_dtype(NAME, tensor, DType::F32)?;
@@ -123,27 +125,27 @@ pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, memories: &[Tensor], rule: 
             return Err(Error::shapes(NAME, w.shape(), tensor.shape(), detail));
         }
     }
-    if memories.len() != rule.memories() || all[1..].iter().any(|t| t.storage().id() == w.storage().id()) {
+    if state.len() != rule.state_tensors() || all[1..].iter().any(|t| t.storage().id() == w.storage().id()) {
         return Err(Error::argument(NAME, "a gradient shares its parameter's elements: copy it first"));
     }
     if w.elem_count() == 0 {
         return Ok(());
     }
     match w.device().backend()? {
-        Backend::Cpu(_) => on_cpu(w, g, memories, rule)?,
-        Backend::Gpu(gpu) => on_gpu(gpu, w, g, memories, rule)?,
+        Backend::Cpu(_) => on_cpu(w, g, state, rule)?,
+        Backend::Gpu(gpu) => on_gpu(gpu, w, g, state, rule)?,
     }
     w.storage().bump();
     Ok(())
 }
 
-fn on_cpu(w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rule) -> Result<()> {
+fn on_cpu(w: &Tensor, g: &Tensor, state: &[Tensor], rule: UpdateRule) -> Result<()> {
     let guards = read_all(&[g])?;
     let g = CpuIn::<Dense>::new(g, &guards)?.slice::<f32>();
     let range = |t: &Tensor| t.layout().offset..t.layout().offset + t.elem_count();
     let mut words = cpu_buffer(w)?.write();
     let parameters: &mut [f32] = bytemuck::cast_slice_mut(&mut words[range(w)]);
-    let mut remembered = memories.iter().map(|t| Ok((cpu_buffer(t)?.write(), range(t)))).collect::<Result<Vec<_>>>()?;
+    let mut remembered = state.iter().map(|t| Ok((cpu_buffer(t)?.write(), range(t)))).collect::<Result<Vec<_>>>()?;
     let mut slices =
         remembered.iter_mut().map(|(words, range)| bytemuck::cast_slice_mut::<u32, f32>(&mut words[range.clone()]));
     let pairs = parameters.par_chunks_mut(CHUNK).zip(g.par_chunks(CHUNK));
@@ -163,8 +165,8 @@ fn on_cpu(w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rule) -> Result<()>
     Ok(())
 }
 
-fn on_gpu(gpu: &Arc<Gpu>, w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rule) -> Result<()> {
-    let offset = |i: usize| memories.get(i).map_or(0, |memory| memory.layout().offset);
+fn on_gpu(gpu: &Arc<Gpu>, w: &Tensor, g: &Tensor, state: &[Tensor], rule: UpdateRule) -> Result<()> {
+    let offset = |i: usize| state.get(i).map_or(0, |tensor| tensor.layout().offset);
     let params = Params {
         count: w.elem_count(),
         w_offset: w.layout().offset,
@@ -175,7 +177,7 @@ fn on_gpu(gpu: &Arc<Gpu>, w: &Tensor, g: &Tensor, memories: &[Tensor], rule: Rul
     };
     let view = |t| GpuIn::<Dense>::new(t);
     let mut kernel = Kernel::build(SHADER, rule.entry(), params).input(&view(g)?).output(&view(w)?);
-    for memory in memories {
+    for memory in state {
         kernel = kernel.output(&view(memory)?);
     }
     gpu.run(kernel.each(params.count))

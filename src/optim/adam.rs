@@ -2,7 +2,7 @@ use super::Parameters;
 use super::state::OptimizerState;
 use super::state_dict::{Settings, StateTensor};
 use crate::error::Result;
-use crate::ops::optim::Rule;
+use crate::ops::optim::UpdateRule;
 
 /// Adam (Kingma & Ba, 2015), and AdamW, where weights decay apart from the gradient (Loshchilov & Hutter, 2019), as in
 /// PyTorch. Step t, for each parameter p with gradient g:
@@ -77,7 +77,7 @@ impl Adam {
         self.state.step(|step| {
             let left = |beta: f32| 1.0 - f64::from(beta).powi(step);
             let rate = (f64::from(rate) / left(beta1)) as f32;
-            Rule::Adam { rate, decay, shrink, beta1, beta2, eps, spread: left(beta2).sqrt() as f32 }
+            UpdateRule::Adam { rate, decay, shrink, beta1, beta2, eps, spread: left(beta2).sqrt() as f32 }
         })
     }
 }

@@ -2,7 +2,7 @@ use super::Parameters;
 use super::state::OptimizerState;
 use super::state_dict::{Settings, StateTensor};
 use crate::error::Result;
-use crate::ops::optim::Rule;
+use crate::ops::optim::UpdateRule;
 
 /// RMSprop (Hinton's lectures, 2012), as in PyTorch. Each step, for each parameter p with gradient g:
 ///
@@ -69,7 +69,7 @@ impl RMSprop {
     /// As [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
         let RMSprop { rate, alpha, eps, decay, momentum, .. } = *self;
-        self.state.step(|_| Rule::RmsProp { rate, decay, alpha, eps, momentum })
+        self.state.step(|_| UpdateRule::RMSprop { rate, decay, alpha, eps, momentum })
     }
 }
 

@@ -2,7 +2,7 @@ use super::Parameters;
 use super::state::OptimizerState;
 use super::state_dict::{Settings, StateTensor};
 use crate::error::Result;
-use crate::ops::optim::Rule;
+use crate::ops::optim::UpdateRule;
 
 /// Stochastic gradient descent with momentum, as in PyTorch. Each [`step`](SGD::step), for each parameter p with
 /// gradient g:
@@ -81,10 +81,10 @@ impl SGD {
     pub fn step(&mut self) -> Result<()> {
         let SGD { rate, momentum, dampening, decay, nesterov, .. } = *self;
         self.state.step(|step| match momentum {
-            0.0 => Rule::Plain { rate, decay },
+            0.0 => UpdateRule::Plain { rate, decay },
             _ => {
                 let fresh = if step == 1 { 1.0 } else { 1.0 - dampening };
-                Rule::Momentum { rate, decay, momentum, fresh, nesterov }
+                UpdateRule::Momentum { rate, decay, momentum, fresh, nesterov }
             }
         })
     }

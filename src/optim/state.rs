@@ -6,7 +6,7 @@ use super::Parameters;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::moved;
-use crate::ops::optim::{Rule, optimiser_step};
+use crate::ops::optim::{UpdateRule, optimiser_step};
 use crate::tensor::{Bucket, Tensor};
 
 /// All parameters of an optimiser, and its state.
@@ -46,7 +46,7 @@ impl OptimizerState {
     }
 
     /// Moves every parameter that has a gradient by the rule for its step, counted from 1.
-    pub fn step(&mut self, rule: impl Fn(i32) -> Rule) -> Result<()> {
+    pub fn step(&mut self, rule: impl Fn(i32) -> UpdateRule) -> Result<()> {
         if self.buckets.is_none() {
             self.buckets = Some(self.bucketed()?);
         }
@@ -103,7 +103,7 @@ fn numbers(replica: &[Tensor]) -> HashMap<u64, usize> {
 }
 
 impl ParameterBucket {
-    fn step(&mut self, optimizer: &'static str, rule: &impl Fn(i32) -> Rule) -> Result<()> {
+    fn step(&mut self, optimizer: &'static str, rule: &impl Fn(i32) -> UpdateRule) -> Result<()> {
         let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
         for (parameter, grad) in self.parameters.iter().zip(&grads) {
             if let Some(grad) = grad.as_ref().filter(|grad| grad.shape() != parameter.shape()) {
@@ -112,7 +112,7 @@ impl ParameterBucket {
             }
         }
         let flat = self.bucket.flat();
-        while self.state.len() < rule(1).memories() {
+        while self.state.len() < rule(1).state_tensors() {
             self.state.push(Tensor::zeros(flat.shape(), flat.device())?);
         }
         self.step_runs(&grads, rule)?;
@@ -122,7 +122,7 @@ impl ParameterBucket {
 
     /// One update for each run of parameters that have gradients and have made as many steps: a single one, unless some
     /// are frozen or took no part in the loss.
-    fn step_runs(&self, grads: &[Option<Tensor>], rule: &impl Fn(i32) -> Rule) -> Result<()> {
+    fn step_runs(&self, grads: &[Option<Tensor>], rule: &impl Fn(i32) -> UpdateRule) -> Result<()> {
         let all: Vec<(usize, i32)> =
             (0..grads.len()).filter(|&i| grads[i].is_some()).map(|i| (i, self.steps[i])).collect();
         for run in all.chunk_by(|(i, steps), (next, next_steps)| i + 1 == *next && steps == next_steps) {
@@ -136,9 +136,9 @@ impl ParameterBucket {
     }
 
     /// Updates the elements of the bucket from `start` on by the 1-D `grad`.
-    fn update(&self, start: usize, grad: &Tensor, rule: Rule) -> Result<()> {
+    fn update(&self, start: usize, grad: &Tensor, rule: UpdateRule) -> Result<()> {
         let part = |flat: &Tensor| flat.narrow(0, start, grad.elem_count());
-        let state = self.state[..rule.memories()].iter().map(part).collect::<Result<Vec<_>>>()?;
+        let state = self.state[..rule.state_tensors()].iter().map(part).collect::<Result<Vec<_>>>()?;
         optimiser_step(&part(self.bucket.flat())?, grad, &state, rule)
     }
 

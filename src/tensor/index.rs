@@ -3,7 +3,7 @@
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 use crate::error::{Error, Result};
-use crate::ops::Part;
+use crate::ops::SliceRange;
 use crate::tensor::Tensor;
 
 /// What an index does with one dimension. Made by [`s!`](crate::s) from numbers and ranges.
@@ -189,7 +189,7 @@ impl Tensor {
 }
 
 /// The part of each dimension of `shape`, and the shape of the result.
-fn resolve(list: &[Index], shape: &[usize]) -> Result<(Vec<Part>, Vec<usize>)> {
+fn resolve(list: &[Index], shape: &[usize]) -> Result<(Vec<SliceRange>, Vec<usize>)> {
     let named = list.iter().filter(|index| matches!(index, Index::At(_) | Index::Slice { .. })).count();
     let ellipses = list.iter().filter(|index| **index == Index::Ellipsis).count();
     let Some(unnamed) = shape.len().checked_sub(named) else {
@@ -206,12 +206,12 @@ fn resolve(list: &[Index], shape: &[usize]) -> Result<(Vec<Part>, Vec<usize>)> {
             Index::NewAxis => out.push(1),
             Index::Ellipsis => {
                 out.extend(&shape[dim..dim + unnamed]);
-                parts.extend(shape[dim..dim + unnamed].iter().map(|&size| Part::whole(size)));
+                parts.extend(shape[dim..dim + unnamed].iter().map(|&size| SliceRange::whole(size)));
             }
             Index::At(at) => {
                 let start = from_end(at, shape[dim]).filter(|&start| start < shape[dim]);
                 let start = start.ok_or_else(|| outside(&format!("index {at}"), dim, shape))?;
-                parts.push(Part { start, len: 1, step: 1 });
+                parts.push(SliceRange { start, len: 1, step: 1 });
             }
             Index::Slice { start, end, step } => {
                 let size = shape[dim];
@@ -221,7 +221,7 @@ fn resolve(list: &[Index], shape: &[usize]) -> Result<(Vec<Part>, Vec<usize>)> {
                     [Some(from), Some(to)] if from <= to && step > 0 => {
                         let len = (to - from).div_ceil(step);
                         out.push(len);
-                        parts.push(Part { start: from, len, step });
+                        parts.push(SliceRange { start: from, len, step });
                     }
                     _ => {
                         let text = |at: Option<i64>| at.map_or(String::new(), |at| at.to_string());

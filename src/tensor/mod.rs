@@ -36,8 +36,8 @@ use crate::shape::Layout;
 /// devices and memory are the user's; so do the operators `+ - * / %`, between tensors (by reference or value) and with an
 /// `f32` or `i32` on either side.
 ///
-/// Dimensions count from 0, outermost first. Negative ones exist only in [`Tensor::i`]: PyTorch's `softmax(-1)` is
-/// `x.softmax(x.rank() - 1)`.
+/// Dimensions count from 0, outermost first; negative ones count from the end, as in PyTorch: `x.softmax(-1)` (see
+/// [`Dim`](crate::Dim)).
 ///
 /// ```
 /// use anygpu::{Device, Tensor, try_gpu};

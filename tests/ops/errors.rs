@@ -100,7 +100,7 @@ fn rows(device: &Device) -> Result<Vec<Row>> {
         ("narrow", Kind::Argument, a.narrow(1, 2, 2), &["[2, 3]"]),
         ("narrow", Kind::Argument, a.narrow(1, usize::MAX, 2), &["[2, 3]"]),
         ("narrow", Kind::Argument, a.narrow(2, 0, 1), &["dimension 2", "[2, 3]"]),
-        ("permute", Kind::Argument, a.permute(&[0, 0]), &["[0, 0]", "2 dimensions"]),
+        ("permute", Kind::Argument, a.permute(&[0, 0]), &["dimension 0", "named twice"]),
         ("squeeze", Kind::Argument, a.squeeze(0), &["[2, 3]"]),
         ("unsqueeze", Kind::Argument, a.unsqueeze(3), &["3", "[2, 3]"]),
         ("t", Kind::Argument, labels.t(), &["[3]"]),

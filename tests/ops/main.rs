@@ -6,6 +6,7 @@ mod common;
 mod source;
 
 mod coverage;
+mod dims;
 mod edges;
 mod empty;
 mod errors;

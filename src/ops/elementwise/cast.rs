@@ -152,7 +152,7 @@ fn convert<S: Copy, T>(from: &[S], to: &mut [T], f: impl Fn(S) -> T) {
 
 /// How words become others.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Rule {
+enum Conversion {
     /// The same value, as near as the type has it.
     Value,
     /// 1 where it is not 0, else 0.
@@ -163,7 +163,7 @@ enum Rule {
 
 /// Dense words of one type to words of another.
 #[derive(Debug)]
-struct Convert(DType, Rule);
+struct Convert(DType, Conversion);
 
 impl Op for Convert {
     type Layout = Dense;
@@ -180,9 +180,9 @@ impl Op for Convert {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
         match (x.dtype(), self.0, self.1) {
-            (DType::F32, _, Rule::Truth) => convert(x.slice(), out.slice(), |v: f32| u32::from(v != 0.0)),
-            (_, _, Rule::Truth) => convert(x.slice(), out.slice(), |v: u32| u32::from(v != 0)),
-            (_, _, Rule::Byte) => convert(x.slice(), out.slice(), |v: f32| u32::from(v as u8)),
+            (DType::F32, _, Conversion::Truth) => convert(x.slice(), out.slice(), |v: f32| u32::from(v != 0.0)),
+            (_, _, Conversion::Truth) => convert(x.slice(), out.slice(), |v: u32| u32::from(v != 0)),
+            (_, _, Conversion::Byte) => convert(x.slice(), out.slice(), |v: f32| u32::from(v as u8)),
             (DType::F32, DType::I32, _) => convert(x.slice(), out.slice(), |v: f32| v as i32),
             (DType::F32, DType::U32, _) => convert(x.slice(), out.slice(), |v: f32| v as u32),
             (DType::I32, DType::F32, _) => convert(x.slice(), out.slice(), |v: i32| v as f32),
@@ -198,9 +198,9 @@ impl Op for Convert {
         let header = HEADERS.into_iter().find(|h| h.starts_with(&wanted));
         let header = header.ok_or_else(|| Error::argument("to_dtype", "no such conversion"))?;
         let entry = match self.1 {
-            Rule::Value => "convert",
-            Rule::Truth => "truth",
-            Rule::Byte => "byte",
+            Conversion::Value => "convert",
+            Conversion::Truth => "truth",
+            Conversion::Byte => "byte",
         };
         let params = DenseParams { count: x.elem_count(), offset: x.offset() };
         Ok(vec![Kernel::build(CONVERT, entry, params).header(header).input(x).output(out).each(params.count)])
@@ -251,10 +251,10 @@ impl Tensor {
         let x = widened(self)?;
         let x = match (self.dtype(), dtype) {
             (DType::Bool, DType::U8) => x,
-            (_, DType::Bool) => apply(Convert(DType::U32, Rule::Truth), &[&x])?,
-            (from, DType::U8) if from.is_float() => apply(Convert(DType::U32, Rule::Byte), &[&x])?,
+            (_, DType::Bool) => apply(Convert(DType::U32, Conversion::Truth), &[&x])?,
+            (from, DType::U8) if from.is_float() => apply(Convert(DType::U32, Conversion::Byte), &[&x])?,
             _ if x.dtype() == dtype.wide() => x,
-            _ => apply(Convert(dtype.wide(), Rule::Value), &[&x])?,
+            _ => apply(Convert(dtype.wide(), Conversion::Value), &[&x])?,
         };
         narrowed(&x, dtype)
     }

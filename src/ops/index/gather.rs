@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::around;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, same_device};
-use crate::shape::check_dim;
+use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
 params! {
@@ -93,26 +93,37 @@ pub(in crate::ops) fn indices(op: &'static str, index: &Tensor) -> Result<Tensor
     }
 }
 
-/// Checks the one-dimensional index of `index_select` and `index_add`.
-pub(in crate::ops) fn index_vector(op: &'static str, x: &Tensor, dim: usize, index: &Tensor) -> Result<Tensor> {
+/// Checks the dimension and the one-dimensional index of `index_select` and `index_add`; returns both.
+pub(in crate::ops) fn index_vector(
+    op: &'static str,
+    x: &Tensor,
+    dim: impl Dim,
+    index: &Tensor,
+) -> Result<(usize, Tensor)> {
     same_device(op, &[x, index])?;
-    check_dim(op, dim, x.shape())?;
+    let dim = dimension(op, dim, x.shape())?;
     if index.rank() != 1 {
         return Err(Error::shapes(op, x.shape(), index.shape(), "the index must have one dimension"));
     }
-    indices(op, index)
+    Ok((dim, indices(op, index)?))
 }
 
-/// Checks the index of `gather` and `scatter`, of the rank of `x` and nowhere larger, but along `dim`.
-pub(in crate::ops) fn index_like(op: &'static str, x: &Tensor, dim: usize, index: &Tensor) -> Result<Tensor> {
+/// Checks the dimension and the index of `gather` and `scatter`, which has the rank of `x` and is nowhere larger, but along
+/// the dimension; returns both.
+pub(in crate::ops) fn index_like(
+    op: &'static str,
+    x: &Tensor,
+    dim: impl Dim,
+    index: &Tensor,
+) -> Result<(usize, Tensor)> {
     same_device(op, &[x, index])?;
-    check_dim(op, dim, x.shape())?;
+    let dim = dimension(op, dim, x.shape())?;
     let within = |d: usize| d == dim || index.shape()[d] <= x.shape()[d];
     if index.rank() != x.rank() || !(0..x.rank()).all(within) {
         let detail = format!("the index must have the tensor's rank, and no larger sizes but along dimension {dim}");
         return Err(Error::shapes(op, x.shape(), index.shape(), detail));
     }
-    indices(op, index)
+    Ok((dim, indices(op, index)?))
 }
 
 /// The leading part of `x` that has the sizes of `shape`, but along `except`.
@@ -139,8 +150,8 @@ impl Tensor {
     /// assert_eq!(scores.gather(1, &labels)?.to_vec::<f32>()?, [0.9, 0.8]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn gather(&self, dim: usize, index: &Tensor) -> Result<Tensor> {
-        let index = index_like("gather", self, dim, index)?;
+    pub fn gather(&self, dim: impl Dim, index: &Tensor) -> Result<Tensor> {
+        let (dim, index) = index_like("gather", self, dim, index)?;
         let x = leading(self, index.shape(), Some(dim))?;
         apply(Gather { dim, shared: false }, &[&x, &index])
     }
@@ -160,8 +171,8 @@ impl Tensor {
     /// assert_eq!(y.to_vec::<f32>()?, [3.0, 4.0, 3.0, 4.0, 1.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn index_select(&self, dim: usize, index: &Tensor) -> Result<Tensor> {
-        let index = index_vector("index_select", self, dim, index)?;
+    pub fn index_select(&self, dim: impl Dim, index: &Tensor) -> Result<Tensor> {
+        let (dim, index) = index_vector("index_select", self, dim, index)?;
         apply(Gather { dim, shared: true }, &[self, &index])
     }
 

@@ -16,7 +16,7 @@ use crate::ops::sums::{LONG, Sum};
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, same_device,
 };
-use crate::shape::Layout;
+use crate::shape::{Dim, Layout};
 use crate::tensor::Tensor;
 
 params! {
@@ -38,10 +38,10 @@ const CHUNK: usize = 16 * 1024;
 
 /// What happens to a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum ScatterMode {
     Add,
     /// Replaces the element; the last one stays.
-    Last,
+    Assign,
 }
 
 /// `base: [A, R, B]`, `index: [A, K, B]`, or `[K]` where it is shared, `src: [A, K, B]` → `[A, R, B]`.
@@ -49,7 +49,7 @@ enum Kind {
 struct Scatter {
     dim: usize,
     shared: bool,
-    kind: Kind,
+    mode: ScatterMode,
 }
 
 impl Op for Scatter {
@@ -57,10 +57,10 @@ impl Op for Scatter {
     const ELEMENTS: Elements = Elements::Any;
 
     fn name(&self) -> &'static str {
-        match (self.kind, self.shared) {
-            (Kind::Add, true) => "index_add",
-            (Kind::Add, false) => "scatter_add",
-            (Kind::Last, _) => "scatter",
+        match (self.mode, self.shared) {
+            (ScatterMode::Add, true) => "index_add",
+            (ScatterMode::Add, false) => "scatter_add",
+            (ScatterMode::Assign, _) => "scatter",
         }
     }
 
@@ -73,12 +73,12 @@ impl Op for Scatter {
         let sizes = around(inputs[0].shape(), self.dim);
         let index = inputs[1].slice::<u32>();
         check_indices(self.name(), index, sizes[1])?;
-        match (self.kind, inputs[0].dtype()) {
-            (Kind::Add, DType::F32) if inputs[2].shape()[self.dim] > LONG => self.add_many(inputs, out, sizes),
-            (Kind::Add, DType::F32) => self.scatter(inputs, out, sizes, |a: &mut f32, v| *a += v),
-            (Kind::Add, DType::I32) => self.scatter(inputs, out, sizes, |a: &mut i32, v| *a = a.wrapping_add(v)),
-            (Kind::Add, _) => self.scatter(inputs, out, sizes, |a: &mut u32, v| *a = a.wrapping_add(v)),
-            (Kind::Last, _) => self.scatter(inputs, out, sizes, |a: &mut u32, v| *a = v),
+        match (self.mode, inputs[0].dtype()) {
+            (ScatterMode::Add, DType::F32) if inputs[2].shape()[self.dim] > LONG => self.add_many(inputs, out, sizes),
+            (ScatterMode::Add, DType::F32) => self.scatter(inputs, out, sizes, |a: &mut f32, v| *a += v),
+            (ScatterMode::Add, DType::I32) => self.scatter(inputs, out, sizes, |a: &mut i32, v| *a = a.wrapping_add(v)),
+            (ScatterMode::Add, _) => self.scatter(inputs, out, sizes, |a: &mut u32, v| *a = a.wrapping_add(v)),
+            (ScatterMode::Assign, _) => self.scatter(inputs, out, sizes, |a: &mut u32, v| *a = v),
         }
         Ok(())
     }
@@ -100,15 +100,15 @@ impl Op for Scatter {
         let (places, starts) = (gpu.alloc(rows * picks)?, gpu.alloc(edges)?);
         let (sorting, sorted) = order(gpu, (&buffer, offset, DType::U32), [rows, picks], false, &places)?;
         kernels.extend(sorting);
-        let header = scalar_header(if self.kind == Kind::Add { base.dtype() } else { DType::U32 });
+        let header = scalar_header(if self.mode == ScatterMode::Add { base.dtype() } else { DType::U32 });
         let kernel = |entry, count: usize, first: usize| {
             let (base_offset, src_offset, last) = (base.offset(), src.offset(), first + CHUNK);
             let params = Params { count, inner, size, picks, base_offset, src_offset, first, last };
             let kernel = Kernel::build(SHADER, entry, params).header(header);
-            kernel.constant("SHARED", self.shared).constant("LAST", self.kind == Kind::Last)
+            kernel.constant("SHARED", self.shared).constant("LAST", self.mode == ScatterMode::Assign)
         };
         kernels.push(kernel("bounds", edges, 0).input(&sorted).output(&starts).each(edges));
-        let chunks = if self.kind == Kind::Add { picks.div_ceil(CHUNK).max(1) } else { 1 };
+        let chunks = if self.mode == ScatterMode::Add { picks.div_ceil(CHUNK).max(1) } else { 1 };
         for chunk in 0..chunks {
             let kernel = kernel("segment", count, chunk * CHUNK).input(base).input(&starts).input(&places).input(src);
             kernels.push(kernel.output(out).each(count));
@@ -118,7 +118,7 @@ impl Op for Scatter {
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (g, index, src) = (ctx.grad, &ctx.inputs[1], &ctx.inputs[2]);
-        if self.kind == Kind::Add {
+        if self.mode == ScatterMode::Add {
             let of_src = || if self.shared { g.index_select(self.dim, index) } else { g.gather(self.dim, index) };
             return Ok(vec![Some(g.clone()), None, ctx.needs[2].then(of_src).transpose()?]);
         }
@@ -196,23 +196,24 @@ impl Scatter {
 }
 
 /// Checks and applies `scatter` and `scatter_add`.
-fn scattered(base: &Tensor, dim: usize, index: &Tensor, src: &Tensor, kind: Kind) -> Result<Tensor> {
-    let op = Scatter { dim, shared: false, kind };
-    let index = index_like(op.name(), base, dim, index)?;
-    same_device(op.name(), &[base, src])?;
-    expect_dtype(op.name(), src, base.dtype())?;
+fn scattered(base: &Tensor, dim: impl Dim, index: &Tensor, src: &Tensor, mode: ScatterMode) -> Result<Tensor> {
+    let op = |dim| Scatter { dim, shared: false, mode };
+    let name = op(0).name();
+    let (dim, index) = index_like(name, base, dim, index)?;
+    same_device(name, &[base, src])?;
+    expect_dtype(name, src, base.dtype())?;
     if src.rank() != index.rank() || index.shape().iter().zip(src.shape()).any(|(i, s)| i > s) {
         let detail = "the source must have the index's rank, and no smaller sizes";
-        return Err(Error::shapes(op.name(), src.shape(), index.shape(), detail));
+        return Err(Error::shapes(name, src.shape(), index.shape(), detail));
     }
     let src = leading(src, index.shape(), None)?;
     // Where the index is smaller, only the leading part of this tensor changes.
     if let Some(d) = (0..base.rank()).find(|&d| d != dim && index.shape()[d] < base.shape()[d]) {
         let kept = index.shape()[d];
-        let changed = scattered(&base.narrow(d, 0, kept)?, dim, &index, &src, kind)?;
+        let changed = scattered(&base.narrow(d, 0, kept)?, dim, &index, &src, mode)?;
         return Tensor::cat(&[&changed, &base.narrow(d, kept, base.shape()[d] - kept)?], d);
     }
-    apply(op, &[base, &index, &src])
+    apply(op(dim), &[base, &index, &src])
 }
 
 impl Tensor {
@@ -234,8 +235,8 @@ impl Tensor {
     /// assert_eq!(y.to_vec::<f32>()?, [4.0, 0.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn scatter_add(&self, dim: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        scattered(self, dim, index, src, Kind::Add)
+    pub fn scatter_add(&self, dim: impl Dim, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        scattered(self, dim, index, src, ScatterMode::Add)
     }
 
     /// This tensor with sources written by index along `dim`: `out[i][index[i][j][k]][k] = src[i][j][k]` for `dim` 1.
@@ -254,8 +255,8 @@ impl Tensor {
     /// assert_eq!(y.to_vec::<f32>()?, [3.0, 0.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn scatter(&self, dim: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        scattered(self, dim, index, src, Kind::Last)
+    pub fn scatter(&self, dim: impl Dim, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        scattered(self, dim, index, src, ScatterMode::Assign)
     }
 
     /// This tensor with slices added by number: `[.., n, ..]`, an index `[k]` and sources `[.., k, ..]` → `[.., n, ..]`.
@@ -270,8 +271,8 @@ impl Tensor {
     /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 4.0, 6.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn index_add(&self, dim: usize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let index = index_vector("index_add", self, dim, index)?;
+    pub fn index_add(&self, dim: impl Dim, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let (dim, index) = index_vector("index_add", self, dim, index)?;
         same_device("index_add", &[self, src])?;
         expect_dtype("index_add", src, self.dtype())?;
         let mut shape = self.shape().to_vec();
@@ -279,6 +280,6 @@ impl Tensor {
         if src.shape() != shape {
             return Err(Error::shapes("index_add", src.shape(), &shape, "the latter is what the index asks for"));
         }
-        apply(Scatter { dim, shared: true, kind: Kind::Add }, &[self, &index, src])
+        apply(Scatter { dim, shared: true, mode: ScatterMode::Add }, &[self, &index, src])
     }
 }

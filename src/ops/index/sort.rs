@@ -11,7 +11,7 @@ use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
-use crate::shape::check_dim;
+use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
 params! {
@@ -136,8 +136,8 @@ impl Tensor {
     /// assert_eq!(x.argsort(0, true)?.to_vec::<u32>()?, [2, 0, 1, 3]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn argsort(&self, dim: usize, descending: bool) -> Result<Tensor> {
-        check_dim("argsort", dim, self.shape())?;
+    pub fn argsort(&self, dim: impl Dim, descending: bool) -> Result<Tensor> {
+        let dim = dimension("argsort", dim, self.shape())?;
         let last = self.rank() - 1;
         apply(Argsort { descending }, &[&self.detach().transpose(dim, last)?])?.transpose(dim, last)?.contiguous()
     }
@@ -157,7 +157,7 @@ impl Tensor {
     /// assert_eq!(positions.to_vec::<u32>()?, [1, 2, 0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn sort(&self, dim: usize, descending: bool) -> Result<(Tensor, Tensor)> {
+    pub fn sort(&self, dim: impl Dim, descending: bool) -> Result<(Tensor, Tensor)> {
         let positions = self.argsort(dim, descending)?;
         Ok((self.gather(dim, &positions)?, positions))
     }
@@ -179,9 +179,9 @@ impl Tensor {
     /// assert_eq!(classes.to_vec::<u32>()?, [1, 2, 0, 2]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn topk(&self, k: usize, dim: usize, largest: bool, sorted: bool) -> Result<(Tensor, Tensor)> {
+    pub fn topk(&self, k: usize, dim: impl Dim, largest: bool, sorted: bool) -> Result<(Tensor, Tensor)> {
         let _ = sorted; // an unsorted result may be in any order
-        check_dim("topk", dim, self.shape())?;
+        let dim = dimension("topk", dim, self.shape())?;
         if k > self.shape()[dim] {
             let detail = format!("dimension {dim} of {:?} has fewer than {k} elements", self.shape());
             return Err(Error::argument("topk", detail));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{Normalise, Params, Plan};
+use super::{NormShape, Normalise, Params};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -14,44 +14,44 @@ use crate::tensor::Tensor;
 
 /// x, statistics, a gradient g, weight where there is one → `[2, C]`: Σ t and Σ t · x̂ for each c, with t = g · weight.
 #[derive(Debug)]
-pub(super) struct Slopes(pub Plan);
+pub(super) struct GradientSums(pub NormShape);
 
-/// x, statistics, a gradient g, the slopes, weight where there is one → the gradient of x.
+/// x, statistics, a gradient g, the gradient sums, weight where there is one → the gradient of x.
 #[derive(Debug)]
-pub(super) struct NormaliseBackward(pub Plan);
+pub(super) struct NormaliseBackward(pub NormShape);
 
 impl Normalise {
-    /// The slopes of t = g · weight from those of g, where the weight is of the channel and not yet in them, over all
+    /// The gradient sums of t = g · weight from those of g, where the weight is of the channel and not yet in them, over all
     /// ranks. Each has the gradient of the mean over its own samples, and the step takes the mean of these
-    /// by the shares: so do the slopes.
-    pub(super) fn joined(&self, slopes: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
-        let slopes = match weight {
-            Some(weight) => slopes.mul(&weight.reshape([self.0.sizes[1]])?)?,
-            None => slopes.clone(),
+    /// by the shares: so do the gradient sums.
+    pub(super) fn joined(&self, gradient_sums: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
+        let gradient_sums = match weight {
+            Some(weight) => gradient_sums.mul(&weight.reshape([self.0.sizes[1]])?)?,
+            None => gradient_sums.clone(),
         };
-        let Some(rank) = &self.1 else { return Ok(slopes) };
-        let sums = rank.weighted_sum(slopes.to_vec()?)?;
-        Tensor::from_slice(&sums, slopes.shape(), slopes.device())
+        let Some(rank) = &self.1 else { return Ok(gradient_sums) };
+        let sums = rank.weighted_sum(gradient_sums.to_vec()?)?;
+        Tensor::from_slice(&sums, gradient_sums.shape(), gradient_sums.device())
     }
 
     /// Σ g, or Σ g · x̂, for each feature.
     pub(super) fn by_feature(&self, [x, stats, g]: [&Tensor; 3], times_x: bool) -> Result<Tensor> {
-        let plan = Plan { weight: false, bias: false, ..self.0 };
+        let norm = NormShape { weight: false, bias: false, ..self.0 };
         let product = match times_x {
-            true => apply(Normalise(plan, None), &[x, stats])?.mul(g)?,
+            true => apply(Normalise(norm, None), &[x, stats])?.mul(g)?,
             false => g.clone(),
         };
-        let rows = product.elem_count() / (plan.features * plan.span).max(1);
-        product.reshape([rows, plan.features, plan.span])?.sum(&[0, 2], false)
+        let rows = product.elem_count() / (norm.features * norm.span).max(1);
+        product.reshape([rows, norm.features, norm.span])?.sum(&[0, 2], false)
     }
 }
 
-impl Op for Slopes {
+impl Op for GradientSums {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Any;
 
     fn name(&self) -> &'static str {
-        "norm_slopes"
+        "norm_gradient_sums"
     }
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
@@ -59,24 +59,24 @@ impl Op for Slopes {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let plan = &self.0;
-        let [outer, channels, inner] = plan.sizes;
+        let norm = &self.0;
+        let [outer, channels, inner] = norm.sizes;
         let (x, stats, g) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), inputs[2].slice::<f32>());
-        let weight = plan.weight.then(|| inputs[3].slice::<f32>());
+        let weight = norm.weight.then(|| inputs[3].slice::<f32>());
         let (sums, products) = out.slice::<f32>().split_at_mut(channels);
         let all = sums.par_iter_mut().zip(products).enumerate();
-        all.with_min_len((4096 / plan.count().max(1)).max(1)).for_each(|(c, (sum, product))| {
-            let (mean, scale) = plan.statistics(stats, c);
+        all.with_min_len((4096 / norm.count().max(1)).max(1)).for_each(|(c, (sum, product))| {
+            let (mean, scale) = norm.statistics(stats, c);
             let (mut total, mut weighed) = ([0f64; 2], Vec::new());
             for row in (0..outer).map(|a| a * channels + c) {
                 let (mut t, x) = (&g[row * inner..][..inner], &x[row * inner..][..inner]);
                 if weight.is_some() {
                     weighed.clear();
                     weighed.extend_from_slice(t);
-                    plan.weigh(row, &mut weighed, weight);
+                    norm.weigh(row, &mut weighed, weight);
                     t = &weighed;
                 }
-                add_slopes(t, x, mean, &mut total);
+                add_gradient_sums(t, x, mean, &mut total);
             }
             (*sum, *product) = (total[0] as f32, (total[1] * f64::from(scale)) as f32);
         });
@@ -84,8 +84,8 @@ impl Op for Slopes {
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (plan, x, stats, g) = (&self.0, &inputs[0], &inputs[1], &inputs[2]);
-        let weight = if plan.weight { &inputs[3] } else { stats };
+        let (norm, x, stats, g) = (&self.0, &inputs[0], &inputs[1], &inputs[2]);
+        let weight = if norm.weight { &inputs[3] } else { stats };
         let offsets = Params {
             x_offset: x.offset(),
             stats_offset: stats.offset(),
@@ -93,11 +93,11 @@ impl Op for Slopes {
             g_offset: g.offset(),
             ..Params::default()
         };
-        let parts = plan.sizes[1] * plan.chunks()?;
+        let parts = norm.sizes[1] * norm.chunks()?;
         let target = gpu.alloc(2 * parts)?;
-        let kernel = plan.kernel("slopes", offsets)?.input(x).input(stats).input(weight).input(g);
+        let kernel = norm.kernel("gradient_sums", offsets)?.input(x).input(stats).input(weight).input(g);
         let mut kernels = vec![kernel.output(&target).each(parts)];
-        kernels.extend(sum_parts(gpu, &target, [2 * plan.sizes[1], plan.chunks()?, 1], out)?);
+        kernels.extend(sum_parts(gpu, &target, [2 * norm.sizes[1], norm.chunks()?, 1], out)?);
         Ok(kernels)
     }
 
@@ -119,29 +119,31 @@ impl Op for NormaliseBackward {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let plan = &self.0;
-        let [_, channels, inner] = plan.sizes;
-        let [x, stats, g, slopes] = [0, 1, 2, 3].map(|i| inputs[i].slice::<f32>());
-        let weight = plan.weight.then(|| inputs[4].slice::<f32>());
-        let count = plan.count() as f32;
+        let norm = &self.0;
+        let [_, channels, inner] = norm.sizes;
+        let [x, stats, g, gradient_sums] = [0, 1, 2, 3].map(|i| inputs[i].slice::<f32>());
+        let weight = norm.weight.then(|| inputs[4].slice::<f32>());
+        let count = norm.count() as f32;
         let rows =
             out.slice::<f32>().par_chunks_mut(inner).zip(x.par_chunks(inner).zip(g.par_chunks(inner))).enumerate();
-        rows.with_min_len(plan.rows_per_task()).for_each(|(row, (out, (x, g)))| {
+        rows.with_min_len(norm.rows_per_task()).for_each(|(row, (out, (x, g)))| {
             let c = row % channels;
-            let (mean, scale) = plan.statistics(stats, c);
-            let [sum, product] = match plan.fixed {
+            let (mean, scale) = norm.statistics(stats, c);
+            let [sum, product] = match norm.fixed {
                 true => [0.0; 2],
-                false => [if plan.centre { slopes[c] / count } else { 0.0 }, slopes[channels + c] / count],
+                false => {
+                    [if norm.centre { gradient_sums[c] / count } else { 0.0 }, gradient_sums[channels + c] / count]
+                }
             };
             // dx = (t − sum − x̂ · product) · scale, with x̂ = (x − mean) · scale
             let steep = scale * product;
             let dx = |t: f32, x: f32| (t - sum - (x - mean) * steep) * scale;
-            if plan.by_channel() {
+            if norm.by_channel() {
                 let weight = weight.map_or(1.0, |weight| weight[c]);
                 out.iter_mut().zip(x.iter().zip(g)).for_each(|(out, (&x, &g))| *out = dx(g * weight, x));
             } else {
                 out.copy_from_slice(g);
-                plan.weigh(row, out, weight);
+                norm.weigh(row, out, weight);
                 out.iter_mut().zip(x).for_each(|(out, &x)| *out = dx(*out, x));
             }
         });
@@ -149,9 +151,9 @@ impl Op for NormaliseBackward {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let plan = &self.0;
-        let [x, stats, g, slopes] = [0, 1, 2, 3].map(|i| &inputs[i]);
-        let weight = if plan.weight { &inputs[4] } else { stats };
+        let norm = &self.0;
+        let [x, stats, g, gradient_sums] = [0, 1, 2, 3].map(|i| &inputs[i]);
+        let weight = if norm.weight { &inputs[4] } else { stats };
         let offsets = Params {
             x_offset: x.offset(),
             stats_offset: stats.offset(),
@@ -159,9 +161,9 @@ impl Op for NormaliseBackward {
             g_offset: g.offset(),
             ..Params::default()
         };
-        let kernel = plan.kernel("backward", offsets)?.input(x).input(stats).input(weight).input(g);
-        // The slopes start at 0: they are no view.
-        Ok(vec![kernel.input(slopes).output(out).each(plan.elements())])
+        let kernel = norm.kernel("backward", offsets)?.input(x).input(stats).input(weight).input(g);
+        // The gradient sums start at 0: they are no view.
+        Ok(vec![kernel.input(gradient_sums).output(out).each(norm.elements())])
     }
 
     fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
@@ -170,7 +172,7 @@ impl Op for NormaliseBackward {
 }
 
 /// `totals ← totals + [Σ t, Σ t · (x − mean)]`, in one pass.
-fn add_slopes(t: &[f32], x: &[f32], mean: f32, totals: &mut [f64; 2]) {
+fn add_gradient_sums(t: &[f32], x: &[f32], mean: f32, totals: &mut [f64; 2]) {
     for (t, x) in t.chunks(512).zip(x.chunks(512)) {
         let (mut sums, mut products) = ([0f32; 16], [0f32; 16]);
         let (rows_t, rows_x) = (t.chunks_exact(16), x.chunks_exact(16));

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::apply;
 use crate::ops::inplace::copy_;
-use crate::ops::norm::{Moment, Moments, Normalise, Plan};
+use crate::ops::norm::{Moment, Moments, NormShape, Normalise};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 
@@ -17,7 +17,7 @@ type Fixed = Option<Tensor>;
 fn normalise(
     name: &'static str,
     x: &Tensor,
-    plan: Plan,
+    norm: NormShape,
     fixed: Fixed,
     [weight, bias]: [Option<&Tensor>; 2],
     rank: Option<Rank>,
@@ -27,18 +27,18 @@ fn normalise(
         return Err(Error::DTypeMismatch { op: name, expected: "a float type".into(), got: other.dtype().to_string() });
     }
     for given in [weight, bias].into_iter().flatten() {
-        if given.elem_count() != plan.features {
-            let detail = format!("the weight and the bias have {} elements, one for each feature", plan.features);
+        if given.elem_count() != norm.features {
+            let detail = format!("the weight and the bias have {} elements, one for each feature", norm.features);
             return Err(Error::shapes(name, x.shape(), given.shape(), detail));
         }
     }
-    let plan = Plan { fixed: fixed.is_some(), weight: weight.is_some(), bias: bias.is_some(), ..plan };
+    let norm = NormShape { fixed: fixed.is_some(), weight: weight.is_some(), bias: bias.is_some(), ..norm };
     let stats = match fixed {
         Some(stats) => stats,
-        None => joined(apply(Moments(plan), &[&x.detach()])?, rank.as_ref())?,
+        None => joined(apply(Moments(norm), &[&x.detach()])?, rank.as_ref())?,
     };
     let inputs: Vec<&Tensor> = [x, &stats].into_iter().chain([weight, bias].into_iter().flatten()).collect();
-    Ok((apply(Normalise(plan, rank), &inputs)?, stats))
+    Ok((apply(Normalise(norm, rank), &inputs)?, stats))
 }
 
 /// The means and variances `[2, C]` over the samples of all ranks, from those of each; all get the same.
@@ -61,8 +61,8 @@ fn joined(stats: Tensor, rank: Option<&Rank>) -> Result<Tensor> {
     Tensor::from_slice(&all, stats.shape(), stats.device())
 }
 
-/// The plan of a normalisation over the trailing dimensions.
-fn trailing(name: &'static str, x: &Tensor, normalized_shape: &[usize], eps: f32) -> Result<Plan> {
+/// The sizes of a normalisation over the trailing dimensions.
+fn trailing(name: &'static str, x: &Tensor, normalized_shape: &[usize], eps: f32) -> Result<NormShape> {
     let (lead, own) = x.shape().split_at(x.rank().saturating_sub(normalized_shape.len()));
     if own != normalized_shape || own.is_empty() {
         let detail = "the second is not the last dimensions of the first";
@@ -70,7 +70,7 @@ fn trailing(name: &'static str, x: &Tensor, normalized_shape: &[usize], eps: f32
     }
     let features = own.iter().product();
     let sizes = [1, lead.iter().product(), features];
-    Ok(Plan { sizes, span: 1, features, eps, centre: true, fixed: false, weight: false, bias: false })
+    Ok(NormShape { sizes, span: 1, features, eps, centre: true, fixed: false, weight: false, bias: false })
 }
 
 impl Tensor {
@@ -98,8 +98,8 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f32,
     ) -> Result<Tensor> {
-        let plan = trailing("layer_norm", self, normalized_shape, eps)?;
-        Ok(normalise("layer_norm", self, plan, None, [weight, bias], None)?.0)
+        let norm = trailing("layer_norm", self, normalized_shape, eps)?;
+        Ok(normalise("layer_norm", self, norm, None, [weight, bias], None)?.0)
     }
 
     /// RMS normalisation: `x / √(mean of x² + eps) · weight`, over the last dimensions, whose sizes are `normalized_shape`.
@@ -115,8 +115,8 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn rms_norm(&self, normalized_shape: &[usize], weight: Option<&Tensor>, eps: f32) -> Result<Tensor> {
-        let plan = Plan { centre: false, ..trailing("rms_norm", self, normalized_shape, eps)? };
-        Ok(normalise("rms_norm", self, plan, None, [weight, None], None)?.0)
+        let norm = NormShape { centre: false, ..trailing("rms_norm", self, normalized_shape, eps)? };
+        Ok(normalise("rms_norm", self, norm, None, [weight, None], None)?.0)
     }
 
     /// Group normalisation of `[N, C, ..]`: mean and variance over each of `groups` equal ranges of channels of each
@@ -149,9 +149,9 @@ impl Tensor {
         };
         let span: usize = shape[2..].iter().product();
         let sizes = [1, rows, channels / groups * span];
-        let plan =
-            Plan { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
-        Ok(normalise("group_norm", self, plan, None, [weight, bias], None)?.0)
+        let norm =
+            NormShape { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
+        Ok(normalise("group_norm", self, norm, None, [weight, bias], None)?.0)
     }
 
     /// Batch normalisation of `[N, C, ..]`: `(x − mean) / √(variance + eps) · weight + bias` for each channel; `weight`,
@@ -204,9 +204,9 @@ impl Tensor {
             None => None,
         };
         let sizes = [samples, channels, span];
-        let plan =
-            Plan { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
-        let (out, stats) = normalise(name, self, plan, fixed, [weight, bias], rank)?;
+        let norm =
+            NormShape { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
+        let (out, stats) = normalise(name, self, norm, fixed, [weight, bias], rank)?;
         if let Some((mean, variance)) = running.filter(|_| training) {
             no_grad(|| {
                 let unbiased = count as f32 / (count - 1) as f32;

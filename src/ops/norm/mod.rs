@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
-use backward::{NormaliseBackward, Slopes};
+use backward::{GradientSums, NormaliseBackward};
 pub(super) use moment::Moment;
 
 params! {
@@ -48,7 +48,7 @@ const LONGEST: usize = 16 * 1024;
 
 /// How x is seen, and what is done to it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct NormShape {
     /// `[A, C, B]`
     pub sizes: [usize; 3],
     /// Element i has feature `(i / span) % features`: the index of its weight and bias.
@@ -65,14 +65,14 @@ pub(super) struct Plan {
 
 /// x → `[2, C]`: means and variances (the mean square where the mean is not taken off).
 #[derive(Debug)]
-pub(super) struct Moments(pub Plan);
+pub(super) struct Moments(pub NormShape);
 
 /// x, statistics, weight and bias where there are such → x̂ · weight + bias. The statistics may be over the samples of all
 /// ranks of a process group, each of which has its own x.
 #[derive(Debug)]
-pub(super) struct Normalise(pub Plan, pub Option<Rank>);
+pub(super) struct Normalise(pub NormShape, pub Option<Rank>);
 
-impl Plan {
+impl NormShape {
     /// Elements behind each statistic.
     fn count(&self) -> usize {
         self.sizes[0] * self.sizes[2]
@@ -93,10 +93,10 @@ impl Plan {
         Err(Error::argument("norm", format!("statistics over {count} elements: an adapter's kernel takes {most}")))
     }
 
-    /// A kernel of this plan. The offsets of operands that it does not read are 0.
+    /// A kernel of this normalisation. The offsets of operands that it does not read are 0.
     fn kernel(&self, entry: &'static str, offsets: Params) -> Result<KernelBuilder> {
         let [outer, channels, inner] = self.sizes;
-        let Plan { span, features, eps, .. } = *self;
+        let NormShape { span, features, eps, .. } = *self;
         let params = Params { outer, channels, inner, chunks: self.chunks()?, span, features, eps, ..offsets };
         let kernel = Kernel::build(SHADER, entry, params).constant("CENTRE", self.centre);
         Ok(kernel.constant("FIXED", self.fixed).constant("WEIGHT", self.weight).constant("BIAS", self.bias))
@@ -157,24 +157,24 @@ impl Op for Moments {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let (plan, x) = (&self.0, inputs[0].slice::<f32>());
-        let [outer, channels, inner] = plan.sizes;
+        let (norm, x) = (&self.0, inputs[0].slice::<f32>());
+        let [outer, channels, inner] = norm.sizes;
         let (means, variances) = out.slice::<f32>().split_at_mut(channels);
         let all = means.par_iter_mut().zip(variances).enumerate();
-        all.with_min_len((4096 / plan.count().max(1)).max(1)).for_each(|(c, (mean, variance))| {
+        all.with_min_len((4096 / norm.count().max(1)).max(1)).for_each(|(c, (mean, variance))| {
             let rows = (0..outer).map(|a| &x[(a * channels + c) * inner..][..inner]);
-            let total = Moment::of_rows(rows, plan.centre);
+            let total = Moment::of_rows(rows, norm.centre);
             (*mean, *variance) = (total.mean as f32, (total.squares / total.count) as f32);
         });
         Ok(())
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (plan, x) = (&self.0, &inputs[0]);
-        let (channels, chunks) = (plan.sizes[1], plan.chunks()?);
+        let (norm, x) = (&self.0, &inputs[0]);
+        let (channels, chunks) = (norm.sizes[1], norm.chunks()?);
         let parts = gpu.alloc(2 * channels * chunks)?;
-        let moments = plan.kernel("moments", Params { x_offset: x.offset(), ..Params::default() })?;
-        let merge = plan.kernel("merge", Params::default())?;
+        let moments = norm.kernel("moments", Params { x_offset: x.offset(), ..Params::default() })?;
+        let merge = norm.kernel("merge", Params::default())?;
         Ok(vec![
             moments.input(x).output(&parts).each(channels * chunks),
             merge.input(&parts).output(out).each(channels),
@@ -200,25 +200,25 @@ impl Op for Normalise {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let plan = &self.0;
-        let [_, channels, inner] = plan.sizes;
+        let norm = &self.0;
+        let [_, channels, inner] = norm.sizes;
         let (x, stats) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>());
-        let weight = plan.weight.then(|| inputs[2].slice::<f32>());
-        let bias = plan.bias.then(|| inputs[2 + usize::from(plan.weight)].slice::<f32>());
+        let weight = norm.weight.then(|| inputs[2].slice::<f32>());
+        let bias = norm.bias.then(|| inputs[2 + usize::from(norm.weight)].slice::<f32>());
         let rows = out.slice::<f32>().par_chunks_mut(inner).zip(x.par_chunks(inner)).enumerate();
-        rows.with_min_len(plan.rows_per_task()).for_each(|(row, (out, x))| {
-            let (mean, scale) = plan.statistics(stats, row % channels);
+        rows.with_min_len(norm.rows_per_task()).for_each(|(row, (out, x))| {
+            let (mean, scale) = norm.statistics(stats, row % channels);
             out.iter_mut().zip(x).for_each(|(out, x)| *out = (x - mean) * scale);
-            plan.weigh(row, out, weight);
-            plan.add_bias(row, out, bias);
+            norm.weigh(row, out, weight);
+            norm.add_bias(row, out, bias);
         });
         Ok(())
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (plan, x, stats) = (&self.0, &inputs[0], &inputs[1]);
-        let weight = if plan.weight { &inputs[2] } else { stats }; // the kernel looks at neither that is not there
-        let bias = if plan.bias { &inputs[2 + usize::from(plan.weight)] } else { stats };
+        let (norm, x, stats) = (&self.0, &inputs[0], &inputs[1]);
+        let weight = if norm.weight { &inputs[2] } else { stats }; // the kernel looks at neither that is not there
+        let bias = if norm.bias { &inputs[2 + usize::from(norm.weight)] } else { stats };
         let offsets = Params {
             x_offset: x.offset(),
             stats_offset: stats.offset(),
@@ -226,46 +226,46 @@ impl Op for Normalise {
             bias_offset: bias.offset(),
             ..Params::default()
         };
-        let kernel = plan.kernel("normalise", offsets)?.input(x).input(stats).input(weight).input(bias);
-        Ok(vec![kernel.output(out).each(plan.elements())])
+        let kernel = norm.kernel("normalise", offsets)?.input(x).input(stats).input(weight).input(bias);
+        Ok(vec![kernel.output(out).each(norm.elements())])
     }
 
     /// d bias = Σ g, d weight = Σ g · x̂, both over the elements of a feature.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        let plan = self.0;
+        let norm = self.0;
         if ctx.grad.elem_count() == 0 && self.1.is_none() {
             // Sums of nothing, which a statistic of nothing, NaN, must not reach. A process group has one of other ranks.
             let zeros = ctx.inputs.iter().zip(ctx.needs).map(|(input, &wanted)| wanted.then(|| input.zeros_like()));
             return zeros.map(Option::transpose).collect();
         }
         let (x, stats, g) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
-        let weight = plan.weight.then(|| &ctx.inputs[2]);
-        let by_channel = plan.by_channel();
+        let weight = norm.weight.then(|| &ctx.inputs[2]);
+        let by_channel = norm.by_channel();
         let needs_x = ctx.needs[0];
         let needs_affine = ctx.needs[2..].contains(&true);
-        let slopes = if (needs_x && !plan.fixed) || (needs_affine && by_channel) {
+        let gradient_sums = if (needs_x && !norm.fixed) || (needs_affine && by_channel) {
             // Where each channel has one weight, the sums are those of the weight's gradient too.
             let weight = weight.filter(|_| !by_channel);
             let inputs: Vec<&Tensor> = [x, stats, g].into_iter().chain(weight).collect();
-            Some(apply(Slopes(Plan { weight: weight.is_some(), ..plan }), &inputs)?)
+            Some(apply(GradientSums(NormShape { weight: weight.is_some(), ..norm }), &inputs)?)
         } else {
             None
         };
         let mut grads = vec![None, None];
         if needs_x {
-            let slopes = match &slopes {
-                Some(slopes) if !plan.fixed => self.joined(slopes, weight.filter(|_| by_channel))?,
+            let gradient_sums = match &gradient_sums {
+                Some(gradient_sums) if !norm.fixed => self.joined(gradient_sums, weight.filter(|_| by_channel))?,
                 _ => stats.clone(), // never looked at
             };
-            let inputs: Vec<&Tensor> = [x, stats, g, &slopes].into_iter().chain(weight).collect();
-            grads[0] = Some(apply(NormaliseBackward(plan), &inputs)?);
+            let inputs: Vec<&Tensor> = [x, stats, g, &gradient_sums].into_iter().chain(weight).collect();
+            grads[0] = Some(apply(NormaliseBackward(norm), &inputs)?);
         }
         for (i, input) in ctx.inputs.iter().enumerate().skip(2) {
-            let is_weight = plan.weight && i == 2;
-            grads.push(match &slopes {
+            let is_weight = norm.weight && i == 2;
+            grads.push(match &gradient_sums {
                 _ if !ctx.needs[i] => None,
-                Some(slopes) if by_channel => {
-                    Some(slopes.narrow(0, usize::from(is_weight), 1)?.reshape(input.shape())?)
+                Some(gradient_sums) if by_channel => {
+                    Some(gradient_sums.narrow(0, usize::from(is_weight), 1)?.reshape(input.shape())?)
                 }
                 _ => Some(self.by_feature([x, stats, g], is_weight)?.reshape(input.shape())?),
             });

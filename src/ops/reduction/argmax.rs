@@ -9,7 +9,7 @@ use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
-use crate::shape::check_dim;
+use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
 params! {
@@ -44,7 +44,6 @@ impl Op for Arg {
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let x = inputs[0];
-        check_dim(self.name(), self.dim, x.shape())?;
         let mut shape = x.shape().to_vec();
         if shape.remove(self.dim) == 0 && !shape.contains(&0) {
             let detail = format!("the empty dimension {} of {:?} has no such element", self.dim, x.shape());
@@ -119,7 +118,8 @@ fn find<T: Word>(x: &[T], out: CpuOut, sizes: [usize; 3], beats: impl Fn(T, T) -
     });
 }
 
-fn arg(x: &Tensor, dim: usize, smallest: bool) -> Result<Tensor> {
+fn arg(x: &Tensor, dim: impl Dim, smallest: bool) -> Result<Tensor> {
+    let dim = dimension(if smallest { "argmin" } else { "argmax" }, dim, x.shape())?;
     apply(Arg { dim, smallest }, &[x])
 }
 
@@ -137,7 +137,7 @@ impl Tensor {
     /// assert_eq!(x.argmax(1)?.to_vec::<u32>()?, [1, 0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn argmax(&self, dim: usize) -> Result<Tensor> {
+    pub fn argmax(&self, dim: impl Dim) -> Result<Tensor> {
         arg(self, dim, false)
     }
 
@@ -152,7 +152,7 @@ impl Tensor {
     /// assert_eq!(x.argmin(1)?.to_vec::<u32>()?, [2, 1]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn argmin(&self, dim: usize) -> Result<Tensor> {
+    pub fn argmin(&self, dim: impl Dim) -> Result<Tensor> {
         arg(self, dim, true)
     }
 

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::{SCALAR_HEADERS, scalar_header};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, of_sums};
-use crate::shape::check_dim;
+use crate::shape::{Dims, dimensions};
 use crate::tensor::Tensor;
 
 params! {
@@ -30,14 +30,14 @@ const BLOCK: usize = 256;
 
 /// The shader's codes, in order.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::ops) enum Kind {
+pub(in crate::ops) enum Reduction {
     Sum,
     Prod,
     Max,
     Min,
 }
 
-impl Kind {
+impl Reduction {
     fn name(self) -> &'static str {
         ["sum", "prod", "max", "min"][self as usize]
     }
@@ -46,7 +46,7 @@ impl Kind {
 /// Reduces the dimensions `first .. first + count` to size 1.
 #[derive(Debug)]
 struct Reduce {
-    kind: Kind,
+    reduction: Reduction,
     first: usize,
     count: usize,
     /// The type of the result.
@@ -70,13 +70,13 @@ impl Op for Reduce {
     const ELEMENTS: Elements = Elements::Any;
 
     fn name(&self) -> &'static str {
-        self.kind.name()
+        self.reduction.name()
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let mut shape = inputs[0].shape().to_vec();
         let [outer, reduced, inner] = self.sizes(&shape);
-        if reduced == 0 && outer * inner > 0 && matches!(self.kind, Kind::Max | Kind::Min) {
+        if reduced == 0 && outer * inner > 0 && matches!(self.reduction, Reduction::Max | Reduction::Min) {
             let detail = format!("the empty dimensions of {shape:?} have no such element");
             return Err(Error::argument(self.name(), detail));
         }
@@ -88,41 +88,45 @@ impl Op for Reduce {
         let x = &inputs[0];
         let sizes = self.sizes(x.shape());
         if sizes[1] == 0 {
-            out.0.fill(empty(self.kind, x.dtype()));
+            out.0.fill(empty(self.reduction, x.dtype()));
             return Ok(());
         }
-        match (x.dtype(), self.kind) {
-            (DType::F32, Kind::Sum) => fold(x.slice(), out, sizes, |a: f32, v| a + v),
-            (DType::F32, Kind::Prod) => fold(x.slice(), out, sizes, |a: f32, v| a * v),
-            (DType::F32, Kind::Max) => fold(x.slice(), out, sizes, |a: f32, v| if v > a || v.is_nan() { v } else { a }),
-            (DType::F32, Kind::Min) => fold(x.slice(), out, sizes, |a: f32, v| if v < a || v.is_nan() { v } else { a }),
-            (DType::I32, Kind::Sum) => fold(x.slice(), out, sizes, i32::wrapping_add),
-            (DType::I32, Kind::Prod) => fold(x.slice(), out, sizes, i32::wrapping_mul),
-            (DType::I32, Kind::Max) => fold(x.slice::<i32>(), out, sizes, Ord::max),
-            (DType::I32, Kind::Min) => fold(x.slice::<i32>(), out, sizes, Ord::min),
-            (_, Kind::Sum) => fold(x.slice(), out, sizes, u32::wrapping_add),
-            (_, Kind::Prod) => fold(x.slice(), out, sizes, u32::wrapping_mul),
-            (_, Kind::Max) => fold(x.slice::<u32>(), out, sizes, Ord::max),
-            (_, Kind::Min) => fold(x.slice::<u32>(), out, sizes, Ord::min),
+        match (x.dtype(), self.reduction) {
+            (DType::F32, Reduction::Sum) => fold(x.slice(), out, sizes, |a: f32, v| a + v),
+            (DType::F32, Reduction::Prod) => fold(x.slice(), out, sizes, |a: f32, v| a * v),
+            (DType::F32, Reduction::Max) => {
+                fold(x.slice(), out, sizes, |a: f32, v| if v > a || v.is_nan() { v } else { a })
+            }
+            (DType::F32, Reduction::Min) => {
+                fold(x.slice(), out, sizes, |a: f32, v| if v < a || v.is_nan() { v } else { a })
+            }
+            (DType::I32, Reduction::Sum) => fold(x.slice(), out, sizes, i32::wrapping_add),
+            (DType::I32, Reduction::Prod) => fold(x.slice(), out, sizes, i32::wrapping_mul),
+            (DType::I32, Reduction::Max) => fold(x.slice::<i32>(), out, sizes, Ord::max),
+            (DType::I32, Reduction::Min) => fold(x.slice::<i32>(), out, sizes, Ord::min),
+            (_, Reduction::Sum) => fold(x.slice(), out, sizes, u32::wrapping_add),
+            (_, Reduction::Prod) => fold(x.slice(), out, sizes, u32::wrapping_mul),
+            (_, Reduction::Max) => fold(x.slice::<u32>(), out, sizes, Ord::max),
+            (_, Reduction::Min) => fold(x.slice::<u32>(), out, sizes, Ord::min),
         }
         Ok(())
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        kernels(gpu, (x.as_buffer(), x.offset(), x.dtype()), self.kind, self.sizes(x.shape()), out)
+        kernels(gpu, (x.as_buffer(), x.offset(), x.dtype()), self.reduction, self.sizes(x.shape()), out)
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let x = &ctx.inputs[0];
-        let grad = match self.kind {
-            Kind::Sum => ctx.grad.broadcast_to(x.shape())?,
-            Kind::Max | Kind::Min => {
+        let grad = match self.reduction {
+            Reduction::Sum => ctx.grad.broadcast_to(x.shape())?,
+            Reduction::Max | Reduction::Min => {
                 // Shared evenly between equal ones, as torch.amax does.
                 let hits = x.same(ctx.out)?;
                 hits.mul(&ctx.grad.div(&hits.sum(&self.dims(), true)?)?)?
             }
-            Kind::Prod => ctx.grad.mul(&self.products_of_the_others(x)?)?,
+            Reduction::Prod => ctx.grad.mul(&self.products_of_the_others(x)?)?,
         };
         Ok(vec![Some(grad)])
     }
@@ -145,10 +149,10 @@ impl Reduce {
 }
 
 /// The word of a reduction over nothing.
-fn empty(kind: Kind, dtype: DType) -> u32 {
-    match (kind, dtype) {
-        (Kind::Prod, DType::F32) => 1f32.to_bits(),
-        (Kind::Prod, _) => 1,
+fn empty(reduction: Reduction, dtype: DType) -> u32 {
+    match (reduction, dtype) {
+        (Reduction::Prod, DType::F32) => 1f32.to_bits(),
+        (Reduction::Prod, _) => 1,
         _ => 0,
     }
 }
@@ -157,12 +161,12 @@ fn empty(kind: Kind, dtype: DType) -> u32 {
 fn kernels(
     gpu: &Gpu,
     (x, offset, dtype): (&Buffer, usize, DType),
-    kind: Kind,
+    reduction: Reduction,
     [outer, mut reduced, inner]: [usize; 3],
     out: &Buffer,
 ) -> Result<Vec<Kernel>> {
     if reduced == 0 {
-        return Ok(vec![fill_kernel(out, 0, outer * inner, empty(kind, dtype))]);
+        return Ok(vec![fill_kernel(out, 0, outer * inner, empty(reduction, dtype))]);
     }
     let (mut source, mut offset) = (x.clone(), offset);
     let mut kernels = Vec::new();
@@ -173,7 +177,7 @@ fn kernels(
         let target = if crowded { gpu.alloc(outer * chunks * inner)? } else { out.clone() };
         let kernel = Kernel::build(SHADER, "reduce", Params { offset, outer, reduced, inner, chunks })
             .header(scalar_header(dtype))
-            .constant("OP", kind as u32);
+            .constant("OP", reduction as u32);
         kernels.push(kernel.input(&source).output(&target).each(outer * chunks * inner));
         if !crowded {
             return Ok(kernels);
@@ -184,7 +188,7 @@ fn kernels(
 
 /// The kernels that add up partial results `[outer, parts, len]` → `[outer, len]`, from the start of a buffer.
 pub(in crate::ops) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], out: &Buffer) -> Result<Vec<Kernel>> {
-    kernels(gpu, (buffer, 0, DType::F32), Kind::Sum, sizes, out)
+    kernels(gpu, (buffer, 0, DType::F32), Reduction::Sum, sizes, out)
 }
 
 /// `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …`, of at least one.
@@ -239,31 +243,30 @@ fn fold_columns<T: Word>(x: &[T], out: &mut [T], start: usize, inner: usize, f: 
 }
 
 /// The dimensions in order, each once.
-pub(in crate::ops) fn distinct(name: &'static str, dims: &[usize], shape: &[usize]) -> Result<Vec<usize>> {
-    dims.iter().try_for_each(|&d| check_dim(name, d, shape))?;
-    let mut sorted = dims.to_vec();
+pub(in crate::ops) fn distinct(name: &'static str, dims: impl Dims, shape: &[usize]) -> Result<Vec<usize>> {
+    let mut sorted = dimensions(name, dims, shape)?;
     sorted.sort_unstable();
     sorted.dedup();
     Ok(sorted)
 }
 
 /// Applies a reduction to each run of neighbouring dimensions. The result is of the type of `x`.
-pub(in crate::ops) fn over(x: &Tensor, kind: Kind, dims: &[usize], keepdim: bool) -> Result<Tensor> {
-    let sorted = distinct(kind.name(), dims, x.shape())?;
-    let dtype = if kind == Kind::Sum { of_sums(x.dtype()) } else { x.dtype() };
+pub(in crate::ops) fn over(x: &Tensor, reduction: Reduction, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
+    let sorted = distinct(reduction.name(), dims, x.shape())?;
+    let dtype = if reduction == Reduction::Sum { of_sums(x.dtype()) } else { x.dtype() };
     let runs: Vec<&[usize]> = sorted.chunk_by(|a, b| a + 1 == *b).collect();
     let kept: Vec<usize> = (0..x.rank()).filter(|d| !sorted.contains(d)).collect();
     let mut out = x.clone();
-    if runs.len() > 1 && matches!(kind, Kind::Max | Kind::Min) {
+    if runs.len() > 1 && matches!(reduction, Reduction::Max | Reduction::Min) {
         // Equal extremes share their gradient evenly over all dimensions: only one reduction sees them all.
         let mut ones = x.shape().to_vec();
         sorted.iter().for_each(|&d| ones[d] = 1);
         let moved = out.permute(&[&kept[..], &sorted].concat())?;
-        out = apply(Reduce { kind, first: kept.len(), count: sorted.len(), dtype }, &[&moved])?.reshape(ones)?;
+        out = apply(Reduce { reduction, first: kept.len(), count: sorted.len(), dtype }, &[&moved])?.reshape(ones)?;
     } else {
         for (i, run) in runs.iter().enumerate().rev() {
             let dtype = if i == 0 { dtype } else { dtype.wide() };
-            out = apply(Reduce { kind, first: run[0], count: run.len(), dtype }, &[&out])?;
+            out = apply(Reduce { reduction, first: run[0], count: run.len(), dtype }, &[&out])?;
         }
         out = out.to_dtype(dtype)?; // without any dimension to reduce
     }
@@ -292,8 +295,8 @@ impl Tensor {
     /// assert_eq!(Tensor::try_from([true, false, true])?.sum_all()?.item::<i32>()?, 2);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn sum(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
-        over(&countable(self)?, Kind::Sum, dims, keepdim)
+    pub fn sum(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
+        over(&countable(self)?, Reduction::Sum, dims, keepdim)
     }
 
     /// The product over `dims`, which become size 1 (`keepdim`) or go. Over an empty dimension it is 1. Types as in
@@ -309,8 +312,8 @@ impl Tensor {
     /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [0.0, 10.0, 0.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn prod(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
-        over(&countable(self)?, Kind::Prod, dims, keepdim)
+    pub fn prod(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
+        over(&countable(self)?, Reduction::Prod, dims, keepdim)
     }
 
     /// The largest element over `dims` (torch's `amax`), which become size 1 (`keepdim`) or go. NaN wins. Equal ones share
@@ -324,8 +327,8 @@ impl Tensor {
     /// assert_eq!(Tensor::try_from([[3, -2], [1, 4]])?.max(&[1], false)?.to_vec::<i32>()?, [3, 4]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn max(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
-        over(self, Kind::Max, dims, keepdim)
+    pub fn max(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
+        over(self, Reduction::Max, dims, keepdim)
     }
 
     /// The smallest element over `dims` (torch's `amin`), which become size 1 (`keepdim`) or go. NaN wins. Equal ones share
@@ -340,8 +343,8 @@ impl Tensor {
     /// assert_eq!(x.min(&[1], false)?.to_vec::<i32>()?, [-2, 1]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn min(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
-        over(self, Kind::Min, dims, keepdim)
+    pub fn min(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
+        over(self, Reduction::Min, dims, keepdim)
     }
 
     /// The sum of all elements, rank 0.

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::reduction::reduce::countable;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
-use crate::shape::check_dim;
+use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
 params! {
@@ -28,14 +28,14 @@ const ROW: usize = 1024;
 const CHUNK: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum Cumulative {
     Sum,
     Product,
 }
 
 #[derive(Debug)]
 struct Scan {
-    kind: Kind,
+    function: Cumulative,
     dim: usize,
 }
 
@@ -44,9 +44,9 @@ impl Op for Scan {
     const ELEMENTS: Elements = Elements::Any;
 
     fn name(&self) -> &'static str {
-        match self.kind {
-            Kind::Sum => "cumsum",
-            Kind::Product => "cumprod",
+        match self.function {
+            Cumulative::Sum => "cumsum",
+            Cumulative::Product => "cumprod",
         }
     }
 
@@ -57,13 +57,13 @@ impl Op for Scan {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
         let sizes = around(x.shape(), self.dim);
-        match (x.dtype(), self.kind) {
-            (DType::F32, Kind::Sum) => scan(x, out, sizes, 0f64, |a, v: f32| a + f64::from(v), |a| a as f32),
-            (DType::F32, Kind::Product) => scan(x, out, sizes, 1f64, |a, v: f32| a * f64::from(v), |a| a as f32),
-            (DType::I32, Kind::Sum) => scan(x, out, sizes, 0i32, |a, v: i32| a.wrapping_add(v), |a| a),
-            (DType::I32, Kind::Product) => scan(x, out, sizes, 1i32, |a, v: i32| a.wrapping_mul(v), |a| a),
-            (_, Kind::Sum) => scan(x, out, sizes, 0u32, |a, v: u32| a.wrapping_add(v), |a| a),
-            (_, Kind::Product) => scan(x, out, sizes, 1u32, |a, v: u32| a.wrapping_mul(v), |a| a),
+        match (x.dtype(), self.function) {
+            (DType::F32, Cumulative::Sum) => scan(x, out, sizes, 0f64, |a, v: f32| a + f64::from(v), |a| a as f32),
+            (DType::F32, Cumulative::Product) => scan(x, out, sizes, 1f64, |a, v: f32| a * f64::from(v), |a| a as f32),
+            (DType::I32, Cumulative::Sum) => scan(x, out, sizes, 0i32, |a, v: i32| a.wrapping_add(v), |a| a),
+            (DType::I32, Cumulative::Product) => scan(x, out, sizes, 1i32, |a, v: i32| a.wrapping_mul(v), |a| a),
+            (_, Cumulative::Sum) => scan(x, out, sizes, 0u32, |a, v: u32| a.wrapping_add(v), |a| a),
+            (_, Cumulative::Product) => scan(x, out, sizes, 1u32, |a, v: u32| a.wrapping_mul(v), |a| a),
         }
         Ok(())
     }
@@ -77,7 +77,7 @@ impl Op for Scan {
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let backwards = |g: &Tensor| g.flip(&[self.dim])?.cumsum(self.dim)?.flip(&[self.dim]);
-        if self.kind == Kind::Sum {
+        if self.function == Cumulative::Sum {
             return Ok(vec![Some(backwards(ctx.grad)?)]);
         }
         // d/dx[i] is Σ_{j ≥ i} g[j] · y[j] / x[i]. For the first zero z of a row that is 0 / 0, so there it is
@@ -108,7 +108,9 @@ impl Scan {
         let chunks = reduced.div_ceil(length);
         let kernel = |entry, count: usize| {
             let params = Params { count, reduced, inner, chunks, length, offset };
-            Kernel::build(SHADER, entry, params).header(scalar_header(dtype)).constant("OP", self.kind == Kind::Product)
+            Kernel::build(SHADER, entry, params)
+                .header(scalar_header(dtype))
+                .constant("OP", self.function == Cumulative::Product)
         };
         let (parts, whole) = (outer * chunks * inner, outer * reduced * inner);
         let totals = gpu.alloc(parts)?;
@@ -156,8 +158,8 @@ impl Tensor {
     /// assert_eq!(x.cumsum(1)?.to_vec::<f32>()?, [1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn cumsum(&self, dim: usize) -> Result<Tensor> {
-        self.scanned(Scan { kind: Kind::Sum, dim })
+    pub fn cumsum(&self, dim: impl Dim) -> Result<Tensor> {
+        apply(Scan { function: Cumulative::Sum, dim: dimension("cumsum", dim, self.shape())? }, &[&countable(self)?])
     }
 
     /// The product up to each element along `dim`: the same shape. u8 and bool are multiplied as i32 (torch: i64); integers
@@ -174,12 +176,10 @@ impl Tensor {
     /// assert_eq!(x.cumprod(0)?.to_vec::<f32>()?, [1.0, 2.0, 6.0, 24.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn cumprod(&self, dim: usize) -> Result<Tensor> {
-        self.scanned(Scan { kind: Kind::Product, dim })
-    }
-
-    fn scanned(&self, op: Scan) -> Result<Tensor> {
-        check_dim(op.name(), op.dim, self.shape())?;
-        apply(op, &[&countable(self)?])
+    pub fn cumprod(&self, dim: impl Dim) -> Result<Tensor> {
+        apply(
+            Scan { function: Cumulative::Product, dim: dimension("cumprod", dim, self.shape())? },
+            &[&countable(self)?],
+        )
     }
 }

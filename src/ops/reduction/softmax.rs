@@ -5,13 +5,13 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::around;
 use crate::ops::sums::total;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
-use crate::shape::check_dim;
+use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
 params! {
@@ -73,18 +73,6 @@ impl Op for Softmax {
     }
 }
 
-/// softmax along a dimension too long for the kernel, as a composition.
-fn long_softmax(x: &Tensor, dim: usize) -> Result<Tensor> {
-    let e = x.sub(&x.detach().max(&[dim], true)?)?.exp()?;
-    e.div(&e.sum(&[dim], true)?)
-}
-
-/// log-softmax along a dimension too long for the kernel, as a composition.
-fn long_log_softmax(x: &Tensor, dim: usize) -> Result<Tensor> {
-    let shifted = x.sub(&x.detach().max(&[dim], true)?)?;
-    shifted.sub(&shifted.exp()?.sum(&[dim], true)?.log()?)
-}
-
 /// One row on the host, in a few passes that vectorise. A NaN is in the total, and so in every result.
 fn row(x: &[f32], out: &mut [f32], log: bool) {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
@@ -130,13 +118,20 @@ fn columns(x: &[f32], out: &mut [f32], (first, inner): (usize, usize), log: bool
     }
 }
 
-fn check(x: &Tensor, dim: usize, name: &'static str) -> Result<bool> {
-    let shape = if x.rank() == 0 { &[1] } else { x.shape() };
-    check_dim(name, dim, shape)?;
-    if !x.dtype().is_float() {
-        return Err(Error::DTypeMismatch { op: name, expected: "a float type".into(), got: x.dtype().to_string() });
+fn softmax(x: &Tensor, dim: impl Dim, log: bool) -> Result<Tensor> {
+    let op = |dim| Softmax { dim, log };
+    if x.rank() == 0 {
+        return softmax(&x.reshape([1])?, dimension(op(0).name(), dim, &[1])?, log)?.reshape(());
     }
-    Ok(shape[dim] > MAX_ROW && !x.device().is_cpu())
+    let dim = dimension(op(0).name(), dim, x.shape())?;
+    if x.shape()[dim] <= MAX_ROW || x.device().is_cpu() || !x.dtype().is_float() {
+        return apply(op(dim), &[x]);
+    }
+    // A row that is too long for the kernel, as a composition.
+    let shifted = x.sub(&x.detach().max(dim, true)?)?;
+    let exponentials = shifted.exp()?;
+    let sum = exponentials.sum(dim, true)?;
+    if log { shifted.sub(&sum.log()?) } else { exponentials.div(&sum) }
 }
 
 impl Tensor {
@@ -148,26 +143,18 @@ impl Tensor {
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::zeros([1, 4], None)?.softmax(1)?.to_vec::<f32>()?, [0.25; 4]);
+    /// assert_eq!(Tensor::zeros([1, 4], None)?.softmax(-1)?.to_vec::<f32>()?, [0.25; 4]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn softmax(&self, dim: usize) -> Result<Tensor> {
-        match check(self, dim, "softmax")? {
-            _ if self.rank() == 0 => self.reshape([1])?.softmax(0)?.reshape(()),
-            true => long_softmax(self, dim),
-            false => apply(Softmax { dim, log: false }, &[self]),
-        }
+    pub fn softmax(&self, dim: impl Dim) -> Result<Tensor> {
+        softmax(self, dim, false)
     }
 
     /// `x − log Σ exp(x)` along `dim`, without overflow; the same shape.
     ///
     /// # Errors
     /// As [`Tensor::softmax`].
-    pub fn log_softmax(&self, dim: usize) -> Result<Tensor> {
-        match check(self, dim, "log_softmax")? {
-            _ if self.rank() == 0 => self.reshape([1])?.log_softmax(0)?.reshape(()),
-            true => long_log_softmax(self, dim),
-            false => apply(Softmax { dim, log: true }, &[self]),
-        }
+    pub fn log_softmax(&self, dim: impl Dim) -> Result<Tensor> {
+        softmax(self, dim, true)
     }
 }

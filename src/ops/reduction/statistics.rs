@@ -3,7 +3,8 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::of_sums;
-use crate::ops::reduction::reduce::{Kind, distinct, over};
+use crate::ops::reduction::reduce::{Reduction, distinct, over};
+use crate::shape::Dims;
 use crate::tensor::Tensor;
 
 /// A float tensor as f32.
@@ -16,8 +17,8 @@ pub(in crate::ops) fn wide(name: &'static str, x: &Tensor) -> Result<Tensor> {
 }
 
 /// How many elements make one result.
-fn reduced(name: &'static str, x: &Tensor, dims: &[usize]) -> Result<usize> {
-    Ok(distinct(name, dims, x.shape())?.iter().map(|&d| x.shape()[d]).product())
+fn reduced(x: &Tensor, dims: &[usize]) -> usize {
+    dims.iter().map(|&d| x.shape()[d]).product()
 }
 
 /// The square root with a gradient of 0, not ∞, at 0: as torch has it for norms and deviations.
@@ -32,14 +33,14 @@ pub(in crate::ops) fn zeros_of(x: &Tensor) -> Result<Tensor> {
 }
 
 fn mean(x: &Tensor, dims: &[usize], keepdim: bool) -> Result<Tensor> {
-    let count = reduced("mean", x, dims)?;
+    let count = reduced(x, dims);
     let sum = x.sum(dims, keepdim)?;
     if count == 0 { sum.add_scalar(f32::NAN) } else { sum.mul_scalar(1.0 / count as f32) }
 }
 
 /// Two passes: the mean first, then the squares of what is left, so that nothing cancels.
-fn variance(name: &'static str, x: &Tensor, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
-    let free = (reduced(name, x, dims)? as f64 - correction).max(0.0);
+fn variance(x: &Tensor, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
+    let free = (reduced(x, dims) as f64 - correction).max(0.0);
     // The deviations add up to 0, so that no gradient flows through the mean.
     let deviation = x.sub(&mean(&x.detach(), dims, true)?)?;
     deviation.mul(&deviation)?.sum(dims, keepdim)?.mul_scalar((1.0 / free) as f32)
@@ -58,7 +59,8 @@ impl Tensor {
     /// assert_eq!(x.mean(&[1], false)?.to_vec::<f32>()?, [2.0, 6.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn mean(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+    pub fn mean(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
+        let dims = &distinct("mean", dims, self.shape())?;
         mean(&wide("mean", self)?, dims, keepdim)?.to_dtype(of_sums(self.dtype()))
     }
 
@@ -84,8 +86,9 @@ impl Tensor {
     /// assert_eq!(x.var(&[0], 1.0, false)?.item::<f32>()?, 1.0);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn var(&self, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
-        variance("var", &wide("var", self)?, dims, correction, keepdim)?.to_dtype(of_sums(self.dtype()))
+    pub fn var(&self, dims: impl Dims, correction: f64, keepdim: bool) -> Result<Tensor> {
+        let dims = &distinct("var", dims, self.shape())?;
+        variance(&wide("var", self)?, dims, correction, keepdim)?.to_dtype(of_sums(self.dtype()))
     }
 
     /// The variance of all elements with a correction of 1, rank 0.
@@ -100,8 +103,9 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::mean`].
-    pub fn std(&self, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
-        root(&variance("std", &wide("std", self)?, dims, correction, keepdim)?)?.to_dtype(of_sums(self.dtype()))
+    pub fn std(&self, dims: impl Dims, correction: f64, keepdim: bool) -> Result<Tensor> {
+        let dims = &distinct("std", dims, self.shape())?;
+        root(&variance(&wide("std", self)?, dims, correction, keepdim)?)?.to_dtype(of_sums(self.dtype()))
     }
 
     /// The standard deviation of all elements with a correction of 1, rank 0.
@@ -123,11 +127,12 @@ impl Tensor {
     /// assert_eq!(x.any(&[1], false)?.to_vec::<bool>()?, [true, false]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn any(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+    pub fn any(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
+        let dims = &distinct("any", dims, self.shape())?;
         let truth = self.detach().to_dtype(DType::Bool)?;
-        match reduced("any", self, dims)? {
+        match reduced(self, dims) {
             0 => self.detach().to_dtype(DType::F32)?.sum(dims, keepdim)?.to_dtype(DType::Bool),
-            _ => over(&truth, Kind::Max, dims, keepdim),
+            _ => over(&truth, Reduction::Max, dims, keepdim),
         }
     }
 
@@ -141,11 +146,12 @@ impl Tensor {
     /// assert!(!Tensor::try_from([true, false])?.all_all()?.item::<bool>()?);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn all(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+    pub fn all(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
+        let dims = &distinct("all", dims, self.shape())?;
         let truth = self.detach().to_dtype(DType::Bool)?;
-        match reduced("all", self, dims)? {
+        match reduced(self, dims) {
             0 => self.detach().to_dtype(DType::F32)?.prod(dims, keepdim)?.to_dtype(DType::Bool),
-            _ => over(&truth, Kind::Min, dims, keepdim),
+            _ => over(&truth, Reduction::Min, dims, keepdim),
         }
     }
 
@@ -176,9 +182,10 @@ impl Tensor {
     /// assert_eq!(x.logsumexp(&[0], false)?.item::<f32>()?, 1000.0 + 2f32.ln());
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn logsumexp(&self, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+    pub fn logsumexp(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
+        let dims = &distinct("logsumexp", dims, self.shape())?;
         let x = wide("logsumexp", self)?;
-        if reduced("logsumexp", &x, dims)? == 0 {
+        if reduced(&x, dims) == 0 {
             return x.sum(dims, keepdim)?.add_scalar(f32::NEG_INFINITY)?.to_dtype(of_sums(self.dtype()));
         }
         let largest = x.detach().max(dims, true)?;

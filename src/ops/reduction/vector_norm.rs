@@ -3,7 +3,9 @@
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::of_sums;
+use crate::ops::reduction::reduce::distinct;
 use crate::ops::reduction::statistics::{root, wide, zeros_of};
+use crate::shape::Dims;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -24,7 +26,8 @@ impl Tensor {
     /// assert_eq!(x.norm(f32::INFINITY, &[0], true)?.to_vec::<f32>()?, [3.0, 4.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn norm(&self, p: f32, dims: &[usize], keepdim: bool) -> Result<Tensor> {
+    pub fn norm(&self, p: f32, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
+        let dims = &distinct("norm", dims, self.shape())?;
         let x = wide("norm", self)?;
         let out = if p == 0.0 {
             x.detach().to_dtype(DType::Bool)?.to_dtype(DType::F32)?.sum(dims, keepdim)?

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::ops::inputs::MAX_RANK;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
 use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
-use crate::shape::{Layout, Shape, check_dim};
+use crate::shape::{Dim, Dims, Layout, Shape, dimension, dimensions};
 use crate::tensor::Tensor;
 
 /// The elements of some dimensions in reverse order.
@@ -70,7 +70,7 @@ impl Tensor {
     /// assert_eq!(Tensor::cat(&[&a, &b], 1)?.to_vec::<f32>()?, [1.0, 3.0, 4.0, 2.0, 5.0, 6.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn cat(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
+    pub fn cat(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
         crate::ops::cat(tensors, dim)
     }
 
@@ -85,7 +85,7 @@ impl Tensor {
     /// assert_eq!(Tensor::stack(&[&a, &b], 1)?.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn stack(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
+    pub fn stack(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
         if let Some(other) = tensors.iter().find(|t| t.shape() != tensors[0].shape()) {
             return Err(Error::shapes("stack", tensors[0].shape(), other.shape(), "the shapes must be equal"));
         }
@@ -104,8 +104,8 @@ impl Tensor {
     /// assert_eq!(parts.iter().map(|p| p.elem_count()).collect::<Vec<_>>(), [2, 2, 1]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn split(&self, size: usize, dim: usize) -> Result<Vec<Tensor>> {
-        check_dim("split", dim, self.shape())?;
+    pub fn split(&self, size: usize, dim: impl Dim) -> Result<Vec<Tensor>> {
+        let dim = dimension("split", dim, self.shape())?;
         if size == 0 {
             return Err(Error::argument("split", "parts of 0 elements"));
         }
@@ -125,8 +125,8 @@ impl Tensor {
     /// assert_eq!(parts[1].to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn split_sizes(&self, sizes: &[usize], dim: usize) -> Result<Vec<Tensor>> {
-        check_dim("split_sizes", dim, self.shape())?;
+    pub fn split_sizes(&self, sizes: &[usize], dim: impl Dim) -> Result<Vec<Tensor>> {
+        let dim = dimension("split_sizes", dim, self.shape())?;
         let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
         if total != Some(self.shape()[dim]) {
             let detail = format!("{sizes:?} do not add up to dimension {dim} of {:?}", self.shape());
@@ -148,8 +148,8 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([5], None)?.chunk(4, 0)?.len(), 3);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn chunk(&self, count: usize, dim: usize) -> Result<Vec<Tensor>> {
-        check_dim("chunk", dim, self.shape())?;
+    pub fn chunk(&self, count: usize, dim: impl Dim) -> Result<Vec<Tensor>> {
+        let dim = dimension("chunk", dim, self.shape())?;
         if count == 0 {
             return Err(Error::argument("chunk", "0 chunks"));
         }
@@ -202,14 +202,9 @@ impl Tensor {
     /// assert_eq!(x.flip(&[1])?.to_vec::<f32>()?, [2.0, 1.0, 4.0, 3.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn flip(&self, dims: &[usize]) -> Result<Tensor> {
-        for (i, &dim) in dims.iter().enumerate() {
-            check_dim("flip", dim, self.shape())?;
-            if dims[..i].contains(&dim) {
-                return Err(Error::argument("flip", format!("dimension {dim} is named twice in {dims:?}")));
-            }
-        }
-        apply(Flip { dims: dims.to_vec() }, &[self])
+    pub fn flip(&self, dims: impl Dims) -> Result<Tensor> {
+        let dims = dimensions("flip", dims, self.shape())?;
+        apply(Flip { dims }, &[self])
     }
 
     /// The elements moved by `shift` places along dimension `dim`; what leaves at one end comes back at the other.
@@ -224,8 +219,8 @@ impl Tensor {
     /// assert_eq!(x.roll(-1, 0)?.to_vec::<f32>()?, [2.0, 3.0, 4.0, 1.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn roll(&self, shift: i64, dim: usize) -> Result<Tensor> {
-        check_dim("roll", dim, self.shape())?;
+    pub fn roll(&self, shift: i64, dim: impl Dim) -> Result<Tensor> {
+        let dim = dimension("roll", dim, self.shape())?;
         let size = self.shape()[dim];
         if size == 0 {
             return Ok(self.clone());

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
 use crate::ops::inputs::Walk;
 use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype};
-use crate::shape::{Layout, check_dim};
+use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
 
 params! {
@@ -83,7 +83,6 @@ impl Op for Cat {
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let first = inputs[0];
-        check_dim("cat", self.dim, first.shape())?;
         let mut shape = first.shape().to_vec();
         for other in &inputs[1..] {
             expect_dtype("cat", other, first.dtype())?;
@@ -123,8 +122,9 @@ impl Op for Cat {
 
 /// The tensors one after the other along a dimension: `[.., a, ..], [.., b, ..] → [.., a + b, ..]`, in the type where all
 /// of theirs meet.
-pub(crate) fn cat(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
+pub(crate) fn cat(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
     let first = tensors.first().ok_or_else(|| Error::argument("cat", "needs at least one tensor"))?;
+    let dim = dimension("cat", dim, first.shape())?;
     let dtype = tensors.iter().try_fold(first.dtype(), |dtype, t| dtype.promote(t.dtype()))?;
     let alike = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
     apply(Cat { dim }, &alike.iter().collect::<Vec<_>>())

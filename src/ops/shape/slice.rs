@@ -1,8 +1,8 @@
 //! Parts of tensors that are views: `select`, steps, diagonals; and the names that PyTorch gives to other views.
 
 use crate::error::{Error, Result};
-use crate::ops::shape::view::{Part, View};
-use crate::shape::{Shape, check_dim};
+use crate::ops::shape::view::{SliceRange, View};
+use crate::shape::{Dim, Shape, dimension};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -17,13 +17,13 @@ impl Tensor {
     /// assert_eq!(x.select(1, 0)?.to_vec::<f32>()?, [1.0, 3.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn select(&self, dim: usize, index: usize) -> Result<Tensor> {
-        check_dim("select", dim, self.shape())?;
+    pub fn select(&self, dim: impl Dim, index: usize) -> Result<Tensor> {
+        let dim = dimension("select", dim, self.shape())?;
         if index >= self.shape()[dim] {
             let detail = format!("index {index} is not within dimension {dim} of {:?}", self.shape());
             return Err(Error::argument("select", detail));
         }
-        self.part(dim, Part { start: index, len: 1, step: 1 })?.squeeze(dim)
+        self.part(dim, SliceRange { start: index, len: 1, step: 1 })?.squeeze(dim)
     }
 
     /// Every `step`-th element of dimension `dim`, from `start` up to and without `end`: `⌈(end − start) / step⌉` of them.
@@ -38,14 +38,14 @@ impl Tensor {
     /// assert_eq!(x.slice(0, 1, 8, 3)?.to_vec::<f32>()?, [1.0, 4.0, 7.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn slice(&self, dim: usize, start: usize, end: usize, step: usize) -> Result<Tensor> {
-        check_dim("slice", dim, self.shape())?;
+    pub fn slice(&self, dim: impl Dim, start: usize, end: usize, step: usize) -> Result<Tensor> {
+        let dim = dimension("slice", dim, self.shape())?;
         if start > end || end > self.shape()[dim] || step == 0 {
             let shape = self.shape();
             let detail = format!("{start}..{end} in steps of {step} is not within dimension {dim} of {shape:?}");
             return Err(Error::argument("slice", detail));
         }
-        self.part(dim, Part { start, len: (end - start).div_ceil(step), step })
+        self.part(dim, SliceRange { start, len: (end - start).div_ceil(step), step })
     }
 
     /// The diagonals of the matrices that dimensions `dim1` and `dim2` span: these two go, the diagonal comes last. A view.
@@ -61,9 +61,9 @@ impl Tensor {
     /// assert_eq!(x.diagonal(1, 0, 1)?.to_vec::<f32>()?, [1.0, 5.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn diagonal(&self, offset: i64, dim1: usize, dim2: usize) -> Result<Tensor> {
-        check_dim("diagonal", dim1, self.shape())?;
-        check_dim("diagonal", dim2, self.shape())?;
+    pub fn diagonal(&self, offset: i64, dim1: impl Dim, dim2: impl Dim) -> Result<Tensor> {
+        let dim1 = dimension("diagonal", dim1, self.shape())?;
+        let dim2 = dimension("diagonal", dim2, self.shape())?;
         if dim1 == dim2 {
             return Err(Error::argument("diagonal", format!("dimension {dim1} has no diagonal with itself")));
         }
@@ -122,9 +122,9 @@ impl Tensor {
     /// assert_eq!(image.movedim(3, 1)?.shape(), [2, 3, 32, 48]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn movedim(&self, from: usize, to: usize) -> Result<Tensor> {
-        check_dim("movedim", from, self.shape())?;
-        check_dim("movedim", to, self.shape())?;
+    pub fn movedim(&self, from: impl Dim, to: impl Dim) -> Result<Tensor> {
+        let from = dimension("movedim", from, self.shape())?;
+        let to = dimension("movedim", to, self.shape())?;
         let mut dims: Vec<usize> = (0..self.rank()).filter(|&d| d != from).collect();
         dims.insert(to, from);
         self.permute(&dims)

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ops::inplace::fill_kernel;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
 use crate::ops::{CpuIn, CpuOut, Differentiable, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
-use crate::shape::{Layout, Shape, broadcast_shapes, check_dim, checked_elem_count};
+use crate::shape::{Dim, Dims, Layout, Shape, broadcast_shapes, checked_elem_count, dimension, dimensions};
 use crate::tensor::Tensor;
 
 /// One way to see a tensor differently.
@@ -17,7 +17,7 @@ pub(in crate::ops) enum View {
     Reshape(Vec<usize>),
     Permute(Vec<usize>),
     /// In each dimension: the first element, how many there are, and how far apart.
-    Slice(Vec<Part>),
+    Slice(Vec<SliceRange>),
     /// Two dimensions become one, the last: element `i` of it is `(i, i + offset)` of them.
     Diagonal {
         dims: [usize; 2],
@@ -26,18 +26,18 @@ pub(in crate::ops) enum View {
     Broadcast(Vec<usize>),
 }
 
-/// Part of a dimension: `len` elements from `start` on, `step` apart.
+/// A range of a dimension: `len` elements from `start` on, `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct SliceRange {
     pub start: usize,
     pub len: usize,
     pub step: usize,
 }
 
-impl Part {
+impl SliceRange {
     /// All of a dimension.
-    pub fn whole(len: usize) -> Part {
-        Part { start: 0, len, step: 1 }
+    pub fn whole(len: usize) -> SliceRange {
+        SliceRange { start: 0, len, step: 1 }
     }
 }
 
@@ -142,14 +142,14 @@ impl Tensor {
     }
 
     /// A part of every dimension, which the caller has checked.
-    pub(crate) fn parts(&self, parts: Vec<Part>) -> Result<Tensor> {
-        let whole = parts.iter().zip(self.shape()).all(|(part, &size)| *part == Part::whole(size));
+    pub(crate) fn parts(&self, parts: Vec<SliceRange>) -> Result<Tensor> {
+        let whole = parts.iter().zip(self.shape()).all(|(part, &size)| *part == SliceRange::whole(size));
         if whole { Ok(self.clone()) } else { self.view(View::Slice(parts)) }
     }
 
     /// A part of one dimension, which the caller has checked.
-    pub(in crate::ops) fn part(&self, dim: usize, part: Part) -> Result<Tensor> {
-        let mut parts: Vec<Part> = self.shape().iter().map(|&size| Part::whole(size)).collect();
+    pub(in crate::ops) fn part(&self, dim: usize, part: SliceRange) -> Result<Tensor> {
+        let mut parts: Vec<SliceRange> = self.shape().iter().map(|&size| SliceRange::whole(size)).collect();
         parts[dim] = part;
         self.parts(parts)
     }
@@ -182,8 +182,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
-    pub fn flatten_from(&self, dim: usize) -> Result<Tensor> {
-        check_dim("flatten", dim, self.shape())?;
+    pub fn flatten_from(&self, dim: impl Dim) -> Result<Tensor> {
+        let dim = dimension("flatten", dim, self.shape())?;
         let mut shape = self.shape()[..dim].to_vec();
         shape.push(self.shape()[dim..].iter().product());
         self.reshape(shape)
@@ -199,23 +199,22 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([2, 3, 4], None)?.permute(&[2, 0, 1])?.shape(), [4, 2, 3]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn permute(&self, dims: &[usize]) -> Result<Tensor> {
-        let mut sorted = dims.to_vec();
-        sorted.sort_unstable();
-        if !sorted.iter().copied().eq(0..self.rank()) {
-            let detail = format!("{dims:?} does not name each of {} dimensions once", self.rank());
+    pub fn permute(&self, dims: impl Dims) -> Result<Tensor> {
+        let dims = dimensions("permute", dims, self.shape())?;
+        if dims.len() != self.rank() {
+            let detail = format!("{dims:?} does not name each dimension of shape {:?} once", self.shape());
             return Err(Error::argument("permute", detail));
         }
-        self.view(View::Permute(dims.to_vec()))
+        self.view(View::Permute(dims))
     }
 
     /// Two dimensions exchanged. A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
-    pub fn transpose(&self, a: usize, b: usize) -> Result<Tensor> {
-        check_dim("transpose", a, self.shape())?;
-        check_dim("transpose", b, self.shape())?;
+    pub fn transpose(&self, a: impl Dim, b: impl Dim) -> Result<Tensor> {
+        let a = dimension("transpose", a, self.shape())?;
+        let b = dimension("transpose", b, self.shape())?;
         let mut dims: Vec<usize> = (0..self.rank()).collect();
         dims.swap(a, b);
         self.permute(&dims)
@@ -243,13 +242,13 @@ impl Tensor {
     /// assert_eq!(x.narrow(1, 1, 2)?.to_vec::<f32>()?, [1.0, 2.0, 4.0, 5.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn narrow(&self, dim: usize, start: usize, len: usize) -> Result<Tensor> {
-        check_dim("narrow", dim, self.shape())?;
+    pub fn narrow(&self, dim: impl Dim, start: usize, len: usize) -> Result<Tensor> {
+        let dim = dimension("narrow", dim, self.shape())?;
         if start.checked_add(len).is_none_or(|end| end > self.shape()[dim]) {
             let detail = format!("{start}..{start}+{len} is not within dimension {dim} of {:?}", self.shape());
             return Err(Error::argument("narrow", detail));
         }
-        self.part(dim, Part { start, len, step: 1 })
+        self.part(dim, SliceRange { start, len, step: 1 })
     }
 
     /// Repeats dimensions of size 1 (and adds leading ones) without a copy, by NumPy's rule.
@@ -269,8 +268,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the dimension is not there or not of size 1.
-    pub fn squeeze(&self, dim: usize) -> Result<Tensor> {
-        check_dim("squeeze", dim, self.shape())?;
+    pub fn squeeze(&self, dim: impl Dim) -> Result<Tensor> {
+        let dim = dimension("squeeze", dim, self.shape())?;
         if self.shape()[dim] != 1 {
             return Err(Error::argument("squeeze", format!("dimension {dim} of {:?} is not 1", self.shape())));
         }
@@ -279,7 +278,7 @@ impl Tensor {
         self.reshape(shape)
     }
 
-    /// With a dimension of size 1 inserted before `dim` (or at the end, where `dim` is the rank). A view.
+    /// With a dimension of size 1 inserted before `dim` (at the end, where `dim` is the rank or −1). A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `dim` is beyond the rank.
@@ -289,11 +288,11 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([3], None)?.unsqueeze(0)?.shape(), [1, 3]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn unsqueeze(&self, dim: usize) -> Result<Tensor> {
-        if dim > self.rank() {
-            let detail = format!("dimension {dim} is out of range for shape {:?}", self.shape());
+    pub fn unsqueeze(&self, dim: impl Dim) -> Result<Tensor> {
+        let Some(dim) = dim.resolve(self.rank() + 1) else {
+            let detail = format!("dimension {dim} is out of range for a new dimension of shape {:?}", self.shape());
             return Err(Error::argument("unsqueeze", detail));
-        }
+        };
         let mut shape = self.shape().to_vec();
         shape.insert(dim, 1);
         self.reshape(shape)

@@ -34,14 +34,14 @@ impl<const D: usize> Sizes<D> for [usize; D] {
 
 /// How windows of one shape move. All arrays are `[vertical, horizontal]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::ops) struct Moves {
+pub(in crate::ops) struct WindowParams {
     pub kernel: [usize; 2],
     pub stride: [usize; 2],
     pub padding: [usize; 2],
     pub dilation: [usize; 2],
 }
 
-impl Moves {
+impl WindowParams {
     /// What the kernel covers in one direction: `dilation · (kernel − 1) + 1`.
     pub fn span(&self, d: usize) -> usize {
         self.dilation[d].saturating_mul(self.kernel[d].saturating_sub(1)).saturating_add(1)
@@ -49,7 +49,7 @@ impl Moves {
 
     /// Refuses what has no meaning, or does not fit the shaders' numbers.
     pub fn check(&self, op: &'static str, size: [usize; 2]) -> Result<()> {
-        let Moves { kernel, stride, padding, dilation } = *self;
+        let WindowParams { kernel, stride, padding, dilation } = *self;
         if kernel.contains(&0) || stride.contains(&0) || dilation.contains(&0) {
             let detail = format!("kernel {kernel:?}, stride {stride:?} and dilation {dilation:?} must not be 0");
             return Err(Error::argument(op, detail));
@@ -74,9 +74,9 @@ impl Moves {
             Some(whole + usize::from(more))
         };
         match (count(0), count(1)) {
-            (Some(h), Some(w)) => Ok(Window { moves: self, size, out: [h, w] }),
+            (Some(h), Some(w)) => Ok(Window { params: self, size, out: [h, w] }),
             _ => {
-                let Moves { kernel, padding, dilation, .. } = self;
+                let WindowParams { kernel, padding, dilation, .. } = self;
                 let dilated = if dilation == [1, 1] { String::new() } else { format!(" with dilation {dilation:?}") };
                 let detail =
                     format!("kernel {kernel:?}{dilated} is larger than the image {size:?} with padding {padding:?}");
@@ -89,7 +89,7 @@ impl Moves {
 /// Windows over planes of one size, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) struct Window {
-    pub moves: Moves,
+    pub params: WindowParams,
     pub size: [usize; 2],
     pub out: [usize; 2],
 }
@@ -97,7 +97,7 @@ pub(in crate::ops) struct Window {
 impl Window {
     /// Positions in a kernel.
     pub fn taps(&self) -> usize {
-        self.moves.kernel[0] * self.moves.kernel[1]
+        self.params.kernel[0] * self.params.kernel[1]
     }
 
     /// Windows on a plane.
@@ -112,7 +112,7 @@ impl Window {
 
     /// The windows of which kernel position `k` reads within the image, in direction `d`.
     fn reach(&self, d: usize, k: usize) -> std::ops::Range<usize> {
-        let Moves { stride, padding, dilation, .. } = self.moves;
+        let WindowParams { stride, padding, dilation, .. } = self.params;
         let end = (self.size[d] + padding[d]).saturating_sub(k * dilation[d]).div_ceil(stride[d]).min(self.out[d]);
         padding[d].saturating_sub(k * dilation[d]).div_ceil(stride[d]).min(end)..end
     }
@@ -120,7 +120,7 @@ impl Window {
     /// Where kernel position `tap` (row-major) meets the image: for each row of windows the first window, the pixel that
     /// it reads, and how many windows follow; the pixels are a stride apart.
     pub fn rows(&self, tap: usize, mut f: impl FnMut(usize, usize, usize)) {
-        let Moves { kernel, stride, padding, dilation } = self.moves;
+        let WindowParams { kernel, stride, padding, dilation } = self.params;
         let (ky, kx) = (tap / kernel[1], tap % kernel[1]);
         let columns = self.reach(1, kx);
         if columns.is_empty() {
@@ -135,7 +135,7 @@ impl Window {
 
     /// The constants of `window.wgsl`.
     pub fn constants(&self) -> impl Iterator<Item = (&'static str, usize)> + use<> {
-        let Moves { kernel, stride, padding, dilation } = self.moves;
+        let WindowParams { kernel, stride, padding, dilation } = self.params;
         let names = [
             ["HEIGHT", "WIDTH"],
             ["KERNEL_Y", "KERNEL_X"],

@@ -65,7 +65,7 @@ impl Chain<'_> {
 
 /// A function for one type.
 #[derive(Debug)]
-pub(in crate::ops) struct Row {
+pub(in crate::ops) struct TypedFunction {
     shader: Shader<Params>,
     header: &'static str,
     each: Each,
@@ -79,14 +79,14 @@ pub(in crate::ops) struct Pair {
     pub truth: bool,
     /// The gradients of the first and the second operand; a function without them cannot be differentiated.
     gradient: Option<[PairGradient; 2]>,
-    f32: Option<Row>,
-    i32: Option<Row>,
-    u32: Option<Row>,
+    f32: Option<TypedFunction>,
+    i32: Option<TypedFunction>,
+    u32: Option<TypedFunction>,
 }
 
 impl Pair {
     /// The function for a type that is computed with.
-    pub fn row(&self, dtype: DType) -> Option<&Row> {
+    pub fn for_type(&self, dtype: DType) -> Option<&TypedFunction> {
         match dtype {
             DType::F32 => self.f32.as_ref(),
             DType::I32 => self.i32.as_ref(),
@@ -96,9 +96,9 @@ impl Pair {
     }
 }
 
-macro_rules! row {
+macro_rules! typed {
     ($t:ident => $r:ident, $shader:ident, $signed:literal, $wgsl:literal, $f:expr) => {
-        Some(Row {
+        Some(TypedFunction {
             shader: $shader,
             header: concat!(
                 "alias T = ",
@@ -130,26 +130,26 @@ macro_rules! pairs {
     (@ gradient) => { None };
     (@ gradient [$da:expr, $db:expr]) => { Some([$da, $db]) };
     (@ all $f:ident, $wgsl:literal) => { Pair {
-        f32: row!(f32 => f32, SHADER, false, $wgsl, Number::$f),
-        i32: row!(i32 => i32, SHADER, true, $wgsl, Number::$f),
-        u32: row!(u32 => u32, SHADER, false, $wgsl, Number::$f),
+        f32: typed!(f32 => f32, SHADER, false, $wgsl, Number::$f),
+        i32: typed!(i32 => i32, SHADER, true, $wgsl, Number::$f),
+        u32: typed!(u32 => u32, SHADER, false, $wgsl, Number::$f),
         ..NONE
     } };
     (@ truth $f:expr, $wgsl:literal) => { Pair {
         truth: true,
-        f32: row!(f32 => u32, SHADER, false, $wgsl, |x, y| u32::from($f(&x, &y))),
-        i32: row!(i32 => u32, SHADER, true, $wgsl, |x, y| u32::from($f(&x, &y))),
-        u32: row!(u32 => u32, SHADER, false, $wgsl, |x, y| u32::from($f(&x, &y))),
+        f32: typed!(f32 => u32, SHADER, false, $wgsl, |x, y| u32::from($f(&x, &y))),
+        i32: typed!(i32 => u32, SHADER, true, $wgsl, |x, y| u32::from($f(&x, &y))),
+        u32: typed!(u32 => u32, SHADER, false, $wgsl, |x, y| u32::from($f(&x, &y))),
         ..NONE
     } };
     (@ split $f:ident, $float:literal, $whole:literal) => { Pair {
-        f32: row!(f32 => f32, FLOATS, false, $float, Number::$f),
-        i32: row!(i32 => i32, WHOLE, true, $whole, Number::$f),
-        u32: row!(u32 => u32, WHOLE, false, $whole, Number::$f),
+        f32: typed!(f32 => f32, FLOATS, false, $float, Number::$f),
+        i32: typed!(i32 => i32, WHOLE, true, $whole, Number::$f),
+        u32: typed!(u32 => u32, WHOLE, false, $whole, Number::$f),
         ..NONE
     } };
-    (@ floats $f:expr, $wgsl:literal) => { Pair { f32: row!(f32 => f32, FLOATS, false, $wgsl, $f), ..NONE } };
-    (@ bits_of $f:expr, $wgsl:literal) => { Pair { u32: row!(u32 => u32, SHADER, false, $wgsl, $f), ..NONE } };
+    (@ floats $f:expr, $wgsl:literal) => { Pair { f32: typed!(f32 => f32, FLOATS, false, $wgsl, $f), ..NONE } };
+    (@ bits_of $f:expr, $wgsl:literal) => { Pair { u32: typed!(u32 => u32, SHADER, false, $wgsl, $f), ..NONE } };
     (@ bits $f:expr, $wgsl:literal) => { Pair { truth: true, ..pairs!(@ bits_of $f, $wgsl) } };
 }
 

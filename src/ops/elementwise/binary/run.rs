@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::operand::{Operand, Scalar};
-use super::{self as pairs, Chain, Pair, Params, Row};
+use super::{self as pairs, Chain, Pair, Params, TypedFunction};
 use crate::device::gpu::{Bits, Buffer, Gpu, Kernel, KernelBuilder, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Res
         (Operand::Tensor(x), Operand::Scalar(s)) | (Operand::Scalar(s), Operand::Tensor(x)) => s.meets(x.dtype()),
         (Operand::Scalar(_), Operand::Scalar(_)) => return Err(Error::argument(pair.name, "needs a tensor")),
     };
-    let dtype = if pair.row(dtype.wide()).is_some() { dtype } else { DType::F32 };
+    let dtype = if pair.for_type(dtype.wide()).is_some() { dtype } else { DType::F32 };
     let pair = if dtype == DType::Bool { of_booleans(pair)? } else { pair };
     let ready = |x: &Tensor| if pair.truth { x.detach().to_dtype(dtype) } else { x.to_dtype(dtype) };
     // Sums, differences and products of unsigned integers are right modulo their size, whatever the sign.
@@ -70,9 +70,9 @@ pub(in crate::ops) fn logical(pair: &'static Pair, a: &Tensor, b: &Tensor) -> Re
 
 impl Pair {
     /// The function for the type of an input; there is one wherever `binary` comes by.
-    fn of(&'static self, dtype: DType) -> Result<&'static Row> {
+    fn of(&'static self, dtype: DType) -> Result<&'static TypedFunction> {
         let expected = || Error::DTypeMismatch { op: self.name, expected: "f32".into(), got: dtype.to_string() };
-        self.row(dtype).ok_or_else(expected)
+        self.for_type(dtype).ok_or_else(expected)
     }
 
     fn result(&self, shape: Vec<usize>, operand: &Tensor) -> Output {
@@ -88,7 +88,7 @@ impl Pair {
     }
 }
 
-impl Row {
+impl TypedFunction {
     fn kernel(&self, entry: &'static str, params: Params) -> KernelBuilder {
         Kernel::build(self.shader, entry, params).header(self.header)
     }
@@ -211,7 +211,7 @@ fn broadcast(op: &'static str, a: &Layout, b: &Layout) -> Result<(Vec<usize>, La
 ///
 /// By rows along the innermost dimension that is left after merging, each with constant steps; tasks of whole rows, or of
 /// parts of the only one.
-fn zip(row: &Row, shape: &[usize], (x, lx): (&[u32], &Layout), (y, ly): (&[u32], &Layout), out: &mut [u32]) {
+fn zip(row: &TypedFunction, shape: &[usize], (x, lx): (&[u32], &Layout), (y, ly): (&[u32], &Layout), out: &mut [u32]) {
     let Walk { dims, strides: [sx, sy] } = Walk::new(shape, [&lx.strides, &ly.strides]);
     let inner = dims.len() - 1;
     let (length, step_x, step_y) = (dims[inner], sx[inner], sy[inner]);

@@ -21,7 +21,7 @@ use crate::ops::{
 };
 use crate::tensor::Tensor;
 use special::{
-    clamp, erf, gelu_inner, gelu_slope, normal_below, normal_density, sigmoid, sign, softplus, tanh_softplus,
+    clamp, erf, gelu_gradient, gelu_inner, normal_cdf, normal_density, sigmoid, sign, softplus, tanh_softplus,
 };
 
 /// Functions of f32 that go before the shaders of formulas.
@@ -136,10 +136,10 @@ floats! {
         |g, x, _, p| if x > 0.0 { g } else { p[0] * g }, "select(p.a * g, g, x > 0.0)";
     ELU "elu": |x, p| if x > 0.0 { x } else { p[0] * x.exp_m1() }, "select(p.a * m_expm1(x), x, x > 0.0)";
         |g, x, y, p| if x > 0.0 { g } else { g * (y + p[0]) }, "select(g * (y + p.a), g, x > 0.0)";
-    GELU "gelu": |x, _| x * normal_below(x), "x * normal_below(x)";
-        |g, x, _, _| g * (normal_below(x) + x * normal_density(x)), "g * (normal_below(x) + x * normal_density(x))";
+    GELU "gelu": |x, _| x * normal_cdf(x), "x * normal_cdf(x)";
+        |g, x, _, _| g * (normal_cdf(x) + x * normal_density(x)), "g * (normal_cdf(x) + x * normal_density(x))";
     GELU_TANH "gelu_tanh": |x, _| x * sigmoid(gelu_inner(x)), "x * m_sigmoid(gelu_inner(x))";
-        |g, x, _, _| g * gelu_slope(x, sigmoid(gelu_inner(x))), "g * gelu_slope(x, m_sigmoid(gelu_inner(x)))";
+        |g, x, _, _| g * gelu_gradient(x, sigmoid(gelu_inner(x))), "g * gelu_gradient(x, m_sigmoid(gelu_inner(x)))";
     SILU "silu": |x, _| x * sigmoid(x), "x * m_sigmoid(x)";
         |g, x, _, _| g * sigmoid(x) * (1.0 + x * sigmoid(-x)), "g * m_sigmoid(x) * (1.0 + x * m_sigmoid(-x))";
     SOFTPLUS "softplus": |x, p| if x * p[0] > p[1] { x } else { softplus(x * p[0]) / p[0] },

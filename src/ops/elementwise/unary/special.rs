@@ -99,7 +99,7 @@ pub(in crate::ops) fn erf(x: f32) -> f32 {
 }
 
 /// The share of the normal distribution below x: `½ erfc(−x / √2)`.
-pub(in crate::ops) fn normal_below(x: f32) -> f32 {
+pub(in crate::ops) fn normal_cdf(x: f32) -> f32 {
     let z = f64::from(x) * std::f64::consts::FRAC_1_SQRT_2;
     let below = if z.abs() < 1.0 {
         0.5 + 0.5 * erf_centre(z)
@@ -122,7 +122,7 @@ pub(in crate::ops) fn gelu_inner(x: f32) -> f32 {
 }
 
 /// Its derivative, from `s = σ(gelu_inner(x))`.
-pub(in crate::ops) fn gelu_slope(x: f32, s: f32) -> f32 {
+pub(in crate::ops) fn gelu_gradient(x: f32, s: f32) -> f32 {
     s + x * s * (1.0 - s) * 1.595_769_2 * (1.0 + 0.134145 * x * x)
 }
 

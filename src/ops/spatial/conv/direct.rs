@@ -91,7 +91,7 @@ pub(super) fn cpu_forward(
     fill: impl Fn(&mut [f32], usize) + Send + Sync,
 ) {
     let (pixels, plane, taps, stride) =
-        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.moves.stride[1]);
+        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.params.stride[1]);
     let (deep, wide) = (g.group_channels(), g.group_out());
     out.par_chunks_mut(pixels).enumerate().for_each(|(at, y)| {
         let (n, o) = (at / g.out_channels, at % g.out_channels);
@@ -114,7 +114,7 @@ pub(super) fn cpu_forward(
 
 pub(super) fn cpu_input_grad(g: &Geometry, dy: &[f32], w: &[f32], out: &mut [f32]) {
     let (pixels, plane, taps, stride) =
-        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.moves.stride[1]);
+        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.params.stride[1]);
     let (deep, wide) = (g.group_channels(), g.group_out());
     out.par_chunks_mut(plane).enumerate().for_each(|(at, dx)| {
         let (n, c) = (at / g.channels, at % g.channels);
@@ -131,7 +131,7 @@ pub(super) fn cpu_input_grad(g: &Geometry, dy: &[f32], w: &[f32], out: &mut [f32
 /// Adds one image's part: dy `[OC, OH, OW]`, x `[C, H, W]`.
 pub(super) fn cpu_weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f64]) {
     let (pixels, plane, taps, stride) =
-        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.moves.stride[1]);
+        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.params.stride[1]);
     let (deep, wide) = (g.group_channels(), g.group_out());
     for (at, dw) in dw.chunks_mut(taps).enumerate() {
         let (o, c) = (at / deep, at % deep);

@@ -136,8 +136,8 @@ impl Geometry {
     /// the images.
     pub fn im2col(&self, x: &[f32], images: usize, cols: &mut [f32]) {
         let (plane, taps, pixels) = (self.window.plane(), self.window.taps(), self.window.pixels());
-        let stride = self.window.moves.stride[1];
-        let padded = self.window.moves.padding != [0, 0];
+        let stride = self.window.params.stride[1];
+        let padded = self.window.params.padding != [0, 0];
         cols.par_chunks_mut(images * pixels).enumerate().with_min_len(16).for_each(|(row, cols)| {
             if padded {
                 cols.fill(0.0);
@@ -168,7 +168,7 @@ impl Geometry {
     fn add_rows(&self, cols: &[f32], step: usize, dx: &mut [impl Sum]) {
         for (tap, cols) in cols.chunks(step).enumerate() {
             let cols = &cols[..self.window.pixels()];
-            self.window.rows(tap, |o, i, len| add(&mut dx[i..], self.window.moves.stride[1], &cols[o..o + len], 1.0));
+            self.window.rows(tap, |o, i, len| add(&mut dx[i..], self.window.params.stride[1], &cols[o..o + len], 1.0));
         }
     }
 }

@@ -45,7 +45,7 @@ impl InputGrad {
     }
 
     fn check_loops(&self) -> Result<()> {
-        let kernel = self.g.window.moves.kernel;
+        let kernel = self.g.window.params.kernel;
         if kernel[0].saturating_mul(kernel[1] + 1) <= MOST_TAPS {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Op for WeightGrad {
     }
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
-        let [kh, kw] = self.0.window.moves.kernel;
+        let [kh, kw] = self.0.window.params.kernel;
         Ok((vec![self.0.out_channels, self.0.group_channels(), kh, kw], DType::F32))
     }
 

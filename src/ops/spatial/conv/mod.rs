@@ -20,7 +20,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::apply;
 use crate::ops::autocast::lowered;
-use crate::ops::spatial::window::{Moves, Sizes, Window};
+use crate::ops::spatial::window::{Sizes, Window, WindowParams};
 use crate::tensor::Tensor;
 
 /// How the kernel of a convolution over `D` dimensions moves, for [`Tensor::conv2d`] and its like.
@@ -103,8 +103,8 @@ impl Conv<1> {
 }
 
 impl Conv<2> {
-    fn moves(&self, kernel: [usize; 2]) -> Moves {
-        Moves { kernel, stride: self.stride, padding: self.padding, dilation: self.dilation }
+    fn params(&self, kernel: [usize; 2]) -> WindowParams {
+        WindowParams { kernel, stride: self.stride, padding: self.padding, dilation: self.dilation }
     }
 
     fn check_groups(&self, op: &'static str, channels: [usize; 2]) -> Result<()> {
@@ -132,7 +132,7 @@ impl Conv<2> {
             return Err(Error::argument("conv2d", "output_padding is for transposed convolutions"));
         }
         check_pixels("conv2d", x)?;
-        let window = self.moves([kh, kw]).over("conv2d", [h, wd], false)?;
+        let window = self.params([kh, kw]).over("conv2d", [h, wd], false)?;
         Ok(Geometry { images, channels, out_channels, groups: self.groups, window })
     }
 
@@ -153,22 +153,22 @@ impl Conv<2> {
         };
         self.check_groups(OP, [from, channels])?;
         check_pixels(OP, x)?;
-        let (moves, extra) = (self.moves([kh, kw]), self.output_padding);
-        moves.check(OP, [h, wd])?;
-        if (0..2).any(|d| extra[d] >= moves.stride[d].max(moves.dilation[d])) {
+        let (params, extra) = (self.params([kh, kw]), self.output_padding);
+        params.check(OP, [h, wd])?;
+        if (0..2).any(|d| extra[d] >= params.stride[d].max(params.dilation[d])) {
             let detail = format!("output_padding {extra:?} must be less than the stride or the dilation");
             return Err(Error::argument(OP, detail));
         }
         let size = |d: usize| {
-            let whole = ([h, wd][d] - 1).checked_mul(moves.stride[d])?.checked_add(moves.span(d) + extra[d])?;
-            whole.checked_sub(2 * moves.padding[d]).filter(|&size| size > 0)
+            let whole = ([h, wd][d] - 1).checked_mul(params.stride[d])?.checked_add(params.span(d) + extra[d])?;
+            whole.checked_sub(2 * params.padding[d]).filter(|&size| size > 0)
         };
         let (Some(height), Some(width)) = (size(0), size(1)) else {
-            let detail = format!("padding {:?} leaves nothing of the result for {x:?} by {w:?}", moves.padding);
+            let detail = format!("padding {:?} leaves nothing of the result for {x:?} by {w:?}", params.padding);
             return Err(Error::argument(OP, detail));
         };
-        moves.check(OP, [height, width])?;
-        let window = Window { moves, size: [height, width], out: [h, wd] };
+        params.check(OP, [height, width])?;
+        let window = Window { params, size: [height, width], out: [h, wd] };
         Ok(Geometry { images, channels, out_channels: from, groups: self.groups, window })
     }
 }

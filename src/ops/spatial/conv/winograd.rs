@@ -34,7 +34,7 @@ struct Tiles {
 }
 
 /// A 3 × 3 convolution of stride 1: `inputs` channels to `outputs`.
-struct Plan {
+struct WinogradConv {
     images: usize,
     inputs: usize,
     outputs: usize,
@@ -44,9 +44,9 @@ struct Plan {
 impl Geometry {
     /// Whether Winograd's way applies, and pays.
     pub fn winograd(&self) -> bool {
-        let moves = &self.window.moves;
-        let plain = moves.kernel == [3, 3] && moves.stride == [1, 1] && moves.dilation == [1, 1] && self.groups == 1;
-        if !plain || moves.padding.iter().any(|&p| p > 2) || self.channels.min(self.out_channels) < LEAST_CHANNELS {
+        let params = &self.window.params;
+        let plain = params.kernel == [3, 3] && params.stride == [1, 1] && params.dilation == [1, 1] && self.groups == 1;
+        if !plain || params.padding.iter().any(|&p| p > 2) || self.channels.min(self.out_channels) < LEAST_CHANNELS {
             return false;
         }
         // Both ways, forth and back, must not compute much more than is asked for.
@@ -57,7 +57,7 @@ impl Geometry {
     }
 
     fn tiles(&self) -> Tiles {
-        Tiles { size: self.window.size, padding: self.window.moves.padding, out: self.window.out }
+        Tiles { size: self.window.size, padding: self.window.params.padding, out: self.window.out }
     }
 }
 
@@ -197,7 +197,7 @@ fn gather_weights(u: &[f32], dw: &mut [f32]) {
     });
 }
 
-impl Plan {
+impl WinogradConv {
     /// The transformed tiles of a block of images x `[images, inputs, H, W]`, as `[inputs, PLACES, images · tiles]`.
     fn transform(&self, x: &[f32], to: &mut [f32]) {
         let tiles = &self.tiles;
@@ -264,7 +264,7 @@ impl Plan {
         bias: Option<&[f32]>,
         out: &mut [f32],
     ) -> Result<()> {
-        let Plan { images, inputs, outputs, tiles } = *self;
+        let WinogradConv { images, inputs, outputs, tiles } = *self;
         let block = g.block(tiles.count(), BLOCK).min(images);
         let most = block * tiles.count();
         let (mut transformed, mut products) = (scratch(PLACES * inputs * most)?, scratch(PLACES * outputs * most)?);
@@ -286,25 +286,25 @@ impl Plan {
 }
 
 pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) -> Result<()> {
-    let plan = Plan { images: g.images, inputs: g.channels, outputs: g.out_channels, tiles: g.tiles() };
+    let conv = WinogradConv { images: g.images, inputs: g.channels, outputs: g.out_channels, tiles: g.tiles() };
     let mut u = scratch(PLACES * g.channels * g.out_channels)?;
     transform_weights(w, g.channels, false, &mut u);
-    plan.run(g, x, (&u, g.channels, [PLACES * g.channels, 1]), bias, out)
+    conv.run(g, x, (&u, g.channels, [PLACES * g.channels, 1]), bias, out)
 }
 
 /// The convolution of dy by the turned kernels, from the output's channels to the input's.
 pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) -> Result<()> {
     let Tiles { size, padding, out } = g.tiles();
     let tiles = Tiles { size: out, padding: padding.map(|p| 2 - p), out: size };
-    let plan = Plan { images: g.images, inputs: g.out_channels, outputs: g.channels, tiles };
+    let conv = WinogradConv { images: g.images, inputs: g.out_channels, outputs: g.channels, tiles };
     let mut u = scratch(PLACES * g.channels * g.out_channels)?;
     transform_weights(w, g.channels, true, &mut u);
-    plan.run(g, dy, (&u, g.channels, [1, PLACES * g.channels]), None, dx)
+    conv.run(g, dy, (&u, g.channels, [1, PLACES * g.channels]), None, dx)
 }
 
 pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<()> {
     let (channels, wide, tiles) = (g.channels, g.out_channels, g.tiles());
-    let plan = Plan { images: g.images, inputs: channels, outputs: wide, tiles };
+    let conv = WinogradConv { images: g.images, inputs: channels, outputs: wide, tiles };
     let block = g.block(tiles.count(), BLOCK).min(g.images);
     let most = block * tiles.count();
     let (mut transformed, mut spread) = (scratch(PLACES * channels * most)?, scratch(PLACES * wide * most)?);
@@ -313,9 +313,9 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
         let images = x.len() / g.image();
         let across = images * tiles.count();
         let v = &mut transformed[..PLACES * channels * across];
-        plan.transform(x, v);
+        conv.transform(x, v);
         let s = &mut spread[..PLACES * wide * across];
-        plan.spread(dy, s);
+        conv.spread(dy, s);
         let (v, s) = (&*v, &*s);
         sums.par_chunks_mut(wide * channels).enumerate().for_each(|(k, sums)| {
             let left = Matrix::new(s, k * across, [PLACES * across, 1]);

@@ -3,11 +3,11 @@
 mod adaptive;
 mod sliding;
 
-use sliding::{Kind, Windows};
+use sliding::{PoolMode, Windows};
 
 use crate::error::{Error, Result};
 use crate::ops::apply;
-use crate::ops::spatial::window::{Moves, Sizes};
+use crate::ops::spatial::window::{Sizes, WindowParams};
 use crate::tensor::Tensor;
 
 /// Windows of more elements than this are pooled along one dimension after the other: fewer steps, the same result.
@@ -101,7 +101,7 @@ impl Pool<2> {
     }
 
     fn run(self, x: &Tensor, max: bool) -> Result<Tensor> {
-        let kind = if max { Kind::Max } else { Kind::Avg { count_include_pad: self.count_include_pad } };
+        let mode = if max { PoolMode::Max } else { PoolMode::Avg { count_include_pad: self.count_include_pad } };
         let op = if max { "max_pool2d" } else { "avg_pool2d" };
         let &[_, _, h, w] = x.shape() else {
             return Err(Error::argument(op, format!("the input is [N, C, H, W], not {:?}", x.shape())));
@@ -117,11 +117,11 @@ impl Pool<2> {
         if h == 0 || w == 0 {
             return Err(Error::argument(op, format!("the planes of {:?} have no pixels", x.shape())));
         }
-        let window = Moves { kernel, stride, padding, dilation }.over(op, [h, w], self.ceil_mode)?;
+        let window = WindowParams { kernel, stride, padding, dilation }.over(op, [h, w], self.ceil_mode)?;
         if kernel.iter().all(|&k| k > 1) && kernel[0].saturating_mul(kernel[1]) > SEPARABLE {
             return self.along(0).run(&self.along(1).run(x, max)?, max);
         }
-        apply(Windows { kind, window }, &[x])
+        apply(Windows { mode, window }, &[x])
     }
 }
 

@@ -28,7 +28,7 @@ const NONE: u32 = u32::MAX;
 const MAX_LOOPS: usize = 60_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum PoolMode {
     Max,
     Avg { count_include_pad: bool },
 }
@@ -36,7 +36,7 @@ pub(super) enum Kind {
 /// x `[N, C, H, W]` → `[N, C, OH, OW]`
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
-    pub kind: Kind,
+    pub mode: PoolMode,
     pub window: Window,
 }
 
@@ -48,7 +48,7 @@ impl Windows {
         at.fill(NONE);
         for tap in 0..self.window.taps() {
             self.window.rows(tap, |o, i, len| {
-                let pixels = (i..).step_by(self.window.moves.stride[1]);
+                let pixels = (i..).step_by(self.window.params.stride[1]);
                 for ((best, at), i) in best[o..o + len].iter_mut().zip(&mut at[o..o + len]).zip(pixels) {
                     let v = x[i];
                     if v > *best || v.is_nan() || *at == NONE {
@@ -63,7 +63,7 @@ impl Windows {
     fn add(&self, x: &[f32], sums: &mut [impl Sum]) {
         for tap in 0..self.window.taps() {
             self.window.rows(tap, |o, i, len| {
-                let pixels = x[i..].iter().step_by(self.window.moves.stride[1]);
+                let pixels = x[i..].iter().step_by(self.window.params.stride[1]);
                 sums[o..o + len].iter_mut().zip(pixels).for_each(|(sum, &x)| sum.take(x));
             });
         }
@@ -73,7 +73,7 @@ impl Windows {
     fn spread(&self, parts: &[f32], dx: &mut [impl Sum]) {
         for tap in 0..self.window.taps() {
             self.window.rows(tap, |o, i, len| {
-                let pixels = dx[i..].iter_mut().step_by(self.window.moves.stride[1]);
+                let pixels = dx[i..].iter_mut().step_by(self.window.params.stride[1]);
                 pixels.zip(&parts[o..o + len]).for_each(|(dx, &part)| dx.take(part));
             });
         }
@@ -81,12 +81,12 @@ impl Windows {
 
     /// What the means over the windows of a plane are divided by.
     fn divisors(&self) -> Vec<f32> {
-        let Window { moves, size, .. } = self.window;
+        let Window { params, size, .. } = self.window;
         let counted = |d: usize, o: usize| {
-            let (start, padding) = (o * moves.stride[d], moves.padding[d]);
-            let end = (start + moves.kernel[d]).min(size[d] + 2 * padding);
-            match self.kind {
-                Kind::Avg { count_include_pad: false } => end.min(size[d] + padding) - start.max(padding),
+            let (start, padding) = (o * params.stride[d], params.padding[d]);
+            let end = (start + params.kernel[d]).min(size[d] + 2 * padding);
+            match self.mode {
+                PoolMode::Avg { count_include_pad: false } => end.min(size[d] + padding) - start.max(padding),
                 _ => end - start,
             }
         };
@@ -96,27 +96,27 @@ impl Windows {
 
     /// Loop iterations of an invocation for one result.
     fn loops(&self) -> usize {
-        let [height, width] = self.window.moves.kernel;
+        let [height, width] = self.window.params.kernel;
         height.saturating_mul(width + 1)
     }
 
     /// Loop iterations of an invocation for one pixel of the gradient: the windows that hold it.
     fn gradient_loops(&self) -> usize {
-        let Window { moves, size, .. } = &self.window;
-        let windows = |d: usize| moves.span(d).min(size[d] + moves.padding[d]).div_ceil(moves.stride[d]) + 1;
+        let Window { params, size, .. } = &self.window;
+        let windows = |d: usize| params.span(d).min(size[d] + params.padding[d]).div_ceil(params.stride[d]) + 1;
         windows(0).saturating_mul(windows(1) + 1)
     }
 
     /// Refuses windows for which one invocation would loop longer than some drivers allow, which stop without an error.
     fn check_loops(&self, loops: usize) -> Result<()> {
-        let moves = &self.window.moves;
+        let params = &self.window.params;
         if loops <= MAX_LOOPS {
             return Ok(());
         }
         let detail = format!(
             "windows {:?} with stride {:?} take {loops} steps for one element, more than the {MAX_LOOPS} that every \
              adapter can: pool in two stages, or on cpu",
-            moves.kernel, moves.stride
+            params.kernel, params.stride
         );
         Err(Error::argument(self.name(), detail))
     }
@@ -128,7 +128,7 @@ impl Windows {
 
     fn avg_kernel(&self, entry: &'static str, params: AvgParams) -> KernelBuilder {
         let kernel = Kernel::build(AVG, entry, params).constants(self.window.constants());
-        kernel.constant("COUNT_PAD", self.kind != Kind::Avg { count_include_pad: false })
+        kernel.constant("COUNT_PAD", self.mode != PoolMode::Avg { count_include_pad: false })
     }
 }
 
@@ -137,7 +137,7 @@ impl Op for Windows {
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
 
     fn name(&self) -> &'static str {
-        if self.kind == Kind::Max { "max_pool2d" } else { "avg_pool2d" }
+        if self.mode == PoolMode::Max { "max_pool2d" } else { "avg_pool2d" }
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
@@ -148,7 +148,7 @@ impl Op for Windows {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (window, x, out) = (&self.window, inputs[0].slice::<f32>(), out.slice::<f32>());
         let planes = out.par_chunks_mut(window.pixels()).zip(x.par_chunks(window.plane())).with_min_len(16);
-        if self.kind == Kind::Max {
+        if self.mode == PoolMode::Max {
             planes.for_each_init(|| vec![0; window.pixels()], |at, (out, x)| self.largest(x, out, at));
             return Ok(());
         }
@@ -164,9 +164,9 @@ impl Op for Windows {
         self.check_loops(self.loops())?;
         let (x, x_offset) = (&inputs[0], inputs[0].offset());
         let count = x.shape()[0] * x.shape()[1] * self.window.pixels();
-        let kernel = match self.kind {
-            Kind::Max => self.max_kernel("forward", MaxParams { count, x_offset, ..MaxParams::default() }),
-            Kind::Avg { .. } => self.avg_kernel("forward", AvgParams { count, x_offset }),
+        let kernel = match self.mode {
+            PoolMode::Max => self.max_kernel("forward", MaxParams { count, x_offset, ..MaxParams::default() }),
+            PoolMode::Avg { .. } => self.avg_kernel("forward", AvgParams { count, x_offset }),
         };
         Ok(vec![kernel.input(x).output(out).each(count)])
     }
@@ -209,7 +209,7 @@ impl Op for PoolGrad {
         all.for_each_init(
             || (vec![0.0; pixels], vec![0; pixels]),
             |(values, at), ((dx, x), g)| {
-                if windows.kind == Kind::Max {
+                if windows.mode == PoolMode::Max {
                     windows.largest(x, values, at);
                     return added(dx, terms, |dx| add_at(at, g, dx), |dx| add_at(at, g, dx));
                 }
@@ -224,7 +224,7 @@ impl Op for PoolGrad {
         let (windows, x, g) = (&self.0, &inputs[0], &inputs[1]);
         windows.check_loops(windows.gradient_loops())?;
         let (count, results) = (x.elem_count(), g.elem_count());
-        if windows.kind != Kind::Max {
+        if windows.mode != PoolMode::Max {
             let kernel = windows.avg_kernel("backward", AvgParams { count, x_offset: g.offset() });
             return Ok(vec![kernel.input(g).output(out).each(count)]);
         }
