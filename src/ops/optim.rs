@@ -177,8 +177,8 @@ fn on_gpu(gpu: &Arc<Gpu>, w: &Tensor, g: &Tensor, state: &[Tensor], rule: Update
     };
     let view = |t| GpuIn::<Dense>::new(t);
     let mut kernel = Kernel::build(SHADER, rule.entry(), params).input(&view(g)?).output(&view(w)?);
-    for memory in state {
-        kernel = kernel.output(&view(memory)?);
+    for tensor in state {
+        kernel = kernel.output(&view(tensor)?);
     }
     gpu.run(kernel.each(params.count))
 }
