@@ -149,8 +149,8 @@ fn push_back(node: &Node, out: &Tensor, grad: &Tensor, grads: &mut HashMap<u64, 
         )));
     }
     let needs: Vec<bool> = inputs.iter().map(Tensor::is_tracked).collect();
-    let out = out.detach();
-    let gradients = op.gradients(&Gradient { inputs, out: &out, grad, needs: &needs })?;
+    let (out, detached) = (out.detach(), inputs.iter().map(Tensor::detach).collect::<Vec<_>>());
+    let gradients = op.gradients(&Gradient { inputs: &detached, out: &out, grad, needs: &needs })?;
     for ((input, gradient), wanted) in inputs.iter().zip(gradients).zip(&needs) {
         let Some(gradient) = gradient.filter(|_| *wanted) else { continue };
         let gradient = undo_broadcast(&gradient, input.shape())?;

@@ -6,7 +6,7 @@ mod common;
 use anygpu::nn::{self, BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, init};
 use anygpu::optim::{self, Adam, GradScaler, Optimizer, SGD};
 use anygpu::parallel::Shares;
-use anygpu::{DType, DataParallel, Device, Result, Tensor, autocast};
+use anygpu::{Attention, Conv, DType, DataParallel, Device, Result, Tensor, autocast};
 use common::{device, devices};
 
 fn wave(shape: &[usize], k: f64, device: &Device) -> Result<Tensor> {
@@ -103,12 +103,9 @@ fn each_op_has_its_type() -> Result<()> {
             assert_eq!(product.add(&Tensor::ones([2, 2], &device)?)?.dtype(), DType::F32);
             assert_eq!(product.matmul(&Tensor::ones([2, 2], &device)?)?.dtype(), DType::BF16);
             let weight = Tensor::ones([2, 1, 3, 3], &device)?;
-            assert_eq!(
-                image.conv2d(&weight, Some(&Tensor::ones([2], &device)?), anygpu::Conv::new())?.dtype(),
-                DType::BF16
-            );
+            assert_eq!(image.conv2d(&weight, Some(&Tensor::ones([2], &device)?), Conv::new())?.dtype(), DType::BF16);
             let (weight, bias) = (Tensor::ones([1, 2, 3, 3], &device)?, Tensor::ones([2], &device)?);
-            let transposed = image.conv_transpose2d(&weight, Some(&bias), anygpu::Conv::new())?;
+            let transposed = image.conv_transpose2d(&weight, Some(&bias), Conv::new())?;
             assert_eq!(transposed.dtype(), DType::BF16);
             assert_eq!(nn::mse_loss(&product, &product, nn::Reduction::Mean)?.dtype(), DType::F32);
             autocast(DType::F32, || {
@@ -258,6 +255,64 @@ fn a_mix_of_devices_trains_in_halves() -> Result<()> {
         let expected = expected.get_or_insert(losses.clone());
         let close = losses.iter().zip(expected.iter()).all(|(loss, expected)| (loss - *expected).abs() < 0.01);
         assert!(close, "{mix:?}: {losses:?}, expected {expected:?}");
+    }
+    Ok(())
+}
+
+/// 2048 + 1 + a bias of 1 is 2050, which f16 has; 2049, which it has not, would become 2048 before the bias.
+#[test]
+fn biases_are_added_before_the_sum_is_rounded() -> Result<()> {
+    for device in devices() {
+        let half = |values: &[f32], shape: &[usize]| Tensor::from_slice(values, shape, &device)?.to_dtype(DType::F16);
+        let bias = half(&[1.0], &[1])?;
+        let (x, w) = (half(&[2048.0, 1.0], &[1, 2, 1, 1])?, half(&[1.0, 1.0], &[2, 1, 1, 1])?);
+        let sum = x.conv_transpose2d(&w, Some(&bias), Conv::new())?;
+        assert_eq!((sum.dtype(), sum.to_dtype(DType::F32)?.to_vec::<f32>()?), (DType::F16, vec![2050.0]), "{device}");
+        let sum = x.squeeze(3)?.conv_transpose1d(&w.squeeze(3)?, Some(&bias), Conv::new())?;
+        assert_eq!(sum.to_dtype(DType::F32)?.to_vec::<f32>()?, [2050.0], "{device}");
+
+        let mut layer = Linear::new(2, 1)?;
+        layer.to(&device)?;
+        init::ones_(layer.weight())?;
+        init::ones_(layer.bias().expect("a bias"))?;
+        let sum = autocast(DType::F16, || layer.forward(&Tensor::from_slice(&[2048.0, 1.0], [1, 2], &device)?))?;
+        assert_eq!((sum.dtype(), sum.to_dtype(DType::F32)?.to_vec::<f32>()?), (DType::F16, vec![2050.0]), "{device}");
+    }
+    Ok(())
+}
+
+/// Scores and weights are f32: only the result is rounded, so it is the nearest half to the f32 result.
+#[test]
+fn attention_rounds_once() -> Result<()> {
+    for device in devices() {
+        for dtype in [DType::F16, DType::BF16] {
+            let [q, k, v] = [0.0, 1.0, 2.0].map(|phase| wave(&[2, 9, 16], phase, &device)?.mul(2.0)?.to_dtype(dtype));
+            let (q, k, v) = (q?, k?, v?);
+            let wide = |x: &Tensor| x.to_dtype(DType::F32);
+            let got = wide(&q.attention(&k, &v, &Attention::default())?)?.to_vec::<f32>()?;
+            let exact = wide(&q)?.attention(&wide(&k)?, &wide(&v)?, &Attention::default())?.to_vec::<f32>()?;
+            // Half of the last place, and what f32 sums may differ by.
+            let unit = if dtype == DType::F16 { 2f32.powi(-11) } else { 2f32.powi(-8) };
+            for (got, exact) in got.iter().zip(&exact) {
+                let most = unit * exact.abs().log2().floor().exp2() + 1e-5 * exact.abs() + 1e-7;
+                assert!((got - exact).abs() <= most, "{dtype} on {device}: {got} for {exact}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A row that is too long for the softmax kernel: the sum, 70 000, is more than f16 has.
+#[test]
+fn long_rows_of_halves_have_f32_sums() -> Result<()> {
+    for device in devices() {
+        let x = Tensor::zeros([70_000], &device)?.to_dtype(DType::F16)?;
+        let weights = x.softmax(0)?;
+        assert_eq!(weights.dtype(), DType::F16);
+        let weight = weights.to_dtype(DType::F32)?.to_vec::<f32>()?[69_999];
+        assert!((weight * 70_000.0 - 1.0).abs() < 0.01, "{device}: {weight}");
+        let log = x.log_softmax(0)?.to_dtype(DType::F32)?.to_vec::<f32>()?[0];
+        assert!((log + 70_000f32.ln()).abs() < 0.01, "{device}: {log}");
     }
     Ok(())
 }

@@ -55,9 +55,10 @@ pub(crate) struct CpuIn<'a, L> {
     reads: PhantomData<L>,
 }
 
-impl<'a, L> CpuIn<'a, L> {
+impl<'a, L: Reads> CpuIn<'a, L> {
     /// A tensor whose storage is locked by one of the guards.
     pub fn new(tensor: &'a Tensor, guards: &'a Guards<'_>) -> Result<Self> {
+        debug_assert!(!L::DENSE || tensor.layout().is_contiguous());
         let guard = guards.iter().find(|(id, _)| *id == tensor.storage().id());
         let (_, words) = guard.ok_or_else(|| misplaced(tensor))?;
         Ok(CpuIn { words, layout: tensor.layout(), dtype: tensor.dtype(), reads: PhantomData })
@@ -122,8 +123,9 @@ impl<L> AsBuffer for GpuIn<'_, L> {
     }
 }
 
-impl<'a, L> GpuIn<'a, L> {
+impl<'a, L: Reads> GpuIn<'a, L> {
     pub fn new(tensor: &'a Tensor) -> Result<Self> {
+        debug_assert!(!L::DENSE || tensor.layout().is_contiguous());
         match tensor.storage() {
             Storage::Gpu(buffer) => {
                 Ok(GpuIn { buffer, layout: tensor.layout(), dtype: tensor.dtype(), reads: PhantomData })

@@ -125,7 +125,8 @@ pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, state: &[Tensor], rule: Upd
             return Err(Error::shapes(NAME, w.shape(), tensor.shape(), detail));
         }
     }
-    if state.len() != rule.state_tensors() || all[1..].iter().any(|t| t.storage().id() == w.storage().id()) {
+    let shared = (1..all.len()).any(|i| all[..i].iter().any(|t| t.storage().id() == all[i].storage().id()));
+    if state.len() != rule.state_tensors() || shared {
         return Err(Error::argument(NAME, "a gradient shares its parameter's elements: copy it first"));
     }
     if w.elem_count() == 0 {

@@ -124,3 +124,18 @@ fn softmax_passes_on_what_is_no_number() -> Result<()> {
     }
     Ok(())
 }
+
+/// As in PyTorch: the sum of booleans is whether any is true, also of 256 of them.
+#[test]
+fn booleans_are_added_as_truth() -> Result<()> {
+    for device in devices() {
+        let truth = |values: &[bool]| Tensor::from_slice(values, values.len(), &device);
+        let (base, src) = (truth(&[false, true, false])?, truth(&[true; 256])?);
+        let index = Tensor::from_vec((0..256).map(|i| i % 2).collect::<Vec<u32>>(), 256, &device)?;
+        for sum in [base.scatter_add(0, &index, &src)?, base.index_add(0, &index, &src)?] {
+            assert_eq!(sum.to_vec::<bool>()?, [true, true, false], "{device}");
+            assert_eq!(sum.to_dtype(DType::U8)?.to_vec::<u8>()?, [1, 1, 0], "{device}");
+        }
+    }
+    Ok(())
+}

@@ -202,6 +202,9 @@ fn scattered(base: &Tensor, dim: impl Dim, index: &Tensor, src: &Tensor, mode: S
     let (dim, index) = index_like(name, base, dim, index)?;
     same_device(name, &[base, src])?;
     expect_dtype(name, src, base.dtype())?;
+    if mode == ScatterMode::Add && base.dtype() == DType::Bool {
+        return whether_any(base, src, |base, src| scattered(base, dim, &index, src, mode));
+    }
     if src.rank() != index.rank() || index.shape().iter().zip(src.shape()).any(|(i, s)| i > s) {
         let detail = "the source must have the index's rank, and no smaller sizes";
         return Err(Error::shapes(name, src.shape(), index.shape(), detail));
@@ -216,11 +219,17 @@ fn scattered(base: &Tensor, dim: impl Dim, index: &Tensor, src: &Tensor, mode: S
     apply(op(dim), &[base, &index, &src])
 }
 
+/// The sum of booleans is whether any of them is true, as in PyTorch: numbers are added in their place.
+fn whether_any(base: &Tensor, src: &Tensor, add: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    add(&base.to_dtype(DType::U32)?, &src.to_dtype(DType::U32)?)?.to_dtype(DType::Bool)
+}
+
 impl Tensor {
     /// This tensor with sources added by index along `dim`: `out[i][index[i][j][k]][k] += src[i][j][k]` for `dim` 1.
     ///
     /// The index is of u32, i32 or u8 and of the same rank, nowhere larger than `src`, nor than this tensor but along `dim`.
-    /// Sources of one element are added in their order, so that two runs are bit-identical.
+    /// Sources of one element are added in their order, so that two runs are bit-identical. Of
+    /// booleans the sum is whether any is true.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if index or source do not fit;
@@ -280,6 +289,9 @@ impl Tensor {
         if src.shape() != shape {
             return Err(Error::shapes("index_add", src.shape(), &shape, "the latter is what the index asks for"));
         }
-        apply(Scatter { dim, shared: true, mode: ScatterMode::Add }, &[self, &index, src])
+        let add = |base: &Tensor, src: &Tensor| {
+            apply(Scatter { dim, shared: true, mode: ScatterMode::Add }, &[base, &index, src])
+        };
+        if self.dtype() == DType::Bool { whether_any(self, src, add) } else { add(self, src) }
     }
 }

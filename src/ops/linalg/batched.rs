@@ -104,13 +104,16 @@ impl BatchedProduct {
     pub fn kernels(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
         let &BatchedProduct { batch, m, k, n, .. } = self;
         let sides = self.sides();
-        let panels = sides.iter().map(Side::padded).sum::<usize>() * k * batch;
-        let operands = k * (m * self.a.distinct(batch) + n * self.b.distinct(batch));
-        if m.min(n) <= FEW || (panels > 2 * k * (m + n) * batch && panels > SELDOM) {
-            return self.direct(gpu, out);
+        // Elements of shared operands may be more than there are numbers for: they take no memory.
+        let depth = k.saturating_mul(batch);
+        let panels = depth.saturating_mul(sides.iter().map(Side::padded).sum());
+        let operands = k.saturating_mul(m * self.a.distinct(batch) + n * self.b.distinct(batch));
+        let tenth = operands.saturating_add(batch * m * n) / 10;
+        if m.min(n) <= FEW || (panels / 2 > depth.saturating_mul(m + n) && panels > SELDOM) {
+            return self.direct(gpu, tenth.max(SELDOM), out);
         }
         let floor = if m.min(n) >= B_WIDTH { OFTEN } else { SELDOM };
-        self.in_panels(gpu, sides, floor.max((operands + batch * m * n) / 10), out)
+        self.in_panels(gpu, sides, floor.max(tenth), out)
     }
 
     /// Which operand is the left one, in narrow panels, and which the right one, in wide panels: as they are, or exchanged
@@ -133,9 +136,11 @@ impl BatchedProduct {
         if exchanged * 5 < plain * 4 { [of_b(A_WIDTH), of_a(B_WIDTH)] } else { [of_a(A_WIDTH), of_b(B_WIDTH)] }
     }
 
-    fn direct(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
+    /// Without panels; long sums in parts, of at most about `budget` elements.
+    fn direct(&self, gpu: &Gpu, budget: usize, out: &Buffer) -> Result<Vec<Kernel>> {
         let BatchedProduct { batch, m, k, n, a, b } = self;
-        let parts = k.div_ceil(PART);
+        let most = (budget / (batch * m * n).max(1)).max(k.div_ceil(MAX_DEPTH));
+        let parts = k.div_ceil(PART).min(most.max(1));
         let partial = if parts == 1 { out.clone() } else { gpu.alloc(batch * parts * m * n)? };
         let params = Params {
             count: batch * parts * m * n,
@@ -143,7 +148,7 @@ impl BatchedProduct {
             n: *n,
             k: *k,
             parts,
-            length: PART,
+            length: k.div_ceil(parts),
             a_offset: a.offset,
             a_row: a.row,
             a_column: a.column,

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::around;
 use crate::ops::sums::total;
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, of_sums};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
@@ -127,11 +128,14 @@ fn softmax(x: &Tensor, dim: impl Dim, log: bool) -> Result<Tensor> {
     if x.shape()[dim] <= MAX_ROW || x.device().is_cpu() || !x.dtype().is_float() {
         return apply(op(dim), &[x]);
     }
-    // A row that is too long for the kernel, as a composition.
+    // A row that is too long for the kernel, as a composition. The sum of halves is an f32 sum.
+    let dtype = x.dtype();
+    let x = &x.to_dtype(DType::F32)?;
     let shifted = x.sub(&x.detach().max(dim, true)?)?;
     let exponentials = shifted.exp()?;
     let sum = exponentials.sum(dim, true)?;
-    if log { shifted.sub(&sum.log()?) } else { exponentials.div(&sum) }
+    let out = if log { shifted.sub(&sum.log()?)? } else { exponentials.div(&sum)? };
+    out.to_dtype(of_sums(dtype))
 }
 
 impl Tensor {
