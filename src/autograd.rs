@@ -58,7 +58,7 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Whether ops on this thread are recorded.
+/// Returns whether ops on this thread are recorded.
 pub(crate) fn is_recording() -> bool {
     context::read(|context| context.recording)
 }
@@ -75,7 +75,7 @@ pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) 
 }
 
 impl Tensor {
-    /// A leaf with these elements that collects a gradient in [`Tensor::backward`].
+    /// Returns a leaf with these elements that collects a gradient in [`Tensor::backward`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -88,17 +88,17 @@ impl Tensor {
         self.with_graph(None, true)
     }
 
-    /// Whether gradients flow through this tensor.
+    /// Returns whether gradients flow through this tensor.
     pub fn is_tracked(&self) -> bool {
         self.is_leaf() || self.node().is_some()
     }
 
-    /// The same elements outside the graph.
+    /// Returns the same elements outside the graph.
     pub fn detach(&self) -> Tensor {
         if self.is_tracked() { self.with_graph(None, false) } else { self.clone() }
     }
 
-    /// The gradient that [`Tensor::backward`] has collected in this leaf, of the leaf's shape.
+    /// Returns the gradient that [`Tensor::backward`] has collected in this leaf, of the leaf's shape.
     pub fn grad(&self) -> Option<Tensor> {
         lock(self.grad_slot()).clone()
     }
@@ -189,7 +189,7 @@ fn undo_broadcast(grad: &Tensor, shape: &[usize]) -> Result<Tensor> {
     grad.sum(&repeated, true)?.reshape(shape)
 }
 
-/// The tracked tensors that `root` depends on, each after all of its users.
+/// Returns the tracked tensors that `root` depends on, each after all of its users.
 fn users_first(root: &Tensor) -> Vec<Tensor> {
     let mut finished = Vec::new();
     let mut seen = HashSet::new();

@@ -43,8 +43,8 @@ impl Context {
         Context { recording: true, autocast: None, variant: None, rank: None, calls: None }
     }
 
-    /// The state that a thread takes over which works for this one. Without the rank: a rank is one thread, since the
-    /// exchanges of a process group have an order.
+    /// Returns the state that a thread takes over which works for this one. Without the rank: a rank is one thread,
+    /// since the exchanges of a process group have an order.
     pub fn current() -> Context {
         Context { rank: None, ..read(Context::clone) }
     }
@@ -85,7 +85,7 @@ pub(crate) fn read<T>(f: impl FnOnce(&Context) -> T) -> T {
     CONTEXT.with_borrow(f)
 }
 
-/// The rank that this thread works as, if it does.
+/// Returns the rank that this thread works as, if it does.
 pub(crate) fn rank() -> Option<Rank> {
     read(|context| context.rank.clone())
 }

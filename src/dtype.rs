@@ -44,13 +44,13 @@ impl DType {
         }
     }
 
-    /// Whether the type has fractions, and so gradients.
+    /// Returns whether the type has fractions, and so gradients.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
 
-    /// The type in which elements of two types meet, by PyTorch's rule: bool gives way to integers and integers to floats,
-    /// narrow types to wide ones; `f16` and `bf16` meet in `f32`, since neither holds the other.
+    /// Returns the type in which elements of two types meet, by PyTorch's rule: bool gives way to integers and integers
+    /// to floats, narrow types to wide ones; `f16` and `bf16` meet in `f32`, since neither holds the other.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for `i32` with `u32`: neither holds the other, and there is no wider integer here.
@@ -85,7 +85,7 @@ impl DType {
         }
     }
 
-    /// The four-byte type in which elements of this one are computed.
+    /// Returns the four-byte type in which elements of this one are computed.
     pub(crate) fn wide(self) -> DType {
         match self {
             DType::F32 | DType::F16 | DType::BF16 => DType::F32,
@@ -94,7 +94,7 @@ impl DType {
         }
     }
 
-    /// Whether several elements share a word.
+    /// Returns whether several elements share a word.
     pub(crate) fn is_packed(self) -> bool {
         self.size() < 4
     }
@@ -104,7 +104,7 @@ impl DType {
         4 / self.size()
     }
 
-    /// The words that hold `count` elements.
+    /// Returns the words that hold `count` elements.
     pub(crate) fn words(self, count: usize) -> usize {
         count.div_ceil(self.per_word())
     }

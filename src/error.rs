@@ -186,7 +186,7 @@ impl Error {
         }
     }
 
-    /// Whether this only follows from another replica's failure.
+    /// Returns whether this only follows from another replica's failure.
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
             Error::Abandoned => true,

@@ -22,13 +22,13 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The four words of the block that comes `after` blocks later.
+    /// Returns the four words of the block that comes `after` blocks later.
     pub fn block(self, after: u64) -> [u32; 4] {
         let block = self.first.wrapping_add(after);
         philox([block as u32, (block >> 32) as u32, 0, 0], self.seed)
     }
 
-    /// The words in order, without end.
+    /// Returns the words in order, without end.
     pub fn words(self) -> impl Iterator<Item = u32> {
         (0..).flat_map(move |after| self.block(after))
     }
@@ -39,8 +39,8 @@ pub(crate) fn unit(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// A word to a whole number below `range`, by the upper half of their product. Each comes up ⌊2³² / range⌋ or one more
-/// times in 2³².
+/// Returns a word to a whole number below `range`, by the upper half of their product. Each comes up ⌊2³² / range⌋ or
+/// one more times in 2³².
 pub(crate) fn below(word: u32, range: u32) -> u32 {
     ((u64::from(word) * u64::from(range)) >> 32) as u32
 }

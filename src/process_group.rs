@@ -54,7 +54,7 @@ pub(crate) struct Rank {
 }
 
 impl ProcessGroup {
-    /// A group with one rank for each number of samples. Random numbers are drawn from `stream`.
+    /// Creates a group with one rank for each number of samples. Random numbers are drawn from `stream`.
     pub fn new(samples: Vec<usize>, stream: Stream) -> Arc<ProcessGroup> {
         let progress = samples.iter().map(|_| Progress::default()).collect();
         let brought = samples.iter().map(|_| None).collect();
@@ -62,13 +62,13 @@ impl ProcessGroup {
         Arc::new(ProcessGroup { samples, stream, progress, exchange, changed: Condvar::new() })
     }
 
-    /// The ranks, in order.
+    /// Returns the ranks, in order.
     pub fn ranks(self: &Arc<Self>) -> impl Iterator<Item = Rank> {
         let group = self.clone();
         (0..group.samples.len()).map(move |rank| Rank { group: group.clone(), rank })
     }
 
-    /// The random blocks that the group has drawn, once all ranks have ended.
+    /// Returns the random blocks that the group has drawn, once all ranks have ended.
     pub fn drawn(&self) -> u64 {
         self.progress.iter().map(|progress| progress.drawn.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
@@ -98,8 +98,8 @@ impl Rank {
         (count as u128 * self.group.total() as u128 / self.samples() as u128) as usize
     }
 
-    /// The random words of this rank's `count` elements, of those that the group draws at once: the stream, and how many
-    /// words of its first block are the previous rank's. Together the ranks draw what one device would.
+    /// Returns the random words of this rank's `count` elements, of those that the group draws at once: the stream, and
+    /// how many words of its first block are the previous rank's. Together the ranks draw what one device would.
     pub fn words(&self, count: usize) -> (Stream, usize) {
         let before: usize = self.group.samples[..self.rank].iter().sum();
         let at = (count as u128 * before as u128 / self.samples() as u128) as u64;

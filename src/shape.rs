@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 pub struct Shape(Vec<usize>);
 
 impl Shape {
-    /// The sizes.
+    /// Returns the sizes.
     pub fn dims(&self) -> &[usize] {
         &self.0
     }
@@ -73,7 +73,7 @@ impl Layout {
         self.shape.iter().product()
     }
 
-    /// Whether the elements lie in row-major order without gaps (wherever they start).
+    /// Returns whether the elements lie in row-major order without gaps (wherever they start).
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         for (&size, &stride) in self.shape.iter().zip(&self.strides).rev() {
@@ -164,7 +164,7 @@ impl Layout {
         Some(Layout { shape: shape.to_vec(), strides, offset: self.offset })
     }
 
-    /// The storage positions of all elements, in row-major order.
+    /// Returns the storage positions of all elements, in row-major order.
     pub fn positions(&self) -> Positions<'_> {
         Positions { layout: self, index: vec![0; self.shape.len()], next: self.offset, left: self.elem_count() }
     }
@@ -214,7 +214,7 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// The number of elements of a shape; an error where it would not fit into memory's address range.
+/// Returns the number of elements of a shape; an error where it would not fit into memory's address range.
 ///
 /// Sizes of 0 are passed over in that check, so that no product of some sizes of a tensor overflows: PyTorch refuses such
 /// shapes too, since their strides do not fit.
@@ -225,7 +225,8 @@ pub(crate) fn checked_elem_count(op: &'static str, shape: &[usize]) -> Result<us
     count.ok_or_else(|| Error::argument(op, format!("shape {shape:?} has more elements than can be addressed")))
 }
 
-/// The shape that two operands broadcast to, by NumPy's rule: aligned at the last dimension, sizes equal or one of them 1.
+/// Returns the shape that two operands broadcast to, by NumPy's rule: aligned at the last dimension, sizes equal or one
+/// of them 1.
 pub(crate) fn broadcast_shapes(op: &'static str, a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |s: &[usize], d: usize| (d + s.len()).checked_sub(rank).map_or(1, |i| s[i]);

@@ -70,7 +70,7 @@ impl Adam {
     /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
     ///
     /// # Errors
-    /// As [`SGD::step`](super::SGD::step).
+    /// Same as [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
         let Adam { rate, betas: [beta1, beta2], eps, decay, decoupled, .. } = *self;
         let (decay, shrink) = if decoupled { (0.0, rate * decay) } else { (decay, 0.0) };

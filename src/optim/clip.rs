@@ -15,7 +15,8 @@ pub(super) struct GradientBucket {
 }
 
 impl GradientBucket {
-    /// All gradients of a replica. Where they are no bucket, they are gathered in one, as the optimiser's step would do.
+    /// Returns all gradients of a replica. Where they are no bucket, they are gathered in one, as the optimiser's step
+    /// would do.
     pub fn all(replica: &[Tensor]) -> Result<Vec<GradientBucket>> {
         let mut groups: Vec<(Vec<Tensor>, Vec<Tensor>)> = Vec::new();
         let mut seen = HashSet::new();
@@ -37,7 +38,7 @@ impl GradientBucket {
         groups.into_iter().map(bucket).collect()
     }
 
-    /// All gradients, 1-D.
+    /// Returns all gradients, 1-D.
     pub fn flat(&self) -> &Tensor {
         self.bucket.flat()
     }
@@ -48,7 +49,7 @@ impl GradientBucket {
     }
 }
 
-/// The root of the sum of squares of the gradients of a replica, as f32 on the device of the first one.
+/// Returns the root of the sum of squares of the gradients of a replica, as f32 on the device of the first one.
 fn joint_norm(grads: &[GradientBucket]) -> Result<Tensor> {
     let home = grads.first().map(|group| group.flat().device().clone()).unwrap_or_default();
     let mut parts = Vec::new();

@@ -49,24 +49,24 @@ pub trait Optimizer {
     /// Moves every parameter that has a gradient.
     ///
     /// # Errors
-    /// As [`SGD::step`].
+    /// Same as [`SGD::step`].
     fn step(&mut self) -> Result<()>;
 
     /// Clears all gradients.
     fn zero_grad(&self);
 
-    /// The parameters, in the order in which they were given.
+    /// Returns the parameters, in the order in which they were given.
     fn parameters(&self) -> &Parameters;
 
-    /// The learning rate.
+    /// Returns the learning rate.
     fn lr(&self) -> f32;
 
     /// Changes the learning rate from the next step on.
     fn set_lr(&mut self, lr: f32);
 
-    /// The optimiser's state under PyTorch's names with dots: `state.0.step`, `state.0.exp_avg` and so on of the parameter
-    /// 0, and its settings, `param_groups.0.lr`. The tensors share their elements with the optimiser's. Of several
-    /// replicas, the state is that of the first; the others' are equal.
+    /// Returns the optimiser's state under PyTorch's names with dots: `state.0.step`, `state.0.exp_avg` and so on of
+    /// the parameter 0, and its settings, `param_groups.0.lr`. The tensors share their elements with the optimiser's.
+    /// Of several replicas, the state is that of the first; the others' are equal.
     ///
     /// # Errors
     /// If there is no memory for the numbers.
@@ -110,7 +110,7 @@ pub trait Optimizer {
 macro_rules! optimizer {
     ($($name:ident),*) => {$(
         impl $name {
-            /// The learning rate.
+            /// Returns the learning rate.
             pub fn lr(&self) -> f32 {
                 self.rate
             }

@@ -36,7 +36,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// The parameters of equal replicas, each in the same order.
+    /// Returns the parameters of equal replicas, each in the same order.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] without a replica, or if one has another number of parameters;
@@ -67,29 +67,29 @@ impl Parameters {
         Ok(Parameters::of_replicas(replicas.iter().map(Vec::as_slice)))
     }
 
-    /// The parameters of replicas that are known to be equal.
+    /// Returns the parameters of replicas that are known to be equal.
     pub(crate) fn of_replicas<'a>(replicas: impl ExactSizeIterator<Item = &'a [Tensor]>) -> Parameters {
         Parameters { replicas: replicas.len().max(1), all: replicas.flatten().cloned().collect() }
     }
 
-    /// The number of replicas: 1 for a net that has none.
+    /// Returns the number of replicas: 1 for a net that has none.
     pub fn num_replicas(&self) -> usize {
         self.replicas
     }
 
-    /// The parameters of each replica, in the same order.
+    /// Returns the parameters of each replica, in the same order.
     pub fn replicas(&self) -> impl ExactSizeIterator<Item = &[Tensor]> {
         let each = self.all.len() / self.replicas;
         (0..self.replicas).map(move |i| &self.all[i * each..(i + 1) * each])
     }
 
-    /// The parameters of the first replica.
+    /// Returns the parameters of the first replica.
     pub fn first_replica(&self) -> &[Tensor] {
         &self.all[..self.all.len() / self.replicas]
     }
 
-    /// The parameters that `keep` holds for in the first replica, and those at the same places in the others: for an
-    /// optimiser of a part of a net.
+    /// Returns the parameters that `keep` holds for in the first replica, and those at the same places in the others:
+    /// for an optimiser of a part of a net.
     pub fn filter(&self, mut keep: impl FnMut(&Tensor) -> bool) -> Parameters {
         let kept: Vec<bool> = self.first_replica().iter().map(&mut keep).collect();
         let of = |replica: &[Tensor]| -> Vec<Tensor> {

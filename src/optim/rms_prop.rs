@@ -66,7 +66,7 @@ impl RMSprop {
     /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
     ///
     /// # Errors
-    /// As [`SGD::step`](super::SGD::step).
+    /// Same as [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
         let RMSprop { rate, alpha, eps, decay, momentum, .. } = *self;
         self.state.step(|_| Rule::RmsProp { rate, decay, alpha, eps, momentum })

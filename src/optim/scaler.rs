@@ -77,7 +77,7 @@ fn identity(optimizer: &dyn Optimizer) -> u64 {
     optimizer.parameters().first().map_or(0, Tensor::id)
 }
 
-/// A scale, if gradients can be divided by it.
+/// Returns a scale, if gradients can be divided by it.
 fn usable(scale: f32) -> Result<f32> {
     if !(scale.is_finite() && scale > 0.0) {
         return Err(Error::argument("GradScaler", format!("a scale is finite and more than 0, not {scale}")));
@@ -129,12 +129,12 @@ impl GradScaler {
         self
     }
 
-    /// The present scale.
+    /// Returns the present scale.
     pub fn get_scale(&self) -> f32 {
         self.scale
     }
 
-    /// The loss times the scale, as f32: call `backward` on it.
+    /// Returns the loss times the scale, as f32: call `backward` on it.
     ///
     /// # Errors
     /// Those of the device.
@@ -220,7 +220,8 @@ impl GradScaler {
         Ok(())
     }
 
-    /// The scale and the number of good steps, to go on from: as [`LRScheduler::state`](super::LRScheduler::state).
+    /// Returns the scale and the number of good steps, to go on from: as
+    /// [`LRScheduler::state`](super::LRScheduler::state).
     pub fn state(&self) -> Vec<(String, f64)> {
         vec![("scale".into(), f64::from(self.scale)), ("good_steps".into(), self.good_steps as f64)]
     }

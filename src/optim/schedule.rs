@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait Schedule: fmt::Debug + Send + Sync + 'static {
-    /// The rate for the step after `steps` others, from the rate `base` that the optimiser was made with.
+    /// Returns the rate for the step after `steps` others, from the rate `base` that the optimiser was made with.
     fn lr(&self, base: f64, steps: u64) -> f64;
 
     /// Returns this schedule after a warm-up of `steps` steps, in which the rate rises linearly from
@@ -67,7 +67,7 @@ pub struct StepLR {
 }
 
 impl StepLR {
-    /// A fall by the factor `gamma` (PyTorch's default is 0.1) every `step_size` steps.
+    /// Creates a fall by the factor `gamma` (PyTorch's default is 0.1) every `step_size` steps.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a size of 0.
@@ -97,7 +97,7 @@ pub struct MultiStepLR {
 }
 
 impl MultiStepLR {
-    /// A fall by the factor `gamma` (PyTorch's default is 0.1) at each of these steps.
+    /// Creates a fall by the factor `gamma` (PyTorch's default is 0.1) at each of these steps.
     pub fn new(milestones: &[u64], gamma: f64) -> MultiStepLR {
         MultiStepLR { milestones: milestones.to_vec(), gamma }
     }
@@ -123,7 +123,7 @@ pub struct ExponentialLR {
 }
 
 impl ExponentialLR {
-    /// A fall by the factor `gamma` at every step.
+    /// Creates a fall by the factor `gamma` at every step.
     pub fn new(gamma: f64) -> ExponentialLR {
         ExponentialLR { gamma }
     }
@@ -214,7 +214,7 @@ impl Schedule for LinearLR {
 pub struct LambdaLR(Box<dyn Fn(u64) -> f64 + Send + Sync>);
 
 impl LambdaLR {
-    /// A schedule with this factor as a function of the step.
+    /// Creates a schedule with this factor as a function of the step.
     pub fn new(factor: impl Fn(u64) -> f64 + Send + Sync + 'static) -> LambdaLR {
         LambdaLR(Box::new(factor))
     }

@@ -29,7 +29,7 @@ pub trait LRScheduler {
     /// Sets the learning rate for the next step; call it after the optimiser's step, or after an epoch of them.
     fn step(&mut self, optimizer: &mut dyn Optimizer);
 
-    /// The progress of the scheduler as named numbers, without its settings.
+    /// Returns the progress of the scheduler as named numbers, without its settings.
     fn state(&self) -> Vec<(String, f64)>;
 
     /// Continues from the state of a scheduler with the same settings, and leaves the optimiser's rate as it is: that is part of
@@ -48,7 +48,7 @@ pub trait LRScheduler {
     fn resume(&mut self, state: &[(String, f64)], optimizer: &mut dyn Optimizer) -> Result<()>;
 }
 
-/// The number called `name`.
+/// Returns the number called `name`.
 pub(super) fn named(state: &[(String, f64)], name: &str) -> Result<f64> {
     let found = state.iter().find(|(here, value)| here == name && !value.is_nan());
     found.map(|(_, value)| *value).ok_or_else(|| {
@@ -57,7 +57,7 @@ pub(super) fn named(state: &[(String, f64)], name: &str) -> Result<f64> {
     })
 }
 
-/// The number called `name`, as a count.
+/// Returns the number called `name`, as a count.
 pub(super) fn named_count(state: &[(String, f64)], name: &str) -> Result<u64> {
     let value = named(state, name)?;
     if value < 0.0 || value.fract() != 0.0 || value > 2f64.powi(53) {
@@ -81,7 +81,7 @@ impl Scheduler {
         scheduler
     }
 
-    /// The learning rate for the next step.
+    /// Returns the learning rate for the next step.
     pub fn lr(&self) -> f32 {
         self.schedule.lr(self.base, self.steps) as f32
     }

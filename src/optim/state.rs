@@ -36,7 +36,7 @@ struct ParameterBucket {
 }
 
 impl OptimizerState {
-    /// A parameter that is given twice is updated once.
+    /// Creates a parameter that is given twice is updated once.
     pub fn new(optimizer: &'static str, parameters: impl Into<Parameters>) -> OptimizerState {
         OptimizerState { optimizer, parameters: parameters.into(), buckets: None }
     }
@@ -84,7 +84,7 @@ impl OptimizerState {
         Ok(())
     }
 
-    /// The parameters in the longest buckets that they fill already.
+    /// Returns the parameters in the longest buckets that they fill already.
     fn bucketed(&self) -> Result<Vec<ParameterBucket>> {
         let mut seen = HashSet::new();
         let distinct: Vec<Tensor> = self.parameters.iter().filter(|p| seen.insert(p.id())).cloned().collect();
@@ -97,7 +97,7 @@ impl OptimizerState {
     }
 }
 
-/// The place at which each parameter of a replica was given first, by its id.
+/// Returns the place at which each parameter of a replica was given first, by its id.
 fn numbers(replica: &[Tensor]) -> HashMap<u64, usize> {
     replica.iter().enumerate().rev().map(|(number, parameter)| (parameter.id(), number)).collect()
 }

@@ -28,15 +28,15 @@ pub(super) trait Settings {
     /// Whether a parameter without state starts at step 1 again: under momentum, its first step is another one.
     const RESTARTS_WITHOUT_STATE: bool = false;
 
-    /// The numbers that it was made with, by PyTorch's names.
+    /// Returns the numbers that it was made with, by PyTorch's names.
     fn settings(&self) -> Vec<(&'static str, Vec<f32>)>;
 
     /// Takes over a number of [`settings`](Settings::settings).
     fn set(&mut self, name: &str, values: &[f32]);
 }
 
-/// The state dict of an optimiser: of several replicas, the first one's. The tensors share their elements with the
-/// optimiser's.
+/// Returns the state dict of an optimiser: of several replicas, the first one's. The tensors share their elements with
+/// the optimiser's.
 pub(super) fn save<S: Settings>(optimizer: &S, all: &OptimizerState) -> Result<StateDict> {
     let mut state = StateDict::new();
     for (i, step, tensors) in all.saved()? {
@@ -162,7 +162,7 @@ impl<'a> Saved<'a> {
         Ok(())
     }
 
-    /// The state of parameter `i`, if there is any.
+    /// Returns the state of parameter `i`, if there is any.
     fn state_of<S: Settings>(&self, i: usize, parameter: &Tensor) -> Result<Option<ParameterState>> {
         let mut tensors = Vec::new();
         for StateTensor { name, .. } in S::STATE {

@@ -143,7 +143,7 @@ pub fn gather(tensors: &[Tensor], device: &Device) -> Result<Tensor> {
     crate::ops::cat(&here.iter().collect::<Vec<_>>(), 0)
 }
 
-/// Copies of `x`, the i-th on device i (the same tensor where it is already).
+/// Returns copies of `x`, the i-th on device i (the same tensor where it is already).
 ///
 /// # Errors
 /// Those of the copies.

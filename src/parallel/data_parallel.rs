@@ -96,28 +96,28 @@ impl DataParallel {
         Ok(self)
     }
 
-    /// The part of the next batch that each device gets; they add up to 1.
+    /// Returns the part of the next batch that each device gets; they add up to 1.
     pub fn shares(&self) -> Vec<f64> {
         lock(&self.progress).balance.weights()
     }
 
-    /// The devices, in order.
+    /// Returns the devices, in order.
     pub fn devices(&self) -> Vec<Device> {
         self.replicas.iter().map(|replica| replica.device.clone()).collect()
     }
 
-    /// The first device's replica.
+    /// Returns the first device's replica.
     pub fn module(&self) -> &dyn Module {
         &*self.replicas[0].net
     }
 
-    /// The parameters of all replicas, the first device's first, for the optimiser.
+    /// Returns the parameters of all replicas, the first device's first, for the optimiser.
     pub fn parameters(&self) -> Parameters {
         Parameters::of_replicas(self.replicas.iter().map(|replica| &*replica.parameters))
     }
 
-    /// The first replica's values by name, without `module.`: those of the others are the same but for rounding, and for
-    /// their buffers.
+    /// Returns the first replica's values by name, without `module.`: those of the others are the same but for
+    /// rounding, and for their buffers.
     pub fn state_dict(&self) -> StateDict {
         self.module().state_dict()
     }
@@ -209,8 +209,8 @@ impl DataParallel {
         idle.try_for_each(|i| self.replicas[i].copy_buffers_from(&self.replicas[source]))
     }
 
-    /// The net's output for `images: [N, ..]`, on the first device and outside the graph. Several devices share the
-    /// work as in training.
+    /// Returns the net's output for `images: [N, ..]`, on the first device and outside the graph. Several devices share
+    /// the work as in training.
     ///
     /// # Errors
     /// Those of the net's ops; with several devices, naming the one that failed.
@@ -236,11 +236,11 @@ impl DataParallel {
         gather(&outputs, &self.replicas[0].device)
     }
 
-    /// The accuracy over one epoch of `loader`, 0 to 1: how many samples get their greatest output at their label. It
-    /// is counted on the device and read once.
+    /// Returns the accuracy over one epoch of `loader`, 0 to 1: how many samples get their greatest output at their
+    /// label. It is counted on the device and read once.
     ///
     /// # Errors
-    /// As [`predict`](DataParallel::predict).
+    /// Same as [`predict`](DataParallel::predict).
     pub fn evaluate(&self, loader: &DataLoader) -> Result<f64> {
         let mut accuracy = Accuracy::new();
         for batch in loader.epoch(0) {
@@ -260,7 +260,7 @@ impl DataParallel {
     }
 }
 
-/// The number of samples of a batch.
+/// Returns the number of samples of a batch.
 fn samples(images: &Tensor, labels: &Tensor) -> Result<usize> {
     match (images.shape().first(), labels.shape().first()) {
         (Some(0), Some(0)) => Err(Error::argument("train_batch", "the batch is empty")),
@@ -272,7 +272,7 @@ fn samples(images: &Tensor, labels: &Tensor) -> Result<usize> {
     }
 }
 
-/// The mean of gradients and losses, weighted by the shares, in order.
+/// Returns the mean of gradients and losses, weighted by the shares, in order.
 fn mean(parts: Vec<LocalGradients>, shares: &[f64]) -> Result<LocalGradients> {
     let flat: Vec<Tensor> = parts.iter().map(|part| part.bucket.flat().clone()).collect();
     let sum = weighted_sum(&flat, Some(shares))?;

@@ -30,7 +30,7 @@ pub(super) struct LocalGradients {
 }
 
 impl LocalGradients {
-    /// The loss as a scalar.
+    /// Returns the loss as a scalar.
     pub(super) fn loss(&self) -> Result<Tensor> {
         let tensors = self.bucket.tensors()?;
         let loss = tensors.last().map_or(Ok(f32::NAN), Tensor::item)?;
@@ -39,7 +39,7 @@ impl LocalGradients {
 }
 
 impl Replica {
-    /// A copy of `template`, parameters included, on `device`.
+    /// Creates a copy of `template`, parameters included, on `device`.
     pub(super) fn new(template: &dyn Module, device: &Device) -> Result<Replica> {
         let old = template.parameters();
         let parameters = parameters_onto(&old, device)?;
@@ -54,7 +54,7 @@ impl Replica {
         self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
     }
 
-    /// The parameters that are not frozen: only their gradients travel.
+    /// Returns the parameters that are not frozen: only their gradients travel.
     fn trained(&self) -> impl Iterator<Item = &Tensor> {
         self.parameters.iter().filter(|parameter| parameter.is_tracked())
     }
@@ -123,7 +123,7 @@ impl Replica {
         }
     }
 
-    /// The net's output in evaluation. Nothing is waited for.
+    /// Returns the net's output in evaluation. Nothing is waited for.
     pub(super) fn predict(&self, images: &Tensor) -> Result<Tensor> {
         self.net.eval();
         no_grad(|| self.net.forward(&images.detach().to(&self.device)?))

@@ -48,7 +48,7 @@ impl Balance {
         Ok(Balance { shares, speeds: vec![Speed::default(); devices] })
     }
 
-    /// The weight of each device; they add up to 1.
+    /// Returns the weight of each device; they add up to 1.
     pub(super) fn weights(&self) -> Vec<f64> {
         let even = vec![1.0; self.speeds.len()];
         let raw = match &self.shares {
@@ -63,7 +63,7 @@ impl Balance {
         raw.into_iter().map(|w| w / total).collect()
     }
 
-    /// The number of samples for each device.
+    /// Returns the number of samples for each device.
     pub(super) fn sizes(&self, samples: usize) -> Vec<usize> {
         split_sizes(samples, &self.weights())
     }

@@ -13,7 +13,7 @@ use crate::shape::Layout;
 /// adapter can bind a part of a buffer.
 const SLOT: usize = 64;
 
-/// The elements from the begin of a tensor of so many to the begin of the next one.
+/// Returns the elements from the begin of a tensor of so many to the begin of the next one.
 pub(crate) fn slots(elements: usize) -> usize {
     elements.next_multiple_of(SLOT)
 }
@@ -60,8 +60,8 @@ impl Bucket {
         Ok(Bucket { flat: block.narrow(0, 0, end)?, places })
     }
 
-    /// The bucket that the tensors are already: they fill successive slots of one block, or there is only one, without
-    /// gaps. Copies nothing.
+    /// Returns the bucket that the tensors are already: they fill successive slots of one block, or there is only one,
+    /// without gaps. Copies nothing.
     pub fn recognise(tensors: &[Tensor]) -> Option<Bucket> {
         let first = tensors.first()?;
         let in_order = tensors.windows(2).all(|pair| follows(&pair[0], &pair[1]));
@@ -74,10 +74,10 @@ impl Bucket {
         Some(Bucket { flat: first.with_layout(layout), places })
     }
 
-    /// The bucket that the tensors are, or a new one with copies of them.
+    /// Returns the bucket that the tensors are, or a new one with copies of them.
     ///
     /// # Errors
-    /// As [`gather`](Bucket::gather).
+    /// Same as [`gather`](Bucket::gather).
     pub fn of(tensors: &[Tensor]) -> Result<Bucket> {
         Bucket::recognise(tensors).map_or_else(|| Bucket::gather(tensors), Ok)
     }
@@ -87,17 +87,17 @@ impl Bucket {
         tensors.chunk_by(follows)
     }
 
-    /// All elements, 1-D.
+    /// Returns all elements, 1-D.
     pub fn flat(&self) -> &Tensor {
         &self.flat
     }
 
-    /// A bucket with the same places and other elements, `flat`, which may be of another type or device.
+    /// Returns a bucket with the same places and other elements, `flat`, which may be of another type or device.
     pub fn with_flat(&self, flat: Tensor) -> Bucket {
         Bucket { flat, places: self.places.clone() }
     }
 
-    /// The tensors, as views in order.
+    /// Returns the tensors, as views in order.
     ///
     /// # Errors
     /// Those of the views, where `flat` is shorter than the bucket.
@@ -107,12 +107,12 @@ impl Bucket {
         self.places.iter().map(view).collect()
     }
 
-    /// The elements of the tensors `first` to `last` within [`flat`](Bucket::flat).
+    /// Returns the elements of the tensors `first` to `last` within [`flat`](Bucket::flat).
     pub fn range(&self, first: usize, last: usize) -> Range<usize> {
         self.places[first].start..self.places[last].range().end
     }
 
-    /// The bucket on another device; the same one where it is there already.
+    /// Returns the bucket on another device; the same one where it is there already.
     ///
     /// # Errors
     /// Those of the devices.
@@ -131,15 +131,15 @@ impl Bucket {
     /// Makes views of this bucket the gradients of `parameters`, in order.
     ///
     /// # Errors
-    /// As [`tensors`](Bucket::tensors).
+    /// Same as [`tensors`](Bucket::tensors).
     pub fn set_as_gradients_of(&self, parameters: &[Tensor]) -> Result<()> {
         parameters.iter().zip(self.tensors()?).for_each(|(parameter, view)| parameter.set_grad(Some(view)));
         Ok(())
     }
 }
 
-/// Copies of tensors of one device in one block on `device`, each with its shape and its type, outside the graph. One copy
-/// between devices.
+/// Returns copies of tensors of one device in one block on `device`, each with its shape and its type, outside the
+/// graph. One copy between devices.
 pub(crate) fn copied_together(tensors: &[&Tensor], device: &Device) -> Result<Vec<Tensor>> {
     // As words: the tensors may be of several types, and each keeps its own.
     let words: Vec<Tensor> = tensors.iter().map(|tensor| tensor.as_words()).collect::<Result<_>>()?;
@@ -160,7 +160,7 @@ fn places(tensors: &[Tensor]) -> Vec<Place> {
     tensors.iter().map(place).collect()
 }
 
-/// Whether `next` lies in the slot right after `previous`, in the same block.
+/// Returns whether `next` lies in the slot right after `previous`, in the same block.
 fn follows(previous: &Tensor, next: &Tensor) -> bool {
     previous.device() == next.device()
         && previous.dtype() == next.dtype()

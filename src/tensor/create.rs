@@ -7,7 +7,7 @@ use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// A tensor of the given elements in row-major order, on `device`, or on the CPU where that is `None`.
+    /// Returns a tensor of the given elements in row-major order, on `device`, or on the CPU where that is `None`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the shape does not hold as many elements as `data`; what the device says if it has
@@ -37,7 +37,7 @@ impl Tensor {
     /// As [`Tensor::from_slice`] of a vector, whose memory becomes the tensor's on the CPU where elements are four bytes.
     ///
     /// # Errors
-    /// As [`Tensor::from_slice`].
+    /// Same as [`Tensor::from_slice`].
     pub fn from_vec<'d, T: Element>(
         data: Vec<T>,
         shape: impl Into<Shape>,
@@ -51,7 +51,7 @@ impl Tensor {
         from_words(T::pack_vec(data), shape.dims(), T::DTYPE, device.into())
     }
 
-    /// All zeros (f32; of other types: [`Tensor::full`]).
+    /// Returns all zeros (f32; of other types: [`Tensor::full`]).
     ///
     /// # Errors
     /// If the device has no room for it.
@@ -59,7 +59,7 @@ impl Tensor {
         Self::full(shape, 0.0, device)
     }
 
-    /// All ones (f32; of other types: [`Tensor::full`]).
+    /// Returns all ones (f32; of other types: [`Tensor::full`]).
     ///
     /// # Errors
     /// If the device has no room for it.
@@ -116,7 +116,7 @@ impl Tensor {
         Tensor::full(self.shape(), 1f32, self.device())?.to_dtype(self.dtype())
     }
 
-    /// A tensor of rank 0.
+    /// Returns a tensor of rank 0.
     ///
     /// # Errors
     /// If the device has no room for it.
@@ -164,7 +164,7 @@ impl Tensor {
         Self::from_vec(values, count, device)
     }
 
-    /// The identity matrix `[n, n]`.
+    /// Returns the identity matrix `[n, n]`.
     ///
     /// # Errors
     /// If the device has no room for it.
@@ -176,7 +176,7 @@ impl Tensor {
         Self::from_vec(values, [n, n], device)
     }
 
-    /// The elements in row-major order. Waits until the device has computed them.
+    /// Returns the elements in row-major order. Waits until the device has computed them.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] if `T` is not the tensor's element type; whatever went wrong on the device before.
@@ -188,7 +188,7 @@ impl Tensor {
         Ok(T::unpack(self.to_words()?, self.elem_count()))
     }
 
-    /// The only element of a tensor that has one.
+    /// Returns the only element of a tensor that has one.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are more or none; else as [`Tensor::to_vec`].
@@ -199,7 +199,7 @@ impl Tensor {
         }
     }
 
-    /// The elements' bits in row-major order, packed as their type is.
+    /// Returns the elements' bits in row-major order, packed as their type is.
     pub(crate) fn to_words(&self) -> Result<Vec<u32>> {
         let dense = self.as_words()?;
         let (start, len) = (dense.layout().offset, dense.elem_count());
@@ -216,7 +216,7 @@ impl Tensor {
     }
 }
 
-/// An empty vector with room for `count` elements (`vec!` would end the process where memory is short).
+/// Returns an empty vector with room for `count` elements (`vec!` would end the process where memory is short).
 pub(crate) fn with_room<T>(count: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory {
@@ -227,7 +227,7 @@ pub(crate) fn with_room<T>(count: usize) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// A tensor from its bits.
+/// Returns a tensor from its bits.
 pub(crate) fn from_words(words: Vec<u32>, shape: &[usize], dtype: DType, device: Option<&Device>) -> Result<Tensor> {
     let device = device.cloned().unwrap_or_default();
     let storage = match device.backend()? {

@@ -36,7 +36,7 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// What follows the elements where it cannot be told from them.
+/// Returns what follows the elements where it cannot be told from them.
 fn suffixes(tensor: &Tensor) -> Vec<String> {
     let mut all = Vec::new();
     let empty = tensor.elem_count() == 0;
@@ -62,7 +62,8 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// The elements of all but the middle of long dimensions: what is printed, and all that is read from the device.
+/// Returns the elements of all but the middle of long dimensions: what is printed, and all that is read from the
+/// device.
 fn corners(tensor: &Tensor) -> Result<Tensor> {
     let mut out = tensor.detach();
     if tensor.elem_count() <= THRESHOLD {

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// An image as `[C, H, W]` f32 in 0 to 1, as torchvision's `ToTensor` gives it: C is 1 for grey images, 4 for those with
-    /// transparency, else 3. On `device`, or on the CPU where that is `None`.
+    /// Returns an image as `[C, H, W]` f32 in 0 to 1, as torchvision's `ToTensor` gives it: C is 1 for grey images, 4
+    /// for those with transparency, else 3. On `device`, or on the CPU where that is `None`.
     ///
     /// # Errors
     /// What the device says if it has no room.
@@ -39,8 +39,8 @@ impl Tensor {
         pixels.permute(&[2, 0, 1])?.contiguous()?.div(&Tensor::scalar(255f32, &device)?)
     }
 
-    /// The image of a tensor `[C, H, W]` with C 1, 3 or 4, or `[H, W]`: of floats in 0 to 1 (what is outside is cut off) or of
-    /// u8. Waits until the device has computed it.
+    /// Returns the image of a tensor `[C, H, W]` with C 1, 3 or 4, or `[H, W]`: of floats in 0 to 1 (what is outside is
+    /// cut off) or of u8. Waits until the device has computed it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for other shapes, [`Error::DTypeMismatch`] for other types; else as [`Tensor::to_vec`].

@@ -113,7 +113,7 @@ fn clamped(value: impl TryInto<i64>) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }
 
-/// The end after a last element that is included: none after −1.
+/// Returns the end after a last element that is included: none after −1.
 fn after(last: i64) -> Option<i64> {
     if last == -1 { None } else { Some(last.saturating_add(1)) }
 }
@@ -188,7 +188,7 @@ impl Tensor {
     }
 }
 
-/// The part of each dimension of `shape`, and the shape of the result.
+/// Returns the part of each dimension of `shape`, and the shape of the result.
 fn resolve(list: &[Index], shape: &[usize]) -> Result<(Vec<Part>, Vec<usize>)> {
     let named = list.iter().filter(|index| matches!(index, Index::At(_) | Index::Slice { .. })).count();
     let ellipses = list.iter().filter(|index| **index == Index::Ellipsis).count();
@@ -235,7 +235,7 @@ fn resolve(list: &[Index], shape: &[usize]) -> Result<(Vec<Part>, Vec<usize>)> {
     Ok((parts, out))
 }
 
-/// The position that a number means, if it is at most the size.
+/// Returns the position that a number means, if it is at most the size.
 fn from_end(at: i64, size: usize) -> Option<usize> {
     let at = if at < 0 { i128::from(at) + size as i128 } else { i128::from(at) };
     usize::try_from(at).ok().filter(|&at| at <= size)

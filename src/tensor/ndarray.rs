@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// A tensor of an array's shape and elements, on `device`, or on the CPU where that is `None`.
+    /// Returns a tensor of an array's shape and elements, on `device`, or on the CPU where that is `None`.
     ///
     /// # Errors
     /// What the device says if it has no room.
@@ -32,10 +32,10 @@ impl Tensor {
         }
     }
 
-    /// The elements as an array of this shape. Waits until the device has computed them.
+    /// Returns the elements as an array of this shape. Waits until the device has computed them.
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// Same as [`Tensor::to_vec`].
     pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
         ArrayD::from_shape_vec(IxDyn(self.shape()), self.to_vec()?)
             .map_err(|error| Error::argument("to_ndarray", error.to_string()))

@@ -69,7 +69,7 @@ pub fn set_random_state(state: RandomState) {
     *lock(&GENERATOR) = Stream { seed: state.seed, first: state.drawn };
 }
 
-/// The next `count` words of the process's generator, rounded up to whole blocks.
+/// Returns the next `count` words of the process's generator, rounded up to whole blocks.
 fn next_stream(count: usize) -> Stream {
     let mut generator = lock(&GENERATOR);
     let stream = *generator;
@@ -77,8 +77,8 @@ fn next_stream(count: usize) -> Stream {
     stream
 }
 
-/// The words of `count` elements, without the first few of the stream. A replica that takes a step with others gets those
-/// of its own part of what one device would draw.
+/// Returns the words of `count` elements, without the first few of the stream. A replica that takes a step with others
+/// gets those of its own part of what one device would draw.
 pub(crate) fn next_words(count: usize) -> (Stream, usize) {
     context::rank().map_or_else(|| (next_stream(count), 0), |rank| rank.words(count))
 }
@@ -94,7 +94,7 @@ pub(crate) fn skip_blocks(blocks: u64) {
     generator.first = generator.first.wrapping_add(blocks);
 }
 
-/// A stream of its own for a purpose (shuffling, say), drawn from the process's generator.
+/// Returns a stream of its own for a purpose (shuffling, say), drawn from the process's generator.
 pub(crate) fn seed_for(seed: u64, stream: u64) -> impl FnMut() -> u32 {
     let mut block = 0u64;
     let mut left: Vec<u32> = Vec::new();
@@ -182,7 +182,7 @@ impl Tensor {
         )
     }
 
-    /// The numbers `0 .. n` in random order (u32), shuffled on the host.
+    /// Returns the numbers `0 .. n` in random order (u32), shuffled on the host.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if n is beyond 2³²; if the device has no room for it.

@@ -50,7 +50,7 @@ pub(crate) fn weighted_sum(tensors: &[Tensor], weights: Option<&[f64]>) -> Resul
     })
 }
 
-/// A copy on another device, outside the graph.
+/// Returns a copy on another device, outside the graph.
 pub(crate) fn move_dense(tensor: &Tensor, device: &Device) -> Result<Tensor> {
     let words = tensor.as_words()?;
     let storage = transfer::to(words.storage(), words.layout().offset, words.elem_count(), words.device(), device)?;
