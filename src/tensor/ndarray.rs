@@ -1,4 +1,4 @@
-//! Arrays of the `ndarray` crate (feature `ndarray`).
+//! Conversions from and to arrays of the `ndarray` crate (feature `ndarray`).
 
 use ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
 
@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns a tensor of an array's shape and elements, on `device`, or on the CPU where that is `None`.
+    /// Returns a tensor with an array's shape and elements, on `device`, or on the CPU if that is `None`.
     ///
     /// # Errors
-    /// What the device says if it has no room.
+    /// If the device does not have enough memory.
     ///
     /// ```
     /// use anygpu::Tensor;
