@@ -1,4 +1,4 @@
-//! The module kit: names, layers within layers, freezing, replacing, summaries; on every device where devices matter.
+//! Modules: names, nested layers, freezing, replacing and summaries, on every device where the device matters.
 
 mod common;
 

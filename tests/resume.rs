@@ -1,4 +1,4 @@
-//! Optimisers and whole runs that go on from a file: on the same device, on another one, on several.
+//! Optimisers and whole runs that resume from a file: on the same device, on another one, and on several.
 
 mod common;
 
