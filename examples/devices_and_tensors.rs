@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     println!("{y}");
 
     // --- Copies ----------------------------------------------------------------------------------------------------
-    // Two tensors meet on one device, or not at all: no hidden copy slows a program down.
+    // An op needs its tensors on one device. There are no implicit copies, which would slow a program down unnoticed.
     if a != b {
         let mixed = (&x + &y).unwrap_err();
         let expected = format!(

@@ -50,8 +50,8 @@ impl From<()> for Shape {
     }
 }
 
-/// The mapping of a tensor's elements to its storage: element `(i, j, …)` is at `offset + i·strides[0] + j·strides[1] +
-/// …`.
+/// The mapping of a tensor's elements to its storage: element `(i, j, …)` is at
+/// `offset + i·strides[0] + j·strides[1] + …`.
 ///
 /// All numbers count elements, not bytes. A broadcast dimension has stride 0.
 #[derive(Clone, Debug, PartialEq, Eq)]

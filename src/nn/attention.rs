@@ -45,7 +45,7 @@ impl MultiheadAttention {
     /// [`Error::InvalidArgument`] unless `heads` divides `width` and neither is 0.
     pub fn new(width: usize, heads: usize) -> Result<MultiheadAttention> {
         if width == 0 || heads == 0 || !width.is_multiple_of(heads) {
-            let detail = format!("{heads} heads do not cut {width} elements into equal parts");
+            let detail = format!("{width} elements cannot be split equally into {heads} heads");
             return Err(Error::argument("MultiheadAttention", detail));
         }
         let all = width.saturating_mul(3); // creating the weight fails if this is too large
@@ -90,7 +90,7 @@ impl MultiheadAttention {
         let width = self.out_proj.weight().shape()[0];
         for x in [queries, keys, values] {
             if !matches!(x.shape(), [_, _, last] if *last == width) {
-                let rule = format!("queries, keys and values are [N, length, {width}]");
+                let rule = format!("queries, keys and values must be [N, length, {width}]");
                 return Err(Error::shapes("MultiheadAttention", queries.shape(), x.shape(), rule));
             }
         }

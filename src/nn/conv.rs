@@ -1,5 +1,5 @@
-//! Convolutions as layers. A size is one number for all dimensions; with two dimensions, it may also be `[vertical,
-//! horizontal]`.
+//! Convolutions as layers. A size is one number for all dimensions; with two dimensions, it may also be
+//! `[vertical, horizontal]`.
 
 use super::{Module, init, summary};
 use crate::error::{Error, Result};
@@ -114,8 +114,9 @@ fn drawn(lead: [usize; 2], outputs: usize, kernel: &[usize]) -> Result<[Tensor; 
 }
 
 convolution! {
-    /// A 2-D convolution (cross-correlation, as in PyTorch): `y[n, o, i, j] = b[o] + Σ over c, p, q of w[o, c, p, q] ·
-    /// x[n, c, i·stride + p·dilation − padding, j·stride + …]`, where x is 0 outside its bounds.
+    /// A 2-D convolution (cross-correlation, as in PyTorch):
+    /// `y[n, o, i, j] = b[o] + Σ over c, p, q of w[o, c, p, q] · x[n, c, i·stride + p·dilation − padding, j·stride + …]`,
+    /// where x is 0 outside its bounds.
     ///
     /// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]` with OH = (H + 2·padding − dilation·(KH − 1) − 1) / stride + 1 (rounded
     /// down), OW likewise; `weight: [OC, C / groups, KH, KW]` and `bias: [OC]`, both initialised uniformly on ±1/√(C /
@@ -140,8 +141,8 @@ convolution! {
 convolution! {
     /// A 1-D convolution: [`Conv2d`] along one dimension.
     ///
-    /// `x: [N, C, L]` → `y: [N, OC, (L + 2·padding − dilation·(K − 1) − 1) / stride + 1]` (rounded down); `weight: [OC,
-    /// C / groups, K]` and `bias: [OC]`, both initialised uniformly on ±1/√(C / groups · K).
+    /// `x: [N, C, L]` → `y: [N, OC, (L + 2·padding − dilation·(K − 1) − 1) / stride + 1]` (rounded down);
+    /// `weight: [OC, C / groups, K]` and `bias: [OC]`, both initialised uniformly on ±1/√(C / groups · K).
     ///
     /// # Example
     /// ```

@@ -16,7 +16,7 @@ fn between(
     loss: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     if input.shape() != target.shape() {
-        return Err(Error::shapes(op, input.shape(), target.shape(), "input and target have one shape"));
+        return Err(Error::shapes(op, input.shape(), target.shape(), "input and target must have the same shape"));
     }
     reduction.apply(&loss(&f32s(op, input)?, &f32s(op, target)?)?)?.to_dtype(of_sums(input.dtype()))
 }
@@ -61,8 +61,8 @@ pub fn l1_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<
     between("l1_loss", input, target, reduction, |x, y| x.sub(y)?.abs())
 }
 
-/// Returns the smooth L1 loss. With the absolute error d, it is `d² / (2 beta)` where d is below `beta`, else `d − beta
-/// / 2`. PyTorch's default beta is 1. With a beta of 0 it is [`l1_loss`].
+/// Returns the smooth L1 loss. With the absolute error d, it is `d² / (2 beta)` where d is below `beta`, else
+/// `d − beta / 2`. PyTorch's default beta is 1. With a beta of 0 it is [`l1_loss`].
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
@@ -84,8 +84,8 @@ pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f32, reduction: Red
     smooth("smooth_l1_loss", input, target, [beta, 1.0 / beta], reduction)
 }
 
-/// Returns the Huber loss. With the absolute error d, it is `d² / 2` where d is below `delta`, else `delta · (d − delta
-/// / 2)`. PyTorch's default delta is 1.
+/// Returns the Huber loss. With the absolute error d, it is `d² / 2` where d is below `delta`, else
+/// `delta · (d − delta / 2)`. PyTorch's default delta is 1.
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
@@ -122,8 +122,8 @@ fn smooth(
     })
 }
 
-/// Returns the binary cross-entropy of logits x and targets y between 0 and 1, without overflow: `−y · log σ(x) − (1 −
-/// y) · log σ(−x)`.
+/// Returns the binary cross-entropy of logits x and targets y between 0 and 1, without overflow:
+/// `−y · log σ(x) − (1 − y) · log σ(−x)`.
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. The first term
 /// is multiplied by `pos_weight`, if given, broadcast to that shape.
@@ -157,8 +157,8 @@ pub fn bce_with_logits(
     })
 }
 
-/// Returns the Kullback–Leibler divergence of log-probabilities `input` from probabilities `target`: `target · (log
-/// target − input)`, or 0 where the target is 0.
+/// Returns the Kullback–Leibler divergence of log-probabilities `input` from probabilities `target`:
+/// `target · (log target − input)`, or 0 where the target is 0.
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. The mean is
 /// over all elements, as in PyTorch. For the divergence averaged over a batch (PyTorch's `batchmean`), divide the sum

@@ -86,7 +86,10 @@ pub fn calculate_gain(nonlinearity: Nonlinearity) -> f32 {
 /// Returns fan_in and fan_out.
 fn fans(op: &'static str, tensor: &Tensor) -> Result<[f32; 2]> {
     let &[outputs, inputs, ref rest @ ..] = tensor.shape() else {
-        let detail = format!("a tensor of shape {:?} has no fans: at least two dimensions", tensor.shape());
+        let detail = format!(
+            "a tensor of shape {:?} has no fan_in and fan_out: at least two dimensions are needed",
+            tensor.shape()
+        );
         return Err(Error::argument(op, detail));
     };
     let reach: usize = rest.iter().product();

@@ -120,7 +120,7 @@ pub(super) fn apply(module: &dyn Module, f: &mut dyn FnMut(&dyn Module) -> Resul
 pub(super) fn replace<M: Module>(module: &mut dyn Module, name: &str, layer: M) -> Result<()> {
     let names: Vec<String> = slots(module).into_iter().skip(1).map(|(name, _)| name).collect();
     let Some(slot) = find_mut(module, name) else {
-        let detail = format!("there is no layer '{name}': there are {}", names.join(", "));
+        let detail = format!("there is no layer '{name}'; the layers are {}", names.join(", "));
         return Err(Error::argument("set", detail));
     };
     let is = slot.type_name();
@@ -131,7 +131,7 @@ pub(super) fn replace<M: Module>(module: &mut dyn Module, name: &str, layer: M) 
     match slot.as_any_mut().downcast_mut::<M>() {
         Some(field) => *field = layer,
         None => {
-            let detail = format!("'{name}' is a field of type {is}, in which no {} has a place", layer.type_name());
+            let detail = format!("'{name}' is a field of type {is}, which cannot hold a {}", layer.type_name());
             return Err(Error::argument("set", detail));
         }
     }

@@ -123,7 +123,7 @@ impl CrossEntropyLoss {
             return Err(Error::argument("cross_entropy", detail));
         }
         if logits.rank() < 2 {
-            let detail = "scores are [N, C, ..], labels [N, ..]";
+            let detail = "logits must be [N, C, ..] and labels [N, ..]";
             return Err(Error::shapes("cross_entropy", logits.shape(), labels.shape(), detail));
         }
         self.of(&f32s("cross_entropy", logits)?.log_softmax(1)?, labels)?.to_dtype(of_sums(logits.dtype()))
@@ -205,7 +205,7 @@ pub(super) fn f32s(op: &'static str, x: &Tensor) -> Result<Tensor> {
 /// ```
 pub fn correct(logits: &Tensor, labels: &Tensor) -> Result<usize> {
     if logits.rank() != 2 || labels.shape() != &logits.shape()[..1] {
-        let rule = "one label per row of logits: [N, classes] and [N]";
+        let rule = "there must be one label per row of logits: [N, classes] and [N]";
         return Err(Error::shapes("correct", logits.shape(), labels.shape(), rule));
     }
     let predicted = logits.detach().argmax(1)?.to_vec::<u32>()?;

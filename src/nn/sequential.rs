@@ -74,16 +74,16 @@ impl Sequential {
     ///     net.add_module(&format!("fc{i}"), Linear::new(4, 4)?)?;
     /// }
     /// let error = net.add_module("fc1", ReLU).unwrap_err();
-    /// assert_eq!(error.to_string(), "Sequential: there is a layer 'fc1' already: give each a name of its own");
+    /// assert_eq!(error.to_string(), "Sequential: there already is a layer 'fc1': layer names must be unique");
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn add_module(&mut self, name: &str, layer: impl Module) -> Result<()> {
         if name.is_empty() || name.contains('.') {
-            let detail = format!("'{name}' is no name for a layer: it must not be empty, nor have a dot");
+            let detail = format!("'{name}' is not a valid layer name: it must not be empty or contain a dot");
             return Err(Error::argument("Sequential", detail));
         }
         if self.position(name).is_some() {
-            let detail = format!("there is a layer '{name}' already: give each a name of its own");
+            let detail = format!("there already is a layer '{name}': layer names must be unique");
             return Err(Error::argument("Sequential", detail));
         }
         self.layers.push((name.to_string(), Box::new(layer)));

@@ -82,7 +82,7 @@ impl Dropout {
 /// Returns `p`, or an error unless it is a probability.
 pub(super) fn probability(layer: &'static str, p: f32) -> Result<f32> {
     if !(0.0..=1.0).contains(&p) {
-        return Err(Error::argument(layer, format!("{p} is no probability: between 0 and 1")));
+        return Err(Error::argument(layer, format!("{p} is not a probability between 0 and 1")));
     }
     Ok(p)
 }

@@ -104,7 +104,7 @@ impl StateDict {
         for (name, tensor) in self.iter() {
             let name = name.strip_prefix(prefix).unwrap_or(name);
             if renamed.insert(name, tensor.clone()).is_some() {
-                let detail = format!("without {prefix:?}, two tensors have the name {name:?}");
+                let detail = format!("without the prefix {prefix:?}, two tensors have the name {name:?}");
                 return Err(Error::argument("strip_prefix", detail));
             }
         }

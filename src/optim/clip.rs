@@ -97,7 +97,7 @@ fn clip_replica(replica: &[Tensor], max_norm: f32) -> Result<Tensor> {
 /// ```
 pub fn clip_grad_norm(parameters: impl Into<Parameters>, max_norm: f32) -> Result<Tensor> {
     if max_norm.is_nan() || max_norm < 0.0 {
-        return Err(Error::argument("clip_grad_norm", format!("{max_norm} is no norm")));
+        return Err(Error::argument("clip_grad_norm", format!("{max_norm} is not a valid maximum norm")));
     }
     let parameters = parameters.into();
     no_grad(|| {
@@ -123,7 +123,7 @@ pub fn clip_grad_norm(parameters: impl Into<Parameters>, max_norm: f32) -> Resul
 /// ```
 pub fn clip_grad_value(parameters: impl Into<Parameters>, clip_value: f32) -> Result<()> {
     if clip_value.is_nan() || clip_value < 0.0 {
-        return Err(Error::argument("clip_grad_value", format!("{clip_value} is no bound")));
+        return Err(Error::argument("clip_grad_value", format!("{clip_value} is not a valid bound")));
     }
     let parameters = parameters.into();
     no_grad(|| {

@@ -82,7 +82,7 @@ fn identity(optimizer: &dyn Optimizer) -> u64 {
 /// Returns `scale`, or an error unless gradients can be divided by it.
 fn usable(scale: f32) -> Result<f32> {
     if !(scale.is_finite() && scale > 0.0) {
-        return Err(Error::argument("GradScaler", format!("a scale is finite and more than 0, not {scale}")));
+        return Err(Error::argument("GradScaler", format!("the scale must be finite and greater than 0, not {scale}")));
     }
     Ok(scale)
 }

@@ -256,8 +256,8 @@ pub struct OneCycleLR {
 }
 
 impl OneCycleLR {
-    /// Creates a schedule that rises from `max_lr / 25` to `max_lr` in 30 % of the steps and then falls to `max_lr / 25
-    /// / 10 000`.
+    /// Creates a schedule that rises from `max_lr / 25` to `max_lr` in 30 % of the steps and then falls to
+    /// `max_lr / 25 / 10 000`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for 0 steps.
@@ -272,7 +272,7 @@ impl OneCycleLR {
     /// [`Error::InvalidArgument`] for any other value.
     pub fn pct_start(mut self, pct_start: f64) -> Result<OneCycleLR> {
         if !(0.0..=1.0).contains(&pct_start) {
-            let detail = format!("pct_start is a part of the steps, 0 to 1, not {pct_start}");
+            let detail = format!("pct_start must be between 0 and 1, not {pct_start}");
             return Err(Error::argument("OneCycleLR", detail));
         }
         self.pct_start = pct_start;

@@ -61,7 +61,7 @@ pub(super) fn named(state: &[(String, f64)], name: &str) -> Result<f64> {
 pub(super) fn named_count(state: &[(String, f64)], name: &str) -> Result<u64> {
     let value = named(state, name)?;
     if value < 0.0 || value.fract() != 0.0 || value > 2f64.powi(53) {
-        return Err(Error::argument("load_state", format!("'{name}' is {value}, which counts nothing")));
+        return Err(Error::argument("load_state", format!("'{name}' is {value}, which is not a valid count")));
     }
     Ok(value as u64)
 }

@@ -108,7 +108,7 @@ impl ParameterBucket {
         let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
         for (parameter, grad) in self.parameters.iter().zip(&grads) {
             if let Some(grad) = grad.as_ref().filter(|grad| grad.shape() != parameter.shape()) {
-                let rule = "a gradient has the shape of its parameter";
+                let rule = "a gradient must have the shape of its parameter";
                 return Err(Error::shapes(optimizer, parameter.shape(), grad.shape(), rule));
             }
         }

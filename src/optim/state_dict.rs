@@ -100,10 +100,15 @@ impl<'a> Saved<'a> {
             Saved { settings: BTreeMap::new(), tensors: BTreeMap::new(), steps: BTreeMap::new(), listed: None };
         let (mut small, mut numbers): (Vec<(&str, &Tensor)>, Vec<&Tensor>) = Default::default();
         for (name, tensor) in state.iter() {
-            let unknown = || refused(format!("{name} is no part of this optimiser's state: is the state another's?"));
+            let unknown = || {
+                refused(format!(
+                    "{name} is not part of this optimiser's state: the state may belong to another kind of optimiser"
+                ))
+            };
             if name.strip_prefix("param_groups.").is_some_and(|rest| !rest.starts_with("0.")) {
-                let detail = format!("{name} is of a second group of parameters, and optimisers here have one group");
-                return Err(refused(format!("{detail}: make one optimiser for each group")));
+                let detail =
+                    format!("{name} belongs to a second parameter group, but an optimiser of this crate has one group");
+                return Err(refused(format!("{detail}: create one optimiser for each group")));
             }
             if name.starts_with(GROUP) || name.ends_with(".step") {
                 small.push((name, tensor));
@@ -128,7 +133,7 @@ impl<'a> Saved<'a> {
         let values = tensor.to_dtype(DType::F32)?.to_vec::<f32>()?;
         if let Some(setting) = name.strip_prefix(GROUP) {
             if ["amsgrad", "maximize", "centered"].contains(&setting) && values.iter().any(|&value| value != 0.0) {
-                return Err(refused(format!("{name} is on, which no optimiser here does")));
+                return Err(refused(format!("{name} is on, which no optimiser of this crate supports")));
             }
             if setting == "params" {
                 self.listed = Some(values.len());
@@ -143,7 +148,7 @@ impl<'a> Saved<'a> {
         };
         match (i, step.filter(|&step| step >= 0)) {
             (Some(i), Some(step)) => self.steps.insert(i, step),
-            _ => return Err(refused(format!("{name} is no number of steps"))),
+            _ => return Err(refused(format!("{name} is not a number of steps"))),
         };
         Ok(())
     }
@@ -152,12 +157,12 @@ impl<'a> Saved<'a> {
     fn check_count(&self, parameters: usize) -> Result<()> {
         let last = self.tensors.keys().map(|(i, _)| i).chain(self.steps.keys()).max().map_or(0, |last| last + 1);
         let Some(listed) = self.listed else {
-            let detail = format!("{GROUP}params, the numbers of its parameters, is missing");
-            return Err(refused(format!("{detail}: this is no optimiser's state, or a part of one")));
+            let detail = format!("{GROUP}params, the indices of the parameters, is missing");
+            return Err(refused(format!("{detail}: this is not an optimiser's state, or only a part of one")));
         };
         let count = listed.max(last);
         if count != parameters {
-            return Err(refused(format!("the state is of {count} parameters, and this optimiser has {parameters}")));
+            return Err(refused(format!("the state has {count} parameters, but this optimiser has {parameters}")));
         }
         Ok(())
     }
@@ -169,7 +174,7 @@ impl<'a> Saved<'a> {
             let tensor = self.tensors.get(&(i, *name)).copied();
             if let Some(tensor) = tensor.filter(|tensor| tensor.shape() != parameter.shape()) {
                 let (shape, expected) = (tensor.shape(), parameter.shape());
-                return Err(refused(format!("state.{i}.{name} is {shape:?}, and parameter {i} is {expected:?}")));
+                return Err(refused(format!("state.{i}.{name} is {shape:?}, but parameter {i} is {expected:?}")));
             }
             tensors.push(tensor.cloned());
         }

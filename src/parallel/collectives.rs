@@ -95,7 +95,7 @@ pub fn split_batch_by(
     weights: &[f64],
 ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
     if images.shape().first() != labels.shape().first() {
-        let rule = "as many labels as images: the first dimensions are equal";
+        let rule = "there must be as many labels as images: the first dimensions must be equal";
         return Err(Error::shapes("split_batch", images.shape(), labels.shape(), rule));
     }
     let images = cut(images, devices.len(), weights, "split_batch")?;
@@ -114,11 +114,11 @@ fn cut(x: &Tensor, parts: usize, weights: &[f64], op: &'static str) -> Result<Ve
     if parts == 0 || weights.len() != parts {
         return Err(Error::argument(
             op,
-            format!("{parts} devices and {} weights: one weight per device", weights.len()),
+            format!("{parts} devices and {} weights: there must be one weight per device", weights.len()),
         ));
     }
     let Some(&n) = x.shape().first() else {
-        return Err(Error::argument(op, "a scalar has no first dimension to cut"));
+        return Err(Error::argument(op, "a scalar has no first dimension to split"));
     };
     x.split_sizes(&split_sizes(n, weights), 0)
 }
@@ -202,7 +202,10 @@ pub fn all_reduce_mean(tensors: &[Tensor], weights: &[f64]) -> Result<()> {
     let total: f64 = weights.iter().sum();
     let valid = weights.len() == tensors.len() && weights.iter().all(|w| *w >= 0.0) && total > 0.0 && total.is_finite();
     if !valid {
-        let detail = format!("{} tensors and weights {weights:?}: one weight ≥ 0 per tensor", tensors.len());
+        let detail = format!(
+            "{} tensors and weights {weights:?}: there must be one weight ≥ 0 per tensor, not all 0",
+            tensors.len()
+        );
         return Err(Error::argument("all_reduce_mean", detail));
     }
     reduce_with(tensors, Some(&weights.iter().map(|weight| weight / total).collect::<Vec<_>>()))

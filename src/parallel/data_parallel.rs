@@ -74,7 +74,7 @@ impl DataParallel {
             return Err(Error::argument("DataParallel", "needs at least one device"));
         }
         if let Some((i, twice)) = devices.iter().enumerate().find(|(i, device)| devices[..*i].contains(device)) {
-            let detail = format!("device {i}, {twice}, is in the list before: a device has one replica");
+            let detail = format!("device {twice} occurs again at position {i}: a device can have only one replica");
             return Err(Error::argument("DataParallel", detail));
         }
         let replicas = devices.iter().map(|device| Replica::new(&net, device)).collect::<Result<Vec<_>>>()?;
@@ -269,7 +269,7 @@ fn samples(images: &Tensor, labels: &Tensor) -> Result<usize> {
         (Some(0), Some(0)) => Err(Error::argument("train_batch", "the batch is empty")),
         (Some(&images), Some(&labels)) if images == labels => Ok(images),
         _ => {
-            let rule = "as many labels as images: the first dimensions are equal";
+            let rule = "there must be as many labels as images: the first dimensions must be equal";
             Err(Error::shapes("train_batch", images.shape(), labels.shape(), rule))
         }
     }

@@ -41,7 +41,8 @@ impl Balance {
         if let Shares::Fixed(weights) = &shares {
             let positive = weights.iter().all(|w| w.is_finite() && *w > 0.0);
             if weights.len() != devices || !positive {
-                let detail = format!("shares {weights:?} for {devices} devices: one positive number each");
+                let detail =
+                    format!("shares {weights:?} for {devices} devices: there must be one positive number per device");
                 return Err(Error::argument("with_shares", detail));
             }
         }

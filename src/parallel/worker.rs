@@ -33,7 +33,7 @@ impl Worker {
             Builder::new().name(format!("anygpu {device}")).spawn(move || inbox.into_iter().for_each(|job| job()));
         let thread = thread.map_err(|e| Error::DeviceUnavailable {
             device: device.to_string(),
-            reason: format!("no thread for it: {e}"),
+            reason: format!("its thread could not be started: {e}"),
         })?;
         Ok(Worker { device: device.clone(), jobs: Some(jobs), thread: Some(thread) })
     }
@@ -74,7 +74,7 @@ impl<T> Pending<T> {
     /// Waits for the result.
     pub(super) fn wait(self) -> Result<T> {
         self.answer.recv().unwrap_or_else(|_| {
-            Err(Error::internal(format!("the worker thread of {} ended before it answered", self.device)))
+            Err(Error::internal(format!("the worker thread of {} ended before it returned a result", self.device)))
         })
     }
 }

@@ -139,7 +139,7 @@ impl Tensor {
     pub fn arange<'d>(start: f32, end: f32, step: f32, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         let count = ((f64::from(end) - f64::from(start)) / f64::from(step)).ceil();
         if !count.is_finite() || count < 0.0 || step == 0.0 {
-            let detail = format!("no way from {start} to {end} in steps of {step}");
+            let detail = format!("{end} cannot be reached from {start} in steps of {step}");
             return Err(Error::argument("arange", detail));
         }
         let count = checked_elem_count("arange", &[count as usize])?;
@@ -159,7 +159,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn iota<'d>(count: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        let end = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} is beyond u32")))?;
+        let end = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} does not fit u32")))?;
         let mut values = with_room(count)?;
         values.extend(0..end);
         Self::from_vec(values, count, device)
@@ -196,7 +196,10 @@ impl Tensor {
     pub fn item<T: Element>(&self) -> Result<T> {
         match self.to_vec()?.as_slice() {
             [value] => Ok(*value),
-            _ => Err(Error::argument("item", format!("a tensor of shape {:?} is not one value", self.shape()))),
+            _ => Err(Error::argument(
+                "item",
+                format!("a tensor of shape {:?} does not have exactly one element", self.shape()),
+            )),
         }
     }
 

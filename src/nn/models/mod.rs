@@ -63,7 +63,10 @@ pub fn lenet() -> Result<Sequential> {
 /// ```
 pub fn mlp(sizes: &[usize]) -> Result<Sequential> {
     if sizes.len() < 2 {
-        return Err(Error::argument("mlp", format!("{sizes:?}: give the numbers of features from input to output")));
+        return Err(Error::argument(
+            "mlp",
+            format!("{sizes:?} must list at least two numbers of features, from input to output"),
+        ));
     }
     let mut net = Sequential::new().add("flatten", Flatten);
     for (i, pair) in sizes.windows(2).enumerate() {
