@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// [`Error::OutOfMemory`](crate::Error::OutOfMemory) only.
+/// [`Error::OutOfMemory`] only.
 ///
 /// # Example
 /// ```
