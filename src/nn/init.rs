@@ -30,8 +30,8 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 /// Returns a trainable tensor on `cpu`, uniform on ±1 / √`fan_in`. This is PyTorch's initialisation of `Linear` and of
-/// convolutions, for weights and biases. (For weights, PyTorch uses Kaiming uniform with a = √5, whose bound √(6 / ((1
-/// + a²) · fan_in)) is the same.)
+/// convolutions, for weights and biases. (For weights, PyTorch uses Kaiming uniform with a = √5, whose bound
+/// √(6 / ((1 + a²) · fan_in)) is the same.)
 pub(super) fn fresh(shape: &[usize], fan_in: usize) -> Result<Tensor> {
     let bound = 1.0 / (fan_in.max(1) as f32).sqrt();
     let drawn = Tensor::rand(shape, None)?; // on [0, 1)
@@ -155,8 +155,8 @@ pub fn xavier_uniform_(tensor: &Tensor, gain: f32) -> Result<()> {
     uniform_(tensor, -bound, bound)
 }
 
-/// Fills the tensor with values from the normal distribution with mean 0 and standard deviation `gain` · √(2 / (fan_in
-/// + fan_out)) (Glorot & Bengio, 2010).
+/// Fills the tensor with values from the normal distribution with mean 0 and standard deviation
+/// `gain` · √(2 / (fan_in + fan_out)) (Glorot & Bengio, 2010).
 ///
 /// # Errors
 /// Same as [`xavier_uniform_`].
