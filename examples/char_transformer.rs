@@ -1,9 +1,9 @@
-//! A transformer that learns to spell like the sonnets, character by character, on any device:
+//! Trains a character-level transformer on Shakespeare's sonnets, on any device:
 //!
 //!     cargo run --release --example char_transformer -- gpu:0
 //!
-//! The start of the weights and the order of the batches are those of scripts/pytorch_char_transformer.py, and so are the
-//! losses: each step is compared with what PyTorch gave.
+//! The initial weights and the order of the batches are those of scripts/pytorch_char_transformer.py. The loss of each
+//! step is compared with PyTorch's.
 
 use anygpu::nn::{Embedding, LayerNorm, Linear, Module};
 use anygpu::{Attention, Device, Result, Tensor, nn, optim, try_gpu};
@@ -16,7 +16,7 @@ const WIDTH: usize = 64;
 const HEADS: usize = 4;
 const LAYERS: usize = 2;
 
-/// Attention and a feed-forward net, each on the normalised input and added to it.
+/// A block of attention and a feed-forward net, each applied to the normalised input and added to it.
 #[derive(Clone)]
 struct Block {
     ln1: LayerNorm,
@@ -43,7 +43,7 @@ impl Block {
 impl Module for Block {
     anygpu::children!(ln1, qkv, proj, ln2, up, down);
 
-    /// `[B, T, WIDTH]` → the same
+    /// `[B, T, WIDTH]` → `[B, T, WIDTH]`
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (b, t) = (x.shape()[0], x.shape()[1]);
         let qkv = self.qkv.forward(&self.ln1.forward(x)?)?;
@@ -89,7 +89,7 @@ impl Module for Transformer {
     }
 }
 
-/// The generator that the PyTorch script uses too.
+/// The random generator of the PyTorch script.
 struct Lcg(u64);
 
 impl Lcg {
@@ -99,7 +99,7 @@ impl Lcg {
     }
 }
 
-/// Matrices uniform on ±bound, vectors 0 or (weights of norms) 1.
+/// Initialises matrices uniformly on ±bound, weights of norms with 1 and other vectors with 0.
 fn initialise(net: &mut Transformer) -> Result<()> {
     let mut lcg = Lcg(1);
     let mut done = Ok(());
@@ -158,7 +158,7 @@ fn main() -> Result<()> {
         if step % 20 == 0 {
             println!("step {step:3}: loss {loss:.4}, PyTorch's {expected:.4}");
         }
-        // The first step is a forward pass alone; later ones also hold every gradient and every update to account.
+        // The first loss tests only the forward pass; later ones also test every gradient and every update.
         let tolerance = if step < 50 { 1e-3 } else { 2e-2 };
         assert!((loss - expected).abs() < tolerance, "step {step}: loss {loss}, PyTorch's {expected}");
     }

@@ -1,12 +1,13 @@
-//! Devices and tensors, step by step: what a machine has, tensors on a device, copies between two devices, and a net.
-//! After the "GPUs" chapter of *Dive into Deep Learning* (d2l.ai); each line is asserted.
+//! Devices and tensors, step by step: the devices of a machine, tensors on a device, copies between two devices, and a
+//! net. It follows the "GPUs" chapter of *Dive into Deep Learning* (d2l.ai) and asserts each result.
 //!
-//! `cargo run --release --example devices_and_tensors` runs on whatever is there, down to a machine with only a CPU.
+//! `cargo run --release --example devices_and_tensors` runs on any machine, also with only a CPU.
 
 use anygpu::nn::{self, Module};
 use anygpu::{Device, Error, Result, Tensor, device_count, is_available, try_all_gpus, try_gpu};
 
-/// Two devices that are not the same: two GPUs, two logical devices on one software adapter, or one device and the CPU.
+/// Returns two different devices where possible: two GPUs, or two logical devices on one adapter; otherwise the CPU
+/// twice.
 fn two_devices() -> Result<(Device, Device)> {
     let adapters: Vec<Device> = Device::all().into_iter().filter(|device| !device.is_cpu()).collect();
     match adapters.as_slice() {
@@ -17,27 +18,27 @@ fn two_devices() -> Result<(Device, Device)> {
 }
 
 fn main() -> Result<()> {
-    // --- What is there ---------------------------------------------------------------------------------------------
+    // --- The devices of a machine ----------------------------------------------------------------------------------
     for device in Device::all() {
         println!("{device}: {} ({}, {})", device.info().adapter, device.info().kind, device.info().api);
     }
     assert!(Device::all().contains(&Device::cpu())); // always, and last
     assert_eq!(is_available(), device_count() > 0);
 
-    // A name is a device, where there is one of that name; the error says which names there are.
+    // A device is opened by name. For an unknown name, the error lists the existing ones.
     assert_eq!("cpu".parse::<Device>()?, Device::cpu());
     let unknown = Device::new("gpu:99").unwrap_err();
     assert!(matches!(&unknown, Error::UnknownDevice { available, .. } if available.contains(&"cpu".to_string())));
     println!("{unknown}");
 
-    // These two never fail: without a GPU they give the CPU.
+    // These two functions never fail: without a GPU, they return the CPU.
     assert_eq!(try_gpu(0).is_cpu(), !is_available());
     assert_eq!(try_gpu(99), Device::cpu());
     assert_eq!(try_all_gpus().len(), device_count().max(1));
 
     // --- Tensors on a device ---------------------------------------------------------------------------------------
     let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3], None)?;
-    assert_eq!(x.device(), &Device::cpu()); // unless told otherwise
+    assert_eq!(x.device(), &Device::cpu()); // the default
 
     let (a, b) = two_devices()?;
     println!("on {a} and {b}:");
@@ -48,7 +49,7 @@ fn main() -> Result<()> {
     println!("{y}");
 
     // --- Copies ----------------------------------------------------------------------------------------------------
-    // Two tensors meet on one device, or not at all: no hidden copy slows a program down.
+    // An op needs its tensors on one device. There are no implicit copies, which would slow a program down unnoticed.
     if a != b {
         let mixed = (&x + &y).unwrap_err();
         let expected = format!(
@@ -57,13 +58,13 @@ fn main() -> Result<()> {
         assert_eq!(mixed.to_string(), expected);
     }
     let z = x.to(&b)?;
-    assert_eq!((z.device(), x.device()), (&b, &a)); // a copy: x is where it was
+    assert_eq!((z.device(), x.device()), (&b, &a)); // a copy: x is unchanged
     let sum = (&y + &z)?;
     println!("{sum}");
     let expected: Vec<f32> = y.to_vec::<f32>()?.iter().map(|v| v + 1.0).collect();
     assert_eq!(sum.to_vec::<f32>()?, expected);
 
-    // `to` the device where a tensor is already copies nothing: it is the same tensor.
+    // `to` the tensor's own device copies nothing and returns the same tensor.
     assert!(z.to(&b)?.is_same(&z));
 
     // --- A net on a device -----------------------------------------------------------------------------------------

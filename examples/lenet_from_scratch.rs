@@ -1,15 +1,16 @@
-//! LeNet from raw tensors on several devices: "Training on multiple GPUs" of "Dive into deep learning" (d2l.ai, 13.5),
-//! with its functions and names. Nothing here knows layers, optimisers or `DataParallel`.
+//! LeNet from plain tensors on several devices: "Training on multiple GPUs" of *Dive into Deep Learning* (d2l.ai,
+//! 13.5), with its functions and names. It uses no layers, no optimisers and no `DataParallel`.
 //!
-//! `cargo run --release --example lenet_from_scratch [device ...]`: all GPUs by default, or the CPU where there is
-//! none; for instance `soft:0 cpu`, or two logical devices on one adapter: `soft:0/0 soft:0/1`.
+//! `cargo run --release --example lenet_from_scratch [device ...]`: all GPUs by default, or the CPU if there is none;
+//! for example `soft:0 cpu`, or two logical devices on one adapter: `soft:0/0 soft:0/1`.
 
 use anygpu::data::{DataLoader, mnist_5k};
 use anygpu::metrics::Accuracy;
 use anygpu::parallel::split_batch;
 use anygpu::{Conv, Device, Pool, Result, Tensor, manual_seed, nn, no_grad, try_all_gpus};
 
-/// A net's first weights and biases, on the CPU: normal numbers of deviation √(2 / inputs) (He et al., 2015).
+/// Returns a net's initial weights and biases, on the CPU. Weights are normal with standard deviation √(2 / inputs) (He
+/// et al., 2015).
 fn initial_params() -> Result<Vec<Tensor>> {
     let weight = |shape: &[usize]| {
         let inputs: usize = if shape.len() == 4 { shape[1..].iter().product() } else { shape[0] };
@@ -37,12 +38,12 @@ fn lenet(x: &Tensor, params: &[Tensor]) -> Result<Tensor> {
     h3.matmul(w4)? + b4
 }
 
-/// Copies of the parameters on a device, with gradients.
+/// Returns copies of the parameters on a device, with gradients.
 fn get_params(params: &[Tensor], device: &Device) -> Result<Vec<Tensor>> {
     params.iter().map(|p| Ok(p.to(device)?.detach().requires_grad())).collect()
 }
 
-/// Adds all tensors up on the first one's device, in place, and copies the sum to the others.
+/// Sums all tensors on the first one's device, in place, and copies the sum to the others.
 fn allreduce(data: &[Tensor]) -> Result<()> {
     for part in &data[1..] {
         data[0].add_(&part.to(data[0].device())?)?;
@@ -53,7 +54,7 @@ fn allreduce(data: &[Tensor]) -> Result<()> {
     Ok(())
 }
 
-/// One step of gradient descent; the gradients are sums over the batch.
+/// Makes one step of gradient descent. The gradients are sums over the batch.
 fn sgd(params: &[Tensor], lr: f32, batch_size: usize) -> Result<()> {
     for param in params {
         if let Some(grad) = param.grad() {
@@ -67,16 +68,16 @@ fn sgd(params: &[Tensor], lr: f32, batch_size: usize) -> Result<()> {
 fn train_batch(x: &Tensor, y: &Tensor, device_params: &[Vec<Tensor>], devices: &[Device], lr: f32) -> Result<()> {
     let (x_shards, y_shards) = split_batch(x, y, devices)?;
     let loss = nn::CrossEntropyLoss::new().reduction(nn::Reduction::Sum);
-    // The loss is computed on each device by itself …
+    // Compute the loss on each device.
     for ((x, y), params) in x_shards.iter().zip(&y_shards).zip(device_params) {
         loss.forward(&lenet(x, params)?, y)?.backward()?;
     }
-    // … the gradients are summed over all devices …
+    // Sum the gradients over all devices.
     for i in 0..device_params[0].len() {
         let grads: Vec<Tensor> = device_params.iter().filter_map(|params| params[i].grad()).collect();
         allreduce(&grads)?;
     }
-    // … and each device updates its own copy, with the size of the whole batch.
+    // Update each device's copy, with the size of the whole batch.
     device_params.iter().try_for_each(|params| sgd(params, lr, x.shape()[0]))
 }
 

@@ -1,12 +1,12 @@
-//! One training run over every device of the machine, whatever they are, with the numbers of one device.
+//! One training run on every device of the machine. Its losses are compared with those of one device.
 //!
-//! `cargo run --release --example mixed_devices [device ...]`: all by default; two logical devices make a mix of one
-//! adapter, for instance `soft:0/0 soft:0/1 cpu`.
+//! `cargo run --release --example mixed_devices [device ...]`: all devices by default. Two logical devices of one
+//! adapter also work, for example `soft:0/0 soft:0/1 cpu`.
 
 use anygpu::nn::models::{LENET_RECIPE, lenet};
 use anygpu::{DataParallel, Device, Result, data, manual_seed, nn, optim};
 
-/// The losses of the first ten steps with one seed.
+/// Returns the losses of the first ten steps with one seed.
 fn first_losses(devices: &[Device]) -> Result<Vec<f32>> {
     manual_seed(0);
     let (train, _) = data::mnist_5k()?.loaders(LENET_RECIPE.batch_size, 0)?;

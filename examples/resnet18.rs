@@ -1,8 +1,8 @@
-//! ResNet-18 on several devices, concisely: "Concise implementation for multiple GPUs" of "Dive into deep learning"
-//! (d2l.ai, 13.6), on a few digits enlarged to 96 × 96, for a few steps.
+//! ResNet-18 on several devices: "Concise implementation for multiple GPUs" of *Dive into Deep Learning* (d2l.ai,
+//! 13.6), on a few digits enlarged to 96 × 96, for a few steps.
 //!
-//! `cargo run --release --example resnet18 [device ...]`: all GPUs by default, or the CPU where there is none; for
-//! instance `soft:0 cpu`.
+//! `cargo run --release --example resnet18 [device ...]`: all GPUs by default, or the CPU if there is none; for example
+//! `soft:0 cpu`.
 
 use anygpu::data::{DataLoader, Subset, mnist_5k, transforms::Resize};
 use anygpu::metrics::Throughput;

@@ -1,4 +1,5 @@
-//! Training that may be killed at any moment: run it, kill it, run it again, and it goes on with the losses that it would have had.
+//! Training that can be killed at any time. When it is run again, it continues with the same losses as an uninterrupted
+//! run.
 //!
 //! `cargo run --release --example resume [file] [device]`
 
@@ -8,8 +9,8 @@ use anygpu::checkpoint::TrainingState;
 use anygpu::nn::{self, Dropout, Sequential, models::lenet};
 use anygpu::{DataParallel, Device, Result, data, manual_seed, optim, try_gpu};
 
-/// Trains for `steps` steps, on from `file` if it is there, and writes it every `every` steps. `report` gets each step and
-/// its loss.
+/// Trains for `steps` steps in total. Continues from `file` if it exists, and writes it every `every` steps. `report`
+/// is called with each step and its loss.
 pub fn train(
     file: &Path,
     device: &Device,
@@ -47,7 +48,8 @@ pub fn train(
     Ok(())
 }
 
-/// Trains to the half, and on from there as a new process would, and compares with a run in one go.
+/// Without arguments, trains half of the steps, continues as a new process would, and compares with an uninterrupted
+/// run.
 #[allow(dead_code, reason = "the test that kills takes the rest of this file")]
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -64,7 +66,7 @@ fn main() -> Result<()> {
     let (mut once, mut twice) = (Vec::new(), Vec::new());
     train(&folder.join("once.safetensors"), &device, (20, 5), |_, loss| once.push(loss))?;
     for steps in [13, 20] {
-        // The first stops after step 13; the second goes on from the file of step 10.
+        // The first run stops after step 13; the second continues from the file of step 10.
         train(&folder.join("twice.safetensors"), &device, (steps, 5), |step, loss| {
             twice.truncate(step);
             twice.push(loss);

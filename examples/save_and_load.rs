@@ -1,14 +1,14 @@
-//! Saves a net that was trained on one device, and loads it on every other one: the outputs are the same.
+//! Saves a net that was trained on one device and loads it on every other one. The outputs are the same.
 //!
-//! `cargo run --release --example save_and_load [file]`: with a file, the net stays there as a training checkpoint with images and
-//! outputs, which `scripts/pytorch_checkpoints.py --check file` compares with PyTorch's.
+//! `cargo run --release --example save_and_load [file]`: if a file is given, the net is kept there as a training
+//! checkpoint with images and outputs, which `scripts/pytorch_checkpoints.py --check file` compares with PyTorch's.
 
 use anygpu::checkpoint::TrainingState;
 use anygpu::nn::models::lenet;
 use anygpu::nn::{self, Module};
 use anygpu::{DataParallel, Device, Result, Tensor, checkpoint, data, manual_seed, no_grad, optim, try_gpu};
 
-/// The largest difference between two tensors, wherever they are.
+/// Returns the largest difference between two tensors, which may be on different devices.
 fn apart(a: &Tensor, b: &Tensor) -> Result<f32> {
     (&a.to(&Device::cpu())? - &b.to(&Device::cpu())?)?.abs()?.max_all()?.item()
 }
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
         TrainingState::new().module(&net).optimizer(&sgd)?.tensors("test", &test).save(file)?;
     }
 
-    // Load anywhere.
+    // Load on every device.
     for device in Device::all() {
         let mut other = lenet()?;
         other.to(&device)?;

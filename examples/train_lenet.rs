@@ -1,6 +1,6 @@
-//! Trains LeNet on the 5 000 embedded digits for a few epochs, on one device, and asserts what it learned.
+//! Trains LeNet on the 5 000 embedded digits for a few epochs, on one device, and asserts the accuracy.
 //!
-//! `cargo run --release --example train_lenet [device]`: the first GPU by default, or the CPU where there is none.
+//! `cargo run --release --example train_lenet [device]`: the first GPU by default, or the CPU if there is none.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! From a file of PyTorch to a net for another task: a LeNet that PyTorch trained on digits (`tests/data/lenet.pt`, of
-//! `torch.save`) gets a new head that tells odd digits from even ones.
+//! Transfer learning from a PyTorch file: a LeNet that PyTorch trained on digits (`tests/data/lenet.pt`, written by
+//! `torch.save`) gets a new last layer that separates odd from even digits.
 //!
 //! `cargo run --release --example transfer_learning [device]`
 
@@ -8,7 +8,7 @@ use anygpu::metrics::Accuracy;
 use anygpu::nn::{self, Linear, Module, Sequential, models::lenet};
 use anygpu::{Device, Result, Tensor, checkpoint, data, manual_seed, no_grad, optim, try_gpu};
 
-/// 1 for odd digits, 0 for even ones.
+/// Returns 1 for odd digits, 0 for even ones.
 fn odd(labels: &Tensor, device: &Device) -> Result<Tensor> {
     let odd: Vec<u32> = labels.to_vec::<u32>()?.into_iter().map(|label| label % 2).collect();
     Tensor::from_vec(odd, labels.shape(), device)
@@ -24,7 +24,7 @@ fn accuracy(net: &Sequential, test: &DataLoader, device: &Device) -> Result<f64>
     accuracy.value()
 }
 
-/// Some steps for what is not frozen.
+/// Trains the parameters that are not frozen for some steps.
 fn train(net: &Sequential, lr: f32, loader: &DataLoader, device: &Device) -> Result<()> {
     let mut sgd = optim::SGD::new(net.parameters(), lr).momentum(0.9);
     net.train();
@@ -48,8 +48,8 @@ fn main() -> Result<()> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/lenet.pt");
     let mut net = lenet()?;
     net.load_state_dict(&checkpoint::load(file, &Device::cpu())?, true)?;
-    net.requires_grad_(false); // what PyTorch has learned stays as it is …
-    net.set("fc2", Linear::new(128, 2)?)?; // … and the head is new
+    net.requires_grad_(false); // keep PyTorch's parameters unchanged …
+    net.set("fc2", Linear::new(128, 2)?)?; // … except the new last layer
     net.to(&device)?;
 
     let before = accuracy(&net, &test, &device)?;
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
         assert_eq!(stays, !name.starts_with("fc2"), "{name}");
     }
 
-    net.requires_grad_(true); // then everything, in small steps
+    net.requires_grad_(true); // then train everything, with a smaller learning rate
     train(&net, 0.01, &loader, &device)?;
     let all = accuracy(&net, &test, &device)?;
 

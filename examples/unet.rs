@@ -1,9 +1,9 @@
-//! A user's own model: a small U-Net (Ronneberger et al., 2015) that learns to tell discs from their background.
+//! A user-defined model: a small U-Net (Ronneberger et al., 2015) that learns to separate discs from the background.
 //!
 //!     cargo run --release --example unet -- gpu:0
 //!
-//! scripts/pytorch_unet.py has the same net in PyTorch. Lines of the model, without blank lines and comments: 34 here, 34
-//! there, with a layer a line in both.
+//! scripts/pytorch_unet.py has the same net in PyTorch. Without blank lines and comments, the model has 34 lines in
+//! both languages.
 
 use anygpu::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, MaxPool2d, Module, ReLU, Sequential};
 use anygpu::{Device, Result, Tensor, manual_seed, nn, optim, try_gpu};
@@ -14,7 +14,7 @@ const STEPS: usize = 30;
 
 // The model begins here.
 
-/// What it is given, and what the layers make of it, side by side: `[N, C, H, W]` → `[N, C + C', H, W]`
+/// Concatenates the input and the output of the layers along the channels: `[N, C, H, W]` → `[N, C + C', H, W]`
 #[derive(Clone)]
 struct Skip(Sequential);
 

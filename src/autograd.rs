@@ -1,8 +1,8 @@
 //! The graph of recorded ops, and the backward pass through it.
 //!
-//! Ops on tracked tensors leave a [`Node`] on their result. [`Tensor::backward`] walks the nodes from the result to the
-//! leaves, each after all of its users, and adds up gradients. The gradients of ops are tensor expressions, so the walk
-//! runs on whatever devices the forward pass ran on.
+//! Ops on tracked tensors store a [`Node`] in their result. [`Tensor::backward`] walks the nodes from the result to the
+//! leaves, each after all of its users, and sums the gradients. The gradients of ops are computed with tensor ops, so
+//! they run on the devices of the forward pass.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::ops::{self, Differentiable, Gradient};
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
-/// The op that made a tensor, with its inputs.
+/// The op that produced a tensor, with its inputs.
 #[derive(Clone)]
 pub(crate) struct Node(Arc<NodeInner>);
 
 struct NodeInner {
     op: Box<dyn Differentiable>,
     inputs: Vec<Tensor>,
-    /// The inputs' storage versions when the op ran: a later in-place write would make the gradient wrong.
+    /// The versions of the inputs' storages when the op ran. After a later in-place write, the gradient would be wrong.
     versions: Vec<u64>,
-    /// The output's, for the same reason: some gradients are formulas of the output.
+    /// The version of the output's storage. Some gradients are computed from the output.
     out_version: u64,
 }
 
-/// Until it is dropped, ops on this thread are not recorded. See [`no_grad`].
+/// A guard: until it is dropped, ops on this thread are not recorded. See [`no_grad`].
 #[derive(Debug)]
 #[must_use = "recording resumes when the guard is dropped"]
 pub struct NoGrad {
@@ -41,9 +41,9 @@ impl NoGrad {
     }
 }
 
-/// Runs `f` without recording its ops: for evaluation, where no gradient is needed and intermediate results can be freed.
-/// So do the threads that work for it: those of [`DataParallel`](crate::DataParallel) and of a
-/// [`DataLoader`](crate::data::DataLoader) whose epoch begins in `f`.
+/// Runs `f` without recording its ops. Use it for evaluation, where no gradient is needed and intermediate results can
+/// be freed. It also applies to the threads that work for this one: those of [`DataParallel`](crate::DataParallel) and
+/// of a [`DataLoader`](crate::data::DataLoader) whose epoch begins in `f`.
 ///
 /// ```
 /// use anygpu::{Tensor, no_grad};
@@ -58,12 +58,12 @@ pub fn no_grad<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Whether ops on this thread are recorded.
+/// Returns whether ops on this thread are recorded.
 pub(crate) fn is_recording() -> bool {
     context::read(|context| context.recording)
 }
 
-/// Leaves a node on `out` if any input is tracked.
+/// Adds a node to `out` if any input is tracked.
 pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
     if !is_recording() || !inputs.iter().any(|t| t.is_tracked()) {
         return out;
@@ -75,7 +75,7 @@ pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) 
 }
 
 impl Tensor {
-    /// A leaf with these elements that collects a gradient in [`Tensor::backward`].
+    /// Returns a leaf with these elements that accumulates a gradient in [`Tensor::backward`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -88,32 +88,32 @@ impl Tensor {
         self.with_graph(None, true)
     }
 
-    /// Whether gradients flow through this tensor.
+    /// Returns whether gradients flow through this tensor.
     pub fn is_tracked(&self) -> bool {
         self.is_leaf() || self.node().is_some()
     }
 
-    /// The same elements outside the graph.
+    /// Returns the same elements outside the graph.
     pub fn detach(&self) -> Tensor {
         if self.is_tracked() { self.with_graph(None, false) } else { self.clone() }
     }
 
-    /// The gradient that [`Tensor::backward`] has collected in this leaf, of the leaf's shape.
+    /// Returns the gradient that [`Tensor::backward`] has accumulated for this leaf, if any. It has the leaf's shape.
     pub fn grad(&self) -> Option<Tensor> {
         lock(self.grad_slot()).clone()
     }
 
-    /// Replaces the collected gradient; `None` clears it.
+    /// Replaces the accumulated gradient; `None` clears it.
     pub fn set_grad(&self, grad: Option<Tensor>) {
         *lock(self.grad_slot()) = grad;
     }
 
-    /// Computes the gradient of this one value with respect to every leaf that it depends on, and adds it to their
-    /// [`Tensor::grad`].
+    /// Computes the gradient of this tensor, which has one element, with respect to every leaf that it depends on, and
+    /// adds it to their [`Tensor::grad`].
     ///
     /// # Errors
-    /// [`Error::Autograd`] if this is not one value, depends on no leaf, or a tensor that the gradient needs was
-    /// modified in place since; whatever an op's gradient meets on its device.
+    /// [`Error::Autograd`] if this tensor does not have exactly one element, depends on no leaf, or a tensor that the
+    /// gradient needs was modified in place after the forward pass; errors of the ops that compute the gradients.
     pub fn backward(&self) -> Result<()> {
         if self.elem_count() != 1 {
             return Err(Error::Autograd(format!("needs one value, not a tensor of shape {:?}: sum it", self.shape())));
@@ -163,10 +163,11 @@ fn push_back(node: &Node, out: &Tensor, grad: &Tensor, grads: &mut HashMap<u64, 
     Ok(())
 }
 
-/// Adds to a leaf's gradient.
+/// Adds a gradient to that of a leaf.
 ///
-/// The lock is held over the sum, so that two backward passes over one net at once lose nothing; and a leaf owns its
-/// gradient's elements (an op may hand one gradient to both of its inputs), so that a collective can write them in place.
+/// The lock is held during the sum, so that two simultaneous backward passes over one net both count. The leaf gets its
+/// own copy of a shared gradient (an op may return one gradient for both of its inputs), so that a collective can
+/// overwrite it in place.
 fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
     let mut slot = lock(leaf.grad_slot());
     let total = match &*slot {
@@ -189,7 +190,7 @@ fn undo_broadcast(grad: &Tensor, shape: &[usize]) -> Result<Tensor> {
     grad.sum(&repeated, true)?.reshape(shape)
 }
 
-/// The tracked tensors that `root` depends on, each after all of its users.
+/// Returns the tracked tensors that `root` depends on, each after all of its users.
 fn users_first(root: &Tensor) -> Vec<Tensor> {
     let mut finished = Vec::new();
     let mut seen = HashSet::new();
@@ -207,7 +208,7 @@ fn users_first(root: &Tensor) -> Vec<Tensor> {
     finished
 }
 
-/// A long chain of ops would otherwise be dropped by as deep a recursion.
+/// Drops a chain of ops with a loop. Recursion would be as deep as the chain.
 impl Drop for NodeInner {
     fn drop(&mut self) {
         let mut pending = std::mem::take(&mut self.inputs);

@@ -1,7 +1,8 @@
-//! The state of a thread that ops and layers look at: one struct per thread.
+//! Per-thread state that ops and layers read, in one struct.
 //!
-//! [`set`] changes one field until its guard is dropped, also by a panic. A thread that this crate starts takes over the
-//! state of the thread that gives it its work: [`Context::current`] there, [`Context::run`] here.
+//! [`set`] changes one field until its guard is dropped, including by a panic. A thread that this crate starts takes
+//! over the state of the thread that submits work to it, with [`Context::current`] there and [`Context::run`] in the
+//! new thread.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -19,20 +20,21 @@ thread_local! {
 pub(crate) struct Context {
     /// Whether ops are recorded for the backward pass.
     pub recording: bool,
-    /// The type of products under `autocast`, where it is on.
+    /// The type of products under `autocast`, if it is on.
     pub autocast: Option<DType>,
-    /// The kernel family and the variant of it that is used, whatever is chosen: the op table checks every variant.
+    /// A kernel family and the variant of it to use regardless of selection. The op table uses this to check every
+    /// variant.
     pub variant: Option<(&'static str, &'static str)>,
-    /// The place of this thread in a process group, while it takes a step with others.
+    /// The rank of this thread in a process group, while it takes part in a joint step.
     pub rank: Option<Rank>,
-    /// Where the calls of layers are listed, while a summary is made.
+    /// The record of the calls of layers, while a summary is made.
     pub calls: Option<Arc<Mutex<Vec<LayerCall>>>>,
 }
 
 /// The output of one call of a layer.
 #[derive(Debug)]
 pub(crate) struct LayerCall {
-    /// The layer's address and its type: a struct has the address of its first field.
+    /// The layer's address and type name. The type is needed because a struct has the same address as its first field.
     pub layer: (usize, &'static str),
     pub shape: Vec<usize>,
     pub bytes: usize,
@@ -43,8 +45,8 @@ impl Context {
         Context { recording: true, autocast: None, variant: None, rank: None, calls: None }
     }
 
-    /// The state that a thread takes over which works for this one. Without the rank: a rank is one thread, since the
-    /// exchanges of a process group have an order.
+    /// Returns the state for a thread that works for this one. The rank is left out: a rank belongs to one thread,
+    /// since the exchanges of a process group are ordered.
     pub fn current() -> Context {
         Context { rank: None, ..read(Context::clone) }
     }
@@ -56,19 +58,19 @@ impl Context {
     }
 }
 
-/// Puts a field of this thread's state back when it is dropped.
+/// Restores a field of this thread's state when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Restore<T: 'static> {
     field: fn(&mut Context) -> &mut T,
     before: Option<T>,
-    /// The thread that changed its state has to restore it: the guard is not `Send`.
+    /// Makes the guard not `Send`: the thread that changed its state must restore it.
     _this_thread: PhantomData<*const ()>,
 }
 
 impl<T> Drop for Restore<T> {
     fn drop(&mut self) {
         let Some(before) = self.before.take() else { return };
-        // Only while the thread's locals are being destroyed is there no state left to restore.
+        // This fails only while the thread's locals are being destroyed, when there is nothing left to restore.
         let _ = CONTEXT.try_with(|context| std::mem::replace((self.field)(&mut context.borrow_mut()), before));
     }
 }
@@ -85,7 +87,7 @@ pub(crate) fn read<T>(f: impl FnOnce(&Context) -> T) -> T {
     CONTEXT.with_borrow(f)
 }
 
-/// The rank that this thread works as, if it does.
+/// Returns the rank of this thread, if it has one.
 pub(crate) fn rank() -> Option<Rank> {
     read(|context| context.rank.clone())
 }

@@ -1,4 +1,4 @@
-//! Element types of tensors, and which type two of them meet in.
+//! Element types of tensors, and their promotion.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 
 /// The type of a tensor's elements.
 ///
-/// `F32`, `I32` and `U32` are what is computed with. The others are for storage, and are packed: two halves or four
-/// bytes to a 32-bit word on every device, whether or not its adapter knows the type. Ops widen them (halves to f32, so
-/// that every sum is an f32 sum), compute, and narrow the result.
+/// Ops compute in `F32`, `I32` and `U32`. The other types are for storage and are packed: two 16-bit floats or four
+/// bytes in a 32-bit word on every device, whether or not its adapter supports the type. Ops convert them to a wide
+/// type (16-bit floats to f32, so every sum is an f32 sum), compute, and convert the result back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
@@ -23,11 +23,11 @@ pub enum DType {
     BF16,
     /// 32-bit signed integer.
     I32,
-    /// 32-bit unsigned integer: labels and indices.
+    /// 32-bit unsigned integer, for labels and indices.
     U32,
-    /// 8-bit unsigned integer: pixels.
+    /// 8-bit unsigned integer, for pixels.
     U8,
-    /// `true` or `false`, a byte each: masks.
+    /// `true` or `false` in one byte each, for masks.
     Bool,
 }
 
@@ -35,7 +35,7 @@ impl DType {
     /// All element types.
     pub const ALL: [DType; 7] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::Bool];
 
-    /// Bytes of one element.
+    /// Returns the size of one element in bytes.
     pub fn size(self) -> usize {
         match self {
             DType::F32 | DType::I32 | DType::U32 => 4,
@@ -44,16 +44,17 @@ impl DType {
         }
     }
 
-    /// Whether the type has fractions, and so gradients.
+    /// Returns whether this is a floating-point type. Only these have gradients.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
 
-    /// The type in which elements of two types meet, by PyTorch's rule: bool gives way to integers and integers to floats,
-    /// narrow types to wide ones; `f16` and `bf16` meet in `f32`, since neither holds the other.
+    /// Returns the common type of two types, by PyTorch's rule: bool promotes to integers, integers to floats, narrow
+    /// types to wide ones. `f16` and `bf16` promote to `f32`, since neither can represent the other.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] for `i32` with `u32`: neither holds the other, and there is no wider integer here.
+    /// [`Error::DTypeMismatch`] for `i32` with `u32`: neither can represent the other, and there is no wider integer
+    /// type.
     ///
     /// ```
     /// # use anygpu::DType;
@@ -85,7 +86,7 @@ impl DType {
         }
     }
 
-    /// The four-byte type in which elements of this one are computed.
+    /// Returns the four-byte type in which ops compute with elements of this type.
     pub(crate) fn wide(self) -> DType {
         match self {
             DType::F32 | DType::F16 | DType::BF16 => DType::F32,
@@ -94,17 +95,17 @@ impl DType {
         }
     }
 
-    /// Whether several elements share a word.
+    /// Returns whether several elements share a word.
     pub(crate) fn is_packed(self) -> bool {
         self.size() < 4
     }
 
-    /// Elements in a word.
+    /// Returns the number of elements in a word.
     pub(crate) fn per_word(self) -> usize {
         4 / self.size()
     }
 
-    /// The words that hold `count` elements.
+    /// Returns the number of words that hold `count` elements.
     pub(crate) fn words(self, count: usize) -> usize {
         count.div_ceil(self.per_word())
     }
@@ -125,10 +126,10 @@ impl fmt::Display for DType {
 }
 
 mod sealed {
-    /// How elements lie in words.
+    /// Conversion of elements to and from words.
     pub trait Sealed: Sized {
         fn pack(values: &[Self]) -> Vec<u32>;
-        /// Takes words over where that is free.
+        /// Like `pack`, without a copy if the type allows it.
         fn pack_vec(values: Vec<Self>) -> Vec<u32> {
             Self::pack(&values)
         }
@@ -138,7 +139,7 @@ mod sealed {
 
 /// A Rust type that can be a tensor's element: `f32`, `half::f16`, `half::bf16`, `i32`, `u32`, `u8`, `bool`.
 pub trait Element: Copy + PartialOrd + fmt::Debug + fmt::Display + Send + Sync + 'static + sealed::Sealed {
-    /// The tensor's name for this type.
+    /// The [`DType`] of this type.
     const DTYPE: DType;
 }
 
@@ -168,7 +169,7 @@ macro_rules! words {
 }
 words! { f32 => F32, i32 => I32, u32 => U32 }
 
-/// Types of one or two bytes, by way of the unsigned integer of their size.
+/// Implements types of one or two bytes, through the unsigned integer of their size.
 macro_rules! packed {
     ($($t:ty => $dtype:ident as $bits:ty, $to:expr, $from:expr;)*) => {$(
         impl Element for $t {

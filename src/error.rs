@@ -1,17 +1,17 @@
-//! The crate's one error type.
+//! The crate's error type.
 //!
-//! One type, because a training step uses every module of the crate (data, tensors, several devices), and its caller
-//! can only report most errors: what failed, where, and the remedy. Errors that a program can react to have their own
-//! variants.
+//! There is one type for the whole crate, because a training step uses every module (data, tensors, several devices),
+//! and its caller can only report most errors: the operation, the cause and the remedy. Errors that a program can react
+//! to have their own variants.
 
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of this crate: what failed, where and, if there is one, the remedy.
+/// An error of this crate. The message states the operation, the cause and, if there is one, the remedy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An op was given tensors that live on different devices. Move one with [`Tensor::to`](crate::Tensor::to).
+    /// An op was called with tensors on different devices. Move one with [`Tensor::to`](crate::Tensor::to).
     #[error(
         "Expected all tensors to be on the same device, but found at least two devices, {left} and {right}! ({op}: use .to())"
     )]
@@ -23,7 +23,7 @@ pub enum Error {
         /// The device of the first tensor that differs.
         right: String,
     },
-    /// Two shapes do not fit each other in an op.
+    /// Two shapes are incompatible in an op.
     #[error("shape mismatch in {op}: {left:?} and {right:?}: {detail}")]
     ShapeMismatch {
         /// The op that was called.
@@ -32,7 +32,7 @@ pub enum Error {
         left: Vec<usize>,
         /// The second shape.
         right: Vec<usize>,
-        /// The rule that is broken.
+        /// The rule that is violated.
         detail: String,
     },
     /// An argument of an op (a dimension, a range, a kernel size, …) does not fit the tensor.
@@ -43,14 +43,14 @@ pub enum Error {
         /// What is wrong with which argument.
         detail: String,
     },
-    /// A tensor has another element type than the op takes.
+    /// A tensor has an element type that the op does not accept.
     #[error("{op}: expected a tensor of {expected}, got {got}")]
     DTypeMismatch {
         /// The op that was called.
         op: &'static str,
-        /// The type that it takes.
+        /// The accepted type.
         expected: String,
-        /// The type that it was given.
+        /// The type of the argument.
         got: String,
     },
     /// This machine has no device of that name.
@@ -61,7 +61,7 @@ pub enum Error {
         /// All names of this machine.
         available: Vec<String>,
     },
-    /// The adapter is there, but could not be opened.
+    /// The adapter exists, but could not be opened.
     #[error("cannot open device {device}: {reason}")]
     DeviceUnavailable {
         /// The device's name.
@@ -83,19 +83,19 @@ pub enum Error {
     OutOfMemory {
         /// The device's name.
         device: String,
-        /// Size of the request, in bytes.
+        /// The size of the request in bytes.
         requested: u64,
-        /// Bytes that live tensors hold.
+        /// The number of bytes in use by tensors.
         in_use: u64,
     },
-    /// Something is larger than the adapter allows.
+    /// A size is larger than the adapter allows.
     #[error("{device} allows {limit} up to {max}, but {value} is needed: split the tensor, or use another device")]
     LimitExceeded {
         /// The device's name.
         device: String,
-        /// The limit's name in WebGPU.
+        /// The name of the limit in WebGPU.
         limit: &'static str,
-        /// The value that was needed.
+        /// The required value.
         value: u64,
         /// The limit of the adapter.
         max: u64,
@@ -108,18 +108,18 @@ pub enum Error {
         /// The message of the driver or of wgpu.
         message: String,
     },
-    /// A user's WGSL kernel does not compile, or is called with bindings that do not fit it.
+    /// A user's WGSL kernel does not compile, or is called with bindings that do not match it.
     #[error("kernel {name}: {message}")]
     Kernel {
         /// The kernel's entry point.
         name: String,
-        /// What is wrong, with the source line where there is one.
+        /// What is wrong, with the source line if it is known.
         message: String,
     },
     /// The graph cannot be differentiated as asked.
     #[error("backward: {0}")]
     Autograd(String),
-    /// A data file is missing, damaged or of another kind.
+    /// A data file is missing, damaged or of an unexpected kind.
     #[error("{path}: {detail}")]
     Data {
         /// The file or folder.
@@ -127,7 +127,7 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
-    /// One device of several failed; the others are unharmed.
+    /// One of several devices failed. The others are unaffected.
     #[error("replica on {device}: {source}")]
     Replica {
         /// The device's name.
@@ -135,14 +135,14 @@ pub enum Error {
         /// The error on that device.
         source: Box<Error>,
     },
-    /// A replica needed what another one computes in the same step, and that one failed (its error is the one to look
-    /// at), or went through other layers.
+    /// A replica waited for a value that another one computes in the same step, but the other one failed (its error has
+    /// the cause) or ran other layers.
     #[error(
         "given up, because another replica ended before it came to the same exchange: it failed, or replicas go through \
          different layers, which a batch norm over several devices cannot"
     )]
     Abandoned,
-    /// The worker thread of a device panicked: a module or a loss function has a bug.
+    /// The worker thread of a device panicked, because of a bug in a module or a loss function.
     #[error("worker thread of {device} panicked: {message}")]
     WorkerPanic {
         /// The device's name.
@@ -159,7 +159,7 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// An invariant of this crate does not hold. No argument of a caller can be the cause.
+    /// An invariant of this crate does not hold. It is never caused by an argument of the caller.
     #[error("internal error: {message}. This is a bug in anygpu: please report it, with the program that shows it")]
     Internal {
         /// The invariant.
@@ -186,7 +186,7 @@ impl Error {
         }
     }
 
-    /// Whether this only follows from another replica's failure.
+    /// Returns whether this error is only a consequence of another replica's failure.
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
             Error::Abandoned => true,

@@ -1,7 +1,8 @@
-//! Philox 4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): block
-//! b of a seed is a function of both, so that any device makes any part of a stream, with the same bits.
+//! Philox 4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). A
+//! block is a function of the seed and the block's number, so every device can compute any part of a stream, with the
+//! same bits.
 
-/// One block of Philox 4x32 with ten rounds.
+/// Computes one block of Philox 4x32 with ten rounds.
 pub(crate) fn philox(mut counter: [u32; 4], seed: u64) -> [u32; 4] {
     let mut key = [seed as u32, (seed >> 32) as u32];
     for _ in 0..10 {
@@ -13,7 +14,7 @@ pub(crate) fn philox(mut counter: [u32; 4], seed: u64) -> [u32; 4] {
     counter
 }
 
-/// A place in a seed's stream of blocks.
+/// A position in the stream of blocks of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stream {
     pub seed: u64,
@@ -22,25 +23,25 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The four words of the block that comes `after` blocks later.
+    /// Returns the four words of the block that is `after` blocks after the first.
     pub fn block(self, after: u64) -> [u32; 4] {
         let block = self.first.wrapping_add(after);
         philox([block as u32, (block >> 32) as u32, 0, 0], self.seed)
     }
 
-    /// The words in order, without end.
+    /// Returns the words in order, as an infinite iterator.
     pub fn words(self) -> impl Iterator<Item = u32> {
         (0..).flat_map(move |after| self.block(after))
     }
 }
 
-/// 24 bits to a float in [0, 1).
+/// Converts the upper 24 bits of a word to a float in [0, 1).
 pub(crate) fn unit(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / 16_777_216.0)
 }
 
-/// A word to a whole number below `range`, by the upper half of their product. Each comes up ⌊2³² / range⌋ or one more
-/// times in 2³².
+/// Converts a word to a whole number below `range`: the upper half of their product. Of the 2³² words, either ⌊2³² /
+/// range⌋ or one more map to each number.
 pub(crate) fn below(word: u32, range: u32) -> u32 {
     ((u64::from(word) * u64::from(range)) >> 32) as u32
 }

@@ -1,8 +1,7 @@
-//! The replicas of one net that take a step together, one thread each, and what they exchange in the middle of it.
+//! The group of replicas that compute one step together, one thread each, and the values that they exchange during it.
 //!
-//! A thread is a [`Rank`] of the group while it works ([`Rank::scope`]); an op that needs more than its own samples asks
-//! [`context::rank`]. A rank that fails, or ends early, releases those that wait for it: they get an error, never a
-//! deadlock.
+//! A thread acts as a [`Rank`] of the group within [`Rank::scope`]. An op that needs values from other replicas calls
+//! [`context::rank`]. If a rank fails or ends early, the ranks that wait for it get an error instead of a deadlock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,36 +16,37 @@ use crate::tensor::{Tensor, weighted_sum};
 /// Threads that exchange values in rounds.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup {
-    /// How many samples of the batch each rank has.
+    /// The number of samples of each rank.
     samples: Vec<usize>,
-    /// Where the group's random numbers begin.
+    /// The position at which the group's random numbers begin.
     stream: Stream,
     progress: Vec<Progress>,
     exchange: Mutex<Exchange>,
     changed: Condvar,
 }
 
-/// What a rank has done so far.
+/// The progress of one rank.
 #[derive(Debug, Default)]
 struct Progress {
-    /// The random blocks that it has drawn for the group.
+    /// The number of random blocks that it has drawn for the group.
     drawn: AtomicU64,
-    /// The nanoseconds that it has waited for others.
+    /// The time that it has waited for others, in nanoseconds.
     waited: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Exchange {
-    /// The values of each rank in this round.
+    /// The values of each rank in the current round.
     brought: Vec<Option<Vec<f32>>>,
-    /// The rounds that are over, and the result of the last one. No rank begins the next but one before all have it.
+    /// The number of completed rounds, and the result of the last one. A rank starts round n + 2 only after all ranks
+    /// have the result of round n.
     done: u64,
     result: Arc<Vec<f32>>,
-    /// Ranks that have ended, well or not.
+    /// The number of ranks that have ended, with or without an error.
     left: usize,
 }
 
-/// One thread's place in a group.
+/// One member of a group.
 #[derive(Clone, Debug)]
 pub(crate) struct Rank {
     group: Arc<ProcessGroup>,
@@ -54,7 +54,7 @@ pub(crate) struct Rank {
 }
 
 impl ProcessGroup {
-    /// A group with one rank for each number of samples. Random numbers are drawn from `stream`.
+    /// Creates a group with one rank for each number of samples. Random numbers are drawn from `stream`.
     pub fn new(samples: Vec<usize>, stream: Stream) -> Arc<ProcessGroup> {
         let progress = samples.iter().map(|_| Progress::default()).collect();
         let brought = samples.iter().map(|_| None).collect();
@@ -62,13 +62,13 @@ impl ProcessGroup {
         Arc::new(ProcessGroup { samples, stream, progress, exchange, changed: Condvar::new() })
     }
 
-    /// The ranks, in order.
+    /// Returns the ranks, in order.
     pub fn ranks(self: &Arc<Self>) -> impl Iterator<Item = Rank> {
         let group = self.clone();
         (0..group.samples.len()).map(move |rank| Rank { group: group.clone(), rank })
     }
 
-    /// The random blocks that the group has drawn, once all ranks have ended.
+    /// Returns the number of random blocks that the group has drawn. Call it after all ranks have ended.
     pub fn drawn(&self) -> u64 {
         self.progress.iter().map(|progress| progress.drawn.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
@@ -79,7 +79,7 @@ impl ProcessGroup {
 }
 
 impl Rank {
-    /// Runs `work` as this rank. At its end, however it ends, the rank has left the group.
+    /// Runs `work` as this rank. The rank leaves the group when `work` ends, including by a panic.
     pub fn scope<T>(self, work: impl FnOnce() -> T) -> T {
         struct Leave(Arc<ProcessGroup>);
         impl Drop for Leave {
@@ -93,13 +93,14 @@ impl Rank {
         work()
     }
 
-    /// `count`, which is in proportion to this rank's samples, over all ranks.
+    /// Scales `count`, a number proportional to this rank's samples, to all ranks.
     pub fn over_all(&self, count: usize) -> usize {
         (count as u128 * self.group.total() as u128 / self.samples() as u128) as usize
     }
 
-    /// The random words of this rank's `count` elements, of those that the group draws at once: the stream, and how many
-    /// words of its first block are the previous rank's. Together the ranks draw what one device would.
+    /// Returns the random words for `count` elements of this rank in a joint draw of the group: the stream, and the
+    /// number of words of its first block that belong to the previous rank. Together, the ranks draw the same words as
+    /// one device would.
     pub fn words(&self, count: usize) -> (Stream, usize) {
         let before: usize = self.group.samples[..self.rank].iter().sum();
         let at = (count as u128 * before as u128 / self.samples() as u128) as u64;
@@ -109,17 +110,17 @@ impl Rank {
         (Stream { seed, first: first.wrapping_add(drawn + at / 4) }, (at % 4) as usize)
     }
 
-    /// How long this rank has waited for others: no measure of its own speed.
+    /// Returns how long this rank has waited for others. This is subtracted when its speed is measured.
     pub fn waited(&self) -> Duration {
         Duration::from_nanos(self.progress().waited.load(Ordering::Relaxed))
     }
 
-    /// Brings `own` to an exchange and waits for what `merge` makes of the values of all ranks, in their order and with
-    /// their shares. All ranks must come to the same exchanges in the same order.
+    /// Contributes `own` to an exchange and waits for the result. `merge` computes it from each rank's share of the
+    /// samples and values, in order of the ranks. All ranks must take part in the same exchanges in the same order.
     ///
     /// # Errors
-    /// [`Error::Abandoned`] when a rank has left, or brings another number of values; those of `merge`, in the rank that
-    /// came last.
+    /// [`Error::Abandoned`] if a rank has left or contributes a different number of values. The last rank to arrive
+    /// also returns the errors of `merge`.
     pub fn exchange(
         &self,
         own: Vec<f32>,
@@ -132,7 +133,7 @@ impl Rank {
             let shares = self.group.samples.iter().map(|&n| n as f64 / self.group.total() as f64);
             let all: Vec<(f64, Vec<f32>)> = shares.zip(exchange.brought.iter_mut().filter_map(Option::take)).collect();
             if all.iter().any(|(_, values)| values.len() != all[0].1.len()) {
-                return Err(Error::Abandoned); // as this rank leaves, the others see it
+                return Err(Error::Abandoned); // this rank then leaves the group, which the others notice
             }
             exchange.result = Arc::new(merge(&all)?);
             exchange.done += 1;
@@ -150,7 +151,7 @@ impl Rank {
         Ok(exchange.result.clone())
     }
 
-    /// Σ shareᵢ · valuesᵢ over the ranks, as [`exchange`](Rank::exchange).
+    /// Returns Σ shareᵢ · valuesᵢ over the ranks, by an [`exchange`](Rank::exchange).
     pub fn weighted_sum(&self, own: Vec<f32>) -> Result<Arc<Vec<f32>>> {
         self.exchange(own, |all| {
             let tensors = all.iter().map(|(_, values)| Tensor::from_slice(values, values.len(), None));
@@ -206,7 +207,7 @@ mod tests {
         });
         assert_eq!(ends[0], Err(Error::Abandoned));
         assert_eq!(ends[2], Err(Error::Abandoned));
-        // A rank that got the last result before the others left has it.
+        // A rank that has the last result keeps it when others leave.
         let all = run(&[1, 1], |_, rank| rank.weighted_sum(vec![2.0]).map(|v| v.to_vec()));
         assert_eq!(all, [Ok(vec![2.0]), Ok(vec![2.0])]);
     }

@@ -1,14 +1,14 @@
-//! Shapes, strides and the arithmetic of views. Pure: no device, no gradient.
+//! Shapes, strides and the arithmetic of views, independent of devices and gradients.
 
 use crate::error::{Error, Result};
 
-/// The size of a tensor in each dimension, outermost first. Made from arrays, slices and vectors of `usize`.
+/// The size of a tensor in each dimension, outermost first. Converts from arrays, slices and vectors of `usize`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Shape(Vec<usize>);
 
 impl Shape {
-    /// The sizes.
+    /// Returns the sizes.
     pub fn dims(&self) -> &[usize] {
         &self.0
     }
@@ -50,9 +50,10 @@ impl From<()> for Shape {
     }
 }
 
-/// Where the elements of a tensor lie in its storage: element `(i, j, …)` is at `offset + i·strides[0] + j·strides[1] + …`.
+/// The mapping of a tensor's elements to its storage: element `(i, j, …)` is at
+/// `offset + i·strides[0] + j·strides[1] + …`.
 ///
-/// All in elements, not bytes. A broadcast dimension has stride 0.
+/// All numbers count elements, not bytes. A broadcast dimension has stride 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub shape: Vec<usize>,
@@ -61,26 +62,26 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Row-major, from the start of the storage.
+    /// Returns a row-major layout from the start of the storage.
     pub fn contiguous(shape: &[usize]) -> Self {
         Layout { shape: shape.to_vec(), strides: row_major(shape), offset: 0 }
     }
 
     pub fn elem_count(&self) -> usize {
         if self.shape.contains(&0) {
-            return 0; // whatever the other sizes are: their product may not fit
+            return 0; // even if the product of the other sizes overflows
         }
         self.shape.iter().product()
     }
 
-    /// Whether the elements lie in row-major order without gaps (wherever they start).
+    /// Returns whether the elements are in row-major order without gaps, at any offset.
     pub fn is_contiguous(&self) -> bool {
         let mut expected = 1;
         for (&size, &stride) in self.shape.iter().zip(&self.strides).rev() {
             if size != 1 && stride != expected {
                 return false;
             }
-            expected = expected.saturating_mul(size.max(1)); // where a size is 0, the others may be any
+            expected = expected.saturating_mul(size.max(1)); // saturating, because the other sizes are unbounded if one is 0
         }
         true
     }
@@ -100,7 +101,7 @@ impl Layout {
         out.within()
     }
 
-    /// Where there is nothing, the position may be past the storage's end: it becomes the start.
+    /// Sets the offset of an empty layout to 0, since it may be past the end of the storage.
     fn within(mut self) -> Self {
         if self.elem_count() == 0 {
             self.offset = 0;
@@ -108,20 +109,22 @@ impl Layout {
         self
     }
 
-    /// Part of every dimension: the first element, how many, and how far apart; they must be within it.
+    /// Returns the layout of a part of every dimension, each given as its first element, length and step. The parts
+    /// must be within the dimensions.
     pub fn slice(&self, parts: impl Iterator<Item = (usize, usize, usize)>) -> Self {
         let mut out = self.clone();
         for (d, (start, len, step)) in parts.enumerate() {
             out.shape[d] = len;
             if len > 1 {
-                out.strides[d] *= step; // of a single element it may be anything, and overflow
+                out.strides[d] *= step; // the stride of a single element is unused, and its step could overflow
             }
             out.offset += start * self.strides[d];
         }
         out.within()
     }
 
-    /// Two dimensions as one, the last: its element `i` is `(i, i + offset)` of them, as many as there are.
+    /// Returns the layout with two dimensions replaced by their diagonal, as the last dimension: its element `i` is
+    /// `(i, i + offset)` of them.
     pub fn diagonal(&self, [a, b]: [usize; 2], offset: i64) -> Self {
         let skip = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
         let (down, right) = if offset < 0 { (skip, 0) } else { (0, skip) };
@@ -137,7 +140,7 @@ impl Layout {
         .within()
     }
 
-    /// Stretches dimensions of size 1 and adds leading ones; the shapes must be compatible (see [`broadcast_shapes`]).
+    /// Repeats dimensions of size 1 and adds leading ones. The shapes must be compatible (see [`broadcast_shapes`]).
     pub fn broadcast_to(&self, shape: &[usize]) -> Self {
         let lead = shape.len() - self.shape.len();
         let strides = (0..shape.len())
@@ -149,12 +152,12 @@ impl Layout {
         Layout { shape: shape.to_vec(), strides, offset: self.offset }
     }
 
-    /// Another shape on the same elements without a copy, where the strides allow it.
+    /// Returns a layout of the same elements with another shape, if the strides allow it without a copy.
     pub fn reshape(&self, shape: &[usize]) -> Option<Self> {
         if self.is_contiguous() {
             return Some(Layout { offset: self.offset, ..Layout::contiguous(shape) });
         }
-        // Only unit dimensions come or go: the rest keep their strides.
+        // If only dimensions of size 1 are added or removed, the others keep their strides.
         let kept = |shape: &[usize]| shape.iter().copied().filter(|&d| d != 1).collect::<Vec<_>>();
         if kept(&self.shape) != kept(shape) {
             return None;
@@ -164,13 +167,13 @@ impl Layout {
         Some(Layout { shape: shape.to_vec(), strides, offset: self.offset })
     }
 
-    /// The storage positions of all elements, in row-major order.
+    /// Returns the storage positions of all elements, in row-major order.
     pub fn positions(&self) -> Positions<'_> {
         Positions { layout: self, index: vec![0; self.shape.len()], next: self.offset, left: self.elem_count() }
     }
 }
 
-/// Iterates over storage positions, see [`Layout::positions`].
+/// An iterator over storage positions; see [`Layout::positions`].
 #[derive(Clone)]
 pub(crate) struct Positions<'a> {
     layout: &'a Layout,
@@ -187,7 +190,7 @@ impl Iterator for Positions<'_> {
         let current = self.next;
         for d in (0..self.index.len()).rev() {
             self.index[d] += 1;
-            // Wrapping: what walks backwards has strides that wrap.
+            // Wrapping arithmetic, because negative strides are stored as wrapped values.
             self.next = self.next.wrapping_add(self.layout.strides[d]);
             if self.index[d] < self.layout.shape[d] {
                 break;
@@ -205,7 +208,7 @@ impl Iterator for Positions<'_> {
 
 impl ExactSizeIterator for Positions<'_> {}
 
-/// Strides of a row-major tensor without gaps.
+/// Returns the strides of a row-major tensor without gaps.
 pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];
     for d in (1..shape.len()).rev() {
@@ -214,10 +217,10 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// The number of elements of a shape; an error where it would not fit into memory's address range.
+/// Returns the number of elements of a shape, or an error if they exceed the address range.
 ///
-/// Sizes of 0 are passed over in that check, so that no product of some sizes of a tensor overflows: PyTorch refuses such
-/// shapes too, since their strides do not fit.
+/// The check ignores sizes of 0, so that the product of any subset of sizes does not overflow. PyTorch rejects such
+/// shapes too, since their strides overflow.
 pub(crate) fn checked_elem_count(op: &'static str, shape: &[usize]) -> Result<usize> {
     let product = shape.iter().filter(|&&d| d > 0).try_fold(1usize, |n, &d| n.checked_mul(d));
     let fits = product.filter(|&n| n <= isize::MAX as usize / 4);
@@ -225,7 +228,8 @@ pub(crate) fn checked_elem_count(op: &'static str, shape: &[usize]) -> Result<us
     count.ok_or_else(|| Error::argument(op, format!("shape {shape:?} has more elements than can be addressed")))
 }
 
-/// The shape that two operands broadcast to, by NumPy's rule: aligned at the last dimension, sizes equal or one of them 1.
+/// Returns the shape that two operands broadcast to, by NumPy's rule: the shapes are aligned at the last dimension, and
+/// two sizes are equal or one of them is 1.
 pub(crate) fn broadcast_shapes(op: &'static str, a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |s: &[usize], d: usize| (d + s.len()).checked_sub(rank).map_or(1, |i| s[i]);

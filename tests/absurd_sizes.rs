@@ -1,5 +1,5 @@
-//! Sizes that no one means: every function that takes some gives a result or an error. Never a panic, an overflow (which
-//! panics in debug builds and in those of `.ci/run`), nor an allocation that the machine has no room for.
+//! Absurd sizes: every function that takes sizes returns a result or an error. It never panics, overflows (which panics
+//! in debug builds and in those of `.ci/run`), or allocates more memory than the machine has.
 
 use anygpu::nn::{self, Module};
 use anygpu::{Conv, DType, Interpolation, Padding, Pool, Result, Tensor};

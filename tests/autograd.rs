@@ -1,4 +1,4 @@
-//! The graph: what is recorded, what is added up, what is refused.
+//! The graph: what is recorded, how gradients are summed, and which uses are errors.
 
 mod common;
 

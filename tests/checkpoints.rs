@@ -1,4 +1,4 @@
-//! States of modules: taken, given, saved and read back, on every device and between them.
+//! States of modules: taken, loaded, saved and read back, on every device and between devices.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Hundreds of damaged and hostile files: each is an error, in bounded memory and time, and never a panic.
+//! Hundreds of damaged and malicious files. Each is an error, in bounded memory and time, and never a panic.
 #![allow(unsafe_code, reason = "an allocator that counts is unsafe to declare")]
 
 mod damaged;

@@ -1,4 +1,4 @@
-//! Loading: batches, their order, threads, resuming, and what goes wrong.
+//! Data loading: batches, their order, threads, resuming, and errors.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Two runs on one device give the same bits, whatever runs beside them: every reduction has a fixed order, and nothing is
-//! added up with atomics.
+//! Repeated runs on one device give the same bits, also beside other work: every reduction has a fixed order, and no
+//! sum uses atomics.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Devices: names, equality, copies between every two of them, what meets on one op, memory, and faults of drivers.
+//! Devices: names, equality, copies between every two of them, ops on tensors of different devices, memory, and faults
+//! of drivers.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What a loop does with gradients between backward and step, on every device and on mixes of them: clipping by norm and by
-//! value, and adding up over several batches.
+//! Operations on gradients between backward and step, on every device and on mixes of them: clipping by norm and by
+//! value, and accumulation over several batches.
 
 mod common;
 

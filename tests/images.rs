@@ -1,5 +1,4 @@
-//! Images on their way into a batch: transforms against PyTorch and our own ops, and the files of CIFAR-10 and of
-//! folders.
+//! Images: transforms compared with PyTorch and with this crate's ops, and the files of CIFAR-10 and of image folders.
 
 mod common;
 

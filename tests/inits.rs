@@ -1,4 +1,5 @@
-//! The rules of `nn::init` spread values as PyTorch's do: tests/data/modules.json, by scripts/pytorch_modules.py.
+//! The functions of `nn::init` give the same distributions as PyTorch's: tests/data/modules.json, by
+//! scripts/pytorch_modules.py.
 
 mod common;
 

@@ -1,6 +1,6 @@
-//! `kill -9` at any moment: the checkpoint is whole, and the run goes on with the losses of one that was not killed.
+//! `kill -9` at any time: the checkpoint is complete, and the resumed run has the same losses as an uninterrupted one.
 //!
-//! The child is this very binary, which trains as `examples/resume.rs` does and prints each loss.
+//! The child process is this binary, which trains like `examples/resume.rs` and prints each loss.
 #![cfg(unix)]
 
 #[path = "../examples/resume.rs"]

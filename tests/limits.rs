@@ -1,4 +1,5 @@
-//! Past the limits of an adapter, things either work or say which limit it is; and the device works on afterwards.
+//! Sizes beyond the limits of an adapter: they either work or are an error that names the limit. The device works
+//! afterwards.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Metrics that stay on their device: right on every one, over several at once, and without reading back.
+//! Metrics accumulated on the device: correct on every device and over several at once, without reading back.
 
 mod common;
 

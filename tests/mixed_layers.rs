@@ -1,4 +1,5 @@
-//! Layers that look at more than one sample, or draw: over any mix of devices they do what they do on one.
+//! Layers that use more than one sample or random numbers: on any mix of devices, their results are those of one
+//! device.
 
 mod common;
 

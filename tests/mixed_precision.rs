@@ -1,5 +1,5 @@
-//! Training in halves: what autocast computes in which type, that it learns as f32 does, and that a loss's scale follows
-//! PyTorch's rules.
+//! Training in 16-bit floats: the types that autocast computes in, convergence like in f32, and a loss scale that
+//! follows PyTorch's rules.
 
 mod common;
 

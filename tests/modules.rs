@@ -1,4 +1,4 @@
-//! The module kit: names, layers within layers, freezing, replacing, summaries; on every device where devices matter.
+//! Modules: names, nested layers, freezing, replacing and summaries, on every device where the device matters.
 
 mod common;
 
@@ -96,7 +96,10 @@ fn a_layer_that_cannot_be_told_apart_is_refused() -> Result<()> {
     let doubled = Sequential::new().add("fc", Linear::new(2, 2)?).add("fc", Linear::new(2, 5)?);
     assert_eq!(doubled.len(), 1);
     let error = doubled.forward(&Tensor::ones([1, 2], None)?).unwrap_err();
-    assert!(matches!(&error, Error::InvalidArgument { .. }) && error.to_string().contains("'fc' already"), "{error}");
+    assert!(
+        matches!(&error, Error::InvalidArgument { .. }) && error.to_string().contains("already is a layer 'fc'"),
+        "{error}"
+    );
     // Replicas say so too.
     let devices = [Device::cpu()];
     assert!(DataParallel::new(doubled, &devices)?.predict(&Tensor::ones([1, 2], None)?).is_err());
@@ -217,9 +220,9 @@ fn a_layer_is_replaced_where_it_fits() -> Result<()> {
     net.set("head", Linear::new(3, 4)?)?; // any type in a box
     assert_eq!(net.forward(&Tensor::ones([2, 1, 4, 4], None)?)?.shape(), [2, 4]);
     let error = net.set("stem", Linear::new(1, 1)?).unwrap_err().to_string();
-    assert_eq!(error, "set: 'stem' is a field of type Conv2d, in which no Linear has a place");
+    assert_eq!(error, "set: 'stem' is a field of type Conv2d, which cannot hold a Linear");
     let error = net.set("fc", ReLU).unwrap_err().to_string();
-    assert!(error.contains("there is no layer 'fc': there are stem, blocks.0"), "{error}");
+    assert!(error.contains("there is no layer 'fc'; the layers are stem, blocks.0"), "{error}");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! A machine without any adapter. CI runs this with `VK_DRIVER_FILES=/nonexistent` and no EGL; elsewhere it shows that
-//! what it does needs no adapter.
+//! A machine without any adapter. CI runs this with `VK_DRIVER_FILES=/nonexistent` and no EGL; elsewhere, it shows that
+//! these operations need no adapter.
 
 use anygpu::nn::{self, Linear, Module, ReLU, Sequential};
 use anygpu::optim::SGD;

@@ -1,4 +1,4 @@
-//! Every optimiser walks as PyTorch's does: tests/data/optimisers.json, by scripts/pytorch_optimisers.py.
+//! Every optimiser makes the same steps as PyTorch's: tests/data/optimisers.json, by scripts/pytorch_optimisers.py.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What must hold for any shape, any strides and any element type: the devices agree with `cpu`, and views, copies and
-//! conversions lose nothing. `PROPTEST_CASES` sets how many cases are tried; a failure prints the smallest one found.
+//! Properties for any shape, strides and element type: the devices agree with `cpu`, and views, copies and conversions
+//! preserve the elements. `PROPTEST_CASES` sets the number of cases; a failure prints the smallest one found.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Files of torch.save, written by scripts/pytorch_checkpoints.py: what they hold, and the logits of a net that PyTorch
+//! Files of torch.save, written by scripts/pytorch_checkpoints.py: their contents, and the logits of a net that PyTorch
 //! trained.
 
 mod common;

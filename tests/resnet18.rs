@@ -1,8 +1,9 @@
-//! The first losses of ResNet-18 are PyTorch's, from the same weights and images: tests/data/resnet18_losses.json, by
-//! scripts/pytorch_resnet18.py, which says how both are made and why so.
+//! The first losses of ResNet-18 equal PyTorch's for the same weights and images: tests/data/resnet18_losses.json, by
+//! scripts/pytorch_resnet18.py, which explains how both are made.
 //!
-//! `cpu` takes the larger batch, the first software adapter the smaller one, and both share the larger one: batch norms see
-//! the whole batch, so that the losses stay the same. Together some twenty seconds of a release build on two cores.
+//! `cpu` takes the larger batch, the first software adapter the smaller one, and both together the larger one. Batch
+//! norms use the whole batch, so the losses stay the same. All three take about twenty seconds in a release build on
+//! two cores.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Optimisers and whole runs that go on from a file: on the same device, on another one, on several.
+//! Optimisers and whole runs that resume from a file: on the same device, on another one, and on several.
 
 mod common;
 
@@ -134,9 +134,9 @@ fn what_does_not_fit_is_named_and_changes_nothing() -> Result<()> {
     let error = refused(&state, &mut SGD::new(one.parameters(), 0.7));
     assert!(error.contains("state.0.exp_avg"), "{error}");
     let error = refused(&state, &mut Adam::new(one.parameters()[..3].to_vec(), 0.7));
-    assert!(error.contains("of 4 parameters, and this optimiser has 3"), "{error}");
+    assert!(error.contains("has 4 parameters, but this optimiser has 3"), "{error}");
     let error = refused(&state, &mut Adam::new(one.parameters()[..2].to_vec(), 0.7));
-    assert!(error.contains("of 4 parameters"), "no replicas: {error}");
+    assert!(error.contains("has 4 parameters"), "no replicas: {error}");
     let mut swapped = one.parameters();
     swapped.swap(0, 2);
     let error = refused(&state, &mut Adam::new(swapped, 0.7));

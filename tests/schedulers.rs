@@ -1,5 +1,5 @@
-//! Every scheduler's rates are PyTorch's over fifty steps: tests/data/schedules.json, by scripts/pytorch_schedules.py; and
-//! each goes on from its state.
+//! Every scheduler's rates equal PyTorch's over fifty steps (tests/data/schedules.json, by
+//! scripts/pytorch_schedules.py), and every scheduler resumes from its state.
 
 use anygpu::optim::{
     CosineAnnealingLR, ExponentialLR, LRScheduler, LambdaLR, LinearLR, MultiStepLR, OneCycleLR, Optimizer,

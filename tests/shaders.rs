@@ -1,4 +1,5 @@
-//! Every shader × every specialisation is valid and has a translation to every language that drivers speak. No GPU needed.
+//! Every shader with every specialisation is valid and can be translated to every language that drivers accept. No GPU
+//! is needed.
 
 mod source;
 

@@ -1,4 +1,4 @@
-//! The structure that ARCHITECTURE.md states: the direction of imports, the one folder that knows wgpu, and the size of
+//! The structure that ARCHITECTURE.md states: the direction of imports, the one folder that uses wgpu, and the size of
 //! files.
 
 mod source;

@@ -1,4 +1,4 @@
-//! Training itself, compared: the losses and parameters of one seed on every device and every mix of devices.
+//! Training: the losses and parameters for one seed on every device and every mix of devices are compared.
 
 mod common;
 

@@ -1,14 +1,15 @@
-//! Activations as layers: functions of one element, and softmax. The formulas stand at the methods of `Tensor`.
+//! Activations as layers: element-wise functions, and softmax. The formulas are in the documentation of the methods of
+//! `Tensor`.
 
 use super::{Module, summary};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Layers without settings, each of a method of `Tensor`.
+/// Layers without settings. Each calls one method of `Tensor`.
 macro_rules! plain {
     ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
         $(#[$doc])*
-        #[doc = concat!("See [`Tensor::", stringify!($method), "`]; of any shape.")]
+        #[doc = concat!("See [`Tensor::", stringify!($method), "`]. Inputs may have any shape.")]
         ///
         /// # Example
         /// ```
@@ -58,7 +59,7 @@ plain! {
     LogSigmoid => log_sigmoid;
 }
 
-/// Layers with settings, each of a method of `Tensor` that takes them; with values for the example.
+/// Layers with settings. Each calls one method of `Tensor` with them. The literals are the values for the example.
 macro_rules! set {
     ($($(#[$doc:meta])* $name:ident($($setting:ident: $kind:ty = $example:literal),+) => $method:ident;)*) => {$(
         $(#[$doc])*
@@ -81,7 +82,7 @@ macro_rules! set {
         }
 
         impl $name {
-            /// The layer with these settings.
+            /// Creates a layer with these settings.
             pub fn new($($setting: $kind),+) -> $name {
                 $name { $($setting),+ }
             }
@@ -98,15 +99,15 @@ macro_rules! set {
 }
 
 set! {
-    /// x above 0, else x times a slope (0.01 in PyTorch, if not given).
+    /// x if x > 0, else x times a slope (PyTorch's default is 0.01).
     LeakyReLU(negative_slope: f32 = 0.01) => leaky_relu;
-    /// x above 0, else α (eˣ − 1) (α is 1 in PyTorch, if not given).
+    /// x if x > 0, else α (eˣ − 1) (PyTorch's default for α is 1).
     ELU(alpha: f32 = 1.0) => elu;
-    /// x within two bounds (−1 and 1 in PyTorch, if not given).
+    /// x clamped to two bounds (PyTorch's defaults are −1 and 1).
     Hardtanh(min: f32 = -1.0, max: f32 = 1.0) => hardtanh;
-    /// ln(1 + e^(β x)) / β, and x where β x is above a threshold (1 and 20 in PyTorch, if not given).
+    /// ln(1 + e^(β x)) / β, or x where β x is above a threshold (PyTorch's defaults are 1 and 20).
     Softplus(beta: f32 = 1.0, threshold: f32 = 20.0) => softplus;
-    /// eˣ in parts of its sum along a dimension.
+    /// eˣ divided by the sum of eˣ along a dimension.
     Softmax(dim: isize = 1) => softmax;
     /// The logarithm of [`Softmax`].
     LogSoftmax(dim: isize = -1) => log_softmax;

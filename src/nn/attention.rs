@@ -9,15 +9,15 @@ use crate::tensor::Tensor;
 /// layer: `in_proj_weight: [3 E, E]`, `in_proj_bias: [3 E]` (queries, keys, values), `out_proj.weight: [E, E]`,
 /// `out_proj.bias: [E]`. Batches come first (`batch_first=True`).
 ///
-/// As a module it is self-attention, `[N, L, E]` → `[N, L, E]`; [`attend`](MultiheadAttention::attend) takes queries,
-/// keys and values.
+/// [`forward`](Module::forward) computes self-attention, `[N, L, E]` → `[N, L, E]`.
+/// [`attend`](MultiheadAttention::attend) takes separate queries, keys and values.
 ///
 /// # Example
 /// ```
 /// use anygpu::nn::{Module, MultiheadAttention};
 /// use anygpu::{Attention, Tensor};
 ///
-/// let layer = MultiheadAttention::new(16, 4)?.causal(); // each position sees those up to it
+/// let layer = MultiheadAttention::new(16, 4)?.causal(); // each position attends to itself and earlier ones
 /// let x = Tensor::rand([2, 5, 16], None)?;
 /// assert_eq!(layer.forward(&x)?.shape(), [2, 5, 16]);
 ///
@@ -38,17 +38,17 @@ pub struct MultiheadAttention {
 }
 
 impl MultiheadAttention {
-    /// `heads` heads for vectors of `width` (E) elements. As in PyTorch, `in_proj_weight` starts by the rule of Xavier
-    /// (uniform), `out_proj.weight` as that of a [`Linear`], the biases as zeros.
+    /// Creates a layer with `heads` heads for vectors of `width` (E) elements. As in PyTorch, `in_proj_weight` is
+    /// initialised with Xavier's uniform rule, `out_proj.weight` like that of a [`Linear`], and the biases with zeros.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `heads` divides `width` and neither is 0.
     pub fn new(width: usize, heads: usize) -> Result<MultiheadAttention> {
         if width == 0 || heads == 0 || !width.is_multiple_of(heads) {
-            let detail = format!("{heads} heads do not cut {width} elements into equal parts");
+            let detail = format!("{width} elements cannot be split equally into {heads} heads");
             return Err(Error::argument("MultiheadAttention", detail));
         }
-        let all = width.saturating_mul(3); // more than there can be are refused with the weight
+        let all = width.saturating_mul(3); // creating the weight fails if this is too large
         let in_proj_weight = Tensor::zeros([all, width], None)?.requires_grad();
         init::xavier_uniform_(&in_proj_weight, 1.0)?;
         let out_proj = Linear::new(width, width)?;
@@ -58,20 +58,20 @@ impl MultiheadAttention {
         Ok(MultiheadAttention { in_proj_weight, in_proj_bias, out_proj, heads, causal, dropout, mode })
     }
 
-    /// The same layer without its biases.
+    /// Returns the same layer without its biases.
     pub fn without_bias(mut self) -> MultiheadAttention {
         self.in_proj_bias = None;
         self.out_proj = self.out_proj.without_bias();
         self
     }
 
-    /// Query i sees the keys 0 to i.
+    /// Makes the attention causal: query i attends to the keys 0 to i only.
     pub fn causal(mut self) -> MultiheadAttention {
         self.causal = true;
         self
     }
 
-    /// In training, leaves out each attention weight with this probability.
+    /// Sets the dropout probability: in training, each attention weight is set to zero with this probability.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `p` is between 0 and 1.
@@ -80,9 +80,9 @@ impl MultiheadAttention {
         Ok(self)
     }
 
-    /// `queries: [N, L, E]`, `keys: [N, S, E]`, `values: [N, S, E]` → `[N, L, E]`, with a mask that broadcasts to
-    /// `[N, heads, L, S]` among the options. A mask of `bool` is true where a query *sees* a key, the other way round than in
-    /// PyTorch's layer; to hide padding, give a mask `[N, 1, 1, S]`.
+    /// Attends with `queries: [N, L, E]` to `keys: [N, S, E]` and `values: [N, S, E]`. Returns `[N, L, E]`. The options
+    /// may contain a mask that broadcasts to `[N, heads, L, S]`. A `bool` mask is true where a query *may* attend to a
+    /// key, which is the opposite of PyTorch's layer. To hide padding, use a mask `[N, 1, 1, S]`.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] for other shapes; those of [`Tensor::attention`].
@@ -90,7 +90,7 @@ impl MultiheadAttention {
         let width = self.out_proj.weight().shape()[0];
         for x in [queries, keys, values] {
             if !matches!(x.shape(), [_, _, last] if *last == width) {
-                let rule = format!("queries, keys and values are [N, length, {width}]");
+                let rule = format!("queries, keys and values must be [N, length, {width}]");
                 return Err(Error::shapes("MultiheadAttention", queries.shape(), x.shape(), rule));
             }
         }
@@ -107,8 +107,8 @@ impl MultiheadAttention {
         self.out_proj.forward(&seen)
     }
 
-    /// Queries, keys and values, `[N, heads, length, E / heads]` each; by one product where all are projections of one
-    /// tensor.
+    /// Returns the projected queries, keys and values, `[N, heads, length, E / heads]` each. If all three are the same
+    /// tensor, they are computed with one matrix product.
     fn projected(&self, [q, k, v]: [&Tensor; 3]) -> Result<[Tensor; 3]> {
         let width = self.out_proj.weight().shape()[0];
         let project = |x: &Tensor, first: usize, count: usize| {

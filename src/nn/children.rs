@@ -1,30 +1,30 @@
-//! What a module is made of, listed once.
+//! The traversal of a module's fields.
 
 use super::Module;
 use crate::tensor::Tensor;
 
-/// A field of a module: a parameter, a buffer, a layer, or several of them. [`children!`](crate::children) goes through
-/// these.
+/// A field of a module: a parameter, a buffer, a layer, or several of them. The methods that
+/// [`children!`](crate::children) writes visit these.
 pub trait Child {
-    /// Calls `f` with the dotted name and the value of each parameter in this field, which is called `name`.
+    /// Calls `f` with the dotted name and the value of each parameter in this field. `name` is the name of the field.
     fn visit_as(&self, name: &str, f: &mut dyn FnMut(&str, &Tensor));
 
-    /// As [`visit_as`](Child::visit_as), so that parameters can be replaced.
+    /// Like [`visit_as`](Child::visit_as), with mutable access.
     fn visit_as_mut(&mut self, name: &str, f: &mut dyn FnMut(&str, &mut Tensor));
 
-    /// As [`visit_as`](Child::visit_as), of the buffers.
+    /// Like [`visit_as`](Child::visit_as), for the buffers.
     fn visit_buffers_as(&self, _name: &str, _f: &mut dyn FnMut(&str, &Tensor)) {}
 
-    /// As [`visit_as_mut`](Child::visit_as_mut), of the buffers.
+    /// Like [`visit_as_mut`](Child::visit_as_mut), for the buffers.
     fn visit_buffers_as_mut(&mut self, _name: &str, _f: &mut dyn FnMut(&str, &mut Tensor)) {}
 
-    /// Tells the layers in this field whether they are being trained.
+    /// Sets whether the layers in this field are in training mode.
     fn tell_training(&self, _training: bool) {}
 
     /// Calls `f` with the dotted name of each layer in this field, and the layer.
     fn visit_children_as<'a>(&'a self, _name: &str, _f: &mut dyn FnMut(&str, &'a dyn Module)) {}
 
-    /// As [`visit_children_as`](Child::visit_children_as), so that layers can be changed.
+    /// Like [`visit_children_as`](Child::visit_children_as), with mutable access.
     fn visit_children_as_mut<'a>(&'a mut self, _name: &str, _f: &mut dyn FnMut(&str, &'a mut dyn Module)) {}
 }
 
@@ -68,7 +68,8 @@ impl<M: Module> Child for M {
     }
 }
 
-/// A field of several children, each under a name that `$called` makes of the field's name and the child's number.
+/// Implements `Child` for a field of several children. `$called` makes the name of each from the field's name and the
+/// child's index.
 macro_rules! several {
     ($(#[$doc:meta])* [$($generics:tt)*] $several:ty, $called:expr) => {
         $(#[$doc])*
@@ -109,23 +110,24 @@ fn numbered(name: &str, i: usize) -> String {
 }
 
 several! {
-    /// Numbered from 0, as in PyTorch's `ModuleList`.
+    /// The children are numbered from 0, as in PyTorch's `ModuleList`.
     [] Vec<C>, numbered
 }
 several! {
-    /// Numbered from 0, as in PyTorch's `ModuleList`.
+    /// The children are numbered from 0, as in PyTorch's `ModuleList`.
     [const N: usize] [C; N], numbered
 }
 several! {
-    /// Under the field's own name, where it is there.
+    /// The child, if there is one, has the field's own name.
     [] Option<C>, |name: &str, _| name.to_string()
 }
 
-/// Writes the visitors of a [`Module`](crate::nn::Module): the fields that hold parameters or layers, in order.
+/// Implements the visitor methods of a [`Module`](crate::nn::Module) for the listed fields, in order. List the fields
+/// that hold parameters, buffers or layers.
 ///
 /// A field may be a [`Tensor`](crate::Tensor), which is a parameter, a [`Buffer`](crate::nn::Buffer), a
-/// [`Mode`](crate::nn::Mode), a layer, or a `Vec`, an array or an `Option` of these. In a tuple struct, fields are numbers:
-/// `children!(0, 1)`. Numbers, sizes and all else that is no tensor are left out.
+/// [`Mode`](crate::nn::Mode), a layer, or a `Vec`, an array or an `Option` of these. In a tuple struct, fields are
+/// listed by index: `children!(0, 1)`. Do not list other fields, such as numbers and sizes.
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module};

@@ -1,4 +1,5 @@
-//! Convolutions as layers. Sizes are one number for all dimensions or, in two, `[vertical, horizontal]`.
+//! Convolutions as layers. A size is one number for all dimensions; with two dimensions, it may also be
+//! `[vertical, horizontal]`.
 
 use super::{Module, init, summary};
 use crate::error::{Error, Result};
@@ -6,8 +7,8 @@ use crate::ops::{Conv, Sizes};
 use crate::shape::checked_elem_count;
 use crate::tensor::Tensor;
 
-/// A convolution over `$d` dimensions: its docs, its type, the tensor's method, and how the weight's first two dimensions
-/// and the number of outputs come from inputs, outputs and groups.
+/// Defines a convolution layer over `$d` dimensions from its docs, its type, the method of `Tensor`, and an expression
+/// for the weight's first two dimensions in terms of inputs, outputs and groups.
 macro_rules! convolution {
     ($(#[$doc:meta])* $name:ident, $d:literal, $method:ident, |$inputs:ident, $outputs:ident, $groups:ident| $lead:expr) => {
         $(#[$doc])*
@@ -20,10 +21,11 @@ macro_rules! convolution {
         }
 
         impl $name {
-            /// A convolution from `inputs` to `outputs` channels with stride 1, no padding, no dilation, one group.
+            /// Creates a convolution from `inputs` to `outputs` channels with stride 1, no padding, no dilation, one
+            /// group.
             ///
             /// # Errors
-            /// [`Error::InvalidArgument`] when one of the sizes is 0.
+            /// [`Error::InvalidArgument`] if one of the sizes is 0.
             pub fn new(inputs: usize, outputs: usize, kernel: impl Sizes<$d>) -> Result<$name> {
                 let kernel = kernel.sizes();
                 if inputs == 0 || outputs == 0 || kernel.contains(&0) {
@@ -35,32 +37,34 @@ macro_rules! convolution {
                 Ok($name { weight, bias: Some(bias), conv: Conv::new(), channels })
             }
 
-            /// The weight's first two dimensions.
+            /// Returns the weight's first two dimensions.
             fn lead([$inputs, $outputs]: [usize; 2], $groups: usize) -> [usize; 2] {
                 $lead
             }
 
-            /// The step of the kernel; 0 is refused by [`forward`](Module::forward).
+            /// Sets the stride: the step of the kernel. A stride of 0 is an error of [`forward`](Module::forward).
             pub fn stride(mut self, stride: impl Sizes<$d>) -> $name {
                 self.conv = self.conv.stride(stride);
                 self
             }
 
-            /// The zeros on both sides of the input; of a transposed convolution, what is cut off both sides of the result.
+            /// Sets the padding: the number of zeros added on both sides of the input. For a transposed convolution, it
+            /// is the number of elements removed from both sides of the result.
             pub fn padding(mut self, padding: impl Sizes<$d>) -> $name {
                 self.conv = self.conv.padding(padding);
                 self
             }
 
-            /// The distance between the elements that neighbouring kernel elements meet; 0 is refused by
-            /// [`forward`](Module::forward).
+            /// Sets the dilation: the distance between the input elements that adjacent kernel elements apply to. A
+            /// dilation of 0 is an error of [`forward`](Module::forward).
             pub fn dilation(mut self, dilation: impl Sizes<$d>) -> $name {
                 self.conv = self.conv.dilation(dilation);
                 self
             }
 
-            /// Cuts the channels into groups, each with its own part of the outputs; as many as inputs: a depthwise
-            /// convolution. The parameters are drawn anew, with their new shape: call it first, on a fresh layer.
+            /// Splits the input channels into groups, each connected to its own part of the output channels. With as
+            /// many groups as inputs, this is a depthwise convolution. The parameters get a new shape and new random
+            /// values: call this first, on a new layer.
             ///
             /// # Errors
             /// [`Error::InvalidArgument`] unless `groups` divides the inputs and the outputs.
@@ -76,18 +80,18 @@ macro_rules! convolution {
                 Ok(self)
             }
 
-            /// The same layer without its bias.
+            /// Returns the same layer without its bias.
             pub fn without_bias(mut self) -> $name {
                 self.bias = None;
                 self
             }
 
-            /// The kernels.
+            /// Returns the weight.
             pub fn weight(&self) -> &Tensor {
                 &self.weight
             }
 
-            /// `[OC]`, if there is one.
+            /// Returns the bias, `[OC]`, if the layer has one.
             pub fn bias(&self) -> Option<&Tensor> {
                 self.bias.as_ref()
             }
@@ -103,7 +107,7 @@ macro_rules! convolution {
     };
 }
 
-/// A weight `[lead.., kernel..]` and a bias `[outputs]`.
+/// Returns a new weight `[lead.., kernel..]` and a new bias `[outputs]`.
 fn drawn(lead: [usize; 2], outputs: usize, kernel: &[usize]) -> Result<[Tensor; 2]> {
     let fan_in = checked_elem_count("convolution", &[&lead[1..], kernel].concat())?;
     Ok([init::fresh(&[&lead, kernel].concat(), fan_in)?, init::fresh(&[outputs], fan_in)?])
@@ -112,11 +116,11 @@ fn drawn(lead: [usize; 2], outputs: usize, kernel: &[usize]) -> Result<[Tensor; 
 convolution! {
     /// A 2-D convolution (cross-correlation, as in PyTorch):
     /// `y[n, o, i, j] = b[o] + Σ over c, p, q of w[o, c, p, q] · x[n, c, i·stride + p·dilation − padding, j·stride + …]`,
-    /// where x is 0 outside of its bounds.
+    /// where x is 0 outside its bounds.
     ///
     /// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]` with OH = (H + 2·padding − dilation·(KH − 1) − 1) / stride + 1 (rounded
-    /// down), OW likewise; `weight: [OC, C / groups, KH, KW]` and `bias: [OC]`, both uniform on ±1/√(C / groups · KH·KW) at
-    /// the start. Sizes are one number or `[vertical, horizontal]`.
+    /// down), OW likewise; `weight: [OC, C / groups, KH, KW]` and `bias: [OC]`, both initialised uniformly on ±1/√(C /
+    /// groups · KH·KW). Sizes are one number or `[vertical, horizontal]`.
     ///
     /// # Example
     /// ```
@@ -128,7 +132,7 @@ convolution! {
     /// assert_eq!(Conv2d::new(3, 16, 5)?.stride(2).padding(2).forward(&x)?.shape(), [8, 16, 16, 16]);
     /// assert_eq!(Conv2d::new(3, 6, [1, 3])?.dilation(2).groups(3)?.forward(&x)?.shape(), [8, 6, 32, 28]);
     ///
-    /// assert!(Conv2d::new(4, 16, 5)?.forward(&x).is_err()); // 4 channels wanted, 3 given
+    /// assert!(Conv2d::new(4, 16, 5)?.forward(&x).is_err()); // 4 channels expected, 3 given
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     Conv2d, 2, conv2d, |inputs, outputs, groups| [outputs, inputs / groups]
@@ -138,7 +142,7 @@ convolution! {
     /// A 1-D convolution: [`Conv2d`] along one dimension.
     ///
     /// `x: [N, C, L]` → `y: [N, OC, (L + 2·padding − dilation·(K − 1) − 1) / stride + 1]` (rounded down);
-    /// `weight: [OC, C / groups, K]` and `bias: [OC]`, both uniform on ±1/√(C / groups · K) at the start.
+    /// `weight: [OC, C / groups, K]` and `bias: [OC]`, both initialised uniformly on ±1/√(C / groups · K).
     ///
     /// # Example
     /// ```
@@ -153,12 +157,12 @@ convolution! {
 }
 
 convolution! {
-    /// A transposed 2-D convolution, which enlarges images where [`Conv2d`] with the same settings shrinks them: see
-    /// [`Tensor::conv_transpose2d`].
+    /// A transposed 2-D convolution. It maps the output size of a [`Conv2d`] with the same settings back to its input
+    /// size: see [`Tensor::conv_transpose2d`].
     ///
     /// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]` with OH = (H − 1)·stride − 2·padding + dilation·(KH − 1) +
-    /// output_padding + 1, OW likewise; `weight: [C, OC / groups, KH, KW]` and `bias: [OC]`, both uniform on
-    /// ±1/√(OC / groups · KH·KW) at the start, as in PyTorch.
+    /// output_padding + 1, OW likewise; `weight: [C, OC / groups, KH, KW]` and `bias: [OC]`, both initialised uniformly
+    /// on ±1/√(OC / groups · KH·KW), as in PyTorch.
     ///
     /// # Example
     /// ```
@@ -175,8 +179,8 @@ convolution! {
 }
 
 impl ConvTranspose2d {
-    /// What is added to the end of the result, less than the stride or the dilation; more is refused by
-    /// [`forward`](Module::forward).
+    /// Sets the number of rows and columns added at the end of the result. It must be less than the stride or the
+    /// dilation; otherwise [`forward`](Module::forward) returns an error.
     pub fn output_padding(mut self, output_padding: impl Sizes<2>) -> ConvTranspose2d {
         self.conv = self.conv.output_padding(output_padding);
         self

@@ -1,4 +1,4 @@
-//! Losses between two tensors of one shape, element by element.
+//! Element-wise losses between two tensors of the same shape.
 
 use super::Reduction;
 use super::loss::f32s;
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::ops::of_sums;
 use crate::tensor::Tensor;
 
-/// The loss of each pair, computed as f32, then reduced and given in the type of `input`.
+/// Returns the loss of each pair of elements, computed in f32, reduced, and converted to the type of `input`.
 fn between(
     op: &'static str,
     input: &Tensor,
@@ -16,17 +16,18 @@ fn between(
     loss: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     if input.shape() != target.shape() {
-        return Err(Error::shapes(op, input.shape(), target.shape(), "input and target have one shape"));
+        return Err(Error::shapes(op, input.shape(), target.shape(), "input and target must have the same shape"));
     }
     reduction.apply(&loss(&f32s(op, input)?, &f32s(op, target)?)?)?.to_dtype(of_sums(input.dtype()))
 }
 
-/// The squared error `(input − target)²`.
+/// Returns the squared error `(input − target)²` of each pair of elements, reduced.
 ///
-/// Both of one shape, of floats → a scalar, or that shape without reduction.
+/// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] when the two do not fit.
+/// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the shapes, types or devices do
+/// not fit.
 ///
 /// # Example
 /// ```
@@ -40,12 +41,13 @@ pub fn mse_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result
     between("mse_loss", input, target, reduction, |x, y| x.sub(y)?.square())
 }
 
-/// The absolute error `|input − target|`; its gradient is 0 where they are equal.
+/// Returns the absolute error `|input − target|` of each pair of elements, reduced. Its gradient is 0 where they are
+/// equal.
 ///
-/// Both of one shape, of floats → a scalar, or that shape without reduction.
+/// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
 /// # Errors
-/// As [`mse_loss`].
+/// Same as [`mse_loss`].
 ///
 /// # Example
 /// ```
@@ -59,13 +61,13 @@ pub fn l1_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<
     between("l1_loss", input, target, reduction, |x, y| x.sub(y)?.abs())
 }
 
-/// The absolute error d, smooth at 0: `d² / (2 beta)` below `beta`, else `d − beta / 2`. PyTorch's default beta is 1; with 0
-/// it is [`l1_loss`].
+/// Returns the smooth L1 loss. With the absolute error d, it is `d² / (2 beta)` where d is below `beta`, else
+/// `d − beta / 2`. PyTorch's default beta is 1. With a beta of 0 it is [`l1_loss`].
 ///
-/// Both of one shape, of floats → a scalar, or that shape without reduction.
+/// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if beta is negative; else as [`mse_loss`].
+/// [`Error::InvalidArgument`] if beta is negative; otherwise those of [`mse_loss`].
 ///
 /// # Example
 /// ```
@@ -82,13 +84,13 @@ pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f32, reduction: Red
     smooth("smooth_l1_loss", input, target, [beta, 1.0 / beta], reduction)
 }
 
-/// Huber's loss: with the absolute error d, `d² / 2` below `delta`, else `delta · (d − delta / 2)`. PyTorch's default delta
-/// is 1.
+/// Returns the Huber loss. With the absolute error d, it is `d² / 2` where d is below `delta`, else
+/// `delta · (d − delta / 2)`. PyTorch's default delta is 1.
 ///
-/// Both of one shape, of floats → a scalar, or that shape without reduction.
+/// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] unless delta is positive; else as [`mse_loss`].
+/// [`Error::InvalidArgument`] unless delta is positive; otherwise those of [`mse_loss`].
 ///
 /// # Example
 /// ```
@@ -102,7 +104,7 @@ pub fn huber_loss(input: &Tensor, target: &Tensor, delta: f32, reduction: Reduct
     smooth("huber_loss", input, target, [delta, 1.0], reduction)
 }
 
-/// `m · (d − m / 2) · scale` with m = min(d, bound).
+/// Returns `m · (d − m / 2) · scale` with m = min(d, bound).
 fn smooth(
     op: &'static str,
     input: &Tensor,
@@ -120,14 +122,14 @@ fn smooth(
     })
 }
 
-/// The binary cross-entropy of logits x and targets y between 0 and 1, without overflow:
+/// Returns the binary cross-entropy of logits x and targets y between 0 and 1, without overflow:
 /// `−y · log σ(x) − (1 − y) · log σ(−x)`.
 ///
-/// Both of one shape, of floats → a scalar, or that shape without reduction. `pos_weight`, which is broadcast to that
-/// shape, is a factor of the first term.
+/// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. The first term
+/// is multiplied by `pos_weight`, if given, broadcast to that shape.
 ///
 /// # Errors
-/// As [`mse_loss`].
+/// Same as [`mse_loss`].
 ///
 /// # Example
 /// ```
@@ -155,14 +157,15 @@ pub fn bce_with_logits(
     })
 }
 
-/// The Kullback–Leibler divergence of log-probabilities `input` from probabilities `target`: `target · (log target − input)`,
-/// 0 where the target is 0.
+/// Returns the Kullback–Leibler divergence of log-probabilities `input` from probabilities `target`:
+/// `target · (log target − input)`, or 0 where the target is 0.
 ///
-/// Both of one shape, of floats → a scalar, or that shape without reduction. The mean is over all elements, as in PyTorch;
-/// the divergence itself, averaged over a batch (torch's `batchmean`), is the sum divided by N.
+/// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. The mean is
+/// over all elements, as in PyTorch. For the divergence averaged over a batch (PyTorch's `batchmean`), divide the sum
+/// by N.
 ///
 /// # Errors
-/// As [`mse_loss`].
+/// Same as [`mse_loss`].
 ///
 /// # Example
 /// ```

@@ -2,9 +2,9 @@ use super::{Module, summary};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// A table of vectors looked up by number: `ids: [..]` of u32, i32 or u8 → `[.., width]`, with `weight: [count, width]`,
-/// standard normal at the start. An id beyond the table is an error on the CPU and a row of zeros on adapters. (PyTorch's
-/// `padding_idx` is not there.)
+/// A lookup table of vectors. Takes `ids: [..]` of u32, i32 or u8 and returns `[.., width]`. `weight: [count, width]`
+/// is initialised from the standard normal distribution. An id beyond the table is an error on the CPU and selects a
+/// row of zeros on adapters. PyTorch's `padding_idx` is not supported.
 ///
 /// # Example
 /// ```
@@ -22,10 +22,10 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// `count` vectors of `width` elements.
+    /// Creates a table of `count` vectors of `width` elements.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when either is 0.
+    /// [`Error::InvalidArgument`] if either is 0.
     pub fn new(count: usize, width: usize) -> Result<Embedding> {
         if count == 0 || width == 0 {
             let detail = format!("{count} vectors of {width} elements: both must be at least 1");
@@ -34,7 +34,7 @@ impl Embedding {
         Ok(Embedding { weight: Tensor::randn([count, width], None)?.requires_grad() })
     }
 
-    /// The table, `[count, width]`.
+    /// Returns the weight, `[count, width]`.
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }

@@ -1,9 +1,9 @@
-//! How parameters start: the rules of `torch.nn.init`, which write over a tensor in place.
+//! Initialisation of parameters, as in `torch.nn.init`. The functions overwrite a tensor in place.
 //!
-//! Random values come from the generator that [`manual_seed`](crate::manual_seed) sets, the same on every device. Give
-//! them to the layers by [`Module::apply`](super::Module::apply).
+//! Random values come from the generator that [`manual_seed`](crate::manual_seed) sets and are the same on every
+//! device. Use [`Module::apply`](super::Module::apply) to initialise all layers of a net.
 //!
-//! Of a weight `[OUT, IN, ..]`, with R the product of its further dimensions, fan_in is IN · R and fan_out is OUT · R.
+//! For a weight `[OUT, IN, ..]`, with R the product of its further dimensions, fan_in is IN · R and fan_out is OUT · R.
 //!
 //! ```
 //! use anygpu::nn::init::{self, Fan, Nonlinearity};
@@ -29,27 +29,28 @@ use crate::autograd::no_grad;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// A trainable tensor on `cpu`, uniform on ±1 / √`fan_in`: PyTorch's start of `Linear` and of convolutions, weights
-/// (Kaiming uniform with a = √5, whose bound √(6 / ((1 + a²) · fan_in)) is the same) and biases alike.
+/// Returns a trainable tensor on `cpu`, uniform on ±1 / √`fan_in`. This is PyTorch's initialisation of `Linear` and of
+/// convolutions, for weights and biases. (For weights, PyTorch uses Kaiming uniform with a = √5, whose bound
+/// √(6 / ((1 + a²) · fan_in)) is the same.)
 pub(super) fn fresh(shape: &[usize], fan_in: usize) -> Result<Tensor> {
     let bound = 1.0 / (fan_in.max(1) as f32).sqrt();
     let drawn = Tensor::rand(shape, None)?; // on [0, 1)
     Ok(drawn.mul_scalar(2.0 * bound)?.add_scalar(-bound)?.requires_grad())
 }
 
-/// Which fan keeps its variance under the Kaiming rules.
+/// Selects the pass in which the Kaiming rules preserve the variance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fan {
-    /// Values keep their variance in the forward pass: PyTorch's `"fan_in"`, its default.
+    /// Preserves the variance of values in the forward pass: PyTorch's `"fan_in"`, its default.
     In,
-    /// Gradients keep their variance in the backward pass: PyTorch's `"fan_out"`.
+    /// Preserves the variance of gradients in the backward pass: PyTorch's `"fan_out"`.
     Out,
 }
 
-/// What follows the layer; see [`calculate_gain`].
+/// The function that follows the layer; see [`calculate_gain`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Nonlinearity {
-    /// Nothing, or a convolution or linear layer at once.
+    /// None: another convolution or linear layer follows directly.
     Linear,
     /// [`Sigmoid`](super::Sigmoid).
     Sigmoid,
@@ -57,14 +58,14 @@ pub enum Nonlinearity {
     Tanh,
     /// [`ReLU`](super::ReLU).
     ReLU,
-    /// [`LeakyReLU`](super::LeakyReLU) with this slope: PyTorch's default, with a slope of 0.
+    /// [`LeakyReLU`](super::LeakyReLU) with this slope. PyTorch's default is a slope of 0.
     LeakyReLU(f32),
     /// The scaled exponential linear unit.
     SELU,
 }
 
-/// The factor by which a start's deviation makes up for a function: 1 for none and sigmoid, 5/3 for tanh, √2 for ReLU,
-/// √(2 / (1 + slope²)) for leaky ReLU, 3/4 for SELU.
+/// Returns the recommended gain, the factor of the standard deviation, for a nonlinearity: 1 for none and sigmoid, 5/3
+/// for tanh, √2 for ReLU, √(2 / (1 + slope²)) for leaky ReLU, 3/4 for SELU.
 ///
 /// ```
 /// use anygpu::nn::init::{Nonlinearity, calculate_gain};
@@ -82,10 +83,13 @@ pub fn calculate_gain(nonlinearity: Nonlinearity) -> f32 {
     }
 }
 
-/// fan_in and fan_out.
+/// Returns fan_in and fan_out.
 fn fans(op: &'static str, tensor: &Tensor) -> Result<[f32; 2]> {
     let &[outputs, inputs, ref rest @ ..] = tensor.shape() else {
-        let detail = format!("a tensor of shape {:?} has no fans: at least two dimensions", tensor.shape());
+        let detail = format!(
+            "a tensor of shape {:?} has no fan_in and fan_out: at least two dimensions are needed",
+            tensor.shape()
+        );
         return Err(Error::argument(op, detail));
     };
     let reach: usize = rest.iter().product();
@@ -95,71 +99,73 @@ fn fans(op: &'static str, tensor: &Tensor) -> Result<[f32; 2]> {
     Ok([(inputs * reach) as f32, (outputs * reach) as f32])
 }
 
-/// Writes values of this shape over the tensor, outside the graph.
+/// Overwrites the tensor with values of its shape, outside the graph.
 fn write(tensor: &Tensor, values: impl FnOnce(&[usize]) -> Result<Tensor>) -> Result<()> {
     no_grad(|| tensor.copy_(&values(tensor.shape())?))
 }
 
-/// Uniform from `low` up to `high`.
+/// Fills the tensor with values uniform from `low` (included) to `high` (excluded).
 ///
 /// # Errors
-/// As [`Tensor::copy_`]; those of the device.
+/// Same as [`Tensor::copy_`]; device errors.
 pub fn uniform_(tensor: &Tensor, low: f32, high: f32) -> Result<()> {
     write(tensor, |shape| Tensor::uniform(low, high, shape, tensor.device()))
 }
 
-/// Normal with this mean and standard deviation.
+/// Fills the tensor with values from the normal distribution with this mean and standard deviation.
 ///
 /// # Errors
-/// As [`uniform_`].
+/// Same as [`uniform_`].
 pub fn normal_(tensor: &Tensor, mean: f32, std: f32) -> Result<()> {
     write(tensor, |shape| Tensor::normal(mean, std, shape, tensor.device()))
 }
 
-/// One value everywhere.
+/// Fills the tensor with one value.
 ///
 /// # Errors
-/// As [`uniform_`].
+/// Same as [`uniform_`].
 pub fn constant_(tensor: &Tensor, value: f32) -> Result<()> {
     no_grad(|| tensor.fill_(value))
 }
 
-/// 0 everywhere.
+/// Fills the tensor with zeros.
 ///
 /// # Errors
-/// As [`uniform_`].
+/// Same as [`uniform_`].
 pub fn zeros_(tensor: &Tensor) -> Result<()> {
     constant_(tensor, 0.0)
 }
 
-/// 1 everywhere.
+/// Fills the tensor with ones.
 ///
 /// # Errors
-/// As [`uniform_`].
+/// Same as [`uniform_`].
 pub fn ones_(tensor: &Tensor) -> Result<()> {
     constant_(tensor, 1.0)
 }
 
-/// Uniform on ±`gain` · √(6 / (fan_in + fan_out)) (Glorot & Bengio, 2010). PyTorch's gain is 1, if not given.
+/// Fills the tensor with values uniform on ±`gain` · √(6 / (fan_in + fan_out)) (Glorot & Bengio, 2010). PyTorch's
+/// default gain is 1.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for less than two dimensions or no elements; else as [`uniform_`].
+/// [`Error::InvalidArgument`] for fewer than two dimensions or no elements; otherwise those of [`uniform_`].
 pub fn xavier_uniform_(tensor: &Tensor, gain: f32) -> Result<()> {
     let [fan_in, fan_out] = fans("xavier_uniform_", tensor)?;
     let bound = gain * (6.0 / (fan_in + fan_out)).sqrt();
     uniform_(tensor, -bound, bound)
 }
 
-/// Normal with mean 0 and deviation `gain` · √(2 / (fan_in + fan_out)) (Glorot & Bengio, 2010).
+/// Fills the tensor with values from the normal distribution with mean 0 and standard deviation
+/// `gain` · √(2 / (fan_in + fan_out)) (Glorot & Bengio, 2010).
 ///
 /// # Errors
-/// As [`xavier_uniform_`].
+/// Same as [`xavier_uniform_`].
 pub fn xavier_normal_(tensor: &Tensor, gain: f32) -> Result<()> {
     let [fan_in, fan_out] = fans("xavier_normal_", tensor)?;
     normal_(tensor, 0.0, gain * (2.0 / (fan_in + fan_out)).sqrt())
 }
 
-/// gain / √fan.
+/// Returns gain / √fan.
 fn kaiming(op: &'static str, tensor: &Tensor, fan: Fan, nonlinearity: Nonlinearity) -> Result<f32> {
     let [fan_in, fan_out] = fans(op, tensor)?;
     let fan = match fan {
@@ -169,19 +175,20 @@ fn kaiming(op: &'static str, tensor: &Tensor, fan: Fan, nonlinearity: Nonlineari
     Ok(calculate_gain(nonlinearity) / fan.sqrt())
 }
 
-/// Uniform on ±√3 · gain / √fan (He et al., "Delving deep into rectifiers", 2015).
+/// Fills the tensor with values uniform on ±√3 · gain / √fan (He et al., "Delving deep into rectifiers", 2015).
 ///
 /// # Errors
-/// As [`xavier_uniform_`].
+/// Same as [`xavier_uniform_`].
 pub fn kaiming_uniform_(tensor: &Tensor, fan: Fan, nonlinearity: Nonlinearity) -> Result<()> {
     let bound = 3f32.sqrt() * kaiming("kaiming_uniform_", tensor, fan, nonlinearity)?;
     uniform_(tensor, -bound, bound)
 }
 
-/// Normal with mean 0 and deviation gain / √fan (He et al., "Delving deep into rectifiers", 2015).
+/// Fills the tensor with values from the normal distribution with mean 0 and standard deviation gain / √fan (He et al.,
+/// "Delving deep into rectifiers", 2015).
 ///
 /// # Errors
-/// As [`xavier_uniform_`].
+/// Same as [`xavier_uniform_`].
 pub fn kaiming_normal_(tensor: &Tensor, fan: Fan, nonlinearity: Nonlinearity) -> Result<()> {
     normal_(tensor, 0.0, kaiming("kaiming_normal_", tensor, fan, nonlinearity)?)
 }

@@ -1,4 +1,4 @@
-//! Layers within layers: modules of unknown type, by name.
+//! Access to layers within modules by name, and modules of a type unknown at compile time.
 
 use std::any::Any;
 
@@ -8,22 +8,22 @@ use crate::tensor::Tensor;
 
 /// Type information and cloning behind `dyn Module`. Blanket-implemented for `Module + Clone`.
 pub trait ModuleClone {
-    /// A boxed clone. Its parameters are the same tensors until one of the two is moved.
+    /// Returns a boxed clone. Both share their parameters until one of them is moved.
     fn clone_box(&self) -> Box<dyn Module>;
 
-    /// The type's name without its path, as summaries print it: `"Conv2d"`.
+    /// Returns the type's name without its path, as in summaries: `"Conv2d"`.
     fn type_name(&self) -> &'static str;
 
-    /// The module with its type hidden.
+    /// Returns the module as a trait object.
     fn as_module(&self) -> &dyn Module;
 
-    /// The module with its type hidden.
+    /// Returns the module as a trait object.
     fn as_module_mut(&mut self) -> &mut dyn Module;
 
-    /// The module as something that can be of any type.
+    /// Returns the module as `dyn Any`, for downcasts.
     fn as_any(&self) -> &dyn Any;
 
-    /// The module as something that can be of any type.
+    /// Returns the module as `dyn Any`, for downcasts.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
@@ -59,7 +59,7 @@ impl<T: Module + Clone + 'static> ModuleClone for T {
 }
 
 impl dyn Module + '_ {
-    /// This module as an `M`, if it is one.
+    /// Returns this module as an `M`, if it is one.
     ///
     /// ```
     /// use anygpu::nn::{Linear, ReLU, Sequential};
@@ -76,13 +76,13 @@ impl dyn Module + '_ {
         }
     }
 
-    /// Whether this module is an `M`.
+    /// Returns whether this module is an `M`.
     pub fn is<M: Module>(&self) -> bool {
         self.downcast_ref::<M>().is_some()
     }
 }
 
-/// The module itself, out of the boxes around it.
+/// Returns the module without the boxes around it.
 pub(super) fn inner(module: &dyn Module) -> &dyn Module {
     match module.as_any().downcast_ref::<Box<dyn Module>>() {
         Some(boxed) => inner(&**boxed),
@@ -90,7 +90,7 @@ pub(super) fn inner(module: &dyn Module) -> &dyn Module {
     }
 }
 
-/// The module under the name `""` and all layers within, each before those within it; boxes as they are.
+/// Returns the module under the name `""` and all layers within it, each before those within it. Boxes are not removed.
 pub(super) fn slots(module: &dyn Module) -> Vec<(String, &dyn Module)> {
     let mut all = vec![(String::new(), module)];
     descend("", module, &mut all);
@@ -116,11 +116,11 @@ pub(super) fn apply(module: &dyn Module, f: &mut dyn FnMut(&dyn Module) -> Resul
     done.and_then(|()| f(inner(module)))
 }
 
-/// Puts `layer` in the place of the one called `name`.
+/// Replaces the layer called `name` by `layer`.
 pub(super) fn replace<M: Module>(module: &mut dyn Module, name: &str, layer: M) -> Result<()> {
     let names: Vec<String> = slots(module).into_iter().skip(1).map(|(name, _)| name).collect();
     let Some(slot) = find_mut(module, name) else {
-        let detail = format!("there is no layer '{name}': there are {}", names.join(", "));
+        let detail = format!("there is no layer '{name}'; the layers are {}", names.join(", "));
         return Err(Error::argument("set", detail));
     };
     let is = slot.type_name();
@@ -131,14 +131,14 @@ pub(super) fn replace<M: Module>(module: &mut dyn Module, name: &str, layer: M) 
     match slot.as_any_mut().downcast_mut::<M>() {
         Some(field) => *field = layer,
         None => {
-            let detail = format!("'{name}' is a field of type {is}, in which no {} has a place", layer.type_name());
+            let detail = format!("'{name}' is a field of type {is}, which cannot hold a {}", layer.type_name());
             return Err(Error::argument("set", detail));
         }
     }
     Ok(())
 }
 
-/// The layer with this dotted name; boxes as they are. Names of children may have dots themselves.
+/// Returns the layer with this dotted name. Boxes are not removed. Names of children may contain dots themselves.
 pub(super) fn find_mut<'a>(module: &'a mut dyn Module, name: &str) -> Option<&'a mut dyn Module> {
     let mut found = None;
     module.visit_children_mut(&mut |here, child| {

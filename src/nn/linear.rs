@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 
 /// A fully connected layer: y = x Wᵀ + b.
 ///
-/// `x: [.., in]` → `y: [.., out]`, with `weight: [out, in]` and `bias: [out]`, both uniform on ±1/√in at the start.
+/// `x: [.., in]` → `y: [.., out]`, with `weight: [out, in]` and `bias: [out]`, both initialised uniformly on ±1/√in.
 ///
 /// # Example
 /// ```
@@ -31,10 +31,10 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A layer from `inputs` to `outputs` features.
+    /// Creates a layer from `inputs` to `outputs` features.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when either is 0.
+    /// [`Error::InvalidArgument`] if either is 0.
     pub fn new(inputs: usize, outputs: usize) -> Result<Linear> {
         if inputs == 0 || outputs == 0 {
             return Err(Error::argument(
@@ -46,18 +46,18 @@ impl Linear {
         Ok(Linear { weight, bias: Some(init::fresh(&[outputs], inputs)?) })
     }
 
-    /// The same layer without its bias: y = x Wᵀ.
+    /// Returns the same layer without its bias: y = x Wᵀ.
     pub fn without_bias(mut self) -> Linear {
         self.bias = None;
         self
     }
 
-    /// `[out, in]`.
+    /// Returns the weight, `[out, in]`.
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
-    /// `[out]`, if there is one.
+    /// Returns the bias, `[out]`, if the layer has one.
     pub fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref()
     }
@@ -71,18 +71,18 @@ impl Module for Linear {
     }
 }
 
-/// x Wᵀ + b: `x: [.., in]`, `weight: [out, in]`, `bias: [out]` → `[.., out]`.
+/// Returns x Wᵀ + b: `x: [.., in]`, `weight: [out, in]`, `bias: [out]` → `[.., out]`.
 pub(super) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let [outputs, inputs] = [weight.shape()[0], weight.shape()[1]];
     let Some((&last, lead)) = x.shape().split_last().filter(|(last, _)| **last == inputs) else {
         let rule = format!("the input's last dimension must be {inputs}, the weight's");
         return Err(Error::shapes("Linear", x.shape(), weight.shape(), rule));
     };
-    // One product of matrices whatever the leading dimensions.
+    // A single matrix product, for any number of leading dimensions.
     let rows = x.reshape([lead.iter().product(), last])?;
     let weight = weight.t()?;
     let output = match bias {
-        // The bias is added before the result is rounded to halves.
+        // The bias is added in f32, before the result is rounded to a half-precision type.
         Some(bias) => rows.matmul_f32(&weight)?.add(&bias.to_dtype(DType::F32)?)?.to_dtype(lowered(x.dtype()))?,
         None => rows.matmul(&weight)?,
     };

@@ -1,4 +1,4 @@
-//! Copies the values of a [`StateDict`] into the tensors that a module has.
+//! Copies the values of a [`StateDict`] into the tensors of a module.
 
 use std::collections::HashSet;
 
@@ -9,23 +9,23 @@ use crate::ops::duplicate;
 use crate::ops::inplace::copy_;
 use crate::tensor::{Bucket, Tensor};
 
-/// Which names did not meet in [`Module::load_state_dict`].
+/// The names that only one side had in [`Module::load_state_dict`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyReport {
-    /// Names of the module that the state does not have: these kept their values.
+    /// Names of the module that the state does not have. These tensors kept their values.
     pub missing: Vec<String>,
     /// Names of the state that the module does not have.
     pub unexpected: Vec<String>,
 }
 
-/// A tensor of the module, and the value that it is to get.
+/// A tensor of the module and its new value.
 type Pair = (Tensor, Tensor);
 
 pub(super) fn state_dict(module: &(impl Module + ?Sized)) -> StateDict {
     named(module).into_iter().map(|(name, tensor)| (name, tensor.detach())).collect()
 }
 
-/// Parameters and buffers under every name that they have.
+/// Returns parameters and buffers under all of their names.
 fn named(module: &(impl Module + ?Sized)) -> Vec<(String, Tensor)> {
     let mut all = Vec::new();
     module.visit(&mut |name, parameter| all.push((name.to_string(), parameter.clone())));
@@ -44,7 +44,8 @@ pub(super) fn load(module: &(impl Module + ?Sized), state: &StateDict, strict: b
     Ok(report)
 }
 
-/// The state with `module.` before its names where all of the module's have it, and without it where none has.
+/// Returns the state with the prefix `module.` added if all of the module's names have it and none of the state's, or
+/// removed in the opposite case.
 fn with_prefix_of(targets: &[(String, Tensor)], state: &StateDict) -> Result<StateDict> {
     let ours = !targets.is_empty() && targets.iter().all(|(name, _)| name.starts_with(REPLICATED));
     let theirs = !state.is_empty() && state.names().all(|name| name.starts_with(REPLICATED));
@@ -57,7 +58,7 @@ fn with_prefix_of(targets: &[(String, Tensor)], state: &StateDict) -> Result<Sta
     }
 }
 
-/// Each tensor of the module with its value; the names that do not meet; what is wrong with the shapes.
+/// Returns each tensor of the module with its new value, the names that only one side has, and the shape mismatches.
 fn matched(targets: &[(String, Tensor)], state: &StateDict) -> (Vec<Pair>, KeyReport, Vec<String>) {
     let (mut pairs, mut report, mut wrong): (Vec<Pair>, _, _) = (Vec::new(), KeyReport::default(), Vec::new());
     let mut found = HashSet::new();
@@ -67,7 +68,7 @@ fn matched(targets: &[(String, Tensor)], state: &StateDict) -> (Vec<Pair>, KeyRe
                 wrong.push(format!("{name}: {:?} in the module, {:?} in the state", target.shape(), value.shape()));
                 found.insert(target.id());
             }
-            // A tensor with several names (tied weights) gets the last one's value, as in PyTorch.
+            // A tensor with several names (tied weights) gets the value of the last one, as in PyTorch.
             Some(value) if !found.insert(target.id()) => {
                 pairs.iter_mut().filter(|(known, _)| known.id() == target.id()).for_each(|pair| pair.1 = value.clone());
             }
@@ -83,7 +84,7 @@ fn matched(targets: &[(String, Tensor)], state: &StateDict) -> (Vec<Pair>, KeyRe
     (pairs, report, wrong)
 }
 
-/// PyTorch's batch norm counts its batches; ours has no use for the number.
+/// PyTorch's batch norm stores a count of its batches, which this crate does not use.
 fn is_counter(name: &str) -> bool {
     name.rsplit('.').next() == Some("num_batches_tracked")
 }
@@ -103,7 +104,8 @@ fn complaint(report: &KeyReport, wrong: &[String], strict: bool) -> String {
     format!("the state does not fit the module, which is unchanged. {}", parts.join(". "))
 }
 
-/// Converts and moves all values first, one crossing per pair of devices, and then writes: what fails, fails before.
+/// Converts and moves all values first, with one transfer per pair of devices, and then writes them. An error therefore
+/// leaves the module unchanged.
 fn overwrite(pairs: &[Pair]) -> Result<()> {
     let mut ready = Vec::with_capacity(pairs.len());
     let mut rest: Vec<&Pair> = pairs.iter().collect();
@@ -120,7 +122,7 @@ fn overwrite(pairs: &[Pair]) -> Result<()> {
     ready.iter().try_for_each(|(target, value)| copy_(target, value))
 }
 
-/// A run of targets that are a bucket is one copy; the others are one each.
+/// Adds the copies to `ready`: one for each run of targets that is a bucket, and one for each other target.
 fn runs(targets: &[Tensor], values: &[Tensor], ready: &mut Vec<Pair>) -> Result<()> {
     let mut start = 0;
     for run in Bucket::runs(targets) {
@@ -130,7 +132,7 @@ fn runs(targets: &[Tensor], values: &[Tensor], ready: &mut Vec<Pair>) -> Result<
             Some(bucket) => ready.push((bucket.flat().clone(), Bucket::gather(values)?.flat().clone())),
             None => {
                 for (target, value) in run.iter().zip(values) {
-                    // The state may hold a view of the very tensor that is written.
+                    // The state may contain a view of a tensor that is written.
                     let shared = targets.iter().any(|t| t.storage().id() == value.storage().id());
                     ready.push((target.clone(), if shared { duplicate(value)? } else { value.clone() }));
                 }

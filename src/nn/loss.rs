@@ -1,4 +1,4 @@
-//! What a net is trained and measured by.
+//! Losses for classification.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -6,15 +6,15 @@ use crate::ops::nll::Labelled;
 use crate::ops::of_sums;
 use crate::tensor::Tensor;
 
-/// What becomes of the losses of single elements.
+/// How the losses of single elements are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
-    /// Their mean, a scalar.
+    /// The mean, a scalar.
     #[default]
     Mean,
-    /// Their sum, a scalar.
+    /// The sum, a scalar.
     Sum,
-    /// They are given as they are.
+    /// No reduction: one loss per element.
     None,
 }
 
@@ -28,13 +28,14 @@ impl Reduction {
     }
 }
 
-/// The cross-entropy of a batch, averaged: `−(1/N) Σₙ log softmax(logits)[n, labels[n]]`. A scalar.
+/// Returns the mean cross-entropy of a batch, `−(1/N) Σₙ log softmax(logits)[n, labels[n]]`, as a scalar.
 ///
-/// `logits: [N, classes, ..]` of floats, *not* yet through a softmax; `labels: [N, ..]` u32, i32 or u8, each below the number
-/// of classes. With options: [`CrossEntropyLoss`].
+/// `logits: [N, classes, ..]` are floats *before* any softmax. `labels: [N, ..]` are u32, i32 or u8, each below the
+/// number of classes. [`CrossEntropyLoss`] has options.
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] when the two do not fit.
+/// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the shapes, types or devices do
+/// not fit.
 ///
 /// # Example
 /// ```
@@ -52,11 +53,13 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 
 /// The cross-entropy with options.
 ///
-/// For logits x of one position, its label y, weights w (all 1 at first) and the smoothing ε (0 at first), with C classes:
+/// For the logits x of one position, its label y, the class weights w (1 by default), the smoothing ε (0 by default)
+/// and C classes, the loss is:
 ///
 /// `(1 − ε) · w[y] · (−log softmax(x)[y]) + ε/C · Σ_c w[c] · (−log softmax(x)[c])`
 ///
-/// The mean divides their sum by `Σ w[y]` over the labels that are not ignored, as in PyTorch: where all are, it is NaN.
+/// The mean divides the sum of these by `Σ w[y]` over the labels that are not ignored, as in PyTorch. If all labels are
+/// ignored, it is NaN.
 ///
 /// # Example
 /// ```
@@ -79,24 +82,24 @@ pub struct CrossEntropyLoss {
 }
 
 impl CrossEntropyLoss {
-    /// The mean, of all labels, without smoothing.
+    /// Creates the loss with its defaults: the mean over all labels, without smoothing.
     pub fn new() -> CrossEntropyLoss {
         CrossEntropyLoss::default()
     }
 
-    /// Sets what becomes of the positions' losses.
+    /// Sets how the losses of the positions are combined.
     pub fn reduction(mut self, reduction: Reduction) -> CrossEntropyLoss {
         self.reduction = reduction;
         self
     }
 
-    /// Leaves out positions with this label. (PyTorch does so with −100 unless told otherwise; here nothing is left out.)
+    /// Ignores positions with this label. PyTorch ignores −100 by default; here no label is ignored by default.
     pub fn ignore_index(mut self, label: i64) -> CrossEntropyLoss {
         self.ignored = Some(label);
         self
     }
 
-    /// Sets ε: the part of the target that is spread over all classes, between 0 and 1.
+    /// Sets the label smoothing ε: the part of the target that is distributed over all classes, between 0 and 1.
     pub fn label_smoothing(mut self, smoothing: f32) -> CrossEntropyLoss {
         self.smoothing = smoothing;
         self
@@ -108,24 +111,25 @@ impl CrossEntropyLoss {
         self
     }
 
-    /// The loss of `logits: [N, C, ..]` and `labels: [N, ..]`: a scalar, or `[N, ..]` without reduction.
+    /// Returns the loss of `logits: [N, C, ..]` and `labels: [N, ..]`: a scalar, or `[N, ..]` without reduction.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] when they do not fit;
-    /// [`Error::InvalidArgument`] for a smoothing beyond 0 to 1, and on the CPU for a label that is no class (NaN elsewhere).
+    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the shapes, types or devices
+    /// do not fit; [`Error::InvalidArgument`] for a smoothing outside 0 to 1 and, on the CPU, for a label that is not a
+    /// class. On adapters, such a label makes the loss NaN.
     pub fn forward(&self, logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&self.smoothing) {
             let detail = format!("label smoothing {} is not between 0 and 1", self.smoothing);
             return Err(Error::argument("cross_entropy", detail));
         }
         if logits.rank() < 2 {
-            let detail = "scores are [N, C, ..], labels [N, ..]";
+            let detail = "logits must be [N, C, ..] and labels [N, ..]";
             return Err(Error::shapes("cross_entropy", logits.shape(), labels.shape(), detail));
         }
         self.of(&f32s("cross_entropy", logits)?.log_softmax(1)?, labels)?.to_dtype(of_sums(logits.dtype()))
     }
 
-    /// The loss of f32 log-probabilities.
+    /// Returns the loss for f32 log-probabilities.
     fn of(&self, x: &Tensor, labels: &Tensor) -> Result<Tensor> {
         let labelled = Labelled::new(x, labels, self.weight.as_ref(), self.ignored)?;
         let mut losses = labelled.losses(x)?;
@@ -139,7 +143,7 @@ impl CrossEntropyLoss {
         losses.sum_all()?.div(&labelled.weights(false)?.sum_all()?)
     }
 
-    /// `ε/C · Σ_c w[c] · (−x[c])`, 0 where the label is ignored.
+    /// Returns `ε/C · Σ_c w[c] · (−x[c])`, or 0 where the label is ignored.
     fn spread(&self, x: &Tensor, labelled: &Labelled) -> Result<Tensor> {
         let classes = x.shape()[1];
         let weighted = match &self.weight {
@@ -155,12 +159,12 @@ impl CrossEntropyLoss {
     }
 }
 
-/// The negative log-likelihood `−log_probs[n, labels[n]]`: of what is through a log-softmax already.
+/// Returns the negative log-likelihood `−log_probs[n, labels[n]]`. The input is the result of a log-softmax.
 ///
 /// `log_probs: [N, C, ..]`, `labels: [N, ..]` → a scalar, or `[N, ..]` without reduction.
 ///
 /// # Errors
-/// As [`CrossEntropyLoss::forward`].
+/// Same as [`CrossEntropyLoss::forward`].
 ///
 /// # Example
 /// ```
@@ -176,7 +180,7 @@ pub fn nll_loss(log_probs: &Tensor, labels: &Tensor, reduction: Reduction) -> Re
     CrossEntropyLoss::new().reduction(reduction).of(&x, labels)?.to_dtype(of_sums(log_probs.dtype()))
 }
 
-/// Floats as f32: losses are computed in it, and given in the type that came.
+/// Returns floats as f32, the type in which losses are computed.
 pub(super) fn f32s(op: &'static str, x: &Tensor) -> Result<Tensor> {
     if x.dtype().is_float() {
         return x.to_dtype(DType::F32);
@@ -184,11 +188,11 @@ pub(super) fn f32s(op: &'static str, x: &Tensor) -> Result<Tensor> {
     Err(Error::DTypeMismatch { op, expected: "a float type".into(), got: x.dtype().to_string() })
 }
 
-/// How many rows of `logits: [N, classes]` have their greatest value at their label, `labels: [N]` u32.
-/// Reads back N numbers; the two may be on different devices.
+/// Returns the number of rows of `logits: [N, classes]` whose greatest value is at their label in `labels: [N]` (u32).
+/// Reads back N numbers. The two tensors may be on different devices.
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`] when there is not one label per row.
+/// [`Error::ShapeMismatch`] if there is not one label per row.
 ///
 /// # Example
 /// ```
@@ -201,7 +205,7 @@ pub(super) fn f32s(op: &'static str, x: &Tensor) -> Result<Tensor> {
 /// ```
 pub fn correct(logits: &Tensor, labels: &Tensor) -> Result<usize> {
     if logits.rank() != 2 || labels.shape() != &logits.shape()[..1] {
-        let rule = "one label per row of logits: [N, classes] and [N]";
+        let rule = "there must be one label per row of logits: [N, classes] and [N]";
         return Err(Error::shapes("correct", logits.shape(), labels.shape(), rule));
     }
     let predicted = logits.detach().argmax(1)?.to_vec::<u32>()?;

@@ -1,10 +1,11 @@
-//! Layers, as in `torch.nn`: a [`Module`] has a forward function and named parameters.
+//! Layers, as in `torch.nn`. A [`Module`] has a forward function and named parameters.
 //!
-//! Every constructor draws its parameters on `cpu`, from the generator that [`manual_seed`](crate::manual_seed) sets,
-//! so that one seed gives one net whatever it runs on; [`Module::to`] then moves the whole net in one copy.
+//! Every constructor creates its parameters on `cpu`, from the generator that [`manual_seed`](crate::manual_seed) sets.
+//! The same seed therefore gives the same initial values on every device. [`Module::to`] then moves the whole net in
+//! one copy.
 //!
-//! Shapes in these pages: N batch, C channels, H W height and width, OC out-channels, K kernel size. Images are NCHW,
-//! convolution weights OIHW.
+//! Shapes in this module's documentation: N is the batch size, C the number of channels, H and W the height and width,
+//! OC the number of output channels, K the kernel size. Images are NCHW, convolution weights OIHW.
 
 mod activation;
 mod attention;
@@ -55,9 +56,9 @@ pub use summary::{LayerSummary, Summary};
 
 /// A layer or a net: a differentiable function with named parameters.
 ///
-/// A module of your own is a struct of its layers, `Clone` (so that [`DataParallel`](crate::DataParallel) can make a
-/// replica for each device), with [`forward`](Module::forward) and [`children!`](crate::children), which lists the fields;
-/// everything else is given.
+/// To define a module, write a struct of its layers. Derive `Clone` ([`DataParallel`](crate::DataParallel) clones it
+/// for each device), implement [`forward`](Module::forward) and list the fields with [`children!`](crate::children).
+/// All other methods are provided.
 ///
 /// # Example
 /// ```
@@ -85,48 +86,50 @@ pub use summary::{LayerSummary, Summary};
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait Module: ModuleClone + Send + Sync + 'static {
-    /// The layer's function; each layer says which shapes it takes.
+    /// Applies the layer to `input`. Each layer documents the shapes that it accepts.
     ///
     /// # Errors
-    /// Those of the ops it is made of: a shape that does not fit, an input on another device than the parameters.
+    /// Those of the ops that it calls: a shape that does not fit, an input on another device than the parameters.
     fn forward(&self, input: &Tensor) -> Result<Tensor>;
 
-    /// Calls `f` with the name (`"weight"`, in a [`Sequential`] `"conv1.weight"`) and the value of each parameter.
+    /// Calls `f` with the name and the value of each parameter. The name is `"weight"`, say, or `"conv1.weight"` within
+    /// a [`Sequential`].
     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor));
 
-    /// As [`visit`](Module::visit), in the same order, so that parameters can be replaced.
+    /// Like [`visit`](Module::visit), in the same order, with mutable access.
     fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor));
 
-    /// Calls `f` with the name and the value of each buffer: what the layers keep besides parameters, as batch norm keeps
-    /// its running statistics. They move with the module, and no optimiser touches them. Without buffers, leave this out.
+    /// Calls `f` with the name and the value of each buffer. Buffers are the tensors that a layer keeps besides its
+    /// parameters, such as the running statistics of batch norm. They move with the module, and optimisers do not
+    /// update them. The default is for modules without buffers.
     fn visit_buffers(&self, _f: &mut dyn FnMut(&str, &Tensor)) {}
 
-    /// As [`visit_buffers`](Module::visit_buffers), in the same order, so that buffers can be replaced.
+    /// Like [`visit_buffers`](Module::visit_buffers), in the same order, with mutable access.
     fn visit_buffers_mut(&mut self, _f: &mut dyn FnMut(&str, &mut Tensor)) {}
 
-    /// Tells every layer whether it is being trained; see [`train`](Module::train). A module of layers of your own passes
-    /// it on to them ([`children!`](crate::children) does), or else they stay in training.
+    /// Sets whether the layers are in training mode; see [`train`](Module::train). A module must pass the call on to
+    /// its layers, as [`children!`](crate::children) does; otherwise they stay in training mode.
     fn set_training(&self, _training: bool) {}
 
     /// Calls `f` with the name of each layer directly within this one, and the layer.
     fn visit_children<'a>(&'a self, _f: &mut dyn FnMut(&str, &'a dyn Module)) {}
 
-    /// As [`visit_children`](Module::visit_children), in the same order, so that layers can be changed.
+    /// Like [`visit_children`](Module::visit_children), in the same order, with mutable access.
     fn visit_children_mut<'a>(&'a mut self, _f: &mut dyn FnMut(&str, &'a mut dyn Module)) {}
 
-    /// From now on, the layers behave as in training, as they do at first: dropout drops, batch norm uses the batch's
-    /// statistics and updates its running ones. (`DataParallel` sets this itself.)
+    /// Switches the layers to training mode, which is the initial mode: dropout drops elements; batch norm uses the
+    /// batch's statistics and updates its running ones. `DataParallel` calls this itself.
     fn train(&self) {
         self.set_training(true);
     }
 
-    /// From now on, the layers behave as in use: dropout does nothing, batch norm uses its running statistics. This says
-    /// nothing about gradients: for these there is [`no_grad`](crate::no_grad).
+    /// Switches the layers to evaluation mode: dropout does nothing, batch norm uses its running statistics. Gradients
+    /// are still recorded; [`no_grad`](crate::no_grad) turns them off.
     fn eval(&self) {
         self.set_training(false);
     }
 
-    /// All buffers with their dotted names, in order.
+    /// Returns all buffers with their dotted names, in order.
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
         let mut all = Vec::new();
         let mut seen = HashSet::new();
@@ -138,13 +141,14 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         all
     }
 
-    /// All parameters, in order. They share value and gradient with the module's own: give them to an optimiser.
-    /// One that two layers share (a tied weight) is listed once.
+    /// Returns all parameters, in order, for an optimiser. They share value and gradient with the module's own. A
+    /// parameter that two layers share (a tied weight) is listed once.
     fn parameters(&self) -> Vec<Tensor> {
         self.named_parameters().into_iter().map(|(_, parameter)| parameter).collect()
     }
 
-    /// All parameters with their dotted names, in order; one that two layers share under its first name.
+    /// Returns all parameters with their dotted names, in order. A parameter that two layers share is listed once,
+    /// under its first name.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
         let mut seen = HashSet::new();
         let mut all = Vec::new();
@@ -156,14 +160,16 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         all
     }
 
-    /// The number of values in all parameters, frozen ones too.
+    /// Returns the number of elements in all parameters, including frozen ones.
     fn num_parameters(&self) -> usize {
         self.parameters().iter().map(Tensor::elem_count).sum()
     }
 
-    /// The values by dotted name: parameters, then buffers, a tied weight under each of its names.
+    /// Returns the values by dotted name: first the parameters, then the buffers. A tied weight is listed under each of
+    /// its names.
     ///
-    /// The tensors share their elements with the module's: later steps change them too ([`StateDict::copied`] keeps them).
+    /// The tensors share their elements with the module's, so later optimiser steps change them too.
+    /// [`StateDict::copied`] makes independent copies.
     ///
     /// ```
     /// use anygpu::nn::{BatchNorm2d, Module};
@@ -176,16 +182,16 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         load_state::state_dict(self)
     }
 
-    /// Copies the values of `state` into the tensors of this module, where they are: optimisers, other handles and
+    /// Copies the values of `state` into the existing tensors of this module. Optimisers, other handles and
     /// `DataParallel` see the new values.
     ///
-    /// Values are converted to the module's types and moved to its device, all of them in one staged copy. Where either side has
-    /// `module.` before all of its names, as PyTorch's `DataParallel` has, and the other has not, it is dropped or added.
-    /// PyTorch's `num_batches_tracked` is passed over. A tied weight needs one of its names only.
+    /// Values are converted to the module's types and moved to its device, all in one staged copy. If all names on one
+    /// side start with `module.`, as with PyTorch's `DataParallel`, and none on the other side do, the prefix is
+    /// removed or added. PyTorch's `num_batches_tracked` is ignored. For a tied weight, one of its names is enough.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) that lists every name with another shape and, if `strict`,
-    /// every name that only one side has; what the devices say. The module is unchanged then.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) that lists every name whose shape differs and, if
+    /// `strict`, every name that only one side has; device errors. On error, the module is unchanged.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module};
@@ -202,14 +208,14 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         load_state::load(self, state, strict)
     }
 
-    /// Moves the module to `device`, in one staged copy whatever the number of parameters, and each of its buffers in one.
+    /// Moves the module to `device`. All parameters are moved in one staged copy, each buffer in a copy of its own.
     ///
-    /// There, the parameters are views into one flat buffer, each at a multiple of 256 bytes: the optimiser updates them
-    /// with one dispatch. They are *new* leaves without a gradient: move first, then make the optimiser. A module that
-    /// is there already stays as it is, and so do its optimisers.
+    /// The moved parameters are views into one flat buffer, each at a multiple of 256 bytes, so an optimiser updates
+    /// them with one dispatch. They are *new* leaves without gradients: move the module before creating the optimiser.
+    /// A module that is already on `device` is unchanged, and so are its optimisers.
     ///
     /// # Errors
-    /// Those of opening `device` and of running out of memory there; the module is unchanged then.
+    /// Those of opening `device` and of running out of memory there. On error, the module is unchanged.
     ///
     /// # Example
     /// ```
@@ -234,7 +240,7 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         Ok(())
     }
 
-    /// The parameter or buffer with this dotted name.
+    /// Returns the parameter or buffer with this dotted name, if there is one.
     ///
     /// ```
     /// use anygpu::nn::{self, Module};
@@ -256,8 +262,8 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         found
     }
 
-    /// This module under the name `""`, and all layers within under their dotted names, each before those within it.
-    /// [`type_name`](ModuleClone::type_name) and `downcast_ref` say what they are.
+    /// Returns this module under the name `""`, and all layers within it under their dotted names. A layer comes before
+    /// the layers within it. [`type_name`](ModuleClone::type_name) and `downcast_ref` return their types.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module, ReLU, Sequential};
@@ -272,13 +278,13 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         layers::slots(self.as_module()).into_iter().map(|(name, slot)| (name, layers::inner(slot))).collect()
     }
 
-    /// The layer with this dotted name.
+    /// Returns the layer with this dotted name, if there is one.
     fn get_submodule(&self, name: &str) -> Option<&dyn Module> {
         self.named_modules().into_iter().find(|(here, _)| here == name).map(|(_, module)| module)
     }
 
-    /// Calls `f` with every layer, those within a layer before it, and with this module last, outside the graph: the way
-    /// to start all parameters with a rule of [`init`]. The first error ends it.
+    /// Calls `f` with every layer and finally with this module, outside the graph. The layers within a layer come
+    /// before it. Use it to initialise parameters with the functions of [`init`]. The first error ends the traversal.
     ///
     /// # Errors
     /// Those of `f`.
@@ -303,20 +309,20 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         crate::no_grad(|| layers::apply(self.as_module(), &mut f))
     }
 
-    /// Puts another layer in the place of the one with this dotted name: of any type in a [`Sequential`] or a
-    /// `Box<dyn Module>`, of the same type in a field. It is where its constructor made it, on `cpu`: call
-    /// [`to`](Module::to) afterwards, then make the optimiser.
+    /// Replaces the layer with this dotted name. In a [`Sequential`] or a `Box<dyn Module>`, the new layer may be of
+    /// any type; in a field it must be of the same type. The new layer stays on the device where it was created,
+    /// normally `cpu`: call [`to`](Module::to) afterwards, then create the optimiser.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) where there is no such layer, or the field's type is
-    /// another.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such layer, or if the field has another
+    /// type.
     ///
     /// ```
     /// use anygpu::nn::{self, Linear, Module};
     ///
     /// let mut net = nn::models::resnet18(3, 1000)?; // say, with weights from a file
     /// net.requires_grad_(false);
-    /// net.set("fc", Linear::new(512, 10)?)?; // trains alone
+    /// net.set("fc", Linear::new(512, 10)?)?; // the only layer that is trained
     /// assert_eq!(net.parameters().iter().filter(|p| p.is_tracked()).count(), 2);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
@@ -327,10 +333,11 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         layers::replace(self.as_module_mut(), name, layer)
     }
 
-    /// Freezes all parameters (`false`), or has them trained again. A frozen one gets no gradient, and optimisers leave it
-    /// alone. As after [`to`](Module::to), these are new tensors over the same elements: make the optimiser afterwards.
-    /// Batch norm's running statistics are no parameters: [`eval`](Module::eval) keeps them, in a loop of your own
-    /// ([`DataParallel::train_batch`](crate::DataParallel::train_batch) always trains, and moves them).
+    /// Freezes (`false`) or unfreezes (`true`) all parameters. A frozen parameter gets no gradient, and optimisers do
+    /// not update it. As with [`to`](Module::to), the parameters become new tensors over the same elements: create the
+    /// optimiser afterwards. Batch norm's running statistics are not parameters. In a training loop of your own,
+    /// [`eval`](Module::eval) keeps them unchanged; [`DataParallel::train_batch`](crate::DataParallel::train_batch)
+    /// always runs in training mode and updates them.
     fn requires_grad_(&mut self, requires_grad: bool) {
         let old = self.parameters();
         let switched = |parameter: &Tensor| match (parameter.is_tracked(), requires_grad) {
@@ -342,8 +349,8 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         self.visit_mut(&mut replacing(&old, &new));
     }
 
-    /// Runs the module once on zeros `[..]` of this shape, in evaluation and outside the graph, and returns a table of
-    /// the layers with their output shapes, to be printed. See [`Summary`].
+    /// Runs the module once on zeros of this shape, in evaluation mode and outside the graph. Returns a printable table
+    /// of the layers with their output shapes. See [`Summary`].
     ///
     /// # Errors
     /// Those of [`forward`](Module::forward).

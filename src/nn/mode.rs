@@ -1,13 +1,14 @@
-//! What a layer keeps besides its parameters.
+//! The state of a layer besides its parameters: its mode and its buffers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Child;
 use crate::tensor::Tensor;
 
-/// Whether a layer is being trained: the field of a layer that behaves differently then. At first it is.
+/// Whether a layer is in training mode, which is the default. Layers that behave differently in training have a field
+/// of this type.
 ///
-/// [`Module::train`](super::Module::train) and [`Module::eval`](super::Module::eval) switch all of a net's.
+/// [`Module::train`](super::Module::train) and [`Module::eval`](super::Module::eval) switch the mode of all layers.
 ///
 /// ```
 /// use anygpu::nn::{Mode, Module};
@@ -37,20 +38,20 @@ use crate::tensor::Tensor;
 pub struct Mode(AtomicBool);
 
 impl Mode {
-    /// Whether the layer is being trained.
+    /// Returns whether the layer is in training mode.
     pub fn is_training(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Default for Mode {
-    /// In training.
+    /// Returns training mode.
     fn default() -> Self {
         Mode(AtomicBool::new(true))
     }
 }
 
-/// The copy starts in the same mode and is switched by itself.
+/// The clone starts in the same mode; later switches of one do not affect the other.
 impl Clone for Mode {
     fn clone(&self) -> Self {
         Mode(AtomicBool::new(self.is_training()))
@@ -67,8 +68,8 @@ impl Child for Mode {
     }
 }
 
-/// A tensor of a layer that is no parameter, such as a running statistic: it moves with the module and is saved with it,
-/// and no optimiser touches it.
+/// A tensor of a layer that is not a parameter, such as a running statistic. It moves with the module and is saved with
+/// it, and optimisers do not update it.
 #[derive(Clone, Debug)]
 pub struct Buffer(pub Tensor);
 

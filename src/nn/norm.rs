@@ -12,7 +12,7 @@ fn zeros(shape: &[usize]) -> Result<Tensor> {
 
 /// Layer normalisation over the last dimensions: see [`Tensor::layer_norm`].
 ///
-/// `weight` and `bias` start as ones and zeros of the normalised shape; eps is 1e-5.
+/// `weight` and `bias` have the normalised shape and are initialised with ones and zeros. The default eps is 1e-5.
 ///
 /// # Example
 /// ```
@@ -33,32 +33,32 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Over the last dimensions, of these sizes.
+    /// Creates a layer that normalises over the last dimensions, which have these sizes.
     ///
     /// # Errors
-    /// If there is no memory for the parameters.
+    /// If there is not enough memory for the parameters.
     pub fn new(normalized_shape: &[usize]) -> Result<LayerNorm> {
         Ok(LayerNorm { weight: ones(normalized_shape)?, bias: Some(zeros(normalized_shape)?), eps: 1e-5 })
     }
 
-    /// The same layer without its bias.
+    /// Returns the same layer without its bias.
     pub fn without_bias(mut self) -> LayerNorm {
         self.bias = None;
         self
     }
 
-    /// Sets what is added to the variance.
+    /// Sets eps, which is added to the variance.
     pub fn eps(mut self, eps: f32) -> LayerNorm {
         self.eps = eps;
         self
     }
 
-    /// The scale, of the normalised shape.
+    /// Returns the scale, of the normalised shape.
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
-    /// The offset, of the normalised shape, if there is one.
+    /// Returns the offset, of the normalised shape, if there is one.
     pub fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref()
     }
@@ -74,7 +74,7 @@ impl Module for LayerNorm {
 
 /// RMS normalisation over the last dimensions: see [`Tensor::rms_norm`].
 ///
-/// `weight` starts as ones; eps is that of f32, 1.19e-7, as in PyTorch.
+/// `weight` is initialised with ones. The default eps is f32's machine epsilon, 1.19e-7, as in PyTorch.
 ///
 /// # Example
 /// ```
@@ -93,21 +93,21 @@ pub struct RMSNorm {
 }
 
 impl RMSNorm {
-    /// Over the last dimensions, of these sizes.
+    /// Creates a layer that normalises over the last dimensions, which have these sizes.
     ///
     /// # Errors
-    /// If there is no memory for the parameters.
+    /// If there is not enough memory for the parameters.
     pub fn new(normalized_shape: &[usize]) -> Result<RMSNorm> {
         Ok(RMSNorm { weight: ones(normalized_shape)?, eps: f32::EPSILON })
     }
 
-    /// Sets what is added to the mean square.
+    /// Sets eps, which is added to the mean square.
     pub fn eps(mut self, eps: f32) -> RMSNorm {
         self.eps = eps;
         self
     }
 
-    /// The scale, of the normalised shape.
+    /// Returns the scale, of the normalised shape.
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
@@ -123,7 +123,7 @@ impl Module for RMSNorm {
 
 /// Group normalisation of `[N, C, ..]`: see [`Tensor::group_norm`].
 ///
-/// `weight` and `bias` are `[C]` and start as ones and zeros; eps is 1e-5.
+/// `weight` and `bias` are `[C]` and initialised with ones and zeros. The default eps is 1e-5.
 ///
 /// # Example
 /// ```
@@ -144,7 +144,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// `groups` equal groups of `channels` channels.
+    /// Creates a layer with `groups` equal groups of `channels` channels.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `groups` does not divide `channels`.
@@ -155,18 +155,18 @@ impl GroupNorm {
         Ok(GroupNorm { weight: ones(&[channels])?, bias: zeros(&[channels])?, groups, eps: 1e-5 })
     }
 
-    /// Sets what is added to the variance.
+    /// Sets eps, which is added to the variance.
     pub fn eps(mut self, eps: f32) -> GroupNorm {
         self.eps = eps;
         self
     }
 
-    /// The scale of each channel, `[C]`.
+    /// Returns the scale of each channel, `[C]`.
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
-    /// The offset of each channel, `[C]`.
+    /// Returns the offset of each channel, `[C]`.
     pub fn bias(&self) -> &Tensor {
         &self.bias
     }
@@ -180,7 +180,7 @@ impl Module for GroupNorm {
     }
 }
 
-/// A batch normalisation that takes inputs of some ranks.
+/// Defines a batch normalisation layer for inputs of some ranks.
 macro_rules! batch_norm {
     ($(#[$doc:meta])* $name:ident, $ranks:pat, $shapes:literal) => {
         $(#[$doc])*
@@ -196,10 +196,10 @@ macro_rules! batch_norm {
         }
 
         impl $name {
-            /// For inputs of `channels` channels.
+            /// Creates a layer for inputs with `channels` channels.
             ///
             /// # Errors
-            /// If there is no memory for the parameters.
+            /// If there is not enough memory for the parameters.
             pub fn new(channels: usize) -> Result<$name> {
                 Ok($name {
                     weight: ones(&[channels])?,
@@ -212,24 +212,24 @@ macro_rules! batch_norm {
                 })
             }
 
-            /// Sets how much of each batch's statistics goes into the running ones.
+            /// Sets the momentum: the weight of each batch's statistics in the running ones.
             pub fn momentum(mut self, momentum: f32) -> $name {
                 self.momentum = momentum;
                 self
             }
 
-            /// Sets what is added to the variance.
+            /// Sets eps, which is added to the variance.
             pub fn eps(mut self, eps: f32) -> $name {
                 self.eps = eps;
                 self
             }
 
-            /// The scale of each channel, `[C]`.
+            /// Returns the scale of each channel, `[C]`.
             pub fn weight(&self) -> &Tensor {
                 &self.weight
             }
 
-            /// The offset of each channel, `[C]`.
+            /// Returns the offset of each channel, `[C]`.
             pub fn bias(&self) -> &Tensor {
                 &self.bias
             }
@@ -254,9 +254,10 @@ macro_rules! batch_norm {
 batch_norm! {
     /// Batch normalisation of `[N, C]` or `[N, C, L]`: see [`Tensor::batch_norm`].
     ///
-    /// `weight` and `bias` start as ones and zeros, the running mean and variance as zeros and ones; momentum is 0.1, eps
-    /// 1e-5. In training (see [`Module::train`]) a forward pass updates the running statistics, in place. Under
-    /// [`DataParallel`](crate::DataParallel) the statistics are those of the whole batch, over all devices.
+    /// `weight` and `bias` are initialised with ones and zeros, the running mean and variance with zeros and ones. The
+    /// default momentum is 0.1, the default eps 1e-5. In training (see [`Module::train`]), a forward pass updates the
+    /// running statistics in place. Under [`DataParallel`](crate::DataParallel) the statistics are those of the whole
+    /// batch across all devices.
     ///
     /// # Example
     /// ```
@@ -279,9 +280,10 @@ batch_norm! {
 batch_norm! {
     /// Batch normalisation of images `[N, C, H, W]`: see [`Tensor::batch_norm`].
     ///
-    /// `weight` and `bias` start as ones and zeros, the running mean and variance as zeros and ones; momentum is 0.1, eps
-    /// 1e-5. In training (see [`Module::train`]) a forward pass updates the running statistics, in place. Under
-    /// [`DataParallel`](crate::DataParallel) the statistics are those of the whole batch, over all devices.
+    /// `weight` and `bias` are initialised with ones and zeros, the running mean and variance with zeros and ones. The
+    /// default momentum is 0.1, the default eps 1e-5. In training (see [`Module::train`]), a forward pass updates the
+    /// running statistics in place. Under [`DataParallel`](crate::DataParallel) the statistics are those of the whole
+    /// batch across all devices.
     ///
     /// # Example
     /// ```

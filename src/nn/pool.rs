@@ -5,8 +5,8 @@ use crate::tensor::Tensor;
 
 /// The mean of each window.
 ///
-/// `x: [N, C, H, W]` → `y: [N, C, OH, OW]` with OH = (H + 2·padding − K) / stride + 1 (rounded down), OW likewise.
-/// The zeros of the padding count in the mean, as in PyTorch.
+/// `x: [N, C, H, W]` → `y: [N, C, OH, OW]` with OH = (H + 2·padding − K) / stride + 1 (rounded down), OW likewise. The
+/// zeros of the padding are included in the mean, as in PyTorch.
 ///
 /// # Example
 /// ```
@@ -28,18 +28,19 @@ pub struct AvgPool2d {
 }
 
 impl AvgPool2d {
-    /// A window of `kernel` × `kernel` that moves by its own size.
+    /// Creates a layer with a window of `kernel` × `kernel` and a stride of the same size.
     pub fn new(kernel: usize) -> AvgPool2d {
         AvgPool2d { kernel, stride: kernel, padding: 0 }
     }
 
-    /// The step of the window in both directions; 0 is refused by [`forward`](Module::forward).
+    /// Sets the stride: the step of the window in both directions. A stride of 0 is an error of
+    /// [`forward`](Module::forward).
     pub fn stride(mut self, stride: usize) -> AvgPool2d {
         self.stride = stride;
         self
     }
 
-    /// The rows and columns around the image, at most half of the window.
+    /// Sets the padding: the number of rows and columns added on each side of the image, at most half of the window.
     pub fn padding(mut self, padding: usize) -> AvgPool2d {
         self.padding = padding;
         self
@@ -56,8 +57,8 @@ impl Module for AvgPool2d {
 
 /// The greatest value of each window.
 ///
-/// `x: [N, C, H, W]` → `y: [N, C, OH, OW]` with OH = (H + 2·padding − K) / stride + 1 (rounded down), OW likewise.
-/// The padding never wins.
+/// `x: [N, C, H, W]` → `y: [N, C, OH, OW]` with OH = (H + 2·padding − K) / stride + 1 (rounded down), OW likewise. The
+/// padding never is the maximum.
 ///
 /// # Example
 /// ```
@@ -79,18 +80,19 @@ pub struct MaxPool2d {
 }
 
 impl MaxPool2d {
-    /// A window of `kernel` × `kernel` that moves by its own size.
+    /// Creates a layer with a window of `kernel` × `kernel` and a stride of the same size.
     pub fn new(kernel: usize) -> MaxPool2d {
         MaxPool2d { kernel, stride: kernel, padding: 0 }
     }
 
-    /// The step of the window in both directions; 0 is refused by [`forward`](Module::forward).
+    /// Sets the stride: the step of the window in both directions. A stride of 0 is an error of
+    /// [`forward`](Module::forward).
     pub fn stride(mut self, stride: usize) -> MaxPool2d {
         self.stride = stride;
         self
     }
 
-    /// The rows and columns around the image, at most half of the window.
+    /// Sets the padding: the number of rows and columns added on each side of the image, at most half of the window.
     pub fn padding(mut self, padding: usize) -> MaxPool2d {
         self.padding = padding;
         self
@@ -105,7 +107,7 @@ impl Module for MaxPool2d {
     }
 }
 
-/// The mean of each part of an image that is cut into a given number of parts, whatever its size.
+/// Splits an image of any size into a given number of parts and returns the mean of each.
 ///
 /// `x: [N, C, H, W]` → `y: [N, C, OH, OW]`: see [`Tensor::adaptive_avg_pool2d`].
 ///
@@ -125,7 +127,7 @@ pub struct AdaptiveAvgPool2d {
 }
 
 impl AdaptiveAvgPool2d {
-    /// Cuts into `size` × `size` parts, or `[rows, columns]`.
+    /// Creates a layer that splits images into `size` × `size` parts, or `[rows, columns]`.
     pub fn new(size: impl Sizes<2>) -> AdaptiveAvgPool2d {
         AdaptiveAvgPool2d { size: size.sizes() }
     }

@@ -1,4 +1,4 @@
-//! A module on another device: its parameters in one bucket there, its buffers each in a storage of their own.
+//! Moves a module's tensors to another device: the parameters into one bucket, each buffer into its own storage.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,13 @@ use crate::error::Result;
 use crate::ops::duplicate;
 use crate::tensor::{Tensor, copied_together};
 
-/// Copies of the parameters as new leaves in one bucket on `device`; frozen ones stay frozen. Crosses the host once.
+/// Returns copies of the parameters as new leaves in one bucket on `device`. Frozen parameters stay frozen. There is
+/// one transfer through host memory.
 pub(crate) fn parameters_onto(parameters: &[Tensor], device: &Device) -> Result<Vec<Tensor>> {
     let Some(first) = parameters.first() else { return Ok(Vec::new()) };
     let mut from: Vec<Tensor> = parameters.iter().map(Tensor::detach).collect();
     if from.iter().any(|parameter| parameter.device() != first.device()) {
-        // A module whose layers were on several devices: rare, so a copy each is good enough.
+        // The module's layers are on several devices. This is rare, so each is copied separately.
         from = from.iter().map(|parameter| parameter.to(device)).collect::<Result<_>>()?;
     }
     let copies = copied_together(&from.iter().collect::<Vec<_>>(), device)?;
@@ -20,13 +21,14 @@ pub(crate) fn parameters_onto(parameters: &[Tensor], device: &Device) -> Result<
     Ok(parameters.iter().zip(copies).map(leaf).collect())
 }
 
-/// Copies of the buffers on `device`, each in a storage of its own, so that an in-place update changes one of them.
+/// Returns copies of the buffers on `device`, each in its own storage, so that an in-place update changes only one.
 pub(crate) fn buffers_onto(buffers: &[Tensor], device: &Device) -> Result<Vec<Tensor>> {
     let copy = |b: &Tensor| if b.device() == device { duplicate(&b.detach()) } else { b.detach().to(device) };
     buffers.iter().map(copy).collect()
 }
 
-/// A visitor that puts each of `new` where the parameter `old` of the same position is: in several places, if it is tied.
+/// Returns a visitor that replaces each parameter of `old` by the one at the same position in `new`. A tied parameter
+/// is replaced in all its places.
 pub(crate) fn replacing<'a>(old: &'a [Tensor], new: &'a [Tensor]) -> impl FnMut(&str, &mut Tensor) + 'a {
     let by_id: HashMap<u64, &Tensor> = old.iter().map(Tensor::id).zip(new).collect();
     move |_, parameter| {

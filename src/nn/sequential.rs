@@ -5,11 +5,12 @@ use super::{Child, Module};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Layers one after another: y = fₖ(… f₂(f₁(x))). Parameters are named after their layer: `fc1.weight`.
+/// Layers applied one after another: y = fₖ(… f₂(f₁(x))). Parameters have the prefix of their layer's name:
+/// `fc1.weight`.
 ///
-/// It takes what its first layer takes. Each layer has a name of its own, given ([`add`](Sequential::add)) or its number
-/// ([`push`](Sequential::push), as in PyTorch's `nn.Sequential(a, b)`); `net["fc1"]` and `net[0]` are layers, and
-/// [`Module::get`] finds a tensor by its dotted name.
+/// The input is that of the first layer. Each layer has a unique name, given to [`add`](Sequential::add), or its index
+/// with [`push`](Sequential::push), as in PyTorch's `nn.Sequential(a, b)`. `net["fc1"]` and `net[0]` are layers;
+/// [`Module::get`] returns a tensor by its dotted name.
 ///
 /// # Example
 /// ```
@@ -33,18 +34,19 @@ use crate::tensor::Tensor;
 #[derive(Clone, Default)]
 pub struct Sequential {
     layers: Vec<(String, Box<dyn Module>)>,
-    /// The first name that [`Sequential::add`] refused.
+    /// The error for the first name that [`Sequential::add`] refused.
     refused: Option<Error>,
 }
 
 impl Sequential {
-    /// No layers: the identity.
+    /// Creates a container without layers, which is the identity function.
     pub fn new() -> Sequential {
         Sequential::default()
     }
 
-    /// Appends a layer. One whose name is taken, empty, or has a dot is not appended, and
-    /// [`forward`](Module::forward) then says so: see [`add_module`](Sequential::add_module) for an error at once.
+    /// Appends a layer. If its name is taken, empty, or contains a dot, the layer is not appended and
+    /// [`forward`](Module::forward) returns the error. [`add_module`](Sequential::add_module) returns the error
+    /// immediately.
     pub fn add(mut self, name: &str, layer: impl Module) -> Sequential {
         if let Err(error) = self.add_module(name, layer) {
             self.refused.get_or_insert(error);
@@ -52,7 +54,7 @@ impl Sequential {
         self
     }
 
-    /// Appends a layer named after its place: `"0"`, `"1"`, …
+    /// Appends a layer named after its index: `"0"`, `"1"`, …
     pub fn push(self, layer: impl Module) -> Sequential {
         let number = self.len().to_string();
         self.add(&number, layer)
@@ -61,7 +63,8 @@ impl Sequential {
     /// Appends a layer.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if another layer has this name, or it is empty or has a dot; nothing is appended then.
+    /// [`Error::InvalidArgument`] if another layer has this name, or if the name is empty or contains a dot. On error,
+    /// nothing is appended.
     ///
     /// ```
     /// use anygpu::nn::{Linear, ReLU, Sequential};
@@ -71,33 +74,33 @@ impl Sequential {
     ///     net.add_module(&format!("fc{i}"), Linear::new(4, 4)?)?;
     /// }
     /// let error = net.add_module("fc1", ReLU).unwrap_err();
-    /// assert_eq!(error.to_string(), "Sequential: there is a layer 'fc1' already: give each a name of its own");
+    /// assert_eq!(error.to_string(), "Sequential: there already is a layer 'fc1': layer names must be unique");
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn add_module(&mut self, name: &str, layer: impl Module) -> Result<()> {
         if name.is_empty() || name.contains('.') {
-            let detail = format!("'{name}' is no name for a layer: it must not be empty, nor have a dot");
+            let detail = format!("'{name}' is not a valid layer name: it must not be empty or contain a dot");
             return Err(Error::argument("Sequential", detail));
         }
         if self.position(name).is_some() {
-            let detail = format!("there is a layer '{name}' already: give each a name of its own");
+            let detail = format!("there already is a layer '{name}': layer names must be unique");
             return Err(Error::argument("Sequential", detail));
         }
         self.layers.push((name.to_string(), Box::new(layer)));
         Ok(())
     }
 
-    /// The number of layers.
+    /// Returns the number of layers.
     pub fn len(&self) -> usize {
         self.layers.len()
     }
 
-    /// Whether there is no layer.
+    /// Returns whether there are no layers.
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
     }
 
-    /// The layers with their names, in order.
+    /// Returns the layers with their names, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &dyn Module)> {
         self.layers.iter().map(|(name, layer)| (name.as_str(), &**layer))
     }
@@ -107,10 +110,10 @@ impl Sequential {
     }
 }
 
-/// The layer at this place.
+/// The layer at this index.
 ///
 /// # Panics
-/// Beyond the last layer, as a slice does.
+/// If the index is out of bounds, like a slice.
 impl Index<usize> for Sequential {
     type Output = dyn Module;
 
@@ -119,7 +122,7 @@ impl Index<usize> for Sequential {
     }
 }
 
-/// As [`Index`], so that the layer can be changed: `net[0].requires_grad_(false)`.
+/// Mutable access to the layer: `net[0].requires_grad_(false)`.
 impl IndexMut<usize> for Sequential {
     fn index_mut(&mut self, i: usize) -> &mut dyn Module {
         &mut *self.layers[i].1
@@ -129,7 +132,7 @@ impl IndexMut<usize> for Sequential {
 /// The layer with this name.
 ///
 /// # Panics
-/// If there is none, as a map does; [`Module::get_submodule`] asks first.
+/// If there is no such layer. [`Module::get_submodule`] returns an `Option` instead.
 impl Index<&str> for Sequential {
     type Output = dyn Module;
 
@@ -138,7 +141,7 @@ impl Index<&str> for Sequential {
     }
 }
 
-/// As [`Index`], so that the layer can be changed: `net["fc1"].requires_grad_(false)`.
+/// Mutable access to the layer: `net["fc1"].requires_grad_(false)`.
 impl IndexMut<&str> for Sequential {
     fn index_mut(&mut self, name: &str) -> &mut dyn Module {
         let i = self.position(name).unwrap_or_else(|| panic!("no layer '{name}' in {self:?}"));
@@ -183,7 +186,7 @@ impl Module for Sequential {
     }
 }
 
-/// The layers' names with the shapes of their parameters.
+/// Formats the layers' names with the shapes of their parameters.
 impl fmt::Debug for Sequential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::ops::Interpolation;
 use crate::tensor::Tensor;
 
-/// Gives what it is given: what stands where a layer was taken out.
+/// The identity: returns its input. It can replace a layer that is to be removed.
 ///
 /// # Example
 /// ```
@@ -28,7 +28,7 @@ impl Module for Identity {
     }
 }
 
-/// One row per sample: `[N, ..]` → `[N, product of the rest]`.
+/// Flattens each sample to one row: `[N, ..]` → `[N, product of the rest]`.
 ///
 /// # Example
 /// ```
@@ -49,8 +49,8 @@ impl Module for Flatten {
     }
 }
 
-/// In training, zeros in place of each element with probability p, and `x / (1 − p)` of the others; in evaluation
-/// ([`Module::eval`]) the identity. Of any shape: see [`Tensor::dropout`].
+/// In training, sets each element to zero with probability p and scales the others to `x / (1 − p)`. In evaluation
+/// ([`Module::eval`]), it is the identity. Inputs may have any shape: see [`Tensor::dropout`].
 ///
 /// # Example
 /// ```
@@ -70,7 +70,7 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Drops with probability `p`.
+    /// Creates a layer that drops elements with probability `p`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless p is between 0 and 1.
@@ -79,10 +79,10 @@ impl Dropout {
     }
 }
 
-/// `p`, unless it is no probability.
+/// Returns `p`, or an error unless it is a probability.
 pub(super) fn probability(layer: &'static str, p: f32) -> Result<f32> {
     if !(0.0..=1.0).contains(&p) {
-        return Err(Error::argument(layer, format!("{p} is no probability: between 0 and 1")));
+        return Err(Error::argument(layer, format!("{p} is not a probability between 0 and 1")));
     }
     Ok(p)
 }
@@ -97,7 +97,8 @@ impl Module for Dropout {
 
 /// y = f(x) + x, or f(x) + g(x) with a shortcut g (He et al., "Deep residual learning for image recognition", 2016).
 ///
-/// The layers are called `inner` and `shortcut`; both give one shape, which without a shortcut is that of x.
+/// The layers are called `inner` and `shortcut`; both return the same shape. Without a shortcut, `inner` must return
+/// the shape of x.
 ///
 /// # Example
 /// ```
@@ -119,12 +120,12 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// Adds the input to what `inner` gives.
+    /// Creates a layer that adds its input to the output of `inner`.
     pub fn new(inner: impl Module) -> Residual {
         Residual { inner: Box::new(inner), shortcut: None }
     }
 
-    /// Adds what `shortcut` gives instead of the input.
+    /// Adds the output of `shortcut` instead of the input.
     pub fn shortcut(mut self, shortcut: impl Module) -> Residual {
         self.shortcut = Some(Box::new(shortcut));
         self
@@ -138,14 +139,15 @@ impl Module for Residual {
         let shortcut = self.shortcut.as_ref().map_or_else(|| Ok(input.clone()), |shortcut| shortcut.forward(input))?;
         let inner = self.inner.forward(input)?;
         if inner.shape() != shortcut.shape() {
-            let rule = "what is added has the shape of what the inner layer gives: give it a fitting shortcut()";
+            let rule =
+                "the input must have the shape of the inner layer's output, or needs a shortcut() with that shape";
             return Err(Error::shapes("Residual", inner.shape(), shortcut.shape(), rule));
         }
         summary::seen(self, inner.add(&shortcut))
     }
 }
 
-/// Images in a multiple of their size: `[N, C, H, W]` → `[N, C, factor · H, factor · W]`; see [`Tensor::interpolate`].
+/// Enlarges images by a factor: `[N, C, H, W]` → `[N, C, factor · H, factor · W]`; see [`Tensor::interpolate`].
 ///
 /// # Example
 /// ```
@@ -166,12 +168,13 @@ pub struct Upsample {
 }
 
 impl Upsample {
-    /// To `factor` times the height and width, by the nearest pixel; 0 is refused by [`forward`](Module::forward).
+    /// Creates a layer that enlarges height and width by `factor`, with the nearest pixel. A factor of 0 is an error of
+    /// [`forward`](Module::forward).
     pub fn new(factor: usize) -> Upsample {
         Upsample { factor, mode: Interpolation::Nearest }
     }
 
-    /// Sets how pixels are found.
+    /// Sets the interpolation mode.
     pub fn mode(mut self, mode: Interpolation) -> Upsample {
         self.mode = mode;
         self

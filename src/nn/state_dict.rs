@@ -7,13 +7,13 @@ use crate::error::{Error, Result};
 use crate::ops::duplicate;
 use crate::tensor::{Tensor, to_together};
 
-/// What `DataParallel` and `DistributedDataParallel` of PyTorch put before every name.
+/// The prefix that PyTorch's `DataParallel` and `DistributedDataParallel` add to every name.
 pub(super) const REPLICATED: &str = "module.";
 
-/// Tensors by dotted name, in the order in which they were inserted: what a module is without its code.
+/// Tensors by dotted name, in insertion order: the parameters and buffers of a module.
 ///
-/// [`Module::state_dict`](super::Module::state_dict) makes one, [`checkpoint`](crate::checkpoint) writes and reads it,
-/// [`Module::load_state_dict`](super::Module::load_state_dict) copies its values back into a module.
+/// [`Module::state_dict`](super::Module::state_dict) creates one, [`checkpoint`](crate::checkpoint) writes and reads
+/// it, and [`Module::load_state_dict`](super::Module::load_state_dict) copies its values into a module.
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module, StateDict};
@@ -35,12 +35,13 @@ pub struct StateDict {
 }
 
 impl StateDict {
-    /// Without a tensor.
+    /// Creates an empty state.
     pub fn new() -> StateDict {
         StateDict::default()
     }
 
-    /// Puts a tensor under a name: in the place of the one that had it, which is given back, or at the end.
+    /// Inserts a tensor under a name. If the name exists, its tensor is replaced in place and returned; otherwise the
+    /// new one is appended.
     pub fn insert(&mut self, name: impl Into<String>, tensor: Tensor) -> Option<Tensor> {
         let name = name.into();
         if let Some(&place) = self.places.get(&name) {
@@ -51,43 +52,42 @@ impl StateDict {
         None
     }
 
-    /// The tensor of that name.
+    /// Returns the tensor with this name, if there is one.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.places.get(name).map(|&place| &self.entries[place].1)
     }
 
-    /// Takes a tensor out, as for a head that is to be replaced. The others keep their order.
+    /// Removes and returns a tensor, for example that of a layer with another shape. The others keep their order.
     pub fn remove(&mut self, name: &str) -> Option<Tensor> {
         let place = self.places.remove(name)?;
         self.places.values_mut().filter(|other| **other > place).for_each(|other| *other -= 1);
         Some(self.entries.remove(place).1)
     }
 
-    /// The tensors with their names, in order.
+    /// Returns the tensors with their names, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
         self.entries.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
 
-    /// The names, in order.
+    /// Returns the names, in order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The number of tensors.
+    /// Returns the number of tensors.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no tensor.
+    /// Returns whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The same tensors without `prefix` before their names, those that do not have it unchanged: `strip_prefix("module.")`
-    /// makes the state of a `DataParallel` of PyTorch that of its net. ([`load_state_dict`] does this one by itself.)
+    /// Returns the same tensors with `prefix` added to every name.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if two tensors would get one name.
+    /// [`Error::InvalidArgument`] if two tensors would get the same name.
     ///
     /// [`load_state_dict`]: super::Module::load_state_dict
     ///
@@ -104,19 +104,20 @@ impl StateDict {
         for (name, tensor) in self.iter() {
             let name = name.strip_prefix(prefix).unwrap_or(name);
             if renamed.insert(name, tensor.clone()).is_some() {
-                let detail = format!("without {prefix:?}, two tensors have the name {name:?}");
+                let detail = format!("without the prefix {prefix:?}, two tensors have the name {name:?}");
                 return Err(Error::argument("strip_prefix", detail));
             }
         }
         Ok(renamed)
     }
 
-    /// The same tensors with `prefix` before every name.
+    /// Returns the same tensors with `prefix` added to every name.
     pub fn add_prefix(&self, prefix: &str) -> StateDict {
         self.iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor.clone())).collect()
     }
 
-    /// The tensors whose names begin with `prefix`, without it: the state of one layer.
+    /// Returns the tensors whose names start with `prefix`, with the prefix removed: for example the state of one
+    /// layer.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Module, Sequential};
@@ -130,25 +131,26 @@ impl StateDict {
         self.iter().filter_map(inner).collect()
     }
 
-    /// The tensors on `device`: one staged copy for all that are together on another one.
+    /// Returns the tensors on `device`. All tensors that are on the same other device are moved in one staged copy.
     ///
     /// # Errors
-    /// What the devices say: out of memory, lost.
+    /// Device errors: out of memory, device lost.
     pub fn to(&self, device: &Device) -> Result<StateDict> {
         let tensors: Vec<&Tensor> = self.entries.iter().map(|(_, tensor)| tensor).collect();
         Ok(self.names().map(str::to_string).zip(moved(&tensors, device)?).collect())
     }
 
-    /// Copies of the tensors, which later steps of an optimiser do not change: the best state so far, say.
+    /// Returns copies of the tensors, which later optimiser steps do not change. Use it to keep the best state so far,
+    /// for example.
     ///
     /// # Errors
-    /// If a device has no room for them.
+    /// If a device does not have enough memory for them.
     pub fn copied(&self) -> Result<StateDict> {
         self.iter().map(|(name, tensor)| Ok((name.to_string(), duplicate(&tensor.detach())?))).collect()
     }
 }
 
-/// The tensors on `device`, outside the graph: one staged copy from each other device.
+/// Returns the tensors on `device`, outside the graph, with one staged copy from each other device.
 pub(crate) fn moved(tensors: &[&Tensor], device: &Device) -> Result<Vec<Tensor>> {
     let mut all: Vec<Option<Tensor>> = vec![None; tensors.len()];
     while let Some(next) = all.iter().position(Option::is_none) {
@@ -160,7 +162,7 @@ pub(crate) fn moved(tensors: &[&Tensor], device: &Device) -> Result<Vec<Tensor>>
     Ok(all.into_iter().flatten().collect())
 }
 
-/// A later tensor takes the place of an earlier one of the same name.
+/// If a name occurs twice, the later tensor replaces the earlier one.
 impl FromIterator<(String, Tensor)> for StateDict {
     fn from_iter<I: IntoIterator<Item = (String, Tensor)>>(tensors: I) -> StateDict {
         let mut state = StateDict::new();

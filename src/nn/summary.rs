@@ -1,4 +1,4 @@
-//! The layers of a net as a table, and the calls of layers from which it is made.
+//! Tables of the layers of a net, made from a record of the calls of its layers.
 
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -13,14 +13,14 @@ use crate::sync::lock;
 use crate::tensor::Tensor;
 use crate::units::bytes;
 
-/// A layer's address and its type: a struct has the address of its first field.
+/// A layer's address and type name. The type is needed because a struct has the same address as its first field.
 type Key = (usize, &'static str);
 
 fn key(module: &dyn Module) -> Key {
     (std::ptr::from_ref(module).cast::<()>() as usize, module.type_name())
 }
 
-/// Passes on a layer's output. While a summary is made on this thread, the call is listed.
+/// Returns a layer's output unchanged. While a summary is made on this thread, the call is recorded.
 pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tensor> {
     context::read(|context| {
         if let (Some(calls), Ok(output)) = (&context.calls, &output) {
@@ -31,11 +31,11 @@ pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tenso
     output
 }
 
-/// The layers of a net with the shape of each output for one input: see [`Module::summary`]. Printed, it is a table.
+/// The layers of a net with the output shape of each for one input: see [`Module::summary`]. `Display` prints a table.
 ///
-/// A layer of this crate has its output's shape, and so has one in a [`Sequential`](super::Sequential) or a
-/// `Box<dyn Module>`; a module of one's own that is the field of another has none, as nothing sees its calls, but the
-/// layers in it have theirs. Parameters stand next to the layer that holds them.
+/// Output shapes are recorded for the layers of this crate and for layers in a [`Sequential`](super::Sequential) or a
+/// `Box<dyn Module>`. A user-defined module that is a field of another has no recorded output, but the layers in it
+/// have theirs. Parameters are counted for the layer that holds them.
 ///
 /// ```
 /// use anygpu::nn::{self, Module};
@@ -50,17 +50,18 @@ pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tenso
 #[non_exhaustive]
 pub struct Summary {
     layers: Vec<LayerSummary>,
-    /// The values in all parameters.
+    /// The number of elements in all parameters.
     pub parameters: usize,
-    /// Those of them that are not frozen.
+    /// The number of elements in the parameters that are not frozen.
     pub trainable: usize,
-    /// The bytes of all parameters.
+    /// The size of all parameters in bytes.
     pub parameter_bytes: usize,
-    /// The bytes of all buffers, such as running statistics.
+    /// The size of all buffers, such as running statistics, in bytes.
     pub buffer_bytes: usize,
-    /// The bytes of the input.
+    /// The size of the input in bytes.
     pub input_bytes: usize,
-    /// The bytes of the outputs of all innermost layers: in training, most of them are kept for the backward pass.
+    /// The size of the outputs of all innermost layers in bytes. In training, most of them are kept for the backward
+    /// pass.
     pub output_bytes: usize,
 }
 
@@ -68,15 +69,15 @@ pub struct Summary {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LayerSummary {
-    /// The dotted name; that of the net itself is empty.
+    /// The dotted name; empty for the net itself.
     pub name: String,
-    /// The type, without its path.
+    /// The type's name without its path.
     pub kind: &'static str,
-    /// In how many others it lies.
+    /// The nesting depth; 0 for the net itself.
     pub depth: usize,
-    /// The shape of its last output, where its call was seen.
+    /// The shape of its last output, if a call was recorded.
     pub output: Option<Vec<usize>>,
-    /// The values in its own parameters, without those of layers within it.
+    /// The number of elements in its own parameters, without those of layers within it.
     pub parameters: usize,
 }
 
@@ -86,12 +87,12 @@ impl Summary {
         Summary::of(module, &Tensor::zeros(shape, &device)?)
     }
 
-    /// As [`Module::summary`], for an input of any type: the numbers of words, say.
+    /// Like [`Module::summary`], for an input of any type, such as token ids.
     ///
     /// # Errors
     /// Those of [`Module::forward`].
     pub fn of(module: &dyn Module, input: &Tensor) -> Result<Summary> {
-        let copy = module.clone_box(); // switched by itself: the module stays in its mode
+        let copy = module.clone_box(); // the clone has its own mode, so the module's is unchanged
         let copy = layers::inner(&*copy);
         copy.eval();
         let calls = Arc::new(Mutex::new(Vec::new()));
@@ -118,13 +119,13 @@ impl Summary {
         })
     }
 
-    /// The layers: first the net itself, then those within, each before those within it.
+    /// Returns the layers: first the net itself, then the layers within it, each before those within it.
     pub fn layers(&self) -> &[LayerSummary] {
         &self.layers
     }
 }
 
-/// A row without an output for each layer, with how to know its calls and whether it is innermost.
+/// Returns a row without an output for each layer, with the key that identifies its calls and whether it is innermost.
 fn rows(module: &dyn Module) -> Vec<(LayerSummary, Key, bool)> {
     let mut counted = HashSet::new();
     let row = |(name, module): (String, &dyn Module)| {
@@ -143,8 +144,8 @@ fn rows(module: &dyn Module) -> Vec<(LayerSummary, Key, bool)> {
     layers::slots(module).into_iter().map(row).collect()
 }
 
-/// Sets the output of each row to that of its last call; returns the bytes of all calls of innermost layers. Layers without
-/// fields may have one address: their calls are assigned to them in turn.
+/// Sets the output of each row to that of its last call. Returns the size in bytes of the outputs of all calls of
+/// innermost layers. Layers without fields may share an address; their calls are assigned to them in turn.
 fn assign(calls: &[LayerCall], rows: &mut [(LayerSummary, Key, bool)]) -> usize {
     let mut places: HashMap<Key, Vec<usize>> = HashMap::new();
     rows.iter().enumerate().skip(1).for_each(|(i, row)| places.entry(row.1).or_default().push(i));
@@ -159,7 +160,7 @@ fn assign(calls: &[LayerCall], rows: &mut [(LayerSummary, Key, bool)]) -> usize 
     bytes
 }
 
-/// `1 234 567`
+/// Formats a number in groups of three digits: `1 234 567`.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|g| str::from_utf8(g).unwrap_or("")).collect();

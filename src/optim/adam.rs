@@ -4,13 +4,13 @@ use super::state_dict::{Settings, StateTensor};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
-/// Adam (Kingma & Ba, 2015), and AdamW, where weights decay apart from the gradient (Loshchilov & Hutter, 2019), as in
-/// PyTorch. Step t, for each parameter p with gradient g:
+/// Adam (Kingma & Ba, 2015) and AdamW, which decouples the weight decay from the gradient (Loshchilov & Hutter, 2019),
+/// as in PyTorch. Step t, for each parameter p with gradient g:
 ///
 /// m ← β₁ m + (1 − β₁) g,  v ← β₂ v + (1 − β₂) g²,  p ← p − lr · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)
 ///
-/// Weight decay λ adds λ p to g; in AdamW it takes lr λ p off p instead. A parameter without a gradient is left alone, its
-/// m, v and t too. Parameters that lie in one flat buffer are updated by one dispatch per device.
+/// Weight decay λ adds λ p to g; in AdamW it subtracts lr λ p from p instead. A parameter without a gradient is not
+/// changed, nor are its m, v and t. Parameters in one flat buffer are updated by one dispatch per device.
 ///
 /// # Example
 /// ```
@@ -38,13 +38,14 @@ pub struct Adam {
 }
 
 impl Adam {
-    /// Adam with learning rate `lr` (PyTorch's default is 0.001), β = 0.9 and 0.999, ε = 1e-8, and no weight decay.
+    /// Creates Adam with learning rate `lr` (PyTorch's default is 0.001), β = 0.9 and 0.999, ε = 1e-8, and no weight
+    /// decay.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> Adam {
         let state = OptimizerState::new("Adam", parameters);
         Adam { state, rate: lr, betas: [0.9, 0.999], eps: 1e-8, decay: 0.0, decoupled: false }
     }
 
-    /// AdamW: as [`Adam::new`], with a weight decay of 0.01 apart from the gradient.
+    /// Creates AdamW: like [`Adam::new`], with a decoupled weight decay of 0.01.
     pub fn decoupled(parameters: impl Into<Parameters>, lr: f32) -> Adam {
         Adam { decay: 0.01, decoupled: true, ..Adam::new(parameters, lr) }
     }
@@ -61,16 +62,16 @@ impl Adam {
         self
     }
 
-    /// Sets λ.
+    /// Sets the weight decay λ.
     pub fn weight_decay(mut self, weight_decay: f32) -> Adam {
         self.decay = weight_decay;
         self
     }
 
-    /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
+    /// Updates every parameter that has a gradient. Does not read anything back or wait for the device.
     ///
     /// # Errors
-    /// As [`SGD::step`](super::SGD::step).
+    /// Same as [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
         let Adam { rate, betas: [beta1, beta2], eps, decay, decoupled, .. } = *self;
         let (decay, shrink) = if decoupled { (0.0, rate * decay) } else { (decay, 0.0) };

@@ -1,4 +1,4 @@
-//! Clipping of gradients, a bucket at a time.
+//! Clipping of gradients, one bucket at a time.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,8 @@ pub(super) struct GradientBucket {
 }
 
 impl GradientBucket {
-    /// All gradients of a replica. Where they are no bucket, they are gathered in one, as the optimiser's step would do.
+    /// Returns all gradients of a replica. If they are not a bucket, they are gathered into one, as in the optimiser's
+    /// step.
     pub fn all(replica: &[Tensor]) -> Result<Vec<GradientBucket>> {
         let mut groups: Vec<(Vec<Tensor>, Vec<Tensor>)> = Vec::new();
         let mut seen = HashSet::new();
@@ -37,7 +38,7 @@ impl GradientBucket {
         groups.into_iter().map(bucket).collect()
     }
 
-    /// All gradients, 1-D.
+    /// Returns all gradients as a 1-D tensor.
     pub fn flat(&self) -> &Tensor {
         self.bucket.flat()
     }
@@ -48,7 +49,7 @@ impl GradientBucket {
     }
 }
 
-/// The root of the sum of squares of the gradients of a replica, as f32 on the device of the first one.
+/// Returns the square root of the sum of squares of a replica's gradients, as f32 on the device of the first one.
 fn joint_norm(grads: &[GradientBucket]) -> Result<Tensor> {
     let home = grads.first().map(|group| group.flat().device().clone()).unwrap_or_default();
     let mut parts = Vec::new();
@@ -62,7 +63,7 @@ fn joint_norm(grads: &[GradientBucket]) -> Result<Tensor> {
     }
 }
 
-/// Scales the gradients of one replica; returns the norm that they had.
+/// Scales the gradients of one replica. Returns their norm before scaling.
 fn clip_replica(replica: &[Tensor], max_norm: f32) -> Result<Tensor> {
     let groups = GradientBucket::all(replica)?;
     let norm = joint_norm(&groups)?;
@@ -73,15 +74,15 @@ fn clip_replica(replica: &[Tensor], max_norm: f32) -> Result<Tensor> {
     Ok(norm)
 }
 
-/// Scales all gradients by one factor so that their norm, as of one long vector, is `max_norm` at most: each is multiplied
-/// by min(1, `max_norm` / (norm + 1e-6)), as PyTorch's `clip_grad_norm_` does. Returns the norm that they had, a scalar.
+/// Scales all gradients by one factor so that their joint norm is at most `max_norm`. Like PyTorch's `clip_grad_norm_`,
+/// it multiplies each by min(1, `max_norm` / (norm + 1e-6)). Returns the norm before scaling, a scalar.
 ///
-/// Each replica of [`Parameters`] is scaled by its own norm, and the norm returned is that of the first. Nothing is read
-/// back and nothing waited for where the parameters of a replica are on one device; where they are on several, one number
-/// of each crosses the host. Norms that are not finite give gradients that are not.
+/// Each replica of [`Parameters`] is scaled by its own norm; the returned norm is that of the first. If the parameters
+/// of a replica are on one device, nothing is read back or waited for. If they are on several, one number per device is
+/// transferred through the host. If the norm is not finite, the gradients become non-finite.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if `max_norm` is negative or no number; those of the devices.
+/// [`Error::InvalidArgument`] if `max_norm` is negative or NaN; device errors.
 ///
 /// ```
 /// use anygpu::{Tensor, optim};
@@ -96,7 +97,7 @@ fn clip_replica(replica: &[Tensor], max_norm: f32) -> Result<Tensor> {
 /// ```
 pub fn clip_grad_norm(parameters: impl Into<Parameters>, max_norm: f32) -> Result<Tensor> {
     if max_norm.is_nan() || max_norm < 0.0 {
-        return Err(Error::argument("clip_grad_norm", format!("{max_norm} is no norm")));
+        return Err(Error::argument("clip_grad_norm", format!("{max_norm} is not a valid maximum norm")));
     }
     let parameters = parameters.into();
     no_grad(|| {
@@ -106,10 +107,10 @@ pub fn clip_grad_norm(parameters: impl Into<Parameters>, max_norm: f32) -> Resul
     })
 }
 
-/// Brings every element of all gradients within ±`clip_value`, as PyTorch's `clip_grad_value_` does. Nothing is read back.
+/// Clamps every element of all gradients to ±`clip_value`, like PyTorch's `clip_grad_value_`. Nothing is read back.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if `clip_value` is negative or no number; those of the devices.
+/// [`Error::InvalidArgument`] if `clip_value` is negative or NaN; device errors.
 ///
 /// ```
 /// use anygpu::{Tensor, optim};
@@ -122,7 +123,7 @@ pub fn clip_grad_norm(parameters: impl Into<Parameters>, max_norm: f32) -> Resul
 /// ```
 pub fn clip_grad_value(parameters: impl Into<Parameters>, clip_value: f32) -> Result<()> {
     if clip_value.is_nan() || clip_value < 0.0 {
-        return Err(Error::argument("clip_grad_value", format!("{clip_value} is no bound")));
+        return Err(Error::argument("clip_grad_value", format!("{clip_value} is not a valid bound")));
     }
     let parameters = parameters.into();
     no_grad(|| {

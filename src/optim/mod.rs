@@ -1,5 +1,5 @@
-//! Optimisers, which update parameters in place by their gradients, on whatever devices the parameters are; schedules of the
-//! learning rate, gradient clipping and loss scaling.
+//! Optimisers, which update parameters in place on any device; schedules of the learning rate, gradient clipping and
+//! loss scaling.
 
 mod adam;
 mod clip;
@@ -28,7 +28,7 @@ pub use sgd::SGD;
 use crate::error::Result;
 use crate::nn::StateDict;
 
-/// The interface of all optimisers: schedulers, gradient scalers and checkpoints take any of them.
+/// The interface of all optimisers, which schedulers, gradient scalers and checkpoints use.
 ///
 /// ```
 /// use anygpu::optim::{Adam, Optimizer, SGD};
@@ -46,40 +46,41 @@ use crate::nn::StateDict;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait Optimizer {
-    /// Moves every parameter that has a gradient.
+    /// Updates every parameter that has a gradient.
     ///
     /// # Errors
-    /// As [`SGD::step`].
+    /// Same as [`SGD::step`].
     fn step(&mut self) -> Result<()>;
 
     /// Clears all gradients.
     fn zero_grad(&self);
 
-    /// The parameters, in the order in which they were given.
+    /// Returns the parameters in their original order.
     fn parameters(&self) -> &Parameters;
 
-    /// The learning rate.
+    /// Returns the learning rate.
     fn lr(&self) -> f32;
 
     /// Changes the learning rate from the next step on.
     fn set_lr(&mut self, lr: f32);
 
-    /// The optimiser's state under PyTorch's names with dots: `state.0.step`, `state.0.exp_avg` and so on of the parameter
-    /// 0, and its settings, `param_groups.0.lr`. The tensors share their elements with the optimiser's. Of several
-    /// replicas, the state is that of the first; the others' are equal.
+    /// Returns the optimiser's state under PyTorch's names, joined by dots: `state.0.step`, `state.0.exp_avg` and so on
+    /// for parameter 0, and settings such as `param_groups.0.lr`. The tensors share their elements with the
+    /// optimiser's. With several replicas, it is the state of the first; the others are equal.
     ///
     /// # Errors
-    /// If there is no memory for the numbers.
+    /// If there is not enough memory for the numbers.
     fn state_dict(&self) -> Result<StateDict>;
 
-    /// Takes over a state: of this or another device, or of PyTorch
-    /// ([`PickleValue::flatten`](crate::checkpoint::PickleValue::flatten)); with its settings, the learning rate among
-    /// them. Every replica of [`parameters`](Optimizer::parameters) gets the same state, however many the state's own
-    /// optimiser had.
+    /// Loads a state, including the settings such as the learning rate. The state may come from this or another device,
+    /// or from PyTorch ([`PickleValue::flatten`](crate::checkpoint::PickleValue::flatten)). Every replica of
+    /// [`parameters`](Optimizer::parameters) gets the same state, regardless of the number of replicas that it was
+    /// saved from.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the state is another optimiser's, empty or only a part, of
-    /// several groups of parameters, or of parameters of another number or other shapes; what the devices say. The optimiser is unchanged then.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the state belongs to another kind of optimiser, is
+    /// empty or incomplete, has several parameter groups, or has a different number or different shapes of parameters;
+    /// device errors. On error, the optimiser is unchanged.
     ///
     /// ```
     /// use anygpu::optim::{Adam, Optimizer};
@@ -95,7 +96,7 @@ pub trait Optimizer {
     /// let mut adam = Adam::new(vec![p.clone()], 0.1);
     /// step(&p, &mut adam)?;
     ///
-    /// let q = Tensor::from_vec(p.to_vec::<f32>()?, 2, None)?.requires_grad(); // go on elsewhere
+    /// let q = Tensor::from_vec(p.to_vec::<f32>()?, 2, None)?.requires_grad(); // continue with a copy
     /// let mut other = Adam::new(vec![q.clone()], 0.5);
     /// other.load_state_dict(&adam.state_dict()?)?;
     /// step(&p, &mut adam)?;
@@ -106,11 +107,12 @@ pub trait Optimizer {
     fn load_state_dict(&mut self, state: &StateDict) -> Result<()>;
 }
 
-/// The methods that all optimisers share, and the trait by the type's own methods, which can be called without importing it.
+/// Implements the methods that all optimisers share, and the trait in terms of the type's own methods, which can be
+/// called without importing the trait.
 macro_rules! optimizer {
     ($($name:ident),*) => {$(
         impl $name {
-            /// The learning rate.
+            /// Returns the learning rate.
             pub fn lr(&self) -> f32 {
                 self.rate
             }
@@ -120,8 +122,8 @@ macro_rules! optimizer {
                 self.rate = lr;
             }
 
-            /// Clears all gradients; [`Tensor::backward`](crate::Tensor::backward) adds to what is there.
-            /// (Not needed with [`DataParallel::train_batch`](crate::DataParallel::train_batch), which starts afresh.)
+            /// Clears all gradients. [`Tensor::backward`](crate::Tensor::backward) adds to existing ones. (Not needed
+            /// with [`DataParallel::train_batch`](crate::DataParallel::train_batch), which clears them itself.)
             pub fn zero_grad(&self) {
                 self.state.parameters().zero_grad();
             }

@@ -1,18 +1,19 @@
-//! The parameters of an optimiser, and of how many replicas they are.
+//! The parameters of an optimiser and the number of their replicas.
 
 use std::ops::Deref;
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// The parameters that an optimiser moves: of one net, or of several equal replicas of it.
+/// The parameters that an optimiser updates: of one net, or of several equal replicas of it.
 ///
-/// A `Vec<Tensor>` becomes the parameters of one net, so that [`Module::parameters`](crate::nn::Module::parameters) can be
-/// given wherever these are taken; [`DataParallel::parameters`](crate::DataParallel::parameters) returns those of all of its
-/// replicas. They are read as a slice of tensors, the first replica's first.
+/// A `Vec<Tensor>` converts to the parameters of one net, so the result of
+/// [`Module::parameters`](crate::nn::Module::parameters) is accepted.
+/// [`DataParallel::parameters`](crate::DataParallel::parameters) returns those of all of its replicas. They dereference
+/// to a slice of tensors, the first replica's first.
 ///
-/// The optimiser moves every replica. What is true of all replicas, as the norm of the gradient or the optimiser's state, is
-/// taken from one.
+/// The optimiser updates every replica. Values that are equal for all replicas, such as the norm of the gradient or the
+/// optimiser's state, are taken from the first.
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module};
@@ -30,17 +31,17 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// Those of all replicas, one replica after the other.
+    /// The parameters of all replicas, one replica after another.
     all: Vec<Tensor>,
     replicas: usize,
 }
 
 impl Parameters {
-    /// The parameters of equal replicas, each in the same order.
+    /// Returns the parameters of equal replicas, each in the same order.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] without a replica, or if one has another number of parameters;
-    /// [`Error::ShapeMismatch`] if parameters at the same place have different shapes.
+    /// [`Error::InvalidArgument`] if there are no replicas, or if their numbers of parameters differ;
+    /// [`Error::ShapeMismatch`] if parameters at the same position have different shapes.
     ///
     /// ```
     /// use anygpu::Tensor;
@@ -67,29 +68,29 @@ impl Parameters {
         Ok(Parameters::of_replicas(replicas.iter().map(Vec::as_slice)))
     }
 
-    /// The parameters of replicas that are known to be equal.
+    /// Returns the parameters of replicas that are known to be equal.
     pub(crate) fn of_replicas<'a>(replicas: impl ExactSizeIterator<Item = &'a [Tensor]>) -> Parameters {
         Parameters { replicas: replicas.len().max(1), all: replicas.flatten().cloned().collect() }
     }
 
-    /// The number of replicas: 1 for a net that has none.
+    /// Returns the number of replicas; 1 for a net without replicas.
     pub fn num_replicas(&self) -> usize {
         self.replicas
     }
 
-    /// The parameters of each replica, in the same order.
+    /// Returns the parameters of each replica, in the same order.
     pub fn replicas(&self) -> impl ExactSizeIterator<Item = &[Tensor]> {
         let each = self.all.len() / self.replicas;
         (0..self.replicas).map(move |i| &self.all[i * each..(i + 1) * each])
     }
 
-    /// The parameters of the first replica.
+    /// Returns the parameters of the first replica.
     pub fn first_replica(&self) -> &[Tensor] {
         &self.all[..self.all.len() / self.replicas]
     }
 
-    /// The parameters that `keep` holds for in the first replica, and those at the same places in the others: for an
-    /// optimiser of a part of a net.
+    /// Returns the parameters of the first replica for which `keep` returns true, and those at the same positions in
+    /// the others. Use it for an optimiser of a part of a net.
     pub fn filter(&self, mut keep: impl FnMut(&Tensor) -> bool) -> Parameters {
         let kept: Vec<bool> = self.first_replica().iter().map(&mut keep).collect();
         let of = |replica: &[Tensor]| -> Vec<Tensor> {
@@ -104,7 +105,7 @@ impl Parameters {
     }
 }
 
-/// All parameters, those of the first replica first.
+/// Dereferences to all parameters, the first replica's first.
 impl Deref for Parameters {
     type Target = [Tensor];
 
@@ -131,7 +132,7 @@ impl<'a> IntoIterator for &'a Parameters {
     }
 }
 
-/// Those of one net.
+/// Returns the parameters of one net.
 impl From<Vec<Tensor>> for Parameters {
     fn from(all: Vec<Tensor>) -> Parameters {
         Parameters { all, replicas: 1 }

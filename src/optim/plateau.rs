@@ -2,8 +2,8 @@ use super::scheduler::{named, named_count};
 use super::{LRScheduler, Optimizer};
 use crate::error::Result;
 
-/// Lowers the learning rate when a metric no longer gets better, as PyTorch's `ReduceLROnPlateau`: after more than
-/// `patience` steps without a better one, the rate is multiplied by `factor`.
+/// Lowers the learning rate when a metric stops improving, like PyTorch's `ReduceLROnPlateau`: after more than
+/// `patience` steps without an improvement, the rate is multiplied by `factor`.
 ///
 /// ```
 /// use anygpu::Tensor;
@@ -29,13 +29,13 @@ pub struct ReduceLROnPlateau {
     best: f64,
     bad: u64,
     cooling: u64,
-    /// A metric that no step has used yet.
+    /// The metric for the next step.
     observed: Option<f64>,
 }
 
 impl ReduceLROnPlateau {
-    /// For a metric that is better when it is less (a loss): factor 0.1, patience 10, a relative threshold of 1e-4, no
-    /// cooldown, any rate down to 0.
+    /// Creates a scheduler for a metric that is better when it is lower, such as a loss: factor 0.1, patience 10, a
+    /// relative threshold of 1e-4, no cooldown, minimum rate 0.
     #[expect(
         clippy::new_without_default,
         reason = "the settings are PyTorch's defaults, and are named in the docs of new"
@@ -56,7 +56,7 @@ impl ReduceLROnPlateau {
         }
     }
 
-    /// For a metric that is better when it is greater (an accuracy): PyTorch's `mode='max'`.
+    /// Sets that a greater metric is better, as for an accuracy: PyTorch's `mode='max'`.
     pub fn greater_is_better(mut self) -> ReduceLROnPlateau {
         (self.greater, self.best) = (true, f64::NEG_INFINITY);
         self
@@ -68,37 +68,37 @@ impl ReduceLROnPlateau {
         self
     }
 
-    /// Sets how many steps in a row may pass without a better metric.
+    /// Sets the number of steps in a row without an improvement that do not lower the rate.
     pub fn patience(mut self, patience: u64) -> ReduceLROnPlateau {
         self.patience = patience;
         self
     }
 
-    /// Sets by what part of the best metric another must be better to count as better.
+    /// Sets the relative improvement over the best metric that counts as an improvement.
     pub fn threshold(mut self, threshold: f64) -> ReduceLROnPlateau {
         (self.threshold, self.relative) = (threshold, true);
         self
     }
 
-    /// Sets by how much a metric must be better to count as better: PyTorch's `threshold_mode='abs'`.
+    /// Sets the absolute improvement that counts as an improvement: PyTorch's `threshold_mode='abs'`.
     pub fn absolute_threshold(mut self, threshold: f64) -> ReduceLROnPlateau {
         (self.threshold, self.relative) = (threshold, false);
         self
     }
 
-    /// Sets for how many steps nothing is counted after the rate was lowered.
+    /// Sets the number of steps after a reduction during which steps without an improvement are not counted.
     pub fn cooldown(mut self, cooldown: u64) -> ReduceLROnPlateau {
         self.cooldown = cooldown;
         self
     }
 
-    /// Sets the least rate.
+    /// Sets the minimum rate.
     pub fn min_lr(mut self, min_lr: f64) -> ReduceLROnPlateau {
         self.min_lr = min_lr;
         self
     }
 
-    /// Sets the metric for the next [`step`](LRScheduler::step), which does nothing without one.
+    /// Sets the metric for the next [`step`](LRScheduler::step). A step without a metric does nothing.
     pub fn observe(&mut self, metric: f64) -> &mut ReduceLROnPlateau {
         self.observed = Some(metric);
         self
@@ -138,7 +138,7 @@ impl LRScheduler for ReduceLROnPlateau {
     fn state(&self) -> Vec<(String, f64)> {
         let counts =
             [("bad", self.bad), ("cooling", self.cooling)].map(|(name, count)| (name.to_string(), count as f64));
-        let best = self.best.is_finite().then(|| ("best".to_string(), self.best)); // no infinity for a file
+        let best = self.best.is_finite().then(|| ("best".to_string(), self.best)); // files do not store infinities
         best.into_iter().chain(counts).collect()
     }
 

@@ -8,8 +8,7 @@ use crate::ops::optim::UpdateRule;
 ///
 /// d ← g + λ p,  v ← α v + (1 − α) d²,  b ← μ b + d / (√v + ε),  p ← p − lr b        (μ: momentum, λ: weight decay)
 ///
-/// A parameter without a gradient is left alone. Parameters that lie in one flat buffer are updated by one dispatch per
-/// device.
+/// A parameter without a gradient is not changed. Parameters in one flat buffer are updated by one dispatch per device.
 ///
 /// # Example
 /// ```
@@ -33,7 +32,8 @@ pub struct RMSprop {
 }
 
 impl RMSprop {
-    /// With learning rate `lr` (PyTorch's default is 0.01), α = 0.99, ε = 1e-8, no momentum and no weight decay.
+    /// Creates RMSprop with learning rate `lr` (PyTorch's default is 0.01), α = 0.99, ε = 1e-8, no momentum and no
+    /// weight decay.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> RMSprop {
         let state = OptimizerState::new("RMSprop", parameters);
         RMSprop { state, rate: lr, alpha: 0.99, eps: 1e-8, decay: 0.0, momentum: 0.0 }
@@ -51,22 +51,22 @@ impl RMSprop {
         self
     }
 
-    /// Sets μ.
+    /// Sets the momentum μ.
     pub fn momentum(mut self, momentum: f32) -> RMSprop {
         self.momentum = momentum;
         self
     }
 
-    /// Sets λ.
+    /// Sets the weight decay λ.
     pub fn weight_decay(mut self, weight_decay: f32) -> RMSprop {
         self.decay = weight_decay;
         self
     }
 
-    /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
+    /// Updates every parameter that has a gradient. Does not read anything back or wait for the device.
     ///
     /// # Errors
-    /// As [`SGD::step`](super::SGD::step).
+    /// Same as [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
         let RMSprop { rate, alpha, eps, decay, momentum, .. } = *self;
         self.state.step(|_| UpdateRule::RMSprop { rate, decay, alpha, eps, momentum })

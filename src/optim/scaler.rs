@@ -6,12 +6,14 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Scales losses so that small gradients do not vanish in f16, as PyTorch's `GradScaler`: the loss is multiplied before the
-/// backward pass, the gradients are divided before the optimiser's step. A step whose gradients are not all finite is
-/// skipped and the scale halved; after 2 000 steps in a row without one it is doubled. It starts at 65 536.
+/// Scales losses so that small gradients do not underflow in f16, like PyTorch's `GradScaler`. The loss is multiplied
+/// by the scale before the backward pass, and the gradients are divided by it before the optimiser's step. A step whose
+/// gradients are not all finite is skipped and the scale halved; after 2 000 steps in a row without a skip, the scale
+/// is doubled. The initial scale is 65 536.
 ///
 /// One number is read back per step and optimiser. The replicas of a [`DataParallel`](crate::DataParallel) have equal
-/// gradients, of which the first replica's are checked; multiply the loss by [`get_scale`](GradScaler::get_scale) in its loss function.
+/// gradients, so only the first replica's are checked. With `DataParallel`, multiply the loss by
+/// [`get_scale`](GradScaler::get_scale) in the loss function.
 ///
 /// # Example
 /// ```
@@ -41,7 +43,7 @@ pub struct GradScaler {
     growth_factor: f32,
     backoff_factor: f32,
     growth_interval: u64,
-    /// Steps since the last one that was skipped, or since the scale last grew.
+    /// The number of steps since the last skipped one or the last growth.
     good_steps: u64,
     /// The optimisers whose gradients were divided since the last update.
     unscaled: Vec<Unscaled>,
@@ -51,7 +53,7 @@ pub struct GradScaler {
 #[derive(Clone, Debug)]
 struct Unscaled {
     optimizer: u64,
-    /// The largest absolute gradients, not read yet.
+    /// The largest absolute gradients, before they are read back.
     largest: Vec<Tensor>,
     finite: Option<bool>,
     stepped: bool,
@@ -77,16 +79,16 @@ fn identity(optimizer: &dyn Optimizer) -> u64 {
     optimizer.parameters().first().map_or(0, Tensor::id)
 }
 
-/// A scale, if gradients can be divided by it.
+/// Returns `scale`, or an error unless gradients can be divided by it.
 fn usable(scale: f32) -> Result<f32> {
     if !(scale.is_finite() && scale > 0.0) {
-        return Err(Error::argument("GradScaler", format!("a scale is finite and more than 0, not {scale}")));
+        return Err(Error::argument("GradScaler", format!("the scale must be finite and greater than 0, not {scale}")));
     }
     Ok(scale)
 }
 
 impl GradScaler {
-    /// Scale 65 536, growth by 2 every 2 000 steps, backoff by 0.5.
+    /// Creates a scaler with scale 65 536, growth by 2 every 2 000 steps, and backoff by 0.5.
     #[expect(
         clippy::new_without_default,
         reason = "the settings are PyTorch's defaults, and are named in the docs of new"
@@ -102,7 +104,7 @@ impl GradScaler {
         }
     }
 
-    /// Sets the scale of the first step.
+    /// Sets the initial scale.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless it is finite and more than 0.
@@ -111,41 +113,43 @@ impl GradScaler {
         Ok(self)
     }
 
-    /// Sets by what the scale grows.
+    /// Sets the factor by which the scale grows.
     pub fn growth_factor(mut self, factor: f32) -> GradScaler {
         self.growth_factor = factor;
         self
     }
 
-    /// Sets by what the scale shrinks after a skipped step.
+    /// Sets the factor that multiplies the scale after a skipped step.
     pub fn backoff_factor(mut self, factor: f32) -> GradScaler {
         self.backoff_factor = factor;
         self
     }
 
-    /// Sets after how many good steps in a row the scale grows.
+    /// Sets the number of consecutive finite steps after which the scale grows.
     pub fn growth_interval(mut self, steps: u64) -> GradScaler {
         self.growth_interval = steps;
         self
     }
 
-    /// The present scale.
+    /// Returns the current scale.
     pub fn get_scale(&self) -> f32 {
         self.scale
     }
 
-    /// The loss times the scale, as f32: call `backward` on it.
+    /// Returns the loss times the scale, as f32: call `backward` on it.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub fn scale(&self, loss: &Tensor) -> Result<Tensor> {
         loss.to_dtype(DType::F32)?.mul(self.scale)
     }
 
-    /// Divides the gradients of this optimiser's parameters by the scale, and starts the check on their device whether they are finite.
+    /// Divides the gradients of this optimiser's parameters by the scale, and starts the check for finite values on
+    /// their device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if that was done since the last [`update`](GradScaler::update); those of the device.
+    /// [`Error::InvalidArgument`] if this optimiser was already unscaled since the last [`update`](GradScaler::update);
+    /// device errors.
     pub fn unscale(&mut self, optimizer: &dyn Optimizer) -> Result<()> {
         let optimizer_id = identity(optimizer);
         if self.unscaled.iter().any(|unscaled| unscaled.optimizer == optimizer_id) {
@@ -157,7 +161,7 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Divides gradients; returns the largest absolute value of each bucket of the first replica's.
+    /// Divides the gradients. Returns the largest absolute value of each bucket of the first replica.
     fn divided(&self, parameters: &Parameters) -> Result<Vec<Tensor>> {
         let mut largest = Vec::new();
         for (i, replica) in parameters.replicas().enumerate() {
@@ -172,8 +176,8 @@ impl GradScaler {
         Ok(largest)
     }
 
-    /// Divides the gradients, unless [`unscale`](GradScaler::unscale) has done so, and steps if they are all finite. Returns
-    /// whether it stepped.
+    /// Divides the gradients, unless [`unscale`](GradScaler::unscale) already did, and steps the optimiser if they are
+    /// all finite. Returns whether it stepped.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a second step before an [`update`](GradScaler::update); those of the optimiser.
@@ -196,11 +200,11 @@ impl GradScaler {
         Ok(finite)
     }
 
-    /// Lowers the scale if a step since the last update was skipped, and raises it after enough good ones. Without a step, it
-    /// stays.
+    /// Lowers the scale if a step since the last update was skipped, and raises it after enough steps without a skip.
+    /// If there was no step, the scale is unchanged.
     ///
     /// # Errors
-    /// Those of the device, where gradients were divided and no step read what they are.
+    /// Device errors.
     pub fn update(&mut self) -> Result<()> {
         let mut finite = true;
         for unscaled in &mut self.unscaled {
@@ -220,15 +224,15 @@ impl GradScaler {
         Ok(())
     }
 
-    /// The scale and the number of good steps, to go on from: as [`LRScheduler::state`](super::LRScheduler::state).
+    /// Returns the scale and the number of good steps, from which [`load_state`](GradScaler::load_state) continues.
     pub fn state(&self) -> Vec<(String, f64)> {
         vec![("scale".into(), f64::from(self.scale)), ("good_steps".into(), self.good_steps as f64)]
     }
 
-    /// Goes on where another scaler with the same settings was.
+    /// Restores the state of a scaler with the same settings.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where a number is missing or cannot be; the scaler is unchanged then.
+    /// [`Error::InvalidArgument`] if a number is missing or invalid. On error, the scaler is unchanged.
     pub fn load_state(&mut self, state: &[(String, f64)]) -> Result<()> {
         let (scale, good_steps) = (named(state, "scale")?, named_count(state, "good_steps")?);
         (self.scale, self.good_steps) = (usable(scale as f32)?, good_steps);

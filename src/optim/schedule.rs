@@ -6,7 +6,8 @@ use std::fmt;
 use super::{Optimizer, Scheduler};
 use crate::error::{Error, Result};
 
-/// A learning rate as a function of how many steps are done; a step is whatever the caller counts, an epoch or a batch.
+/// A learning rate as a function of the number of completed steps. The caller decides what a step is, an epoch or a
+/// batch.
 ///
 /// Schedules are values: combine them ([`SequentialLR`], [`warmup`](Schedule::warmup)), then
 /// [`start`](Schedule::start) one for an optimiser.
@@ -26,11 +27,11 @@ use crate::error::{Error, Result};
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait Schedule: fmt::Debug + Send + Sync + 'static {
-    /// The rate for the step after `steps` others, from the rate `base` that the optimiser was made with.
+    /// Returns the rate after `steps` steps, for the base rate `base`, which is that of the optimiser at the start.
     fn lr(&self, base: f64, steps: u64) -> f64;
 
-    /// Returns this schedule after a warm-up of `steps` steps, in which the rate rises linearly from
-    /// `start_factor · base`. PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
+    /// Returns this schedule preceded by a warm-up of `steps` steps, in which the rate rises linearly from
+    /// `start_factor · base`. It equals PyTorch's `SequentialLR([LinearLR(start_factor, 1, steps), …], [steps])`.
     fn warmup(self, steps: u64, start_factor: f64) -> SequentialLR
     where
         Self: Sized,
@@ -38,7 +39,7 @@ pub trait Schedule: fmt::Debug + Send + Sync + 'static {
         SequentialLR::new(LinearLR::new(start_factor, 1.0, steps)).then(steps, self)
     }
 
-    /// Takes the optimiser's learning rate as the base, and sets that of the first step.
+    /// Uses the optimiser's learning rate as the base, and sets the rate of the first step.
     fn start(self, optimizer: &mut dyn Optimizer) -> Scheduler
     where
         Self: Sized,
@@ -51,7 +52,7 @@ fn positive(schedule: &'static str, what: &str, size: u64) -> Result<u64> {
     if size == 0 { Err(Error::argument(schedule, format!("{what} must be at least 1"))) } else { Ok(size) }
 }
 
-/// base · γ^⌊steps / size⌋: the rate falls every `step_size` steps.
+/// The rate base · γ^⌊steps / size⌋: it falls every `step_size` steps.
 ///
 /// ```
 /// use anygpu::optim::{Schedule, StepLR};
@@ -67,7 +68,7 @@ pub struct StepLR {
 }
 
 impl StepLR {
-    /// A fall by the factor `gamma` (PyTorch's default is 0.1) every `step_size` steps.
+    /// Creates a schedule that multiplies the rate by `gamma` (PyTorch's default is 0.1) every `step_size` steps.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a size of 0.
@@ -82,7 +83,7 @@ impl Schedule for StepLR {
     }
 }
 
-/// base · γ^k after k of the milestones: the rate falls at each.
+/// The rate base · γ^k after k of the milestones: it falls at each.
 ///
 /// ```
 /// use anygpu::optim::{MultiStepLR, Schedule};
@@ -97,7 +98,7 @@ pub struct MultiStepLR {
 }
 
 impl MultiStepLR {
-    /// A fall by the factor `gamma` (PyTorch's default is 0.1) at each of these steps.
+    /// Creates a schedule that multiplies the rate by `gamma` (PyTorch's default is 0.1) at each of these steps.
     pub fn new(milestones: &[u64], gamma: f64) -> MultiStepLR {
         MultiStepLR { milestones: milestones.to_vec(), gamma }
     }
@@ -110,7 +111,7 @@ impl Schedule for MultiStepLR {
     }
 }
 
-/// base · γ^steps.
+/// The rate base · γ^steps.
 ///
 /// ```
 /// use anygpu::optim::{ExponentialLR, Schedule};
@@ -123,7 +124,7 @@ pub struct ExponentialLR {
 }
 
 impl ExponentialLR {
-    /// A fall by the factor `gamma` at every step.
+    /// Creates a schedule that multiplies the rate by `gamma` at every step.
     pub fn new(gamma: f64) -> ExponentialLR {
         ExponentialLR { gamma }
     }
@@ -135,8 +136,8 @@ impl Schedule for ExponentialLR {
     }
 }
 
-/// Half a cosine from the base down to a least rate, and on: least + (base − least) · (1 + cos(π · steps / t_max)) / 2
-/// (Loshchilov & Hutter, "SGDR", 2017, without restarts). After `t_max` steps it rises again, as PyTorch's does.
+/// Half a cosine from the base to a minimum rate: min + (base − min) · (1 + cos(π · steps / t_max)) / 2 (Loshchilov &
+/// Hutter, "SGDR", 2017, without restarts). After `t_max` steps, it rises again, as in PyTorch.
 ///
 /// ```
 /// use anygpu::optim::{CosineAnnealingLR, Schedule};
@@ -152,7 +153,7 @@ pub struct CosineAnnealingLR {
 }
 
 impl CosineAnnealingLR {
-    /// Down to 0 in `t_max` steps.
+    /// Creates a schedule that falls to 0 in `t_max` steps.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for 0 steps.
@@ -160,7 +161,7 @@ impl CosineAnnealingLR {
         Ok(CosineAnnealingLR { t_max: positive("CosineAnnealingLR", "t_max", t_max)?, eta_min: 0.0 })
     }
 
-    /// Sets the least rate.
+    /// Sets the minimum rate.
     pub fn eta_min(mut self, eta_min: f64) -> CosineAnnealingLR {
         self.eta_min = eta_min;
         self
@@ -173,7 +174,7 @@ impl Schedule for CosineAnnealingLR {
     }
 }
 
-/// base times a factor that goes from one value to another in equal steps, and stays there.
+/// The base times a factor that changes linearly from one value to another and then stays constant.
 ///
 /// ```
 /// use anygpu::optim::{LinearLR, Schedule};
@@ -189,7 +190,8 @@ pub struct LinearLR {
 }
 
 impl LinearLR {
-    /// From `start_factor` to `end_factor` in `total_iters` steps (PyTorch's defaults: 1/3, 1 and 5).
+    /// Creates a schedule from `start_factor` to `end_factor` in `total_iters` steps (PyTorch's defaults: 1/3, 1 and
+    /// 5).
     pub fn new(start_factor: f64, end_factor: f64, total_iters: u64) -> LinearLR {
         LinearLR { start_factor, end_factor, total_iters }
     }
@@ -204,7 +206,7 @@ impl Schedule for LinearLR {
     }
 }
 
-/// base · f(steps).
+/// The rate base · f(steps).
 ///
 /// ```
 /// use anygpu::optim::{LambdaLR, Schedule};
@@ -214,7 +216,7 @@ impl Schedule for LinearLR {
 pub struct LambdaLR(Box<dyn Fn(u64) -> f64 + Send + Sync>);
 
 impl LambdaLR {
-    /// A schedule with this factor as a function of the step.
+    /// Creates a schedule with this factor as a function of the step.
     pub fn new(factor: impl Fn(u64) -> f64 + Send + Sync + 'static) -> LambdaLR {
         LambdaLR(Box::new(factor))
     }
@@ -232,15 +234,15 @@ impl Schedule for LambdaLR {
     }
 }
 
-/// Up to a greatest rate and down to nearly nothing, both along half a cosine, in one run of a known length
-/// (Smith & Topin, "Super-convergence", 2019). For every batch, not every epoch. The momentum stays as it is: this is
-/// PyTorch's `OneCycleLR` with `cycle_momentum=False`. Beyond the last step the rate stays at its end.
+/// A rise to a maximum rate and a fall to nearly 0, both along half a cosine, in one run of known length (Smith &
+/// Topin, "Super-convergence", 2019). A step is a batch, not an epoch. The momentum is not changed, as in PyTorch's
+/// `OneCycleLR` with `cycle_momentum=False`. After the last step, the rate stays constant.
 ///
 /// ```
 /// use anygpu::optim::{OneCycleLR, Schedule};
 ///
 /// let schedule = OneCycleLR::new(1.0, 100)?;
-/// let rates = [0, 29, 99].map(|step| schedule.lr(0.1, step)); // whatever the base
+/// let rates = [0, 29, 99].map(|step| schedule.lr(0.1, step)); // the base is not used
 /// assert!(rates.iter().zip([1.0 / 25.0, 1.0, 1.0 / 25.0 / 1e4]).all(|(rate, expected)| (rate - expected).abs() < 1e-12));
 /// # Ok::<(), anygpu::Error>(())
 /// ```
@@ -254,7 +256,8 @@ pub struct OneCycleLR {
 }
 
 impl OneCycleLR {
-    /// From `max_lr / 25` up to `max_lr` in 30 % of the steps, then down to `max_lr / 25 / 10 000`.
+    /// Creates a schedule that rises from `max_lr / 25` to `max_lr` in 30 % of the steps and then falls to
+    /// `max_lr / 25 / 10 000`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for 0 steps.
@@ -263,26 +266,26 @@ impl OneCycleLR {
         Ok(OneCycleLR { max_lr, total_steps, pct_start: 0.3, div_factor: 25.0, final_div_factor: 1e4 })
     }
 
-    /// Sets the part of the steps in which the rate rises, 0 to 1.
+    /// Sets the fraction of the steps in which the rate rises, 0 to 1.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for anything else.
+    /// [`Error::InvalidArgument`] for any other value.
     pub fn pct_start(mut self, pct_start: f64) -> Result<OneCycleLR> {
         if !(0.0..=1.0).contains(&pct_start) {
-            let detail = format!("pct_start is a part of the steps, 0 to 1, not {pct_start}");
+            let detail = format!("pct_start must be between 0 and 1, not {pct_start}");
             return Err(Error::argument("OneCycleLR", detail));
         }
         self.pct_start = pct_start;
         Ok(self)
     }
 
-    /// Sets by how much the first rate is less than the greatest.
+    /// Sets the ratio of the maximum rate to the first rate.
     pub fn div_factor(mut self, div_factor: f64) -> OneCycleLR {
         self.div_factor = div_factor;
         self
     }
 
-    /// Sets by how much the last rate is less than the first.
+    /// Sets the ratio of the first rate to the last rate.
     pub fn final_div_factor(mut self, final_div_factor: f64) -> OneCycleLR {
         self.final_div_factor = final_div_factor;
         self
@@ -303,7 +306,7 @@ impl Schedule for OneCycleLR {
     }
 }
 
-/// Schedules one after another; each counts its steps from its own beginning.
+/// Several schedules one after another. Each counts its steps from its own start.
 ///
 /// ```
 /// use anygpu::optim::{ExponentialLR, LinearLR, Schedule, SequentialLR};
@@ -314,17 +317,17 @@ impl Schedule for OneCycleLR {
 #[derive(Debug)]
 pub struct SequentialLR {
     first: Box<dyn Schedule>,
-    /// By the step where they begin.
+    /// The schedules with the steps at which they begin.
     rest: Vec<(u64, Box<dyn Schedule>)>,
 }
 
 impl SequentialLR {
-    /// Begins with this schedule.
+    /// Creates a sequence that begins with this schedule.
     pub fn new(first: impl Schedule) -> SequentialLR {
         SequentialLR { first: Box::new(first), rest: Vec::new() }
     }
 
-    /// Goes on with another from the step `milestone` on.
+    /// Continues with another schedule from the step `milestone`.
     pub fn then(mut self, milestone: u64, schedule: impl Schedule) -> SequentialLR {
         let place = self.rest.partition_point(|(start, _)| *start <= milestone);
         self.rest.insert(place, (milestone, Box::new(schedule)));

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// scheduler.step(&mut sgd);
 /// assert_eq!(sgd.lr(), 0.05);
 ///
-/// // A run that goes on elsewhere: start the same scheduler, and give both their states.
+/// // To resume a run, start the same scheduler and restore both states.
 /// let state = scheduler.state();
 /// let mut later = SGD::new(vec![Tensor::zeros([1], None)?.requires_grad()], 0.5);
 /// let mut resumed = StepLR::new(1, 0.1)?.start(&mut later);
@@ -26,29 +26,29 @@ use crate::error::{Error, Result};
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait LRScheduler {
-    /// Sets the learning rate for the next step; call it after the optimiser's step, or after an epoch of them.
+    /// Sets the learning rate for the next step. Call it after the optimiser's step, or after an epoch of them.
     fn step(&mut self, optimizer: &mut dyn Optimizer);
 
-    /// The progress of the scheduler as named numbers, without its settings.
+    /// Returns the progress of the scheduler as named numbers. Its settings are not included.
     fn state(&self) -> Vec<(String, f64)>;
 
-    /// Continues from the state of a scheduler with the same settings, and leaves the optimiser's rate as it is: that is part of
-    /// the optimiser's state. [`Schedule::start`] sets a rate, so start first, then restore the optimiser; or
-    /// [`resume`](LRScheduler::resume), in any order.
+    /// Restores the state of a scheduler with the same settings. The optimiser's rate is not changed, since it is part
+    /// of the optimiser's state. [`Schedule::start`] sets the rate, so either start the scheduler before restoring the
+    /// optimiser, or call [`resume`](LRScheduler::resume), in any order.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where a number is missing or cannot be; the scheduler is unchanged then.
+    /// [`Error::InvalidArgument`] if a number is missing or invalid. On error, the scheduler is unchanged.
     fn load_state(&mut self, state: &[(String, f64)]) -> Result<()>;
 
-    /// As [`load_state`](LRScheduler::load_state), and sets the optimiser's rate to that of the schedule there, whatever
-    /// [`Schedule::start`] set. (A [`ReduceLROnPlateau`](super::ReduceLROnPlateau) has no rate of its own and sets none.)
+    /// Like [`load_state`](LRScheduler::load_state), and also sets the optimiser's rate to that of the restored
+    /// schedule. (A [`ReduceLROnPlateau`](super::ReduceLROnPlateau) has no rate of its own and sets none.)
     ///
     /// # Errors
-    /// As there; neither is changed then.
+    /// Same as [`load_state`](LRScheduler::load_state). On error, neither the scheduler nor the optimiser is changed.
     fn resume(&mut self, state: &[(String, f64)], optimizer: &mut dyn Optimizer) -> Result<()>;
 }
 
-/// The number called `name`.
+/// Returns the number called `name`.
 pub(super) fn named(state: &[(String, f64)], name: &str) -> Result<f64> {
     let found = state.iter().find(|(here, value)| here == name && !value.is_nan());
     found.map(|(_, value)| *value).ok_or_else(|| {
@@ -57,16 +57,16 @@ pub(super) fn named(state: &[(String, f64)], name: &str) -> Result<f64> {
     })
 }
 
-/// The number called `name`, as a count.
+/// Returns the number called `name`, as a count.
 pub(super) fn named_count(state: &[(String, f64)], name: &str) -> Result<u64> {
     let value = named(state, name)?;
     if value < 0.0 || value.fract() != 0.0 || value > 2f64.powi(53) {
-        return Err(Error::argument("load_state", format!("'{name}' is {value}, which counts nothing")));
+        return Err(Error::argument("load_state", format!("'{name}' is {value}, which is not a valid count")));
     }
     Ok(value as u64)
 }
 
-/// A running [`Schedule`]: [`Schedule::start`] returns it.
+/// A running [`Schedule`]: [`Schedule::start`] creates it.
 #[derive(Debug)]
 pub struct Scheduler {
     schedule: Box<dyn Schedule>,
@@ -81,7 +81,7 @@ impl Scheduler {
         scheduler
     }
 
-    /// The learning rate for the next step.
+    /// Returns the learning rate for the next step.
     pub fn lr(&self) -> f32 {
         self.schedule.lr(self.base, self.steps) as f32
     }

@@ -9,10 +9,9 @@ use crate::ops::optim::UpdateRule;
 ///
 /// d ← g + λ p,  v ← μ v + (1 − τ) d,  p ← p − lr v        (μ: momentum, λ: weight decay, τ: dampening)
 ///
-/// v starts as the first d; with Nesterov's momentum, p ← p − lr (d + μ v).
-/// A parameter without a gradient is left alone, its v too. Parameters that lie in one flat buffer, as
-/// [`Module::to`](crate::nn::Module::to) and [`DataParallel`](crate::DataParallel) arrange them, are updated by one
-/// dispatch per device.
+/// The initial v is the first d; with Nesterov's momentum, p ← p − lr (d + μ v). A parameter without a gradient is not
+/// changed, nor is its v. Parameters in one flat buffer, as [`Module::to`](crate::nn::Module::to) and
+/// [`DataParallel`](crate::DataParallel) arrange them, are updated by one dispatch per device.
 ///
 /// # Example
 /// ```
@@ -41,43 +40,43 @@ pub struct SGD {
 }
 
 impl SGD {
-    /// Plain gradient descent with learning rate `lr`. A parameter that is given twice is updated once.
+    /// Creates plain gradient descent with learning rate `lr`. A parameter that occurs twice is updated once.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> SGD {
         let state = OptimizerState::new("SGD", parameters);
         SGD { state, rate: lr, momentum: 0.0, dampening: 0.0, decay: 0.0, nesterov: false }
     }
 
-    /// Sets μ, 0 at first.
+    /// Sets the momentum μ; the default is 0.
     pub fn momentum(mut self, momentum: f32) -> SGD {
         self.momentum = momentum;
         self
     }
 
-    /// Sets λ, 0 at first.
+    /// Sets the weight decay λ; the default is 0.
     pub fn weight_decay(mut self, weight_decay: f32) -> SGD {
         self.decay = weight_decay;
         self
     }
 
-    /// Sets τ, 0 at first: the share of a gradient that does not enter the velocity.
+    /// Sets the dampening τ: the fraction of a gradient that does not enter the velocity. The default is 0.
     pub fn dampening(mut self, dampening: f32) -> SGD {
         self.dampening = dampening;
         self
     }
 
-    /// Looks ahead along the velocity (Sutskever et al., 2013).
+    /// Uses Nesterov's momentum (Sutskever et al., 2013).
     pub fn nesterov(mut self) -> SGD {
         self.nesterov = true;
         self
     }
 
-    /// Moves every parameter that has a gradient. Nothing is read back and nothing waited for.
+    /// Updates every parameter that has a gradient. Does not read anything back or wait for the device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when a parameter is a view with gaps, which cannot be
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a parameter is a view with gaps, which cannot be
     /// updated in place, [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) when a gradient does not fit its parameter, and those of
-    /// the device.
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if a gradient does not fit its parameter, and device
+    /// errors.
     pub fn step(&mut self) -> Result<()> {
         let SGD { rate, momentum, dampening, decay, nesterov, .. } = *self;
         self.state.step(|step| match momentum {

@@ -1,4 +1,4 @@
-//! The parameters of an optimiser with its state, in buckets: one dispatch moves a whole bucket.
+//! The parameters of an optimiser with its state, in buckets. One dispatch updates a whole bucket.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,11 +14,11 @@ use crate::tensor::{Bucket, Tensor};
 pub(super) struct OptimizerState {
     optimizer: &'static str,
     parameters: Parameters,
-    /// Found at the first step.
+    /// The buckets, found at the first step.
     buckets: Option<Vec<ParameterBucket>>,
 }
 
-/// The state of one parameter after some steps; a tensor that is not there is 0.
+/// The state of one parameter after some steps. A missing tensor means 0.
 pub(super) struct ParameterState {
     pub step: i32,
     pub tensors: Vec<Option<Tensor>>,
@@ -29,14 +29,14 @@ pub(super) struct ParameterState {
 struct ParameterBucket {
     parameters: Vec<Tensor>,
     bucket: Bucket,
-    /// How many steps each parameter has made.
+    /// The number of steps of each parameter.
     steps: Vec<i32>,
-    /// Laid out as the bucket; made when a rule first asks for it.
+    /// The state tensors, with the layout of the bucket; created when a rule first needs them.
     state: Vec<Tensor>,
 }
 
 impl OptimizerState {
-    /// A parameter that is given twice is updated once.
+    /// Creates the state for these parameters. A parameter that occurs twice is updated once.
     pub fn new(optimizer: &'static str, parameters: impl Into<Parameters>) -> OptimizerState {
         OptimizerState { optimizer, parameters: parameters.into(), buckets: None }
     }
@@ -45,7 +45,7 @@ impl OptimizerState {
         &self.parameters
     }
 
-    /// Moves every parameter that has a gradient by the rule for its step, counted from 1.
+    /// Updates every parameter that has a gradient by the rule for its step, counted from 1.
     pub fn step(&mut self, rule: impl Fn(i32) -> UpdateRule) -> Result<()> {
         if self.buckets.is_none() {
             self.buckets = Some(self.bucketed()?);
@@ -54,7 +54,8 @@ impl OptimizerState {
         self.buckets.iter_mut().flatten().try_for_each(|bucket| bucket.step(optimizer, &rule))
     }
 
-    /// For each parameter of the first replica that made a step: its number, the steps, and views of its state.
+    /// Returns, for each parameter of the first replica that made a step, its index, its number of steps, and views of
+    /// its state.
     pub fn saved(&self) -> Result<Vec<(usize, i32, Vec<Tensor>)>> {
         let (numbers, mut all) = (numbers(self.parameters.first_replica()), Vec::new());
         for bucket in self.buckets.iter().flatten() {
@@ -69,8 +70,8 @@ impl OptimizerState {
         Ok(all)
     }
 
-    /// Takes over a state of `count` tensors for each parameter of a replica, in order. Every replica gets it. Nothing is
-    /// changed on an error.
+    /// Restores a state of `count` tensors for each parameter of a replica, in order, in every replica. On error,
+    /// nothing is changed.
     pub fn restore(&mut self, count: usize, given: &[Option<ParameterState>]) -> Result<()> {
         let numbers: HashMap<u64, usize> = self.parameters.replicas().flat_map(numbers).collect();
         let mut buckets = self.bucketed()?;
@@ -84,7 +85,7 @@ impl OptimizerState {
         Ok(())
     }
 
-    /// The parameters in the longest buckets that they fill already.
+    /// Returns the parameters in the longest buckets that they already form.
     fn bucketed(&self) -> Result<Vec<ParameterBucket>> {
         let mut seen = HashSet::new();
         let distinct: Vec<Tensor> = self.parameters.iter().filter(|p| seen.insert(p.id())).cloned().collect();
@@ -97,7 +98,7 @@ impl OptimizerState {
     }
 }
 
-/// The place at which each parameter of a replica was given first, by its id.
+/// Returns the index of the first occurrence of each parameter of a replica, by its id.
 fn numbers(replica: &[Tensor]) -> HashMap<u64, usize> {
     replica.iter().enumerate().rev().map(|(number, parameter)| (parameter.id(), number)).collect()
 }
@@ -107,7 +108,7 @@ impl ParameterBucket {
         let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
         for (parameter, grad) in self.parameters.iter().zip(&grads) {
             if let Some(grad) = grad.as_ref().filter(|grad| grad.shape() != parameter.shape()) {
-                let rule = "a gradient has the shape of its parameter";
+                let rule = "a gradient must have the shape of its parameter";
                 return Err(Error::shapes(optimizer, parameter.shape(), grad.shape(), rule));
             }
         }
@@ -120,34 +121,34 @@ impl ParameterBucket {
         Ok(())
     }
 
-    /// One update for each run of parameters that have gradients and have made as many steps: a single one, unless some
-    /// are frozen or took no part in the loss.
+    /// Makes one update for each run of parameters that have gradients and equal numbers of steps. There is a single
+    /// run, unless some parameters are frozen or do not contribute to the loss.
     fn step_runs(&self, grads: &[Option<Tensor>], rule: &impl Fn(i32) -> UpdateRule) -> Result<()> {
         let all: Vec<(usize, i32)> =
             (0..grads.len()).filter(|&i| grads[i].is_some()).map(|i| (i, self.steps[i])).collect();
         for run in all.chunk_by(|(i, steps), (next, next_steps)| i + 1 == *next && steps == next_steps) {
             let (Some(&(first, steps)), Some(&(last, _))) = (run.first(), run.last()) else { continue };
             let grads: Vec<Tensor> = grads[first..=last].iter().flatten().cloned().collect();
-            // After `DataParallel` or clipping they are a bucket already.
+            // After `DataParallel` or clipping, the gradients already are a bucket.
             let grads = Bucket::of(&grads)?;
             self.update(self.bucket.range(first, last).start, grads.flat(), rule(steps + 1))?;
         }
         Ok(())
     }
 
-    /// Updates the elements of the bucket from `start` on by the 1-D `grad`.
+    /// Updates the elements of the bucket from `start` on with the 1-D `grad`.
     fn update(&self, start: usize, grad: &Tensor, rule: UpdateRule) -> Result<()> {
         let part = |flat: &Tensor| flat.narrow(0, start, grad.elem_count());
         let state = self.state[..rule.state_tensors()].iter().map(part).collect::<Result<Vec<_>>>()?;
         optimiser_step(&part(self.bucket.flat())?, grad, &state, rule)
     }
 
-    /// For each tensor of the state, its views by parameter.
+    /// Returns the views by parameter of each tensor of the state.
     fn state_views(&self) -> Result<Vec<Vec<Tensor>>> {
         self.state.iter().map(|flat| self.bucket.with_flat(flat.clone()).tensors()).collect()
     }
 
-    /// Lays out the state as the parameters are: all of it comes here in one copy.
+    /// Creates the state tensors with the layout of the parameters. All values are moved to this device in one copy.
     fn restore(&mut self, count: usize, given: &[Option<&ParameterState>]) -> Result<()> {
         let here = self.bucket.flat().device();
         let known = |state: &&ParameterState| state.tensors.iter().flatten().cloned().collect::<Vec<_>>();

@@ -1,7 +1,7 @@
-//! An optimiser's state as tensors by name, with which a run goes on later and elsewhere.
+//! An optimiser's state as named tensors, for saving and resuming.
 //!
-//! The names are PyTorch's, with dots: `state.3.exp_avg` is of the fourth parameter, `param_groups.0.lr` a setting, and
-//! `param_groups.0.params` has the numbers of all parameters.
+//! The names are PyTorch's, joined by dots: `state.3.exp_avg` belongs to the fourth parameter, `param_groups.0.lr` is a
+//! setting, and `param_groups.0.params` holds the indices of all parameters.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::tensor::Tensor;
 
 const GROUP: &str = "param_groups.0.";
 
-/// A tensor of the state that each parameter has.
+/// A state tensor that each parameter has.
 pub(super) struct StateTensor {
     pub name: &'static str,
-    /// Whether it is there after every step. Otherwise it is 0 where it is missing.
+    /// Whether it exists after every step. Otherwise, a missing tensor means 0.
     pub always: bool,
 }
 
@@ -25,18 +25,18 @@ pub(super) struct StateTensor {
 pub(super) trait Settings {
     /// The tensors of a parameter's state, in the order of the update rule.
     const STATE: &'static [StateTensor];
-    /// Whether a parameter without state starts at step 1 again: under momentum, its first step is another one.
+    /// Whether a parameter without state restarts at step 1. With momentum, the first step has a different formula.
     const RESTARTS_WITHOUT_STATE: bool = false;
 
-    /// The numbers that it was made with, by PyTorch's names.
+    /// Returns the settings under PyTorch's names.
     fn settings(&self) -> Vec<(&'static str, Vec<f32>)>;
 
-    /// Takes over a number of [`settings`](Settings::settings).
+    /// Sets one of the [`settings`](Settings::settings).
     fn set(&mut self, name: &str, values: &[f32]);
 }
 
-/// The state dict of an optimiser: of several replicas, the first one's. The tensors share their elements with the
-/// optimiser's.
+/// Returns the state dict of an optimiser; with several replicas, that of the first. The tensors share their elements
+/// with the optimiser's.
 pub(super) fn save<S: Settings>(optimizer: &S, all: &OptimizerState) -> Result<StateDict> {
     let mut state = StateDict::new();
     for (i, step, tensors) in all.saved()? {
@@ -56,7 +56,7 @@ pub(super) fn save<S: Settings>(optimizer: &S, all: &OptimizerState) -> Result<S
     Ok(state)
 }
 
-/// Checks a state dict, and then takes it over, for every replica.
+/// Checks a state dict and then loads it into every replica.
 pub(super) fn load<S: Settings>(
     optimizer: &mut S,
     state_of: fn(&mut S) -> &mut OptimizerState,
@@ -68,7 +68,7 @@ pub(super) fn load<S: Settings>(
     saved.check_count(parameters.len())?;
     let of = |(i, parameter): (usize, &Tensor)| saved.state_of::<S>(i, parameter);
     let states = parameters.iter().enumerate().map(of).collect::<Result<Vec<_>>>()?;
-    // Without the tensors that no parameter has: a rule that needs them later makes them.
+    // Tensors that no parameter has are left out; a rule that needs them later creates them.
     let has = |i: usize| states.iter().flatten().any(|state| state.tensors[i].is_some());
     let count = (0..S::STATE.len()).rev().find(|&i| has(i)).map_or(0, |last| last + 1);
     all.restore(count, &states)?;
@@ -80,13 +80,13 @@ pub(super) fn load<S: Settings>(
     Ok(())
 }
 
-/// A state, taken apart.
+/// A parsed state dict.
 struct Saved<'a> {
     settings: BTreeMap<&'a str, Vec<f32>>,
-    /// By parameter and name.
+    /// The state tensors by parameter and name.
     tensors: BTreeMap<(usize, &'a str), &'a Tensor>,
     steps: BTreeMap<usize, i32>,
-    /// The number of parameters, where the state lists them.
+    /// The number of parameters, if the state lists them.
     listed: Option<usize>,
 }
 
@@ -100,10 +100,15 @@ impl<'a> Saved<'a> {
             Saved { settings: BTreeMap::new(), tensors: BTreeMap::new(), steps: BTreeMap::new(), listed: None };
         let (mut small, mut numbers): (Vec<(&str, &Tensor)>, Vec<&Tensor>) = Default::default();
         for (name, tensor) in state.iter() {
-            let unknown = || refused(format!("{name} is no part of this optimiser's state: is the state another's?"));
+            let unknown = || {
+                refused(format!(
+                    "{name} is not part of this optimiser's state: the state may belong to another kind of optimiser"
+                ))
+            };
             if name.strip_prefix("param_groups.").is_some_and(|rest| !rest.starts_with("0.")) {
-                let detail = format!("{name} is of a second group of parameters, and optimisers here have one group");
-                return Err(refused(format!("{detail}: make one optimiser for each group")));
+                let detail =
+                    format!("{name} belongs to a second parameter group, but an optimiser of this crate has one group");
+                return Err(refused(format!("{detail}: create one optimiser for each group")));
             }
             if name.starts_with(GROUP) || name.ends_with(".step") {
                 small.push((name, tensor));
@@ -117,7 +122,7 @@ impl<'a> Saved<'a> {
             }
             saved.tensors.insert((i.parse().map_err(|_| unknown())?, tensor_name), tensor);
         }
-        // Numbers are read in one copy, wherever they are.
+        // Numbers are read back in one copy.
         for ((name, _), tensor) in small.iter().zip(moved(&numbers, &Device::cpu())?) {
             saved.number(name, &tensor)?;
         }
@@ -128,7 +133,7 @@ impl<'a> Saved<'a> {
         let values = tensor.to_dtype(DType::F32)?.to_vec::<f32>()?;
         if let Some(setting) = name.strip_prefix(GROUP) {
             if ["amsgrad", "maximize", "centered"].contains(&setting) && values.iter().any(|&value| value != 0.0) {
-                return Err(refused(format!("{name} is on, which no optimiser here does")));
+                return Err(refused(format!("{name} is on, which no optimiser of this crate supports")));
             }
             if setting == "params" {
                 self.listed = Some(values.len());
@@ -143,33 +148,33 @@ impl<'a> Saved<'a> {
         };
         match (i, step.filter(|&step| step >= 0)) {
             (Some(i), Some(step)) => self.steps.insert(i, step),
-            _ => return Err(refused(format!("{name} is no number of steps"))),
+            _ => return Err(refused(format!("{name} is not a number of steps"))),
         };
         Ok(())
     }
 
-    /// Whether the state is of as many parameters as a replica has here.
+    /// Checks that the state has as many parameters as a replica of this optimiser.
     fn check_count(&self, parameters: usize) -> Result<()> {
         let last = self.tensors.keys().map(|(i, _)| i).chain(self.steps.keys()).max().map_or(0, |last| last + 1);
         let Some(listed) = self.listed else {
-            let detail = format!("{GROUP}params, the numbers of its parameters, is missing");
-            return Err(refused(format!("{detail}: this is no optimiser's state, or a part of one")));
+            let detail = format!("{GROUP}params, the indices of the parameters, is missing");
+            return Err(refused(format!("{detail}: this is not an optimiser's state, or only a part of one")));
         };
         let count = listed.max(last);
         if count != parameters {
-            return Err(refused(format!("the state is of {count} parameters, and this optimiser has {parameters}")));
+            return Err(refused(format!("the state has {count} parameters, but this optimiser has {parameters}")));
         }
         Ok(())
     }
 
-    /// The state of parameter `i`, if there is any.
+    /// Returns the state of parameter `i`, if there is any.
     fn state_of<S: Settings>(&self, i: usize, parameter: &Tensor) -> Result<Option<ParameterState>> {
         let mut tensors = Vec::new();
         for StateTensor { name, .. } in S::STATE {
             let tensor = self.tensors.get(&(i, *name)).copied();
             if let Some(tensor) = tensor.filter(|tensor| tensor.shape() != parameter.shape()) {
                 let (shape, expected) = (tensor.shape(), parameter.shape());
-                return Err(refused(format!("state.{i}.{name} is {shape:?}, and parameter {i} is {expected:?}")));
+                return Err(refused(format!("state.{i}.{name} is {shape:?}, but parameter {i} is {expected:?}")));
             }
             tensors.push(tensor.cloned());
         }

@@ -1,4 +1,4 @@
-//! Gradients accumulated over several batches, for a batch that no device has room for at once.
+//! Accumulation of gradients over several batches, for batches that do not fit into memory at once.
 
 use super::DataParallel;
 use crate::autograd::no_grad;
@@ -6,13 +6,14 @@ use crate::error::Result;
 use crate::tensor::{Bucket, Tensor};
 
 impl DataParallel {
-    /// As [`train_batch`](DataParallel::train_batch), but adds to the present gradients instead of clearing them.
+    /// Like [`train_batch`](DataParallel::train_batch), but adds to the existing gradients instead of clearing them.
     ///
-    /// For k equal parts of a batch, divide the loss by k in `loss_fn`: the sum is then the gradient of the whole batch's
-    /// mean. Begin with `zero_grad()` of the optimiser, or with `train_batch`.
+    /// For k equal parts of a batch, divide the loss by k in `loss_fn`. The sum is then the gradient of the whole
+    /// batch's mean loss. Clear the gradients first with the optimiser's `zero_grad()`, or use `train_batch` for the
+    /// first part.
     ///
     /// # Errors
-    /// As [`train_batch`](DataParallel::train_batch); then all gradients are cleared, the earlier ones too.
+    /// Same as [`train_batch`](DataParallel::train_batch). On error, all gradients are cleared, including earlier ones.
     ///
     /// ```
     /// use anygpu::nn::{self, Linear};
@@ -42,7 +43,7 @@ impl DataParallel {
     }
 }
 
-/// Adds gradients to those of the parameters: where both are buckets, as one.
+/// Adds gradients to those of the parameters. If both are buckets, this is one operation.
 fn add(before: &[Option<Tensor>], parameters: &[Tensor]) -> Result<()> {
     let now: Vec<Option<Tensor>> = parameters.iter().map(Tensor::grad).collect();
     let bucket = |grads: &[Option<Tensor>]| Bucket::recognise(&grads.iter().cloned().collect::<Option<Vec<_>>>()?);

@@ -1,14 +1,14 @@
-//! Collectives: tensors of several devices are scattered, gathered, broadcast and reduced.
+//! Collectives: scatter, gather, broadcast and reduction of tensors on several devices.
 //!
-//! The first dimension of a batch is the samples, N. Everything that is summed is summed in the order of the slice, so
-//! that two runs give the same bits.
+//! The first dimension of a batch is that of the samples, N. All sums are computed in the order of the slice, so that
+//! repeated runs give the same bits.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ops::inplace::copy_;
 use crate::tensor::{Tensor, to_together, weighted_sum};
 
-/// Cuts `n` samples into parts in proportion to `weights` (positive numbers of any scale). While there are enough
+/// Splits `n` samples into parts in proportion to `weights` (positive numbers of any scale). If there are enough
 /// samples, every part has at least one.
 ///
 /// ```
@@ -27,7 +27,8 @@ pub fn split_sizes(n: usize, weights: &[f64]) -> Vec<usize> {
         false => vec![n as f64 / weights.len().max(1) as f64; weights.len()],
     };
     let mut sizes: Vec<usize> = exact.iter().map(|e| e.floor() as usize).collect();
-    // The largest remainders get the samples that rounding down left over; of equals, the first (the sort is stable).
+    // The parts with the largest remainders get the samples left over from rounding down. Of equal remainders, the
+    // first gets one (the sort is stable).
     let mut by_remainder: Vec<usize> = (0..sizes.len()).collect();
     by_remainder.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
     let left = n.saturating_sub(sizes.iter().sum());
@@ -41,11 +42,11 @@ pub fn split_sizes(n: usize, weights: &[f64]) -> Vec<usize> {
     sizes
 }
 
-/// Cuts `x: [N, ..]` along its first dimension into as equal parts as there are devices, the i-th on device i.
-/// With fewer samples than devices, the last parts are empty.
+/// Splits `x: [N, ..]` along its first dimension into one part per device, of sizes as equal as possible. Part i is
+/// moved to device i. With fewer samples than devices, the last parts are empty.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a scalar or no device, and those of the copies.
+/// [`Error::InvalidArgument`] for a scalar or an empty list of devices, and those of the copies.
 ///
 /// # Example
 /// ```
@@ -62,11 +63,11 @@ pub fn scatter(x: &Tensor, devices: &[Device]) -> Result<Vec<Tensor>> {
     parts.iter().zip(devices).map(|(part, device)| part.to(device)).collect()
 }
 
-/// Cuts a batch, `images: [N, ..]` and `labels: [N, ..]`, into as equal parts as there are devices. Images and labels of
-/// a part travel together, in one copy; the parts are outside the graph.
+/// Splits a batch, `images: [N, ..]` and `labels: [N, ..]`, into one part per device, of sizes as equal as possible.
+/// Images and labels of a part are moved in one copy. The parts are outside the graph.
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`] when there are not as many labels as images, and those of [`scatter`].
+/// [`Error::ShapeMismatch`] unless there are as many labels as images, and those of [`scatter`].
 ///
 /// # Example
 /// ```
@@ -83,10 +84,10 @@ pub fn split_batch(images: &Tensor, labels: &Tensor, devices: &[Device]) -> Resu
     split_batch_by(images, labels, devices, &vec![1.0; devices.len()])
 }
 
-/// As [`split_batch`], with parts in proportion to `weights`, one per device; see [`split_sizes`].
+/// Like [`split_batch`], with part sizes in proportion to `weights`, one per device; see [`split_sizes`].
 ///
 /// # Errors
-/// As [`split_batch`], and [`Error::InvalidArgument`] when there is not one weight per device.
+/// Those of [`split_batch`], and [`Error::InvalidArgument`] unless there is one weight per device.
 pub fn split_batch_by(
     images: &Tensor,
     labels: &Tensor,
@@ -94,7 +95,7 @@ pub fn split_batch_by(
     weights: &[f64],
 ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
     if images.shape().first() != labels.shape().first() {
-        let rule = "as many labels as images: the first dimensions are equal";
+        let rule = "there must be as many labels as images: the first dimensions must be equal";
         return Err(Error::shapes("split_batch", images.shape(), labels.shape(), rule));
     }
     let images = cut(images, devices.len(), weights, "split_batch")?;
@@ -108,26 +109,26 @@ pub fn split_batch_by(
     Ok(parts)
 }
 
-/// Views of `parts` ranges of the first dimension, sized by `weights`.
+/// Returns views of `parts` ranges of the first dimension, sized by `weights`.
 fn cut(x: &Tensor, parts: usize, weights: &[f64], op: &'static str) -> Result<Vec<Tensor>> {
     if parts == 0 || weights.len() != parts {
         return Err(Error::argument(
             op,
-            format!("{parts} devices and {} weights: one weight per device", weights.len()),
+            format!("{parts} devices and {} weights: there must be one weight per device", weights.len()),
         ));
     }
     let Some(&n) = x.shape().first() else {
-        return Err(Error::argument(op, "a scalar has no first dimension to cut"));
+        return Err(Error::argument(op, "a scalar has no first dimension to split"));
     };
     x.split_sizes(&split_sizes(n, weights), 0)
 }
 
-/// Joins `[Nᵢ, ..]` tensors along their first dimension, in order, on `device`: the inverse of [`scatter`].
-/// Gradients flow back to each.
+/// Concatenates `[Nᵢ, ..]` tensors along their first dimension, in order, on `device`. It is the inverse of
+/// [`scatter`]. Gradients flow back to each tensor.
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`] when the other dimensions differ, [`Error::InvalidArgument`] for an empty slice, and those
-/// of the copies.
+/// [`Error::ShapeMismatch`] if the other dimensions differ, [`Error::InvalidArgument`] for an empty slice, and those of
+/// the copies.
 ///
 /// # Example
 /// ```
@@ -143,7 +144,7 @@ pub fn gather(tensors: &[Tensor], device: &Device) -> Result<Tensor> {
     crate::ops::cat(&here.iter().collect::<Vec<_>>(), 0)
 }
 
-/// Copies of `x`, the i-th on device i (the same tensor where it is already).
+/// Returns one copy of `x` per device. Where `x` already is on the device, it is the same tensor.
 ///
 /// # Errors
 /// Those of the copies.
@@ -160,12 +161,12 @@ pub fn broadcast(x: &Tensor, devices: &[Device]) -> Result<Vec<Tensor>> {
     devices.iter().map(|device| x.to(device)).collect()
 }
 
-/// Replaces each tensor's elements by the sum of all of them, in place: afterwards every device holds the same values.
-/// All have one shape; each is on a device of its own, or at least in memory of its own. The sum is made on the first
-/// one's device, in order, outside the graph.
+/// Replaces each tensor's elements by the sum of all tensors, in place. Afterwards, every device holds the same values.
+/// All tensors must have the same shape and must not share memory. The sum is computed on the first tensor's device, in
+/// order, outside the graph.
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`] when the shapes differ, and those of the copies.
+/// [`Error::ShapeMismatch`] if the shapes differ, and those of the copies.
 ///
 /// # Example
 /// ```
@@ -181,12 +182,12 @@ pub fn all_reduce(tensors: &[Tensor]) -> Result<()> {
     reduce_with(tensors, None)
 }
 
-/// As [`all_reduce`], with the mean weighted by `weights` instead of the sum: the gradients of devices that saw
-/// different numbers of samples become the gradient of the whole batch.
+/// Like [`all_reduce`], with the mean weighted by `weights` instead of the sum. If the weights are the numbers of
+/// samples that each device processed, the mean of their gradients is the gradient of the whole batch.
 ///
 /// # Errors
-/// As [`all_reduce`], and [`Error::InvalidArgument`] unless there is one weight per tensor, none of them negative and
-/// not all of them 0.
+/// Those of [`all_reduce`], and [`Error::InvalidArgument`] unless there is one weight per tensor, no weight is negative
+/// and at least one is positive.
 ///
 /// # Example
 /// ```
@@ -201,14 +202,17 @@ pub fn all_reduce_mean(tensors: &[Tensor], weights: &[f64]) -> Result<()> {
     let total: f64 = weights.iter().sum();
     let valid = weights.len() == tensors.len() && weights.iter().all(|w| *w >= 0.0) && total > 0.0 && total.is_finite();
     if !valid {
-        let detail = format!("{} tensors and weights {weights:?}: one weight ≥ 0 per tensor", tensors.len());
+        let detail = format!(
+            "{} tensors and weights {weights:?}: there must be one weight ≥ 0 per tensor, not all 0",
+            tensors.len()
+        );
         return Err(Error::argument("all_reduce_mean", detail));
     }
     reduce_with(tensors, Some(&weights.iter().map(|weight| weight / total).collect::<Vec<_>>()))
 }
 
 fn reduce_with(tensors: &[Tensor], weights: Option<&[f64]>) -> Result<()> {
-    let [first, _, ..] = tensors else { return Ok(()) }; // one tensor is its own sum, and its own mean
+    let [first, _, ..] = tensors else { return Ok(()) }; // the sum and the mean of one tensor are the tensor
     if let Some(other) = tensors.iter().find(|tensor| tensor.shape() != first.shape()) {
         return Err(Error::shapes("all_reduce", first.shape(), other.shape(), "all shapes must be equal"));
     }

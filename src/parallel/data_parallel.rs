@@ -15,23 +15,23 @@ use crate::process_group::ProcessGroup;
 use crate::sync::lock;
 use crate::tensor::{Tensor, generator, skip_blocks, weighted_sum};
 
-/// After so many steps, the first replica's parameters overwrite the others': each device rounds its own updates, and this
-/// keeps the differences from growing.
+/// The number of steps after which the first replica's parameters overwrite the others'. Each device rounds its own
+/// updates, and this bounds the differences.
 const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 
-/// One net on any mix of devices, trained as if on one.
+/// A net on any mix of devices, trained with the same steps as on one device.
 ///
-/// Each device has a replica of the net, and with several devices a thread. [`train_batch`](DataParallel::train_batch)
-/// cuts the batch along its first dimension, one part per device; gradients are averaged *by the number of samples*, in
-/// the order of the devices, so the step is that of one device over the whole batch whatever the [`Shares`]. Give
-/// [`parameters`](DataParallel::parameters), those of all replicas, to one optimiser.
+/// Each device has a replica of the net and, if there are several devices, a thread.
+/// [`train_batch`](DataParallel::train_batch) splits the batch along its first dimension, one part per device.
+/// Gradients are averaged *by the number of samples*, in the order of the devices, so the step equals that of one
+/// device over the whole batch for any [`Shares`]. Create one optimiser for [`parameters`](DataParallel::parameters),
+/// which are those of all replicas.
 ///
-/// A step puts the net in training and a prediction in evaluation ([`Module::train`], [`Module::eval`]). Batch norm
-/// standardises by the statistics of the *whole* batch, whatever part of it a replica has (as PyTorch's
-/// `SyncBatchNorm`: two short exchanges through the host for each such layer), and dropout drops what it would drop on
-/// one device.
+/// Training steps switch the net to training mode, predictions to evaluation mode ([`Module::train`],
+/// [`Module::eval`]). Batch norm uses the statistics of the *whole* batch, like PyTorch's `SyncBatchNorm`, with two
+/// short exchanges through the host for each such layer. Dropout drops the same elements as on one device.
 ///
-/// On one device there is no thread, and a step reads nothing back.
+/// With one device, there is no extra thread, and a step does not read anything back.
 ///
 /// # Example
 /// ```
@@ -53,7 +53,7 @@ const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 /// ```
 pub struct DataParallel {
     replicas: Vec<Replica>,
-    /// One per replica; none when there is only one.
+    /// One per replica; empty if there is only one replica.
     workers: Vec<Worker>,
     progress: Mutex<Progress>,
 }
@@ -64,17 +64,17 @@ struct Progress {
 }
 
 impl DataParallel {
-    /// Replicas of `net` on `devices`, with measured shares.
+    /// Creates replicas of `net` on `devices`, with [`Shares::Measured`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] without a device, or with one device twice (for tests on one adapter there are
+    /// [`Error::InvalidArgument`] if `devices` is empty or contains a device twice (for tests on one adapter, use
     /// `soft:0/0` and `soft:0/1`); those of opening the devices.
     pub fn new(net: impl Module + 'static, devices: &[Device]) -> Result<DataParallel> {
         if devices.is_empty() {
             return Err(Error::argument("DataParallel", "needs at least one device"));
         }
         if let Some((i, twice)) = devices.iter().enumerate().find(|(i, device)| devices[..*i].contains(device)) {
-            let detail = format!("device {i}, {twice}, is in the list before: a device has one replica");
+            let detail = format!("device {twice} occurs again at position {i}: a device can have only one replica");
             return Err(Error::argument("DataParallel", detail));
         }
         let replicas = devices.iter().map(|device| Replica::new(&net, device)).collect::<Result<Vec<_>>>()?;
@@ -86,46 +86,47 @@ impl DataParallel {
         Ok(DataParallel { replicas, workers, progress })
     }
 
-    /// Sets how batches are cut: by measured speed at first.
+    /// Sets how batches are split. The default is by measured speed.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when fixed shares are not one positive number per device.
+    /// [`Error::InvalidArgument`] unless fixed shares are one positive number per device.
     pub fn with_shares(self, shares: Shares) -> Result<DataParallel> {
         let devices = self.replicas.len();
         lock(&self.progress).balance = Balance::new(shares, devices)?;
         Ok(self)
     }
 
-    /// The part of the next batch that each device gets; they add up to 1.
+    /// Returns the fraction of the next batch that each device gets. They add up to 1.
     pub fn shares(&self) -> Vec<f64> {
         lock(&self.progress).balance.weights()
     }
 
-    /// The devices, in order.
+    /// Returns the devices, in order.
     pub fn devices(&self) -> Vec<Device> {
         self.replicas.iter().map(|replica| replica.device.clone()).collect()
     }
 
-    /// The first device's replica.
+    /// Returns the first device's replica.
     pub fn module(&self) -> &dyn Module {
         &*self.replicas[0].net
     }
 
-    /// The parameters of all replicas, the first device's first, for the optimiser.
+    /// Returns the parameters of all replicas for the optimiser, the first device's first.
     pub fn parameters(&self) -> Parameters {
         Parameters::of_replicas(self.replicas.iter().map(|replica| &*replica.parameters))
     }
 
-    /// The first replica's values by name, without `module.`: those of the others are the same but for rounding, and for
-    /// their buffers.
+    /// Returns the first replica's values by name, without the prefix `module.`. The parameters of the other replicas
+    /// differ only by rounding; their buffers may differ.
     pub fn state_dict(&self) -> StateDict {
         self.module().state_dict()
     }
 
-    /// As [`Module::load_state_dict`], into every replica.
+    /// Like [`Module::load_state_dict`], for every replica.
     ///
     /// # Errors
-    /// As there. If a device fails after others got the values, the replicas differ: load again.
+    /// Same as [`Module::load_state_dict`]. If a device fails after others got the values, the replicas differ: load
+    /// again.
     pub fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<KeyReport> {
         let _alone = lock(&self.progress);
         let report = self.module().load_state_dict(state, strict)?;
@@ -133,17 +134,18 @@ impl DataParallel {
         Ok(report)
     }
 
-    /// One step's forward and backward pass over all devices: `images: [N, ..]`, `labels: [N, ..]`, and a loss that is
-    /// a *mean* over samples. Afterwards every replica's parameters have the gradient of the whole batch (earlier
-    /// gradients are cleared), ready for the optimiser's `step()`.
+    /// Computes the forward and backward pass of one step over all devices. Takes `images: [N, ..]`, `labels: [N, ..]`
+    /// and a loss function that returns a *mean* over samples. Afterwards, every replica's parameters have the gradient
+    /// of the whole batch. Earlier gradients are cleared. Call the optimiser's `step()` next.
     ///
-    /// Returns the loss of the whole batch, a scalar: with one device, on that device and not waited for; with several, on
-    /// `cpu`.
+    /// Returns the loss of the whole batch as a scalar. With one device, it is on that device and the call does not
+    /// wait for it. With several, it is on `cpu`.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] when there are not as many labels as images, [`Error::InvalidArgument`] for an empty
-    /// batch; with several devices, [`Error::Replica`] or [`Error::WorkerPanic`] naming the one that failed. Then no
-    /// parameter has a gradient, and buffers are the first device's, so that the replicas stay alike.
+    /// [`Error::ShapeMismatch`] unless there are as many labels as images, [`Error::InvalidArgument`] for an empty
+    /// batch; with several devices, [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device that
+    /// failed. On error, all gradients are cleared, and all replicas get the first device's buffers, so that they stay
+    /// equal.
     pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
@@ -156,7 +158,8 @@ impl DataParallel {
         };
         if loss.is_err() {
             self.replicas.iter().for_each(Replica::zero_grad);
-            // Some may have updated their running statistics before another failed. What cannot be reached stays as it is.
+            // Some replicas may have updated their running statistics before another failed. Errors are ignored: the
+            // buffers of a device that cannot be reached stay unchanged.
             let [first, others @ ..] = &self.replicas[..] else { return loss };
             others.iter().for_each(|other| drop(other.copy_buffers_from(first)));
         }
@@ -202,21 +205,21 @@ impl DataParallel {
         mean.loss()
     }
 
-    /// Devices without samples in a step get the buffers of one that had some.
+    /// Copies the buffers of a replica that had samples to those that had none in this step.
     fn copy_buffers_to_idle(&self, sizes: &[usize]) -> Result<()> {
         let Some(source) = sizes.iter().position(|&size| size > 0) else { return Ok(()) };
         let mut idle = (0..sizes.len()).filter(|&i| sizes[i] == 0);
         idle.try_for_each(|i| self.replicas[i].copy_buffers_from(&self.replicas[source]))
     }
 
-    /// The net's output for `images: [N, ..]`, on the first device and outside the graph. Several devices share the
-    /// work as in training.
+    /// Returns the net's output for `images: [N, ..]`, on the first device and outside the graph. The images are split
+    /// among the devices as in training.
     ///
     /// # Errors
-    /// Those of the net's ops; with several devices, naming the one that failed.
+    /// Those of the net's ops; with several devices, with the name of the device that failed.
     pub fn predict(&self, images: &Tensor) -> Result<Tensor> {
         let samples = images.shape().first().copied().unwrap_or(0);
-        let progress = lock(&self.progress); // not while a step has the layers in training
+        let progress = lock(&self.progress); // not during a step, which switches the layers to training mode
         let sizes = progress.balance.sizes(samples);
         if self.workers.is_empty() || sizes.contains(&0) {
             return self.replicas[0].predict(images);
@@ -227,7 +230,7 @@ impl DataParallel {
             let replica = replica.clone();
             worker.submit(move || {
                 let output = rank.scope(|| replica.predict(&part))?;
-                replica.device.synchronize()?; // here, so that what fails is this device's error
+                replica.device.synchronize()?; // here, so that a failure is reported as this device's error
                 Ok(output)
             })
         });
@@ -236,11 +239,11 @@ impl DataParallel {
         gather(&outputs, &self.replicas[0].device)
     }
 
-    /// The accuracy over one epoch of `loader`, 0 to 1: how many samples get their greatest output at their label. It
-    /// is counted on the device and read once.
+    /// Returns the accuracy over one epoch of `loader`, 0 to 1: the fraction of samples whose greatest output is at
+    /// their label. It is counted on the device and read back once.
     ///
     /// # Errors
-    /// As [`predict`](DataParallel::predict).
+    /// Same as [`predict`](DataParallel::predict).
     pub fn evaluate(&self, loader: &DataLoader) -> Result<f64> {
         let mut accuracy = Accuracy::new();
         for batch in loader.epoch(0) {
@@ -250,7 +253,7 @@ impl DataParallel {
         accuracy.value()
     }
 
-    /// Runs `work(replica, first replica)` on every thread at once, and waits.
+    /// Runs `work(replica, first replica)` on all threads concurrently and waits for them.
     fn on_all(&self, work: impl Fn(&Replica, &Replica) -> Result<()> + Clone + Send + 'static) -> Result<()> {
         let start = |(worker, replica): (&Worker, &Replica)| {
             let (work, replica, first) = (work.clone(), replica.clone(), self.replicas[0].clone());
@@ -260,19 +263,19 @@ impl DataParallel {
     }
 }
 
-/// The number of samples of a batch.
+/// Returns the number of samples of a batch.
 fn samples(images: &Tensor, labels: &Tensor) -> Result<usize> {
     match (images.shape().first(), labels.shape().first()) {
         (Some(0), Some(0)) => Err(Error::argument("train_batch", "the batch is empty")),
         (Some(&images), Some(&labels)) if images == labels => Ok(images),
         _ => {
-            let rule = "as many labels as images: the first dimensions are equal";
+            let rule = "there must be as many labels as images: the first dimensions must be equal";
             Err(Error::shapes("train_batch", images.shape(), labels.shape(), rule))
         }
     }
 }
 
-/// The mean of gradients and losses, weighted by the shares, in order.
+/// Returns the mean of gradients and losses, weighted by the shares, computed in order.
 fn mean(parts: Vec<LocalGradients>, shares: &[f64]) -> Result<LocalGradients> {
     let flat: Vec<Tensor> = parts.iter().map(|part| part.bucket.flat().clone()).collect();
     let sum = weighted_sum(&flat, Some(shares))?;
@@ -284,7 +287,7 @@ fn mean(parts: Vec<LocalGradients>, shares: &[f64]) -> Result<LocalGradients> {
     Ok(LocalGradients { bucket: all.bucket.with_flat(sum), ..all })
 }
 
-/// The devices and their shares.
+/// Formats the devices and their shares.
 impl fmt::Debug for DataParallel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.replicas.iter().map(|replica| replica.device.name()).collect();

@@ -1,8 +1,9 @@
 //! Training and inference on several devices at once.
 //!
-//! - [`collectives`]: scatter, gather, broadcast and all-reduce of tensors, for programs that drive the devices themselves;
-//! - [`DataParallel`]: one replica of a net per device, each on its own thread, trained as if it were one net;
-//! - [`Shares`]: how much of a batch each device gets.
+//! - [`collectives`]: scatter, gather, broadcast and all-reduce of tensors, for programs that drive the devices
+//!   themselves;
+//! - [`DataParallel`]: one replica of a net per device, each on its own thread, with the results of training one net;
+//! - [`Shares`]: the part of a batch that each device gets.
 
 mod accumulate;
 pub mod collectives;

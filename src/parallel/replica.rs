@@ -1,4 +1,4 @@
-//! One device's copy of a net, and its part of a step.
+//! The copy of a net on one device, and its part of a step.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::nn::{Module, buffers_onto, parameters_onto, replacing};
 use crate::ops::inplace::copy_;
 use crate::tensor::{Bucket, Tensor, to_together};
 
-/// A net whose parameters are one bucket on one device. A cheap handle: jobs take a clone to their thread.
+/// A net whose parameters are one bucket on one device. It is cheap to clone; jobs take a clone to their thread.
 #[derive(Clone)]
 pub(super) struct Replica {
     pub(super) device: Device,
@@ -21,16 +21,16 @@ pub(super) struct Replica {
 
 /// The gradients and the loss of a replica's part of a batch, on the host.
 pub(super) struct LocalGradients {
-    /// The gradients of the parameters that are not frozen, and last the loss `[1]`.
+    /// The gradients of the parameters that are not frozen, followed by the loss `[1]`.
     pub(super) bucket: Bucket,
-    /// Which parameters the loss depends on; the gradients of the others are 0 in the bucket.
+    /// Whether the loss depends on each parameter. The gradients of the others are 0 in the bucket.
     pub(super) present: Vec<bool>,
-    /// From the samples on the host to the gradients on the host.
+    /// The time from the samples on the host to the gradients on the host.
     pub(super) seconds: f64,
 }
 
 impl LocalGradients {
-    /// The loss as a scalar.
+    /// Returns the loss as a scalar.
     pub(super) fn loss(&self) -> Result<Tensor> {
         let tensors = self.bucket.tensors()?;
         let loss = tensors.last().map_or(Ok(f32::NAN), Tensor::item)?;
@@ -39,7 +39,7 @@ impl LocalGradients {
 }
 
 impl Replica {
-    /// A copy of `template`, parameters included, on `device`.
+    /// Creates a copy of `template`, parameters included, on `device`.
     pub(super) fn new(template: &dyn Module, device: &Device) -> Result<Replica> {
         let old = template.parameters();
         let parameters = parameters_onto(&old, device)?;
@@ -54,13 +54,13 @@ impl Replica {
         self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
     }
 
-    /// The parameters that are not frozen: only their gradients travel.
+    /// Returns the parameters that are not frozen. Only their gradients are exchanged.
     fn trained(&self) -> impl Iterator<Item = &Tensor> {
         self.parameters.iter().filter(|parameter| parameter.is_tracked())
     }
 
-    /// Moves the samples here in one copy, and leaves the gradient of their loss in the parameters. Returns the loss on
-    /// this device: nothing is read back.
+    /// Moves the samples to this device in one copy, and computes the gradients of the parameters. Returns the loss on
+    /// this device without reading it back.
     pub(super) fn backward(
         &self,
         images: &Tensor,
@@ -75,7 +75,7 @@ impl Replica {
         Ok(loss.detach())
     }
 
-    /// As [`backward`](Replica::backward), and reads loss and gradients in one download.
+    /// Like [`backward`](Replica::backward), and reads loss and gradients back in one download.
     pub(super) fn local_gradients(
         &self,
         images: &Tensor,
@@ -96,7 +96,7 @@ impl Replica {
         Ok(LocalGradients { bucket, present, seconds: start.elapsed().saturating_sub(waited).as_secs_f64() })
     }
 
-    /// Replaces the gradients by views of one upload, a bucket that the optimiser recognises.
+    /// Uploads the gradients in one copy and sets views of it as gradients, which the optimiser recognises as a bucket.
     pub(super) fn set_gradients(&self, mean: &LocalGradients) -> Result<()> {
         let views = mean.bucket.to(&self.device)?.tensors()?;
         for ((parameter, view), present) in self.trained().zip(views).zip(&mean.present) {
@@ -105,7 +105,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Overwrites the parameters with those of `source`, in one copy where they are a bucket, and each buffer.
+    /// Overwrites the parameters and the buffers with those of `source`. Parameters that are a bucket are copied at
+    /// once.
     pub(super) fn copy_from(&self, source: &Replica) -> Result<()> {
         self.copy(&self.parameters, &source.parameters)?;
         self.copy_buffers_from(source)
@@ -123,7 +124,7 @@ impl Replica {
         }
     }
 
-    /// The net's output in evaluation. Nothing is waited for.
+    /// Returns the net's output in evaluation mode, without waiting for it.
     pub(super) fn predict(&self, images: &Tensor) -> Result<Tensor> {
         self.net.eval();
         no_grad(|| self.net.forward(&images.detach().to(&self.device)?))

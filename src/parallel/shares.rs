@@ -1,24 +1,24 @@
-//! How much of a batch each device gets.
+//! The part of a batch that each device gets.
 
 use super::collectives::split_sizes;
 use crate::error::{Error, Result};
 
-/// How [`DataParallel`](super::DataParallel) cuts a batch. The step is the same however it is cut, but for rounding:
+/// How [`DataParallel`](super::DataParallel) splits a batch. The step is the same for every split, apart from rounding:
 /// gradients are averaged by the number of samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Shares {
-    /// In proportion to each device's measured speed, so that all finish at the same time. Since time enters, two runs
-    /// may differ by rounding.
+    /// In proportion to each device's measured speed, so that all finish at the same time. Since measured times vary,
+    /// repeated runs may differ by rounding.
     #[default]
     Measured,
-    /// The same for every device. Two runs on the same devices are bit-identical.
+    /// Equal shares. Repeated runs on the same devices give the same bits.
     Even,
     /// In proportion to these positive numbers, one per device.
     Fixed(Vec<f64>),
 }
 
-/// Weight of the newest measurement in the moving average: shares settle in about ten steps, and one hiccup moves them
-/// little.
+/// The weight of the newest measurement in the moving average. Shares converge in about ten steps, and a single outlier
+/// changes them little.
 const NEWEST: f64 = 0.3;
 
 /// The shares and the speeds measured so far.
@@ -30,9 +30,9 @@ pub(super) struct Balance {
 
 #[derive(Clone, Debug, Default)]
 struct Speed {
-    /// Whether the first step, in which a device compiles its kernels, is over.
+    /// Whether the first step, in which a device compiles its kernels, is done.
     warm: bool,
-    /// Moving average; `None` before the first measurement.
+    /// A moving average; `None` before the first measurement.
     seconds_per_sample: Option<f64>,
 }
 
@@ -41,14 +41,15 @@ impl Balance {
         if let Shares::Fixed(weights) = &shares {
             let positive = weights.iter().all(|w| w.is_finite() && *w > 0.0);
             if weights.len() != devices || !positive {
-                let detail = format!("shares {weights:?} for {devices} devices: one positive number each");
+                let detail =
+                    format!("shares {weights:?} for {devices} devices: there must be one positive number per device");
                 return Err(Error::argument("with_shares", detail));
             }
         }
         Ok(Balance { shares, speeds: vec![Speed::default(); devices] })
     }
 
-    /// The weight of each device; they add up to 1.
+    /// Returns the weight of each device; they add up to 1.
     pub(super) fn weights(&self) -> Vec<f64> {
         let even = vec![1.0; self.speeds.len()];
         let raw = match &self.shares {
@@ -63,7 +64,7 @@ impl Balance {
         raw.into_iter().map(|w| w / total).collect()
     }
 
-    /// The number of samples for each device.
+    /// Returns the number of samples for each device.
     pub(super) fn sizes(&self, samples: usize) -> Vec<usize> {
         split_sizes(samples, &self.weights())
     }

@@ -1,5 +1,5 @@
-//! A thread per device. A lavapipe submit blocks until the one before is done, so one host thread cannot keep two such
-//! devices busy; and the failure of one device must not end the others' work.
+//! One thread per device. A submit to lavapipe blocks until the previous one is done, so a single host thread cannot
+//! keep two such devices busy. Also, the failure of one device must not stop the others' work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,7 +12,7 @@ use crate::sync::panic_message;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that runs one job after another until the worker is dropped.
+/// A thread that runs jobs in order until the worker is dropped.
 pub(super) struct Worker {
     device: Device,
     /// `None` only while being dropped.
@@ -20,7 +20,7 @@ pub(super) struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The answer of a job that may still be running.
+/// The result of a job that may still be running.
 pub(super) struct Pending<T> {
     device: Device,
     answer: Receiver<Result<T>>,
@@ -33,13 +33,13 @@ impl Worker {
             Builder::new().name(format!("anygpu {device}")).spawn(move || inbox.into_iter().for_each(|job| job()));
         let thread = thread.map_err(|e| Error::DeviceUnavailable {
             device: device.to_string(),
-            reason: format!("no thread for it: {e}"),
+            reason: format!("its thread could not be started: {e}"),
         })?;
         Ok(Worker { device: device.clone(), jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Starts `work` on the thread, in the state of this one. [`Pending::wait`] returns its error, or its panic as an error,
-    /// with the device's name.
+    /// Starts `work` on the worker's thread, with the context of this one. [`Pending::wait`] returns its error, or its
+    /// panic as an error, with the device's name.
     pub(super) fn submit<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Pending<T> {
         let (reply, answer) = channel();
         let device = self.device.clone();
@@ -52,7 +52,7 @@ impl Worker {
                     Err(Error::WorkerPanic { device: device.to_string(), message: panic_message(panic.as_ref()) })
                 }
             };
-            let _ = reply.send(result); // the error means that no one waits for the result
+            let _ = reply.send(result); // an error means that the receiver was dropped
         };
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send(Box::new(job)); // if the thread has ended, the reply is dropped, and `wait` returns an error
@@ -71,16 +71,16 @@ impl Drop for Worker {
 }
 
 impl<T> Pending<T> {
-    /// Waits for the answer.
+    /// Waits for the result.
     pub(super) fn wait(self) -> Result<T> {
         self.answer.recv().unwrap_or_else(|_| {
-            Err(Error::internal(format!("the worker thread of {} ended before it answered", self.device)))
+            Err(Error::internal(format!("the worker thread of {} ended before it returned a result", self.device)))
         })
     }
 }
 
-/// Waits for all jobs, so that none outlives the call that started it. Returns the first error that is not a consequence of
-/// another job's error.
+/// Waits for all jobs, so that none is still running when the caller returns. Returns the first error that is not a
+/// consequence of another job's error.
 pub(super) fn wait_all<T>(pending: Vec<Pending<T>>) -> Result<Vec<T>> {
     let answers: Vec<Result<T>> = pending.into_iter().map(Pending::wait).collect();
     match answers.iter().find_map(|answer| answer.as_ref().err().filter(|e| !e.is_abandoned())) {

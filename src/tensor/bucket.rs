@@ -1,4 +1,5 @@
-//! Tensors in one block of memory: one copy moves them, one dispatch updates them, one download reads them.
+//! Buckets: several tensors in one block of memory, which is moved with one copy, updated with one dispatch and read
+//! with one download.
 
 use std::ops::Range;
 
@@ -9,26 +10,26 @@ use crate::ops;
 use crate::ops::inplace::{copy_, filled_words};
 use crate::shape::Layout;
 
-/// Each tensor of a bucket begins at a multiple of this many elements: 256 bytes of words, the alignment with which every
-/// adapter can bind a part of a buffer.
+/// Each tensor of a bucket begins at a multiple of this many elements. For four-byte elements this is 256 bytes, the
+/// alignment at which every adapter can bind part of a buffer.
 const SLOT: usize = 64;
 
-/// The elements from the begin of a tensor of so many to the begin of the next one.
+/// Returns the number of elements from the start of a tensor with `elements` elements to the start of the next one.
 pub(crate) fn slots(elements: usize) -> usize {
     elements.next_multiple_of(SLOT)
 }
 
-/// Tensors of one type in successive slots of one block on one device.
+/// Tensors of one type in consecutive slots of one block on one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
-    /// From the first element of the first tensor to the last of the last one, 1-D and outside the graph.
+    /// All elements from the first of the first tensor to the last of the last tensor, 1-D and outside the graph.
     flat: Tensor,
     places: Vec<Place>,
 }
 
 #[derive(Clone, Debug)]
 struct Place {
-    /// The first element in `flat`.
+    /// The position of the first element in `flat`.
     start: usize,
     shape: Vec<usize>,
 }
@@ -40,10 +41,11 @@ impl Place {
 }
 
 impl Bucket {
-    /// Copies tensors of one device into a new block. The elements between them are 0. Types are promoted to one.
+    /// Copies tensors of one device into a new block. The gaps between them are filled with 0. The tensors are promoted
+    /// to one type.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) without a tensor; those of the device.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there are no tensors; device errors.
     pub fn gather(tensors: &[Tensor]) -> Result<Bucket> {
         let mut parts = Vec::with_capacity(2 * tensors.len());
         for tensor in tensors {
@@ -60,8 +62,8 @@ impl Bucket {
         Ok(Bucket { flat: block.narrow(0, 0, end)?, places })
     }
 
-    /// The bucket that the tensors are already: they fill successive slots of one block, or there is only one, without
-    /// gaps. Copies nothing.
+    /// Returns the tensors as a bucket if they already are one: they fill consecutive slots of one block, or there is
+    /// only one tensor, without gaps. Copies nothing.
     pub fn recognise(tensors: &[Tensor]) -> Option<Bucket> {
         let first = tensors.first()?;
         let in_order = tensors.windows(2).all(|pair| follows(&pair[0], &pair[1]));
@@ -74,45 +76,45 @@ impl Bucket {
         Some(Bucket { flat: first.with_layout(layout), places })
     }
 
-    /// The bucket that the tensors are, or a new one with copies of them.
+    /// Returns the tensors as a bucket if they already are one, or a new bucket with copies of them.
     ///
     /// # Errors
-    /// As [`gather`](Bucket::gather).
+    /// Same as [`gather`](Bucket::gather).
     pub fn of(tensors: &[Tensor]) -> Result<Bucket> {
         Bucket::recognise(tensors).map_or_else(|| Bucket::gather(tensors), Ok)
     }
 
-    /// Cuts a list of tensors into the longest runs that fill successive slots of a block.
+    /// Splits a list of tensors into the longest runs that fill consecutive slots of a block.
     pub fn runs(tensors: &[Tensor]) -> impl Iterator<Item = &[Tensor]> {
         tensors.chunk_by(follows)
     }
 
-    /// All elements, 1-D.
+    /// Returns all elements as a 1-D tensor.
     pub fn flat(&self) -> &Tensor {
         &self.flat
     }
 
-    /// A bucket with the same places and other elements, `flat`, which may be of another type or device.
+    /// Returns a bucket with the same layout and other elements, `flat`, which may have another type or device.
     pub fn with_flat(&self, flat: Tensor) -> Bucket {
         Bucket { flat, places: self.places.clone() }
     }
 
-    /// The tensors, as views in order.
+    /// Returns the tensors as views, in order.
     ///
     /// # Errors
-    /// Those of the views, where `flat` is shorter than the bucket.
+    /// Those of creating the views, if `flat` is shorter than the bucket.
     pub fn tensors(&self) -> Result<Vec<Tensor>> {
         let view =
             |place: &Place| self.flat.narrow(0, place.start, place.range().len())?.reshape(place.shape.as_slice());
         self.places.iter().map(view).collect()
     }
 
-    /// The elements of the tensors `first` to `last` within [`flat`](Bucket::flat).
+    /// Returns the range that the tensors `first` to `last` (included) occupy in [`flat`](Bucket::flat).
     pub fn range(&self, first: usize, last: usize) -> Range<usize> {
         self.places[first].start..self.places[last].range().end
     }
 
-    /// The bucket on another device; the same one where it is there already.
+    /// Returns the bucket on `device`; the same one if it is already there.
     ///
     /// # Errors
     /// Those of the devices.
@@ -123,7 +125,7 @@ impl Bucket {
     /// Overwrites all elements with those of `source`, which may be on another device.
     ///
     /// # Errors
-    /// Those of the devices; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) for a bucket of another length.
+    /// Those of the devices; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the lengths differ.
     pub fn copy_from(&self, source: &Bucket) -> Result<()> {
         copy_(&self.flat, &source.flat.to(self.flat.device())?)
     }
@@ -131,17 +133,17 @@ impl Bucket {
     /// Makes views of this bucket the gradients of `parameters`, in order.
     ///
     /// # Errors
-    /// As [`tensors`](Bucket::tensors).
+    /// Same as [`tensors`](Bucket::tensors).
     pub fn set_as_gradients_of(&self, parameters: &[Tensor]) -> Result<()> {
         parameters.iter().zip(self.tensors()?).for_each(|(parameter, view)| parameter.set_grad(Some(view)));
         Ok(())
     }
 }
 
-/// Copies of tensors of one device in one block on `device`, each with its shape and its type, outside the graph. One copy
-/// between devices.
+/// Returns copies of the tensors, which are on one device, in one block on `device`, outside the graph. Each keeps its
+/// shape and type. There is one copy between devices.
 pub(crate) fn copied_together(tensors: &[&Tensor], device: &Device) -> Result<Vec<Tensor>> {
-    // As words: the tensors may be of several types, and each keeps its own.
+    // Copied as words, because the tensors may have several types and keep them.
     let words: Vec<Tensor> = tensors.iter().map(|tensor| tensor.as_words()).collect::<Result<_>>()?;
     let Bucket { flat, places } = Bucket::gather(&words)?.to(device)?;
     let start = flat.layout().offset;
@@ -160,7 +162,7 @@ fn places(tensors: &[Tensor]) -> Vec<Place> {
     tensors.iter().map(place).collect()
 }
 
-/// Whether `next` lies in the slot right after `previous`, in the same block.
+/// Returns whether `next` is in the slot directly after `previous`, in the same block.
 fn follows(previous: &Tensor, next: &Tensor) -> bool {
     previous.device() == next.device()
         && previous.dtype() == next.dtype()

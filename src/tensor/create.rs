@@ -1,4 +1,4 @@
-//! Making tensors from values, and reading values back.
+//! Creation of tensors from values, and reading values back.
 
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
@@ -7,11 +7,11 @@ use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// A tensor of the given elements in row-major order, on `device`, or on the CPU where that is `None`.
+    /// Returns a tensor of the given elements in row-major order, on `device`, or on the CPU if that is `None`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the shape does not hold as many elements as `data`; what the device says if it has
-    /// no room.
+    /// [`Error::InvalidArgument`] if the shape does not have as many elements as `data`; a device error if there is not
+    /// enough memory.
     ///
     /// ```
     /// use anygpu::{DType, Device, Tensor};
@@ -34,10 +34,11 @@ impl Tensor {
         from_words(T::pack(data), shape.dims(), T::DTYPE, device.into())
     }
 
-    /// As [`Tensor::from_slice`] of a vector, whose memory becomes the tensor's on the CPU where elements are four bytes.
+    /// Like [`Tensor::from_slice`], from a vector. For elements of four bytes on the CPU, the tensor takes over the
+    /// vector's memory without a copy.
     ///
     /// # Errors
-    /// As [`Tensor::from_slice`].
+    /// Same as [`Tensor::from_slice`].
     pub fn from_vec<'d, T: Element>(
         data: Vec<T>,
         shape: impl Into<Shape>,
@@ -51,26 +52,26 @@ impl Tensor {
         from_words(T::pack_vec(data), shape.dims(), T::DTYPE, device.into())
     }
 
-    /// All zeros (f32; of other types: [`Tensor::full`]).
+    /// Returns a tensor of f32 zeros. For other types, see [`Tensor::full`].
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     pub fn zeros<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         Self::full(shape, 0.0, device)
     }
 
-    /// All ones (f32; of other types: [`Tensor::full`]).
+    /// Returns a tensor of f32 ones. For other types, see [`Tensor::full`].
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     pub fn ones<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         Self::full(shape, 1.0, device)
     }
 
-    /// One value everywhere, of the value's type.
+    /// Returns a tensor filled with `value`, of the value's type.
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -86,10 +87,10 @@ impl Tensor {
         crate::ops::inplace::filled(shape.into().dims(), value, &device)
     }
 
-    /// Zeros of this tensor's shape and type, on its device, outside the graph.
+    /// Returns zeros of this tensor's shape and type, on its device, outside the graph.
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -101,10 +102,10 @@ impl Tensor {
         crate::ops::inplace::filled_words(self.shape(), 0, self.dtype(), self.device())
     }
 
-    /// Ones of this tensor's shape and type, on its device.
+    /// Returns ones of this tensor's shape and type, on its device.
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -116,16 +117,16 @@ impl Tensor {
         Tensor::full(self.shape(), 1f32, self.device())?.to_dtype(self.dtype())
     }
 
-    /// A tensor of rank 0.
+    /// Returns a tensor of rank 0 with this value.
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     pub fn scalar<'d, T: Element>(value: T, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         Self::from_slice(&[value], (), device)
     }
 
-    /// `start, start + step, …` up to and without `end`. Always f32, also of whole numbers (PyTorch gives i64): for indices
-    /// there is [`Tensor::iota`].
+    /// Returns `start, start + step, …` up to but not including `end`. The type is always f32, also for whole numbers,
+    /// where PyTorch returns i64. For indices, use [`Tensor::iota`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `step` leads from `start` towards `end`.
@@ -138,7 +139,7 @@ impl Tensor {
     pub fn arange<'d>(start: f32, end: f32, step: f32, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         let count = ((f64::from(end) - f64::from(start)) / f64::from(step)).ceil();
         if !count.is_finite() || count < 0.0 || step == 0.0 {
-            let detail = format!("no way from {start} to {end} in steps of {step}");
+            let detail = format!("{end} cannot be reached from {start} in steps of {step}");
             return Err(Error::argument("arange", detail));
         }
         let count = checked_elem_count("arange", &[count as usize])?;
@@ -147,10 +148,10 @@ impl Tensor {
         Self::from_vec(values, count, device)
     }
 
-    /// `0, 1, …, count − 1`, as u32: positions, for ops that take indices.
+    /// Returns `0, 1, …, count − 1` as u32, for ops that take indices.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] beyond 2³² elements; if the device has no room for it.
+    /// [`Error::InvalidArgument`] for more than 2³² − 1 elements; a device error if there is not enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -158,16 +159,16 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn iota<'d>(count: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        let end = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} is beyond u32")))?;
+        let end = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} does not fit u32")))?;
         let mut values = with_room(count)?;
         values.extend(0..end);
         Self::from_vec(values, count, device)
     }
 
-    /// The identity matrix `[n, n]`.
+    /// Returns the identity matrix `[n, n]`.
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     pub fn eye<'d>(n: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         let count = checked_elem_count("eye", &[n, n])?;
         let mut values = with_room(count)?;
@@ -176,10 +177,10 @@ impl Tensor {
         Self::from_vec(values, [n, n], device)
     }
 
-    /// The elements in row-major order. Waits until the device has computed them.
+    /// Returns the elements in row-major order. Waits until the device has computed them.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] if `T` is not the tensor's element type; whatever went wrong on the device before.
+    /// [`Error::DTypeMismatch`] if `T` is not the tensor's element type; errors of earlier work on the device.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             let (expected, got) = (T::DTYPE.to_string(), self.dtype().to_string());
@@ -188,18 +189,21 @@ impl Tensor {
         Ok(T::unpack(self.to_words()?, self.elem_count()))
     }
 
-    /// The only element of a tensor that has one.
+    /// Returns the element of a tensor with exactly one element.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are more or none; else as [`Tensor::to_vec`].
+    /// [`Error::InvalidArgument`] if there are several or none; otherwise those of [`Tensor::to_vec`].
     pub fn item<T: Element>(&self) -> Result<T> {
         match self.to_vec()?.as_slice() {
             [value] => Ok(*value),
-            _ => Err(Error::argument("item", format!("a tensor of shape {:?} is not one value", self.shape()))),
+            _ => Err(Error::argument(
+                "item",
+                format!("a tensor of shape {:?} does not have exactly one element", self.shape()),
+            )),
         }
     }
 
-    /// The elements' bits in row-major order, packed as their type is.
+    /// Returns the bits of the elements in row-major order, packed into words as the type requires.
     pub(crate) fn to_words(&self) -> Result<Vec<u32>> {
         let dense = self.as_words()?;
         let (start, len) = (dense.layout().offset, dense.elem_count());
@@ -216,7 +220,8 @@ impl Tensor {
     }
 }
 
-/// An empty vector with room for `count` elements (`vec!` would end the process where memory is short).
+/// Returns an empty vector with capacity for `count` elements, or an error if memory is short (`vec!` would abort the
+/// process).
 pub(crate) fn with_room<T>(count: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory {
@@ -227,7 +232,7 @@ pub(crate) fn with_room<T>(count: usize) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// A tensor from its bits.
+/// Returns a tensor from the bits of its elements.
 pub(crate) fn from_words(words: Vec<u32>, shape: &[usize], dtype: DType, device: Option<&Device>) -> Result<Tensor> {
     let device = device.cloned().unwrap_or_default();
     let storage = match device.backend()? {
@@ -238,7 +243,7 @@ pub(crate) fn from_words(words: Vec<u32>, shape: &[usize], dtype: DType, device:
     Ok(Tensor::from_storage(storage, shape, dtype, device))
 }
 
-/// Nested arrays of numbers become tensors on the CPU.
+/// Conversions from nested arrays of numbers to tensors on the CPU.
 macro_rules! from_arrays {
     ($($t:ty),*) => {$(
         impl<const N: usize> TryFrom<[$t; N]> for Tensor {

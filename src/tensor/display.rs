@@ -1,5 +1,5 @@
-//! Printing, as PyTorch prints (torch/_tensor_str.py): nested rows, four digits, the middle of long dimensions left out,
-//! then the device and the element type. `tests/pytorch/` compares.
+//! Formatting as in PyTorch (torch/_tensor_str.py): nested rows, four digits, long dimensions without their middle,
+//! then the device and the element type. `tests/pytorch/` compares the two.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use crate::tensor::Tensor;
 
 /// Tensors with more elements than this are printed without the middle of their dimensions.
 const THRESHOLD: usize = 1000;
-/// Elements shown at either end of a dimension that is cut.
+/// Elements shown at each end of a shortened dimension.
 const EDGE: usize = 3;
-/// Characters in a line; rows with more are broken.
+/// Characters in a line; longer rows are wrapped.
 const LINE: usize = 80;
-/// What stands before the elements.
+/// The text before the elements.
 const HEAD: &str = "tensor(";
 
 impl fmt::Display for Tensor {
@@ -36,7 +36,7 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// What follows the elements where it cannot be told from them.
+/// Returns the suffixes: device, size, type and `requires_grad`, each only where it cannot be seen from the elements.
 fn suffixes(tensor: &Tensor) -> Vec<String> {
     let mut all = Vec::new();
     let empty = tensor.elem_count() == 0;
@@ -62,7 +62,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// The elements of all but the middle of long dimensions: what is printed, and all that is read from the device.
+/// Returns the elements that are printed: all but the middle of long dimensions. Only these are read from the device.
 fn corners(tensor: &Tensor) -> Result<Tensor> {
     let mut out = tensor.detach();
     if tensor.elem_count() <= THRESHOLD {
@@ -107,8 +107,8 @@ fn whole(word: u32, dtype: DType) -> String {
     }
 }
 
-/// Whole numbers as `1.`, others with four digits, very large or small ones in scientific notation; and the width of the
-/// widest. Zeros, NaN and infinities have no say in either.
+/// Formats whole numbers as `1.`, others with four digits, very large or small ones in scientific notation. Returns the
+/// width of the widest, too. Zeros, NaN and infinities affect neither the notation nor the width.
 fn floats(values: &[f32]) -> (Vec<String>, usize) {
     let counted: Vec<f64> = values.iter().map(|&v| v.into()).filter(|v: &f64| v.is_finite() && *v != 0.0).collect();
     let largest = counted.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
@@ -126,7 +126,7 @@ fn floats(values: &[f32]) -> (Vec<String>, usize) {
     (values.iter().map(|&v| one(v.into())).collect(), width)
 }
 
-/// `1.0000e+03`: the exponent with its sign and at least two digits.
+/// Formats a number as `1.0000e+03`: the exponent has its sign and at least two digits.
 fn exponential(value: f64) -> String {
     let text = format!("{value:.4e}");
     match text.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
@@ -135,7 +135,7 @@ fn exponential(value: f64) -> String {
     }
 }
 
-/// Writes one dimension, and those inside it, indented as far as it is nested.
+/// Writes one dimension and those inside it, indented by nesting depth.
 fn nest(
     out: &mut String,
     cells: &[String],
@@ -152,7 +152,7 @@ fn nest(
     let inner: usize = rest.iter().product();
     let cut = count < shape[0];
     let new_line = format!(",{}{:pad$}", "\n".repeat(rest.len().max(1)), "", pad = indent + 1);
-    // The dots take a place in the line.
+    // The dots count as one element of the line.
     for place in 0..count + usize::from(cut) {
         if place > 0 {
             let same_line = rest.is_empty() && !place.is_multiple_of(per_line(indent));

@@ -1,4 +1,4 @@
-//! Reading elements where they are.
+//! Reading elements without a copy.
 
 use crate::device::Storage;
 use crate::dtype::Element;
@@ -6,13 +6,13 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Calls `f` with the elements in row-major order: on the CPU, where they lie so without gaps, with the tensor's own
-    /// memory and without a copy; else with what [`Tensor::to_vec`] reads.
+    /// Calls `f` with the elements in row-major order. For contiguous tensors on the CPU, this is the tensor's own
+    /// memory, without a copy; otherwise it is the result of [`Tensor::to_vec`].
     ///
-    /// Nobody can write to the elements while `f` runs: do not do so in `f` itself.
+    /// The elements are locked against writes while `f` runs: do not write to them in `f`.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] if `T` is not the tensor's element type; whatever went wrong on the device before.
+    /// [`Error::DTypeMismatch`] if `T` is not the tensor's element type; errors of earlier work on the device.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -1,4 +1,4 @@
-//! Images of the `image` crate (feature `image`).
+//! Conversions from and to images of the `image` crate (feature `image`).
 
 use image::{ColorType, DynamicImage, GrayImage, RgbImage, RgbaImage};
 
@@ -8,11 +8,11 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// An image as `[C, H, W]` f32 in 0 to 1, as torchvision's `ToTensor` gives it: C is 1 for grey images, 4 for those with
-    /// transparency, else 3. On `device`, or on the CPU where that is `None`.
+    /// Returns an image as `[C, H, W]` f32 in 0 to 1, like torchvision's `ToTensor`. C is 1 for grey images, 4 for
+    /// those with transparency, and 3 otherwise. The tensor is on `device`, or on the CPU if that is `None`.
     ///
     /// # Errors
-    /// What the device says if it has no room.
+    /// If the device does not have enough memory.
     ///
     /// ```
     /// use anygpu::Tensor;
@@ -35,15 +35,16 @@ impl Tensor {
         let size = [image.height() as usize, image.width() as usize, channels];
         let device = device.into().cloned().unwrap_or_default();
         let pixels = Tensor::from_slice(&bytes, size, &device)?.to_dtype(DType::F32)?;
-        // Divided, not multiplied by 1/255: 51 becomes the f32 nearest to 0.2.
+        // A division, not a multiplication by 1/255, so that 51 becomes the f32 nearest to 0.2.
         pixels.permute(&[2, 0, 1])?.contiguous()?.div(&Tensor::scalar(255f32, &device)?)
     }
 
-    /// The image of a tensor `[C, H, W]` with C 1, 3 or 4, or `[H, W]`: of floats in 0 to 1 (what is outside is cut off) or of
-    /// u8. Waits until the device has computed it.
+    /// Returns a tensor as an image. The shape is `[C, H, W]` with C 1, 3 or 4, or `[H, W]`. The elements are floats in
+    /// 0 to 1, clamped to that range, or u8. Waits until the device has computed them.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for other shapes, [`Error::DTypeMismatch`] for other types; else as [`Tensor::to_vec`].
+    /// [`Error::InvalidArgument`] for other shapes, [`Error::DTypeMismatch`] for other types; otherwise those of
+    /// [`Tensor::to_vec`].
     pub fn to_image(&self) -> Result<DynamicImage> {
         let x = if self.rank() == 2 { self.unsqueeze(0)? } else { self.detach() };
         let (&[c, h, w], true) = (x.shape(), matches!(x.shape().first(), Some(1 | 3 | 4))) else {

@@ -6,23 +6,24 @@ use crate::error::{Error, Result};
 use crate::ops::SliceRange;
 use crate::tensor::Tensor;
 
-/// What an index does with one dimension. Made by [`s!`](crate::s) from numbers and ranges.
+/// The index of one dimension. [`s!`](crate::s) makes it from numbers and ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Index {
-    /// One element; the dimension goes. Negative numbers count from the end.
+    /// One element; the dimension is removed. Negative numbers count from the end.
     At(i64),
-    /// Elements from `start` up to and without `end`, `step` apart. Negative numbers count from the end.
+    /// The elements from `start` up to but not including `end`, in steps of `step`. Negative numbers count from the
+    /// end.
     Slice {
         /// The first element; `None` is 0.
         start: Option<i64>,
-        /// The first element after; `None` is the dimension's size.
+        /// The end, not included; `None` is the dimension's size.
         end: Option<i64>,
-        /// At least 1.
+        /// The step, at least 1.
         step: usize,
     },
     /// A new dimension of size 1; `None` in PyTorch.
     NewAxis,
-    /// As many whole dimensions as the other parts leave, `...`; at most once.
+    /// All dimensions that the other indices leave, unchanged (`...`). At most once.
     Ellipsis,
 }
 
@@ -30,7 +31,7 @@ pub enum Index {
 #[derive(Clone, Copy, Debug)]
 pub struct NewAxis;
 
-/// A list of indices, one for each dimension: what [`s!`](crate::s) makes, and what a number or range alone becomes.
+/// A list of indices, one for each dimension. [`s!`](crate::s) makes one; a single number or range converts to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indices(Vec<Index>);
 
@@ -47,12 +48,12 @@ impl<T: Into<Index>> From<T> for Indices {
 }
 
 impl Index {
-    /// Only every `step`-th element of a range: what `1..9;2` means in [`s!`](crate::s).
+    /// Keeps only every `step`-th element of a range, like `1..9;2` in [`s!`](crate::s).
     #[must_use]
     pub fn step_by(self, step: usize) -> Index {
         match self {
             Index::Slice { start, end, .. } => Index::Slice { start, end, step },
-            // A step makes no sense on a single element: nothing selects it, so that the use is an error.
+            // A step is not allowed on a single element. Step 0 makes the use of this index an error.
             Index::At(at) => Index::Slice { start: Some(at), end: Some(at), step: 0 },
             other => other,
         }
@@ -71,7 +72,7 @@ impl From<NewAxis> for Index {
     }
 }
 
-/// Numbers and ranges of the usual integer types.
+/// Conversions from numbers and ranges of the common integer types.
 macro_rules! from_integers {
     ($($t:ty),*) => {$(
         impl From<$t> for Index {
@@ -108,30 +109,30 @@ macro_rules! from_integers {
 }
 from_integers!(i32, i64, isize, u32, usize);
 
-/// Numbers beyond an i64 are beyond any tensor too.
+/// Converts to i64. Numbers beyond i64 are larger than any dimension, so they may be clamped.
 fn clamped(value: impl TryInto<i64>) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }
 
-/// The end after a last element that is included: none after −1.
+/// Returns the exclusive end for an inclusive last index; `None` for −1, the last element.
 fn after(last: i64) -> Option<i64> {
     if last == -1 { None } else { Some(last.saturating_add(1)) }
 }
 
-/// Parts of a tensor's dimensions for [`Tensor::i`]: `s![.., 1..3, -1]` is what `[:, 1:3, -1]` is in Python.
+/// Makes the indices for [`Tensor::i`]: `s![.., 1..3, -1]` corresponds to Python's `[:, 1:3, -1]`.
 ///
 /// | in `s!` | in Python | |
 /// |---|---|---|
-/// | `2`, `-1` | `2`, `-1` | one element; the dimension goes |
+/// | `2`, `-1` | `2`, `-1` | one element; the dimension is removed |
 /// | `..` | `:` | all |
 /// | `1..3`, `1..`, `..3`, `-2..` | `1:3`, `1:`, `:3`, `-2:` | a range |
-/// | `1..=3` | `1:4` | a range with its end |
-/// | `..;2`, `1..9;2` | `::2`, `1:9:2` | every second |
-/// | `...` | `...` | all dimensions that the rest leaves |
+/// | `1..=3` | `1:4` | a range including its end |
+/// | `..;2`, `1..9;2` | `::2`, `1:9:2` | every second element |
+/// | `...` | `...` | all dimensions not covered by the other indices |
 /// | `NewAxis` | `None` | a new dimension of size 1 |
 ///
-/// Numbers may be variables of type `usize`, `isize`, `i32`, `i64` or `u32`; negative ones count from the end. Dimensions
-/// that are not named stay whole.
+/// Numbers may be variables of type `usize`, `isize`, `i32`, `i64` or `u32`; negative ones count from the end. Trailing
+/// dimensions without an index are kept unchanged.
 ///
 /// ```
 /// use anygpu::{NewAxis, Tensor, s};
@@ -145,7 +146,7 @@ fn after(last: i64) -> Option<i64> {
 #[macro_export]
 macro_rules! s {
     (@ [$($done:expr,)*]) => {{
-        #[allow(clippy::reversed_empty_ranges)] // 1..-1 is up to the last
+        #[allow(clippy::reversed_empty_ranges)] // 1..-1 ends before the last element
         let list: ::std::vec::Vec<$crate::Index> = ::std::vec![$($done),*];
         $crate::Indices::from(list)
     }};
@@ -162,14 +163,15 @@ macro_rules! s {
 }
 
 impl Tensor {
-    /// Parts of the dimensions, as a view: nothing is copied, and in-place writes to it write this tensor.
+    /// Returns a view of a part of each dimension. Nothing is copied, and in-place writes to the view change this
+    /// tensor.
     ///
-    /// Takes what [`s!`](crate::s) makes, or a number or range for the first dimension alone (but clippy objects to a
-    /// range like `1..-1` outside of `s!`).
+    /// Takes the result of [`s!`](crate::s), or a single number or range for the first dimension. (Outside `s!`, clippy
+    /// rejects a range like `1..-1`.)
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are more indices than dimensions, a number or an end of a range is beyond its
-    /// dimension (ranges are not cut to fit, as they are in Python), a range runs backwards, or a step is 0.
+    /// [`Error::InvalidArgument`] if there are more indices than dimensions, a number or a range bound is outside its
+    /// dimension (unlike in Python, ranges are not clamped), the start of a range is after its end, or a step is 0.
     ///
     /// ```
     /// use anygpu::{Tensor, s};
@@ -188,7 +190,7 @@ impl Tensor {
     }
 }
 
-/// The part of each dimension of `shape`, and the shape of the result.
+/// Returns the part of each dimension of `shape`, and the shape of the result.
 fn resolve(list: &[Index], shape: &[usize]) -> Result<(Vec<SliceRange>, Vec<usize>)> {
     let named = list.iter().filter(|index| matches!(index, Index::At(_) | Index::Slice { .. })).count();
     let ellipses = list.iter().filter(|index| **index == Index::Ellipsis).count();
@@ -235,7 +237,7 @@ fn resolve(list: &[Index], shape: &[usize]) -> Result<(Vec<SliceRange>, Vec<usiz
     Ok((parts, out))
 }
 
-/// The position that a number means, if it is at most the size.
+/// Returns the position that a number refers to, if it is at most the size.
 fn from_end(at: i64, size: usize) -> Option<usize> {
     let at = if at < 0 { i128::from(at) + size as i128 } else { i128::from(at) };
     usize::try_from(at).ok().filter(|&at| at <= size)

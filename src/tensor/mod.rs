@@ -1,4 +1,4 @@
-//! The tensor: a storage on a device, a layout over it, an element type, and where it stands in the graph.
+//! The tensor: a storage on a device, a layout, an element type, and its place in the graph.
 
 mod bucket;
 mod create;
@@ -31,10 +31,10 @@ use crate::shape::Layout;
 
 /// An n-dimensional array on a device.
 ///
-/// A tensor is a cheap handle: cloning it shares the elements. Its elements never change under it, except for
-/// parameters that an optimiser moves and where a method that ends in `_` is called. Ops return `Result`, because shapes,
-/// devices and memory are the user's; so do the operators `+ - * / %`, between tensors (by reference or value) and with an
-/// `f32` or `i32` on either side.
+/// A tensor is a cheap handle: a clone shares the elements. Elements change only if an optimiser updates a parameter or
+/// a method whose name ends in `_` is called. Ops return `Result`, because shapes and devices can mismatch and memory
+/// can run out; so do the operators `+ - * / %`, between tensors (by reference or value) and with an `f32` or `i32` on
+/// either side.
 ///
 /// Dimensions count from 0, outermost first; negative ones count from the end, as in PyTorch: `x.softmax(-1)` (see
 /// [`Dim`](crate::Dim)).
@@ -59,7 +59,7 @@ struct Inner {
     layout: Layout,
     dtype: DType,
     device: Device,
-    /// The op that made this tensor, where the graph is recorded.
+    /// The op that produced this tensor, if it was recorded.
     node: Option<Node>,
     /// Whether this is a leaf that collects a gradient.
     leaf: bool,
@@ -71,7 +71,7 @@ impl Tensor {
         Self::build(storage, layout, dtype, device, None, false)
     }
 
-    /// A contiguous tensor from the start of a storage.
+    /// Returns a contiguous tensor that begins at the start of a storage.
     pub(crate) fn from_storage(storage: Storage, shape: &[usize], dtype: DType, device: Device) -> Self {
         Self::new(storage, Layout::contiguous(shape), dtype, device)
     }
@@ -82,19 +82,19 @@ impl Tensor {
         Tensor(Arc::new(Inner { id, storage, layout, dtype, device, node, leaf, grad: Mutex::new(None) }))
     }
 
-    /// The same elements with another place in the graph.
+    /// Returns the same elements with another place in the graph.
     pub(crate) fn with_graph(&self, node: Option<Node>, leaf: bool) -> Self {
         let Inner { storage, layout, dtype, device, .. } = &*self.0;
         Self::build(storage.clone(), layout.clone(), *dtype, device.clone(), node, leaf)
     }
 
-    /// The same elements seen through another layout, outside the graph.
+    /// Returns the same elements with another layout, outside the graph.
     pub(crate) fn with_layout(&self, layout: Layout) -> Self {
         Self::new(self.0.storage.clone(), layout, self.0.dtype, self.0.device.clone())
     }
 
-    /// The words that hold the elements, dense and in row-major order, as a vector of u32 outside the graph. A copy only
-    /// where the elements do not lie so already.
+    /// Returns the words that hold the elements, contiguous and in row-major order, as a 1-D u32 tensor outside the
+    /// graph. Copies only if the elements are not contiguous and aligned to words.
     pub(crate) fn as_words(&self) -> Result<Self> {
         let per_word = self.dtype().per_word();
         let mut dense = self.detach().contiguous()?;
@@ -107,38 +107,38 @@ impl Tensor {
         Ok(Self::new(storage.clone(), layout, DType::U32, device.clone()))
     }
 
-    /// The tensor whose words these are, from the word `offset` of this one's storage on.
+    /// Returns a tensor whose words begin at word `offset` of this one's storage.
     pub(crate) fn tensor_at_word(&self, offset: usize, shape: &[usize], dtype: DType) -> Self {
         let layout = Layout { offset: offset * dtype.per_word(), ..Layout::contiguous(shape) };
         Self::new(self.0.storage.clone(), layout, dtype, self.0.device.clone())
     }
 
-    /// The size in each dimension, outermost first.
+    /// Returns the size in each dimension, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.0.layout.shape
     }
 
-    /// The number of dimensions.
+    /// Returns the number of dimensions.
     pub fn rank(&self) -> usize {
         self.shape().len()
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn elem_count(&self) -> usize {
         self.0.layout.elem_count()
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
-    /// The device on which the elements live.
+    /// Returns the device that holds the elements.
     pub fn device(&self) -> &Device {
         &self.0.device
     }
 
-    /// Whether two handles are the same tensor: the same elements, layout and place in the graph.
+    /// Returns whether two handles are the same tensor: the same elements, layout and place in the graph.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -151,7 +151,7 @@ impl Tensor {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether another tensor may see the same elements.
+    /// Returns whether another tensor may share the elements.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1 || self.0.storage.is_shared()
     }
@@ -180,7 +180,8 @@ impl Tensor {
         &self.0.grad
     }
 
-    /// Takes the graph node out of the last handle to a tensor: lets a long graph be dropped without recursion.
+    /// Returns the graph node if this is the last handle to the tensor. It allows a long graph to be dropped without
+    /// recursion.
     pub(crate) fn into_node(self) -> Option<Node> {
         Arc::into_inner(self.0).and_then(|inner| inner.node)
     }

@@ -1,4 +1,4 @@
-//! Arrays of the `ndarray` crate (feature `ndarray`).
+//! Conversions from and to arrays of the `ndarray` crate (feature `ndarray`).
 
 use ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
 
@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// A tensor of an array's shape and elements, on `device`, or on the CPU where that is `None`.
+    /// Returns a tensor with an array's shape and elements, on `device`, or on the CPU if that is `None`.
     ///
     /// # Errors
-    /// What the device says if it has no room.
+    /// If the device does not have enough memory.
     ///
     /// ```
     /// use anygpu::Tensor;
@@ -32,10 +32,10 @@ impl Tensor {
         }
     }
 
-    /// The elements as an array of this shape. Waits until the device has computed them.
+    /// Returns the elements as an array of this shape. Waits until the device has computed them.
     ///
     /// # Errors
-    /// As [`Tensor::to_vec`].
+    /// Same as [`Tensor::to_vec`].
     pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
         ArrayD::from_shape_vec(IxDyn(self.shape()), self.to_vec()?)
             .map_err(|error| Error::argument("to_ndarray", error.to_string()))

@@ -1,7 +1,7 @@
-//! Random tensors. Their bits are a function of the seed and of how many were drawn before, whatever the device.
+//! Random tensors. Their bits depend only on the seed and on the number of values drawn before, not on the device.
 //!
-//! Uniform, Bernoulli and whole numbers are made on the device, in arithmetic that is exact. Normal numbers need logarithms
-//! and cosines, in which adapters differ: these are made on the host and copied.
+//! Uniform, Bernoulli and whole numbers are computed on the device with exact arithmetic. Normal numbers need
+//! logarithms and cosines, which differ between adapters, so they are computed on the host and copied.
 
 use std::sync::Mutex;
 
@@ -15,16 +15,17 @@ use crate::sync::lock;
 use crate::tensor::Tensor;
 use crate::tensor::create::with_room;
 
-/// The process's generator: its seed, and how many blocks of four words it gave out.
+/// The process's generator: its seed, and the number of blocks of four words drawn so far.
 static GENERATOR: Mutex<Stream> = Mutex::new(Stream { seed: 0, first: 0 });
 
-/// Seeds the generator behind [`Tensor::rand`] and all other random tensors, [`Tensor::dropout`] and the initialisation of
-/// layers; it is 0 at first.
+/// Seeds the generator of [`Tensor::rand`] and all other random tensors, of [`Tensor::dropout`] and of the
+/// initialisation of layers. The initial seed is 0.
 ///
-/// The same calls in the same order then give the same bits, on every device and in any mix of devices: uniform,
-/// Bernoulli and whole numbers, permutations and dropped elements always; normal numbers on machines whose mathematical
-/// library (`ln`, `sin`, `cos` in f64) rounds alike. There is one generator for the whole process: threads that draw at
-/// once do so in any order. The replicas of [`DataParallel`](crate::DataParallel) drop what one device would drop.
+/// The same calls in the same order then give the same bits, on every device and any mix of devices. This holds always
+/// for uniform, Bernoulli and whole numbers, permutations and dropout; for normal numbers it holds on machines whose
+/// mathematical library (`ln`, `sin`, `cos` in f64) rounds identically. There is one generator for the whole process:
+/// if several threads draw at the same time, the order is unspecified. The replicas of
+/// [`DataParallel`](crate::DataParallel) drop the same elements as one device would.
 ///
 /// ```
 /// use anygpu::{Tensor, manual_seed};
@@ -39,16 +40,16 @@ pub fn manual_seed(seed: u64) {
     *lock(&GENERATOR) = Stream { seed, first: 0 };
 }
 
-/// Where the process's generator stands: what comes next depends on this alone.
+/// The state of the process's generator. It determines all later random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomState {
-    /// As given to [`manual_seed`].
+    /// The seed, as given to [`manual_seed`].
     pub seed: u64,
-    /// How many blocks of four words were drawn since.
+    /// The number of blocks of four words drawn since.
     pub drawn: u64,
 }
 
-/// Where the generator stands, for a run that is to go on from here with the same random numbers.
+/// Returns the state of the generator. A run that restores it continues with the same random numbers.
 ///
 /// ```
 /// use anygpu::{Tensor, random_state, set_random_state};
@@ -64,12 +65,12 @@ pub fn random_state() -> RandomState {
     RandomState { seed, drawn: first }
 }
 
-/// Puts the generator where [`random_state`] said that it stood.
+/// Restores a state that [`random_state`] returned.
 pub fn set_random_state(state: RandomState) {
     *lock(&GENERATOR) = Stream { seed: state.seed, first: state.drawn };
 }
 
-/// The next `count` words of the process's generator, rounded up to whole blocks.
+/// Returns the next `count` words of the process's generator, rounded up to whole blocks.
 fn next_stream(count: usize) -> Stream {
     let mut generator = lock(&GENERATOR);
     let stream = *generator;
@@ -77,24 +78,24 @@ fn next_stream(count: usize) -> Stream {
     stream
 }
 
-/// The words of `count` elements, without the first few of the stream. A replica that takes a step with others gets those
-/// of its own part of what one device would draw.
+/// Returns the stream for the words of `count` elements, and the number of words to skip at its start. A replica in a
+/// joint step gets the words that one device would draw for its part of the batch.
 pub(crate) fn next_words(count: usize) -> (Stream, usize) {
     context::rank().map_or_else(|| (next_stream(count), 0), |rank| rank.words(count))
 }
 
-/// Where the process's generator stands.
+/// Returns the position of the process's generator.
 pub(crate) fn generator() -> Stream {
     *lock(&GENERATOR)
 }
 
-/// Takes the process's generator past so many blocks, which were drawn elsewhere.
+/// Advances the process's generator by a number of blocks that were drawn elsewhere.
 pub(crate) fn skip_blocks(blocks: u64) {
     let mut generator = lock(&GENERATOR);
     generator.first = generator.first.wrapping_add(blocks);
 }
 
-/// A stream of its own for a purpose (shuffling, say), drawn from the process's generator.
+/// Returns a separate stream of random words for one purpose, such as shuffling, from a seed and a stream number.
 pub(crate) fn seed_for(seed: u64, stream: u64) -> impl FnMut() -> u32 {
     let mut block = 0u64;
     let mut left: Vec<u32> = Vec::new();
@@ -108,18 +109,18 @@ pub(crate) fn seed_for(seed: u64, stream: u64) -> impl FnMut() -> u32 {
 }
 
 impl Tensor {
-    /// Uniform in [0, 1), in steps of 2⁻²⁴, from the generator that [`manual_seed`] seeds.
+    /// Returns f32 values uniform in [0, 1), in steps of 2⁻²⁴, from the generator that [`manual_seed`] seeds.
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     pub fn rand<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         drawn("rand", Distribution::Uniform, shape.into().dims(), &device.into().cloned().unwrap_or_default())
     }
 
-    /// Uniform between `low` and `high`: `low + (high − low) · u` with u as in [`Tensor::rand`].
+    /// Returns f32 values uniform between `low` and `high`: `low + (high − low) · u` with u as in [`Tensor::rand`].
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -133,11 +134,11 @@ impl Tensor {
         shape: impl Into<Shape>,
         device: impl Into<Option<&'d Device>>,
     ) -> Result<Tensor> {
-        // Two kernels: one might fuse the product and the sum on some adapters, and round once.
+        // Two kernels, because some adapters might fuse the product and the sum in one kernel and round only once.
         Tensor::rand(shape, device)?.mul_scalar(high - low)?.add_scalar(low)
     }
 
-    /// 1 with probability `p`, else 0 (f32). For a mask, `.to_dtype(DType::Bool)`.
+    /// Returns f32 values that are 1 with probability `p` and 0 otherwise. For a mask, append `.to_dtype(DType::Bool)`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless p is between 0 and 1.
@@ -153,10 +154,10 @@ impl Tensor {
         drawn("bernoulli", distribution, shape.into().dims(), &device.into().cloned().unwrap_or_default())
     }
 
-    /// Whole numbers from `low` up to and without `high` (i32), all alike but for 2⁻³² of a share.
+    /// Returns whole numbers (i32) from `low` up to but not including `high`. Their probabilities are equal up to 2⁻³².
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such number.
+    /// [`Error::InvalidArgument`] if there is no whole number in that range.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -182,10 +183,10 @@ impl Tensor {
         )
     }
 
-    /// The numbers `0 .. n` in random order (u32), shuffled on the host.
+    /// Returns the numbers `0 .. n` in random order (u32), shuffled on the host.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if n is beyond 2³²; if the device has no room for it.
+    /// [`Error::InvalidArgument`] if n is greater than 2³² − 1; a device error if there is not enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -200,17 +201,18 @@ impl Tensor {
         };
         let mut order = with_room(n)?;
         order.extend(0..count);
-        // Fisher and Yates: each place, from the last on, takes one of those up to it.
+        // Fisher–Yates shuffle: from the last position to the first, each is swapped with one at or before it.
         for (last, word) in (1..count).rev().zip(next_stream(n).words()) {
             order.swap(last as usize, below(word, last + 1) as usize);
         }
         Tensor::from_vec(order, n, device)
     }
 
-    /// Standard normal, by the Box–Muller transform of pairs from the same generator, made on the host in f64.
+    /// Returns f32 values from the standard normal distribution, computed on the host in f64 by the Box–Muller
+    /// transform of pairs of numbers from the generator that [`manual_seed`] seeds.
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     pub fn randn<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         let shape = shape.into();
         let count = checked_elem_count("randn", shape.dims())?;
@@ -227,10 +229,11 @@ impl Tensor {
         Tensor::from_vec(values, shape, device)
     }
 
-    /// Normal with this mean and standard deviation: `mean + std · z` with z as in [`Tensor::randn`].
+    /// Returns f32 values from the normal distribution with this mean and standard deviation: `mean + std · z` with z
+    /// as in [`Tensor::randn`].
     ///
     /// # Errors
-    /// If the device has no room for it.
+    /// If the device does not have enough memory.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -247,18 +250,18 @@ impl Tensor {
         Tensor::randn(shape, device)?.mul_scalar(std)?.add_scalar(mean)
     }
 
-    /// As [`Tensor::rand`], with this tensor's shape and type, on its device.
+    /// Like [`Tensor::rand`], with this tensor's shape, type and device.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] unless of floats.
+    /// [`Error::DTypeMismatch`] unless the elements are floats.
     pub fn rand_like(&self) -> Result<Tensor> {
         self.random_like("rand_like", |shape, device| Tensor::rand(shape, device))
     }
 
-    /// As [`Tensor::randn`], with this tensor's shape and type, on its device.
+    /// Like [`Tensor::randn`], with this tensor's shape, type and device.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] unless of floats.
+    /// [`Error::DTypeMismatch`] unless the elements are floats.
     pub fn randn_like(&self) -> Result<Tensor> {
         self.random_like("randn_like", |shape, device| Tensor::randn(shape, device))
     }

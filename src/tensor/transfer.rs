@@ -1,4 +1,4 @@
-//! Tensors between devices.
+//! Moving tensors between devices.
 
 use crate::autograd::no_grad;
 use crate::device::{Device, transfer};
@@ -6,12 +6,14 @@ use crate::error::{Error, Result};
 use crate::ops;
 use crate::tensor::{Tensor, copied_together};
 
-/// Moves several tensors of one device to another in one staged copy; each keeps its shape and element type.
+/// Moves several tensors of one device to another in one staged copy. Each keeps its shape and element type.
 ///
-/// A batch's images and labels cost one crossing instead of two. The results are views of one block and outside the graph.
+/// For example, the images and labels of a batch then need one transfer instead of two. The results are views of one
+/// block, outside the graph.
 ///
 /// # Errors
-/// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if the tensors are not all on one device; what either device says.
+/// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if the tensors are not all on one device; errors of either
+/// device.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, tensor::to_together};
@@ -30,11 +32,11 @@ pub fn to_together(tensors: &[&Tensor], device: &Device) -> Result<Vec<Tensor>> 
     copied_together(tensors, device)
 }
 
-/// Σ wᵢ · xᵢ in the order of the slice, on the first tensor's device and outside the graph; without weights, Σ xᵢ. The
-/// shapes are equal.
+/// Returns Σ wᵢ · xᵢ, summed in the order of the slice, on the first tensor's device and outside the graph. Without
+/// weights, it returns Σ xᵢ. The shapes must be equal.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] without a tensor; those of the devices.
+/// [`Error::InvalidArgument`] if there are no tensors; device errors.
 pub(crate) fn weighted_sum(tensors: &[Tensor], weights: Option<&[f64]>) -> Result<Tensor> {
     let [first, others @ ..] = tensors else { return Err(Error::argument("weighted_sum", "needs a tensor")) };
     let term = |i: usize, tensor: Tensor| match weights.and_then(|weights| weights.get(i)) {
@@ -50,7 +52,7 @@ pub(crate) fn weighted_sum(tensors: &[Tensor], weights: Option<&[f64]>) -> Resul
     })
 }
 
-/// A copy on another device, outside the graph.
+/// Returns a copy on another device, outside the graph.
 pub(crate) fn move_dense(tensor: &Tensor, device: &Device) -> Result<Tensor> {
     let words = tensor.as_words()?;
     let storage = transfer::to(words.storage(), words.layout().offset, words.elem_count(), words.device(), device)?;

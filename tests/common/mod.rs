@@ -1,4 +1,4 @@
-//! What all tests share: the devices they run on, and one way of comparing.
+//! Code shared by all tests: the list of devices, and the comparison of tensors.
 #![allow(dead_code, unused_imports, reason = "every test binary compiles this file and uses its own part of it")]
 
 pub use anygpu::check::nd::{EXACT, Nd, Tolerance, signed, uniform, values, whole};

@@ -1,4 +1,4 @@
-//! Zip archives that are not as PyTorch writes them.
+//! Zip archives that differ from those that PyTorch writes.
 
 use std::io::{Cursor, Write};
 

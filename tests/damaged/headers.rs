@@ -1,4 +1,4 @@
-//! Safetensors files with headers that lie.
+//! Safetensors files with false headers.
 
 use super::{Case, case};
 

@@ -1,4 +1,4 @@
-//! Files that are not as they should be.
+//! Invalid files.
 
 pub mod archives;
 pub mod headers;

@@ -1,4 +1,4 @@
-//! Hostile pickles, in archives that are whole.
+//! Malicious pickles in intact archives.
 
 use super::archives::archive;
 use super::{Case, case};

@@ -1,4 +1,4 @@
-//! One node with its inputs on a device: what the mappings ask.
+//! One node with its inputs on a device: the interface for the mappings.
 
 use anygpu::{DType, Device, Tensor};
 

@@ -1,4 +1,4 @@
-//! One element from one element: arithmetic, comparisons, activations, casts.
+//! Elementwise ops: arithmetic, comparisons, activations, casts.
 
 use anygpu::{DType, Tensor};
 

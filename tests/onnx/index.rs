@@ -1,4 +1,4 @@
-//! Elements by number: gathering and scattering, slices, padding, sorting, making tensors.
+//! Ops with indices: gathering and scattering, slices, padding, sorting, creation of tensors.
 
 use anygpu::DType;
 use anygpu::Padding;

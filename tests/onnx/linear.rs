@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use anygpu::Tensor;
 

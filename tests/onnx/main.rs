@@ -1,10 +1,10 @@
-//! ONNX's own test vectors, run through our ops: `tests/data/onnx-node.tar.gz`, made by `scripts/onnx_vectors.py`.
+//! ONNX's test vectors, run with this crate's ops: `tests/data/onnx-node.tar.gz`, made by `scripts/onnx_vectors.py`.
 //!
-//! Each test is a model of one node with its inputs and outputs. The mappings from ONNX's operators to our ops are in
-//! the files beside this one. What we cannot run is listed, with the reason, in `skips.txt`; a test that leaves or joins
-//! that list fails this one, so that coverage never falls in silence. `ANYGPU_BLESS=1` writes the list anew.
+//! Each test is a model of one node with its inputs and outputs. The other files of this folder map ONNX's operators to
+//! this crate's ops. Tests that cannot be run are listed with the reason in `skips.txt`. If the list differs from the
+//! tests that were skipped, this test fails, so a loss of coverage is noticed. `ANYGPU_BLESS=1` writes the list anew.
 //!
-//! `cargo test --test onnx -- --nocapture` prints how many passed per operator.
+//! `cargo test --test onnx -- --nocapture` prints the number of passed tests per operator.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,5 @@
-//! The part of ONNX's protobuf messages that models of one node use (onnx/onnx.proto), and plain values from its tensors.
+//! The part of ONNX's protobuf messages that models of one node use (onnx/onnx.proto), and conversion of its tensors to
+//! plain values.
 
 use prost::Message;
 

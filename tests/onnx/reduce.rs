@@ -1,4 +1,4 @@
-//! Sums, extremes and what is made of them along dimensions: softmax, argmax, cumulative sums.
+//! Reductions along dimensions: sums, extremes, softmax, argmax, cumulative sums.
 
 use anygpu::{DType, Tensor};
 

@@ -1,4 +1,4 @@
-//! Resize and Upsample: theirs have more ways to round a position than PyTorch's `interpolate` and ours.
+//! Resize and Upsample. ONNX has more ways to round a position than PyTorch's `interpolate` and this crate.
 
 use anygpu::{Interpolation, Tensor};
 

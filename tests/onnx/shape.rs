@@ -1,4 +1,4 @@
-//! Views, and moving elements without looking at them.
+//! Views, and ops that move elements unchanged.
 
 use anygpu::Tensor;
 

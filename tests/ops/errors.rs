@@ -1,4 +1,4 @@
-//! What an op refuses: the exact variant, and both shapes in the message.
+//! Errors of ops: the exact variant, and both shapes in the message.
 
 use anygpu::{Conv, DType, Device, Error, Interpolation, Padding, Pool, Result, Tensor};
 

@@ -1,4 +1,4 @@
-//! Sums of many terms on `cpu`, against f64: one running f32 would be some 1e-4 off.
+//! Sums of many terms on `cpu`, compared with f64. A single running f32 sum would be off by about 1e-4.
 
 use anygpu::{Conv, Interpolation, Padding, Pool, Result, Tensor};
 

@@ -1,4 +1,4 @@
-//! The op table on every device; and what does not fit a case of it: gradients that are a convention, and errors.
+//! The op table on every device, and what does not fit into its cases: gradients that are a convention, and errors.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,5 @@
-//! Numbers and tensors of other types on either side: the type of the result, and the signs of zeros.
+//! Operands that are numbers or tensors of another type, on either side: the type of the result, and the signs of
+//! zeros.
 
 use anygpu::{DType, Result, Tensor};
 

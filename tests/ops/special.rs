@@ -1,4 +1,5 @@
-//! What central differences do not show: gradients that are a convention or too long for them, NaN, labels out of range.
+//! Cases that central differences do not cover: gradients that are a convention or too slow for them, NaN, labels out
+//! of range.
 
 use anygpu::{DType, Result, Tensor};
 

@@ -1,5 +1,5 @@
-//! What the op table does not test of convolution and pooling: gradients that are a convention, what is not finite, and
-//! sizes that central differences are too slow for.
+//! Cases of convolution and pooling that the op table does not test: gradients that are a convention, non-finite
+//! values, and sizes that are too slow for central differences.
 
 use anygpu::{Conv, DType, Device, Pool, Result, Tensor};
 

@@ -1,4 +1,4 @@
-//! One case of the reference: its tensors, its arguments, and how its results are compared.
+//! One case of the reference: its tensors, its arguments, and the comparison of its results.
 
 use anygpu::{DType, Device, Tensor};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What PyTorch gives where there is no simple oracle, on every device: values and gradients, the table of type
+//! PyTorch's results for ops without a simple oracle, on every device: values and gradients, the table of type
 //! promotions, the printed form of tensors. `scripts/pytorch_reference.py` writes `tests/data/pytorch.json`.
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! The calls of ours that PyTorch's are.
+//! This crate's calls that correspond to PyTorch's.
 
 use anygpu::Attention;
 use anygpu::nn::{CrossEntropyLoss, Reduction, bce_with_logits, kl_div, l1_loss, mse_loss, nll_loss};

@@ -1,4 +1,4 @@
-//! Whole nets.
+//! Complete nets.
 
 mod resnet;
 
@@ -7,7 +7,7 @@ pub use resnet::{BasicBlock, resnet18};
 use super::{AvgPool2d, Conv2d, Flatten, Linear, ReLU, Sequential};
 use crate::error::{Error, Result};
 
-/// LeNet for grey images of 28 × 28 in ten classes, the net of `anygpu train`:
+/// Creates a LeNet that classifies grey images of 28 × 28 into ten classes. `anygpu train` uses this net.
 ///
 /// ```text
 /// x        [N,  1, 28, 28]
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// Only out of memory.
+/// [`Error::OutOfMemory`] only.
 ///
 /// # Example
 /// ```
@@ -42,14 +42,15 @@ pub fn lenet() -> Result<Sequential> {
         .add("fc2", Linear::new(128, 10)?))
 }
 
-/// A multilayer perceptron with these numbers of features: linear layers with ReLU between them. Images are flattened.
+/// Creates a multilayer perceptron with these numbers of features: linear layers with ReLU between them. Images are
+/// flattened.
 ///
 /// ```text
 /// x → flatten → fc1 → relu1 → fc2 → …    [N, sizes[0]] → [N, sizes[1]] → … → [N, the last of sizes]
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for less than two sizes, or one of 0.
+/// [`Error::InvalidArgument`] for fewer than two sizes, or a size of 0.
 ///
 /// # Example
 /// ```
@@ -62,7 +63,10 @@ pub fn lenet() -> Result<Sequential> {
 /// ```
 pub fn mlp(sizes: &[usize]) -> Result<Sequential> {
     if sizes.len() < 2 {
-        return Err(Error::argument("mlp", format!("{sizes:?}: give the numbers of features from input to output")));
+        return Err(Error::argument(
+            "mlp",
+            format!("{sizes:?} must list at least two numbers of features, from input to output"),
+        ));
     }
     let mut net = Sequential::new().add("flatten", Flatten);
     for (i, pair) in sizes.windows(2).enumerate() {
@@ -77,16 +81,16 @@ pub fn mlp(sizes: &[usize]) -> Result<Sequential> {
 /// Settings of a training run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recipe {
-    /// Images in a step, over all devices together.
+    /// The number of images in a step, over all devices together.
     pub batch_size: usize,
     /// The learning rate.
     pub lr: f32,
     /// The momentum of [`SGD`](crate::optim::SGD).
     pub momentum: f32,
-    /// How often each image is seen.
+    /// The number of passes over the data.
     pub epochs: usize,
 }
 
-/// What [`lenet`] trains well with: at least 0.96 on the 1 000 held-out digits of
+/// Settings that work well for [`lenet`]: the accuracy is at least 0.96 on the 1 000 held-out digits of
 /// [`mnist_5k`](crate::data::mnist_5k), and at least 0.985 on full MNIST after 5 epochs.
 pub const LENET_RECIPE: Recipe = Recipe { batch_size: 64, lr: 0.05, momentum: 0.9, epochs: 10 };

@@ -3,8 +3,9 @@ use crate::nn::init::{Fan, Nonlinearity, kaiming_normal_};
 use crate::nn::{AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential};
 use crate::tensor::Tensor;
 
-/// ResNet-18 (He et al., "Deep residual learning for image recognition", 2016) for images of `channels` channels in
-/// `classes` classes, with the layers and the names of torchvision's, so that its files fit:
+/// Creates a ResNet-18 (He et al., "Deep residual learning for image recognition", 2016) that classifies images of
+/// `channels` channels into `classes` classes. The layers and names are those of torchvision, so its weight files can
+/// be loaded:
 ///
 /// ```text
 /// x        [N, channels, H, W]                       for 96 × 96:
@@ -16,10 +17,10 @@ use crate::tensor::Tensor;
 /// avgpool, flatten → [N, 512],  fc → [N, classes]    the logits
 /// ```
 ///
-/// Weights of convolutions start as torchvision's do: normal with deviation √(2 / (OC · KH · KW)).
+/// Convolution weights are initialised as in torchvision: normal with standard deviation √(2 / (OC · KH · KW)).
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when `channels` or `classes` is 0.
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if `channels` or `classes` is 0.
 ///
 /// # Example
 /// ```
@@ -51,7 +52,7 @@ pub fn resnet18(channels: usize, classes: usize) -> Result<Sequential> {
         .add("fc", Linear::new(512, classes)?))
 }
 
-/// A convolution without bias that keeps the image's size but for its stride.
+/// Returns a convolution without bias whose padding keeps the image's size, apart from the stride.
 fn convolution(inputs: usize, outputs: usize, kernel: usize, stride: usize) -> Result<Conv2d> {
     let conv = Conv2d::new(inputs, outputs, kernel)?.stride(stride).padding(kernel / 2).without_bias();
     kaiming_normal_(conv.weight(), Fan::Out, Nonlinearity::ReLU)?;
@@ -61,8 +62,8 @@ fn convolution(inputs: usize, outputs: usize, kernel: usize, stride: usize) -> R
 /// A residual block of two 3 × 3 convolutions, the basic block of ResNet-18 and 34: y = relu(f(x) + shortcut(x)) with
 /// f = bn2(conv2(relu(bn1(conv1(x))))).
 ///
-/// `x: [N, inputs, H, W]` → `y: [N, outputs, H / stride, W / stride]` (rounded up). Where the shapes differ, the shortcut
-/// (`downsample`) is a 1 × 1 convolution with the stride and a batch norm; else it is x.
+/// `x: [N, inputs, H, W]` → `y: [N, outputs, H / stride, W / stride]` (rounded up). If the shapes differ, the shortcut
+/// (`downsample`) is a 1 × 1 convolution with the stride, followed by a batch norm; otherwise it is x.
 #[derive(Clone, Debug)]
 pub struct BasicBlock {
     conv1: Conv2d,
@@ -73,10 +74,10 @@ pub struct BasicBlock {
 }
 
 impl BasicBlock {
-    /// A block whose first convolution has the stride.
+    /// Creates a block. The stride is that of the first convolution.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) when a number of channels is 0.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a number of channels is 0.
     pub fn new(inputs: usize, outputs: usize, stride: usize) -> Result<BasicBlock> {
         let shortcut = || -> Result<Sequential> {
             let conv = convolution(inputs, outputs, 1, stride)?;
