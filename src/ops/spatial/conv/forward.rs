@@ -80,16 +80,16 @@ impl Op for Forward {
         let splits = depth.div_ceil(MAX_DEPTH);
         let (parts, total) = (if splits > 1 { splits + 1 } else { 1 }, g.images * g.out_image());
         let target = if splits > 1 { gpu.alloc(parts * total)? } else { out.clone() };
+        let left = Pack::left(depth, wide, IndexMap::even(depth, 1), IndexMap::even(wide, depth));
+        let (passes, widest) = g.passes();
+        let (weights, cols) = (left.alloc(gpu)?, gpu.alloc(widest.next_multiple_of(64) * depth)?);
         let mut kernels = Vec::new();
         for group in 0..g.groups {
-            let left = Pack::left(depth, wide, IndexMap::even(depth, 1), IndexMap::even(wide, depth));
-            let weights = left.alloc(gpu)?;
             kernels.push(left.kernel(w.as_buffer(), w.offset() + group * g.group_weights(), &weights));
-            for pass in g.passes() {
+            for pass in &passes {
                 let columns = pass.columns();
                 let count = columns.next_multiple_of(64) * depth;
-                let cols = gpu.alloc(count)?;
-                kernels.push(g.kernel("im2col", (&pass, group, count), (x.as_buffer(), &cols), x.offset()));
+                kernels.push(g.kernel("im2col", (pass, group, count), (x.as_buffer(), &cols), x.offset()));
                 let product = Product { m: wide, k: depth, n: columns, batch: 1, splits, steps: [0, 0] };
                 let offset = (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
                 let to = Target { offset, batch: total, row: pixels, inner: pixels, outer: g.out_image() };

@@ -10,7 +10,7 @@ use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inplace::fill_kernel;
-use crate::ops::linalg::panels::{IndexMap, MAX_DEPTH, Pack, Product, Target};
+use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
@@ -93,27 +93,27 @@ impl Op for InputGrad {
         }
         self.check_loops()?;
         let splits = wide.div_ceil(MAX_DEPTH);
+        let left = Pack::left(wide, depth, IndexMap::even(wide, depth), IndexMap::even(depth, 1));
+        let (passes, widest) = g.passes();
+        let (weights, grads) = (left.alloc(gpu)?, gpu.alloc(Pack::size(B_WIDTH, wide, widest))?);
+        let cols = gpu.alloc(depth * widest)?;
+        let target = if splits == 1 { cols.clone() } else { gpu.alloc(splits * depth * widest)? };
         let mut kernels = Vec::new();
         for group in 0..g.groups {
-            let left = Pack::left(wide, depth, IndexMap::even(wide, depth), IndexMap::even(depth, 1));
-            let weights = left.alloc(gpu)?;
             kernels.push(left.kernel(w.as_buffer(), w.offset() + group * g.group_weights(), &weights));
-            for pass in g.passes() {
+            for pass in &passes {
                 let columns = pass.columns();
                 let across = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
                 let right = Pack::right(wide, columns, IndexMap::even(wide, pixels), across);
-                let grads = right.alloc(gpu)?;
                 let from = dy.offset() + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
                 kernels.push(right.kernel(dy.as_buffer(), from, &grads));
-                let cols = gpu.alloc(depth * columns)?;
-                let target = if splits == 1 { cols.clone() } else { gpu.alloc(splits * depth * columns)? };
                 let product = Product { m: depth, k: wide, n: columns, batch: 1, splits, steps: [0, 0] };
                 let to = Target { offset: 0, batch: depth * columns, row: columns, inner: columns, outer: 0 };
                 kernels.push(product.kernel(gpu, [&weights, &grads], None, &target, to)?);
                 if splits > 1 {
                     kernels.extend(sum_parts(gpu, &target, [1, splits, depth * columns], &cols)?);
                 }
-                kernels.push(g.kernel("col2im", (&pass, group, pass.images * g.group_image()), (&cols, out), 0));
+                kernels.push(g.kernel("col2im", (pass, group, pass.images * g.group_image()), (&cols, out), 0));
             }
         }
         Ok(kernels)
@@ -168,10 +168,12 @@ impl Op for WeightGrad {
         }
         let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
         let len = g.groups * g.group_weights();
-        let passes = g.passes();
+        let (passes, widest) = g.passes();
         let splits = |pass: &Pass| pass.columns().div_ceil(self.run()).max(1);
         let parts: usize = passes.iter().map(splits).sum();
         let partial = gpu.alloc(parts * len)?;
+        let grads = gpu.alloc(Pack::size(A_WIDTH, widest, wide))?;
+        let cols = gpu.alloc(depth.next_multiple_of(64) * widest)?;
         let mut kernels = vec![fill_kernel(&partial, 0, parts * len, 0)];
         for group in 0..g.groups {
             let mut done = 0;
@@ -179,11 +181,9 @@ impl Op for WeightGrad {
                 let columns = pass.columns();
                 let along = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
                 let left = Pack::left(columns, wide, along, IndexMap::even(wide, pixels));
-                let grads = left.alloc(gpu)?;
                 let from = dy.offset() + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
                 kernels.push(left.kernel(dy.as_buffer(), from, &grads));
                 let count = depth.next_multiple_of(64) * columns;
-                let cols = gpu.alloc(count)?;
                 kernels.push(g.kernel("im2col_turned", (pass, group, count), (x.as_buffer(), &cols), x.offset()));
                 let splits = splits(pass);
                 let product = Product { m: wide, k: columns, n: depth, batch: 1, splits, steps: [0, 0] };
