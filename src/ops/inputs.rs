@@ -237,6 +237,18 @@ impl<const K: usize> Walk<K> {
     }
 }
 
+/// The most loop iterations of one invocation: some drivers leave its loops after 65 535 in total, and in silence.
+const MAX_LOOPS: usize = 60_000;
+
+/// Refuses what one invocation would loop over for longer than some drivers allow. `what` takes so many steps.
+pub(crate) fn loops_within(op: &'static str, loops: usize, what: impl FnOnce() -> String) -> Result<()> {
+    if loops <= MAX_LOOPS {
+        return Ok(());
+    }
+    let detail = format!("{} takes {loops} steps for one element, more than the {MAX_LOOPS} that every", what());
+    Err(Error::argument(op, format!("{detail} adapter can: take smaller sizes, or the cpu")))
+}
+
 /// The sizes of `[A, dim, B]` of a dense shape: everything before a dimension, the dimension, everything after.
 pub(crate) fn around(shape: &[usize], dim: usize) -> [usize; 3] {
     [shape[..dim].iter().product(), shape[dim], shape[dim + 1..].iter().product()]
