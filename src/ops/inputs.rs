@@ -3,11 +3,14 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use crate::device::Storage;
 use crate::device::cpu::{CpuBuffer, ReadGuard};
 use crate::device::gpu::{AsBuffer, Buffer};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
+use crate::ops::elementwise::unary::CHUNK;
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 
@@ -224,6 +227,28 @@ impl<const K: usize> Walk<K> {
             merged.iter_mut().for_each(|s| s.push(0));
         }
         walk
+    }
+
+    /// Calls `f` for every row along the innermost dimension, or parts of one, with where each operand starts, each
+    /// operand's step and that part of `out`. Operands start at `offsets`. In parallel.
+    pub fn rows(&self, offsets: [usize; K], out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
+        let Walk { dims, strides } = self;
+        let inner = dims.len() - 1;
+        let (length, steps) = (dims[inner], strides.each_ref().map(|s| s[inner]));
+        out.par_chunks_mut(CHUNK).enumerate().for_each(|(i, mut part)| {
+            let (mut row, mut column) = (i * CHUNK / length, i * CHUNK % length);
+            while !part.is_empty() {
+                let (mut rest, mut at) = (row, std::array::from_fn(|k| offsets[k] + column * steps[k]));
+                for d in (0..inner).rev() {
+                    (0..K).for_each(|k| at[k] += rest % dims[d] * strides[k][d]);
+                    rest /= dims[d];
+                }
+                let count = part.len().min(length - column);
+                let (now, later) = part.split_at_mut(count);
+                f(at, steps, now);
+                (part, row, column) = (later, row + 1, 0);
+            }
+        });
     }
 
     /// As [`Walk::new`], for a kernel, which walks at most [`MAX_RANK`] dimensions.
