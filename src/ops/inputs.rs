@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::device::Storage;
 use crate::device::cpu::{CpuBuffer, ReadGuard};
-use crate::device::gpu::{AsBuffer, Buffer};
+use crate::device::gpu::{AsBuffer, Buffer, Slots};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
@@ -251,14 +251,14 @@ impl<const K: usize> Walk<K> {
         });
     }
 
-    /// As [`Walk::new`], for a kernel, which walks at most [`MAX_RANK`] dimensions.
-    pub fn for_kernel(op: &'static str, shape: &[usize], strides: [&[usize]; K]) -> Result<Self> {
+    /// The rank, the sizes and the strides of a walk for a kernel, which takes at most [`MAX_RANK`] dimensions.
+    pub fn for_kernel(op: &'static str, shape: &[usize], strides: [&[usize]; K]) -> Result<(usize, Slots, [Slots; K])> {
         let walk = Walk::new(shape, strides);
         if walk.dims.len() > MAX_RANK {
             let detail = format!("a layout of more than {MAX_RANK} separate dimensions: {shape:?}");
             return Err(Error::argument(op, detail));
         }
-        Ok(walk)
+        Ok((walk.dims.len(), Slots::new(&walk.dims), walk.strides.map(|s| Slots::new(&s))))
     }
 }
 

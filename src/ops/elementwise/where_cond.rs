@@ -64,15 +64,15 @@ impl Op for WhereCond {
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (shape, layouts) = stretched([0, 1, 2].map(|i| inputs[i].layout()))?;
         let strides = [0, 1, 2].map(|i| layouts[i].strides.as_slice());
-        let Walk { dims, strides } = Walk::for_kernel(self.name(), &shape, strides)?;
-        let [a_strides, b_strides, condition_strides] = strides.map(|strides| Slots::new(&strides));
+        let (rank, slots, strides) = Walk::for_kernel(self.name(), &shape, strides)?;
+        let [a_strides, b_strides, condition_strides] = strides;
         let params = Params {
             count: shape.iter().product(),
-            rank: dims.len(),
+            rank,
             a_offset: layouts[0].offset,
             b_offset: layouts[1].offset,
             condition_offset: layouts[2].offset,
-            shape: Slots::new(&dims),
+            shape: slots,
             a_strides,
             b_strides,
             condition_strides,

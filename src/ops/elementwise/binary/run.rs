@@ -127,15 +127,16 @@ impl Op for Binary {
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (a, b) = (&inputs[0], &inputs[1]);
         let (shape, la, lb) = broadcast(self.name(), a.layout(), b.layout())?;
-        let Walk { dims, strides: [sa, sb] } = Walk::for_kernel(self.name(), &shape, [&la.strides, &lb.strides])?;
+        let strides: [&[usize]; 2] = [&la.strides, &lb.strides];
+        let (rank, slots, [a_strides, b_strides]) = Walk::for_kernel(self.name(), &shape, strides)?;
         let params = Params {
             count: shape.iter().product(),
-            rank: dims.len(),
+            rank,
             a_offset: la.offset,
             b_offset: lb.offset,
-            shape: Slots::new(&dims),
-            a_strides: Slots::new(&sa),
-            b_strides: Slots::new(&sb),
+            shape: slots,
+            a_strides,
+            b_strides,
             number: Bits(0),
         };
         let entry = if la.is_contiguous() && lb.is_contiguous() { "dense" } else { "strided" };
