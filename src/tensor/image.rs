@@ -36,7 +36,7 @@ impl Tensor {
         let device = device.into().cloned().unwrap_or_default();
         let pixels = Tensor::from_slice(&bytes, size, &device)?.to_dtype(DType::F32)?;
         // Divided, not multiplied by 1/255: 51 becomes the f32 nearest to 0.2.
-        pixels.permute(&[2, 0, 1])?.contiguous()?.div(&Tensor::scalar(255f32, &device)?)
+        pixels.permute(&[2, 0, 1])?.div(&Tensor::scalar(255f32, &device)?)
     }
 
     /// The image of a tensor `[C, H, W]` with C 1, 3 or 4, or `[H, W]`: of floats in 0 to 1 (what is outside is cut off) or of
