@@ -16,8 +16,7 @@ struct Params {
     x_offset: u32,
     stats_offset: u32,
     w_offset: u32,
-    bias_offset: u32,
-    g_offset: u32,
+    last_offset: u32, // of g or the bias
     eps: f32,
 }
 
@@ -116,7 +115,7 @@ fn normalise(id: Id) {
     }
     var v = weighted(standard(i, (i / p.inner) % p.channels), i);
     if BIAS {
-        v += bias[p.bias_offset + (i / p.span) % p.features];
+        v += bias[p.last_offset + (i / p.span) % p.features];
     }
     out[i] = v;
 }
@@ -131,7 +130,7 @@ fn gradient_sums(id: Id) {
     var total = vec2(0.0);
     for (var e = ck.y; e < p.outer * p.inner; e += p.chunks) {
         let at = place(ck.x, e);
-        let t = weighted(g[p.g_offset + at], at);
+        let t = weighted(g[p.last_offset + at], at);
         total += vec2(t, t * standard(at, ck.x));
     }
     out[ck.x * p.chunks + ck.y] = total.x;
@@ -146,5 +145,5 @@ fn backward(id: Id) {
     }
     let c = (i / p.inner) % p.channels;
     let level = (select(0.0, sums[c], CENTRE) + standard(i, c) * sums[p.channels + c]) / f32(p.outer * p.inner);
-    dx[i] = (weighted(g[p.g_offset + i], i) - select(level, 0.0, FIXED)) * scale(c);
+    dx[i] = (weighted(g[p.last_offset + i], i) - select(level, 0.0, FIXED)) * scale(c);
 }

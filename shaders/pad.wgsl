@@ -1,6 +1,6 @@
-// Elements around a tensor. Elements are 32-bit words of any type.
-//   pad:  out[i..] ← x[from(i − before)..] along every dimension at once, or the value where that is outside of x
-// One invocation: one element of out. Shapes and strides are in eight slots, outermost first.
+// Elements around a tensor: out[i..] ← x[from(i − before)..] along every dimension at once, or the value where that is
+// outside of x. Elements are 32-bit words of any type. One invocation: one element of out. Shapes and
+// strides are in eight slots, outermost first.
 
 struct Params {
     count: u32,

@@ -53,18 +53,6 @@ fn forward(id: Id) {
     out[i] = total / divisor(oy, ox);
 }
 
-/// The windows of one direction that reach over position `at` (counted from the padding's edge): first, one past the last.
-fn windows(at: u32, span: u32, stride: u32, count: u32) -> vec2<u32> {
-    let first = select(0u, (at - span) / stride + 1u, at >= span);
-    return vec2(first, min(at / stride + 1u, count));
-}
-
-/// Those over pixel `i`: rows in x and y, columns in z and w.
-fn windows_over(i: u32) -> vec4<u32> {
-    let ys = windows((i / WIDTH) % HEIGHT + PAD_Y, (KERNEL_Y - 1u) * DILATION_Y + 1u, STRIDE_Y, OUT_Y);
-    return vec4(ys, windows(i % WIDTH + PAD_X, (KERNEL_X - 1u) * DILATION_X + 1u, STRIDE_X, OUT_X));
-}
-
 @compute @workgroup_size(WG)
 fn backward(id: Id) {
     let i = linear_index(id);

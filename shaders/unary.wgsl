@@ -1,5 +1,5 @@
-// out[i] ← f(x[i]); the header (a row of the table in ops/unary.rs) has f and the types T of x and R of the result.
-// x dense from `offset`; a and b are the function's arguments. One invocation: one element.
+// out[i] ← f(x[i]); the header (a row of the table in ops/elementwise/unary) has f and the types T of x and R of the
+// result. x dense from `offset`; a and b are the function's arguments. One invocation: one element.
 
 struct Params {
     count: u32,

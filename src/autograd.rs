@@ -151,6 +151,10 @@ fn push_back(node: &Node, out: &Tensor, grad: &Tensor, grads: &mut HashMap<u64, 
     let needs: Vec<bool> = inputs.iter().map(Tensor::is_tracked).collect();
     let (out, detached) = (out.detach(), inputs.iter().map(Tensor::detach).collect::<Vec<_>>());
     let gradients = op.gradients(&Gradient { inputs: &detached, out: &out, grad, needs: &needs })?;
+    if gradients.len() != inputs.len() {
+        let what = format!("{} has {} gradients for {} inputs", op.op_name(), gradients.len(), inputs.len());
+        return Err(Error::internal(what));
+    }
     for ((input, gradient), wanted) in inputs.iter().zip(gradients).zip(&needs) {
         let Some(gradient) = gradient.filter(|_| *wanted) else { continue };
         let gradient = undo_broadcast(&gradient, input.shape())?;

@@ -9,7 +9,7 @@ pub(super) const QUICK: u64 = 50_000;
 /// Scalar operations up to which a case runs on every device of a kind.
 fn budget(kind: DeviceKind) -> u64 {
     match kind {
-        DeviceKind::Software => 20_000_000,
+        DeviceKind::Software => 30_000_000,
         DeviceKind::Cpu | DeviceKind::Discrete | DeviceKind::Integrated | DeviceKind::Virtual => u64::MAX,
     }
 }

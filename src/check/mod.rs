@@ -171,6 +171,11 @@ impl Table {
         self.groups.iter().map(|group| group.op.as_str())
     }
 
+    /// The number of cases of an op; 0 for what is no op of the table.
+    pub fn cases_of(&self, op: &str) -> usize {
+        self.groups.iter().find(|group| group.op == op).map_or(0, |group| group.cases.len())
+    }
+
     /// The number of its cases.
     pub fn cases(&self) -> usize {
         self.groups.iter().map(|group| group.cases.len()).sum()

@@ -3,11 +3,14 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use crate::device::Storage;
 use crate::device::cpu::{CpuBuffer, ReadGuard};
-use crate::device::gpu::{AsBuffer, Buffer};
+use crate::device::gpu::{AsBuffer, Buffer, Slots};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
+use crate::ops::elementwise::unary::CHUNK;
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 
@@ -228,15 +231,49 @@ impl<const K: usize> Walk<K> {
         walk
     }
 
-    /// As [`Walk::new`], for a kernel, which walks at most [`MAX_RANK`] dimensions.
-    pub fn for_kernel(op: &'static str, shape: &[usize], strides: [&[usize]; K]) -> Result<Self> {
+    /// Calls `f` for every row along the innermost dimension, or parts of one, with where each operand starts, each
+    /// operand's step and that part of `out`. Operands start at `offsets`. In parallel.
+    pub fn rows(&self, offsets: [usize; K], out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
+        let Walk { dims, strides } = self;
+        let inner = dims.len() - 1;
+        let (length, steps) = (dims[inner], strides.each_ref().map(|s| s[inner]));
+        out.par_chunks_mut(CHUNK).enumerate().for_each(|(i, mut part)| {
+            let (mut row, mut column) = (i * CHUNK / length, i * CHUNK % length);
+            while !part.is_empty() {
+                let (mut rest, mut at) = (row, std::array::from_fn(|k| offsets[k] + column * steps[k]));
+                for d in (0..inner).rev() {
+                    (0..K).for_each(|k| at[k] += rest % dims[d] * strides[k][d]);
+                    rest /= dims[d];
+                }
+                let count = part.len().min(length - column);
+                let (now, later) = part.split_at_mut(count);
+                f(at, steps, now);
+                (part, row, column) = (later, row + 1, 0);
+            }
+        });
+    }
+
+    /// The rank, the sizes and the strides of a walk for a kernel, which takes at most [`MAX_RANK`] dimensions.
+    pub fn for_kernel(op: &'static str, shape: &[usize], strides: [&[usize]; K]) -> Result<(usize, Slots, [Slots; K])> {
         let walk = Walk::new(shape, strides);
         if walk.dims.len() > MAX_RANK {
             let detail = format!("a layout of more than {MAX_RANK} separate dimensions: {shape:?}");
             return Err(Error::argument(op, detail));
         }
-        Ok(walk)
+        Ok((walk.dims.len(), Slots::new(&walk.dims), walk.strides.map(|s| Slots::new(&s))))
     }
+}
+
+/// The most loop iterations of one invocation: some drivers leave its loops after 65 535 in total, and in silence.
+const MAX_LOOPS: usize = 60_000;
+
+/// Refuses what one invocation would loop over for longer than some drivers allow. `what` takes so many steps.
+pub(crate) fn loops_within(op: &'static str, loops: usize, what: impl FnOnce() -> String) -> Result<()> {
+    if loops <= MAX_LOOPS {
+        return Ok(());
+    }
+    let detail = format!("{} takes {loops} steps for one element, more than the {MAX_LOOPS} that every", what());
+    Err(Error::argument(op, format!("{detail} adapter can: take smaller sizes, or the cpu")))
 }
 
 /// The sizes of `[A, dim, B]` of a dense shape: everything before a dimension, the dimension, everything after.

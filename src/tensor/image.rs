@@ -36,7 +36,7 @@ impl Tensor {
         let device = device.into().cloned().unwrap_or_default();
         let pixels = Tensor::from_slice(&bytes, size, &device)?.to_dtype(DType::F32)?;
         // A division, not a multiplication by 1/255, so that 51 becomes the f32 nearest to 0.2.
-        pixels.permute(&[2, 0, 1])?.contiguous()?.div(&Tensor::scalar(255f32, &device)?)
+        pixels.permute(&[2, 0, 1])?.div(&Tensor::scalar(255f32, &device)?)
     }
 
     /// Returns a tensor as an image. The shape is `[C, H, W]` with C 1, 3 or 4, or `[H, W]`. The elements are floats in

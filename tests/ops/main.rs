@@ -22,18 +22,11 @@ use std::collections::HashSet;
 use anygpu::DeviceKind;
 use anygpu::check::{self, Options, Table};
 
-/// The exact number of cases for each kind of device.
-///
-/// Where cases were added, `the_table_is_whole` fails and says the new numbers: write them here. A number that falls means
-/// that cases were lost.
-mod cases {
-    /// On `cpu`, which has no kernel variants.
-    pub const CPU: usize = 3446;
-    /// On a hardware adapter, and on all software adapters together.
-    pub const ADAPTER: usize = 3479;
-    /// Those of them that only one of several software adapters runs.
-    pub const SHARED: usize = 3;
-}
+/// Cases of kernel variants, which `cpu` has not. The number of all cases stands in docs/check.md, op by op.
+const ON_ADAPTERS_ONLY: usize = 33;
+
+/// Cases that only one of several software adapters runs.
+const SHARED: usize = 1;
 
 /// Checks one family on every device, and reports all failures together.
 fn run(family: &str) {
@@ -98,29 +91,23 @@ fn every_family_is_tested() {
 fn the_table_is_whole() {
     let table = Table::new(&Options::default());
     let thorough = Table::new(&Options { thorough: true, ..Options::default() });
-    let how = "if you added or removed cases, write these numbers into `mod cases` of tests/ops/main.rs";
-    let wrong = |what: &str, constant: &str, is: usize| format!("{what}: {constant} is {is}; {how}");
-    assert_eq!(table.cases(), cases::ADAPTER, "{}", wrong("all cases", "ADAPTER", table.cases()));
     let devices = anygpu::Device::all();
     let of = |kind: fn(DeviceKind) -> bool| devices.iter().filter(move |device| kind(device.info().kind));
     for cpu in of(|kind| kind == DeviceKind::Cpu) {
-        let count = table.cases_on(cpu);
-        assert_eq!(count, cases::CPU, "{}", wrong("on the cpu", "CPU", count));
+        assert_eq!(table.cases_on(cpu) + ON_ADAPTERS_ONLY, table.cases(), "ON_ADAPTERS_ONLY is another number");
     }
     for gpu in of(|kind| !matches!(kind, DeviceKind::Cpu | DeviceKind::Software)) {
-        let count = table.cases_on(gpu);
-        assert_eq!(count, cases::ADAPTER, "{}", wrong(gpu.name(), "ADAPTER", count));
+        assert_eq!(table.cases_on(gpu), table.cases(), "{gpu}");
     }
     let software: Vec<_> = of(|kind| kind == DeviceKind::Software).collect();
     for adapter in &software {
-        let (count, all) = (table.cases_on(adapter), thorough.cases_on(adapter));
-        assert_eq!(all, cases::ADAPTER, "{}", wrong(adapter.name(), "ADAPTER", all));
-        assert!(count + cases::SHARED >= cases::ADAPTER, "{adapter} lacks {}: SHARED is more; {how}", all - count);
+        assert_eq!(thorough.cases_on(adapter), table.cases(), "{adapter}");
+        assert!(table.cases_on(adapter) + SHARED >= table.cases(), "{adapter} lacks more than SHARED cases");
     }
     if let others @ 1.. = software.len().saturating_sub(1) {
         let together: usize = software.iter().map(|adapter| table.cases_on(adapter)).sum();
-        let shared = (software.len() * cases::ADAPTER - together) / others;
-        assert_eq!(shared, cases::SHARED, "{}", wrong("on all software adapters together", "SHARED", shared));
+        let shared = (software.len() * table.cases() - together) / others;
+        assert_eq!(shared, SHARED, "SHARED is another number");
     }
     assert!(Table::new(&Options { quick: true, ..Options::default() }).cases() < table.cases());
 }

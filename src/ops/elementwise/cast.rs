@@ -77,9 +77,8 @@ impl Op for Widen {
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let Walk { dims, strides: [strides] } = Walk::for_kernel(self.name(), x.shape(), [&x.layout().strides])?;
-        let (shape, strides) = (Slots::new(&dims), Slots::new(&strides));
-        let params = WidenParams { count: x.elem_count(), rank: dims.len(), offset: x.offset(), shape, strides };
+        let (rank, shape, [strides]) = Walk::for_kernel(self.name(), x.shape(), [&x.layout().strides])?;
+        let params = WidenParams { count: x.elem_count(), rank, offset: x.offset(), shape, strides };
         let kernel = Kernel::build(WIDEN, "widen", params).constant("OP", code(x.dtype()));
         Ok(vec![kernel.input(x).output(out).each(params.count)])
     }

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::binary::operand::Operand;
 use crate::ops::elementwise::promote::result_type;
-use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::Walk;
 use crate::ops::{
     CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, same_device,
@@ -54,24 +51,11 @@ impl Op for WhereCond {
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (shape, layouts) = stretched([0, 1, 2].map(|i| inputs[i].layout()))?;
         let [a, b, condition] = [0, 1, 2].map(|i| inputs[i].all::<u32>());
-        let Walk { dims, strides: steps } = Walk::new(&shape, [0, 1, 2].map(|i| layouts[i].strides.as_slice()));
-        let inner = dims.len() - 1;
-        out.0.par_chunks_mut(CHUNK).enumerate().for_each(|(part, out)| {
-            let mut done = 0;
-            while done < out.len() {
-                // Up to the end of a row, along which every step is constant.
-                let (mut rest, mut at) = (part * CHUNK + done, [0, 1, 2].map(|i| layouts[i].offset));
-                let count = (dims[inner] - rest % dims[inner]).min(out.len() - done);
-                for d in (0..dims.len()).rev() {
-                    (0..3).for_each(|i| at[i] += rest % dims[d] * steps[i][d]);
-                    rest /= dims[d];
-                }
-                let step = [0, 1, 2].map(|i| steps[i][inner]);
-                for (i, out) in out[done..done + count].iter_mut().enumerate() {
-                    let chosen = condition[at[2] + i * step[2]] != 0;
-                    *out = if chosen { a[at[0] + i * step[0]] } else { b[at[1] + i * step[1]] };
-                }
-                done += count;
+        let walk = Walk::new(&shape, [0, 1, 2].map(|i| layouts[i].strides.as_slice()));
+        walk.rows([0, 1, 2].map(|i| layouts[i].offset), out.0, |at, step, out| {
+            for (i, out) in out.iter_mut().enumerate() {
+                let chosen = condition[at[2] + i * step[2]] != 0;
+                *out = if chosen { a[at[0] + i * step[0]] } else { b[at[1] + i * step[1]] };
             }
         });
         Ok(())
@@ -80,15 +64,15 @@ impl Op for WhereCond {
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (shape, layouts) = stretched([0, 1, 2].map(|i| inputs[i].layout()))?;
         let strides = [0, 1, 2].map(|i| layouts[i].strides.as_slice());
-        let Walk { dims, strides } = Walk::for_kernel(self.name(), &shape, strides)?;
-        let [a_strides, b_strides, condition_strides] = strides.map(|strides| Slots::new(&strides));
+        let (rank, slots, strides) = Walk::for_kernel(self.name(), &shape, strides)?;
+        let [a_strides, b_strides, condition_strides] = strides;
         let params = Params {
             count: shape.iter().product(),
-            rank: dims.len(),
+            rank,
             a_offset: layouts[0].offset,
             b_offset: layouts[1].offset,
             condition_offset: layouts[2].offset,
-            shape: Slots::new(&dims),
+            shape: slots,
             a_strides,
             b_strides,
             condition_strides,

@@ -139,7 +139,7 @@ impl Tensor {
     pub fn argsort(&self, dim: impl Dim, descending: bool) -> Result<Tensor> {
         let dim = dimension("argsort", dim, self.shape())?;
         let last = self.rank() - 1;
-        apply(Argsort { descending }, &[&self.detach().transpose(dim, last)?])?.transpose(dim, last)?.contiguous()
+        apply(Argsort { descending }, &[&self.detach().transpose(dim, last)?])?.transpose(dim, last)
     }
 
     /// The elements in order along `dim`, and the positions that they came from: both of the same shape, the latter u32.

@@ -77,7 +77,11 @@ impl IndexMap {
     }
 }
 
-/// Laying an operand out in panels, see `shaders/pack.wgsl`.
+/// The batch of an operand that is alone.
+pub(in crate::ops) const ALONE: (IndexMap, Range<usize>) = (IndexMap { inner: 1, step: 0, outer: 0 }, 0..1);
+
+/// Laying an operand `[across, depth]` out in panels, see `shaders/pack.wgsl`: a left one in those of `A_WIDTH`, a right one,
+/// the transpose of `[depth, across]`, in those of `B_WIDTH`.
 pub(in crate::ops) struct Pack {
     pub width: usize,
     pub depth: usize,
@@ -87,31 +91,12 @@ pub(in crate::ops) struct Pack {
 }
 
 impl Pack {
-    /// A left operand `[across, depth]`.
-    pub fn left(depth: usize, across: usize, k: IndexMap, j: IndexMap) -> Pack {
-        Pack { width: A_WIDTH, depth, across, k, j }
-    }
-
-    /// A right operand `[depth, across]`.
-    pub fn right(depth: usize, across: usize, k: IndexMap, j: IndexMap) -> Pack {
-        Pack { width: B_WIDTH, depth, across, k, j }
-    }
-
     /// Elements of one operand's panels.
     pub fn size(width: usize, depth: usize, across: usize) -> usize {
         across.div_ceil(width) * width * depth
     }
 
-    pub fn alloc(&self, gpu: &Gpu) -> Result<Buffer> {
-        gpu.alloc(Pack::size(self.width, self.depth, self.across))
-    }
-
-    /// Packs one operand, from an offset of `src` on.
-    pub fn kernel(&self, src: &Buffer, offset: usize, dst: &Buffer) -> Kernel {
-        self.batch(src, offset, (IndexMap::even(1, 0), 0..1), dst)
-    }
-
-    /// Packs the operands of some batch elements side by side.
+    /// Packs the operands of some batch elements side by side, from an offset of `src` on.
     pub fn batch(&self, src: &Buffer, offset: usize, (z, range): (IndexMap, Range<usize>), dst: &Buffer) -> Kernel {
         let Pack { width, depth, across, k, j } = *self;
         let count = Pack::size(width, depth, across) * range.len();

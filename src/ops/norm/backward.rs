@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{NormShape, Normalise, Params};
+use super::{NormShape, Normalise};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -85,17 +85,9 @@ impl Op for GradientSums {
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (norm, x, stats, g) = (&self.0, &inputs[0], &inputs[1], &inputs[2]);
-        let weight = if norm.weight { &inputs[3] } else { stats };
-        let offsets = Params {
-            x_offset: x.offset(),
-            stats_offset: stats.offset(),
-            w_offset: weight.offset(),
-            g_offset: g.offset(),
-            ..Params::default()
-        };
         let parts = norm.sizes[1] * norm.chunks()?;
         let target = gpu.alloc(2 * parts)?;
-        let kernel = norm.kernel("gradient_sums", offsets)?.input(x).input(stats).input(weight).input(g);
+        let kernel = norm.over("gradient_sums", [x, stats, g], inputs.get(3))?;
         let mut kernels = vec![kernel.output(&target).each(parts)];
         kernels.extend(sum_parts(gpu, &target, [2 * norm.sizes[1], norm.chunks()?, 1], out)?);
         Ok(kernels)
@@ -153,15 +145,7 @@ impl Op for NormaliseBackward {
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let norm = &self.0;
         let [x, stats, g, gradient_sums] = [0, 1, 2, 3].map(|i| &inputs[i]);
-        let weight = if norm.weight { &inputs[4] } else { stats };
-        let offsets = Params {
-            x_offset: x.offset(),
-            stats_offset: stats.offset(),
-            w_offset: weight.offset(),
-            g_offset: g.offset(),
-            ..Params::default()
-        };
-        let kernel = norm.kernel("backward", offsets)?.input(x).input(stats).input(weight).input(g);
+        let kernel = norm.over("backward", [x, stats, g], inputs.get(4))?;
         // The gradient sums start at 0: they are no view.
         Ok(vec![kernel.input(gradient_sums).output(out).each(norm.elements())])
     }

@@ -32,8 +32,7 @@ params! {
         x_offset: usize,
         stats_offset: usize,
         w_offset: usize,
-        bias_offset: usize,
-        g_offset: usize,
+        last_offset: usize,
         eps: f32,
     }
 }
@@ -100,6 +99,20 @@ impl NormShape {
         let params = Params { outer, channels, inner, chunks: self.chunks()?, span, features, eps, ..offsets };
         let kernel = Kernel::build(SHADER, entry, params).constant("CENTRE", self.centre);
         Ok(kernel.constant("FIXED", self.fixed).constant("WEIGHT", self.weight).constant("BIAS", self.bias))
+    }
+
+    /// A kernel over x, the statistics, the weight, where this normalisation has one, and `last`: the bias or a gradient.
+    fn over<'a>(
+        &self,
+        entry: &'static str,
+        [x, stats, last]: [&'a GpuIn<'a, Dense>; 3],
+        weight: Option<&'a GpuIn<'a, Dense>>,
+    ) -> Result<KernelBuilder> {
+        let weight = weight.filter(|_| self.weight).unwrap_or(stats); // the kernel looks at none that is not there
+        let (x_offset, stats_offset) = (x.offset(), stats.offset());
+        let (w_offset, last_offset) = (weight.offset(), last.offset());
+        let offsets = Params { x_offset, stats_offset, w_offset, last_offset, ..Params::default() };
+        Ok(self.kernel(entry, offsets)?.input(x).input(stats).input(weight).input(last))
     }
 
     fn elements(&self) -> usize {
@@ -217,16 +230,8 @@ impl Op for Normalise {
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (norm, x, stats) = (&self.0, &inputs[0], &inputs[1]);
-        let weight = if norm.weight { &inputs[2] } else { stats }; // the kernel looks at neither that is not there
         let bias = if norm.bias { &inputs[2 + usize::from(norm.weight)] } else { stats };
-        let offsets = Params {
-            x_offset: x.offset(),
-            stats_offset: stats.offset(),
-            w_offset: weight.offset(),
-            bias_offset: bias.offset(),
-            ..Params::default()
-        };
-        let kernel = norm.kernel("normalise", offsets)?.input(x).input(stats).input(weight).input(bias);
+        let kernel = norm.over("normalise", [x, stats, bias], inputs.get(2))?;
         Ok(vec![kernel.output(out).each(norm.elements())])
     }
 

@@ -25,16 +25,16 @@ shader!(SHADER: Params = "copy");
 
 /// The kernel that copies between two layouts of one shape.
 pub(in crate::ops) fn strided_kernel(src: &GpuIn<Strided>, out: &Buffer, to: &Layout) -> Result<Kernel> {
-    let Walk { dims, strides: [from_strides, to_strides] } =
-        Walk::for_kernel("copy", src.shape(), [&src.layout().strides, &to.strides])?;
+    let strides: [&[usize]; 2] = [&src.layout().strides, &to.strides];
+    let (rank, shape, [src_strides, dst_strides]) = Walk::for_kernel("copy", src.shape(), strides)?;
     let params = Params {
         count: src.elem_count(),
-        rank: dims.len(),
+        rank,
         src_offset: src.offset(),
         dst_offset: to.offset,
-        shape: Slots::new(&dims),
-        src_strides: Slots::new(&from_strides),
-        dst_strides: Slots::new(&to_strides),
+        shape,
+        src_strides,
+        dst_strides,
     };
     Ok(Kernel::build(SHADER, "strided", params).input(src).output(out).each(params.count))
 }

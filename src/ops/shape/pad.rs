@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::inputs::{MAX_RANK, around};
+use crate::ops::inputs::{MAX_RANK, around, loops_within};
 use crate::ops::sums::{Sum, added};
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, no_gradient,
@@ -31,9 +31,6 @@ params! {
 }
 shader!(SHADER: Params = "pad");
 shader!(GRAD_SHADER: GradParams = "pad_grad");
-
-/// The most loop iterations of one invocation.
-const MAX_LOOPS: usize = 32_768;
 
 /// What [`Tensor::pad`] puts around a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -237,9 +234,8 @@ impl Op for Fold {
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (g, &Fold { padding, before, size, .. }) = (&inputs[0], self);
         let [outer, padded, inner] = around(g.shape(), self.dim);
-        if padding == Padding::Replicate && padded - size > MAX_LOOPS {
-            let detail = format!("an edge repeated {} times is more than {MAX_LOOPS}", padded - size);
-            return Err(Error::argument("pad_grad", format!("{detail}, which every adapter can add up: use the cpu")));
+        if padding == Padding::Replicate {
+            loops_within(self.name(), padded - size, || "the gradient of a repeated edge".into())?;
         }
         let params = GradParams { count: outer * size * inner, offset: g.offset(), padded, before, size, inner };
         let kernel = Kernel::build(GRAD_SHADER, "pad_grad", params).constant("OP", padding.code());
@@ -259,7 +255,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::InvalidArgument`] if there are more pairs than dimensions, or a margin is larger than a dimension has
     /// elements for (see [`Padding`]); on adapters, for more than eight dimensions, and in the gradient of an edge that is
-    /// replicated more than 32 768 times.
+    /// replicated more than 60 000 times.
     ///
     /// ```
     /// # use anygpu::{Padding, Tensor};

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
-use crate::ops::inputs::around;
+use crate::ops::inputs::{around, loops_within};
 use crate::ops::sums::{Sum, added};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
@@ -17,9 +17,6 @@ params! {
     struct Params { count: usize, len: usize, size: usize, inner: usize, offset: usize }
 }
 shader!(SHADER: Params = "resize");
-
-/// The most loop iterations of one invocation.
-const MAX_LOOPS: usize = 32_768;
 
 /// How [`Tensor::interpolate`] finds what is between the pixels. With L pixels in, O out, pixel o is at:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,20 +70,6 @@ impl Resize {
             Interpolation::Linear { .. } => (first, (first + 1).min(len - 1), (above % below) as f32 / below as f32),
             _ => (first, first, 0.0),
         }
-    }
-
-    /// Refuses enlargements for which one invocation of the gradient would loop longer than some drivers allow.
-    fn check_gradient(&self) -> Result<()> {
-        let Resize { len, size, .. } = *self;
-        let loops = 2 * (size / len + 2);
-        if loops <= MAX_LOOPS {
-            return Ok(());
-        }
-        let detail = format!(
-            "{size} pixels from {len} take {loops} steps for one element of the gradient, more than the {MAX_LOOPS} \
-             that every adapter can: resize in two stages, or on cpu"
-        );
-        Err(Error::argument("interpolate", detail))
     }
 
     fn kernel(&self, entry: &'static str, x: &GpuIn<Dense>, (out, to): (&Buffer, usize)) -> Result<Kernel> {
@@ -193,7 +176,8 @@ impl Op for ResizeGrad {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        self.0.check_gradient()?;
+        let Resize { len, size, .. } = self.0;
+        loops_within("interpolate", 2 * (size / len + 2), || format!("the gradient of {size} pixels from {len}"))?;
         Ok(vec![self.0.kernel("backward", &inputs[0], (out, self.0.len))?])
     }
 
@@ -208,7 +192,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the input has another rank than `D + 2`, a size is 0, or, on adapters, the gradient
-    /// of an enlargement by more than 16 000 is wanted; [`Error::DTypeMismatch`] unless float.
+    /// of an enlargement by more than 29 000 is wanted; [`Error::DTypeMismatch`] unless float.
     ///
     /// ```
     /// # use anygpu::{Interpolation, Tensor};

@@ -117,22 +117,26 @@ impl Op for Binary {
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (a, b) = (&inputs[0], &inputs[1]);
         let (shape, la, lb) = broadcast(self.name(), a.layout(), b.layout())?;
-        zip(self.pair.of(a.dtype())?, &shape, (a.all(), &la), (b.all(), &lb), out.0);
+        let (each, x, y) = (self.pair.of(a.dtype())?.each, a.all(), b.all());
+        Walk::new(&shape, [&la.strides, &lb.strides]).rows([la.offset, lb.offset], out.0, |[i, j], steps, out| {
+            each(&x[i..], steps[0], &y[j..], steps[1], out);
+        });
         Ok(())
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (a, b) = (&inputs[0], &inputs[1]);
         let (shape, la, lb) = broadcast(self.name(), a.layout(), b.layout())?;
-        let Walk { dims, strides: [sa, sb] } = Walk::for_kernel(self.name(), &shape, [&la.strides, &lb.strides])?;
+        let strides: [&[usize]; 2] = [&la.strides, &lb.strides];
+        let (rank, slots, [a_strides, b_strides]) = Walk::for_kernel(self.name(), &shape, strides)?;
         let params = Params {
             count: shape.iter().product(),
-            rank: dims.len(),
+            rank,
             a_offset: la.offset,
             b_offset: lb.offset,
-            shape: Slots::new(&dims),
-            a_strides: Slots::new(&sa),
-            b_strides: Slots::new(&sb),
+            shape: slots,
+            a_strides,
+            b_strides,
             number: Bits(0),
         };
         let entry = if la.is_contiguous() && lb.is_contiguous() { "dense" } else { "strided" };
@@ -205,33 +209,4 @@ fn broadcast(op: &'static str, a: &Layout, b: &Layout) -> Result<(Vec<usize>, La
     let shape = broadcast_shapes(op, &a.shape, &b.shape)?;
     let (a, b) = (a.broadcast_to(&shape), b.broadcast_to(&shape));
     Ok((shape, a, b))
-}
-
-/// Runs a row over all pairs of elements of two layouts of one shape.
-///
-/// By rows along the innermost dimension that is left after merging, each with constant steps; tasks of whole rows, or of
-/// parts of the only one.
-fn zip(row: &TypedFunction, shape: &[usize], (x, lx): (&[u32], &Layout), (y, ly): (&[u32], &Layout), out: &mut [u32]) {
-    let Walk { dims, strides: [sx, sy] } = Walk::new(shape, [&lx.strides, &ly.strides]);
-    let inner = dims.len() - 1;
-    let (length, step_x, step_y) = (dims[inner], sx[inner], sy[inner]);
-    if inner == 0 {
-        out.par_chunks_mut(CHUNK).enumerate().for_each(|(i, out)| {
-            let (at_x, at_y) = (lx.offset + i * CHUNK * step_x, ly.offset + i * CHUNK * step_y);
-            (row.each)(&x[at_x..], step_x, &y[at_y..], step_y, out);
-        });
-        return;
-    }
-    let rows = (CHUNK / length).max(1);
-    out.par_chunks_mut(rows * length).enumerate().for_each(|(i, part)| {
-        for (j, out) in part.chunks_mut(length).enumerate() {
-            let (mut rest, mut at_x, mut at_y) = (i * rows + j, lx.offset, ly.offset);
-            for d in (0..inner).rev() {
-                at_x += rest % dims[d] * sx[d];
-                at_y += rest % dims[d] * sy[d];
-                rest /= dims[d];
-            }
-            (row.each)(&x[at_x..], step_x, &y[at_y..], step_y, out);
-        }
-    });
 }

@@ -241,45 +241,46 @@ impl Op for Unary {
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        Ok(vec![Some(apply(UnaryGrad(*self), &[ctx.grad, &ctx.inputs[0], ctx.out])?)])
+        let Some(gradient) = self.function.gradient else { return no_gradient(self.name()) };
+        let op = UnaryGrad { name: self.name(), gradient, args: self.args };
+        Ok(vec![Some(apply(op, &[ctx.grad, &ctx.inputs[0], ctx.out])?)])
     }
 }
 
 /// The gradient of a row, from the gradient, the input and the result of the forward pass.
 #[derive(Debug)]
-struct UnaryGrad(Unary);
+struct UnaryGrad {
+    name: &'static str,
+    gradient: (&'static str, EachGrad),
+    args: [u32; 2],
+}
 
 impl Op for UnaryGrad {
     type Layout = Dense;
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
 
     fn name(&self) -> &'static str {
-        self.0.name()
+        self.name
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        if self.0.function.gradient.is_none() {
-            no_gradient(self.name())?;
-        }
         Ok((inputs[0].shape().to_vec(), DType::F32))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let Some((_, each)) = self.0.function.gradient else { return Ok(()) };
         let [g, x, y] = [0, 1, 2].map(|i| inputs[i].slice::<u32>());
         out.0.par_chunks_mut(CHUNK).enumerate().for_each(|(i, out)| {
             let part = i * CHUNK..i * CHUNK + out.len();
-            each([&g[part.clone()], &x[part.clone()], &y[part]], out, self.0.args);
+            (self.gradient.1)([&g[part.clone()], &x[part.clone()], &y[part]], out, self.args);
         });
         Ok(())
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let Some((header, _)) = self.0.function.gradient else { return Ok(Vec::new()) };
-        let ([g, x, y], [a, b]) = ([0, 1, 2].map(|i| &inputs[i]), self.0.args.map(f32::from_bits));
+        let ([g, x, y], [a, b]) = ([0, 1, 2].map(|i| &inputs[i]), self.args.map(f32::from_bits));
         let (x_offset, y_offset, g_offset) = (x.offset(), y.offset(), g.offset());
         let params = GradParams { count: x.elem_count(), x_offset, y_offset, g_offset, a, b };
-        let kernel = Kernel::build(GRAD_SHADER, "unary_grad", params).header(header);
+        let kernel = Kernel::build(GRAD_SHADER, "unary_grad", params).header(self.gradient.0);
         Ok(vec![kernel.input(x).input(y).input(g).output(out).each(params.count)])
     }
 

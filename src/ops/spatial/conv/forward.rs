@@ -11,7 +11,7 @@ use super::{columns, direct, winograd};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::inplace::fill_kernel;
-use crate::ops::linalg::panels::{IndexMap, MAX_DEPTH, Pack, Product, Target};
+use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
@@ -80,16 +80,18 @@ impl Op for Forward {
         let splits = depth.div_ceil(MAX_DEPTH);
         let (parts, total) = (if splits > 1 { splits + 1 } else { 1 }, g.images * g.out_image());
         let target = if splits > 1 { gpu.alloc(parts * total)? } else { out.clone() };
+        let left =
+            Pack { width: A_WIDTH, depth, across: wide, k: IndexMap::even(depth, 1), j: IndexMap::even(wide, depth) };
+        let (passes, widest) = g.passes();
+        let (weights, cols) =
+            (gpu.alloc(Pack::size(A_WIDTH, depth, wide))?, gpu.alloc(widest.next_multiple_of(64) * depth)?);
         let mut kernels = Vec::new();
         for group in 0..g.groups {
-            let left = Pack::left(depth, wide, IndexMap::even(depth, 1), IndexMap::even(wide, depth));
-            let weights = left.alloc(gpu)?;
-            kernels.push(left.kernel(w.as_buffer(), w.offset() + group * g.group_weights(), &weights));
-            for pass in g.passes() {
+            kernels.push(left.batch(w.as_buffer(), w.offset() + group * g.group_weights(), ALONE, &weights));
+            for pass in &passes {
                 let columns = pass.columns();
                 let count = columns.next_multiple_of(64) * depth;
-                let cols = gpu.alloc(count)?;
-                kernels.push(g.kernel("im2col", (&pass, group, count), (x.as_buffer(), &cols), x.offset()));
+                kernels.push(g.kernel("im2col", (pass, group, count), (x.as_buffer(), &cols), x.offset()));
                 let product = Product { m: wide, k: depth, n: columns, batch: 1, splits, steps: [0, 0] };
                 let offset = (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
                 let to = Target { offset, batch: total, row: pixels, inner: pixels, outer: g.out_image() };

@@ -96,8 +96,9 @@ impl Geometry {
         self.direct() && longest <= 2 * LONG
     }
 
-    /// The passes of an adapter: as many whole images as fit, or parts of an image where one does not.
-    pub fn passes(&self) -> Vec<Pass> {
+    /// The passes of an adapter: as many whole images as fit, or parts of an image where one does not. Also the columns of
+    /// the widest, for temporaries that all passes use one after the other.
+    pub fn passes(&self) -> (Vec<Pass>, usize) {
         let pixels = self.window.pixels();
         // The gradients lay a pixel's column, or its channels' gradient, out in whole panels.
         let column = self.depth().next_multiple_of(64).max(self.group_out().next_multiple_of(8));
@@ -114,7 +115,8 @@ impl Geometry {
                 passes.push(Pass { image, images, pixel, pixels: most.min(pixels - pixel) });
             }
         }
-        passes
+        let widest = passes.iter().map(Pass::columns).max().unwrap_or(0);
+        (passes, widest)
     }
 
     /// A kernel of `conv.wgsl` over one group of a pass's images.

@@ -8,9 +8,10 @@ use super::geometry::{Geometry, Pass};
 use super::{columns, direct, winograd};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::inplace::fill_kernel;
-use crate::ops::linalg::panels::{IndexMap, MAX_DEPTH, Pack, Product, Target};
+use crate::ops::inputs::loops_within;
+use crate::ops::linalg::panels::{A_WIDTH, ALONE, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
@@ -20,10 +21,6 @@ const RUN: [usize; 2] = [4096, MAX_DEPTH];
 
 /// Elements of the weight gradient's partial sums that an adapter holds at once, if runs can be as long as that takes.
 const MOST_PARTIAL: usize = 16 << 20;
-
-/// The most positions of a kernel that one invocation of `col2im` walks: some drivers leave a loop after 65 535 iterations,
-/// and in silence.
-const MOST_TAPS: usize = 60_000;
 
 /// dy `[N, OC, OH, OW]`, w `[OC, C / groups, KH, KW]` → dx `[N, C, H, W]`: the columns' gradient `wᵀ · dy`, added back.
 #[derive(Debug)]
@@ -42,16 +39,6 @@ impl InputGrad {
     /// As the op of its own that a transposed convolution is.
     pub fn transposed(g: &Geometry, dtype: DType) -> InputGrad {
         InputGrad { g: g.clone(), name: "conv_transpose2d", dtype }
-    }
-
-    fn check_loops(&self) -> Result<()> {
-        let kernel = self.g.window.params.kernel;
-        if kernel[0].saturating_mul(kernel[1] + 1) <= MOST_TAPS {
-            return Ok(());
-        }
-        let detail =
-            format!("a kernel of {kernel:?} has more than the {MOST_TAPS} positions that every adapter can walk");
-        Err(Error::argument(self.name, format!("{detail}: take a smaller one, or the cpu")))
     }
 }
 
@@ -91,29 +78,36 @@ impl Op for InputGrad {
         if g.direct() {
             return Ok(vec![direct::input_grad(g, dy, w, out)]);
         }
-        self.check_loops()?;
+        let kernel = g.window.params.kernel;
+        loops_within(self.name, kernel[0].saturating_mul(kernel[1] + 1), || format!("a kernel of {kernel:?}"))?;
         let splits = wide.div_ceil(MAX_DEPTH);
+        let left = Pack {
+            width: A_WIDTH,
+            depth: wide,
+            across: depth,
+            k: IndexMap::even(wide, depth),
+            j: IndexMap::even(depth, 1),
+        };
+        let (passes, widest) = g.passes();
+        let (weights, grads) = (Pack::size(A_WIDTH, wide, depth), Pack::size(B_WIDTH, wide, widest));
+        let (weights, grads, cols) = (gpu.alloc(weights)?, gpu.alloc(grads)?, gpu.alloc(depth * widest)?);
+        let target = if splits == 1 { cols.clone() } else { gpu.alloc(splits * depth * widest)? };
         let mut kernels = Vec::new();
         for group in 0..g.groups {
-            let left = Pack::left(wide, depth, IndexMap::even(wide, depth), IndexMap::even(depth, 1));
-            let weights = left.alloc(gpu)?;
-            kernels.push(left.kernel(w.as_buffer(), w.offset() + group * g.group_weights(), &weights));
-            for pass in g.passes() {
+            kernels.push(left.batch(w.as_buffer(), w.offset() + group * g.group_weights(), ALONE, &weights));
+            for pass in &passes {
                 let columns = pass.columns();
-                let across = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
-                let right = Pack::right(wide, columns, IndexMap::even(wide, pixels), across);
-                let grads = right.alloc(gpu)?;
+                let j = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
+                let right = Pack { width: B_WIDTH, depth: wide, across: columns, k: IndexMap::even(wide, pixels), j };
                 let from = dy.offset() + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
-                kernels.push(right.kernel(dy.as_buffer(), from, &grads));
-                let cols = gpu.alloc(depth * columns)?;
-                let target = if splits == 1 { cols.clone() } else { gpu.alloc(splits * depth * columns)? };
+                kernels.push(right.batch(dy.as_buffer(), from, ALONE, &grads));
                 let product = Product { m: depth, k: wide, n: columns, batch: 1, splits, steps: [0, 0] };
                 let to = Target { offset: 0, batch: depth * columns, row: columns, inner: columns, outer: 0 };
                 kernels.push(product.kernel(gpu, [&weights, &grads], None, &target, to)?);
                 if splits > 1 {
                     kernels.extend(sum_parts(gpu, &target, [1, splits, depth * columns], &cols)?);
                 }
-                kernels.push(g.kernel("col2im", (&pass, group, pass.images * g.group_image()), (&cols, out), 0));
+                kernels.push(g.kernel("col2im", (pass, group, pass.images * g.group_image()), (&cols, out), 0));
             }
         }
         Ok(kernels)
@@ -168,22 +162,22 @@ impl Op for WeightGrad {
         }
         let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
         let len = g.groups * g.group_weights();
-        let passes = g.passes();
+        let (passes, widest) = g.passes();
         let splits = |pass: &Pass| pass.columns().div_ceil(self.run()).max(1);
         let parts: usize = passes.iter().map(splits).sum();
         let partial = gpu.alloc(parts * len)?;
+        let grads = gpu.alloc(Pack::size(A_WIDTH, widest, wide))?;
+        let cols = gpu.alloc(depth.next_multiple_of(64) * widest)?;
         let mut kernels = vec![fill_kernel(&partial, 0, parts * len, 0)];
         for group in 0..g.groups {
             let mut done = 0;
             for pass in &passes {
                 let columns = pass.columns();
-                let along = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
-                let left = Pack::left(columns, wide, along, IndexMap::even(wide, pixels));
-                let grads = left.alloc(gpu)?;
+                let k = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
+                let left = Pack { width: A_WIDTH, depth: columns, across: wide, k, j: IndexMap::even(wide, pixels) };
                 let from = dy.offset() + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
-                kernels.push(left.kernel(dy.as_buffer(), from, &grads));
+                kernels.push(left.batch(dy.as_buffer(), from, ALONE, &grads));
                 let count = depth.next_multiple_of(64) * columns;
-                let cols = gpu.alloc(count)?;
                 kernels.push(g.kernel("im2col_turned", (pass, group, count), (x.as_buffer(), &cols), x.offset()));
                 let splits = splits(pass);
                 let product = Product { m: wide, k: columns, n: depth, batch: 1, splits, steps: [0, 0] };

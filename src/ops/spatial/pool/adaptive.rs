@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
-use crate::ops::inputs::around;
+use crate::ops::inputs::{around, loops_within};
 use crate::ops::spatial::window::Sizes;
 use crate::ops::sums::{Sum, added};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
@@ -20,9 +20,6 @@ params! {
     struct Params { count: usize, len: usize, parts: usize, inner: usize, x_offset: usize, g_offset: usize }
 }
 shader!(SHADER: Params = "adaptive");
-
-/// The most loop iterations of one invocation.
-const MAX_LOOPS: usize = 32_768;
 
 /// `[outer, len, inner]` → `[outer, out, inner]`
 #[derive(Clone, Copy, Debug)]
@@ -62,13 +59,7 @@ impl Adaptive {
     fn check_kernel(&self) -> Result<()> {
         let (len, parts) = (self.len, self.out);
         let longest = (len / parts).max(parts / len) + 2;
-        if longest > MAX_LOOPS {
-            let detail = format!(
-                "{len} elements in {parts} parts take {longest} steps for one element, more than the {MAX_LOOPS} that \
-                 every adapter can: pool in two stages, or on cpu"
-            );
-            return Err(Error::argument(self.name(), detail));
-        }
+        loops_within(self.name(), longest, || format!("{len} elements in {parts} parts"))?;
         match u32::try_from((len + 1).saturating_mul(parts + 1)) {
             Ok(_) => Ok(()),
             Err(_) => Err(Error::argument(self.name(), format!("{parts} parts of {len} elements exceed 2^32"))),
@@ -214,7 +205,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the input has another rank, a size is 0, or, on adapters, parts are longer than
-    /// 32 766; [`Error::DTypeMismatch`] unless float.
+    /// 59 998; [`Error::DTypeMismatch`] unless float.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::ops::inputs::loops_within;
 use crate::ops::spatial::window::{WINDOW, Window};
 use crate::ops::sums::{Sum, added};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
@@ -23,9 +24,6 @@ shader!(AVG: AvgParams = "pool_avg", after [WINDOW]);
 
 /// No position.
 const NONE: u32 = u32::MAX;
-
-/// The most loop iterations of one invocation.
-const MAX_LOOPS: usize = 60_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum PoolMode {
@@ -107,18 +105,9 @@ impl Windows {
         windows(0).saturating_mul(windows(1) + 1)
     }
 
-    /// Refuses windows for which one invocation would loop longer than some drivers allow, which stop without an error.
     fn check_loops(&self, loops: usize) -> Result<()> {
         let params = &self.window.params;
-        if loops <= MAX_LOOPS {
-            return Ok(());
-        }
-        let detail = format!(
-            "windows {:?} with stride {:?} take {loops} steps for one element, more than the {MAX_LOOPS} that every \
-             adapter can: pool in two stages, or on cpu",
-            params.kernel, params.stride
-        );
-        Err(Error::argument(self.name(), detail))
+        loops_within(self.name(), loops, || format!("a window {:?} with stride {:?}", params.kernel, params.stride))
     }
 
     fn max_kernel(&self, entry: &'static str, params: MaxParams) -> KernelBuilder {
