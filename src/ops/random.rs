@@ -65,7 +65,7 @@ impl Distribution {
 /// A probability in 2²⁴: what 24 random bits are below with just that probability.
 pub(crate) fn share(op: &'static str, p: f32) -> Result<u32> {
     if !(0.0..=1.0).contains(&p) {
-        return Err(Error::argument(op, format!("{p} is no probability: between 0 and 1")));
+        return Err(Error::argument(op, format!("{p} is not a probability between 0 and 1")));
     }
     Ok((f64::from(p) * f64::from(1 << 24)).round() as u32)
 }
