@@ -1,7 +1,7 @@
 //! Cases of convolution and pooling that the op table does not test: gradients that are a convention, non-finite
 //! values, and sizes that are too slow for central differences.
 
-use anygpu::{Conv, DType, Device, Pool, Result, Tensor};
+use anygpu::{Conv, DType, Device, Interpolation, Padding, Pool, Result, Tensor};
 
 use crate::common::{devices, signed, values};
 
@@ -120,6 +120,22 @@ fn windows_past_the_loops_of_a_driver() -> Result<()> {
         assert!(mean.iter().all(|m| (m - 1.0).abs() < 1e-6), "{device}: {mean:?}");
         let line = Tensor::ones([1, 1, 200_000], &device)?.adaptive_avg_pool1d(1)?.to_vec::<f32>()?;
         assert!((line[0] - 1.0).abs() < 1e-6, "{device}: {line:?}");
+    }
+    Ok(())
+}
+
+/// The longest loops that are granted are run to their end.
+#[test]
+fn loops_as_long_as_the_limit() -> Result<()> {
+    for device in devices() {
+        let x = Tensor::ones([2], &device)?.requires_grad();
+        x.pad(&[(59_999, 1)], Padding::Replicate)?.sum_all()?.backward()?;
+        assert_eq!(x.grad().expect("a gradient").to_vec::<f32>()?, [60_000.0, 2.0], "{device}");
+        let x = Tensor::ones([1, 1, 1], &device)?.requires_grad();
+        x.interpolate([29_998], Interpolation::Nearest)?.sum_all()?.backward()?;
+        assert_eq!(x.grad().expect("a gradient").to_vec::<f32>()?, [29_998.0], "{device}");
+        let line = Tensor::arange(0.0, 119_996.0, 1.0, &device)?.reshape([1, 1, 119_996])?;
+        assert_eq!(line.adaptive_max_pool1d(2)?.to_vec::<f32>()?, [59_997.0, 119_995.0], "{device}");
     }
     Ok(())
 }

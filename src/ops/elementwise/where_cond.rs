@@ -105,7 +105,8 @@ impl Tensor {
     /// What is not chosen has no influence, be it NaN, and gets a gradient of 0.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`], [`Error::DeviceMismatch`] or [`Error::DTypeMismatch`] if the three do not go together.
+    /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) or
+    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if the three do not go together.
     ///
     /// ```
     /// # use anygpu::Tensor;
