@@ -1,6 +1,6 @@
-//! The contract of an op, and [`apply`], which every computation goes through.
+//! The contract of an op, and `apply`, which every computation goes through.
 //!
-//! Three kinds of nodes are in the graph: an [`Op`] computes new elements, a [`View`](shape::view::View) shows the same
+//! Three kinds of nodes are in the graph: an `Op` computes new elements, a `View` shows the same
 //! elements through another layout, and a move copies them to another device. An op declares what it reads: dense or
 //! strided layouts, and which element types. `apply` provides that, inside the graph. Each family is a folder or a file,
 //! with a shader of the same stem in `shaders/`. Compositions of ops need none of this: they are methods of `Tensor`.

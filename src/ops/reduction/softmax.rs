@@ -143,7 +143,8 @@ impl Tensor {
     /// or of −∞ alone, is NaN. A tensor of rank 0 is one row along dimension 0.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] unless of floats.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension;
+    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) unless of floats.
     ///
     /// ```
     /// # use anygpu::Tensor;
