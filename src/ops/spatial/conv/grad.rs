@@ -26,19 +26,20 @@ const MOST_PARTIAL: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct InputGrad {
     g: Geometry,
-    name: &'static str,
+    /// Whether it is a transposed convolution, an op of its own.
+    transposed: bool,
     /// The type of the result.
     dtype: DType,
 }
 
 impl InputGrad {
     pub fn gradient(g: &Geometry) -> InputGrad {
-        InputGrad { g: g.clone(), name: "conv2d_input_grad", dtype: DType::F32 }
+        InputGrad { g: g.clone(), transposed: false, dtype: DType::F32 }
     }
 
     /// As the op of its own that a transposed convolution is.
     pub fn transposed(g: &Geometry, dtype: DType) -> InputGrad {
-        InputGrad { g: g.clone(), name: "conv_transpose2d", dtype }
+        InputGrad { g: g.clone(), transposed: true, dtype }
     }
 }
 
@@ -47,7 +48,7 @@ impl Op for InputGrad {
     const ELEMENTS: Elements = Elements::Floats(Casting::Lower);
 
     fn name(&self) -> &'static str {
-        self.name
+        if self.transposed { "conv_transpose2d" } else { "conv2d_input_grad" }
     }
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
