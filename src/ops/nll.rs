@@ -206,8 +206,8 @@ impl Labelled {
 }
 
 impl Tensor {
-    /// Returns the mean cross-entropy of class scores (logits, not probabilities): `mean_n(−log
-    /// softmax(x[n])[label[n]])`.
+    /// Returns the mean cross-entropy `mean_n(−log softmax(x[n])[label[n]])` of class scores (logits, not
+    /// probabilities).
     ///
     /// `[N, C, ..]` floats and `[N, ..]` labels (u32, i32 or u8) → rank 0. For label smoothing, weights or ignored
     /// labels, use [`nn::CrossEntropyLoss`](crate::nn::CrossEntropyLoss).

@@ -49,7 +49,7 @@ pub(crate) enum Distribution {
     Uniform,
     /// f32: 1 with this probability, in units of 2⁻²⁴, else 0.
     Bernoulli(u32),
-    /// i32: one of `range` integers from `low` on, for the fields `low` and `range`.
+    /// i32: a number from `low` to `low + range − 1`, for the fields (`low`, `range`).
     Integer(i32, u32),
 }
 
