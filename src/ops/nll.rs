@@ -151,9 +151,7 @@ fn label_bits(label: i64) -> Result<u32> {
     match (u32::try_from(label), i32::try_from(label)) {
         (Ok(bits), _) => Ok(bits),
         (_, Ok(negative)) => Ok(negative as u32),
-        _ => {
-            Err(Error::argument("cross_entropy", format!("the label to ignore, {label}, is neither a u32 nor an i32")))
-        }
+        _ => Err(Error::argument("cross_entropy", format!("{label}, the label to ignore, is not a u32 or i32"))),
     }
 }
 

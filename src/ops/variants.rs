@@ -159,7 +159,7 @@ mod tests {
         Ok(())
     }
 
-    /// As if the op table had found an error on larger operands.
+    /// Puts a variant in quarantine, as the op table does after an error on larger operands.
     #[test]
     fn a_variant_in_use_can_be_put_in_quarantine() -> Result<()> {
         static FAMILY: Family<ProductParams> = Family { name: "matmul-by-hand", order: matmul_order, attempt };

@@ -59,8 +59,8 @@ impl Attention {
 }
 
 impl Tensor {
-    /// Computes `softmax(q kᵀ · scale + mask) v`, PyTorch's `scaled_dot_product_attention`: q (this tensor) `[.., L,
-    /// E]`, `keys [.., S, E]`, `values [.., S, V]` → `[.., L, V]`. Leading dimensions are broadcast.
+    /// Computes `softmax(q kᵀ · scale + mask) v`, PyTorch's `scaled_dot_product_attention`. q is this tensor, `[.., L,
+    /// E]`; `keys [.., S, E]`, `values [.., S, V]` → `[.., L, V]`. Leading dimensions are broadcast.
     ///
     /// If the mask excludes all keys of a query, its result is 0 and it has no gradient, as in PyTorch since 2.5.
     ///
@@ -108,7 +108,7 @@ impl Tensor {
     }
 }
 
-/// Returns whether the mask and `past` allow a key for each query: `[.., L, 1]`.
+/// Returns whether each query has a key that the mask and `past` allow: `[.., L, 1]`.
 fn served(mask: &Tensor, past: Option<&Tensor>) -> Result<Tensor> {
     let mask = if mask.rank() == 0 { mask.reshape([1])? } else { mask.detach() };
     let open = if mask.dtype() == DType::Bool { mask } else { mask.ne(f32::NEG_INFINITY)? };

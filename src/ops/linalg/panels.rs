@@ -134,8 +134,7 @@ pub(in crate::ops) struct Product {
     pub steps: [usize; 2],
 }
 
-/// The positions of the results: element (z, m, n) is at `offset + z · batch + m · row + (n / inner) · outer + n %
-/// inner`.
+/// Positions of the results: (z, m, n) is at `offset + z · batch + m · row + (n / inner) · outer + n % inner`.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Target {
     pub offset: usize,
