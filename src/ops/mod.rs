@@ -70,8 +70,7 @@ pub(crate) struct Gradient<'a> {
 /// Packed types (halves, bytes) are stored several elements to a word. Kernels and host loops compute with words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Elements {
-    /// All inputs are of one float type. Halves are widened to f32, so that sums are in f32, and the result is
-    /// narrowed.
+    /// All inputs are of one float type. Halves are widened to f32, so that sums are f32; the result is narrowed.
     Floats(Casting),
     /// Any types. Packed types are widened, and the result is narrowed.
     Any,
@@ -161,8 +160,8 @@ fn references(tensors: &[Tensor]) -> Vec<&Tensor> {
     tensors.iter().collect()
 }
 
-/// Converts the inputs to the element types and the layouts that an op reads, by ops of the graph. Returns `None` if
-/// they have these already.
+/// Converts the inputs to the element types and the layouts that an op reads, by ops of the graph; `None` if they
+/// match.
 fn ready<O: Op>(inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
     let packed = |x: &Tensor| x.dtype().is_packed() && O::ELEMENTS != Elements::Stored;
     let gaps = |x: &Tensor| O::Layout::DENSE && !x.layout().is_contiguous();
@@ -177,8 +176,7 @@ fn ready<O: Op>(inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
     inputs.iter().map(one).collect::<Result<_>>().map(Some)
 }
 
-/// Computes an op on the host or on an adapter; for ops, only this function decides between the two. `words` is the
-/// size of the output.
+/// Computes an op of `words` words of output. For ops, only this function decides between the host and an adapter.
 fn compute<O: Op>(op: &O, inputs: &[&Tensor], words: usize) -> Result<Storage> {
     match inputs[0].device().backend()? {
         Backend::Cpu(cpu) => {
@@ -230,8 +228,7 @@ fn expect_dtype(op: &'static str, tensor: &Tensor, expected: DType) -> Result<()
     Err(Error::DTypeMismatch { op, expected: expected.to_string(), got: tensor.dtype().to_string() })
 }
 
-/// Returns every shader of the crate with each header that it is compiled with. The shader tests and `anygpu check` use
-/// this list.
+/// Returns every shader of the crate with each of its headers. The shader tests and `anygpu check` use this list.
 #[doc(hidden)]
 pub fn shader_catalogue() -> Vec<(&'static str, String)> {
     let texts = |text: &'static ShaderText| {

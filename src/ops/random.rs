@@ -1,5 +1,4 @@
-//! Random numbers, generated on the device of the tensor, and dropout. Both use words of Philox, the same on every
-//! device.
+//! Random numbers, generated on their device, and dropout. Both use words of Philox, the same on every device.
 
 use std::sync::Arc;
 
@@ -77,8 +76,7 @@ pub(crate) fn drawn(op: &'static str, distribution: Distribution, shape: &[usize
     drawn_from(next_words(count), distribution, shape, device)
 }
 
-/// Returns a new tensor of random elements from this place of a stream on, without its first `skip` words (fewer than
-/// 4).
+/// Returns a new tensor of random elements from this place of a stream on, after `skip` words (fewer than 4).
 pub(crate) fn drawn_from(
     (stream, skip): (Stream, usize),
     distribution: Distribution,
@@ -138,8 +136,7 @@ fn generate(distribution: Distribution, count: usize, stream: Stream, skip: usiz
     Kernel::build(RANDOM, "random", params).constant("OP", code).output(out).each(blocks(count))
 }
 
-/// The op that replaces a part of the elements by zeros. The gradient generates the same words again, so that no mask
-/// is stored.
+/// The op that replaces a part of the elements by 0. The gradient generates the same words again and needs no mask.
 #[derive(Clone, Debug)]
 struct Dropout {
     /// The probability of replacing an element, in units of 2⁻²⁴.

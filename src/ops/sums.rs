@@ -1,5 +1,4 @@
-//! Long sums of f32 on the host. The error of a sum in a single f32 can be as many units in the last place as it has
-//! terms.
+//! Long sums of f32 on the host. A sum of n terms in a single f32 has an error of up to n units in the last place.
 
 /// The most terms that a single f32 sums up.
 pub(in crate::ops) const LONG: usize = 256;
@@ -7,8 +6,7 @@ pub(in crate::ops) const LONG: usize = 256;
 /// The number of terms that sixteen f32 sums take before their total is added in f64.
 const PART: usize = 512;
 
-/// Computes Σ f(v) with sixteen f32 sums over short parts, so that the loop vectorises and the rounding error stays
-/// small.
+/// Computes Σ f(v) with sixteen f32 sums over short parts, to vectorise the loop and to limit the rounding error.
 pub(in crate::ops) fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
     let part = |part: &[f32]| {
         let mut lanes = [0f32; 16];

@@ -40,8 +40,8 @@ pub(crate) fn runs_on(device: &Device, family: &str, variant: &str) -> bool {
     fitting(device, family).contains(&variant)
 }
 
-/// Returns the last variant of a family, which is used if all others are wrong. It is not put in quarantine when the op
-/// table finds an error.
+/// Returns the last variant of a family, which is used if all others are wrong. The op table never puts it in
+/// quarantine.
 pub(crate) fn safe(device: &Device, family: &str) -> Option<&'static str> {
     fitting(device, family).last().copied()
 }

@@ -1,5 +1,4 @@
-//! Batched matrix products on an adapter: directly from the operands if there are few rows or columns, else from
-//! panels.
+//! Batched matrix products on an adapter: from the operands if there are few rows or columns, else from panels.
 //!
 //! Temporary buffers are small compared with the operands and the result: larger products are computed in blocks.
 
@@ -177,8 +176,7 @@ impl BatchedProduct {
         let &BatchedProduct { batch, m, k, n, .. } = self;
         let distinct = sides.each_ref().map(|side| side.factor.distinct(batch));
         let whole: usize = sides.iter().zip(distinct).map(|(side, count)| side.padded() * k * count).sum();
-        // Long sums are split into parts: all in one kernel, or each in its own kernel if the panels would be too
-        // large.
+        // Long sums are split into parts: all in one kernel, or one kernel each if the panels would be too large.
         let part = k.div_ceil(k.div_ceil(MAX_DEPTH));
         let splits = k.div_ceil(part);
         let in_blocks = whole > budget;

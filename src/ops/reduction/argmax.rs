@@ -125,7 +125,7 @@ fn arg(x: &Tensor, dim: impl Dim, smallest: bool) -> Result<Tensor> {
 
 impl Tensor {
     /// Returns the position of the first largest element along `dim`, which is removed: `[.., n, ..]` → `[.., ..]` u32.
-    /// A NaN comes before all numbers.
+    /// NaN precedes all numbers.
     ///
     /// For torch's `keepdim`, call [`unsqueeze`](Tensor::unsqueeze) on the result.
     ///
@@ -143,7 +143,7 @@ impl Tensor {
     }
 
     /// Returns the position of the first smallest element along `dim`, which is removed: `[.., n, ..]` → `[.., ..]`
-    /// u32. A NaN comes before all numbers.
+    /// u32. NaN precedes all numbers.
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
@@ -158,8 +158,8 @@ impl Tensor {
         arg(self, dim, true)
     }
 
-    /// Returns the position of the first largest of all elements, in row-major order: rank 0, u32. A NaN comes before
-    /// all numbers.
+    /// Returns the position of the first largest of all elements, in row-major order: rank 0, u32. NaN precedes all
+    /// numbers.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no element.
@@ -173,8 +173,8 @@ impl Tensor {
         self.reshape(self.elem_count())?.argmax(0)
     }
 
-    /// Returns the position of the first smallest of all elements, in row-major order: rank 0, u32. A NaN comes before
-    /// all numbers.
+    /// Returns the position of the first smallest of all elements, in row-major order: rank 0, u32. NaN precedes all
+    /// numbers.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no element.

@@ -76,8 +76,7 @@ impl Tensor {
     /// are removed.
     ///
     /// A `correction` of 1 (torch's default; Bessel's) estimates the variance of the population that the elements are a
-    /// sample of; 0 returns the variance of the elements themselves. If `n ≤ correction` and all deviations are 0, it
-    /// is NaN.
+    /// sample of; 0 returns the variance of the elements themselves. NaN if `n ≤ correction` and all deviations are 0.
     ///
     /// # Errors
     /// As [`Tensor::mean`].
@@ -101,8 +100,7 @@ impl Tensor {
         self.var(&self.all_dims(), 1.0, false)
     }
 
-    /// Returns the standard deviation over `dims`: the square root of [`Tensor::var`]. Where it is 0, its gradient is
-    /// 0.
+    /// Returns the standard deviation over `dims`: the square root of [`Tensor::var`]. Its gradient at 0 is 0.
     ///
     /// # Errors
     /// As [`Tensor::mean`].

@@ -34,8 +34,8 @@ impl Tensor {
     /// # Errors
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch)
     /// or [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) (i32 with u32, which have no common type) if the
-    /// operands cannot be combined; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a number that the
-    /// tensor's type cannot hold.
+    /// operands cannot be combined; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a number outside the
+    /// tensor's type.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -49,8 +49,7 @@ impl Tensor {
         binary(&pairs::ADD, self.into(), other.into())
     }
 
-    /// Returns true where neither element is 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's
-    /// rule.
+    /// Returns true where neither is 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -58,8 +57,7 @@ impl Tensor {
         logical(&pairs::AND, self, other)
     }
 
-    /// Returns true where one or both elements are not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast
-    /// by NumPy's rule.
+    /// Returns true where any is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -67,8 +65,8 @@ impl Tensor {
         logical(&pairs::OR, self, other)
     }
 
-    /// Returns true where exactly one element is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by
-    /// NumPy's rule.
+    /// Returns true where only one is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's
+    /// rule.
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -161,11 +159,9 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pow => POW;
-    /// Returns the larger of two elements; NaN if one is NaN. The gradient goes to the larger; equal elements get half
-    /// each.
+    /// Returns the larger of two elements; NaN if one is NaN. The gradient goes to the larger, half to each if equal.
     maximum => MAXIMUM;
-    /// Returns the smaller of two elements; NaN if one is NaN. The gradient goes to the smaller; equal elements get
-    /// half each.
+    /// Returns the smaller of two elements; NaN if one is NaN. The gradient goes to the smaller, half to each if equal.
     minimum => MINIMUM;
     /// Returns the angle of the point (other, self) in radians, from −π to π: the arc tangent of `a / b` in the correct
     /// quadrant. Integers become f32.

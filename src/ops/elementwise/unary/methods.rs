@@ -31,8 +31,7 @@ fn plain(x: &Tensor, function: &'static Function) -> Result<Tensor> {
     float(x, function, [0.0; 2])
 }
 
-/// Computes a function that keeps the element type, with the row for floats, i32 or u32. `None` stands for a function
-/// that changes nothing.
+/// Computes a function that keeps the element type, with the row for floats, i32 or u32; `None` is the identity.
 fn kept(
     x: &Tensor,
     floats: &'static Function,
@@ -73,8 +72,7 @@ methods! {
     floor(x) => kept(x, &unary::FLOOR, None, None);
     /// Returns the smallest whole number that is not below x. Integers do not change. The gradient is 0.
     ceil(x) => kept(x, &unary::CEIL, None, None);
-    /// Returns the nearest whole number; of two equally near numbers, the even one. Integers do not change. The
-    /// gradient is 0.
+    /// Returns the nearest whole number, in a tie the even one. Integers do not change. The gradient is 0.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -181,8 +179,7 @@ impl Tensor {
 
     /// Limits the elements to the range from `min` to `max`; each bound is optional. If `min` is above `max`, the
     /// result is `max`. NaN stays NaN. The gradient is 1 within the range and at its bounds (at the bounds, it is 0 in
-    /// PyTorch 2.15), else 0. Integers keep their type; fractional bounds are rounded to whole numbers within the
-    /// range.
+    /// PyTorch 2.15), else 0. Integers keep their type; fractional bounds are rounded inwards to whole numbers.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] without any bound or with NaN as one; [`Error::DTypeMismatch`] for booleans.
