@@ -1,4 +1,4 @@
-//! Mixed precision: which ops round what they are given to halves, for a thread and a time.
+//! Mixed precision: rounds the inputs of some ops to halves, on one thread while a closure runs.
 
 use crate::context::{self, Restore};
 use crate::dtype::DType;
@@ -6,28 +6,29 @@ use crate::error::{Error, Result};
 use crate::ops::{Casting, Elements};
 use crate::tensor::Tensor;
 
-/// Sets the type of products on this thread until the guard is dropped; `None` is that of their operands.
+/// Sets the type of products on this thread until the guard is dropped; `None` is the type of the operands.
 pub(crate) fn products(dtype: Option<DType>) -> Restore<Option<DType>> {
     context::set(|context| &mut context.autocast, dtype)
 }
 
-/// The type of products on this thread, if it is another than their operands'.
+/// Returns the type of products on this thread; `None` if it is the type of the operands.
 fn set_products() -> Option<DType> {
     context::read(|context| context.autocast)
 }
 
-/// Runs `f` with matrix products and convolutions on halves, as PyTorch's `autocast` does: f32 operands are rounded to
-/// `dtype` (`F16` or `BF16`; `F32` switches it off within another), on this thread and on the threads that work for it:
-/// those of a [`DataParallel`](crate::DataParallel) and of a [`DataLoader`](crate::data::DataLoader).
+/// Runs `f` with matrix products and convolutions of halves, as PyTorch's `autocast` does. Their f32 operands are
+/// rounded to `dtype`: `F16` or `BF16`; `F32` turns off an outer `autocast`. This applies to this thread and to the
+/// threads that work for it: those of a [`DataParallel`](crate::DataParallel) and of a
+/// [`DataLoader`](crate::data::DataLoader).
 ///
-/// Parameters stay f32, and their gradients are f32. Softmax, sums, means and losses take halves as f32 and give f32; all
-/// else computes in the type of what it gets, and where halves meet f32, in f32. Put the forward pass and the loss into
-/// `f`, and call [`backward`](Tensor::backward) after it. With `F16`, small gradients vanish: see
-/// [`GradScaler`](crate::optim::GradScaler). Halves are storage, and sums are f32 sums on every device: this saves memory for
-/// what the backward pass keeps, not arithmetic.
+/// Parameters stay f32, and their gradients are f32. Softmax, sums, means and losses convert halves to f32 and return
+/// f32. All other ops compute in the type of their inputs, or in f32 if halves and f32 are combined. Run the forward
+/// pass and the loss in `f`, and call [`backward`](Tensor::backward) after it. With `F16`, small gradients become 0:
+/// see [`GradScaler`](crate::optim::GradScaler). Only the stored elements are halves; sums are f32 sums on every
+/// device. This reduces the memory of the values that the backward pass needs, but not the arithmetic.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for any other type; those of `f`.
+/// [`Error::InvalidArgument`] for any other type; the errors of `f`.
 ///
 /// ```
 /// use anygpu::nn::{self, Linear, Module};
@@ -55,7 +56,7 @@ pub fn autocast<T>(dtype: DType, f: impl FnOnce() -> Result<T>) -> Result<T> {
     f()
 }
 
-/// The float type in which a product takes and gives elements of this one.
+/// Returns the float type of the operands and the result of a product of elements of this type.
 pub(crate) fn lowered(dtype: DType) -> DType {
     match set_products() {
         Some(half) if dtype.is_float() => half,
@@ -63,7 +64,7 @@ pub(crate) fn lowered(dtype: DType) -> DType {
     }
 }
 
-/// The type of a sum or a loss of elements of this type.
+/// Returns the type of a sum or a loss of elements of this type.
 pub(crate) fn of_sums(dtype: DType) -> DType {
     match set_products() {
         Some(_) if dtype.is_float() => DType::F32,
@@ -71,7 +72,7 @@ pub(crate) fn of_sums(dtype: DType) -> DType {
     }
 }
 
-/// The inputs of an op in the types in which it takes them within [`autocast`]; `None` if they stay as they are.
+/// Converts the inputs of an op to the types that it uses within [`autocast`]. Returns `None` if no type changes.
 pub(super) fn cast(elements: Elements, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
     let taken = |x: &Tensor| match elements {
         Elements::Floats(Casting::Lower) => lowered(x.dtype()),

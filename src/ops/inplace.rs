@@ -1,6 +1,6 @@
-//! Writes into existing storage, outside the graph: filling, and copying over.
+//! Writes to existing storage, outside the graph: filling and copying.
 //!
-//! Each bumps the storage's version, so that a gradient that still needs the old values is refused.
+//! Each write increases the version of the storage. A gradient that needs the old values is then an error.
 
 use crate::device::gpu::{AsBuffer, Buffer, Kernel, params, shader};
 use crate::device::{Backend, Device, Storage};
@@ -18,18 +18,18 @@ params! {
 }
 shader!(FILL: FillParams = "fill");
 
-/// The kernel that writes one word `count` times.
+/// Returns the kernel that writes one word `count` times.
 pub(super) fn fill_kernel(out: &Buffer, offset: usize, count: usize, value: u32) -> Kernel {
     Kernel::build(FILL, "fill", FillParams { count, offset, value }).output(out).each(count)
 }
 
-/// A new tensor with one value everywhere.
+/// Returns a new tensor in which every element is `value`.
 pub(crate) fn filled<T: Element>(shape: &[usize], value: T, device: &Device) -> Result<Tensor> {
-    let word = T::pack(&[value; 4])[0]; // as many copies as a word of any type has
+    let word = T::pack(&[value; 4])[0]; // a word of any type has at most 4 elements
     filled_words(shape, word, T::DTYPE, device)
 }
 
-/// A new tensor with one word everywhere.
+/// Returns a new tensor in which every word is `word`.
 pub(crate) fn filled_words(shape: &[usize], word: u32, dtype: DType, device: &Device) -> Result<Tensor> {
     let count = dtype.words(checked_elem_count("full", shape)?);
     let storage = match device.backend()? {
@@ -49,7 +49,7 @@ pub(crate) fn filled_words(shape: &[usize], word: u32, dtype: DType, device: &De
     Ok(Tensor::from_storage(storage, shape, dtype, device.clone()))
 }
 
-/// `dst ← src`: the same shape, type and device, in storages of their own.
+/// Copies `src` to `dst`, which has the same shape, type and device, and another storage.
 pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
     same_device("copy_", &[dst, src])?;
     expect_dtype("copy_", src, dst.dtype())?;
@@ -79,7 +79,7 @@ pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to write what a recorded gradient is made of: `what` is the tensor's part in `op`.
+/// Returns an error if a tensor is in the gradient graph. `what` names the role of the tensor in `op`.
 fn refuse_graph(op: &'static str, what: &str, tensor: &Tensor) -> Result<()> {
     if !tensor.is_tracked() || !crate::autograd::is_recording() {
         return Ok(());
@@ -89,7 +89,7 @@ fn refuse_graph(op: &'static str, what: &str, tensor: &Tensor) -> Result<()> {
     Err(Error::argument(op, detail))
 }
 
-/// `dst ← src` for a user: broadcast, converted, and from a copy where both are the same storage.
+/// Copies `src` to `dst` for a user: broadcasts and converts `src`, and duplicates it first if both have one storage.
 fn assign(op: &'static str, dst: &Tensor, src: &Tensor) -> Result<()> {
     refuse_graph(op, "the tensor", dst)?;
     refuse_graph(op, "the source", src)?;
@@ -101,7 +101,7 @@ fn assign(op: &'static str, dst: &Tensor, src: &Tensor) -> Result<()> {
     if dst.layout().shape.iter().zip(&dst.layout().strides).any(repeats) {
         return Err(Error::argument(
             op,
-            "the tensor shows elements more than once (it was broadcast): they have no one value",
+            "the tensor shows some elements more than once (it was broadcast): it cannot be written",
         ));
     }
     let _guard = crate::NoGrad::new();
@@ -112,8 +112,8 @@ fn assign(op: &'static str, dst: &Tensor, src: &Tensor) -> Result<()> {
     copy_(dst, &src)
 }
 
-/// [`copy_`] where elements share words, and a view may begin and end within one: by way of all words from the view's first
-/// to its last, widened.
+/// Copies `src` to `dst` if elements share words. A view may begin and end within a word, so this widens all words from
+/// the first of the view to the last, copies, and narrows them again.
 fn copy_packed(dst: &Tensor, src: &Tensor) -> Result<()> {
     let (layout, per_word) = (dst.layout(), dst.dtype().per_word());
     let reach: usize = layout.shape.iter().zip(&layout.strides).map(|(size, stride)| (size - 1) * stride).sum();
@@ -126,15 +126,15 @@ fn copy_packed(dst: &Tensor, src: &Tensor) -> Result<()> {
     copy_(&dst.tensor_at_word(first, &[words], DType::U32), &back.tensor_at_word(0, &[words], DType::U32))
 }
 
-/// Methods that write `self ∘ other` over `self`.
+/// Defines methods that replace the elements of `self` by those of `self ∘ other`.
 macro_rules! assigning {
     ($($(#[$doc:meta])* $name:ident = $method:ident;)*) => {
         impl Tensor {
             $(
                 $(#[$doc])*
                 ///
-                /// `other`, a tensor or a number, is broadcast to this tensor, whose type the result must have. On a view, this writes the
-                /// elements that the view shows.
+                /// `other`, a tensor or a number, is broadcast to this tensor. The result must have the type of this
+                /// tensor. On a view, this writes the elements that the view shows.
                 ///
                 /// # Errors
                 /// As [`Tensor::copy_`]; [`Error::DTypeMismatch`] if the result has another type.
@@ -154,7 +154,7 @@ macro_rules! assigning {
 }
 
 assigning! {
-    /// `self ← self + other`, in place.
+    /// Adds `other` in place: `self ← self + other`.
     ///
     /// ```
     /// use anygpu::{Tensor, s};
@@ -165,23 +165,23 @@ assigning! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     add_ = add;
-    /// `self ← self − other`, in place.
+    /// Subtracts `other` in place: `self ← self − other`.
     sub_ = sub;
-    /// `self ← self · other`, in place.
+    /// Multiplies by `other` in place: `self ← self · other`.
     mul_ = mul;
-    /// `self ← self / other`, in place.
+    /// Divides by `other` in place: `self ← self / other`.
     div_ = div;
 }
 
 impl Tensor {
     /// Overwrites the elements with those of `src`, which is broadcast and converted to this tensor's shape and type.
     ///
-    /// All tensors that share the elements see it: on a view, this writes the elements that the view shows. A gradient
-    /// that needs the old values is refused when it is asked for.
+    /// All tensors that share the elements change too. On a view, this writes the elements that the view shows. If a
+    /// gradient needs the old values, computing it is an error.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if either tensor is in the gradient graph (outside of [`no_grad`](crate::no_grad)), or this
-    /// one shows elements more than once; [`Error::ShapeMismatch`]; [`Error::DeviceMismatch`].
+    /// [`Error::InvalidArgument`] if either tensor is in the gradient graph (outside of [`no_grad`](crate::no_grad)),
+    /// or this one shows some elements more than once; [`Error::ShapeMismatch`]; [`Error::DeviceMismatch`].
     ///
     /// ```
     /// use anygpu::{Tensor, s};

@@ -1,4 +1,4 @@
-//! What ops see of their inputs on either backend, and the strides that their kernels walk.
+//! The inputs of ops on the host and on adapters, and the strides with which kernels read them.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::ops::elementwise::unary::CHUNK;
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 
-/// The most dimensions that a strided kernel walks (after neighbouring dimensions were merged).
+/// The most dimensions that a strided kernel can read (after neighbouring dimensions are merged).
 pub(crate) const MAX_RANK: usize = 8;
 
 /// Headers for shaders that are written once for all element types.
 pub(crate) const SCALAR_HEADERS: [&str; 3] = ["alias T = f32;\n", "alias T = i32;\n", "alias T = u32;\n"];
 
-/// The header that makes `T` the given type, or that in which packed types are computed.
+/// Returns the header that makes `T` the given type, or the type in which a packed type is computed.
 pub(crate) fn scalar_header(dtype: DType) -> &'static str {
     match dtype.wide() {
         DType::F32 => SCALAR_HEADERS[0],
@@ -29,12 +29,12 @@ pub(crate) fn scalar_header(dtype: DType) -> &'static str {
     }
 }
 
-/// Which layouts an op reads: [`Dense`] or [`Strided`].
+/// The layouts that an op reads: [`Dense`] or [`Strided`].
 pub(crate) trait Reads: Send + Sync + 'static {
     const DENSE: bool;
 }
 
-/// Row-major without gaps, from an offset on.
+/// A row-major layout without gaps, from any offset on.
 #[derive(Debug)]
 pub(crate) enum Dense {}
 
@@ -50,7 +50,7 @@ impl Reads for Strided {
     const DENSE: bool = false;
 }
 
-/// An input on the host: its whole storage and where its elements lie.
+/// An input on the host: its whole storage and the layout of its elements.
 pub(crate) struct CpuIn<'a, L> {
     words: &'a [u32],
     layout: &'a Layout,
@@ -59,7 +59,7 @@ pub(crate) struct CpuIn<'a, L> {
 }
 
 impl<'a, L: Reads> CpuIn<'a, L> {
-    /// A tensor whose storage is locked by one of the guards.
+    /// Returns the input for a tensor whose storage is locked by one of the guards.
     pub fn new(tensor: &'a Tensor, guards: &'a Guards<'_>) -> Result<Self> {
         debug_assert!(!L::DENSE || tensor.layout().is_contiguous());
         let guard = guards.iter().find(|(id, _)| *id == tensor.storage().id());
@@ -77,7 +77,7 @@ impl<'a, L: Reads> CpuIn<'a, L> {
 }
 
 impl<'a> CpuIn<'a, Dense> {
-    /// The elements.
+    /// Returns the elements.
     pub fn slice<T: Word>(&self) -> &'a [T] {
         let all: &[T] = bytemuck::cast_slice(self.words);
         &all[self.layout.offset..self.layout.offset + self.layout.elem_count()]
@@ -85,7 +85,7 @@ impl<'a> CpuIn<'a, Dense> {
 }
 
 impl<'a> CpuIn<'a, Strided> {
-    /// The whole storage as elements of one type; index it through the layout.
+    /// Returns the whole storage as elements of one type. The layout gives their positions.
     pub fn all<T: bytemuck::Pod>(&self) -> &'a [T] {
         bytemuck::cast_slice(self.words)
     }
@@ -94,7 +94,7 @@ impl<'a> CpuIn<'a, Strided> {
         self.layout
     }
 
-    /// The same storage through another layout.
+    /// Returns an input with the same storage and another layout.
     pub fn through<'b>(&self, layout: &'b Layout) -> CpuIn<'b, Strided>
     where
         'a: 'b,
@@ -137,7 +137,7 @@ impl<'a, L: Reads> GpuIn<'a, L> {
         }
     }
 
-    /// Where the first element lies, in elements.
+    /// Returns the position of the first element, in elements.
     pub fn offset(&self) -> usize {
         self.layout.offset
     }
@@ -154,7 +154,7 @@ impl<'a, L: Reads> GpuIn<'a, L> {
         self.layout.elem_count()
     }
 
-    /// The same buffer through another layout.
+    /// Returns an input with the same buffer and another layout.
     pub fn through<'b>(&self, layout: &'b Layout) -> GpuIn<'b, Strided>
     where
         'a: 'b,
@@ -190,21 +190,21 @@ pub(crate) fn cpu_buffer(tensor: &Tensor) -> Result<&Arc<CpuBuffer>> {
     }
 }
 
-/// A tensor whose storage is not where its device says: a bug in this crate, reported instead of a panic.
+/// Returns the error for a tensor whose storage is not on its device: a bug in this crate, reported instead of a panic.
 fn misplaced(tensor: &Tensor) -> Error {
     let (device, shape) = (tensor.device(), tensor.shape());
     Error::internal(format!("the storage of a tensor of shape {shape:?} is not on its device, {device}"))
 }
 
-/// Sizes and strides of several operands of one shape, with as few dimensions as they have in common.
+/// Sizes and strides of several operands of one shape, merged to as few dimensions as possible.
 pub(crate) struct Walk<const K: usize> {
     pub dims: Vec<usize>,
     pub strides: [Vec<usize>; K],
 }
 
 impl<const K: usize> Walk<K> {
-    /// Merges neighbouring dimensions that all operands walk without a gap, and drops those of size 1. At least one
-    /// dimension is left.
+    /// Merges neighbouring dimensions that every operand can read with one stride, and drops dimensions of size 1. The
+    /// result has at least one dimension.
     pub fn new(shape: &[usize], strides: [&[usize]; K]) -> Self {
         let mut walk = Walk { dims: Vec::new(), strides: std::array::from_fn(|_| Vec::new()) };
         let Walk { dims, strides: merged } = &mut walk;
@@ -231,8 +231,8 @@ impl<const K: usize> Walk<K> {
         walk
     }
 
-    /// Calls `f` for every row along the innermost dimension, or parts of one, with where each operand starts, each
-    /// operand's step and that part of `out`. Operands start at `offsets`. In parallel.
+    /// Calls `f` in parallel for every row along the innermost dimension, or for parts of a row, with the position of
+    /// each operand's first element, each operand's step and that part of `out`. Operands start at `offsets`.
     pub fn rows(&self, offsets: [usize; K], out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
         let Walk { dims, strides } = self;
         let inner = dims.len() - 1;
@@ -253,7 +253,7 @@ impl<const K: usize> Walk<K> {
         });
     }
 
-    /// The rank, the sizes and the strides of a walk for a kernel, which takes at most [`MAX_RANK`] dimensions.
+    /// Returns the rank, the sizes and the strides for a kernel, which takes at most [`MAX_RANK`] dimensions.
     pub fn for_kernel(op: &'static str, shape: &[usize], strides: [&[usize]; K]) -> Result<(usize, Slots, [Slots; K])> {
         let walk = Walk::new(shape, strides);
         if walk.dims.len() > MAX_RANK {
@@ -264,19 +264,21 @@ impl<const K: usize> Walk<K> {
     }
 }
 
-/// The most loop iterations of one invocation: some drivers leave its loops after 65 535 in total, and in silence.
+/// The most loop iterations of one invocation: some drivers end its loops after 65 535 iterations in total, without an
+/// error.
 const MAX_LOOPS: usize = 60_000;
 
-/// Refuses what one invocation would loop over for longer than some drivers allow. `what` takes so many steps.
+/// Checks that one invocation takes no more loop iterations than every driver allows. `what` names the computation.
 pub(crate) fn loops_within(op: &'static str, loops: usize, what: impl FnOnce() -> String) -> Result<()> {
     if loops <= MAX_LOOPS {
         return Ok(());
     }
     let detail = format!("{} takes {loops} steps for one element, more than the {MAX_LOOPS} that every", what());
-    Err(Error::argument(op, format!("{detail} adapter can: take smaller sizes, or the cpu")))
+    Err(Error::argument(op, format!("{detail} adapter allows: use smaller sizes or the cpu")))
 }
 
-/// The sizes of `[A, dim, B]` of a dense shape: everything before a dimension, the dimension, everything after.
+/// Returns the sizes `[A, dim, B]` of a dense shape: the dimensions before `dim` as one, `dim`, and those after it as
+/// one.
 pub(crate) fn around(shape: &[usize], dim: usize) -> [usize; 3] {
     [shape[..dim].iter().product(), shape[dim], shape[dim + 1..].iter().product()]
 }

@@ -1,9 +1,10 @@
 //! The contract of an op, and `apply`, which every computation goes through.
 //!
-//! Three kinds of nodes are in the graph: an `Op` computes new elements, a `View` shows the same
-//! elements through another layout, and a move copies them to another device. An op declares what it reads: dense or
-//! strided layouts, and which element types. `apply` provides that, inside the graph. Each family is a folder or a file,
-//! with a shader of the same stem in `shaders/`. Compositions of ops need none of this: they are methods of `Tensor`.
+//! The graph has three kinds of nodes: an `Op` computes new elements, a `View` shows the same
+//! elements through another layout, and a move copies them to another device. An op declares which layouts (dense or
+//! strided) and which element types it reads. `apply` converts the inputs to these, inside the graph. Each family of
+//! ops is a folder or a file, and its shader in `shaders/` has the same stem. Compositions of ops do not need this:
+//! they are methods of `Tensor`.
 
 mod autocast;
 mod elementwise;
@@ -50,7 +51,7 @@ use inputs::Reads;
 /// The shape and the element type of an op's result.
 pub(crate) type Output = (Vec<usize>, DType);
 
-/// A gradient for each input; `None` where none flows.
+/// A gradient for each input; `None` for an input that gets no gradient.
 pub(crate) type Gradients = Vec<Option<Tensor>>;
 
 /// The inputs, the output and the output's gradient of a recorded op, outside the graph.
@@ -60,58 +61,59 @@ pub(crate) struct Gradient<'a> {
     pub out: &'a Tensor,
     /// Has the shape of `out`.
     pub grad: &'a Tensor,
-    /// Which inputs need a gradient; the others may be skipped.
+    /// Whether each input needs a gradient; an op may skip the others.
     pub needs: &'a [bool],
 }
 
-/// Which element types an op reads, and what `apply` does about the others.
+/// The element types that an op reads, and the conversion of other types by `apply`.
 ///
 /// Packed types (halves, bytes) are stored several elements to a word. Kernels and host loops compute with words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Elements {
-    /// All inputs are of one float type. Halves are widened to f32, so that sums are f32 sums, and the result is narrowed.
+    /// All inputs are of one float type. Halves are widened to f32, so that sums are f32; the result is narrowed.
     Floats(Casting),
-    /// Any types: packed ones are widened, and the result is narrowed.
+    /// Any types. Packed types are widened, and the result is narrowed.
     Any,
-    /// As they are stored; for conversions between types.
+    /// The elements as they are stored; for conversions between types.
     Stored,
 }
 
-/// What an op does within [`autocast`](autocast()).
+/// The conversion of an op's inputs within [`autocast`](autocast()).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Casting {
-    /// Nothing.
+    /// No conversion.
     Keep,
-    /// Takes halves: it is where the work is, and its sums are f32 sums all the same.
+    /// To halves, for the ops that do most of the work. Their sums are still f32 sums.
     Lower,
-    /// Takes f32: halves overflow or lose too much in it.
+    /// To f32, for ops in which halves overflow or lose too much precision.
     Raise,
 }
 
 /// Computes new elements from tensors of one device.
 pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
-    /// [`Dense`] inputs lie row-major without gaps, wherever they start; [`Strided`] ones as the user has them.
+    /// [`Dense`] inputs are row-major without gaps, from any offset on; [`Strided`] inputs have any layout.
     type Layout: Reads;
     const ELEMENTS: Elements;
 
-    /// The name that errors, profiles and the op table use.
+    /// Returns the name that errors, profiles and the op table use.
     fn name(&self) -> &'static str;
 
-    /// Checks the inputs, as the user gave them, and returns the shape and the type of the result. The kernels compute a
-    /// packed type's [wide](DType::wide) type; it is narrowed afterwards.
+    /// Checks the inputs before they are widened or made dense, and returns the shape and the type of the result. The
+    /// kernels compute the [wide](DType::wide) type of a packed type; `apply` narrows the result.
     fn output(&self, inputs: &[&Tensor]) -> Result<Output>;
 
     /// Computes on the host. `out` holds unspecified values.
     fn cpu(&self, inputs: &[CpuIn<Self::Layout>], out: CpuOut) -> Result<()>;
 
-    /// The kernels that compute this on an adapter, in order. `out` holds unspecified values.
+    /// Returns the kernels that compute this on an adapter, in order. `out` holds unspecified values.
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Self::Layout>], out: &Buffer) -> Result<Vec<Kernel>>;
 
-    /// The gradient with respect to each input, with that input's shape before any broadcast is undone.
+    /// Computes the gradient with respect to each input. If the op broadcast an input, its gradient may have the
+    /// broadcast shape; the graph then sums it to the shape of the input.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients>;
 }
 
-/// What the graph holds of a node: an op, a view or a move.
+/// A node of the graph: an op, a view or a move.
 pub(crate) trait Differentiable: fmt::Debug + Send + Sync + 'static {
     fn op_name(&self) -> &'static str;
 
@@ -128,7 +130,7 @@ impl<O: Op> Differentiable for O {
     }
 }
 
-/// The `backward` of an op that is itself part of a gradient, and of one that cannot be differentiated.
+/// Returns the error of `backward` for an op that is itself part of a gradient, or that cannot be differentiated.
 pub(crate) fn no_gradient(op: &'static str) -> Result<Gradients> {
     Err(Error::Autograd(format!("{op} has no gradient")))
 }
@@ -158,7 +160,8 @@ fn references(tensors: &[Tensor]) -> Vec<&Tensor> {
     tensors.iter().collect()
 }
 
-/// The inputs with the element types and the layouts that an op reads, by ops of the graph; `None` if they are so already.
+/// Converts the inputs to the element types and the layouts that an op reads, by ops of the graph; `None` if they
+/// match.
 fn ready<O: Op>(inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
     let packed = |x: &Tensor| x.dtype().is_packed() && O::ELEMENTS != Elements::Stored;
     let gaps = |x: &Tensor| O::Layout::DENSE && !x.layout().is_contiguous();
@@ -173,7 +176,7 @@ fn ready<O: Op>(inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
     inputs.iter().map(one).collect::<Result<_>>().map(Some)
 }
 
-/// `words` is the size of the output. The one place that decides between the host and an adapter.
+/// Computes an op of `words` words of output. For ops, only this function decides between the host and an adapter.
 fn compute<O: Op>(op: &O, inputs: &[&Tensor], words: usize) -> Result<Storage> {
     match inputs[0].device().backend()? {
         Backend::Cpu(cpu) => {
@@ -196,7 +199,7 @@ fn compute<O: Op>(op: &O, inputs: &[&Tensor], words: usize) -> Result<Storage> {
     }
 }
 
-/// The rule that tensors of two devices never meet in silence.
+/// Checks that all inputs are on one device. Ops never copy an input to another device themselves.
 pub(crate) fn same_device(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
     let first = inputs.first().ok_or_else(|| Error::argument(op, "needs at least one tensor"))?;
     match inputs.iter().find(|t| t.device() != first.device()) {
@@ -225,7 +228,7 @@ fn expect_dtype(op: &'static str, tensor: &Tensor, expected: DType) -> Result<()
     Err(Error::DTypeMismatch { op, expected: expected.to_string(), got: tensor.dtype().to_string() })
 }
 
-/// Every shader of the crate with the headers that it is compiled with: what the shader tests and `anygpu check` go through.
+/// Returns every shader of the crate with each of its headers. The shader tests and `anygpu check` use this list.
 #[doc(hidden)]
 pub fn shader_catalogue() -> Vec<(&'static str, String)> {
     let texts = |text: &'static ShaderText| {

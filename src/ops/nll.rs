@@ -25,7 +25,7 @@ params! {
 }
 shader!(SHADER: Params = "nll");
 
-/// What is computed of `[A, C, B]`.
+/// The function of `[A, C, B]` to compute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Pass {
     /// Log-probabilities, labels → `−w[label] · x[label]`.
@@ -36,7 +36,7 @@ enum Pass {
     Backward,
 }
 
-/// Inputs: what the pass says, and the classes' weights where they have some.
+/// The op. Its inputs are those of the pass, and the weights of the classes if `weighted`.
 #[derive(Clone, Copy, Debug)]
 struct Nll {
     pass: Pass,
@@ -47,13 +47,13 @@ struct Nll {
 }
 
 impl Nll {
-    /// The weight of a label; `None` if it is to be ignored.
+    /// Returns the weight of a label; `None` if the label is ignored.
     fn weight(&self, n: usize, label: u32, weights: Option<&[f32]>) -> Result<Option<f32>> {
         if self.ignored == Some(label) {
             return Ok(None);
         }
         if label as usize >= self.classes {
-            let detail = format!("label {label} of row {n} is none of {} classes", self.classes);
+            let detail = format!("label {label} of row {n} is not below the number of classes, {}", self.classes);
             return Err(Error::argument("nll", detail));
         }
         Ok(Some(weights.map_or(1.0, |w| w[label as usize])))
@@ -110,7 +110,7 @@ impl Op for Nll {
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (x, labels) = (&inputs[0], &inputs[1]);
-        let weights = if self.weighted { &inputs[2] } else { x }; // the kernel does not look where there are none
+        let weights = if self.weighted { &inputs[2] } else { x }; // the kernel does not read them if there are none
         let labelled = labels.elem_count();
         let params = Params {
             count: if self.pass == Pass::Backward { labelled * self.classes } else { labelled },
@@ -139,19 +139,19 @@ impl Op for Nll {
     }
 }
 
-/// Labels as the kernels read them, and the op for them.
+/// Labels of the type that the kernels read, and the op for them.
 pub(crate) struct Labelled {
     op: Nll,
     labels: Tensor,
     weights: Option<Tensor>,
 }
 
-/// The label as it stands among labels of u32: a negative one of i32 is a large one.
+/// Returns a label as a u32. A negative i32 label has the bits of a large u32.
 fn label_bits(label: i64) -> Result<u32> {
     match (u32::try_from(label), i32::try_from(label)) {
         (Ok(bits), _) => Ok(bits),
         (_, Ok(negative)) => Ok(negative as u32),
-        _ => Err(Error::argument("cross_entropy", format!("no label can be {label}, the one to ignore"))),
+        _ => Err(Error::argument("cross_entropy", format!("{label}, the label to ignore, is not a u32 or i32"))),
     }
 }
 
@@ -186,12 +186,12 @@ impl Labelled {
         Ok(Labelled { op, labels, weights })
     }
 
-    /// `−w[label] · x[label]` of f32 log-probabilities: `[N, ..]`, 0 where the label is ignored.
+    /// Returns `−w[label] · x[label]` of f32 log-probabilities: `[N, ..]`, 0 where the label is ignored.
     pub(crate) fn losses(&self, x: &Tensor) -> Result<Tensor> {
         self.run(self.op, x)
     }
 
-    /// `w[label]`, 0 where the label is ignored; 1 elsewhere if the classes count alike.
+    /// Returns `w[label]`, or 0 where the label is ignored. If `alike`, the weights of all classes are 1.
     pub(crate) fn weights(&self, alike: bool) -> Result<Tensor> {
         let op = Nll { pass: Pass::Weights, weighted: self.op.weighted && !alike, ..self.op };
         self.run(op, &self.labels)
@@ -204,14 +204,15 @@ impl Labelled {
 }
 
 impl Tensor {
-    /// The mean cross-entropy of class scores (logits, not probabilities): `mean_n(−log softmax(x[n])[label[n]])`.
+    /// Returns the mean cross-entropy `mean_n(−log softmax(x[n])[label[n]])` of class scores (logits, not
+    /// probabilities).
     ///
-    /// `[N, C, ..]` floats and `[N, ..]` labels (u32, i32 or u8) → rank 0. With label smoothing, weights or labels that do
-    /// not count: [`nn::CrossEntropyLoss`](crate::nn::CrossEntropyLoss).
+    /// `[N, C, ..]` floats and `[N, ..]` labels (u32, i32 or u8) → rank 0. For label smoothing, weights or ignored
+    /// labels, use [`nn::CrossEntropyLoss`](crate::nn::CrossEntropyLoss).
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] or [`Error::DTypeMismatch`] if the inputs are of other shapes or types;
-    /// [`Error::InvalidArgument`] on the CPU if a label is not below C. An adapter cannot report that: the loss is NaN there.
+    /// [`Error::InvalidArgument`] on the CPU if a label is not below C. On an adapter, the loss is NaN instead.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -227,7 +228,7 @@ impl Tensor {
             return Err(Error::shapes("cross_entropy", self.shape(), labels.shape(), detail));
         }
         let wide = if self.dtype().is_float() { self.to_dtype(DType::F32)? } else { self.clone() };
-        let x = wide.log_softmax(1)?; // which refuses integers
+        let x = wide.log_softmax(1)?; // an error for integers
         Labelled::new(&x, labels, None, None)?.losses(&x)?.mean_all()?.to_dtype(of_sums(self.dtype()))
     }
 }

@@ -36,17 +36,18 @@ params! {
 }
 shader!(SHADER: Params = "optim");
 
-/// How one step moves a parameter w along its gradient g, as in PyTorch; s and r are the optimizer state, 0 at
-/// first. The formulas stand in `shaders/optim.wgsl`.
+/// The rule by which one step changes a parameter w, given its gradient g, as in PyTorch. s and r are the optimizer
+/// state, 0 at first. The formulas are in `shaders/optim.wgsl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum UpdateRule {
-    /// Without momentum: no optimizer state.
+    /// Gradient descent without momentum and without optimizer state.
     Plain { rate: f32, decay: f32 },
     /// `fresh` is the share of the gradient that enters the velocity.
     Momentum { rate: f32, decay: f32, momentum: f32, fresh: f32, nesterov: bool },
-    /// `rate` is η / (1 − β₁ᵗ) and `spread` √(1 − β₂ᵗ); `shrink`, what is taken off w first, is AdamW's decay.
+    /// `rate` is η / (1 − β₁ᵗ) and `spread` is √(1 − β₂ᵗ). `shrink` is AdamW's decay: `shrink · w` is subtracted from w
+    /// first.
     Adam { rate: f32, decay: f32, shrink: f32, beta1: f32, beta2: f32, eps: f32, spread: f32 },
-    /// With or without momentum (0).
+    /// RMSprop; without momentum if `momentum` is 0.
     RMSprop { rate: f32, decay: f32, alpha: f32, eps: f32, momentum: f32 },
 }
 
@@ -69,7 +70,7 @@ impl UpdateRule {
         }
     }
 
-    /// The numbers as the shader names them; the others stay 0.
+    /// Returns the numbers of the rule as the shader's parameters; the other parameters are 0.
     fn params(self) -> Params {
         let zero = Params::default();
         match self {
@@ -86,7 +87,7 @@ impl UpdateRule {
         }
     }
 
-    /// The step for one element: from w, its gradient, s and r to the new w, s and r.
+    /// Computes the step of one element: from w, its gradient, s and r to the new w, s and r.
     fn step(self, w: f32, g: f32, s: f32, r: f32) -> (f32, f32, f32) {
         match self {
             UpdateRule::Plain { rate, decay } => (w - rate * (g + decay * w), s, r),
@@ -112,7 +113,8 @@ impl UpdateRule {
     }
 }
 
-/// Moves `w` by `rule`. All dense, of one size, on one device; and as many tensors of optimizer state as the rule asks for.
+/// Changes `w` by `rule`. All tensors are dense, of one size and on one device. `state` has as many tensors as the rule
+/// needs.
 pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, state: &[Tensor], rule: UpdateRule) -> Result<()> {
     const NAME: &str = "optimiser step";
     let mut all = vec![w, g];
@@ -121,7 +123,7 @@ pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, state: &[Tensor], rule: Upd
     for tensor in &all {
         expect_dtype(NAME, tensor, DType::F32)?;
         if tensor.elem_count() != w.elem_count() || !tensor.layout().is_contiguous() {
-            let detail = "parameters, gradients and what is remembered must be dense and of one size";
+            let detail = "parameters, gradients and optimizer state must be dense and of one size";
             return Err(Error::shapes(NAME, w.shape(), tensor.shape(), detail));
         }
     }

@@ -1,4 +1,4 @@
-//! Random numbers where they are wanted, and dropout: words of Philox, the same on every device.
+//! Random numbers, generated on their device, and dropout. Both use words of Philox, the same on every device.
 
 use std::sync::Arc;
 
@@ -38,17 +38,17 @@ params! {
 shader!(RANDOM: Params = "random", after [wgsl!("philox")]);
 shader!(DROPOUT: DropoutParams = "dropout", after [wgsl!("philox")]);
 
-/// Elements that one task of the host makes; a multiple of the four words of a block.
+/// The number of elements that one task of the host generates: a multiple of the four words of a block.
 const CHUNK: usize = 4096;
 
-/// What a random word becomes.
+/// The distribution of the elements that are made of random words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Distribution {
     /// f32 in [0, 1).
     Uniform,
-    /// f32: 1 with this probability in 2²⁴, else 0.
+    /// f32: 1 with this probability, in units of 2⁻²⁴, else 0.
     Bernoulli(u32),
-    /// i32 from `low` on, of so many.
+    /// i32: a number from `low` to `low + range − 1`, for the fields (`low`, `range`).
     Integer(i32, u32),
 }
 
@@ -62,7 +62,7 @@ impl Distribution {
     }
 }
 
-/// A probability in 2²⁴: what 24 random bits are below with just that probability.
+/// Returns a probability in units of 2⁻²⁴: a number of 24 random bits is below the result with this probability.
 pub(crate) fn share(op: &'static str, p: f32) -> Result<u32> {
     if !(0.0..=1.0).contains(&p) {
         return Err(Error::argument(op, format!("{p} is not a probability between 0 and 1")));
@@ -70,13 +70,13 @@ pub(crate) fn share(op: &'static str, p: f32) -> Result<u32> {
     Ok((f64::from(p) * f64::from(1 << 24)).round() as u32)
 }
 
-/// A new tensor of random elements from the process's generator.
+/// Returns a new tensor of random elements from the generator of the process.
 pub(crate) fn drawn(op: &'static str, distribution: Distribution, shape: &[usize], device: &Device) -> Result<Tensor> {
     let count = checked_elem_count(op, shape)?;
     drawn_from(next_words(count), distribution, shape, device)
 }
 
-/// A new tensor of elements from this place of a stream on, without the first `skip` of its words (fewer than 4).
+/// Returns a new tensor of random elements from this place of a stream on, after `skip` words (fewer than 4).
 pub(crate) fn drawn_from(
     (stream, skip): (Stream, usize),
     distribution: Distribution,
@@ -100,7 +100,7 @@ pub(crate) fn drawn_from(
     Ok(Tensor::from_storage(storage, shape, dtype, device.clone()))
 }
 
-/// Calls `f` with each element and its word; `skip` words of the first block have no element.
+/// Calls `f` with each element and its word; the first `skip` words of the first block are not used.
 fn each<T: Send>(mut out: &mut [T], mut stream: Stream, skip: usize, f: impl Fn(u32, &mut T) + Sync) {
     if skip > 0 {
         let (head, rest) = out.split_at_mut((4 - skip).min(out.len()));
@@ -115,12 +115,12 @@ fn each<T: Send>(mut out: &mut [T], mut stream: Stream, skip: usize, f: impl Fn(
     });
 }
 
-/// The low and the high word.
+/// Returns the low and the high word.
 fn halves(v: u64) -> [u32; 2] {
     [v as u32, (v >> 32) as u32]
 }
 
-/// Blocks of four words that hold `count` elements, after up to three words to skip.
+/// Returns the number of blocks of four words that hold `count` elements, after up to three skipped words.
 fn blocks(count: usize) -> usize {
     if count == 0 { 0 } else { (count + 3).div_ceil(4) }
 }
@@ -136,14 +136,14 @@ fn generate(distribution: Distribution, count: usize, stream: Stream, skip: usiz
     Kernel::build(RANDOM, "random", params).constant("OP", code).output(out).each(blocks(count))
 }
 
-/// Zeros in place of a part of the elements; the gradient draws the same words again, so that no mask is kept.
+/// The op that replaces a part of the elements by 0. The gradient generates the same words again and needs no mask.
 #[derive(Clone, Debug)]
 struct Dropout {
-    /// What is dropped, in 2²⁴.
+    /// The probability of replacing an element, in units of 2⁻²⁴.
     share: u32,
     scale: f32,
     stream: Stream,
-    /// Words of the first block before that of element 0.
+    /// The number of words of the first block before the word of element 0.
     skip: usize,
 }
 
@@ -185,20 +185,21 @@ impl Op for Dropout {
     }
 }
 
-/// Dropout by the words from this place of a stream on, without the first `skip` of them (fewer than 4).
+/// Applies dropout with the words from this place of a stream on, without the first `skip` of them (fewer than 4).
 pub(crate) fn dropout_from((stream, skip): (Stream, usize), x: &Tensor, p: f32) -> Result<Tensor> {
     let scale = if p < 1.0 { 1.0 / (1.0 - p) } else { 0.0 };
     apply(Dropout { share: share("dropout", p)?, scale, stream, skip }, &[x])
 }
 
 impl Tensor {
-    /// In `training`, each element is 0 with probability `p`, and else `x / (1 − p)`, so that the expectation stays; the
-    /// same shape and type. Otherwise the same tensor. (Srivastava et al., "Dropout", 2014.)
+    /// Replaces each element by 0 with probability `p`, and by `x / (1 − p)` otherwise, so that the expected value does
+    /// not change. The shape and the type stay the same. If `training` is false, returns the same tensor. (Srivastava
+    /// et al., "Dropout", 2014.)
     ///
-    /// Which elements are dropped depends on the generator of [`manual_seed`](crate::manual_seed) alone, on every device.
+    /// Only the generator of [`manual_seed`](crate::manual_seed) decides which elements are replaced, on every device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless p is between 0 and 1; [`Error::DTypeMismatch`] unless of floats.
+    /// [`Error::InvalidArgument`] unless p is between 0 and 1; [`Error::DTypeMismatch`] unless the elements are floats.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -1,12 +1,12 @@
-//! Long sums of f32 on the host. One running f32 is off by up to the number of its terms in units of the last place.
+//! Long sums of f32 on the host. A sum of n terms in a single f32 has an error of up to n units in the last place.
 
-/// Sums of more terms than this are not left to one running f32.
+/// The most terms that a single f32 sums up.
 pub(in crate::ops) const LONG: usize = 256;
 
-/// Terms that sixteen running sums take before what they amount to is added in f64.
+/// The number of terms that sixteen f32 sums take before their total is added in f64.
 const PART: usize = 512;
 
-/// Σ f(v), in sixteen running sums over short parts, so that the loop vectorises and little is rounded away.
+/// Computes Σ f(v) with sixteen f32 sums over short parts, to vectorise the loop and to limit the rounding error.
 pub(in crate::ops) fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
     let part = |part: &[f32]| {
         let mut lanes = [0f32; 16];
@@ -18,7 +18,7 @@ pub(in crate::ops) fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
     values.chunks(PART).map(part).sum()
 }
 
-/// Σ a[i] · b[i · step], as [`total`].
+/// Computes Σ a[i] · b[i · step] like [`total`], or in f64 alone unless `step` is 1.
 pub(in crate::ops) fn product(a: &[f32], b: &[f32], step: usize) -> f64 {
     if step != 1 {
         return a.iter().zip(b.iter().step_by(step)).map(|(a, b)| f64::from(a * b)).sum();
@@ -36,7 +36,7 @@ pub(in crate::ops) fn product(a: &[f32], b: &[f32], step: usize) -> f64 {
     a.chunks(PART).zip(b.chunks(PART)).map(part).sum()
 }
 
-/// What small terms are added to.
+/// A running sum of f32 terms.
 pub(in crate::ops) trait Sum: Copy + Send {
     fn take(&mut self, term: f32);
 }
@@ -53,7 +53,8 @@ impl Sum for f64 {
     }
 }
 
-/// `out` ← what is added to zeros: in f64 by `long` if a sum has as many as `terms` and that is many, else by `short` in place.
+/// Sets `out` to sums of `terms` terms each. If there are more than [`LONG`], `long` adds them to zeros in f64; else
+/// `short` adds them to zeros in `out`.
 pub(in crate::ops) fn added(
     out: &mut [f32],
     terms: usize,

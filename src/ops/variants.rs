@@ -1,11 +1,12 @@
-//! Which variant of a kernel an op runs on a device: the one that was tried there (see `device/gpu/variants.rs`).
+//! The variant of a kernel that an op runs on a device: the first one that passed its trial there (see
+//! `device/gpu/variants.rs`).
 
 use crate::context;
 use crate::device::gpu::{AnyFamily, Family, Gpu, Params, Variant};
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result};
 
-/// The variant of a family that runs on a device.
+/// Returns the variant of a family that runs on a device.
 pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>) -> Result<&'static Variant<P>> {
     let forced = context::read(|context| context.variant).filter(|(name, _)| *name == family.name);
     match forced.and_then(|(_, name)| family.named(gpu.caps(), name)) {
@@ -14,12 +15,12 @@ pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>) -> Result<&'stati
     }
 }
 
-/// Every family.
+/// Returns every family.
 fn families() -> impl Iterator<Item = &'static dyn AnyFamily> {
     inventory::iter::<&'static dyn AnyFamily>.into_iter().copied()
 }
 
-/// The names of the variants that an adapter can run, in their order; none on the host.
+/// Returns the names of the variants that an adapter can run, in their order; none for the host.
 fn fitting(device: &Device, family: &str) -> Vec<&'static str> {
     let family = families().find(|known| known.name() == family);
     match (device.backend(), family) {
@@ -28,18 +29,19 @@ fn fitting(device: &Device, family: &str) -> Vec<&'static str> {
     }
 }
 
-/// Runs `f` with one variant of a family on this thread, chosen or not.
+/// Runs `f` on this thread with the given variant of a family, even if it is not the chosen one.
 pub(crate) fn forced<R>(family: &'static str, variant: &'static str, f: impl FnOnce() -> R) -> R {
     let _variant = context::set(|context| &mut context.variant, Some((family, variant)));
     f()
 }
 
-/// Whether a device has what a variant needs; the host has no variants.
+/// Returns whether a device can run a variant; false for the host, which has no variants.
 pub(crate) fn runs_on(device: &Device, family: &str, variant: &str) -> bool {
     fitting(device, family).contains(&variant)
 }
 
-/// The variant that is used where all others are wrong, and so is never put in quarantine by what the op table finds.
+/// Returns the last variant of a family, which is used if all others are wrong. The op table never puts it in
+/// quarantine.
 pub(crate) fn safe(device: &Device, family: &str) -> Option<&'static str> {
     fitting(device, family).last().copied()
 }
@@ -51,12 +53,12 @@ pub(crate) fn quarantine(device: &Device, family: &'static str, variant: &'stati
     }
 }
 
-/// Tries the best variant of every family; returns what is in quarantine.
+/// Tries the best variant of every family and returns the variants in quarantine.
 fn quarantined(gpu: &Gpu) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for family in families() {
         match family.choose(gpu) {
-            // None is left: all of them are listed.
+            // No variant is left: all of them are in the list.
             Ok(()) | Err(Error::Gpu { .. }) => all.extend(gpu.quarantined(family.name())),
             Err(error) => return Err(error),
         }
@@ -65,14 +67,16 @@ fn quarantined(gpu: &Gpu) -> Result<Vec<String>> {
 }
 
 impl Device {
-    /// Kernel variants that give wrong numbers on this device, and so are not used there: `family/variant: what is wrong`.
+    /// Returns the kernel variants that compute wrong numbers on this device, each as `family/variant: what is wrong`.
+    /// They are not used there.
     ///
-    /// Before its first use on a device, a variant is tried there on something small; one that fails is put in quarantine,
-    /// and the next one takes its place. This tries the best of each kernel; a [check](crate::check) tries all of them on
-    /// more. `ANYGPU_QUARANTINE=matmul/tiles` keeps one from being used at all. Opens the device; empty for `cpu`.
+    /// Before its first use on a device, a variant is tried there on a small input. If it fails, it is put in
+    /// quarantine, and the next variant is used. This method opens the device and tries the best variant of each
+    /// kernel; a [check](crate::check) tries all of them on more inputs. `ANYGPU_QUARANTINE=matmul/tiles` excludes a
+    /// variant from use. The list is empty for `cpu`.
     ///
     /// # Errors
-    /// [`Error::DeviceUnavailable`] if its driver refuses, [`Error::DeviceLost`].
+    /// [`Error::DeviceUnavailable`] if the driver does not open it, [`Error::DeviceLost`].
     ///
     /// ```
     /// assert!(anygpu::Device::cpu().quarantined()?.is_empty());
@@ -95,7 +99,7 @@ mod tests {
 
     type Product = Variant<ProductParams>;
 
-    /// The plain variant with something wrong in its text.
+    /// Returns the plain variant with an error in its text.
     fn broken(name: &'static str, from: &str, to: &str) -> &'static Product {
         let files = PLAIN.shader.text.files;
         let (source, shared) = files.split_last().expect("a file");
@@ -134,7 +138,7 @@ mod tests {
             );
             assert!(list[1].contains("/nonsense: ") && list[1].contains("does not compile"), "{list:?}");
             assert_eq!(list.len(), 2);
-            // The device works on.
+            // The device still works.
             assert_eq!(attempt(gpu, &PLAIN)?, None);
         }
         Ok(())
@@ -155,7 +159,7 @@ mod tests {
         Ok(())
     }
 
-    /// What the op table finds wrong on larger operands.
+    /// Puts a variant in quarantine, as the op table does after an error on larger operands.
     #[test]
     fn a_variant_in_use_can_be_put_in_quarantine() -> Result<()> {
         static FAMILY: Family<ProductParams> = Family { name: "matmul-by-hand", order: matmul_order, attempt };

@@ -217,7 +217,7 @@ fn equations_that_do_not_fit_say_why() {
         ("ijk->i", &[&x], "'ijk' does not name the 2 dimensions"),
         ("ij->ik", &[&x], "'k' of the result is in no operand"),
         ("ij->ii", &[&x], "names a dimension of its result twice"),
-        ("i1->i", &[&x], "'1' in 'i1' is no label"),
+        ("i1->i", &[&x], "'1' in 'i1' is not a label"),
         ("ii->i", &[&x], "equal sizes"),
     ] {
         let error = Tensor::einsum(equation, operands).unwrap_err().to_string();

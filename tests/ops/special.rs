@@ -55,7 +55,7 @@ fn a_label_that_is_no_class() -> Result<()> {
         match device.is_cpu() {
             true => {
                 let error = loss.unwrap_err().to_string();
-                assert_eq!(error, "nll: label 4 of row 1 is none of 4 classes");
+                assert_eq!(error, "nll: label 4 of row 1 is not below the number of classes, 4");
             }
             false => assert!(loss?.item::<f32>()?.is_nan(), "{device}"),
         }

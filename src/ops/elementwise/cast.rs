@@ -1,7 +1,7 @@
-//! Element types: packed ones to words and back, and words of one type to words of another.
+//! Conversions of element types: packed types to words and back, and words of one type to words of another.
 //!
-//! A conversion is a chain of at most three ops: [`Widen`], [`Convert`], [`Narrow`]. Rounding to halves is to nearest, ties
-//! to even, in integer arithmetic on adapters, so that every device gives the same bits.
+//! A conversion is a chain of at most three ops: [`Widen`], [`Convert`], [`Narrow`]. Numbers are rounded to the nearest
+//! half, ties to even. Adapters use integer arithmetic for it, so that every device computes the same bits.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ shader!(WIDEN: WidenParams = "widen");
 shader!(NARROW: DenseParams = "narrow");
 shader!(CONVERT: DenseParams = "cast", headers || HEADERS.to_vec());
 
-/// The headers of all conversions between words: the types, from where on (TOP) a float gives the type's largest value, and
-/// from where on down its least; the bit that is a float's sign. WGSL's own conversion stops at the largest float below
-/// TOP, and on lavapipe 25 a negative number wraps around. To f32, WGSL may take either neighbour; the sum of two exact
-/// halves is rounded once, to the nearest.
+/// The headers of all conversions between words, from type S to type T. A float becomes LARGEST, the largest value of
+/// T, from TOP upwards, and LEAST, its least value, from BOTTOM downwards; SIGN is the sign bit of a float. WGSL's own
+/// conversion ends at the largest float below TOP, and on lavapipe 25 a negative number wraps around. WGSL may convert
+/// an integer to either of the two nearest f32; the sum of two exact halves is rounded once, to the nearest.
 const HEADERS: [&str; 7] = [
     "alias S = f32;\nalias T = i32;\nconst TOP = 2147483648.0;\nconst LARGEST = 2147483647i;\nconst BOTTOM = -2147483648.0;\nconst LEAST = i32(-2147483648);\nconst SIGN = 0x80000000u;\nfn value(v: S) -> T { return T(v); }\n",
     "alias S = f32;\nalias T = u32;\nconst TOP = 4294967296.0;\nconst LARGEST = 4294967295u;\nconst BOTTOM = 0.0;\nconst LEAST = 0u;\nconst SIGN = 0x80000000u;\nfn value(v: S) -> T { return T(v); }\n",
@@ -40,7 +40,7 @@ const HEADERS: [&str; 7] = [
     "alias S = u32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\nfn value(v: S) -> T { return T(v); }\n",
 ];
 
-/// The `OP` of `widen.wgsl` and `narrow.wgsl`.
+/// Returns the `OP` of `widen.wgsl` and `narrow.wgsl`.
 fn code(dtype: DType) -> u8 {
     match dtype {
         DType::F16 => 0,
@@ -49,7 +49,7 @@ fn code(dtype: DType) -> u8 {
     }
 }
 
-/// Packed elements of any layout to dense words: halves to f32, bytes to u32.
+/// The conversion of packed elements of any layout to dense words: halves to f32, bytes to u32.
 #[derive(Debug)]
 struct Widen;
 
@@ -99,7 +99,7 @@ fn widen<B: bytemuck::Pod + Sync, T: Word>(x: &CpuIn<Strided>, out: &mut [T], f:
     }
 }
 
-/// Dense f32 to halves, or dense u32 to bytes (their lowest eight bits).
+/// The conversion of dense f32 to halves, or of dense u32 to bytes (their lowest eight bits).
 #[derive(Debug)]
 struct Narrow(DType);
 
@@ -139,7 +139,7 @@ impl Op for Narrow {
 
 fn narrow<T: Word, B: bytemuck::Pod + Send>(x: &[T], out: CpuOut, f: impl Fn(T) -> B + Sync) {
     if let Some(last) = out.0.last_mut() {
-        *last = 0; // what the last word holds beyond the elements
+        *last = 0; // the last word may be longer than the elements
     }
     let bits: &mut [B] = bytemuck::cast_slice_mut(out.0);
     bits.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(bits, x)| convert(x, bits, &f));
@@ -149,18 +149,18 @@ fn convert<S: Copy, T>(from: &[S], to: &mut [T], f: impl Fn(S) -> T) {
     to.iter_mut().zip(from).for_each(|(to, &from)| *to = f(from));
 }
 
-/// How words become others.
+/// A conversion of words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Conversion {
-    /// The same value, as near as the type has it.
+    /// The same value, as far as the type can represent it.
     Value,
-    /// 1 where it is not 0, else 0.
+    /// 1 where the value is not 0, else 0.
     Truth,
-    /// From a float: the whole number within 0 to 255.
+    /// From a float: the value rounded towards 0 and limited to 0 to 255.
     Byte,
 }
 
-/// Dense words of one type to words of another.
+/// The conversion of dense words of one type to words of another.
 #[derive(Debug)]
 struct Convert(DType, Conversion);
 
@@ -206,34 +206,35 @@ impl Op for Convert {
     }
 
     fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        Ok(vec![None]) // one side is of integers, which carry no gradient
+        Ok(vec![None]) // one of the types is an integer type, which has no gradient
     }
 }
 
-/// The elements as words: packed ones in row-major order without gaps, others as they are.
+/// Returns the elements as words: packed ones in row-major order without gaps, others unchanged.
 pub(in crate::ops) fn widened(x: &Tensor) -> Result<Tensor> {
     if x.dtype().is_packed() { apply(Widen, &[x]) } else { Ok(x.clone()) }
 }
 
-/// A tensor of words as a packed type of the same kind: f32 as halves, u32 as bytes.
+/// Converts a tensor of words to a packed type of the same kind: f32 to halves, u32 to bytes.
 pub(in crate::ops) fn narrowed(x: &Tensor, dtype: DType) -> Result<Tensor> {
     if dtype.is_packed() { apply(Narrow(dtype), &[x]) } else { Ok(x.clone()) }
 }
 
-/// A copy of a packed tensor from the start of a storage of its own.
+/// Returns a copy of a packed tensor at the start of a new storage.
 pub(crate) fn repacked(x: &Tensor) -> Result<Tensor> {
     narrowed(&widened(x)?, x.dtype())
 }
 
 impl Tensor {
-    /// The elements as another type; the same tensor where they are of it already. Gradients flow between float types.
+    /// Converts the elements to another type; returns the same tensor if they have this type. Conversions between float
+    /// types have a gradient.
     ///
-    /// To `f16` and `bf16`, values are rounded to the nearest (ties to even; what is too large becomes infinite). From
-    /// floats to integers they are rounded towards zero and saturate at the type's ends; NaN becomes 0. Between integers
-    /// the lowest bits are kept. To `bool`, 0 is false and all else, NaN too, is true.
+    /// Values are rounded to the nearest `f16` or `bf16` (ties to even; values that are too large become infinite).
+    /// Floats are rounded towards zero to integers and limited to the range of the type; NaN becomes 0. Conversions
+    /// between integers keep the lowest bits. To `bool`, 0 becomes false, and every other value, even NaN, true.
     ///
     /// # Errors
-    /// If the device has no room for the copy.
+    /// If the device has too little memory for the copy.
     ///
     /// ```
     /// # use anygpu::{DType, Tensor};

@@ -1,4 +1,4 @@
-//! One value wherever a mask says so.
+//! Replaces the elements where a mask is true by one value.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ params! {
 }
 shader!(SHADER: Params = "masked_fill");
 
-/// The word `value` where the second input is not 0, else the first one's; both of one shape.
+/// The op: the word `value` where the second input is not 0, else the element of the first input. Both have one shape.
 #[derive(Debug)]
 struct MaskedFill {
     value: u32,
@@ -51,7 +51,7 @@ impl Op for MaskedFill {
     }
 }
 
-/// A number as the word with which elements of a type are computed.
+/// Returns a number as a word of the type in which elements of `dtype` are computed.
 fn word(value: f32, dtype: DType) -> u32 {
     match dtype {
         DType::F32 | DType::F16 | DType::BF16 => value.to_bits(),
@@ -63,9 +63,9 @@ fn word(value: f32, dtype: DType) -> u32 {
 }
 
 impl Tensor {
-    /// This tensor with `value`, converted to its type, wherever the mask is true (or not 0); the same shape.
+    /// Returns this tensor with `value`, converted to its type, where the mask is true (or not 0); the same shape.
     ///
-    /// The mask is of any type, and is broadcast to this tensor. What was filled has a gradient of 0.
+    /// The mask may be of any type and is broadcast to this tensor. The gradient of replaced elements is 0.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the mask does not broadcast to this tensor's shape; [`Error::DeviceMismatch`].

@@ -1,4 +1,4 @@
-//! Functions of single elements: of one, of two, and choices between them.
+//! Functions of one element, functions of two elements, and choices between elements.
 
 pub(in crate::ops) mod binary;
 pub(in crate::ops) mod cast;

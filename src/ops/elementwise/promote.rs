@@ -1,16 +1,17 @@
-//! The types in which operands meet.
+//! The common types of operands.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Integers and booleans as f32, floats as they are: the operand of a function that has fractions.
+/// Converts integers and booleans to f32, for functions with fractional results. Floats keep their type.
 pub(crate) fn to_float(x: &Tensor) -> Result<Tensor> {
     if x.dtype().is_float() { Ok(x.clone()) } else { x.to_dtype(DType::F32) }
 }
 
-/// The type in which two operands meet, by PyTorch's rule: of their types where both or neither are single values (rank
-/// 0); else that of the one with dimensions, unless the single value is of a higher kind (bool < integer < float).
+/// Returns the type in which two operands are combined, by PyTorch's rule. If one of them has rank 0 and is not of a
+/// higher kind than the other (bool < integer < float), it is the type of the other. Otherwise it is the promoted type
+/// of both.
 pub(crate) fn result_type(op: &'static str, a: &Tensor, b: &Tensor) -> Result<DType> {
     let kind = |dtype: DType| match dtype {
         DType::Bool => 0,

@@ -29,7 +29,7 @@ params! {
 }
 shader!(SHADER: Params = "where_cond");
 
-/// Of `[a, b, condition]`: a where the condition, a boolean, is true, else b.
+/// The op of the inputs `[a, b, condition]`: a where the boolean condition is true, else b.
 #[derive(Debug)]
 struct WhereCond;
 
@@ -90,7 +90,7 @@ impl Op for WhereCond {
     }
 }
 
-/// All layouts stretched to their common shape.
+/// Returns the common shape of the layouts, and all layouts broadcast to it.
 fn stretched(layouts: [&Layout; 3]) -> Result<(Vec<usize>, [Layout; 3])> {
     let [a, b, condition] = layouts.map(|layout| layout.shape.as_slice());
     let shape = broadcast_shapes("where_cond", condition, &broadcast_shapes("where_cond", a, b)?)?;
@@ -99,14 +99,14 @@ fn stretched(layouts: [&Layout; 3]) -> Result<(Vec<usize>, [Layout; 3])> {
 }
 
 impl Tensor {
-    /// `a` where this tensor is true (or not 0), else `b`; all three are broadcast by NumPy's rule, and `a` and `b`, tensors
-    /// or numbers, meet in one type as in [`Tensor::add`]. `torch.where(condition, a, b)`.
+    /// Returns `a` where this tensor is true (or not 0), else `b`, as `torch.where(condition, a, b)`. All three are
+    /// broadcast by NumPy's rule. `a` and `b`, tensors or numbers, are converted to one type as in [`Tensor::add`].
     ///
-    /// What is not chosen has no influence, be it NaN, and gets a gradient of 0.
+    /// Elements that are not chosen have no effect on the result, even if they are NaN. Their gradient is 0.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) or
-    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if the three do not go together.
+    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if the three cannot be combined.
     ///
     /// ```
     /// # use anygpu::Tensor;

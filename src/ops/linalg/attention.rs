@@ -6,12 +6,12 @@ use crate::ops::autocast::lowered;
 use crate::ops::products;
 use crate::tensor::Tensor;
 
-/// What [`Tensor::attention`] looks at, and how.
+/// The options of [`Tensor::attention`].
 ///
 /// ```
 /// use anygpu::{Attention, Tensor};
 ///
-/// // One head of two positions; the first sees itself alone.
+/// // One head of two positions; the first attends to itself only.
 /// let q = Tensor::ones([1, 2, 4], None)?;
 /// let v = Tensor::try_from([[1.0, 1.0], [3.0, 3.0]])?.unsqueeze(0)?;
 /// let seen = q.attention(&q, &v, &Attention::new().causal())?;
@@ -27,31 +27,31 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Every query sees every key; the scale is 1/√E.
+    /// Returns the default options: every query attends to every key, and the scale is 1/√E.
     pub fn new() -> Attention {
         Attention::default()
     }
 
-    /// Query i sees the keys 0 to i.
+    /// Limits query i to the keys 0 to i.
     pub fn causal(mut self) -> Attention {
         self.causal = true;
         self
     }
 
-    /// A mask that broadcasts to `[.., L, S]`: of `bool`, true where a query sees a key; of floats, what is added to the
-    /// scores before the softmax.
+    /// Sets a mask that broadcasts to `[.., L, S]`. A mask of `bool` is true where a query attends to a key; a mask of
+    /// floats is added to the scores before the softmax.
     pub fn mask(mut self, mask: &Tensor) -> Attention {
         self.mask = Some(mask.clone());
         self
     }
 
-    /// What scores are multiplied by, instead of 1/√E.
+    /// Sets the factor of the scores, instead of 1/√E.
     pub fn scale(mut self, scale: f32) -> Attention {
         self.scale = Some(scale);
         self
     }
 
-    /// The probability of leaving out a weight, 0 at first; for training.
+    /// Sets the probability of replacing a weight by 0, for training. The default is 0.
     pub fn dropout(mut self, p: f32) -> Attention {
         self.dropout = p;
         self
@@ -59,21 +59,21 @@ impl Attention {
 }
 
 impl Tensor {
-    /// `softmax(q kᵀ · scale + mask) v`, PyTorch's `scaled_dot_product_attention`:
-    /// q (this tensor) `[.., L, E]`, `keys [.., S, E]`, `values [.., S, V]` → `[.., L, V]`, leading dimensions broadcast.
+    /// Computes `softmax(q kᵀ · scale + mask) v`, PyTorch's `scaled_dot_product_attention`. q is this tensor, `[.., L,
+    /// E]`; `keys [.., S, E]`, `values [.., S, V]` → `[.., L, V]`. Leading dimensions are broadcast.
     ///
-    /// A query that a mask leaves no key to gives zeros, and no gradient flows through it, as in PyTorch since 2.5.
+    /// If the mask excludes all keys of a query, its result is 0 and it has no gradient, as in PyTorch since 2.5.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if the shapes do not go together; [`Error::DTypeMismatch`] unless all are of one float type;
+    /// [`Error::ShapeMismatch`] if the shapes do not match; [`Error::DTypeMismatch`] unless all are of one float type;
     /// [`Error::DeviceMismatch`]; [`Error::InvalidArgument`] for a dropout that is not between 0 and 1.
     ///
-    /// An example stands at [`Attention`].
+    /// See [`Attention`] for an example.
     pub fn attention(&self, keys: &Tensor, values: &Tensor, options: &Attention) -> Result<Tensor> {
         let (&[.., l, e], &[.., s, _]) = (self.shape(), keys.shape()) else {
             return Err(Error::shapes("attention", self.shape(), keys.shape(), "takes [.., L, E] and [.., S, E]"));
         };
-        // Of halves, only the operands and the result are rounded: scores and weights stay f32.
+        // With halves, only the operands and the result are rounded: scores and weights stay f32.
         let dtype = lowered(self.dtype());
         let wide = |x: &Tensor| {
             if !dtype.is_float() || lowered(x.dtype()) != dtype {
@@ -85,13 +85,13 @@ impl Tensor {
         let (queries, keys, values) = (wide(self)?, wide(keys)?, wide(values)?);
         let _products = products(None);
         let scale = options.scale.unwrap_or_else(|| (e as f32).sqrt().recip());
-        // Scaling the queries instead of the scores: fewer elements as a rule.
+        // Scales the queries instead of the scores: they usually have fewer elements.
         let mut scores = queries.mul_scalar(scale)?.matmul(&keys.t()?)?;
         let past = options.causal.then(|| Tensor::full([l, s], true, self.device())?.tril(0)).transpose()?;
         if let Some(past) = &past {
             scores = hide(&scores, past)?;
         }
-        // Queries without a key see all of them, so that none of their scores is NaN; their results are replaced at the end.
+        // Queries without a key attend to all keys, so that no score is NaN. Their results are replaced at the end.
         let served = options.mask.as_ref().map(|mask| served(mask, past.as_ref())).transpose()?;
         if let (Some(mask), Some(served)) = (&options.mask, &served) {
             scores = match mask.dtype() {
@@ -108,7 +108,7 @@ impl Tensor {
     }
 }
 
-/// Which queries a mask leaves a key to, of those that they may look at: `[.., L, 1]`.
+/// Returns whether each query has a key that the mask and `past` allow: `[.., L, 1]`.
 fn served(mask: &Tensor, past: Option<&Tensor>) -> Result<Tensor> {
     let mask = if mask.rank() == 0 { mask.reshape([1])? } else { mask.detach() };
     let open = if mask.dtype() == DType::Bool { mask } else { mask.ne(f32::NEG_INFINITY)? };
@@ -116,7 +116,7 @@ fn served(mask: &Tensor, past: Option<&Tensor>) -> Result<Tensor> {
     open.any(&[open.rank() - 1], true)
 }
 
-/// Scores where `seen` is true, −∞ elsewhere.
+/// Returns the scores where `seen` is true, −∞ elsewhere.
 fn hide(scores: &Tensor, seen: &Tensor) -> Result<Tensor> {
     let nothing = Tensor::scalar(f32::NEG_INFINITY, scores.device())?.to_dtype(scores.dtype())?;
     Tensor::where_cond(seen, scores, &nothing)

@@ -1,6 +1,6 @@
-//! Batched matrix products on an adapter: straight from the operands where there are few rows or columns, else from panels.
+//! Batched matrix products on an adapter: from the operands if there are few rows or columns, else from panels.
 //!
-//! Temporaries stay small beside the operands and the result: what does not fit is computed in blocks.
+//! Temporary buffers are small compared with the operands and the result: larger products are computed in blocks.
 
 use std::ops::Range;
 
@@ -33,11 +33,11 @@ params! {
 }
 shader!(DIRECT: Params = "matmul_direct");
 
-/// Products of at most so many rows or columns never go through panels.
+/// The most rows or columns of a product that never uses panels.
 const FEW: usize = 4;
-/// Products that one invocation of the direct kernel adds up.
+/// The number of products that one invocation of the direct kernel adds up.
 const PART: usize = 256;
-/// Elements of panels that are always granted: where panels are read often, and where they are not.
+/// The number of elements of panels that is always allowed: if panels are read often, and if they are not.
 const OFTEN: usize = 8 << 20;
 const SELDOM: usize = 256 << 10;
 
@@ -46,13 +46,13 @@ pub(super) struct Factor {
     pub buffer: Buffer,
     pub offset: usize,
     pub z: IndexMap,
-    /// From one row to the next, and from one column to the next.
+    /// The distances from one row to the next, and from one column to the next.
     pub row: usize,
     pub column: usize,
 }
 
 impl Factor {
-    /// How many different matrices the batch has: one, if all elements share it.
+    /// Returns the number of different matrices in the batch: 1 if all elements share one matrix.
     fn distinct(&self, batch: usize) -> usize {
         if self.z.step == 0 && self.z.outer == 0 { 1 } else { batch }
     }
@@ -68,16 +68,17 @@ pub(super) struct BatchedProduct {
     pub b: Factor,
 }
 
-/// One operand on its way into panels.
+/// One operand that is to be packed into panels.
 struct Side<'a> {
     factor: &'a Factor,
     width: usize,
     across: usize,
-    /// From one index across to the next, from one k to the next, and from one index across to the next in the result.
+    /// The distances from one index across to the next, from one k to the next, and from one index across to the next
+    /// in the result.
     step: usize,
     k_step: usize,
     out_step: usize,
-    /// Indices across in a block.
+    /// The number of indices across in a block.
     block: usize,
 }
 
@@ -104,7 +105,7 @@ impl BatchedProduct {
     pub fn kernels(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
         let &BatchedProduct { batch, m, k, n, .. } = self;
         let sides = self.sides();
-        // Elements of shared operands may be more than there are numbers for: they take no memory.
+        // Saturating, because the elements of shared operands take no memory, and their number may overflow.
         let depth = k.saturating_mul(batch);
         let panels = depth.saturating_mul(sides.iter().map(Side::padded).sum());
         let operands = k.saturating_mul(m * self.a.distinct(batch) + n * self.b.distinct(batch));
@@ -116,8 +117,8 @@ impl BatchedProduct {
         self.in_panels(gpu, sides, floor.max(tenth), out)
     }
 
-    /// Which operand is the left one, in narrow panels, and which the right one, in wide panels: as they are, or exchanged
-    /// where that saves much padding (the result is then written transposed).
+    /// Returns the left operand, in narrow panels, and the right operand, in wide panels. The operands are exchanged if
+    /// that saves much padding; the result is then written transposed.
     fn sides(&self) -> [Side<'_>; 2] {
         let (a, b) = (&self.a, &self.b);
         let side = |factor, width, across, step, k_step, out_step| Side {
@@ -136,7 +137,7 @@ impl BatchedProduct {
         if exchanged * 5 < plain * 4 { [of_b(A_WIDTH), of_a(B_WIDTH)] } else { [of_a(A_WIDTH), of_b(B_WIDTH)] }
     }
 
-    /// Without panels; long sums in parts, of at most about `budget` elements.
+    /// Returns the kernels without panels. Long sums are split into parts, of at most about `budget` elements.
     fn direct(&self, gpu: &Gpu, budget: usize, out: &Buffer) -> Result<Vec<Kernel>> {
         let BatchedProduct { batch, m, k, n, a, b } = self;
         let most = (budget / (batch * m * n).max(1)).max(k.div_ceil(MAX_DEPTH));
@@ -170,12 +171,12 @@ impl BatchedProduct {
         Ok(kernels)
     }
 
-    /// From panels of at most about `budget` elements.
+    /// Returns the kernels with panels of at most about `budget` elements.
     fn in_panels(&self, gpu: &Gpu, mut sides: [Side; 2], budget: usize, out: &Buffer) -> Result<Vec<Kernel>> {
         let &BatchedProduct { batch, m, k, n, .. } = self;
         let distinct = sides.each_ref().map(|side| side.factor.distinct(batch));
         let whole: usize = sides.iter().zip(distinct).map(|(side, count)| side.padded() * k * count).sum();
-        // Long sums in parts, all by one kernel; by a kernel each where the panels would be too large.
+        // Long sums are split into parts: all in one kernel, or one kernel each if the panels would be too large.
         let part = k.div_ceil(k.div_ceil(MAX_DEPTH));
         let splits = k.div_ceil(part);
         let in_blocks = whole > budget;

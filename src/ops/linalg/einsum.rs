@@ -1,14 +1,15 @@
-//! Einstein summation, by way of matrix products.
+//! Einstein summation, computed by matrix products.
 //!
-//! Operands are contracted from left to right, each pair as one batched matrix product: labels of both that are needed
-//! later are the batch, labels of both that are not are summed.
+//! Operands are contracted from left to right, each pair as one batched matrix product. Labels of both operands that
+//! are needed later are the batch; the other labels of both are summed.
 
 use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// Stands for the n-th dimension of an ellipsis, counted from its end; outside of what a user can write.
+/// The label of the last dimension of an ellipsis; `ELLIPSIS + n` is the n-th before it. No user can write these
+/// labels.
 const ELLIPSIS: u32 = 0x1_0000;
 
 /// The dimensions of an operand by label.
@@ -24,7 +25,7 @@ fn fail(detail: impl Into<String>) -> Error {
     Error::argument("einsum", detail)
 }
 
-/// The labels of one term for an operand of `rank` dimensions (of the output, where that is `None`).
+/// Returns the labels of one term for an operand of `rank` dimensions, or for the output if `rank` is `None`.
 fn labels(term: &str, rank: Option<usize>, widest: &mut usize) -> Result<Labels> {
     let (before, after) = match term.split_once("...") {
         Some((before, after)) => (before, Some(after)),
@@ -33,7 +34,7 @@ fn labels(term: &str, rank: Option<usize>, widest: &mut usize) -> Result<Labels>
     let named = |part: &str| -> Result<Labels> {
         let bad = part.chars().find(|c| !c.is_ascii_alphabetic());
         bad.map_or(Ok(()), |c| {
-            Err(fail(format!("'{c}' in '{term}' is no label: use letters, one for each dimension")))
+            Err(fail(format!("'{c}' in '{term}' is not a label: use letters, one for each dimension")))
         })?;
         Ok(part.chars().map(u32::from).collect())
     };
@@ -77,7 +78,7 @@ impl Equation {
         let output = match right {
             Some(term) => labels(term, None, &mut widest)?,
             None => {
-                // Those of the ellipsis, then those that appear once, in alphabetical order.
+                // The labels of the ellipsis, then those that appear once, in alphabetical order.
                 let once = |l: &u32| seen.iter().filter(|s| *s == l).count() == 1;
                 let named: BTreeSet<u32> = seen.iter().copied().filter(|l| *l < ELLIPSIS).filter(once).collect();
                 (0..widest as u32).rev().map(|n| ELLIPSIS + n).chain(named).collect()
@@ -102,7 +103,7 @@ struct Labelled {
 }
 
 impl Labelled {
-    /// Takes the diagonal where a label is repeated.
+    /// Returns a tensor with labels. Takes the diagonal where a label is repeated.
     fn new(tensor: &Tensor, labels: &[u32]) -> Result<Labelled> {
         let mut out = Labelled { tensor: tensor.clone(), labels: labels.to_vec() };
         while let Some((i, j)) = out.repeated() {
@@ -110,7 +111,7 @@ impl Labelled {
                 let detail = "a label that is repeated in an operand needs equal sizes";
                 return Err(Error::shapes("einsum", &[out.tensor.shape()[i]], &[out.tensor.shape()[j]], detail));
             }
-            out.tensor = out.tensor.diagonal(0, i, j)?; // comes last
+            out.tensor = out.tensor.diagonal(0, i, j)?; // the diagonal is the last dimension
             let label = out.labels[i];
             out.labels.remove(j);
             out.labels.remove(i);
@@ -127,7 +128,7 @@ impl Labelled {
         self.labels.iter().position(|l| *l == label)
     }
 
-    /// Sums over what `needed` does not hold.
+    /// Sums over the dimensions whose labels are not `needed`.
     fn keep(self, needed: impl Fn(u32) -> bool) -> Result<Labelled> {
         let dims: Vec<usize> = (0..self.labels.len()).filter(|&d| !needed(self.labels[d])).collect();
         if dims.is_empty() {
@@ -137,7 +138,7 @@ impl Labelled {
         Ok(Labelled { tensor: self.tensor.sum(&dims, false)?, labels })
     }
 
-    /// The dimensions in this order, those that are missing with size 1.
+    /// Returns the tensor with the dimensions in this order; missing dimensions have size 1.
     fn ordered(&self, order: &[u32]) -> Result<Tensor> {
         let dims: Vec<usize> = order.iter().filter_map(|l| self.place(*l)).collect();
         let mut out = self.tensor.permute(&dims)?;
@@ -154,7 +155,7 @@ impl Labelled {
     }
 }
 
-/// One pair of operands as a batched matrix product; `later` says which labels are needed afterwards.
+/// Contracts two operands by a batched matrix product. `later` returns whether a label is needed afterwards.
 fn contract(a: Labelled, b: Labelled, later: impl Fn(u32) -> bool) -> Result<Labelled> {
     let a = a.keep(|l| later(l) || b.place(l).is_some())?;
     let b = b.keep(|l| later(l) || a.place(l).is_some())?;
@@ -177,7 +178,7 @@ fn contract(a: Labelled, b: Labelled, later: impl Fn(u32) -> bool) -> Result<Lab
         let product = a.ordered(&order)?.mul(&b.ordered(&order)?)?;
         return Labelled { tensor: product, labels: order }.keep(|l| labels.contains(&l));
     }
-    // A label of size 1 in one operand is stretched to the other's.
+    // A label of size 1 in one operand is broadcast to the size in the other.
     let size = |l: &u32| if a.size(*l) == 1 { b.size(*l) } else { a.size(*l) };
     let sizes = |labels: &[u32]| labels.iter().map(size).collect::<Vec<_>>();
     let (many, deep, rows, columns) = (sizes(&batch), sizes(&summed), sizes(&left), sizes(&right));
@@ -192,16 +193,16 @@ fn contract(a: Labelled, b: Labelled, later: impl Fn(u32) -> bool) -> Result<Lab
 }
 
 impl Tensor {
-    /// Einstein summation: `"bij,bjk->bik"` is a batched matrix product. One term of letters for each operand, one letter
-    /// for each dimension; letters that are not in the result are summed over.
+    /// Computes an Einstein summation: `"bij,bjk->bik"` is a batched matrix product. The equation has one term for each
+    /// operand, with one letter for each dimension. Letters that are not in the result are summed over.
     ///
-    /// As in PyTorch, a letter repeated in one term takes the diagonal, `...` stands for any leading dimensions (broadcast),
-    /// a size of 1 is stretched, and without `->` the result has the letters that appear once, in alphabetical order.
-    /// Operands are contracted from left to right.
+    /// As in PyTorch, a letter that is repeated in one term takes the diagonal, `...` stands for any leading dimensions
+    /// (broadcast), and a size of 1 is broadcast. Without `->`, the result has the letters that appear once, in
+    /// alphabetical order. Operands are contracted from left to right.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an equation that does not fit the operands, [`Error::ShapeMismatch`] for sizes that
-    /// differ under one letter; else as [`Tensor::matmul`].
+    /// [`Error::InvalidArgument`] for an equation that does not match the operands, [`Error::ShapeMismatch`] if the
+    /// sizes of one letter differ; else as [`Tensor::matmul`].
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -1,6 +1,6 @@
 //! Matrix products of strided matrices on the host, by the crate `gemm`.
 
-/// How many threads a host product may use.
+/// The threads that a product on the host may use.
 #[derive(Clone, Copy, PartialEq)]
 pub(in crate::ops) enum Threads {
     One,
@@ -20,14 +20,14 @@ impl<'a> Matrix<'a> {
         Matrix { data, start, strides }
     }
 
-    /// Whether a `rows × columns` matrix lies within the data.
+    /// Returns whether a `rows × columns` matrix lies within the data.
     fn holds(&self, rows: usize, columns: usize) -> bool {
         let last = self.start + (rows - 1) * self.strides[0] + (columns - 1) * self.strides[1];
         last < self.data.len()
     }
 }
 
-/// `out [m, n] ← A [m, k] · B [k, n]`, or `out + A · B` where `add`. `out` is row-major without gaps.
+/// Computes `out [m, n] ← A [m, k] · B [k, n]`, or `out ← out + A · B` if `add`. `out` is row-major without gaps.
 pub(in crate::ops) fn gemm(out: &mut [f32], a: Matrix, b: Matrix, [m, k, n]: [usize; 3], add: bool, threads: Threads) {
     if m == 0 || n == 0 {
         return;

@@ -1,4 +1,4 @@
-//! Matrix products `[.., M, K] · [.., K, N] → [.., M, N]`, and the panels that convolution multiplies too.
+//! Matrix products `[.., M, K] · [.., K, N] → [.., M, N]`.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ struct MatMul {
     result: Option<DType>,
 }
 
-/// The sizes of one product and its operands' layouts, all batch dimensions stretched to the output's.
+/// The sizes of one product. `batch` has the batch dimensions of the output.
 struct Sizes {
     batch: Vec<usize>,
     m: usize,
@@ -52,13 +52,13 @@ impl Sizes {
     }
 }
 
-/// The last two strides.
+/// Returns the last two strides.
 fn matrix_strides(layout: &Layout) -> [usize; 2] {
     let rank = layout.strides.len();
     [layout.strides[rank - 2], layout.strides[rank - 1]]
 }
 
-/// The batch part of a layout.
+/// Returns the batch part of a layout.
 fn batch_layout(layout: &Layout) -> Layout {
     let rank = layout.shape.len() - 2;
     Layout { shape: layout.shape[..rank].to_vec(), strides: layout.strides[..rank].to_vec(), offset: layout.offset }
@@ -112,7 +112,7 @@ impl Op for MatMul {
         Ok(kernels)
     }
 
-    /// dA [.., m, k] ← g · Bᵀ, dB [.., k, n] ← Aᵀ · g
+    /// Computes dA [.., m, k] ← g · Bᵀ and dB [.., k, n] ← Aᵀ · g.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (a, b, g) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
         let da = ctx.needs[0].then(|| g.matmul(&b.t()?)).transpose()?;
@@ -122,7 +122,7 @@ impl Op for MatMul {
 }
 
 impl Factor {
-    /// The operand `input` of a product. Batches whose matrices lie at more than two distances are made dense first.
+    /// Returns the operand `input` of a product. A batch that needs more than two strides is made dense first.
     fn new(gpu: &Gpu, input: &GpuIn<Strided>, sizes: &Sizes, kernels: &mut Vec<Kernel>) -> Result<Factor> {
         let layout = sizes.stretched(input.layout());
         let batch = batch_layout(&layout);
@@ -146,12 +146,12 @@ impl Factor {
 }
 
 impl Tensor {
-    /// The matrix product: `[.., m, k] · [.., k, n] → [.., m, n]`, batch dimensions broadcast.
+    /// Returns the matrix product: `[.., m, k] · [.., k, n] → [.., m, n]`. Batch dimensions are broadcast.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if the inner sizes differ or the batches do not go together; [`Error::DeviceMismatch`];
-    /// [`Error::DTypeMismatch`] unless both are of one float type. Halves are added up as f32. Unlike `torch.matmul`, vectors
-    /// are refused: see [`Tensor::mv`], [`Tensor::dot`].
+    /// [`Error::ShapeMismatch`] if the inner sizes differ or the batch dimensions cannot be broadcast;
+    /// [`Error::DeviceMismatch`]; [`Error::DTypeMismatch`] unless both are of one float type. Halves are added up as
+    /// f32. Unlike in `torch.matmul`, vectors are an error: see [`Tensor::mv`], [`Tensor::dot`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -165,7 +165,7 @@ impl Tensor {
         apply(MatMul { result: None }, &[self, other])
     }
 
-    /// The matrix product as f32, whatever the float type of the operands: for what is added to it before it is rounded.
+    /// Returns the matrix product as f32 for every float type, so that other terms can be added before it is rounded.
     pub(crate) fn matmul_f32(&self, other: &Tensor) -> Result<Tensor> {
         apply(MatMul { result: Some(DType::F32) }, &[self, other])
     }

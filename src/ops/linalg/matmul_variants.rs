@@ -1,24 +1,24 @@
-//! The variants of the matrix product, and how one is tried before its first use on a device.
+//! The variants of the matrix product, and the trial of a variant before its first use on a device.
 
 use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Variant, shader, wgsl};
 use crate::error::Result;
 use crate::ops::linalg::panels::{Product, ProductParams, Target};
 
-/// Goes before the source of each variant.
+/// The text before the source of each variant.
 const PRODUCT: &str = wgsl!("matmul_product");
 
 shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PRODUCT]);
 shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PRODUCT]);
 shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PRODUCT]);
 
-/// A workgroup for each 64 × 64 elements.
+/// One workgroup for each 64 × 64 elements.
 const TILED: Grid<ProductParams> = Grid::Workgroups(|p| p.m_tiles * p.n_tiles * p.z_count);
 
-/// Registers only: the fastest on software adapters.
+/// Uses registers only. It is the fastest variant on software adapters.
 static PANELS: Variant<ProductParams> =
     Variant { name: "panels", shader: PANELS_SHADER, entry: "matmul_panels", fits: |_| true, grid: TILED };
 
-/// Workgroup memory: for hardware.
+/// Uses workgroup memory. It is the first choice on hardware.
 static TILES: Variant<ProductParams> = Variant {
     name: "tiles",
     shader: TILES_SHADER,
@@ -27,7 +27,7 @@ static TILES: Variant<ProductParams> = Variant {
     grid: TILED,
 };
 
-/// One element an invocation.
+/// Computes one element for each invocation.
 pub(in crate::ops) static PLAIN: Variant<ProductParams> = Variant {
     name: "plain",
     shader: PLAIN_SHADER,
@@ -45,16 +45,16 @@ pub(in crate::ops) fn order(caps: &Caps) -> &'static [&'static Variant<ProductPa
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
 
-/// Sizes with edges in every direction: of panels, of tiles, of the parts of k.
+/// Sizes that are no multiples of the sizes of panels, of tiles or of the parts of k.
 const M: usize = 70;
 const K: usize = 37;
 const N: usize = 67;
 const BATCH: usize = 2;
 const SPLITS: usize = 2;
-/// What stands where a product must not write.
+/// The value of elements that a product must not write.
 const UNTOUCHED: f32 = -77.0;
 
-/// Multiplies a batch of two with a variant and compares with the host; says what is wrong, if anything is.
+/// Multiplies a batch of two with a variant and compares the result with the host. Describes the first wrong element.
 pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams>) -> Result<Option<String>> {
     let (a, b, bias) = (numbers(BATCH * M * K, 1), numbers(BATCH * K * N, 2), numbers(M + 1, 3));
     let a_panels = panels(&a, [M, K], 8, |matrix, j, k| matrix[j * K + k]);
@@ -77,7 +77,7 @@ pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams
             expected[to.offset + z * to.batch + m * to.row + n] = terms.sum::<f32>() + bias[m + 1];
         }
     }
-    let close = |got: u32, expected: f32| (f32::from_bits(got) - expected).abs() <= 1e-4; // NaN is not
+    let close = |got: u32, expected: f32| (f32::from_bits(got) - expected).abs() <= 1e-4; // false for NaN
     let wrong = got.iter().zip(&expected).position(|(&got, &expected)| !close(got, expected));
     Ok(wrong.map(|i| {
         let (got, expected) = (f32::from_bits(got[i]), expected[i]);
@@ -87,12 +87,13 @@ pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams
     }))
 }
 
-/// Numbers between −1 and 1 in no order, always the same.
+/// Returns numbers between −1 and 1 in no particular order, the same on every call.
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count as u32).map(|i| ((i + 1000 * seed).wrapping_mul(2_654_435_761) >> 16) as f32 / 32768.0 - 1.0).collect()
 }
 
-/// A batch of operands as `shaders/pack.wgsl` lays them out: panels of `width` indices j, k by k, padded with zeros.
+/// Returns a batch of operands in the layout of `shaders/pack.wgsl`: panels of `width` indices j, k by k, padded with
+/// zeros.
 fn panels(x: &[f32], [count, depth]: [usize; 2], width: usize, at: impl Fn(&[f32], usize, usize) -> f32) -> Vec<f32> {
     let mut all = Vec::new();
     for matrix in x.chunks(count * depth) {

@@ -1,7 +1,7 @@
-//! Operands of a matrix product in panels, and the product of panels: what [`matmul`](super::matmul) and convolution run on
-//! an adapter.
+//! Operands of a matrix product in panels, and the product of panels. [`matmul`](super::matmul) and convolution use
+//! them on adapters.
 //!
-//! The panels absorb strides, transposes, batches and the edges, so that the inner loops have no checks.
+//! Packing handles strides, transposes, batches and edges, so that the inner loops of the product need no checks.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ params! {
     }
 }
 params! {
-    /// What all variants of the product share: `shaders/matmul_product.wgsl`.
+    /// The parameters of all variants of the product, see `shaders/matmul_product.wgsl`.
     pub(in crate::ops) struct ProductParams {
         m: usize,
         n: usize,
@@ -58,12 +58,12 @@ pub(in crate::ops) const A_WIDTH: usize = 8;
 pub(in crate::ops) const B_WIDTH: usize = 64;
 /// Elements that one invocation packs.
 const PACK_RUN: usize = 8;
-/// The most products that one invocation adds up: some drivers leave a loop after 65 535 iterations, and in silence.
+/// The most products that one invocation adds up: some drivers end a loop after 65 535 iterations, without an error.
 pub(in crate::ops) const MAX_DEPTH: usize = 32_768;
 /// Rows of out in a workgroup.
 const TILE_M: usize = 64;
 
-/// How an index becomes a position: `(i / inner) · outer + (i % inner) · step`.
+/// The position of an index i: `(i / inner) · outer + (i % inner) · step`.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct IndexMap {
     pub inner: usize,
@@ -77,11 +77,11 @@ impl IndexMap {
     }
 }
 
-/// The batch of an operand that is alone.
+/// The batch of a single operand.
 pub(in crate::ops) const ALONE: (IndexMap, Range<usize>) = (IndexMap { inner: 1, step: 0, outer: 0 }, 0..1);
 
-/// Laying an operand `[across, depth]` out in panels, see `shaders/pack.wgsl`: a left one in those of `A_WIDTH`, a right one,
-/// the transpose of `[depth, across]`, in those of `B_WIDTH`.
+/// The conversion of an operand `[across, depth]` to panels, see `shaders/pack.wgsl`: a left operand to panels of
+/// `A_WIDTH`; a right operand, the transpose of `[depth, across]`, to panels of `B_WIDTH`.
 pub(in crate::ops) struct Pack {
     pub width: usize,
     pub depth: usize,
@@ -91,12 +91,12 @@ pub(in crate::ops) struct Pack {
 }
 
 impl Pack {
-    /// Elements of one operand's panels.
+    /// Returns the number of elements of the panels of one operand.
     pub fn size(width: usize, depth: usize, across: usize) -> usize {
         across.div_ceil(width) * width * depth
     }
 
-    /// Packs the operands of some batch elements side by side, from an offset of `src` on.
+    /// Returns the kernel that packs the operands of some batch elements side by side, from an offset of `src` on.
     pub fn batch(&self, src: &Buffer, offset: usize, (z, range): (IndexMap, Range<usize>), dst: &Buffer) -> Kernel {
         let Pack { width, depth, across, k, j } = *self;
         let count = Pack::size(width, depth, across) * range.len();
@@ -128,13 +128,13 @@ pub(in crate::ops) struct Product {
     pub k: usize,
     pub n: usize,
     pub batch: usize,
-    /// Parts into which k is cut; part s of batch element z is written as element `z · splits + s`.
+    /// The number of parts into which k is split; part s of batch element z is written as element `z · splits + s`.
     pub splits: usize,
-    /// From one batch element's panels to the next, in elements, for A and B.
+    /// The distance from the panels of one batch element to the next, in elements, for A and B.
     pub steps: [usize; 2],
 }
 
-/// Where results go: element (z, m, n) at `offset + z · batch + m · row + (n / inner) · outer + n % inner`.
+/// Positions of the results: (z, m, n) is at `offset + z · batch + m · row + (n / inner) · outer + n % inner`.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Target {
     pub offset: usize,
@@ -145,7 +145,7 @@ pub(in crate::ops) struct Target {
 }
 
 impl Product {
-    /// The kernel of the variant that the device uses, [chosen](variants::chosen) on its first use.
+    /// Returns the kernel of the variant that the device uses, [chosen](variants::chosen) on its first use.
     pub fn kernel(
         self,
         gpu: &Gpu,

@@ -12,11 +12,11 @@ params! {
 }
 shader!(SHADER: Params = "triangle");
 
-/// Keeps one side of a diagonal of matrices, the last two dimensions.
+/// Keeps one side of a diagonal of matrices, which are the last two dimensions.
 #[derive(Clone, Copy, Debug)]
 struct Triangle {
     upper: bool,
-    /// Within the sizes of the matrix.
+    /// The diagonal, limited to the sizes of the matrix.
     diagonal: i32,
 }
 
@@ -37,7 +37,7 @@ impl Op for Triangle {
         let [rows, columns] = [shape[shape.len() - 2], shape[shape.len() - 1]];
         let (x, out) = (inputs[0].slice::<u32>(), out.slice::<u32>());
         for (i, (out, x)) in out.chunks_mut(columns).zip(x.chunks(columns)).enumerate() {
-            let first = (i % rows) as i64 + i64::from(self.diagonal); // the row's column on the diagonal
+            let first = (i % rows) as i64 + i64::from(self.diagonal); // the column of the diagonal in this row
             for (j, (out, &x)) in out.iter_mut().zip(x).enumerate() {
                 let kept = if self.upper { j as i64 >= first } else { j as i64 <= first };
                 *out = if kept { x } else { 0 };
@@ -62,18 +62,18 @@ impl Op for Triangle {
 fn triangle(x: &Tensor, upper: bool, diagonal: i64) -> Result<Tensor> {
     let Some(first) = x.rank().checked_sub(2) else {
         let op = if upper { "triu" } else { "tril" };
-        return Err(Error::argument(op, format!("shape {:?} is no matrix", x.shape())));
+        return Err(Error::argument(op, format!("shape {:?} is not a matrix", x.shape())));
     };
-    // Beyond the matrix, all diagonals are alike.
+    // All diagonals outside the matrix on one side have the same result.
     let [rows, columns] = [0, 1].map(|d| i64::try_from(x.shape()[first + d]).unwrap_or(i64::MAX));
     let diagonal = i32::try_from(diagonal.clamp(-rows, columns)).unwrap_or(i32::MAX);
     apply(Triangle { upper, diagonal }, &[x])
 }
 
 impl Tensor {
-    /// The lower triangle of matrices `[.., m, n]`: elements above the diagonal become 0; the same shape.
+    /// Returns the lower triangle of matrices `[.., m, n]`, in the same shape: elements above the diagonal become 0.
     ///
-    /// `diagonal` is 0 for the main one, positive above it, negative below.
+    /// `diagonal` is 0 for the main diagonal, positive for one above it, negative for one below it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are fewer than two dimensions.
@@ -88,9 +88,9 @@ impl Tensor {
         triangle(self, false, diagonal)
     }
 
-    /// The upper triangle of matrices `[.., m, n]`: elements below the diagonal become 0; the same shape.
+    /// Returns the upper triangle of matrices `[.., m, n]`, in the same shape: elements below the diagonal become 0.
     ///
-    /// `diagonal` is 0 for the main one, positive above it, negative below.
+    /// `diagonal` is 0 for the main diagonal, positive for one above it, negative for one below it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are fewer than two dimensions.

@@ -1,10 +1,10 @@
-//! Products of vectors and matrices that are a matrix product by another name.
+//! Products of a matrix and a vector, and of two vectors.
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// A matrix times a vector: `[m, k] · [k] → [m]`.
+    /// Returns a matrix times a vector: `[m, k] · [k] → [m]`.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] for other shapes; else as [`Tensor::matmul`].
@@ -22,7 +22,7 @@ impl Tensor {
         }
     }
 
-    /// The inner product of two vectors: `[n] · [n]` → rank 0.
+    /// Returns the inner product of two vectors: `[n] · [n]` → rank 0.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] for other shapes; else as [`Tensor::matmul`].
@@ -40,7 +40,7 @@ impl Tensor {
         }
     }
 
-    /// All products of the elements of two vectors: `[m], [n] → [m, n]`.
+    /// Returns all products of the elements of two vectors: `[m], [n] → [m, n]`.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] for other ranks; else as [`Tensor::mul`].

@@ -46,7 +46,7 @@ impl Op for Arg {
         let x = inputs[0];
         let mut shape = x.shape().to_vec();
         if shape.remove(self.dim) == 0 && !shape.contains(&0) {
-            let detail = format!("the empty dimension {} of {:?} has no such element", self.dim, x.shape());
+            let detail = format!("the empty dimension {} of {:?} has no element", self.dim, x.shape());
             return Err(Error::argument(self.name(), detail));
         }
         Ok((shape, DType::U32))
@@ -96,11 +96,11 @@ impl Op for Arg {
     }
 
     fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        Ok(vec![None]) // an index does not move with its elements
+        Ok(vec![None]) // an index has no gradient
     }
 }
 
-/// The first position in each row whose element `beats` all before it.
+/// Writes the position of the best element of each row. `beats(v, best)` returns whether `v` replaces the best so far.
 fn find<T: Word>(x: &[T], out: CpuOut, sizes: [usize; 3], beats: impl Fn(T, T) -> bool + Sync) {
     let [_, reduced, inner] = sizes;
     let rows = out.slice::<u32>().par_chunks_mut(inner).zip(x.par_chunks(reduced * inner));
@@ -124,9 +124,10 @@ fn arg(x: &Tensor, dim: impl Dim, smallest: bool) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// The position of the first largest element along `dim`, which goes: `[.., n, ..]` → `[.., ..]` u32. NaN wins.
+    /// Returns the position of the first largest element along `dim`, which is removed: `[.., n, ..]` → `[.., ..]` u32.
+    /// NaN precedes all numbers.
     ///
-    /// For torch's `keepdim`, follow with [`unsqueeze`](Tensor::unsqueeze).
+    /// For torch's `keepdim`, call [`unsqueeze`](Tensor::unsqueeze) on the result.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or it is empty.
@@ -141,7 +142,8 @@ impl Tensor {
         arg(self, dim, false)
     }
 
-    /// The position of the first smallest element along `dim`, which goes: `[.., n, ..]` → `[.., ..]` u32. NaN wins.
+    /// Returns the position of the first smallest element along `dim`, which is removed: `[.., n, ..]` → `[.., ..]`
+    /// u32. NaN precedes all numbers.
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
@@ -156,7 +158,8 @@ impl Tensor {
         arg(self, dim, true)
     }
 
-    /// The position of the first largest of all elements, in row-major order: rank 0, u32. NaN wins.
+    /// Returns the position of the first largest of all elements, in row-major order: rank 0, u32. NaN precedes all
+    /// numbers.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no element.
@@ -170,7 +173,8 @@ impl Tensor {
         self.reshape(self.elem_count())?.argmax(0)
     }
 
-    /// The position of the first smallest of all elements, in row-major order: rank 0, u32. NaN wins.
+    /// Returns the position of the first smallest of all elements, in row-major order: rank 0, u32. NaN precedes all
+    /// numbers.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no element.

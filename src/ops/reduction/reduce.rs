@@ -1,8 +1,8 @@
-//! Sum, product, largest and smallest along dimensions.
+//! Sum, product, maximum and minimum along dimensions.
 //!
-//! A reduction over several dimensions is one over each run of neighbouring dimensions in turn, so that the kernel only
-//! knows `[A, R, B] → [A, B]`. The order of additions depends on the shape alone: two runs are bit-identical. Halves stay
-//! f32 from one run to the next.
+//! A reduction over several dimensions reduces one group of neighbouring dimensions after another, so that the kernel
+//! only computes `[A, R, B] → [A, B]`. The order of additions depends on the shape only, so that two executions are
+//! bit-identical. Halves stay f32 from one group to the next.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ shader!(SHADER: Params = "reduce", headers || SCALAR_HEADERS.to_vec());
 /// The most elements that one invocation adds up before a partial result is stored.
 const CHUNK: usize = 1024;
 
-/// Rows that the host adds up before it adds the result to the total, so that rounding does not grow with all rows.
+/// The rows that the host adds up before it adds the result to the total, to limit the rounding error of many rows.
 const BLOCK: usize = 256;
 
-/// The shader's codes, in order.
+/// The reductions, in the order of the shader's codes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) enum Reduction {
     Sum,
@@ -54,7 +54,7 @@ struct Reduce {
 }
 
 impl Reduce {
-    /// `[A, R, B]`
+    /// Returns `[A, R, B]` for a shape.
     fn sizes(&self, shape: &[usize]) -> [usize; 3] {
         let end = self.first + self.count;
         [shape[..self.first].iter().product(), shape[self.first..end].iter().product(), shape[end..].iter().product()]
@@ -77,7 +77,7 @@ impl Op for Reduce {
         let mut shape = inputs[0].shape().to_vec();
         let [outer, reduced, inner] = self.sizes(&shape);
         if reduced == 0 && outer * inner > 0 && matches!(self.reduction, Reduction::Max | Reduction::Min) {
-            let detail = format!("the empty dimensions of {shape:?} have no such element");
+            let detail = format!("the empty dimensions of {shape:?} have no element");
             return Err(Error::argument(self.name(), detail));
         }
         shape[self.first..self.first + self.count].fill(1);
@@ -122,7 +122,7 @@ impl Op for Reduce {
         let grad = match self.reduction {
             Reduction::Sum => ctx.grad.broadcast_to(x.shape())?,
             Reduction::Max | Reduction::Min => {
-                // Shared evenly between equal ones, as torch.amax does.
+                // Equal elements share the gradient evenly, as in torch.amax.
                 let hits = x.same(ctx.out)?;
                 hits.mul(&ctx.grad.div(&hits.sum(&self.dims(), true)?)?)?
             }
@@ -133,9 +133,9 @@ impl Op for Reduce {
 }
 
 impl Reduce {
-    /// For each element, the product of the others of its row, zeros or not: with P the product of those that are not 0
-    /// and Z the number of zeros, it is P / x where Z = 0, P where the only zero is x itself, and else 0, but NaN where one
-    /// of the others is infinite or NaN.
+    /// Returns for each element x the product of the others of its row. Let P be the product of those that are not 0,
+    /// and Z the number of zeros. The result is P / x if Z = 0, P if x is the only zero, and else 0, or NaN if one of
+    /// the others is infinite or NaN.
     fn products_of_the_others(&self, x: &Tensor) -> Result<Tensor> {
         let zero = x.eq(0)?.to_dtype(DType::F32)?;
         let without_zeros = x.add(&zero)?;
@@ -143,12 +143,12 @@ impl Reduce {
         let alone = zero.same(&zero.sum(&self.dims(), true)?)?;
         let odd = x.isfinite()?.logical_not()?.to_dtype(DType::F32)?;
         let others = odd.sum(&self.dims(), true)?.sub(&odd)?;
-        let beside_zero = others.eq(0)?.where_cond(0.0, f32::NAN)?; // not 0 · P, which may be infinite
+        let beside_zero = others.eq(0)?.where_cond(0.0, f32::NAN)?; // not 0 · P: P may be infinite
         alone.where_cond(&product.div(&without_zeros)?, &beside_zero)
     }
 }
 
-/// The word of a reduction over nothing.
+/// Returns the word of a reduction over no elements.
 fn empty(reduction: Reduction, dtype: DType) -> u32 {
     match (reduction, dtype) {
         (Reduction::Prod, DType::F32) => 1f32.to_bits(),
@@ -157,7 +157,7 @@ fn empty(reduction: Reduction, dtype: DType) -> u32 {
     }
 }
 
-/// The kernels for `[A, R, B] → [A, B]` on an adapter, of elements of a type from an offset on.
+/// Returns the kernels for `[A, R, B] → [A, B]` on an adapter, of elements of a type from an offset on.
 fn kernels(
     gpu: &Gpu,
     (x, offset, dtype): (&Buffer, usize, DType),
@@ -171,7 +171,7 @@ fn kernels(
     let (mut source, mut offset) = (x.clone(), offset);
     let mut kernels = Vec::new();
     loop {
-        // Few results from many elements: partial results first, as many as keep the machine busy.
+        // Few results from many elements: compute partial results first, enough of them to use the whole adapter.
         let crowded = reduced > CHUNK || (reduced > 64 && outer * inner < 1024);
         let chunks = if crowded { reduced.div_ceil(64).min(reduced.div_ceil(CHUNK).max(1024)) } else { 1 };
         let target = if crowded { gpu.alloc(outer * chunks * inner)? } else { out.clone() };
@@ -186,12 +186,12 @@ fn kernels(
     }
 }
 
-/// The kernels that add up partial results `[outer, parts, len]` → `[outer, len]`, from the start of a buffer.
+/// Returns the kernels that add up partial results `[outer, parts, len]` → `[outer, len]`, from the start of a buffer.
 pub(in crate::ops) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], out: &Buffer) -> Result<Vec<Kernel>> {
     kernels(gpu, (buffer, 0, DType::F32), Reduction::Sum, sizes, out)
 }
 
-/// `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …`, of at least one.
+/// Computes `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …` of at least one element.
 fn fold<T: Word>(x: &[T], out: CpuOut, [outer, reduced, inner]: [usize; 3], f: impl Fn(T, T) -> T + Send + Sync) {
     let out = out.slice::<T>();
     if inner == 1 {
@@ -201,7 +201,7 @@ fn fold<T: Word>(x: &[T], out: CpuOut, [outer, reduced, inner]: [usize; 3], f: i
             blocks.into_iter().reduce(&f).into_iter().for_each(|total| *out = total);
         });
     }
-    // Few rows: each is cut into ranges of columns, so that all threads have work.
+    // Few rows: each is split into ranges of columns, so that all threads have work.
     let width = if outer < 16 { inner.div_ceil(16).max(256) } else { inner };
     out.par_chunks_mut(inner).zip(x.par_chunks(reduced * inner)).with_min_len(8).for_each(|(out, x)| {
         let ranges = out.par_chunks_mut(width).enumerate();
@@ -209,8 +209,8 @@ fn fold<T: Word>(x: &[T], out: CpuOut, [outer, reduced, inner]: [usize; 3], f: i
     });
 }
 
-/// The reduction of neighbours: sixteen running results over parts of the block, so that the loop vectorises and rounding
-/// grows with the logarithm of the block, not with its length.
+/// Reduces neighbours: sixteen running results over parts of the block, so that the loop vectorises and the rounding
+/// error grows with the logarithm of the block's length, not with the length.
 fn joined<T: Word>(block: &[T], f: impl Fn(T, T) -> T) -> Option<T> {
     let parts = block.chunks(512).filter_map(|part| {
         let Some((first, rest)) = part.split_first_chunk::<16>() else { return part.iter().copied().reduce(&f) };
@@ -222,8 +222,8 @@ fn joined<T: Word>(block: &[T], f: impl Fn(T, T) -> T) -> Option<T> {
     parts.reduce(&f)
 }
 
-/// The columns from `start` on of `x: [R, inner]`, reduced to `out`: at most `BLOCK` rows, or results of such blocks, one
-/// after the other.
+/// Reduces the columns from `start` on of `x: [R, inner]` to `out`: at most `BLOCK` rows, or results of such blocks,
+/// one after the other.
 fn fold_columns<T: Word>(x: &[T], out: &mut [T], start: usize, inner: usize, f: &impl Fn(T, T) -> T) {
     let count = x.len() / inner;
     if count <= BLOCK {
@@ -242,7 +242,7 @@ fn fold_columns<T: Word>(x: &[T], out: &mut [T], start: usize, inner: usize, f: 
     }
 }
 
-/// The dimensions in order, each once.
+/// Returns the dimensions in ascending order, each once.
 pub(in crate::ops) fn distinct(name: &'static str, dims: impl Dims, shape: &[usize]) -> Result<Vec<usize>> {
     let mut sorted = dimensions(name, dims, shape)?;
     sorted.sort_unstable();
@@ -250,7 +250,8 @@ pub(in crate::ops) fn distinct(name: &'static str, dims: impl Dims, shape: &[usi
     Ok(sorted)
 }
 
-/// Applies a reduction to each run of neighbouring dimensions. The result is of the type of `x`.
+/// Applies a reduction to each group of neighbouring dimensions. The result has the type of `x`; sums of floats within
+/// `autocast` are f32.
 pub(in crate::ops) fn over(x: &Tensor, reduction: Reduction, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
     let sorted = distinct(reduction.name(), dims, x.shape())?;
     let dtype = if reduction == Reduction::Sum { of_sums(x.dtype()) } else { x.dtype() };
@@ -258,7 +259,7 @@ pub(in crate::ops) fn over(x: &Tensor, reduction: Reduction, dims: impl Dims, ke
     let kept: Vec<usize> = (0..x.rank()).filter(|d| !sorted.contains(d)).collect();
     let mut out = x.clone();
     if runs.len() > 1 && matches!(reduction, Reduction::Max | Reduction::Min) {
-        // Equal extremes share their gradient evenly over all dimensions: only one reduction sees them all.
+        // Equal extremes share their gradient evenly over all dimensions, which needs one reduction over all of them.
         let mut ones = x.shape().to_vec();
         sorted.iter().for_each(|&d| ones[d] = 1);
         let moved = out.permute(&[&kept[..], &sorted].concat())?;
@@ -268,21 +269,21 @@ pub(in crate::ops) fn over(x: &Tensor, reduction: Reduction, dims: impl Dims, ke
             let dtype = if i == 0 { dtype } else { dtype.wide() };
             out = apply(Reduce { reduction, first: run[0], count: run.len(), dtype }, &[&out])?;
         }
-        out = out.to_dtype(dtype)?; // without any dimension to reduce
+        out = out.to_dtype(dtype)?; // if there is no dimension to reduce
     }
     if keepdim { Ok(out) } else { out.reshape(kept.iter().map(|&d| x.shape()[d]).collect::<Vec<_>>()) }
 }
 
-/// Booleans and bytes as i32: the type of their sum and product.
+/// Converts booleans and bytes to i32, the type of their sum and product.
 pub(in crate::ops) fn countable(x: &Tensor) -> Result<Tensor> {
     if matches!(x.dtype(), DType::Bool | DType::U8) { x.to_dtype(DType::I32) } else { Ok(x.clone()) }
 }
 
 impl Tensor {
-    /// The sum over `dims`, which become size 1 (`keepdim`) or go. Over an empty dimension it is 0.
+    /// Returns the sum over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it is 0.
     ///
-    /// Floats give their own type (halves are added up as f32), `u32` gives `u32`, and all other integers and booleans give
-    /// `i32`, where torch would give `i64`: sums beyond 2³¹ wrap around.
+    /// The sum of floats has their type (halves are added up as f32). The sum of `u32` is `u32`. The sum of all other
+    /// integers and of booleans is `i32` (`i64` in torch): sums beyond 2³¹ wrap around.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -299,8 +300,8 @@ impl Tensor {
         over(&countable(self)?, Reduction::Sum, dims, keepdim)
     }
 
-    /// The product over `dims`, which become size 1 (`keepdim`) or go. Over an empty dimension it is 1. Types as in
-    /// [`Tensor::sum`]. Its gradient is right where elements are 0.
+    /// Returns the product over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it is
+    /// 1. The types are those of [`Tensor::sum`]. The gradient is also correct where elements are 0.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -316,11 +317,11 @@ impl Tensor {
         over(&countable(self)?, Reduction::Prod, dims, keepdim)
     }
 
-    /// The largest element over `dims` (torch's `amax`), which become size 1 (`keepdim`) or go. NaN wins. Equal ones share
-    /// the gradient evenly. Only the values: positions are [`Tensor::argmax`]'s.
+    /// Returns the largest element over `dims` (torch's `amax`), which become size 1 (`keepdim`) or are removed; NaN if
+    /// one is NaN. Equal elements share the gradient evenly. For the positions, use [`Tensor::argmax`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such dimension, or an empty one is reduced.
+    /// [`Error::InvalidArgument`] if there is no such dimension, or a reduced dimension is empty.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -331,8 +332,8 @@ impl Tensor {
         over(self, Reduction::Max, dims, keepdim)
     }
 
-    /// The smallest element over `dims` (torch's `amin`), which become size 1 (`keepdim`) or go. NaN wins. Equal ones share
-    /// the gradient evenly.
+    /// Returns the smallest element over `dims` (torch's `amin`), which become size 1 (`keepdim`) or are removed; NaN
+    /// if one is NaN. Equal elements share the gradient evenly.
     ///
     /// # Errors
     /// As [`Tensor::max`].
@@ -347,7 +348,7 @@ impl Tensor {
         over(self, Reduction::Min, dims, keepdim)
     }
 
-    /// The sum of all elements, rank 0.
+    /// Returns the sum of all elements, of rank 0.
     ///
     /// # Errors
     /// If the device cannot compute it.
@@ -355,7 +356,7 @@ impl Tensor {
         self.sum(&self.all_dims(), false)
     }
 
-    /// The product of all elements, rank 0.
+    /// Returns the product of all elements, of rank 0.
     ///
     /// # Errors
     /// If the device cannot compute it.
@@ -363,18 +364,18 @@ impl Tensor {
         self.prod(&self.all_dims(), false)
     }
 
-    /// The largest of all elements, rank 0.
+    /// Returns the largest of all elements, of rank 0.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is none.
+    /// [`Error::InvalidArgument`] if there is no element.
     pub fn max_all(&self) -> Result<Tensor> {
         self.max(&self.all_dims(), false)
     }
 
-    /// The smallest of all elements, rank 0.
+    /// Returns the smallest of all elements, of rank 0.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is none.
+    /// [`Error::InvalidArgument`] if there is no element.
     pub fn min_all(&self) -> Result<Tensor> {
         self.min(&self.all_dims(), false)
     }

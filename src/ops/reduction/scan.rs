@@ -1,7 +1,7 @@
 //! Running sums and products along a dimension.
 //!
-//! On adapters in chunks, and then over what the chunks amount to, in as many levels as it takes; the order of additions
-//! depends on the shape alone. On the host f32 is summed in f64.
+//! Adapters scan each chunk and then the totals of the chunks, in as many levels as needed. The order of additions
+//! depends on the shape only. On the host, f32 is added in f64.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ params! {
 }
 shader!(SHADER: Params = "scan", headers || SCALAR_HEADERS.to_vec());
 
-/// The longest dimension that one invocation walks where there are enough of them.
+/// The longest dimension that one invocation scans alone if there are enough invocations.
 const ROW: usize = 1024;
 
-/// A chunk where there are not.
+/// The length of a chunk otherwise.
 const CHUNK: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,8 +80,9 @@ impl Op for Scan {
         if self.function == Cumulative::Sum {
             return Ok(vec![Some(backwards(ctx.grad)?)]);
         }
-        // d/dx[i] is Σ_{j ≥ i} g[j] · y[j] / x[i]. For the first zero z of a row that is 0 / 0, so there it is
-        // Σ g[j] · y'[j] with the products y' of the row where z is a 1; behind it, all is 0.
+        // The gradient of x[i] is Σ_{j ≥ i} g[j] · y[j] / x[i]. For the first zero of a row, this is 0 / 0. The
+        // gradient of this zero is Σ g[j] · y'[j], where y' are the products of the row with a 1 in place of the zero.
+        // The gradient of all elements after it is 0.
         let (x, g) = (&ctx.inputs[0], ctx.grad);
         let zero = x.eq(&x.zeros_like()?)?.to_dtype(x.dtype())?;
         let first = zero.cumsum(self.dim)?;
@@ -94,7 +95,7 @@ impl Op for Scan {
 }
 
 impl Scan {
-    /// The kernels for `[A, R, B]` from an offset of a buffer.
+    /// Adds the kernels for `[A, R, B]` from an offset of a buffer.
     fn level(
         &self,
         gpu: &Gpu,
@@ -124,7 +125,7 @@ impl Scan {
     }
 }
 
-/// `out[a, r, b] ← give(start ∘ x[a, 0, b] ∘ … ∘ x[a, r, b])` on the host.
+/// Computes `out[a, r, b] ← give(start ∘ x[a, 0, b] ∘ … ∘ x[a, r, b])` on the host.
 fn scan<T: Word, A: Copy + Send + Sync>(
     x: &CpuIn<Dense>,
     out: CpuOut,
@@ -146,8 +147,8 @@ fn scan<T: Word, A: Copy + Send + Sync>(
 }
 
 impl Tensor {
-    /// The sum up to each element along `dim`: the same shape. u8 and bool are summed as i32, as by [`Tensor::sum`] (torch:
-    /// i64); integers wrap.
+    /// Returns the sum up to each element along `dim`, in the same shape. u8 and bool are summed as i32, as in
+    /// [`Tensor::sum`] (torch: i64); integers wrap around.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension.
@@ -162,10 +163,10 @@ impl Tensor {
         apply(Scan { function: Cumulative::Sum, dim: dimension("cumsum", dim, self.shape())? }, &[&countable(self)?])
     }
 
-    /// The product up to each element along `dim`: the same shape. u8 and bool are multiplied as i32 (torch: i64); integers
-    /// wrap.
+    /// Returns the product up to each element along `dim`, in the same shape. u8 and bool are multiplied as i32 (torch:
+    /// i64); integers wrap around.
     ///
-    /// The gradient is right where elements are 0, too.
+    /// The gradient is also correct where elements are 0.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension.

@@ -20,10 +20,10 @@ params! {
 }
 shader!(SHADER: Params = "softmax");
 
-/// The longest row that one invocation of the kernel walks (three times); longer ones are composed of other ops.
+/// The longest row that one invocation of the kernel reads (three times). Other ops compute longer rows.
 const MAX_ROW: usize = 16 * 1024;
 
-/// Columns that the host handles side by side.
+/// The number of columns that the host computes together.
 const COLUMNS: usize = 64;
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Op for Softmax {
         Ok(vec![kernel.input(x).output(out).each(outer * inner)])
     }
 
-    /// softmax: y · (g − Σ g·y); log-softmax: g − e^y · Σ g
+    /// Computes y · (g − Σ g·y) for softmax, and g − e^y · Σ g for log-softmax.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (y, g) = (ctx.out, ctx.grad);
         let grad = match self.log {
@@ -74,7 +74,7 @@ impl Op for Softmax {
     }
 }
 
-/// One row on the host, in a few passes that vectorise. A NaN is in the total, and so in every result.
+/// Computes one row on the host, in a few passes that vectorise. A NaN makes the total NaN, and so every result.
 fn row(x: &[f32], out: &mut [f32], log: bool) {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; 16];
@@ -96,7 +96,7 @@ fn row(x: &[f32], out: &mut [f32], log: bool) {
     }
 }
 
-/// Some columns of `[R, inner]` on the host, side by side.
+/// Computes some columns of `[R, inner]` on the host together.
 fn columns(x: &[f32], out: &mut [f32], (first, inner): (usize, usize), log: bool) {
     let width = COLUMNS.min(inner - first);
     let range = |row: usize| row * inner + first..row * inner + first + width;
@@ -128,7 +128,7 @@ fn softmax(x: &Tensor, dim: impl Dim, log: bool) -> Result<Tensor> {
     if x.shape()[dim] <= MAX_ROW || x.device().is_cpu() || !x.dtype().is_float() {
         return apply(op(dim), &[x]);
     }
-    // A row that is too long for the kernel, as a composition. The sum of halves is an f32 sum.
+    // A row that is too long for the kernel is computed by other ops. The sum of halves is an f32 sum.
     let dtype = x.dtype();
     let x = &x.to_dtype(DType::F32)?;
     let shifted = x.sub(&x.detach().max(dim, true)?)?;
@@ -139,12 +139,12 @@ fn softmax(x: &Tensor, dim: impl Dim, log: bool) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// `exp(x) / Σ exp(x)` along `dim`, without overflow; the same shape. Halves are computed as f32. A row with a NaN or ∞,
-    /// or of −∞ alone, is NaN. A tensor of rank 0 is one row along dimension 0.
+    /// Returns `exp(x) / Σ exp(x)` along `dim`, without overflow, in the same shape. Halves are computed as f32. A row
+    /// that contains a NaN or ∞, or only −∞, becomes NaN. A tensor of rank 0 is one row along dimension 0.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension;
-    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) unless of floats.
+    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) unless the elements are floats.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -155,7 +155,7 @@ impl Tensor {
         softmax(self, dim, false)
     }
 
-    /// `x − log Σ exp(x)` along `dim`, without overflow; the same shape.
+    /// Returns `x − log Σ exp(x)` along `dim`, without overflow, in the same shape.
     ///
     /// # Errors
     /// As [`Tensor::softmax`].

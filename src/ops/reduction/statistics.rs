@@ -1,4 +1,4 @@
-//! Mean, variance, norms and the like: compositions of the reductions, computed as f32 whatever the float type.
+//! Mean, variance and other statistics: compositions of the reductions, computed as f32 for every float type.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use crate::ops::reduction::reduce::{Reduction, distinct, over};
 use crate::shape::Dims;
 use crate::tensor::Tensor;
 
-/// A float tensor as f32.
+/// Converts a float tensor to f32. Other types are an error.
 pub(in crate::ops) fn wide(name: &'static str, x: &Tensor) -> Result<Tensor> {
     if !x.dtype().is_float() {
         let (expected, got) = ("a float type (use .to_dtype())".into(), x.dtype().to_string());
@@ -16,18 +16,18 @@ pub(in crate::ops) fn wide(name: &'static str, x: &Tensor) -> Result<Tensor> {
     x.to_dtype(DType::F32)
 }
 
-/// How many elements make one result.
+/// Returns the number of elements that are reduced to one result.
 fn reduced(x: &Tensor, dims: &[usize]) -> usize {
     dims.iter().map(|&d| x.shape()[d]).product()
 }
 
-/// The square root with a gradient of 0, not ∞, at 0: as torch has it for norms and deviations.
+/// Computes the square root with a gradient of 0, not ∞, at 0, as torch does for norms and deviations.
 pub(in crate::ops) fn root(x: &Tensor) -> Result<Tensor> {
     let zero = zeros_of(x)?;
     x.add(&zero)?.sqrt()?.sub(&zero)
 }
 
-/// 1 where `x` is 0, else 0.
+/// Returns 1 where `x` is 0, else 0.
 pub(in crate::ops) fn zeros_of(x: &Tensor) -> Result<Tensor> {
     x.eq(0)?.to_dtype(DType::F32)
 }
@@ -38,17 +38,17 @@ fn mean(x: &Tensor, dims: &[usize], keepdim: bool) -> Result<Tensor> {
     if count == 0 { sum.add_scalar(f32::NAN) } else { sum.mul_scalar(1.0 / count as f32) }
 }
 
-/// Two passes: the mean first, then the squares of what is left, so that nothing cancels.
+/// Computes the variance in two passes, the mean and then the squares of the deviations, to avoid cancellation.
 fn variance(x: &Tensor, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
     let free = (reduced(x, dims) as f64 - correction).max(0.0);
-    // The deviations add up to 0, so that no gradient flows through the mean.
+    // The deviations add up to 0, so that the mean does not contribute to the gradient.
     let deviation = x.sub(&mean(&x.detach(), dims, true)?)?;
     deviation.mul(&deviation)?.sum(dims, keepdim)?.mul_scalar((1.0 / free) as f32)
 }
 
 impl Tensor {
-    /// The mean over `dims`, which become size 1 (`keepdim`) or go. Over an empty dimension it is NaN. Floats keep their type
-    /// (halves are added up as f32).
+    /// Returns the mean over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it is NaN.
+    /// Floats keep their type (halves are added up as f32).
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] for integers, as in PyTorch.
@@ -64,18 +64,19 @@ impl Tensor {
         mean(&wide("mean", self)?, dims, keepdim)?.to_dtype(of_sums(self.dtype()))
     }
 
-    /// The mean of all elements, rank 0.
+    /// Returns the mean of all elements, of rank 0.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] unless of floats.
+    /// [`Error::DTypeMismatch`] unless the elements are floats.
     pub fn mean_all(&self) -> Result<Tensor> {
         self.mean(&self.all_dims(), false)
     }
 
-    /// The variance over `dims`, which become size 1 (`keepdim`) or go: `Σ (x − mean)² / max(0, n − correction)`.
+    /// Returns the variance `Σ (x − mean)² / max(0, n − correction)` over `dims`, which become size 1 (`keepdim`) or
+    /// are removed.
     ///
-    /// A `correction` of 1 (torch's default; Bessel's) estimates the variance of what the elements are a sample of; 0 gives
-    /// that of the elements themselves. NaN where `n ≤ correction` and there is nothing to vary.
+    /// A `correction` of 1 (torch's default; Bessel's) estimates the variance of the population that the elements are a
+    /// sample of; 0 returns the variance of the elements themselves. NaN if `n ≤ correction` and all deviations are 0.
     ///
     /// # Errors
     /// As [`Tensor::mean`].
@@ -91,7 +92,7 @@ impl Tensor {
         variance(&wide("var", self)?, dims, correction, keepdim)?.to_dtype(of_sums(self.dtype()))
     }
 
-    /// The variance of all elements with a correction of 1, rank 0.
+    /// Returns the variance of all elements with a correction of 1, of rank 0.
     ///
     /// # Errors
     /// As [`Tensor::mean`].
@@ -99,7 +100,7 @@ impl Tensor {
         self.var(&self.all_dims(), 1.0, false)
     }
 
-    /// The standard deviation over `dims`: the square root of [`Tensor::var`]. Its gradient is 0 where it is 0.
+    /// Returns the standard deviation over `dims`: the square root of [`Tensor::var`]. Its gradient at 0 is 0.
     ///
     /// # Errors
     /// As [`Tensor::mean`].
@@ -108,7 +109,7 @@ impl Tensor {
         root(&variance(&wide("std", self)?, dims, correction, keepdim)?)?.to_dtype(of_sums(self.dtype()))
     }
 
-    /// The standard deviation of all elements with a correction of 1, rank 0.
+    /// Returns the standard deviation of all elements with a correction of 1, of rank 0.
     ///
     /// # Errors
     /// As [`Tensor::mean`].
@@ -116,7 +117,7 @@ impl Tensor {
         self.std(&self.all_dims(), 1.0, false)
     }
 
-    /// Whether any element over `dims` is not 0 (NaN is not): bool. Over an empty dimension it is false.
+    /// Returns whether any element over `dims` is not 0, as bool; NaN is not 0. Over an empty dimension it is false.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -136,7 +137,7 @@ impl Tensor {
         }
     }
 
-    /// Whether all elements over `dims` are not 0 (NaN is not): bool. Over an empty dimension it is true.
+    /// Returns whether all elements over `dims` are not 0, as bool; NaN is not 0. Over an empty dimension it is true.
     ///
     /// # Errors
     /// As [`Tensor::any`].
@@ -155,7 +156,7 @@ impl Tensor {
         }
     }
 
-    /// Whether any element is not 0: rank 0, bool. See [`Tensor::any`].
+    /// Returns whether any element is not 0, as bool of rank 0. See [`Tensor::any`].
     ///
     /// # Errors
     /// If the device cannot compute it.
@@ -163,7 +164,7 @@ impl Tensor {
         self.any(&self.all_dims(), false)
     }
 
-    /// Whether no element is 0: rank 0, bool. See [`Tensor::all`].
+    /// Returns whether no element is 0, as bool of rank 0. See [`Tensor::all`].
     ///
     /// # Errors
     /// If the device cannot compute it.
@@ -171,7 +172,8 @@ impl Tensor {
         self.all(&self.all_dims(), false)
     }
 
-    /// `log Σ eˣ` over `dims`, without overflow; the dimensions become size 1 (`keepdim`) or go. Of nothing it is −∞.
+    /// Returns `log Σ eˣ` over `dims`, without overflow. The dimensions become size 1 (`keepdim`) or are removed. Over
+    /// an empty dimension it is −∞.
     ///
     /// # Errors
     /// As [`Tensor::mean`].
@@ -189,10 +191,10 @@ impl Tensor {
             return x.sum(dims, keepdim)?.add_scalar(f32::NEG_INFINITY)?.to_dtype(of_sums(self.dtype()));
         }
         let largest = x.detach().max(dims, true)?;
-        // An infinite shift would leave ∞ − ∞: 0 instead.
+        // An infinite shift would result in ∞ − ∞: the shift is 0 instead.
         let finite = largest.isfinite()?;
         let shift = finite.where_cond(&largest, 0)?;
-        // Where it is infinite, so is the result, and no gradient flows.
+        // Where the largest element is not finite, it is the result, without a gradient.
         let sum = finite.where_cond(&x.sub(&shift)?.exp()?.sum(dims, true)?, 1)?.log()?.add(&shift)?;
         let sum = finite.where_cond(&sum, &largest)?;
         let kept =

@@ -9,10 +9,12 @@ use crate::shape::Dims;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// The p-norm over `dims`, which become size 1 (`keepdim`) or go: `(Σ |x|ᵖ)^(1/p)`; for an infinite p the largest
-    /// `|x|`, for −∞ the smallest, and for 0 the number of elements that are not 0 (torch's `linalg.vector_norm`).
+    /// Returns the p-norm over `dims`, which become size 1 (`keepdim`) or are removed: `(Σ |x|ᵖ)^(1/p)`. For an
+    /// infinite p it is the largest `|x|`, for −∞ the smallest, and for 0 the number of elements that are not 0
+    /// (torch's `linalg.vector_norm`).
     ///
-    /// Its gradient is 0 where the norm is 0. Computed as f32, so that `|x|ᵖ` may overflow where the norm does not.
+    /// Its gradient is 0 where the norm is 0. It is computed as f32, so that `|x|ᵖ` may overflow although the norm does
+    /// not.
     ///
     /// # Errors
     /// As [`Tensor::mean`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) also for an infinite p over an empty
@@ -47,7 +49,7 @@ impl Tensor {
         out.to_dtype(of_sums(self.dtype()))
     }
 
-    /// The p-norm of all elements, rank 0: see [`Tensor::norm`].
+    /// Returns the p-norm of all elements, of rank 0: see [`Tensor::norm`].
     ///
     /// # Errors
     /// As [`Tensor::norm`].
@@ -56,7 +58,7 @@ impl Tensor {
     }
 }
 
-/// `xᵖ` of what is not negative, with a gradient of 0, not ∞, at 0.
+/// Computes `xᵖ` of numbers that are not negative. The gradient at 0 is 0, not ∞.
 fn power(x: &Tensor, p: f32) -> Result<Tensor> {
     let zero = zeros_of(x)?;
     x.add(&zero)?.pow(p)?.sub(&zero)

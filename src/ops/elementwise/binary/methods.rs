@@ -6,7 +6,7 @@ use super::run::{binary, logical};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// Methods with a tensor or a number as the other operand.
+/// Defines methods with a tensor or a number as the other operand.
 macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident => $pair:ident;)*) => {
         impl Tensor {
@@ -24,17 +24,18 @@ macro_rules! methods {
 }
 
 impl Tensor {
-    /// `a + b` of two tensors, broadcast by NumPy's rule, or of a tensor and a number.
+    /// Returns `a + b` of two tensors, broadcast by NumPy's rule, or of a tensor and a number.
     ///
-    /// Tensors of two types meet by PyTorch's rule ([`DType::promote`](crate::DType::promote)); a number changes the type
-    /// only where it is of a higher kind ([`Scalar`]). Integers wrap around; booleans add as `or`. The operators `+ - * / %`
-    /// are the same functions, with an `f32` or `i32` on either side; other numbers go through the methods, `x.add(v)`.
+    /// Tensors of two types are converted to one by PyTorch's rule ([`DType::promote`](crate::DType::promote)). A
+    /// number changes the type only if it is of a higher kind ([`Scalar`]). Integers wrap around; booleans are added by
+    /// `or`. The operators `+ - * / %` are the same functions, with an `f32` or `i32` on either side; for other
+    /// numbers, call the methods, `x.add(v)`.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or
-    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) (i32 with u32, which have no common type) if the operands do
-    /// not go together; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a number that the tensor's type
-    /// does not hold.
+    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch)
+    /// or [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) (i32 with u32, which have no common type) if the
+    /// operands cannot be combined; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a number outside the
+    /// tensor's type.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -48,7 +49,7 @@ impl Tensor {
         binary(&pairs::ADD, self.into(), other.into())
     }
 
-    /// True where neither is 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
+    /// Returns true where neither is 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -56,7 +57,7 @@ impl Tensor {
         logical(&pairs::AND, self, other)
     }
 
-    /// True where one or both are not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
+    /// Returns true where any is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -64,7 +65,8 @@ impl Tensor {
         logical(&pairs::OR, self, other)
     }
 
-    /// True where just one is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
+    /// Returns true where only one is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's
+    /// rule.
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -72,7 +74,7 @@ impl Tensor {
         logical(&pairs::XOR, self, other)
     }
 
-    /// `x + value`: [`Tensor::add`] of a number.
+    /// Returns `x + value`: [`Tensor::add`] of a number.
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -80,7 +82,7 @@ impl Tensor {
         self.add(value.into())
     }
 
-    /// `x − value`: [`Tensor::sub`] of a number.
+    /// Returns `x − value`: [`Tensor::sub`] of a number.
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -88,7 +90,7 @@ impl Tensor {
         self.sub(value.into())
     }
 
-    /// `value · x`: [`Tensor::mul`] by a number.
+    /// Returns `value · x`: [`Tensor::mul`] by a number.
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -96,7 +98,7 @@ impl Tensor {
         self.mul(value.into())
     }
 
-    /// `x / value`: [`Tensor::div`] by a number.
+    /// Returns `x / value`: [`Tensor::div`] by a number.
     ///
     /// # Errors
     /// As [`Tensor::add`].
@@ -104,19 +106,19 @@ impl Tensor {
         self.div(value.into())
     }
 
-    /// 1 where equal, else 0, of f32 as the operands are: what gradients multiply with.
+    /// Returns 1 where two f32 tensors are equal, else 0, as f32: a factor of gradients.
     pub(in crate::ops) fn same(&self, other: &Tensor) -> Result<Tensor> {
         binary(&pairs::SAME, self.into(), other.into())
     }
 }
 
 methods! {
-    /// `a − b`; see [`Tensor::add`] for broadcasting and types. Booleans are refused.
+    /// Returns `a − b`; see [`Tensor::add`] for broadcasting and types. Booleans are an error.
     sub => SUB;
-    /// `a · b`, element by element; see [`Tensor::add`] for broadcasting and types.
+    /// Returns `a · b`, element by element; see [`Tensor::add`] for broadcasting and types.
     mul => MUL;
-    /// `a / b`; see [`Tensor::add`] for broadcasting. Of integers too it is the true quotient, in f32: for whole ones there
-    /// are [`Tensor::div_trunc`] and [`Tensor::div_floor`].
+    /// Returns `a / b`; see [`Tensor::add`] for broadcasting. The quotient of integers is in f32; for whole quotients,
+    /// use [`Tensor::div_trunc`] and [`Tensor::div_floor`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -127,14 +129,14 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     div => DIV;
-    /// `a / b` rounded towards 0: PyTorch's `rounding_mode='trunc'`. An integer over 0 stays as it is, where PyTorch
-    /// fails. The gradient is 0.
+    /// Returns `a / b` rounded towards 0, PyTorch's `rounding_mode='trunc'`. An integer divided by 0 does not change;
+    /// PyTorch fails in this case. The gradient is 0.
     div_trunc => DIV_TRUNC;
-    /// `a / b` rounded down, Python's `//` and PyTorch's `rounding_mode='floor'`. An integer over 0 stays as it is, where
-    /// PyTorch fails. The gradient is 0.
+    /// Returns `a / b` rounded down, Python's `//` and PyTorch's `rounding_mode='floor'`. An integer divided by 0 does
+    /// not change; PyTorch fails in this case. The gradient is 0.
     div_floor => DIV_FLOOR;
-    /// The remainder of `a / b` with the sign of b, Python's `%` and `torch.remainder`. It is exact: no quotient is rounded.
-    /// By 0: NaN, and 0 for integers (where PyTorch fails).
+    /// Returns the remainder of `a / b` with the sign of b, Python's `%` and `torch.remainder`. It is exact: no
+    /// quotient is rounded. The remainder of a division by 0 is NaN, and 0 for integers (PyTorch fails in this case).
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -144,11 +146,11 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     rem => REM;
-    /// The remainder of `a / b` with the sign of a, C's `fmod`. It is exact. By 0: NaN, and 0 for integers (where PyTorch
-    /// fails).
+    /// Returns the remainder of `a / b` with the sign of a, C's `fmod`. It is exact. The remainder of a division by 0
+    /// is NaN, and 0 for integers (PyTorch fails in this case).
     fmod => FMOD;
-    /// `aᵇ`; see [`Tensor::add`] for broadcasting and types. As C's `pow`: NaN for negative a unless b is whole, 1 for b = 0.
-    /// Integers wrap around; their negative powers are 0 but for those of ±1.
+    /// Returns `aᵇ`; see [`Tensor::add`] for broadcasting and types. As in C's `pow`, it is NaN for negative a unless b
+    /// is whole, and 1 for b = 0. Integers wrap around; their negative powers are 0, except those of ±1.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -157,15 +159,15 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pow => POW;
-    /// The larger of two elements; NaN if either is. The gradient goes to the larger, half to each where they are equal.
+    /// Returns the larger of two elements; NaN if one is NaN. The gradient goes to the larger, half to each if equal.
     maximum => MAXIMUM;
-    /// The smaller of two elements; NaN if either is. The gradient goes to the smaller, half to each where they are equal.
+    /// Returns the smaller of two elements; NaN if one is NaN. The gradient goes to the smaller, half to each if equal.
     minimum => MINIMUM;
-    /// The angle of the point (other, self) in radians, from −π to π: the arc tangent of `a / b` in the right quadrant.
-    /// Integers become f32.
+    /// Returns the angle of the point (other, self) in radians, from −π to π: the arc tangent of `a / b` in the correct
+    /// quadrant. Integers become f32.
     atan2 => ATAN2;
-    /// Where a = b, as [`DType::Bool`](crate::DType::Bool); see [`Tensor::add`] for broadcasting and types. NaN equals
-    /// nothing. No gradient flows.
+    /// Returns whether a = b, as [`DType::Bool`](crate::DType::Bool); see [`Tensor::add`] for broadcasting and types.
+    /// NaN is not equal to any number, nor to NaN. The result has no gradient.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -175,14 +177,14 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     eq => EQ;
-    /// Where a ≠ b, as [`DType::Bool`](crate::DType::Bool); true for NaN.
+    /// Returns whether a ≠ b, as [`DType::Bool`](crate::DType::Bool); true for NaN.
     ne => NE;
-    /// Where a < b, as [`DType::Bool`](crate::DType::Bool); false for NaN.
+    /// Returns whether a < b, as [`DType::Bool`](crate::DType::Bool); false for NaN.
     lt => LT;
-    /// Where a ≤ b, as [`DType::Bool`](crate::DType::Bool); false for NaN.
+    /// Returns whether a ≤ b, as [`DType::Bool`](crate::DType::Bool); false for NaN.
     le => LE;
-    /// Where a > b, as [`DType::Bool`](crate::DType::Bool); false for NaN.
+    /// Returns whether a > b, as [`DType::Bool`](crate::DType::Bool); false for NaN.
     gt => GT;
-    /// Where a ≥ b, as [`DType::Bool`](crate::DType::Bool); false for NaN.
+    /// Returns whether a ≥ b, as [`DType::Bool`](crate::DType::Bool); false for NaN.
     ge => GE;
 }

@@ -1,8 +1,8 @@
-//! The table of functions of two elements: each formula in Rust and in WGSL, for each of the types that are computed with,
+//! The table of functions of two elements: each formula in Rust and in WGSL, for each type that kernels compute with,
 //! and the gradients of both operands.
 //!
-//! The WGSL goes before `binary.wgsl` as a header; `m_…` are functions of `float_pairs.wgsl`, those of whole numbers of
-//! `whole_pairs.wgsl`.
+//! The WGSL formula is put before `binary.wgsl` as a header. It calls functions `m_…` of `float_pairs.wgsl`, or the
+//! functions of whole numbers of `whole_pairs.wgsl`.
 
 mod methods;
 pub(in crate::ops) mod operand;
@@ -30,17 +30,17 @@ params! {
     }
 }
 shader!(SHADER: Params = "binary", headers || headers("binary"));
-// With what rows of floats need, and with what rows of integers need.
+// The same shader with the functions for rows of floats, and with those for rows of integers.
 shader!(FLOATS: Params = "binary" named "binary_floats", after [MATH, SPECIAL, wgsl!("float_pairs")], headers || headers("binary_floats"));
 shader!(WHOLE: Params = "binary" named "binary_whole", after [wgsl!("whole_pairs")], headers || headers("binary_whole"));
 
 /// Words of two operands, each with the step from one element to the next, and the words of the result.
 pub(in crate::ops) type Each = fn(&[u32], usize, &[u32], usize, &mut [u32]);
 
-/// The gradient of one operand in terms of tensors.
+/// The gradient of one operand, computed with tensors.
 type PairGradient = fn(&Chain) -> Result<Tensor>;
 
-/// What the chain rule is applied to: the operands, the result and its gradient, outside the graph.
+/// The inputs of the chain rule: the operands, the result and its gradient, outside the graph.
 struct Chain<'a> {
     g: &'a Tensor,
     a: Operand<'a>,
@@ -57,7 +57,7 @@ impl Chain<'_> {
         filled(self.g.shape(), 0f32, self.g.device())
     }
 
-    /// g times a function of two operands.
+    /// Returns g times a function of two operands.
     fn times(&self, pair: &'static Pair, x: Operand, y: Operand) -> Result<Tensor> {
         self.g.mul(&binary(pair, x, y)?)
     }
@@ -75,7 +75,7 @@ pub(in crate::ops) struct TypedFunction {
 #[derive(Debug)]
 pub(in crate::ops) struct Pair {
     pub name: &'static str,
-    /// Whether the result is 0 or 1, to become booleans.
+    /// Whether the result is 0 or 1, which is converted to a boolean.
     pub truth: bool,
     /// The gradients of the first and the second operand; a function without them cannot be differentiated.
     gradient: Option<[PairGradient; 2]>,
@@ -85,7 +85,7 @@ pub(in crate::ops) struct Pair {
 }
 
 impl Pair {
-    /// The function for a type that is computed with.
+    /// Returns the function for a type that kernels compute with; `None` if there is none.
     pub fn for_type(&self, dtype: DType) -> Option<&TypedFunction> {
         match dtype {
             DType::F32 => self.f32.as_ref(),
@@ -116,8 +116,9 @@ macro_rules! typed {
     };
 }
 
-/// The rows: `all` of any type, `truth` of any type to 0 or 1, `split` with a formula for floats and one for integers,
-/// `floats` and `bits` of one type. Behind the formula stand the gradients of the two operands, if there are any.
+/// Defines the rows: `all` for any type; `truth` for any type, with the result 0 or 1; `split` with a formula for
+/// floats and one for integers; `floats` and `bits` for one type. The gradients of the two operands follow the formula,
+/// if it has any.
 macro_rules! pairs {
     ($($pair:ident = $kind:ident $name:literal ($($formula:tt)*) $([$da:expr, $db:expr])?;)*) => {
         $(pub(in crate::ops) static $pair: Pair = Pair {
@@ -153,7 +154,7 @@ macro_rules! pairs {
     (@ bits $f:expr, $wgsl:literal) => { Pair { truth: true, ..pairs!(@ bits_of $f, $wgsl) } };
 }
 
-/// A function of nothing, whose parts the rows replace.
+/// A function without formulas; each row replaces some of its fields.
 const NONE: Pair = Pair { name: "", truth: false, gradient: None, f32: None, i32: None, u32: None };
 
 pairs! {
@@ -186,7 +187,7 @@ pairs! {
     OR = bits "logical_or" (|x, y| x | y, "x | y");
     XOR = bits "logical_xor" (|x, y| x ^ y, "x ^ y");
     OR_ADD = bits_of "add" (|x, y| x | y, "x | y"); // of booleans
-    // Parts of gradients: 1 where equal; the share of the larger; the gradients of powers and angles.
+    // Factors of gradients: 1 where equal; the share of the larger element; the gradients of powers and angles.
     SAME = floats "eq" (|x, y| f32::from(u8::from(x == y)), "select(0.0, 1.0, x == y)");
     SHARE = floats "maximum" (|x, y| if x < y { 0.0 } else if x == y { 0.5 } else { 1.0 },
         "select(select(1.0, 0.5, x == y), 0.0, x < y)");
@@ -197,7 +198,7 @@ pairs! {
         "select(y / (x * x + y * y), 0.0, x == 0.0 && y == 0.0)");
 }
 
-/// What goes before a shader, for every row that uses it.
+/// Returns the headers of a shader, one for each row that uses it.
 fn headers(shader: &str) -> Vec<&'static str> {
     let rows = ALL.iter().flat_map(|pair| [&pair.f32, &pair.i32, &pair.u32]).flatten();
     rows.filter(|row| row.shader.text.name == shader).map(|row| row.header).collect()
@@ -214,7 +215,7 @@ fn each<T: Word, R: Word>(x: &[u32], sx: usize, y: &[u32], sy: usize, out: &mut 
     }
 }
 
-/// What the table's formulas need of a type.
+/// The functions of a type that the formulas of the table call.
 trait Number: Word {
     fn plus(self, y: Self) -> Self;
     fn minus(self, y: Self) -> Self;
@@ -268,7 +269,7 @@ impl Number for f32 {
     }
 }
 
-/// Whole numbers wrap around; x / 0 is x, and the remainder of it 0, as WGSL defines them.
+/// Implements [`Number`] for integers. They wrap around; x / 0 is x, and its remainder is 0, as in WGSL.
 macro_rules! whole {
     ($($t:ident)*) => {$(
         #[allow(unused_comparisons, reason = "u32 is never below 0")]

@@ -9,8 +9,8 @@ use crate::ops::elementwise::cast::narrowed;
 use crate::ops::inplace::filled_words;
 use crate::tensor::Tensor;
 
-/// A number on one side of an op, with Python's three kinds: it never changes the type of a tensor of its own kind or of a
-/// higher one (bool < integer < float).
+/// A number as an operand, of one of Python's three kinds. It never changes the type of a tensor of its own kind or of
+/// a higher one (bool < integer < float).
 ///
 /// ```
 /// # use anygpu::{DType, Tensor};
@@ -31,7 +31,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The type that an op of this number and a tensor of type `dtype` computes in.
+    /// Returns the type in which an op of this number and a tensor of type `dtype` computes.
     pub(in crate::ops) fn meets(self, dtype: DType) -> DType {
         match self {
             Scalar::Int(_) if dtype == DType::Bool => DType::I32,
@@ -40,13 +40,14 @@ impl Scalar {
         }
     }
 
-    /// Its word in the type in which `dtype` is computed. Negative numbers wrap around to unsigned ones on request.
+    /// Returns the word of this number in the type in which `dtype` is computed. If `wraps`, negative numbers wrap
+    /// around to unsigned ones.
     pub(in crate::ops) fn word(self, op: &'static str, dtype: DType, wraps: bool) -> Result<u32> {
         let whole = match self {
             _ if dtype.is_float() => return Ok((self.as_f64() as f32).to_bits()),
             Scalar::Bool(value) => i64::from(value),
             Scalar::Int(value) => value,
-            Scalar::Float(value) => return Err(Error::argument(op, format!("{value} is no {dtype}"))),
+            Scalar::Float(value) => return Err(Error::argument(op, format!("{value} is not a {dtype}"))),
         };
         let [low, high] = match dtype {
             DType::I32 => [i64::from(i32::MIN), i64::from(i32::MAX)],
@@ -61,7 +62,7 @@ impl Scalar {
         Ok(whole as u32)
     }
 
-    /// It as a tensor of rank 0.
+    /// Returns this number as a tensor of rank 0.
     pub(in crate::ops) fn tensor(self, op: &'static str, dtype: DType, device: &Device) -> Result<Tensor> {
         let wide = filled_words(&[], self.word(op, dtype, false)?, dtype.wide(), device)?;
         narrowed(&wide, dtype)
@@ -79,9 +80,9 @@ impl Scalar {
 /// The other operand of an op: `&tensor` or a number.
 #[derive(Clone, Copy)]
 pub enum Operand<'a> {
-    /// Broadcast against the first operand.
+    /// A tensor, broadcast against the first operand.
     Tensor(&'a Tensor),
-    /// For every element.
+    /// A number, the same for every element.
     Scalar(Scalar),
 }
 
@@ -119,7 +120,7 @@ macro_rules! numbers {
 }
 numbers! { bool => Bool; i32 => Int; u32 => Int; i64 => Int; u8 => Int; f32 => Float; f64 => Float; }
 
-/// Sizes and counts.
+/// For sizes and counts.
 impl From<usize> for Operand<'_> {
     fn from(value: usize) -> Self {
         Operand::Scalar(Scalar::Int(i64::try_from(value).unwrap_or(i64::MAX)))
@@ -135,8 +136,8 @@ impl std::fmt::Debug for Operand<'_> {
     }
 }
 
-/// Tensors by reference or by value on either side, and numbers on either side. One type of each kind of number: with two,
-/// `(&x * 0.5)?` would not know which.
+/// Implements the operators for tensors, by reference or by value, and for numbers, on either side. There is one float
+/// type and one integer type: with two, the type of the number in `(&x * 0.5)?` would be ambiguous.
 macro_rules! operators {
     ($($trait:ident $method:ident $pair:ident;)*) => {$(
         operators! { @ $trait $method: [&Tensor, &Tensor] [&Tensor, Tensor] [Tensor, &Tensor] [Tensor, Tensor] }
@@ -164,7 +165,7 @@ macro_rules! operators {
 }
 operators! { Add add ADD; Sub sub SUB; Mul mul MUL; Div div DIV; Rem rem REM; }
 
-/// What may stand on an operator's right, however it is held.
+/// An operand on the right of an operator: a tensor, a reference to a tensor or a number.
 trait Other {
     fn operand(&self) -> Operand<'_>;
 }

@@ -1,4 +1,4 @@
-//! Functions of two elements, with broadcasting and PyTorch's promotion: how a row of `pairs` is run and differentiated.
+//! Functions of two elements, with broadcasting and PyTorch's promotion: runs and differentiates the rows of `pairs`.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::ops::{
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
-/// Two operands in the type in which they meet, booleans for comparisons.
+/// Computes a function of two operands, converted to their common type. Comparisons return booleans.
 pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Result<Tensor> {
     let dtype = match (a, b) {
         (Operand::Tensor(a), Operand::Tensor(b)) => meeting(pair, a, b)?,
@@ -29,7 +29,7 @@ pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Res
     let dtype = if pair.for_type(dtype.wide()).is_some() { dtype } else { DType::F32 };
     let pair = if dtype == DType::Bool { of_booleans(pair)? } else { pair };
     let ready = |x: &Tensor| if pair.truth { x.detach().to_dtype(dtype) } else { x.to_dtype(dtype) };
-    // Sums, differences and products of unsigned integers are right modulo their size, whatever the sign.
+    // Sums, differences and products of unsigned integers are correct modulo 2ⁿ for n bits, for any sign of the number.
     let wraps = [&pairs::ADD, &pairs::SUB, &pairs::MUL].iter().any(|p| std::ptr::eq(*p, pair));
     let with_number = |x: &Tensor, value: Scalar, left: bool| {
         let word = value.word(pair.name, dtype, wraps)?;
@@ -43,13 +43,14 @@ pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Res
     }
 }
 
-/// The type of both, checking the devices first: that error says more.
+/// Returns the common type of two operands. Checks the devices first, because that error is more helpful.
 fn meeting(pair: &Pair, a: &Tensor, b: &Tensor) -> Result<DType> {
     same_device(pair.name, &[a, b])?;
     result_type(pair.name, a, b)
 }
 
-/// Booleans add as `or` and multiply as `and`; what has no meaning for them is refused.
+/// Returns the function for booleans, which are added by `or` and multiplied by `and`. A function that has no meaning
+/// for booleans is an error.
 fn of_booleans(pair: &'static Pair) -> Result<&'static Pair> {
     let keeps = [&pairs::MUL, &pairs::MAXIMUM, &pairs::MINIMUM].iter().any(|p| std::ptr::eq(*p, pair));
     if std::ptr::eq(pair, &pairs::ADD) {
@@ -57,19 +58,19 @@ fn of_booleans(pair: &'static Pair) -> Result<&'static Pair> {
     } else if pair.truth || keeps {
         Ok(pair)
     } else {
-        let got = "bool (for differences there is logical_xor)".into();
+        let got = "bool (for differences, use logical_xor)".into();
         Err(Error::DTypeMismatch { op: pair.name, expected: "numbers".into(), got })
     }
 }
 
-/// Where both are not 0, either is not 0, or one of them.
+/// Computes a logical function of two tensors; an element is true if it is not 0.
 pub(in crate::ops) fn logical(pair: &'static Pair, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let truth = |x: &Tensor| x.detach().to_dtype(DType::Bool);
     apply(Binary { pair }, &[&truth(a)?, &truth(b)?])
 }
 
 impl Pair {
-    /// The function for the type of an input; there is one wherever `binary` comes by.
+    /// Returns the function for the type of an input. There is one for each pair and type that `binary` applies.
     fn of(&'static self, dtype: DType) -> Result<&'static TypedFunction> {
         let expected = || Error::DTypeMismatch { op: self.name, expected: "f32".into(), got: dtype.to_string() };
         self.for_type(dtype).ok_or_else(expected)
@@ -79,7 +80,7 @@ impl Pair {
         (shape, if self.truth { DType::Bool } else { operand.dtype() })
     }
 
-    /// The gradient of operand `side`.
+    /// Returns the gradient of operand `side`.
     fn gradient_of(&self, side: usize, a: Operand, b: Operand, ctx: &Gradient) -> Result<Option<Tensor>> {
         match self.gradient {
             Some(gradient) => gradient[side](&Chain { g: ctx.grad, a, b, out: ctx.out }).map(Some),
@@ -204,7 +205,7 @@ impl Op for WithNumber {
     }
 }
 
-/// Both layouts stretched to their common shape.
+/// Returns the common shape of two layouts, and both layouts broadcast to it.
 fn broadcast(op: &'static str, a: &Layout, b: &Layout) -> Result<(Vec<usize>, Layout, Layout)> {
     let shape = broadcast_shapes(op, &a.shape, &b.shape)?;
     let (a, b) = (a.broadcast_to(&shape), b.broadcast_to(&shape));

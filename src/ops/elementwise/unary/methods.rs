@@ -1,4 +1,4 @@
-//! The public functions of one element: each gives a tensor of its input's shape.
+//! The public functions of one element: each returns a tensor of its input's shape.
 
 use super::{self as unary, Function, float, integer, predicate};
 use crate::dtype::DType;
@@ -6,18 +6,18 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::promote::to_float;
 use crate::tensor::Tensor;
 
-/// Methods without arguments.
+/// Defines methods without arguments.
 macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident($x:ident) => $result:expr;)*) => {
         impl Tensor {
             $(
                 $(#[$doc])*
                 ///
-                /// The same shape; halves are computed as f32 and keep their type.
+                /// The result has the same shape. Halves are computed as f32 and keep their type.
                 ///
                 /// # Errors
-                /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) where booleans are refused; if the device has no
-                /// room for the result.
+                /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if booleans are not allowed; an error if the
+                /// device has too little memory for the result.
                 pub fn $name(&self) -> Result<Tensor> {
                     let $x = self;
                     $result
@@ -31,7 +31,7 @@ fn plain(x: &Tensor, function: &'static Function) -> Result<Tensor> {
     float(x, function, [0.0; 2])
 }
 
-/// A function that keeps the element type: of floats, i32 and u32; `None` where it changes nothing.
+/// Computes a function that keeps the element type, with the row for floats, i32 or u32; `None` is the identity.
 fn kept(
     x: &Tensor,
     floats: &'static Function,
@@ -53,9 +53,9 @@ fn kept(
 }
 
 methods! {
-    /// `−x`. Integers keep their type and wrap around; booleans are refused (see [`Tensor::logical_not`]).
+    /// Returns `−x`. Integers keep their type and wrap around; booleans are an error (see [`Tensor::logical_not`]).
     neg(x) => kept(x, &unary::NEG, Some(&unary::NEG_I32), Some(&unary::NEG_U32));
-    /// `|x|`, keeping the type; the gradient at 0 is 0.
+    /// Returns `|x|` in the same type; the gradient at 0 is 0.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -64,15 +64,15 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     abs(x) => kept(x, &unary::ABS, Some(&unary::ABS_I32), None);
-    /// −1, 0 or 1 by the sign, keeping the type; 0 for NaN. The gradient is 0.
+    /// Returns −1, 0 or 1 by the sign, in the same type; 0 for NaN. The gradient is 0.
     sign(x) => kept(x, &unary::SIGN, Some(&unary::SIGN_I32), Some(&unary::SIGN_U32));
-    /// `x²`. Integers keep their type and wrap around; booleans are refused.
+    /// Returns `x²`. Integers keep their type and wrap around; booleans are an error.
     square(x) => kept(x, &unary::SQUARE, Some(&unary::SQUARE_I32), Some(&unary::SQUARE_U32));
-    /// The next whole number that is not above. Integers are as they are. The gradient is 0.
+    /// Returns the largest whole number that is not above x. Integers do not change. The gradient is 0.
     floor(x) => kept(x, &unary::FLOOR, None, None);
-    /// The next whole number that is not below. Integers are as they are. The gradient is 0.
+    /// Returns the smallest whole number that is not below x. Integers do not change. The gradient is 0.
     ceil(x) => kept(x, &unary::CEIL, None, None);
-    /// The nearest whole number, the even one of two. Integers are as they are. The gradient is 0.
+    /// Returns the nearest whole number, in a tie the even one. Integers do not change. The gradient is 0.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -81,11 +81,11 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     round(x) => kept(x, &unary::ROUND, None, None);
-    /// The number without its fraction. Integers are as they are. The gradient is 0.
+    /// Returns x without its fraction. Integers do not change. The gradient is 0.
     trunc(x) => kept(x, &unary::TRUNC, None, None);
-    /// `1 / x`; ±∞ at 0. Integers become f32.
+    /// Returns `1 / x`; ±∞ at 0. Integers become f32.
     recip(x) => plain(x, &unary::RECIP);
-    /// `eˣ`. Integers become f32.
+    /// Returns `eˣ`. Integers become f32.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -93,34 +93,34 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     exp(x) => plain(x, &unary::EXP);
-    /// `2ˣ`. Integers become f32.
+    /// Returns `2ˣ`. Integers become f32.
     exp2(x) => plain(x, &unary::EXP2);
-    /// `eˣ − 1`, precise near 0. Integers become f32.
+    /// Returns `eˣ − 1`, precise near 0. Integers become f32.
     expm1(x) => plain(x, &unary::EXPM1);
-    /// The natural logarithm: −∞ at 0, NaN below. Integers become f32.
+    /// Returns the natural logarithm: −∞ at 0, NaN below 0. Integers become f32.
     log(x) => plain(x, &unary::LOG);
-    /// The logarithm to base 2, exact for powers of 2: −∞ at 0, NaN below. Integers become f32.
+    /// Returns the logarithm to base 2, exact for powers of 2: −∞ at 0, NaN below 0. Integers become f32.
     log2(x) => plain(x, &unary::LOG2);
-    /// `ln(1 + x)`, precise near 0: −∞ at −1, NaN below. Integers become f32.
+    /// Returns `ln(1 + x)`, precise near 0: −∞ at −1, NaN below −1. Integers become f32.
     log1p(x) => plain(x, &unary::LOG1P);
-    /// The square root: NaN below 0. Integers become f32.
+    /// Returns the square root: NaN below 0. Integers become f32.
     sqrt(x) => plain(x, &unary::SQRT);
-    /// `1 / √x`: ∞ at 0, NaN below. Integers become f32.
+    /// Returns `1 / √x`: ∞ at 0, NaN below 0. Integers become f32.
     rsqrt(x) => plain(x, &unary::RSQRT);
-    /// The sine of x in radians, however large x is; NaN for ±∞. Integers become f32.
+    /// Returns the sine of x in radians, however large x is; NaN for ±∞. Integers become f32.
     sin(x) => plain(x, &unary::SIN);
-    /// The cosine of x in radians, however large x is; NaN for ±∞. Integers become f32.
+    /// Returns the cosine of x in radians, however large x is; NaN for ±∞. Integers become f32.
     cos(x) => plain(x, &unary::COS);
-    /// The tangent of x in radians, however large x is; NaN for ±∞. Integers become f32.
+    /// Returns the tangent of x in radians, however large x is; NaN for ±∞. Integers become f32.
     tan(x) => plain(x, &unary::TAN);
-    /// The hyperbolic tangent. Integers become f32.
+    /// Returns the hyperbolic tangent. Integers become f32.
     tanh(x) => plain(x, &unary::TANH);
-    /// `1 / (1 + e⁻ˣ)`. Integers become f32.
+    /// Returns `1 / (1 + e⁻ˣ)`. Integers become f32.
     sigmoid(x) => plain(x, &unary::SIGMOID);
-    /// The error function, `2/√π · ∫₀ˣ e^(−t²) dt`. Integers become f32.
+    /// Returns the error function, `2/√π · ∫₀ˣ e^(−t²) dt`. Integers become f32.
     erf(x) => plain(x, &unary::ERF);
-    /// The Gaussian error linear unit, `x · Φ(x)` with the normal distribution function Φ: PyTorch's default form (in
-    /// whose version 2.15 that of ∞ is NaN; here it is ∞).
+    /// Returns the Gaussian error linear unit, `x · Φ(x)` with the normal distribution function Φ: PyTorch's default
+    /// form. At ∞ it is ∞; PyTorch 2.15 returns NaN there.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -129,21 +129,21 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     gelu(x) => plain(x, &unary::GELU);
-    /// GELU's approximation, `½ x (1 + tanh(√(2/π) (x + 0.044715 x³)))`: PyTorch's `approximate='tanh'`.
+    /// Returns GELU's approximation, `½ x (1 + tanh(√(2/π) (x + 0.044715 x³)))`: PyTorch's `approximate='tanh'`.
     gelu_tanh(x) => plain(x, &unary::GELU_TANH);
-    /// The sigmoid linear unit or swish, `x / (1 + e⁻ˣ)`.
+    /// Returns the sigmoid linear unit or swish, `x / (1 + e⁻ˣ)`.
     silu(x) => plain(x, &unary::SILU);
-    /// `ln(1 / (1 + e⁻ˣ))`, without overflow.
+    /// Returns `ln(1 / (1 + e⁻ˣ))`, without overflow.
     log_sigmoid(x) => plain(x, &unary::LOG_SIGMOID);
-    /// `x · tanh(ln(1 + eˣ))`.
+    /// Returns `x · tanh(ln(1 + eˣ))`.
     mish(x) => plain(x, &unary::MISH);
-    /// `x · min(max(x + 3, 0), 6) / 6`.
+    /// Returns `x · min(max(x + 3, 0), 6) / 6`.
     hardswish(x) => plain(x, &unary::HARDSWISH);
-    /// `min(max(x + 3, 0), 6) / 6`.
+    /// Returns `min(max(x + 3, 0), 6) / 6`.
     hardsigmoid(x) => plain(x, &unary::HARDSIGMOID);
-    /// `x / (1 + |x|)`.
+    /// Returns `x / (1 + |x|)`.
     softsign(x) => plain(x, &unary::SOFTSIGN);
-    /// Where the elements are NaN: [`DType::Bool`] of the same shape.
+    /// Returns whether each element is NaN, as [`DType::Bool`] of the same shape.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -153,14 +153,14 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     isnan(x) => predicate(&to_float(x)?, &unary::IS_NAN);
-    /// Where the elements are ∞ or −∞: [`DType::Bool`] of the same shape.
+    /// Returns whether each element is ∞ or −∞, as [`DType::Bool`] of the same shape.
     isinf(x) => predicate(&to_float(x)?, &unary::IS_INF);
-    /// Where the elements are neither infinite nor NaN: [`DType::Bool`] of the same shape.
+    /// Returns whether each element is neither infinite nor NaN, as [`DType::Bool`] of the same shape.
     isfinite(x) => predicate(&to_float(x)?, &unary::IS_FINITE);
 }
 
 impl Tensor {
-    /// `max(x, 0)`, keeping the type; its gradient at 0 is 0, at NaN 1.
+    /// Returns `max(x, 0)` in the same type. The gradient is 0 at 0, and 1 at NaN.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for booleans.
@@ -177,9 +177,9 @@ impl Tensor {
         self.clamp_integers("relu", Some(0.0), None)
     }
 
-    /// The elements brought within `min` and `max`, each where given; `max` wins where they cross. NaN stays NaN. The
-    /// gradient is 1 within the bounds, which belong to it (PyTorch 2.15 leaves them out), else 0. Integers keep their
-    /// type: of fractional bounds, the whole numbers within count.
+    /// Limits the elements to the range from `min` to `max`; each bound is optional. If `min` is above `max`, the
+    /// result is `max`. NaN stays NaN. The gradient is 1 within the range and at its bounds (at the bounds, it is 0 in
+    /// PyTorch 2.15), else 0. Integers keep their type; fractional bounds are rounded inwards to whole numbers.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] without any bound or with NaN as one; [`Error::DTypeMismatch`] for booleans.
@@ -193,7 +193,7 @@ impl Tensor {
     /// ```
     pub fn clamp(&self, min: Option<f32>, max: Option<f32>) -> Result<Tensor> {
         if (min.is_none() && max.is_none()) || [min, max].into_iter().flatten().any(f32::is_nan) {
-            return Err(Error::argument("clamp", "needs min or max, as numbers"));
+            return Err(Error::argument("clamp", "needs min or max, and neither may be NaN"));
         }
         if self.dtype().is_float() {
             let bounds = [min.unwrap_or(f32::NEG_INFINITY), max.unwrap_or(f32::INFINITY)];
@@ -218,8 +218,8 @@ impl Tensor {
         }
     }
 
-    /// The elements brought within `min` and `max`, as an activation: the gradient is 0 at the bounds too. Integers
-    /// become f32. `hardtanh(0.0, 6.0)` is [`Tensor::relu6`].
+    /// Limits the elements to the range from `min` to `max`, as an activation: the gradient is 0 at the bounds too.
+    /// Integers become f32. `hardtanh(0.0, 6.0)` is [`Tensor::relu6`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `min` is below `max`.
@@ -230,18 +230,18 @@ impl Tensor {
         float(self, &unary::HARDTANH, [min, max])
     }
 
-    /// `min(max(x, 0), 6)`.
+    /// Returns `min(max(x, 0), 6)`.
     ///
     /// # Errors
-    /// If the device has no room for the result.
+    /// If the device has too little memory for the result.
     pub fn relu6(&self) -> Result<Tensor> {
         self.hardtanh(0.0, 6.0)
     }
 
-    /// `x` above 0, else `negative_slope · x` (PyTorch's default slope is 0.01).
+    /// Returns `x` if it is above 0, else `negative_slope · x` (PyTorch's default slope is 0.01).
     ///
     /// # Errors
-    /// If the device has no room for the result.
+    /// If the device has too little memory for the result.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -252,19 +252,20 @@ impl Tensor {
         float(self, &unary::LEAKY_RELU, [negative_slope, 0.0])
     }
 
-    /// `x` above 0, else `alpha · (eˣ − 1)` (PyTorch's default alpha is 1). The same shape and float type; integers become
-    /// f32.
+    /// Returns `x` if it is above 0, else `alpha · (eˣ − 1)` (PyTorch's default alpha is 1). The result has the same
+    /// shape and float type; integers become f32.
     ///
     /// # Errors
-    /// If the device has no room for the result.
+    /// If the device has too little memory for the result.
     pub fn elu(&self, alpha: f32) -> Result<Tensor> {
         float(self, &unary::ELU, [alpha, 0.0])
     }
 
-    /// `ln(1 + e^(beta · x)) / beta`, and `x` itself where `beta · x` is above `threshold` (PyTorch's defaults: 1 and 20).
+    /// Returns `ln(1 + e^(beta · x)) / beta`, or `x` where `beta · x` is above `threshold` (PyTorch's defaults: 1 and
+    /// 20).
     ///
     /// # Errors
-    /// If the device has no room for the result.
+    /// If the device has too little memory for the result.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -276,10 +277,10 @@ impl Tensor {
         float(self, &unary::SOFTPLUS, [beta, threshold])
     }
 
-    /// Where the elements are 0 or false: [`DType::Bool`] of the same shape.
+    /// Returns whether each element is 0 or false, as [`DType::Bool`] of the same shape.
     ///
     /// # Errors
-    /// If the device has no room for the result.
+    /// If the device has too little memory for the result.
     ///
     /// ```
     /// # use anygpu::Tensor;

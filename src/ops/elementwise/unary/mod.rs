@@ -1,8 +1,8 @@
 //! Functions of one element: a table of formulas, and the two kernels that run them, forward and gradient.
 //!
-//! A row has each formula twice, in Rust and in WGSL; the WGSL goes before the shader as a header. Functions whose WGSL
-//! versions are not accurate enough are `m_…` of `shaders/math.wgsl` and `special.wgsl`. The public methods are in
-//! `methods`.
+//! A row has each formula in Rust and in WGSL; the WGSL formula is put before the shader as a header. Where functions
+//! of WGSL are not accurate enough, it calls functions `m_…` of `shaders/math.wgsl` and `special.wgsl`. The public
+//! methods are in `methods`.
 
 mod methods;
 pub(in crate::ops) mod special;
@@ -24,7 +24,7 @@ use special::{
     clamp, erf, gelu_gradient, gelu_inner, normal_cdf, normal_density, sigmoid, sign, softplus, tanh_softplus,
 };
 
-/// Functions of f32 that go before the shaders of formulas.
+/// Functions of f32 that are put before the shaders of formulas.
 pub(in crate::ops) const MATH: &str = wgsl!("math");
 pub(in crate::ops) const SPECIAL: &str = wgsl!("special");
 
@@ -37,7 +37,7 @@ params! {
 shader!(SHADER: Params = "unary", after [MATH, SPECIAL], headers headers);
 shader!(GRAD_SHADER: GradParams = "unary_grad", after [MATH, SPECIAL], headers grad_headers);
 
-/// Elements that one task of the host handles: enough to be worth a thread's attention.
+/// The number of elements of one task of the host: enough to justify the cost of a task.
 pub(in crate::ops) const CHUNK: usize = 16 * 1024;
 
 /// Words of the input, of the result, and the two arguments.
@@ -49,17 +49,17 @@ type EachGrad = fn([&[u32]; 3], &mut [u32], [u32; 2]);
 #[derive(Debug)]
 pub(in crate::ops) struct Function {
     pub name: &'static str,
-    /// `f` for the shader, with its types.
+    /// The function `f` for the shader, with its types.
     header: &'static str,
     each: Each,
-    /// `d` for the gradient's shader.
+    /// The function `d` for the gradient's shader.
     gradient: Option<(&'static str, EachGrad)>,
     takes: DType,
-    /// Whether the result is 0 or 1, to become booleans; else it is of the type of the input.
+    /// Whether the result is 0 or 1, which is converted to a boolean; else it has the type of the input.
     truth: bool,
 }
 
-/// Rows from f32 to f32: the function of x and of the arguments p; its gradient from g, x, y and p.
+/// Defines rows from f32 to f32: the function of x and of the arguments p; its gradient from g, x, y and p.
 macro_rules! floats {
     ($($row:ident $name:literal: $f:expr, $wgsl:literal; $d:expr, $d_wgsl:literal;)*) => {
         $(pub(in crate::ops) static $row: Function = Function {
@@ -77,7 +77,7 @@ macro_rules! floats {
     };
 }
 
-/// Rows without a gradient: of words to words of the same type, or to the truth of something.
+/// Defines rows without a gradient: from words to words of the same type, or to 0 or 1.
 macro_rules! others {
     ($($row:ident $name:literal: $t:ident as $takes:ident => $kind:ident, $f:expr, $wgsl:literal;)*) => {
         $(pub(super) static $row: Function = Function {
@@ -128,10 +128,10 @@ floats! {
         |g, x, _, p| if x >= p[0] && x <= p[1] { g } else { 0.0 }, "select(0.0, g, x >= p.a && x <= p.b)";
     HARDTANH "hardtanh": clamp, "select(min(max(x, p.a), p.b), x, is_nan(x))";
         |g, x, _, p| if x > p[0] && x < p[1] { g } else { 0.0 }, "select(0.0, g, x > p.a && x < p.b)";
-    // By the bits of what is not above 0 and no NaN: a compiler may take a comparison for max, which drops NaN.
+    // Tests the bits for a number that is not above 0. A compiler may replace a comparison by max, which drops NaN.
     RELU "relu": |x, _| if x <= 0.0 { 0.0 } else { x },
         "select(x, 0.0, bitcast<u32>(x) - 0x80000000u <= 0x7f800000u)";
-        |g, _, y, _| if y == 0.0 { 0.0 } else { g }, "select(g, 0.0, bitcast<u32>(y) == 0u)"; // NaN passes, as in PyTorch
+        |g, _, y, _| if y == 0.0 { 0.0 } else { g }, "select(g, 0.0, bitcast<u32>(y) == 0u)"; // NaN keeps the gradient, as in PyTorch
     LEAKY_RELU "leaky_relu": |x, p| if x > 0.0 { x } else { p[0] * x }, "select(p.a * x, x, x > 0.0)";
         |g, x, _, p| if x > 0.0 { g } else { p[0] * g }, "select(p.a * g, g, x > 0.0)";
     ELU "elu": |x, p| if x > 0.0 { x } else { p[0] * x.exp_m1() }, "select(p.a * m_expm1(x), x, x > 0.0)";
@@ -181,12 +181,12 @@ others! {
     CLAMP_U32 "clamp": u32 as U32 => same, clamp, "min(max(x, p.a), p.b)";
 }
 
-/// What goes before the forward shader, for every row.
+/// Returns the headers of the forward shader, one for each row.
 pub(in crate::ops) fn headers() -> Vec<&'static str> {
     FLOATS.iter().chain(OTHERS).map(|row| row.header).collect()
 }
 
-/// What goes before the gradient's shader, for every row that has a gradient.
+/// Returns the headers of the gradient's shader, one for each row that has a gradient.
 pub(in crate::ops) fn grad_headers() -> Vec<&'static str> {
     FLOATS.iter().filter_map(|row| row.gradient.map(|(header, _)| header)).collect()
 }
@@ -289,17 +289,17 @@ impl Op for UnaryGrad {
     }
 }
 
-/// A function of f32: of integers and booleans as f32, of halves by way of f32.
+/// Computes a function of f32. Integers and booleans are converted to f32; halves are computed as f32.
 pub(in crate::ops) fn float(x: &Tensor, function: &'static Function, args: [f32; 2]) -> Result<Tensor> {
     apply(Unary { function, args: args.map(f32::to_bits) }, &[&to_float(x)?])
 }
 
-/// A function of integers: of bytes by way of u32.
+/// Computes a function of integers. Bytes are computed as u32.
 pub(in crate::ops) fn integer(x: &Tensor, function: &'static Function, args: [u32; 2]) -> Result<Tensor> {
     apply(Unary { function, args }, &[x])
 }
 
-/// Where a property holds, as booleans.
+/// Returns whether each element has a property, as booleans.
 pub(in crate::ops) fn predicate(x: &Tensor, function: &'static Function) -> Result<Tensor> {
     apply(Unary { function, args: [0; 2] }, &[&x.detach()])
 }

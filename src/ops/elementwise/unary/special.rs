@@ -1,14 +1,14 @@
-//! Functions of f32 that the host computes by formulas of its own, as `shaders/special.wgsl` does.
+//! Functions of f32 that the host computes with its own formulas, as `shaders/special.wgsl` does.
 
-/// e^x to one unit in the last place, without a branch: loops over it vectorise, which those over `f32::exp` do not. The
-/// polynomial is that of `shaders/math.wgsl`.
+/// Computes e^x with an error of at most one unit in the last place, without a branch. The compiler can vectorise loops
+/// over it, but not loops over `f32::exp`. The polynomial is that of `shaders/math.wgsl`.
 #[inline(always)]
 pub(in crate::ops) fn exp(x: f32) -> f32 {
-    const LN2_HIGH: f32 = 0.693_359_4; // few bits: a small whole number times it is exact
+    const LN2_HIGH: f32 = 0.693_359_4; // few bits: its product with a small whole number is exact
     const LN2_LOW: f32 = -2.121_944_4e-4;
-    const WHOLE: f32 = 12_582_912.0; // 1.5 · 2^23: what is added to it is rounded to a whole number, in the last bits
+    const WHOLE: f32 = 12_582_912.0; // 1.5 · 2^23: a number added to it is rounded to a whole number in the last bits
     let x = if x > 89.0 { 89.0 } else { x };
-    let x = if x < -104.0 { -104.0 } else { x }; // NaN passes both
+    let x = if x < -104.0 { -104.0 } else { x }; // NaN stays NaN
     let shifted = x * std::f32::consts::LOG2_E + WHOLE;
     let n = shifted - WHOLE;
     let r = (x - n * LN2_HIGH) - n * LN2_LOW;
@@ -22,7 +22,7 @@ pub(in crate::ops) fn exp(x: f32) -> f32 {
     y * power(half) * power(n.wrapping_sub(half))
 }
 
-/// 1 or −1 by the sign, 0 for 0 and NaN.
+/// Returns 1 or −1 by the sign, 0 for 0 and NaN.
 pub(in crate::ops) fn sign(x: f32) -> f32 {
     if x > 0.0 {
         1.0
@@ -33,7 +33,7 @@ pub(in crate::ops) fn sign(x: f32) -> f32 {
     }
 }
 
-/// x within `low..=high`; NaN stays NaN, and `high` wins where the bounds cross.
+/// Limits x to `low..=high`. NaN stays NaN. If `low` is above `high`, returns `high`.
 pub(in crate::ops) fn clamp<T: PartialOrd + Copy>(x: T, [low, high]: [T; 2]) -> T {
     let x = if x < low { low } else { x };
     if x > high { high } else { x }
@@ -43,23 +43,23 @@ pub(in crate::ops) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// `ln(1 + eˣ)`.
+/// Computes `ln(1 + eˣ)`.
 pub(in crate::ops) fn softplus(x: f32) -> f32 {
     (if x <= 0.0 { 0.0 } else { x }) + (-x.abs()).exp().ln_1p()
 }
 
-/// `tanh(ln(1 + eˣ)) = n / (n + 2)` with `n = eˣ (eˣ + 2)`.
+/// Computes `tanh(ln(1 + eˣ)) = n / (n + 2)` with `n = eˣ (eˣ + 2)`.
 pub(in crate::ops) fn tanh_softplus(x: f32) -> f32 {
     let e = (if x > 20.0 { 20.0 } else { x }).exp();
     e * (e + 2.0) / (e * (e + 2.0) + 2.0)
 }
 
-/// A polynomial by its coefficients, highest power first.
+/// Computes a polynomial from its coefficients, highest power first.
 fn polynomial(x: f64, coefficients: &[f64]) -> f64 {
     coefficients.iter().fold(0.0, |sum, c| sum * x + c)
 }
 
-/// erf x for |x| ≤ 1 by Chebyshev interpolation of erf(√z) / √z, to 4e-11.
+/// Computes erf x for |x| ≤ 1 by Chebyshev interpolation of erf(√z) / √z, accurate to 4e-11.
 fn erf_centre(x: f64) -> f64 {
     const C: [f64; 8] = [
         -9.667044866227166e-6,
@@ -74,7 +74,8 @@ fn erf_centre(x: f64) -> f64 {
     x * polynomial(x * x, &C)
 }
 
-/// 1 − erf x for x ≥ 1: `e^(−x²) · t · q(t)` with `t = 2 / (x + 2)`, q by Chebyshev interpolation, to 3e-10 up to x = 10.
+/// Computes 1 − erf x for x ≥ 1 as `e^(−x²) · t · q(t)` with `t = 2 / (x + 2)` and q by Chebyshev interpolation,
+/// accurate to 3e-10 up to x = 10.
 fn erfc_tail(x: f64) -> f64 {
     const C: [f64; 10] = [
         -0.06990966577234013,
@@ -92,13 +93,13 @@ fn erfc_tail(x: f64) -> f64 {
     (-x * x).exp() * t * polynomial(t - 0.42, &C)
 }
 
-/// The error function.
+/// Computes the error function.
 pub(in crate::ops) fn erf(x: f32) -> f32 {
     let x = f64::from(x);
     if x.abs() < 1.0 { erf_centre(x) as f32 } else { (1.0 - erfc_tail(x.abs())).copysign(x) as f32 }
 }
 
-/// The share of the normal distribution below x: `½ erfc(−x / √2)`.
+/// Computes the share of the normal distribution below x: `½ erfc(−x / √2)`.
 pub(in crate::ops) fn normal_cdf(x: f32) -> f32 {
     let z = f64::from(x) * std::f64::consts::FRAC_1_SQRT_2;
     let below = if z.abs() < 1.0 {
@@ -111,17 +112,18 @@ pub(in crate::ops) fn normal_cdf(x: f32) -> f32 {
     below as f32
 }
 
-/// The normal distribution's density.
+/// Computes the density of the normal distribution.
 pub(in crate::ops) fn normal_density(x: f32) -> f32 {
     0.398_942_3 * (-0.5 * x * x).exp()
 }
 
-/// gelu's approximation is `x · σ(gelu_inner(x))`, which is `½ (1 + tanh(…))` without its cancellation.
+/// Computes the argument of σ in GELU's approximation `x · σ(gelu_inner(x))`. The factor σ(…) equals `½ (1 + tanh(…))`,
+/// which loses digits by cancellation.
 pub(in crate::ops) fn gelu_inner(x: f32) -> f32 {
     1.595_769_2 * (x + 0.044715 * x * x * x)
 }
 
-/// Its derivative, from `s = σ(gelu_inner(x))`.
+/// Computes the derivative of GELU's approximation from `s = σ(gelu_inner(x))`.
 pub(in crate::ops) fn gelu_gradient(x: f32, s: f32) -> f32 {
     s + x * s * (1.0 - s) * 1.595_769_2 * (1.0 + 0.134145 * x * x)
 }
@@ -130,7 +132,7 @@ pub(in crate::ops) fn gelu_gradient(x: f32, s: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// Every 97th of all f32 against f64, in units of the last place of the result.
+    /// Compares the result for every 97th f32 with that of f64, in units of the last place of the result.
     #[test]
     fn exponentials_are_right_to_one_unit() {
         let mut worst = (0.0, 0.0);
