@@ -10,7 +10,7 @@ use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output
 use crate::shape::{Dim, Dims, Layout, Shape, dimension, dimensions};
 use crate::tensor::Tensor;
 
-/// Reverses the order of the elements along some dimensions.
+/// The op that reverses the order of the elements along some dimensions.
 #[derive(Debug)]
 struct Flip {
     dims: Vec<usize>,

@@ -50,7 +50,7 @@ pub(in crate::ops) fn strided_copy(src: &CpuIn<Strided>, out: &mut [u32], to: &L
     }
 }
 
-/// Copies each input to its part of one dense output.
+/// The op that copies each input to its part of one dense output.
 #[derive(Debug)]
 struct Cat {
     dim: usize,
