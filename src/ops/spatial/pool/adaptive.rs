@@ -81,7 +81,10 @@ impl Op for Adaptive {
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         if self.out.checked_add(1).and_then(|end| end.checked_mul(self.len)).is_none() {
-            return Err(Error::argument(self.name(), format!("{} elements cannot be cut in {}", self.len, self.out)));
+            return Err(Error::argument(
+                self.name(),
+                format!("{} elements cannot be cut into {} parts", self.len, self.out),
+            ));
         }
         let mut shape = inputs[0].shape().to_vec();
         shape[self.dim] = self.out;
@@ -181,7 +184,7 @@ impl Op for AdaptiveGrad {
 fn pool(op: &'static str, x: &Tensor, max: bool, rank: usize, sizes: &[usize]) -> Result<Tensor> {
     let first = rank - sizes.len();
     if x.rank() != rank {
-            return Err(Error::argument(self.name(), format!("{} elements cannot be cut into {}", self.len, self.out)));
+        return Err(Error::argument(op, format!("the input has {rank} dimensions, not {:?}", x.shape())));
     }
     if sizes.contains(&0) || x.shape()[first..].contains(&0) {
         let detail = format!("neither {sizes:?} nor the images of {:?} may have a size of 0", x.shape());
