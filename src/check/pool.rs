@@ -62,7 +62,7 @@ fn pool2d() -> Vec<Case> {
             }
         }
     }
-    let repeated = broadcast(x(&[2, 1, 1, 7]), &[2, 3, 5, 7]); // no maxima: the oracle shares a gradient among equal ones
+    let repeated = broadcast(x(&[2, 1, 1, 7]), &[2, 3, 5, 7]); // no maxima: the oracle counts all equal ones
     let m = WindowParams::new([2, 2], [1, 0]);
     cases.push(case("broadcast", repeated, Some(Mean::IncludePad), [2, 3], m, false));
     cases

@@ -13,7 +13,8 @@ pub(crate) struct ShaderText {
     pub name: &'static str,
     /// The shared files that precede the file, then the file itself. The prelude comes before all of them.
     pub files: &'static [&'static str],
-    /// Returns every header that the shader is compiled with: types and sizes that `override` cannot set. Usually one, empty.
+    /// Returns every header that the shader is compiled with: types and sizes that `override` cannot set.
+    /// Usually one empty text.
     pub headers: fn() -> Vec<&'static str>,
     /// The members of the struct at `@binding(0)`.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares them with the file"))]

@@ -94,8 +94,7 @@ impl Tensor {
         crate::ops::cat(&slices.iter().collect::<Vec<_>>(), dim)
     }
 
-    /// Splits dimension `dim` into parts of `size` elements. The last part is smaller if `size` does not divide the
-    /// dimension. The parts are views.
+    /// Splits dimension `dim` into parts of `size` elements. The last part may be smaller. Views.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or `size` is 0.

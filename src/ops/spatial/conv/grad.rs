@@ -23,8 +23,7 @@ const RUN: [usize; 2] = [4096, MAX_DEPTH];
 /// than `RUN` allows.
 const MOST_PARTIAL: usize = 16 << 20;
 
-/// dy `[N, OC, OH, OW]`, w `[OC, C / groups, KH, KW]` → dx `[N, C, H, W]`: the columns' gradient `wᵀ · dy`,
-/// as an image.
+/// dy `[N, OC, OH, OW]`, w `[OC, C / groups, KH, KW]` → dx `[N, C, H, W]`: `wᵀ · dy`, added as an image.
 #[derive(Debug)]
 pub(super) struct InputGrad {
     g: Geometry,

@@ -56,7 +56,7 @@ impl<const D: usize> Conv<D> {
         self
     }
 
-    /// Sets the zeros on each side of the image; in a transposed convolution, what is cut off each side of the result.
+    /// Sets the zeros on each side of the image; in a transposed convolution, the elements removed there.
     pub fn padding(mut self, padding: impl Sizes<D>) -> Self {
         self.padding = padding.sizes();
         self
