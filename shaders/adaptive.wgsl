@@ -1,6 +1,6 @@
-// Pooling [A, L, B] → [A, O, B] over O parts of dimension L, part o being ⌊o·L / O⌋ .. ⌈(o + 1)·L / O⌉, and its gradients.
-//   avg_forward:  out[a, o, b] ← mean of x over the part;  max_forward: its maximum;  max_index: the first one's position
-//   avg_backward: out[a, i, b] ← Σ of x / length over all parts that hold i; x is the result's gradient
+// Pooling [A, L, B] → [A, O, B] over O parts of dimension L, and its gradients. Part o is ⌊o·L / O⌋ .. ⌈(o + 1)·L / O⌉.
+//   avg_forward:  out[a, o, b] ← mean of x over the part;  max_forward: its maximum;  max_index: its position
+//   avg_backward: out[a, i, b] ← Σ of x / length over all parts that hold i; x is the gradient of the result
 //   max_backward: dx[a, i, b] ← Σ of g over all parts whose index is i
 // One invocation: one element of out.
 
@@ -21,12 +21,12 @@ struct Params {
 @group(0) @binding(2) var<storage, read> g: array<f32>;
 @group(0) @binding(3) var<storage, read_write> dx: array<f32>;
 
-/// Where the o-th of `parts` parts of `len` elements starts, and where it ends. Exchanged, which parts hold an element.
+/// Returns the start and the end of the o-th of `parts` parts of `len` elements. If exchanged: an element's parts.
 fn part(o: u32, len: u32, parts: u32) -> vec2<u32> {
     return vec2(o * len / parts, ((o + 1u) * len + parts - 1u) / parts);
 }
 
-/// Element `i` of out as a position in a dimension of `size`, and the start of its column in one of `other`.
+/// Returns the position of element `i` of out in a dimension of `size`, and its column's start in one of `other`.
 fn place(i: u32, size: u32, other: u32) -> vec2<u32> {
     let a = i / (p.inner * size);
     return vec2((i / p.inner) % size, a * other * p.inner + i % p.inner);

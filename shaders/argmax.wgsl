@@ -1,6 +1,6 @@
-// out[a, c, b] ← the first r in chunk c at which x[a, r, b] is largest (SMALLEST: smallest); x is [A, R, B] dense, out is
-// [A, C, B] of u32. Chunk c is r = c·L … (c + 1)·L − 1. NaN wins. The header says what T is.
-// `argmax` looks at elements of x; `merge` looks only at the candidates that a first round left, [A, K, B] of r.
+// out[a, c, b] ← the first r in chunk c at which x[a, r, b] is largest (SMALLEST: smallest); x is [A, R, B] dense,
+// out is [A, C, B] of u32. Chunk c is r = c·L … (c + 1)·L − 1. NaN counts as the extreme. The header sets the type T.
+// `argmax` reads all elements of x; `merge` reads only the elements that a first round has chosen, [A, K, B] of r.
 // One invocation: one element of out.
 
 struct Params {

@@ -1,7 +1,7 @@
-// out[i] ← f(a[s(i)], b[t(i)]), with strides of its own for each input (0 where it is broadcast). The header (a row of the
-// table in ops/elementwise/binary) has f and the types T of the operands and R of the result. One invocation: one element of the dense
-// output. `dense`: both inputs have the output's layout. `strided`: shape and strides in eight slots, outermost first.
-// `right`, `left`: the second or first operand is a number; the other one is a, which is dense.
+// out[i] ← f(a[s(i)], b[t(i)]); each input has its own strides (0 where it is broadcast). The header (a row of the
+// table in ops/elementwise/binary) has f and the types T of the operands and R of the result. One invocation: one
+// element of the dense output. `dense`: both inputs have the output's layout. `strided`: shape and strides in eight
+// slots, outermost first. `right`, `left`: the second or first operand is a number; the other one is a, which is dense.
 
 struct Params {
     count: u32,

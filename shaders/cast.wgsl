@@ -1,8 +1,8 @@
-// out[i] ← x[i] as another type. The header names the types S (of x) and T (of out), and what floats from
-// TOP on and from BOTTOM down become. One invocation: one element.
-//   convert: value(x) of the header, but NaN becomes 0 as an integer, and what is too large the largest integer
-//   truth:   1 where x is not 0, else 0
-//   byte:    x without its fraction, within 0 to 255
+// out[i] ← x[i] as another type. The header sets the types S (of x) and T (of out), and the results for floats that are
+// at least TOP or at most BOTTOM. One invocation: one element.
+//   convert: value(x) of the header; as an integer, NaN becomes 0 and a value that is too large the largest integer
+//   truth:   1 where x is not 0, otherwise 0
+//   byte:    x without its fraction, limited to 0 to 255
 
 struct Params {
     count: u32,
@@ -34,7 +34,7 @@ fn truth(id: Id) {
     let i = linear_index(id);
     if i < p.count {
         let v = x[p.offset + i];
-        out[i] = select(T(0), T(1), (bitcast<u32>(v) & ~SIGN) != 0u); // subnormals too, which some adapters take for 0
+        out[i] = select(T(0), T(1), (bitcast<u32>(v) & ~SIGN) != 0u); // subnormals too, which some adapters read as 0
     }
 }
 

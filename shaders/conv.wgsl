@@ -1,19 +1,19 @@
-// A convolution's image as a matrix, and back (after window.wgsl). Images are [N, C, H, W]; of their channels, a pass
-// handles one group. A column stands for one output pixel:
+// Writes a convolution's image as a matrix, and adds it back (after window.wgsl). Images are [N, C, H, W]; a pass
+// handles one group of their channels. Each column is for one output pixel:
 //   cols[(c, ky, kx), (n, oy, ox)] = x[n, c, oy·stride_y + ky·dilation_y − pad_y, ox·stride_x + …], 0 outside the image.
 //
 // `im2col`       writes panels for a right operand [DEPTH·KH·KW, columns] (64 columns side by side, see pack.wgsl).
 // `im2col_turned` writes panels for the transposed one, [columns, DEPTH·KH·KW].
 //                 One invocation of either: one element of the panels.
-// `col2im`       dx[n, c, y, x] ← Σ of cols over all places that im2col has read it from; cols is [DEPTH·KH·KW, columns]
+// `col2im`       dx[n, c, y, x] ← Σ of cols over all places to which im2col copied it; cols is [DEPTH·KH·KW, columns]
 //                 row-major. One invocation: one element of dx.
 
 struct Params {
     count: u32,
     columns: u32, // of this pass
-    first: u32,   // pixel of the pass's first column: not 0 where the pass is a part of one image
+    first: u32,   // pixel of the pass's first column; not 0 if the pass is a part of one image
     offset: u32,  // of the first image's group, in x for im2col, in dx for col2im
-    add: u32,     // col2im: to what is in dx
+    add: u32,     // col2im: whether to add to dx
 }
 
 override CHANNELS: u32 = 1u; // of an image
@@ -36,7 +36,7 @@ fn element(row: u32, from_first: u32) -> f32 {
     let ox = column % OUT_X;
     let oy = (column / OUT_X) % OUT_Y;
     let n = column / (OUT_Y * OUT_X);
-    // Above or left of the image the subtraction wraps around to a huge number, which the comparison catches too.
+    // Above or left of the image the subtraction wraps around to a huge number, which the comparison rejects too.
     let y = oy * STRIDE_Y + ky * DILATION_Y - PAD_Y;
     let xx = ox * STRIDE_X + kx * DILATION_X - PAD_X;
     if y >= HEIGHT || xx >= WIDTH {

@@ -1,4 +1,4 @@
-// A convolution whose groups are so thin that matrices do not pay, as in a depthwise one (after window.wgsl):
+// A convolution with few channels in a group, such as a depthwise one, as matrices are slow for it (after window.wgsl):
 //   forward:     out[n, o, oy, ox] ← Σ_{c, ky, kx} w[o, c, ky, kx] · x[n, group(o), c, oy·stride_y + ky·dilation_y − pad_y, …]
 //   input_grad:  dx[n, c, y, x] ← Σ of w · dy over the channels of c's group and all windows that hold the pixel
 //   weight_grad: part[q, o, c, ky, kx] ← Σ of x · dy over the q-th run of output pixels of all images
@@ -42,7 +42,7 @@ fn forward(id: Id) {
     }
     for (var c = 0u; c < DEPTH; c++) {
         for (var ky = 0u; ky < KERNEL_Y; ky++) {
-            // Above or left of the image the subtraction wraps around to a huge number, which the comparison catches too.
+            // Above or left of the image the subtraction wraps around to a huge number, which is rejected too.
             let y = oy * STRIDE_Y + ky * DILATION_Y - PAD_Y;
             if y >= HEIGHT {
                 continue;
@@ -73,7 +73,7 @@ fn input_grad(id: Id) {
     for (var m = 0u; m < WIDE; m++) {
         let o = c / DEPTH * WIDE + m;
         for (var ky = 0u; ky < KERNEL_Y; ky++) {
-            let ry = py - ky * DILATION_Y; // before the first window this wraps around, and is past the last one
+            let ry = py - ky * DILATION_Y; // before the first window this wraps around to a number past the last window
             let oy = ry / STRIDE_Y;
             if ky * DILATION_Y > py || oy * STRIDE_Y != ry || oy >= OUT_Y {
                 continue;

@@ -1,4 +1,4 @@
-// out[o(i)] ← x[s(i)] for every element i of one shape, with strides of its own on either side.
+// out[o(i)] ← x[s(i)] for every element i of one shape; each side has its own strides.
 // Elements are 32-bit words of any type. One invocation: one element.
 // Shape and strides are in eight slots, outermost first, in elements.
 

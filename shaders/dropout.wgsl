@@ -1,11 +1,11 @@
-// out[i] ← x[i] · scale where 24 bits of word skip + i of the stream of Philox are not below the threshold, else 0.
-// One invocation: one block of four words, and so four elements.
+// out[i] ← x[i] · scale if 24 bits of word skip + i of the Philox stream are at least the threshold, otherwise 0.
+// One invocation: one block of four words, which gives four elements.
 
 struct Params {
     seed: vec2<u32>,
     first: vec2<u32>, // the block of element 0
     count: u32,
-    skip: u32, // words of the first block before that of element 0
+    skip: u32, // words of the first block before the word of element 0
     threshold: u32,
     offset: u32, // of x
     scale: f32,

@@ -1,6 +1,6 @@
-// Functions of two f32 as in math.wgsl, which goes before it: remainders, powers, angles, extremes.
+// Functions of two f32, after math.wgsl: remainders, powers, angles, extremes.
 
-/// The larger; NaN if either is, by its bits.
+/// Returns the larger number, or NaN if either is NaN, which is found by its bits.
 fn m_max(x: f32, y: f32) -> f32 {
     return select(select(y, x, x > y || is_nan(x)), y, is_nan(y));
 }
@@ -9,7 +9,7 @@ fn m_min(x: f32, y: f32) -> f32 {
     return select(select(y, x, x < y || is_nan(x)), y, is_nan(y));
 }
 
-/// x − y · trunc(x / y) without any rounding, by long division of the mantissas: WGSL's % rounds the quotient.
+/// Returns x − y · trunc(x / y) without any rounding, by long division of the mantissas: WGSL's % rounds the quotient.
 fn m_fmod(x: f32, y: f32) -> f32 {
     let a = bitcast<u32>(x) & ~SIGN;
     let b = bitcast<u32>(y) & ~SIGN;
@@ -31,19 +31,20 @@ fn m_fmod(x: f32, y: f32) -> f32 {
     return from_bits(assembled(rest, exponent) | (bitcast<u32>(x) & SIGN));
 }
 
-/// The remainder with the divisor's sign, as Python has it.
+/// Returns the remainder with the divisor's sign, as in Python.
 fn m_rem(x: f32, y: f32) -> f32 {
     let rest = m_fmod(x, y);
     return select(rest, rest + y, is_across(rest, y));
 }
 
-/// Whether a remainder is not 0 and of the other sign than the divisor: by the bits, since adapters take a subnormal for 0.
+/// Returns whether a remainder is not 0 and has the other sign than the divisor: by bits, as adapters may read
+/// subnormals as 0.
 fn is_across(rest: f32, y: f32) -> bool {
     let bits = bitcast<u32>(rest);
     return (bits & ~SIGN) != 0u && ((bits ^ bitcast<u32>(y)) & SIGN) != 0u && !is_nan(rest);
 }
 
-/// ⌊x / y⌋ by way of the exact remainder, so that an inexact division cannot land beside a whole number.
+/// Returns ⌊x / y⌋, computed from the exact remainder, so that an inexact division cannot give a neighbouring integer.
 fn m_div_floor(x: f32, y: f32) -> f32 {
     if y == 0.0 {
         return x / y;
@@ -54,14 +55,15 @@ fn m_div_floor(x: f32, y: f32) -> f32 {
     return select(select(quotient, zero, quotient == 0.0), rest, is_nan(rest));
 }
 
-/// x / y without its fraction; a quotient that is a whole number is that number, however the adapter divides.
+/// Returns x / y without its fraction. A quotient that is an integer is exact, whatever the adapter's division returns.
 fn m_div_trunc(x: f32, y: f32) -> f32 {
     let quotient = x / y;
     let whole = round(quotient);
     return select(trunc(quotient), whole, whole * y == x);
 }
 
-/// x^y for positive finite x ≠ 1 and finite y: y · log2 x in two parts, since its error would be the power's.
+/// Returns x^y for positive finite x ≠ 1 and finite y. Computes y · log2 x in two parts, because its
+/// rounding error would become that of the power.
 fn power(x: f32, y: f32) -> f32 {
     let p = parts(x);
     // ln(1 + f) = 2 (s + s³/3 + s⁵/5 …), s = f / (2 + f) with eleven bits in `high`.
@@ -91,7 +93,7 @@ fn power(x: f32, y: f32) -> f32 {
     return scaled(1.0 + exp_tail(((product - n) + rest) * LN2), i32(n));
 }
 
-/// C's pow: 1 for x = 1 or y = 0, NaN for negative x unless y is whole.
+/// Returns C's pow: 1 for x = 1 or y = 0, NaN for negative x unless y is an integer.
 fn m_pow(x: f32, y: f32) -> f32 {
     let a = bitcast<u32>(x) & ~SIGN;
     let b = bitcast<u32>(y) & ~SIGN;
@@ -101,7 +103,7 @@ fn m_pow(x: f32, y: f32) -> f32 {
     if a > 0x7f800000u || b > 0x7f800000u {
         return from_bits(0x7fc00000u);
     }
-    let whole = b >= 0x4b800000u || floor(y) == y; // 2^24 and more, infinity too: whole and even
+    let whole = b >= 0x4b800000u || floor(y) == y; // 2^24 and more, and infinity: even integers
     let odd = b < 0x4b800000u && whole && (u32(abs(y)) & 1u) == 1u;
     var magnitude: f32;
     if a == 0u || a == 0x7f800000u || b == 0x7f800000u {
@@ -124,15 +126,15 @@ fn power_by_exponent(x: f32, y: f32) -> f32 {
     return select(m_pow(x, y) * m_log(x), 0.0, x == 0.0 && y >= 0.0);
 }
 
-/// The angle of the point (x, y): y first.
+/// Returns the angle of the point (x, y). The first parameter is y.
 fn m_atan2(y: f32, x: f32) -> f32 {
     let a = abs(y);
     let b = abs(x);
     let small = min(a, b);
     let large = max(a, b);
-    var q = select(small / large, 1.0, small == large); // two infinities too
+    var q = select(small / large, 1.0, small == large); // also for two infinities
     q = select(q, 0.0, large == 0.0);
-    // tan(π/8) splits the octant.
+    // tan(π/8) divides the octant.
     let upper = q > 0.41421356;
     let u = select(q, (q - 1.0) / (q + 1.0), upper);
     let z = u * u;

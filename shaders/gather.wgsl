@@ -1,5 +1,5 @@
-// out[a, k, b] ← x[a, index[a, k, b], b], or 0 where there is no such element; x is [A, R, B], out is [A, K, B], both dense.
-// With SHARED, index is [K]. Elements are words of any type. One invocation: one element of out.
+// out[a, k, b] ← x[a, index[a, k, b], b], or 0 if there is no such element; x is [A, R, B], out is [A, K, B]. Both are
+// dense. With SHARED, index is [K]. Elements are words of any type. One invocation: one element of out.
 
 struct Params {
     count: u32, // elements of out

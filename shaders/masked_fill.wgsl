@@ -1,4 +1,5 @@
-// out[i] ← the value where mask[i] is not 0, else x[i]. Dense; elements are words of any type. One invocation: one element.
+// out[i] ← the value where mask[i] is not 0, else x[i]. Dense; elements are words of any type.
+// One invocation: one element.
 
 struct Params {
     count: u32,

@@ -1,14 +1,14 @@
-// Functions of f32 to about 3 units in the last place, with PyTorch's infinities and NaNs: WGSL promises far less (sin to
-// 2^-11 and only up to π, exp by its argument's size). Prefixed to the shaders that call them.
-// Polynomials: exp, log, sin, cos, tanh, atan by S. Moshier's Cephes library (single precision); erf by Chebyshev
-// interpolation of our own. Nothing relies on fused or unfused products, or on x ≠ x.
+// Functions of f32 with errors up to about 3 units in the last place, and PyTorch's infinities and NaNs. WGSL
+// guarantees much less (sin to 2^-11 and only up to π, exp by its argument's size). This file precedes the shaders that
+// call them. Polynomials: exp, log, sin, cos, tanh, atan from S. Moshier's Cephes library (single precision); erf from
+// our own Chebyshev interpolation. Nothing relies on fused or unfused products, or on x ≠ x.
 
 const LN2 = 0.69314718056;
-const LN2_HIGH = 0.693359375; // few bits: a small whole number times it is exact
+const LN2_HIGH = 0.693359375; // few bits: its product with a small integer is exact
 const LN2_LOW = -2.12194440e-4;
 const SIGN = 0x80000000u;
 
-/// Infinity and NaN cannot be written down in WGSL.
+/// Returns the float with these bits: infinity and NaN cannot be written in WGSL.
 fn from_bits(bits: u32) -> f32 {
     return bitcast<f32>(bits);
 }
@@ -17,22 +17,23 @@ fn copy_sign(x: f32, sign: f32) -> f32 {
     return from_bits((bitcast<u32>(x) & ~SIGN) | (bitcast<u32>(sign) & SIGN));
 }
 
-/// The bits of mantissa · 2^(exponent − 150), without arithmetic on floats: some adapters make 0 of what is subnormal.
+/// Returns the bits of mantissa · 2^(exponent − 150), without float arithmetic: some adapters turn subnormal numbers
+/// into 0.
 fn assembled(mantissa: u32, exponent: u32) -> u32 {
-    let shift = 23u - firstLeadingBit(mantissa | 1u); // of 0, all below is 0
+    let shift = 23u - firstLeadingBit(mantissa | 1u); // a mantissa of 0 gives 0 below
     if mantissa > 0u && exponent > shift {
         return ((exponent - shift) << 23u) | ((mantissa << shift) & 0x7fffffu);
     }
     return mantissa << (exponent - 1u);
 }
 
-/// 2^n · x for |n| < 250, also where the result is subnormal or infinite.
+/// Returns 2^n · x for |n| < 250, also if the result is subnormal or infinite.
 fn scaled(x: f32, n: i32) -> f32 {
     let half = n >> 1u;
     return x * bitcast<f32>(u32(half + 127) << 23u) * bitcast<f32>(u32(n - half + 127) << 23u);
 }
 
-/// e^r − 1 for |r| ≤ ½ ln 2.
+/// Returns e^r − 1 for |r| ≤ ½ ln 2.
 fn exp_tail(r: f32) -> f32 {
     let p = ((((1.9875691500e-4 * r + 1.3981999507e-3) * r + 8.3334519073e-3) * r + 4.1665795894e-2) * r
         + 1.6666665459e-1) * r + 5.0000001201e-1;
@@ -54,12 +55,12 @@ fn m_exp2(x: f32) -> f32 {
 
 fn m_expm1(x: f32) -> f32 {
     if abs(x) < 0.34 {
-        return copy_sign(exp_tail(x), x); // -0 + 0 would be 0; so too below
+        return copy_sign(exp_tail(x), x); // -0 + 0 would be 0; the same below
     }
     return m_exp(x) - 1.0;
 }
 
-/// ln(1 + f) for √½ ≤ 1 + f ≤ √2.
+/// Returns ln(1 + f) for √½ ≤ 1 + f ≤ √2.
 fn log_tail(f: f32) -> f32 {
     let z = f * f;
     let p = (((((((7.0376836292e-2 * f - 1.1514610310e-1) * f + 1.1676998740e-1) * f - 1.2420140846e-1) * f
@@ -67,7 +68,7 @@ fn log_tail(f: f32) -> f32 {
     return f + (f * z * p - 0.5 * z);
 }
 
-/// x = 2^exponent · (1 + f) with √½ ≤ 1 + f < √2, for positive x.
+/// The parts of a positive x: x = 2^exponent · (1 + f) with √½ ≤ 1 + f < √2.
 struct Parts { f: f32, exponent: f32 }
 fn parts(x: f32) -> Parts {
     let small = x < 1.17549435e-38;
@@ -77,7 +78,7 @@ fn parts(x: f32) -> Parts {
     return Parts(f, f32(exponent) - select(0.0, 23.0, small));
 }
 
-/// What a logarithm gives: y, but NaN below 0, −∞ at 0, and x where it is +∞ or NaN.
+/// Returns the result of a logarithm: y, but NaN if x is below 0, −∞ if it is 0, and x if it is +∞ or NaN.
 fn log_edges(x: f32, y: f32) -> f32 {
     let bits = bitcast<u32>(x);
     if x == 0.0 || (bits << 1u) == 0u {
@@ -121,12 +122,13 @@ fn m_sigmoid(x: f32) -> f32 {
     return 1.0 / (1.0 + m_exp(-x));
 }
 
-/// ln(1 + e^x).
+/// Returns ln(1 + e^x).
 fn m_softplus(x: f32) -> f32 {
     return max(x, 0.0) + m_log1p(m_exp(-abs(x)));
 }
 
-/// 1 − erf x for 1 ≤ x: e^(−x²) · t · q(t) with t = 2 / (x + 2); x² in two parts, since its error would be e^(…)'s.
+/// Returns 1 − erf x for x ≥ 1: e^(−x²) · t · q(t) with t = 2 / (x + 2). x² is in two parts, because
+/// its rounding error would become that of e^(−x²).
 fn erfc_tail(x: f32) -> f32 {
     let t = 2.0 / (x + 2.0);
     let u = t - 0.42;
@@ -136,7 +138,7 @@ fn erfc_tail(x: f32) -> f32 {
     return m_exp(-high * high) * m_exp((high - x) * (high + x)) * t * q;
 }
 
-/// erf x for |x| ≤ 1.
+/// Returns erf x for |x| ≤ 1.
 fn erf_centre(x: f32) -> f32 {
     let z = x * x;
     return x * ((((((7.8758750e-5 * z - 8.0168643e-4) * z + 5.1890874e-3) * z - 2.6854212e-2) * z + 0.11283595) * z

@@ -1,6 +1,6 @@
-// out[z, c, i, j] ← Σ a[z, i, k] · b[z, k, j] over part c of k, straight from the operands, whatever their strides: for products
-// with few rows or columns, where panels would be mostly padding. Batch element z of an operand lies at
-// (z / inner) · outer + (z % inner) · step. One invocation: one element of out.
+// out[z, c, i, j] ← Σ a[z, i, k] · b[z, k, j] over part c of k, read from the operands without panels, with any
+// strides. For products with few rows or columns, whose panels would be mostly padding. Batch element z of an operand
+// is at (z / inner) · outer + (z % inner) · step. One invocation: one element of out.
 
 struct Params {
     count: u32, // elements of out

@@ -1,8 +1,8 @@
-// out = A · B (+ bias), A [M, K], B [K, N], both laid out in panels by pack.wgsl: A in panels of 8 rows, B in panels of 64
-// columns. One invocation: 8 × 8 elements of out; one workgroup: 64 × 64. Element (z, m, n) goes to
+// out = A · B (+ bias), A [M, K], B [K, N], both stored in panels by pack.wgsl: A in panels of 8 rows, B in panels of
+// 64 columns. One invocation: 8 × 8 elements of out; one workgroup: 64 × 64. Element (z, m, n) goes to
 // z · batch + m · row + (n / inner) · outer + n % inner.
-// No barrier and no bounds check in the loop: what a software adapter likes best (16 times fewer loads than one element an
-// invocation), and coalesced for the others, since the columns of a panel lie side by side.
+// The loop has no barrier and no bounds check, which is fast on software adapters (16 times fewer loads than with one
+// element per invocation). On other adapters the loads are coalesced, since the columns of a panel are adjacent.
 
 @group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;

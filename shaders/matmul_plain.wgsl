@@ -1,5 +1,5 @@
-// out = A · B (+ bias), as matmul_panels.wgsl does it and from the same panels, one element of out an invocation: no vectors, no
-// registers to run out of, no workgroup memory. For drivers on which the other variants are wrong.
+// out = A · B (+ bias), as in matmul_panels.wgsl and from the same panels, with one element of out per invocation: no
+// vectors, few registers, no workgroup memory. For drivers on which the other variants give wrong results.
 
 @group(0) @binding(1) var<storage, read> a: array<f32>;
 @group(0) @binding(2) var<storage, read> b: array<f32>;

@@ -1,5 +1,6 @@
-// What the variants of the matrix product share: sizes, places, the bias of each row and the result. `Product::kernel` fills
-// the params. Element (z, m, n) of the result goes to offset + z · batch + m · row + (n / inner) · outer + n % inner.
+// The code that the variants of the matrix product share: sizes, places, the bias of each row and the result.
+// `Product::kernel` sets the params. Element (z, m, n) of the result goes to
+// offset + z · batch + m · row + (n / inner) · outer + n % inner.
 struct Params {
     m: u32,
     n: u32,
@@ -16,7 +17,7 @@ struct Params {
     inner: u32,
     outer: u32,
     bias_offset: u32,
-    z_count: u32, // batch · splits: a folded grid may have workgroups past it
+    z_count: u32, // batch · splits: a folded grid may have more workgroups
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

@@ -1,13 +1,14 @@
-// out = A · B (+ bias), as matmul_panels.wgsl does it and from the same panels, for GPUs: a workgroup of 16 × 16 brings 16 steps of
-// k at a time, of 64 rows and 64 columns, into its memory, where each invocation reads what its 4 × 4 elements need.
+// out = A · B (+ bias), as in matmul_panels.wgsl and from the same panels, for GPUs: a workgroup of 16 × 16 loads 64
+// rows and 64 columns of 16 steps of k at a time into its memory, where each invocation reads the values for its 4 × 4
+// elements.
 
 @group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
 
-// Steps of k in a tile, and vectors of 64 rows or columns.
+// The steps of k in a tile, and the vectors of 64 rows or columns.
 const DEPTH = 16u;
 const VECTORS = 16u;
-// The rows of A come k by k into different banks with two vectors between them left free.
+// Two unused vectors after each step of k put the rows of A into different memory banks.
 const A_STRIDE = 18u;
 
 var<workgroup> tile_a: array<vec4<f32>, 288>; // DEPTH · A_STRIDE
@@ -46,7 +47,7 @@ fn matmul_tiles(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
     }
     let last = min(first + p.k_split, p.k);
 
-    // This invocation's part of a tile: of A, 32 neighbours read 16 steps of one panel; of B, all read one run.
+    // The part of a tile that this invocation loads. For A, 32 neighbours read 16 steps of a panel; for B, all one run.
     let a_panel = m_tile * 8u + index / 32u;
     let a_step = index % 32u / 2u;
     let a_valid = a_panel * 8u < p.m;

@@ -1,6 +1,6 @@
-// Word w of out ← its elements x[..], dense: f32 to the nearest half (ties to even), u32 to its lowest byte. OP says which
-// type. Integer arithmetic throughout: pack2x16float may round as the adapter likes, and flush what is subnormal.
-// One invocation: one word. What lies beyond the elements in the last word is 0.
+// Word w of out ← its elements x[..], dense: f32 to the nearest half (ties to even), u32 to its lowest byte. OP sets
+// the type. All arithmetic is on integers: pack2x16float may round as the adapter chooses and flush subnormals to 0.
+// One invocation: one word. The part of the last word past the elements is 0.
 
 struct Params {
     count: u32, // elements
@@ -24,7 +24,7 @@ fn f32_to_f16(v: u32) -> u32 {
     if size >= 0x47800000u { // 2^16
         return sign | 0x7c00u;
     }
-    if size >= 0x38800000u { // 2^-14, the smallest normal half; rounding up may carry into the exponent, as it should
+    if size >= 0x38800000u { // 2^-14, the smallest normal half; rounding up may carry into the exponent correctly
         return sign | ((size - 0x38000000u + 0xfffu + ((size >> 13u) & 1u)) >> 13u);
     }
     let exponent = size >> 23u;

@@ -1,9 +1,9 @@
-// x is [A, C, B] log-probabilities, labels and g are [A, B], w [C] the classes' weights (WEIGHTED; else 1); n = (a, b).
+// x is [A, C, B] log-probabilities, labels and g [A, B], w [C] the classes' weights (1 if not WEIGHTED); n = (a, b).
 //   forward:  out[n] ← −w[label[n]] · x[a, label[n], b]
 //   weights:  out[n] ← w[label[n]]
-//   backward: out[a, c, b] ← −w[c] · g[n] where c = label[n], else 0
-// All dense. A label to IGNORE gives 0. Another that is no class gives NaN: an adapter cannot raise an error, but it must
-// not read elsewhere. One invocation: one element of out.
+//   backward: out[a, c, b] ← −w[c] · g[n] where c = label[n], otherwise 0
+// All dense. The label to IGNORE gives 0. Any other label that is not a class gives NaN: an adapter cannot report an
+// error, but it must not read out of range. One invocation: one element of out.
 
 struct Params {
     count: u32, // of out
@@ -26,7 +26,7 @@ const NAN_BITS = 0x7fc00000u;
 override IGNORE: bool = false;
 override WEIGHTED: bool = false;
 
-// The weight of a label; its bits, for compilers may take a NaN to be impossible.
+// Returns the bits of a label's weight: a compiler may assume that a float is not NaN.
 fn weight_bits(label: u32) -> u32 {
     if IGNORE && label == p.ignored {
         return 0u;

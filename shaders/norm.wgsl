@@ -1,10 +1,11 @@
-// Normalisation of x seen as [A, C, B], dense, with statistics over A and B for each c (N = A · B elements):
-//   moments, merge: stats[0, c] ← mean, stats[1, c] ← Σ (x − mean)² / N     (not CENTRE: the mean is taken as 0)
+// Normalisation of x as [A, C, B], dense, with statistics over A and B for each c (N = A · B elements):
+//   moments, merge: stats[0, c] ← mean, stats[1, c] ← Σ (x − mean)² / N     (without CENTRE: the mean is taken as 0)
 //   normalise:      out ← x̂ · w[f] + bias[f],  x̂ = (x − mean) / √(variance + eps),  f = (i / S) mod M
 //   gradient_sums:  Σ t for each c, then Σ t · x̂ for each c: [2, C, K] in parts,  t = g · w[f]
 //   backward:       out ← (t − Σ t / N − x̂ · Σ t x̂ / N) / √(variance + eps)  (FIXED: the statistics are constants)
-// Parts of moments are [C, K, 2]. Part k is of the elements k, k + K, k + 2K, … of its c, and has its own mean and the squares
-// around it, so that nothing cancels (Chan et al. 1979). One invocation: one part, one c (merge) or one element.
+// Parts of moments are [C, K, 2]. Part k has the elements k, k + K, k + 2K, … of its c, its own mean and the sum of
+// squares around it, so no large sums cancel (Chan et al. 1979). One invocation: one part, one c (merge) or one
+// element.
 
 struct Params {
     outer: u32,    // A
@@ -58,7 +59,7 @@ fn standard(i: u32, c: u32) -> f32 {
 }
 
 fn weighted(v: f32, i: u32) -> f32 {
-    if WEIGHT { // not select: there may be nothing to read
+    if WEIGHT { // not select, which would read w also where there is no weight
         return v * w[p.w_offset + (i / p.span) % p.features];
     }
     return v;

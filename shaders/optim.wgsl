@@ -1,8 +1,9 @@
-// One step of an optimiser, in place, in PyTorch's forms; g is the gradient, η the rate, λ the decay, s and r are remembered:
+// One step of an optimiser, in place, in PyTorch's forms. g is the gradient, η the rate, λ the decay; s and r are its
+// state:
 //   plain:    w ← w − η (g + λ w)
 //   momentum: d ← g + λ w,  s ← μ s + fresh d,  w ← w − η (d + μ s) with Nesterov, else w ← w − η s
 //   adam:     w ← w − shrink w,  d ← g + λ w,  s ← β₁ s + (1 − β₁) d,  r ← β₂ r + (1 − β₂) d²,  w ← w − η s / (√r / spread + ε)
-//             (Kingma & Ba, 2015; Loshchilov & Hutter, 2019; the host folds the bias corrections into η and spread)
+//             (Kingma & Ba, 2015; Loshchilov & Hutter, 2019; the host includes the bias corrections in η and spread)
 //   rms_prop: d ← g + λ w,  r ← α r + (1 − α) d²,  s ← μ s + d / (√r + ε),  w ← w − η s
 // Each operand is one dense range: all parameters of a device in one dispatch. One invocation: one element.
 
@@ -15,9 +16,9 @@ struct Params {
     rate: f32,
     decay: f32,
     momentum: f32,
-    fresh: f32,    // momentum: the share of the gradient that enters the velocity
+    fresh: f32,    // momentum: the factor of the gradient in the velocity
     nesterov: u32, // 0 or 1
-    shrink: f32,   // adam: what is taken off w first, AdamW's decay
+    shrink: f32,   // adam: the part of w that is subtracted first, AdamW's decay
     beta1: f32,
     beta2: f32,
     alpha: f32,

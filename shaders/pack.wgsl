@@ -1,6 +1,6 @@
-// dst[z − first][j / W][k][j % W] ← src(z, k, j), zero where j is past the end: an operand of a matrix product in panels.
-// W is 8 for A (j its row, k its column) and 64 for B (j its column, k its row). An index i of any kind lies at
-// (i / inner) · outer + (i % inner) · step in src: strides, transposes, batches and NCHW images, all in one rule.
+// dst[z − first][j / W][k][j % W] ← src(z, k, j), 0 if j is past the end: an operand of a matrix product in panels.
+// W is 8 for A (j its row, k its column) and 64 for B (j its column, k its row). An index i of any kind is at
+// (i / inner) · outer + (i % inner) · step in src: one rule for strides, transposes, batches and NCHW images.
 // One invocation: 8 neighbouring elements of dst.
 
 struct Params {
@@ -41,7 +41,7 @@ fn pack(id: Id) {
     let z = p.z_first + panel / p.panels;
     var base = p.offset + (z / p.z_inner) * p.z_outer + (z % p.z_inner) * p.z_step + (k / p.k_inner) * p.k_outer + (k % p.k_inner) * p.k_step
         + (j / p.j_inner) * p.j_outer;
-    // Integer division is slow, above all on software adapters: one for the start of the run, then count.
+    // Integer division is slow, above all on software adapters: one division at the start of the run, then additions.
     var within = j % p.j_inner;
     for (var r = 0u; r < RUN; r++) {
         var v = 0.0;

@@ -1,12 +1,12 @@
-// Elements around a tensor: out[i..] ← x[from(i − before)..] along every dimension at once, or the value where that is
-// outside of x. Elements are 32-bit words of any type. One invocation: one element of out. Shapes and
-// strides are in eight slots, outermost first.
+// Adds elements around a tensor: out[i..] ← x[from(i − before)..] along every dimension at once, or the value outside
+// of x. Elements are 32-bit words of any type. One invocation: one element of out. Shapes and strides are in eight
+// slots, outermost first.
 
 struct Params {
     count: u32,
     rank: u32,
     offset: u32,
-    value: u32, // the bits of what stands outside
+    value: u32, // the bits of the padding value
     shape: array<vec4<u32>, 2>, // of out
     size: array<vec4<u32>, 2>,  // of x
     before: array<vec4<u32>, 2>,
@@ -21,7 +21,7 @@ override OP: u32 = 0u; // 0 a value, 1 reflect, 2 replicate, 3 circular
 
 const NONE = 0xffffffffu;
 
-/// The element of `size` that stands at `at` of the padded dimension; NONE where the value does.
+/// Returns which element of `size` is at place `at` of the padded dimension; NONE if it is the value.
 fn repeated(at: u32, before: u32, size: u32) -> u32 {
     if at >= before && at - before < size {
         return at - before;

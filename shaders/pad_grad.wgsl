@@ -1,4 +1,5 @@
-// The gradient of a tensor padded along one dimension by elements of its own (see pad.wgsl), [outer, padded, inner]:
+// The gradient of a tensor that was padded along one dimension with its own elements (see pad.wgsl),
+// [outer, padded, inner] → [outer, size, inner]:
 //   dx[a, i, b] ← Σ of g[a, o, b] over all o that repeat element i
 // One invocation: one element of dx.
 
@@ -36,7 +37,7 @@ fn pad_grad(id: Id) {
             total += g[column + mirrored * p.inner];
         }
     } else if OP == 2u {
-        // Of a dimension of one element, both margins.
+        // If the dimension has one element, both margins are copies of it.
         for (var o = 0u; o < p.before && at == 0u; o++) {
             total += g[column + o * p.inner];
         }

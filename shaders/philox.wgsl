@@ -1,7 +1,7 @@
-// Philox 4x32-10 (Salmon et al., SC 2011), bit for bit as src/philox.rs has it. The params of what follows have the key
-// `seed` and the number of the first block `first`, each as low and high word.
+// Philox 4x32-10 (Salmon et al., SC 2011), the same bits as src/philox.rs. The params of the shader that follows have
+// the key `seed` and the number of the first block `first`, each as low and high word.
 
-// The upper half of a product, by halves: WGSL has no 64-bit integers.
+// Returns the upper half of a product, computed from halves: WGSL has no 64-bit integers.
 fn upper(a: u32, b: u32) -> u32 {
     let low = (a & 0xffffu) * (b & 0xffffu);
     let left = (a >> 16u) * (b & 0xffffu) + (low >> 16u);

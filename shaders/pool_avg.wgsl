@@ -1,6 +1,6 @@
 // Average pooling of planes [H, W] → [OH, OW] (a plane is one channel of one image), after window.wgsl.
 //   forward:  out[q, oy, ox] ← Σ of x over the window / its divisor
-//   backward: out[q, y, x] ← Σ of x / divisor over all windows that hold the pixel; x is the result's gradient
+//   backward: out[q, y, x] ← Σ of x / divisor over all windows that hold the pixel; x is the gradient of the result
 // The window of (oy, ox) starts at (oy·stride_y − pad_y, ox·stride_x − pad_x). One invocation: one element of out.
 
 struct Params {
@@ -8,14 +8,14 @@ struct Params {
     x_offset: u32,
 }
 
-// Whether the padding counts in a mean. What lies past it, in the last window of a ceiling, never does.
+// Whether a mean counts the padding. Elements past the padding, in the last window with ceil_mode, never count.
 override COUNT_PAD: bool = true;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 
-/// What the window at `o` counts in one direction; multiplied for both, that is the divisor.
+/// Returns the number of elements that the window at `o` counts in one direction; the product of both is the divisor.
 fn counted(o: u32, kernel: u32, stride: u32, pad: u32, size: u32) -> u32 {
     let end = min(o * stride + kernel, size + 2u * pad);
     if COUNT_PAD {

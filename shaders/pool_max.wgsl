@@ -1,5 +1,5 @@
 // Max pooling of planes [H, W] → [OH, OW] (a plane is one channel of one image), after window.wgsl.
-//   forward:  out[q, oy, ox] ← max of x over the window; −∞ where it holds no pixel
+//   forward:  out[q, oy, ox] ← max of x over the window; −∞ if it holds no pixel
 //   index:    that pixel's position in its plane
 //   backward: dx[q, y, x] ← Σ of g over all windows whose index is the pixel
 // The window of (oy, ox) starts at (oy·stride_y − pad_y, ox·stride_x − pad_x). One invocation: one element of out.
@@ -8,7 +8,7 @@ struct Params {
     count: u32, // elements of out
     x_offset: u32,
     g_offset: u32,
-    lowest: f32, // −∞, which WGSL cannot write down
+    lowest: f32, // −∞, which cannot be written in WGSL
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -21,12 +21,12 @@ struct Params {
 
 const NONE = 0xffffffffu;
 
-/// Where the plane of window `i` starts.
+/// Returns the start of the plane of window `i`.
 fn plane_of(i: u32) -> u32 {
     return p.x_offset + i / (OUT_X * OUT_Y) * HEIGHT * WIDTH;
 }
 
-/// The position in its plane of the first largest pixel of window `i`; NONE if the window holds no pixel.
+/// Returns the position in its plane of the first largest pixel of window `i`, or NONE if the window holds no pixel.
 fn largest(i: u32) -> u32 {
     let plane = plane_of(i);
     var at = NONE;
@@ -34,7 +34,7 @@ fn largest(i: u32) -> u32 {
     for (var ky = 0u; ky < KERNEL_Y; ky++) {
         let y = (i / OUT_X) % OUT_Y * STRIDE_Y + ky * DILATION_Y - PAD_Y;
         if y >= HEIGHT {
-            continue; // also above the image, where the subtraction has wrapped around
+            continue; // also above the image, where the subtraction wraps around
         }
         for (var kx = 0u; kx < KERNEL_X; kx++) {
             let xx = i % OUT_X * STRIDE_X + kx * DILATION_X - PAD_X;

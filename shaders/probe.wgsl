@@ -1,14 +1,14 @@
-// What src/device/gpu/probe.rs looks for faults with.
+// The kernels with which src/device/gpu/probe.rs looks for faults.
 //
-// count_iterations: the iterations of two nested loops, count[g] = outer · inner, where the driver is right.
-// make_subnormals: a product, a difference and an operand that are below 2^-126, of numbers that no compiler knows.
+// count_iterations: counts the iterations of two nested loops; count[g] = outer · inner if the driver is right.
+// make_subnormals: a product, a difference and an operand below 2^-126, from numbers that no compiler knows.
 //
 // One workgroup of one invocation makes one try. The loops carry a value from one iteration to the next (a linear
-// congruential generator) and may end on it, so that no compiler can count without running them.
+// congruential generator) and may end because of it, so no compiler can compute the count without running them.
 
 struct Params {
-    // Try g: x = outer iterations, y = inner; try 0 in .xy, try 1 in .zw. Of make_subnormals, the bits of 2^-126, ½, 2^-127
-    // and 1½ · 2^-126.
+    // Try g: x = outer iterations, y = inner; try 0 in .xy, try 1 in .zw. For make_subnormals: the bits of 2^-126, ½,
+    // 2^-127 and 1½ · 2^-126.
     tries: vec4<u32>,
 }
 

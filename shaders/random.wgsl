@@ -1,14 +1,14 @@
-// out[i] ← word skip + i of the stream of Philox as OP says, all in exact arithmetic.
-// One invocation: one block of four words, and so four elements.
+// out[i] ← word skip + i of the Philox stream, as OP says. All arithmetic is exact.
+// One invocation: one block of four words, which gives four elements.
 
 struct Params {
     seed: vec2<u32>,
     first: vec2<u32>, // the block of element 0
     count: u32,
-    skip: u32,      // words of the first block before that of element 0
-    threshold: u32, // BERNOULLI: what 24 random bits are below with the wanted probability
+    skip: u32,      // words of the first block before the word of element 0
+    threshold: u32, // BERNOULLI: 24 random bits are below this with the requested probability
     low: i32,       // INTEGER: the lowest number
-    range: u32,     // INTEGER: how many numbers
+    range: u32,     // INTEGER: the count of possible numbers
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

@@ -1,6 +1,7 @@
-// out[a, c, b] ← ⊕ x[a, r, b] over r = c, c + C, c + 2C, …, ⊕ chosen by OP; x is [A, R, B], out is [A, C, B], both dense.
-// The header says what T is. One invocation: one element of out. C = 1 finishes a reduction; a larger C leaves C partial
-// results, so that no invocation walks far. Neighbouring invocations read neighbouring elements either way.
+// out[a, c, b] ← ⊕ x[a, r, b] over r = c, c + C, c + 2C, …, ⊕ chosen by OP; x is [A, R, B], out is [A, C, B], both
+// dense. The header sets the type T. One invocation: one element of out. C = 1 finishes a reduction. A larger C leaves
+// C partial results, so that no invocation has a long loop. In both cases,
+// neighbouring invocations read neighbouring elements.
 
 struct Params {
     offset: u32,

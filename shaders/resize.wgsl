@@ -1,7 +1,7 @@
 // Resampling [A, L, B] → [A, O, B] along one dimension, and its gradient.
-//   forward:  out[a, o, b] ← (1 − t)·x[a, i, b] + t·x[a, j, b] with the source position of o, i + t; j is i + 1 within L
-//   backward: out[a, i, b] ← Σ over all o of x[a, o, b] · weight of i in o; x is the result's gradient
-// Positions are fractions of whole numbers, so that every adapter finds the same pixels. One invocation: one element.
+//   forward:  out[a, o, b] ← (1 − t)·x[a, i, b] + t·x[a, j, b], i + t being o's source position; j is i + 1 within L
+//   backward: out[a, i, b] ← Σ over all o of x[a, o, b] · weight of i in o; x is the gradient of the result
+// Positions are fractions of integers, so that every adapter finds the same pixels. One invocation: one element.
 
 struct Params {
     count: u32, // elements of out
@@ -23,7 +23,7 @@ struct Source {
     weight: f32, // of the second
 }
 
-/// The source position of output `o` as a fraction: numerator and denominator.
+/// Returns the source position of output `o` as a fraction: numerator and denominator.
 fn position(o: u32) -> vec2<u32> {
     if OP == 0u {
         return vec2(o * p.len, p.size);
@@ -51,7 +51,7 @@ fn quotient_up(a: u32, b: u32) -> u32 {
     return a / b + u32(a % b > 0u);
 }
 
-/// The first output whose source position is at least `k`.
+/// Returns the first output whose source position is at least `k`.
 fn reaching(k: u32) -> u32 {
     if k == 0u {
         return 0u;
@@ -93,7 +93,7 @@ fn backward(id: Id) {
     }
     let at = (i / p.inner) % p.len;
     let column = p.offset + i / (p.inner * p.len) * p.size * p.inner + i % p.inner;
-    // Linearly, the outputs between the pixels before and at this one count too.
+    // If linear, the outputs between the previous pixel and this one count too.
     let start = reaching(select(at, max(at, 1u) - 1u, OP >= 2u));
     let end = reaching(at + 1u);
     var total = 0.0;

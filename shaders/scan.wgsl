@@ -1,7 +1,7 @@
 // Running sums or products along a dimension, in chunks: x and out are [A, R, B] dense.
-// scan:  each chunk of `length` of R by itself; totals[a, c, b] ← what chunk c amounts to.
-// shift: before every chunk goes what those before it amount to, the running total that `scan` made of the totals.
-// The header says what T is. One invocation: one chunk in `scan`, one element in `shift`.
+// scan:  scans each chunk of `length` of R alone; totals[a, c, b] ← the sum or product of chunk c.
+// shift: joins each element with the total of all chunks before its own: the result of `scan` on the totals.
+// The header sets the type T. One invocation: one chunk in `scan`, one element in `shift`.
 
 struct Params {
     count: u32, // chunks, or elements

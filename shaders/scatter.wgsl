@@ -1,8 +1,8 @@
 // bounds:  starts[row, r] ← how many of the row's sorted indices are below r; sorted is [rows, K], starts is [rows, R + 1].
 // segment: out[a, r, b] ← base[a, r, b] + Σ src[a, order[row, j], b] over starts[row, r] ≤ j < starts[row, r + 1], or with
-//          LAST, the last of these src if there is any, else base. row is (a, b), or 0 with SHARED. A dispatch adds
-//          j = first … last − 1; those after the first one go on with what is in out.
-// All dense. The header says what T is. One invocation: one element of out.
+//          LAST, the last of these src if there is one, otherwise base. row is (a, b), or 0 with SHARED. A dispatch
+//          adds j = first … last − 1; every dispatch after the first one continues with the values in out.
+// All dense. The header sets the type T. One invocation: one element of out.
 
 struct Params {
     count: u32, // elements of out

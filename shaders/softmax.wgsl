@@ -1,6 +1,6 @@
 // softmax:     out[a, r, b] ← exp(x[a, r, b] − m) / Σ_r exp(x[a, r, b] − m),  m = max_r x[a, r, b]
 // log_softmax: out[a, r, b] ← x[a, r, b] − m − log Σ_r exp(x[a, r, b] − m)
-// A row with a NaN or +∞, or of −∞ alone, is NaN: found by its bits, since some adapters have exp(NaN) = 0.
+// A row with a NaN or +∞, or only −∞, is NaN: this is found by bits, since some adapters have exp(NaN) = 0.
 // x and out are [A, R, B], dense. One invocation: one row (all r of one a and b).
 
 struct Params {

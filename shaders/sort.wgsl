@@ -1,7 +1,7 @@
 // A stable sort of every row of x, [rows, n] dense, as pairs of a key and the column that it came from.
-// `rank` sorts blocks of BLOCK columns: each element counts how many of its block come before it.
-// `merge` joins runs of `width` columns two by two: each element finds its place in the other run by bisection.
-// Keys are u32 in the wanted order: those of floats follow IEEE 754's order of bits, with −0 = 0 and NaN largest.
+// `rank` sorts blocks of BLOCK columns: each element counts how many elements of its block come before it.
+// `merge` joins pairs of runs of `width` columns: each element finds its place in the other run by bisection.
+// Keys are u32 in the requested order. Those of floats follow IEEE 754's order of bits, with −0 = 0 and NaN largest.
 // One invocation: one element.
 
 struct Params {
@@ -78,7 +78,7 @@ fn merge(id: Id) {
     let middle = min(start + p.width, p.n);
     let left = column < middle;
     let key = run_keys[i];
-    // The other run's elements that come before this one: equal ones do where the other run is the left.
+    // Counts the other run's elements that come before this one: equal ones do if the other run is the left one.
     let begin = select(start, middle, left);
     var low = begin;
     var high = select(middle, min(start + 2u * p.width, p.n), left);

@@ -1,4 +1,4 @@
-// More functions of f32 as in math.wgsl: those of erf and of angles. Prefixed, after math.wgsl, to the shaders that call them.
+// More functions of f32: those of erf and of angles. This file and math.wgsl precede the shaders that call them.
 
 fn m_erf(x: f32) -> f32 {
     let y = abs(x);
@@ -8,7 +8,7 @@ fn m_erf(x: f32) -> f32 {
     return select(copy_sign(1.0 - erfc_tail(min(y, 11.0)), x), x, is_nan(x));
 }
 
-/// The share of the normal distribution below x: ½ erfc(−x / √2), without the cancellation of ½ (1 + erf) for x < 0.
+/// Returns the normal distribution function: ½ erfc(−x / √2), which does not cancel for x < 0 as ½ (1 + erf) does.
 fn normal_cdf(x: f32) -> f32 {
     let z = abs(x) * 0.70710678;
     if z < 1.0 {
@@ -18,12 +18,12 @@ fn normal_cdf(x: f32) -> f32 {
     return select(1.0 - tail, tail, x < 0.0);
 }
 
-/// The normal distribution's density.
+/// Returns the normal distribution's density.
 fn normal_density(x: f32) -> f32 {
     return 0.39894228 * m_exp(-0.5 * x * x);
 }
 
-/// The 32 bits of 1/2π from bit 32·(i − 1) behind the point on.
+/// Returns 32 bits of 1/2π: from bit 32·(i − 1) after the binary point on.
 fn turns_per_radian(i: u32) -> u32 {
     switch i {
         case 1u: { return 0x28be60dbu; }
@@ -37,7 +37,7 @@ fn turns_per_radian(i: u32) -> u32 {
     }
 }
 
-/// The upper 32 bits of a product.
+/// Returns the upper 32 bits of a product.
 fn mul_high(a: u32, b: u32) -> u32 {
     let low = (a & 0xffffu) * (b & 0xffffu);
     let mid = (a >> 16u) * (b & 0xffffu) + (low >> 16u);
@@ -45,11 +45,11 @@ fn mul_high(a: u32, b: u32) -> u32 {
     return (a >> 16u) * (b >> 16u) + (mid >> 16u) + (other >> 16u);
 }
 
-/// |x| = quadrant · π/2 + r with |r| ≤ π/4.
+/// An angle: |x| = quadrant · π/2 + r with |r| ≤ π/4.
 struct Angle { r: f32, quadrant: u32 }
 
-/// Payne and Hanek's reduction: the product of the mantissa with the bits of 1/2π that matter, in whole numbers. Exact for
-/// every x, and no rearrangement of floats by a compiler can spoil it.
+/// Returns x as an angle by Payne and Hanek's reduction: the integer product of the mantissa with the bits of 1/2π that
+/// matter. This is exact for every x, and a compiler that reorders floats cannot change it.
 fn reduced(x: f32) -> Angle {
     let bits = bitcast<u32>(x) & 0x7fffffffu;
     if bits <= 0x3f490fdbu {
@@ -93,14 +93,14 @@ fn cos_near(r: f32) -> f32 {
     return ((2.443315711809948e-5 * z - 1.388731625493765e-3) * z + 4.166664568298827e-2) * z * z - 0.5 * z + 1.0;
 }
 
-/// The sine, `turns` quadrants on.
+/// Returns the sine of an angle plus `turns` quadrants.
 fn sin_from(a: Angle, turns: u32) -> f32 {
     let quadrant = a.quadrant + turns;
     let y = select(sin_near(a.r), cos_near(a.r), (quadrant & 1u) == 1u);
     return select(y, -y, (quadrant & 2u) == 2u);
 }
 
-/// y, but NaN where x is infinite or NaN.
+/// Returns y, or NaN if x is infinite or NaN.
 fn finite_only(x: f32, y: f32) -> f32 {
     let bits = bitcast<u32>(x);
     return from_bits(select(bitcast<u32>(y), bits | 0x7fc00000u, (bits & 0x7f800000u) == 0x7f800000u));
@@ -121,17 +121,18 @@ fn m_tan(x: f32) -> f32 {
     return finite_only(x, from_bits(bitcast<u32>(y) ^ (bitcast<u32>(x) & SIGN)));
 }
 
-/// gelu's approximation is x · σ(gelu_inner(x)), which is ½ (1 + tanh(…)) without its cancellation.
+/// Returns the inner function of gelu's approximation, x · σ(gelu_inner(x)). This is ½ x (1 + tanh(…)) without
+/// cancellation.
 fn gelu_inner(x: f32) -> f32 {
     return 1.5957692 * (x + 0.044715 * x * x * x);
 }
 
-/// Its derivative, from s = σ(gelu_inner(x)).
+/// Returns the derivative of that approximation, from s = σ(gelu_inner(x)).
 fn gelu_gradient(x: f32, s: f32) -> f32 {
     return s + x * s * (1.0 - s) * 1.5957692 * (1.0 + 0.134145 * x * x);
 }
 
-/// tanh(ln(1 + e^x)) = n / (n + 2) with n = e^x (e^x + 2).
+/// Returns tanh(ln(1 + e^x)) = n / (n + 2) with n = e^x (e^x + 2).
 fn tanh_softplus(x: f32) -> f32 {
     let e = m_exp(min(x, 20.0));
     return e * (e + 2.0) / (e * (e + 2.0) + 2.0);

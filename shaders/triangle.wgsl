@@ -1,5 +1,5 @@
-// out[.., i, j] ← x[.., i, j] on one side of the diagonal j = i + k (and on it), else 0; dense matrices of `columns`.
-// Elements are words of any type. One invocation: one element.
+// out[.., i, j] ← x[.., i, j] on the diagonal j = i + k and on one side of it, otherwise 0; dense matrices of
+// `columns`. Elements are words of any type. One invocation: one element.
 
 struct Params {
     count: u32,

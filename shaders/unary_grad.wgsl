@@ -1,6 +1,6 @@
 // out[i] ← d(g[i], x[i], y[i]): the gradient g of y = f(x), times f'. The header (a row of the table in
 // ops/elementwise/unary) has d. All dense, from their offsets; a and b are the function's arguments. One invocation: one
-// element. What d does not use of x and y is not read.
+// element. If d does not use x or y, it is not read.
 
 struct Params {
     count: u32,

@@ -1,6 +1,6 @@
-// out[i] ← condition ≠ 0 ? a : b, with strides of its own for each input (0 where it is broadcast). Values are moved as
-// words: no NaN can leak from the side that is not chosen. `dense`: all inputs have the output's layout.
-// One invocation: one element of the dense output.
+// out[i] ← condition ≠ 0 ? a : b; each input has its own strides (0 where it is broadcast). Values are copied as words,
+// so a NaN of the side that is not chosen has no effect. `dense`: all inputs have the output's layout. One invocation:
+// one element of the dense output.
 
 struct Params {
     count: u32,

@@ -1,6 +1,6 @@
-// Functions of two whole numbers, T being i32 or u32: divisions that no operands can trap, and powers. SIGNED says which T is.
+// Functions of two integers; T is i32 or u32, as SIGNED says: divisions that never fail, and powers.
 
-/// x / y without its fraction. x / 0 is x; the most negative number over −1 wraps around to itself.
+/// Returns x / y without its fraction. x / 0 is x; the most negative number over −1 wraps around to itself.
 fn quotient(x: T, y: T) -> T {
     if y == T(0) {
         return x;
@@ -11,12 +11,12 @@ fn quotient(x: T, y: T) -> T {
     return x / y;
 }
 
-/// What is left of x, with its sign; 0 for y = 0.
+/// Returns the remainder of x / y, with the sign of x; 0 for y = 0.
 fn fmod(x: T, y: T) -> T {
     return select(x - quotient(x, y) * y, T(0), y == T(0));
 }
 
-/// Whether ⌊x / y⌋ is one below the quotient.
+/// Returns whether ⌊x / y⌋ is one less than the quotient.
 fn below(x: T, y: T) -> bool {
     let rest = fmod(x, y);
     return rest != T(0) && (rest < T(0)) != (y < T(0));
@@ -30,7 +30,7 @@ fn div_floor(x: T, y: T) -> T {
     return quotient(x, y) - select(T(0), T(1), below(x, y));
 }
 
-/// x^y, wrapping around; for negative y, 1 / x^|y| without its fraction (0 for x = 0).
+/// Returns x^y, wrapping around; for negative y, 1 / x^|y| without its fraction (0 for x = 0).
 fn whole_power(x: T, y: T) -> T {
     if y < T(0) {
         let sign = select(T(1), x, (y & T(1)) == T(1));

@@ -1,6 +1,6 @@
-// out[i] ← x[s(i)]: elements of one or two bytes, several to a word and of any strides, to words. OP says which type: halves
-// become the bits of an f32, bytes become u32. Integer arithmetic throughout: unpack2x16float may flush what is subnormal.
-// Shape and strides are in eight slots, outermost first, in elements. One invocation: one element.
+// out[i] ← x[s(i)]: elements of one or two bytes, several in a word and with any strides, to words. OP sets the type:
+// halves become the bits of an f32, bytes become u32. All arithmetic is on integers: unpack2x16float may flush
+// subnormals to 0. Shape and strides are in eight slots, outermost first, in elements. One invocation: one element.
 
 struct Params {
     count: u32,
@@ -31,7 +31,7 @@ fn f16_to_f32(h: u32) -> u32 {
     if fraction == 0u {
         return sign;
     }
-    let top = firstLeadingBit(fraction); // subnormal here, normal as f32
+    let top = firstLeadingBit(fraction); // subnormal as a half, normal as f32
     return sign | ((top + 103u) << 23u) | ((fraction << (23u - top)) & 0x7fffffu);
 }
 

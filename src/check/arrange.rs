@@ -20,7 +20,7 @@ fn case(
     Case::new(name, [input], move |t| op(&t[0]), move |x| oracle(x[0])).exact()
 }
 
-/// `out[index] = x[f(index)]`
+/// Returns a function that computes `out[index] = x[f(index)]`.
 fn moved(shape: &'static [usize], f: impl Fn(&[usize]) -> Vec<usize>) -> impl Fn(&Nd) -> Nd {
     move |x| Nd::from_fn(shape, |index| x.at(&f(index)))
 }

@@ -1,4 +1,4 @@
-//! A case of the op table: an op, its operands and how they lie in memory, and the expected result.
+//! A case of the op table: an op, its operands and their layouts in memory, and the expected result.
 
 use super::nd::{EXACT, Nd, Tolerance};
 use super::oracle;
@@ -13,7 +13,7 @@ pub(super) struct Input {
     /// The elements that the op reads.
     pub value: Nd,
     pub dtype: DType,
-    /// What is uploaded; `view` of it is `value`.
+    /// The array that is uploaded; its part `view` is `value`.
     base: Nd,
     view: View,
 }
@@ -21,7 +21,7 @@ pub(super) struct Input {
 enum View {
     Dense,
     Transposed(usize, usize),
-    /// With a margin of three before and two behind along the dimension, filled with NaN, which no op may read.
+    /// With a margin of three elements before and two after along the dimension, filled with NaN, which no op may read.
     Narrowed(usize),
     Broadcast,
 }
@@ -30,12 +30,12 @@ pub(super) fn dense(value: Nd) -> Input {
     Input { base: value.clone(), value, dtype: DType::F32, view: View::Dense }
 }
 
-/// Lies transposed in memory.
+/// Returns an operand that is transposed in memory.
 pub(super) fn transposed(value: Nd, a: usize, b: usize) -> Input {
     Input { base: oracle::transpose(&value, a, b), value, dtype: DType::F32, view: View::Transposed(a, b) }
 }
 
-/// Lies in the middle of something larger: an offset that is not 0, and rows with gaps unless `dim` is 0.
+/// Returns an operand in the middle of a larger array: its offset is not 0, and its rows have gaps unless `dim` is 0.
 pub(super) fn narrowed(value: Nd, dim: usize) -> Input {
     let mut shape = value.shape.clone();
     shape[dim] += 5;
@@ -52,13 +52,13 @@ pub(super) fn narrowed(value: Nd, dim: usize) -> Input {
     Input { base, value, dtype: DType::F32, view: View::Narrowed(dim) }
 }
 
-/// Repeats its elements with strides of 0.
+/// Returns an operand that repeats its elements with strides of 0.
 pub(super) fn broadcast(base: Nd, shape: &[usize]) -> Input {
     Input { value: oracle::broadcast(&base, shape), base, dtype: DType::F32, view: View::Broadcast }
 }
 
 impl Input {
-    /// Of another type than f32; the values are rounded to it.
+    /// Returns the operand with another type than f32; its values are rounded to it.
     pub fn of(self, dtype: DType) -> Input {
         Input { value: self.value.rounded(dtype), base: self.base.rounded(dtype), dtype, view: self.view }
     }
@@ -77,7 +77,7 @@ impl Input {
 type Op = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 type Oracle = Box<dyn Fn(&[&Nd]) -> Nd>;
 
-/// A case of the table. The first word of its name is the op's.
+/// A case of the table. The first word of its name is the op's name.
 pub(super) struct Case {
     pub name: String,
     pub inputs: Vec<Input>,
@@ -86,9 +86,9 @@ pub(super) struct Case {
     pub result_dtype: DType,
     pub value: Tolerance,
     pub gradient: Option<Tolerance>,
-    /// Scalar operations of the value, where they are many more than the elements.
+    /// Scalar operations of the value, if there are many more than elements.
     operations: u64,
-    /// A family of kernels and the variant of it that is to run.
+    /// A family of kernels, and the variant of it to run.
     pub variant: Option<(&'static str, &'static str)>,
 }
 
@@ -116,7 +116,7 @@ impl Case {
         Case { name: name.into(), ..self }
     }
 
-    /// Tolerance of the value; the gradient's is ten times as wide.
+    /// Sets the tolerance of the value; the gradient's is ten times as large.
     pub fn within(mut self, atol: f64, rtol: f64) -> Case {
         self.value = Tolerance { atol, rtol };
         self.gradient = self.gradient.map(|_| Tolerance { atol: 10.0 * atol, rtol: 10.0 * rtol });
@@ -128,42 +128,42 @@ impl Case {
         self
     }
 
-    /// The op has no gradient, or the oracle's differences do not approximate it.
+    /// Marks the op as one without a gradient, or with one that the oracle's differences do not approximate.
     pub fn no_gradient(mut self) -> Case {
         self.gradient = None;
         self
     }
 
-    /// The type of the result, where it is not f32. One that is no float is exact and has no gradient.
+    /// Sets the type of the result, if it is not f32. A result that is not a float is exact and has no gradient.
     pub fn result_dtype(mut self, dtype: DType) -> Case {
         self.result_dtype = dtype;
         if dtype.is_float() { self } else { self.exact().no_gradient() }
     }
 
-    /// Scalar operations of the value, where they are many more than the elements: of products and sliding windows.
+    /// Sets the scalar operations of the value, if there are many more than elements: for products and sliding windows.
     pub fn operations(mut self, count: usize) -> Case {
         self.operations = count as u64;
         self
     }
 
-    /// Runs with one variant of a family of kernels, chosen or not, wherever an adapter has what it needs. The name starts
-    /// with `family/variant`. The gradient would run outside of that: put it into the op.
+    /// Runs the case with one variant of a family of kernels, chosen or not, on every adapter that can run it. The name
+    /// starts with `family/variant`. The gradient would run without the variant, so it must be a part of the op.
     pub fn variant(mut self, family: &'static str, variant: &'static str) -> Case {
         self.variant = Some((family, variant));
         self.no_gradient()
     }
 
-    /// The op's name.
+    /// Returns the op's name.
     pub fn op_name(&self) -> &str {
         self.name.split(' ').next().unwrap_or_default()
     }
 
-    /// Whether the device has the variant that the case is for.
+    /// Returns whether the device has the variant that the case is for.
     pub fn runs_on(&self, device: &Device) -> bool {
         self.variant.is_none_or(|(family, variant)| variants::runs_on(device, family, variant))
     }
 
-    /// An estimate of its scalar operations on a device: what [`Load`](super::load::Load) decides by.
+    /// Estimates the case's scalar operations on a device, by which [`Load`](super::load::Load) decides.
     pub fn cost(&self) -> u64 {
         let elements = self.inputs.iter().map(|input| input.value.data.len() as u64).max().unwrap_or(0);
         // A gradient takes about twice the operations of the value.
@@ -187,7 +187,7 @@ impl Case {
         (self.oracle)(&values)
     }
 
-    /// Central differences of Σ weights · op at some elements of input `i`.
+    /// Computes central differences of Σ weights · op at some elements of input `i`.
     pub fn expected_gradient(&self, i: usize, weights: &Nd) -> ExpectedGradient {
         const STEP: f64 = 1e-5;
         let value = &self.inputs[i].value;
@@ -200,7 +200,7 @@ impl Case {
         };
         let difference = |&position: &usize| {
             let (up, down) = (weighted(position, STEP), weighted(position, -STEP));
-            // Element by element: the difference of two large sums would lose digits.
+            // Element by element, because the difference of two large sums would lose digits.
             up.iter().zip(&down).map(|(u, d)| u - d).sum::<f64>() / (2.0 * STEP)
         };
         let values = positions.iter().map(difference).collect();
@@ -215,7 +215,7 @@ pub(super) struct ExpectedGradient {
     pub values: Vec<f64>,
 }
 
-/// All positions of a small array, some of a large one.
+/// Returns all positions of a small array, and some of a large one.
 fn sample(count: usize) -> Vec<usize> {
     match count {
         0..=30 => (0..count).collect(),

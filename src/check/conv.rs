@@ -14,7 +14,7 @@ fn options(m: WindowParams) -> Conv<2> {
     Conv::new().stride(m.stride).padding(m.padding).dilation(m.dilation).groups(m.groups)
 }
 
-/// The number of products of a convolution: for each result, the size of its part of the kernel.
+/// Returns the number of products of a convolution: for each result, the size of its part of the kernel.
 fn products(inputs: &[Input], m: WindowParams) -> usize {
     let (x, w) = (&inputs[0].value.shape, &inputs[1].value.shape);
     x[0] * m.windows(0, x[2], w[2]) * m.windows(1, x[3], w[3]) * w.iter().product::<usize>()
@@ -80,7 +80,7 @@ fn conv2d() -> Vec<Case> {
         ([1, 1, 2, 2], [2, 1, 2, 2], [5, 5], [4, 4]), // most windows lie in the padding
         ([5, 6, 25, 20], [7, 6, 2, 3], [1, 1], [1, 0]), // a weight's gradient in parts
         ([4, 17, 15, 14], [19, 17, 3, 3], [1, 1], [0, 2]), // by Winograd's tiles on the host
-        ([15, 16, 16, 17], [16, 16, 3, 3], [1, 1], [1, 1]), // of which this has several blocks
+        ([15, 16, 16, 17], [16, 16, 3, 3], [1, 1], [1, 1]), // the same, in several blocks
     ] {
         let m = WindowParams::new(stride, padding);
         let all = || operands(image, weight, weight[0]);
@@ -99,8 +99,8 @@ const MOVED: [([usize; 4], [usize; 4], WindowParams); 9] = {
         ([2, 3, 9, 8], [4, 3, 3, 3], m([1, 1], [0, 0], [2, 2], 1)),
         ([2, 3, 9, 8], [4, 3, 3, 2], m([2, 1], [3, 1], [3, 2], 1)),
         ([2, 3, 7, 9], [3, 1, 3, 3], m([1, 1], [1, 1], [1, 1], 3)), // depthwise
-        ([3, 5, 7, 9], [10, 1, 3, 2], m([2, 3], [2, 0], [2, 1], 5)), // with two results a channel
-        ([2, 6, 5, 5], [4, 3, 3, 3], m([1, 1], [1, 0], [1, 1], 2)), // thin
+        ([3, 5, 7, 9], [10, 1, 3, 2], m([2, 3], [2, 0], [2, 1], 5)), // with two results per channel
+        ([2, 6, 5, 5], [4, 3, 3, 3], m([1, 1], [1, 0], [1, 1], 2)), // few channels per group
         ([2, 10, 5, 5], [6, 5, 3, 3], m([1, 1], [1, 0], [1, 1], 2)), // matrices
         ([2, 10, 6, 5], [14, 5, 2, 3], m([2, 1], [1, 1], [1, 2], 2)),
         ([1, 9, 4, 4], [27, 3, 1, 1], m([1, 1], [0, 0], [1, 1], 3)),
@@ -130,7 +130,7 @@ fn conv2d_layouts() -> Vec<Case> {
 fn conv_transpose2d() -> Vec<Case> {
     let mut cases = Vec::new();
     for (image, weight, m) in MOVED {
-        // The results of those convolutions, put through their transposes.
+        // The results of those convolutions are the inputs of their transposes.
         let mut small = window::conv2d(&x(image), &w(weight), None, m).shape;
         small[0] = small[0].min(3);
         let small = [small[0], small[1], small[2], small[3]];
@@ -149,7 +149,7 @@ fn conv_transpose2d() -> Vec<Case> {
     cases
 }
 
-/// One dimension is two with a height of 1.
+/// Returns the cases of one dimension, which is computed as two with a height of 1.
 fn conv1d() -> Vec<Case> {
     let image = |x: &Nd| Nd::new(&[x.shape[0], x.shape[1], 1, x.shape[2]], x.data.clone());
     let line = |y: Nd| Nd::new(&[y.shape[0], y.shape[1], y.shape[3]], y.data);
@@ -172,7 +172,7 @@ fn conv1d() -> Vec<Case> {
     ]
 }
 
-/// More products for a result than one pass adds up: 5 · 7000 and 40 000.
+/// Returns a case with more products per result than one pass adds: 5 · 7000 and 40 000.
 fn conv2d_of_great_depth() -> Vec<Case> {
     let m = WindowParams::new([1, 1], [0, 0]);
     let grouped = WindowParams { groups: 2, ..m };
@@ -184,20 +184,20 @@ fn conv2d_of_great_depth() -> Vec<Case> {
     ]
 }
 
-/// More columns than one pass of an adapter holds (16 M): 520 · 9 · 60 · 60 = 16.8 M.
+/// Returns a case with more columns than one pass of an adapter holds (16 M): 520 · 9 · 60 · 60 = 16.8 M.
 fn conv2d_in_several_passes() -> Vec<Case> {
     let inputs = vec![dense(x([520, 1, 62, 62])), dense(w([2, 1, 3, 3])), dense(bias(2))];
     let case = conv("several passes", inputs, WindowParams::new([1, 1], [0, 0])).within(3e-4, 1e-4);
     vec![case.no_gradient()]
 }
 
-/// Computed in f32, stored as halves.
+/// Returns the cases that are computed in f32 and stored as halves.
 fn halves() -> Vec<Case> {
     let m = WindowParams::new([1, 2], [1, 0]);
     let rows = [(DType::F16, 1e-3), (DType::BF16, 8e-3)].map(|(dtype, rtol)| {
         let inputs = || operands([2, 3, 5, 7], [4, 3, 3, 3], 4).into_iter().map(|i| i.of(dtype)).collect();
         let small = || operands([2, 4, 3, 4], [4, 3, 3, 3], 3).into_iter().map(|i| i.of(dtype)).collect();
-        // A bias is added to a result that has been rounded already.
+        // The bias is added to a result that has been rounded already.
         let twice = transpose("halves", small(), m, [0, 1]).within(4.0 * rtol, 2.0 * rtol);
         [conv("halves", inputs(), m).within(rtol, rtol).result_dtype(dtype), twice.result_dtype(dtype)]
     });

@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// A function with an interval in which its operands lie.
+/// A function, and the interval of its operands.
 #[derive(Clone, Copy)]
 struct Unary {
     name: &'static str,
@@ -32,7 +32,7 @@ impl Unary {
         Unary { name, op, oracle, range, half_gradient: true }
     }
 
-    /// A function with steps or corners: a half may lie on one, where the oracle's difference is not the gradient.
+    /// Marks a function with steps or corners: a half may be on one, where the oracle's difference is not the gradient.
     const fn with_steps(self) -> Unary {
         Unary { half_gradient: false, ..self }
     }
@@ -41,7 +41,7 @@ impl Unary {
 type Function = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> f64);
 type Property = (&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> bool);
 
-/// The error function by its series, whose terms are all positive, and by its continued fraction.
+/// Computes 1 − erf x by the series of erf, whose terms are all positive, and by its continued fraction.
 fn erfc(x: f64) -> f64 {
     if x < 0.0 {
         return 2.0 - erfc(-x);
@@ -86,7 +86,7 @@ fn mish(x: f64) -> f64 {
     x * softplus(x).tanh()
 }
 
-/// Functions whose values and gradients are tested in all layouts.
+/// The functions whose values and gradients are tested in all layouts.
 const UNARY: &[Unary] = &[
     Unary::new("neg", |x| x.neg(), |v| -v, [-2.0, 2.0]),
     Unary::new("abs", |x| x.abs(), f64::abs, [-2.0, 2.0]),
@@ -148,7 +148,7 @@ fn unary() -> Vec<Case> {
             let case = Case::new(format!("{name} {layout}"), [input], move |t| op(&t[0]), move |x| x[0].map(f));
             cases.push(case.within(1e-6, 1e-6));
         };
-        // Not close to where a function is not differentiable.
+        // Not close to a point where a function is not differentiable.
         let smooth = |v: f64| if (v * 4.0 - (v * 4.0).round()).abs() < 0.02 { v + 0.01 } else { v };
         let x = |shape: &[usize]| uniform(shape, lo, hi, 1).map(|v| f64::from(smooth(v) as f32));
         for shape in [&[][..], &[1], &[17, 33], &[257], &[3, 0, 2]] {
@@ -170,7 +170,7 @@ fn unary() -> Vec<Case> {
     cases
 }
 
-/// Numbers of every size and sign, those around which functions change, infinities and NaN.
+/// Returns numbers of every size and sign, numbers near which functions change, infinities and NaN.
 fn numbers() -> Nd {
     let mut all =
         vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, 1.0, 20.0, 88.7, 88.8, 1e4, PI, 355.0, 16_777_216.0];
@@ -183,7 +183,7 @@ fn numbers() -> Nd {
     Nd::new(&[all.len()], all).rounded(DType::F32)
 }
 
-/// Name, op, oracle: to a few units in the last place wherever the result is a normal number.
+/// Name, op, oracle. The tolerance is a few units in the last place wherever the result is a normal number.
 const EVERYWHERE: &[Function] = &[
     ("neg", |x| x.neg(), |v| -v),
     ("abs", |x| x.abs(), f64::abs),
@@ -228,14 +228,14 @@ fn everywhere() -> Vec<Case> {
     EVERYWHERE.iter().map(case).collect()
 }
 
-/// One invocation per element, and more elements than 65 535 workgroups of one dimension hold.
+/// Returns a case with one invocation per element, and more elements than 65 535 workgroups of one dimension hold.
 fn more_elements_than_one_row_of_workgroups() -> Vec<Case> {
     let x = uniform(&[65_535 * 64 + 77], -1.0, 1.0, 2);
     let relu = Case::new("relu large", [dense(x)], |t| t[0].relu(), |x| x[0].map(|v| v.max(0.0)));
     vec![relu.exact().no_gradient()]
 }
 
-/// Functions that keep integers, and one that makes them f32.
+/// Returns the cases of functions that keep integers, and of one that makes them f32.
 fn whole_numbers() -> Vec<Case> {
     let keep = [
         Unary::new("neg", |x| x.neg(), |v| -v, [-40.0, 40.0]),
@@ -270,7 +270,7 @@ fn whole_numbers() -> Vec<Case> {
     cases
 }
 
-/// Functions whose results are booleans.
+/// Returns the cases of functions whose results are booleans.
 fn properties() -> Vec<Case> {
     let asked: [Property; 4] = [
         ("isnan", |x| x.isnan(), f64::is_nan),

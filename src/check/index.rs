@@ -13,7 +13,7 @@ fn x(shape: &[usize]) -> Nd {
     signed(shape, 91)
 }
 
-/// Indices below `size`, u32.
+/// Returns indices below `size`, as u32.
 fn ids(shape: &[usize], size: i32) -> Nd {
     whole(shape, 0, size, 92)
 }
@@ -22,7 +22,7 @@ fn index(value: Nd) -> Input {
     dense(value).of(DType::U32)
 }
 
-/// `index` with one position replaced.
+/// Returns `index` with one position replaced.
 fn with(index: &[usize], dim: usize, at: f64) -> Vec<usize> {
     let mut index = index.to_vec();
     index[dim] = at as usize;
@@ -97,7 +97,7 @@ fn index_select() -> Vec<Case> {
     cases
 }
 
-/// Every source in its order: where it goes in the base, and its value.
+/// Applies every source in its order with `put`, which gets the element of the base and the source's value.
 fn scattered(x: &[&Nd], dim: usize, put: impl Fn(&mut f64, f64)) -> Nd {
     let (mut out, index, src) = (x[0].clone(), x[1], x[2]);
     let positions = Nd::from_fn(&out.shape, {
@@ -145,7 +145,7 @@ fn scatter_inputs() -> Vec<(usize, Input, Input, Input)> {
             narrowed(ids(&[3, 9, 2], 5), 1).of(DType::I32),
             narrowed(signed(&[3, 9, 2], 96), 0),
         ),
-        // An index smaller than base and source.
+        // The index is smaller than the base and the source.
         (1, dense(x(&[4, 5, 3])), index(ids(&[2, 3, 2], 5)), dense(signed(&[3, 4, 2], 96))),
         (1, dense(x(&[7, 5])), index(ids(&[7, 0], 5)), dense(signed(&[7, 0], 96))),
         (0, dense(x(&[17])), index(ids(&[257], 17)), dense(signed(&[257], 96))),
@@ -181,7 +181,7 @@ fn index_add() -> Vec<Case> {
             broadcast(signed(&[3, 1, 2], 97), &[3, 4, 2]),
         ),
         (0, dense(x(&[7, 5])), index(ids(&[0], 7)), dense(signed(&[0, 5], 97))),
-        // More sources of one element than one dispatch adds up: in whole numbers, which f32 adds exactly.
+        // One element has more sources than one dispatch adds: integers, whose sums are exact in f32.
         (0, dense(whole(&[3, 1], 0, 9, 98)), index(ids(&[50_000], 2)), dense(whole(&[50_000, 1], -9, 9, 99))),
     ] {
         cases.push(Case::new("index_add", [base, index, src], move |t| t[0].index_add(dim, &t[1], &t[2]), oracle(dim)));

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 
-/// The method, and what it makes of an element and of the other operand's.
+/// The name of the method, the method, and its result for an element and the other operand's element.
 type Write = (&'static str, fn(&Tensor, &Tensor) -> Result<()>, fn(f64, f64) -> f64);
 
 const WRITES: [Write; 7] = [
@@ -15,8 +15,8 @@ const WRITES: [Write; 7] = [
     ("div_", |x, y| x.div_(y), |x, y| x / y),
 ];
 
-/// The part of a `[7, 5]` that is written: the view, the size of its last dimension, and the place in that dimension of an
-/// element that the view shows.
+/// The part of a `[7, 5]` that is written: its name, the view, the size of the view's last dimension, and a function
+/// from an element's index to its place in that dimension, if the view shows the element.
 type Target = (&'static str, fn(&Tensor) -> Result<Tensor>, usize, fn(&[usize]) -> Option<usize>);
 
 const TARGETS: [Target; 5] = [
@@ -27,7 +27,7 @@ const TARGETS: [Target; 5] = [
     ("nothing", |x| x.narrow(0, 2, 0), 5, |_| None),
 ];
 
-/// Whether the result of a write has the type of the tensor that is written.
+/// Returns whether the result of a write has the type of the tensor that is written.
 fn takes(name: &str, dtype: DType) -> bool {
     match (name, dtype) {
         ("div_", dtype) => dtype.is_float(),
@@ -37,10 +37,10 @@ fn takes(name: &str, dtype: DType) -> bool {
 }
 
 fn case((name, write, f): Write, (target, view, size, place): Target, dtype: DType) -> Case {
-    // Small enough for every type, and the differences not below 0.
+    // Small enough for every type, with differences that are not below 0.
     let inputs = [dense(whole(&[7, 5], 8, 16, 221)).of(dtype), dense(whole(&[size], 1, 8, 222)).of(dtype)];
     let op = move |t: &[Tensor]| {
-        // Into a copy, since the operand may be a view whose elements repeat.
+        // Writes into a copy, since the operand may be a view whose elements repeat.
         let x = t[0].zeros_like()?;
         x.copy_(&t[0])?;
         write(&view(&x)?, &t[1])?;
@@ -59,7 +59,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for write in WRITES {
         for dtype in DType::ALL.into_iter().filter(|&dtype| takes(write.0, dtype)) {
-            // Packed elements share words with what is not written.
+            // Packed elements share words with elements that are not written.
             let targets = if dtype.is_packed() || dtype == DType::F32 { &TARGETS[..] } else { &TARGETS[..2] };
             cases.extend(targets.iter().map(|&target| case(write, target, dtype)));
         }

@@ -1,12 +1,12 @@
-//! Which cases a device runs: software adapters share those that cost much.
+//! Selects the cases that a device runs. Several software adapters share the cases of many operations.
 
 use super::case::Case;
 use crate::device::{Device, DeviceKind};
 
-/// Scalar operations up to which a case is part of a quick check.
+/// The most scalar operations of a case in a quick check.
 pub(super) const QUICK: u64 = 50_000;
 
-/// Scalar operations up to which a case runs on every device of a kind.
+/// Returns the most scalar operations of a case that runs on every device of a kind.
 fn budget(kind: DeviceKind) -> u64 {
     match kind {
         DeviceKind::Software => 30_000_000,
@@ -14,19 +14,19 @@ fn budget(kind: DeviceKind) -> u64 {
     }
 }
 
-/// What one device runs of the table.
+/// The part of the table that one device runs.
 ///
 /// Of n software adapters, the k-th runs those cases above the budget whose position in their family is k modulo n. So
-/// each case runs on one adapter at least, whatever the adapters are called.
+/// each case runs on at least one adapter, whatever the names of the adapters are.
 pub(super) struct Load {
     budget: u64,
-    /// The device's place among the machine's software adapters, and their number. A second logical device of an adapter
-    /// has no place.
+    /// The device's place among the machine's software adapters, and their number. A second logical device of an
+    /// adapter has no place.
     turn: Option<(usize, usize)>,
 }
 
 impl Load {
-    /// With `thorough`, no case costs too much.
+    /// Returns the load of a device. With `thorough`, no case is above the budget.
     pub fn of(device: &Device, thorough: bool) -> Load {
         let kind = device.info().kind;
         let budget = if thorough { u64::MAX } else { budget(kind) };
@@ -35,7 +35,7 @@ impl Load {
         Load { budget, turn }
     }
 
-    /// Whether the device runs the case, which stands at `position` in its family.
+    /// Returns whether the device runs the case, which is at `position` in its family.
     pub fn takes(&self, case: &Case, position: usize) -> bool {
         case.cost() <= self.budget || self.turn.is_some_and(|(place, count)| position % count == place)
     }

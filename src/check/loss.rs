@@ -7,7 +7,7 @@ pub(super) fn cases() -> Vec<Case> {
     [cross_entropy(), likelihood(), distances()].into_iter().flatten().collect()
 }
 
-/// The options of a case; `ignored` is a label too.
+/// The options of a case. `ignored` is one of the labels too.
 #[derive(Clone, Copy)]
 struct Options {
     reduction: Reduction,
@@ -29,7 +29,7 @@ impl Options {
         all
     }
 
-    /// PyTorch's formula on log-probabilities `[N, C, D]`, labels `[N, D]`, weights `[C]`.
+    /// Computes PyTorch's formula from log-probabilities `[N, C, D]`, labels `[N, D]` and weights `[C]`.
     fn oracle(self, x: &Nd, labels: &Nd, weights: &Nd) -> Nd {
         let (classes, inner) = (x.shape[1], x.shape[2..].iter().product::<usize>());
         let weight = |c: usize| if self.weighted { weights.data[c] } else { 1.0 };
@@ -101,7 +101,7 @@ fn likelihood() -> Vec<Case> {
     cases
 }
 
-/// Losses of two tensors of one shape: name, op, the loss of a pair of elements, and the intervals of both operands.
+/// A loss of two tensors of one shape: name, op, the loss of a pair of elements, and the intervals of both operands.
 type Distance =
     (&'static str, fn(&Tensor, &Tensor, Reduction) -> Result<Tensor>, fn(f64, f64) -> f64, [f64; 2], [f64; 2]);
 

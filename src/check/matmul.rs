@@ -63,12 +63,12 @@ fn long(m: usize, k: usize, n: usize) -> Case {
     case("long k", dense(a(&[m, k])), dense(b(&[k, n]))).within(5e-2, 1e-3)
 }
 
-/// Longer than the 65 535 iterations after which Mesa 22's software adapters leave a loop.
+/// Returns cases longer than the 65 535 iterations after which Mesa 22's software adapters leave a loop.
 fn a_long_inner_dimension() -> Vec<Case> {
     vec![long(2, 70_000, 3), long(1, 200_001, 1).no_gradient()]
 }
 
-/// Every variant of the kernel, whether the device would choose it or not.
+/// Returns cases for every variant of the kernel, even if the device would not choose it.
 fn variants() -> Vec<Case> {
     let mut cases = Vec::new();
     for variant in ["tiles", "panels", "plain"] {

@@ -1,8 +1,8 @@
-//! The op table: every op on a device, compared with oracles, which are plain loops.
+//! The op table: runs every op on a device and compares it with oracles, which are plain loops.
 //!
-//! Drivers differ, and some are wrong. [`run`] computes every op of this crate on one device, on odd sizes and layouts
-//! (transposed, narrowed, broadcast, empty, large), and compares values with oracles in `f64`, and gradients with the
-//! oracles' central differences. The command `anygpu check` prints the report.
+//! Drivers differ, and some are wrong. [`run`] computes every op of this crate on one device, with odd sizes and
+//! layouts (transposed, narrowed, broadcast, empty, large). It compares values with oracles in `f64`, and gradients
+//! with the oracles' central differences. The command `anygpu check` prints the report.
 //!
 //! ```
 //! use anygpu::{Device, check};
@@ -18,8 +18,8 @@
 //!
 //! # For developers of this crate
 //!
-//! A family of ops is a file here with a function `cases`; `case.rs` says what a case is, `load.rs` which cases a device
-//! runs, `oracle.rs` has the oracles that several cases share. `tests/ops` fails for an op without a case.
+//! A family of ops is a file here with a function `cases`. `case.rs` defines a case, `load.rs` selects the cases that a
+//! device runs, and `oracle.rs` has the oracles that several cases share. `tests/ops` fails for an op without a case.
 
 mod case;
 mod load;
@@ -95,15 +95,15 @@ const FAMILIES: &[Family] = &[
     ("views", views::cases),
 ];
 
-/// Which cases of the table to run.
+/// The selection of cases of the table to run.
 ///
-/// By default, these are all; but where a machine has several software adapters, cases of many operations run on one of
-/// them only.
+/// The default is all cases. If a machine has several software adapters, a case of many operations runs on only one of
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Only ops whose name contains this.
+    /// Selects only ops whose name contains this.
     pub op: Option<String>,
-    /// Only this family of ops, one of [`families`].
+    /// Selects only this family of ops, one of [`families`].
     pub family: Option<String>,
     /// Leaves out large cases.
     pub quick: bool,
@@ -111,23 +111,24 @@ pub struct Options {
     pub thorough: bool,
 }
 
-/// The names of the table's families.
+/// Returns the names of the table's families.
 pub fn families() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
 }
 
 /// Checks the ops on one device.
 ///
-/// Wrong numbers, errors and panics of an op are part of the report. For several devices, make a [`Table`] once.
+/// Wrong numbers, errors and panics of an op are part of the report. To check several devices, create one [`Table`].
 ///
 /// # Errors
-/// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the device does not open, and
-/// [`Error::DeviceLost`](crate::Error::DeviceLost) or [`Error::OutOfMemory`](crate::Error::OutOfMemory) if that happens meanwhile.
+/// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the device does not open;
+/// [`Error::DeviceLost`](crate::Error::DeviceLost) or [`Error::OutOfMemory`](crate::Error::OutOfMemory) if that happens
+/// during the check.
 pub fn run(device: &Device, options: &Options) -> Result<Report> {
     Table::new(options).run(device)
 }
 
-/// The table with its oracles' results: they are computed once, however many devices are checked.
+/// The table with its oracles' results. They are computed once, however many devices are checked.
 pub struct Table {
     groups: Vec<Group>,
     thorough: bool,
@@ -141,7 +142,7 @@ struct Group {
 }
 
 impl Table {
-    /// The cases that the options select.
+    /// Creates the table of the cases that the options select.
     pub fn new(options: &Options) -> Table {
         let mut groups: Vec<Group> = Vec::new();
         for &(family, cases) in FAMILIES {
@@ -161,27 +162,27 @@ impl Table {
                 }
             }
         }
-        // A wrong variant has to be found before an op uses it.
+        // A wrong variant must be found before an op uses it.
         groups.sort_by_key(|group| group.cases.iter().all(|prepared| prepared.case.variant.is_none()));
         Table { groups, thorough: options.thorough }
     }
 
-    /// The names of its ops.
+    /// Returns the names of the table's ops.
     pub fn ops(&self) -> impl Iterator<Item = &str> {
         self.groups.iter().map(|group| group.op.as_str())
     }
 
-    /// The number of cases of an op; 0 for what is no op of the table.
+    /// Returns the number of cases of an op, or 0 if the table has no such op.
     pub fn cases_of(&self, op: &str) -> usize {
         self.groups.iter().find(|group| group.op == op).map_or(0, |group| group.cases.len())
     }
 
-    /// The number of its cases.
+    /// Returns the number of the table's cases.
     pub fn cases(&self) -> usize {
         self.groups.iter().map(|group| group.cases.len()).sum()
     }
 
-    /// The number of its cases that [`Table::run`] runs on a device. Opens the device.
+    /// Returns the number of cases that [`Table::run`] runs on a device. Opens the device.
     ///
     /// ```
     /// use anygpu::Device;

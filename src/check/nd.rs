@@ -1,4 +1,4 @@
-//! Arrays of `f64`, which oracles compute with, and one way of comparing them with tensors.
+//! Arrays of `f64`, with which oracles compute, and a function that compares them with tensors.
 //!
 //! Public for the crate's own tests only.
 
@@ -22,7 +22,7 @@ impl Nd {
         Nd { shape: shape.to_vec(), data }
     }
 
-    /// An array whose element at each index is `f(index)`.
+    /// Creates an array whose element at each index is `f(index)`.
     pub fn from_fn(shape: &[usize], mut f: impl FnMut(&[usize]) -> f64) -> Nd {
         let mut index = vec![0; shape.len()];
         let mut data = Vec::new();
@@ -51,7 +51,7 @@ impl Nd {
         Nd::new(&self.shape, self.data.iter().map(|&v| f(v)).collect())
     }
 
-    /// Each element rounded to what the type can hold.
+    /// Returns the array with each element rounded to the type.
     pub fn rounded(&self, dtype: DType) -> Nd {
         match dtype {
             DType::F32 => self.map(|v| f64::from(v as f32)),
@@ -64,7 +64,7 @@ impl Nd {
         }
     }
 
-    /// As a dense tensor.
+    /// Returns the array as a dense tensor.
     pub fn tensor(&self, dtype: DType, device: &Device) -> Result<Tensor> {
         fn of<T: Element>(x: &Nd, device: &Device, f: impl Fn(f64) -> T) -> Result<Tensor> {
             Tensor::from_slice(&x.data.iter().map(|&v| f(v)).collect::<Vec<_>>(), x.shape.clone(), device)
@@ -81,7 +81,7 @@ impl Nd {
     }
 }
 
-/// The elements of a tensor, of whatever type.
+/// Returns the elements of a tensor of any type.
 pub fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     fn of<T: Element>(tensor: &Tensor, f: impl Fn(T) -> f64) -> Result<Vec<f64>> {
         Ok(tensor.to_vec::<T>()?.into_iter().map(f).collect())
@@ -97,7 +97,7 @@ pub fn values(tensor: &Tensor) -> Result<Vec<f64>> {
     }
 }
 
-/// Uniform on `lo..hi`, the same in every run, each value an exact f32.
+/// Returns random numbers uniform on `lo..hi`, the same in every run, each of them an exact f32.
 pub fn uniform(shape: &[usize], lo: f64, hi: f64, seed: u64) -> Nd {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xd1b5_4a32_d192_ed03;
     Nd::from_fn(shape, |_| {
@@ -107,17 +107,17 @@ pub fn uniform(shape: &[usize], lo: f64, hi: f64, seed: u64) -> Nd {
     })
 }
 
-/// Between −1 and 1, but not close to 0, where relu is not differentiable and a quotient is infinite.
+/// Returns numbers between −1 and 1, but not close to 0, where relu is not differentiable and a quotient is infinite.
 pub fn signed(shape: &[usize], seed: u64) -> Nd {
     uniform(shape, -1.0, 1.0, seed).map(|v| f64::from((v + 0.1 * v.signum()) as f32))
 }
 
-/// Whole numbers from `lo` to `hi`, without the latter.
+/// Returns whole numbers from `lo` up to but not including `hi`.
 pub fn whole(shape: &[usize], lo: i32, hi: i32, seed: u64) -> Nd {
     uniform(shape, f64::from(lo), f64::from(hi), seed).map(f64::floor)
 }
 
-/// How far two numbers may be apart: `|x − y| ≤ atol + rtol · |y|`, as in NumPy's allclose.
+/// The largest difference between two numbers: `|x − y| ≤ atol + rtol · |y|`, as in NumPy's allclose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     pub atol: f64,
@@ -127,7 +127,7 @@ pub struct Tolerance {
 pub const EXACT: Tolerance = Tolerance { atol: 0.0, rtol: 0.0 };
 
 impl Tolerance {
-    /// What is allowed where `expected` is expected.
+    /// Returns the largest error that is allowed for `expected`.
     pub fn at(self, expected: f64) -> f64 {
         self.atol + if expected.is_finite() { self.rtol * expected.abs() } else { 0.0 }
     }
@@ -140,9 +140,9 @@ pub struct Compared {
     pub position: usize,
     pub got: f64,
     pub expected: f64,
-    /// `|got − expected|`: 0 where both are NaN or the same infinity, infinite where only one is.
+    /// `|got − expected|`: 0 if both are NaN or the same infinity, infinite if only one is.
     pub error: f64,
-    /// What the error may be.
+    /// The largest error that is allowed.
     pub allowed: f64,
 }
 
@@ -161,24 +161,25 @@ impl Compared {
         self.error > self.allowed
     }
 
-    /// The error as a multiple of what is allowed.
+    /// Returns the error as a multiple of the allowed error.
     pub fn ratio(&self) -> f64 {
         if self.error == 0.0 { 0.0 } else { self.error / self.allowed }
     }
 }
 
-/// The element with the largest error, measured by its tolerance, and how many are wrong; `None` for no elements.
+/// Returns the element with the largest error relative to its tolerance, and how many are wrong; `None` for no
+/// elements.
 ///
-/// `got` and `expected` must have one length.
+/// `got` and `expected` must have the same length.
 pub fn worst(got: &[f64], expected: &[f64], tolerance: Tolerance) -> Option<(Compared, usize)> {
     let elements = || got.iter().zip(expected).enumerate().map(|(i, (&x, &y))| Compared::new(i, x, y, tolerance));
     let wrong = elements().filter(Compared::is_wrong).count();
-    // Of equal ones the first, which is the easiest to look at.
+    // Of equal errors the first, which is the easiest to examine.
     let worst = elements().reduce(|a, b| if (b.ratio(), b.error) > (a.ratio(), a.error) { b } else { a })?;
     Some((worst, wrong))
 }
 
-/// The index of the element at a position in row-major order.
+/// Returns the index of the element at a position in row-major order.
 pub fn index_of(mut position: usize, shape: &[usize]) -> Vec<usize> {
     let mut index = vec![0; shape.len()];
     for d in (0..shape.len()).rev() {

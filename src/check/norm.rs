@@ -8,7 +8,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 const EPS: f64 = 1e-3;
 
-/// (x − mean) / √(variance + eps), both over `dims`.
+/// Computes (x − mean) / √(variance + eps), both over `dims`.
 fn standard(x: &Nd, dims: &[usize], centre: bool) -> Nd {
     let mean = oracle::mean(x, dims, true);
     let d = if centre { oracle::binary(x, &mean, |x, m| x - m) } else { x.clone() };
@@ -16,7 +16,7 @@ fn standard(x: &Nd, dims: &[usize], centre: bool) -> Nd {
     oracle::binary(&d, &variance, |d, v| d / (v + EPS).sqrt())
 }
 
-/// With a weight and a bias that are seen as `shape`.
+/// Applies a weight and a bias, both reshaped to `shape`.
 fn affine(x: &Nd, weight: &Nd, bias: &Nd, shape: &[usize]) -> Nd {
     let (weight, bias) = (Nd::new(shape, weight.data.clone()), Nd::new(shape, bias.data.clone()));
     oracle::binary(&oracle::binary(x, &weight, |x, w| x * w), &bias, |x, b| x + b)
@@ -116,7 +116,7 @@ fn group() -> Vec<Case> {
     cases
 }
 
-/// Everything but the channels.
+/// Returns all dimensions except the channels.
 fn others(rank: usize) -> Vec<usize> {
     (0..rank).filter(|&d| d != 1).collect()
 }
@@ -158,7 +158,7 @@ fn batch() -> Vec<Case> {
     cases
 }
 
-/// What two steps of training leave in the running mean and variance.
+/// Returns a case of the running mean and variance after two steps of training.
 fn running_statistics(shape: &[usize]) -> Case {
     let channels = shape[1];
     let op = move |t: &[Tensor]| {
@@ -182,7 +182,7 @@ fn running_statistics(shape: &[usize]) -> Case {
     Case::new("batch_norm running statistics", [dense(x(shape))], op, oracle).no_gradient()
 }
 
-/// Far from 0, where squares cancel; long; and more rows than one row of workgroups has invocations for.
+/// Returns cases far from 0, where squares cancel; long ones; and more rows than invocations in a row of workgroups.
 fn large() -> Vec<Case> {
     let far = |shape: &[usize]| signed(shape, 171).map(|v| f64::from((v + 1000.0) as f32));
     let plain = |t: &[Tensor]| t[0].layer_norm(&t[0].shape()[1..], None, None, EPS as f32);

@@ -1,15 +1,15 @@
-//! The expected results of ops, by plain loops. Nothing here uses the rest of the crate.
+//! The expected results of ops, computed by plain loops. This file uses nothing of the crate outside this folder.
 
 use super::nd::Nd;
 
-/// The shape that two shapes broadcast to.
+/// Returns the shape that two shapes broadcast to.
 fn joint(a: &[usize], b: &[usize]) -> Vec<usize> {
     let rank = a.len().max(b.len());
     let size = |s: &[usize], d: usize| if d + s.len() < rank { 1 } else { s[d + s.len() - rank] };
     (0..rank).map(|d| if size(a, d) == 1 { size(b, d) } else { size(a, d) }).collect()
 }
 
-/// The element of `x` at `index` of a shape that `x` is broadcast to.
+/// Returns the element of `x` at `index` of a shape that `x` is broadcast to.
 fn stretched(x: &Nd, index: &[usize]) -> f64 {
     let lead = index.len() - x.shape.len();
     let own: Vec<usize> = x.shape.iter().zip(&index[lead..]).map(|(&s, &i)| if s == 1 { 0 } else { i }).collect();
@@ -51,7 +51,7 @@ pub fn narrow(x: &Nd, dim: usize, start: usize, len: usize) -> Nd {
     })
 }
 
-/// `[.., m, k] · [.., k, n]`
+/// Computes `[.., m, k] · [.., k, n]`.
 pub fn matmul(a: &Nd, b: &Nd) -> Nd {
     let (ra, rb) = (a.shape.len(), b.shape.len());
     let (m, k, n) = (a.shape[ra - 2], a.shape[ra - 1], b.shape[rb - 1]);
@@ -111,7 +111,7 @@ pub fn mean(x: &Nd, dims: &[usize], keepdim: bool) -> Nd {
     sum(x, dims, keepdim).map(|v| v / count as f64)
 }
 
-/// The position of the first largest element along `dim`.
+/// Returns the position of the first largest element along `dim`.
 pub fn argmax(x: &Nd, dim: usize) -> Nd {
     let mut shape = x.shape.clone();
     shape.remove(dim);
@@ -129,7 +129,7 @@ pub fn argmax(x: &Nd, dim: usize) -> Nd {
     })
 }
 
-/// exp(x − m) / Σ exp(x − m) along `dim`, with the largest element m; its logarithm with `log`.
+/// Computes exp(x − m) / Σ exp(x − m) along `dim`, with the largest element m, or its logarithm if `log`.
 pub fn softmax(x: &Nd, dim: usize, log: bool) -> Nd {
     let m = max(x, &[dim], true);
     let shifted = binary(x, &m, |x, m| x - m);
@@ -140,7 +140,7 @@ pub fn softmax(x: &Nd, dim: usize, log: bool) -> Nd {
     }
 }
 
-/// −mean over n of log softmax(x[n])[labels[n]]
+/// Computes −mean over n of log softmax(x[n])[labels[n]].
 pub fn cross_entropy(x: &Nd, labels: &Nd) -> Nd {
     let log = softmax(x, 1, true);
     let classes = x.shape[1];

@@ -5,7 +5,7 @@ use crate::ops::Padding;
 
 type Margins = &'static [(usize, usize)];
 
-/// The position of the element that padding places `i` after the first of `size` elements; none for the constant.
+/// Returns the position of the element that padding puts `i` places after the first of `size`; `None` for the constant.
 fn walked(i: isize, size: usize, padding: Padding) -> Option<usize> {
     let last = size as isize - 1;
     let at = match padding {
@@ -62,7 +62,7 @@ pub(super) fn cases() -> Vec<Case> {
     }
     for padding in [Padding::Constant(f64::NEG_INFINITY), Padding::Constant(f64::NAN), Padding::Replicate] {
         let single = case("one element", dense(x(&[1, 1])), &[(2, 0), (1, 3)], padding);
-        // Two infinities have no difference.
+        // The difference of two infinities is not a number.
         cases.push(if padding == Padding::Replicate { single } else { single.no_gradient() });
     }
     cases.push(case("of nothing", dense(x(&[0])), &[(2, 1)], Padding::Constant(1.5)));

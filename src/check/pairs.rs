@@ -1,4 +1,4 @@
-//! Functions of two elements, and the choice between two.
+//! Functions of two elements, and the selection of one of two.
 
 use super::prelude::*;
 
@@ -11,7 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 type Binary = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>, fn(f64, f64) -> f64);
 
-/// Python's remainder.
+/// Computes Python's remainder.
 fn rem(a: f64, b: f64) -> f64 {
     let rest = a % b;
     if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
@@ -32,7 +32,7 @@ const ARITHMETIC: [Binary; 4] = [
     ("div", |a, b| a / b, |a, b| a / b),
 ];
 
-/// With steps: a half may lie on one, where the oracle's difference is not the gradient.
+/// The functions with steps: a half may be on one, where the oracle's difference is not the gradient.
 const STEPS: [Binary; 4] = [
     ("rem", |a, b| a.rem(b), rem),
     ("fmod", |a, b| a.fmod(b), |a, b| a % b),
@@ -83,7 +83,7 @@ fn layouts() -> Vec<Case> {
     cases
 }
 
-/// Computed in f32, stored as halves.
+/// Returns the cases that are computed in f32 and stored as halves.
 fn halves() -> Vec<Case> {
     let mut cases = Vec::new();
     for (dtype, rtol) in [(DType::F16, 1e-3), (DType::BF16, 8e-3)] {
@@ -104,7 +104,7 @@ fn halves() -> Vec<Case> {
     cases
 }
 
-/// Numbers of many sizes and signs, infinities and NaN: each with each.
+/// Returns all pairs of numbers of many sizes and signs, infinities and NaN.
 fn operands() -> [Nd; 2] {
     let mut all = vec![f64::NAN, f64::INFINITY, 0.0, 0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 127.0, 1e4, 16_777_217.0];
     all.extend((-12..13).map(|i| 1.37 * 10f64.powi(i * 3)));
@@ -134,7 +134,7 @@ fn everywhere() -> Vec<Case> {
     rows.into_iter().map(case).collect()
 }
 
-/// The sum with the divisor is rounded.
+/// Computes Python's remainder in f32: the sum with the divisor is rounded.
 fn f32_rem(a: f32, b: f32) -> f32 {
     let rest = a % b;
     if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
@@ -156,7 +156,7 @@ fn whole_numbers() -> Vec<Case> {
     let mut cases = Vec::new();
     for dtype in [DType::I32, DType::U32, DType::U8] {
         for (name, op, f) in rows {
-            // Differences of unsigned numbers must not fall below 0, and bytes wrap around.
+            // Differences of unsigned numbers must not be below 0, and bytes wrap around.
             let (low, high) = if dtype == DType::I32 { (-40, 50) } else { (0, 16) };
             let a = whole(&[7, 17], if dtype == DType::I32 { -90 } else { high }, if low < 0 { 90 } else { 17 }, 5);
             let inputs = [dense(a).of(dtype), dense(whole(&[17], low, high, 6)).of(dtype)];
@@ -174,7 +174,7 @@ fn whole_numbers() -> Vec<Case> {
     cases
 }
 
-/// Operands of two types are promoted to one of them or to a third.
+/// Returns cases with operands of two types, which are promoted to one of them or to a third.
 fn mixed() -> Vec<Case> {
     let mut cases = Vec::new();
     for a in DType::ALL {
@@ -269,7 +269,7 @@ fn where_cond() -> Vec<Case> {
     cases
 }
 
-/// One invocation per element, and more elements than 65 535 workgroups of one dimension hold.
+/// Returns a case with one invocation per element, and more elements than 65 535 workgroups of one dimension hold.
 fn large() -> Vec<Case> {
     let x = uniform(&[65_535 * 64 + 77], -1.0, 1.0, 2);
     let add = Case::new("add large", [dense(x.clone()), dense(x)], |t| &t[0] + &t[1], |x| x[0].map(|v| 2.0 * v));

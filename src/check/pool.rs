@@ -8,7 +8,7 @@ pub(super) fn cases() -> Vec<Case> {
     [pool2d(), max_pool2d_with_dilation(), pool1d(), adaptive_pool(), halves()].into_iter().flatten().collect()
 }
 
-/// All negative: a padding of zeros must not win.
+/// Returns negative numbers only: with them, a padding of zeros would be a wrong maximum.
 fn x(shape: &[usize]) -> Nd {
     uniform(shape, -5.0, -1.0, 24)
 }
@@ -35,7 +35,7 @@ fn pool2d() -> Vec<Case> {
     for (image, kernel, stride, padding) in [
         ([1, 1, 1, 1], [1, 1], [1, 1], [0, 0]),
         ([2, 3, 6, 8], [2, 2], [2, 2], [0, 0]),
-        ([2, 3, 7, 9], [2, 2], [2, 2], [0, 0]), // the last row and column are left out, or not
+        ([2, 3, 7, 9], [2, 2], [2, 2], [0, 0]), // with ceil_mode, the last row and column are included
         ([2, 3, 7, 9], [3, 3], [1, 1], [0, 0]), // overlapping
         ([2, 3, 7, 9], [3, 3], [2, 2], [1, 1]),
         ([2, 3, 7, 9], [3, 2], [1, 2], [1, 0]),
@@ -43,7 +43,7 @@ fn pool2d() -> Vec<Case> {
         ([1, 2, 5, 4], [5, 4], [1, 1], [2, 2]),
         ([1, 1, 6, 5], [4, 4], [4, 3], [2, 2]), // a last window that would start in the padding
         ([33, 17, 4, 4], [2, 2], [2, 2], [0, 0]),
-        ([1, 2, 33, 20], [17, 18], [3, 1], [8, 0]), // one dimension after the other
+        ([1, 2, 33, 20], [17, 18], [3, 1], [8, 0]), // pooled along one dimension after the other
         ([0, 3, 4, 4], [2, 2], [2, 2], [0, 0]),
     ] {
         for (mean, ceil) in MEANS.into_iter().flat_map(|mean| [(mean, false), (mean, true)]) {
@@ -62,7 +62,7 @@ fn pool2d() -> Vec<Case> {
             }
         }
     }
-    let repeated = broadcast(x(&[2, 1, 1, 7]), &[2, 3, 5, 7]); // no maxima: of equal ones, the oracle takes each
+    let repeated = broadcast(x(&[2, 1, 1, 7]), &[2, 3, 5, 7]); // no maxima: the oracle counts all equal ones
     let m = WindowParams::new([2, 2], [1, 0]);
     cases.push(case("broadcast", repeated, Some(Mean::IncludePad), [2, 3], m, false));
     cases
@@ -134,13 +134,13 @@ fn adaptive_pool() -> Vec<Case> {
     cases
 }
 
-/// Computed in f32, stored as halves.
+/// Returns the cases that are computed in f32 and stored as halves.
 fn halves() -> Vec<Case> {
     let m = WindowParams::new([2, 1], [1, 0]);
     let rows = [(DType::F16, 1e-3), (DType::BF16, 8e-3)].map(|(dtype, rtol)| {
         [None, Some(Mean::IncludePad)]
             .map(|mean| case("halves", dense(x(&[2, 3, 5, 7])).of(dtype), mean, [3, 2], m, false))
-            .map(|case| case.within(rtol, rtol).result_dtype(dtype).no_gradient()) // a difference quotient of rounded maxima
+            .map(|case| case.within(rtol, rtol).result_dtype(dtype).no_gradient()) // the maxima are rounded
     });
     rows.into_iter().flatten().collect()
 }

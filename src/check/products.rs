@@ -59,12 +59,12 @@ fn einsum() -> Vec<Case> {
     cases
 }
 
-/// How a case of attention hides keys.
+/// The rule by which a case of attention hides keys.
 #[derive(Clone, Copy, PartialEq)]
 enum Seen {
     All,
     Causal,
-    /// By a mask that is the fourth operand: booleans, or numbers to be added.
+    /// By a mask, the fourth operand: booleans, or numbers that are added.
     Masked,
 }
 
@@ -113,7 +113,7 @@ fn attention() -> Vec<Case> {
         inputs.push(mask);
         inputs
     };
-    // Every query sees its first key.
+    // Each query can use its first key.
     let seen = |shape: &[usize]| Nd::from_fn(shape, |i| if i.last() == Some(&0) || i[0] % 2 == 1 { 1.0 } else { 0.0 });
     let views = vec![
         transposed(q(&[2, 3, 4, 5]), 1, 2),
@@ -146,7 +146,7 @@ fn attention() -> Vec<Case> {
     cases
 }
 
-/// Adds up the products for all values of all labels.
+/// Adds the products over all values of all labels.
 fn naive(equation: &str, x: &[&Nd]) -> Nd {
     let (left, output) = equation.split_once("->").unwrap_or((equation, ""));
     let terms: Vec<&str> = left.split(',').collect();

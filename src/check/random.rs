@@ -8,7 +8,7 @@ pub(super) fn cases() -> Vec<Case> {
     [generated(), dropout()].into_iter().flatten().collect()
 }
 
-/// The second crosses from one upper half of the block's number to the next.
+/// In the second stream, the upper half of the block's number increases by one.
 const STREAMS: [Stream; 2] = [Stream { seed: 0x1234_5678_9abc_def0, first: 3 }, Stream { seed: 7, first: 0xffff_fff0 }];
 
 fn expected(stream: Stream, skip: usize, shape: &[usize], f: impl Fn(u32) -> f64) -> Nd {
@@ -33,7 +33,7 @@ fn generated() -> Vec<Case> {
     for (name, distribution, dtype, f) in LAWS {
         for (stream, skip) in STREAMS.into_iter().zip([0, 3]) {
             for shape in [&[1][..], &[7], &[17, 33], &[257], &[0], &[5, 20_001]] {
-                // The operand only passes the device.
+                // The operand is only used for its device.
                 let op = move |t: &[Tensor]| drawn_from((stream, skip), distribution, shape, t[0].device());
                 let oracle = move |_: &[&Nd]| expected(stream, skip, shape, f);
                 cases.push(

@@ -57,7 +57,8 @@ fn nothing_to_sum_is_zero() -> Vec<Case> {
     ]
 }
 
-/// Longer than the 65 535 iterations after which Mesa 22's software adapters leave a loop, in every place of the shape.
+/// Returns cases longer than the 65 535 iterations after which Mesa 22's software adapters leave a loop, in every
+/// place of the shape.
 fn long_reductions() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in KINDS {
@@ -112,7 +113,7 @@ fn argmax_finds_the_first() -> Vec<Case> {
     cases.push(argmax("long columns", dense(signed(&[70_000, 2], 50)), 0));
     cases.push(argmax("long, all equal", dense(Nd::new(&[70_000], vec![1.0; 70_000])), 0));
     cases.push(argmax("long, equals in several parts", dense(whole(&[70_000], 0, 9, 51)), 0));
-    // The last element wins: past the end of a loop that is cut short.
+    // The last element is the largest: a loop that ends too early would miss it.
     cases.push(argmax("long, rising", dense(Nd::from_fn(&[70_000], |i| i[0] as f64)), 0));
     cases
 }

@@ -5,41 +5,41 @@ use std::time::Duration;
 
 use crate::dtype::DType;
 
-/// The op table's outcome on one device.
+/// The result of the op table on one device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
     /// The device's name.
     pub device: String,
-    /// One for each op, in the order of the table.
+    /// One report for each op, in the order of the table.
     pub ops: Vec<OpReport>,
     /// [Kernel variants](crate::Device::quarantined) that are not used on this device.
     pub quarantined: Vec<String>,
 }
 
 impl Report {
-    /// Whether every op is within its tolerance. No op uses a variant in quarantine, so none fails by it.
+    /// Returns whether every op is within its tolerance. A variant in quarantine is not a failure, since no op uses it.
     pub fn passed(&self) -> bool {
         self.ops.iter().all(|op| op.verdict != Verdict::Failed)
     }
 
-    /// How many cases ran.
+    /// Returns the number of cases that ran.
     pub fn cases(&self) -> usize {
         self.ops.iter().map(|op| op.cases).sum()
     }
 
-    /// The time that all cases took on the device, transfers included.
+    /// Returns the time that all cases took on the device, including transfers.
     pub fn time(&self) -> Duration {
         self.ops.iter().map(|op| op.time).sum()
     }
 
-    /// Every case in which an op is wrong.
+    /// Returns every case in which an op is wrong.
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
         self.ops.iter().filter(|op| op.verdict == Verdict::Failed).flat_map(|op| &op.failures)
     }
 }
 
-/// One line for the device, one for each failure, and one for each variant in quarantine.
+/// Writes one line for the device, one for each failure, and one for each variant in quarantine.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let failed = self.failures().count();
@@ -50,27 +50,27 @@ impl fmt::Display for Report {
     }
 }
 
-/// One op's outcome.
+/// The result of one op.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OpReport {
     /// The op's name.
     pub op: String,
-    /// The family of ops that it is in; the first one, where there are several.
+    /// The op's family; the first one if it is in several.
     pub family: &'static str,
-    /// How many cases ran: shapes, layouts, element types, each with its gradient where there is one.
+    /// The number of cases that ran: shapes, layouts, element types, each with its gradient if it has one.
     pub cases: usize,
-    /// `|x − y|` of the element that is worst as a multiple of its tolerance.
+    /// `|x − y|` of the element whose error is the largest multiple of its tolerance.
     pub error: f64,
-    /// What that element's error may be: `atol + rtol · |y|`. 0 where every element must be exact.
+    /// The tolerance of that element: `atol + rtol · |y|`. 0 if every element must be exact.
     pub tolerance: f64,
-    /// `error / tolerance`; 0 where there is no error.
+    /// `error / tolerance`; 0 if there is no error.
     pub ratio: f64,
-    /// Whether the op may be trusted on this device.
+    /// Whether the op gives correct numbers on this device.
     pub verdict: Verdict,
-    /// The time of its cases on the device, transfers included.
+    /// The time of the op's cases on the device, including transfers.
     pub time: Duration,
-    /// One for each case that failed.
+    /// One failure for each case that failed.
     pub failures: Vec<Failure>,
 }
 
@@ -90,19 +90,19 @@ impl OpReport {
     }
 }
 
-/// Whether an op computes the right numbers on a device.
+/// The verdict on whether an op computes correct numbers on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// Every case is within its tolerance.
     Passed,
-    /// Some case is not, or ended in an error or a panic.
+    /// Some case is not within its tolerance, or ended in an error or a panic.
     Failed,
-    /// As failed, but of a kernel variant that this device, for that reason, does not use.
+    /// As failed, but for a kernel variant, which this device therefore does not use.
     Quarantined,
 }
 
-/// `ok`, `FAILED`, `quarantined`
+/// Writes `ok`, `FAILED` or `quarantined`.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -113,17 +113,17 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One case that failed: which, where, and by how much.
+/// One case that failed: its name, the place and the size of the error.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// The case's name, which begins with the op's.
+    /// The case's name, which begins with the name of the op.
     pub case: String,
     /// The operands' shapes.
     pub shapes: Vec<Vec<usize>>,
-    /// Their types.
+    /// The operands' types.
     pub dtypes: Vec<DType>,
-    /// The op's value or one of its gradients.
+    /// The output that is wrong: the op's value or one of its gradients.
     pub output: Output,
     /// What is wrong with that output.
     pub cause: Cause,
@@ -137,7 +137,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Which output of an op: its value or a gradient.
+/// An output of an op: its value or a gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {
@@ -146,7 +146,7 @@ pub enum Output {
     Value,
     /// The gradient with respect to one of the inputs.
     Gradient {
-        /// Its number, from 0.
+        /// The input's number, from 0.
         input: usize,
     },
 }
@@ -160,25 +160,25 @@ impl fmt::Display for Output {
     }
 }
 
-/// What is wrong.
+/// The error in an output.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Elements that differ by more than their tolerance; this is the worst.
+    /// Elements that differ by more than their tolerance; the fields describe the worst one.
     Value {
-        /// Where it is.
+        /// The index of the element.
         index: Vec<usize>,
-        /// The shape that the index is in.
+        /// The shape of the output.
         shape: Vec<usize>,
         /// The device's value.
         got: f64,
         /// The oracle's value.
         expected: f64,
-        /// Their absolute difference.
+        /// The absolute difference of the two values.
         error: f64,
         /// The largest difference that is allowed.
         tolerance: f64,
-        /// How many elements are wrong, of those that were compared.
+        /// The number of wrong elements among those that were compared.
         wrong: usize,
     },
     /// A wrong shape or type, a gradient that is missing, or the error that the op returned.

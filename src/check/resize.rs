@@ -10,10 +10,10 @@ const MODES: [Interpolation; 4] = [
     Interpolation::Linear { align_corners: true },
 ];
 
-/// The weight of pixel `i` of `len` in pixel `o` of `size`: the hat function around the position.
+/// Returns the weight of pixel `i` of `len` in pixel `o` of `size`: the hat function around the position.
 fn weight(i: usize, o: usize, len: usize, size: usize, mode: Interpolation) -> f64 {
     let (at, scale) = (o as f64, len as f64 / size as f64);
-    // A fraction that should be whole may be a little less in floating point.
+    // In floating point, a fraction that should be whole may be slightly less.
     let nearest = |position: f64| f64::from(u8::from((position + 1e-9).floor() == i as f64));
     let position = match mode {
         Interpolation::Nearest => return nearest(at * scale),
@@ -25,7 +25,7 @@ fn weight(i: usize, o: usize, len: usize, size: usize, mode: Interpolation) -> f
     (1.0 - (position - i as f64).abs()).max(0.0)
 }
 
-/// Each pixel of the result is a sum over all pixels of `x`, one dimension after the other.
+/// Computes each pixel of the result as a sum over all pixels of `x`, one dimension after the other.
 fn resized(x: &Nd, size: &[usize], mode: Interpolation) -> Nd {
     let mut out = x.clone();
     for (d, &size) in size.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Runs cases on a device: value, shape, type and gradient.
+//! Runs cases on a device and checks value, shape, type and gradient.
 
 use std::cell::OnceCell;
 use std::panic::{self, AssertUnwindSafe};
@@ -15,10 +15,10 @@ use crate::ops::variants;
 use crate::sync::panic_message;
 use crate::tensor::Tensor;
 
-/// A case with its expected results, computed at its first use and once for all devices.
+/// A case with its expected results. They are computed at first use, once for all devices.
 pub(super) struct Prepared {
     pub case: Case,
-    /// Its position in its family, before any choice of cases.
+    /// Its position in its family, before cases are selected.
     pub position: usize,
     expected: OnceCell<Expected>,
 }
@@ -47,12 +47,12 @@ impl Prepared {
         })
     }
 
-    /// The outcome on a device.
+    /// Runs the case on a device.
     fn run(&self, device: &Device) -> Result<Outcome> {
         self.run_as(device, self.case.variant)
     }
 
-    /// An error of the op and a panic are outcomes too: the cases after it still run.
+    /// Runs the case with a variant. An error of the op and a panic are outcomes too, so the cases after it still run.
     fn run_as(&self, device: &Device, variant: Option<(&'static str, &'static str)>) -> Result<Outcome> {
         let mut outcome = Outcome::default();
         let mut attempt = || {
@@ -64,14 +64,14 @@ impl Prepared {
                 result
             }))
         };
-        // The panic is caught within `forced`, which would not undo its choice for a panic that passes through it.
+        // The panic is caught within `forced`, which would not undo its choice if a panic passed through it.
         let result = match variant {
             None => attempt(),
             Some((family, variant)) => variants::forced(family, variant, attempt),
         };
         match result {
             Ok(Ok(())) => {}
-            // No op's fault, and no variant's.
+            // Neither an op nor a variant is at fault.
             Ok(Err(error)) if error.is_device_lost() || error.is_out_of_memory() => return Err(error),
             Ok(Err(error)) => outcome.wrong = Some(Cause::Other(error.to_string())),
             Err(panic) => outcome.wrong = Some(Cause::Panicked(panic_message(&*panic))),
@@ -102,12 +102,12 @@ impl Prepared {
         }
     }
 
-    /// Whether the device runs the case.
+    /// Returns whether the device runs the case.
     pub fn runs_on(&self, device: &Device, load: &Load) -> bool {
         load.takes(&self.case, self.position) && self.case.runs_on(device)
     }
 
-    /// Whether the case is right with the safe variant: if it is not, then something else that the op runs is broken.
+    /// Returns whether the case is right with the safe variant. If it is not, another part of the op is wrong.
     fn is_the_variants_fault(&self, device: &Device) -> Result<bool> {
         let Some((family, variant)) = self.case.variant else { return Ok(false) };
         let Some(safe) = variants::safe(device, family).filter(|&safe| safe != variant) else { return Ok(false) };
@@ -157,7 +157,7 @@ fn gradients(
 #[derive(Default)]
 struct Outcome {
     worst: Option<Compared>,
-    /// What is wrong, and where it happened.
+    /// The error, and the output in which it is.
     wrong: Option<Cause>,
     output: Output,
     time: Duration,
@@ -189,7 +189,7 @@ impl Outcome {
     }
 }
 
-/// Runs the cases of one op; `None` if none of them is for this device.
+/// Runs the cases of one op. Returns `None` if none of them is for this device.
 pub(super) fn check_op(
     op: &str,
     family: &'static str,

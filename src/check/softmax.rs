@@ -27,14 +27,15 @@ fn softmax_along_each_dimension() -> Vec<Case> {
         for (shape, dim) in [(&[1][..], 0), (&[257, 10], 1), (&[10, 257], 0), (&[0, 3], 1), (&[70, 33], 1)] {
             cases.push(case("dense", dense(x(shape)), dim, log));
         }
-        // e^100 is beyond f32: only the differences count.
+        // e^100 is too large for f32: only differences may be used.
         cases.push(case("of large numbers", dense(x(&[3, 9]).map(|v| v + 100.0)), 1, log));
         cases.push(case("far apart", dense(Nd::new(&[3], vec![-1000.0, 0.0, 1000.0])), 0, log).no_gradient());
     }
     cases
 }
 
-/// Three loops of 20 000 in one invocation are 60 000 iterations; of 40 000, they are more than Mesa 22's adapters run.
+/// Returns rows of 20 000, whose three loops in one invocation are 60 000 iterations, and of 40 000: more than Mesa
+/// 22's adapters run.
 fn long_rows() -> Vec<Case> {
     let mut cases = Vec::new();
     for log in [false, true] {

@@ -12,7 +12,7 @@ fn x(shape: &[usize]) -> Nd {
     signed(shape, 101)
 }
 
-/// Every line along `dim`, replaced by `f` of it, whose length is `len`.
+/// Replaces every line along `dim` by `f` of it, whose length is `len`.
 fn lines(x: &Nd, dim: usize, len: usize, f: impl Fn(&[f64]) -> Vec<f64>) -> Nd {
     let mut shape = x.shape.clone();
     shape[dim] = len;
@@ -27,12 +27,12 @@ fn lines(x: &Nd, dim: usize, len: usize, f: impl Fn(&[f64]) -> Vec<f64>) -> Nd {
     out
 }
 
-/// NaN is largest, and equals itself.
+/// Compares two numbers. NaN is the largest, and equals itself.
 fn compare(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// The stable order of a line.
+/// Returns the stable order of a line.
 fn order(line: &[f64], descending: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..line.len()).collect();
     order.sort_by(|&a, &b| if descending { compare(line[b], line[a]) } else { compare(line[a], line[b]) });
@@ -112,7 +112,7 @@ fn topk() -> Vec<Case> {
     cases
 }
 
-/// The cumulative results along each line.
+/// Returns a function that computes the cumulative results along each line.
 fn scan(dim: usize, f: fn(f64, f64) -> f64) -> impl Fn(&[&Nd]) -> Nd {
     move |x| {
         lines(x[0], dim, x[0].shape[dim], |l| {

@@ -1,4 +1,4 @@
-//! Products, minima, variances and truth values: the rest of the reductions.
+//! Products, minima, variances and truth values: the reductions that are not in `reduce`.
 
 use super::prelude::*;
 use super::reduce::{Kind, MEAN, SUM, case};
@@ -54,7 +54,8 @@ fn along_dimensions() -> Vec<Case> {
     cases
 }
 
-/// Values that cancel unless the mean is subtracted first; zeros in a product, whose gradient cannot be a quotient; infinities.
+/// Returns cases that are hard to compute: values that cancel unless the mean is subtracted first; zeros in a product,
+/// whose gradient cannot be a quotient; infinities.
 fn hard_to_round() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in [VAR, VAR_BIASED] {
@@ -104,7 +105,7 @@ fn truths() -> Vec<Case> {
     );
     let mut cases = Vec::new();
     for (kind, size) in [(any, 9), (all, 40)] {
-        // About half of the rows have one odd element.
+        // About half of the rows have one element that differs.
         let x = |shape: &[usize], seed| {
             let odd = whole(shape, 0, size, seed);
             odd.map(|v| f64::from(u8::from((v == 0.0) == (size == 9))))
@@ -123,7 +124,7 @@ fn truths() -> Vec<Case> {
     cases
 }
 
-/// 1 + ½¹¹ a thousand times: halves would stop adding at 2 048, or lose every fraction.
+/// Returns cases of halves, among them a sum of 3 000 ones: added in f16, it would stop at 2 048.
 fn halves() -> Vec<Case> {
     let mut cases = Vec::new();
     for (dtype, rtol) in [(DType::F16, 6e-4), (DType::BF16, 5e-3)] {
@@ -191,7 +192,7 @@ fn norms() -> Vec<Case> {
         push("narrowed", narrowed(signed(&[4, 17], 153), 1), &[1], false);
         push("single", dense(signed(&[1], 154)), &[0], false);
     }
-    // Of nothing but zeros: the gradient is 0 by convention (the norm is not differentiable there).
+    // All elements are zero: the gradient is 0 by convention (the norm is not differentiable there).
     let zeros = |_: &[&Nd]| Nd::new(&[2, 3], vec![0.0; 6]);
     for p in [0.5, 1.0, 2.0, 3.0] {
         let slope = move |t: &[Tensor]| {

@@ -6,18 +6,18 @@ pub(super) fn cases() -> Vec<Case> {
     [layouts(), element_types(), long(), empty()].into_iter().flatten().collect()
 }
 
-/// The element types that a total takes, and the type of its result.
+/// The element types for which a total is defined, and the type of its result.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
-    /// All but booleans, which keep their type.
+    /// All types but booleans; the result has the operand's type.
     Same,
-    /// All; bytes and booleans become i32.
+    /// All types; bytes and booleans become i32.
     Sum,
-    /// Floats, which keep their type.
+    /// Floats; the result has the operand's type.
     Floats,
-    /// All, to booleans.
+    /// All types, to booleans.
     Truth,
-    /// All, to u32: a position.
+    /// All types, to u32: a position.
     Position,
 }
 
@@ -37,7 +37,7 @@ impl Rule {
 struct Total {
     name: &'static str,
     op: fn(&Tensor) -> Result<Tensor>,
-    /// Of the elements in row-major order.
+    /// Computes the total of the elements in row-major order.
     oracle: fn(&[f64]) -> f64,
     rule: Rule,
 }
@@ -55,7 +55,7 @@ fn variance(x: &[f64]) -> f64 {
     x.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (x.len() as f64 - 1.0)
 }
 
-/// The first position whose element no other exceeds.
+/// Returns the first position whose element no other element exceeds.
 fn position(x: &[f64], exceeds: fn(&f64, &f64) -> bool) -> f64 {
     (0..x.len()).reduce(|best, i| if exceeds(&x[i], &x[best]) { i } else { best }).unwrap_or(0) as f64
 }
@@ -90,7 +90,7 @@ const TOTALS: &[Total] = &[
     Total { name: "all_all", op: |x| x.all_all(), oracle: |x| truth(x.iter().all(|v| *v != 0.0)), rule: Rule::Truth },
 ];
 
-/// A case, if the total takes the operand's type.
+/// Returns a case, if the total is defined for the operand's type.
 fn case(&Total { name, op, oracle, rule }: &Total, what: &str, input: Input) -> Option<Case> {
     let dtype = rule.result(input.dtype)?;
     let oracle = move |x: &[&Nd]| Nd::new(&[], vec![oracle(&x[0].data)]);
@@ -98,7 +98,7 @@ fn case(&Total { name, op, oracle, rule }: &Total, what: &str, input: Input) -> 
     Some(case.result_dtype(dtype))
 }
 
-/// All of one kind, close to 1, so that a long product stays a number.
+/// Returns numbers close to 1 of one sign, so that a long product stays finite.
 fn x(shape: &[usize]) -> Nd {
     uniform(shape, 0.8, 1.2, 211)
 }
@@ -111,7 +111,7 @@ fn layouts() -> Vec<Case> {
         }
         cases.extend(case(total, "transposed", transposed(x(&[7, 5, 3]), 0, 2)));
         cases.extend(case(total, "narrowed", narrowed(x(&[4, 17]), 1)));
-        // Equal extremes share their gradient, which differences do not show.
+        // Equal extremes share their gradient. Differences do not show that.
         let ties = case(total, "broadcast", broadcast(x(&[7, 1]), &[7, 4]));
         cases.extend(ties.map(|case| if total.rule == Rule::Same { case.no_gradient() } else { case }));
         if !matches!(total.name, "var_all" | "std_all") {
@@ -126,7 +126,7 @@ fn element_types() -> Vec<Case> {
     let mut cases = Vec::new();
     for total in TOTALS {
         for dtype in DType::ALL {
-            // Whole numbers: about half of any half is 0, and the product is small.
+            // Small integers, some of which are 0, so the product fits in every type.
             let value = if dtype.is_float() { x(&[5, 7]) } else { whole(&[5, 7], 0, 3, 212) };
             let rtol = if dtype == DType::F16 { 2e-3 } else { 1e-2 };
             for input in [dense(value.clone()), transposed(value, 0, 1)] {
@@ -134,7 +134,7 @@ fn element_types() -> Vec<Case> {
                 let half = matches!(dtype, DType::F16 | DType::BF16);
                 let close =
                     |case: Case| if half && case.result_dtype == dtype { case.within(rtol, rtol) } else { case };
-                // Of rounded halves, several may be the extreme.
+                // In rounded halves, several elements may be the extreme.
                 let ties = |case: Case| if half && total.rule == Rule::Same { case.no_gradient() } else { case };
                 cases.extend(case.map(close).map(ties));
             }
@@ -143,20 +143,20 @@ fn element_types() -> Vec<Case> {
     for (total, odd) in
         TOTALS.iter().filter(|total| total.rule == Rule::Truth).flat_map(|total| [(total, 0), (total, 1)])
     {
-        // One element that is not as the others.
+        // One element differs from the others.
         let input = Nd::from_fn(&[7, 5], |i| truth((i == [6, 2]) != (odd == 1)));
         cases.extend(case(total, "with one odd element", dense(input).of(DType::Bool)));
     }
     cases
 }
 
-/// Longer than one workgroup adds up.
+/// Returns cases longer than one workgroup adds.
 fn long() -> Vec<Case> {
     let long = |total| case(total, "long", dense(uniform(&[70_001], 0.999, 1.001, 213)));
     TOTALS.iter().filter_map(long).map(|case| case.within(1e-3, 1e-3).no_gradient()).collect()
 }
 
-/// Totals that have a value for no elements.
+/// Returns the cases of totals that have a value for no elements.
 fn empty() -> Vec<Case> {
     let defined = |total: &&Total| ["sum_all", "prod_all", "norm_all", "any_all", "all_all"].contains(&total.name);
     TOTALS.iter().filter(defined).filter_map(|total| case(total, "of nothing", dense(x(&[3, 0])))).collect()

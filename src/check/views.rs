@@ -1,4 +1,4 @@
-//! Views, which move no element; `contiguous`, which makes them dense; and moves to another device.
+//! Views, which move no element; `contiguous`, which makes them dense; and copies to another device.
 
 use super::prelude::*;
 use crate::device::Device;
@@ -20,7 +20,7 @@ fn case(
     Case::new(name, [input], move |t| op(&t[0]), move |x| oracle(x[0])).exact()
 }
 
-/// The same elements under another shape.
+/// Returns a function that gives the same elements another shape.
 fn shaped(shape: &'static [usize]) -> impl Fn(&Nd) -> Nd {
     move |x| Nd::new(shape, x.data.clone())
 }
@@ -89,7 +89,7 @@ fn contiguous() -> Vec<Case> {
     cases
 }
 
-/// To the host and back.
+/// Returns cases of copies to the host and back.
 fn moved() -> Vec<Case> {
     let there_and_back = |t: &Tensor| t.to(&Device::cpu())?.to(t.device());
     let mut cases = Vec::new();

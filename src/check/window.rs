@@ -2,12 +2,12 @@
 
 use super::nd::Nd;
 
-/// Where a window reads: `o · stride + k · dilation − padding`, if that is inside of `size`.
+/// Returns the position that a window reads, `o · stride + k · dilation − padding`, if it is inside of `size`.
 fn source(o: usize, k: usize, d: usize, m: &WindowParams, size: usize) -> Option<usize> {
     (o * m.stride[d] + k * m.dilation[d]).checked_sub(m.padding[d]).filter(|&at| at < size)
 }
 
-/// How windows move over images; all `[vertical, horizontal]`.
+/// The parameters by which windows move over images; all `[vertical, horizontal]`.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowParams {
     pub stride: [usize; 2],
@@ -21,13 +21,13 @@ impl WindowParams {
         WindowParams { stride, padding, dilation: [1, 1], groups: 1 }
     }
 
-    /// Windows along dimension `d` of an image.
+    /// Returns the number of windows along dimension `d` of an image.
     pub fn windows(&self, d: usize, size: usize, kernel: usize) -> usize {
         (size + 2 * self.padding[d] - self.dilation[d] * (kernel - 1) - 1) / self.stride[d] + 1
     }
 }
 
-/// `x: [N, C, H, W]`, `w: [OC, C / groups, KH, KW]`, `bias: [OC]`
+/// Computes the convolution of `x: [N, C, H, W]`, `w: [OC, C / groups, KH, KW]`, `bias: [OC]`.
 pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: WindowParams) -> Nd {
     let [n, c, h, wd] = [0, 1, 2, 3].map(|d| x.shape[d]);
     let [oc, deep, kh, kw] = [0, 1, 2, 3].map(|d| w.shape[d]);
@@ -50,7 +50,8 @@ pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: WindowParams) -> Nd {
     })
 }
 
-/// `x: [N, C, H, W]`, `w: [C, OC / groups, KH, KW]`, `bias: [OC]`: each pixel adds its product with the kernel to the result.
+/// Computes `x: [N, C, H, W]`, `w: [C, OC / groups, KH, KW]`, `bias: [OC]`: adds each pixel's product with the kernel
+/// to the result.
 pub fn conv_transpose2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: WindowParams, extra: [usize; 2]) -> Nd {
     let [n, c, h, wd] = [0, 1, 2, 3].map(|d| x.shape[d]);
     let [_, wide, kh, kw] = [0, 1, 2, 3].map(|d| w.shape[d]);
@@ -71,14 +72,14 @@ pub fn conv_transpose2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: WindowParams, extr
     out
 }
 
-/// How a mean counts what is outside of the image; `None` is the maximum, for which padding never wins.
+/// The elements that a mean counts outside of the image. `None` is the maximum, which ignores padding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mean {
     IncludePad,
     ExcludePad,
 }
 
-/// Pooling with windows of one shape; with `ceil` a last window may reach past the padding, if it starts before it.
+/// Pools with windows of one size; with `ceil` a last window may extend past the padding, if it starts before it.
 pub fn pool2d(x: &Nd, mean: Option<Mean>, kernel: [usize; 2], m: WindowParams, ceil: bool) -> Nd {
     let [n, c, h, w] = [0, 1, 2, 3].map(|d| x.shape[d]);
     let count = |d: usize, size: usize| {
@@ -105,7 +106,7 @@ pub fn pool2d(x: &Nd, mean: Option<Mean>, kernel: [usize; 2], m: WindowParams, c
     })
 }
 
-/// Pooling to `size` parts: of part o, the elements i with o/O ≤ (i + 1)/L and i/L ≤ (o + 1)/O, borders excluded.
+/// Pools to `size` parts. Part o has the elements i with o/O ≤ (i + 1)/L and i/L ≤ (o + 1)/O, borders excluded.
 pub fn adaptive_pool2d(x: &Nd, average: bool, size: [usize; 2]) -> Nd {
     let [n, c, h, w] = [0, 1, 2, 3].map(|d| x.shape[d]);
     let holds = |o: usize, i: usize, parts: usize, len: usize| o * len < (i + 1) * parts && i * parts < (o + 1) * len;

@@ -18,31 +18,31 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// The same adapter as another logical device.
+    /// Returns the same adapter as another logical device.
     pub(crate) fn logical(&self, logical: usize) -> Handle {
         Handle { adapter: self.adapter.clone(), logical }
     }
 }
 
-/// All adapters that can compute, in the order of the drivers, a card once per API. Empty if there is no driver, or if
-/// one panics.
+/// Returns all adapters that can compute, in the order of the drivers; a card appears once for each API. Returns none
+/// if there is no driver, or if a driver panics.
 pub(crate) fn enumerate() -> Vec<(AdapterInfo, Handle)> {
     let adapters = catch_unwind(AssertUnwindSafe(|| {
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
             backends: Backends::VULKAN | Backends::METAL | Backends::DX12 | Backends::GL,
-            // No validation layers in debug builds: they check wgpu itself, and are slow.
+            // No validation layers in debug builds: they check wgpu itself and are slow.
             flags: wgpu::InstanceFlags::empty(),
             ..wgpu::InstanceDescriptor::new_without_display_handle()
         });
         pollster::block_on(instance.enumerate_adapters(Backends::all()))
     }));
     let adapters = adapters.unwrap_or_else(|_| {
-        log::warn!("looking for adapters panicked in a driver; going on without any");
+        log::warn!("a driver panicked while listing its adapters; continuing without adapters");
         Vec::new()
     });
     let found: Vec<_> = adapters.into_iter().filter_map(inspect).collect();
     if found.is_empty() {
-        log::info!("no adapter that can compute: cpu only");
+        log::info!("no adapter can compute: only the cpu is available");
     }
     found
 }
@@ -94,7 +94,7 @@ fn kind_of(info: &wgpu::AdapterInfo) -> DeviceKind {
         wgpu::DeviceType::DiscreteGpu => DeviceKind::Discrete,
         wgpu::DeviceType::IntegratedGpu => DeviceKind::Integrated,
         wgpu::DeviceType::VirtualGpu => DeviceKind::Virtual,
-        // GL reports no device type.
+        // GL does not report a device type.
         wgpu::DeviceType::Other if name.contains("virgl") || name.contains("svga3d") => DeviceKind::Virtual,
         wgpu::DeviceType::Other if name.contains("nvidia") => DeviceKind::Discrete,
         wgpu::DeviceType::Other => DeviceKind::Integrated,
@@ -112,11 +112,11 @@ fn features(adapter: &wgpu::Adapter) -> Vec<String> {
     known.iter().filter(|(feature, _)| has.contains(*feature)).map(|(_, name)| name.to_string()).collect()
 }
 
-/// Bytes of the device's own memory heaps, of Vulkan adapters only.
+/// Returns the bytes of the device's own memory heaps. Only Vulkan adapters report them.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd", windows))]
 fn memory_total(adapter: &wgpu::Adapter) -> Option<u64> {
     const DEVICE_LOCAL: u32 = 1; // VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
-    // SAFETY: the adapter outlives the guard, and nothing of it is destroyed.
+    // SAFETY: the adapter lives longer than the guard, and nothing of it is destroyed.
     #[expect(unsafe_code, reason = "wgpu does not tell how much memory an adapter has")]
     let hal = unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() }?;
     // SAFETY: the physical device belongs to this instance.

@@ -1,5 +1,5 @@
-//! Errors that the driver raised outside of any error scope, kept for the next host call to report. wgpu's own handler
-//! would panic.
+//! Errors that the driver raised outside of any error scope. They are kept, and the next host call reports them. wgpu's
+//! own handler would panic.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use crate::sync;
 
 #[derive(Debug, Default)]
 pub(super) struct Health {
-    /// Whether `trouble` holds anything. Every call reads it, so that it is outside of the lock.
+    /// Whether `trouble` holds an error. It is outside of the lock because every call reads it.
     raised: AtomicBool,
     trouble: Mutex<Trouble>,
 }
@@ -69,7 +69,7 @@ impl Health {
     }
 }
 
-/// An error with its causes on one line each.
+/// Returns an error and its causes as one line.
 pub(super) fn describe(error: &wgpu::Error) -> String {
     match error {
         wgpu::Error::OutOfMemory { .. } => "out of memory".into(),

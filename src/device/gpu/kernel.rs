@@ -1,4 +1,4 @@
-//! Kernels: plain data in, a compiled pipeline out, once per device and specialisation.
+//! Kernels: plain data that becomes a compiled pipeline, once for each device and specialisation.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,26 +11,26 @@ use super::{Buffer, Gpu};
 use crate::error::{Error, Result};
 use crate::sync;
 
-/// Invocations of a workgroup of all one-dimensional kernels, `WG` in `prelude.wgsl`.
+/// Invocations in a workgroup of all one-dimensional kernels; `WG` in `prelude.wgsl`.
 const WORKGROUP: usize = 64;
 
-/// The most workgroups in one dimension that every WebGPU adapter takes.
+/// The most workgroups in one dimension that every WebGPU adapter allows.
 const MAX_GROUPS: usize = 65_535;
 
-/// One dispatch, as plain data. Bindings, all in group 0: the params at 0, then the inputs, then the outputs.
+/// One dispatch, as plain data. All bindings are in group 0: the params at 0, then the inputs, then the outputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
     pub(super) shader: ShaderText,
     pub(super) entry: &'static str,
-    /// Text before the shader's: types and sizes that `override` cannot set.
+    /// Text that precedes the shader: types and sizes that `override` cannot set.
     pub(super) header: &'static str,
     /// Values of the shader's `override` constants.
     pub(super) constants: Vec<(&'static str, f64)>,
     /// `@binding(0) var<uniform>`
     pub(super) params: ParamWords,
-    /// `var<storage, read>`, whole.
+    /// `var<storage, read>`; whole buffers.
     pub(super) inputs: Vec<Buffer>,
-    /// `var<storage, read_write>`, whole; none of them may be an input.
+    /// `var<storage, read_write>`; whole buffers, none of which may be an input.
     pub(super) outputs: Vec<Buffer>,
     /// Workgroups in x, y, z; nothing runs if one is 0.
     pub(super) groups: [u32; 3],
@@ -40,7 +40,7 @@ pub(crate) struct Kernel {
 #[must_use = "a kernel is complete when each() or workgroups() says how often it runs"]
 pub(crate) struct KernelBuilder(Kernel);
 
-/// Something that can be bound: a buffer, or an op's input on an adapter.
+/// A value that can be bound: a buffer, or an op's input on an adapter.
 pub(crate) trait AsBuffer {
     fn as_buffer(&self) -> &Buffer;
 }
@@ -93,7 +93,7 @@ impl KernelBuilder {
         self
     }
 
-    /// Sets an `override` constant; those that are not set have their defaults.
+    /// Sets an `override` constant. A constant that is not set has its default.
     pub fn constant(mut self, name: &'static str, value: impl Constant) -> Self {
         self.0.constants.push((name, value.value()));
         self
@@ -111,13 +111,13 @@ impl KernelBuilder {
         self
     }
 
-    /// Binds the next `var<storage, read_write>`, none of them an input.
+    /// Binds the next `var<storage, read_write>`, which must not be an input.
     pub fn output(mut self, buffer: &impl AsBuffer) -> Self {
         self.0.outputs.push(buffer.as_buffer().clone());
         self
     }
 
-    /// Runs `count` invocations in workgroups of `WG`: one for each element, as a rule.
+    /// Runs `count` invocations in workgroups of `WG`, usually one for each element.
     pub fn each(mut self, count: usize) -> Kernel {
         if u32::try_from(count).is_err() {
             self.0.params.too_large = Some(("invocations", count));
@@ -125,7 +125,7 @@ impl KernelBuilder {
         self.workgroups(count.div_ceil(WORKGROUP))
     }
 
-    /// Runs `count` workgroups, folded over y where x does not suffice: `linear_group` of the prelude unfolds them.
+    /// Runs `count` workgroups, folded over y if x is too small; `linear_group` of the prelude computes their numbers.
     pub fn workgroups(mut self, count: usize) -> Kernel {
         let rows = count.div_ceil(MAX_GROUPS).max(1);
         self.0.groups = [count.div_ceil(rows) as u32, rows as u32, 1];
@@ -133,14 +133,15 @@ impl KernelBuilder {
     }
 }
 
-/// The bindings of group 0: where the uniform params are, and each storage buffer with whether it is written.
+/// The bindings of group 0: the place of the uniform params, and for each storage buffer whether it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Signature {
-    /// Binding of the params, and their words.
+    /// The binding of the params, and their number of words.
     pub params: Option<(u32, usize)>,
-    /// Bindings of the storage buffers, in the order of the arguments.
+    /// The bindings of the storage buffers, in the order of the arguments.
     pub buffers: Vec<(u32, bool)>,
-    /// Bind just the words that were asked for, so that `arrayLength` is a tensor's length; else the whole page.
+    /// Whether to bind only the requested words, so that `arrayLength` is a tensor's length; otherwise the whole page
+    /// is bound.
     pub exact: bool,
 }
 
@@ -163,7 +164,7 @@ pub(crate) struct Pipeline {
     pub(super) signature: Signature,
 }
 
-/// What makes two kernels the same pipeline.
+/// The properties by which kernels share a pipeline.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     shader: &'static str,
@@ -177,10 +178,10 @@ struct Key {
 #[derive(Debug, Default)]
 pub(super) struct Cache(Mutex<HashMap<Key, Arc<Pipeline>>>);
 
-/// Own kernels are trusted, because wgpu's checks cost them 25 to 50 %; with this variable set, tests run them checked.
+/// The crate's own kernels are not checked, as wgpu's checks cost them 25 to 50 %; if this variable is set, they are.
 static CHECKED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("ANYGPU_CHECKED_KERNELS").is_some_and(|v| v == "1"));
 
-/// What to compile.
+/// The text and the options of one compilation.
 struct Source<'a> {
     name: &'a str,
     text: Cow<'a, str>,
@@ -194,8 +195,8 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::Gpu`] if it does not compile or its buffers do not fit it; [`Error::LimitExceeded`] for too many workgroups or
-    /// buffers; [`Error::InvalidArgument`] for sizes over 2³²; [`Error::DeviceLost`].
+    /// [`Error::Gpu`] if it does not compile or its buffers do not match; [`Error::LimitExceeded`] for too many
+    /// workgroups or buffers; [`Error::InvalidArgument`] for sizes over 2³²; [`Error::DeviceLost`].
     pub(crate) fn run(&self, kernel: Kernel) -> Result<()> {
         if let Some((what, value)) = kernel.params.too_large {
             let detail =
@@ -219,7 +220,7 @@ impl Gpu {
             inputs: kernel.inputs.len(),
             outputs: kernel.outputs.len(),
         };
-        // The lock is held while compiling: a second thread would only compile the same.
+        // The lock is held while compiling; otherwise a second thread would compile the same kernel.
         let mut cache = sync::lock(&self.kernels.0);
         if let Some(pipeline) = cache.get(&key) {
             return Ok(pipeline.clone());
@@ -241,7 +242,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with the driver's words.
+    /// [`Error::Kernel`] with the driver's message.
     pub(crate) fn compile_checked(&self, text: &str, entry: &str, signature: Signature) -> Result<Pipeline> {
         let source = Source { name: entry, text: text.into(), entry, constants: &[], checked: true };
         self.compile(&source, signature).map_err(|message| Error::Kernel { name: entry.into(), message })
@@ -286,15 +287,15 @@ impl Gpu {
         if source.checked {
             return self.device.create_shader_module(descriptor);
         }
-        // SAFETY: only the shaders of this crate come here. Their indices stay inside of the buffers that `ops` gives them
-        // and their loops end; the test suite also runs them checked.
+        // SAFETY: only the shaders of this crate come here. Their indices stay within the buffers that `ops` binds, and
+        // their loops end; the test suite also runs them with checks.
         #[expect(unsafe_code, reason = "wgpu's checks cost the crate's own kernels 25 to 50 %")]
         unsafe {
             self.device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
         }
     }
 
-    /// An explicit layout: one inferred from the shader would lack the bindings that an entry point does not use.
+    /// Returns an explicit layout. One inferred from the shader would lack bindings that an entry point does not use.
     fn bind_group_layout(&self, signature: &Signature) -> wgpu::BindGroupLayout {
         let entry = |binding, ty, has_dynamic_offset, min_binding_size| wgpu::BindGroupLayoutEntry {
             binding,
@@ -302,7 +303,7 @@ impl Gpu {
             ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size },
             count: None,
         };
-        // With the size of the params, wgpu refuses to make a pipeline whose shader reads more.
+        // Because the layout has the size of the params, wgpu rejects a pipeline whose shader reads more.
         let params = signature.params.map(|(binding, words)| {
             let size = wgpu::BufferSize::new(words as u64 * 4);
             entry(binding, wgpu::BufferBindingType::Uniform, true, size)

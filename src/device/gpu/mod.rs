@@ -1,4 +1,4 @@
-//! Adapters through wgpu: the only folder that uses `wgpu`.
+//! Adapters through wgpu. Only this folder uses `wgpu`.
 //!
 //! - `adapter.rs` lists adapters and opens one;
 //! - `shader.rs` has the crate's WGSL files and the Rust side of their params;
@@ -42,9 +42,9 @@ pub(crate) struct Caps {
     pub max_workgroups: u32,
     /// The subgroup size, if there are subgroups and all have one size.
     pub subgroup: Option<u32>,
-    /// Whether the driver computes on the CPU, where registers are fast and barriers are slow.
+    /// Whether the driver computes on the CPU. There, registers are fast and barriers are slow.
     pub software: bool,
-    /// Loop iterations that an invocation has in total, on a driver with [`Quirk::LoopBudget`].
+    /// The total of loop iterations of an invocation, on a driver with [`Quirk::LoopBudget`].
     pub loop_budget: Option<u32>,
     /// Whether subnormal numbers become 0: [`Quirk::FlushesSubnormals`].
     pub flushes_subnormals: bool,
@@ -65,7 +65,7 @@ impl Caps {
     }
 }
 
-/// One opened adapter. Several threads can use it; the work that one thread records stays in its order.
+/// One opened adapter. Several threads can use it. The work of each thread keeps its order.
 pub(crate) struct Gpu {
     name: String,
     device: wgpu::Device,
@@ -80,12 +80,12 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// The properties of the adapter.
+    /// Returns the properties of the adapter.
     pub(crate) fn caps(&self) -> &Caps {
         &self.caps
     }
 
-    /// Live, peak and reserved bytes.
+    /// Returns the live, peak and reserved bytes.
     pub(crate) fn memory(&self) -> MemoryStats {
         self.pool.memory()
     }
@@ -96,7 +96,7 @@ impl Gpu {
     }
 
     /// Returns the first error that the driver raised since the last call. If the device is lost, every call returns
-    /// that.
+    /// that error.
     fn check(&self) -> Result<()> {
         self.health.check(&self.name, || self.pool.memory().live)
     }

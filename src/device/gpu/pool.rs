@@ -11,10 +11,10 @@ use crate::device::pool::{Ledger, class_of};
 use crate::error::{Error, Result};
 use crate::sync;
 
-/// The pool keeps at least this many bytes, and at least as many as tensors held at their peak.
+/// The pool keeps at least this many bytes, and at least as many as tensors used at their peak.
 const KEEP_BYTES: u64 = 1 << 30;
 
-/// Words on an adapter. Clones share them; dropping the last one returns the memory to the pool.
+/// A buffer of words on an adapter. Clones share it; dropping the last one returns its memory to the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer(Arc<Inner>);
 
@@ -30,29 +30,29 @@ struct Inner {
 #[derive(Debug)]
 pub(super) struct Page {
     pub raw: wgpu::Buffer,
-    /// Unique on its device: the key of bind groups.
+    /// A number that is unique on its device: the key of bind groups.
     pub id: u64,
-    /// The number of the last batch that uses it; 0 for none yet.
+    /// The number of the last batch that uses the page, or 0 if there is none yet.
     pub batch: AtomicU64,
 }
 
 impl Buffer {
-    /// Whether more than one handle holds it.
+    /// Returns whether more than one handle shares the buffer.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// The number of words that were requested.
+    /// Returns the number of words that were requested.
     pub(crate) fn len(&self) -> usize {
         self.0.words
     }
 
-    /// The identity of the allocation, as long as it lives.
+    /// Returns a number that identifies the allocation during its life.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// In-place writes so far.
+    /// Returns the number of in-place writes so far.
     pub(crate) fn version(&self) -> u64 {
         self.0.version.load(Ordering::Acquire)
     }
@@ -66,7 +66,7 @@ impl Buffer {
         &self.0.page
     }
 
-    /// Whether the buffer was allocated by this device.
+    /// Returns whether the buffer was allocated by this device.
     pub(super) fn belongs_to(&self, gpu: &Gpu) -> bool {
         Arc::ptr_eq(&self.0.pool, &gpu.pool)
     }
@@ -107,12 +107,12 @@ impl Pool {
 }
 
 impl Gpu {
-    /// A buffer of `words` words of unspecified contents.
+    /// Allocates a buffer of `words` words with unspecified contents.
     ///
     /// # Errors
     ///
-    /// [`Error::LimitExceeded`] beyond what a kernel can bind; [`Error::OutOfMemory`] if there is no memory even after
-    /// all free buffers were released to the driver.
+    /// [`Error::LimitExceeded`] if a kernel cannot bind so much; [`Error::OutOfMemory`] if there is no memory even
+    /// after all free buffers were released to the driver.
     pub(crate) fn alloc(&self, words: usize) -> Result<Buffer> {
         self.check()?;
         if words > self.caps.max_binding_words {
@@ -150,7 +150,7 @@ impl Gpu {
         Ok(page)
     }
 
-    /// `None` if the driver has no memory.
+    /// Creates a page, or returns `None` if the driver has no memory.
     fn create_page(&self, bytes: u64) -> Result<Option<Arc<Page>>> {
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);

@@ -1,4 +1,4 @@
-//! Looks for known faults of a driver, with a kernel each, when the device is opened.
+//! Looks for known faults of a driver when the device is opened, with one kernel for each fault.
 
 use super::{Gpu, Kernel, params, shader};
 use crate::error::Result;
@@ -8,8 +8,8 @@ params! {
 }
 shader!(SHADER: Params = "probe");
 
-/// The number of iterations after which the driver leaves a loop without an error, if it does so in one loop of 70 000
-/// iterations or in two nested loops of 300 × 300.
+/// Returns the number of iterations after which the driver leaves a loop without an error, if it does so in one loop of
+/// 70 000 iterations or in two nested loops of 300 × 300.
 pub(super) fn loop_budget(gpu: &Gpu) -> Result<Option<u32>> {
     let tries = [(1, 70_000), (300, 300)];
     let counts = gpu.alloc(tries.len())?;
@@ -21,7 +21,7 @@ pub(super) fn loop_budget(gpu: &Gpu) -> Result<Option<u32>> {
     Ok(cut_short.map(|(&count, _)| count).min())
 }
 
-/// Whether the driver makes 0 of subnormal numbers: of a product, of a difference, or of an operand.
+/// Returns whether the driver replaces subnormal numbers by 0: a product, a difference, or an operand.
 pub(super) fn flushes_subnormals(gpu: &Gpu) -> Result<bool> {
     let (least, subnormal) = (f32::MIN_POSITIVE, f32::MIN_POSITIVE / 2.0);
     let numbers = [least, 0.5, subnormal, 1.5 * least];

@@ -1,9 +1,9 @@
-//! Records kernels into an open batch; submits it after a number of kernels, or when the host waits.
+//! Records kernels into an open batch. The batch is submitted after a number of kernels, or when the host waits.
 //!
-//! All kernels of a batch go into one compute pass that stays open, since a pass or a submit of its own costs a kernel many times
-//! more than its recording. Their params are gathered on the host and written with one `write_buffer` just before the submit,
-//! into one uniform buffer that the kernels see through dynamic offsets: the write takes effect before the batch and after
-//! everything submitted earlier.
+//! All kernels of a batch are in one compute pass that stays open: a separate pass or submit for each kernel would take
+//! many times longer than recording it. The host collects the params of the kernels and writes them with one
+//! `write_buffer` just before the submit, into one uniform buffer that the kernels read at dynamic offsets. This write
+//! takes effect before the batch and after everything submitted earlier.
 
 use std::collections::HashMap;
 use std::sync::MutexGuard;
@@ -13,24 +13,24 @@ use super::{Buffer, Gpu, Pipeline};
 use crate::error::Result;
 use crate::sync;
 
-/// Kernels of the first batch after the host has waited (the device idles, so it gets work soon), doubled for each
-/// further batch up to `LAST_BATCH`.
+/// Kernels of the first batch after the host has waited: few, because the device is idle and needs work soon. Each
+/// further batch has twice as many, up to `LAST_BATCH`.
 const FIRST_BATCH: usize = 16;
 const LAST_BATCH: usize = 256;
-/// Bytes of the params of one batch.
+/// The most bytes of the params of one batch.
 const PARAMS_BYTES: usize = 1 << 17;
-/// Bytes of the params of one kernel: what every adapter grants a uniform buffer.
+/// The most bytes of the params of one kernel: the size that every adapter allows for a uniform buffer.
 const MAX_PARAMS: usize = 1 << 14;
-/// Uniform offsets are multiples of this on every adapter.
+/// Uniform offsets must be multiples of this; it is enough for every adapter.
 const SLOT: usize = 256;
-/// Bind groups kept; they are forgotten together.
+/// The most bind groups that are kept; when there are more, all are dropped together.
 const MAX_BIND_GROUPS: usize = 4096;
-/// Bytes of small uploads that may wait for the next submit.
+/// The most bytes of small uploads that may wait for the next submit.
 const MAX_PENDING: usize = 4 << 20;
 
 /// The open batch.
 pub(super) struct Recorder {
-    /// Its number, from 1.
+    /// The number of the batch, from 1.
     pub(super) batch: u64,
     encoder: Option<wgpu::CommandEncoder>,
     pass: Option<wgpu::ComputePass<'static>>,
@@ -43,7 +43,7 @@ pub(super) struct Recorder {
     bind_groups: HashMap<BindKey, wgpu::BindGroup>,
 }
 
-/// Pipeline, bytes of params, pages and how many bytes of each.
+/// A pipeline, the bytes of its params, its pages, and the bytes of each.
 type BindKey = (u64, usize, Vec<(u64, u64)>);
 
 impl Recorder {
@@ -68,7 +68,7 @@ impl Recorder {
         }
     }
 
-    /// The encoder of the batch, with no pass open: for copies.
+    /// Returns the encoder of the batch, with no pass open: for copies.
     pub(super) fn encoder(&mut self, device: &wgpu::Device) -> &mut wgpu::CommandEncoder {
         self.close_pass();
         self.encoder.get_or_insert_with(|| new_encoder(device))
@@ -79,7 +79,7 @@ impl Recorder {
         buffer.page().batch.store(self.batch, Ordering::Relaxed);
     }
 
-    /// Whether the open batch uses a buffer.
+    /// Returns whether the open batch uses a buffer.
     pub(super) fn touched(&self, buffer: &Buffer) -> bool {
         buffer.page().batch.load(Ordering::Relaxed) == self.batch
     }
@@ -89,7 +89,7 @@ impl Recorder {
         self.pipeline = 0;
     }
 
-    /// The open pass; opened if it is not.
+    /// Returns the open pass, and opens it if necessary.
     fn pass(&mut self, device: &wgpu::Device) -> &mut wgpu::ComputePass<'static> {
         let Recorder { pass, encoder, .. } = self;
         pass.get_or_insert_with(|| {
@@ -141,7 +141,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Refuses what wgpu would refuse only when the whole batch is lost.
+    /// Checks a dispatch now, because wgpu would reject it only together with the whole batch.
     fn check_dispatch(&self, pipeline: &Pipeline, params: &[u32], buffers: &[&Buffer], groups: [u32; 3]) -> Result<()> {
         let most = groups.into_iter().max().unwrap_or(0);
         if most > self.caps.max_workgroups {
@@ -222,7 +222,7 @@ impl Gpu {
         Ok(bind_group)
     }
 
-    /// Hands the open batch to the driver, together with the uploads that wait for it.
+    /// Submits the open batch to the driver, together with the uploads that wait for it.
     pub(super) fn submit(&self, recorder: &mut Recorder) -> wgpu::SubmissionIndex {
         recorder.close_pass();
         if !recorder.params.is_empty() {
@@ -239,7 +239,8 @@ impl Gpu {
         self.queue.submit(commands)
     }
 
-    /// Counts bytes given to `write_buffer`; they wait in host memory for the next submit, so there must be one soon.
+    /// Counts bytes given to `write_buffer`. They stay in host memory until the next submit, so this submits the batch
+    /// if there are many.
     pub(super) fn uploaded(&self, recorder: &mut Recorder, bytes: usize) {
         recorder.pending += bytes;
         if recorder.pending > MAX_PENDING {
@@ -247,12 +248,12 @@ impl Gpu {
         }
     }
 
-    /// The open batch, for `transfer.rs`.
+    /// Locks the open batch, for `transfer.rs`.
     pub(super) fn recorder(&self) -> MutexGuard<'_, Recorder> {
         sync::lock(&self.recorder)
     }
 
-    /// To be called when the host is about to wait: the next batch is submitted early again.
+    /// Submits the batch before the host waits. The next batch is small again.
     pub(super) fn submit_for_wait(&self, recorder: &mut Recorder) -> wgpu::SubmissionIndex {
         let index = self.submit(recorder);
         recorder.batch_limit = FIRST_BATCH;

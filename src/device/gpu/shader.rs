@@ -1,18 +1,20 @@
-//! The crate's own WGSL files and their parameters. Each `shader!` registers itself: the tests go through all of them.
+//! The crate's own WGSL files and their parameters. Each `shader!` registers itself, so that the tests can list all of
+//! them.
 
 use std::marker::PhantomData;
 
-/// The file that goes before every shader.
+/// The file that precedes every shader.
 const PRELUDE: &str = include_str!("../../../shaders/prelude.wgsl");
 
-/// A WGSL file of this crate, with what goes before it.
+/// A WGSL file of this crate, with the texts that precede it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShaderText {
-    /// The name in labels and errors: the file's stem, unless several shaders are made of one file.
+    /// The name in labels and errors: the file's stem, unless several shaders use one file.
     pub name: &'static str,
-    /// The shared files that go before the file, and the file: in this order, after the prelude.
+    /// The shared files that precede the file, then the file itself. The prelude comes before all of them.
     pub files: &'static [&'static str],
-    /// Every header that the shader is compiled with: types and sizes that `override` cannot set. One empty one as a rule.
+    /// Returns every header that the shader is compiled with: types and sizes that `override` cannot set.
+    /// Usually one empty text.
     pub headers: fn() -> Vec<&'static str>,
     /// The members of the struct at `@binding(0)`.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares them with the file"))]
@@ -22,18 +24,18 @@ pub(crate) struct ShaderText {
 inventory::collect!(ShaderText);
 
 impl ShaderText {
-    /// What is compiled.
+    /// Returns the complete text that is compiled.
     pub fn assembled(&self, header: &str) -> String {
         [&[header, PRELUDE], self.files].concat().concat()
     }
 
-    /// Every shader of the crate.
+    /// Returns every shader of the crate.
     pub fn all() -> impl Iterator<Item = &'static ShaderText> {
         inventory::iter::<ShaderText>.into_iter()
     }
 }
 
-/// A shader whose parameters are a `P`. Made by `shader!`.
+/// A shader whose parameters are of type `P`, made by `shader!`.
 #[derive(Debug)]
 pub(crate) struct Shader<P> {
     pub text: ShaderText,
@@ -54,7 +56,7 @@ impl<P: Params> Shader<P> {
     }
 }
 
-/// The text of a file in `shaders/`.
+/// Expands to the text of a file in `shaders/`.
 macro_rules! wgsl {
     ($name:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name, ".wgsl"))
@@ -64,8 +66,8 @@ macro_rules! wgsl {
 /// Declares and registers a shader: `shader!(SOFTMAX: Params = "softmax")` is `shaders/softmax.wgsl`, whose
 /// `struct Params` is the Rust struct `Params`.
 ///
-/// `after [WINDOW]` names shared texts that go before the file; `headers f` the function that returns all headers that it is
-/// compiled with; `named "binary_floats"` another name, where several shaders are made of one file.
+/// `after [WINDOW]` names shared texts that precede the file. `headers f` names the function that returns all headers
+/// that it is compiled with. `named "binary_floats"` sets another name, if several shaders use one file.
 macro_rules! shader {
     ($vis:vis $id:ident: $params:ty = $file:literal $(named $name:literal)? $(, after [$($shared:expr),*])? $(, headers $headers:expr)?) => {
         $vis const $id: $crate::device::gpu::Shader<$params> = $crate::device::gpu::Shader::new(
@@ -93,7 +95,7 @@ pub(crate) trait Params: Copy {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParamField {
     pub name: &'static str,
-    /// The WGSL type; any scalar of four bytes for "bits".
+    /// The WGSL type, or any scalar of four bytes if this is "bits".
     pub ty: &'static str,
     pub align: usize,
     pub size: usize,
@@ -133,7 +135,7 @@ pub(crate) trait Param: Copy {
     const SIZE: usize;
     type Words: AsRef<[u32]>;
 
-    /// The words, and the value if they do not hold it.
+    /// Returns the words, and the value itself if it does not fit in them.
     fn words(self) -> (Self::Words, Option<usize>);
 }
 
@@ -146,7 +148,7 @@ pub(crate) struct Bits(pub u32);
 pub(crate) struct Slots(pub [u32; 8]);
 
 impl Slots {
-    /// The first eight numbers.
+    /// Returns the first eight numbers.
     pub fn new(list: &[usize]) -> Slots {
         Slots(std::array::from_fn(|d| list.get(d).map_or(0, |&v| v as u32)))
     }
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
     use naga::{AddressSpace, ArraySize, Module, Scalar, ScalarKind, Type, TypeInner, VectorSize};
 
-    /// The WGSL name of the types that params have.
+    /// Returns the WGSL name of a type of params.
     fn type_name(module: &Module, ty: &Type) -> String {
         let scalar = |scalar: Scalar| match (scalar.kind, scalar.width) {
             (ScalarKind::Uint, 4) => "u32",
@@ -230,7 +232,7 @@ mod tests {
         }
     }
 
-    /// What is different between a shader's params and the Rust struct.
+    /// Returns the difference between a shader's params and the Rust struct.
     fn difference(text: &ShaderText, header: &str) -> Option<String> {
         let source = text.assembled(header);
         let module = naga::front::wgsl::parse_str(&source).map_err(|e| e.emit_to_string(&source));
@@ -243,7 +245,7 @@ mod tests {
             return Some("not one uniform block".into());
         };
         let TypeInner::Struct { members, span } = &module.types[block.ty].inner else {
-            return Some("the uniform block is no struct".into());
+            return Some("the uniform block is not a struct".into());
         };
         let (mut end, mut align) = (0usize, 4);
         let mut rust = Vec::new();

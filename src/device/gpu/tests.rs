@@ -1,4 +1,4 @@
-//! The runtime, on every adapter that is visible here.
+//! Tests of the runtime on every visible adapter.
 
 use std::time::Instant;
 
@@ -25,13 +25,13 @@ const SHADER: Shader<Params> = Shader::new(
     || vec![""],
 );
 
-/// `y ← factor·x + summand`.
+/// Returns the kernel `y ← factor·x + summand`.
 fn affine(x: &Buffer, y: &Buffer, factor: u32, summand: u32) -> Kernel {
     let params = Params { len: x.len(), factor, summand };
     Kernel::build(SHADER, "affine", params).input(x).output(y).each(x.len())
 }
 
-/// Every visible device and, where the driver allows it, a second logical one on the same adapter.
+/// Returns every visible device and, if the driver allows it, a second logical device on the same adapter.
 fn devices() -> Vec<Device> {
     let _ = env_logger::builder().is_test(true).try_init();
     let first: Vec<Device> = Device::all().into_iter().collect();
@@ -50,8 +50,8 @@ fn on_each(test: impl Fn(&Device, &Gpu) -> Result<()>) {
     }
 }
 
-/// Runs a test on a separate logical device of each adapter, for tests of the pool: the devices of `on_each` are shared
-/// with other tests. GL has no second logical device.
+/// Runs a test on a separate logical device of each adapter, for tests of the pool: other tests use the devices of
+/// `on_each` too. GL has no second logical device.
 fn on_each_alone(number: usize, test: impl Fn(&Device, &Gpu) -> Result<()>) {
     for device in Device::all().iter().filter(|device| !device.is_cpu() && device.info().api != "GL") {
         let device = Device::new(&format!("{device}/{number}")).unwrap_or_else(|error| panic!("{error}"));
@@ -86,8 +86,7 @@ fn an_upload_does_not_overtake_a_recorded_kernel() {
         let old = gpu.upload(&[1; 500])?;
         let out = gpu.alloc(500)?;
         gpu.run(affine(&old, &out, 1, 0))?;
-        // The page goes back to the pool, and the next upload of its class gets it while the kernel is not submitted
-        // yet.
+        // The page returns to the pool, and the next upload of its class gets it before the kernel is submitted.
         let page = old.page().id;
         drop(old);
         let new = gpu.upload(&[2; 500])?;
@@ -178,7 +177,7 @@ fn what_does_not_fit_is_an_error_by_name_and_the_device_goes_on() {
 
         let in_place = gpu.run(affine(&x, &x, 1, 0)).unwrap_err().to_string();
         assert!(in_place.contains("device-tests.affine") && in_place.contains(device.name()), "{in_place}");
-        // One word less than the shader reads: wgpu knows the size of the params.
+        // One word less than the shader reads. wgpu knows the size of the params.
         let short = ShaderText { name: "short", ..SHADER.text };
         let short = gpu.run(Kernel { shader: short, params: words(2), ..affine(&x, &y, 1, 0) });
         assert!(short.unwrap_err().to_string().contains("short.affine does not compile"));
@@ -287,7 +286,7 @@ fn every_call_on_a_lost_device_is_an_error() -> Result<()> {
     Ok(())
 }
 
-/// Prints what the runtime costs: `cargo test --release --lib device -- --ignored --nocapture`.
+/// Prints the runtime's overhead: `cargo test --release --lib device -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures"]
 fn figures() {

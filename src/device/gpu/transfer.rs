@@ -1,4 +1,4 @@
-//! Copies between the host and devices: the only file that maps buffers, and the only one that waits for a device.
+//! Copies between the host and devices. Only this file maps buffers, and only this file waits for a device.
 //!
 //! **Order of uploads.** `queue.write_buffer` takes effect before the commands that are recorded and not yet submitted.
 //! An upload into a buffer that the open batch uses (the pool recycles buffers) would be visible to kernels recorded
@@ -17,7 +17,7 @@ use crate::device::{Backend, Device, Storage};
 use crate::error::{Error, Result};
 use crate::sync;
 
-/// Words of a chunk (1 MiB): small enough for the cache, and many enough that both directions of a copy overlap.
+/// Words of a chunk (1 MiB): small enough for the cache, and small enough that both directions of a copy overlap.
 const CHUNK: usize = 1 << 18;
 /// The most chunks that are read from a device at the same time.
 const IN_FLIGHT: usize = 3;
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 ///
 /// # Errors
 ///
-/// Those of either device.
+/// The errors of either device.
 pub(crate) fn to(storage: &Storage, offset: usize, len: usize, src: &Device, dst: &Device) -> Result<Storage> {
     if offset.checked_add(len).is_none_or(|end| end > storage.len()) {
         let end = storage.len();
@@ -63,7 +63,8 @@ pub(crate) fn to(storage: &Storage, offset: usize, len: usize, src: &Device, dst
     }
 }
 
-/// From adapter `a` to adapter `b`: on one device a copy there, else chunk by chunk through the host.
+/// Copies from adapter `a` to adapter `b`: within the device if they are the same, otherwise chunk by chunk
+/// through the host.
 fn between(from: &Buffer, offset: usize, len: usize, a: &Arc<Gpu>, b: &Arc<Gpu>) -> Result<Buffer> {
     let to = b.alloc(len)?;
     if Arc::ptr_eq(a, b) {
@@ -83,7 +84,7 @@ fn between(from: &Buffer, offset: usize, len: usize, a: &Arc<Gpu>, b: &Arc<Gpu>)
 }
 
 impl Gpu {
-    /// A new buffer with these words.
+    /// Creates a buffer with these words.
     ///
     /// # Errors
     ///
@@ -120,7 +121,7 @@ impl Gpu {
         self.check()
     }
 
-    /// A buffer to copy `words` from, mapped at its creation.
+    /// Returns a buffer to copy `words` from, mapped at its creation.
     fn filled_staging(&self, words: &[u32]) -> Result<wgpu::Buffer> {
         let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("upload"),
@@ -231,7 +232,7 @@ impl Gpu {
     fn finish_read(&self, read: Option<Read>, take: &mut impl FnMut(&[u32]) -> Result<()>) -> Result<()> {
         let Some(Read { staging, len, submission, mapped }) = read else { return Ok(()) };
         self.wait(submission)?;
-        // The wait of another thread may have taken the callback and not have called it yet.
+        // Another thread that waits may have taken the callback without having called it yet.
         match mapped.recv_timeout(PATIENCE) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(self.error(format!("reading back: {error}"))),
@@ -245,7 +246,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Waits for one submission, and returns any error of the device until then.
+    /// Waits for one submission, and returns any error that the device had until then.
     fn wait(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
         let start = Instant::now();
         loop {

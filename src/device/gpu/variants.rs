@@ -1,8 +1,8 @@
-//! Kernels in several variants: each device uses the best one that gives right numbers there.
+//! Kernels in several variants. Each device uses the best variant that gives correct numbers on it.
 //!
-//! A variant is tried on the device before its first use, on a small input of odd sizes, against the host. One that does
-//! not compile, or gives wrong numbers, is put in quarantine on that device, with a line in the log, and the next one is
-//! tried; the last one of a family is plain enough for any driver.
+//! A variant is tried on the device before its first use: on a small input of odd sizes, compared with the host. A
+//! variant that does not compile or gives wrong numbers is put in quarantine on that device and reported in the log;
+//! then the next one is tried. The last variant of a family is simple enough for any driver.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
@@ -11,44 +11,44 @@ use super::{Caps, Gpu, Kernel, KernelBuilder, Params, Shader};
 use crate::error::{Error, Result};
 use crate::sync;
 
-/// One way to compute what a family computes. All variants of a family take the same params and buffers.
+/// One way to compute the result of a family. All variants of a family take the same params and buffers.
 #[derive(Debug)]
 pub(crate) struct Variant<P> {
     pub name: &'static str,
     pub shader: Shader<P>,
     pub entry: &'static str,
-    /// Whether an adapter has what it needs.
+    /// Returns whether an adapter has what the variant needs.
     pub fits: fn(&Caps) -> bool,
-    /// Its grid.
+    /// The grid of the variant.
     pub grid: Grid<P>,
 }
 
-/// How often a variant runs, from its params.
+/// The number of invocations or workgroups of a variant, computed from its params.
 #[derive(Debug)]
 pub(crate) enum Grid<P> {
-    /// So many workgroups.
+    /// This number of workgroups.
     Workgroups(fn(&P) -> usize),
-    /// So many invocations.
+    /// This number of invocations.
     Each(fn(&P) -> usize),
 }
 
-/// Kernels that compute the same.
+/// Kernels that compute the same result.
 pub(crate) struct Family<P: 'static> {
     pub name: &'static str,
-    /// The variants to try on an adapter, the best one first and the plain one last.
+    /// Returns the variants to try on an adapter, the best one first and the plain one last.
     pub order: fn(&Caps) -> &'static [&'static Variant<P>],
-    /// Computes something small with a variant. `Some` says what is wrong with it.
+    /// Computes a small example with a variant. `Some` describes what is wrong with the result.
     pub attempt: fn(&Gpu, &'static Variant<P>) -> Result<Option<String>>,
 }
 
-/// A family of any params, for what goes through all of them. Each family registers itself, by `inventory::submit!`.
+/// A family of any params, for code that handles all families. Each family registers itself with `inventory::submit!`.
 pub(crate) trait AnyFamily: Sync {
     fn name(&self) -> &'static str;
 
-    /// The names of the variants that an adapter can run, in their order.
+    /// Returns the names of the variants that an adapter can run, in their order.
     fn fitting(&self, caps: &Caps) -> Vec<&'static str>;
 
-    /// Tries the variants until one is right.
+    /// Tries the variants until one is correct.
     fn choose(&self, gpu: &Gpu) -> Result<()>;
 }
 
@@ -69,13 +69,13 @@ impl<P: Params> AnyFamily for Family<P> {
 }
 
 impl<P> Family<P> {
-    /// The variant of this name, if an adapter can run it.
+    /// Returns the variant of this name, if an adapter can run it.
     pub fn named(&self, caps: &Caps, name: &str) -> Option<&'static Variant<P>> {
         (self.order)(caps).iter().copied().find(|variant| variant.name == name && (variant.fits)(caps))
     }
 }
 
-/// Which variants are used and which are not, by family.
+/// The variants that are used and those in quarantine, by family.
 #[derive(Default)]
 pub(super) struct Choices(Mutex<HashMap<&'static str, Choice>>);
 
@@ -86,7 +86,7 @@ struct Choice {
 }
 
 impl Choice {
-    /// Whether this is news.
+    /// Puts a variant in quarantine, and returns whether it was not there before.
     fn shut_out(&mut self, variant: &'static str, wrong: &str) -> bool {
         let news = self.quarantined.iter().all(|(name, _)| *name != variant);
         if news {
@@ -96,25 +96,26 @@ impl Choice {
     }
 }
 
-/// Whether `ANYGPU_QUARANTINE`, a comma-separated list of `family/variant`, names a variant.
+/// Returns whether `ANYGPU_QUARANTINE`, a comma-separated list of `family/variant`, names a variant.
 fn avoided(family: &str, variant: &str) -> bool {
     static AVOIDED: LazyLock<String> = LazyLock::new(|| std::env::var("ANYGPU_QUARANTINE").unwrap_or_default());
     AVOIDED.split(',').any(|name| name.trim().split_once('/') == Some((family, variant)))
 }
 
 impl Gpu {
-    /// The variant of a family to use on this device; tried at the first call.
+    /// Returns the variant of a family to use on this device. The first call tries the variants.
     ///
     /// # Errors
     ///
-    /// [`Error::Gpu`] if not even the plain variant gives right numbers; [`Error::DeviceLost`]; [`Error::OutOfMemory`].
+    /// [`Error::Gpu`] if not even the plain variant gives correct numbers; [`Error::DeviceLost`];
+    /// [`Error::OutOfMemory`].
     pub(crate) fn variant<P>(&self, family: &Family<P>) -> Result<&'static Variant<P>> {
         let mut choices = sync::lock(&self.variants.0);
         let choice = choices.entry(family.name).or_default();
         if let Some(chosen) = choice.chosen.and_then(|name| family.named(&self.caps, name)) {
             return Ok(chosen);
         }
-        self.synchronize()?; // what went wrong before is no variant's fault
+        self.synchronize()?; // an earlier error is not the fault of a variant
         let fitting: Vec<_> = (family.order)(&self.caps).iter().copied().filter(|v| (v.fits)(&self.caps)).collect();
         for (i, variant) in fitting.iter().enumerate() {
             if i + 1 < fitting.len() && avoided(family.name, variant.name) {
@@ -125,7 +126,7 @@ impl Gpu {
             }
             let mut attempt = (family.attempt)(self, variant);
             if attempt.as_ref().is_err_and(|error| !error.is_device_lost() && !error.is_out_of_memory()) {
-                attempt = (family.attempt)(self, variant); // another thread's error may have come up here
+                attempt = (family.attempt)(self, variant); // the error may have been that of another thread
             }
             let wrong = match attempt {
                 Ok(None) => {
@@ -146,7 +147,7 @@ impl Gpu {
         })
     }
 
-    /// Stops using a variant on this device, since something larger than the attempt has found it wrong.
+    /// Stops using a variant on this device, because a test larger than the attempt has found it wrong.
     pub(crate) fn quarantine(&self, family: &'static str, variant: &'static str, wrong: &str) {
         let mut choices = sync::lock(&self.variants.0);
         let choice = choices.entry(family).or_default();
@@ -158,7 +159,7 @@ impl Gpu {
         }
     }
 
-    /// What is in quarantine: `family/variant: why`.
+    /// Returns the variants in quarantine: `family/variant: why`.
     pub(crate) fn quarantined(&self, family: &str) -> Vec<String> {
         let choices = sync::lock(&self.variants.0);
         let list = choices.get(family).map(|choice| choice.quarantined.as_slice()).unwrap_or_default();
@@ -171,7 +172,7 @@ impl Gpu {
 }
 
 impl<P: Params> Variant<P> {
-    /// The kernel that runs this variant; `bind` sets its constants and buffers.
+    /// Returns the kernel that runs this variant; `bind` sets its constants and buffers.
     pub fn kernel(&self, params: P, bind: impl FnOnce(KernelBuilder) -> KernelBuilder) -> Kernel {
         let kernel = bind(Kernel::build(self.shader, self.entry, params));
         match self.grid {

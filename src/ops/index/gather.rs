@@ -1,4 +1,4 @@
-//! Elements by their indices: `gather` and `index_select`, whose gradients are the sums of `scatter.rs`.
+//! Taking elements by index: `gather` and `index_select`. Their gradients are the sums of `scatter.rs`.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ params! {
 }
 shader!(SHADER: Params = "gather");
 
-/// `x: [A, R, B]`, `index: [A, K, B]`, or `[K]` where it is shared → `[A, K, B]`; `dim` is in the middle.
+/// `x: [A, R, B]`, `index: [A, K, B]`, or `[K]` if it is shared → `[A, K, B]`; `dim` is the middle dimension.
 #[derive(Debug)]
 struct Gather {
     dim: usize,
@@ -43,7 +43,7 @@ impl Op for Gather {
         let (x, index, out) = (inputs[0].slice::<u32>(), inputs[1].slice::<u32>(), out.slice::<u32>());
         check_indices(self.name(), index, size)?;
         let picks = if self.shared { index.len() } else { inputs[1].shape()[self.dim] };
-        // One row of `inner` elements of the output at a time.
+        // Each item is one row of `inner` elements of the output.
         out.par_chunks_mut(inner).with_min_len(64).enumerate().for_each(|(row, out)| {
             let x = &x[row / picks * size * inner..][..size * inner];
             match self.shared {
@@ -77,7 +77,7 @@ impl Op for Gather {
     }
 }
 
-/// The host can say which index is beyond the dimension.
+/// Checks that every index is less than `size`. Only the host can report which index is not.
 pub(in crate::ops) fn check_indices(op: &'static str, index: &[u32], size: usize) -> Result<()> {
     match index.iter().find(|&&i| i as usize >= size) {
         None => Ok(()),
@@ -85,7 +85,7 @@ pub(in crate::ops) fn check_indices(op: &'static str, index: &[u32], size: usize
     }
 }
 
-/// Indices as ops take them, of u32. Negative numbers become larger than any dimension.
+/// Returns the indices as u32, the type that ops take. Negative numbers become larger than any dimension.
 pub(in crate::ops) fn indices(op: &'static str, index: &Tensor) -> Result<Tensor> {
     match index.dtype() {
         DType::U32 | DType::I32 | DType::U8 => index.detach().to_dtype(DType::U32),
@@ -93,7 +93,7 @@ pub(in crate::ops) fn indices(op: &'static str, index: &Tensor) -> Result<Tensor
     }
 }
 
-/// Checks the dimension and the one-dimensional index of `index_select` and `index_add`; returns both.
+/// Checks the dimension and the one-dimensional index of `index_select` and `index_add`, and returns both.
 pub(in crate::ops) fn index_vector(
     op: &'static str,
     x: &Tensor,
@@ -108,8 +108,8 @@ pub(in crate::ops) fn index_vector(
     Ok((dim, indices(op, index)?))
 }
 
-/// Checks the dimension and the index of `gather` and `scatter`, which has the rank of `x` and is nowhere larger, but along
-/// the dimension; returns both.
+/// Checks the dimension and the index of `gather` and `scatter`, and returns both. The index must have the rank of `x`
+/// and, except along the dimension, no larger sizes.
 pub(in crate::ops) fn index_like(
     op: &'static str,
     x: &Tensor,
@@ -120,28 +120,30 @@ pub(in crate::ops) fn index_like(
     let dim = dimension(op, dim, x.shape())?;
     let within = |d: usize| d == dim || index.shape()[d] <= x.shape()[d];
     if index.rank() != x.rank() || !(0..x.rank()).all(within) {
-        let detail = format!("the index must have the tensor's rank, and no larger sizes but along dimension {dim}");
+        let detail = format!("the index must have the tensor's rank, and no larger sizes except along dimension {dim}");
         return Err(Error::shapes(op, x.shape(), index.shape(), detail));
     }
     Ok((dim, indices(op, index)?))
 }
 
-/// The leading part of `x` that has the sizes of `shape`, but along `except`.
+/// Returns the leading part of `x` that has the sizes of `shape`; dimension `except` is kept whole.
 pub(in crate::ops) fn leading(x: &Tensor, shape: &[usize], except: Option<usize>) -> Result<Tensor> {
     let dims = (0..x.rank()).filter(|&d| Some(d) != except && x.shape()[d] != shape[d]);
     dims.clone().try_fold(x.clone(), |x, d| x.narrow(d, 0, shape[d]))
 }
 
 impl Tensor {
-    /// Elements by their index along `dim`: `out[i][j][k] = x[i][index[i][j][k]][k]` for `dim` 1. The shape is the index's.
+    /// Takes elements by their index along `dim`: `out[i][j][k] = x[i][index[i][j][k]][k]` for `dim` 1. The result has
+    /// the shape of the index.
     ///
-    /// The index is of u32, i32 or u8 and of the same rank, nowhere larger than this tensor but along `dim`. In the
-    /// gradient, an element is worth the sum over all its uses, added up in the same order on every run.
+    /// The index is of u32, i32 or u8 and has the rank of this tensor. Except along `dim`, no size of it may be larger
+    /// than that of this tensor. The gradient of an element is the sum over all its uses, added in the same order on
+    /// every run.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the index does not fit;
-    /// [`Error::InvalidArgument`] if there is no such dimension, or, on the CPU, if an index is beyond it. An adapter
-    /// cannot report that: the element is 0 there.
+    /// [`Error::InvalidArgument`] if there is no such dimension, or, on the CPU, if an index is out of range. An
+    /// adapter cannot report such an index: there, the element is 0.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -156,10 +158,10 @@ impl Tensor {
         apply(Gather { dim, shared: false }, &[&x, &index])
     }
 
-    /// Rows, columns or slices by their number: `[.., n, ..]` and an index `[k]` → `[.., k, ..]`.
+    /// Takes rows, columns or slices by their index: `[.., n, ..]` and an index `[k]` → `[.., k, ..]`.
     ///
-    /// The index is of u32, i32 or u8. In the gradient, a slice is worth the sum over all its uses, added up in the same
-    /// order on every run.
+    /// The index is of u32, i32 or u8. The gradient of a slice is the sum over all its uses, added in the same order on
+    /// every run.
     ///
     /// # Errors
     /// As [`Tensor::gather`].
@@ -176,7 +178,7 @@ impl Tensor {
         apply(Gather { dim, shared: true }, &[self, &index])
     }
 
-    /// A row of this table for every id: `[V, D]` and ids of any shape `[..]` → `[.., D]`.
+    /// Returns the row of this table for each id: `[V, D]` and ids of any shape `[..]` → `[.., D]`.
     ///
     /// # Errors
     /// As [`Tensor::gather`]; [`Error::InvalidArgument`] if this is not a matrix.
@@ -196,11 +198,11 @@ impl Tensor {
         rows.reshape([ids.shape(), &[width]].concat())
     }
 
-    /// 1 at each class, else 0: `[..]` of u32, i32 or u8 → `[.., classes]` of u32.
+    /// Returns 1 at each class and 0 elsewhere: `[..]` of u32, i32 or u8 → `[.., classes]` of u32.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] for other types; [`Error::InvalidArgument`] on the CPU if a number is none of the classes.
-    /// An adapter cannot report that: all is 0 there.
+    /// [`Error::DTypeMismatch`] for other types; [`Error::InvalidArgument`] on the CPU if a number is not one of the
+    /// classes. An adapter cannot report such a number: there, all its elements are 0.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -1,4 +1,4 @@
-//! Elements by index: gathered, scattered, sorted.
+//! Ops that take an index: gather, scatter and sort.
 
 pub(in crate::ops) mod gather;
 pub(in crate::ops) mod scatter;

@@ -1,7 +1,7 @@
 //! Writing and adding by index: `scatter`, `scatter_add`, `index_add`.
 //!
-//! On adapters there are no float atomics, and their sums would differ from run to run. Instead the indices are sorted
-//! (stably), and each element of the output adds up its own sources in their order.
+//! Adapters have no float atomics, and sums with atomics would differ from run to run. Instead the indices are sorted
+//! (stably), and each element of the output adds its own sources in their order.
 
 use std::sync::Arc;
 
@@ -36,15 +36,15 @@ shader!(SHADER: Params = "scatter", headers || SCALAR_HEADERS.to_vec());
 /// The most sources that one invocation adds up in one dispatch.
 const CHUNK: usize = 16 * 1024;
 
-/// What happens to a source.
+/// What is done with a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ScatterMode {
     Add,
-    /// Replaces the element; the last one stays.
+    /// The source replaces the element; the last source is kept.
     Assign,
 }
 
-/// `base: [A, R, B]`, `index: [A, K, B]`, or `[K]` where it is shared, `src: [A, K, B]` → `[A, R, B]`.
+/// `base: [A, R, B]`, `index: [A, K, B]`, or `[K]` if it is shared, `src: [A, K, B]` → `[A, R, B]`.
 #[derive(Debug)]
 struct Scatter {
     dim: usize,
@@ -123,7 +123,7 @@ impl Op for Scatter {
             return Ok(vec![Some(g.clone()), None, ctx.needs[2].then(of_src).transpose()?]);
         }
         let of_base = || g.scatter(self.dim, index, &src.zeros_like()?);
-        // A source counts where it is the last of its index: where its position comes back.
+        // A source has a gradient only if it is the last one of its index. Then `gather` returns its own position.
         let of_src = || {
             let shape = src.shape();
             let mut column = vec![1; shape.len()];
@@ -139,19 +139,19 @@ impl Op for Scatter {
 }
 
 impl Scatter {
-    /// As [`Scatter::scatter`] for sums of f32 that may have many sources: where they do, in f64.
+    /// Adds as [`Scatter::scatter`] does, for f32. A target with more than `LONG` sources is added in f64.
     fn add_many(&self, inputs: &[CpuIn<Dense>], out: CpuOut, [_, size, inner]: [usize; 3]) {
         let (index, src, out) = (inputs[1].slice::<u32>(), inputs[2].slice::<f32>(), out.slice::<f32>());
         out.copy_from_slice(inputs[0].slice());
         let picks = inputs[2].shape()[self.dim];
-        // A target is a row of `width` elements that have their sources in common.
+        // A target is a row of `width` elements that have the same sources.
         let (targets, width) = if self.shared { (size, inner) } else { (size * inner, 1) };
         for (a, (out, src)) in out.chunks_mut(size * inner).zip(src.chunks(picks * inner)).enumerate() {
             let index = if self.shared { index } else { &index[a * picks * inner..][..picks * inner] };
             let target = |i: usize| if self.shared { index[i] as usize } else { index[i] as usize * inner + i % inner };
             let mut counts = vec![0usize; targets];
             (0..index.len()).for_each(|i| counts[target(i)] += 1);
-            // Where the sums of each target are: from 1 on in `sums`, or in place.
+            // The place of each target's sums: a number from 1 on is a place in `sums`; 0 means in place, in `out`.
             let (mut slots, mut sums) = (counts, vec![0f64; width]);
             for (t, slot) in slots.iter_mut().enumerate() {
                 let long = *slot > LONG;
@@ -171,7 +171,7 @@ impl Scatter {
         }
     }
 
-    /// Every source in its order, on the host; the indices are within `[A, R, B]`.
+    /// Applies every source in its order, on the host; the indices are within `[A, R, B]`.
     fn scatter<T: Word>(
         &self,
         inputs: &[CpuIn<Dense>],
@@ -210,7 +210,7 @@ fn scattered(base: &Tensor, dim: impl Dim, index: &Tensor, src: &Tensor, mode: S
         return Err(Error::shapes(name, src.shape(), index.shape(), detail));
     }
     let src = leading(src, index.shape(), None)?;
-    // Where the index is smaller, only the leading part of this tensor changes.
+    // If the index is smaller, only the leading part of this tensor changes.
     if let Some(d) = (0..base.rank()).find(|&d| d != dim && index.shape()[d] < base.shape()[d]) {
         let kept = index.shape()[d];
         let changed = scattered(&base.narrow(d, 0, kept)?, dim, &index, &src, mode)?;
@@ -219,22 +219,22 @@ fn scattered(base: &Tensor, dim: impl Dim, index: &Tensor, src: &Tensor, mode: S
     apply(op(dim), &[base, &index, &src])
 }
 
-/// The sum of booleans is whether any of them is true, as in PyTorch: numbers are added in their place.
+/// Computes a sum of booleans: whether any of them is true, as in PyTorch. They are added as numbers.
 fn whether_any(base: &Tensor, src: &Tensor, add: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
     add(&base.to_dtype(DType::U32)?, &src.to_dtype(DType::U32)?)?.to_dtype(DType::Bool)
 }
 
 impl Tensor {
-    /// This tensor with sources added by index along `dim`: `out[i][index[i][j][k]][k] += src[i][j][k]` for `dim` 1.
+    /// Adds sources to this tensor by index along `dim`: `out[i][index[i][j][k]][k] += src[i][j][k]` for `dim` 1.
     ///
-    /// The index is of u32, i32 or u8 and of the same rank, nowhere larger than `src`, nor than this tensor but along `dim`.
-    /// Sources of one element are added in their order, so that two runs are bit-identical. Of
-    /// booleans the sum is whether any is true.
+    /// The index is of u32, i32 or u8 and has the rank of this tensor. No size of it may be larger than that of `src`,
+    /// nor, except along `dim`, than that of this tensor. The sources of one element are added in their order, so two
+    /// runs are bit-identical. The sum of booleans is true if any of them is true.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if index or source do not fit;
-    /// [`Error::InvalidArgument`] if there is no such dimension, or, on the CPU, if an index is beyond it. An adapter
-    /// cannot report that: the source is dropped there.
+    /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the index or the source does
+    /// not fit; [`Error::InvalidArgument`] if there is no such dimension, or, on the CPU, if an index is out of range.
+    /// An adapter cannot report such an index: there, the source is dropped.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -248,10 +248,10 @@ impl Tensor {
         scattered(self, dim, index, src, ScatterMode::Add)
     }
 
-    /// This tensor with sources written by index along `dim`: `out[i][index[i][j][k]][k] = src[i][j][k]` for `dim` 1.
+    /// Writes sources into this tensor by index along `dim`: `out[i][index[i][j][k]][k] = src[i][j][k]` for `dim` 1.
     ///
-    /// Of several sources of one element the last along `dim` stays, on every device; its gradient is that of the one
-    /// that stays. Shapes as in [`Tensor::scatter_add`].
+    /// If an element has several sources, the last one along `dim` is kept, on every device, and only that one has a
+    /// gradient. The shapes are as in [`Tensor::scatter_add`].
     ///
     /// # Errors
     /// As [`Tensor::scatter_add`].
@@ -268,7 +268,7 @@ impl Tensor {
         scattered(self, dim, index, src, ScatterMode::Assign)
     }
 
-    /// This tensor with slices added by number: `[.., n, ..]`, an index `[k]` and sources `[.., k, ..]` → `[.., n, ..]`.
+    /// Adds slices to this tensor by index: `[.., n, ..]`, an index `[k]` and sources `[.., k, ..]` → `[.., n, ..]`.
     ///
     /// # Errors
     /// As [`Tensor::scatter_add`].
@@ -287,7 +287,7 @@ impl Tensor {
         let mut shape = self.shape().to_vec();
         shape[dim] = index.elem_count();
         if src.shape() != shape {
-            return Err(Error::shapes("index_add", src.shape(), &shape, "the latter is what the index asks for"));
+            return Err(Error::shapes("index_add", src.shape(), &shape, "the index requires the second shape"));
         }
         let add = |base: &Tensor, src: &Tensor| {
             apply(Scatter { dim, shared: true, mode: ScatterMode::Add }, &[base, &index, src])

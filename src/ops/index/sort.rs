@@ -1,7 +1,8 @@
-//! Order along a dimension: argsort, and sort and topk, which gather by it.
+//! Sorting along a dimension: `argsort`, and `sort` and `topk`, which gather by its result.
 //!
-//! On adapters, blocks are sorted by counting and runs merged by bisection: ⌈log₂(n / 64)⌉ + 1 dispatches for rows of n, of
-//! any length. On the host, keys and columns are sorted as one u64. Both are stable, so all devices agree.
+//! On adapters, blocks are sorted by counting, then runs are merged by bisection: ⌈log₂(n / 64)⌉ + 1 dispatches for
+//! rows of n, of any length. On the host, key and column are sorted together as one u64. Both sorts are stable, so all
+//! devices return the same order.
 
 use std::sync::Arc;
 
@@ -19,13 +20,13 @@ params! {
 }
 shader!(SHADER: Params = "sort");
 
-/// Columns that one invocation compares, `BLOCK` in the shader.
+/// Columns that one invocation compares; `BLOCK` in the shader.
 const BLOCK: usize = 64;
 
-/// Rows of fewer columns are each sorted by one thread of the host.
+/// Each row of fewer columns is sorted by one thread of the host.
 const SPLIT: usize = 1 << 16;
 
-/// The order of every row (the last dimension).
+/// The sorted order of every row (the last dimension).
 #[derive(Debug)]
 struct Argsort {
     descending: bool,
@@ -68,11 +69,11 @@ impl Op for Argsort {
     }
 
     fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        Ok(vec![None]) // an order does not move with its elements
+        Ok(vec![None]) // an order has no gradient
     }
 }
 
-/// A number whose order is that of the elements, see `key_of` in the shader.
+/// Returns a number whose order is that of the elements; see `key_of` in the shader.
 fn key(bits: u32, dtype: DType) -> u32 {
     const SIGN: u32 = 1 << 31;
     match dtype {
@@ -84,8 +85,8 @@ fn key(bits: u32, dtype: DType) -> u32 {
     }
 }
 
-/// The kernels that write the order of `x`, `[rows, n]` from an offset on, to `out`; and the buffer with the sorted keys, which
-/// for ascending u32 are the sorted elements.
+/// Returns the kernels that write the order of `x`, `[rows, n]` from an offset on, to `out`; and the buffer with the
+/// sorted keys. For ascending u32 the keys are the sorted elements.
 pub(in crate::ops) fn order(
     gpu: &Gpu,
     (x, offset, dtype): (&Buffer, usize, DType),
@@ -98,7 +99,7 @@ pub(in crate::ops) fn order(
     let spare = |needed: bool| gpu.alloc(if needed { count } else { 1 });
     let keys = [spare(true)?, spare(!widths.is_empty())?];
     let orders = [spare(!widths.is_empty())?, spare(widths.len() > 1)?];
-    // Pass i writes to the buffers i mod 2; the order of the last one goes to `out`.
+    // Pass i writes to the buffers of index i mod 2; the last pass writes the order to `out`.
     let order_of = |pass: usize| if pass == widths.len() { out } else { &orders[pass % 2] };
     let kernel = |entry, offset, width| {
         let kernel = Kernel::build(SHADER, entry, Params { count, n, offset, width });
@@ -112,7 +113,7 @@ pub(in crate::ops) fn order(
     Ok((kernels, keys[widths.len() % 2].clone()))
 }
 
-/// The shader's name for a type.
+/// Returns the number that the shader uses for a type.
 fn type_code(dtype: DType) -> u8 {
     match dtype {
         DType::F32 => 0,
@@ -122,9 +123,9 @@ fn type_code(dtype: DType) -> u8 {
 }
 
 impl Tensor {
-    /// The positions along `dim` that put the elements in order: the same shape, u32.
+    /// Returns the positions along `dim` that sort the elements: the same shape, of u32.
     ///
-    /// Equal elements keep their order, also where `descending`; NaN counts as largest, −0 and 0 as equal.
+    /// Equal elements keep their order, also if `descending`. NaN counts as the largest value; −0 and 0 are equal.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -142,10 +143,11 @@ impl Tensor {
         apply(Argsort { descending }, &[&self.detach().transpose(dim, last)?])?.transpose(dim, last)
     }
 
-    /// The elements in order along `dim`, and the positions that they came from: both of the same shape, the latter u32.
+    /// Sorts the elements along `dim`. Returns them and the positions that they came from, both of the same shape, the
+    /// positions of u32.
     ///
-    /// Equal elements keep their order, also where `descending`; NaN counts as largest, −0 and 0 as equal. Gradients flow
-    /// through the values.
+    /// Equal elements keep their order, also if `descending`. NaN counts as the largest value; −0 and 0 are equal. The
+    /// values have a gradient.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -162,11 +164,11 @@ impl Tensor {
         Ok((self.gather(dim, &positions)?, positions))
     }
 
-    /// The `k` largest elements along `dim`, or smallest unless `largest`, and their positions: `[.., n, ..]` → twice
-    /// `[.., k, ..]`, the latter u32.
+    /// Returns the `k` largest elements along `dim`, or the smallest unless `largest`, and their positions: `[.., n,
+    /// ..]` → two tensors `[.., k, ..]`, the positions of u32.
     ///
-    /// They come in order whether or not `sorted` asks for it; of equal elements, the first ones are taken. NaN counts as
-    /// largest. Gradients flow through the values.
+    /// The elements are in order even if `sorted` is false. Of equal elements, the first ones are taken. NaN counts as
+    /// the largest value. The values have a gradient.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or it has fewer than `k` elements.

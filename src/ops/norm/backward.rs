@@ -1,4 +1,4 @@
-//! The gradient of a normalisation: its sums for each statistic, and the gradient of x from these.
+//! The gradient of a normalisation: two sums for each statistic, and the gradient of x, computed from them.
 
 use std::sync::Arc;
 
@@ -12,18 +12,19 @@ use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
 
-/// x, statistics, a gradient g, weight where there is one → `[2, C]`: Σ t and Σ t · x̂ for each c, with t = g · weight.
+/// x, statistics, a gradient g, the weight if there is one → `[2, C]`: for each c, Σ t and Σ t · x̂ of
+/// t = g · weight.
 #[derive(Debug)]
 pub(super) struct GradientSums(pub NormShape);
 
-/// x, statistics, a gradient g, the gradient sums, weight where there is one → the gradient of x.
+/// x, statistics, a gradient g, the gradient sums, the weight if there is one → the gradient of x.
 #[derive(Debug)]
 pub(super) struct NormaliseBackward(pub NormShape);
 
 impl Normalise {
-    /// The gradient sums of t = g · weight from those of g, where the weight is of the channel and not yet in them, over all
-    /// ranks. Each has the gradient of the mean over its own samples, and the step takes the mean of these
-    /// by the shares: so do the gradient sums.
+    /// Returns the gradient sums of t = g · weight over all ranks, from sums over g if `weight` is given (one weight
+    /// for each channel). Each rank has the gradient of the mean over its own samples, and a step takes the mean of
+    /// these gradients, weighted by the ranks' shares. The gradient sums are combined in the same way.
     pub(super) fn joined(&self, gradient_sums: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
         let gradient_sums = match weight {
             Some(weight) => gradient_sums.mul(&weight.reshape([self.0.sizes[1]])?)?,
@@ -34,7 +35,7 @@ impl Normalise {
         Tensor::from_slice(&sums, gradient_sums.shape(), gradient_sums.device())
     }
 
-    /// Σ g, or Σ g · x̂, for each feature.
+    /// Returns Σ g, or Σ g · x̂, for each feature.
     pub(super) fn by_feature(&self, [x, stats, g]: [&Tensor; 3], times_x: bool) -> Result<Tensor> {
         let norm = NormShape { weight: false, bias: false, ..self.0 };
         let product = match times_x {
@@ -146,7 +147,7 @@ impl Op for NormaliseBackward {
         let norm = &self.0;
         let [x, stats, g, gradient_sums] = [0, 1, 2, 3].map(|i| &inputs[i]);
         let kernel = norm.over("backward", [x, stats, g], inputs.get(4))?;
-        // The gradient sums start at 0: they are no view.
+        // The gradient sums have offset 0: they are not a view.
         Ok(vec![kernel.input(gradient_sums).output(out).each(norm.elements())])
     }
 
@@ -155,7 +156,7 @@ impl Op for NormaliseBackward {
     }
 }
 
-/// `totals ← totals + [Σ t, Σ t · (x − mean)]`, in one pass.
+/// Computes `totals ← totals + [Σ t, Σ t · (x − mean)]`, in one pass.
 fn add_gradient_sums(t: &[f32], x: &[f32], mean: f32, totals: &mut [f64; 2]) {
     for (t, x) in t.chunks(512).zip(x.chunks(512)) {
         let (mut sums, mut products) = ([0f32; 16], [0f32; 16]);

@@ -1,4 +1,4 @@
-//! The normalisations that users call: what each is as `[A, C, B]`, and its arguments checked.
+//! The public normalisations: each checks its arguments and calls the one op on `[A, C, B]`.
 
 use crate::autograd::no_grad;
 use crate::context;
@@ -10,10 +10,10 @@ use crate::ops::norm::{Moment, Moments, NormShape, Normalise};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 
-/// What the statistics are, where they are not those of x.
+/// The statistics, if they are not computed from x.
 type Fixed = Option<Tensor>;
 
-/// x̂ · weight + bias in the type of x, and the statistics that were used: of the samples of all ranks.
+/// Returns x̂ · weight + bias in the type of x, and the statistics that were used, of all ranks' samples.
 fn normalise(
     name: &'static str,
     x: &Tensor,
@@ -41,7 +41,7 @@ fn normalise(
     Ok((apply(Normalise(norm, rank), &inputs)?, stats))
 }
 
-/// The means and variances `[2, C]` over the samples of all ranks, from those of each; all get the same.
+/// Returns the means and variances `[2, C]` over all ranks' samples, from those of each rank; the same on all ranks.
 fn joined(stats: Tensor, rank: Option<&Rank>) -> Result<Tensor> {
     let Some(rank) = rank else { return Ok(stats) };
     let channels = stats.shape()[1];
@@ -61,11 +61,11 @@ fn joined(stats: Tensor, rank: Option<&Rank>) -> Result<Tensor> {
     Tensor::from_slice(&all, stats.shape(), stats.device())
 }
 
-/// The sizes of a normalisation over the trailing dimensions.
+/// Returns the sizes of a normalisation over the trailing dimensions.
 fn trailing(name: &'static str, x: &Tensor, normalized_shape: &[usize], eps: f32) -> Result<NormShape> {
     let (lead, own) = x.shape().split_at(x.rank().saturating_sub(normalized_shape.len()));
     if own != normalized_shape || own.is_empty() {
-        let detail = "the second is not the last dimensions of the first";
+        let detail = "the second shape is not the last dimensions of the first";
         return Err(Error::shapes(name, x.shape(), normalized_shape, detail));
     }
     let features = own.iter().product();
@@ -74,15 +74,15 @@ fn trailing(name: &'static str, x: &Tensor, normalized_shape: &[usize], eps: f32
 }
 
 impl Tensor {
-    /// Layer normalisation: `(x − mean) / √(variance + eps) · weight + bias`, with mean and variance over the last
-    /// dimensions, whose sizes are `normalized_shape`. The same shape and type; computed as f32.
+    /// Normalises over the last dimensions, whose sizes are `normalized_shape` (layer normalisation):
+    /// `(x − mean) / √(variance + eps) · weight + bias`. The result has the same shape and type; it is computed in f32.
     ///
-    /// `weight` and `bias` have the shape `normalized_shape`; without them they are 1 and 0. (Ba et al., "Layer
-    /// normalization", 2016; the variance is the biased one.)
+    /// `weight` and `bias` have the shape `normalized_shape`; their defaults are 1 and 0. The variance is the biased
+    /// one. (Ba et al., "Layer normalization", 2016.)
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if `normalized_shape` is not the end of x's, or a weight or bias of another size;
-    /// [`Error::DTypeMismatch`] unless of floats.
+    /// [`Error::ShapeMismatch`] if `normalized_shape` is not the end of x's shape, or a weight or bias has another
+    /// size; [`Error::DTypeMismatch`] unless the types are floats.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -102,8 +102,9 @@ impl Tensor {
         Ok(normalise("layer_norm", self, norm, None, [weight, bias], None)?.0)
     }
 
-    /// RMS normalisation: `x / √(mean of x² + eps) · weight`, over the last dimensions, whose sizes are `normalized_shape`.
-    /// (Zhang and Sennrich, "Root mean square layer normalization", 2019.)
+    /// Divides by the root of the mean square over the last dimensions, whose sizes are `normalized_shape` (RMS
+    /// normalisation): `x / √(mean of x² + eps) · weight`. (Zhang and Sennrich, "Root mean square layer normalization",
+    /// 2019.)
     ///
     /// # Errors
     /// As [`Tensor::layer_norm`].
@@ -119,13 +120,13 @@ impl Tensor {
         Ok(normalise("rms_norm", self, norm, None, [weight, None], None)?.0)
     }
 
-    /// Group normalisation of `[N, C, ..]`: mean and variance over each of `groups` equal ranges of channels of each
-    /// sample, then `weight` and `bias`, both `[C]`. As many groups as channels is instance normalisation.
-    /// (Wu and He, "Group normalization", 2018.)
+    /// Normalises `[N, C, ..]` in groups of channels (group normalisation). Mean and variance are over each of `groups`
+    /// equal ranges of channels of each sample; `weight` and `bias` are `[C]`. With as many groups as channels, this is
+    /// instance normalisation. (Wu and He, "Group normalization", 2018.)
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no dimension of channels or there are none, or `groups` does not divide them;
-    /// else as [`Tensor::layer_norm`].
+    /// [`Error::InvalidArgument`] if there is no dimension of channels, it is 0, or `groups` does not divide it;
+    /// otherwise as [`Tensor::layer_norm`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -154,17 +155,18 @@ impl Tensor {
         Ok(normalise("group_norm", self, norm, None, [weight, bias], None)?.0)
     }
 
-    /// Batch normalisation of `[N, C, ..]`: `(x − mean) / √(variance + eps) · weight + bias` for each channel; `weight`,
-    /// `bias` and the running statistics are `[C]`.
+    /// Normalises each channel of `[N, C, ..]` (batch normalisation): `(x − mean) / √(variance + eps) · weight + bias`.
+    /// `weight`, `bias` and the running statistics are `[C]`.
     ///
-    /// In `training`, mean and variance are those of the batch, over everything but C; and `running` = (mean, variance),
-    /// where given, is updated **in place**, as in PyTorch: `running ← (1 − momentum) · running + momentum · batch`, with
-    /// the unbiased variance `Σ (x − mean)² / (n − 1)`, while x is divided by the biased one. Otherwise mean and variance
-    /// are those of `running`, or of the batch where there is none. (Ioffe and Szegedy, "Batch normalization", 2015.)
+    /// In `training`, mean and variance are those of the batch, over all dimensions except C. If `running` = (mean,
+    /// variance) is given, it is updated **in place**, as in PyTorch:
+    /// `running ← (1 − momentum) · running + momentum · batch`, with the unbiased variance `Σ (x − mean)² / (n − 1)`,
+    /// while x is normalised with the biased one. Otherwise mean and variance are those of `running`, or of the batch
+    /// if `running` is `None`. (Ioffe and Szegedy, "Batch normalization", 2015.)
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no dimension of channels, or in training fewer than two elements for each; else
-    /// as [`Tensor::layer_norm`].
+    /// [`Error::InvalidArgument`] if there is no dimension of channels, or in training a channel has fewer than two
+    /// elements; otherwise as [`Tensor::layer_norm`].
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -193,7 +195,7 @@ impl Tensor {
         let rank = context::rank().filter(|_| training || running.is_none());
         let count = rank.as_ref().map_or(samples * span, |rank| rank.over_all(samples * span));
         if training && count < 2 {
-            let detail = format!("{shape:?} has {count} elements for each channel: to train needs at least 2");
+            let detail = format!("{shape:?} has {count} elements for each channel: training needs at least 2");
             return Err(Error::argument(name, detail));
         }
         if let Some(other) = running.into_iter().flat_map(|(m, v)| [m, v]).find(|t| t.shape() != [channels]) {
@@ -218,13 +220,13 @@ impl Tensor {
     }
 }
 
-/// `[2, C]`, as the op reads it.
+/// Returns mean and variance as `[2, C]`, which the op reads.
 fn statistics(mean: &Tensor, variance: &Tensor) -> Result<Tensor> {
     let row = |t: &Tensor| t.detach().to_dtype(DType::F32)?.reshape([1, t.elem_count()]);
     crate::ops::cat(&[&row(mean)?, &row(variance)?], 0)
 }
 
-/// `running ← (1 − momentum) · running + share · batch`, in place.
+/// Computes `running ← (1 − momentum) · running + share · batch`, in place.
 fn run_on(running: &Tensor, batch: &Tensor, momentum: f32, share: f32) -> Result<()> {
     let kept = running.detach().to_dtype(DType::F32)?.mul_scalar(1.0 - momentum)?;
     let new = kept.add(&batch.reshape(running.shape())?.mul_scalar(share)?)?;

@@ -1,7 +1,8 @@
 //! Normalisation: layer, RMS, group and batch norm are one op on `[A, C, B]`, with statistics over A and B for each c.
 //!
-//! The statistics are an op of their own, outside the graph: the gradient of the normalisation knows what they depend on
-//! (Ioffe and Szegedy, "Batch normalization", 2015, section 3), so that only x and they are kept for it.
+//! The statistics are a separate op that is not recorded. The gradient of the normalisation includes the dependence of
+//! the statistics on x (Ioffe and Szegedy, "Batch normalization", 2015, section 3), so only x and the statistics are
+//! kept for it.
 
 mod backward;
 mod methods;
@@ -38,14 +39,14 @@ params! {
 }
 shader!(SHADER: Params = "norm");
 
-/// Elements that one invocation of an adapter takes into one part, if there are no more than `PARTS` parts then.
+/// Elements that one invocation of an adapter adds to one part, if this makes no more than `PARTS` parts.
 const PART: usize = 32;
 const PARTS: usize = 1024;
 
-/// The most that an invocation walks: twice this is half of what the strictest adapter allows.
+/// The most elements that one invocation reads: twice this is half of what the strictest adapter allows.
 const LONGEST: usize = 16 * 1024;
 
-/// How x is seen, and what is done to it.
+/// The sizes and the options of a normalisation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NormShape {
     /// `[A, C, B]`
@@ -54,30 +55,30 @@ pub(super) struct NormShape {
     pub span: usize,
     pub features: usize,
     pub eps: f32,
-    /// Whether the mean is taken off.
+    /// Whether the mean is subtracted.
     pub centre: bool,
-    /// Whether the statistics are constants, not those of x.
+    /// Whether the statistics are constants, not computed from x.
     pub fixed: bool,
     pub weight: bool,
     pub bias: bool,
 }
 
-/// x → `[2, C]`: means and variances (the mean square where the mean is not taken off).
+/// x → `[2, C]`: means and variances (the mean square if the mean is not subtracted).
 #[derive(Debug)]
 pub(super) struct Moments(pub NormShape);
 
-/// x, statistics, weight and bias where there are such → x̂ · weight + bias. The statistics may be over the samples of all
-/// ranks of a process group, each of which has its own x.
+/// x, statistics, and the weight and the bias if given → x̂ · weight + bias. The statistics may be over the samples of
+/// all ranks of a process group, each of which has its own x.
 #[derive(Debug)]
 pub(super) struct Normalise(pub NormShape, pub Option<Rank>);
 
 impl NormShape {
-    /// Elements behind each statistic.
+    /// Returns the number of elements of each statistic.
     fn count(&self) -> usize {
         self.sizes[0] * self.sizes[2]
     }
 
-    /// Whether each statistic has a weight and a bias of its own, as in batch norm.
+    /// Returns whether each statistic has its own weight and bias, as in batch norm.
     fn by_channel(&self) -> bool {
         self.features == self.sizes[1] && self.span == self.sizes[2]
     }
@@ -92,7 +93,7 @@ impl NormShape {
         Err(Error::argument("norm", format!("statistics over {count} elements: an adapter's kernel takes {most}")))
     }
 
-    /// A kernel of this normalisation. The offsets of operands that it does not read are 0.
+    /// Starts a kernel of this normalisation. The offsets of operands that it does not read are 0.
     fn kernel(&self, entry: &'static str, offsets: Params) -> Result<KernelBuilder> {
         let [outer, channels, inner] = self.sizes;
         let NormShape { span, features, eps, .. } = *self;
@@ -101,14 +102,14 @@ impl NormShape {
         Ok(kernel.constant("FIXED", self.fixed).constant("WEIGHT", self.weight).constant("BIAS", self.bias))
     }
 
-    /// A kernel over x, the statistics, the weight, where this normalisation has one, and `last`: the bias or a gradient.
+    /// Starts a kernel with x, the statistics, the weight if there is one, and `last`: the bias or a gradient.
     fn over<'a>(
         &self,
         entry: &'static str,
         [x, stats, last]: [&'a GpuIn<'a, Dense>; 3],
         weight: Option<&'a GpuIn<'a, Dense>>,
     ) -> Result<KernelBuilder> {
-        let weight = weight.filter(|_| self.weight).unwrap_or(stats); // the kernel looks at none that is not there
+        let weight = weight.filter(|_| self.weight).unwrap_or(stats); // not read without a weight
         let (x_offset, stats_offset) = (x.offset(), stats.offset());
         let (w_offset, last_offset) = (weight.offset(), last.offset());
         let offsets = Params { x_offset, stats_offset, w_offset, last_offset, ..Params::default() };
@@ -119,8 +120,8 @@ impl NormShape {
         self.sizes.iter().product()
     }
 
-    /// `f(row, range of features)` for the parts of row `i` of `[A · C, B]` whose elements have one feature each, or
-    /// consecutive ones.
+    /// Calls `f(row, range of features)` for the parts of row `i` of `[A · C, B]` whose elements have one feature each,
+    /// or consecutive ones.
     fn runs(&self, row: usize, mut f: impl FnMut(std::ops::Range<usize>, usize)) {
         let inner = self.sizes[2];
         let step = if self.span == 1 { inner } else { self.span };
@@ -129,7 +130,7 @@ impl NormShape {
         }
     }
 
-    /// `row[j] ← row[j] · weight[feature of j]`
+    /// Computes `row[j] ← row[j] · weight[feature of j]`.
     fn weigh(&self, row: usize, values: &mut [f32], weight: Option<&[f32]>) {
         let Some(weight) = weight else { return };
         self.runs(row, |range, first| match self.span {
@@ -146,12 +147,12 @@ impl NormShape {
         });
     }
 
-    /// The mean of channel `c`, and 1 / √(variance + eps).
+    /// Returns the mean of channel `c`, and 1 / √(variance + eps).
     fn statistics(&self, stats: &[f32], c: usize) -> (f32, f32) {
         (stats[c], 1.0 / (stats[self.sizes[1] + c] + self.eps).sqrt())
     }
 
-    /// Rows of `[A · C, B]` that are worth a task.
+    /// Returns the number of rows of `[A · C, B]` that make one task large enough.
     fn rows_per_task(&self) -> usize {
         (8192 / self.sizes[2].max(1)).max(1)
     }
@@ -194,7 +195,7 @@ impl Op for Moments {
         ])
     }
 
-    /// The gradient of the normalisation knows what the statistics depend on.
+    /// Returns an error: the gradient of the normalisation includes that of the statistics.
     fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
         no_gradient(self.name())
     }
@@ -235,11 +236,12 @@ impl Op for Normalise {
         Ok(vec![kernel.output(out).each(norm.elements())])
     }
 
-    /// d bias = Σ g, d weight = Σ g · x̂, both over the elements of a feature.
+    /// Computes the gradients: d bias = Σ g, d weight = Σ g · x̂, both over the elements of a feature.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let norm = self.0;
         if ctx.grad.elem_count() == 0 && self.1.is_none() {
-            // Sums of nothing, which a statistic of nothing, NaN, must not reach. A process group has one of other ranks.
+            // The sums are over no elements, so they are 0; the statistics are NaN and must not be used. In a process
+            // group, other ranks may have elements.
             let zeros = ctx.inputs.iter().zip(ctx.needs).map(|(input, &wanted)| wanted.then(|| input.zeros_like()));
             return zeros.map(Option::transpose).collect();
         }
@@ -249,7 +251,7 @@ impl Op for Normalise {
         let needs_x = ctx.needs[0];
         let needs_affine = ctx.needs[2..].contains(&true);
         let gradient_sums = if (needs_x && !norm.fixed) || (needs_affine && by_channel) {
-            // Where each channel has one weight, the sums are those of the weight's gradient too.
+            // If each channel has one weight, these sums are also those of the gradient of the weight.
             let weight = weight.filter(|_| !by_channel);
             let inputs: Vec<&Tensor> = [x, stats, g].into_iter().chain(weight).collect();
             Some(apply(GradientSums(NormShape { weight: weight.is_some(), ..norm }), &inputs)?)
@@ -260,7 +262,7 @@ impl Op for Normalise {
         if needs_x {
             let gradient_sums = match &gradient_sums {
                 Some(gradient_sums) if !norm.fixed => self.joined(gradient_sums, weight.filter(|_| by_channel))?,
-                _ => stats.clone(), // never looked at
+                _ => stats.clone(), // not read
             };
             let inputs: Vec<&Tensor> = [x, stats, g, &gradient_sums].into_iter().chain(weight).collect();
             grads[0] = Some(apply(NormaliseBackward(norm), &inputs)?);

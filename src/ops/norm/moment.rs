@@ -2,11 +2,12 @@
 
 use crate::ops::sums::total;
 
-/// Elements of the CPU's blocks: they stay in the first cache.
+/// Elements of one of the CPU's blocks, which fits in the first-level cache.
 const BLOCK: usize = 2048;
 
-/// The mean of some elements and their squares around it. Two such give that of all their elements (Chan et al., 1979):
-/// what is read twice stays in the cache, and nothing cancels.
+/// The count and the mean of some elements, and the sum of their squared distances from it. Two moments combine to that
+/// of all their elements (Chan et al., 1979). So elements that are read twice are still in the cache, and large squares
+/// are not subtracted.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Moment {
     pub count: f64,
@@ -15,7 +16,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Of rows of one length; around 0 unless `centre`. Short rows are collected first.
+    /// Returns the moment of rows of one length; around 0 unless `centre`. Short rows are collected first.
     pub(super) fn of_rows<'a>(rows: impl Iterator<Item = &'a [f32]>, centre: bool) -> Moment {
         let (mut all, mut short) = (Moment::default(), Vec::new());
         for row in rows {
@@ -32,7 +33,7 @@ impl Moment {
         if short.is_empty() { all } else { all.with(Moment::of(&short, centre)) }
     }
 
-    /// Of a slice; around 0 unless `centre`.
+    /// Returns the moment of a slice; around 0 unless `centre`.
     fn of(values: &[f32], centre: bool) -> Moment {
         let count = values.len() as f64;
         let mean = if centre { total(values, |v| v) / count } else { 0.0 };

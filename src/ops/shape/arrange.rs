@@ -1,4 +1,4 @@
-//! Tensors put together, taken apart, repeated and turned round.
+//! Joining, splitting, repeating and reversing tensors.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output
 use crate::shape::{Dim, Dims, Layout, Shape, dimension, dimensions};
 use crate::tensor::Tensor;
 
-/// The elements of some dimensions in reverse order.
+/// The op that reverses the order of the elements along some dimensions.
 #[derive(Debug)]
 struct Flip {
     dims: Vec<usize>,
 }
 
 impl Flip {
-    /// The input walked from the far end: strides that wrap, which the sums of the host and of the kernel both undo.
+    /// Returns the layout that reads the input from its end: negative strides as wrapped numbers, which the additions
+    /// of the host and of the kernel wrap back.
     fn backwards(&self, layout: &Layout) -> Layout {
         let mut out = layout.clone();
         for &d in &self.dims {
@@ -57,11 +58,11 @@ impl Op for Flip {
 }
 
 impl Tensor {
-    /// Tensors one after the other along dimension `dim`: `[.., a, ..], [.., b, ..] → [.., a + b, ..]`.
+    /// Joins tensors along dimension `dim`: `[.., a, ..], [.., b, ..] → [.., a + b, ..]`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] without a tensor or without the dimension; [`Error::ShapeMismatch`] if other sizes
-    /// differ; [`Error::DTypeMismatch`] if the types do not meet in one (see [`DType::promote`](crate::DType::promote));
+    /// [`Error::InvalidArgument`] if there is no tensor or no such dimension; [`Error::ShapeMismatch`] if other sizes
+    /// differ; [`Error::DTypeMismatch`] if there is no common type (see [`DType::promote`](crate::DType::promote));
     /// [`Error::DeviceMismatch`].
     ///
     /// ```
@@ -74,7 +75,7 @@ impl Tensor {
         crate::ops::cat(tensors, dim)
     }
 
-    /// Tensors of one shape along a new dimension `dim`: n of `[a, b]` at 0 → `[n, a, b]`.
+    /// Joins tensors of one shape along a new dimension `dim`: n tensors of `[a, b]` at `dim` 0 → `[n, a, b]`.
     ///
     /// # Errors
     /// As [`Tensor::cat`]; `dim` may be at most the rank.
@@ -93,7 +94,7 @@ impl Tensor {
         crate::ops::cat(&slices.iter().collect::<Vec<_>>(), dim)
     }
 
-    /// Parts of `size` elements of dimension `dim`, the last one smaller where they do not come out even. Views.
+    /// Splits dimension `dim` into parts of `size` elements. The last part may be smaller. Views.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or `size` is 0.
@@ -110,11 +111,11 @@ impl Tensor {
             return Err(Error::argument("split", "parts of 0 elements"));
         }
         let whole = self.shape()[dim];
-        // An empty dimension is one empty part, as in PyTorch.
+        // An empty dimension has one empty part, as in PyTorch.
         (0..whole.div_ceil(size).max(1)).map(|i| self.narrow(dim, i * size, size.min(whole - i * size))).collect()
     }
 
-    /// Parts of the given sizes of dimension `dim`. Views.
+    /// Splits dimension `dim` into parts of the given sizes. The parts are views.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or the sizes do not add up to it.
@@ -136,9 +137,9 @@ impl Tensor {
         starts.zip(sizes).map(|(start, &size)| self.narrow(dim, start, size)).collect()
     }
 
-    /// At most `count` parts of equal size of dimension `dim`, the last one smaller where they do not come out even. Views.
+    /// Splits dimension `dim` into at most `count` parts of equal size. The last part may be smaller. Views.
     ///
-    /// Parts of ⌈n / count⌉ elements, so there may be fewer than `count`: 5 elements in 4 chunks are 2 + 2 + 1.
+    /// A part has ⌈n / count⌉ elements, so there may be fewer than `count` parts: 5 elements in 4 chunks are 2 + 2 + 1.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, or `count` is 0.
@@ -156,7 +157,7 @@ impl Tensor {
         self.split(self.shape()[dim].div_ceil(count).max(1), dim)
     }
 
-    /// The whole tensor `times[d]` times along each dimension: `[a, b]` repeated `[2, 3]` times is `[2a, 3b]`.
+    /// Repeats the whole tensor `times[d]` times along each dimension: `[a, b]` repeated `[2, 3]` times is `[2a, 3b]`.
     ///
     /// Further leading `times` add dimensions, as in PyTorch (and NumPy's `tile`).
     ///
@@ -177,24 +178,25 @@ impl Tensor {
         };
         let mut out = self.reshape([&vec![1; lead], self.shape()].concat())?;
         let repeated: Vec<usize> = (0..times.len()).filter(|&d| times[d] != 1).collect();
-        // [A, r, B] → [A, 1, r, B] → [A, n, r, B] without a copy, then one copy for three dimensions, which a kernel can walk.
+        // [A, r, B] → [A, 1, r, B] → [A, n, r, B] are views; one copy is made for each three dimensions, so that a
+        // kernel can read the view.
         for dims in repeated.chunks(MAX_RANK / 2 - 1) {
             let (mut apart, mut wide, mut whole) = (Vec::new(), Vec::new(), Vec::new());
             for (d, &size) in out.shape().iter().enumerate() {
                 let n = if dims.contains(&d) { times[d] } else { 1 };
                 apart.extend([1, size]);
                 wide.extend([n, size]);
-                whole.push(size.saturating_mul(n)); // too many are refused on the way
+                whole.push(size.saturating_mul(n)); // a size that is too large is refused later
             }
             out = out.reshape(apart)?.broadcast_to(wide)?.reshape(whole)?;
         }
         Ok(out)
     }
 
-    /// The elements of some dimensions in reverse order; the same shape. A copy: strides never run backwards here.
+    /// Reverses the order of the elements along some dimensions; the same shape. Always a copy: no stride is negative.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if a dimension is not there or named twice.
+    /// [`Error::InvalidArgument`] if a dimension does not exist or is named twice.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -207,7 +209,7 @@ impl Tensor {
         apply(Flip { dims }, &[self])
     }
 
-    /// The elements moved by `shift` places along dimension `dim`; what leaves at one end comes back at the other.
+    /// Moves the elements by `shift` places along dimension `dim`. Elements moved past one end enter at the other.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -225,7 +227,7 @@ impl Tensor {
         if size == 0 {
             return Ok(self.clone());
         }
-        let first = (-i128::from(shift)).rem_euclid(size as i128) as usize; // what comes to stand at the front
+        let first = (-i128::from(shift)).rem_euclid(size as i128) as usize; // the element that becomes the first
         let (front, back) = (self.narrow(dim, first, size - first)?, self.narrow(dim, 0, first)?);
         crate::ops::cat(&[&front, &back], dim)
     }

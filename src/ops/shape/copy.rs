@@ -23,7 +23,7 @@ params! {
 }
 shader!(SHADER: Params = "copy");
 
-/// The kernel that copies between two layouts of one shape.
+/// Returns the kernel that copies between two layouts of one shape.
 pub(in crate::ops) fn strided_kernel(src: &GpuIn<Strided>, out: &Buffer, to: &Layout) -> Result<Kernel> {
     let strides: [&[usize]; 2] = [&src.layout().strides, &to.strides];
     let (rank, shape, [src_strides, dst_strides]) = Walk::for_kernel("copy", src.shape(), strides)?;
@@ -50,14 +50,14 @@ pub(in crate::ops) fn strided_copy(src: &CpuIn<Strided>, out: &mut [u32], to: &L
     }
 }
 
-/// The inputs, each in its part of one dense output.
+/// The op that copies each input to its part of one dense output.
 #[derive(Debug)]
 struct Cat {
     dim: usize,
 }
 
 impl Cat {
-    /// Where each input goes in the output.
+    /// Returns the layout of each input's part of the output.
     fn places<'a>(&self, shapes: impl Iterator<Item = &'a [usize]> + Clone) -> Vec<Layout> {
         let mut whole = shapes.clone().next().unwrap_or_default().to_vec();
         whole[self.dim] = shapes.clone().map(|s| s[self.dim]).sum();
@@ -120,8 +120,7 @@ impl Op for Cat {
     }
 }
 
-/// The tensors one after the other along a dimension: `[.., a, ..], [.., b, ..] → [.., a + b, ..]`, in the type where all
-/// of theirs meet.
+/// Joins tensors along a dimension: `[.., a, ..], [.., b, ..] → [.., a + b, ..]`, in the common type of all.
 pub(crate) fn cat(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
     let first = tensors.first().ok_or_else(|| Error::argument("cat", "needs at least one tensor"))?;
     let dim = dimension("cat", dim, first.shape())?;
@@ -130,7 +129,7 @@ pub(crate) fn cat(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
     apply(Cat { dim }, &alike.iter().collect::<Vec<_>>())
 }
 
-/// A copy, even where the elements are in order already.
+/// Returns a copy, even if the elements are in order already.
 pub(crate) fn duplicate(x: &Tensor) -> Result<Tensor> {
     if x.dtype().is_packed() { repacked(x) } else { apply(Contiguous, &[x]) }
 }
@@ -165,7 +164,8 @@ impl Op for Contiguous {
 }
 
 impl Tensor {
-    /// The elements in row-major order without gaps; the same tensor where they are so already.
+    /// Returns the elements in row-major order without gaps: the same tensor if it has that layout already, otherwise a
+    /// copy.
     ///
     /// # Errors
     /// If the device has no room for the copy.

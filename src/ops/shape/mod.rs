@@ -1,4 +1,4 @@
-//! Views, copies and moves of the same elements.
+//! Views, copies, and moves to other devices: ops that do not compute with the elements.
 
 pub(in crate::ops) mod arrange;
 pub(in crate::ops) mod copy;

@@ -1,4 +1,4 @@
-//! Elements around a tensor: a value, or what it repeats of its own.
+//! Padding: adds elements around a tensor, either one value or elements of the tensor.
 
 use std::sync::Arc;
 
@@ -37,16 +37,17 @@ shader!(GRAD_SHADER: GradParams = "pad_grad");
 pub enum Padding {
     /// One value, converted to the tensor's type.
     Constant(f64),
-    /// The elements next to the edge, mirrored at it, the edge not repeated: `3 2 | 1 2 3 | 2 1`. Less than the size.
+    /// The elements next to the edge, mirrored, without the edge itself: `3 2 | 1 2 3 | 2 1`. A margin must be less
+    /// than the size.
     Reflect,
-    /// The edge: `1 1 | 1 2 3 | 3 3`.
+    /// The element at the edge: `1 1 | 1 2 3 | 3 3`.
     Replicate,
-    /// The elements from the other end: `2 3 | 1 2 3 | 1 2`. At most the size.
+    /// The elements from the other end: `2 3 | 1 2 3 | 1 2`. A margin may be at most the size.
     Circular,
 }
 
 impl Padding {
-    /// The shader's `OP`.
+    /// Returns the shader's `OP`.
     fn code(self) -> u8 {
         match self {
             Padding::Constant(_) => 0,
@@ -56,7 +57,7 @@ impl Padding {
         }
     }
 
-    /// The element of `size` that stands at `at` of a padded dimension, unless the value does.
+    /// Returns which element of `size` is at place `at` of a padded dimension, or `None` if it is the constant value.
     fn repeated(self, at: usize, before: usize, size: usize) -> Option<usize> {
         let inside = at.checked_sub(before);
         if let Some(inside) = inside.filter(|&inside| inside < size) {
@@ -70,7 +71,7 @@ impl Padding {
         }
     }
 
-    /// Refuses margins that the dimension has no elements for.
+    /// Checks that the dimension has enough elements for the margins.
     fn check(self, size: usize, (before, after): (usize, usize)) -> Result<()> {
         let most = match self {
             Padding::Reflect => size.saturating_sub(1),
@@ -81,7 +82,7 @@ impl Padding {
         if before.max(after) <= most {
             return Ok(());
         }
-        let detail = format!("{self:?} by ({before}, {after}) of a dimension of {size}: at most {most} on either side");
+        let detail = format!("{self:?} by ({before}, {after}) of a dimension of {size}: at most {most} on each side");
         Err(Error::argument("pad", detail))
     }
 }
@@ -100,7 +101,7 @@ impl Pad {
         shape.ok_or_else(|| Error::argument("pad", format!("{:?} around {x:?} is too large", self.margins)))
     }
 
-    /// The bits of the value that stands outside, in the type in which `dtype` is computed.
+    /// Returns the bits of the padding value, in the type in which `dtype` is computed.
     fn value(&self, dtype: DType) -> u32 {
         match (self.padding, dtype.wide()) {
             (Padding::Constant(value), DType::F32) => (value as f32).to_bits(),
@@ -126,7 +127,7 @@ impl Op for Pad {
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (x, layout) = (&inputs[0], inputs[0].layout());
         let (shape, value, words) = (self.shape(x.shape())?, self.value(x.dtype()), x.all::<u32>());
-        // For each dimension, where each place of the padded one reads.
+        // For each dimension: the offset that each place of the padded dimension reads.
         let reads = |d: usize| {
             let (size, stride) = (layout.shape[d], layout.strides[d]);
             let read = move |at| self.padding.repeated(at, self.margins[d].0, size).map(|at| at * stride);
@@ -198,7 +199,7 @@ struct Fold {
 }
 
 impl Fold {
-    /// Adds every row of a padded part where it came from.
+    /// Adds every row of the padded gradient to the row that it was copied from.
     fn fold(&self, g: &[f32], inner: usize, dx: &mut [impl Sum]) {
         for (at, g) in g.chunks(inner).enumerate() {
             if let Some(to) = self.padding.repeated(at, self.before, self.size) {
@@ -226,7 +227,7 @@ impl Op for Fold {
         let [_, padded, inner] = around(inputs[0].shape(), self.dim);
         let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
         let all = out.par_chunks_mut(self.size * inner).zip(g.par_chunks(padded * inner)).with_min_len(4);
-        let terms = padded - self.size; // an edge may stand for all of them
+        let terms = padded - self.size; // all of them may be copies of one edge
         all.for_each(|(dx, g)| added(dx, terms, |dx| self.fold(g, inner, dx), |dx| self.fold(g, inner, dx)));
         Ok(())
     }
@@ -248,13 +249,13 @@ impl Op for Fold {
 }
 
 impl Tensor {
-    /// The tensor with more elements around it: `margins` has a pair `(before, after)` for each of the *last* dimensions,
-    /// in the dimensions' order, so that two pairs pad the height and then the width of `[N, C, H, W]`. (PyTorch's
-    /// `F.pad` wants one flat list that starts at the last dimension.) Any type, any dimensions.
+    /// Adds elements around the tensor. `margins` has a pair `(before, after)` for each of the *last* dimensions, in
+    /// the dimensions' order: two pairs pad the height and then the width of `[N, C, H, W]`. (PyTorch's `F.pad` takes
+    /// one flat list that starts at the last dimension.) Any type, any rank.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are more pairs than dimensions, or a margin is larger than a dimension has
-    /// elements for (see [`Padding`]); on adapters, for more than eight dimensions, and in the gradient of an edge that is
+    /// [`Error::InvalidArgument`] if there are more pairs than dimensions, or a dimension has too few elements for a
+    /// margin (see [`Padding`]); on adapters, for more than eight dimensions, and in the gradient of an edge that is
     /// replicated more than 60 000 times.
     ///
     /// ```
@@ -278,7 +279,7 @@ impl Tensor {
         if all.iter().all(|&margin| margin == (0, 0)) {
             return Ok(self.clone());
         }
-        // A value that the type does not have becomes the nearest that it has, as in `to_dtype`.
+        // A value that the type cannot represent becomes the nearest one that it can, as in `to_dtype`.
         let padding = match (padding, self.dtype()) {
             (Padding::Constant(value), DType::U8) => Padding::Constant(f64::from(value as u8)),
             (Padding::Constant(value), DType::Bool) => Padding::Constant(f64::from(u8::from(value != 0.0))),

@@ -1,4 +1,4 @@
-//! Parts of tensors that are views: `select`, steps, diagonals; and the names that PyTorch gives to other views.
+//! Views of parts of a tensor: `select`, `slice`, diagonals; and other views under their PyTorch names.
 
 use crate::error::{Error, Result};
 use crate::ops::shape::view::{SliceRange, View};
@@ -6,10 +6,10 @@ use crate::shape::{Dim, Shape, dimension};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// One element of dimension `dim`, which goes: `[.., n, ..]` → `[.., ..]`. A view.
+    /// Takes one element of dimension `dim` and removes the dimension: `[.., n, ..]` → `[.., ..]`. A view.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such dimension, or no such element in it.
+    /// [`Error::InvalidArgument`] if there is no such dimension, or it has no such element.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -26,8 +26,8 @@ impl Tensor {
         self.part(dim, SliceRange { start: index, len: 1, step: 1 })?.squeeze(dim)
     }
 
-    /// Every `step`-th element of dimension `dim`, from `start` up to and without `end`: `⌈(end − start) / step⌉` of them.
-    /// A view.
+    /// Takes every `step`-th element of dimension `dim`, from `start` up to but not including `end`.
+    /// The result has `⌈(end − start) / step⌉` elements. A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension, the range is not within it, or `step` is 0.
@@ -48,12 +48,13 @@ impl Tensor {
         self.part(dim, SliceRange { start, len: (end - start).div_ceil(step), step })
     }
 
-    /// The diagonals of the matrices that dimensions `dim1` and `dim2` span: these two go, the diagonal comes last. A view.
+    /// Returns the diagonals of the matrices in dimensions `dim1` and `dim2`. Removes these two dimensions and adds the
+    /// diagonal as the last one. A view.
     ///
-    /// `offset` is 0 for the main diagonal, positive above it, negative below; beyond the matrix nothing is left.
+    /// `offset` is 0 for the main diagonal, positive above it, negative below. A diagonal outside the matrix is empty.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if a dimension is not there, or both are the same.
+    /// [`Error::InvalidArgument`] if a dimension does not exist, or both are the same.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -70,12 +71,13 @@ impl Tensor {
         self.view(View::Diagonal { dims: [dim1, dim2], offset })
     }
 
-    /// A vector `[n]` as the diagonal of a square matrix of zeros, or the diagonal of a matrix as a vector (a view).
+    /// Returns a square matrix of zeros with this vector `[n]` as its diagonal, or the diagonal of this matrix as a
+    /// vector (a view).
     ///
     /// `offset` chooses the diagonal as in [`Tensor::diagonal`]; the matrix is `[n + |offset|, n + |offset|]`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] unless the rank is 1 or 2; if the device has no room for the matrix.
+    /// [`Error::InvalidArgument`] unless the rank is 1 or 2; an error if the device has no room for the matrix.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -96,10 +98,10 @@ impl Tensor {
         }
     }
 
-    /// Dimensions of size 1 repeated, and leading ones added, without a copy: PyTorch's name for [`Tensor::broadcast_to`].
+    /// Repeats dimensions of size 1 and adds leading ones without a copy: PyTorch's name for [`Tensor::broadcast_to`].
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the wanted size.
+    /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the requested size.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -111,10 +113,10 @@ impl Tensor {
         self.broadcast_to(shape)
     }
 
-    /// One dimension moved to another place, the others in their order. A view.
+    /// Moves one dimension to another place; the others keep their order. A view.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if either place is not there.
+    /// [`Error::InvalidArgument`] if either place does not exist.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -130,10 +132,10 @@ impl Tensor {
         self.permute(&dims)
     }
 
-    /// Without all dimensions of size 1.
+    /// Removes all dimensions of size 1. A view.
     ///
     /// # Errors
-    /// None of its own: a view of the same elements.
+    /// Returns no error of its own.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -19,11 +19,11 @@ impl Differentiable for ToDevice {
 }
 
 impl Tensor {
-    /// This tensor on another device: one staged copy, and gradients flow back. On the same device it is the same tensor:
-    /// no copy, no allocation.
+    /// Returns this tensor on another device. This is one staged copy, and it has a gradient. If the tensor is on that
+    /// device already, returns the same tensor: no copy, no allocation.
     ///
     /// # Errors
-    /// What either device says: out of memory, lost.
+    /// The errors of either device: out of memory, lost.
     ///
     /// ```
     /// use anygpu::{Device, Tensor, try_gpu};

@@ -1,5 +1,5 @@
-//! Views: other shapes and strides on the same elements. Nothing is computed. Most gradients are views too; that of a part
-//! is [`Place`], which puts it back among zeros.
+//! Views: other shapes and strides of the same elements. Nothing is computed. Most gradients are views too; the
+//! gradient of a part is a [`Place`], which writes it into a tensor of zeros.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::ops::{CpuIn, CpuOut, Differentiable, Elements, GpuIn, Gradient, Gradi
 use crate::shape::{Dim, Dims, Layout, Shape, broadcast_shapes, checked_elem_count, dimension, dimensions};
 use crate::tensor::Tensor;
 
-/// One way to see a tensor differently.
+/// A change of a tensor's layout.
 #[derive(Clone, Debug)]
 pub(in crate::ops) enum View {
     Reshape(Vec<usize>),
     Permute(Vec<usize>),
-    /// In each dimension: the first element, how many there are, and how far apart.
+    /// The range of each dimension: its first element, its length and its step.
     Slice(Vec<SliceRange>),
-    /// Two dimensions become one, the last: element `i` of it is `(i, i + offset)` of them.
+    /// Two dimensions become one, which is the last: its element `i` is element `(i, i + offset)` of the two.
     Diagonal {
         dims: [usize; 2],
         offset: i64,
@@ -26,7 +26,7 @@ pub(in crate::ops) enum View {
     Broadcast(Vec<usize>),
 }
 
-/// A range of a dimension: `len` elements from `start` on, `step` apart.
+/// A range of a dimension: `len` elements from `start` on, with distance `step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SliceRange {
     pub start: usize,
@@ -35,14 +35,14 @@ pub(crate) struct SliceRange {
 }
 
 impl SliceRange {
-    /// All of a dimension.
+    /// Returns the range that holds all of a dimension.
     pub fn whole(len: usize) -> SliceRange {
         SliceRange { start: 0, len, step: 1 }
     }
 }
 
 impl View {
-    /// The layout after the view; `None` where the strides do not allow it.
+    /// Returns the layout after the view, or `None` if the strides do not allow it.
     fn layout(&self, from: &Layout) -> Option<Layout> {
         match self {
             View::Reshape(shape) => from.reshape(shape),
@@ -75,15 +75,16 @@ impl Differentiable for View {
                 ctx.grad.permute(&inverse)?
             }
             View::Slice(_) | View::Diagonal { .. } => ctx.grad.place(shape, self.clone())?,
-            View::Broadcast(_) => ctx.grad.clone(), // the walk sums over what was repeated
+            View::Broadcast(_) => ctx.grad.clone(), // the backward pass sums over the repeated elements
         };
         Ok(vec![Some(grad)])
     }
 }
 
-/// The opposite of a view: its elements where the view took them from, in a tensor of `shape` that is 0 elsewhere.
+/// The inverse of a view: writes the elements to the places where the view read them, in a tensor of `shape` that is 0
+/// elsewhere.
 ///
-/// Not for views that show an element twice.
+/// Not for views that read an element more than once.
 #[derive(Debug)]
 struct Place {
     shape: Vec<usize>,
@@ -129,32 +130,32 @@ impl Op for Place {
 }
 
 impl Tensor {
-    /// The same elements through another layout, recorded.
+    /// Returns the same elements with another layout, as a recorded op.
     pub(in crate::ops) fn view(&self, view: View) -> Result<Tensor> {
         let layout = view.layout(self.layout());
         let layout = layout.ok_or_else(|| Error::argument(view.op_name(), "the strides do not allow this view"))?;
         Ok(crate::autograd::record(view, &[self], self.with_layout(layout)))
     }
 
-    /// This tensor as what `view` shows of a tensor of `shape`, which is 0 elsewhere.
+    /// Returns a tensor of `shape` in which `view` shows this tensor, and which is 0 elsewhere.
     pub(in crate::ops) fn place(&self, shape: &[usize], view: View) -> Result<Tensor> {
         apply(Place { shape: shape.to_vec(), view }, &[self])
     }
 
-    /// A part of every dimension, which the caller has checked.
+    /// Returns a part of every dimension. The caller has checked the ranges.
     pub(crate) fn parts(&self, parts: Vec<SliceRange>) -> Result<Tensor> {
         let whole = parts.iter().zip(self.shape()).all(|(part, &size)| *part == SliceRange::whole(size));
         if whole { Ok(self.clone()) } else { self.view(View::Slice(parts)) }
     }
 
-    /// A part of one dimension, which the caller has checked.
+    /// Returns a part of one dimension. The caller has checked the range.
     pub(in crate::ops) fn part(&self, dim: usize, part: SliceRange) -> Result<Tensor> {
         let mut parts: Vec<SliceRange> = self.shape().iter().map(|&size| SliceRange::whole(size)).collect();
         parts[dim] = part;
         self.parts(parts)
     }
 
-    /// The same elements in row-major order with another shape: a view where the strides allow it, else a copy.
+    /// Returns the same elements in row-major order with another shape: a view if the strides allow it, else a copy.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the shapes hold different numbers of elements.
@@ -178,7 +179,8 @@ impl Tensor {
         self.contiguous()?.view(View::Reshape(shape))
     }
 
-    /// All dimensions from `dim` on as one, PyTorch's `flatten(start_dim)`: `[N, C, H, W]` from 1 is `[N, C·H·W]`.
+    /// Joins all dimensions from `dim` on into one, as PyTorch's `flatten(start_dim)`: `[N, C, H, W]` from 1 is
+    /// `[N, C·H·W]`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -189,7 +191,7 @@ impl Tensor {
         self.reshape(shape)
     }
 
-    /// The dimensions in another order: output dimension `i` is input dimension `dims[i]`. A view.
+    /// Puts the dimensions in another order: output dimension `i` is input dimension `dims[i]`. A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `dims` names each dimension once.
@@ -208,7 +210,7 @@ impl Tensor {
         self.view(View::Permute(dims))
     }
 
-    /// Two dimensions exchanged. A view.
+    /// Exchanges two dimensions. A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
@@ -220,18 +222,18 @@ impl Tensor {
         self.permute(&dims)
     }
 
-    /// A matrix's transpose, of any rank from 2 on: the last two dimensions exchanged (PyTorch's `mT`). A view.
+    /// Transposes a matrix, or the last two dimensions of a tensor of higher rank (PyTorch's `mT`). A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are fewer than two dimensions.
     pub fn t(&self) -> Result<Tensor> {
         match self.rank() {
-            0 | 1 => Err(Error::argument("t", format!("shape {:?} has no two dimensions", self.shape()))),
+            0 | 1 => Err(Error::argument("t", format!("shape {:?} has fewer than two dimensions", self.shape()))),
             rank => self.transpose(rank - 2, rank - 1),
         }
     }
 
-    /// The part `start .. start + len` of one dimension.
+    /// Returns the part `start .. start + len` of one dimension. A view.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the range is not within the dimension.
@@ -254,7 +256,7 @@ impl Tensor {
     /// Repeats dimensions of size 1 (and adds leading ones) without a copy, by NumPy's rule.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the wanted size.
+    /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the requested size.
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
         let shape = shape.into().dims().to_vec();
         checked_elem_count("broadcast_to", &shape)?;
@@ -264,10 +266,10 @@ impl Tensor {
         self.view(View::Broadcast(shape))
     }
 
-    /// Without a dimension of size 1. A view. (PyTorch leaves a dimension that is not 1 as it is; here it is an error.)
+    /// Removes a dimension of size 1. A view. (PyTorch ignores a dimension of another size; here that is an error.)
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the dimension is not there or not of size 1.
+    /// [`Error::InvalidArgument`] if the dimension does not exist or is not of size 1.
     pub fn squeeze(&self, dim: impl Dim) -> Result<Tensor> {
         let dim = dimension("squeeze", dim, self.shape())?;
         if self.shape()[dim] != 1 {
@@ -278,10 +280,10 @@ impl Tensor {
         self.reshape(shape)
     }
 
-    /// With a dimension of size 1 inserted before `dim` (at the end, where `dim` is the rank or −1). A view.
+    /// Inserts a dimension of size 1 before `dim`, or at the end if `dim` is the rank or −1. A view.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if `dim` is beyond the rank.
+    /// [`Error::InvalidArgument`] if `dim` is larger than the rank.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -1,4 +1,4 @@
-//! Functions of images: convolution, pooling, resampling.
+//! Ops on images: convolution, pooling, resampling.
 
 pub(in crate::ops) mod conv;
 pub(in crate::ops) mod pool;

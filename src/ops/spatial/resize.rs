@@ -1,6 +1,6 @@
 //! Resampling of images to another size: nearest, and linear in any number of dimensions, one after the other.
 //!
-//! A source position is a fraction of whole numbers here, not a product with a rounded scale: all devices agree on it.
+//! A source position is computed as a fraction of integers, not with a rounded scale, so all devices agree.
 
 use std::sync::Arc;
 
@@ -18,23 +18,24 @@ params! {
 }
 shader!(SHADER: Params = "resize");
 
-/// How [`Tensor::interpolate`] finds what is between the pixels. With L pixels in, O out, pixel o is at:
+/// The method by which [`Tensor::interpolate`] finds values between pixels. With L input and O output pixels, the
+/// position of pixel o is:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// `⌊o·L / O⌋`: PyTorch's `"nearest"`.
     Nearest,
-    /// `⌊(o + ½)·L / O⌋`, the pixel that holds the new one's centre: PyTorch's `"nearest-exact"`.
+    /// `⌊(o + ½)·L / O⌋`, the pixel that holds the centre of the new pixel: PyTorch's `"nearest-exact"`.
     NearestExact,
     /// Between the two pixels next to its position; in two dimensions this is bilinear, in three trilinear.
     Linear {
-        /// Whether the first and last pixels' centres stay where they are: the position is `o·(L − 1) / (O − 1)`. If
-        /// not, the images' borders do: `(o + ½)·L / O − ½`, but at least 0.
+        /// Whether the centres of the first and last pixels keep their places: then the position is
+        /// `o·(L − 1) / (O − 1)`. Otherwise the images' borders keep theirs: `(o + ½)·L / O − ½`, but at least 0.
         align_corners: bool,
     },
 }
 
 impl Interpolation {
-    /// The shader's `OP`.
+    /// Returns the shader's `OP`.
     fn code(self) -> u8 {
         match self {
             Interpolation::Nearest => 0,
@@ -55,7 +56,7 @@ struct Resize {
 }
 
 impl Resize {
-    /// The pixels that output `o` lies between, and the weight of the second.
+    /// Returns the two pixels that output `o` is between, and the weight of the second.
     fn source(&self, o: usize) -> (usize, usize, f32) {
         let Resize { len, size, .. } = *self;
         let centre = (2 * o + 1) * len;
@@ -74,7 +75,7 @@ impl Resize {
 
     fn kernel(&self, entry: &'static str, x: &GpuIn<Dense>, (out, to): (&Buffer, usize)) -> Result<Kernel> {
         let Resize { len, size, .. } = *self;
-        // The shader computes positions as fractions of whole numbers of 32 bits.
+        // The shader computes positions as fractions of integers of 32 bits.
         let numerator = (len + 1).saturating_mul(size + 1).saturating_mul(2);
         if u32::try_from(numerator).is_err() {
             return Err(Error::argument("interpolate", format!("{size} pixels from {len}: the positions exceed 2^32")));
@@ -131,7 +132,7 @@ impl Op for Resize {
     }
 }
 
-/// Adds every row of the gradient to those that it came from, each by its weight.
+/// Adds every row of the gradient to the rows that it was computed from, each by its weight.
 fn spread(sources: &[(usize, usize, f32)], g: &[f32], inner: usize, dx: &mut [impl Sum]) {
     for (line, &(first, second, weight)) in g.chunks(inner).zip(sources) {
         let mut add = |to: usize, weight: f32| {
@@ -144,7 +145,7 @@ fn spread(sources: &[(usize, usize, f32)], g: &[f32], inner: usize, dx: &mut [im
     }
 }
 
-/// The gradient of the resized → dx.
+/// The gradient of the resized images → dx.
 #[derive(Debug)]
 struct ResizeGrad(Resize);
 
@@ -187,12 +188,12 @@ impl Op for ResizeGrad {
 }
 
 impl Tensor {
-    /// Images in another size: `[N, C, ..]` with `D` more dimensions → `[N, C, size..]`; `D` is 2 for `[N, C, H, W]`.
-    /// This is `F.interpolate(x, size, mode, align_corners)`; as there, shrinking does not blur first.
+    /// Resizes images: `[N, C, ..]` with `D` more dimensions → `[N, C, size..]`; `D` is 2 for `[N, C, H, W]`. This is
+    /// `F.interpolate(x, size, mode, align_corners)`. As there, images are not smoothed first.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the input has another rank than `D + 2`, a size is 0, or, on adapters, the gradient
-    /// of an enlargement by more than 29 000 is wanted; [`Error::DTypeMismatch`] unless float.
+    /// [`Error::InvalidArgument`] if the rank of the input is not `D + 2`, a size is 0, or, on adapters, in the
+    /// gradient of an enlargement by more than 29 000; [`Error::DTypeMismatch`] unless the type is a float.
     ///
     /// ```
     /// # use anygpu::{Interpolation, Tensor};

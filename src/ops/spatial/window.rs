@@ -1,12 +1,12 @@
-//! Sliding windows over planes `[H, W]`: what convolution and pooling have in common.
+//! Sliding windows over planes `[H, W]`: the code that convolution and pooling share.
 
 use crate::device::gpu::wgsl;
 use crate::error::{Error, Result};
 
-/// Goes before the shaders that slide windows: their geometry as override constants.
+/// The text that precedes the shaders with sliding windows: their geometry as override constants.
 pub(in crate::ops) const WINDOW: &str = wgsl!("window");
 
-/// Sizes above this are refused: the shaders add up to three of them in 32 bits.
+/// The largest size: the shaders add up to three sizes in 32 bits.
 const MOST: usize = 1 << 30;
 
 /// One size for each of `D` dimensions: an array, or one number for all of them.
@@ -16,7 +16,7 @@ const MOST: usize = 1 << 30;
 /// assert_eq!(Conv::<2>::new().stride(2), Conv::new().stride([2, 2]));
 /// ```
 pub trait Sizes<const D: usize> {
-    /// The sizes, outermost dimension first.
+    /// Returns the sizes, outermost dimension first.
     fn sizes(self) -> [usize; D];
 }
 
@@ -32,7 +32,7 @@ impl<const D: usize> Sizes<D> for [usize; D] {
     }
 }
 
-/// How windows of one shape move. All arrays are `[vertical, horizontal]`.
+/// The parameters by which windows of one size move. All arrays are `[vertical, horizontal]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) struct WindowParams {
     pub kernel: [usize; 2],
@@ -42,12 +42,12 @@ pub(in crate::ops) struct WindowParams {
 }
 
 impl WindowParams {
-    /// What the kernel covers in one direction: `dilation · (kernel − 1) + 1`.
+    /// Returns the length that the kernel covers in one direction: `dilation · (kernel − 1) + 1`.
     pub fn span(&self, d: usize) -> usize {
         self.dilation[d].saturating_mul(self.kernel[d].saturating_sub(1)).saturating_add(1)
     }
 
-    /// Refuses what has no meaning, or does not fit the shaders' numbers.
+    /// Checks that kernel, stride and dilation are not 0, and that all sizes fit in the shaders' integers.
     pub fn check(&self, op: &'static str, size: [usize; 2]) -> Result<()> {
         let WindowParams { kernel, stride, padding, dilation } = *self;
         if kernel.contains(&0) || stride.contains(&0) || dilation.contains(&0) {
@@ -61,10 +61,10 @@ impl WindowParams {
         }
     }
 
-    /// The windows over planes of one size.
+    /// Returns the windows over planes of one size.
     ///
-    /// There are `⌊(size + 2·padding − span) / stride⌋ + 1` in each direction; with `ceil` also the one that starts in
-    /// the image or its first padding and reaches past the end.
+    /// There are `⌊(size + 2·padding − span) / stride⌋ + 1` in each direction. With `ceil`, there is also the window
+    /// that starts in the image or its first padding and extends past the end.
     pub fn over(self, op: &'static str, size: [usize; 2], ceil: bool) -> Result<Window> {
         self.check(op, size)?;
         let count = |d: usize| {
@@ -86,7 +86,7 @@ impl WindowParams {
     }
 }
 
-/// Windows over planes of one size, and how many there are.
+/// The windows over planes of one size, and their number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) struct Window {
     pub params: WindowParams,
@@ -95,30 +95,30 @@ pub(in crate::ops) struct Window {
 }
 
 impl Window {
-    /// Positions in a kernel.
+    /// Returns the number of positions in a kernel.
     pub fn taps(&self) -> usize {
         self.params.kernel[0] * self.params.kernel[1]
     }
 
-    /// Windows on a plane.
+    /// Returns the number of windows on a plane.
     pub fn pixels(&self) -> usize {
         self.out[0] * self.out[1]
     }
 
-    /// Pixels of a plane.
+    /// Returns the number of pixels of a plane.
     pub fn plane(&self) -> usize {
         self.size[0] * self.size[1]
     }
 
-    /// The windows of which kernel position `k` reads within the image, in direction `d`.
+    /// Returns the windows whose kernel position `k` reads within the image, in direction `d`.
     fn reach(&self, d: usize, k: usize) -> std::ops::Range<usize> {
         let WindowParams { stride, padding, dilation, .. } = self.params;
         let end = (self.size[d] + padding[d]).saturating_sub(k * dilation[d]).div_ceil(stride[d]).min(self.out[d]);
         padding[d].saturating_sub(k * dilation[d]).div_ceil(stride[d]).min(end)..end
     }
 
-    /// Where kernel position `tap` (row-major) meets the image: for each row of windows the first window, the pixel that
-    /// it reads, and how many windows follow; the pixels are a stride apart.
+    /// Calls `f` for each row of windows whose kernel position `tap` (row-major) reads within the image, with the first
+    /// window, the pixel that it reads, and the number of windows. The pixels are a stride apart.
     pub fn rows(&self, tap: usize, mut f: impl FnMut(usize, usize, usize)) {
         let WindowParams { kernel, stride, padding, dilation } = self.params;
         let (ky, kx) = (tap / kernel[1], tap % kernel[1]);
@@ -133,7 +133,7 @@ impl Window {
         }
     }
 
-    /// The constants of `window.wgsl`.
+    /// Returns the constants of `window.wgsl`.
     pub fn constants(&self) -> impl Iterator<Item = (&'static str, usize)> + use<> {
         let WindowParams { kernel, stride, padding, dilation } = self.params;
         let names = [

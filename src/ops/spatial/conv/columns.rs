@@ -1,5 +1,5 @@
-//! A convolution on the host as a product of matrices: blocks of images become columns (im2col), enough of them for a matrix
-//! product and few enough for a cache.
+//! A convolution on the host as a matrix product: blocks of images become columns (im2col). A block is large enough for
+//! a matrix product and small enough for a cache.
 
 use rayon::prelude::*;
 
@@ -9,28 +9,29 @@ use crate::device::cpu::scratch;
 use crate::error::Result;
 use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 
-/// Columns of a block, about.
+/// The approximate number of columns of a block.
 const COLUMNS: usize = 256;
 
-/// Output pixels, about, that one part of the weight's gradient adds up; the most parts, and the most elements of all of
-/// them. Constants: the order of additions, and with it the result, does not depend on the number of cores.
+/// `PART`: the approximate number of output pixels that one part of the weight's gradient adds. Then the most parts,
+/// and the most elements of all parts together. As constants they keep the order of additions, and so the result,
+/// independent of the number of cores.
 const PART: usize = 1024;
 const MOST_PARTS: usize = 16;
 const MOST_PARTIAL: usize = 4 << 20;
 
 impl Geometry {
-    /// Images of a block of about `most` columns or tiles, of which an image has `each`; all blocks are about equal.
+    /// Returns the images of a block of about `most` columns or tiles, if an image has `each`. Blocks are about equal.
     pub fn block(&self, each: usize, most: usize) -> usize {
         let blocks = (self.images * each / most).max(1);
         self.images.div_ceil(blocks).max(1)
     }
 
-    /// Threads of a block's products: one where all blocks together keep every core busy.
+    /// Returns the threads of a block's products: one if there are enough blocks to keep every core busy.
     fn threads(&self, block: usize) -> Threads {
         if self.images.div_ceil(block) < rayon::current_num_threads() { Threads::All } else { Threads::One }
     }
 
-    /// A group's part of the results' gradients of some images, `[OC / groups, images · OH·OW]`.
+    /// Copies a group's part of the results' gradients of some images to `[OC / groups, images · OH·OW]`.
     fn results(&self, dy: &[f32], group: usize, to: &mut [f32]) {
         let (pixels, wide) = (self.window.pixels(), self.group_out());
         let columns = dy.len() / self.out_image() * pixels;
@@ -89,7 +90,7 @@ pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) ->
     })
 }
 
-/// The sum over parts of the batch, each in a buffer of its own, or straight in `dw` where there is one.
+/// Computes the sum over parts of the batch: each in its own buffer, or in `dw` if there is only one.
 pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<()> {
     if g.images == 0 {
         dw.fill(0.0);
@@ -116,7 +117,7 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
     Ok(())
 }
 
-/// The weight's gradient over some images, at least one.
+/// Adds the weight's gradient over some images, at least one.
 fn add_images(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32], threads: Threads) -> Result<()> {
     let images = dy.len() / g.out_image();
     if g.direct() {

@@ -1,5 +1,5 @@
-//! Convolutions whose groups are so thin (a depthwise one has one channel in each) that a matrix product would mostly
-//! multiply padding: plain sums, see `shaders/conv_direct.wgsl`.
+//! Convolutions with few channels in each group (one in a depthwise convolution), for which a matrix product would
+//! mostly multiply padding: plain sums, see `shaders/conv_direct.wgsl`.
 
 use rayon::prelude::*;
 
@@ -16,10 +16,10 @@ params! {
 }
 shader!(SHADER: Params = "conv_direct", after [WINDOW]);
 
-/// Output pixels that one invocation adds up for the weight's gradient.
+/// Output pixels that one invocation adds for the weight's gradient.
 const RUN: usize = 1024;
 
-/// What differs between the three kernels.
+/// The differences between the three kernels.
 struct Work<'a> {
     entry: &'static str,
     inputs: [&'a GpuIn<'a, Dense>; 2],
@@ -82,7 +82,7 @@ pub(super) fn weight_grad(
     Ok(kernels)
 }
 
-/// On the host, plane by plane: `fill` writes the bias of an output channel.
+/// Computes the convolution on the host, plane by plane; `fill` writes the bias of an output channel.
 pub(super) fn cpu_forward(
     g: &Geometry,
     x: &[f32],
@@ -128,7 +128,7 @@ pub(super) fn cpu_input_grad(g: &Geometry, dy: &[f32], w: &[f32], out: &mut [f32
     });
 }
 
-/// Adds one image's part: dy `[OC, OH, OW]`, x `[C, H, W]`.
+/// Adds the part of one image: dy `[OC, OH, OW]`, x `[C, H, W]`.
 pub(super) fn cpu_weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f64]) {
     let (pixels, plane, taps, stride) =
         (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.params.stride[1]);

@@ -1,7 +1,7 @@
 //! The convolution itself.
 //!
-//! Both backends turn images into matrices and multiply: the CPU as `columns` and `winograd` say, an adapter many images at
-//! once, straight into the panels of `matmul`.
+//! Both backends turn images into matrices and multiply them. The CPU does it as described in `columns` and `winograd`.
+//! An adapter handles many images at once and writes them directly into the panels of `matmul`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradi
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 
-/// x `[N, C, H, W]`, w `[OC, C / groups, KH, KW]`, maybe bias `[OC]` → y `[N, OC, OH, OW]`.
+/// x `[N, C, H, W]`, w `[OC, C / groups, KH, KW]`, optional bias `[OC]` → y `[N, OC, OH, OW]`.
 #[derive(Debug)]
 pub(super) struct Forward(pub Geometry);
 
@@ -27,7 +27,7 @@ impl Forward {
         [self.0.images, self.0.out_channels, self.0.window.out[0], self.0.window.out[1]]
     }
 
-    /// The kernel that writes each channel's bias, or 0, to one part of `out`.
+    /// Returns the kernel that writes each channel's bias, or 0, to one part of `out`.
     fn bias_kernel(&self, bias: Option<&GpuIn<Dense>>, out: &Buffer, offset: usize) -> Result<Kernel> {
         let layout = Layout { offset, ..Layout::contiguous(&self.shape()) };
         let Some(bias) = bias else { return Ok(fill_kernel(out, offset, layout.elem_count(), 0)) };
@@ -76,7 +76,8 @@ impl Op for Forward {
         if g.direct() {
             return Ok(vec![direct::forward(g, x, w, bias, out)]);
         }
-        // Sums that are too long for one pass: parts of the whole result, added up at the end; the bias is one of them.
+        // Sums that are too long for one pass are split: each part is a whole result, and the parts are added at the
+        // end. The bias is one of them.
         let splits = depth.div_ceil(MAX_DEPTH);
         let (parts, total) = (if splits > 1 { splits + 1 } else { 1 }, g.images * g.out_image());
         let target = if splits > 1 { gpu.alloc(parts * total)? } else { out.clone() };

@@ -11,17 +11,17 @@ params! {
 }
 shader!(SHADER: Params = "conv", after [WINDOW]);
 
-/// Columns that one adapter pass may hold, in elements: 64 MiB, within every adapter's binding.
+/// The most elements of the columns of one adapter pass: 64 MiB, which every adapter can bind.
 const PASS: usize = 16 << 20;
 
-/// Groups of at most so many weights for each kernel position are not worth a matrix product.
+/// A group with at most this many weights for each kernel position is too small for a matrix product to be fast.
 const THIN: usize = 16;
 
-/// Kernels of more positions than this always go through matrices: their loops are cut there.
+/// Kernels of more positions than this are always computed with matrices, whose long loops are split.
 const MOST_DIRECT_TAPS: usize = 1024;
 
 /// All sizes of one convolution: `channels` of the image in `groups`, each with its own `out_channels / groups` of the
-/// result. A transposed convolution is described by the one that it transposes.
+/// result. A transposed convolution is described by the convolution that it transposes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Geometry {
     pub images: usize,
@@ -31,13 +31,13 @@ pub(super) struct Geometry {
     pub window: Window,
 }
 
-/// A part of all output pixels: some whole images, or a part of one.
+/// A part of all output pixels: some whole images, or a part of one image.
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
-    /// The first image, and how many.
+    /// The first image, and the number of images.
     pub image: usize,
     pub images: usize,
-    /// The first pixel of each image, and how many.
+    /// The first pixel of each image, and the number of pixels.
     pub pixel: usize,
     pub pixels: usize,
 }
@@ -49,58 +49,58 @@ impl Pass {
 }
 
 impl Geometry {
-    /// Channels of a group.
+    /// Returns the number of channels of a group.
     pub fn group_channels(&self) -> usize {
         self.channels / self.groups
     }
 
-    /// Output channels of a group.
+    /// Returns the number of output channels of a group.
     pub fn group_out(&self) -> usize {
         self.out_channels / self.groups
     }
 
-    /// Rows of a group's column matrix: C / groups · KH · KW.
+    /// Returns the number of rows of a group's column matrix: C / groups · KH · KW.
     pub fn depth(&self) -> usize {
         self.group_channels() * self.window.taps()
     }
 
-    /// Weights of a group.
+    /// Returns the number of weights of a group.
     pub fn group_weights(&self) -> usize {
         self.group_out() * self.depth()
     }
 
-    /// Elements of a group's part of one input image.
+    /// Returns the number of elements of a group's part of one input image.
     pub fn group_image(&self) -> usize {
         self.group_channels() * self.window.plane()
     }
 
-    /// Elements of one input image.
+    /// Returns the number of elements of one input image.
     pub fn image(&self) -> usize {
         self.channels * self.window.plane()
     }
 
-    /// Elements of one output image.
+    /// Returns the number of elements of one output image.
     pub fn out_image(&self) -> usize {
         self.out_channels * self.window.pixels()
     }
 
-    /// Whether sums over single pixels beat matrix products.
+    /// Returns whether sums over single pixels are faster than matrix products.
     pub fn direct(&self) -> bool {
         let weights = self.group_channels() * self.group_out();
         self.groups > 1 && weights <= THIN && self.window.taps() <= MOST_DIRECT_TAPS
     }
 
-    /// The same for the host, which adds such sums up one after the other.
+    /// Returns the same for the host, which adds the terms of such a sum in sequence.
     pub fn direct_on_host(&self) -> bool {
         let longest = self.group_channels().max(self.group_out()) * self.window.taps();
         self.direct() && longest <= 2 * LONG
     }
 
-    /// The passes of an adapter: as many whole images as fit, or parts of an image where one does not. Also the columns of
-    /// the widest, for temporaries that all passes use one after the other.
+    /// Returns the passes of an adapter: each has as many whole images as fit, or a part of an image that does not fit.
+    /// Also returns the number of columns of the widest pass, for buffers that all passes use in turn.
     pub fn passes(&self) -> (Vec<Pass>, usize) {
         let pixels = self.window.pixels();
-        // The gradients lay a pixel's column, or its channels' gradient, out in whole panels.
+        // The gradients store a pixel's column, or the gradient of its channels, in whole panels.
         let column = self.depth().next_multiple_of(64).max(self.group_out().next_multiple_of(8));
         let most = (PASS / column / 64 * 64).max(64);
         let step = (most / pixels.max(1)).max(1);
@@ -119,7 +119,7 @@ impl Geometry {
         (passes, widest)
     }
 
-    /// A kernel of `conv.wgsl` over one group of a pass's images.
+    /// Starts a kernel of `conv.wgsl` over one group of a pass's images.
     pub fn kernel(
         &self,
         entry: &'static str,
@@ -134,8 +134,8 @@ impl Geometry {
         kernel.input(from).output(to).each(count)
     }
 
-    /// A group of some images as columns `[depth, images · OH·OW]` on the host; x starts with the group in the first of
-    /// the images.
+    /// Writes a group of some images as columns `[depth, images · OH·OW]` on the host; x starts with the group in the
+    /// first of the images.
     pub fn im2col(&self, x: &[f32], images: usize, cols: &mut [f32]) {
         let (plane, taps, pixels) = (self.window.plane(), self.window.taps(), self.window.pixels());
         let stride = self.window.params.stride[1];
@@ -157,8 +157,8 @@ impl Geometry {
         });
     }
 
-    /// One image from its columns, each added back to the pixels that [`Geometry::im2col`] took it from; rows of columns
-    /// are `step` apart.
+    /// Computes one image from its columns: adds each element to the pixel that [`Geometry::im2col`] copied it from.
+    /// The distance between rows of columns is `step`.
     pub fn col2im(&self, cols: &[f32], step: usize, dx: &mut [f32]) {
         let (plane, taps) = (self.window.plane(), self.window.taps());
         for (cols, dx) in cols.chunks(taps * step).zip(dx.chunks_mut(plane)) {
@@ -175,7 +175,7 @@ impl Geometry {
     }
 }
 
-/// `to[i · stride] += factor · from[i]`
+/// Computes `to[i · stride] += factor · from[i]`.
 pub(super) fn add(to: &mut [impl Sum], stride: usize, from: &[f32], factor: f32) {
     if stride == 1 {
         to.iter_mut().zip(from).for_each(|(to, v)| to.take(factor * v));

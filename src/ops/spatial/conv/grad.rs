@@ -1,5 +1,5 @@
-//! The two gradients of a convolution, as ops of their own. The one with respect to the input is also the transposed
-//! convolution.
+//! The two gradients of a convolution, each of them an op. The gradient with respect to the input is also the
+//! transposed convolution.
 
 use std::sync::Arc;
 
@@ -16,13 +16,14 @@ use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
 use crate::tensor::Tensor;
 
-/// The fewest and most output pixels that one invocation adds up for the weight's gradient.
+/// The fewest and the most output pixels that one invocation adds for the weight's gradient.
 const RUN: [usize; 2] = [4096, MAX_DEPTH];
 
-/// Elements of the weight gradient's partial sums that an adapter holds at once, if runs can be as long as that takes.
+/// The most elements of the weight gradient's partial sums in an adapter's memory, unless this would need longer runs
+/// than `RUN` allows.
 const MOST_PARTIAL: usize = 16 << 20;
 
-/// dy `[N, OC, OH, OW]`, w `[OC, C / groups, KH, KW]` → dx `[N, C, H, W]`: the columns' gradient `wᵀ · dy`, added back.
+/// dy `[N, OC, OH, OW]`, w `[OC, C / groups, KH, KW]` → dx `[N, C, H, W]`: `wᵀ · dy`, added as an image.
 #[derive(Debug)]
 pub(super) struct InputGrad {
     g: Geometry,
@@ -37,7 +38,7 @@ impl InputGrad {
         InputGrad { g: g.clone(), transposed: false, dtype: DType::F32 }
     }
 
-    /// As the op of its own that a transposed convolution is.
+    /// Returns the op as a transposed convolution, with its own name.
     pub fn transposed(g: &Geometry, dtype: DType) -> InputGrad {
         InputGrad { g: g.clone(), transposed: true, dtype }
     }
@@ -80,7 +81,7 @@ impl Op for InputGrad {
             return Ok(vec![direct::input_grad(g, dy, w, out)]);
         }
         let kernel = g.window.params.kernel;
-        loops_within(self.name, kernel[0].saturating_mul(kernel[1] + 1), || format!("a kernel of {kernel:?}"))?;
+        loops_within(self.name(), kernel[0].saturating_mul(kernel[1] + 1), || format!("a kernel of {kernel:?}"))?;
         let splits = wide.div_ceil(MAX_DEPTH);
         let left = Pack {
             width: A_WIDTH,
@@ -114,7 +115,7 @@ impl Op for InputGrad {
         Ok(kernels)
     }
 
-    /// As the op of its own that a transposed convolution is: of it, the convolution is the gradient.
+    /// Computes the gradients of a transposed convolution. The gradient with respect to its input is the convolution.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
         let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone()), &[grad, w])).transpose()?;
@@ -123,12 +124,13 @@ impl Op for InputGrad {
     }
 }
 
-/// dy `[N, OC, OH, OW]`, x `[N, C, H, W]` → dw `[OC, C / groups, KH, KW]`: `dy · colsᵀ`, summed over all images and pixels.
+/// dy `[N, OC, OH, OW]`, x `[N, C, H, W]` → dw `[OC, C / groups, KH, KW]`: the sum of `dy · colsᵀ`
+/// over all images and pixels.
 #[derive(Debug)]
 pub(super) struct WeightGrad(pub Geometry);
 
 impl WeightGrad {
-    /// Pixels that one invocation adds up: more where there are many weights, so that the partial sums take less room.
+    /// Returns the pixels that one invocation adds: more if there are many weights, so that the partial sums are fewer.
     fn run(&self) -> usize {
         let pixels = self.0.images * self.0.window.pixels();
         let weights = self.0.groups * self.0.group_weights();

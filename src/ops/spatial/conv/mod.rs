@@ -1,9 +1,9 @@
 //! Convolution (cross-correlation, as in every deep-learning library) over one or two dimensions, and its transpose:
 //! `y[n, o, i, j] = b[o] + Σ_{c, u, v} w[o, c, u, v] · x[n, c, i·s + u·d − p, j·s + v·d − p]`.
 //!
-//! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients; all three on the
-//! host through matrices are in `columns`, for most 3 × 3 kernels in `winograd`, for thin groups in `direct`. One dimension
-//! is two with a height of 1.
+//! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
+//! `columns` computes all three as matrix products, `winograd` for most 3 × 3 kernels, and `direct` for groups of few
+//! channels. A convolution over one dimension is one over two with a height of 1.
 
 mod columns;
 mod direct;
@@ -23,7 +23,7 @@ use crate::ops::autocast::lowered;
 use crate::ops::spatial::window::{Sizes, Window, WindowParams};
 use crate::tensor::Tensor;
 
-/// How the kernel of a convolution over `D` dimensions moves, for [`Tensor::conv2d`] and its like.
+/// The options of a convolution over `D` dimensions, for [`Tensor::conv2d`] and similar methods.
 ///
 /// Sizes are one number for all dimensions, or an array, `[vertical, horizontal]` for two.
 ///
@@ -45,37 +45,38 @@ pub struct Conv<const D: usize> {
 }
 
 impl<const D: usize> Conv<D> {
-    /// Stride 1, no padding, no dilation, one group.
+    /// Returns the defaults: stride 1, no padding, no dilation, one group.
     pub fn new() -> Self {
         Conv { stride: [1; D], padding: [0; D], dilation: [1; D], output_padding: [0; D], groups: 1 }
     }
 
-    /// The step from one window to the next.
+    /// Sets the step from one window to the next.
     pub fn stride(mut self, stride: impl Sizes<D>) -> Self {
         self.stride = stride.sizes();
         self
     }
 
-    /// Zeros on both sides of the image. In a transposed convolution: what is cut off both sides of the result.
+    /// Sets the zeros on each side of the image; in a transposed convolution, the elements removed there.
     pub fn padding(mut self, padding: impl Sizes<D>) -> Self {
         self.padding = padding.sizes();
         self
     }
 
-    /// The distance between the pixels that neighbouring kernel elements meet.
+    /// Sets the distance between the pixels that neighbouring kernel elements read.
     pub fn dilation(mut self, dilation: impl Sizes<D>) -> Self {
         self.dilation = dilation.sizes();
         self
     }
 
-    /// Parts into which the channels are cut; each output channel sees one part. As many as channels: depthwise.
+    /// Sets the number of groups of channels; each output channel reads one. As many groups as channels: depthwise.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self
     }
 
-    /// What a transposed convolution adds to the end of its result, less than the stride or the dilation: several sizes
-    /// give one under a convolution with a stride, and this says which is meant. Others refuse it.
+    /// Sets the elements that a transposed convolution adds to the end of its result, less than the stride or the
+    /// dilation. Under a convolution with a stride, several input sizes have the same output size; this chooses one of
+    /// them. Other convolutions return an error.
     pub fn output_padding(mut self, output_padding: impl Sizes<D>) -> Self {
         self.output_padding = output_padding.sizes();
         self
@@ -89,7 +90,7 @@ impl<const D: usize> Default for Conv<D> {
 }
 
 impl Conv<1> {
-    /// The same along the width of images of height 1.
+    /// Returns the same options for images of height 1: they apply to the width.
     fn flat(self) -> Conv<2> {
         let after = |first: usize, [second]: [usize; 1]| [first, second];
         Conv {
@@ -116,7 +117,7 @@ impl Conv<2> {
         Err(Error::argument(op, detail))
     }
 
-    /// The convolution of x `[N, C, H, W]` by w `[OC, C / groups, KH, KW]`.
+    /// Returns the convolution of x `[N, C, H, W]` by w `[OC, C / groups, KH, KW]`.
     fn geometry(&self, x: &[usize], w: &[usize]) -> Result<Geometry> {
         let (&[images, channels, h, wd], &[out_channels, depth, kh, kw]) = (x, w) else {
             let detail = "the input is [N, C, H, W], the weight [OC, C / groups, KH, KW]";
@@ -136,7 +137,8 @@ impl Conv<2> {
         Ok(Geometry { images, channels, out_channels, groups: self.groups, window })
     }
 
-    /// The convolution whose input gradient is the transposed one of x `[N, C, H, W]` by w `[C, OC / groups, KH, KW]`.
+    /// Returns the convolution whose input gradient is the transposed one of x `[N, C, H, W]` by w
+    /// `[C, OC / groups, KH, KW]`.
     fn transposed(&self, x: &[usize], w: &[usize]) -> Result<Geometry> {
         const OP: &str = "conv_transpose2d";
         let (&[images, from, h, wd], &[w_from, wide, kh, kw]) = (x, w) else {
@@ -164,7 +166,7 @@ impl Conv<2> {
             whole.checked_sub(2 * params.padding[d]).filter(|&size| size > 0)
         };
         let (Some(height), Some(width)) = (size(0), size(1)) else {
-            let detail = format!("padding {:?} leaves nothing of the result for {x:?} by {w:?}", params.padding);
+            let detail = format!("padding {:?} is too large: the result of {x:?} by {w:?} is empty", params.padding);
             return Err(Error::argument(OP, detail));
         };
         params.check(OP, [height, width])?;
@@ -180,7 +182,7 @@ fn check_pixels(op: &'static str, x: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// `[.., L]` as `[.., 1, L]`, if it has the rank of a 1-D convolution's operands.
+/// Returns `[.., L]` as `[.., 1, L]`, if it has the rank of a 1-D convolution's operands.
 fn unflattened(op: &'static str, x: &Tensor, w: &Tensor) -> Result<[Tensor; 2]> {
     if x.rank() != 3 || w.rank() != 3 {
         let detail = "the input is [N, C, L], the weight has three dimensions too";
@@ -190,20 +192,20 @@ fn unflattened(op: &'static str, x: &Tensor, w: &Tensor) -> Result<[Tensor; 2]> 
 }
 
 impl Tensor {
-    /// 2-D convolution: `[N, C, H, W]` with weights `[OC, C / groups, KH, KW]` and an optional bias `[OC]` →
+    /// Computes a 2-D convolution: `[N, C, H, W]` with weights `[OC, C / groups, KH, KW]` and an optional bias `[OC]` →
     /// `[N, OC, OH, OW]` with `OH = ⌊(H + 2·padding − dilation·(KH − 1) − 1) / stride⌋ + 1`, OW likewise.
     ///
-    /// With several groups, output channels `g·OC/groups ..` see only the input channels `g·C/groups ..`.
+    /// With several groups, output channels `g·OC/groups ..` read only the input channels `g·C/groups ..`.
     ///
     /// On `cpu`, 3 × 3 kernels with stride 1 and many channels compute results in tiles of 2 × 2 from 4 × 4 pixels
-    /// (Winograd's way): where a pixel is infinite or NaN, all four results of a tile that reads it are, not just those
-    /// that the kernel reaches from there.
+    /// (Winograd's method). If a pixel is infinite or NaN, so are all four results of a tile that reads it, not only
+    /// the results whose windows contain it.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if channels or ranks do not go together; [`Error::InvalidArgument`] if the kernel is
-    /// larger than the padded image, an image has no pixels, a stride or dilation is 0, or the groups do not divide the
-    /// channels; [`Error::DeviceMismatch`]; [`Error::DTypeMismatch`] unless float. On adapters, the gradient of the input
-    /// refuses kernels of more than 60 000 positions.
+    /// [`Error::ShapeMismatch`] if channels or ranks do not match; [`Error::InvalidArgument`] if the kernel is larger
+    /// than the padded image, an image has no pixels, a stride or dilation is 0, or the groups do not divide the
+    /// channels; [`Error::DeviceMismatch`]; [`Error::DTypeMismatch`] unless the types are floats. On adapters, the
+    /// gradient of the input returns an error for kernels of more than 60 000 positions.
     ///
     /// ```
     /// # use anygpu::{Conv, Tensor};
@@ -220,11 +222,11 @@ impl Tensor {
         apply(Forward(geometry), &inputs)
     }
 
-    /// 1-D convolution: `[N, C, L]` with weights `[OC, C / groups, K]` and an optional bias `[OC]` → `[N, OC, OL]` with
-    /// `OL = ⌊(L + 2·padding − dilation·(K − 1) − 1) / stride⌋ + 1`.
+    /// Computes a 1-D convolution: `[N, C, L]` with weights `[OC, C / groups, K]` and an optional bias `[OC]` →
+    /// `[N, OC, OL]` with `OL = ⌊(L + 2·padding − dilation·(K − 1) − 1) / stride⌋ + 1`.
     ///
     /// # Errors
-    /// As [`Tensor::conv2d`], of which it is the case of height 1: messages show that.
+    /// As [`Tensor::conv2d`] with a height of 1; the messages show that height.
     ///
     /// ```
     /// # use anygpu::{Conv, Tensor};
@@ -238,15 +240,15 @@ impl Tensor {
         x.conv2d(&w, bias, conv.flat())?.squeeze(2)
     }
 
-    /// Transposed 2-D convolution, the gradient of [`Tensor::conv2d`] with respect to its input ("deconvolution"):
-    /// `[N, C, H, W]` with weights `[C, OC / groups, KH, KW]` and an optional bias `[OC]` → `[N, OC, OH, OW]` with
-    /// `OH = (H − 1)·stride − 2·padding + dilation·(KH − 1) + output_padding + 1`, OW likewise.
+    /// Computes a transposed 2-D convolution ("deconvolution"), the gradient of [`Tensor::conv2d`] with respect to its
+    /// input: `[N, C, H, W]` with weights `[C, OC / groups, KH, KW]` and an optional bias `[OC]` → `[N, OC, OH, OW]`
+    /// with `OH = (H − 1)·stride − 2·padding + dilation·(KH − 1) + output_padding + 1`, OW likewise.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if channels or ranks do not go together; [`Error::InvalidArgument`] if nothing is left of
-    /// the result, a stride or dilation is 0, the groups do not divide the channels, `output_padding` is not less than the
+    /// [`Error::ShapeMismatch`] if channels or ranks do not match; [`Error::InvalidArgument`] if the result would be
+    /// empty, a stride or dilation is 0, the groups do not divide the channels, `output_padding` is not less than the
     /// stride or the dilation, or, on adapters, the kernel has more than 60 000 positions; [`Error::DeviceMismatch`];
-    /// [`Error::DTypeMismatch`] unless float.
+    /// [`Error::DTypeMismatch`] unless the types are floats.
     ///
     /// ```
     /// # use anygpu::{Conv, Tensor};
@@ -273,11 +275,11 @@ impl Tensor {
         }
     }
 
-    /// Transposed 1-D convolution: `[N, C, L]` with weights `[C, OC / groups, K]` and an optional bias `[OC]` →
-    /// `[N, OC, (L − 1)·stride − 2·padding + dilation·(K − 1) + output_padding + 1]`.
+    /// Computes a transposed 1-D convolution: `[N, C, L]` with weights `[C, OC / groups, K]` and an optional bias
+    /// `[OC]` → `[N, OC, (L − 1)·stride − 2·padding + dilation·(K − 1) + output_padding + 1]`.
     ///
     /// # Errors
-    /// As [`Tensor::conv_transpose2d`], of which it is the case of height 1: messages show that.
+    /// As [`Tensor::conv_transpose2d`] with a height of 1; the messages show that height.
     ///
     /// ```
     /// # use anygpu::{Conv, Tensor};

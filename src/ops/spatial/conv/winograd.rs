@@ -1,11 +1,11 @@
-//! 3 × 3 convolutions with stride 1 on the host, by the minimal filtering of Winograd: each tile of 2 × 2 results takes 16
-//! products for each pair of channels, not 36 (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2016,
-//! F(2 × 2, 3 × 3)).
+//! 3 × 3 convolutions with stride 1 on the host, by Winograd's minimal filtering: each tile of 2 × 2 results takes 16
+//! products for each pair of channels, not 36 (Lavin and Gray, "Fast algorithms for convolutional neural networks",
+//! 2016, F(2 × 2, 3 × 3)).
 //!
-//! Tiles of 4 × 4 pixels and kernels are transformed, `V = Bᵀ d B` and `U = G g Gᵀ`; each of their 16 places is a matrix
-//! product over the channels, `M = U · V`, and `Aᵀ M A` is the tile of the result. The weights' gradient is the adjoint:
-//! `Gᵀ (Σ (A dy Aᵀ) · Vᵀ) G`. Batches are cut into blocks of images; everything within a block runs on all cores, and no sum
-//! depends on their number.
+//! Tiles of 4 × 4 pixels and kernels are transformed, `V = Bᵀ d B` and `U = G g Gᵀ`. For each of their 16 places, a
+//! matrix product over the channels is computed, `M = U · V`; `Aᵀ M A` is the tile of the result. The weights' gradient
+//! is the adjoint: `Gᵀ (Σ (A dy Aᵀ) · Vᵀ) G`. Batches are split into blocks of images. Everything within a block runs
+//! on all cores, and no sum depends on their number.
 
 use rayon::prelude::*;
 
@@ -14,20 +14,20 @@ use crate::device::cpu::scratch;
 use crate::error::Result;
 use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 
-/// Places in a transformed tile.
+/// The number of places in a transformed tile.
 const PLACES: usize = 16;
 
-/// Tiles of a block, about: enough for the matrix products, few enough for the caches.
+/// The approximate number of tiles of a block: enough for the matrix products, few enough for the caches.
 const BLOCK: usize = 512;
 
-/// Fewer channels, or tiles in a batch, than this are not worth the transforms.
+/// With fewer channels, or fewer tiles in a batch, the transforms take more time than they save.
 const LEAST_CHANNELS: usize = 16;
 const LEAST_TILES: usize = 192;
 
-/// Planes `[H, W]` cut into tiles of 2 × 2 results.
+/// Planes `[H, W]` as tiles of 2 × 2 results.
 #[derive(Clone, Copy)]
 struct Tiles {
-    /// Of the planes that are read, their padding, and of those that are written.
+    /// The size of the planes that are read, their padding, and the size of the planes that are written.
     size: [usize; 2],
     padding: [usize; 2],
     out: [usize; 2],
@@ -42,14 +42,14 @@ struct WinogradConv {
 }
 
 impl Geometry {
-    /// Whether Winograd's way applies, and pays.
+    /// Returns whether Winograd's method applies and is faster.
     pub fn winograd(&self) -> bool {
         let params = &self.window.params;
         let plain = params.kernel == [3, 3] && params.stride == [1, 1] && params.dilation == [1, 1] && self.groups == 1;
         if !plain || params.padding.iter().any(|&p| p > 2) || self.channels.min(self.out_channels) < LEAST_CHANNELS {
             return false;
         }
-        // Both ways, forth and back, must not compute much more than is asked for.
+        // In both directions, forward and backward, the tiles must not be much larger than the planes.
         [self.window.out, self.window.size].iter().all(|out| {
             let tiles = out[0].div_ceil(2) * out[1].div_ceil(2);
             self.images * tiles >= LEAST_TILES && PLACES * tiles * 5 <= 9 * out[0] * out[1] * 3
@@ -70,12 +70,12 @@ impl Tiles {
         self.out[0].div_ceil(2) * self.across()
     }
 
-    /// Elements of a padded plane: all pixels that the tiles read.
+    /// Returns the number of elements of a padded plane: all pixels that the tiles read.
     fn padded(&self) -> usize {
         (2 * self.out[0].div_ceil(2) + 2) * (2 * self.across() + 2)
     }
 
-    /// Puts a plane into the middle of a padded one, whose edge is 0 and stays so.
+    /// Copies a plane into the middle of a padded one, whose edge stays 0.
     fn pad(&self, x: &[f32], padded: &mut [f32]) {
         let width = 2 * self.across() + 2;
         for (y, row) in x.chunks_exact(self.size[1]).enumerate() {
@@ -84,7 +84,7 @@ impl Tiles {
         }
     }
 
-    /// `Bᵀ d B` of every tile of a padded plane: place k of tile t to `to[k][first + t]`.
+    /// Computes `Bᵀ d B` of every tile of a padded plane: place k of tile t to `to[k][first + t]`.
     fn transform(&self, padded: &[f32], to: &mut [&mut [f32]; PLACES], first: usize) {
         let (across, width) = (self.across(), 2 * self.across() + 2);
         for (ty, rows) in (0..self.out[0].div_ceil(2)).map(|ty| (ty, &padded[2 * ty * width..][..4 * width])) {
@@ -107,8 +107,8 @@ impl Tiles {
         }
     }
 
-    /// `A dy Aᵀ` of every tile of a plane of results' gradients, which stand in a plane of whole tiles, as
-    /// [`Tiles::transform`].
+    /// Computes `A dy Aᵀ` of every tile of a plane of results' gradients, which is stored in a plane of whole tiles.
+    /// Writes it as [`Tiles::transform`] does.
     fn spread(&self, dy: &[f32], to: &mut [&mut [f32]; PLACES], first: usize) {
         let across = self.across();
         for (ty, rows) in dy.chunks_exact(4 * across).enumerate() {
@@ -130,7 +130,7 @@ impl Tiles {
         }
     }
 
-    /// `Aᵀ M A` of every tile, place k of tile t from `from[k][t]`, as a plane of whole tiles.
+    /// Computes `Aᵀ M A` of every tile, place k of tile t from `from[k][t]`, as a plane of whole tiles.
     fn gather(&self, from: &[&[f32]; PLACES], y: &mut [f32]) {
         let across = self.across();
         for (ty, rows) in y.chunks_exact_mut(4 * across).enumerate() {
@@ -149,7 +149,7 @@ impl Tiles {
         }
     }
 
-    /// Elements of a plane of whole tiles.
+    /// Returns the number of elements of a plane of whole tiles.
     fn whole(&self) -> usize {
         4 * self.count()
     }
@@ -159,13 +159,13 @@ fn lanes(a: [f32; 4], b: [f32; 4], f: impl Fn(f32, f32) -> f32) -> [f32; 4] {
     std::array::from_fn(|i| f(a[i], b[i]))
 }
 
-/// `chunk` in `PLACES` equal parts.
+/// Splits `chunk` into `PLACES` equal parts.
 fn places(chunk: &mut [f32]) -> [&mut [f32]; PLACES] {
     let mut parts = chunk.chunks_exact_mut(chunk.len() / PLACES);
     std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
 
-/// `G g Gᵀ` of all kernels of w `[OC, C, 3, 3]`, turned by half a circle or not, as `[OC, PLACES, C]`.
+/// Computes `G g Gᵀ` of all kernels of w `[OC, C, 3, 3]`, rotated by 180° if `turned`, as `[OC, PLACES, C]`.
 fn transform_weights(w: &[f32], channels: usize, turned: bool, to: &mut [f32]) {
     let line = |[a, b, c]: [f32; 3]| [a, 0.5 * (a + b + c), 0.5 * (a - b + c), c];
     to.par_chunks_mut(PLACES * channels).zip(w.par_chunks(9 * channels)).for_each(|(to, w)| {
@@ -181,7 +181,7 @@ fn transform_weights(w: &[f32], channels: usize, turned: bool, to: &mut [f32]) {
     });
 }
 
-/// `Gᵀ u G` of the 16 places of every kernel of `[PLACES, OC, C]` as dw `[OC, C, 3, 3]`.
+/// Computes `Gᵀ u G` of the 16 places of every kernel of `[PLACES, OC, C]` as dw `[OC, C, 3, 3]`.
 fn gather_weights(u: &[f32], dw: &mut [f32]) {
     let line = |[a, b, c, d]: [f32; 4]| [a + 0.5 * (b + c), 0.5 * (b - c), 0.5 * (b + c) + d];
     let pairs = dw.len() / 9;
@@ -198,7 +198,8 @@ fn gather_weights(u: &[f32], dw: &mut [f32]) {
 }
 
 impl WinogradConv {
-    /// The transformed tiles of a block of images x `[images, inputs, H, W]`, as `[inputs, PLACES, images · tiles]`.
+    /// Computes the transformed tiles of a block of images x `[images, inputs, H, W]`:
+    /// `[inputs, PLACES, images · tiles]`.
     fn transform(&self, x: &[f32], to: &mut [f32]) {
         let tiles = &self.tiles;
         let (count, plane) = (tiles.count(), tiles.size[0] * tiles.size[1]);
@@ -216,7 +217,8 @@ impl WinogradConv {
         );
     }
 
-    /// The same of the results' gradients of a block, dy `[images, outputs, OH, OW]`: `[outputs, PLACES, images · tiles]`.
+    /// Computes the same for a block of results' gradients, dy `[images, outputs, OH, OW]`:
+    /// `[outputs, PLACES, images · tiles]`.
     fn spread(&self, dy: &[f32], to: &mut [f32]) {
         let tiles = &self.tiles;
         let (count, [height, width]) = (tiles.count(), tiles.out);
@@ -235,7 +237,7 @@ impl WinogradConv {
         );
     }
 
-    /// The results of a block from its products `[PLACES, outputs, images · tiles]`.
+    /// Computes the results of a block from its products `[PLACES, outputs, images · tiles]`.
     fn gather(&self, products: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
         let count = self.tiles.count();
         let across = products.len() / (PLACES * self.outputs);
@@ -254,8 +256,8 @@ impl WinogradConv {
         );
     }
 
-    /// x `[N, inputs, H, W]` → out `[N, outputs, OH, OW]`. Place k of the weights is a matrix `[outputs, inputs]` with
-    /// these strides, which starts at `k · step`.
+    /// Computes x `[N, inputs, H, W]` → out `[N, outputs, OH, OW]`. Place k of the weights is a matrix
+    /// `[outputs, inputs]` with these strides, which starts at `k · step`.
     fn run(
         &self,
         g: &Geometry,
@@ -292,7 +294,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, 
     conv.run(g, x, (&u, g.channels, [PLACES * g.channels, 1]), bias, out)
 }
 
-/// The convolution of dy by the turned kernels, from the output's channels to the input's.
+/// Computes the convolution of dy by the rotated kernels, from the output's channels to the input's.
 pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) -> Result<()> {
     let Tiles { size, padding, out } = g.tiles();
     let tiles = Tiles { size: out, padding: padding.map(|p| 2 - p), out: size };

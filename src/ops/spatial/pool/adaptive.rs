@@ -1,7 +1,7 @@
 //! Pooling to a given number of parts: part `o` of `O` over `L` elements is `⌊o·L / O⌋ .. ⌈(o + 1)·L / O⌉`.
 //!
-//! Along one dimension at a time, which gives what rectangles would: all rows of a part have equally many columns, and
-//! the first largest element is in the first row that has it.
+//! One dimension is pooled after the other, with the same result as pooling rectangles: all rows of a part have equally
+//! many columns, and the first largest element is in the first row that has it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,13 +35,13 @@ impl Adaptive {
         o * self.len / self.out..((o + 1) * self.len).div_ceil(self.out)
     }
 
-    /// The first largest element of part `o` of a column that starts at `x[0]`, `inner` apart.
+    /// Returns the first largest element of part `o` of a column that starts at `x[0]`; neighbours are `inner` apart.
     fn largest(&self, x: &[f32], o: usize, inner: usize) -> usize {
         let better = |at: usize, i: usize| x[i * inner] > x[at * inner] || x[i * inner].is_nan();
         self.part(o).fold(self.part(o).start, |at, i| if better(at, i) { i } else { at })
     }
 
-    /// Adds the gradient of each part to the elements that it is of.
+    /// Adds the gradient of each part to its elements: to the largest one, or an equal share to each.
     fn spread(&self, x: &[f32], g: &[f32], inner: usize, dx: &mut [impl Sum]) {
         for (at, &g) in g.iter().enumerate() {
             let (o, j) = (at / inner, at % inner);
@@ -55,7 +55,7 @@ impl Adaptive {
         }
     }
 
-    /// Refuses parts for which one invocation would loop longer than some drivers allow, or indices beyond 32 bits.
+    /// Checks that one invocation's loop is no longer than some drivers allow, and that indices fit in 32 bits.
     fn check_kernel(&self) -> Result<()> {
         let (len, parts) = (self.len, self.out);
         let longest = (len / parts).max(parts / len) + 2;
@@ -81,7 +81,10 @@ impl Op for Adaptive {
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         if self.out.checked_add(1).and_then(|end| end.checked_mul(self.len)).is_none() {
-            return Err(Error::argument(self.name(), format!("{} elements cannot be cut in {}", self.len, self.out)));
+            return Err(Error::argument(
+                self.name(),
+                format!("{} elements cannot be cut into {} parts", self.len, self.out),
+            ));
         }
         let mut shape = inputs[0].shape().to_vec();
         shape[self.dim] = self.out;
@@ -145,7 +148,7 @@ impl Op for AdaptiveGrad {
         let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let (long, short) = (pool.len * inner, pool.out * inner);
         let all = out.par_chunks_mut(long).zip(x.par_chunks(long)).zip(g.par_chunks(short)).with_min_len(16);
-        let terms = pool.out / pool.len + 2; // of one element
+        let terms = pool.out / pool.len + 2; // parts that hold one element
         all.for_each(|((dx, x), g)| {
             added(dx, terms, |dx| pool.spread(x, g, inner, dx), |dx| pool.spread(x, g, inner, dx));
         });
@@ -190,7 +193,7 @@ fn pool(op: &'static str, x: &Tensor, max: bool, rank: usize, sizes: &[usize]) -
     let mut out = x.clone();
     for (d, &size) in sizes.iter().enumerate().rev() {
         let (dim, len) = (first + d, x.shape()[first + d]);
-        // A mean of everything is a sum, and those are cut into parts, however long they are.
+        // A mean of all elements is computed as a sum, which is split into parts, so the length is not limited.
         out = match !max && size == 1 {
             true => out.mean(&[dim], true)?,
             false => apply(Adaptive { max, dim, len, out: size }, &[&out])?,
@@ -200,12 +203,12 @@ fn pool(op: &'static str, x: &Tensor, max: bool, rank: usize, sizes: &[usize]) -
 }
 
 impl Tensor {
-    /// Means over parts that cut the images into `[OH, OW]`: `[N, C, H, W]` → `[N, C, OH, OW]`. Part `o` covers
-    /// `⌊o·H / OH⌋ .. ⌈(o + 1)·H / OH⌉`: parts overlap where the sizes do not divide. Size 1 is global pooling.
+    /// Computes means over parts that divide the images into `[OH, OW]`: `[N, C, H, W]` → `[N, C, OH, OW]`. Part `o`
+    /// covers `⌊o·H / OH⌋ .. ⌈(o + 1)·H / OH⌉`; parts overlap if OH does not divide H. Size 1 is global pooling.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the input has another rank, a size is 0, or, on adapters, parts are longer than
-    /// 59 998; [`Error::DTypeMismatch`] unless float.
+    /// [`Error::InvalidArgument`] if the input has another rank, a size is 0, or, on adapters, parts are longer than 59
+    /// 998; [`Error::DTypeMismatch`] unless the type is a float.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -218,8 +221,8 @@ impl Tensor {
         pool("adaptive_avg_pool2d", self, false, 4, &size.sizes())
     }
 
-    /// The largest elements of parts that cut the images into `[OH, OW]`, as [`Tensor::adaptive_avg_pool2d`]. NaN wins.
-    /// The gradient goes to the first of equal maxima.
+    /// Returns the largest elements of parts that divide the images into `[OH, OW]`, as
+    /// [`Tensor::adaptive_avg_pool2d`]. NaN counts as the largest. The gradient goes to the first of equal maxima.
     ///
     /// # Errors
     /// As [`Tensor::adaptive_avg_pool2d`].
@@ -234,7 +237,7 @@ impl Tensor {
         pool("adaptive_max_pool2d", self, true, 4, &size.sizes())
     }
 
-    /// Means over `size` parts: `[N, C, L]` → `[N, C, size]`, as [`Tensor::adaptive_avg_pool2d`].
+    /// Computes means over `size` parts: `[N, C, L]` → `[N, C, size]`, as [`Tensor::adaptive_avg_pool2d`].
     ///
     /// # Errors
     /// As [`Tensor::adaptive_avg_pool2d`].
@@ -242,7 +245,7 @@ impl Tensor {
         pool("adaptive_avg_pool1d", self, false, 3, &[size])
     }
 
-    /// The largest elements of `size` parts: `[N, C, L]` → `[N, C, size]`, as [`Tensor::adaptive_max_pool2d`].
+    /// Returns the largest elements of `size` parts: `[N, C, L]` → `[N, C, size]`, as [`Tensor::adaptive_max_pool2d`].
     ///
     /// # Errors
     /// As [`Tensor::adaptive_max_pool2d`].

@@ -1,4 +1,4 @@
-//! Pooling: `sliding` has windows of one shape, `adaptive` windows that cut an image into a given number of parts.
+//! Pooling: `sliding` has windows of one size, `adaptive` windows that divide an image into a given number of parts.
 
 mod adaptive;
 mod sliding;
@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 /// Windows of more elements than this are pooled along one dimension after the other: fewer steps, the same result.
 const SEPARABLE: usize = 256;
 
-/// The windows of a pooling over `D` dimensions, for [`Tensor::max_pool2d`] and its like.
+/// The windows of a pooling over `D` dimensions, for [`Tensor::max_pool2d`] and similar methods.
 ///
 /// Sizes are one number for all dimensions, or an array, `[vertical, horizontal]` for two.
 ///
@@ -37,40 +37,40 @@ pub struct Pool<const D: usize> {
 }
 
 impl<const D: usize> Pool<D> {
-    /// Windows side by side: the stride is the kernel's size. No padding, no dilation, a partial window at the end is
-    /// left out.
+    /// Returns adjacent windows: the stride is the kernel's size. There is no padding and no dilation, and a partial
+    /// window at the end is left out.
     pub fn new(kernel: impl Sizes<D>) -> Self {
         let kernel = kernel.sizes();
         let (padding, dilation) = ([0; D], [1; D]);
         Pool { kernel, stride: kernel, padding, dilation, ceil_mode: false, count_include_pad: true }
     }
 
-    /// The step from one window to the next.
+    /// Sets the step from one window to the next.
     pub fn stride(mut self, stride: impl Sizes<D>) -> Self {
         self.stride = stride.sizes();
         self
     }
 
-    /// Places around the image, at most half a window: a maximum never takes them, a mean counts them as zeros.
+    /// Sets the padding around the image, at most half a window. A maximum ignores it; a mean counts it as zeros.
     pub fn padding(mut self, padding: impl Sizes<D>) -> Self {
         self.padding = padding.sizes();
         self
     }
 
-    /// The distance between neighbouring elements of a window; means refuse another than 1.
+    /// Sets the distance between neighbouring elements of a window. A mean allows only 1.
     pub fn dilation(mut self, dilation: impl Sizes<D>) -> Self {
         self.dilation = dilation.sizes();
         self
     }
 
-    /// Whether a last window that reaches past the padded image counts too; it must start before its end padding.
+    /// Sets whether a last window that extends past the padded image counts; it must start before its end padding.
     pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
         self.ceil_mode = ceil_mode;
         self
     }
 
-    /// Whether a mean divides by the padding too, as it does at first, or only by the pixels that it has added.
-    /// What a `ceil_mode` window has past the padding never counts.
+    /// Sets whether a mean divides by the count of its pixels and the padding (the default) or only of its pixels.
+    /// Elements of a `ceil_mode` window that are past the padding never count.
     pub fn count_include_pad(mut self, count_include_pad: bool) -> Self {
         self.count_include_pad = count_include_pad;
         self
@@ -78,7 +78,7 @@ impl<const D: usize> Pool<D> {
 }
 
 impl Pool<1> {
-    /// The same along the width of images of height 1.
+    /// Returns the same windows for images of height 1: they move along the width.
     fn flat(self) -> Pool<2> {
         let after = |first: usize, [second]: [usize; 1]| [first, second];
         Pool {
@@ -93,7 +93,7 @@ impl Pool<1> {
 }
 
 impl Pool<2> {
-    /// The part along one direction alone.
+    /// Returns the windows' part in direction `d`, with size 1 in the other direction.
     fn along(mut self, d: usize) -> Self {
         let other = 1 - d;
         (self.kernel[other], self.stride[other], self.padding[other], self.dilation[other]) = (1, 1, 0, 1);
@@ -125,7 +125,7 @@ impl Pool<2> {
     }
 }
 
-/// `[N, C, L]` as images of height 1.
+/// Returns `[N, C, L]` as images of height 1.
 fn unflattened(op: &'static str, x: &Tensor) -> Result<Tensor> {
     match x.rank() {
         3 => x.unsqueeze(2),
@@ -134,16 +134,16 @@ fn unflattened(op: &'static str, x: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// The largest element of each window: `[N, C, H, W]` → `[N, C, OH, OW]` with
+    /// Returns the largest element of each window: `[N, C, H, W]` → `[N, C, OH, OW]` with
     /// `OH = (H + 2·padding − dilation·(K − 1) − 1) / stride + 1`, rounded down unless [`Pool::ceil_mode`] is on.
     ///
-    /// NaN wins. The gradient goes to the first of equal maxima. A window without a pixel, which a dilation can make,
-    /// gives −∞.
+    /// NaN counts as the largest. The gradient goes to the first of equal maxima. A window without a pixel, which is
+    /// possible with a dilation, returns −∞.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the input has another rank or planes without pixels, a window does not fit, a size
-    /// is 0 where it must not be, the padding is more than half the window, or, on adapters, a window is more than 60 000
-    /// long in one direction; [`Error::DTypeMismatch`] unless float.
+    /// is 0 where it must not be, the padding is more than half the window, or, on adapters, a window is more than 60
+    /// 000 long in one direction; [`Error::DTypeMismatch`] unless the type is a float.
     ///
     /// ```
     /// # use anygpu::{Pool, Tensor};
@@ -156,7 +156,7 @@ impl Tensor {
         pool.run(self, true)
     }
 
-    /// The mean of each window: shapes as [`Tensor::max_pool2d`].
+    /// Returns the mean of each window: shapes as [`Tensor::max_pool2d`].
     ///
     /// # Errors
     /// As [`Tensor::max_pool2d`], and [`Error::InvalidArgument`] if there is a dilation.
@@ -174,7 +174,8 @@ impl Tensor {
         pool.run(self, false)
     }
 
-    /// The largest element of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::max_pool2d`] with a height of 1.
+    /// Returns the largest element of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::max_pool2d`] with a height
+    /// of 1.
     ///
     /// # Errors
     /// As [`Tensor::max_pool2d`].
@@ -189,7 +190,7 @@ impl Tensor {
         unflattened("max_pool1d", self)?.max_pool2d(pool.flat())?.squeeze(2)
     }
 
-    /// The mean of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::avg_pool2d`] with a height of 1.
+    /// Returns the mean of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::avg_pool2d`] with a height of 1.
     ///
     /// # Errors
     /// As [`Tensor::avg_pool2d`].

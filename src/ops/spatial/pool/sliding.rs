@@ -22,7 +22,7 @@ params! {
 shader!(MAX: MaxParams = "pool_max", after [WINDOW]);
 shader!(AVG: AvgParams = "pool_avg", after [WINDOW]);
 
-/// No position.
+/// The position of a window's maximum if the window holds no pixel.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,8 +39,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// The largest element of every window of a plane and its position, the first of equal ones; −∞ and `NONE` for a
-    /// window that holds no pixel. NaN wins.
+    /// Computes the largest element of every window of a plane and its position, the first of equal ones; −∞ and `NONE`
+    /// for a window that holds no pixel. NaN counts as the largest.
     fn largest(&self, x: &[f32], best: &mut [f32], at: &mut [u32]) {
         best.fill(f32::NEG_INFINITY);
         at.fill(NONE);
@@ -57,7 +57,7 @@ impl Windows {
         }
     }
 
-    /// Adds to every window the pixels of it.
+    /// Adds to every window its pixels.
     fn add(&self, x: &[f32], sums: &mut [impl Sum]) {
         for tap in 0..self.window.taps() {
             self.window.rows(tap, |o, i, len| {
@@ -67,7 +67,7 @@ impl Windows {
         }
     }
 
-    /// Adds to every pixel the parts of the windows that it is in.
+    /// Adds to every pixel the parts of the windows that hold it.
     fn spread(&self, parts: &[f32], dx: &mut [impl Sum]) {
         for tap in 0..self.window.taps() {
             self.window.rows(tap, |o, i, len| {
@@ -77,7 +77,7 @@ impl Windows {
         }
     }
 
-    /// What the means over the windows of a plane are divided by.
+    /// Returns the divisors of the means over the windows of a plane.
     fn divisors(&self) -> Vec<f32> {
         let Window { params, size, .. } = self.window;
         let counted = |d: usize, o: usize| {
@@ -92,13 +92,13 @@ impl Windows {
         (0..height * width).map(|o| (counted(0, o / width) * counted(1, o % width)) as f32).collect()
     }
 
-    /// Loop iterations of an invocation for one result.
+    /// Returns the loop iterations of an invocation for one result.
     fn loops(&self) -> usize {
         let [height, width] = self.window.params.kernel;
         height.saturating_mul(width + 1)
     }
 
-    /// Loop iterations of an invocation for one pixel of the gradient: the windows that hold it.
+    /// Returns the loop iterations of an invocation for one pixel of the gradient: the windows that hold it.
     fn gradient_loops(&self) -> usize {
         let Window { params, size, .. } = &self.window;
         let windows = |d: usize| params.span(d).min(size[d] + params.padding[d]).div_ceil(params.stride[d]) + 1;
@@ -194,7 +194,7 @@ impl Op for PoolGrad {
         let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let all = out.par_chunks_mut(plane).zip(x.par_chunks(plane)).zip(g.par_chunks(pixels)).with_min_len(16);
         let divisors = windows.divisors();
-        let terms = window.taps(); // at most, for one pixel
+        let terms = window.taps(); // the most for one pixel
         all.for_each_init(
             || (vec![0.0; pixels], vec![0; pixels]),
             |(values, at), ((dx, x), g)| {
