@@ -20,10 +20,10 @@ def main():
     print("each software adapter runs a part (`--thorough` runs them on all).\n")
     print(f"{summary['cases']} cases on {len(devices)} devices, {summary['failed_cases']} failed; in quarantine: "
           f"{', '.join(summary['quarantined']) or 'nothing'}.\n")
-    print("| device | cases | seconds |\n|---|---|---|")
+    print("| device | cases |\n|---|---|")
     for device in devices:
         own = [row for row in rows if row["device"] == device]
-        print(f"| `{device}` | {sum(row['cases'] for row in own)} | {sum(row['seconds'] for row in own):.1f} |")
+        print(f"| `{device}` | {sum(row['cases'] for row in own)} |")
     print("\n| op | cases |" + "".join(f" `{device}` |" for device in devices))
     print("|---|---|" + "---|" * len(devices))
     by_op = {}
