@@ -1,4 +1,4 @@
-// out[offset + i] ← value. Elements are words of any type. One invocation: one element.
+// out[offset + i] ← value, or value + i. Elements are words of any type. One invocation: one element.
 
 struct Params {
     count: u32,
@@ -14,5 +14,13 @@ fn fill(id: Id) {
     let i = linear_index(id);
     if i < p.count {
         out[p.offset + i] = p.value;
+    }
+}
+
+@compute @workgroup_size(WG)
+fn iota(id: Id) {
+    let i = linear_index(id);
+    if i < p.count {
+        out[p.offset + i] = p.value + i;
     }
 }

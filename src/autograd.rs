@@ -5,7 +5,7 @@
 //! they run on the devices of the forward pass.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::context::{self, Restore};
 use crate::error::{Error, Result};
@@ -19,11 +19,31 @@ pub(crate) struct Node(Arc<NodeInner>);
 
 struct NodeInner {
     op: Box<dyn Differentiable>,
-    inputs: Vec<Tensor>,
-    /// The versions of the inputs' storages when the op ran. After a later in-place write, the gradient would be wrong.
-    versions: Vec<u64>,
+    /// The inputs; `None` after a backward pass has freed them.
+    inputs: Mutex<Option<Inputs>>,
     /// The version of the output's storage. Some gradients are computed from the output.
     out_version: u64,
+}
+
+#[derive(Clone)]
+struct Inputs {
+    tensors: Vec<Tensor>,
+    /// The versions of the storages when the op ran. After a later in-place write, the gradient would be wrong.
+    versions: Vec<u64>,
+}
+
+impl Node {
+    /// Returns the inputs, which keep the results of earlier ops alive. Removes them from the graph unless `retain`.
+    fn inputs(&self, retain: bool) -> Result<Inputs> {
+        let mut inputs = lock(&self.0.inputs);
+        let found = if retain { inputs.clone() } else { inputs.take() };
+        found.ok_or_else(freed)
+    }
+}
+
+/// Returns the error for a graph without its inputs.
+fn freed() -> Error {
+    Error::Autograd("an earlier backward has freed the graph: use backward_retain_graph() for all but the last".into())
 }
 
 /// A guard: until it is dropped, ops on this thread are not recorded. See [`no_grad`].
@@ -69,9 +89,10 @@ pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) 
         return out;
     }
     let versions = inputs.iter().map(|t| t.storage().version()).collect();
-    let inputs = inputs.iter().map(|&t| t.clone()).collect();
+    let tensors = inputs.iter().map(|&t| t.clone()).collect();
+    let inputs = Mutex::new(Some(Inputs { tensors, versions }));
     let out_version = out.storage().version();
-    out.with_graph(Some(Node(Arc::new(NodeInner { op: Box::new(op), inputs, versions, out_version }))), false)
+    out.with_graph(Some(Node(Arc::new(NodeInner { op: Box::new(op), inputs, out_version }))), false)
 }
 
 impl Tensor {
@@ -111,10 +132,39 @@ impl Tensor {
     /// Computes the gradient of this tensor, which has one element, with respect to every leaf that it depends on, and
     /// adds it to their [`Tensor::grad`].
     ///
+    /// This frees the graph: results of earlier ops that only the graph needs are dropped as soon as their gradients are
+    /// computed. To call this again, for this tensor or for another one of the same graph, use
+    /// [`Tensor::backward_retain_graph`] first.
+    ///
     /// # Errors
-    /// [`Error::Autograd`] if this tensor does not have exactly one element, depends on no leaf, or a tensor that the
-    /// gradient needs was modified in place after the forward pass; errors of the ops that compute the gradients.
+    /// [`Error::Autograd`] if this tensor does not have exactly one element, depends on no leaf, if the graph was freed,
+    /// or a tensor that the gradient needs was modified in place after the forward pass; errors of the ops that compute
+    /// the gradients.
     pub fn backward(&self) -> Result<()> {
+        self.pass_back(false)
+    }
+
+    /// Like [`Tensor::backward`], but keeps the graph for another backward pass.
+    ///
+    /// # Errors
+    /// As [`Tensor::backward`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([3.0])?.requires_grad();
+    /// let y = x.square()?;
+    /// let (a, b) = (y.sum_all()?, y.mul_scalar(2.0)?.sum_all()?); // both depend on y
+    /// a.backward_retain_graph()?;
+    /// b.backward()?;
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [6.0 + 12.0]);
+    /// assert!(a.backward().is_err());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn backward_retain_graph(&self) -> Result<()> {
+        self.pass_back(true)
+    }
+
+    fn pass_back(&self, retain: bool) -> Result<()> {
         if self.elem_count() != 1 {
             return Err(Error::Autograd(format!("needs one value, not a tensor of shape {:?}: sum it", self.shape())));
         }
@@ -124,10 +174,10 @@ impl Tensor {
         let _guard = NoGrad::new();
         let _types = ops::products(None); // gradients have the types of the forward pass
         let mut grads = HashMap::from([(self.id(), self.detach().ones_like()?)]);
-        for tensor in users_first(self) {
+        for tensor in users_first(self)? {
             let Some(grad) = grads.remove(&tensor.id()) else { continue };
             match tensor.node() {
-                Some(node) => push_back(node, &tensor, &grad, &mut grads)?,
+                Some(node) => push_back(node, &tensor, &grad, retain, &mut grads)?,
                 None => accumulate(&tensor, grad)?,
             }
         }
@@ -136,9 +186,16 @@ impl Tensor {
 }
 
 /// Adds one op's gradients to those of its inputs.
-fn push_back(node: &Node, out: &Tensor, grad: &Tensor, grads: &mut HashMap<u64, Tensor>) -> Result<()> {
-    let NodeInner { op, inputs, versions, out_version } = &*node.0;
-    if let Some(changed) = inputs.iter().zip(versions).position(|(t, v)| t.storage().version() != *v) {
+fn push_back(
+    node: &Node,
+    out: &Tensor,
+    grad: &Tensor,
+    retain: bool,
+    grads: &mut HashMap<u64, Tensor>,
+) -> Result<()> {
+    let NodeInner { op, out_version, .. } = &*node.0;
+    let Inputs { tensors: inputs, versions } = node.inputs(retain)?;
+    if let Some(changed) = inputs.iter().zip(&versions).position(|(t, v)| t.storage().version() != *v) {
         let what = format!("input {changed} of {} was modified in place after the forward pass", op.op_name());
         return Err(Error::Autograd(what));
     }
@@ -194,8 +251,9 @@ fn undo_broadcast(grad: &Tensor, shape: &[usize]) -> Result<Tensor> {
     grad.sum(&repeated, true)?.reshape(shape)
 }
 
-/// Returns the tracked tensors that `root` depends on, each after all of its users.
-fn users_first(root: &Tensor) -> Vec<Tensor> {
+/// Returns the tracked tensors that `root` depends on, each after all of its users. Fails, before anything was
+/// computed, if a part of the graph was freed.
+fn users_first(root: &Tensor) -> Result<Vec<Tensor>> {
     let mut finished = Vec::new();
     let mut seen = HashSet::new();
     let mut stack = vec![(root.clone(), false)];
@@ -204,21 +262,24 @@ fn users_first(root: &Tensor) -> Vec<Tensor> {
             finished.push(tensor);
         } else if seen.insert(tensor.id()) {
             stack.push((tensor.clone(), true));
-            let inputs = tensor.node().map_or(&[][..], |n| &n.0.inputs);
-            stack.extend(inputs.iter().filter(|t| t.is_tracked()).map(|t| (t.clone(), false)));
+            let Some(node) = tensor.node() else { continue };
+            let inputs = lock(&node.0.inputs);
+            let Inputs { tensors, .. } = inputs.as_ref().ok_or_else(freed)?;
+            stack.extend(tensors.iter().filter(|t| t.is_tracked()).map(|t| (t.clone(), false)));
         }
     }
     finished.reverse();
-    finished
+    Ok(finished)
 }
 
 /// Drops a chain of ops with a loop. Recursion would be as deep as the chain.
 impl Drop for NodeInner {
     fn drop(&mut self) {
-        let mut pending = std::mem::take(&mut self.inputs);
+        let take = |inner: &mut NodeInner| lock(&inner.inputs).take().map_or_else(Vec::new, |inputs| inputs.tensors);
+        let mut pending = take(self);
         while let Some(tensor) = pending.pop() {
             if let Some(mut inner) = tensor.into_node().and_then(|node| Arc::into_inner(node.0)) {
-                pending.append(&mut inner.inputs);
+                pending.append(&mut take(&mut inner));
             }
         }
     }

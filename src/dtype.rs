@@ -126,16 +126,25 @@ impl fmt::Display for DType {
 }
 
 mod sealed {
+    use crate::error::Result;
+
+    /// Allocates an empty vector with a capacity, or returns an error if memory is short.
+    pub type Room<T> = fn(usize) -> Result<Vec<T>>;
+
     /// Conversion of elements to and from words.
     pub trait Sealed: Sized {
-        fn pack(values: &[Self]) -> Vec<u32>;
+        /// The bits of one element; the higher bits are 0.
+        fn bits(self) -> u32;
+        fn pack(values: &[Self], room: Room<u32>) -> Result<Vec<u32>>;
         /// Like `pack`, without a copy if the type allows it.
-        fn pack_vec(values: Vec<Self>) -> Vec<u32> {
-            Self::pack(&values)
+        fn pack_vec(values: Vec<Self>, room: Room<u32>) -> Result<Vec<u32>> {
+            Self::pack(&values, room)
         }
-        fn unpack(words: Vec<u32>, count: usize) -> Vec<Self>;
+        fn unpack(words: Vec<u32>, count: usize, room: Room<Self>) -> Result<Vec<Self>>;
     }
 }
+
+use sealed::Room;
 
 /// A Rust type that can be a tensor's element: `f32`, `half::f16`, `half::bf16`, `i32`, `u32`, `u8`, `bool`.
 pub trait Element: Copy + PartialOrd + fmt::Debug + fmt::Display + Send + Sync + 'static + sealed::Sealed {
@@ -153,16 +162,21 @@ macro_rules! words {
         }
         impl Word for $t {}
         impl sealed::Sealed for $t {
-            fn pack(values: &[Self]) -> Vec<u32> {
-                bytemuck::cast_slice(values).to_vec()
+            fn bits(self) -> u32 {
+                bytemuck::cast(self)
             }
-            fn pack_vec(values: Vec<Self>) -> Vec<u32> {
-                bytemuck::cast_vec(values)
+            fn pack(values: &[Self], room: Room<u32>) -> Result<Vec<u32>> {
+                let mut words = room(values.len())?;
+                words.extend_from_slice(bytemuck::cast_slice(values));
+                Ok(words)
             }
-            fn unpack(words: Vec<u32>, count: usize) -> Vec<Self> {
+            fn pack_vec(values: Vec<Self>, _: Room<u32>) -> Result<Vec<u32>> {
+                Ok(bytemuck::cast_vec(values))
+            }
+            fn unpack(words: Vec<u32>, count: usize, _: Room<Self>) -> Result<Vec<Self>> {
                 let mut values: Vec<Self> = bytemuck::cast_vec(words);
                 values.truncate(count);
-                values
+                Ok(values)
             }
         }
     )*};
@@ -176,14 +190,21 @@ macro_rules! packed {
             const DTYPE: DType = DType::$dtype;
         }
         impl sealed::Sealed for $t {
-            fn pack(values: &[Self]) -> Vec<u32> {
-                let mut words = vec![0u32; DType::$dtype.words(values.len())];
+            fn bits(self) -> u32 {
+                $to(self).into()
+            }
+            fn pack(values: &[Self], room: Room<u32>) -> Result<Vec<u32>> {
+                let count = DType::$dtype.words(values.len());
+                let mut words = room(count)?;
+                words.resize(count, 0);
                 let bits: &mut [$bits] = bytemuck::cast_slice_mut(&mut words);
                 bits.iter_mut().zip(values).for_each(|(to, &value)| *to = $to(value));
-                words
+                Ok(words)
             }
-            fn unpack(words: Vec<u32>, count: usize) -> Vec<Self> {
-                bytemuck::cast_slice::<u32, $bits>(&words)[..count].iter().copied().map($from).collect()
+            fn unpack(words: Vec<u32>, count: usize, room: Room<Self>) -> Result<Vec<Self>> {
+                let mut values = room(count)?;
+                values.extend(bytemuck::cast_slice::<u32, $bits>(&words)[..count].iter().copied().map($from));
+                Ok(values)
             }
         }
     )*};
@@ -214,13 +235,18 @@ mod tests {
     }
 
     #[test]
-    fn elements_survive_packing() {
+    fn elements_survive_packing() -> Result<()> {
+        fn room<T>(count: usize) -> Result<Vec<T>> {
+            Ok(Vec::with_capacity(count))
+        }
         let halves: Vec<f16> = (0..5).map(|i| f16::from_f32(i as f32 / 3.0)).collect();
-        assert_eq!(f16::unpack(f16::pack(&halves), 5), halves);
-        assert_eq!(f16::pack(&halves).len(), 3);
+        assert_eq!(f16::unpack(f16::pack(&halves, room)?, 5, room)?, halves);
+        assert_eq!(f16::pack(&halves, room)?.len(), 3);
         let flags = [true, false, true, true, false];
-        assert_eq!(bool::unpack(bool::pack(&flags), 5), flags);
-        assert_eq!(bool::pack(&flags)[0].to_le_bytes(), [1, 0, 1, 1]);
-        assert_eq!(f32::unpack(f32::pack_vec(vec![1.5, -2.0]), 2), [1.5, -2.0]);
+        assert_eq!(bool::unpack(bool::pack(&flags, room)?, 5, room)?, flags);
+        assert_eq!(bool::pack(&flags, room)?[0].to_le_bytes(), [1, 0, 1, 1]);
+        assert_eq!(f32::unpack(f32::pack_vec(vec![1.5, -2.0], room)?, 2, room)?, [1.5, -2.0]);
+        assert_eq!((bool::bits(true), u8::bits(9), f16::bits(f16::ONE), f32::bits(1.0)), (1, 9, 0x3c00, 0x3f80_0000));
+        Ok(())
     }
 }

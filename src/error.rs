@@ -79,7 +79,10 @@ pub enum Error {
         reason: String,
     },
     /// The device has no memory left, even after all cached buffers were released.
-    #[error("out of memory on {device}: {requested} bytes requested, {in_use} bytes in use by tensors")]
+    #[error(
+        "out of memory on {device}: {requested} bytes requested, {in_use} bytes in use by tensors{}",
+        available.map(|bytes| format!(", {bytes} bytes of host memory available")).unwrap_or_default()
+    )]
     OutOfMemory {
         /// The device's name.
         device: String,
@@ -87,6 +90,8 @@ pub enum Error {
         requested: u64,
         /// The number of bytes in use by tensors.
         in_use: u64,
+        /// The number of bytes of host memory that were available, if there were too few. Software adapters use it too.
+        available: Option<u64>,
     },
     /// A size is larger than the adapter allows.
     #[error("{device} allows {limit} up to {max}, but {value} is needed: split the tensor, or use another device")]

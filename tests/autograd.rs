@@ -15,6 +15,26 @@ fn grad(tensor: &Tensor) -> Vec<f32> {
     tensor.grad().expect("a gradient").to_vec().expect("its values")
 }
 
+/// A loss that is kept, for instance to print it, holds no results of the forward pass after `backward`.
+#[test]
+fn backward_frees_the_graph() -> Result<()> {
+    for device in common::devices() {
+        let x = Tensor::ones([1 << 20], &device)?.requires_grad();
+        let live = device.memory().live;
+        let loss = |x: &Tensor| x.sin()?.exp()?.sqrt()?.mean_all();
+        let kept = loss(&x)?;
+        assert!(device.memory().live >= live + (12 << 20), "{device}");
+        kept.backward_retain_graph()?;
+        kept.backward()?;
+        assert!(device.memory().live < live + (5 << 20), "{device}: the gradient and the loss are left");
+        let before = x.grad().map(|grad| grad.to_vec::<f32>()).transpose()?;
+        let error = kept.add(&loss(&x)?)?.backward().unwrap_err().to_string();
+        assert!(error.contains("freed") && error.contains("backward_retain_graph"), "{error}");
+        assert_eq!(x.grad().map(|grad| grad.to_vec::<f32>()).transpose()?, before, "{device}: an error changes nothing");
+    }
+    Ok(())
+}
+
 #[test]
 fn no_grad_records_nothing() -> Result<()> {
     let x = leaf(&[1.0, 2.0])?;

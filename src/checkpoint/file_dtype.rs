@@ -3,9 +3,10 @@
 use half::{bf16, f16};
 
 use super::Fault;
+use crate::device::cpu::with_room;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
-use crate::tensor::{Tensor, from_words, with_room};
+use crate::tensor::{Tensor, from_words};
 
 /// An element type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,7 +102,7 @@ fn collect<'a, const N: usize, T: Element>(
         let bytes = <[u8; N]>::try_from(element).map_err(|_| Fault::from("an element is cut off"));
         values.push(bytes.and_then(&read)?);
     }
-    Ok(from_words(T::pack_vec(values), shape, T::DTYPE, None)?)
+    Ok(from_words(T::pack_vec(values, with_room)?, shape, T::DTYPE, None)?)
 }
 
 /// Calls `f` with the elements of a tensor on `cpu` in the format of files. (All hosts of this crate are

@@ -40,7 +40,7 @@ use std::path::Path;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
-use crate::tensor::with_room;
+use crate::device::cpu::with_room;
 
 pub use crate::atomic::write_atomically;
 pub use pytorch::PickleValue;

@@ -1,6 +1,7 @@
 //! The parts of samples: arrays in host memory. They are smaller than tensors, because an epoch creates one for each
 //! part of each sample.
 
+use crate::device::cpu::with_room;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::shape::{Shape, checked_elem_count};
@@ -39,12 +40,12 @@ impl Array {
         if checked_elem_count("Array", &shape)? != values.len() {
             return Err(Error::argument("Array", format!("{} elements do not fill shape {shape:?}", values.len())));
         }
-        Ok(Array { words: T::pack_vec(values), shape, dtype: T::DTYPE })
+        Ok(Array { words: T::pack_vec(values, with_room)?, shape, dtype: T::DTYPE })
     }
 
     /// Creates an array of rank 0, for instance a label.
     pub fn scalar<T: Element>(value: T) -> Array {
-        Array { words: T::pack(&[value]), shape: Vec::new(), dtype: T::DTYPE }
+        Array { words: vec![value.bits()], shape: Vec::new(), dtype: T::DTYPE }
     }
 
     /// Creates an array of the elements of a tensor, read from its device.

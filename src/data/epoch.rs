@@ -10,11 +10,12 @@ use super::collate::Stack;
 use super::loader::{DataLoader, LoaderState};
 use super::random::shuffle_epoch;
 use super::{Batch, Dataset, Random, Sample};
+use crate::device::cpu::with_room;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::sync::panic_message;
-use crate::tensor::{Tensor, with_room};
+use crate::tensor::Tensor;
 
 type Map = Arc<dyn Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync>;
 type Collate = Arc<dyn Fn(Vec<Sample>) -> Result<Sample> + Send + Sync>;

@@ -3,11 +3,12 @@
 //! Each write increases the version of the storage. A gradient that needs the old values is then an error.
 
 use crate::device::gpu::{AsBuffer, Buffer, Kernel, params, shader};
+use crate::device::cpu::with_room;
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::{narrowed, widened};
-use crate::ops::inputs::{cpu_buffer, read_all};
+use crate::ops::inputs::lock_all;
 use crate::ops::shape::copy::{duplicate, strided_copy, strided_kernel};
 use crate::ops::{CpuIn, GpuIn, Operand, Strided, expect_dtype, same_device};
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
@@ -25,7 +26,7 @@ pub(super) fn fill_kernel(out: &Buffer, offset: usize, count: usize, value: u32)
 
 /// Returns a new tensor in which every element is `value`.
 pub(crate) fn filled<T: Element>(shape: &[usize], value: T, device: &Device) -> Result<Tensor> {
-    let word = T::pack(&[value; 4])[0]; // a word of any type has at most 4 elements
+    let word = T::pack(&[value; 4], with_room)?[0]; // a word of any type has at most 4 elements
     filled_words(shape, word, T::DTYPE, device)
 }
 
@@ -49,6 +50,25 @@ pub(crate) fn filled_words(shape: &[usize], word: u32, dtype: DType, device: &De
     Ok(Tensor::from_storage(storage, shape, dtype, device.clone()))
 }
 
+/// Returns 0, 1, … as u32, made on the device.
+pub(crate) fn iota(count: u32, device: &Device) -> Result<Tensor> {
+    let size = count as usize;
+    let storage = match device.backend()? {
+        Backend::Cpu(cpu) => {
+            let buffer = cpu.alloc(size)?;
+            buffer.write().iter_mut().zip(0..count).for_each(|(word, i)| *word = i);
+            Storage::Cpu(buffer)
+        }
+        Backend::Gpu(gpu) => {
+            let buffer = gpu.alloc(size)?;
+            let params = FillParams { count: size, offset: 0, value: 0 };
+            gpu.run(Kernel::build(FILL, "iota", params).output(&buffer).each(size))?;
+            Storage::Gpu(buffer)
+        }
+    };
+    Ok(Tensor::from_storage(storage, &[size], DType::U32, device.clone()))
+}
+
 /// Copies `src` to `dst`, which has the same shape, type and device, and another storage.
 pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
     same_device("copy_", &[dst, src])?;
@@ -67,8 +87,8 @@ pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
     }
     match dst.device().backend()? {
         Backend::Cpu(_) => {
-            let guards = read_all(&[src])?;
-            strided_copy(&CpuIn::new(src, &guards)?, &mut cpu_buffer(dst)?.write(), dst.layout());
+            let (read, mut written) = lock_all(&[src], &[dst])?;
+            strided_copy(&CpuIn::new(src, &read)?, &mut written[0], dst.layout());
         }
         Backend::Gpu(gpu) => {
             let target = GpuIn::<Strided>::new(dst)?;

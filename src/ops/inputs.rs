@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::Storage;
-use crate::device::cpu::{CpuBuffer, ReadGuard};
+use crate::device::cpu::{CpuBuffer, ReadGuard, WriteGuard};
 use crate::device::gpu::{AsBuffer, Buffer, Slots};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -172,15 +172,36 @@ impl<'a> GpuIn<'a, Strided> {
 /// Read locks by storage identity.
 pub(crate) type Guards<'a> = Vec<(usize, ReadGuard<'a>)>;
 
-/// Locks each distinct storage of the inputs once: taking one lock twice could deadlock with a waiting writer.
+/// Locks each distinct storage of the inputs once.
 pub(crate) fn read_all<'a>(inputs: &[&'a Tensor]) -> Result<Guards<'a>> {
-    let mut guards: Guards<'a> = Vec::with_capacity(inputs.len());
-    for tensor in inputs {
-        if guards.iter().all(|(id, _)| *id != tensor.storage().id()) {
-            guards.push((tensor.storage().id(), cpu_buffer(tensor)?.read()));
+    lock_all(inputs, &[]).map(|(guards, _)| guards)
+}
+
+/// Locks all storages of an op: each distinct one of `reads` once, and those of `writes`, which are distinct and not
+/// among `reads`. The guards of `writes` come in their order.
+///
+/// This takes the locks in one order for all ops, that of the storages' identities. Otherwise `a.copy_(&b)` and
+/// `b.copy_(&a)` could each hold what the other one waits for, and so could two reads of one storage with a writer that
+/// waits between them.
+pub(crate) fn lock_all<'a>(reads: &[&'a Tensor], writes: &[&'a Tensor]) -> Result<(Guards<'a>, Vec<WriteGuard<'a>>)> {
+    let id = |tensor: &Tensor| tensor.storage().id();
+    let mut order: Vec<_> = reads.iter().map(|&tensor| (id(tensor), None, tensor)).collect();
+    order.extend(writes.iter().enumerate().map(|(i, &tensor)| (id(tensor), Some(i), tensor)));
+    order.sort_unstable_by_key(|&(id, write, _)| (id, write));
+    order.dedup_by_key(|&mut (id, write, _)| (id, write));
+    if order.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        return Err(Error::internal("an op writes a storage twice, or one that it also reads"));
+    }
+    let mut read = Guards::with_capacity(reads.len());
+    let mut written: Vec<_> = writes.iter().map(|_| None).collect();
+    for (id, write, tensor) in order {
+        let buffer = cpu_buffer(tensor)?;
+        match write {
+            None => read.push((id, buffer.read())),
+            Some(i) => written[i] = Some(buffer.write()),
         }
     }
-    Ok(guards)
+    Ok((read, written.into_iter().flatten().collect()))
 }
 
 pub(crate) fn cpu_buffer(tensor: &Tensor) -> Result<&Arc<CpuBuffer>> {

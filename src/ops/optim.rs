@@ -9,7 +9,7 @@ use crate::device::gpu::{Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
-use crate::ops::inputs::{cpu_buffer, read_all};
+use crate::ops::inputs::lock_all;
 use crate::ops::{CpuIn, Dense, GpuIn, expect_dtype, same_device};
 use crate::tensor::Tensor;
 
@@ -143,14 +143,14 @@ pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, state: &[Tensor], rule: Upd
 }
 
 fn on_cpu(w: &Tensor, g: &Tensor, state: &[Tensor], rule: UpdateRule) -> Result<()> {
-    let guards = read_all(&[g])?;
-    let g = CpuIn::<Dense>::new(g, &guards)?.slice::<f32>();
-    let range = |t: &Tensor| t.layout().offset..t.layout().offset + t.elem_count();
-    let mut words = cpu_buffer(w)?.write();
-    let parameters: &mut [f32] = bytemuck::cast_slice_mut(&mut words[range(w)]);
-    let mut remembered = state.iter().map(|t| Ok((cpu_buffer(t)?.write(), range(t)))).collect::<Result<Vec<_>>>()?;
-    let mut slices =
-        remembered.iter_mut().map(|(words, range)| bytemuck::cast_slice_mut::<u32, f32>(&mut words[range.clone()]));
+    let targets: Vec<&Tensor> = [w].into_iter().chain(state).collect();
+    let (read, mut written) = lock_all(&[g], &targets)?;
+    let g = CpuIn::<Dense>::new(g, &read)?.slice::<f32>();
+    let mut slices = written.iter_mut().zip(targets).map(|(words, t)| {
+        let range = t.layout().offset..t.layout().offset + t.elem_count();
+        bytemuck::cast_slice_mut::<u32, f32>(&mut words[range])
+    });
+    let Some(parameters) = slices.next() else { return Ok(()) };
     let pairs = parameters.par_chunks_mut(CHUNK).zip(g.par_chunks(CHUNK));
     match (slices.next(), slices.next()) {
         (Some(s), Some(r)) => {

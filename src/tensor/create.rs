@@ -1,9 +1,10 @@
 //! Creation of tensors from values, and reading values back.
 
+use crate::device::cpu::with_room;
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
-use crate::shape::{Shape, checked_elem_count};
+use crate::shape::{Layout, Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -31,7 +32,7 @@ impl Tensor {
             let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
             return Err(Error::argument("from_slice", detail));
         }
-        from_words(T::pack(data), shape.dims(), T::DTYPE, device.into())
+        from_words(T::pack(data, with_room)?, shape.dims(), T::DTYPE, device.into())
     }
 
     /// Like [`Tensor::from_slice`], from a vector. For elements of four bytes on the CPU, the tensor takes over the
@@ -49,7 +50,7 @@ impl Tensor {
             let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
             return Err(Error::argument("from_vec", detail));
         }
-        from_words(T::pack_vec(data), shape.dims(), T::DTYPE, device.into())
+        from_words(T::pack_vec(data, with_room)?, shape.dims(), T::DTYPE, device.into())
     }
 
     /// Returns a tensor of f32 zeros. For other types, see [`Tensor::full`].
@@ -159,10 +160,8 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn iota<'d>(count: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        let end = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} does not fit u32")))?;
-        let mut values = with_room(count)?;
-        values.extend(0..end);
-        Self::from_vec(values, count, device)
+        let count = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} does not fit u32")))?;
+        crate::ops::inplace::iota(count, &device.into().cloned().unwrap_or_default())
     }
 
     /// Returns the identity matrix `[n, n]`.
@@ -170,11 +169,11 @@ impl Tensor {
     /// # Errors
     /// If the device does not have enough memory.
     pub fn eye<'d>(n: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        let count = checked_elem_count("eye", &[n, n])?;
-        let mut values = with_room(count)?;
-        values.resize(count, 0f32);
-        values.iter_mut().step_by(n + 1).for_each(|v| *v = 1.0);
-        Self::from_vec(values, [n, n], device)
+        checked_elem_count("eye", &[n, n])?;
+        let matrix = Self::zeros([n, n], device)?;
+        let diagonal = Layout { shape: vec![n], strides: vec![n + 1], offset: 0 };
+        matrix.with_layout(diagonal).fill_(1.0)?;
+        Ok(matrix)
     }
 
     /// Returns the elements in row-major order. Waits until the device has computed them.
@@ -186,7 +185,7 @@ impl Tensor {
             let (expected, got) = (T::DTYPE.to_string(), self.dtype().to_string());
             return Err(Error::DTypeMismatch { op: "to_vec", expected, got });
         }
-        Ok(T::unpack(self.to_words()?, self.elem_count()))
+        T::unpack(self.to_words()?, self.elem_count(), with_room)
     }
 
     /// Returns the element of a tensor with exactly one element.
@@ -212,24 +211,16 @@ impl Tensor {
         }
         match (dense.storage(), dense.device().backend()?) {
             (Storage::Gpu(buffer), Backend::Gpu(gpu)) => gpu.download(buffer, start, len),
-            (Storage::Cpu(buffer), _) => Ok(buffer.read()[start..start + len].to_vec()),
+            (Storage::Cpu(buffer), _) => {
+                let mut words = with_room(len)?;
+                words.extend_from_slice(&buffer.read()[start..start + len]);
+                Ok(words)
+            }
             (Storage::Gpu(_), Backend::Cpu(_)) => {
                 Err(Error::internal(format!("the storage of a tensor is not on its device, {}", self.device())))
             }
         }
     }
-}
-
-/// Returns an empty vector with capacity for `count` elements, or an error if memory is short (`vec!` would abort the
-/// process).
-pub(crate) fn with_room<T>(count: usize) -> Result<Vec<T>> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory {
-        device: "cpu".into(),
-        requested: (count as u64).saturating_mul(size_of::<T>() as u64),
-        in_use: Device::cpu().memory().live,
-    })?;
-    Ok(values)
 }
 
 /// Returns a tensor from the bits of its elements.

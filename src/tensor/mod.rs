@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub(crate) use bucket::{Bucket, copied_together, slots};
-pub(crate) use create::{from_words, with_room};
+pub(crate) use create::from_words;
 pub use index::{Index, Indices, NewAxis};
 pub use random::{RandomState, manual_seed, random_state, set_random_state};
 pub(crate) use random::{generator, next_words, seed_for, skip_blocks};

@@ -5,6 +5,7 @@
 
 use std::sync::Mutex;
 
+use crate::device::cpu::with_room;
 use crate::context;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -13,7 +14,6 @@ use crate::philox::{Stream, below, philox, unit};
 use crate::shape::{Shape, checked_elem_count};
 use crate::sync::lock;
 use crate::tensor::Tensor;
-use crate::tensor::create::with_room;
 
 /// The process's generator: its seed, and the number of blocks of four words drawn so far.
 static GENERATOR: Mutex<Stream> = Mutex::new(Stream { seed: 0, first: 0 });

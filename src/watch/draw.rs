@@ -12,7 +12,7 @@ use plotters::style::register_font;
 
 use super::animator::{Animator, Panel};
 use crate::shape::checked_elem_count;
-use crate::tensor::with_room;
+use crate::device::cpu::with_room;
 
 const FONT: &str = "dejavu";
 const INK: RGBColor = RGBColor(40, 40, 48);

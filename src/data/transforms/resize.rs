@@ -2,7 +2,7 @@ use super::Transform;
 use crate::data::{Array, Random};
 use crate::error::{Error, Result};
 use crate::shape::checked_elem_count;
-use crate::tensor::with_room;
+use crate::device::cpu::with_room;
 
 /// Resizes an f32 image bilinearly, as torchvision's `Resize` of a tensor.
 ///

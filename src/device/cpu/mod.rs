@@ -3,9 +3,11 @@
 //! Buffers are recycled by size class, because the operating system maps new memory page by page, with a page
 //! fault each: for the 10 MB of a convolution's output that takes longer than the arithmetic.
 
+mod budget;
 mod info;
 mod scratch;
 
+pub(crate) use budget::{has_room, with_room};
 pub(crate) use info::info;
 pub(crate) use scratch::scratch;
 
@@ -16,7 +18,7 @@ use std::sync::{Arc, LazyLock, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard}
 
 use crate::device::MemoryStats;
 use crate::device::pool::{Ledger, class_of};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sync;
 
 /// The most bytes that the pool keeps free.
@@ -43,7 +45,7 @@ pub(crate) fn host() -> &'static Cpu {
 impl Cpu {
     /// A buffer of `words` words of unspecified contents.
     pub(crate) fn alloc(&self, words: usize) -> Result<Arc<CpuBuffer>> {
-        Ok(self.wrap(self.words(words)?, words))
+        Ok(self.wrap(self.words(words)?, words, true))
     }
 
     /// At least `words` words, from the pool or the system, not yet counted in the ledger.
@@ -53,12 +55,13 @@ impl Cpu {
         recycled.map_or_else(|| self.fresh(class), Ok)
     }
 
-    /// A buffer that takes ownership of `data`.
-    #[expect(clippy::wrong_self_convention, reason = "it is the pool's, the buffer goes back to it")]
+    /// A buffer that takes ownership of `data`, and returns it to the system: if the pool kept what it never gave, it
+    /// would grow with every batch of data.
+    #[expect(clippy::wrong_self_convention, reason = "the ledger that counts it is this one's")]
     pub(crate) fn from_words(&self, data: Vec<u32>) -> Arc<CpuBuffer> {
         self.pool.ledger.reserve(bytes(data.len()));
         let words = data.len();
-        self.wrap(data, words)
+        self.wrap(data, words, false)
     }
 
     /// Live, peak and reserved bytes.
@@ -71,24 +74,25 @@ impl Cpu {
         self.pool.ledger.reset_peak();
     }
 
+    /// Releases all free buffers to the system.
+    pub(crate) fn trim(&self) {
+        self.pool.trim();
+    }
+
     /// Memory from the system. If there is none, the pool's free buffers are released first.
     fn fresh(&self, class: usize) -> Result<Vec<u32>> {
-        let data = zeroed(class).or_else(|| {
-            self.pool.trim();
+        let data = zeroed(class).or_else(|_| {
+            self.trim();
             zeroed(class)
-        });
-        let data = data.ok_or_else(|| Error::OutOfMemory {
-            device: "cpu".into(),
-            requested: bytes(class),
-            in_use: self.memory().live,
         })?;
         self.pool.ledger.reserve(bytes(class));
         Ok(data)
     }
 
-    fn wrap(&self, data: Vec<u32>, words: usize) -> Arc<CpuBuffer> {
+    fn wrap(&self, data: Vec<u32>, words: usize, pooled: bool) -> Arc<CpuBuffer> {
         self.pool.ledger.take(bytes(data.len()));
-        Arc::new(CpuBuffer { words, data: RwLock::new(data), pool: self.pool.clone(), version: AtomicU64::new(0) })
+        let (pool, version) = (self.pool.clone(), AtomicU64::new(0));
+        Arc::new(CpuBuffer { words, data: RwLock::new(data), pooled, pool, version })
     }
 }
 
@@ -100,14 +104,13 @@ impl Pool {
         self.ledger.unreserve(freed);
     }
 
-    /// Keeps a buffer for later if it has the size of a class and the pool is not full.
-    fn put(&self, data: Vec<u32>) {
+    /// Takes back a buffer. If it came from the pool, and the pool is not full, it is kept for later.
+    fn put(&self, data: Vec<u32>, pooled: bool) {
         self.ledger.give(bytes(data.len()));
-        let class = data.len();
-        if class_of(class) == class && self.ledger.free() <= KEEP_BYTES {
-            sync::lock(&self.free).entry(class).or_default().push(data);
+        if pooled && self.ledger.free() <= KEEP_BYTES {
+            sync::lock(&self.free).entry(data.len()).or_default().push(data);
         } else {
-            self.ledger.unreserve(bytes(class));
+            self.ledger.unreserve(bytes(data.len()));
         }
     }
 }
@@ -116,12 +119,11 @@ fn bytes(words: usize) -> u64 {
     words as u64 * 4
 }
 
-/// `words` zeros, or `None` if there is not enough memory (`vec![0; n]` would abort the process).
-fn zeroed(words: usize) -> Option<Vec<u32>> {
-    let mut data = Vec::new();
-    data.try_reserve_exact(words).ok()?;
+/// Returns `words` zeros.
+fn zeroed(words: usize) -> Result<Vec<u32>> {
+    let (mut data, _grant) = budget::granted(words)?;
     data.resize(words, 0);
-    Some(data)
+    Ok(data)
 }
 
 /// Words in host memory, shared by the tensors that view them.
@@ -129,6 +131,8 @@ fn zeroed(words: usize) -> Option<Vec<u32>> {
 pub(crate) struct CpuBuffer {
     words: usize,
     data: RwLock<Vec<u32>>,
+    /// Whether `data` came from the pool.
+    pooled: bool,
     pool: Arc<Pool>,
     version: AtomicU64,
 }
@@ -163,7 +167,7 @@ impl CpuBuffer {
 impl Drop for CpuBuffer {
     fn drop(&mut self) {
         let data = std::mem::take(self.data.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        self.pool.put(data);
+        self.pool.put(data, self.pooled);
     }
 }
 

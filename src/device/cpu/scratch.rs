@@ -39,6 +39,6 @@ impl DerefMut for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        self.pool.put(std::mem::take(&mut self.data));
+        self.pool.put(std::mem::take(&mut self.data), true);
     }
 }

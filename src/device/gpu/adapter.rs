@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wgpu::{Backends, DownlevelFlags, Features};
 
-use super::{Caps, Gpu, health::Health, kernel, probe, queue, transfer, variants};
+use super::{Caps, Gpu, gl::GlLock, health::Health, kernel, probe, queue, transfer, variants};
 use crate::device::registry::{AdapterInfo, Api};
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, Result};
@@ -159,6 +159,7 @@ impl Gpu {
         let mut gpu = Gpu {
             name: name.into(),
             caps: caps(&device, &info),
+            gl: GlLock::new(info.backend),
             pool: Arc::default(),
             kernels: kernel::Cache::default(),
             recorder: queue::Recorder::new(&device).into(),

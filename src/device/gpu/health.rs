@@ -46,6 +46,12 @@ impl Health {
         self.raised.store(true, Ordering::Release);
     }
 
+    /// Keeps that the driver had no memory for something.
+    pub(super) fn run_out_of_memory(&self) {
+        sync::lock(&self.trouble).out_of_memory = true;
+        self.raised.store(true, Ordering::Release);
+    }
+
     /// Marks the device as lost.
     pub(super) fn lose(&self, reason: &str) {
         sync::lock(&self.trouble).lost.get_or_insert_with(|| reason.trim_end_matches([':', ' ']).into());
@@ -63,7 +69,7 @@ impl Health {
         self.raised.store(false, Ordering::Release);
         let message = trouble.message.take();
         if std::mem::take(&mut trouble.out_of_memory) {
-            return Err(Error::OutOfMemory { device: device.into(), requested: 0, in_use: in_use() });
+            return Err(Error::OutOfMemory { device: device.into(), requested: 0, in_use: in_use(), available: None });
         }
         message.map_or(Ok(()), |message| Err(Error::Gpu { device: device.into(), message }))
     }

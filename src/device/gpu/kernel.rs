@@ -250,6 +250,7 @@ impl Gpu {
 
     fn compile(&self, source: &Source<'_>, signature: Signature) -> Result<Pipeline, String> {
         static IDS: AtomicU64 = AtomicU64::new(1);
+        let _gl = self.gl.enter();
         let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let layout = self.bind_group_layout(&signature);

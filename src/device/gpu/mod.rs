@@ -8,9 +8,11 @@
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
 //! - `probe.rs` looks for known faults of the driver;
 //! - `variants.rs` tries the variants of a kernel and chooses one;
+//! - `gl.rs` has what OpenGL needs;
 //! - `health.rs` keeps errors that the driver raised, for the next host call to report.
 
 mod adapter;
+mod gl;
 mod health;
 mod kernel;
 mod pool;
@@ -71,6 +73,7 @@ pub(crate) struct Gpu {
     device: wgpu::Device,
     queue: wgpu::Queue,
     caps: Caps,
+    gl: gl::GlLock,
     health: Arc<health::Health>,
     pool: Arc<pool::Pool>,
     kernels: kernel::Cache,

@@ -6,13 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::Gpu;
-use crate::device::MemoryStats;
+use crate::device::{MemoryStats, cpu};
 use crate::device::pool::{Ledger, class_of};
 use crate::error::{Error, Result};
 use crate::sync;
 
 /// The pool keeps at least this many bytes, and at least as many as tensors used at their peak.
 const KEEP_BYTES: u64 = 1 << 30;
+
+/// The most bytes that wgpu takes from the driver at once, to cut small buffers from them. Host memory must have room for
+/// them before a software adapter is asked for more: lavapipe 25 does not notice that its `mmap` fails, and writes to the
+/// address −1.
+const DRIVER_BLOCK: u64 = 256 << 20;
 
 /// A buffer of words on an adapter. Clones share it; dropping the last one returns its memory to the pool.
 #[derive(Clone, Debug)]
@@ -135,23 +140,29 @@ impl Gpu {
             self.forget_free_pages();
         }
         let page = match self.create_page(bytes)? {
-            Some(page) => page,
-            None => {
+            Ok(page) => page,
+            Err(_) => {
                 self.trim()?;
-                let short = || Error::OutOfMemory {
-                    device: self.name.clone(),
-                    requested: bytes,
-                    in_use: self.pool.memory().live,
+                if self.caps.software {
+                    cpu::host().trim();
+                }
+                let short = |available| {
+                    let (device, in_use) = (self.name.clone(), self.pool.memory().live);
+                    Error::OutOfMemory { device, requested: bytes, in_use, available }
                 };
-                self.create_page(bytes)?.ok_or_else(short)?
+                self.create_page(bytes)?.map_err(short)?
             }
         };
         self.pool.ledger.reserve(bytes);
         Ok(page)
     }
 
-    /// Creates a page, or returns `None` if the driver has no memory.
-    fn create_page(&self, bytes: u64) -> Result<Option<Arc<Page>>> {
+    /// Creates a page, or returns that there is no memory; of a software adapter, how much the host has.
+    fn create_page(&self, bytes: u64) -> Result<Result<Arc<Page>, Option<u64>>> {
+        if self.caps.software && let Err(available) = cpu::has_room(bytes.saturating_add(DRIVER_BLOCK)) {
+            return Ok(Err(available));
+        }
+        let _gl = self.gl.enter();
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let raw = self.device.create_buffer(&wgpu::BufferDescriptor {
@@ -160,23 +171,26 @@ impl Gpu {
             usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
-        let short = pollster::block_on(memory.pop()).is_some();
+        let short = pollster::block_on(memory.pop()).is_some() | self.gl_out_of_memory();
         if let Some(error) = pollster::block_on(validation.pop()) {
             return Err(self.error(super::health::describe(&error)));
         }
         let id = self.pool.ids.fetch_add(1, Ordering::Relaxed);
-        Ok((!short).then(|| Arc::new(Page { raw, id, batch: AtomicU64::new(0) })))
+        Ok(if short { Err(None) } else { Ok(Arc::new(Page { raw, id, batch: AtomicU64::new(0) })) })
     }
 
     /// Releases all unused memory to the driver.
     pub(super) fn trim(&self) -> Result<()> {
+        let gl = self.gl.enter();
         self.staging.trim();
+        drop(gl);
         self.forget_free_pages();
         self.synchronize()
     }
 
     fn forget_free_pages(&self) {
         self.forget_bind_groups();
+        let _gl = self.gl.enter();
         self.pool.trim();
     }
 }

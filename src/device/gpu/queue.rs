@@ -224,6 +224,7 @@ impl Gpu {
 
     /// Submits the open batch to the driver, together with the uploads that wait for it.
     pub(super) fn submit(&self, recorder: &mut Recorder) -> wgpu::SubmissionIndex {
+        let _gl = self.gl.enter();
         recorder.close_pass();
         if !recorder.params.is_empty() {
             self.queue.write_buffer(&recorder.params_buffer, 0, bytemuck::cast_slice(&recorder.params));

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use wgpu::{BufferUsages, PollError, PollType};
 
 use super::{Buffer, Gpu};
+use crate::device::cpu::with_room;
 use crate::device::{Backend, Device, Storage};
 use crate::error::{Error, Result};
 use crate::sync;
@@ -107,11 +108,11 @@ impl Gpu {
         if words.len() > CHUNK {
             self.submit(&mut recorder);
             for (i, chunk) in words.chunks(CHUNK).enumerate() {
-                self.queue.write_buffer(raw, byte(at + i * CHUNK), bytemuck::cast_slice(chunk));
+                self.write_raw(raw, at + i * CHUNK, chunk);
                 self.submit(&mut recorder);
             }
         } else if !recorder.touched(buffer) {
-            self.queue.write_buffer(raw, byte(at), bytemuck::cast_slice(words));
+            self.write_raw(raw, at, words);
             self.uploaded(&mut recorder, words.len() * 4);
         } else {
             let staging = self.filled_staging(words)?;
@@ -121,8 +122,14 @@ impl Gpu {
         self.check()
     }
 
+    fn write_raw(&self, raw: &wgpu::Buffer, at: usize, words: &[u32]) {
+        let _gl = self.gl.enter();
+        self.queue.write_buffer(raw, byte(at), bytemuck::cast_slice(words));
+    }
+
     /// Returns a buffer to copy `words` from, mapped at its creation.
     fn filled_staging(&self, words: &[u32]) -> Result<wgpu::Buffer> {
+        let _gl = self.gl.enter();
         let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("upload"),
             size: byte(words.len()),
@@ -142,10 +149,7 @@ impl Gpu {
     ///
     /// Any error of the device since the last call.
     pub(crate) fn download(&self, buffer: &Buffer, offset: usize, len: usize) -> Result<Vec<u32>> {
-        let mut words = Vec::new();
-        let in_use = self.memory().live;
-        let short = |_| Error::OutOfMemory { device: "cpu".into(), requested: byte(len), in_use };
-        words.try_reserve_exact(len).map_err(short)?;
+        let mut words = with_room(len)?;
         self.read_chunks(buffer, offset, len, |chunk| {
             words.extend_from_slice(chunk);
             Ok(())
@@ -214,7 +218,9 @@ impl Gpu {
     }
 
     fn start_read(&self, buffer: &Buffer, at: usize, len: usize) -> Result<Read> {
+        let gl = self.gl.enter();
         let staging = self.staging.take(&self.device);
+        drop(gl);
         let mut recorder = self.recorder();
         recorder.touch(buffer);
         let encoder = recorder.encoder(&self.device);
@@ -222,6 +228,7 @@ impl Gpu {
         let submission = self.submit_for_wait(&mut recorder);
         drop(recorder);
         let (done, mapped) = channel();
+        let _gl = self.gl.enter();
         staging.map_async(wgpu::MapMode::Read, ..byte(len), move |result| {
             // The receiver is dropped if an error ended the read.
             let _ = done.send(result);
@@ -241,6 +248,7 @@ impl Gpu {
         let view = staging.get_mapped_range(..byte(len)).map_err(|error| self.error(error.to_string()))?;
         take(bytemuck::cast_slice(&view))?;
         drop(view);
+        let _gl = self.gl.enter();
         staging.unmap();
         self.staging.put(staging);
         Ok(())
@@ -251,7 +259,14 @@ impl Gpu {
         let start = Instant::now();
         loop {
             let submission_index = Some(submission.clone());
-            match self.device.poll(PollType::Wait { submission_index, timeout: Some(Duration::from_secs(5)) }) {
+            let timeout = Some(Duration::from_secs(5));
+            let gl = self.gl.enter();
+            let polled = self.device.poll(PollType::Wait { submission_index, timeout });
+            if self.gl_out_of_memory() {
+                self.health.run_out_of_memory();
+            }
+            drop(gl);
+            match polled {
                 Ok(_) => return self.check(),
                 Err(PollError::Timeout) => {
                     self.check()?;
@@ -261,7 +276,9 @@ impl Gpu {
                 }
                 Err(error @ PollError::WrongSubmissionIndex(..)) => {
                     // The submission failed. If the device is lost, the next poll reports it.
+                    let gl = self.gl.enter();
                     let _ = self.device.poll(PollType::Poll);
+                    drop(gl);
                     self.check()?;
                     return Err(self.error(error.to_string()));
                 }
