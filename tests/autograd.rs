@@ -18,7 +18,7 @@ fn grad(tensor: &Tensor) -> Vec<f32> {
 /// A loss that is kept, for instance to print it, holds no results of the forward pass after `backward`.
 #[test]
 fn backward_frees_the_graph() -> Result<()> {
-    for device in common::devices() {
+    for device in devices() {
         let x = Tensor::ones([1 << 20], &device)?.requires_grad();
         let live = device.memory().live;
         let loss = |x: &Tensor| x.sin()?.exp()?.sqrt()?.mean_all();
