@@ -1,7 +1,8 @@
 // Pooling [A, L, B] → [A, O, B] over O parts of dimension L, and its gradients. Part o is ⌊o·L / O⌋ .. ⌈(o + 1)·L / O⌉.
-//   avg_forward:  out[a, o, b] ← mean of x over the part;  max_forward: its maximum;  max_index: its position
-//   avg_backward: out[a, i, b] ← Σ of x / length over all parts that hold i; x is the gradient of the result
-//   max_backward: dx[a, i, b] ← Σ of g over all parts whose index is i
+//   forward:  out[a, o, b] ← mean of x over the part; MAX: its maximum
+//   index:    the position of the maximum
+//   backward: dx[a, i, b] ← Σ of x / length over all parts that hold i; MAX: Σ of x over all parts whose index is i. x is
+//             the gradient of the result.
 // One invocation: one element of out.
 
 struct Params {
@@ -9,16 +10,16 @@ struct Params {
     len: u32,   // L
     parts: u32, // O
     inner: u32, // B
-    x_offset: u32,
-    g_offset: u32,
+    offset: u32, // of x
 }
+
+override MAX: bool = false;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 @group(0) @binding(2) var<storage, read_write> found: array<u32>;
-@group(0) @binding(1) var<storage, read> taken: array<u32>;
-@group(0) @binding(2) var<storage, read> g: array<f32>;
+@group(0) @binding(2) var<storage, read> taken: array<u32>; // the result of `index`; not read without MAX
 @group(0) @binding(3) var<storage, read_write> dx: array<f32>;
 
 /// Returns the start and the end of the o-th of `parts` parts of `len` elements. If exchanged: an element's parts.
@@ -36,9 +37,9 @@ fn largest(i: u32) -> u32 {
     let at = place(i, p.parts, p.len);
     let range = part(at.x, p.len, p.parts);
     var best = range.x;
-    var most = x[p.x_offset + at.y + best * p.inner];
+    var most = x[p.offset + at.y + best * p.inner];
     for (var k = range.x; k < range.y; k++) {
-        let v = x[p.x_offset + at.y + k * p.inner];
+        let v = x[p.offset + at.y + k * p.inner];
         if v > most || is_nan(v) {
             most = v;
             best = k;
@@ -48,15 +49,26 @@ fn largest(i: u32) -> u32 {
 }
 
 @compute @workgroup_size(WG)
-fn max_forward(id: Id) {
+fn forward(id: Id) {
     let i = linear_index(id);
-    if i < p.count {
-        out[i] = x[p.x_offset + place(i, p.parts, p.len).y + largest(i) * p.inner];
+    if i >= p.count {
+        return;
     }
+    let at = place(i, p.parts, p.len);
+    if MAX {
+        out[i] = x[p.offset + at.y + largest(i) * p.inner];
+        return;
+    }
+    let range = part(at.x, p.len, p.parts);
+    var total = 0.0;
+    for (var k = range.x; k < range.y; k++) {
+        total += x[p.offset + at.y + k * p.inner];
+    }
+    out[i] = total / f32(range.y - range.x);
 }
 
 @compute @workgroup_size(WG)
-fn max_index(id: Id) {
+fn index(id: Id) {
     let i = linear_index(id);
     if i < p.count {
         found[i] = largest(i);
@@ -64,22 +76,7 @@ fn max_index(id: Id) {
 }
 
 @compute @workgroup_size(WG)
-fn avg_forward(id: Id) {
-    let i = linear_index(id);
-    if i >= p.count {
-        return;
-    }
-    let at = place(i, p.parts, p.len);
-    let range = part(at.x, p.len, p.parts);
-    var total = 0.0;
-    for (var k = range.x; k < range.y; k++) {
-        total += x[p.x_offset + at.y + k * p.inner];
-    }
-    out[i] = total / f32(range.y - range.x);
-}
-
-@compute @workgroup_size(WG)
-fn avg_backward(id: Id) {
+fn backward(id: Id) {
     let i = linear_index(id);
     if i >= p.count {
         return;
@@ -88,24 +85,12 @@ fn avg_backward(id: Id) {
     let over = part(at.x, p.parts, p.len);
     var total = 0.0;
     for (var o = over.x; o < over.y; o++) {
-        let range = part(o, p.len, p.parts);
-        total += x[p.x_offset + at.y + o * p.inner] / f32(range.y - range.x);
-    }
-    out[i] = total;
-}
-
-@compute @workgroup_size(WG)
-fn max_backward(id: Id) {
-    let i = linear_index(id);
-    if i >= p.count {
-        return;
-    }
-    let at = place(i, p.len, p.parts);
-    let over = part(at.x, p.parts, p.len);
-    var total = 0.0;
-    for (var o = over.x; o < over.y; o++) {
-        if taken[at.y + o * p.inner] == at.x {
-            total += g[p.g_offset + at.y + o * p.inner];
+        let source = at.y + o * p.inner;
+        if !MAX {
+            let range = part(o, p.len, p.parts);
+            total += x[p.offset + source] / f32(range.y - range.x);
+        } else if taken[source] == at.x {
+            total += x[p.offset + source];
         }
     }
     dx[i] = total;

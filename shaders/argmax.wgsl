@@ -1,6 +1,6 @@
 // out[a, c, b] ← the first r in chunk c at which x[a, r, b] is largest (SMALLEST: smallest); x is [A, R, B] dense,
 // out is [A, C, B] of u32. Chunk c is r = c·L … (c + 1)·L − 1. NaN counts as the extreme. The header sets the type T.
-// `argmax` reads all elements of x; `merge` reads only the elements that a first round has chosen, [A, K, B] of r.
+// The first round reads all elements of x; with MERGE, only those that the round before has chosen, [A, K, B] of r.
 // One invocation: one element of out.
 
 struct Params {
@@ -10,17 +10,27 @@ struct Params {
     inner: u32,      // B
     chunks: u32,     // C
     length: u32,     // L
-    candidates: u32, // K, for `merge`
+    candidates: u32, // K: R in the first round
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<T>;
-@group(0) @binding(2) var<storage, read_write> out: array<u32>;
+@group(0) @binding(2) var<storage, read> found: array<u32>; // the chosen r; not read without MERGE
+@group(0) @binding(3) var<storage, read_write> out: array<u32>;
 
 override SMALLEST: bool;
+override MERGE: bool;
 
 fn beats(v: T, best: T) -> bool {
     return select(v > best, v < best, SMALLEST) || (is_nan(f32(v)) && !is_nan(f32(best)));
+}
+
+/// Returns the r of candidate `k`.
+fn candidate(list: u32, k: u32) -> u32 {
+    if MERGE {
+        return found[list + k * p.inner];
+    }
+    return k;
 }
 
 @compute @workgroup_size(WG)
@@ -33,9 +43,11 @@ fn argmax(id: Id) {
     let first = ((i / p.inner) % p.chunks) * p.length;
     let a = i / (p.inner * p.chunks);
     let row = p.offset + a * p.reduced * p.inner + b;
-    var at = first;
-    var best = x[row + first * p.inner];
-    for (var r = first + 1u; r < min(first + p.length, p.reduced); r++) {
+    let list = a * p.candidates * p.inner + b;
+    var at = candidate(list, first);
+    var best = x[row + at * p.inner];
+    for (var k = first + 1u; k < min(first + p.length, p.candidates); k++) {
+        let r = candidate(list, k);
         let v = x[row + r * p.inner];
         if beats(v, best) {
             best = v;
@@ -43,31 +55,4 @@ fn argmax(id: Id) {
         }
     }
     out[i] = at;
-}
-
-@group(0) @binding(2) var<storage, read> found: array<u32>;
-@group(0) @binding(3) var<storage, read_write> merged: array<u32>;
-
-@compute @workgroup_size(WG)
-fn merge(id: Id) {
-    let i = linear_index(id);
-    if i >= p.outer * p.chunks * p.inner {
-        return;
-    }
-    let b = i % p.inner;
-    let first = ((i / p.inner) % p.chunks) * p.length;
-    let a = i / (p.inner * p.chunks);
-    let row = p.offset + a * p.reduced * p.inner + b;
-    let list = a * p.candidates * p.inner + b;
-    var at = found[list + first * p.inner];
-    var best = x[row + at * p.inner];
-    for (var k = first + 1u; k < min(first + p.length, p.candidates); k++) {
-        let r = found[list + k * p.inner];
-        let v = x[row + r * p.inner];
-        if beats(v, best) {
-            best = v;
-            at = r;
-        }
-    }
-    merged[i] = at;
 }

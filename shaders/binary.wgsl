@@ -1,20 +1,8 @@
-// out[i] ← f(a[s(i)], b[t(i)]); each input has its own strides (0 where it is broadcast). The header (a row of the
-// table in ops/elementwise/binary) has f and the types T of the operands and R of the result. One invocation: one
-// element of the dense output. `dense`: both inputs have the output's layout. `strided`: shape and strides in eight
-// slots, outermost first. `right`, `left`: the second or first operand is a number; the other one is a, which is dense.
+// out[i] ← f(a[s(i)], b[t(i)]), after strided.wgsl: a and b are its first two operands. The header (a row of the table in
+// ops/elementwise/binary) has f and the types T of the operands and R of the result. One invocation: one element of the
+// dense output. `dense`: both inputs have the output's layout. `right`, `left`: the second or first operand is the
+// number, as the bits of a T; the other one is a, which is dense.
 
-struct Params {
-    count: u32,
-    rank: u32,
-    a_offset: u32,
-    b_offset: u32,
-    shape: array<vec4<u32>, 2>,
-    a_strides: array<vec4<u32>, 2>,
-    b_strides: array<vec4<u32>, 2>,
-    number: T, // the other operand of `left` and `right`
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> a: array<T>;
 @group(0) @binding(2) var<storage, read> b: array<T>;
 @group(0) @binding(3) var<storage, read_write> out: array<R>;
@@ -23,7 +11,7 @@ struct Params {
 fn dense(id: Id) {
     let i = linear_index(id);
     if i < p.count {
-        out[i] = f(a[p.a_offset + i], b[p.b_offset + i]);
+        out[i] = f(a[p.offsets.x + i], b[p.offsets.y + i]);
     }
 }
 
@@ -31,7 +19,7 @@ fn dense(id: Id) {
 fn right(id: Id) {
     let i = linear_index(id);
     if i < p.count {
-        out[i] = f(a[p.a_offset + i], p.number);
+        out[i] = f(a[p.offsets.x + i], bitcast<T>(p.number));
     }
 }
 
@@ -39,26 +27,15 @@ fn right(id: Id) {
 fn left(id: Id) {
     let i = linear_index(id);
     if i < p.count {
-        out[i] = f(p.number, a[p.a_offset + i]);
+        out[i] = f(bitcast<T>(p.number), a[p.offsets.x + i]);
     }
 }
 
 @compute @workgroup_size(WG)
 fn strided(id: Id) {
     let i = linear_index(id);
-    if i >= p.count {
-        return;
+    if i < p.count {
+        let at = places(i);
+        out[i] = f(a[at.x], b[at.y]);
     }
-    var rest = i;
-    var at_a = p.a_offset;
-    var at_b = p.b_offset;
-    for (var d = p.rank; d > 0u; d--) {
-        let slot = d - 1u;
-        let size = p.shape[slot / 4u][slot % 4u];
-        let at = rest % size;
-        rest /= size;
-        at_a += at * p.a_strides[slot / 4u][slot % 4u];
-        at_b += at * p.b_strides[slot / 4u][slot % 4u];
-    }
-    out[i] = f(a[at_a], b[at_b]);
 }

@@ -1,6 +1,6 @@
 // out[z, c, i, j] ← Σ a[z, i, k] · b[z, k, j] over part c of k, read from the operands without panels, with any
-// strides. For products with few rows or columns, whose panels would be mostly padding. Batch element z of an operand
-// is at (z / inner) · outer + (z % inner) · step. One invocation: one element of out.
+// strides (after index_map.wgsl). For products with few rows or columns, whose panels would be mostly padding. One
+// invocation: one element of out.
 
 struct Params {
     count: u32, // elements of out
@@ -12,15 +12,11 @@ struct Params {
     a_offset: u32,
     a_row: u32,
     a_column: u32,
-    a_inner: u32,
-    a_step: u32,
-    a_outer: u32,
+    a_z: vec4<u32>, // a map, as b_z
     b_offset: u32,
     b_row: u32,
     b_column: u32,
-    b_inner: u32,
-    b_step: u32,
-    b_outer: u32,
+    b_z: vec4<u32>,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -39,8 +35,8 @@ fn matmul_direct(id: Id) {
     let part = at / (p.n * p.m) % p.parts;
     let z = at / (p.n * p.m * p.parts);
     let first = part * p.length;
-    var from_a = p.a_offset + (z / p.a_inner) * p.a_outer + (z % p.a_inner) * p.a_step + i * p.a_row + first * p.a_column;
-    var from_b = p.b_offset + (z / p.b_inner) * p.b_outer + (z % p.b_inner) * p.b_step + j * p.b_column + first * p.b_row;
+    var from_a = p.a_offset + placed(z, p.a_z) + i * p.a_row + first * p.a_column;
+    var from_b = p.b_offset + placed(z, p.b_z) + j * p.b_column + first * p.b_row;
     var sum = 0.0;
     for (var k = first; k < min(first + p.length, p.k); k++) {
         sum += a[from_a] * b[from_b];

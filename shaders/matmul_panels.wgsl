@@ -7,25 +7,9 @@
 @group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
 
-fn store(z: u32, m: u32, n: u32, lo: vec4<f32>, hi: vec4<f32>) {
-    if m >= p.m {
-        return;
-    }
-    var add = 0.0;
-    if HAS_BIAS {
-        add = bias[p.bias_offset + m];
-    }
-    let row = p.offset + z * p.batch + m * p.row;
-    for (var i = 0u; i < 4u; i++) {
-        let c = n + i;
-        if c < p.n {
-            out[row + (c / p.inner) * p.outer + c % p.inner] = lo[i] + add;
-        }
-        let d = n + 4u + i;
-        if d < p.n {
-            out[row + (d / p.inner) * p.outer + d % p.inner] = hi[i] + add;
-        }
-    }
+fn store_row(z: u32, m: u32, n: u32, lo: vec4<f32>, hi: vec4<f32>) {
+    store(z, m, n, lo);
+    store(z, m, n + 4u, hi);
 }
 
 @compute @workgroup_size(8, 8)
@@ -71,12 +55,12 @@ fn matmul_panels(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
         l6 += a1.z * b0; h6 += a1.z * b1;
         l7 += a1.w * b0; h7 += a1.w * b1;
     }
-    store(z, m, n, l0, h0);
-    store(z, m + 1u, n, l1, h1);
-    store(z, m + 2u, n, l2, h2);
-    store(z, m + 3u, n, l3, h3);
-    store(z, m + 4u, n, l4, h4);
-    store(z, m + 5u, n, l5, h5);
-    store(z, m + 6u, n, l6, h6);
-    store(z, m + 7u, n, l7, h7);
+    store_row(z, m, n, l0, h0);
+    store_row(z, m + 1u, n, l1, h1);
+    store_row(z, m + 2u, n, l2, h2);
+    store_row(z, m + 3u, n, l3, h3);
+    store_row(z, m + 4u, n, l4, h4);
+    store_row(z, m + 5u, n, l5, h5);
+    store_row(z, m + 6u, n, l6, h6);
+    store_row(z, m + 7u, n, l7, h7);
 }

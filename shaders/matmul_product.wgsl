@@ -25,3 +25,21 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
 override HAS_BIAS: bool = false;
+
+/// Writes the sums of four columns from (z, m, n) on, with the bias. Places past the end of a row are dropped.
+fn store(z: u32, m: u32, n: u32, sums: vec4<f32>) {
+    if m >= p.m {
+        return;
+    }
+    var add = 0.0;
+    if HAS_BIAS {
+        add = bias[p.bias_offset + m];
+    }
+    let row = p.offset + z * p.batch + m * p.row;
+    for (var i = 0u; i < 4u; i++) {
+        let c = n + i;
+        if c < p.n {
+            out[row + (c / p.inner) * p.outer + c % p.inner] = sums[i] + add;
+        }
+    }
+}

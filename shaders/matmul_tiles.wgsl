@@ -14,23 +14,6 @@ const A_STRIDE = 18u;
 var<workgroup> tile_a: array<vec4<f32>, 288>; // DEPTH · A_STRIDE
 var<workgroup> tile_b: array<vec4<f32>, 256>; // DEPTH · VECTORS
 
-fn store(z: u32, m: u32, n: u32, sums: vec4<f32>) {
-    if m >= p.m {
-        return;
-    }
-    var add = 0.0;
-    if HAS_BIAS {
-        add = bias[p.bias_offset + m];
-    }
-    let row = p.offset + z * p.batch + m * p.row;
-    for (var i = 0u; i < 4u; i++) {
-        let c = n + i;
-        if c < p.n {
-            out[row + (c / p.inner) * p.outer + c % p.inner] = sums[i] + add;
-        }
-    }
-}
-
 @compute @workgroup_size(16, 16)
 fn matmul_tiles(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
     let tile = linear_group(id);

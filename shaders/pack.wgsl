@@ -1,6 +1,5 @@
 // dst[z − first][j / W][k][j % W] ← src(z, k, j), 0 if j is past the end: an operand of a matrix product in panels.
-// W is 8 for A (j its row, k its column) and 64 for B (j its column, k its row). An index i of any kind is at
-// (i / inner) · outer + (i % inner) · step in src: one rule for strides, transposes, batches and NCHW images.
+// W is 8 for A (j its row, k its column) and 64 for B (j its column, k its row). After index_map.wgsl.
 // One invocation: 8 neighbouring elements of dst.
 
 struct Params {
@@ -10,15 +9,9 @@ struct Params {
     width: u32,  // valid j
     offset: u32,
     z_first: u32,
-    z_inner: u32,
-    z_step: u32,
-    z_outer: u32,
-    k_inner: u32,
-    k_step: u32,
-    k_outer: u32,
-    j_inner: u32,
-    j_step: u32,
-    j_outer: u32,
+    z: vec4<u32>, // maps
+    k: vec4<u32>,
+    j: vec4<u32>,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -39,20 +32,19 @@ fn pack(id: Id) {
     let panel = line / p.depth;
     let j = (panel % p.panels) * W + (i % (W / RUN)) * RUN;
     let z = p.z_first + panel / p.panels;
-    var base = p.offset + (z / p.z_inner) * p.z_outer + (z % p.z_inner) * p.z_step + (k / p.k_inner) * p.k_outer + (k % p.k_inner) * p.k_step
-        + (j / p.j_inner) * p.j_outer;
+    var base = p.offset + placed(z, p.z) + placed(k, p.k) + (j / p.j.x) * p.j.z;
     // Integer division is slow, above all on software adapters: one division at the start of the run, then additions.
-    var within = j % p.j_inner;
+    var within = j % p.j.x;
     for (var r = 0u; r < RUN; r++) {
         var v = 0.0;
         if j + r < p.width {
-            v = src[base + within * p.j_step];
+            v = src[base + within * p.j.y];
         }
         dst[i * RUN + r] = v;
         within++;
-        if within == p.j_inner {
+        if within == p.j.x {
             within = 0u;
-            base += p.j_outer;
+            base += p.j.z;
         }
     }
 }

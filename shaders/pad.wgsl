@@ -1,16 +1,13 @@
 // Adds elements around a tensor: out[i..] ← x[from(i − before)..] along every dimension at once, or the value outside
-// of x. Elements are 32-bit words of any type. One invocation: one element of out. Shapes and strides are in eight
-// slots, outermost first.
+// of x. Elements are 32-bit words of any type. One invocation: one element of out.
 
 struct Params {
     count: u32,
     rank: u32,
     offset: u32,
     value: u32, // the bits of the padding value
-    shape: array<vec4<u32>, 2>, // of out
-    size: array<vec4<u32>, 2>,  // of x
-    before: array<vec4<u32>, 2>,
-    strides: array<vec4<u32>, 2>, // of x
+    // For each dimension, outermost first: the stride of x, the margin before x, the size of x, the size of out.
+    dims: array<vec4<u32>, 8>,
 }
 
 override OP: u32 = 0u; // 0 a value, 1 reflect, 2 replicate, 3 circular
@@ -48,12 +45,11 @@ fn pad(id: Id) {
     var source = p.offset;
     var inside = true;
     for (var d = p.rank; d > 0u; d--) {
-        let slot = (d - 1u) / 4u;
-        let lane = (d - 1u) % 4u;
-        let at = repeated(rest % p.shape[slot][lane], p.before[slot][lane], p.size[slot][lane]);
-        rest /= p.shape[slot][lane];
+        let dim = p.dims[d - 1u];
+        let at = repeated(rest % dim.w, dim.y, dim.z);
+        rest /= dim.w;
         inside = inside && at != NONE;
-        source += at * p.strides[slot][lane];
+        source += at * dim.x;
     }
     if inside {
         out[i] = x[source];

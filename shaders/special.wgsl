@@ -37,14 +37,6 @@ fn turns_per_radian(i: u32) -> u32 {
     }
 }
 
-/// Returns the upper 32 bits of a product.
-fn mul_high(a: u32, b: u32) -> u32 {
-    let low = (a & 0xffffu) * (b & 0xffffu);
-    let mid = (a >> 16u) * (b & 0xffffu) + (low >> 16u);
-    let other = (a & 0xffffu) * (b >> 16u) + (mid & 0xffffu);
-    return (a >> 16u) * (b >> 16u) + (mid >> 16u) + (other >> 16u);
-}
-
 /// An angle: |x| = quadrant · π/2 + r with |r| ≤ π/4.
 struct Angle { r: f32, quadrant: u32 }
 

@@ -1,16 +1,7 @@
-// out[i] ← x[s(i)]: elements of one or two bytes, several in a word and with any strides, to words. OP sets the type:
-// halves become the bits of an f32, bytes become u32. All arithmetic is on integers: unpack2x16float may flush
-// subnormals to 0. Shape and strides are in eight slots, outermost first, in elements. One invocation: one element.
+// out[i] ← x[s(i)]: elements of one or two bytes, several in a word, to words, after strided.wgsl, whose first operand is
+// x. OP sets the type: halves become the bits of an f32, bytes become u32. All arithmetic is on integers:
+// unpack2x16float may flush subnormals to 0. One invocation: one element.
 
-struct Params {
-    count: u32,
-    rank: u32,
-    offset: u32,
-    shape: array<vec4<u32>, 2>,
-    strides: array<vec4<u32>, 2>,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<u32>;
 @group(0) @binding(2) var<storage, read_write> out: array<u32>;
 
@@ -41,14 +32,7 @@ fn widen(id: Id) {
     if i >= p.count {
         return;
     }
-    var rest = i;
-    var at = p.offset;
-    for (var d = p.rank; d > 0u; d--) {
-        let slot = d - 1u;
-        let size = p.shape[slot / 4u][slot % 4u];
-        at += rest % size * p.strides[slot / 4u][slot % 4u];
-        rest /= size;
-    }
+    let at = places(i).x;
     switch OP {
         case F16: { out[i] = f16_to_f32((x[at / 2u] >> (at % 2u * 16u)) & 0xffffu); }
         case BF16: { out[i] = ((x[at / 2u] >> (at % 2u * 16u)) & 0xffffu) << 16u; }

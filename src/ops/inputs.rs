@@ -7,11 +7,11 @@ use rayon::prelude::*;
 
 use crate::device::Storage;
 use crate::device::cpu::{CpuBuffer, ReadGuard, WriteGuard};
-use crate::device::gpu::{AsBuffer, Buffer, Slots};
+use crate::device::gpu::{AsBuffer, Buffer, Slots, params, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
-use crate::shape::Layout;
+use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
 /// The most dimensions that a strided kernel can read (after neighbouring dimensions are merged).
@@ -50,93 +50,21 @@ impl Reads for Strided {
     const DENSE: bool = false;
 }
 
-/// An input on the host: its whole storage and the layout of its elements.
-pub(crate) struct CpuIn<'a, L> {
-    words: &'a [u32],
+/// An input of an op: its whole storage `S` and the layout of its elements.
+pub(crate) struct In<'a, S, L> {
+    storage: S,
     layout: &'a Layout,
     dtype: DType,
     reads: PhantomData<L>,
 }
 
-impl<'a, L: Reads> CpuIn<'a, L> {
-    /// Returns the input for a tensor whose storage is locked by one of the guards.
-    pub fn new(tensor: &'a Tensor, guards: &'a Guards<'_>) -> Result<Self> {
-        debug_assert!(!L::DENSE || tensor.layout().is_contiguous());
-        let guard = guards.iter().find(|(id, _)| *id == tensor.storage().id());
-        let (_, words) = guard.ok_or_else(|| misplaced(tensor))?;
-        Ok(CpuIn { words, layout: tensor.layout(), dtype: tensor.dtype(), reads: PhantomData })
-    }
-
-    pub fn shape(&self) -> &'a [usize] {
-        &self.layout.shape
-    }
-
-    pub fn dtype(&self) -> DType {
-        self.dtype
-    }
-}
-
-impl<'a> CpuIn<'a, Dense> {
-    /// Returns the elements.
-    pub fn slice<T: Word>(&self) -> &'a [T] {
-        let all: &[T] = bytemuck::cast_slice(self.words);
-        &all[self.layout.offset..self.layout.offset + self.layout.elem_count()]
-    }
-}
-
-impl<'a> CpuIn<'a, Strided> {
-    /// Returns the whole storage as elements of one type. The layout gives their positions.
-    pub fn all<T: bytemuck::Pod>(&self) -> &'a [T] {
-        bytemuck::cast_slice(self.words)
-    }
-
-    pub fn layout(&self) -> &'a Layout {
-        self.layout
-    }
-
-    /// Returns an input with the same storage and another layout.
-    pub fn through<'b>(&self, layout: &'b Layout) -> CpuIn<'b, Strided>
-    where
-        'a: 'b,
-    {
-        CpuIn { words: self.words, layout, dtype: self.dtype, reads: PhantomData }
-    }
-}
-
-/// The output's elements on the host.
-pub(crate) struct CpuOut<'a>(pub &'a mut [u32]);
-
-impl<'a> CpuOut<'a> {
-    pub fn slice<T: Word>(self) -> &'a mut [T] {
-        bytemuck::cast_slice_mut(self.0)
-    }
-}
+/// An input on the host.
+pub(crate) type CpuIn<'a, L> = In<'a, &'a [u32], L>;
 
 /// An input on an adapter.
-pub(crate) struct GpuIn<'a, L> {
-    buffer: &'a Buffer,
-    layout: &'a Layout,
-    dtype: DType,
-    reads: PhantomData<L>,
-}
+pub(crate) type GpuIn<'a, L> = In<'a, &'a Buffer, L>;
 
-impl<L> AsBuffer for GpuIn<'_, L> {
-    fn as_buffer(&self) -> &Buffer {
-        self.buffer
-    }
-}
-
-impl<'a, L: Reads> GpuIn<'a, L> {
-    pub fn new(tensor: &'a Tensor) -> Result<Self> {
-        debug_assert!(!L::DENSE || tensor.layout().is_contiguous());
-        match tensor.storage() {
-            Storage::Gpu(buffer) => {
-                Ok(GpuIn { buffer, layout: tensor.layout(), dtype: tensor.dtype(), reads: PhantomData })
-            }
-            Storage::Cpu(_) => Err(misplaced(tensor)),
-        }
-    }
-
+impl<'a, S: Copy, L> In<'a, S, L> {
     /// Returns the position of the first element, in elements.
     pub fn offset(&self) -> usize {
         self.layout.offset
@@ -154,18 +82,63 @@ impl<'a, L: Reads> GpuIn<'a, L> {
         self.layout.elem_count()
     }
 
-    /// Returns an input with the same buffer and another layout.
-    pub fn through<'b>(&self, layout: &'b Layout) -> GpuIn<'b, Strided>
-    where
-        'a: 'b,
-    {
-        GpuIn { buffer: self.buffer, layout, dtype: self.dtype, reads: PhantomData }
+    /// Returns an input with the same storage and another layout.
+    pub fn through<'b>(&self, layout: &'b Layout) -> In<'b, S, Strided> {
+        In { storage: self.storage, layout, dtype: self.dtype, reads: PhantomData }
     }
 }
 
-impl<'a> GpuIn<'a, Strided> {
+impl<'a, S> In<'a, S, Strided> {
     pub fn layout(&self) -> &'a Layout {
         self.layout
+    }
+}
+
+impl<'a, L: Reads> CpuIn<'a, L> {
+    /// Returns the input for a tensor whose storage is locked by one of the guards.
+    pub fn new(tensor: &'a Tensor, guards: &'a Guards<'_>) -> Result<Self> {
+        debug_assert!(!L::DENSE || tensor.layout().is_contiguous());
+        let guard = guards.iter().find(|(id, _)| *id == tensor.storage().id());
+        let (_, words) = guard.ok_or_else(|| misplaced(tensor))?;
+        Ok(In { storage: words, layout: tensor.layout(), dtype: tensor.dtype(), reads: PhantomData })
+    }
+}
+
+impl<'a> CpuIn<'a, Dense> {
+    /// Returns the elements.
+    pub fn slice<T: Word>(&self) -> &'a [T] {
+        let all: &[T] = bytemuck::cast_slice(self.storage);
+        &all[self.layout.offset..self.layout.offset + self.layout.elem_count()]
+    }
+}
+
+impl<'a> CpuIn<'a, Strided> {
+    /// Returns the whole storage as elements of one type. The layout gives their positions.
+    pub fn all<T: bytemuck::Pod>(&self) -> &'a [T] {
+        bytemuck::cast_slice(self.storage)
+    }
+}
+
+impl<L> AsBuffer for GpuIn<'_, L> {
+    fn as_buffer(&self) -> &Buffer {
+        self.storage
+    }
+}
+
+impl<'a, L: Reads> GpuIn<'a, L> {
+    pub fn new(tensor: &'a Tensor) -> Result<Self> {
+        debug_assert!(!L::DENSE || tensor.layout().is_contiguous());
+        let Storage::Gpu(storage) = tensor.storage() else { return Err(misplaced(tensor)) };
+        Ok(In { storage, layout: tensor.layout(), dtype: tensor.dtype(), reads: PhantomData })
+    }
+}
+
+/// The output's elements on the host.
+pub(crate) struct CpuOut<'a>(pub &'a mut [u32]);
+
+impl<'a> CpuOut<'a> {
+    pub fn slice<T: Word>(self) -> &'a mut [T] {
+        bytemuck::cast_slice_mut(self.0)
     }
 }
 
@@ -217,18 +190,29 @@ fn misplaced(tensor: &Tensor) -> Error {
     Error::internal(format!("the storage of a tensor of shape {shape:?} is not on its device, {device}"))
 }
 
-/// Sizes and strides of several operands of one shape, merged to as few dimensions as possible.
+params! {
+    /// The parameters of `shaders/strided.wgsl`.
+    pub(crate) struct StridedParams { count: usize, rank: usize, number: u32, offsets: [usize; 4], dims: Slots }
+}
+
+/// The text that precedes the shaders of operands with strides.
+pub(crate) const STRIDED: &str = wgsl!("strided");
+
+/// The layouts of several operands of one shape, merged to as few dimensions as possible.
 pub(crate) struct Walk<const K: usize> {
     pub dims: Vec<usize>,
     pub strides: [Vec<usize>; K],
+    offsets: [usize; K],
 }
 
 impl<const K: usize> Walk<K> {
     /// Merges neighbouring dimensions that every operand can read with one stride, and drops dimensions of size 1. The
     /// result has at least one dimension.
-    pub fn new(shape: &[usize], strides: [&[usize]; K]) -> Self {
-        let mut walk = Walk { dims: Vec::new(), strides: std::array::from_fn(|_| Vec::new()) };
-        let Walk { dims, strides: merged } = &mut walk;
+    pub fn new(layouts: [&Layout; K]) -> Self {
+        let (shape, strides) = (&layouts[0].shape, layouts.map(|layout| &layout.strides));
+        let offsets = layouts.map(|layout| layout.offset);
+        let mut walk = Walk { dims: Vec::new(), strides: std::array::from_fn(|_| Vec::new()), offsets };
+        let Walk { dims, strides: merged, .. } = &mut walk;
         for d in (0..shape.len()).filter(|&d| shape[d] != 1) {
             let joins = |k: usize| merged[k].last().is_some_and(|&s| s == strides[k][d].wrapping_mul(shape[d]));
             match dims.last_mut() {
@@ -252,10 +236,22 @@ impl<const K: usize> Walk<K> {
         walk
     }
 
+    /// Broadcasts the operands to their common shape.
+    pub fn broadcast(op: &'static str, layouts: [&Layout; K]) -> Result<Self> {
+        let join = |shape: Vec<usize>, layout: &&Layout| broadcast_shapes(op, &shape, &layout.shape);
+        let shape = layouts.iter().try_fold(Vec::new(), join)?;
+        Ok(Walk::new(layouts.map(|layout| layout.broadcast_to(&shape)).each_ref()))
+    }
+
+    /// Returns whether the elements of every operand are next to one another, in order.
+    pub fn is_dense(&self) -> bool {
+        self.dims.len() == 1 && (self.dims[0] == 1 || self.strides.iter().all(|strides| strides[0] == 1))
+    }
+
     /// Calls `f` in parallel for every row along the innermost dimension, or for parts of a row, with the position of
-    /// each operand's first element, each operand's step and that part of `out`. Operands start at `offsets`.
-    pub fn rows(&self, offsets: [usize; K], out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
-        let Walk { dims, strides } = self;
+    /// each operand's first element, each operand's step and that part of `out`.
+    pub fn rows(&self, out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
+        let Walk { dims, strides, offsets } = self;
         let inner = dims.len() - 1;
         let (length, steps) = (dims[inner], strides.each_ref().map(|s| s[inner]));
         out.par_chunks_mut(CHUNK).enumerate().for_each(|(i, mut part)| {
@@ -274,14 +270,21 @@ impl<const K: usize> Walk<K> {
         });
     }
 
-    /// Returns the rank, the sizes and the strides for a kernel, which takes at most [`MAX_RANK`] dimensions.
-    pub fn for_kernel(op: &'static str, shape: &[usize], strides: [&[usize]; K]) -> Result<(usize, Slots, [Slots; K])> {
-        let walk = Walk::new(shape, strides);
-        if walk.dims.len() > MAX_RANK {
-            let detail = format!("a layout of more than {MAX_RANK} separate dimensions: {shape:?}");
+    /// Returns the parameters of a kernel, which takes at most [`MAX_RANK`] dimensions and three operands.
+    pub fn params(&self, op: &'static str) -> Result<StridedParams> {
+        let Walk { dims, strides, offsets } = self;
+        if dims.len() > MAX_RANK {
+            let detail = format!("a layout of more than {MAX_RANK} separate dimensions: {dims:?}");
             return Err(Error::argument(op, detail));
         }
-        Ok((walk.dims.len(), Slots::new(&walk.dims), walk.strides.map(|s| Slots::new(&s))))
+        let (mut starts, mut rows) = ([0; 4], vec![[0; 4]; dims.len()]);
+        starts[..K].copy_from_slice(offsets);
+        for (d, row) in rows.iter_mut().enumerate() {
+            (0..K).for_each(|k| row[k] = strides[k][d]);
+            row[3] = dims[d];
+        }
+        let (count, rank) = (dims.iter().product(), dims.len());
+        Ok(StridedParams { count, rank, number: 0, offsets: starts, dims: Slots::new(&rows) })
     }
 }
 
@@ -310,11 +313,12 @@ mod tests {
 
     #[test]
     fn dimensions_merge_where_all_operands_walk_alike() {
-        let walk = Walk::new(&[2, 3, 4], [&[12, 4, 1], &[12, 4, 1]]);
+        let dense = Layout::contiguous(&[2, 3, 4]);
+        let walk = Walk::new([&dense, &dense]);
         assert_eq!((walk.dims, walk.strides), (vec![24], [vec![1], vec![1]]));
-        let walk = Walk::new(&[2, 3, 4], [&[12, 4, 1], &[0, 4, 1]]);
+        let walk = Walk::new([&dense, &Layout { strides: vec![0, 4, 1], ..dense.clone() }]);
         assert_eq!((walk.dims, walk.strides), (vec![2, 12], [vec![12, 1], vec![0, 1]]));
-        let walk = Walk::new(&[1, 1], [&[5, 5]]);
+        let walk = Walk::new([&Layout { strides: vec![5, 5], ..Layout::contiguous(&[1, 1]) }]);
         assert_eq!((walk.dims, walk.strides), (vec![1], [vec![0]]));
     }
 }

@@ -99,8 +99,11 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Checks the inputs before they are widened or made dense, and returns the shape and the type of the result. The
-    /// kernels compute the [wide](DType::wide) type of a packed type; `apply` narrows the result.
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output>;
+    /// kernels compute the [wide](DType::wide) type of a packed type; `apply` narrows the result. The default is the
+    /// shape and the type of the first input.
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
+    }
 
     /// Computes on the host. `out` holds unspecified values.
     fn cpu(&self, inputs: &[CpuIn<Self::Layout>], out: CpuOut) -> Result<()>;
@@ -109,8 +112,11 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Self::Layout>], out: &Buffer) -> Result<Vec<Kernel>>;
 
     /// Computes the gradient with respect to each input. If the op broadcast an input, its gradient may have the
-    /// broadcast shape; the graph then sums it to the shape of the input.
-    fn backward(&self, ctx: &Gradient) -> Result<Gradients>;
+    /// broadcast shape; the graph then sums it to the shape of the input. The default, for an op that is only part of a
+    /// gradient, returns an error.
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        Err(no_gradient(self.name()))
+    }
 }
 
 /// A node of the graph: an op, a view or a move.
@@ -131,8 +137,8 @@ impl<O: Op> Differentiable for O {
 }
 
 /// Returns the error of `backward` for an op that is itself part of a gradient, or that cannot be differentiated.
-pub(crate) fn no_gradient(op: &'static str) -> Result<Gradients> {
-    Err(Error::Autograd(format!("{op} has no gradient")))
+fn no_gradient(op: &'static str) -> Error {
+    Error::Autograd(format!("{op} has no gradient"))
 }
 
 /// Runs an op on its inputs' device and records it if an input is tracked.

@@ -8,12 +8,13 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply};
 use crate::philox::{Stream, below, unit};
 use crate::shape::checked_elem_count;
 use crate::tensor::{Tensor, next_words};
 
 params! {
+    #[derive(Default)]
     struct Params {
         seed: [u32; 2],
         first: [u32; 2],
@@ -22,21 +23,11 @@ params! {
         threshold: u32,
         low: i32,
         range: u32,
-    }
-}
-params! {
-    struct DropoutParams {
-        seed: [u32; 2],
-        first: [u32; 2],
-        count: usize,
-        skip: usize,
-        threshold: u32,
         offset: usize,
         scale: f32,
     }
 }
-shader!(RANDOM: Params = "random", after [wgsl!("philox")]);
-shader!(DROPOUT: DropoutParams = "dropout", after [wgsl!("philox")]);
+shader!(SHADER: Params = "random", after [wgsl!("philox")]);
 
 /// The number of elements that one task of the host generates: a multiple of the four words of a block.
 const CHUNK: usize = 4096;
@@ -92,7 +83,7 @@ pub(crate) fn drawn_from(
         }
         Backend::Gpu(gpu) => {
             let buffer = gpu.alloc(count)?;
-            gpu.run(generate(distribution, count, stream, skip, &buffer))?;
+            gpu.run(generate(distribution, Params::new(stream, skip, count), &buffer))?;
             Storage::Gpu(buffer)
         }
     };
@@ -115,25 +106,27 @@ fn each<T: Send>(mut out: &mut [T], mut stream: Stream, skip: usize, f: impl Fn(
     });
 }
 
-/// Returns the low and the high word.
-fn halves(v: u64) -> [u32; 2] {
-    [v as u32, (v >> 32) as u32]
+impl Params {
+    /// Returns the parameters for `count` words of a stream. The others are 0.
+    fn new(stream: Stream, skip: usize, count: usize) -> Params {
+        let halves = |v: u64| [v as u32, (v >> 32) as u32];
+        let (seed, first) = (halves(stream.seed), halves(stream.first));
+        Params { seed, first, count, skip, ..Params::default() }
+    }
+
+    /// Returns the number of blocks of four words that hold the elements, after up to three skipped words.
+    fn blocks(&self) -> usize {
+        if self.count == 0 { 0 } else { (self.count + 3).div_ceil(4) }
+    }
 }
 
-/// Returns the number of blocks of four words that hold `count` elements, after up to three skipped words.
-fn blocks(count: usize) -> usize {
-    if count == 0 { 0 } else { (count + 3).div_ceil(4) }
-}
-
-fn generate(distribution: Distribution, count: usize, stream: Stream, skip: usize, out: &Buffer) -> Kernel {
-    let (seed, first) = (halves(stream.seed), halves(stream.first));
-    let uniform = Params { seed, first, count, skip, threshold: 0, low: 0, range: 0 };
+fn generate(distribution: Distribution, uniform: Params, out: &Buffer) -> Kernel {
     let (code, params) = match distribution {
         Distribution::Uniform => (0u8, uniform),
         Distribution::Bernoulli(threshold) => (1, Params { threshold, ..uniform }),
         Distribution::Integer(low, range) => (2, Params { low, range, ..uniform }),
     };
-    Kernel::build(RANDOM, "random", params).constant("OP", code).output(out).each(blocks(count))
+    Kernel::build(SHADER, "random", params).constant("OP", code).output(out).each(params.blocks())
 }
 
 /// The op that replaces a part of the elements by 0. The gradient generates the same words again and needs no mask.
@@ -155,10 +148,6 @@ impl Op for Dropout {
         "dropout"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
-    }
-
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let out = out.slice::<f32>();
         out.copy_from_slice(inputs[0].slice());
@@ -167,17 +156,10 @@ impl Op for Dropout {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (x, Stream { seed, first }) = (&inputs[0], self.stream);
-        let params = DropoutParams {
-            seed: halves(seed),
-            first: halves(first),
-            count: x.elem_count(),
-            skip: self.skip,
-            threshold: self.share,
-            offset: x.offset(),
-            scale: self.scale,
-        };
-        Ok(vec![Kernel::build(DROPOUT, "dropout", params).input(x).output(out).each(blocks(params.count))])
+        let x = &inputs[0];
+        let (threshold, offset, scale) = (self.share, x.offset(), self.scale);
+        let params = Params { threshold, offset, scale, ..Params::new(self.stream, self.skip, x.elem_count()) };
+        Ok(vec![Kernel::build(SHADER, "dropout", params).input(x).output(out).each(params.blocks())])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

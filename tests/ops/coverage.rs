@@ -83,10 +83,11 @@ fn methods(folder: &str) -> BTreeSet<String> {
         if !text.contains("pub fn $") {
             continue;
         }
-        // The rows of the macros' calls: `name => …;`, `name(x) => …;`, `name = …;`.
+        // The rows of the macros' calls: `name => …;`, `name(x, …) => …;`, `name = …;`.
         for line in text.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     ")) {
             let name = identifier(line.trim_start());
-            let rest = line.trim_start()[name.len()..].trim_start_matches("(x)");
+            let rest = &line.trim_start()[name.len()..];
+            let rest = rest.strip_prefix("(x").and_then(|rest| rest.split_once(')')).map_or(rest, |(_, rest)| rest);
             if is_name(name) && (rest.starts_with(" => ") || rest.starts_with(" = ")) {
                 all.insert(name.to_owned());
             }

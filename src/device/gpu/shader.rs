@@ -143,14 +143,15 @@ pub(crate) trait Param: Copy {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bits(pub u32);
 
-/// Sizes or strides of up to eight dimensions, outermost first. Strides may wrap: kernels add modulo 2³².
+/// Four numbers, such as sizes and strides, for each of up to eight dimensions, outermost first. Strides may wrap: kernels
+/// add modulo 2³².
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Slots(pub [u32; 8]);
+pub(crate) struct Slots(pub [u32; 32]);
 
 impl Slots {
-    /// Returns the first eight numbers.
-    pub fn new(list: &[usize]) -> Slots {
-        Slots(std::array::from_fn(|d| list.get(d).map_or(0, |&v| v as u32)))
+    /// Returns the numbers of the first eight dimensions.
+    pub fn new(dims: &[[usize; 4]]) -> Slots {
+        Slots(std::array::from_fn(|i| dims.get(i / 4).map_or(0, |dim| dim[i % 4] as u32)))
     }
 }
 
@@ -178,7 +179,8 @@ param_types! {
     Bits => "bits", 4, [1], |v| [v.0], None;
     [u32; 2] => "vec2<u32>", 8, [2], |v| v, None;
     [u32; 4] => "vec4<u32>", 16, [4], |v| v, None;
-    Slots => "array<vec4<u32>, 2>", 16, [8], |v| v.0, None;
+    [usize; 4] => "vec4<u32>", 16, [4], |v| v.map(|v| v as u32), v.into_iter().find(|&v| u32::try_from(v).is_err());
+    Slots => "array<vec4<u32>, 8>", 16, [32], |v| v.0, None;
 }
 
 /// Declares the Rust side of a shader's `struct Params`: the same names, types and order.
@@ -285,9 +287,9 @@ mod tests {
 
     #[test]
     fn words_lie_as_wgsl_lays_them_out() {
-        let words = ParamWords::of(&Mixed { count: 7, seed: [1, 2], scale: 1.0, shape: Slots::new(&[3, 4]) });
+        let words = ParamWords::of(&Mixed { count: 7, seed: [1, 2], scale: 1.0, shape: Slots::new(&[[3, 4, 5, 6]]) });
         assert_eq!(words.words[..8], [7, 0, 1, 2, 1f32.to_bits(), 0, 0, 0]);
-        assert_eq!((words.words.len(), &words.words[8..10]), (16, &[3, 4][..]));
+        assert_eq!((words.words.len(), &words.words[8..10]), (40, &[3, 4][..]));
         assert_eq!(words.too_large, None);
         let words = ParamWords::of(&Mixed { count: 1 << 32, seed: [0; 2], scale: 0.0, shape: Slots::default() });
         assert_eq!(words.too_large, Some(("count", 1 << 32)));

@@ -1,6 +1,6 @@
 //! Conversions of element types: packed types to words and back, and words of one type to words of another.
 //!
-//! A conversion is a chain of at most three ops: [`Widen`], [`Convert`], [`Narrow`]. Numbers are rounded to the nearest
+//! A conversion is a chain of at most three ops: [`Widen`], and [`Convert`] twice. Numbers are rounded to the nearest
 //! half, ties to even. Adapters use integer arithmetic for it, so that every device computes the same bits.
 
 use std::sync::Arc;
@@ -8,21 +8,18 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
-use crate::ops::inputs::Walk;
+use crate::ops::inputs::{STRIDED, StridedParams, Walk};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
 use crate::tensor::Tensor;
 
 params! {
-    struct WidenParams { count: usize, rank: usize, offset: usize, shape: Slots, strides: Slots }
-}
-params! {
     struct DenseParams { count: usize, offset: usize }
 }
-shader!(WIDEN: WidenParams = "widen");
+shader!(WIDEN: StridedParams = "widen", after [STRIDED]);
 shader!(NARROW: DenseParams = "narrow");
 shader!(CONVERT: DenseParams = "cast", headers || HEADERS.to_vec());
 
@@ -77,8 +74,7 @@ impl Op for Widen {
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let (rank, shape, [strides]) = Walk::for_kernel(self.name(), x.shape(), [&x.layout().strides])?;
-        let params = WidenParams { count: x.elem_count(), rank, offset: x.offset(), shape, strides };
+        let params = Walk::new([x.layout()]).params(self.name())?;
         let kernel = Kernel::build(WIDEN, "widen", params).constant("OP", code(x.dtype()));
         Ok(vec![kernel.input(x).output(out).each(params.count)])
     }
@@ -99,44 +95,6 @@ fn widen<B: bytemuck::Pod + Sync, T: Word>(x: &CpuIn<Strided>, out: &mut [T], f:
     }
 }
 
-/// The conversion of dense f32 to halves, or of dense u32 to bytes (their lowest eight bits).
-#[derive(Debug)]
-struct Narrow(DType);
-
-impl Op for Narrow {
-    type Layout = Dense;
-    const ELEMENTS: Elements = Elements::Stored;
-
-    fn name(&self) -> &'static str {
-        "to_dtype"
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), self.0))
-    }
-
-    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let x = &inputs[0];
-        match self.0 {
-            DType::F16 => narrow(x.slice(), out, |v: f32| f16::from_f32(v).to_bits()),
-            DType::BF16 => narrow(x.slice(), out, |v: f32| bf16::from_f32(v).to_bits()),
-            _ => narrow(x.slice(), out, |v: u32| v as u8),
-        }
-        Ok(())
-    }
-
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let x = &inputs[0];
-        let params = DenseParams { count: x.elem_count(), offset: x.offset() };
-        let kernel = Kernel::build(NARROW, "narrow", params).constant("OP", code(self.0));
-        Ok(vec![kernel.input(x).output(out).each(self.0.words(params.count))])
-    }
-
-    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        Ok(vec![self.0.is_float().then(|| ctx.grad.to_dtype(DType::F32)).transpose()?])
-    }
-}
-
 fn narrow<T: Word, B: bytemuck::Pod + Send>(x: &[T], out: CpuOut, f: impl Fn(T) -> B + Sync) {
     if let Some(last) = out.0.last_mut() {
         *last = 0; // the last word may be longer than the elements
@@ -149,9 +107,11 @@ fn convert<S: Copy, T>(from: &[S], to: &mut [T], f: impl Fn(S) -> T) {
     to.iter_mut().zip(from).for_each(|(to, &from)| *to = f(from));
 }
 
-/// A conversion of words.
+/// A conversion of dense words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Conversion {
+    /// Of f32 to halves, or of u32 to bytes (their lowest eight bits).
+    Narrow,
     /// The same value, as far as the type can represent it.
     Value,
     /// 1 where the value is not 0, else 0.
@@ -160,7 +120,7 @@ enum Conversion {
     Byte,
 }
 
-/// The conversion of dense words of one type to words of another.
+/// The conversion of dense words of one type to words of another, or to packed elements.
 #[derive(Debug)]
 struct Convert(DType, Conversion);
 
@@ -179,6 +139,9 @@ impl Op for Convert {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
         match (x.dtype(), self.0, self.1) {
+            (_, DType::F16, _) => narrow(x.slice(), out, |v: f32| f16::from_f32(v).to_bits()),
+            (_, DType::BF16, _) => narrow(x.slice(), out, |v: f32| bf16::from_f32(v).to_bits()),
+            (_, _, Conversion::Narrow) => narrow(x.slice(), out, |v: u32| v as u8),
             (DType::F32, _, Conversion::Truth) => convert(x.slice(), out.slice(), |v: f32| u32::from(v != 0.0)),
             (_, _, Conversion::Truth) => convert(x.slice(), out.slice(), |v: u32| u32::from(v != 0)),
             (_, _, Conversion::Byte) => convert(x.slice(), out.slice(), |v: f32| u32::from(v as u8)),
@@ -193,20 +156,37 @@ impl Op for Convert {
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        let wanted = format!("alias S = {};\nalias T = {};\n", x.dtype(), self.0);
-        let header = HEADERS.into_iter().find(|h| h.starts_with(&wanted));
-        let header = header.ok_or_else(|| Error::argument("to_dtype", "no such conversion"))?;
+        let params = DenseParams { count: x.elem_count(), offset: x.offset() };
         let entry = match self.1 {
+            Conversion::Narrow => {
+                let kernel = Kernel::build(NARROW, "narrow", params).constant("OP", code(self.0));
+                return Ok(vec![kernel.input(x).output(out).each(self.0.words(params.count))]);
+            }
             Conversion::Value => "convert",
             Conversion::Truth => "truth",
             Conversion::Byte => "byte",
         };
-        let params = DenseParams { count: x.elem_count(), offset: x.offset() };
+        let wanted = format!("alias S = {};\nalias T = {};\n", x.dtype(), self.0);
+        let header = HEADERS.into_iter().find(|h| h.starts_with(&wanted));
+        let header = header.ok_or_else(|| Error::argument("to_dtype", "no such conversion"))?;
         Ok(vec![Kernel::build(CONVERT, entry, params).header(header).input(x).output(out).each(params.count)])
     }
 
-    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        Ok(vec![None]) // one of the types is an integer type, which has no gradient
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        // One of two types of words is an integer type, which has no gradient.
+        let halves = self.1 == Conversion::Narrow && self.0.is_float();
+        Ok(vec![halves.then(|| ctx.grad.to_dtype(DType::F32)).transpose()?])
+    }
+}
+
+/// Returns the word in which a number is computed in a tensor of `dtype`, converted as by [`Tensor::to_dtype`].
+pub(in crate::ops) fn number_word(value: f64, dtype: DType) -> u32 {
+    match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => (value as f32).to_bits(),
+        DType::I32 => (value as i32).cast_unsigned(),
+        DType::U32 => value as u32,
+        DType::U8 => u32::from(value as u8),
+        DType::Bool => u32::from(value != 0.0),
     }
 }
 
@@ -217,7 +197,7 @@ pub(in crate::ops) fn widened(x: &Tensor) -> Result<Tensor> {
 
 /// Converts a tensor of words to a packed type of the same kind: f32 to halves, u32 to bytes.
 pub(in crate::ops) fn narrowed(x: &Tensor, dtype: DType) -> Result<Tensor> {
-    if dtype.is_packed() { apply(Narrow(dtype), &[x]) } else { Ok(x.clone()) }
+    if dtype.is_packed() { apply(Convert(dtype, Conversion::Narrow), &[x]) } else { Ok(x.clone()) }
 }
 
 /// Returns a copy of a packed tensor at the start of a new storage.

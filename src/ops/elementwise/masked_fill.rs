@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, same_device};
+use crate::ops::elementwise::cast::number_word;
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply, same_device};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
@@ -28,10 +29,6 @@ impl Op for MaskedFill {
         "masked_fill"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
-    }
-
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (x, mask) = (inputs[0].slice::<u32>(), inputs[1].slice::<u32>());
         let elements = out.slice::<u32>().iter_mut().zip(x).zip(mask);
@@ -48,17 +45,6 @@ impl Op for MaskedFill {
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![Some(ctx.grad.masked_fill(&ctx.inputs[1], 0.0)?), None])
-    }
-}
-
-/// Returns a number as a word of the type in which elements of `dtype` are computed.
-fn word(value: f32, dtype: DType) -> u32 {
-    match dtype {
-        DType::F32 | DType::F16 | DType::BF16 => value.to_bits(),
-        DType::I32 => (value as i32).cast_unsigned(),
-        DType::U32 => value as u32,
-        DType::U8 => u32::from(value as u8),
-        DType::Bool => u32::from(value != 0.0),
     }
 }
 
@@ -85,6 +71,6 @@ impl Tensor {
             return Err(Error::shapes("masked_fill", self.shape(), mask.shape(), detail));
         }
         let mask = mask.detach().to_dtype(DType::Bool)?.broadcast_to(self.shape())?;
-        apply(MaskedFill { value: word(value, self.dtype()) }, &[self, &mask])
+        apply(MaskedFill { value: number_word(value.into(), self.dtype()) }, &[self, &mask])
     }
 }

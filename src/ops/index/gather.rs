@@ -93,37 +93,26 @@ pub(in crate::ops) fn indices(op: &'static str, index: &Tensor) -> Result<Tensor
     }
 }
 
-/// Checks the dimension and the one-dimensional index of `index_select` and `index_add`, and returns both.
-pub(in crate::ops) fn index_vector(
+/// Checks the dimension and the index of an op, and returns both. A `shared` index has one dimension. Others have the
+/// rank of `x` and, except along the dimension, no larger sizes.
+pub(in crate::ops) fn dim_and_index(
     op: &'static str,
     x: &Tensor,
     dim: impl Dim,
     index: &Tensor,
-) -> Result<(usize, Tensor)> {
-    same_device(op, &[x, index])?;
-    let dim = dimension(op, dim, x.shape())?;
-    if index.rank() != 1 {
-        return Err(Error::shapes(op, x.shape(), index.shape(), "the index must have one dimension"));
-    }
-    Ok((dim, indices(op, index)?))
-}
-
-/// Checks the dimension and the index of `gather` and `scatter`, and returns both. The index must have the rank of `x`
-/// and, except along the dimension, no larger sizes.
-pub(in crate::ops) fn index_like(
-    op: &'static str,
-    x: &Tensor,
-    dim: impl Dim,
-    index: &Tensor,
+    shared: bool,
 ) -> Result<(usize, Tensor)> {
     same_device(op, &[x, index])?;
     let dim = dimension(op, dim, x.shape())?;
     let within = |d: usize| d == dim || index.shape()[d] <= x.shape()[d];
-    if index.rank() != x.rank() || !(0..x.rank()).all(within) {
-        let detail = format!("the index must have the tensor's rank, and no larger sizes except along dimension {dim}");
-        return Err(Error::shapes(op, x.shape(), index.shape(), detail));
-    }
-    Ok((dim, indices(op, index)?))
+    let detail = match shared {
+        true if index.rank() != 1 => "the index must have one dimension".into(),
+        false if index.rank() != x.rank() || !(0..x.rank()).all(within) => {
+            format!("the index must have the tensor's rank, and no larger sizes except along dimension {dim}")
+        }
+        _ => return Ok((dim, indices(op, index)?)),
+    };
+    Err(Error::shapes(op, x.shape(), index.shape(), detail))
 }
 
 /// Returns the leading part of `x` that has the sizes of `shape`; dimension `except` is kept whole.
@@ -153,7 +142,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn gather(&self, dim: impl Dim, index: &Tensor) -> Result<Tensor> {
-        let (dim, index) = index_like("gather", self, dim, index)?;
+        let (dim, index) = dim_and_index("gather", self, dim, index, false)?;
         let x = leading(self, index.shape(), Some(dim))?;
         apply(Gather { dim, shared: false }, &[&x, &index])
     }
@@ -174,7 +163,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn index_select(&self, dim: impl Dim, index: &Tensor) -> Result<Tensor> {
-        let (dim, index) = index_vector("index_select", self, dim, index)?;
+        let (dim, index) = dim_and_index("index_select", self, dim, index, true)?;
         apply(Gather { dim, shared: true }, &[self, &index])
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
-use crate::ops::index::gather::{check_indices, index_like, index_vector, leading};
+use crate::ops::index::gather::{check_indices, dim_and_index, leading};
 use crate::ops::index::sort::order;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::shape::copy::strided_kernel;
@@ -199,7 +199,7 @@ impl Scatter {
 fn scattered(base: &Tensor, dim: impl Dim, index: &Tensor, src: &Tensor, mode: ScatterMode) -> Result<Tensor> {
     let op = |dim| Scatter { dim, shared: false, mode };
     let name = op(0).name();
-    let (dim, index) = index_like(name, base, dim, index)?;
+    let (dim, index) = dim_and_index(name, base, dim, index, false)?;
     same_device(name, &[base, src])?;
     expect_dtype(name, src, base.dtype())?;
     if mode == ScatterMode::Add && base.dtype() == DType::Bool {
@@ -281,7 +281,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn index_add(&self, dim: impl Dim, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let (dim, index) = index_vector("index_add", self, dim, index)?;
+        let (dim, index) = dim_and_index("index_add", self, dim, index, true)?;
         same_device("index_add", &[self, src])?;
         expect_dtype("index_add", src, self.dtype())?;
         let mut shape = self.shape().to_vec();

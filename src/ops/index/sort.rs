@@ -144,10 +144,7 @@ impl Tensor {
     }
 
     /// Sorts the elements along `dim`. Returns them and the positions that they came from, both of the same shape, the
-    /// positions of u32.
-    ///
-    /// Equal elements keep their order, also if `descending`. NaN counts as the largest value; −0 and 0 are equal. The
-    /// values have a gradient.
+    /// positions of u32. The order is that of [`Tensor::argsort`]; the values have a gradient.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::Result;
-use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
+use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, INDEX_MAP, IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
 
 params! {
@@ -20,18 +20,14 @@ params! {
         a_offset: usize,
         a_row: usize,
         a_column: usize,
-        a_inner: usize,
-        a_step: usize,
-        a_outer: usize,
+        a_z: [usize; 4],
         b_offset: usize,
         b_row: usize,
         b_column: usize,
-        b_inner: usize,
-        b_step: usize,
-        b_outer: usize,
+        b_z: [usize; 4],
     }
 }
-shader!(DIRECT: Params = "matmul_direct");
+shader!(DIRECT: Params = "matmul_direct", after [INDEX_MAP]);
 
 /// The most rows or columns of a product that never uses panels.
 const FEW: usize = 4;
@@ -153,15 +149,11 @@ impl BatchedProduct {
             a_offset: a.offset,
             a_row: a.row,
             a_column: a.column,
-            a_inner: a.z.inner,
-            a_step: a.z.step,
-            a_outer: a.z.outer,
+            a_z: a.z.param(),
             b_offset: b.offset,
             b_row: b.row,
             b_column: b.column,
-            b_inner: b.z.inner,
-            b_step: b.z.step,
-            b_outer: b.z.outer,
+            b_z: b.z.param(),
         };
         let kernel = Kernel::build(DIRECT, "matmul_direct", params).input(&a.buffer).input(&b.buffer);
         let mut kernels = vec![kernel.output(&partial).each(params.count)];

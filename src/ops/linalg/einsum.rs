@@ -43,13 +43,8 @@ fn labels(term: &str, rank: Option<usize>, widest: &mut usize) -> Result<Labels>
         (None, Some(_)) => *widest,
         (None, None) => 0,
         (Some(rank), Some(_)) => rank.checked_sub(all.len() + tail.len()).unwrap_or(usize::MAX),
-        (Some(rank), None) => {
-            if rank == all.len() {
-                0
-            } else {
-                usize::MAX
-            }
-        }
+        (Some(rank), None) if rank == all.len() => 0,
+        (Some(_), None) => usize::MAX,
     };
     if hidden == usize::MAX {
         return Err(fail(format!("'{term}' does not name the {} dimensions of its operand", rank.unwrap_or_default())));

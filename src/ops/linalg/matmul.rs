@@ -126,7 +126,7 @@ impl Factor {
     fn new(gpu: &Gpu, input: &GpuIn<Strided>, sizes: &Sizes, kernels: &mut Vec<Kernel>) -> Result<Factor> {
         let layout = sizes.stretched(input.layout());
         let batch = batch_layout(&layout);
-        let Walk { dims, strides: [strides] } = Walk::new(&batch.shape, [&batch.strides]);
+        let Walk { dims, strides: [strides], .. } = Walk::new([&batch]);
         let [row, column] = matrix_strides(&layout);
         let (buffer, offset) = (input.as_buffer().clone(), layout.offset);
         let z = match (&dims[..], &strides[..]) {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, shader, wgsl};
 use crate::error::{Error, Result};
 use crate::ops::linalg::matmul_variants::FAMILY;
 use crate::ops::variants;
@@ -18,15 +18,9 @@ params! {
         width: usize,
         offset: usize,
         z_first: usize,
-        z_inner: usize,
-        z_step: usize,
-        z_outer: usize,
-        k_inner: usize,
-        k_step: usize,
-        k_outer: usize,
-        j_inner: usize,
-        j_step: usize,
-        j_outer: usize,
+        z: [usize; 4],
+        k: [usize; 4],
+        j: [usize; 4],
     }
 }
 params! {
@@ -50,7 +44,10 @@ params! {
         z_count: usize,
     }
 }
-shader!(PACK: PackParams = "pack");
+shader!(PACK: PackParams = "pack", after [INDEX_MAP]);
+
+/// The text that precedes the shaders with parameters of [`IndexMap`].
+pub(super) const INDEX_MAP: &str = wgsl!("index_map");
 
 /// Rows of A in a panel, and of out in an invocation.
 pub(in crate::ops) const A_WIDTH: usize = 8;
@@ -74,6 +71,11 @@ pub(in crate::ops) struct IndexMap {
 impl IndexMap {
     pub fn even(count: usize, step: usize) -> IndexMap {
         IndexMap { inner: count.max(1), step, outer: 0 }
+    }
+
+    /// Returns the numbers in the order of `shaders/index_map.wgsl`.
+    pub fn param(self) -> [usize; 4] {
+        [self.inner, self.step, self.outer, 0]
     }
 }
 
@@ -107,15 +109,9 @@ impl Pack {
             width: across,
             offset,
             z_first: range.start,
-            z_inner: z.inner,
-            z_step: z.step,
-            z_outer: z.outer,
-            k_inner: k.inner,
-            k_step: k.step,
-            k_outer: k.outer,
-            j_inner: j.inner,
-            j_step: j.step,
-            j_outer: j.outer,
+            z: z.param(),
+            k: k.param(),
+            j: j.param(),
         };
         Kernel::build(PACK, "pack", params).constant("W", width).input(src).output(dst).each(count / PACK_RUN)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply};
 use crate::tensor::Tensor;
 
 params! {
@@ -26,10 +26,6 @@ impl Op for Triangle {
 
     fn name(&self) -> &'static str {
         if self.upper { "triu" } else { "tril" }
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
@@ -89,11 +85,10 @@ impl Tensor {
     }
 
     /// Returns the upper triangle of matrices `[.., m, n]`, in the same shape: elements below the diagonal become 0.
-    ///
-    /// `diagonal` is 0 for the main diagonal, positive for one above it, negative for one below it.
+    /// `diagonal` chooses the diagonal as in [`Tensor::tril`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are fewer than two dimensions.
+    /// As [`Tensor::tril`].
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -9,7 +9,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::reduction::reduce::sum_parts;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
 
 /// x, statistics, a gradient g, the weight if there is one → `[2, C]`: for each c, Σ t and Σ t · x̂ of
@@ -93,10 +93,6 @@ impl Op for GradientSums {
         kernels.extend(sum_parts(gpu, &target, [2 * norm.sizes[1], norm.chunks()?, 1], out)?);
         Ok(kernels)
     }
-
-    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        no_gradient(self.name())
-    }
 }
 
 impl Op for NormaliseBackward {
@@ -149,10 +145,6 @@ impl Op for NormaliseBackward {
         let kernel = norm.over("backward", [x, stats, g], inputs.get(4))?;
         // The gradient sums have offset 0: they are not a view.
         Ok(vec![kernel.input(gradient_sums).output(out).each(norm.elements())])
-    }
-
-    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        no_gradient(self.name())
     }
 }
 

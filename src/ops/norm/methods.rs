@@ -70,7 +70,7 @@ fn trailing(name: &'static str, x: &Tensor, normalized_shape: &[usize], eps: f32
     }
     let features = own.iter().product();
     let sizes = [1, lead.iter().product(), features];
-    Ok(NormShape { sizes, span: 1, features, eps, centre: true, fixed: false, weight: false, bias: false })
+    Ok(NormShape::new(sizes, [1, features], eps))
 }
 
 impl Tensor {
@@ -150,8 +150,7 @@ impl Tensor {
         };
         let span: usize = shape[2..].iter().product();
         let sizes = [1, rows, channels / groups * span];
-        let norm =
-            NormShape { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
+        let norm = NormShape::new(sizes, [span, channels], eps);
         Ok(normalise("group_norm", self, norm, None, [weight, bias], None)?.0)
     }
 
@@ -206,8 +205,7 @@ impl Tensor {
             None => None,
         };
         let sizes = [samples, channels, span];
-        let norm =
-            NormShape { sizes, span, features: channels, eps, centre: true, fixed: false, weight: false, bias: false };
+        let norm = NormShape::new(sizes, [span, channels], eps);
         let (out, stats) = normalise(name, self, norm, fixed, [weight, bias], rank)?;
         if let Some((mean, variance)) = running.filter(|_| training) {
             no_grad(|| {

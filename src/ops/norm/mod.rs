@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 use backward::{GradientSums, NormaliseBackward};
@@ -73,6 +73,11 @@ pub(super) struct Moments(pub NormShape);
 pub(super) struct Normalise(pub NormShape, pub Option<Rank>);
 
 impl NormShape {
+    /// Returns a normalisation with the mean and without weight and bias.
+    pub fn new(sizes: [usize; 3], [span, features]: [usize; 2], eps: f32) -> NormShape {
+        NormShape { sizes, span, features, eps, centre: true, fixed: false, weight: false, bias: false }
+    }
+
     /// Returns the number of elements of each statistic.
     fn count(&self) -> usize {
         self.sizes[0] * self.sizes[2]
@@ -130,21 +135,17 @@ impl NormShape {
         }
     }
 
-    /// Computes `row[j] ← row[j] · weight[feature of j]`.
-    fn weigh(&self, row: usize, values: &mut [f32], weight: Option<&[f32]>) {
-        let Some(weight) = weight else { return };
+    /// Calls `f` for each value of a row with the weight or bias of its feature, if there is one.
+    fn affine(&self, row: usize, values: &mut [f32], by_feature: Option<&[f32]>, f: impl Fn(&mut f32, f32)) {
+        let Some(by_feature) = by_feature else { return };
         self.runs(row, |range, first| match self.span {
-            1 => values[range].iter_mut().zip(&weight[first..]).for_each(|(v, w)| *v *= w),
-            _ => values[range].iter_mut().for_each(|v| *v *= weight[first]),
+            1 => values[range].iter_mut().zip(&by_feature[first..]).for_each(|(v, &w)| f(v, w)),
+            _ => values[range].iter_mut().for_each(|v| f(v, by_feature[first])),
         });
     }
 
-    fn add_bias(&self, row: usize, values: &mut [f32], bias: Option<&[f32]>) {
-        let Some(bias) = bias else { return };
-        self.runs(row, |range, first| match self.span {
-            1 => values[range].iter_mut().zip(&bias[first..]).for_each(|(v, b)| *v += b),
-            _ => values[range].iter_mut().for_each(|v| *v += bias[first]),
-        });
+    fn weigh(&self, row: usize, values: &mut [f32], weight: Option<&[f32]>) {
+        self.affine(row, values, weight, |v, w| *v *= w);
     }
 
     /// Returns the mean of channel `c`, and 1 / √(variance + eps).
@@ -194,11 +195,6 @@ impl Op for Moments {
             merge.input(&parts).output(out).each(channels),
         ])
     }
-
-    /// Returns an error: the gradient of the normalisation includes that of the statistics.
-    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        no_gradient(self.name())
-    }
 }
 
 impl Op for Normalise {
@@ -207,10 +203,6 @@ impl Op for Normalise {
 
     fn name(&self) -> &'static str {
         "norm"
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
@@ -224,7 +216,7 @@ impl Op for Normalise {
             let (mean, scale) = norm.statistics(stats, row % channels);
             out.iter_mut().zip(x).for_each(|(out, x)| *out = (x - mean) * scale);
             norm.weigh(row, out, weight);
-            norm.add_bias(row, out, bias);
+            norm.affine(row, out, bias, |v, b| *v += b);
         });
         Ok(())
     }

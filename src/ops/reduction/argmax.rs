@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
@@ -54,13 +54,10 @@ impl Op for Arg {
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (x, sizes) = (&inputs[0], around(inputs[0].shape(), self.dim));
+        let first_nan = |v: f32, best: f32| v.is_nan() && !best.is_nan();
         match (x.dtype(), self.smallest) {
-            (DType::F32, false) => {
-                find(x.slice(), out, sizes, |v: f32, best| v > best || (v.is_nan() && !best.is_nan()))
-            }
-            (DType::F32, true) => {
-                find(x.slice(), out, sizes, |v: f32, best| v < best || (v.is_nan() && !best.is_nan()))
-            }
+            (DType::F32, false) => find(x.slice(), out, sizes, |v: f32, best| v > best || first_nan(v, best)),
+            (DType::F32, true) => find(x.slice(), out, sizes, |v: f32, best| v < best || first_nan(v, best)),
             (DType::I32, false) => find(x.slice(), out, sizes, |v: i32, best| v > best),
             (DType::I32, true) => find(x.slice(), out, sizes, |v: i32, best| v < best),
             (_, false) => find(x.slice(), out, sizes, |v: u32, best| v > best),
@@ -79,15 +76,10 @@ impl Op for Arg {
             let chunks = candidates.div_ceil(CHUNK);
             let target = if chunks == 1 { out.clone() } else { gpu.alloc(outer * chunks * inner)? };
             let params = Params { offset: x.offset(), outer, reduced, inner, chunks, length: CHUNK, candidates };
-            let kernel = Kernel::build(SHADER, if found.is_some() { "merge" } else { "argmax" }, params)
-                .header(scalar_header(x.dtype()))
-                .constant("SMALLEST", self.smallest)
-                .input(x);
-            let kernel = match &found {
-                Some((found, _)) => kernel.input(found),
-                None => kernel,
-            };
-            kernels.push(kernel.output(&target).each(outer * chunks * inner));
+            let kernel = Kernel::build(SHADER, "argmax", params).header(scalar_header(x.dtype()));
+            let kernel = kernel.constant("SMALLEST", self.smallest).constant("MERGE", found.is_some()).input(x);
+            let chosen = found.as_ref().map_or(x.as_buffer(), |(found, _)| found);
+            kernels.push(kernel.input(chosen).output(&target).each(outer * chunks * inner));
             if chunks == 1 {
                 return Ok(kernels);
             }

@@ -1,5 +1,6 @@
 //! Functions of all elements along dimensions.
 
+mod all;
 pub(in crate::ops) mod argmax;
 pub(in crate::ops) mod reduce;
 pub(in crate::ops) mod scan;

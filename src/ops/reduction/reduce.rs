@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
+use crate::ops::elementwise::binary::Number;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::{SCALAR_HEADERS, scalar_header};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, of_sums};
@@ -91,23 +92,10 @@ impl Op for Reduce {
             out.0.fill(empty(self.reduction, x.dtype()));
             return Ok(());
         }
-        match (x.dtype(), self.reduction) {
-            (DType::F32, Reduction::Sum) => fold(x.slice(), out, sizes, |a: f32, v| a + v),
-            (DType::F32, Reduction::Prod) => fold(x.slice(), out, sizes, |a: f32, v| a * v),
-            (DType::F32, Reduction::Max) => {
-                fold(x.slice(), out, sizes, |a: f32, v| if v > a || v.is_nan() { v } else { a })
-            }
-            (DType::F32, Reduction::Min) => {
-                fold(x.slice(), out, sizes, |a: f32, v| if v < a || v.is_nan() { v } else { a })
-            }
-            (DType::I32, Reduction::Sum) => fold(x.slice(), out, sizes, i32::wrapping_add),
-            (DType::I32, Reduction::Prod) => fold(x.slice(), out, sizes, i32::wrapping_mul),
-            (DType::I32, Reduction::Max) => fold(x.slice::<i32>(), out, sizes, Ord::max),
-            (DType::I32, Reduction::Min) => fold(x.slice::<i32>(), out, sizes, Ord::min),
-            (_, Reduction::Sum) => fold(x.slice(), out, sizes, u32::wrapping_add),
-            (_, Reduction::Prod) => fold(x.slice(), out, sizes, u32::wrapping_mul),
-            (_, Reduction::Max) => fold(x.slice::<u32>(), out, sizes, Ord::max),
-            (_, Reduction::Min) => fold(x.slice::<u32>(), out, sizes, Ord::min),
+        match x.dtype() {
+            DType::F32 => self.fold::<f32>(x.slice(), out, sizes),
+            DType::I32 => self.fold::<i32>(x.slice(), out, sizes),
+            _ => self.fold::<u32>(x.slice(), out, sizes),
         }
         Ok(())
     }
@@ -133,6 +121,15 @@ impl Op for Reduce {
 }
 
 impl Reduce {
+    fn fold<T: Number>(&self, x: &[T], out: CpuOut, sizes: [usize; 3]) {
+        match self.reduction {
+            Reduction::Sum => fold(x, out, sizes, T::plus),
+            Reduction::Prod => fold(x, out, sizes, T::times),
+            Reduction::Max => fold(x, out, sizes, |a, v: T| v.larger(a)),
+            Reduction::Min => fold(x, out, sizes, |a, v: T| v.smaller(a)),
+        }
+    }
+
     /// Returns for each element x the product of the others of its row. Let P be the product of those that are not 0,
     /// and Z the number of zeros. The result is P / x if Z = 0, P if x is the only zero, and else 0, or NaN if one of
     /// the others is infinite or NaN.
@@ -346,38 +343,6 @@ impl Tensor {
     /// ```
     pub fn min(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
         over(self, Reduction::Min, dims, keepdim)
-    }
-
-    /// Returns the sum of all elements, of rank 0.
-    ///
-    /// # Errors
-    /// If the device cannot compute it.
-    pub fn sum_all(&self) -> Result<Tensor> {
-        self.sum(&self.all_dims(), false)
-    }
-
-    /// Returns the product of all elements, of rank 0.
-    ///
-    /// # Errors
-    /// If the device cannot compute it.
-    pub fn prod_all(&self) -> Result<Tensor> {
-        self.prod(&self.all_dims(), false)
-    }
-
-    /// Returns the largest of all elements, of rank 0.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if there is no element.
-    pub fn max_all(&self) -> Result<Tensor> {
-        self.max(&self.all_dims(), false)
-    }
-
-    /// Returns the smallest of all elements, of rank 0.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if there is no element.
-    pub fn min_all(&self) -> Result<Tensor> {
-        self.min(&self.all_dims(), false)
     }
 
     pub(in crate::ops) fn all_dims(&self) -> Vec<usize> {

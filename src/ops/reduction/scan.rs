@@ -12,7 +12,7 @@ use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::reduction::reduce::countable;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
@@ -27,15 +27,10 @@ const ROW: usize = 1024;
 /// The length of a chunk otherwise.
 const CHUNK: usize = 64;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Cumulative {
-    Sum,
-    Product,
-}
-
+/// The running sum or product.
 #[derive(Debug)]
 struct Scan {
-    function: Cumulative,
+    product: bool,
     dim: usize,
 }
 
@@ -44,26 +39,19 @@ impl Op for Scan {
     const ELEMENTS: Elements = Elements::Any;
 
     fn name(&self) -> &'static str {
-        match self.function {
-            Cumulative::Sum => "cumsum",
-            Cumulative::Product => "cumprod",
-        }
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
+        if self.product { "cumprod" } else { "cumsum" }
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
         let sizes = around(x.shape(), self.dim);
-        match (x.dtype(), self.function) {
-            (DType::F32, Cumulative::Sum) => scan(x, out, sizes, 0f64, |a, v: f32| a + f64::from(v), |a| a as f32),
-            (DType::F32, Cumulative::Product) => scan(x, out, sizes, 1f64, |a, v: f32| a * f64::from(v), |a| a as f32),
-            (DType::I32, Cumulative::Sum) => scan(x, out, sizes, 0i32, |a, v: i32| a.wrapping_add(v), |a| a),
-            (DType::I32, Cumulative::Product) => scan(x, out, sizes, 1i32, |a, v: i32| a.wrapping_mul(v), |a| a),
-            (_, Cumulative::Sum) => scan(x, out, sizes, 0u32, |a, v: u32| a.wrapping_add(v), |a| a),
-            (_, Cumulative::Product) => scan(x, out, sizes, 1u32, |a, v: u32| a.wrapping_mul(v), |a| a),
+        match (x.dtype(), self.product) {
+            (DType::F32, false) => scan(x, out, sizes, 0f64, |a, v: f32| a + f64::from(v), |a| a as f32),
+            (DType::F32, true) => scan(x, out, sizes, 1f64, |a, v: f32| a * f64::from(v), |a| a as f32),
+            (DType::I32, false) => scan(x, out, sizes, 0i32, |a, v: i32| a.wrapping_add(v), |a| a),
+            (DType::I32, true) => scan(x, out, sizes, 1i32, |a, v: i32| a.wrapping_mul(v), |a| a),
+            (_, false) => scan(x, out, sizes, 0u32, |a, v: u32| a.wrapping_add(v), |a| a),
+            (_, true) => scan(x, out, sizes, 1u32, |a, v: u32| a.wrapping_mul(v), |a| a),
         }
         Ok(())
     }
@@ -77,7 +65,7 @@ impl Op for Scan {
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let backwards = |g: &Tensor| g.flip(&[self.dim])?.cumsum(self.dim)?.flip(&[self.dim]);
-        if self.function == Cumulative::Sum {
+        if !self.product {
             return Ok(vec![Some(backwards(ctx.grad)?)]);
         }
         // The gradient of x[i] is Σ_{j ≥ i} g[j] · y[j] / x[i]. For the first zero of a row, this is 0 / 0. The
@@ -109,9 +97,7 @@ impl Scan {
         let chunks = reduced.div_ceil(length);
         let kernel = |entry, count: usize| {
             let params = Params { count, reduced, inner, chunks, length, offset };
-            Kernel::build(SHADER, entry, params)
-                .header(scalar_header(dtype))
-                .constant("OP", self.function == Cumulative::Product)
+            Kernel::build(SHADER, entry, params).header(scalar_header(dtype)).constant("OP", self.product)
         };
         let (parts, whole) = (outer * chunks * inner, outer * reduced * inner);
         let totals = gpu.alloc(parts)?;
@@ -160,7 +146,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn cumsum(&self, dim: impl Dim) -> Result<Tensor> {
-        apply(Scan { function: Cumulative::Sum, dim: dimension("cumsum", dim, self.shape())? }, &[&countable(self)?])
+        apply(Scan { product: false, dim: dimension("cumsum", dim, self.shape())? }, &[&countable(self)?])
     }
 
     /// Returns the product up to each element along `dim`, in the same shape. u8 and bool are multiplied as i32 (torch:
@@ -178,9 +164,6 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn cumprod(&self, dim: impl Dim) -> Result<Tensor> {
-        apply(
-            Scan { function: Cumulative::Product, dim: dimension("cumprod", dim, self.shape())? },
-            &[&countable(self)?],
-        )
+        apply(Scan { product: true, dim: dimension("cumprod", dim, self.shape())? }, &[&countable(self)?])
     }
 }

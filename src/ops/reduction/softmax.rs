@@ -11,7 +11,7 @@ use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::around;
 use crate::ops::sums::total;
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, of_sums};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply, of_sums};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
@@ -38,10 +38,6 @@ impl Op for Softmax {
 
     fn name(&self) -> &'static str {
         if self.log { "log_softmax" } else { "softmax" }
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

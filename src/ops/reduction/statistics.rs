@@ -64,14 +64,6 @@ impl Tensor {
         mean(&wide("mean", self)?, dims, keepdim)?.to_dtype(of_sums(self.dtype()))
     }
 
-    /// Returns the mean of all elements, of rank 0.
-    ///
-    /// # Errors
-    /// [`Error::DTypeMismatch`] unless the elements are floats.
-    pub fn mean_all(&self) -> Result<Tensor> {
-        self.mean(&self.all_dims(), false)
-    }
-
     /// Returns the variance `Σ (x − mean)² / max(0, n − correction)` over `dims`, which become size 1 (`keepdim`) or
     /// are removed.
     ///
@@ -92,14 +84,6 @@ impl Tensor {
         variance(&wide("var", self)?, dims, correction, keepdim)?.to_dtype(of_sums(self.dtype()))
     }
 
-    /// Returns the variance of all elements with a correction of 1, of rank 0.
-    ///
-    /// # Errors
-    /// As [`Tensor::mean`].
-    pub fn var_all(&self) -> Result<Tensor> {
-        self.var(&self.all_dims(), 1.0, false)
-    }
-
     /// Returns the standard deviation over `dims`: the square root of [`Tensor::var`]. Its gradient at 0 is 0.
     ///
     /// # Errors
@@ -107,14 +91,6 @@ impl Tensor {
     pub fn std(&self, dims: impl Dims, correction: f64, keepdim: bool) -> Result<Tensor> {
         let dims = &distinct("std", dims, self.shape())?;
         root(&variance(&wide("std", self)?, dims, correction, keepdim)?)?.to_dtype(of_sums(self.dtype()))
-    }
-
-    /// Returns the standard deviation of all elements with a correction of 1, of rank 0.
-    ///
-    /// # Errors
-    /// As [`Tensor::mean`].
-    pub fn std_all(&self) -> Result<Tensor> {
-        self.std(&self.all_dims(), 1.0, false)
     }
 
     /// Returns whether any element over `dims` is not 0, as bool; NaN is not 0. Over an empty dimension it is false.
@@ -130,10 +106,9 @@ impl Tensor {
     /// ```
     pub fn any(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
         let dims = &distinct("any", dims, self.shape())?;
-        let truth = self.detach().to_dtype(DType::Bool)?;
         match reduced(self, dims) {
             0 => self.detach().to_dtype(DType::F32)?.sum(dims, keepdim)?.to_dtype(DType::Bool),
-            _ => over(&truth, Reduction::Max, dims, keepdim),
+            _ => over(&self.detach().to_dtype(DType::Bool)?, Reduction::Max, dims, keepdim),
         }
     }
 
@@ -149,27 +124,10 @@ impl Tensor {
     /// ```
     pub fn all(&self, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
         let dims = &distinct("all", dims, self.shape())?;
-        let truth = self.detach().to_dtype(DType::Bool)?;
         match reduced(self, dims) {
             0 => self.detach().to_dtype(DType::F32)?.prod(dims, keepdim)?.to_dtype(DType::Bool),
-            _ => over(&truth, Reduction::Min, dims, keepdim),
+            _ => over(&self.detach().to_dtype(DType::Bool)?, Reduction::Min, dims, keepdim),
         }
-    }
-
-    /// Returns whether any element is not 0, as bool of rank 0. See [`Tensor::any`].
-    ///
-    /// # Errors
-    /// If the device cannot compute it.
-    pub fn any_all(&self) -> Result<Tensor> {
-        self.any(&self.all_dims(), false)
-    }
-
-    /// Returns whether no element is 0, as bool of rank 0. See [`Tensor::all`].
-    ///
-    /// # Errors
-    /// If the device cannot compute it.
-    pub fn all_all(&self) -> Result<Tensor> {
-        self.all(&self.all_dims(), false)
     }
 
     /// Returns `log Σ eˣ` over `dims`, without overflow. The dimensions become size 1 (`keepdim`) or are removed. Over

@@ -2,40 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
-use crate::ops::inputs::Walk;
+use crate::ops::inputs::{STRIDED, StridedParams, Walk};
 use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype};
 use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
 
-params! {
-    struct Params {
-        count: usize,
-        rank: usize,
-        src_offset: usize,
-        dst_offset: usize,
-        shape: Slots,
-        src_strides: Slots,
-        dst_strides: Slots,
-    }
-}
-shader!(SHADER: Params = "copy");
+shader!(SHADER: StridedParams = "copy", after [STRIDED]);
 
 /// Returns the kernel that copies between two layouts of one shape.
 pub(in crate::ops) fn strided_kernel(src: &GpuIn<Strided>, out: &Buffer, to: &Layout) -> Result<Kernel> {
-    let strides: [&[usize]; 2] = [&src.layout().strides, &to.strides];
-    let (rank, shape, [src_strides, dst_strides]) = Walk::for_kernel("copy", src.shape(), strides)?;
-    let params = Params {
-        count: src.elem_count(),
-        rank,
-        src_offset: src.offset(),
-        dst_offset: to.offset,
-        shape,
-        src_strides,
-        dst_strides,
-    };
+    let params = Walk::new([src.layout(), to]).params("copy")?;
     Ok(Kernel::build(SHADER, "strided", params).input(src).output(out).each(params.count))
 }
 
@@ -143,10 +122,6 @@ impl Op for Contiguous {
 
     fn name(&self) -> &'static str {
         "contiguous"
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {

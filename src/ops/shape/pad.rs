@@ -7,11 +7,10 @@ use rayon::prelude::*;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::elementwise::cast::number_word;
 use crate::ops::inputs::{MAX_RANK, around, loops_within};
 use crate::ops::sums::{Sum, added};
-use crate::ops::{
-    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, no_gradient,
-};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
 use crate::tensor::Tensor;
 
 params! {
@@ -20,10 +19,7 @@ params! {
         rank: usize,
         offset: usize,
         value: u32,
-        shape: Slots,
-        size: Slots,
-        before: Slots,
-        strides: Slots,
+        dims: Slots,
     }
 }
 params! {
@@ -91,6 +87,8 @@ impl Padding {
 #[derive(Debug)]
 struct Pad {
     padding: Padding,
+    /// The bits of the padding value.
+    value: u32,
     margins: Vec<(usize, usize)>,
 }
 
@@ -99,16 +97,6 @@ impl Pad {
         let whole = |(&size, &(before, after)): (&usize, &(usize, usize))| size.checked_add(before)?.checked_add(after);
         let shape: Option<Vec<usize>> = x.iter().zip(&self.margins).map(whole).collect();
         shape.ok_or_else(|| Error::argument("pad", format!("{:?} around {x:?} is too large", self.margins)))
-    }
-
-    /// Returns the bits of the padding value, in the type in which `dtype` is computed.
-    fn value(&self, dtype: DType) -> u32 {
-        match (self.padding, dtype.wide()) {
-            (Padding::Constant(value), DType::F32) => (value as f32).to_bits(),
-            (Padding::Constant(value), DType::I32) => (value as i32).cast_unsigned(),
-            (Padding::Constant(value), _) => value as u32,
-            _ => 0,
-        }
     }
 }
 
@@ -126,7 +114,7 @@ impl Op for Pad {
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (x, layout) = (&inputs[0], inputs[0].layout());
-        let (shape, value, words) = (self.shape(x.shape())?, self.value(x.dtype()), x.all::<u32>());
+        let (shape, value, words) = (self.shape(x.shape())?, self.value, x.all::<u32>());
         // For each dimension: the offset that each place of the padded dimension reads.
         let reads = |d: usize| {
             let (size, stride) = (layout.shape[d], layout.strides[d]);
@@ -160,16 +148,13 @@ impl Op for Pad {
         if shape.len() > MAX_RANK {
             return Err(Error::argument("pad", format!("{shape:?} has more than {MAX_RANK} dimensions")));
         }
-        let before: Vec<usize> = self.margins.iter().map(|&(before, _)| before).collect();
+        let dim = |d: usize| [x.layout().strides[d], self.margins[d].0, x.shape()[d], shape[d]];
         let params = Params {
             count: shape.iter().product(),
             rank: shape.len(),
             offset: x.offset(),
-            value: self.value(x.dtype()),
-            shape: Slots::new(&shape),
-            size: Slots::new(x.shape()),
-            before: Slots::new(&before),
-            strides: Slots::new(&x.layout().strides),
+            value: self.value,
+            dims: Slots::new(&(0..shape.len()).map(dim).collect::<Vec<_>>()),
         };
         let kernel = Kernel::build(SHADER, "pad", params).constant("OP", self.padding.code());
         Ok(vec![kernel.input(x).output(out).each(params.count)])
@@ -242,10 +227,6 @@ impl Op for Fold {
         let kernel = Kernel::build(GRAD_SHADER, "pad_grad", params).constant("OP", padding.code());
         Ok(vec![kernel.input(g).output(out).each(params.count)])
     }
-
-    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        no_gradient(self.name())
-    }
 }
 
 impl Tensor {
@@ -279,12 +260,7 @@ impl Tensor {
         if all.iter().all(|&margin| margin == (0, 0)) {
             return Ok(self.clone());
         }
-        // A value that the type cannot represent becomes the nearest one that it can, as in `to_dtype`.
-        let padding = match (padding, self.dtype()) {
-            (Padding::Constant(value), DType::U8) => Padding::Constant(f64::from(value as u8)),
-            (Padding::Constant(value), DType::Bool) => Padding::Constant(f64::from(u8::from(value != 0.0))),
-            (other, _) => other,
-        };
-        apply(Pad { padding, margins: all }, &[self])
+        let value = if let Padding::Constant(value) = padding { number_word(value, self.dtype()) } else { 0 };
+        apply(Pad { padding, value, margins: all }, &[self])
     }
 }

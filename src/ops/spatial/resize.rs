@@ -10,7 +10,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::sums::{Sum, added};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
 
 params! {
@@ -180,10 +180,6 @@ impl Op for ResizeGrad {
         let Resize { len, size, .. } = self.0;
         loops_within("interpolate", 2 * (size / len + 2), || format!("the gradient of {size} pixels from {len}"))?;
         Ok(vec![self.0.kernel("backward", &inputs[0], (out, self.0.len))?])
-    }
-
-    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        no_gradient(self.name())
     }
 }
 

@@ -32,13 +32,42 @@ impl<const D: usize> Sizes<D> for [usize; D] {
     }
 }
 
-/// The parameters by which windows of one size move. All arrays are `[vertical, horizontal]`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::ops) struct WindowParams {
-    pub kernel: [usize; 2],
-    pub stride: [usize; 2],
-    pub padding: [usize; 2],
-    pub dilation: [usize; 2],
+/// The parameters by which windows of one size move over `D` dimensions, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ops) struct WindowParams<const D: usize = 2> {
+    pub kernel: [usize; D],
+    pub stride: [usize; D],
+    pub padding: [usize; D],
+    pub dilation: [usize; D],
+}
+
+/// Defines methods of options that set one of the `window`'s parameters.
+macro_rules! window_setters {
+    ($options:ident { $($(#[$doc:meta])* $name:ident;)* }) => {
+        impl<const D: usize> $options<D> {
+            $(
+                $(#[$doc])*
+                pub fn $name(mut self, $name: impl Sizes<D>) -> Self {
+                    self.window.$name = $name.sizes();
+                    self
+                }
+            )*
+        }
+    };
+}
+pub(super) use window_setters;
+
+impl WindowParams<1> {
+    /// Returns the same windows for images of height 1: they move along the width.
+    pub fn flat(self) -> WindowParams {
+        let after = |first: usize, [second]: [usize; 1]| [first, second];
+        WindowParams {
+            kernel: after(1, self.kernel),
+            stride: after(1, self.stride),
+            padding: after(0, self.padding),
+            dilation: after(1, self.dilation),
+        }
+    }
 }
 
 impl WindowParams {

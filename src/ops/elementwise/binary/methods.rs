@@ -49,67 +49,46 @@ impl Tensor {
         binary(&pairs::ADD, self.into(), other.into())
     }
 
-    /// Returns true where neither is 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
-    ///
-    /// # Errors
-    /// As [`Tensor::add`].
-    pub fn logical_and(&self, other: &Tensor) -> Result<Tensor> {
-        logical(&pairs::AND, self, other)
-    }
-
-    /// Returns true where any is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
-    ///
-    /// # Errors
-    /// As [`Tensor::add`].
-    pub fn logical_or(&self, other: &Tensor) -> Result<Tensor> {
-        logical(&pairs::OR, self, other)
-    }
-
-    /// Returns true where only one is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's
-    /// rule.
-    ///
-    /// # Errors
-    /// As [`Tensor::add`].
-    pub fn logical_xor(&self, other: &Tensor) -> Result<Tensor> {
-        logical(&pairs::XOR, self, other)
-    }
-
-    /// Returns `x + value`: [`Tensor::add`] of a number.
-    ///
-    /// # Errors
-    /// As [`Tensor::add`].
-    pub fn add_scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
-        self.add(value.into())
-    }
-
-    /// Returns `x − value`: [`Tensor::sub`] of a number.
-    ///
-    /// # Errors
-    /// As [`Tensor::add`].
-    pub fn sub_scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
-        self.sub(value.into())
-    }
-
-    /// Returns `value · x`: [`Tensor::mul`] by a number.
-    ///
-    /// # Errors
-    /// As [`Tensor::add`].
-    pub fn mul_scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
-        self.mul(value.into())
-    }
-
-    /// Returns `x / value`: [`Tensor::div`] by a number.
-    ///
-    /// # Errors
-    /// As [`Tensor::add`].
-    pub fn div_scalar(&self, value: impl Into<Scalar>) -> Result<Tensor> {
-        self.div(value.into())
-    }
-
     /// Returns 1 where two f32 tensors are equal, else 0, as f32: a factor of gradients.
     pub(in crate::ops) fn same(&self, other: &Tensor) -> Result<Tensor> {
         binary(&pairs::SAME, self.into(), other.into())
     }
+}
+
+/// Defines methods with another operand of one type.
+macro_rules! typed_methods {
+    ($($(#[$doc:meta])* $name:ident($x:ident, $other:ident: $t:ty) => $result:expr;)*) => {
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// As [`Tensor::add`].
+                pub fn $name(&self, $other: $t) -> Result<Tensor> {
+                    let $x = self;
+                    $result
+                }
+            )*
+        }
+    };
+}
+
+typed_methods! {
+    /// Returns true where neither is 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
+    logical_and(x, other: &Tensor) => logical(&pairs::AND, x, other);
+    /// Returns true where any is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's rule.
+    logical_or(x, other: &Tensor) => logical(&pairs::OR, x, other);
+    /// Returns true where only one is not 0 (or false), as [`DType::Bool`](crate::DType::Bool), broadcast by NumPy's
+    /// rule.
+    logical_xor(x, other: &Tensor) => logical(&pairs::XOR, x, other);
+    /// Returns `x + value`: [`Tensor::add`] of a number.
+    add_scalar(x, value: impl Into<Scalar>) => x.add(value.into());
+    /// Returns `x − value`: [`Tensor::sub`] of a number.
+    sub_scalar(x, value: impl Into<Scalar>) => x.sub(value.into());
+    /// Returns `value · x`: [`Tensor::mul`] by a number.
+    mul_scalar(x, value: impl Into<Scalar>) => x.mul(value.into());
+    /// Returns `x / value`: [`Tensor::div`] by a number.
+    div_scalar(x, value: impl Into<Scalar>) => x.div(value.into());
 }
 
 methods! {

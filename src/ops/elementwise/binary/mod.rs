@@ -8,31 +8,20 @@ mod methods;
 pub(in crate::ops) mod operand;
 mod run;
 
-use crate::device::gpu::{Bits, Shader, Slots, params, shader, wgsl};
+use crate::device::gpu::{Shader, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::unary::{MATH, SPECIAL};
 use crate::ops::inplace::filled;
+use crate::ops::inputs::{STRIDED, StridedParams};
 use crate::tensor::Tensor;
 use operand::Operand;
 use run::binary;
 
-params! {
-    struct Params {
-        count: usize,
-        rank: usize,
-        a_offset: usize,
-        b_offset: usize,
-        shape: Slots,
-        a_strides: Slots,
-        b_strides: Slots,
-        number: Bits,
-    }
-}
-shader!(SHADER: Params = "binary", headers || headers("binary"));
+shader!(SHADER: StridedParams = "binary", after [STRIDED], headers || headers("binary"));
 // The same shader with the functions for rows of floats, and with those for rows of integers.
-shader!(FLOATS: Params = "binary" named "binary_floats", after [MATH, SPECIAL, wgsl!("float_pairs")], headers || headers("binary_floats"));
-shader!(WHOLE: Params = "binary" named "binary_whole", after [wgsl!("whole_pairs")], headers || headers("binary_whole"));
+shader!(FLOATS: StridedParams = "binary" named "binary_floats", after [STRIDED, MATH, SPECIAL, wgsl!("float_pairs")], headers || headers("binary_floats"));
+shader!(WHOLE: StridedParams = "binary" named "binary_whole", after [STRIDED, wgsl!("whole_pairs")], headers || headers("binary_whole"));
 
 /// Words of two operands, each with the step from one element to the next, and the words of the result.
 pub(in crate::ops) type Each = fn(&[u32], usize, &[u32], usize, &mut [u32]);
@@ -66,7 +55,7 @@ impl Chain<'_> {
 /// A function for one type.
 #[derive(Debug)]
 pub(in crate::ops) struct TypedFunction {
-    shader: Shader<Params>,
+    shader: Shader<StridedParams>,
     header: &'static str,
     each: Each,
 }
@@ -215,8 +204,8 @@ fn each<T: Word, R: Word>(x: &[u32], sx: usize, y: &[u32], sy: usize, out: &mut 
     }
 }
 
-/// The functions of a type that the formulas of the table call.
-trait Number: Word {
+/// The functions of a type that the formulas of the table and reductions call.
+pub(in crate::ops) trait Number: Word {
     fn plus(self, y: Self) -> Self;
     fn minus(self, y: Self) -> Self;
     fn times(self, y: Self) -> Self;
@@ -229,86 +218,72 @@ trait Number: Word {
     fn smaller(self, y: Self) -> Self;
 }
 
-impl Number for f32 {
-    fn plus(self, y: f32) -> f32 {
-        self + y
-    }
-    fn minus(self, y: f32) -> f32 {
-        self - y
-    }
-    fn times(self, y: f32) -> f32 {
-        self * y
-    }
-    fn div_trunc(self, y: f32) -> f32 {
-        (self / y).trunc()
-    }
-    fn div_floor(self, y: f32) -> f32 {
-        let rest = self % y;
-        if y == 0.0 || rest.is_nan() {
-            return if y == 0.0 { self / y } else { rest };
+/// Implements [`Number`] for a type.
+macro_rules! number {
+    ($t:ty { $($name:ident = |$x:ident, $y:ident| $f:expr;)* }) => {
+        #[allow(unused_comparisons, reason = "u32 is never below 0")]
+        impl Number for $t {
+            $(fn $name(self, $y: $t) -> $t {
+                let $x = self;
+                $f
+            })*
         }
-        let below = if rest != 0.0 && (rest < 0.0) != (y < 0.0) { 1.0 } else { 0.0 };
-        let quotient = ((self - rest) / y).round_ties_even() - below;
-        if quotient == 0.0 { 0f32.copysign(self / y) } else { quotient }
-    }
-    fn fmod(self, y: f32) -> f32 {
-        self % y
-    }
-    fn rem(self, y: f32) -> f32 {
-        let rest = self % y;
-        if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
-    }
-    fn power(self, y: f32) -> f32 {
-        self.powf(y)
-    }
-    fn larger(self, y: f32) -> f32 {
-        if self > y || self.is_nan() { self } else { y }
-    }
-    fn smaller(self, y: f32) -> f32 {
-        if self < y || self.is_nan() { self } else { y }
+    };
+}
+
+number! {
+    f32 {
+        plus = |x, y| x + y;
+        minus = |x, y| x - y;
+        times = |x, y| x * y;
+        div_trunc = |x, y| (x / y).trunc();
+        div_floor = |x, y| {
+            let rest = x % y;
+            if y == 0.0 || rest.is_nan() {
+                return if y == 0.0 { x / y } else { rest };
+            }
+            let below = if rest != 0.0 && (rest < 0.0) != (y < 0.0) { 1.0 } else { 0.0 };
+            let quotient = ((x - rest) / y).round_ties_even() - below;
+            if quotient == 0.0 { 0f32.copysign(x / y) } else { quotient }
+        };
+        fmod = |x, y| x % y;
+        rem = |x, y| {
+            let rest = x % y;
+            if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
+        };
+        power = |x, y| x.powf(y);
+        larger = |x, y| if x > y || x.is_nan() { x } else { y };
+        smaller = |x, y| if x < y || x.is_nan() { x } else { y };
     }
 }
 
 /// Implements [`Number`] for integers. They wrap around; x / 0 is x, and its remainder is 0, as in WGSL.
 macro_rules! whole {
     ($($t:ident)*) => {$(
-        #[allow(unused_comparisons, reason = "u32 is never below 0")]
-        impl Number for $t {
-            fn plus(self, y: $t) -> $t {
-                self.wrapping_add(y)
-            }
-            fn minus(self, y: $t) -> $t {
-                self.wrapping_sub(y)
-            }
-            fn times(self, y: $t) -> $t {
-                self.wrapping_mul(y)
-            }
-            fn div_trunc(self, y: $t) -> $t {
-                if y == 0 { self } else { self.wrapping_div(y) }
-            }
-            fn div_floor(self, y: $t) -> $t {
-                let rest = Number::fmod(self, y);
-                self.div_trunc(y).wrapping_sub($t::from(rest != 0 && (rest < 0) != (y < 0)))
-            }
-            fn fmod(self, y: $t) -> $t {
-                if y == 0 { 0 } else { self.wrapping_rem(y) }
-            }
-            fn rem(self, y: $t) -> $t {
-                let rest = Number::fmod(self, y);
-                if rest != 0 && (rest < 0) != (y < 0) { rest.wrapping_add(y) } else { rest }
-            }
-            fn power(self, y: $t) -> $t {
-                if y < 0 {
-                    let inverse = if self == 1 || self == (0 as $t).wrapping_sub(1) { self } else { 0 };
-                    return if y & 1 == 0 { inverse.wrapping_mul(inverse) } else { inverse };
-                }
-                self.wrapping_pow(y as u32)
-            }
-            fn larger(self, y: $t) -> $t {
-                self.max(y)
-            }
-            fn smaller(self, y: $t) -> $t {
-                self.min(y)
+        number! {
+            $t {
+                plus = |x, y| x.wrapping_add(y);
+                minus = |x, y| x.wrapping_sub(y);
+                times = |x, y| x.wrapping_mul(y);
+                div_trunc = |x, y| if y == 0 { x } else { x.wrapping_div(y) };
+                div_floor = |x, y| {
+                    let rest = Number::fmod(x, y);
+                    x.div_trunc(y).wrapping_sub($t::from(rest != 0 && (rest < 0) != (y < 0)))
+                };
+                fmod = |x, y| if y == 0 { 0 } else { x.wrapping_rem(y) };
+                rem = |x, y| {
+                    let rest = Number::fmod(x, y);
+                    if rest != 0 && (rest < 0) != (y < 0) { rest.wrapping_add(y) } else { rest }
+                };
+                power = |x, y| {
+                    if y < 0 {
+                        let inverse = if x == 1 || x == (0 as $t).wrapping_sub(1) { x } else { 0 };
+                        return if y & 1 == 0 { inverse.wrapping_mul(inverse) } else { inverse };
+                    }
+                    x.wrapping_pow(y as u32)
+                };
+                larger = |x, y| x.max(y);
+                smaller = |x, y| x.min(y);
             }
         }
     )*};

@@ -6,7 +6,9 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary as pairs;
 use crate::ops::elementwise::binary::run::binary;
 use crate::ops::elementwise::cast::narrowed;
+use crate::ops::elementwise::promote::result_type;
 use crate::ops::inplace::filled_words;
+use crate::ops::same_device;
 use crate::tensor::Tensor;
 
 /// A number as an operand, of one of Python's three kinds. It never changes the type of a tensor of its own kind or of
@@ -32,7 +34,7 @@ pub enum Scalar {
 
 impl Scalar {
     /// Returns the type in which an op of this number and a tensor of type `dtype` computes.
-    pub(in crate::ops) fn meets(self, dtype: DType) -> DType {
+    fn meets(self, dtype: DType) -> DType {
         match self {
             Scalar::Int(_) if dtype == DType::Bool => DType::I32,
             Scalar::Float(_) if !dtype.is_float() => DType::F32,
@@ -84,6 +86,18 @@ pub enum Operand<'a> {
     Tensor(&'a Tensor),
     /// A number, the same for every element.
     Scalar(Scalar),
+}
+
+/// Returns the type in which two operands are combined. Checks the devices first, because that error is more helpful.
+pub(in crate::ops) fn common_type(op: &'static str, a: Operand, b: Operand) -> Result<DType> {
+    match (a, b) {
+        (Operand::Tensor(a), Operand::Tensor(b)) => {
+            same_device(op, &[a, b])?;
+            result_type(op, a, b)
+        }
+        (Operand::Tensor(x), Operand::Scalar(s)) | (Operand::Scalar(s), Operand::Tensor(x)) => Ok(s.meets(x.dtype())),
+        (Operand::Scalar(a), Operand::Scalar(b)) => Ok(b.meets(a.meets(DType::Bool))),
+    }
 }
 
 impl<'a> From<&'a Tensor> for Operand<'a> {
@@ -140,58 +154,24 @@ impl std::fmt::Debug for Operand<'_> {
 /// type and one integer type: with two, the type of the number in `(&x * 0.5)?` would be ambiguous.
 macro_rules! operators {
     ($($trait:ident $method:ident $pair:ident;)*) => {$(
-        operators! { @ $trait $method: [&Tensor, &Tensor] [&Tensor, Tensor] [Tensor, &Tensor] [Tensor, Tensor] }
-        operators! { @ $trait $method: [&Tensor, f32] [&Tensor, i32] }
-        operators! { @ $trait $method: [Tensor, f32] [Tensor, i32] }
-        operators! { # $trait $method $pair: [f32, &Tensor] [i32, &Tensor] }
-        operators! { # $trait $method $pair: [f32, Tensor] [i32, Tensor] }
+        operators! { @ $trait $method [&Tensor, &Tensor] [&Tensor, Tensor] [Tensor, &Tensor] [Tensor, Tensor]
+            => |a, b| Tensor::$method(&a, &b) }
+        operators! { @ $trait $method [&Tensor, f32] [&Tensor, i32] [Tensor, f32] [Tensor, i32]
+            => |a, b| Tensor::$method(&a, b) }
+        operators! { @ $trait $method [f32, &Tensor] [i32, &Tensor] [f32, Tensor] [i32, Tensor]
+            => |a, b| binary(&pairs::$pair, a.into(), (&b).into()) }
     )*};
-    (@ $trait:ident $method:ident: $([$left:ty, $right:ty])*) => {$(
+    (@ $trait:ident $method:ident $([$left:ty, $right:ty])* => |$a:ident, $b:ident| $result:expr) => {$(
         impl std::ops::$trait<$right> for $left {
             type Output = Result<Tensor, Error>;
-            fn $method(self, other: $right) -> Self::Output {
-                Tensor::$method(&self, Other::operand(&other))
-            }
-        }
-    )*};
-    (# $trait:ident $method:ident $pair:ident: $([$left:ty, $right:ty])*) => {$(
-        impl std::ops::$trait<$right> for $left {
-            type Output = Result<Tensor, Error>;
-            fn $method(self, other: $right) -> Self::Output {
-                binary(&pairs::$pair, self.into(), Other::operand(&other))
+            fn $method(self, $b: $right) -> Self::Output {
+                let $a = self;
+                $result
             }
         }
     )*};
 }
 operators! { Add add ADD; Sub sub SUB; Mul mul MUL; Div div DIV; Rem rem REM; }
-
-/// An operand on the right of an operator: a tensor, a reference to a tensor or a number.
-trait Other {
-    fn operand(&self) -> Operand<'_>;
-}
-
-impl Other for Tensor {
-    fn operand(&self) -> Operand<'_> {
-        Operand::Tensor(self)
-    }
-}
-
-impl Other for &Tensor {
-    fn operand(&self) -> Operand<'_> {
-        Operand::Tensor(self)
-    }
-}
-
-macro_rules! others {
-    ($($t:ty)*) => {$(
-        impl Other for $t {
-            fn operand(&self) -> Operand<'_> {
-                Operand::Scalar((*self).into())
-            }
-        }
-    )*};
-}
-others! { f32 i32 }
 
 impl std::ops::Neg for &Tensor {
     type Output = Result<Tensor, Error>;

@@ -4,28 +4,22 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::operand::{Operand, Scalar};
-use super::{self as pairs, Chain, Pair, Params, TypedFunction};
-use crate::device::gpu::{Bits, Buffer, Gpu, Kernel, KernelBuilder, Slots};
+use super::operand::{Operand, Scalar, common_type};
+use super::{self as pairs, Chain, Pair, TypedFunction};
+use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::elementwise::promote::result_type;
 use crate::ops::elementwise::unary::CHUNK;
-use crate::ops::inputs::Walk;
+use crate::ops::inputs::{StridedParams, Walk};
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, no_gradient,
-    same_device,
 };
-use crate::shape::{Layout, broadcast_shapes};
+use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
 /// Computes a function of two operands, converted to their common type. Comparisons return booleans.
 pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Result<Tensor> {
-    let dtype = match (a, b) {
-        (Operand::Tensor(a), Operand::Tensor(b)) => meeting(pair, a, b)?,
-        (Operand::Tensor(x), Operand::Scalar(s)) | (Operand::Scalar(s), Operand::Tensor(x)) => s.meets(x.dtype()),
-        (Operand::Scalar(_), Operand::Scalar(_)) => return Err(Error::argument(pair.name, "needs a tensor")),
-    };
+    let dtype = common_type(pair.name, a, b)?;
     let dtype = if pair.for_type(dtype.wide()).is_some() { dtype } else { DType::F32 };
     let pair = if dtype == DType::Bool { of_booleans(pair)? } else { pair };
     let ready = |x: &Tensor| if pair.truth { x.detach().to_dtype(dtype) } else { x.to_dtype(dtype) };
@@ -39,14 +33,8 @@ pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Res
         (Operand::Tensor(a), Operand::Tensor(b)) => apply(Binary { pair }, &[&ready(a)?, &ready(b)?]),
         (Operand::Tensor(a), Operand::Scalar(b)) => with_number(a, b, false),
         (Operand::Scalar(a), Operand::Tensor(b)) => with_number(b, a, true),
-        (Operand::Scalar(a), Operand::Scalar(_)) => Err(Error::argument(pair.name, format!("{a:?}"))),
+        (Operand::Scalar(_), Operand::Scalar(_)) => Err(Error::argument(pair.name, "needs a tensor")),
     }
-}
-
-/// Returns the common type of two operands. Checks the devices first, because that error is more helpful.
-fn meeting(pair: &Pair, a: &Tensor, b: &Tensor) -> Result<DType> {
-    same_device(pair.name, &[a, b])?;
-    result_type(pair.name, a, b)
 }
 
 /// Returns the function for booleans, which are added by `or` and multiplied by `and`. A function that has no meaning
@@ -84,13 +72,13 @@ impl Pair {
     fn gradient_of(&self, side: usize, a: Operand, b: Operand, ctx: &Gradient) -> Result<Option<Tensor>> {
         match self.gradient {
             Some(gradient) => gradient[side](&Chain { g: ctx.grad, a, b, out: ctx.out }).map(Some),
-            None => no_gradient(self.name).map(|_| None),
+            None => Err(no_gradient(self.name)),
         }
     }
 }
 
 impl TypedFunction {
-    fn kernel(&self, entry: &'static str, params: Params) -> KernelBuilder {
+    fn kernel(&self, entry: &'static str, params: StridedParams) -> KernelBuilder {
         Kernel::build(self.shader, entry, params).header(self.header)
     }
 }
@@ -117,9 +105,8 @@ impl Op for Binary {
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (a, b) = (&inputs[0], &inputs[1]);
-        let (shape, la, lb) = broadcast(self.name(), a.layout(), b.layout())?;
         let (each, x, y) = (self.pair.of(a.dtype())?.each, a.all(), b.all());
-        Walk::new(&shape, [&la.strides, &lb.strides]).rows([la.offset, lb.offset], out.0, |[i, j], steps, out| {
+        Walk::broadcast(self.name(), [a.layout(), b.layout()])?.rows(out.0, |[i, j], steps, out| {
             each(&x[i..], steps[0], &y[j..], steps[1], out);
         });
         Ok(())
@@ -127,21 +114,9 @@ impl Op for Binary {
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (a, b) = (&inputs[0], &inputs[1]);
-        let (shape, la, lb) = broadcast(self.name(), a.layout(), b.layout())?;
-        let strides: [&[usize]; 2] = [&la.strides, &lb.strides];
-        let (rank, slots, [a_strides, b_strides]) = Walk::for_kernel(self.name(), &shape, strides)?;
-        let params = Params {
-            count: shape.iter().product(),
-            rank,
-            a_offset: la.offset,
-            b_offset: lb.offset,
-            shape: slots,
-            a_strides,
-            b_strides,
-            number: Bits(0),
-        };
-        let entry = if la.is_contiguous() && lb.is_contiguous() { "dense" } else { "strided" };
-        let kernel = self.pair.of(a.dtype())?.kernel(entry, params);
+        let walk = Walk::broadcast(self.name(), [a.layout(), b.layout()])?;
+        let params = walk.params(self.name())?;
+        let kernel = self.pair.of(a.dtype())?.kernel(if walk.is_dense() { "dense" } else { "strided" }, params);
         Ok(vec![kernel.input(a).input(b).output(out).each(params.count)])
     }
 
@@ -183,17 +158,9 @@ impl Op for WithNumber {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (x, none) = (&inputs[0], Slots::default());
-        let params = Params {
-            count: x.elem_count(),
-            rank: 0,
-            a_offset: x.offset(),
-            b_offset: 0,
-            shape: none,
-            a_strides: none,
-            b_strides: none,
-            number: Bits(self.word),
-        };
+        let (x, number) = (&inputs[0], self.word);
+        let (offsets, dims) = ([x.offset(), 0, 0, 0], Slots::default());
+        let params = StridedParams { count: x.elem_count(), rank: 0, number, offsets, dims };
         let kernel = self.pair.of(x.dtype())?.kernel(if self.left { "left" } else { "right" }, params);
         Ok(vec![kernel.input(x).input(x).output(out).each(params.count)])
     }
@@ -203,11 +170,4 @@ impl Op for WithNumber {
         let (side, a, b) = if self.left { (1, number, x) } else { (0, x, number) };
         Ok(vec![self.pair.gradient_of(side, a, b, ctx)?])
     }
-}
-
-/// Returns the common shape of two layouts, and both layouts broadcast to it.
-fn broadcast(op: &'static str, a: &Layout, b: &Layout) -> Result<(Vec<usize>, Layout, Layout)> {
-    let shape = broadcast_shapes(op, &a.shape, &b.shape)?;
-    let (a, b) = (a.broadcast_to(&shape), b.broadcast_to(&shape));
-    Ok((shape, a, b))
 }

@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::promote::to_float;
 use crate::tensor::Tensor;
 
-/// Defines methods without arguments.
+/// Defines methods that return a tensor of the same shape.
 macro_rules! methods {
-    ($($(#[$doc:meta])* $name:ident($x:ident) => $result:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident($x:ident $(, $argument:ident: $t:ty)*) => $result:expr;)*) => {
         impl Tensor {
             $(
                 $(#[$doc])*
@@ -18,7 +18,7 @@ macro_rules! methods {
                 /// # Errors
                 /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if booleans are not allowed; an error if the
                 /// device has too little memory for the result.
-                pub fn $name(&self) -> Result<Tensor> {
+                pub fn $name(&self, $($argument: $t),*) -> Result<Tensor> {
                     let $x = self;
                     $result
                 }
@@ -157,6 +157,40 @@ methods! {
     isinf(x) => predicate(&to_float(x)?, &unary::IS_INF);
     /// Returns whether each element is neither infinite nor NaN, as [`DType::Bool`] of the same shape.
     isfinite(x) => predicate(&to_float(x)?, &unary::IS_FINITE);
+    /// Returns whether each element is 0 or false, as [`DType::Bool`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([0, 2])?.logical_not()?.to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    logical_not(x) => predicate(x, match x.dtype().wide() {
+        DType::F32 => &unary::NOT_F32,
+        DType::I32 => &unary::NOT_I32,
+        _ => &unary::NOT_U32,
+    });
+    /// Returns `min(max(x, 0), 6)`. Integers become f32.
+    relu6(x) => x.hardtanh(0.0, 6.0);
+    /// Returns `x` if it is above 0, else `negative_slope · x` (PyTorch's default slope is 0.01). Integers become f32.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::try_from([-2.0, 3.0])?.leaky_relu(0.5)?.to_vec::<f32>()?, [-1.0, 3.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    leaky_relu(x, negative_slope: f32) => float(x, &unary::LEAKY_RELU, [negative_slope, 0.0]);
+    /// Returns `x` if it is above 0, else `alpha · (eˣ − 1)` (PyTorch's default alpha is 1). Integers become f32.
+    elu(x, alpha: f32) => float(x, &unary::ELU, [alpha, 0.0]);
+    /// Returns `ln(1 + e^(beta · x)) / beta`, or `x` where `beta · x` is above `threshold` (PyTorch's defaults: 1 and
+    /// 20). Integers become f32.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let y = Tensor::try_from([0.0, 100.0])?.softplus(1.0, 20.0)?.to_vec::<f32>()?;
+    /// assert!((y[0] - 2f32.ln()).abs() < 1e-6 && y[1] == 100.0);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    softplus(x, beta: f32, threshold: f32) => float(x, &unary::SOFTPLUS, [beta, threshold]);
 }
 
 impl Tensor {
@@ -228,71 +262,5 @@ impl Tensor {
             return Err(Error::argument("hardtanh", format!("min {min} is not below max {max}")));
         }
         float(self, &unary::HARDTANH, [min, max])
-    }
-
-    /// Returns `min(max(x, 0), 6)`.
-    ///
-    /// # Errors
-    /// If the device has too little memory for the result.
-    pub fn relu6(&self) -> Result<Tensor> {
-        self.hardtanh(0.0, 6.0)
-    }
-
-    /// Returns `x` if it is above 0, else `negative_slope · x` (PyTorch's default slope is 0.01).
-    ///
-    /// # Errors
-    /// If the device has too little memory for the result.
-    ///
-    /// ```
-    /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([-2.0, 3.0])?.leaky_relu(0.5)?.to_vec::<f32>()?, [-1.0, 3.0]);
-    /// # Ok::<(), anygpu::Error>(())
-    /// ```
-    pub fn leaky_relu(&self, negative_slope: f32) -> Result<Tensor> {
-        float(self, &unary::LEAKY_RELU, [negative_slope, 0.0])
-    }
-
-    /// Returns `x` if it is above 0, else `alpha · (eˣ − 1)` (PyTorch's default alpha is 1). The result has the same
-    /// shape and float type; integers become f32.
-    ///
-    /// # Errors
-    /// If the device has too little memory for the result.
-    pub fn elu(&self, alpha: f32) -> Result<Tensor> {
-        float(self, &unary::ELU, [alpha, 0.0])
-    }
-
-    /// Returns `ln(1 + e^(beta · x)) / beta`, or `x` where `beta · x` is above `threshold` (PyTorch's defaults: 1 and
-    /// 20).
-    ///
-    /// # Errors
-    /// If the device has too little memory for the result.
-    ///
-    /// ```
-    /// # use anygpu::Tensor;
-    /// let y = Tensor::try_from([0.0, 100.0])?.softplus(1.0, 20.0)?.to_vec::<f32>()?;
-    /// assert!((y[0] - 2f32.ln()).abs() < 1e-6 && y[1] == 100.0);
-    /// # Ok::<(), anygpu::Error>(())
-    /// ```
-    pub fn softplus(&self, beta: f32, threshold: f32) -> Result<Tensor> {
-        float(self, &unary::SOFTPLUS, [beta, threshold])
-    }
-
-    /// Returns whether each element is 0 or false, as [`DType::Bool`] of the same shape.
-    ///
-    /// # Errors
-    /// If the device has too little memory for the result.
-    ///
-    /// ```
-    /// # use anygpu::Tensor;
-    /// assert_eq!(Tensor::try_from([0, 2])?.logical_not()?.to_vec::<bool>()?, [true, false]);
-    /// # Ok::<(), anygpu::Error>(())
-    /// ```
-    pub fn logical_not(&self) -> Result<Tensor> {
-        let row = match self.dtype().wide() {
-            DType::F32 => &unary::NOT_F32,
-            DType::I32 => &unary::NOT_I32,
-            _ => &unary::NOT_U32,
-        };
-        predicate(self, row)
     }
 }

@@ -241,7 +241,7 @@ impl Op for Unary {
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        let Some(gradient) = self.function.gradient else { return no_gradient(self.name()) };
+        let Some(gradient) = self.function.gradient else { return Err(no_gradient(self.name())) };
         let op = UnaryGrad { name: self.name(), gradient, args: self.args };
         Ok(vec![Some(apply(op, &[ctx.grad, &ctx.inputs[0], ctx.out])?)])
     }
@@ -282,10 +282,6 @@ impl Op for UnaryGrad {
         let params = GradParams { count: x.elem_count(), x_offset, y_offset, g_offset, a, b };
         let kernel = Kernel::build(GRAD_SHADER, "unary_grad", params).header(self.gradient.0);
         Ok(vec![kernel.input(x).input(y).input(g).output(out).each(params.count)])
-    }
-
-    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        no_gradient(self.name())
     }
 }
 

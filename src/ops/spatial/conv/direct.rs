@@ -19,51 +19,36 @@ shader!(SHADER: Params = "conv_direct", after [WINDOW]);
 /// Output pixels that one invocation adds for the weight's gradient.
 const RUN: usize = 1024;
 
-/// The differences between the three kernels.
-struct Work<'a> {
-    entry: &'static str,
-    inputs: [&'a GpuIn<'a, Dense>; 2],
-    bias: Option<&'a GpuIn<'a, Dense>>,
-    out: &'a Buffer,
-    count: usize,
-}
-
 impl Geometry {
-    fn direct_kernel(&self, work: &Work) -> Kernel {
-        let [a, b] = work.inputs;
-        let bias = work.bias.unwrap_or(a);
-        let params = Params {
-            count: work.count,
-            a_offset: a.offset(),
-            b_offset: b.offset(),
-            bias_offset: bias.offset(),
-            pixels: self.images * self.window.pixels(),
-            run: RUN,
-        };
+    /// Returns a kernel of the convolution or of one of its gradients, which computes `count` elements of `out`.
+    pub fn direct_kernel(
+        &self,
+        entry: &'static str,
+        [a, b]: [&GpuIn<Dense>; 2],
+        bias: Option<&GpuIn<Dense>>,
+        (out, count): (&Buffer, usize),
+    ) -> Kernel {
+        let summand = bias.unwrap_or(a); // not read without a bias
+        let (a_offset, b_offset, bias_offset) = (a.offset(), b.offset(), summand.offset());
+        let params =
+            Params { count, a_offset, b_offset, bias_offset, pixels: self.images * self.window.pixels(), run: RUN };
         let sizes = [
             ("CHANNELS", self.channels),
             ("OUT_CHANNELS", self.out_channels),
             ("DEPTH", self.group_channels()),
             ("WIDE", self.group_out()),
         ];
-        let kernel = Kernel::build(SHADER, work.entry, params).constants(self.window.constants()).constants(sizes);
-        let kernel = kernel.constant("HAS_BIAS", work.bias.is_some()).input(a).input(b).input(bias);
-        kernel.output(work.out).each(work.count)
+        let kernel = Kernel::build(SHADER, entry, params).constants(self.window.constants()).constants(sizes);
+        kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(b).input(summand).output(out).each(count)
     }
-}
 
-pub(super) fn forward(
-    g: &Geometry,
-    x: &GpuIn<Dense>,
-    w: &GpuIn<Dense>,
-    bias: Option<&GpuIn<Dense>>,
-    out: &Buffer,
-) -> Kernel {
-    g.direct_kernel(&Work { entry: "forward", inputs: [x, w], bias, out, count: g.images * g.out_image() })
-}
-
-pub(super) fn input_grad(g: &Geometry, dy: &GpuIn<Dense>, w: &GpuIn<Dense>, out: &Buffer) -> Kernel {
-    g.direct_kernel(&Work { entry: "input_grad", inputs: [dy, w], bias: None, out, count: g.images * g.image() })
+    /// Returns the pixels of an output and of an input plane, the positions of a kernel, the distance between pixels, and
+    /// the channels and output channels of a group.
+    fn direct_sizes(&self) -> [usize; 6] {
+        let window = &self.window;
+        let stride = window.params.stride[1];
+        [window.pixels(), window.plane(), window.taps(), stride, self.group_channels(), self.group_out()]
+    }
 }
 
 pub(super) fn weight_grad(
@@ -76,26 +61,17 @@ pub(super) fn weight_grad(
     let len = g.groups * g.group_weights();
     let parts = (g.images * g.window.pixels()).div_ceil(RUN);
     let partial = gpu.alloc(parts * len)?;
-    let work = Work { entry: "weight_grad", inputs: [dy, x], bias: None, out: &partial, count: parts * len };
-    let mut kernels = vec![g.direct_kernel(&work)];
+    let mut kernels = vec![g.direct_kernel("weight_grad", [dy, x], None, (&partial, parts * len))];
     kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
     Ok(kernels)
 }
 
-/// Computes the convolution on the host, plane by plane; `fill` writes the bias of an output channel.
-pub(super) fn cpu_forward(
-    g: &Geometry,
-    x: &[f32],
-    w: &[f32],
-    out: &mut [f32],
-    fill: impl Fn(&mut [f32], usize) + Send + Sync,
-) {
-    let (pixels, plane, taps, stride) =
-        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.params.stride[1]);
-    let (deep, wide) = (g.group_channels(), g.group_out());
+/// Computes the convolution on the host, plane by plane.
+pub(super) fn cpu_forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
+    let [pixels, plane, taps, stride, deep, wide] = g.direct_sizes();
     out.par_chunks_mut(pixels).enumerate().for_each(|(at, y)| {
         let (n, o) = (at / g.out_channels, at % g.out_channels);
-        fill(y, o);
+        y.fill(bias.map_or(0.0, |bias| bias[o]));
         for c in 0..deep {
             let x = &x[(n * g.channels + o / wide * deep + c) * plane..][..plane];
             for (tap, &w) in w[(o * deep + c) * taps..][..taps].iter().enumerate() {
@@ -113,9 +89,7 @@ pub(super) fn cpu_forward(
 }
 
 pub(super) fn cpu_input_grad(g: &Geometry, dy: &[f32], w: &[f32], out: &mut [f32]) {
-    let (pixels, plane, taps, stride) =
-        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.params.stride[1]);
-    let (deep, wide) = (g.group_channels(), g.group_out());
+    let [pixels, plane, taps, stride, deep, wide] = g.direct_sizes();
     out.par_chunks_mut(plane).enumerate().for_each(|(at, dx)| {
         let (n, c) = (at / g.channels, at % g.channels);
         dx.fill(0.0);
@@ -130,9 +104,7 @@ pub(super) fn cpu_input_grad(g: &Geometry, dy: &[f32], w: &[f32], out: &mut [f32
 
 /// Adds the part of one image: dy `[OC, OH, OW]`, x `[C, H, W]`.
 pub(super) fn cpu_weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f64]) {
-    let (pixels, plane, taps, stride) =
-        (g.window.pixels(), g.window.plane(), g.window.taps(), g.window.params.stride[1]);
-    let (deep, wide) = (g.group_channels(), g.group_out());
+    let [pixels, plane, taps, stride, deep, wide] = g.direct_sizes();
     for (at, dw) in dw.chunks_mut(taps).enumerate() {
         let (o, c) = (at / deep, at % deep);
         let (dy, x) = (&dy[o * pixels..][..pixels], &x[(o / wide * deep + c) * plane..][..plane]);

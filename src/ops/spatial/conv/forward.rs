@@ -62,7 +62,7 @@ impl Op for Forward {
         if !g.direct_on_host() {
             return columns::forward(g, x, w, bias, out);
         }
-        direct::cpu_forward(g, x, w, out, |y, channel| y.fill(bias.map_or(0.0, |bias| bias[channel])));
+        direct::cpu_forward(g, x, w, bias, out);
         Ok(())
     }
 
@@ -74,7 +74,7 @@ impl Op for Forward {
             return Ok(vec![self.bias_kernel(bias, out, 0)?]);
         }
         if g.direct() {
-            return Ok(vec![direct::forward(g, x, w, bias, out)]);
+            return Ok(vec![g.direct_kernel("forward", [x, w], bias, (out, g.images * g.out_image()))]);
         }
         // Sums that are too long for one pass are split: each part is a whole result, and the parts are added at the
         // end. The bias is one of them.

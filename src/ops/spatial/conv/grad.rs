@@ -13,7 +13,7 @@ use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::loops_within;
 use crate::ops::linalg::panels::{A_WIDTH, ALONE, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
 
 /// The fewest and the most output pixels that one invocation adds for the weight's gradient.
@@ -78,7 +78,7 @@ impl Op for InputGrad {
             return Ok(vec![fill_kernel(out, 0, g.images * g.image(), 0)]);
         }
         if g.direct() {
-            return Ok(vec![direct::input_grad(g, dy, w, out)]);
+            return Ok(vec![g.direct_kernel("input_grad", [dy, w], None, (out, g.images * g.image()))]);
         }
         let kernel = g.window.params.kernel;
         loops_within(self.name(), kernel[0].saturating_mul(kernel[1] + 1), || format!("a kernel of {kernel:?}"))?;
@@ -192,9 +192,5 @@ impl Op for WeightGrad {
         }
         kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
         Ok(kernels)
-    }
-
-    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        no_gradient(self.name())
     }
 }

@@ -20,7 +20,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::apply;
 use crate::ops::autocast::lowered;
-use crate::ops::spatial::window::{Sizes, Window, WindowParams};
+use crate::ops::spatial::window::{Sizes, Window, WindowParams, window_setters};
 use crate::tensor::Tensor;
 
 /// The options of a convolution over `D` dimensions, for [`Tensor::conv2d`] and similar methods.
@@ -37,35 +37,28 @@ use crate::tensor::Tensor;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Conv<const D: usize> {
-    stride: [usize; D],
-    padding: [usize; D],
-    dilation: [usize; D],
+    /// The size of the kernel is that of the weight.
+    window: WindowParams<D>,
     output_padding: [usize; D],
     groups: usize,
+}
+
+window_setters! {
+    Conv {
+        /// Sets the step from one window to the next.
+        stride;
+        /// Sets the zeros on each side of the image; in a transposed convolution, the elements removed there.
+        padding;
+        /// Sets the distance between the pixels that neighbouring kernel elements read.
+        dilation;
+    }
 }
 
 impl<const D: usize> Conv<D> {
     /// Returns the defaults: stride 1, no padding, no dilation, one group.
     pub fn new() -> Self {
-        Conv { stride: [1; D], padding: [0; D], dilation: [1; D], output_padding: [0; D], groups: 1 }
-    }
-
-    /// Sets the step from one window to the next.
-    pub fn stride(mut self, stride: impl Sizes<D>) -> Self {
-        self.stride = stride.sizes();
-        self
-    }
-
-    /// Sets the zeros on each side of the image; in a transposed convolution, the elements removed there.
-    pub fn padding(mut self, padding: impl Sizes<D>) -> Self {
-        self.padding = padding.sizes();
-        self
-    }
-
-    /// Sets the distance between the pixels that neighbouring kernel elements read.
-    pub fn dilation(mut self, dilation: impl Sizes<D>) -> Self {
-        self.dilation = dilation.sizes();
-        self
+        let window = WindowParams { kernel: [1; D], stride: [1; D], padding: [0; D], dilation: [1; D] };
+        Conv { window, output_padding: [0; D], groups: 1 }
     }
 
     /// Sets the number of groups of channels; each output channel reads one. As many groups as channels: depthwise.
@@ -92,22 +85,12 @@ impl<const D: usize> Default for Conv<D> {
 impl Conv<1> {
     /// Returns the same options for images of height 1: they apply to the width.
     fn flat(self) -> Conv<2> {
-        let after = |first: usize, [second]: [usize; 1]| [first, second];
-        Conv {
-            stride: after(1, self.stride),
-            padding: after(0, self.padding),
-            dilation: after(1, self.dilation),
-            output_padding: after(0, self.output_padding),
-            groups: self.groups,
-        }
+        let [width] = self.output_padding;
+        Conv { window: self.window.flat(), output_padding: [0, width], groups: self.groups }
     }
 }
 
 impl Conv<2> {
-    fn params(&self, kernel: [usize; 2]) -> WindowParams {
-        WindowParams { kernel, stride: self.stride, padding: self.padding, dilation: self.dilation }
-    }
-
     fn check_groups(&self, op: &'static str, channels: [usize; 2]) -> Result<()> {
         if self.groups > 0 && channels.iter().all(|c| c % self.groups == 0) {
             return Ok(());
@@ -133,7 +116,7 @@ impl Conv<2> {
             return Err(Error::argument("conv2d", "output_padding is for transposed convolutions"));
         }
         check_pixels("conv2d", x)?;
-        let window = self.params([kh, kw]).over("conv2d", [h, wd], false)?;
+        let window = WindowParams { kernel: [kh, kw], ..self.window }.over("conv2d", [h, wd], false)?;
         Ok(Geometry { images, channels, out_channels, groups: self.groups, window })
     }
 
@@ -155,7 +138,7 @@ impl Conv<2> {
         };
         self.check_groups(OP, [from, channels])?;
         check_pixels(OP, x)?;
-        let (params, extra) = (self.params([kh, kw]), self.output_padding);
+        let (params, extra) = (WindowParams { kernel: [kh, kw], ..self.window }, self.output_padding);
         params.check(OP, [h, wd])?;
         if (0..2).any(|d| extra[d] >= params.stride[d].max(params.dilation[d])) {
             let detail = format!("output_padding {extra:?} must be less than the stride or the dilation");

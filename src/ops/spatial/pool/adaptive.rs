@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::spatial::window::Sizes;
 use crate::ops::sums::{Sum, added};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
 
 params! {
-    struct Params { count: usize, len: usize, parts: usize, inner: usize, x_offset: usize, g_offset: usize }
+    struct Params { count: usize, len: usize, parts: usize, inner: usize, offset: usize }
 }
 shader!(SHADER: Params = "adaptive");
 
@@ -66,8 +66,11 @@ impl Adaptive {
         }
     }
 
-    fn params(&self, [outer, size, inner]: [usize; 3]) -> Params {
-        Params { count: outer * size * inner, len: self.len, parts: self.out, inner, x_offset: 0, g_offset: 0 }
+    /// Starts a kernel over `count` elements, with its first input.
+    fn kernel(&self, entry: &'static str, count: usize, x: &GpuIn<Dense>) -> KernelBuilder {
+        let [_, _, inner] = around(x.shape(), self.dim);
+        let params = Params { count, len: self.len, parts: self.out, inner, offset: x.offset() };
+        Kernel::build(SHADER, entry, params).constant("MAX", self.max).input(x)
     }
 }
 
@@ -81,10 +84,8 @@ impl Op for Adaptive {
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         if self.out.checked_add(1).and_then(|end| end.checked_mul(self.len)).is_none() {
-            return Err(Error::argument(
-                self.name(),
-                format!("{} elements cannot be cut into {} parts", self.len, self.out),
-            ));
+            let detail = format!("{} elements cannot be cut into {} parts", self.len, self.out);
+            return Err(Error::argument(self.name(), detail));
         }
         let mut shape = inputs[0].shape().to_vec();
         shape[self.dim] = self.out;
@@ -113,11 +114,9 @@ impl Op for Adaptive {
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         self.check_kernel()?;
-        let x = &inputs[0];
-        let [outer, _, inner] = around(x.shape(), self.dim);
-        let params = Params { x_offset: x.offset(), ..self.params([outer, self.out, inner]) };
-        let entry = if self.max { "max_forward" } else { "avg_forward" };
-        Ok(vec![Kernel::build(SHADER, entry, params).input(x).output(out).each(params.count)])
+        let [outer, _, inner] = around(inputs[0].shape(), self.dim);
+        let count = outer * self.out * inner;
+        Ok(vec![self.kernel("forward", count, &inputs[0]).output(out).each(count)])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -138,10 +137,6 @@ impl Op for AdaptiveGrad {
         "adaptive_pool_grad"
     }
 
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
-    }
-
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let pool = &self.0;
         let [_, _, inner] = around(inputs[0].shape(), pool.dim);
@@ -159,24 +154,14 @@ impl Op for AdaptiveGrad {
         let pool = &self.0;
         pool.check_kernel()?;
         let (x, g) = (&inputs[0], &inputs[1]);
-        let sizes = around(x.shape(), pool.dim);
-        let params = pool.params(sizes);
+        let (count, results) = (x.elem_count(), g.elem_count());
+        let backward = pool.kernel("backward", count, g);
         if !pool.max {
-            let params = Params { x_offset: g.offset(), ..params };
-            return Ok(vec![Kernel::build(SHADER, "avg_backward", params).input(g).output(out).each(params.count)]);
+            return Ok(vec![backward.input(g).output(out).each(count)]); // a mean reads no index
         }
-        let index = Params { x_offset: x.offset(), ..pool.params([sizes[0], pool.out, sizes[2]]) };
-        let taken = gpu.alloc(index.count)?;
-        let params = Params { g_offset: g.offset(), ..params };
-        let backward = Kernel::build(SHADER, "max_backward", params).input(&taken).input(g).output(out);
-        Ok(vec![
-            Kernel::build(SHADER, "max_index", index).input(x).output(&taken).each(index.count),
-            backward.each(params.count),
-        ])
-    }
-
-    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        no_gradient(self.name())
+        let taken = gpu.alloc(results)?;
+        let index = pool.kernel("index", results, x).output(&taken).each(results);
+        Ok(vec![index, backward.input(&taken).output(out).each(count)])
     }
 }
 

@@ -7,7 +7,7 @@ use sliding::{PoolMode, Windows};
 
 use crate::error::{Error, Result};
 use crate::ops::apply;
-use crate::ops::spatial::window::{Sizes, WindowParams};
+use crate::ops::spatial::window::{Sizes, WindowParams, window_setters};
 use crate::tensor::Tensor;
 
 /// Windows of more elements than this are pooled along one dimension after the other: fewer steps, the same result.
@@ -28,12 +28,20 @@ const SEPARABLE: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Pool<const D: usize> {
-    kernel: [usize; D],
-    stride: [usize; D],
-    padding: [usize; D],
-    dilation: [usize; D],
+    window: WindowParams<D>,
     ceil_mode: bool,
     count_include_pad: bool,
+}
+
+window_setters! {
+    Pool {
+        /// Sets the step from one window to the next.
+        stride;
+        /// Sets the padding around the image, at most half a window. A maximum ignores it; a mean counts it as zeros.
+        padding;
+        /// Sets the distance between neighbouring elements of a window. A mean allows only 1.
+        dilation;
+    }
 }
 
 impl<const D: usize> Pool<D> {
@@ -41,26 +49,8 @@ impl<const D: usize> Pool<D> {
     /// window at the end is left out.
     pub fn new(kernel: impl Sizes<D>) -> Self {
         let kernel = kernel.sizes();
-        let (padding, dilation) = ([0; D], [1; D]);
-        Pool { kernel, stride: kernel, padding, dilation, ceil_mode: false, count_include_pad: true }
-    }
-
-    /// Sets the step from one window to the next.
-    pub fn stride(mut self, stride: impl Sizes<D>) -> Self {
-        self.stride = stride.sizes();
-        self
-    }
-
-    /// Sets the padding around the image, at most half a window. A maximum ignores it; a mean counts it as zeros.
-    pub fn padding(mut self, padding: impl Sizes<D>) -> Self {
-        self.padding = padding.sizes();
-        self
-    }
-
-    /// Sets the distance between neighbouring elements of a window. A mean allows only 1.
-    pub fn dilation(mut self, dilation: impl Sizes<D>) -> Self {
-        self.dilation = dilation.sizes();
-        self
+        let window = WindowParams { kernel, stride: kernel, padding: [0; D], dilation: [1; D] };
+        Pool { window, ceil_mode: false, count_include_pad: true }
     }
 
     /// Sets whether a last window that extends past the padded image counts; it must start before its end padding.
@@ -80,23 +70,16 @@ impl<const D: usize> Pool<D> {
 impl Pool<1> {
     /// Returns the same windows for images of height 1: they move along the width.
     fn flat(self) -> Pool<2> {
-        let after = |first: usize, [second]: [usize; 1]| [first, second];
-        Pool {
-            kernel: after(1, self.kernel),
-            stride: after(1, self.stride),
-            padding: after(0, self.padding),
-            dilation: after(1, self.dilation),
-            ceil_mode: self.ceil_mode,
-            count_include_pad: self.count_include_pad,
-        }
+        let Pool { window, ceil_mode, count_include_pad } = self;
+        Pool { window: window.flat(), ceil_mode, count_include_pad }
     }
 }
 
 impl Pool<2> {
     /// Returns the windows' part in direction `d`, with size 1 in the other direction.
     fn along(mut self, d: usize) -> Self {
-        let other = 1 - d;
-        (self.kernel[other], self.stride[other], self.padding[other], self.dilation[other]) = (1, 1, 0, 1);
+        let (window, other) = (&mut self.window, 1 - d);
+        (window.kernel[other], window.stride[other], window.padding[other], window.dilation[other]) = (1, 1, 0, 1);
         self
     }
 
@@ -106,7 +89,7 @@ impl Pool<2> {
         let &[_, _, h, w] = x.shape() else {
             return Err(Error::argument(op, format!("the input is [N, C, H, W], not {:?}", x.shape())));
         };
-        let Pool { kernel, stride, padding, dilation, .. } = self;
+        let WindowParams { kernel, padding, dilation, .. } = self.window;
         if (0..2).any(|d| padding[d] > kernel[d] / 2) {
             let detail = format!("padding {padding:?} must be at most half the kernel {kernel:?}");
             return Err(Error::argument(op, detail));
@@ -117,7 +100,7 @@ impl Pool<2> {
         if h == 0 || w == 0 {
             return Err(Error::argument(op, format!("the planes of {:?} have no pixels", x.shape())));
         }
-        let window = WindowParams { kernel, stride, padding, dilation }.over(op, [h, w], self.ceil_mode)?;
+        let window = self.window.over(op, [h, w], self.ceil_mode)?;
         if kernel.iter().all(|&k| k > 1) && kernel[0].saturating_mul(kernel[1]) > SEPARABLE {
             return self.along(0).run(&self.along(1).run(x, max)?, max);
         }

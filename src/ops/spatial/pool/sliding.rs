@@ -9,18 +9,13 @@ use crate::error::Result;
 use crate::ops::inputs::loops_within;
 use crate::ops::spatial::window::{WINDOW, Window};
 use crate::ops::sums::{Sum, added};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, no_gradient};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
 
 params! {
-    #[derive(Default)]
-    struct MaxParams { count: usize, x_offset: usize, g_offset: usize, lowest: f32 }
+    struct Params { count: usize, offset: usize, lowest: f32 }
 }
-params! {
-    struct AvgParams { count: usize, x_offset: usize }
-}
-shader!(MAX: MaxParams = "pool_max", after [WINDOW]);
-shader!(AVG: AvgParams = "pool_avg", after [WINDOW]);
+shader!(SHADER: Params = "pool", after [WINDOW]);
 
 /// The position of a window's maximum if the window holds no pixel.
 const NONE: u32 = u32::MAX;
@@ -110,14 +105,12 @@ impl Windows {
         loops_within(self.name(), loops, || format!("a window {:?} with stride {:?}", params.kernel, params.stride))
     }
 
-    fn max_kernel(&self, entry: &'static str, params: MaxParams) -> KernelBuilder {
-        let params = MaxParams { lowest: f32::NEG_INFINITY, ..params };
-        Kernel::build(MAX, entry, params).constants(self.window.constants())
-    }
-
-    fn avg_kernel(&self, entry: &'static str, params: AvgParams) -> KernelBuilder {
-        let kernel = Kernel::build(AVG, entry, params).constants(self.window.constants());
-        kernel.constant("COUNT_PAD", self.mode != PoolMode::Avg { count_include_pad: false })
+    /// Starts a kernel over `count` elements, with its first input.
+    fn kernel(&self, entry: &'static str, count: usize, x: &GpuIn<Dense>) -> KernelBuilder {
+        let params = Params { count, offset: x.offset(), lowest: f32::NEG_INFINITY };
+        let kernel = Kernel::build(SHADER, entry, params).constants(self.window.constants()).input(x);
+        let count_pad = self.mode != PoolMode::Avg { count_include_pad: false };
+        kernel.constant("MAX", self.mode == PoolMode::Max).constant("COUNT_PAD", count_pad)
     }
 }
 
@@ -151,13 +144,8 @@ impl Op for Windows {
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         self.check_loops(self.loops())?;
-        let (x, x_offset) = (&inputs[0], inputs[0].offset());
-        let count = x.shape()[0] * x.shape()[1] * self.window.pixels();
-        let kernel = match self.mode {
-            PoolMode::Max => self.max_kernel("forward", MaxParams { count, x_offset, ..MaxParams::default() }),
-            PoolMode::Avg { .. } => self.avg_kernel("forward", AvgParams { count, x_offset }),
-        };
-        Ok(vec![kernel.input(x).output(out).each(count)])
+        let count = inputs[0].shape()[0] * inputs[0].shape()[1] * self.window.pixels();
+        Ok(vec![self.kernel("forward", count, &inputs[0]).output(out).each(count)])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -182,10 +170,6 @@ impl Op for PoolGrad {
 
     fn name(&self) -> &'static str {
         "pool2d_grad"
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
@@ -213,20 +197,13 @@ impl Op for PoolGrad {
         let (windows, x, g) = (&self.0, &inputs[0], &inputs[1]);
         windows.check_loops(windows.gradient_loops())?;
         let (count, results) = (x.elem_count(), g.elem_count());
+        let backward = windows.kernel("backward", count, g);
         if windows.mode != PoolMode::Max {
-            let kernel = windows.avg_kernel("backward", AvgParams { count, x_offset: g.offset() });
-            return Ok(vec![kernel.input(g).output(out).each(count)]);
+            return Ok(vec![backward.input(g).output(out).each(count)]); // a mean reads no index
         }
         windows.check_loops(windows.loops())?;
         let taken = gpu.alloc(results)?;
-        let params = MaxParams { count: results, x_offset: x.offset(), ..MaxParams::default() };
-        let index = windows.max_kernel("index", params).input(x).output(&taken);
-        let params = MaxParams { count, g_offset: g.offset(), ..MaxParams::default() };
-        let backward = windows.max_kernel("backward", params).input(&taken).input(g).output(out);
-        Ok(vec![index.each(results), backward.each(count)])
-    }
-
-    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
-        no_gradient(self.name())
+        let index = windows.kernel("index", results, x).output(&taken).each(results);
+        Ok(vec![index, backward.input(&taken).output(out).each(count)])
     }
 }
