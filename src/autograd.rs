@@ -186,13 +186,7 @@ impl Tensor {
 }
 
 /// Adds one op's gradients to those of its inputs.
-fn push_back(
-    node: &Node,
-    out: &Tensor,
-    grad: &Tensor,
-    retain: bool,
-    grads: &mut HashMap<u64, Tensor>,
-) -> Result<()> {
+fn push_back(node: &Node, out: &Tensor, grad: &Tensor, retain: bool, grads: &mut HashMap<u64, Tensor>) -> Result<()> {
     let NodeInner { op, out_version, .. } = &*node.0;
     let Inputs { tensors: inputs, versions } = node.inputs(retain)?;
     if let Some(changed) = inputs.iter().zip(&versions).position(|(t, v)| t.storage().version() != *v) {

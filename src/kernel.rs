@@ -24,6 +24,8 @@
 //! # Ok::<(), anygpu::Error>(())
 //! ```
 
+mod bounds;
+mod limits;
 mod output;
 mod reflect;
 
@@ -52,8 +54,9 @@ use reflect::{Reflection, StorageBinding, reflect};
 /// starting elements: [`Output::copy_of`] a tensor, or [`Output::zeros`]. Arrays of atomics start as zeros unless the
 /// caller passes a tensor.
 ///
-/// The kernel runs with all of wgpu's checks: an index out of bounds reads an unspecified element or writes nothing. It
-/// is compiled once per device.
+/// An index out of bounds reads an unspecified element of the array or 0, and writes such an element or nothing. On
+/// OpenGL, unlike elsewhere, an integer division by 0 has an unspecified result. Sources have at most 256 KiB,
+/// expressions at most 1000 levels. A kernel is compiled once per device.
 #[derive(Debug)]
 pub struct WgslKernel {
     source: String,
@@ -76,8 +79,8 @@ impl WgslKernel {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn new(source: &str, entry: &str) -> Result<Self> {
-        let reflection =
-            reflect(source, entry).map_err(|message| Error::Kernel { name: entry.to_string(), message })?;
+        let reflection = limits::on_large_stack(source, || reflect(source, entry))
+            .map_err(|message| Error::Kernel { name: entry.to_string(), message })?;
         Ok(WgslKernel { source: source.into(), entry: entry.into(), reflection, pipelines: Mutex::default() })
     }
 
@@ -210,7 +213,17 @@ impl WgslKernel {
             buffers: self.reflection.bindings.iter().map(|arg| (arg.binding, arg.written)).collect(),
             exact: true,
         };
-        let pipeline = Arc::new(gpu.compile_checked(&self.source, &self.entry, signature)?);
+        let (bytes, most) = (self.reflection.workgroup_bytes, u64::from(gpu.caps().workgroup_memory));
+        if bytes > most {
+            let (device, limit) = (device.to_string(), "max_compute_workgroup_storage_size");
+            return Err(Error::LimitExceeded { device, limit, value: bytes, max: most });
+        }
+        let compile = || {
+            let clamped = gpu.caps().gl.then(|| reflect::clamped(&self.source)).transpose()?;
+            gpu.compile_checked(clamped.as_deref().unwrap_or(&self.source), &self.entry, signature)
+        };
+        let compiled = limits::on_large_stack(&self.source, compile).map_err(|message| self.error(message))?;
+        let pipeline = Arc::new(compiled);
         pipelines.insert(device.clone(), pipeline.clone());
         Ok(pipeline)
     }

@@ -38,9 +38,9 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::device::Device;
+use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
-use crate::device::cpu::with_room;
 
 pub use crate::atomic::write_atomically;
 pub use pytorch::PickleValue;

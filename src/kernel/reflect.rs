@@ -3,6 +3,7 @@
 use naga::valid::{Capabilities, GlobalUse, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, ArraySize, Scalar, ScalarKind, ShaderStage, Statement, StorageAccess, TypeInner};
 
+use super::{bounds, limits};
 use crate::dtype::DType;
 
 /// A storage binding.
@@ -26,23 +27,33 @@ pub(super) struct Reflection {
     pub params: Option<(u32, usize)>,
     /// Whether the source contains a loop.
     pub loops: bool,
+    /// Bytes of `var<workgroup>` memory.
+    pub workgroup_bytes: u64,
 }
 
 /// Parses and checks `source`; the error has the line and an excerpt.
 pub(super) fn reflect(source: &str, entry: &str) -> Result<Reflection, String> {
     let (module, info) = validate(source)?;
+    limits::check(&module)?;
     let is_entry = |point: &naga::EntryPoint| point.name == entry && point.stage == ShaderStage::Compute;
     let index = module.entry_points.iter().position(is_entry).ok_or_else(|| {
         let names: Vec<_> = module.entry_points.iter().map(|point| &*point.name).collect();
         format!("there is no such @compute entry point; the source has [{}]", names.join(", "))
     })?;
     let uses = info.get_entry_point(index);
-    let mut reflection = Reflection { bindings: Vec::new(), params: None, loops: has_loops(&module) };
+    let mut reflection =
+        Reflection { bindings: Vec::new(), params: None, loops: has_loops(&module), workgroup_bytes: 0 };
     for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
         reflection.add(&module, global, uses[handle])?;
     }
     reflection.bindings.sort_by_key(|arg| arg.binding);
     Ok(reflection)
+}
+
+/// Returns the source with the indices that OpenGL does not check clamped.
+pub(super) fn clamped(source: &str) -> Result<String, String> {
+    let (module, info) = validate(source)?;
+    bounds::clamped(source, &module, &info)
 }
 
 fn validate(source: &str) -> Result<(naga::Module, ModuleInfo), String> {
@@ -61,6 +72,9 @@ fn validate(source: &str) -> Result<(naga::Module, ModuleInfo), String> {
 impl Reflection {
     /// Adds a global variable that the entry point uses; workgroup and private variables are not bound.
     fn add(&mut self, module: &naga::Module, global: &naga::GlobalVariable, uses: GlobalUse) -> Result<(), String> {
+        if global.space == AddressSpace::WorkGroup {
+            self.workgroup_bytes += u64::from(module.types[global.ty].inner.size(module.to_ctx()).next_multiple_of(16));
+        }
         let Some(at) = &global.binding else { return Ok(()) };
         let name = global.name.clone().unwrap_or_else(|| format!("@binding({})", at.binding));
         if at.group != 0 {

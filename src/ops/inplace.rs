@@ -2,8 +2,8 @@
 //!
 //! Each write increases the version of the storage. A gradient that needs the old values is then an error.
 
-use crate::device::gpu::{AsBuffer, Buffer, Kernel, params, shader};
 use crate::device::cpu::with_room;
+use crate::device::gpu::{AsBuffer, Buffer, Kernel, params, shader};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};

@@ -5,9 +5,9 @@
 
 use std::sync::Mutex;
 
-use crate::device::cpu::with_room;
 use crate::context;
 use crate::device::Device;
+use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 use crate::ops::random::{Distribution, drawn, share};
 use crate::philox::{Stream, below, philox, unit};

@@ -11,8 +11,8 @@ use plotters::prelude::*;
 use plotters::style::register_font;
 
 use super::animator::{Animator, Panel};
-use crate::shape::checked_elem_count;
 use crate::device::cpu::with_room;
+use crate::shape::checked_elem_count;
 
 const FONT: &str = "dejavu";
 const INK: RGBColor = RGBColor(40, 40, 48);

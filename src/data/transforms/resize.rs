@@ -1,8 +1,8 @@
 use super::Transform;
 use crate::data::{Array, Random};
+use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 use crate::shape::checked_elem_count;
-use crate::device::cpu::with_room;
 
 /// Resizes an f32 image bilinearly, as torchvision's `Resize` of a tensor.
 ///

@@ -194,5 +194,6 @@ fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Caps {
         max_invocations: limits.max_compute_invocations_per_workgroup,
         max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
         workgroup_memory: limits.max_compute_workgroup_storage_size,
+        gl: info.backend == wgpu::Backend::Gl,
     }
 }

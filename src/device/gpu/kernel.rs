@@ -242,10 +242,9 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with the driver's message.
-    pub(crate) fn compile_checked(&self, text: &str, entry: &str, signature: Signature) -> Result<Pipeline> {
-        let source = Source { name: entry, text: text.into(), entry, constants: &[], checked: true };
-        self.compile(&source, signature).map_err(|message| Error::Kernel { name: entry.into(), message })
+    /// The driver's message.
+    pub(crate) fn compile_checked(&self, text: &str, entry: &str, signature: Signature) -> Result<Pipeline, String> {
+        self.compile(&Source { name: entry, text: text.into(), entry, constants: &[], checked: true }, signature)
     }
 
     fn compile(&self, source: &Source<'_>, signature: Signature) -> Result<Pipeline, String> {

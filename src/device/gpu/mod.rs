@@ -58,6 +58,8 @@ pub(crate) struct Caps {
     pub max_storage_buffers: u32,
     /// Bytes of `var<workgroup>` memory.
     pub workgroup_memory: u32,
+    /// Whether this is OpenGL.
+    pub gl: bool,
 }
 
 impl Caps {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::Gpu;
-use crate::device::{MemoryStats, cpu};
 use crate::device::pool::{Ledger, class_of};
+use crate::device::{MemoryStats, cpu};
 use crate::error::{Error, Result};
 use crate::sync;
 
@@ -159,7 +159,9 @@ impl Gpu {
 
     /// Creates a page, or returns that there is no memory; of a software adapter, how much the host has.
     fn create_page(&self, bytes: u64) -> Result<Result<Arc<Page>, Option<u64>>> {
-        if self.caps.software && let Err(available) = cpu::has_room(bytes.saturating_add(DRIVER_BLOCK)) {
+        if self.caps.software
+            && let Err(available) = cpu::has_room(bytes.saturating_add(DRIVER_BLOCK))
+        {
             return Ok(Err(available));
         }
         let _gl = self.gl.enter();
