@@ -23,8 +23,9 @@ impl ImageSet {
     /// Reads a set from the bytes of its two files, gzip or plain. The names are used in error messages only.
     ///
     /// # Errors
-    /// [`Error::Data`] naming the file when it is damaged or of another kind, when it is empty, when there are not as
-    /// many labels as images, when a label is not below [`CLASSES`], or when a file exceeds the default [`Limits`].
+    /// [`Error::Data`](crate::Error::Data) naming the file when it is damaged or of another kind, when it is empty, when
+    /// there are not as many labels as images, when a label is not below [`CLASSES`], or when a file exceeds the default
+    /// [`Limits`].
     ///
     /// # Example
     /// ```
@@ -55,7 +56,7 @@ impl ImageSet {
     /// Reads a set from its two files, gzip or plain (recognised by their first bytes, not by their names).
     ///
     /// # Errors
-    /// [`Error::Data`] when a file cannot be read, and as [`parse`](ImageSet::parse).
+    /// [`Error::Data`](crate::Error::Data) when a file cannot be read, and as [`parse`](ImageSet::parse).
     pub fn read(images: &Path, labels: &Path) -> Result<ImageSet> {
         ImageSet::read_within(images, labels, Limits::new())
     }

@@ -139,7 +139,7 @@ impl Step {
             85 => x.flatten_from(a),
             86 => Tensor::cat(&[x, y, x], a),
             87 => Tensor::stack(&[x, y], a),
-            88 => x.repeat(&vec![2; x.rank()]),
+            88 => x.repeat(vec![2; x.rank()]),
             89 => x.tril(b),
             90 => x.diagonal(b, a, 0),
             // An index that is out of range is an error on cpu, and zeros on adapters; 0 and 1 are within any other size.
