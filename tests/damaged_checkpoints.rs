@@ -1,48 +1,18 @@
 //! Hundreds of damaged and malicious files. Each is an error, in bounded memory and time, and never a panic.
-#![allow(unsafe_code, reason = "an allocator that counts is unsafe to declare")]
 
+#[path = "common/counting.rs"]
+mod counting;
 mod damaged;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anygpu::checkpoint::{self, TrainingState};
 use anygpu::nn::{Linear, Module, StateDict};
 use anygpu::optim::Adam;
 use anygpu::{DType, Device, Result, Tensor};
 use damaged::{Case, archives, headers, pickles};
-
-/// The system's allocator, and what is and was at most allocated through it.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn more(bytes: usize) {
-    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(live, Ordering::Relaxed);
-}
-
-// SAFETY: every call is passed on to the system's allocator with the same arguments.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        more(layout.size());
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// What reading a file of `bytes` bytes may take at once.
 fn most_memory(bytes: usize) -> usize {
@@ -55,11 +25,7 @@ const MOST_TIME: Duration = Duration::from_secs(5);
 fn load(case: &Case, folder: &Path) -> Result<StateDict> {
     let path = folder.join(format!("case.{}", case.ending));
     fs::write(&path, &case.bytes).expect("a file");
-    let before = LIVE.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    let start = Instant::now();
-    let result = checkpoint::load(&path, &Device::cpu());
-    let (time, memory) = (start.elapsed(), PEAK.load(Ordering::Relaxed) - before);
+    let (result, time, memory) = counting::measured(|| checkpoint::load(&path, &Device::cpu()));
     let (name, size) = (&case.name, case.bytes.len());
     assert!(memory <= most_memory(size), "{name}: {memory} bytes for a file of {size}");
     assert!(time <= MOST_TIME, "{name}: {time:?} for a file of {size} bytes");

@@ -5,9 +5,10 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use anygpu::data::transforms::{CenterCrop, Compose, Normalize, RandomCrop, Resize, Transform};
+use anygpu::data::transforms::{CenterCrop, Compose, Normalize, RandomCrop, RandomHorizontalFlip, Resize, Transform};
 use anygpu::data::{self, Array, Dataset, Random};
 use anygpu::{Interpolation, Result, Tensor};
+use proptest::prelude::*;
 
 fn random() -> Random {
     Random::of_sample(0, 0, 0)
@@ -90,6 +91,76 @@ fn crops_are_where_torchvision_puts_them() -> Result<()> {
         corners.insert(corner as u32);
     }
     assert_eq!(corners.len(), 3 * 2);
+    Ok(())
+}
+
+/// An image whose pixels are all different, and not 0.
+fn distinct(shape: [usize; 3]) -> Array {
+    Array::new((1..=shape.iter().product::<usize>() as u32).collect(), shape).expect("as many as that")
+}
+
+/// The pixels of a window that begins at `[top, left]`, which may be outside of the image, in a slow and plain way.
+fn window(image: &Array, [top, left]: [isize; 2], size: [usize; 2]) -> Vec<u32> {
+    let (pixels, shape) = (image.as_slice::<u32>().expect("u32"), image.shape());
+    let at = |channel: usize, y: isize, x: isize| match (usize::try_from(y), usize::try_from(x)) {
+        (Ok(y), Ok(x)) if y < shape[1] && x < shape[2] => pixels[(channel * shape[1] + y) * shape[2] + x],
+        _ => 0,
+    };
+    let [rows, columns] = size.map(|size| size as isize);
+    let row = |channel: usize, y: isize| (left..left + columns).map(move |x| at(channel, y, x));
+    (0..shape[0]).flat_map(|channel| (top..top + rows).flat_map(move |y| row(channel, y))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1000, ..ProptestConfig::default() })]
+
+    /// Of every size and padding, a random crop is a window of the padded image, a crop of the middle the one there, and
+    /// nothing panics.
+    #[test]
+    fn transforms_take_every_size(
+        shape in [1..3usize, 1..9, 1..9], size in [0..12usize, 0..12], padding in 0..12usize, index in 0..1000usize,
+    ) {
+        let (image, [_, h, w]) = (distinct(shape), shape);
+        let mut random = Random::of_sample(5, 0, index);
+        let crop = RandomCrop::new(size).padding(padding).apply(image.clone(), &mut random);
+        let room = |len: usize, size: usize| (size > 0).then(|| (len + 2 * padding).checked_sub(size)).flatten();
+        match (room(h, size[0]), room(w, size[1])) {
+            (Some(down), Some(right)) => {
+                let crop = crop.expect("it fits");
+                let start = |at: usize| at as isize - padding as isize;
+                let mut places = (0..=down).flat_map(|top| (0..=right).map(move |left| [start(top), start(left)]));
+                prop_assert!(places.any(|place| window(&image, place, size) == crop.as_slice::<u32>().expect("u32")));
+            }
+            _ => prop_assert!(crop.is_err()),
+        }
+        let middle = CenterCrop::new(size).apply(image.clone(), &mut random);
+        prop_assert_eq!(middle.is_err(), size.contains(&0));
+        if let Ok(middle) = middle {
+            let start = |len: usize, size: usize| match size <= len {
+                true => ((len - size) as f64 / 2.0).round_ties_even() as isize,
+                false => -(((size - len) / 2) as isize),
+            };
+            let expected = window(&image, [start(h, size[0]), start(w, size[1])], size);
+            prop_assert_eq!(middle.as_slice::<u32>().expect("u32"), expected);
+        }
+        let floats = Array::new(vec![0.5f32; shape.iter().product()], shape).expect("as many");
+        for resize in [Resize::new(size), Resize::new(size).antialias(false), Resize::shorter(size[0])] {
+            if let Ok(resized) = resize.apply(floats.clone(), &mut random) {
+                prop_assert!(resized.as_slice::<f32>().expect("f32").iter().all(|v| (v - 0.5).abs() < 1e-6));
+            }
+        }
+        prop_assert!(RandomHorizontalFlip::new(0.5).apply(image, &mut random).is_ok());
+    }
+}
+
+#[test]
+fn sizes_that_no_memory_holds_are_errors() -> Result<()> {
+    let image = Array::new(vec![0.5f32; 4], [1, 2, 2])?;
+    for size in [[1, 1 << 58], [1 << 58, 1], [1, 1 << 60], [1 << 30, 1 << 30]] {
+        for antialias in [false, true] {
+            assert!(apply(Resize::new(size).antialias(antialias), &image).is_err(), "{size:?}");
+        }
+    }
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! Fashion-MNIST: four files, fetched once into the user's cache directory and checked against their md5.
 //!
-//! Plain http, as torchvision does: the checksum, not the transport, ensures that the file is the right one.
+//! Plain http, as torchvision does: the checksum, not the transport, ensures that the file is the right one. No redirect
+//! is followed, and no more than [`MOST`] bytes are read: whoever answers can neither choose another address to ask, nor
+//! fill the disk.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,6 +17,9 @@ use crate::failure::Failure;
 use crate::progress;
 
 const SOURCE: &str = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com";
+
+/// The most bytes of a file; the largest of [`FILES`] has 26 421 880.
+const MOST: u64 = 64 << 20;
 
 /// File names and md5 sums.
 const FILES: [(&str, &str); 4] = [
@@ -65,6 +70,7 @@ fn fetch_all(source: &str, files: &[(&str, &str)], folder: &Path) -> Result<(), 
     }
     fs::create_dir_all(folder).map_err(|e| Failure::Run(format!("cannot create {}: {e}", folder.display())))?;
     let agent: ureq::Agent = ureq::Agent::config_builder()
+        .max_redirects(0)
         .timeout_connect(Some(Duration::from_secs(15)))
         .timeout_recv_response(Some(Duration::from_secs(30)))
         .timeout_recv_body(Some(Duration::from_secs(600)))
@@ -77,7 +83,16 @@ fn fetch_all(source: &str, files: &[(&str, &str)], folder: &Path) -> Result<(), 
 }
 
 fn is_whole(path: &Path, md5: &str) -> bool {
-    fs::read(path).is_ok_and(|bytes| format!("{:x}", md5::compute(bytes)) == md5)
+    let found = || copy(open(path)?, &mut io::sink(), &ProgressBar::hidden());
+    found().is_ok_and(|found| found == md5)
+}
+
+/// Opens a regular file; opening a pipe could wait forever.
+fn open(path: &Path) -> io::Result<fs::File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    fs::File::open(path)
 }
 
 /// Fetches a file, which takes its place only once its md5 is right: a part of a file is never taken for a whole one,
@@ -85,7 +100,14 @@ fn is_whole(path: &Path, md5: &str) -> bool {
 fn fetch(agent: &ureq::Agent, source: &str, name: &str, md5: &str, folder: &Path) -> Result<(), String> {
     let url = format!("{source}/{name}");
     let response = agent.get(&url).call().map_err(|e| format!("{url}: {e}"))?;
+    if response.status() != 200 {
+        let to = response.headers().get("location").map(|to| format!(", a redirect to {to:?}, which is not followed"));
+        return Err(format!("{url}: the status is {}{}", response.status(), to.unwrap_or_default()));
+    }
     let body = response.into_body();
+    if let Some(length) = body.content_length().filter(|&length| length > MOST) {
+        return Err(format!("{url}: {length} bytes, and a file of this data set has at most {MOST}"));
+    }
     let bar = progress::bytes(name, body.content_length());
     let result = write_atomically(folder.join(name), |file| {
         let found = copy(body.into_reader(), file, &bar)?;
@@ -98,15 +120,19 @@ fn fetch(agent: &ureq::Agent, source: &str, name: &str, md5: &str, folder: &Path
     result.map_err(|error| format!("{url}: {error}"))
 }
 
-/// Copies a stream into a file and returns its md5.
+/// Copies a stream of at most [`MOST`] bytes into a file and returns its md5.
 fn copy(mut from: impl Read, file: &mut dyn Write, bar: &ProgressBar) -> io::Result<String> {
     let mut md5 = md5::Context::new();
     let mut chunk = vec![0; 64 << 10];
+    let mut left = MOST;
     loop {
         let n = from.read(&mut chunk)?;
         if n == 0 {
             break;
         }
+        left = left
+            .checked_sub(n as u64)
+            .ok_or_else(|| io::Error::other(format!("more than {MOST} bytes, which no file of this data set has")))?;
         md5.consume(&chunk[..n]);
         file.write_all(&chunk[..n])?;
         bar.inc(n as u64);
@@ -128,7 +154,8 @@ fn offline(source: &str, files: &[(&str, &str)], folder: &Path, reason: &str) ->
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::OnceLock;
     use std::thread;
 
     use super::*;
@@ -137,6 +164,13 @@ mod tests {
 
     /// Answers this many requests with `hello`, on a free port.
     fn server(requests: usize) -> (String, thread::JoinHandle<()>) {
+        answering(requests, |stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello").unwrap();
+        })
+    }
+
+    /// Answers this many requests, on a free port.
+    fn answering(requests: usize, answer: fn(&mut TcpStream)) -> (String, thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let source = format!("http://{}", listener.local_addr().unwrap());
         let thread = thread::spawn(move || {
@@ -144,10 +178,53 @@ mod tests {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = [0; 4096];
                 let _ = stream.read(&mut request).unwrap();
-                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello").unwrap();
+                answer(&mut stream);
             }
         });
         (source, thread)
+    }
+
+    /// The error of one request that is answered so; nothing may be left in the folder.
+    fn refused(answer: fn(&mut TcpStream)) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, thread) = answering(1, answer);
+        let Failure::Run(message) = fetch_all(&source, &[HELLO], dir.path()).unwrap_err() else { panic!("not a run") };
+        thread.join().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        message
+    }
+
+    #[test]
+    fn a_redirect_is_not_followed() {
+        static OTHER: OnceLock<TcpListener> = OnceLock::new();
+        let other = OTHER.get_or_init(|| TcpListener::bind("127.0.0.1:0").unwrap());
+        other.set_nonblocking(true).unwrap();
+        let message = refused(|stream| {
+            let other = OTHER.get().unwrap().local_addr().unwrap();
+            let head = format!("HTTP/1.1 302 Found\r\nlocation: http://{other}/hello.gz\r\ncontent-length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+        });
+        assert!(message.contains("302") && message.contains("which is not followed"), "{message}");
+        assert!(other.accept().is_err(), "the other host was asked");
+        let message = refused(|stream| {
+            stream.write_all(b"HTTP/1.1 301 Moved\r\nlocation: https://[::1]/x\r\ncontent-length: 0\r\n\r\n").unwrap();
+        });
+        assert!(message.contains("https://[::1]/x"), "{message}");
+    }
+
+    #[test]
+    fn a_download_is_bounded() {
+        let announced = refused(|stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n").unwrap();
+        });
+        assert!(announced.contains("99999999999 bytes, and a file of this data set has at most"), "{announced}");
+        // Without a length, and endless.
+        let endless = refused(|stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").unwrap();
+            let chunk = vec![0; 1 << 20];
+            while stream.write_all(&chunk).is_ok() {}
+        });
+        assert!(endless.contains("more than 67108864 bytes"), "{endless}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anygpu::data::transforms::Transform;
-use anygpu::data::{Array, Random, read_image};
+use anygpu::data::{Array, Limits, Random, read_image_within};
 use anygpu::nn::{Module, Sequential, StateDict};
 use anygpu::{Device, Tensor, checkpoint};
 use serde::Serialize;
@@ -46,6 +46,9 @@ pub struct Args {
     /// 256 without --resize if the default is 224, as torchvision's nets expect]
     #[arg(long, value_name = "PIXELS")]
     shorter: Option<usize>,
+    /// The largest image that is decoded, in pixels [default: 67108864]
+    #[arg(long, value_name = "PIXELS")]
+    max_pixels: Option<usize>,
     /// Mean of each channel, which is subtracted, on the scale 0 to 1 [default: ImageNet's for colours, 0 for grey]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     mean: Vec<f32>,
@@ -217,7 +220,8 @@ fn foreign(args: &Args, model: Model, state: &StateDict) -> Result<Card, Failure
 }
 
 fn predict(args: &Args, net: &Sequential, card: &Card, path: &Path, device: &Device) -> Result<Prediction, Failure> {
-    let mut image: Array = read_image(path, card.channels == 1)?;
+    let limits = args.max_pixels.map_or(Limits::new(), |pixels| Limits::new().pixels(pixels));
+    let mut image: Array = read_image_within(path, card.channels == 1, limits)?;
     if args.invert {
         image.as_mut_slice::<f32>()?.iter_mut().for_each(|value| *value = 1.0 - *value);
     }

@@ -179,3 +179,22 @@ fn a_folder_is_split_as_its_folders_say() {
     fs::remove_dir_all(dir.path().join("train/dark")).expect("our folder");
     fails(&train(&[]), 1, &["one class only", "bright"]);
 }
+
+#[test]
+fn the_limits_of_files_are_options() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (files, _) = digits(dir.path(), 1);
+    let net = dir.path().join("net.safetensors");
+    checkpoint::save(&nn::models::lenet().expect("a net").state_dict(), &net).expect("our folder");
+    let args = ["predict", text(&net), text(&files[0]), "--model", "lenet", "--device", "cpu", "--max-pixels"];
+    let small = output(&[&args[..], &["783"]].concat());
+    fails(&small, 1, &["0.png: an image of 28 × 28 pixels, and the limit is 783 pixels", "--max-pixels"]);
+    assert!(output(&[&args[..], &["784"]].concat()).status.success());
+
+    let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/mnist-5k");
+    let args = ["train", "--devices", "cpu", "--limit", "1", "--epochs", "1", "--data", text(&digits)];
+    let few = output(&[&args[..], &["--max-bytes", "1000000"]].concat());
+    fails(&few, 1, &["it decodes to 3136000 bytes, and the limit is 1000000", "--max-bytes"]);
+    let small = output(&[&args[..], &["--max-pixels", "100"]].concat());
+    fails(&small, 1, &["an image of 28 × 28 pixels, and the limit is 100 pixels"]);
+}

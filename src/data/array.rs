@@ -5,7 +5,7 @@ use crate::device::cpu::with_room;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::shape::{Shape, checked_elem_count};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, with_room};
 
 /// One sample of a [`Dataset`](crate::data::Dataset): its parts in order, for instance an image and a label. All
 /// samples of a dataset have as many parts, of the same types; a part has one shape in all samples of a batch.
@@ -108,15 +108,16 @@ impl Array {
     }
 
     /// An array of zeros, overwritten by `fill`.
-    pub(super) fn from_bytes(shape: Vec<usize>, dtype: DType, fill: impl FnOnce(&mut [u8])) -> Array {
+    pub(super) fn from_bytes(shape: Vec<usize>, dtype: DType, fill: impl FnOnce(&mut [u8])) -> Result<Array> {
         let count: usize = shape.iter().product();
-        let mut words = vec![0; dtype.words(count)];
+        let mut words = with_room(dtype.words(count))?;
+        words.resize(dtype.words(count), 0);
         fill(&mut bytemuck::cast_slice_mut(&mut words)[..count * dtype.size()]);
-        Array { words, shape, dtype }
+        Ok(Array { words, shape, dtype })
     }
 
     /// Element `i` of the first dimension.
-    pub(super) fn row(&self, i: usize) -> Array {
+    pub(super) fn row(&self, i: usize) -> Result<Array> {
         let shape = self.shape[1..].to_vec();
         let len = shape.iter().product::<usize>() * self.dtype.size();
         let row = &self.bytes()[i * len..][..len];
@@ -138,10 +139,10 @@ mod tests {
     #[test]
     fn rows_of_packed_types_begin_within_words() -> Result<()> {
         let bytes = Array::new((0..6u8).collect(), [2, 3])?;
-        assert_eq!(bytes.row(1).as_slice::<u8>()?, [3, 4, 5]);
-        assert_eq!(bytes.row(1).shape(), [3]);
+        assert_eq!(bytes.row(1)?.as_slice::<u8>()?, [3, 4, 5]);
+        assert_eq!(bytes.row(1)?.shape(), [3]);
         let tensor = Tensor::from_slice(&[true, false, true], 3, None)?;
-        assert_eq!(Array::from_tensor(&tensor)?.row(2), Array::scalar(true));
+        assert_eq!(Array::from_tensor(&tensor)?.row(2)?, Array::scalar(true));
         assert!(bytes.as_slice::<f32>().is_err());
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::random::Random;
 use super::{Array, Sample};
 use crate::error::{Error, Result};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, with_room};
 
 /// Numbered samples, of which a [`DataLoader`](crate::data::DataLoader) makes batches.
 ///
@@ -106,7 +106,7 @@ impl Dataset for TensorDataset {
 
     fn get(&self, index: usize) -> Result<Sample> {
         within("TensorDataset", index, self.len)?;
-        Ok(self.parts.iter().map(|part| part.row(index)).collect())
+        self.parts.iter().map(|part| part.row(index)).collect()
     }
 }
 
@@ -125,7 +125,14 @@ impl Dataset for TensorDataset {
 #[derive(Clone, Debug)]
 pub struct Subset<D> {
     dataset: D,
-    indices: Arc<[usize]>,
+    selection: Selection,
+}
+
+#[derive(Clone, Debug)]
+enum Selection {
+    /// The first so many samples, which need no memory for any number.
+    First(usize),
+    These(Arc<[usize]>),
 }
 
 impl<D: Dataset> Subset<D> {
@@ -135,24 +142,30 @@ impl<D: Dataset> Subset<D> {
     /// [`Error::InvalidArgument`] for a number that no sample has.
     pub fn new(dataset: D, indices: Vec<usize>) -> Result<Subset<D>> {
         indices.iter().try_for_each(|&index| within("Subset", index, dataset.len()))?;
-        Ok(Subset { dataset, indices: indices.into() })
+        Ok(Subset { dataset, selection: Selection::These(indices.into()) })
     }
 
     /// Selects the first `count` samples, or all if there are fewer.
     pub fn first(dataset: D, count: usize) -> Subset<D> {
-        let indices = (0..count.min(dataset.len())).collect();
-        Subset { dataset, indices }
+        let selection = Selection::First(count.min(dataset.len()));
+        Subset { dataset, selection }
     }
 }
 
 impl<D: Dataset> Dataset for Subset<D> {
     fn len(&self) -> usize {
-        self.indices.len()
+        match &self.selection {
+            Selection::First(count) => *count,
+            Selection::These(indices) => indices.len(),
+        }
     }
 
     fn get(&self, index: usize) -> Result<Sample> {
-        within("Subset", index, self.indices.len())?;
-        self.dataset.get(self.indices[index])
+        within("Subset", index, self.len())?;
+        match &self.selection {
+            Selection::First(_) => self.dataset.get(index),
+            Selection::These(indices) => self.dataset.get(indices[index]),
+        }
     }
 }
 
@@ -168,7 +181,8 @@ impl<D: Dataset> Dataset for Subset<D> {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] unless the lengths add up to the dataset's.
+/// [`Error::InvalidArgument`] unless the lengths add up to the dataset's; [`Error::OutOfMemory`] if memory is short for
+/// the numbers of all samples.
 pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Result<Vec<Subset<Arc<D>>>> {
     let all = lengths.iter().try_fold(0usize, |sum, &len| sum.checked_add(len));
     if all != Some(dataset.len()) {
@@ -176,13 +190,14 @@ pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Res
         return Err(Error::argument("random_split", detail));
     }
     let dataset = Arc::new(dataset);
-    let mut order: Vec<usize> = (0..dataset.len()).collect();
+    let mut order: Vec<usize> = with_room(dataset.len())?;
+    order.extend(0..dataset.len());
     Random::of_split(seed).shuffle(&mut order);
     let mut rest = order.as_slice();
     let mut next = |&len: &usize| {
         let (part, after) = rest.split_at(len);
         rest = after;
-        Subset { dataset: dataset.clone(), indices: part.into() }
+        Subset { dataset: dataset.clone(), selection: Selection::These(part.into()) }
     };
     Ok(lengths.iter().map(&mut next).collect())
 }

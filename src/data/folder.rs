@@ -1,16 +1,21 @@
 //! Folders of image files, a folder for each class (feature `image`).
 
+use std::collections::HashMap;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use image::{ImageDecoder, ImageFormat, ImageReader};
+
 use super::dataset::within;
-use super::idx::damaged;
-use super::transforms::unit_scale;
+use super::limits::{Limits, damaged, open, regular};
+use super::transforms::unit;
 use super::{Array, Dataset, Sample};
 use crate::error::Result;
+use crate::tensor::with_room;
 
 /// PNG and JPEG files in a folder for each class, `dir/cat/1.png`, `dir/dog/photos/2.jpg`, as torchvision's
 /// `ImageFolder`: classes are numbered by name, a folder's own files come before those of the folders
-/// in it, each in the order of their names.
+/// in it, each in the order of their names. Links to files and to folders are followed.
 ///
 /// Sample i is an image `[3, H, W]` of f32 in 0 to 1, decoded when it is requested (with [`grey`](ImageFolder::grey),
 /// `[1, H, W]`), and the number of its class, a u32. Images of several sizes need a
@@ -36,6 +41,7 @@ pub struct ImageFolder {
     classes: Vec<String>,
     files: Vec<(PathBuf, u32)>,
     grey: bool,
+    limits: Limits,
 }
 
 impl ImageFolder {
@@ -43,17 +49,18 @@ impl ImageFolder {
     ///
     /// # Errors
     /// [`Error::Data`](crate::Error::Data) when a folder cannot be read, when there is no folder in `dir`, or no image
-    /// in one of them.
+    /// in one of them; when links lead to a folder of a class twice, as in a circle; when what has the name of an image is
+    /// a pipe or a device.
     pub fn new(dir: impl AsRef<Path>) -> Result<ImageFolder> {
         let dir = dir.as_ref();
         let folders: Vec<PathBuf> = entries(dir)?.into_iter().filter(|path| path.is_dir()).collect();
         if folders.is_empty() {
             return Err(damaged(&shown(dir), "there is no folder in it: each class needs one, with its images"));
         }
-        let mut set = ImageFolder { classes: Vec::new(), files: Vec::new(), grey: false };
+        let mut set = ImageFolder { classes: Vec::new(), files: Vec::new(), grey: false, limits: Limits::new() };
         for (class, folder) in folders.iter().enumerate() {
             let before = set.files.len();
-            list(folder, class as u32, &mut set.files)?;
+            list(folder, class as u32, &mut set.files, &mut HashMap::new())?;
             if set.files.len() == before {
                 return Err(damaged(&shown(folder), "there is no .png, .jpg or .jpeg file in this class's folder"));
             }
@@ -65,6 +72,25 @@ impl ImageFolder {
     /// Converts all images to grey, with one channel.
     pub fn grey(mut self) -> ImageFolder {
         self.grey = true;
+        self
+    }
+
+    /// Sets the largest image that is decoded. A larger one is an error when its sample is requested.
+    ///
+    /// ```
+    /// use anygpu::data::{Dataset, ImageFolder, Limits};
+    ///
+    /// # let dir = tempfile::tempdir().expect("a folder");
+    /// # let dir = dir.path();
+    /// std::fs::create_dir(dir.join("cat")).expect("a folder");
+    /// image::RgbImage::new(30, 20).save(dir.join("cat/a.png")).expect("a file");
+    /// let set = ImageFolder::new(dir)?.limits(Limits::new().pixels(500));
+    /// let error = set.get(0).unwrap_err().to_string();
+    /// assert!(error.contains("a.png: an image of 20 × 30 pixels, and the limit is 500 pixels"), "{error}");
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn limits(mut self, limits: Limits) -> ImageFolder {
+        self.limits = limits;
         self
     }
 
@@ -87,7 +113,7 @@ impl Dataset for ImageFolder {
     fn get(&self, index: usize) -> Result<Sample> {
         within("ImageFolder", index, self.files.len())?;
         let (path, class) = &self.files[index];
-        Ok(vec![read_image(path, self.grey)?, Array::scalar(*class)])
+        Ok(vec![read_image_within(path, self.grey, self.limits)?, Array::scalar(*class)])
     }
 }
 
@@ -95,23 +121,74 @@ impl Dataset for ImageFolder {
 /// recognised by the first bytes of the file; transparency is ignored.
 ///
 /// # Errors
-/// [`Error::Data`](crate::Error::Data) naming the file when it cannot be read or is damaged, or is larger than the
-/// `image` crate's limits allow.
+/// [`Error::Data`](crate::Error::Data) naming the file when it cannot be read, is damaged or of another format, or has
+/// more pixels than the default [`Limits`] allow.
 pub fn read_image(path: impl AsRef<Path>, grey: bool) -> Result<Array> {
-    let path = path.as_ref();
-    let open = || -> Result<_, image::ImageError> { image::ImageReader::open(path)?.with_guessed_format()?.decode() };
-    let image = open().map_err(|error| damaged(&shown(path), error.to_string()))?;
-    let (h, w) = (image.height() as usize, image.width() as usize);
-    let pixels = image.to_rgb8();
+    read_image_within(path, grey, Limits::new())
+}
+
+/// Reads an image as [`read_image`] does, with other limits.
+///
+/// # Errors
+/// As [`read_image`].
+pub fn read_image_within(path: impl AsRef<Path>, grey: bool, limits: Limits) -> Result<Array> {
+    let name = shown(path.as_ref());
+    let failed = |error: image::ImageError| damaged(&name, error.to_string());
+    let (file, bytes) = open(path.as_ref())?;
+    if bytes > limits.image_bytes() {
+        let most = limits.image_bytes();
+        return Err(damaged(
+            &name,
+            format!("{bytes} bytes, and an image within the limit of pixels has at most {most}"),
+        ));
+    }
+    let reader = ImageReader::new(BufReader::new(file)).with_guessed_format();
+    let mut reader = reader.map_err(|error| damaged(&name, error.to_string()))?;
+    let Some(format @ (ImageFormat::Png | ImageFormat::Jpeg)) = reader.format() else {
+        return Err(damaged(&name, "it is neither a PNG nor a JPEG file"));
+    };
+    // Of what a decoder reads before the sizes are known: one line of pixels, and profiles, which may be compressed.
+    let mut header = image::Limits::no_limits();
+    header.max_alloc = Some(64 << 20);
+    reader.limits(header);
+    let decoder = reader.into_decoder().map_err(failed)?;
+    let (w, h) = decoder.dimensions();
+    let (h, w) = (h as usize, w as usize);
+    limits.check_pixels(&name, h, w)?;
+    // Each block of 64 pixels takes a bit at least. The decoder would fill in what is missing, and make a gigabyte of
+    // grey pixels of a header.
+    if format == ImageFormat::Jpeg && (h * w) as u64 > bytes.saturating_mul(8 * 64) {
+        return Err(damaged(&name, format!("{bytes} bytes are only a part of an image of {h} × {w} pixels")));
+    }
+    let color = decoder.color_type();
+    let mut pixels = with_room(h * w * usize::from(color.bytes_per_pixel()))?;
+    pixels.resize(pixels.capacity(), 0);
+    decoder.read_image(&mut pixels).map_err(failed)?;
+    Array::new(planes(&pixels, color, grey)?, [if grey { 1 } else { 3 }, h, w])
+}
+
+/// The planes of red, green and blue, or of grey, in 0 to 1, of pixels as a decoder returns them.
+fn planes(pixels: &[u8], color: image::ColorType, grey: bool) -> Result<Vec<f32>> {
+    let size = usize::from(color.bytes_per_pixel());
+    let deep = size == 2 * usize::from(color.channel_count());
+    let last = if color.has_color() { 2 } else { 0 };
+    // Of 16 bits, as the `image` crate rounds them.
+    let byte = |pixel: &[u8], channel: usize| match (deep, channel.min(last)) {
+        (false, channel) => pixel[channel],
+        (true, channel) => {
+            ((u32::from(u16::from_ne_bytes([pixel[2 * channel], pixel[2 * channel + 1]])) + 128) / 257) as u8
+        }
+    };
+    let each = pixels.chunks_exact(size);
+    let mut out = with_room(each.len() * if grey { 1 } else { 3 })?;
     if grey {
-        let grey: Vec<u8> = pixels.as_raw().chunks_exact(3).map(luma).collect();
-        return Array::new(unit_scale(&grey), [1, h, w]);
+        out.extend(each.map(|pixel| unit(luma(&[0, 1, 2].map(|channel| byte(pixel, channel))))));
+        return Ok(out);
     }
-    let mut planes = Vec::with_capacity(3 * h * w);
     for channel in 0..3 {
-        planes.extend(pixels.as_raw().iter().skip(channel).step_by(3).copied());
+        out.extend(each.clone().map(|pixel| unit(byte(pixel, channel))));
     }
-    Array::new(unit_scale(&planes), [3, h, w])
+    Ok(out)
 }
 
 /// The brightness of a pixel as Pillow's `convert("L")` computes it, which torchvision's `Grayscale` uses: ITU-R 601-2
@@ -121,12 +198,32 @@ fn luma(pixel: &[u8]) -> u8 {
     ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8 // the weights add up to 2¹⁶
 }
 
-/// Appends the images of a folder, then those of the folders in it.
-fn list(folder: &Path, class: u32, files: &mut Vec<(PathBuf, u32)>) -> Result<()> {
-    let image = |kind: &std::ffi::OsStr| ["png", "jpg", "jpeg"].iter().any(|known| kind.eq_ignore_ascii_case(known));
-    let (folders, own): (Vec<PathBuf>, Vec<PathBuf>) = entries(folder)?.into_iter().partition(|path| path.is_dir());
-    files.extend(own.into_iter().filter(|path| path.extension().is_some_and(image)).map(|path| (path, class)));
-    folders.iter().try_for_each(|folder| list(folder, class, files))
+/// Appends the images of a folder, then those of the folders in it. `seen` has the folders that were listed, by where they
+/// are, with the paths that led there: links in a circle would never end, and a few links to the same folders would make
+/// millions of paths.
+fn list(
+    folder: &Path,
+    class: u32,
+    files: &mut Vec<(PathBuf, u32)>,
+    seen: &mut HashMap<PathBuf, PathBuf>,
+) -> Result<()> {
+    let failed = |path: &Path, error: std::io::Error| damaged(&shown(path), error.to_string());
+    let place = folder.canonicalize().map_err(|error| failed(folder, error))?;
+    if let Some(before) = seen.insert(place, folder.to_path_buf()) {
+        let detail = format!("a link leads to a folder that was listed already, as {}", before.display());
+        return Err(damaged(&shown(folder), detail));
+    }
+    let is_image = |kind: &std::ffi::OsStr| ["png", "jpg", "jpeg"].iter().any(|known| kind.eq_ignore_ascii_case(known));
+    let mut folders = Vec::new();
+    for path in entries(folder)? {
+        if path.is_dir() {
+            folders.push(path);
+        } else if path.extension().is_some_and(is_image) {
+            regular(&shown(&path), &path.metadata().map_err(|error| failed(&path, error))?)?;
+            files.push((path, class));
+        }
+    }
+    folders.iter().try_for_each(|folder| list(folder, class, files, seen))
 }
 
 /// The entries of a folder, sorted by name.
@@ -162,6 +259,34 @@ mod tests {
         ];
         for (pixel, grey) in expected {
             assert_eq!(luma(&pixel), grey, "{pixel:?}");
+        }
+    }
+
+    /// Of every kind of pixels that PNG and JPEG have, the bytes are those of the `image` crate.
+    #[test]
+    fn colours_are_the_image_crates() {
+        use image::{DynamicImage, ImageBuffer, Rgba};
+
+        let mut random = crate::data::Random::of_sample(0, 0, 0);
+        let any =
+            DynamicImage::from(ImageBuffer::from_fn(16, 16, |_, _| Rgba([0; 4].map(|_| random.next_u32() as u16))));
+        let kinds: [DynamicImage; 8] = [
+            any.to_luma8().into(),
+            any.to_luma_alpha8().into(),
+            any.to_rgb8().into(),
+            any.to_rgba8().into(),
+            any.to_luma16().into(),
+            any.to_luma_alpha16().into(),
+            any.to_rgb16().into(),
+            any,
+        ];
+        for image in kinds {
+            let ours = planes(image.as_bytes(), image.color(), false).unwrap();
+            let grey = planes(image.as_bytes(), image.color(), true).unwrap();
+            for (i, pixel) in image.to_rgb8().pixels().enumerate() {
+                assert_eq!([ours[i], ours[256 + i], ours[512 + i]], pixel.0.map(unit), "{:?}, {i}", image.color());
+                assert_eq!(grey[i], unit(luma(&pixel.0)), "{:?}, {i}", image.color());
+            }
         }
     }
 

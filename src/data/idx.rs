@@ -6,14 +6,15 @@
 //!    one byte per element, innermost dimension first                 the pixels, or the labels
 //! ```
 //!
-//! Magic number, dimensions, length and labels of a file are all checked. Memory is allocated as data is read, so that
-//! a damaged header cannot request 70 GB.
+//! Magic number, dimensions, length and labels of a file are all checked. Memory is allocated as data is read and up to
+//! the [`Limits`], so that neither a damaged header nor a small gzip file can take 70 GB.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use super::image_set::{CLASSES, ImageSet};
-use crate::error::{Error, Result};
+use super::limits::{Limits, damaged, open};
+use crate::error::Result;
 
 const IMAGES: u32 = 0x0000_0803;
 const LABELS: u32 = 0x0000_0801;
@@ -22,8 +23,9 @@ impl ImageSet {
     /// Reads a set from the bytes of its two files, gzip or plain. The names are used in error messages only.
     ///
     /// # Errors
-    /// [`Error::Data`] naming the file when it is damaged or of another kind, when it is empty, when there are not as
-    /// many labels as images, or when a label is not below [`CLASSES`].
+    /// [`Error::Data`](crate::Error::Data) naming the file when it is damaged or of another kind, when it is empty, when
+    /// there are not as many labels as images, when a label is not below [`CLASSES`], or when a file exceeds the default
+    /// [`Limits`].
     ///
     /// # Example
     /// ```
@@ -39,43 +41,66 @@ impl ImageSet {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn parse(images: (&str, &[u8]), labels: (&str, &[u8])) -> Result<ImageSet> {
-        let (pixels, dims) = parse(images.0, images.1, IMAGES)?;
-        let (classes, count) = parse(labels.0, labels.1, LABELS)?;
-        let (n, h, w) = (dims[0], dims[1], dims[2]);
-        if count[0] != n {
-            return Err(damaged(labels.0, format!("{} labels for the {n} images of {}", count[0], images.0)));
-        }
-        if let Some(i) = classes.iter().position(|&label| usize::from(label) >= CLASSES) {
-            return Err(damaged(labels.0, format!("label {i} is {}, not one of 0 to {}", classes[i], CLASSES - 1)));
-        }
-        Ok(ImageSet { images: pixels, labels: classes, n, c: 1, h, w })
+        ImageSet::parse_within(images, labels, Limits::new())
+    }
+
+    /// Reads a set as [`parse`](ImageSet::parse) does, with other limits.
+    ///
+    /// # Errors
+    /// As [`parse`](ImageSet::parse).
+    pub fn parse_within(images: (&str, &[u8]), labels: (&str, &[u8]), limits: Limits) -> Result<ImageSet> {
+        let image = parse(images.0, images.1, IMAGES, limits)?;
+        assembled((images.0, image), (labels.0, parse(labels.0, labels.1, LABELS, limits)?))
     }
 
     /// Reads a set from its two files, gzip or plain (recognised by their first bytes, not by their names).
     ///
     /// # Errors
-    /// [`Error::Data`] when a file cannot be read, and as [`parse`](ImageSet::parse).
+    /// [`Error::Data`](crate::Error::Data) when a file cannot be read, and as [`parse`](ImageSet::parse).
     pub fn read(images: &Path, labels: &Path) -> Result<ImageSet> {
-        let bytes = |path: &Path| std::fs::read(path).map_err(|e| damaged(&path.display().to_string(), e.to_string()));
-        let (image_bytes, label_bytes) = (bytes(images)?, bytes(labels)?);
-        ImageSet::parse((&images.display().to_string(), &image_bytes), (&labels.display().to_string(), &label_bytes))
+        ImageSet::read_within(images, labels, Limits::new())
+    }
+
+    /// Reads a set as [`read`](ImageSet::read) does, with other limits.
+    ///
+    /// # Errors
+    /// As [`read`](ImageSet::read).
+    pub fn read_within(images: &Path, labels: &Path, limits: Limits) -> Result<ImageSet> {
+        let read =
+            |path: &Path, magic| parse(&path.display().to_string(), BufReader::new(open(path)?.0), magic, limits);
+        let (image, label) = (read(images, IMAGES)?, read(labels, LABELS)?);
+        assembled((&images.display().to_string(), image), (&labels.display().to_string(), label))
     }
 }
 
-pub(super) fn damaged(name: &str, detail: impl Into<String>) -> Error {
-    Error::Data { path: name.to_string(), detail: detail.into() }
+/// The elements and the dimensions of a file.
+type Elements = (Vec<u8>, Vec<usize>);
+
+/// A set of the elements of two files, which must fit each other.
+fn assembled((image_name, image): (&str, Elements), (label_name, label): (&str, Elements)) -> Result<ImageSet> {
+    let ((images, dims), (labels, count)) = (image, label);
+    let (n, h, w) = (dims[0], dims[1], dims[2]);
+    if count[0] != n {
+        return Err(damaged(label_name, format!("{} labels for the {n} images of {image_name}", count[0])));
+    }
+    if let Some(i) = labels.iter().position(|&label| usize::from(label) >= CLASSES) {
+        return Err(damaged(label_name, format!("label {i} is {}, not one of 0 to {}", labels[i], CLASSES - 1)));
+    }
+    Ok(ImageSet { images, labels, n, c: 1, h, w })
 }
 
 /// The elements and the dimensions of one IDX file of unsigned bytes, whose magic number must be `magic`.
-fn parse(name: &str, bytes: &[u8], magic: u32) -> Result<(Vec<u8>, Vec<usize>)> {
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        parse_stream(name, flate2::bufread::MultiGzDecoder::new(bytes), magic)
+fn parse(name: &str, mut file: impl BufRead, magic: u32, limits: Limits) -> Result<Elements> {
+    // A buffered reader's first buffer has more than two bytes, unless the file does not.
+    let start = file.fill_buf().map_err(|error| damaged(name, error.to_string()))?;
+    if start.starts_with(&[0x1f, 0x8b]) {
+        parse_stream(name, flate2::bufread::MultiGzDecoder::new(file), magic, limits)
     } else {
-        parse_stream(name, bytes, magic)
+        parse_stream(name, file, magic, limits)
     }
 }
 
-fn parse_stream(name: &str, mut stream: impl Read, magic: u32) -> Result<(Vec<u8>, Vec<usize>)> {
+fn parse_stream(name: &str, mut stream: impl Read, magic: u32, limits: Limits) -> Result<Elements> {
     let mut header = |what: &str| {
         let mut word = [0; 4];
         stream.read_exact(&mut word).map_err(|e| damaged(name, format!("no {what}: {e}")))?;
@@ -93,10 +118,13 @@ fn parse_stream(name: &str, mut stream: impl Read, magic: u32) -> Result<(Vec<u8
     if len == 0 {
         return Err(damaged(name, format!("the file is empty (dimensions {dims:?})")));
     }
-    // One byte more than the header announces, to find trailing bytes. `take` bounds the expansion of a hostile gzip
-    // file.
+    if let [_, h, w] = dims[..] {
+        limits.check_pixels(name, h, w)?;
+    }
+    limits.check_bytes(name, len)?;
     let mut data = Vec::new();
-    let read = stream.take(len as u64 + 1).read_to_end(&mut data);
+    // One byte more than the header announces, to find trailing bytes.
+    let read = read_at_most(stream, &mut data, len + 1);
     read.map_err(|e| damaged(name, format!("damaged after {} of {len} bytes: {e}", data.len())))?;
     match data.len() {
         read if read < len => {
@@ -105,6 +133,20 @@ fn parse_stream(name: &str, mut stream: impl Read, magic: u32) -> Result<(Vec<u8
         read if read > len => Err(damaged(name, format!("bytes trail the {len} of the dimensions {dims:?}"))),
         _ => Ok((data, dims)),
     }
+}
+
+/// Appends `most` bytes, or all if there are fewer. The memory grows with what was read, and never beyond `most` bytes.
+fn read_at_most(mut stream: impl Read, data: &mut Vec<u8>, most: usize) -> std::io::Result<()> {
+    while data.len() < most {
+        if data.len() == data.capacity() {
+            data.try_reserve_exact(data.len().max(1 << 16).min(most - data.len()))?;
+        }
+        let room = data.capacity().min(most) - data.len();
+        if stream.by_ref().take(room as u64).read_to_end(data)? == 0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn wrong_magic(found: u32, expected: u32) -> String {
@@ -156,7 +198,7 @@ mod tests {
     #[test]
     fn damaged_files_are_named_and_described() {
         type Damage = fn(&mut Vec<u8>, &mut Vec<u8>);
-        let cases: [(&str, Damage, &str); 12] = [
+        let cases: [(&str, Damage, &str); 13] = [
             ("empty file", |i, _| i.clear(), "images: no magic number"),
             ("header cut", |i, _| i.truncate(10), "images: no dimensions"),
             ("files exchanged", |i, l| std::mem::swap(i, l), "images: the magic number is 0x00000801 (labels)"),
@@ -165,7 +207,8 @@ mod tests {
             ("pixels trail", |i, _| i.push(1), "images: bytes trail the 12"),
             ("no images", |i, _| i[7] = 0, "images: the file is empty"),
             ("huge", |i, _| i[4..16].fill(0xff), "impossibly large"),
-            ("large", |i, _| i[4] = 0x10, "the data ends after 12 of"),
+            ("large", |i, _| i[5] = 0x10, "the data ends after 12 of"),
+            ("above the limit", |i, _| i[4] = 0x10, "and the limit is 805306368"),
             (
                 "fewer labels",
                 |_, l| {

@@ -3,7 +3,8 @@
 use super::dataset::within;
 use super::transforms::unit_scale;
 use super::{Array, Dataset, Sample};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::shape::checked_elem_count;
 
 /// The number of classes of MNIST, Fashion-MNIST and CIFAR-10; every label is below it.
 pub const CLASSES: usize = 10;
@@ -38,11 +39,13 @@ impl ImageSet {
     /// ```
     pub fn mean_std(&self) -> (Vec<f32>, Vec<f32>) {
         let mut counts = vec![[0u64; 256]; self.c];
-        for (i, plane) in self.images.chunks((self.h * self.w).max(1)).enumerate() {
-            let count = &mut counts[i % self.c];
-            plane.iter().for_each(|&pixel| count[usize::from(pixel)] += 1);
+        let plane = self.h.saturating_mul(self.w).max(1);
+        for pixels in self.images.chunks(plane.saturating_mul(self.c).max(1)) {
+            for (count, pixels) in counts.iter_mut().zip(pixels.chunks(plane)) {
+                pixels.iter().for_each(|&pixel| count[usize::from(pixel)] += 1);
+            }
         }
-        let total = (self.n * self.h * self.w).max(1) as f64;
+        let total = (self.n as f64 * plane as f64).max(1.0);
         let of = |count: &[u64; 256]| {
             let moment = |f: &dyn Fn(f64) -> f64| {
                 count.iter().enumerate().map(|(v, &c)| c as f64 * f(v as f64 / 255.0)).sum::<f64>() / total
@@ -61,8 +64,13 @@ impl Dataset for ImageSet {
 
     fn get(&self, index: usize) -> Result<Sample> {
         within("ImageSet", index, self.n.min(self.labels.len()))?;
-        let size = self.c * self.h * self.w;
-        let pixels = Array::new(unit_scale(&self.images[index * size..][..size]), [self.c, self.h, self.w])?;
+        let shape = [self.c, self.h, self.w];
+        let size = checked_elem_count("ImageSet", &shape)?;
+        let start = index.checked_mul(size).filter(|start| start.checked_add(size).is_some());
+        let pixels = start.and_then(|start| self.images.get(start..start + size)).ok_or_else(|| {
+            Error::argument("ImageSet", format!("there are no {size} pixels of image {index} in {}", self.images.len()))
+        })?;
+        let pixels = Array::new(unit_scale(pixels)?, shape)?;
         Ok(vec![pixels, Array::scalar(u32::from(self.labels[index]))])
     }
 }
@@ -77,5 +85,16 @@ mod tests {
         assert_eq!(set.mean_std(), (vec![0.5], vec![0.5]));
         let set = ImageSet { images: vec![0, 0, 255, 255, 0, 0, 0, 255], labels: vec![0, 0], n: 2, c: 2, h: 1, w: 2 };
         assert_eq!(set.mean_std().0, [0.0, 0.75]);
+    }
+
+    #[test]
+    fn sizes_that_are_not_those_of_the_images_are_an_error() {
+        for (c, h, w) in [(1, 2, 3), (usize::MAX, 2, 1), (1, usize::MAX, usize::MAX), (0, 2, 2)] {
+            let set = ImageSet { images: vec![0, 1, 2, 3], labels: vec![0, 1], n: 2, c, h, w };
+            assert_eq!(set.get(1).is_ok(), c == 0, "{c} {h} {w}");
+            if c < 10 {
+                assert_eq!(set.mean_std().0.len(), c);
+            }
+        }
     }
 }

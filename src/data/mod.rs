@@ -2,7 +2,8 @@
 //!
 //! A [`Dataset`] has numbered [`Sample`]s; a [`DataLoader`] divides it into batches, optionally in threads. 5 000
 //! digits are built in ([`mnist_5k`]); the formats that are read from disk are MNIST and Fashion-MNIST ([`from_dir`]),
-//! CIFAR-10 ([`cifar10`]), and folders of images (`ImageFolder`, feature `image`).
+//! CIFAR-10 ([`cifar10`]), and folders of images (`ImageFolder`, feature `image`). [`Limits`] bound what a file may decode
+//! to.
 
 mod array;
 mod cifar;
@@ -13,6 +14,7 @@ mod epoch;
 mod folder;
 pub mod idx;
 mod image_set;
+mod limits;
 mod loader;
 mod random;
 mod splits;
@@ -24,8 +26,9 @@ pub use collate::Batch;
 pub use dataset::{Dataset, Subset, TensorDataset, random_split};
 pub use epoch::Epoch;
 #[cfg(feature = "image")]
-pub use folder::{ImageFolder, read_image};
+pub use folder::{ImageFolder, read_image, read_image_within};
 pub use image_set::{CLASSES, ImageSet};
+pub use limits::Limits;
 pub use loader::{DataLoader, LoaderState};
 pub use random::Random;
-pub use splits::{Splits, from_dir, mnist_5k};
+pub use splits::{Splits, from_dir, from_dir_within, mnist_5k};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::transforms::{Normalize, Resize};
-use super::{DataLoader, ImageSet, cifar};
+use super::{DataLoader, ImageSet, Limits, cifar};
 use crate::error::{Error, Result};
 
 /// A training set, and a test set of images of the same size. Clones share the images.
@@ -101,16 +101,25 @@ pub fn mnist_5k() -> Result<Splits> {
 /// ([`cifar10`](super::cifar10)).
 ///
 /// # Errors
-/// [`Error::Data`] naming the file that is missing or damaged and what is wrong with it.
+/// [`Error::Data`] naming the file that is missing, damaged or larger than the default [`Limits`], and what is wrong with
+/// it.
 pub fn from_dir(dir: impl AsRef<Path>) -> Result<Splits> {
+    from_dir_within(dir, Limits::new())
+}
+
+/// Reads a folder as [`from_dir`] does, with other limits.
+///
+/// # Errors
+/// As [`from_dir`].
+pub fn from_dir_within(dir: impl AsRef<Path>, limits: Limits) -> Result<Splits> {
     let dir = dir.as_ref();
     if cifar::is_cifar10(dir) {
-        return cifar::cifar10(dir);
+        return cifar::cifar10_within(dir, limits);
     }
     let part = |part: &str| {
         let images = find(dir, &format!("{part}-images-idx3-ubyte"))?;
         let labels = find(dir, &format!("{part}-labels-idx1-ubyte"))?;
-        ImageSet::read(&images, &labels)
+        ImageSet::read_within(&images, &labels, limits)
     };
     Splits::new(&dir.display().to_string(), part("train")?, part("t10k")?)
 }

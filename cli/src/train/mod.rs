@@ -9,6 +9,7 @@ mod trainer;
 
 use std::path::{Path, PathBuf};
 
+use anygpu::data::Limits;
 use anygpu::optim::{CosineAnnealingLR, OneCycleLR, SGD, Schedule, Scheduler, StepLR};
 use anygpu::watch::Animator;
 use anygpu::{Device, checkpoint};
@@ -36,6 +37,12 @@ pub struct Args {
     /// out)
     #[arg(long, default_value = "mnist-5k", value_name = "mnist-5k|fashion-mnist|DIR")]
     data: String,
+    /// The largest image that is decoded, in pixels [default: 67108864]
+    #[arg(long, value_name = "PIXELS")]
+    max_pixels: Option<usize>,
+    /// The most bytes that the elements of an IDX or CIFAR-10 file may take [default: 805306368]
+    #[arg(long, value_name = "BYTES")]
+    max_bytes: Option<usize>,
     /// Use at most this many images to train, and as many to test
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
@@ -115,6 +122,12 @@ impl Args {
     /// Height and width of the images.
     fn side(&self) -> usize {
         self.resize.unwrap_or(self.model.side())
+    }
+
+    /// What the files of `--data` may decode to.
+    fn limits(&self) -> Limits {
+        let limits = self.max_pixels.map_or(Limits::new(), |pixels| Limits::new().pixels(pixels));
+        self.max_bytes.map_or(limits, |bytes| limits.bytes(bytes))
     }
 
     fn epochs(&self) -> usize {

@@ -38,7 +38,12 @@ pub fn load(args: &Args) -> Result<Source, Failure> {
     let side = args.side();
     let source = match args.data.as_str() {
         "mnist-5k" => in_memory(args.model, side, data::mnist_5k()?, digits()),
-        "fashion-mnist" => in_memory(args.model, side, data::from_dir(download::fashion_mnist()?)?, names(&FASHION)),
+        "fashion-mnist" => in_memory(
+            args.model,
+            side,
+            data::from_dir_within(download::fashion_mnist()?, args.limits())?,
+            names(&FASHION),
+        ),
         dir if Path::new(dir).is_dir() => from_dir(args, side, Path::new(dir))?,
         other => {
             return Err(Failure::Usage(format!(
@@ -84,7 +89,7 @@ fn from_dir(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
     if has_folders(dir) && !has_known_file(dir) {
         return images(args, side, dir);
     }
-    match data::from_dir(dir) {
+    match data::from_dir_within(dir, args.limits()) {
         Ok(sets) if sets.train.c == 3 => Ok(in_memory(args.model, side, sets, names(&CIFAR10_CLASSES))),
         Ok(sets) => Ok(in_memory(args.model, side, sets, digits())),
         Err(error) => Err(error.into()),
@@ -111,7 +116,7 @@ fn has_known_file(dir: &Path) -> bool {
 /// images, chosen by the seed, is for the test. Without `dir/train`, all images of `dir` are training images.
 fn images(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
     let open = |dir: &Path| {
-        let set = ImageFolder::new(dir)?;
+        let set = ImageFolder::new(dir)?.limits(args.limits());
         Ok::<_, Failure>(if args.model == Model::Lenet { set.grey() } else { set })
     };
     let split = has_folders(&dir.join("train"));

@@ -103,8 +103,9 @@ fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usiz
     // Of one dimension: where the image begins in the result, where the result begins in the image, and the length that
     // they share.
     let overlap = |start: isize, size: usize, len: usize| {
-        let (to, from) = ((-start).max(0) as usize, start.max(0) as usize);
-        (to, from, size.saturating_sub(to).min(len.saturating_sub(from)))
+        // Padding can be wider than the result, which then lies outside of the image.
+        let (to, from) = (((-start).max(0) as usize).min(size), (start.max(0) as usize).min(len));
+        (to, from, (size - to).min(len - from))
     };
     let (to_row, from_row, rows) = overlap(top, size[0], h);
     let (to_column, from_column, columns) = overlap(left, size[1], w);
@@ -114,7 +115,7 @@ fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usiz
         return Err(Error::argument(what, format!("an image of {size:?} pixels does not fit into memory")));
     }
     let pixels = image.bytes();
-    Ok(Array::from_bytes(vec![c, size[0], size[1]], image.dtype(), |out| {
+    Array::from_bytes(vec![c, size[0], size[1]], image.dtype(), |out| {
         for channel in 0..c {
             for row in 0..rows {
                 let to = ((channel * size[0] + to_row + row) * size[1] + to_column) * element;
@@ -122,7 +123,7 @@ fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usiz
                 out[to..][..columns * element].copy_from_slice(&pixels[from..][..columns * element]);
             }
         }
-    }))
+    })
 }
 
 #[cfg(test)]

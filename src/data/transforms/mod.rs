@@ -12,6 +12,8 @@ use super::{Array, Random};
 use crate::error::Result;
 
 pub use crop::{CenterCrop, RandomCrop};
+#[cfg(feature = "image")]
+pub(in crate::data) use pixels::unit;
 pub(in crate::data) use pixels::unit_scale;
 pub use pixels::{Normalize, RandomHorizontalFlip, ToFloat};
 pub use resize::Resize;

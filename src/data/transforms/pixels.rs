@@ -2,6 +2,7 @@ use super::Transform;
 use crate::data::{Array, Random};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::tensor::with_room;
 
 /// Converts bytes 0 to 255 to floats 0 to 1. Floats are not changed.
 ///
@@ -27,13 +28,20 @@ impl Transform for ToFloat {
             expected: "u8 or f32".into(),
             got: image.dtype().to_string(),
         })?;
-        Array::new(unit_scale(bytes), image.shape())
+        Array::new(unit_scale(bytes)?, image.shape())
     }
 }
 
 /// Divides, because a multiplication by 1/255 would not round 51 to the f32 nearest to 0.2.
-pub(in crate::data) fn unit_scale(bytes: &[u8]) -> Vec<f32> {
-    bytes.iter().map(|&byte| f32::from(byte) / 255.0).collect()
+pub(in crate::data) fn unit(byte: u8) -> f32 {
+    f32::from(byte) / 255.0
+}
+
+/// Bytes on the scale 0 to 1.
+pub(in crate::data) fn unit_scale(bytes: &[u8]) -> Result<Vec<f32>> {
+    let mut scaled = with_room(bytes.len())?;
+    scaled.extend(bytes.iter().map(|&byte| unit(byte)));
+    Ok(scaled)
 }
 
 /// Standardises each channel of an f32 image: `(x − mean[c]) / std[c]`. One value applies to all channels; a deviation
@@ -127,13 +135,13 @@ impl Transform for RandomHorizontalFlip {
         }
         let element = image.dtype().size();
         let pixels = image.bytes();
-        Ok(Array::from_bytes(image.shape().to_vec(), image.dtype(), |out| {
+        Array::from_bytes(image.shape().to_vec(), image.dtype(), |out| {
             for (line, out) in pixels.chunks(w * element).zip(out.chunks_mut(w * element)) {
                 for (pixel, out) in line.chunks(element).rev().zip(out.chunks_mut(element)) {
                     out.copy_from_slice(pixel);
                 }
             }
-        }))
+        })
     }
 }
 

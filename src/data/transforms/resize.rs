@@ -82,12 +82,12 @@ impl Transform for Resize {
         if [new_h, new_w] == [h, w] {
             return Ok(image);
         }
-        let across = Taps::new(w, new_w, self.antialias);
+        let across = Taps::new(w, new_w, self.antialias)?;
         let mut lines = with_room(c * h * new_w)?;
         for line in pixels.chunks(w) {
             lines.extend(across.iter().map(|(first, weights)| dot(weights, &line[first..])));
         }
-        let down = Taps::new(h, new_h, self.antialias);
+        let down = Taps::new(h, new_h, self.antialias)?;
         let mut out = with_room(c * new_h * new_w)?;
         out.resize(c * new_h * new_w, 0.0f32);
         for (plane, out) in lines.chunks(h * new_w).zip(out.chunks_mut(new_h * new_w)) {
@@ -113,8 +113,10 @@ struct Taps {
 }
 
 impl Taps {
-    fn new(len: usize, size: usize, antialias: bool) -> Taps {
-        let mut taps = Taps { spans: Vec::with_capacity(size), weights: Vec::new() };
+    fn new(len: usize, size: usize, antialias: bool) -> Result<Taps> {
+        // A new pixel has two neighbours, or all pixels within two new ones and a part of one more at each end.
+        let weights = len.saturating_add(size).saturating_mul(2);
+        let mut taps = Taps { spans: with_room(size)?, weights: with_room(weights)? };
         let scale = len as f64 / size as f64;
         for o in 0..size {
             let centre = (o as f64 + 0.5) * scale;
@@ -123,7 +125,7 @@ impl Taps {
                 false => taps.neighbours(centre - 0.5, len),
             }
         }
-        taps
+        Ok(taps)
     }
 
     /// The two pixels around `position`, which is at least 0.
