@@ -50,8 +50,9 @@ pub(super) fn get(state: &StateDict, metadata: &Metadata, name: &str) -> Result<
         let inner = |full: &str| {
             let full = full.strip_prefix(EXTRA)?;
             let inner = inner_name(full, group)?;
-            // Groups of the first versions have no marker.
-            (owner(metadata, full).is_none_or(|owner| owner.len() <= group.len())).then(|| inner.to_string())
+            // Groups of the first versions have no marker: their tensors belong to no other group.
+            let belongs = owner(metadata, full).map_or(!metadata.contains_key(&marker(group)), |owner| owner == group);
+            belongs.then(|| inner.to_string())
         };
         state.iter().filter_map(|(full, tensor)| Some((inner(full)?, tensor.clone()))).collect()
     };

@@ -6,6 +6,7 @@
 //! otherwise records a copy into the batch. Large uploads submit the batch first.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -251,7 +252,7 @@ impl Gpu {
         let start = Instant::now();
         loop {
             let submission_index = Some(submission.clone());
-            match self.device.poll(PollType::Wait { submission_index, timeout: Some(Duration::from_secs(5)) }) {
+            match self.poll(PollType::Wait { submission_index, timeout: Some(Duration::from_secs(5)) }) {
                 Ok(_) => return self.check(),
                 Err(PollError::Timeout) => {
                     self.check()?;
@@ -261,11 +262,34 @@ impl Gpu {
                 }
                 Err(error @ PollError::WrongSubmissionIndex(..)) => {
                     // The submission failed. If the device is lost, the next poll reports it.
-                    let _ = self.device.poll(PollType::Poll);
+                    self.alive()?;
                     self.check()?;
                     return Err(self.error(error.to_string()));
                 }
             }
+        }
+    }
+
+    /// Returns an error if the device is lost, without waiting for it.
+    pub(crate) fn alive(&self) -> Result<()> {
+        // wgpu reports the loss of a device that was destroyed only when it is polled.
+        let _ = self.poll(PollType::Poll);
+        self.health.alive(&self.name)
+    }
+
+    /// Loses the device, after it has done the recorded work.
+    pub(crate) fn lose(&self) -> Result<()> {
+        self.synchronize()?;
+        self.device.destroy();
+        Ok(())
+    }
+
+    /// Polls the device. If the driver says during this that the device is lost, wgpu calls our handler and panics.
+    fn poll(&self, how: PollType) -> Result<(), PollError> {
+        match catch_unwind(AssertUnwindSafe(|| self.device.poll(how))) {
+            Ok(status) => status.map(drop),
+            Err(_) if self.health.alive(&self.name).is_err() => Ok(()),
+            Err(panic) => resume_unwind(panic),
         }
     }
 
