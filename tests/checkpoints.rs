@@ -325,6 +325,7 @@ fn reserved_keys_are_refused_before_anything_is_written() -> Result<()> {
         assert!(error.contains(&format!("{key:?}")) && error.contains("reserved"), "{error}");
         assert!(!path.exists(), "{key}");
     }
+    save("anygpu.card", "{}")?; // the command's
     save("anygpus", "1")?;
     let error = TrainingState::new().text("anygpu.loader", "0 1").save(&path).unwrap_err().to_string();
     assert!(error.contains("anygpu.loader") && error.contains("reserved"), "{error}");
@@ -337,7 +338,11 @@ fn metadata_that_was_read_can_be_written_again() -> Result<()> {
     let (_folder, path) = place("state.safetensors");
     let layer = Linear::new(2, 2)?;
     let note = BTreeMap::from([("note".to_string(), "first".to_string())]);
-    let training = TrainingState::new().module(&layer).text("note", "first").loader(LoaderState::default());
+    let training = TrainingState::new()
+        .module(&layer)
+        .text("note", "first")
+        .text("anygpu.card", "{}")
+        .loader(LoaderState::default());
     for write in [
         Box::new(|| checkpoint::save_with_metadata(&layer.state_dict(), &note, &path)) as Box<dyn Fn() -> Result<()>>,
         Box::new(|| training.save(&path)),

@@ -52,6 +52,12 @@ pub use training::{Stateful, TrainingState};
 
 /// The prefix of the keys of metadata that this crate writes itself.
 const RESERVED: &str = "anygpu.";
+/// The one such key that programs write: the description of a net by the command `anygpu`.
+const CARD: &str = "anygpu.card";
+
+fn is_reserved(key: &str) -> bool {
+    key.starts_with(RESERVED) && key != CARD
+}
 
 /// Writes the tensors to a `.safetensors` file, which PyTorch reads with `safetensors.torch.load_file`.
 ///
@@ -111,8 +117,9 @@ pub fn load_pickle(path: impl AsRef<Path>, device: &Device) -> Result<PickleValu
 
 /// As [`save`], with named texts in the file, for instance a description of the model and of its inputs.
 ///
-/// Keys that begin with `anygpu.` are reserved. The keys `anygpu` and `format` are written by every save, with the
-/// values `1` and `pt`; they may be given, so that metadata that was read can be written again.
+/// Keys that begin with `anygpu.` are reserved, except `anygpu.card`, by which `anygpu train` describes a net. The keys
+/// `anygpu` and `format` are written by every save, with the values `1` and `pt`; they may be given, so that metadata
+/// that was read can be written again.
 ///
 /// # Errors
 /// As [`save`]; [`Error::InvalidArgument`] for a reserved key, and for the key `anygpu` with another value. Nothing is
@@ -138,8 +145,7 @@ pub fn save_with_metadata(
     path: impl AsRef<Path>,
 ) -> Result<()> {
     let path = path.as_ref();
-    let reserved =
-        |(key, value): &(&String, &String)| key.starts_with(RESERVED) || *key == safetensors::ORIGIN && *value != "1";
+    let reserved = |(key, value): &(&String, &String)| is_reserved(key) || *key == safetensors::ORIGIN && *value != "1";
     if let Some((key, _)) = metadata.iter().find(reserved) {
         let detail = format!(
             "the key {key:?} of the metadata is reserved, as is every key that begins with {RESERVED:?}: use another"

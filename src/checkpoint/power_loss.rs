@@ -104,6 +104,6 @@ fn a_call_that_fails_is_an_error_and_leaves_the_old_or_the_new_file() {
         assert_eq!(saved.is_ok(), *call == Call::Lock, "{call:?}");
         let renamed = matches!(call, Call::Lock | Call::SyncFolder);
         assert_eq!(step_of(&path), if renamed { 2.0 } else { 1.0 }, "{call:?}");
-        assert_eq!(files(folder.path()), [path.clone()], "{call:?}");
+        assert_eq!(files(folder.path()), vec![path.clone()], "{call:?}");
     }
 }

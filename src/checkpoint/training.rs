@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::safetensors::{self, Metadata};
-use super::{RESERVED, damaged, extension, groups};
+use super::{RESERVED, damaged, extension, groups, is_reserved};
 use crate::data::LoaderState;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
@@ -169,7 +169,7 @@ impl TrainingState {
     /// Adds a text. It replaces an earlier text of that name. [`save`](TrainingState::save) refuses names that begin
     /// with `anygpu.`, which are reserved.
     pub fn text(mut self, name: &str, text: impl Into<String>) -> TrainingState {
-        if name.starts_with(RESERVED) {
+        if is_reserved(name) {
             return self.with_fault(format!(".text({name:?}, …): names that begin with {RESERVED:?} are reserved"));
         }
         self.metadata.insert(format!("{TEXT}{name}"), text.into());
@@ -337,7 +337,7 @@ pub(super) fn model_of(state: StateDict, metadata: Metadata) -> (StateDict, Meta
     if !metadata.contains_key(TRAINING) {
         return (state, metadata);
     }
-    let name = |key: &str| key.strip_prefix(TEXT).filter(|name| !name.starts_with(RESERVED)).map(str::to_string);
+    let name = |key: &str| key.strip_prefix(TEXT).filter(|name| !is_reserved(name)).map(str::to_string);
     let text = |(key, text): (String, String)| Some((name(&key)?, text));
     (state.under(MODEL), metadata.into_iter().filter_map(text).collect())
 }
