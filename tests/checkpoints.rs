@@ -367,12 +367,12 @@ fn a_pipe_is_an_error_and_a_link_to_a_file_is_not() -> Result<()> {
     assert!(made.success());
     let (send, answer) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let load = checkpoint::load(&pipe, &Device::cpu()).map(drop);
-        send.send([
-            load,
+        let results = [
+            checkpoint::load(&pipe, &Device::cpu()).map(drop),
             TrainingState::load(&pipe).map(drop),
             checkpoint::load_pickle(&pipe, &Device::cpu()).map(drop),
-        ])
+        ];
+        let _ = send.send(results);
     });
     for result in answer.recv_timeout(Duration::from_secs(20)).expect("an answer: it must not wait for the pipe") {
         let error = result.unwrap_err().to_string();
