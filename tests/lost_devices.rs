@@ -43,15 +43,12 @@ fn the_first_step_after_a_loss_says_so() -> Result<()> {
 }
 
 #[test]
-fn the_first_prediction_and_the_first_value_after_a_loss_say_so() -> Result<()> {
-    for (number, predicts) in [(4, true), (5, false)] {
-        for device in to_lose(number) {
-            let (net, (x, _)) = (DataParallel::new(net()?, std::slice::from_ref(&device))?, batch()?);
-            let before = net.predict(&x)?;
-            device.lose()?;
-            let error = if predicts { net.predict(&x).map(drop) } else { before.to_vec::<f32>().map(drop) };
-            named(&error.unwrap_err(), &device);
-        }
+fn the_first_prediction_after_a_loss_says_so() -> Result<()> {
+    for device in to_lose(4) {
+        let (net, (x, _)) = (DataParallel::new(net()?, std::slice::from_ref(&device))?, batch()?);
+        net.predict(&x)?;
+        device.lose()?;
+        named(&net.predict(&x).unwrap_err(), &device);
     }
     Ok(())
 }
@@ -75,7 +72,7 @@ fn assert_close(got: &StateDict, expected: &[(String, Vec<f64>)], what: &str) ->
 fn the_model_survives_the_loss_of_the_first_device() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("run.safetensors");
-    for first in to_lose(6) {
+    for first in to_lose(5) {
         let net = DataParallel::new(net()?, &[first.clone(), Device::cpu()])?.with_shares(Shares::Even)?;
         let mut sgd = SGD::new(net.parameters(), 0.1).momentum(0.9);
         let (x, y) = batch()?;
