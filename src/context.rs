@@ -27,6 +27,9 @@ pub(crate) struct Context {
     pub variant: Option<(&'static str, &'static str)>,
     /// The rank of this thread in a process group, while it takes part in a joint step.
     pub rank: Option<Rank>,
+    /// The nets ([`DataParallel`](crate::DataParallel)) in whose calls this thread takes part, by their addresses. A
+    /// call holds the lock of its net, so a call of the same net in it would wait for ever.
+    pub nets: Vec<usize>,
     /// The record of the calls of layers, while a summary is made.
     pub calls: Option<Arc<Mutex<Vec<LayerCall>>>>,
 }
@@ -42,7 +45,7 @@ pub(crate) struct LayerCall {
 
 impl Context {
     const fn new() -> Context {
-        Context { recording: true, autocast: None, variant: None, rank: None, calls: None }
+        Context { recording: true, autocast: None, variant: None, rank: None, nets: Vec::new(), calls: None }
     }
 
     /// Returns the state for a thread that works for this one. The rank is left out: a rank belongs to one thread,

@@ -32,7 +32,7 @@ mod reflect;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::device::gpu::{Buffer, Gpu, Pipeline, Signature};
+use crate::device::gpu::{Gpu, Pipeline, Signature};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -40,7 +40,7 @@ use crate::shape::checked_elem_count;
 use crate::sync;
 use crate::tensor::Tensor;
 pub use output::Output;
-use output::Start;
+use output::{Start, dense, started};
 use reflect::{Reflection, StorageBinding, reflect};
 
 /// A compute kernel in WGSL.
@@ -230,33 +230,6 @@ impl WgslKernel {
 
     fn error(&self, message: impl Into<String>) -> Error {
         Error::Kernel { name: self.entry.clone(), message: message.into() }
-    }
-}
-
-/// A new buffer for an output, with its starting elements.
-fn started(gpu: &Gpu, output: &Output) -> Result<Buffer> {
-    let buffer = gpu.alloc(checked_elem_count("WgslKernel::run", output.shape.dims())?)?;
-    match output.start {
-        Start::CopyOf(tensor) => gpu.copy(&dense(gpu, tensor)?, 0, &buffer, 0, buffer.len())?,
-        Start::Zeros | Start::Unspecified => gpu.clear(&buffer)?,
-    }
-    Ok(buffer)
-}
-
-/// The elements of a tensor as a buffer of exactly their length.
-fn dense(gpu: &Gpu, tensor: &Tensor) -> Result<Buffer> {
-    let tensor = tensor.contiguous()?;
-    let (offset, len) = (tensor.layout().offset, tensor.elem_count());
-    match tensor.storage() {
-        Storage::Gpu(buffer) if offset == 0 && buffer.len() == len => Ok(buffer.clone()),
-        Storage::Gpu(buffer) => {
-            let copy = gpu.alloc(len)?;
-            gpu.copy(buffer, offset, &copy, 0, len)?;
-            Ok(copy)
-        }
-        Storage::Cpu(_) => {
-            Err(Error::internal(format!("the storage of a tensor is not on its device, {}", tensor.device())))
-        }
     }
 }
 

@@ -17,6 +17,7 @@ pub mod optim;
 pub mod parallel;
 mod philox;
 mod process_group;
+mod regular_file;
 mod shape;
 mod sync;
 pub mod tensor;

@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use anygpu::checkpoint::TrainingState;
+use anygpu::data::LoaderState;
 use anygpu::nn::{BatchNorm2d, Conv2d, KeyReport, Linear, Module, Sequential, StateDict};
 use anygpu::optim::SGD;
 use anygpu::{DType, DataParallel, Device, Result, Tensor, checkpoint};
@@ -308,4 +311,78 @@ fn what_is_no_file_is_an_error() {
     let value = checkpoint::load_pickle(folder.path().join("x"), &Device::cpu());
     assert!(matches!(value, Err(anygpu::Error::Data { .. })));
     assert!(checkpoint::PickleValue::None.state_dict().is_err());
+}
+
+#[test]
+fn reserved_keys_are_refused_before_anything_is_written() -> Result<()> {
+    let (_folder, path) = place("state.safetensors");
+    let state = Linear::new(2, 2)?.state_dict();
+    let save = |key: &str, value: &str| {
+        checkpoint::save_with_metadata(&state, &BTreeMap::from([(key.to_string(), value.to_string())]), &path)
+    };
+    for (key, value) in [("anygpu.crc32", "x"), ("anygpu.training", "1"), ("anygpu.new", ""), ("anygpu", "2")] {
+        let error = save(key, value).unwrap_err().to_string();
+        assert!(error.contains(&format!("{key:?}")) && error.contains("reserved"), "{error}");
+        assert!(!path.exists(), "{key}");
+    }
+    save("anygpu.card", "{}")?; // the command's
+    save("anygpus", "1")?;
+    let error = TrainingState::new().text("anygpu.loader", "0 1").save(&path).unwrap_err().to_string();
+    assert!(error.contains("anygpu.loader") && error.contains("reserved"), "{error}");
+    assert_eq!(checkpoint::load(&path, &Device::cpu())?.len(), 2);
+    Ok(())
+}
+
+#[test]
+fn metadata_that_was_read_can_be_written_again() -> Result<()> {
+    let (_folder, path) = place("state.safetensors");
+    let layer = Linear::new(2, 2)?;
+    let note = BTreeMap::from([("note".to_string(), "first".to_string())]);
+    let training = TrainingState::new()
+        .module(&layer)
+        .text("note", "first")
+        .text("anygpu.card", "{}")
+        .loader(LoaderState::default());
+    for write in [
+        Box::new(|| checkpoint::save_with_metadata(&layer.state_dict(), &note, &path)) as Box<dyn Fn() -> Result<()>>,
+        Box::new(|| training.save(&path)),
+    ] {
+        write()?;
+        let (state, metadata) = checkpoint::load_with_metadata(&path, &Device::cpu())?;
+        checkpoint::save_with_metadata(&state, &metadata, &path)?;
+        let (again, same) = checkpoint::load_with_metadata(&path, &Device::cpu())?;
+        assert_eq!((all_values(&again), &same["note"]), (all_values(&state), &note["note"]));
+    }
+    Ok(())
+}
+
+/// Opening a pipe waits for a writer, which never comes.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_an_error_and_a_link_to_a_file_is_not() -> Result<()> {
+    use std::time::Duration;
+    let (folder, path) = place("state.safetensors");
+    let pipe = folder.path().join("pipe.safetensors");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let (send, answer) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let results = [
+            checkpoint::load(&pipe, &Device::cpu()).map(drop),
+            TrainingState::load(&pipe).map(drop),
+            checkpoint::load_pickle(&pipe, &Device::cpu()).map(drop),
+        ];
+        let _ = send.send(results);
+    });
+    for result in answer.recv_timeout(Duration::from_secs(20)).expect("an answer: it must not wait for the pipe") {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("it is a named pipe, not a regular file"), "{error}");
+    }
+    let error = checkpoint::load_pickle("/dev/zero", &Device::cpu()).unwrap_err().to_string();
+    assert!(error.contains("it is a device"), "{error}");
+    checkpoint::save(&Linear::new(2, 2)?.state_dict(), &path)?;
+    let link = folder.path().join("link.safetensors");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert_eq!(checkpoint::load(&link, &Device::cpu())?.len(), 2);
+    Ok(())
 }

@@ -334,6 +334,53 @@ fn nothing_takes_the_place_of_another_in_a_file() -> Result<()> {
     Ok(())
 }
 
+/// Groups whose names overlap are kept apart where reading can tell them apart, and refused otherwise.
+#[test]
+fn groups_of_tensors_are_kept_apart_or_refused() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.safetensors");
+    let group = |names: &[&str], value: f32| -> StateDict {
+        names.iter().map(|name| (name.to_string(), Tensor::full([1], value, None).expect("room"))).collect()
+    };
+    let refused = |groups: [(&str, &StateDict); 2], words: &[&str]| {
+        for [(a, x), (b, y)] in [groups, [groups[1], groups[0]]] {
+            let state = TrainingState::new().tensors(a, x).tensors(b, y);
+            let errors =
+                [state.save(&path).unwrap_err(), state.copied().unwrap_err(), state.get_tensors(a).unwrap_err()];
+            for error in errors.map(|error| error.to_string()) {
+                assert!(words.iter().all(|word| error.contains(word)) && !path.exists(), "{error}");
+            }
+        }
+    };
+    let w = group(&["w"], 1.0);
+    refused([("ema", &group(&["x.w"], 2.0)), ("ema.x", &w)], &["\"ema\"", "\"ema.x\"", "\"x.w\""]);
+    refused([("ema", &group(&["x.y.v"], 2.0)), ("ema.x.y", &w)], &["\"ema\"", "\"ema.x.y\""]);
+    refused([("ema", &w), ("ema", &group(&["v"], 2.0))], &["second .tensors(\"ema\""]);
+    let twice = TrainingState::new().numbers("a", [("b.c", 1.0)]).numbers("a.b", [("c", 2.0)]);
+    assert!(twice.save(&path).unwrap_err().to_string().contains("\"a.b.c\""));
+
+    let parts =
+        [("ema", &["w", "c.w"][..]), ("ema.b", &["w", "v"]), ("ema.b.a", &["w"]), ("emab", &["w"]), ("", &["e"])];
+    for reversed in [false, true] {
+        let mut order: Vec<_> = parts.iter().enumerate().collect();
+        if reversed {
+            order.reverse();
+        }
+        let add = |state: TrainingState, (i, (name, names)): (usize, &(&str, &[&str]))| {
+            state.tensors(name, &group(names, i as f32))
+        };
+        order.into_iter().fold(TrainingState::new(), add).save(&path)?;
+        let read = TrainingState::load(&path)?;
+        for (i, (name, names)) in parts.iter().enumerate() {
+            let found = read.get_tensors(name)?;
+            assert_eq!(found.len(), names.len(), "{name}: {found:?}");
+            assert!(found.iter().all(|(key, t)| names.contains(&key) && t.item::<f32>() == Ok(i as f32)), "{name}");
+        }
+        assert!(read.get_tensors("ema.c").is_err(), "no group");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_copied_state_stays_as_it_is() -> Result<()> {
     let net = net(&Device::cpu())?;

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anygpu::nn::{self, Linear, Module, Sequential};
 use anygpu::optim::SGD;
@@ -208,5 +208,48 @@ fn what_does_not_fit_is_said_with_both_shapes() -> Result<()> {
     assert!(matches!(twice, Error::InvalidArgument { .. }), "{twice:?}");
     let none = DataParallel::new(Linear::new(3, 2)?, &[]).unwrap_err();
     assert!(matches!(none, Error::InvalidArgument { .. }), "{none:?}");
+    Ok(())
+}
+
+/// A call of the same net would wait for the step that it is a part of; another net may be used.
+#[test]
+fn a_loss_function_that_uses_its_own_net_is_an_error() -> Result<()> {
+    let with_adapter = device("soft:0/0").map(|soft| vec![Device::cpu(), soft]);
+    for devices in std::iter::once(vec![Device::cpu()]).chain(with_adapter) {
+        let (send, answers) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let make = || Ok::<_, Error>(Arc::new(DataParallel::new(Linear::new(2, 2)?, &devices)?));
+            let (net, teacher) = (make()?, make()?);
+            let (x, y) = (Tensor::rand([8, 2], None)?, Tensor::zeros([8, 2], None)?);
+            let own: [fn(&DataParallel, &Tensor) -> Result<()>; 4] = [
+                |net, y| net.predict(y).map(drop),
+                |net, y| net.train_batch(y, y, |a, b| a.sub(b)?.square()?.mean_all()).map(drop),
+                |net, y| net.accumulate_batch(y, y, |a, b| a.sub(b)?.square()?.mean_all()).map(drop),
+                |net, _| net.load_state_dict(&net.state_dict(), true).map(drop),
+            ];
+            for call in own {
+                let inner = net.clone();
+                let result = net.train_batch(&x, &y, move |out, y| {
+                    call(&inner, y)?;
+                    out.sum_all()
+                });
+                let _ = send.send(result.map(drop));
+            }
+            let inner = net.clone();
+            let distilled = net.train_batch(&x, &y, move |out, y| {
+                assert!(inner.shares().len() == inner.devices().len() && !format!("{inner:?}").is_empty());
+                let target = teacher.predict(y)?.to(out.device())?;
+                out.sub(&target)?.square()?.mean_all()
+            });
+            let _ = send.send(distilled.and_then(|_| net.predict(&x)).map(drop));
+            Ok::<_, Error>(())
+        });
+        let next = || answers.recv_timeout(std::time::Duration::from_secs(60)).expect("no call hangs");
+        for _ in 0..4 {
+            let error = next().unwrap_err().to_string();
+            assert!(error.contains("called by a loss function"), "{error}");
+        }
+        assert_eq!(next(), Ok(()));
+    }
     Ok(())
 }

@@ -84,3 +84,60 @@ fn a_diverged_run_leaves_its_last_good_checkpoint() {
     fails(&diverged, 1, &["diverged", "--lr"]);
     assert!(!file.exists(), "no number of it is any good");
 }
+
+/// Nothing is trained if the result could not be written, or would take the place of the checkpoint.
+#[cfg(unix)]
+#[test]
+fn outputs_are_tried_and_compared_before_training() {
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(dir.path().join("sub")).expect("our folder");
+    symlink("run.safetensors", dir.path().join("link.safetensors")).expect("a link");
+    let absolute = dir.path().join("run.safetensors");
+    let train = |save: &str, more: &[&str]| {
+        let args = ["train", "--devices", "cpu", "--limit", "64", "--epochs", "1", "--save", save];
+        anygpu(&[&args[..], more].concat()).current_dir(dir.path()).output().expect("the command starts")
+    };
+    let spellings =
+        ["run.safetensors", "./run.safetensors", "sub/../run.safetensors", "link.safetensors", text(&absolute)];
+    for save in spellings {
+        fails(&train(save, &["--checkpoint", "run.safetensors"]), 2, &["--save and --checkpoint name the same file"]);
+    }
+    // A folder stands where the file should go; as root, every folder can be written.
+    std::fs::create_dir(dir.path().join("net.safetensors")).expect("our folder");
+    fails(&train("net.safetensors", &[]), 1, &["--save net.safetensors", "a folder"]);
+    fails(&train("no/net.safetensors", &[]), 1, &["--save no/net.safetensors", "no folder"]);
+    let left: Vec<_> =
+        std::fs::read_dir(dir.path()).expect("our folder").map(|e| e.expect("a file").file_name()).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+}
+
+/// The log cannot be created, or the disk is full after a part of it.
+#[cfg(unix)]
+#[test]
+fn a_log_that_fails_does_not_end_training() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").expect("our file");
+    let args =
+        ["train", "--devices", "cpu", "--limit", "640", "--batch-size", "4", "--epochs", "1", "--json", "--log-dir"];
+    let warned = |result: &std::process::Output| {
+        assert_eq!(json_lines(result).len(), 2);
+        let warning = "training goes on without a log";
+        assert!(
+            stderr(result).contains("--log-dir") && stderr(result).matches(warning).count() == 1,
+            "{}",
+            stderr(result)
+        );
+    };
+    warned(&output(&[&args[..], &[text(&file.join("sub"))]].concat()));
+    // No file may be larger than 1 KiB, and a larger write is an error.
+    let limited = std::process::Command::new("bash")
+        .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_anygpu")])
+        .args(args)
+        .arg(dir.path().join("logs"))
+        .output();
+    warned(&limited.expect("bash"));
+    let events = std::fs::read_dir(dir.path().join("logs")).expect("the log").next().expect("a file").expect("a file");
+    assert!((1..=1024).contains(&events.metadata().expect("a file").len()));
+}

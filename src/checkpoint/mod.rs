@@ -28,12 +28,14 @@
 //! and the tar archives of PyTorch before 0.1.10. Of NumPy, numbers are read and arrays are skipped.
 
 mod file_dtype;
+mod groups;
+#[cfg(test)]
+mod power_loss;
 mod pytorch;
 mod safetensors;
 mod training;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -42,9 +44,18 @@ use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
 
-pub use crate::atomic::write_atomically;
+pub use crate::atomic::{check_writable, write_atomically};
 pub use pytorch::PickleValue;
 pub use training::{Stateful, TrainingState};
+
+/// The prefix of the keys of metadata that this crate writes itself.
+const RESERVED: &str = "anygpu.";
+/// The one such key that programs write: the description of a net by the command `anygpu`.
+const CARD: &str = "anygpu.card";
+
+fn is_reserved(key: &str) -> bool {
+    key.starts_with(RESERVED) && key != CARD
+}
 
 /// Writes the tensors to a `.safetensors` file, which PyTorch reads with `safetensors.torch.load_file`.
 ///
@@ -104,8 +115,13 @@ pub fn load_pickle(path: impl AsRef<Path>, device: &Device) -> Result<PickleValu
 
 /// As [`save`], with named texts in the file, for instance a description of the model and of its inputs.
 ///
+/// Keys that begin with `anygpu.` are reserved, except `anygpu.card`, by which `anygpu train` describes a net. The keys
+/// `anygpu` and `format` are written by every save, with the values `1` and `pt`; they may be given, so that metadata
+/// that was read can be written again.
+///
 /// # Errors
-/// As [`save`].
+/// As [`save`]; [`Error::InvalidArgument`] for a reserved key, and for the key `anygpu` with another value. Nothing is
+/// written then.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -127,6 +143,13 @@ pub fn save_with_metadata(
     path: impl AsRef<Path>,
 ) -> Result<()> {
     let path = path.as_ref();
+    let reserved = |(key, value): &(&String, &String)| is_reserved(key) || *key == safetensors::ORIGIN && *value != "1";
+    if let Some((key, _)) = metadata.iter().find(reserved) {
+        let detail = format!(
+            "the key {key:?} of the metadata is reserved, as is every key that begins with {RESERVED:?}: use another"
+        );
+        return Err(Error::argument("save_with_metadata", detail));
+    }
     match extension(path).as_str() {
         "safetensors" => safetensors::write(state, metadata.clone(), path),
         _ => save(state, path), // which returns the error
@@ -165,14 +188,10 @@ fn damaged(path: &Path, detail: impl Into<String>) -> Error {
 /// The bytes of a regular file. A device or pipe, which may be endless, is an error.
 fn read_file(path: &Path) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| damaged(path, format!("cannot be read: {error}"));
-    let file = File::open(path).map_err(failed)?;
-    let about = file.metadata().map_err(failed)?;
-    if !about.is_file() {
-        return Err(damaged(path, "this is not a file"));
-    }
-    let size = usize::try_from(about.len()).map_err(|_| damaged(path, "larger than the memory of this machine"))?;
+    let (file, length) = crate::regular_file::open(path).map_err(failed)?;
+    let size = usize::try_from(length).map_err(|_| damaged(path, "larger than the memory of this machine"))?;
     let mut bytes = with_room(size)?;
-    file.take(about.len()).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(length).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
 }
 

@@ -23,7 +23,7 @@ use crate::tensor::Tensor;
 pub(super) type Metadata = BTreeMap<String, String>;
 
 /// The key that marks a file of this crate, which must have a checksum. Its value is the version of the metadata.
-const ORIGIN: &str = "anygpu";
+pub(super) const ORIGIN: &str = "anygpu";
 const CHECKSUM: &str = "anygpu.crc32";
 const METADATA: &str = "__metadata__";
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::safetensors::{self, Metadata};
-use super::{damaged, extension};
+use super::{RESERVED, damaged, extension, groups, is_reserved};
 use crate::data::LoaderState;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
@@ -17,8 +17,8 @@ const RANDOM: &str = "anygpu.random_state";
 const TRAINING: &str = "anygpu.training";
 const NUMBER: &str = "number.";
 const TEXT: &str = "text.";
-/// The prefix of the names that tensors were added under.
-const EXTRA: &str = "extra.";
+/// The name of the text with the position of the loader.
+const LOADER: &str = "anygpu.loader";
 
 /// Something with named values: a [`Module`] or a [`DataParallel`].
 pub trait Stateful {
@@ -100,8 +100,8 @@ pub struct TrainingState {
     tensors: StateDict,
     metadata: Metadata,
     random: Option<RandomState>,
-    /// Whether a second model replaced the first.
-    overwritten: bool,
+    /// Why the state cannot be saved: the first part that would take the place of another.
+    fault: Option<Error>,
     /// The file that it was read from, for errors.
     origin: String,
 }
@@ -113,10 +113,13 @@ impl TrainingState {
         TrainingState { random: Some(random_state()), origin: "TrainingState".into(), ..TrainingState::default() }
     }
 
-    /// Adds the model: a [`Module`], or a [`DataParallel`], whose first replica is taken. Add a second model with
-    /// [`tensors`](TrainingState::tensors): [`save`](TrainingState::save) refuses a second one here.
+    /// Adds the model: a [`Module`], or a [`DataParallel`], of which the first replica whose device is not lost is
+    /// taken. Add a second model with [`tensors`](TrainingState::tensors): [`save`](TrainingState::save) refuses a
+    /// second one here.
     pub fn module(mut self, net: &(impl Stateful + ?Sized)) -> TrainingState {
-        self.overwritten |= self.has(MODEL);
+        if self.has(MODEL) {
+            return self.with_fault(second("module", "net.state_dict()"));
+        }
         self.tensors.extend(net.values().add_prefix(MODEL));
         self
     }
@@ -128,55 +131,69 @@ impl TrainingState {
     /// error if there is no memory for its numbers.
     pub fn optimizer(mut self, optimizer: &(impl Optimizer + ?Sized)) -> Result<TrainingState> {
         if self.has(OPTIMIZER) {
-            return Err(second("optimizer", "optimizer.state_dict()?"));
+            return Err(refused(second("optimizer", "optimizer.state_dict()?")));
         }
         self.tensors.extend(optimizer.state_dict()?.add_prefix(OPTIMIZER));
         Ok(self)
     }
 
-    /// Adds other tensors under `name.`: the `state_dict()` of a second model or optimiser, a moving average of the
-    /// weights.
+    /// Adds other tensors as the group `name`: the `state_dict()` of a second model or optimiser, a moving average of
+    /// the weights. [`save`](TrainingState::save) refuses a second group of that name, and two groups such as `ema` and
+    /// `ema.x` of which the first has a tensor `x.w`.
     pub fn tensors(mut self, name: &str, tensors: &StateDict) -> TrainingState {
-        self.metadata.insert(format!("{EXTRA}{name}"), tensors.len().to_string()); // marks the group, also if it is empty
-        self.tensors.extend(tensors.add_prefix(&format!("{EXTRA}{name}.")));
-        self
+        match groups::add(&mut self.tensors, &mut self.metadata, name, tensors) {
+            Ok(()) => self,
+            Err(detail) => self.with_fault(detail),
+        }
     }
 
-    /// Adds a number, such as an epoch or the best accuracy. It is restored exactly.
+    /// Adds a number, such as an epoch or the best accuracy. It is restored exactly. It replaces an earlier number of
+    /// that name.
     pub fn number(mut self, name: &str, value: f64) -> TrainingState {
         self.metadata.insert(format!("{NUMBER}{name}"), format!("{value:?}"));
         self
     }
 
-    /// Adds several numbers as `name.key`, for instance those of a scheduler.
+    /// Adds several numbers as `name.key`, for instance those of a scheduler. [`save`](TrainingState::save) refuses a
+    /// second number of such a name.
     pub fn numbers<K: AsRef<str>>(self, name: &str, numbers: impl IntoIterator<Item = (K, f64)>) -> TrainingState {
-        numbers.into_iter().fold(self, |all, (key, value)| all.number(&format!("{name}.{}", key.as_ref()), value))
+        numbers.into_iter().fold(self, |all, (key, value)| {
+            let number = format!("{name}.{}", key.as_ref());
+            match all.metadata.contains_key(&format!("{NUMBER}{number}")) {
+                true => all.with_fault(format!("a second number {number:?}, in .numbers({name:?}, …)")),
+                false => all.number(&number, value),
+            }
+        })
     }
 
-    /// Adds a text.
+    /// Adds a text. It replaces an earlier text of that name. [`save`](TrainingState::save) refuses names that begin
+    /// with `anygpu.`, which are reserved.
     pub fn text(mut self, name: &str, text: impl Into<String>) -> TrainingState {
+        if is_reserved(name) {
+            return self.with_fault(format!(".text({name:?}, …): names that begin with {RESERVED:?} are reserved"));
+        }
         self.metadata.insert(format!("{TEXT}{name}"), text.into());
         self
     }
 
     /// Adds the position of the loader ([`DataLoader::state`](crate::data::DataLoader::state)).
-    pub fn loader(self, at: LoaderState) -> TrainingState {
+    pub fn loader(mut self, at: LoaderState) -> TrainingState {
         // As text, which represents every u64 exactly.
-        self.text("anygpu.loader", format!("{} {}", at.epoch, at.batches))
+        self.metadata.insert(format!("{TEXT}{LOADER}"), format!("{} {}", at.epoch, at.batches));
+        self
     }
 
     /// Writes the state to a `.safetensors` file, which is replaced atomically as by [`save`](super::save).
     ///
     /// # Errors
-    /// As [`save`](super::save); [`Error::InvalidArgument`] if a second [`module`](TrainingState::module) was added.
+    /// As [`save`](super::save); [`Error::InvalidArgument`] if a part was added that would take the place of another,
+    /// such as a second [`module`](TrainingState::module).
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if extension(path) != "safetensors" {
             return Err(damaged(path, "a training checkpoint is a .safetensors file"));
         }
-        if self.overwritten {
-            return Err(second("module", "net.state_dict()"));
-        }
+        self.checked()?;
         let mut metadata = self.metadata.clone();
         metadata.insert(TRAINING.into(), "1".into());
         if let Some(RandomState { seed, drawn }) = self.random {
@@ -188,13 +205,25 @@ impl TrainingState {
     /// Returns the same state with copies of all tensors, each on its device. Later steps do not change it.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if there is no memory for them.
+    /// [`Error::OutOfMemory`] if there is no memory for them; [`Error::InvalidArgument`] as
+    /// [`save`](TrainingState::save).
     pub fn copied(&self) -> Result<TrainingState> {
+        self.checked()?;
         Ok(TrainingState { tensors: self.tensors.copied()?, ..self.clone() })
     }
 
     fn has(&self, prefix: &str) -> bool {
         self.tensors.names().any(|name| name.starts_with(prefix))
+    }
+
+    fn with_fault(mut self, detail: String) -> TrainingState {
+        self.fault.get_or_insert_with(|| refused(detail));
+        self
+    }
+
+    /// Returns an error if a part was refused.
+    fn checked(&self) -> Result<()> {
+        self.fault.clone().map_or(Ok(()), Err)
     }
 }
 
@@ -250,16 +279,16 @@ impl TrainingState {
         self
     }
 
-    /// Returns the tensors that were added under `name`.
+    /// Returns the tensors of the group that was added as `name`.
     ///
     /// # Errors
-    /// [`Error::Data`] if there are none.
+    /// [`Error::Data`] if there is none, or if an earlier version wrote the file with groups that overlap;
+    /// [`Error::InvalidArgument`] as [`save`](TrainingState::save).
     pub fn get_tensors(&self, name: &str) -> Result<StateDict> {
-        let found = self.tensors.under(&format!("{EXTRA}{name}."));
-        if found.is_empty() && !self.metadata.contains_key(&format!("{EXTRA}{name}")) {
-            return Err(self.lacks(&format!("group of tensors {name:?}")));
-        }
-        Ok(found)
+        self.checked()?;
+        let damaged = |detail| Error::Data { path: self.origin.clone(), detail };
+        let found = groups::get(&self.tensors, &self.metadata, name).map_err(damaged)?;
+        found.ok_or_else(|| self.lacks(&format!("group of tensors {name:?}")))
     }
 
     /// Returns a number.
@@ -292,7 +321,7 @@ impl TrainingState {
     /// # Errors
     /// [`Error::Data`] if it was not saved.
     pub fn loader_state(&self) -> Result<LoaderState> {
-        let at = self.metadata.get(&format!("{TEXT}anygpu.loader")).and_then(|text| two(text));
+        let at = self.metadata.get(&format!("{TEXT}{LOADER}")).and_then(|text| two(text));
         let (epoch, batches) = at.ok_or_else(|| self.lacks("state of a loader"))?;
         Ok(LoaderState { epoch, batches: batches as usize })
     }
@@ -308,14 +337,17 @@ pub(super) fn model_of(state: StateDict, metadata: Metadata) -> (StateDict, Meta
     if !metadata.contains_key(TRAINING) {
         return (state, metadata);
     }
-    let text = |(key, text): (String, String)| Some((key.strip_prefix(TEXT)?.to_string(), text));
+    let name = |key: &str| key.strip_prefix(TEXT).filter(|name| !is_reserved(name)).map(str::to_string);
+    let text = |(key, text): (String, String)| Some((name(&key)?, text));
     (state.under(MODEL), metadata.into_iter().filter_map(text).collect())
 }
 
-/// The error for a second model or optimiser.
-fn second(what: &str, state: &str) -> Error {
-    let detail =
-        format!("a second .{what}(…) would take the place of the first: add it by .tensors(\"a name\", &{state})");
+/// Why a second model or optimiser is refused.
+fn second(what: &str, state: &str) -> String {
+    format!("a second .{what}(…) would take the place of the first: add it by .tensors(\"a name\", &{state})")
+}
+
+fn refused(detail: String) -> Error {
     Error::argument("TrainingState", detail)
 }
 

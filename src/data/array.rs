@@ -5,7 +5,7 @@ use crate::device::cpu::with_room;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::shape::{Shape, checked_elem_count};
-use crate::tensor::{Tensor, with_room};
+use crate::tensor::Tensor;
 
 /// One sample of a [`Dataset`](crate::data::Dataset): its parts in order, for instance an image and a label. All
 /// samples of a dataset have as many parts, of the same types; a part has one shape in all samples of a batch.

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use super::image_set::{CLASSES, ImageSet};
 use super::limits::{Limits, damaged, open};
 use super::splits::Splits;
+use crate::device::cpu::with_room;
 use crate::error::Result;
-use crate::tensor::with_room;
 
 const PIXELS: usize = 3 * 32 * 32;
 const RECORD: usize = 1 + PIXELS;

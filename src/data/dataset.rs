@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::random::Random;
 use super::{Array, Sample};
+use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
-use crate::tensor::{Tensor, with_room};
+use crate::tensor::Tensor;
 
 /// Numbered samples, of which a [`DataLoader`](crate::data::DataLoader) makes batches.
 ///

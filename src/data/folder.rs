@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use image::{ImageDecoder, ImageFormat, ImageReader};
 
 use super::dataset::within;
-use super::limits::{Limits, damaged, open, regular};
+use super::limits::{Limits, damaged, open};
 use super::transforms::unit;
 use super::{Array, Dataset, Sample};
+use crate::device::cpu::with_room;
 use crate::error::Result;
-use crate::tensor::with_room;
+use crate::regular_file;
 
 /// PNG and JPEG files in a folder for each class, `dir/cat/1.png`, `dir/dog/photos/2.jpg`, as torchvision's
 /// `ImageFolder`: classes are numbered by name, a folder's own files come before those of the folders
@@ -219,7 +220,7 @@ fn list(
         if path.is_dir() {
             folders.push(path);
         } else if path.extension().is_some_and(is_image) {
-            regular(&shown(&path), &path.metadata().map_err(|error| failed(&path, error))?)?;
+            path.metadata().and_then(|about| regular_file::check(&about)).map_err(|error| failed(&path, error))?;
             files.push((path, class));
         }
     }

@@ -1,6 +1,6 @@
 //! What a file may decode to, and how files are opened.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -89,22 +89,7 @@ pub(super) fn damaged(name: &str, detail: impl Into<String>) -> Error {
     Error::Data { path: name.to_string(), detail: detail.into() }
 }
 
-/// Opens a file and returns its length. Pipes and devices are refused: opening or reading one could wait forever.
+/// Opens a regular file and returns its length.
 pub(super) fn open(path: &Path) -> Result<(File, u64)> {
-    let name = path.display().to_string();
-    let failed = |error: std::io::Error| damaged(&name, error.to_string());
-    regular(&name, &path.metadata().map_err(failed)?)?;
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    regular(&name, &metadata)?;
-    Ok((file, metadata.len()))
-}
-
-/// An error naming the file unless it is a regular file, or a link to one.
-pub(super) fn regular(name: &str, metadata: &Metadata) -> Result<()> {
-    if metadata.is_file() {
-        return Ok(());
-    }
-    let kind = if metadata.is_dir() { "a folder" } else { "a pipe, a socket or a device" };
-    Err(damaged(name, format!("it is {kind}, not a regular file")))
+    crate::regular_file::open(path).map_err(|error| damaged(&path.display().to_string(), error.to_string()))
 }

@@ -26,6 +26,7 @@
 pub(crate) mod cpu;
 pub(crate) mod gpu;
 mod info;
+mod loss;
 mod memory;
 mod pool;
 mod registry;

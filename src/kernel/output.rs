@@ -1,7 +1,10 @@
 //! The outputs of a kernel, and their elements before it runs.
 
+use crate::device::Storage;
+use crate::device::gpu::{Buffer, Gpu};
 use crate::dtype::DType;
-use crate::shape::Shape;
+use crate::error::{Error, Result};
+use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
 /// An output of a [`WgslKernel`](super::WgslKernel): its shape, its element type, and the elements that it has when the
@@ -67,5 +70,32 @@ impl<'a> Output<'a> {
 impl<S: Into<Shape>> From<(S, DType)> for Output<'_> {
     fn from((shape, dtype): (S, DType)) -> Self {
         Output { shape: shape.into(), dtype, start: Start::Unspecified }
+    }
+}
+
+/// A new buffer for an output, with its starting elements.
+pub(super) fn started(gpu: &Gpu, output: &Output) -> Result<Buffer> {
+    let buffer = gpu.alloc(checked_elem_count("WgslKernel::run", output.shape.dims())?)?;
+    match output.start {
+        Start::CopyOf(tensor) => gpu.copy(&dense(gpu, tensor)?, 0, &buffer, 0, buffer.len())?,
+        Start::Zeros | Start::Unspecified => gpu.clear(&buffer)?,
+    }
+    Ok(buffer)
+}
+
+/// The elements of a tensor as a buffer of exactly their length.
+pub(super) fn dense(gpu: &Gpu, tensor: &Tensor) -> Result<Buffer> {
+    let tensor = tensor.contiguous()?;
+    let (offset, len) = (tensor.layout().offset, tensor.elem_count());
+    match tensor.storage() {
+        Storage::Gpu(buffer) if offset == 0 && buffer.len() == len => Ok(buffer.clone()),
+        Storage::Gpu(buffer) => {
+            let copy = gpu.alloc(len)?;
+            gpu.copy(buffer, offset, &copy, 0, len)?;
+            Ok(copy)
+        }
+        Storage::Cpu(_) => {
+            Err(Error::internal(format!("the storage of a tensor is not on its device, {}", tensor.device())))
+        }
     }
 }

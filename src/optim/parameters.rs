@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 /// to a slice of tensors, the first replica's first.
 ///
 /// The optimiser updates every replica. Values that are equal for all replicas, such as the norm of the gradient or the
-/// optimiser's state, are taken from the first.
+/// optimiser's state, are taken from the first; a state that is saved, from the first whose device is not lost.
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module};
@@ -87,6 +87,15 @@ impl Parameters {
     /// Returns the parameters of the first replica.
     pub fn first_replica(&self) -> &[Tensor] {
         &self.all[..self.all.len() / self.replicas]
+    }
+
+    /// Returns the parameters of the first replica whose devices are not lost, or of the first one if there is none.
+    pub(crate) fn living_replica(&self) -> &[Tensor] {
+        let lives = |replica: &&[Tensor]| {
+            // One look at each device, not at each parameter.
+            replica.chunk_by(|a, b| a.device() == b.device()).all(|part| !part[0].device().is_lost())
+        };
+        self.replicas().find(lives).unwrap_or(self.first_replica())
     }
 
     /// Returns the parameters of the first replica for which `keep` returns true, and those at the same positions in

@@ -54,10 +54,10 @@ impl OptimizerState {
         self.buckets.iter_mut().flatten().try_for_each(|bucket| bucket.step(optimizer, &rule))
     }
 
-    /// Returns, for each parameter of the first replica that made a step, its index, its number of steps, and views of
+    /// Returns, for each parameter of a replica that is not lost and made a step, its index, its number of steps, and views of
     /// its state.
     pub fn saved(&self) -> Result<Vec<(usize, i32, Vec<Tensor>)>> {
-        let (numbers, mut all) = (numbers(self.parameters.first_replica()), Vec::new());
+        let (numbers, mut all) = (numbers(self.parameters.living_replica()), Vec::new());
         for bucket in self.buckets.iter().flatten() {
             let views: Vec<Vec<Tensor>> = bucket.state_views()?;
             for (i, (parameter, &step)) in bucket.parameters.iter().zip(&bucket.steps).enumerate() {

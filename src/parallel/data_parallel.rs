@@ -1,10 +1,11 @@
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::collectives::gather;
 use super::replica::{LocalGradients, Replica};
 use super::shares::{Balance, Shares};
 use super::worker::{Worker, wait_all};
+use crate::context;
 use crate::data::DataLoader;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -55,12 +56,10 @@ pub struct DataParallel {
     replicas: Vec<Replica>,
     /// One per replica; empty if there is only one replica.
     workers: Vec<Worker>,
-    progress: Mutex<Progress>,
-}
-
-struct Progress {
-    balance: Balance,
-    steps: u64,
+    /// The number of steps. A step, a prediction and a loading hold this lock, one at a time.
+    steps: Mutex<u64>,
+    /// Locked for moments only, so that the shares can be read during a step.
+    balance: Mutex<Balance>,
 }
 
 impl DataParallel {
@@ -82,8 +81,8 @@ impl DataParallel {
             [_] => Vec::new(),
             several => several.iter().map(Worker::start).collect::<Result<_>>()?,
         };
-        let progress = Mutex::new(Progress { balance: Balance::new(Shares::default(), devices.len())?, steps: 0 });
-        Ok(DataParallel { replicas, workers, progress })
+        let balance = Mutex::new(Balance::new(Shares::default(), devices.len())?);
+        Ok(DataParallel { replicas, workers, steps: Mutex::new(0), balance })
     }
 
     /// Sets how batches are split. The default is by measured speed.
@@ -92,13 +91,13 @@ impl DataParallel {
     /// [`Error::InvalidArgument`] unless fixed shares are one positive number per device.
     pub fn with_shares(self, shares: Shares) -> Result<DataParallel> {
         let devices = self.replicas.len();
-        lock(&self.progress).balance = Balance::new(shares, devices)?;
+        *lock(&self.balance) = Balance::new(shares, devices)?;
         Ok(self)
     }
 
     /// Returns the fraction of the next batch that each device gets. They add up to 1.
     pub fn shares(&self) -> Vec<f64> {
-        lock(&self.progress).balance.weights()
+        lock(&self.balance).weights()
     }
 
     /// Returns the devices, in order.
@@ -106,9 +105,31 @@ impl DataParallel {
         self.replicas.iter().map(|replica| replica.device.clone()).collect()
     }
 
-    /// Returns the first device's replica.
+    /// Returns the replica of the first device that is not lost.
     pub fn module(&self) -> &dyn Module {
-        &*self.replicas[0].net
+        &*self.living().net
+    }
+
+    /// Returns the replica of the first device that is not lost, or the first replica if all are.
+    fn living(&self) -> &Replica {
+        self.replicas.iter().find(|replica| !replica.device.is_lost()).unwrap_or(&self.replicas[0])
+    }
+
+    /// Starts a call that no other call may be in the middle of, until the guards are dropped.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this thread works for such a call.
+    fn alone(&self, call: &'static str) -> Result<(MutexGuard<'_, u64>, impl Drop + use<>)> {
+        let me = std::ptr::from_ref(self).addr();
+        let mut nets = context::read(|context| context.nets.clone());
+        if nets.contains(&me) {
+            let detail = "called by a loss function or a layer of the same DataParallel, while that is in the middle of \
+                          a call: use the arguments of the loss function, or another DataParallel";
+            return Err(Error::argument(call, detail));
+        }
+        nets.push(me);
+        let guard = lock(&self.steps);
+        Ok((guard, context::set(|context| &mut context.nets, nets)))
     }
 
     /// Returns the parameters of all replicas for the optimiser, the first device's first.
@@ -116,8 +137,8 @@ impl DataParallel {
         Parameters::of_replicas(self.replicas.iter().map(|replica| &*replica.parameters))
     }
 
-    /// Returns the first replica's values by name, without the prefix `module.`. The parameters of the other replicas
-    /// differ only by rounding; their buffers may differ.
+    /// Returns the values of one replica by name, without the prefix `module.`: of the first one whose device is not
+    /// lost. The parameters of the other replicas differ only by rounding; their buffers may differ.
     pub fn state_dict(&self) -> StateDict {
         self.module().state_dict()
     }
@@ -126,10 +147,10 @@ impl DataParallel {
     ///
     /// # Errors
     /// Same as [`Module::load_state_dict`]. If a device fails after others got the values, the replicas differ: load
-    /// again.
+    /// again. [`Error::InvalidArgument`] if it is called by a loss function of [`train_batch`](DataParallel::train_batch).
     pub fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<KeyReport> {
-        let _alone = lock(&self.progress);
-        let report = self.module().load_state_dict(state, strict)?;
+        let _alone = self.alone("load_state_dict")?;
+        let report = self.replicas[0].net.load_state_dict(state, strict)?;
         self.replicas[1..].iter().try_for_each(|other| other.net.load_state_dict(state, strict).map(|_| ()))?;
         Ok(report)
     }
@@ -142,26 +163,32 @@ impl DataParallel {
     /// wait for it. With several, it is on `cpu`.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] unless there are as many labels as images, [`Error::InvalidArgument`] for an empty
-    /// batch; with several devices, [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device that
-    /// failed. On error, all gradients are cleared, and all replicas get the first device's buffers, so that they stay
-    /// equal.
+    /// - [`Error::ShapeMismatch`] unless there are as many labels as images; [`Error::InvalidArgument`] for an empty
+    ///   batch, and if the loss function calls this method, [`predict`](DataParallel::predict) or another one that
+    ///   computes with this net.
+    /// - With several devices, [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device that failed.
+    /// - [`Error::DeviceLost`], also within [`Error::Replica`], for a device that is lost. With one device, a loss in
+    ///   the middle of a step is reported by the first call that waits for the step.
+    ///
+    /// On error, all gradients are cleared, and all replicas get the buffers of the first device that is not lost, so
+    /// that they stay equal.
     pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
         let samples = samples(images, labels)?;
-        let mut progress = lock(&self.progress); // one step at a time
+        let (mut steps, _in_call) = self.alone("train_batch")?;
         let loss = match self.replicas.as_slice() {
             [only] => only.backward(images, labels, loss_fn),
-            _ => self.train_split(images, labels, samples, Arc::new(loss_fn), &mut progress),
+            _ => self.train_split(images, labels, samples, Arc::new(loss_fn), &mut steps),
         };
         if loss.is_err() {
             self.replicas.iter().for_each(Replica::zero_grad);
             // Some replicas may have updated their running statistics before another failed. Errors are ignored: the
             // buffers of a device that cannot be reached stay unchanged.
-            let [first, others @ ..] = &self.replicas[..] else { return loss };
-            others.iter().for_each(|other| drop(other.copy_buffers_from(first)));
+            let source = self.living();
+            let others = self.replicas.iter().filter(|other| other.device != source.device);
+            others.for_each(|other| drop(other.copy_buffers_from(source)));
         }
         loss
     }
@@ -172,19 +199,19 @@ impl DataParallel {
         labels: &Tensor,
         samples: usize,
         loss_fn: Arc<F>,
-        progress: &mut Progress,
+        steps: &mut u64,
     ) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
-        if progress.steps > 0 && progress.steps.is_multiple_of(STEPS_BETWEEN_BROADCASTS) {
+        if *steps > 0 && steps.is_multiple_of(STEPS_BETWEEN_BROADCASTS) {
             self.on_all(
                 |replica, first| if replica.device == first.device { Ok(()) } else { replica.copy_from(first) },
             )?;
         }
-        progress.steps += 1;
+        *steps += 1;
 
-        let sizes = progress.balance.sizes(samples);
+        let sizes = lock(&self.balance).sizes(samples);
         let (images, labels) = (images.split_sizes(&sizes, 0)?, labels.split_sizes(&sizes, 0)?);
         let busy: Vec<usize> = (0..sizes.len()).filter(|&i| sizes[i] > 0).collect();
         let group = ProcessGroup::new(busy.iter().map(|&i| sizes[i]).collect(), generator());
@@ -196,7 +223,9 @@ impl DataParallel {
         let parts = wait_all(jobs.collect())?;
         skip_blocks(group.drawn());
         self.copy_buffers_to_idle(&sizes)?;
-        busy.iter().zip(&parts).for_each(|(&i, part)| progress.balance.record(i, sizes[i], part.seconds));
+        let mut balance = lock(&self.balance);
+        busy.iter().zip(&parts).for_each(|(&i, part)| balance.record(i, sizes[i], part.seconds));
+        drop(balance);
 
         let shares: Vec<f64> = busy.iter().map(|&i| sizes[i] as f64 / samples as f64).collect();
         let mean = Arc::new(mean(parts, &shares)?);
@@ -216,11 +245,12 @@ impl DataParallel {
     /// among the devices as in training.
     ///
     /// # Errors
-    /// Those of the net's ops; with several devices, with the name of the device that failed.
+    /// Those of the net's ops; with several devices, with the name of the device that failed. A lost device and a call
+    /// by a loss function are errors as in [`train_batch`](DataParallel::train_batch).
     pub fn predict(&self, images: &Tensor) -> Result<Tensor> {
         let samples = images.shape().first().copied().unwrap_or(0);
-        let progress = lock(&self.progress); // not during a step, which switches the layers to training mode
-        let sizes = progress.balance.sizes(samples);
+        let _alone = self.alone("predict")?; // not during a step, which switches the layers to training mode
+        let sizes = lock(&self.balance).sizes(samples);
         if self.workers.is_empty() || sizes.contains(&0) {
             return self.replicas[0].predict(images);
         }

@@ -72,6 +72,7 @@ impl Replica {
         let moved = to_together(&[images, labels], &self.device)?;
         let loss = loss_fn(&self.net.forward(&moved[0])?, &moved[1])?;
         loss.backward()?;
+        self.device.alive()?;
         Ok(loss.detach())
     }
 
@@ -102,7 +103,7 @@ impl Replica {
         for ((parameter, view), present) in self.trained().zip(views).zip(&mean.present) {
             parameter.set_grad(present.then_some(view));
         }
-        Ok(())
+        self.device.alive()
     }
 
     /// Overwrites the parameters and the buffers with those of `source`. Parameters that are a bucket are copied at
@@ -127,7 +128,9 @@ impl Replica {
     /// Returns the net's output in evaluation mode, without waiting for it.
     pub(super) fn predict(&self, images: &Tensor) -> Result<Tensor> {
         self.net.eval();
-        no_grad(|| self.net.forward(&images.detach().to(&self.device)?))
+        let output = no_grad(|| self.net.forward(&images.detach().to(&self.device)?))?;
+        self.device.alive()?;
+        Ok(output)
     }
 }
 

@@ -77,7 +77,7 @@ pub struct Args {
     /// Continue from --checkpoint, on any devices; start a new run if there is no such file yet
     #[arg(long, requires = "checkpoint")]
     resume: bool,
-    /// Write the losses for TensorBoard into this folder
+    /// Write the losses for TensorBoard into this folder. If that fails, training goes on with a warning
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
     /// Write a picture of loss and accuracy by epoch, PNG or SVG, after each one
@@ -258,23 +258,31 @@ fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
             devices.len()
         )));
     }
-    writable("--plot", args.plot.as_deref(), &["png", "svg"])?;
     if let Some(path) = args.checkpoint.as_deref().filter(|path| path.exists() && !args.resume) {
         let path = path.display();
         return Err(Failure::Usage(format!(
             "--checkpoint {path}: the file exists: continue it with --resume, or remove it"
         )));
     }
-    writable("--checkpoint", args.checkpoint.as_deref(), &["safetensors"])?;
-    if args.save.is_some() && args.save == args.checkpoint {
-        return Err(Failure::Usage("--save and --checkpoint name the same file: each needs its own".to_string()));
+    let outputs = [
+        ("--save", &args.save, &["safetensors"][..]),
+        ("--checkpoint", &args.checkpoint, &["safetensors"]),
+        ("--plot", &args.plot, &["png", "svg"]),
+    ];
+    let mut files: Vec<(&str, PathBuf)> = Vec::new();
+    for (option, path, kinds) in outputs {
+        let Some(path) = path else { continue };
+        let file = writable(option, path, kinds)?;
+        if let Some((other, _)) = files.iter().find(|(_, other)| is_same(other, &file)) {
+            return Err(Failure::Usage(format!("{other} and {option} name the same file: each needs its own")));
+        }
+        files.push((option, file));
     }
-    writable("--save", args.save.as_deref(), &["safetensors"])
+    Ok(())
 }
 
-/// An error unless the path has one of these extensions and an existing folder.
-fn writable(option: &str, path: Option<&Path>, kinds: &[&str]) -> Result<(), Failure> {
-    let Some(path) = path else { return Ok(()) };
+/// Tries to write a file, which needs one of these extensions. Returns its absolute path, without links.
+fn writable(option: &str, path: &Path, kinds: &[&str]) -> Result<PathBuf, Failure> {
     if !path.extension().is_some_and(|end| kinds.iter().any(|kind| end.eq_ignore_ascii_case(kind))) {
         let ends = kinds.iter().map(|kind| format!(".{kind}")).collect::<Vec<_>>().join(" or ");
         return Err(Failure::Usage(format!("{option} {}: name a file that ends in {ends}", path.display())));
@@ -283,12 +291,19 @@ fn writable(option: &str, path: Option<&Path>, kinds: &[&str]) -> Result<(), Fai
     if !folder.is_dir() {
         return Err(Failure::Run(format!("{option} {}: there is no folder {}", path.display(), folder.display())));
     }
-    Ok(())
+    checkpoint::check_writable(path)
+        .map_err(|error| Failure::Run(format!("{option} {}: it cannot be written: {error}", path.display())))
 }
 
-/// Writes the first replica and its card.
+/// Returns whether two paths of [`writable`] name one file. On macOS and Windows, names usually have no case.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let lower = |path: &Path| path.to_string_lossy().to_lowercase();
+    a == b || cfg!(any(windows, target_os = "macos")) && lower(a) == lower(b)
+}
+
+/// Writes the net and its card.
 fn save(path: &Path, trainer: &Trainer, card: &Card) -> Result<(), Failure> {
-    let state = trainer.run.net.module().state_dict();
+    let state = trainer.run.net.state_dict();
     Ok(checkpoint::save_with_metadata(&state, &card.to_metadata(), path)?)
 }
 

@@ -1,4 +1,6 @@
 //! The losses of a run: the first ones for the summary, all of them for TensorBoard.
+//!
+//! A log that cannot be written, for instance because the disk is full, is a warning: training goes on without it.
 
 use std::path::Path;
 
@@ -27,18 +29,15 @@ pub struct Record {
 
 impl Record {
     /// Creates the record of a run, which is logged if there is a folder.
-    ///
-    /// # Errors
-    /// If the folder cannot be created.
-    pub fn new(log_dir: Option<&Path>) -> Result<Record, Failure> {
-        let log = log_dir.map(SummaryWriter::new).transpose()?;
-        Ok(Record { step_losses: Vec::new(), log, waiting: Vec::new(), steps: 0 })
+    pub fn new(log_dir: Option<&Path>) -> Record {
+        let log = log_dir.and_then(|folder| SummaryWriter::new(folder).map_err(|error| warn(&error)).ok());
+        Record { step_losses: Vec::new(), log, waiting: Vec::new(), steps: 0 }
     }
 
     /// Adds the loss of a step without reading it, or reads all unread losses if there are many.
     ///
     /// # Errors
-    /// The errors of the device and of writing the log.
+    /// The errors of the device.
     pub fn step(&mut self, loss: &Tensor, lr: f32) -> Result<(), Failure> {
         if self.log.is_some() || self.step_losses.len() + self.waiting.len() < STEP_LOSSES {
             self.waiting.push((loss.detach(), self.steps, lr));
@@ -60,32 +59,41 @@ impl Record {
             if self.step_losses.len() < STEP_LOSSES {
                 self.step_losses.push(loss);
             }
-            if let Some(log) = &mut self.log {
+            self.log(|log| {
                 log.add_scalar("step/loss", f64::from(loss), step)?;
-                log.add_scalar("step/lr", f64::from(lr), step)?;
-            }
+                log.add_scalar("step/lr", f64::from(lr), step)
+            });
         }
         Ok(())
     }
 
     /// Flushes the log, so that it has no gap if the run is killed and resumed.
-    ///
-    /// # Errors
-    /// The errors of writing the log.
-    pub fn flush(&mut self) -> Result<(), Failure> {
-        Ok(self.log.as_mut().map_or(Ok(()), SummaryWriter::flush)?)
+    pub fn flush(&mut self) {
+        self.log(SummaryWriter::flush);
     }
 
     /// Logs the figures of an epoch.
-    ///
-    /// # Errors
-    /// The errors of writing the log.
-    pub fn epoch(&mut self, done: &Epoch) -> Result<(), Failure> {
-        let Some(log) = &mut self.log else { return Ok(()) };
+    pub fn epoch(&mut self, done: &Epoch) {
         let step = done.epoch as u64;
-        log.add_scalars("loss", &[("train", done.train_loss), ("test", done.test_loss)], step)?;
-        log.add_scalar("accuracy/test", done.test_acc, step)?;
-        log.add_scalar("images_per_s", done.images_per_s, step)?;
-        Ok(log.flush()?)
+        self.log(|log| {
+            log.add_scalars("loss", &[("train", done.train_loss), ("test", done.test_loss)], step)?;
+            log.add_scalar("accuracy/test", done.test_acc, step)?;
+            log.add_scalar("images_per_s", done.images_per_s, step)?;
+            log.flush()
+        });
     }
+
+    /// Writes to the log, if there is one. An error ends the log.
+    fn log(&mut self, write: impl FnOnce(&mut SummaryWriter) -> anygpu::Result<()>) {
+        if let Some(log) = &mut self.log
+            && let Err(error) = write(log)
+        {
+            warn(&error);
+            self.log = None;
+        }
+    }
+}
+
+fn warn(error: &anygpu::Error) {
+    log::warn!("--log-dir: {error}: training goes on without a log");
 }

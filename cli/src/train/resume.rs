@@ -51,7 +51,7 @@ impl Checkpoint {
     /// The errors of the devices and of writing the file.
     pub fn save(&self, run: &mut Run, at: LoaderState, mean: &Mean) -> Result<(), Failure> {
         run.record.read()?;
-        run.record.flush()?;
+        run.record.flush();
         let first = run.record.step_losses.iter().enumerate();
         let losses: Vec<(String, f64)> = first.map(|(i, loss)| (i.to_string(), f64::from(*loss))).collect();
         let mut state = TrainingState::new()

@@ -58,7 +58,7 @@ impl Trainer {
     /// Prepares a run.
     ///
     /// # Errors
-    /// If a device has no memory, or the folder of the log cannot be created.
+    /// If a device has no memory.
     pub fn new(args: &Args, devices: Vec<Device>, source: &Source) -> Result<Self, Failure> {
         manual_seed(args.seed);
         let card = &source.card;
@@ -76,7 +76,7 @@ impl Trainer {
         }
         let steps = train.batches() as u64 * args.epochs() as u64;
         let scheduler = args.scheduler.start(steps, &mut sgd)?;
-        let record = Record::new(args.log_dir.as_deref())?;
+        let record = Record::new(args.log_dir.as_deref());
         let (run, checkpoint) = (Run { net, sgd, scheduler, record, epochs: Vec::new() }, Checkpoint::new(args, card));
         Ok(Trainer { devices, run, train, test, checkpoint, begun: Mean::new() })
     }
@@ -109,7 +109,7 @@ impl Trainer {
             self.shares()
         ));
         let done = Epoch { epoch, train_loss, test_loss, test_acc, seconds, images_per_s };
-        self.run.record.epoch(&done)?;
+        self.run.record.epoch(&done);
         self.run.epochs.push(done);
         if let Some(checkpoint) = &self.checkpoint {
             checkpoint.save(&mut self.run, self.train.state(), &Mean::new())?;

@@ -1,8 +1,8 @@
 use super::Transform;
 use crate::data::{Array, Random};
+use crate::device::cpu::with_room;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::tensor::with_room;
 
 /// Converts bytes 0 to 255 to floats 0 to 1. Floats are not changed.
 ///

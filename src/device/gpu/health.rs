@@ -58,14 +58,21 @@ impl Health {
         self.raised.store(true, Ordering::Release);
     }
 
+    /// Returns an error if the device is lost.
+    pub(super) fn alive(&self, device: &str) -> Result<()> {
+        if !self.raised.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let lost = sync::lock(&self.trouble).lost.clone();
+        lost.map_or(Ok(()), |reason| Err(Error::DeviceLost { device: device.into(), reason }))
+    }
+
     pub(super) fn check(&self, device: &str, in_use: impl FnOnce() -> u64) -> Result<()> {
         if !self.raised.load(Ordering::Acquire) {
             return Ok(());
         }
+        self.alive(device)?;
         let mut trouble = sync::lock(&self.trouble);
-        if let Some(reason) = &trouble.lost {
-            return Err(Error::DeviceLost { device: device.into(), reason: reason.clone() });
-        }
         self.raised.store(false, Ordering::Release);
         let message = trouble.message.take();
         if std::mem::take(&mut trouble.out_of_memory) {

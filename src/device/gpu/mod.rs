@@ -106,8 +106,10 @@ impl Gpu {
         self.health.check(&self.name, || self.pool.memory().live)
     }
 
+    /// Returns an error with this message, or the loss of the device, whose consequence anything else is.
     fn error(&self, message: impl Into<String>) -> Error {
-        Error::Gpu { device: self.name.clone(), message: message.into() }
+        let lost = self.alive().err();
+        lost.unwrap_or_else(|| Error::Gpu { device: self.name.clone(), message: message.into() })
     }
 
     fn limit(&self, limit: &'static str, value: u64, max: u64) -> Error {

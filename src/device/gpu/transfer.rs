@@ -6,6 +6,7 @@
 //! otherwise records a copy into the batch. Large uploads submit the batch first.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -259,14 +260,7 @@ impl Gpu {
         let start = Instant::now();
         loop {
             let submission_index = Some(submission.clone());
-            let timeout = Some(Duration::from_secs(5));
-            let gl = self.gl.enter();
-            let polled = self.device.poll(PollType::Wait { submission_index, timeout });
-            if self.gl_out_of_memory() {
-                self.health.run_out_of_memory();
-            }
-            drop(gl);
-            match polled {
+            match self.poll(PollType::Wait { submission_index, timeout: Some(Duration::from_secs(5)) }) {
                 Ok(_) => return self.check(),
                 Err(PollError::Timeout) => {
                     self.check()?;
@@ -276,13 +270,42 @@ impl Gpu {
                 }
                 Err(error @ PollError::WrongSubmissionIndex(..)) => {
                     // The submission failed. If the device is lost, the next poll reports it.
-                    let gl = self.gl.enter();
-                    let _ = self.device.poll(PollType::Poll);
-                    drop(gl);
+                    self.alive()?;
                     self.check()?;
                     return Err(self.error(error.to_string()));
                 }
             }
+        }
+    }
+
+    /// Returns an error if the device is lost, without waiting for it.
+    pub(crate) fn alive(&self) -> Result<()> {
+        // wgpu reports the loss of a device that was destroyed only when it is polled. OpenGL reports none, and its poll
+        // can wait for another thread.
+        if !self.caps.gl {
+            let _ = self.poll(PollType::Poll);
+        }
+        self.health.alive(&self.name)
+    }
+
+    /// Loses the device, after it has done the recorded work.
+    pub(crate) fn lose(&self) -> Result<()> {
+        self.synchronize()?;
+        self.device.destroy();
+        Ok(())
+    }
+
+    /// Polls the device. If the driver says during this that the device is lost, wgpu calls our handler and panics.
+    fn poll(&self, how: PollType) -> Result<(), PollError> {
+        let _gl = self.gl.enter();
+        let polled = catch_unwind(AssertUnwindSafe(|| self.device.poll(how)));
+        if self.gl_out_of_memory() {
+            self.health.run_out_of_memory();
+        }
+        match polled {
+            Ok(status) => status.map(drop),
+            Err(_) if self.health.alive(&self.name).is_err() => Ok(()),
+            Err(panic) => resume_unwind(panic),
         }
     }
 

@@ -1,0 +1,100 @@
+//! A device is lost: its first error says so, and the others keep the model.
+
+mod common;
+
+use anygpu::checkpoint::TrainingState;
+use anygpu::nn::{self, BatchNorm1d, Linear, Sequential, StateDict};
+use anygpu::optim::{Optimizer, SGD};
+use anygpu::parallel::Shares;
+use anygpu::{DataParallel, Device, Error, Result, Tensor};
+use common::{devices, values};
+
+/// Logical devices with this number, of every adapter that has a device of its own for each. Other tests use others.
+fn to_lose(number: usize) -> Vec<Device> {
+    let own = |device: &Device| !device.is_cpu() && device.info().api != "GL" && !device.name().contains('/');
+    let names = devices().into_iter().filter(own).map(|device| format!("{device}/{number}"));
+    names.map(|name| Device::new(&name).expect("a logical device")).collect()
+}
+
+fn net() -> Result<Sequential> {
+    Ok(Sequential::new().add("a", Linear::new(4, 6)?).add("norm", BatchNorm1d::new(6)?).add("b", Linear::new(6, 3)?))
+}
+
+fn batch() -> Result<(Tensor, Tensor)> {
+    Ok((Tensor::rand([12, 4], None)?, Tensor::from_slice(&[0u32, 1, 2].repeat(4), 12, None)?))
+}
+
+fn named(error: &Error, device: &Device) {
+    assert!(error.is_device_lost() && error.to_string().contains(device.name()), "{device}: {error}");
+}
+
+#[test]
+fn the_first_step_after_a_loss_says_so() -> Result<()> {
+    for device in to_lose(3) {
+        let (net, (x, y)) = (DataParallel::new(net()?, std::slice::from_ref(&device))?, batch()?);
+        net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?;
+        assert!(!device.is_lost());
+        device.lose()?;
+        named(&net.train_batch(&x, &y, nn::cross_entropy).unwrap_err(), &device);
+        assert!(device.is_lost());
+        named(&net.state_dict().to(&Device::cpu()).unwrap_err(), &device);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_first_prediction_after_a_loss_says_so() -> Result<()> {
+    for device in to_lose(4) {
+        let (net, (x, _)) = (DataParallel::new(net()?, std::slice::from_ref(&device))?, batch()?);
+        net.predict(&x)?;
+        device.lose()?;
+        named(&net.predict(&x).unwrap_err(), &device);
+    }
+    Ok(())
+}
+
+fn all(state: &StateDict) -> Result<Vec<(String, Vec<f64>)>> {
+    state.iter().map(|(name, tensor)| Ok((name.to_string(), values(tensor)?))).collect()
+}
+
+fn assert_close(got: &StateDict, expected: &[(String, Vec<f64>)], what: &str) -> Result<()> {
+    let got = all(got)?;
+    assert_eq!(got.len(), expected.len(), "{what}");
+    for ((name, got), (expected_name, expected)) in got.iter().zip(expected) {
+        let close = got.iter().zip(expected).all(|(g, e)| (g - e).abs() <= 1e-4 * (1.0 + e.abs()));
+        assert!(name == expected_name && got.len() == expected.len() && close, "{what}: {name}");
+    }
+    Ok(())
+}
+
+/// The first device is lost between two steps. The other replica has the model, its statistics and the momentum.
+#[test]
+fn the_model_survives_the_loss_of_the_first_device() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("run.safetensors");
+    for first in to_lose(5) {
+        let net = DataParallel::new(net()?, &[first.clone(), Device::cpu()])?.with_shares(Shares::Even)?;
+        let mut sgd = SGD::new(net.parameters(), 0.1).momentum(0.9);
+        let (x, y) = batch()?;
+        for _ in 0..3 {
+            net.train_batch(&x, &y, nn::cross_entropy)?;
+            sgd.step()?;
+        }
+        let (expected, momentum) = (all(&net.state_dict())?, all(&sgd.state_dict()?)?);
+        first.lose()?;
+        named(&net.train_batch(&x, &y, nn::cross_entropy).unwrap_err(), &first);
+        let what = format!("after the loss of {first}");
+        assert_close(&net.state_dict(), &expected, &what)?;
+        assert_close(&net.module().state_dict(), &expected, &what)?;
+        assert_close(&sgd.state_dict()?, &momentum, &what)?;
+
+        TrainingState::new().module(&net).optimizer(&sgd)?.save(&path)?;
+        let on = DataParallel::new(self::net()?, &[Device::cpu()])?;
+        let mut sgd = SGD::new(on.parameters(), 9.0);
+        TrainingState::load(&path)?.restore_module(&on)?.restore_optimizer(&mut sgd)?;
+        assert_close(&on.state_dict(), &expected, &what)?;
+        on.train_batch(&x, &y, nn::cross_entropy)?;
+        sgd.step()?;
+    }
+    Ok(())
+}
