@@ -19,6 +19,7 @@ pub(super) struct Input {
 }
 
 enum View {
+    /// Without gaps; see [`Input::tensor`] for the offset.
     Dense,
     Transposed(usize, usize),
     /// With a margin of three elements before and two after along the dimension, filled with NaN, which no op may read.
@@ -63,7 +64,15 @@ impl Input {
         Input { value: self.value.rounded(dtype), base: self.base.rounded(dtype), dtype, view: self.view }
     }
 
-    pub fn tensor(&self, device: &Device) -> Result<Tensor> {
+    /// Returns the operand as a tensor. A dense one is not at the beginning of its memory if `offset`: there are three
+    /// elements before it and two after it, all NaN.
+    pub fn tensor(&self, device: &Device, offset: bool) -> Result<Tensor> {
+        if offset && matches!(self.view, View::Dense) {
+            let count = self.base.data.len();
+            let data = [&[f64::NAN; 3][..], &self.base.data, &[f64::NAN; 2]].concat();
+            let margins = Nd { shape: vec![count + 5], data };
+            return margins.tensor(self.dtype, device)?.narrow(0, 3, count)?.reshape(self.base.shape.clone());
+        }
         let base = self.base.tensor(self.dtype, device)?;
         match self.view {
             View::Dense => Ok(base),
@@ -169,6 +178,13 @@ impl Case {
         // A gradient takes about twice the operations of the value.
         let passes = if self.gradient.is_some() { 3 } else { 1 };
         self.operations.max(elements).saturating_mul(passes)
+    }
+
+    /// Returns the operands on a device. Half of the dense ones have an offset, so that each op sees both.
+    pub fn tensors(&self, device: &Device) -> Result<Vec<Tensor>> {
+        let size: usize = self.inputs.iter().flat_map(|input| &input.value.shape).sum();
+        let offset = |i: usize| (self.name.len() + size + i).is_multiple_of(2);
+        self.inputs.iter().enumerate().map(|(i, input)| input.tensor(device, offset(i))).collect()
     }
 
     pub fn run(&self, inputs: &[Tensor]) -> Result<Tensor> {

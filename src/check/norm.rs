@@ -143,7 +143,7 @@ fn batch() -> Vec<Case> {
             "batch_norm evaluated",
             [dense(x(shape)), weight, bias],
             move |t| {
-                let [mean, variance] = [mean.tensor(t[0].device())?, variance.tensor(t[0].device())?];
+                let [mean, variance] = [mean.tensor(t[0].device(), true)?, variance.tensor(t[0].device(), false)?];
                 t[0].batch_norm(Some((&mean, &variance)), Some(&t[1]), Some(&t[2]), false, 0.1, EPS as f32)
             },
             move |x| {

@@ -81,7 +81,7 @@ impl Prepared {
 
     fn try_run(&self, device: &Device, expected: &Expected, outcome: &mut Outcome) -> Result<()> {
         let case = &self.case;
-        let mut inputs = case.inputs.iter().map(|i| i.tensor(device)).collect::<Result<Vec<_>>>()?;
+        let mut inputs = case.tensors(device)?;
         expected.gradients.iter().for_each(|g| inputs[g.input] = inputs[g.input].requires_grad());
         let out = case.run(&inputs)?;
         if (out.dtype(), out.device()) != (case.result_dtype, device) {

@@ -17,6 +17,12 @@
 //! second, independent *logical* device on the adapter of `soft:0` (which is `soft:0/0`): with them, code for several
 //! devices is tested on one adapter. The rules of order and visibility are in `registry.rs`.
 //!
+//! # `fork`
+//!
+//! A process that was forked (`fork` without `exec`) cannot use any device: its copies of the drivers' connections and of
+//! the threads' locks belong to the parent. Start workers as programs of their own (`std::process::Command`), or use
+//! threads. The same holds for CUDA.
+//!
 //! # `ANYGPU_VISIBLE_DEVICES`
 //!
 //! A comma-separated list of names hides every other adapter and numbers those named `gpu:0`, `gpu:1`, … in the list's

@@ -93,7 +93,7 @@ mod tests {
             fn f(@builtin(global_invocation_id) id: vec3<u32>) {
                 var own = array<u32, 2>(1u, 2u);
                 let i = id.x + 5u;
-                t[i][order[i]] += out[i] + id[i /* ] */ ];
+                t[i][order[i]] += out[i] + f32(id[i /* ] */ ]);
                 t[1][2] = f32(at(&own, -7));
             }";
         let parse = |text: &str| {

@@ -4,6 +4,7 @@
 //! are fatal. So large requests are compared with the memory that is available before they are made.
 
 use std::path::Path;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::host;
@@ -30,19 +31,16 @@ impl Drop for Grant {
 
 /// Grants `bytes` of host memory, or returns how many bytes there are.
 fn grant(bytes: u64) -> Result<Grant, u64> {
-    let pending = PENDING.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-    let grant = Grant(bytes);
-    if GRANTED.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) < STEP {
-        return Ok(grant);
-    }
-    if let Some(available) = available(Path::new("/")) {
-        let usable = available - RESERVE.min(available / 16);
-        if pending > usable {
-            return Err(usable);
-        }
-    }
-    GRANTED.store(0, Ordering::Relaxed);
-    Ok(grant)
+    let unchecked = GRANTED.load(Ordering::Relaxed).saturating_add(bytes) < STEP;
+    let available = if unchecked { None } else { available(Path::new("/")) };
+    let usable = available.map_or(u64::MAX, |available| available - RESERVE.min(available / 16));
+    let add = |pending: u64| pending.checked_add(bytes).filter(|&total| total <= usable);
+    PENDING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map_err(|_| usable)?;
+    match unchecked {
+        true => GRANTED.fetch_add(bytes, Ordering::Relaxed),
+        false => GRANTED.swap(0, Ordering::Relaxed),
+    };
+    Ok(Grant(bytes))
 }
 
 /// Reserves memory for `count` elements, which counts as used from the grant on. Fails with the bytes that the host has;
@@ -54,9 +52,20 @@ fn reserve<T>(count: usize) -> Result<(Vec<T>, Grant), Option<u64>> {
     Ok((values, grant))
 }
 
-/// Returns `Ok` if the host has room for `bytes` more; otherwise what it has, if that is known.
-pub(crate) fn has_room(bytes: u64) -> Result<(), Option<u64>> {
-    reserve::<u8>(usize::try_from(bytes).unwrap_or(usize::MAX)).map(|_| ())
+/// Whether the address space of the process is limited (`ulimit -v`).
+static LIMITED: LazyLock<bool> = LazyLock::new(|| {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    limits.lines().any(|line| line.starts_with("Max address space") && !line.contains("unlimited"))
+});
+
+/// Returns `Ok` if the host has room for `bytes` more and, in a limited address space, for `block` more bytes in one
+/// piece; otherwise what it has, if that is known.
+pub(crate) fn has_room(bytes: u64, block: u64) -> Result<(), Option<u64>> {
+    if *LIMITED {
+        let bytes = bytes.saturating_add(block);
+        return reserve::<u8>(usize::try_from(bytes).unwrap_or(usize::MAX)).map(|_| ());
+    }
+    grant(bytes).map(|_| ()).map_err(Some)
 }
 
 /// Returns an empty vector with capacity for `count` elements.

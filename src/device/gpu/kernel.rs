@@ -175,8 +175,41 @@ struct Key {
     outputs: usize,
 }
 
+/// The most pipelines that are kept: a net has fewer than 200. The sizes of images are constants of some kernels, so a
+/// program that sees images of many sizes compiles many of them, of 0.1 to 0.3 MB each.
+const MAX_PIPELINES: usize = 512;
+
+/// The pipelines of a device. Where there are too many, a quarter of them goes, those that were not used for longest.
 #[derive(Debug, Default)]
-pub(super) struct Cache(Mutex<HashMap<Key, Arc<Pipeline>>>);
+pub(super) struct Cache(Mutex<Pipelines>);
+
+#[derive(Debug, Default)]
+struct Pipelines {
+    /// With the number of the last use.
+    all: HashMap<Key, (Arc<Pipeline>, u64)>,
+    uses: u64,
+}
+
+impl Pipelines {
+    fn get(&mut self, key: &Key) -> Option<Arc<Pipeline>> {
+        self.uses += 1;
+        let (pipeline, used) = self.all.get_mut(key)?;
+        *used = self.uses;
+        Some(pipeline.clone())
+    }
+
+    /// Keeps a pipeline, and returns those that it replaces.
+    fn insert(&mut self, key: Key, pipeline: Arc<Pipeline>) -> Vec<Arc<Pipeline>> {
+        let mut dropped = Vec::new();
+        if self.all.len() >= MAX_PIPELINES {
+            let mut uses: Vec<u64> = self.all.values().map(|(_, used)| *used).collect();
+            let (_, &mut oldest, _) = uses.select_nth_unstable(MAX_PIPELINES / 4);
+            dropped.extend(self.all.extract_if(|_, (_, used)| *used < oldest).map(|(_, (pipeline, _))| pipeline));
+        }
+        self.all.insert(key, (pipeline, self.uses));
+        dropped
+    }
+}
 
 /// The crate's own kernels are not checked, as wgpu's checks cost them 25 to 50 %; if this variable is set, they are.
 static CHECKED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("ANYGPU_CHECKED_KERNELS").is_some_and(|v| v == "1"));
@@ -211,6 +244,13 @@ impl Gpu {
         self.dispatch(&pipeline, &kernel.params.words, &buffers, kernel.groups)
     }
 
+    /// Returns how many pipelines are kept, and whether one of them is of this entry point.
+    #[cfg(test)]
+    pub(super) fn kept_pipelines(&self, entry: &str) -> (usize, bool) {
+        let cache = sync::lock(&self.kernels.0);
+        (cache.all.len(), cache.all.keys().any(|key| key.entry == entry))
+    }
+
     fn pipeline(&self, kernel: &Kernel) -> Result<Arc<Pipeline>> {
         let key = Key {
             shader: kernel.shader.name,
@@ -223,7 +263,7 @@ impl Gpu {
         // The lock is held while compiling; otherwise a second thread would compile the same kernel.
         let mut cache = sync::lock(&self.kernels.0);
         if let Some(pipeline) = cache.get(&key) {
-            return Ok(pipeline.clone());
+            return Ok(pipeline);
         }
         let source = Source {
             name: &format!("{}.{}", kernel.shader.name, kernel.entry),
@@ -234,7 +274,13 @@ impl Gpu {
         };
         let signature = Signature::of(kernel);
         let pipeline = Arc::new(self.compile(&source, signature).map_err(|message| self.error(message))?);
-        cache.insert(key, pipeline.clone());
+        let dropped = cache.insert(key, pipeline.clone());
+        drop(cache);
+        if !dropped.is_empty() {
+            self.forget_bind_groups();
+            let _gl = self.gl.enter();
+            drop(dropped);
+        }
         Ok(pipeline)
     }
 

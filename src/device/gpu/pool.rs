@@ -160,7 +160,7 @@ impl Gpu {
     /// Creates a page, or returns that there is no memory; of a software adapter, how much the host has.
     fn create_page(&self, bytes: u64) -> Result<Result<Arc<Page>, Option<u64>>> {
         if self.caps.software
-            && let Err(available) = cpu::has_room(bytes.saturating_add(DRIVER_BLOCK))
+            && let Err(available) = cpu::has_room(bytes, DRIVER_BLOCK)
         {
             return Ok(Err(available));
         }

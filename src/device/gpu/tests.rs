@@ -346,3 +346,36 @@ fn figures() {
         );
     }
 }
+
+const CONSTANT: Shader<Params> = Shader::new(
+    "constant-tests",
+    &["
+        override K: u32 = 0;
+        struct Params { len: u32, factor: u32, summand: u32 }
+        @group(0) @binding(0) var<uniform> p: Params;
+        @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(1)
+        fn constant() { y[0] = K + p.summand; }
+    "],
+    || vec![""],
+);
+
+/// Kernels whose constants are sizes of images are compiled anew for each size.
+#[test]
+fn pipelines_that_are_not_used_are_dropped() -> Result<()> {
+    let Some(device) = devices().into_iter().find(|device| !device.is_cpu()) else { return Ok(()) };
+    let Backend::Gpu(gpu) = device.backend()? else { return Ok(()) };
+    let y = gpu.alloc(1)?;
+    for k in (0..600).chain(0..3) {
+        let params = Params { len: 0, factor: 0, summand: 5 };
+        gpu.run(Kernel::build(CONSTANT, "constant", params).constant("K", k as usize).output(&y).each(1))?;
+        // One that is used all the time stays.
+        gpu.run(affine(&gpu.upload(&[1])?, &gpu.alloc(1)?, 1, 1))?;
+        if k % 100 < 3 {
+            assert_eq!(gpu.download(&y, 0, 1)?, [k + 5], "{device}");
+        }
+    }
+    let (all, affine) = gpu.kept_pipelines("affine");
+    assert!(all <= 512 && affine, "{device}: {all} pipelines");
+    Ok(())
+}
