@@ -205,8 +205,8 @@ impl ConfusionMatrix {
     /// Adds a batch, of the shapes that [`Accuracy::add`] takes. Nothing is read back.
     ///
     /// # Errors
-    /// As [`Accuracy::add`]; [`Error::ShapeMismatch`] for another number of classes; on the CPU,
-    /// [`Error::InvalidArgument`] for a label that is no class.
+    /// As [`Accuracy::add`]; [`Error::ShapeMismatch`] for another number of classes;
+    /// [`Error::InvalidArgument`] for a label that is no class, from an adapter when the counts are read.
     pub fn add(&mut self, logits: &Tensor, labels: &Tensor) -> Result<()> {
         let (logits, labels) = one_label_each("ConfusionMatrix", logits, labels)?;
         if logits.shape()[1] != self.classes {

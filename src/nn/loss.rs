@@ -115,8 +115,8 @@ impl CrossEntropyLoss {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the shapes, types or devices
-    /// do not fit; [`Error::InvalidArgument`] for a smoothing outside 0 to 1 and, on the CPU, for a label that is not a
-    /// class. On adapters, such a label makes the loss NaN.
+    /// do not fit; [`Error::InvalidArgument`] for a smoothing outside 0 to 1 and for a label that is not a class. An
+    /// adapter reports such a label at the next call that waits for it, and the loss is NaN.
     pub fn forward(&self, logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&self.smoothing) {
             let detail = format!("label smoothing {} is not between 0 and 1", self.smoothing);

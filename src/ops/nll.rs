@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::index::range::check_on_adapter;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, of_sums, same_device,
 };
@@ -108,7 +109,7 @@ impl Op for Nll {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (x, labels) = (&inputs[0], &inputs[1]);
         let weights = if self.weighted { &inputs[2] } else { x }; // the kernel does not read them if there are none
         let labelled = labels.elem_count();
@@ -129,7 +130,11 @@ impl Op for Nll {
         let kernel = Kernel::build(SHADER, entry, params)
             .constant("IGNORE", self.ignored.is_some())
             .constant("WEIGHTED", self.weighted);
-        Ok(vec![kernel.input(x).input(labels).input(weights).output(out).each(params.count)])
+        let kernel = kernel.input(x).input(labels).input(weights).output(out).each(params.count);
+        if self.pass != Pass::Forward {
+            return Ok(vec![kernel]); // the labels were checked in the forward pass
+        }
+        Ok(vec![check_on_adapter(gpu, self.name(), labels, self.classes, self.ignored)?, kernel])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -212,7 +217,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] or [`Error::DTypeMismatch`] if the inputs are of other shapes or types;
-    /// [`Error::InvalidArgument`] on the CPU if a label is not below C. On an adapter, the loss is NaN instead.
+    /// [`Error::InvalidArgument`] if a label is not below C. An adapter reports it at the next call that waits for it, and
+    /// the loss is NaN.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -160,6 +160,7 @@ impl Gpu {
             name: name.into(),
             caps: caps(&device, &info),
             gl: GlLock::new(info.backend),
+            faults: Default::default(),
             pool: Arc::default(),
             kernels: kernel::Cache::default(),
             recorder: queue::Recorder::new(&device).into(),

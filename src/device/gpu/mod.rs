@@ -8,10 +8,12 @@
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
 //! - `probe.rs` looks for known faults of the driver;
 //! - `variants.rs` tries the variants of a kernel and chooses one;
+//! - `faults.rs` returns what kernels found in the values of their inputs;
 //! - `gl.rs` has what OpenGL needs;
 //! - `health.rs` keeps errors that the driver raised, for the next host call to report.
 
 mod adapter;
+mod faults;
 mod gl;
 mod health;
 mod kernel;
@@ -76,6 +78,7 @@ pub(crate) struct Gpu {
     queue: wgpu::Queue,
     caps: Caps,
     gl: gl::GlLock,
+    faults: faults::Faults,
     health: Arc<health::Health>,
     pool: Arc<pool::Pool>,
     kernels: kernel::Cache,

@@ -192,7 +192,8 @@ impl Gpu {
     /// Submits the recorded work and waits until it is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let index = self.submit_for_wait(&mut self.recorder());
-        self.wait(index)
+        self.wait(index)?;
+        self.take_fault()
     }
 
     /// Calls `take` with a range of a buffer, chunk by chunk, while the next chunks are copied.
@@ -215,7 +216,17 @@ impl Gpu {
         while let Some(read) = in_flight.pop_front() {
             self.finish_read(Some(read), &mut take)?;
         }
-        self.check()
+        self.check()?;
+        self.take_fault()
+    }
+
+    /// Reads a few words, after all recorded work.
+    pub(super) fn read_words(&self, buffer: &Buffer, words: &mut [u32]) -> Result<()> {
+        let read = self.start_read(buffer, 0, words.len())?;
+        self.finish_read(Some(read), &mut |chunk: &[u32]| {
+            words.copy_from_slice(chunk);
+            Ok(())
+        })
     }
 
     fn start_read(&self, buffer: &Buffer, at: usize, len: usize) -> Result<Read> {

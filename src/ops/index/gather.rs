@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::range::{check_indices, check_on_adapter};
+use crate::device::Backend;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -57,14 +59,15 @@ impl Op for Gather {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (x, index) = (&inputs[0], &inputs[1]);
         let [outer, size, inner] = around(x.shape(), self.dim);
         let picks = index.shape()[if self.shared { 0 } else { self.dim }];
         let (count, x_offset, index_offset) = (outer * picks * inner, x.offset(), index.offset());
         let params = Params { count, inner, size, picks, x_offset, index_offset };
         let kernel = Kernel::build(SHADER, "gather", params).constant("SHARED", self.shared);
-        Ok(vec![kernel.input(x).input(index).output(out).each(count)])
+        let check = check_on_adapter(gpu, self.name(), index, size, None)?;
+        Ok(vec![check, kernel.input(x).input(index).output(out).each(count)])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -74,14 +77,6 @@ impl Op for Gather {
             false => zeros.scatter_add(self.dim, index, ctx.grad)?,
         };
         Ok(vec![Some(grad), None])
-    }
-}
-
-/// Checks that every index is less than `size`. Only the host can report which index is not.
-pub(in crate::ops) fn check_indices(op: &'static str, index: &[u32], size: usize) -> Result<()> {
-    match index.iter().find(|&&i| i as usize >= size) {
-        None => Ok(()),
-        Some(i) => Err(Error::argument(op, format!("index {} is not within a dimension of {size}", *i as i32))),
     }
 }
 
@@ -131,8 +126,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the index does not fit;
-    /// [`Error::InvalidArgument`] if there is no such dimension, or, on the CPU, if an index is out of range. An
-    /// adapter cannot report such an index: there, the element is 0.
+    /// [`Error::InvalidArgument`] if there is no such dimension, or if an index is out of range. An adapter reports such
+    /// an index at the next call that waits for it, and the element is 0.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -190,8 +185,8 @@ impl Tensor {
     /// Returns 1 at each class and 0 elsewhere: `[..]` of u32, i32 or u8 → `[.., classes]` of u32.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] for other types; [`Error::InvalidArgument`] on the CPU if a number is not one of the
-    /// classes. An adapter cannot report such a number: there, all its elements are 0.
+    /// [`Error::DTypeMismatch`] for other types; [`Error::InvalidArgument`] if a number is not one of the classes. An
+    /// adapter reports such a number at the next call that waits for it, and all its elements are 0.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -204,8 +199,12 @@ impl Tensor {
         if labels.elem_count() == 0 {
             return Tensor::full([self.shape(), &[classes]].concat(), 0u32, self.device());
         }
-        if labels.device().is_cpu() {
-            check_indices("one_hot", &labels.to_vec::<u32>()?, classes)?;
+        match labels.device().backend()? {
+            Backend::Cpu(_) => check_indices("one_hot", &labels.to_vec::<u32>()?, classes)?,
+            Backend::Gpu(gpu) => {
+                let dense = labels.contiguous()?;
+                gpu.run(check_on_adapter(gpu, "one_hot", &GpuIn::new(&dense)?, classes, None)?)?;
+            }
         }
         let all = Tensor::iota(classes, self.device())?;
         labels.unsqueeze(self.rank())?.eq(&all)?.to_dtype(DType::U32)

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
-use crate::ops::index::gather::{check_indices, dim_and_index, leading};
+use crate::ops::index::gather::{dim_and_index, leading};
+use crate::ops::index::range::{check_indices, check_on_adapter};
 use crate::ops::index::sort::order;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::shape::copy::strided_kernel;
@@ -89,7 +90,7 @@ impl Op for Scatter {
         let picks = src.shape()[self.dim];
         let rows = if self.shared { 1 } else { outer * inner };
         let (count, edges) = (outer * size * inner, rows * (size + 1));
-        let mut kernels = Vec::new();
+        let mut kernels = vec![check_on_adapter(gpu, self.name(), index, size, None)?];
         // The indices as rows: [A, K, B] → [A, B, K].
         let (mut buffer, mut offset) = (index.as_buffer().clone(), index.offset());
         if !self.shared && inner > 1 {
@@ -233,8 +234,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the index or the source does
-    /// not fit; [`Error::InvalidArgument`] if there is no such dimension, or, on the CPU, if an index is out of range.
-    /// An adapter cannot report such an index: there, the source is dropped.
+    /// not fit; [`Error::InvalidArgument`] if there is no such dimension, or if an index is out of range. An adapter
+    /// reports such an index at the next call that waits for it, and drops the source.
     ///
     /// ```
     /// # use anygpu::Tensor;

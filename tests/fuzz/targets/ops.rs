@@ -142,7 +142,7 @@ impl Step {
             88 => x.repeat(vec![2; x.rank()]),
             89 => x.tril(b),
             90 => x.diagonal(b, a, 0),
-            // An index that is out of range is an error on cpu, and zeros on adapters; 0 and 1 are within any other size.
+            // An index that is out of range is an error on cpu at once, and on adapters later; 0 and 1 are within any other size.
             91 if x.shape().iter().all(|&size| size >= 2) => x.index_select(a, &index(y)?),
             91 => index(x)?.one_hot(2 + ua),
             92 => x.masked_fill(&x.gt(y)?, 0.5),

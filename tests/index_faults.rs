@@ -1,0 +1,76 @@
+//! Indices that are out of range: an error on every device, at once on `cpu`, and at the next wait on an adapter. A file
+//! of its own, since a wait of another test could take the error.
+
+mod common;
+
+use anygpu::metrics::ConfusionMatrix;
+use anygpu::nn::CrossEntropyLoss;
+use anygpu::{DType, Device, Error, Result, Tensor};
+use common::devices;
+
+/// Runs `f` and waits. Returns the op and the message of the error that one of them must be.
+fn fault<T>(device: &Device, f: impl FnOnce() -> Result<T>) -> (&'static str, String) {
+    match f().and_then(|_| device.synchronize()) {
+        Err(Error::InvalidArgument { op, detail }) => (op, detail),
+        other => panic!("{device}: {other:?}"),
+    }
+}
+
+// One test, since each wait takes the error of its device.
+#[test]
+fn an_index_that_is_out_of_range_is_an_error() -> Result<()> {
+    for device in devices() {
+        let x = Tensor::arange(0.0, 12.0, 1.0, &device)?.reshape([4, 3])?;
+        let rows = |index: &[i32]| Tensor::from_slice(index, index.len(), &device);
+        let like = |index: [i32; 3]| Tensor::from_slice(&index, [1, 3], &device);
+        let same = |got: (&str, String), op: &str, index: i32, size: usize| {
+            let expected = format!("index {index} is not within a dimension of {size}");
+            assert!(got.0 == op && got.1.starts_with(&expected), "{device}: {got:?}, not {op}: {expected}");
+        };
+        same(fault(&device, || x.gather(0, &like([0, 4, 1])?)), "gather", 4, 4);
+        same(fault(&device, || x.index_select(1, &rows(&[2, -1])?)), "index_select", -1, 3);
+        same(fault(&device, || x.embedding(&rows(&[0, 1 << 30])?)), "index_select", 1 << 30, 4);
+        same(fault(&device, || x.scatter(0, &like([0, 9, 1])?, &x)), "scatter", 9, 4);
+        same(fault(&device, || x.scatter_add(0, &like([7, 0, 1])?, &x)), "scatter_add", 7, 4);
+        same(fault(&device, || x.index_add(0, &rows(&[5])?, &x.narrow(0, 0, 1)?)), "index_add", 5, 4);
+        same(fault(&device, || rows(&[0, 3])?.one_hot(3)), "one_hot", 3, 3);
+        let mut matrix = ConfusionMatrix::new(3);
+        same(fault(&device, || matrix.add(&x, &rows(&[0, 1, 2, 3])?)), "one_hot", 3, 3);
+        let labels = rows(&[0, 1, -1, 2])?;
+        let (op, detail) = fault(&device, || x.cross_entropy(&labels));
+        assert!(op == "nll" && (detail.contains("-1") || detail.contains("4294967295")), "{device}: {op}: {detail}");
+
+        // Nothing is left of it: the device works, and indices that are right are no error.
+        let taken = x.index_select(0, &rows(&[3, 0, 3])?)?;
+        assert_eq!(taken.narrow(1, 0, 1)?.to_vec::<f32>()?, [9.0, 0.0, 9.0], "{device}");
+        let ignoring = CrossEntropyLoss::new().ignore_index(-1).forward(&x.narrow(1, 0, 3)?, &labels)?.item::<f32>()?;
+        assert!(ignoring.is_finite(), "{device}: {ignoring}");
+        if !device.is_cpu() {
+            elements_of_wrong_indices(&device)?;
+        }
+    }
+    Ok(())
+}
+
+/// An adapter reads 0 and writes nothing; a loss is NaN. The first read says that an index was wrong, and only that one.
+fn elements_of_wrong_indices(device: &Device) -> Result<()> {
+    let x = Tensor::arange(1.0, 7.0, 1.0, device)?.reshape([3, 2])?;
+    let far = Tensor::from_slice(&[1i32, -1, 3], [3], device)?;
+    let wide = far.unsqueeze(1)?;
+    let src = Tensor::ones([3, 1], device)?;
+    let results = [
+        (x.index_select(0, &far)?, vec![3.0, 4.0, 0.0, 0.0, 0.0, 0.0]),
+        (x.narrow(1, 0, 1)?.gather(0, &wide)?, vec![3.0, 0.0, 0.0]),
+        (x.scatter_add(0, &wide, &src)?, vec![1.0, 2.0, 4.0, 4.0, 5.0, 6.0]),
+        (x.scatter(0, &wide, &src)?, vec![1.0, 2.0, 1.0, 4.0, 5.0, 6.0]),
+        (far.one_hot(2)?.to_dtype(DType::F32)?, vec![0.0, 1.0, 0.0, 0.0, 0.0, 0.0]),
+    ];
+    let loss = Tensor::zeros([2, 4], device)?.cross_entropy(&Tensor::from_slice(&[0u32, 4], 2, device)?)?;
+    let error = results[4].0.to_vec::<f32>().unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { op: "index_select", .. }), "{device}: the first one: {error}");
+    for (i, (result, expected)) in results.into_iter().enumerate() {
+        assert_eq!(result.to_vec::<f32>()?, expected, "{i} on {device}");
+    }
+    assert!(loss.item::<f32>()?.is_nan(), "{device}");
+    Ok(())
+}
