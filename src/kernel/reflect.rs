@@ -52,8 +52,9 @@ pub(super) fn reflect(source: &str, entry: &str) -> Result<Reflection, String> {
 
 /// Returns the source with the indices that OpenGL does not check clamped.
 pub(super) fn clamped(source: &str) -> Result<String, String> {
-    let (module, info) = validate(source)?;
-    bounds::clamped(source, &module, &info)
+    let source = bounds::without_comments(source);
+    let (module, info) = validate(&source)?;
+    bounds::clamped(&source, &module, &info)
 }
 
 fn validate(source: &str) -> Result<(naga::Module, ModuleInfo), String> {

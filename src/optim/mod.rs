@@ -2,6 +2,8 @@
 //! loss scaling.
 
 mod adam;
+#[cfg(test)]
+mod allocation_tests;
 mod clip;
 mod parameters;
 mod plateau;

@@ -1,0 +1,113 @@
+//! Random work on eight threads over all devices, for `ANYGPU_SOAK_SECONDS` (3 if it is not set). Results are right all the
+//! time. From the fifth part of the time on, memory does not grow; this is asserted for runs of two minutes and more.
+
+mod common;
+
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anygpu::nn::{CrossEntropyLoss, Module, models};
+use anygpu::optim::SGD;
+use anygpu::{Conv, Device, Pool, Result, Tensor};
+
+/// A generator of numbers: Knuth's multiplier, upper bits.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+/// One piece of work of a random size. Returns what it computed and what is right.
+fn work(numbers: &mut Numbers, device: &Device, other: &Device) -> Result<(f32, f32)> {
+    let n = 1 + numbers.below(200);
+    let ones = Tensor::ones([n, 7], device)?;
+    match numbers.below(7) {
+        0 => Ok((ones.matmul(&ones.t()?)?.sum_all()?.item()?, 7.0 * (n * n) as f32)),
+        1 => Ok((ones.to(other)?.add(1.0)?.to(device)?.sum_all()?.item()?, 14.0 * n as f32)),
+        2 => {
+            let x = Tensor::ones([1 + n % 3, 2, n, n], device)?;
+            let w = Tensor::ones([3, 2, 3, 3], device)?;
+            let y = x.conv2d(&w, None, Conv::new().padding([1, 1]))?.max_pool2d(Pool::new([n, n]))?;
+            Ok((y.max_all()?.item()?, 2.0 * (n.min(3) * n.min(3)) as f32))
+        }
+        3 => {
+            let x = ones.requires_grad();
+            (&x * &x)?.sum_all()?.backward()?;
+            Ok((x.grad().map_or(Ok(0.0), |grad| grad.sum_all()?.item())?, 14.0 * n as f32))
+        }
+        4 => Ok((Tensor::iota(n, device)?.one_hot(n)?.sum_all()?.item::<u32>()? as f32, n as f32)),
+        5 => {
+            let mut net = models::mlp(&[7, 20, 3])?;
+            net.to(device)?;
+            let mut optimizer = SGD::new(net.parameters(), 0.1);
+            let labels = Tensor::full([n], 1u32, device)?;
+            let mut losses = Vec::new();
+            for _ in 0..3 {
+                optimizer.zero_grad();
+                let loss = CrossEntropyLoss::new().forward(&net.forward(&ones)?, &labels)?;
+                loss.backward()?;
+                optimizer.step()?;
+                losses.push(loss.item::<f32>()?);
+            }
+            Ok((f32::from(u8::from(losses[2] < losses[0])), 1.0))
+        }
+        _ => {
+            let data: Vec<f32> = (0..n * 64).map(|i| (i % 5) as f32).collect();
+            let sum: f32 = data.iter().sum();
+            Ok((Tensor::from_vec(data, [n, 64], device)?.sum(1, false)?.sum_all()?.item()?, sum))
+        }
+    }
+}
+
+/// Resident memory of the process in MiB, where the system says so.
+fn resident() -> Option<f64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    Some(pages.split_whitespace().nth(1)?.parse::<f64>().ok()? * 4096.0 / (1 << 20) as f64)
+}
+
+#[test]
+fn eight_threads_on_all_devices() {
+    let seconds = std::env::var("ANYGPU_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3.0);
+    let (begin, time) = (Instant::now(), Duration::from_secs_f64(seconds));
+    let devices = common::devices();
+    let measured = Mutex::new(Vec::new());
+    let count: usize = thread::scope(|scope| {
+        let measured = &measured;
+        scope.spawn(move || {
+            while begin.elapsed() < time {
+                measured.lock().unwrap().push((begin.elapsed().as_secs_f64(), resident()));
+                thread::sleep((time / 60).min(Duration::from_secs(10)));
+            }
+        });
+        let run = |seed: u64| {
+            let devices = &devices;
+            move || {
+                let (mut numbers, mut count) = (Numbers(seed), 0);
+                while begin.elapsed() < time {
+                    let device = &devices[numbers.below(devices.len())];
+                    let other = &devices[numbers.below(devices.len())];
+                    let (got, expected) = work(&mut numbers, device, other).unwrap();
+                    assert_eq!(got, expected, "piece {count} of thread {seed} on {device} and {other}");
+                    count += 1;
+                }
+                count
+            }
+        };
+        let threads: Vec<_> = (0..8).map(|seed| scope.spawn(run(seed))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    let measured = measured.into_inner().unwrap();
+    let between = |from: f64, to: f64| {
+        let within = measured.iter().filter(|(at, _)| (from * seconds..to * seconds).contains(at));
+        within.filter_map(|(_, size)| *size).fold(0.0, f64::max)
+    };
+    let [early, late] = [between(0.2, 0.4), between(0.8, 1.0)];
+    println!(
+        "{count} pieces of work; at most {early:.0} MiB in the second fifth of the time, {late:.0} MiB in the last"
+    );
+    assert!(seconds < 120.0 || late <= early * 1.05, "memory grows: {measured:.0?}");
+}
