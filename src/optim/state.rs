@@ -1,6 +1,7 @@
 //! The parameters of an optimiser with its state, in buckets. One dispatch updates a whole bucket.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use super::Parameters;
 use crate::dtype::DType;
@@ -35,6 +36,12 @@ struct ParameterBucket {
     state: Vec<Tensor>,
 }
 
+/// A part of a step: neighbouring parameters of a bucket, and their gradients as one tensor.
+struct Update {
+    parameters: Range<usize>,
+    grad: Tensor,
+}
+
 impl OptimizerState {
     /// Creates the state for these parameters. A parameter that occurs twice is updated once.
     pub fn new(optimizer: &'static str, parameters: impl Into<Parameters>) -> OptimizerState {
@@ -51,7 +58,11 @@ impl OptimizerState {
             self.buckets = Some(self.bucketed()?);
         }
         let optimizer = self.optimizer;
-        self.buckets.iter_mut().flatten().try_for_each(|bucket| bucket.step(optimizer, &rule))
+        // All memory is allocated before anything is written: after an error, every parameter is as it was.
+        let buckets = self.buckets.iter_mut().flatten();
+        let updates = buckets.map(|bucket| bucket.prepare(optimizer, &rule)).collect::<Result<Vec<_>>>()?;
+        let mut buckets = self.buckets.iter_mut().flatten().zip(updates);
+        buckets.try_for_each(|(bucket, updates)| bucket.step(&updates, &rule))
     }
 
     /// Returns, for each parameter of a replica that is not lost and made a step, its index, its number of steps, and views of
@@ -104,7 +115,10 @@ fn numbers(replica: &[Tensor]) -> HashMap<u64, usize> {
 }
 
 impl ParameterBucket {
-    fn step(&mut self, optimizer: &'static str, rule: &impl Fn(i32) -> UpdateRule) -> Result<()> {
+    /// Returns the updates of a step, one for each run of parameters that have gradients and equal numbers of steps, and
+    /// creates the state that they need. There is a single run, unless some parameters are frozen or do not contribute to
+    /// the loss.
+    fn prepare(&mut self, optimizer: &'static str, rule: &impl Fn(i32) -> UpdateRule) -> Result<Vec<Update>> {
         let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
         for (parameter, grad) in self.parameters.iter().zip(&grads) {
             if let Some(grad) = grad.as_ref().filter(|grad| grad.shape() != parameter.shape()) {
@@ -116,22 +130,23 @@ impl ParameterBucket {
         while self.state.len() < rule(1).state_tensors() {
             self.state.push(Tensor::zeros(flat.shape(), flat.device())?);
         }
-        self.step_runs(&grads, rule)?;
-        self.steps.iter_mut().zip(&grads).for_each(|(step, grad)| *step += i32::from(grad.is_some()));
-        Ok(())
-    }
-
-    /// Makes one update for each run of parameters that have gradients and equal numbers of steps. There is a single
-    /// run, unless some parameters are frozen or do not contribute to the loss.
-    fn step_runs(&self, grads: &[Option<Tensor>], rule: &impl Fn(i32) -> UpdateRule) -> Result<()> {
         let all: Vec<(usize, i32)> =
             (0..grads.len()).filter(|&i| grads[i].is_some()).map(|i| (i, self.steps[i])).collect();
-        for run in all.chunk_by(|(i, steps), (next, next_steps)| i + 1 == *next && steps == next_steps) {
-            let (Some(&(first, steps)), Some(&(last, _))) = (run.first(), run.last()) else { continue };
+        let runs = all.chunk_by(|(i, steps), (next, next_steps)| i + 1 == *next && steps == next_steps);
+        let update = |run: &[(usize, i32)]| {
+            let (first, last) = (run[0].0, run[run.len() - 1].0);
             let grads: Vec<Tensor> = grads[first..=last].iter().flatten().cloned().collect();
             // After `DataParallel` or clipping, the gradients already are a bucket.
-            let grads = Bucket::of(&grads)?;
-            self.update(self.bucket.range(first, last).start, grads.flat(), rule(steps + 1))?;
+            Ok(Update { parameters: first..last + 1, grad: Bucket::of(&grads)?.flat().clone() })
+        };
+        runs.map(update).collect()
+    }
+
+    fn step(&mut self, updates: &[Update], rule: &impl Fn(i32) -> UpdateRule) -> Result<()> {
+        for Update { parameters, grad } in updates {
+            let start = self.bucket.range(parameters.start, parameters.end - 1).start;
+            self.update(start, grad, rule(self.steps[parameters.start] + 1))?;
+            self.steps[parameters.clone()].iter_mut().for_each(|step| *step += 1);
         }
         Ok(())
     }

@@ -21,7 +21,8 @@ static PENDING: AtomicU64 = AtomicU64::new(0);
 static GRANTED: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes that were granted. Keep it until they are written, since other threads could be granted the same bytes.
-pub(super) struct Grant(u64);
+#[derive(Debug)]
+pub(crate) struct Grant(u64);
 
 impl Drop for Grant {
     fn drop(&mut self) {
@@ -58,14 +59,13 @@ static LIMITED: LazyLock<bool> = LazyLock::new(|| {
     limits.lines().any(|line| line.starts_with("Max address space") && !line.contains("unlimited"))
 });
 
-/// Returns `Ok` if the host has room for `bytes` more and, in a limited address space, for `block` more bytes in one
-/// piece; otherwise what it has, if that is known.
-pub(crate) fn has_room(bytes: u64, block: u64) -> Result<(), Option<u64>> {
+/// Grants a driver `bytes` of host memory if, in a limited address space, there is also room for `block` more bytes;
+/// otherwise returns what there is, if that is known.
+pub(crate) fn grant_driver(bytes: u64, block: u64) -> Result<Grant, Option<u64>> {
     if *LIMITED {
-        let bytes = bytes.saturating_add(block);
-        return reserve::<u8>(usize::try_from(bytes).unwrap_or(usize::MAX)).map(|_| ());
+        reserve::<u8>(usize::try_from(bytes.saturating_add(block)).unwrap_or(usize::MAX))?;
     }
-    grant(bytes).map(|_| ()).map_err(Some)
+    grant(bytes).map_err(Some)
 }
 
 /// Returns an empty vector with capacity for `count` elements.

@@ -7,7 +7,7 @@ mod budget;
 mod info;
 mod scratch;
 
-pub(crate) use budget::{has_room, with_room};
+pub(crate) use budget::{Grant, grant_driver, with_room};
 pub(crate) use info::info;
 pub(crate) use scratch::scratch;
 

@@ -88,6 +88,8 @@ pub(super) struct Pool {
     free: Mutex<HashMap<u64, Vec<Arc<Page>>>>,
     ids: AtomicU64,
     ledger: Ledger,
+    /// Host memory of pages that may not be written yet: kernels write them after the submit.
+    unwritten: Mutex<Vec<cpu::Grant>>,
 }
 
 impl Pool {
@@ -97,6 +99,11 @@ impl Pool {
 
     pub(super) fn reset_peak(&self) {
         self.ledger.reset_peak();
+    }
+
+    /// Says that all recorded work is done.
+    pub(super) fn all_written(&self) {
+        sync::lock(&self.unwritten).clear();
     }
 
     fn put(&self, page: Arc<Page>) {
@@ -161,11 +168,10 @@ impl Gpu {
 
     /// Creates a page, or returns that there is no memory; of a software adapter, how much the host has.
     fn create_page(&self, bytes: u64) -> Result<Result<Arc<Page>, Option<u64>>> {
-        if self.caps.software
-            && let Err(available) = cpu::has_room(bytes, DRIVER_BLOCK)
-        {
-            return Ok(Err(available));
-        }
+        let grant = match self.caps.software.then(|| cpu::grant_driver(bytes, DRIVER_BLOCK)).transpose() {
+            Ok(grant) => grant,
+            Err(available) => return Ok(Err(available)),
+        };
         let _gl = self.gl.enter();
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
@@ -179,6 +185,7 @@ impl Gpu {
         if let Some(error) = pollster::block_on(validation.pop()) {
             return Err(self.error(super::health::describe(&error)));
         }
+        sync::lock(&self.pool.unwritten).extend(grant);
         let id = self.pool.ids.fetch_add(1, Ordering::Relaxed);
         Ok(if short { Err(None) } else { Ok(Arc::new(Page { raw, id, batch: AtomicU64::new(0) })) })
     }

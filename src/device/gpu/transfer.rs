@@ -193,6 +193,7 @@ impl Gpu {
     pub(crate) fn synchronize(&self) -> Result<()> {
         let index = self.submit_for_wait(&mut self.recorder());
         self.wait(index)?;
+        self.pool.all_written();
         self.take_fault()
     }
 
