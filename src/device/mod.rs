@@ -29,11 +29,11 @@
 //! order, as `CUDA_VISIBLE_DEVICES` does. A software adapter named there counts as a GPU; it can still be called
 //! `soft:k` (the k-th software adapter of the list). An empty list hides all adapters; `cpu` is always visible.
 
-#[cfg(test)]
-pub(crate) mod allocation_faults;
 pub(crate) mod cpu;
 pub(crate) mod gpu;
 mod info;
+#[cfg(test)]
+pub(crate) mod injected_faults;
 mod loss;
 mod memory;
 mod pool;

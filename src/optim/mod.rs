@@ -2,9 +2,9 @@
 //! loss scaling.
 
 mod adam;
-#[cfg(test)]
-mod allocation_tests;
 mod clip;
+#[cfg(test)]
+mod fault_tests;
 mod parameters;
 mod plateau;
 mod rms_prop;

@@ -51,7 +51,7 @@ impl Cpu {
     /// At least `words` words, from the pool or the system, not yet counted in the ledger.
     fn words(&self, words: usize) -> Result<Vec<u32>> {
         #[cfg(test)]
-        crate::device::allocation_faults::next("cpu")?;
+        crate::device::injected_faults::allocation("cpu")?;
         let class = class_of(words);
         let recycled = sync::lock(&self.pool.free).get_mut(&class).and_then(Vec::pop);
         recycled.map_or_else(|| self.fresh(class), Ok)

@@ -52,6 +52,13 @@ impl Health {
         self.raised.store(true, Ordering::Release);
     }
 
+    /// Keeps the error of a submit that a test lets fail.
+    #[cfg(test)]
+    pub(super) fn refuse(&self, what: &str) {
+        let source = Box::from(what);
+        self.report(wgpu::Error::Internal { source, description: what.into() });
+    }
+
     /// Marks the device as lost.
     pub(super) fn lose(&self, reason: &str) {
         sync::lock(&self.trouble).lost.get_or_insert_with(|| reason.trim_end_matches([':', ' ']).into());

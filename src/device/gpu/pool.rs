@@ -128,7 +128,7 @@ impl Gpu {
     pub(crate) fn alloc(&self, words: usize) -> Result<Buffer> {
         self.check()?;
         #[cfg(test)]
-        crate::device::allocation_faults::next(&self.name)?;
+        crate::device::injected_faults::allocation(&self.name)?;
         if words > self.caps.max_binding_words {
             let max = self.caps.max_binding_words as u64 * 4;
             return Err(self.limit("max_storage_buffer_binding_size", words as u64 * 4, max));

@@ -231,6 +231,8 @@ impl Gpu {
             recorder.params.clear();
         }
         let commands = recorder.encoder.take().map(wgpu::CommandEncoder::finish);
+        #[cfg(test)]
+        let commands = commands.filter(|_| !self.submit_fails());
         if recorder.kernels > 0 {
             recorder.batch_limit = (recorder.batch_limit * 2).min(LAST_BATCH);
         }
@@ -238,6 +240,18 @@ impl Gpu {
         recorder.pending = 0;
         recorder.batch += 1;
         self.queue.submit(commands)
+    }
+
+    /// Returns whether a test lets this submit fail, and keeps the error as for one that the driver refuses.
+    #[cfg(test)]
+    fn submit_fails(&self) -> bool {
+        use crate::device::injected_faults::{Fault, fails};
+
+        let refused = fails(Fault::Submit);
+        if refused {
+            self.health.refuse("the submit was refused, for a test");
+        }
+        refused
     }
 
     /// Counts bytes given to `write_buffer`. They stay in host memory until the next submit, so this submits the batch

@@ -1,0 +1,42 @@
+//! Faults for tests: the n-th allocation or the n-th submit of this thread fails, on any device.
+
+use std::cell::Cell;
+
+/// What can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// An allocation of a tensor's memory.
+    Allocation,
+    /// A submit of recorded work: the driver refuses it, and nothing of it is done.
+    Submit,
+}
+
+thread_local! {
+    /// The fault, and how many calls succeed before.
+    static NEXT: Cell<Option<(Fault, usize)>> = const { Cell::new(None) };
+}
+
+/// Lets the call after the next `n` fail, once; `None` lets none fail. Returns whether one was still to fail.
+pub(crate) fn fail_after(next: Option<(Fault, usize)>) -> bool {
+    NEXT.replace(next).is_some()
+}
+
+/// Returns whether this call is to fail.
+pub(in crate::device) fn fails(this: Fault) -> bool {
+    match NEXT.get() {
+        Some((fault, 0)) if fault == this => NEXT.take().is_some(),
+        Some((fault, n)) if fault == this => {
+            NEXT.set(Some((fault, n - 1)));
+            false
+        }
+        _ => false,
+    }
+}
+
+/// Returns the error of an allocation that is to fail.
+pub(in crate::device) fn allocation(device: &str) -> crate::Result<()> {
+    match fails(Fault::Allocation) {
+        true => Err(crate::Error::OutOfMemory { device: device.into(), requested: 0, in_use: 0, available: None }),
+        false => Ok(()),
+    }
+}
