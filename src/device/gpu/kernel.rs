@@ -175,8 +175,8 @@ struct Key {
     outputs: usize,
 }
 
-/// The most pipelines that are kept: a net has fewer than 200. The sizes of images are constants of some kernels, so a
-/// program that sees images of many sizes compiles many of them, of 0.1 to 0.3 MB each.
+/// The most pipelines that are kept. The sizes of images are constants of some kernels, so a program that sees images of
+/// many sizes compiles many of them, of 0.1 to 0.3 MB each.
 const MAX_PIPELINES: usize = 512;
 
 /// The pipelines of a device. Where there are too many, a quarter of them goes, those that were not used for longest.
