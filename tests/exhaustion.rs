@@ -14,7 +14,7 @@ const BLOCK: usize = 32 << 20;
 fn run_limited(name: &str, device: &Device, kibibytes: u64) {
     let program = std::env::current_exe().unwrap();
     let output = Command::new("sh")
-        .args(["-c", "ulimit -v \"$1\" && shift && exec \"$@\"", "sh", &kibibytes.to_string()])
+        .args(["-c", "ulimit -S -v \"$1\" && shift && exec \"$@\"", "sh", &kibibytes.to_string()])
         .arg(program)
         .args(["--ignored", "--exact", "--nocapture", "--test-threads=1", name])
         .env("ANYGPU_TEST_DEVICE", device.name())

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::host;
 use crate::error::{Error, Result};
 
-/// The available memory is read again after so many bytes were requested. Reading it takes about 0.1 ms.
+/// The available memory is read again after so many bytes were requested, since reading it opens several files.
 const STEP: u64 = 64 << 20;
 /// Memory that is left to the rest of the system, if that is less than a sixteenth of what is available.
 const RESERVE: u64 = 256 << 20;
@@ -53,10 +53,11 @@ fn reserve<T>(count: usize) -> Result<(Vec<T>, Grant), Option<u64>> {
     Ok((values, grant))
 }
 
-/// Whether the address space of the process is limited (`ulimit -v`).
+/// Whether the address space of the process is limited (`ulimit -v`): the first of the two limits, the soft one, counts.
 static LIMITED: LazyLock<bool> = LazyLock::new(|| {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    limits.lines().any(|line| line.starts_with("Max address space") && !line.contains("unlimited"))
+    let soft = limits.lines().find_map(|line| line.strip_prefix("Max address space")?.split_whitespace().next());
+    soft.is_some_and(|soft| soft != "unlimited")
 });
 
 /// Grants a driver `bytes` of host memory if, in a limited address space, there is also room for `block` more bytes;

@@ -101,7 +101,7 @@ impl Pool {
         self.ledger.reset_peak();
     }
 
-    /// Says that all recorded work is done.
+    /// Says that a wait has ended: what was recorded before it is done.
     pub(super) fn all_written(&self) {
         sync::lock(&self.unwritten).clear();
     }

@@ -193,7 +193,6 @@ impl Gpu {
     pub(crate) fn synchronize(&self) -> Result<()> {
         let index = self.submit_for_wait(&mut self.recorder());
         self.wait(index)?;
-        self.pool.all_written();
         self.take_fault()
     }
 
@@ -273,7 +272,10 @@ impl Gpu {
         loop {
             let submission_index = Some(submission.clone());
             match self.poll(PollType::Wait { submission_index, timeout: Some(Duration::from_secs(5)) }) {
-                Ok(_) => return self.check(),
+                Ok(_) => {
+                    self.pool.all_written();
+                    return self.check();
+                }
                 Err(PollError::Timeout) => {
                     self.check()?;
                     if start.elapsed() > PATIENCE {
