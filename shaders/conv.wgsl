@@ -2,63 +2,91 @@
 // handles one group of their channels. Each column is for one output pixel:
 //   cols[(c, ky, kx), (n, oy, ox)] = x[n, c, oy·stride_y + ky·dilation_y − pad_y, ox·stride_x + …], 0 outside the image.
 //
-// `im2col`       writes panels for a right operand [DEPTH·KH·KW, columns] (64 columns side by side, see pack.wgsl).
-// `im2col_turned` writes panels for the transposed one, [columns, DEPTH·KH·KW].
-//                 One invocation of either: one element of the panels.
-// `col2im`       dx[n, c, y, x] ← Σ of cols over all places to which im2col copied it; cols is [DEPTH·KH·KW, columns]
-//                 row-major. One invocation: one element of dx.
+// `im2col`       writes panels for a right operand [rows, columns] (64 columns side by side, see pack.wgsl), rows being
+//                 DEPTH·KH·KW. One workgroup: RUN rows of a panel.
+// `im2col_turned` writes panels for the transposed one, [columns, rows]. One workgroup: RUN columns of a panel of 64 rows.
+// `col2im`       dx[n, c, y, x] ← Σ of cols over all places to which im2col copied it; cols is [rows, columns] row-major.
+//                 One invocation: the elements of dx at one pixel of `run` channels.
 
 struct Params {
-    count: u32,
-    columns: u32, // of this pass
-    first: u32,   // pixel of the pass's first column; not 0 if the pass is a part of one image
-    offset: u32,  // of the first image's group, in x for im2col, in dx for col2im
-    add: u32,     // col2im: whether to add to dx
+    count: u32,    // col2im: invocations
+    columns: u32,  // of this pass
+    first: u32,    // pixel of the pass's first column; not 0 if the pass is a part of one image
+    offset: u32,   // of the first image's group, in x for im2col, in dx for col2im
+    add: u32,      // col2im: whether to add to dx
+    channels: u32, // of an image
+    depth: u32,    // channels of a group
+    run: u32,      // col2im: channels of an invocation
+    height: u32,   // of an image
+    width: u32,
+    out_y: u32, // of a result
+    out_x: u32,
 }
-
-override CHANNELS: u32 = 1u; // of an image
-override DEPTH: u32 = 1u;    // of a group
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 
-const PANEL = 64u;
+const PANEL = WG;
+const RUN = 8u;
 
-fn element(row: u32, from_first: u32) -> f32 {
-    if row >= DEPTH * KERNEL_Y * KERNEL_X || from_first >= p.columns {
-        return 0.0;
-    }
-    let column = p.first + from_first;
+/// Returns the number of rows of the columns.
+fn all_rows() -> u32 {
+    return p.depth * KERNEL_Y * KERNEL_X;
+}
+
+/// Returns the pixel that row (c, ky, kx) has in the column of output pixel `at`.
+fn element(row: u32, at: Place) -> f32 {
     let kx = row % KERNEL_X;
     let ky = (row / KERNEL_X) % KERNEL_Y;
     let c = row / (KERNEL_X * KERNEL_Y);
-    let ox = column % OUT_X;
-    let oy = (column / OUT_X) % OUT_Y;
-    let n = column / (OUT_Y * OUT_X);
     // Above or left of the image the subtraction wraps around to a huge number, which the comparison rejects too.
-    let y = oy * STRIDE_Y + ky * DILATION_Y - PAD_Y;
-    let xx = ox * STRIDE_X + kx * DILATION_X - PAD_X;
-    if y >= HEIGHT || xx >= WIDTH {
+    let y = at.y * STRIDE_Y + ky * DILATION_Y - PAD_Y;
+    let xx = at.x * STRIDE_X + kx * DILATION_X - PAD_X;
+    if y >= p.height || xx >= p.width {
         return 0.0;
     }
-    return x[p.offset + ((n * CHANNELS + c) * HEIGHT + y) * WIDTH + xx];
+    return x[p.offset + ((at.plane * p.channels + c) * p.height + y) * p.width + xx];
 }
 
 @compute @workgroup_size(WG)
 fn im2col(id: Id) {
-    let i = linear_index(id);
-    if i < p.count {
-        let rows = DEPTH * KERNEL_Y * KERNEL_X;
-        out[i] = element((i / PANEL) % rows, i / (PANEL * rows) * PANEL + i % PANEL);
+    let rows = all_rows();
+    let runs = (rows + RUN - 1u) / RUN;
+    let panel = linear_group(id) / runs;
+    let first = linear_group(id) % runs * RUN;
+    if panel * PANEL >= p.columns {
+        return;
+    }
+    let column = panel * PANEL + id.local;
+    let at = place(p.first + column, p.out_y, p.out_x);
+    for (var row = first; row < min(first + RUN, rows); row++) {
+        var v = 0.0;
+        if column < p.columns {
+            v = element(row, at);
+        }
+        out[(panel * rows + row) * PANEL + id.local] = v;
     }
 }
 
 @compute @workgroup_size(WG)
 fn im2col_turned(id: Id) {
-    let i = linear_index(id);
-    if i < p.count {
-        out[i] = element(i / (PANEL * p.columns) * PANEL + i % PANEL, (i / PANEL) % p.columns);
+    let rows = all_rows();
+    let runs = (p.columns + RUN - 1u) / RUN;
+    let panel = linear_group(id) / runs;
+    let first = linear_group(id) % runs * RUN;
+    if panel * PANEL >= rows {
+        return;
+    }
+    let row = panel * PANEL + id.local;
+    var at = place(p.first + first, p.out_y, p.out_x);
+    for (var column = first; column < min(first + RUN, p.columns); column++) {
+        var v = 0.0;
+        if row < rows {
+            v = element(row, at);
+        }
+        out[(panel * p.columns + column) * PANEL + id.local] = v;
+        at = next(at, p.out_y, p.out_x);
     }
 }
 
@@ -68,35 +96,39 @@ fn col2im(id: Id) {
     if i >= p.count {
         return;
     }
-    let px = i % WIDTH + PAD_X;
-    let py = (i / WIDTH) % HEIGHT + PAD_Y;
-    let c = (i / (WIDTH * HEIGHT)) % DEPTH;
-    let n = i / (WIDTH * HEIGHT * DEPTH);
-    var total = 0.0;
-    for (var ky = 0u; ky < KERNEL_Y; ky++) {
-        if ky * DILATION_Y > py {
-            break;
-        }
-        let ry = py - ky * DILATION_Y;
-        let oy = ry / STRIDE_Y;
-        if oy * STRIDE_Y != ry || oy >= OUT_Y {
-            continue;
-        }
-        for (var kx = 0u; kx < KERNEL_X; kx++) {
-            if kx * DILATION_X > px {
+    let at = place(i, p.height, p.width);
+    let runs = (p.depth + p.run - 1u) / p.run;
+    let n = at.plane / runs;
+    let first = at.plane % runs * p.run;
+    let px = at.x + PAD_X;
+    let py = at.y + PAD_Y;
+    for (var c = first; c < min(first + p.run, p.depth); c++) {
+        var total = 0.0;
+        for (var ky = 0u; ky < KERNEL_Y; ky++) {
+            if ky * DILATION_Y > py {
                 break;
             }
-            let rx = px - kx * DILATION_X;
-            let ox = rx / STRIDE_X;
-            let column = (n * OUT_Y + oy) * OUT_X + ox - p.first;
-            if ox * STRIDE_X == rx && ox < OUT_X && column < p.columns {
-                total += x[((c * KERNEL_Y + ky) * KERNEL_X + kx) * p.columns + column];
+            let ry = py - ky * DILATION_Y;
+            let oy = ry / STRIDE_Y;
+            if oy * STRIDE_Y != ry || oy >= p.out_y {
+                continue;
+            }
+            for (var kx = 0u; kx < KERNEL_X; kx++) {
+                if kx * DILATION_X > px {
+                    break;
+                }
+                let rx = px - kx * DILATION_X;
+                let ox = rx / STRIDE_X;
+                let column = (n * p.out_y + oy) * p.out_x + ox - p.first;
+                if ox * STRIDE_X == rx && ox < p.out_x && column < p.columns {
+                    total += x[((c * KERNEL_Y + ky) * KERNEL_X + kx) * p.columns + column];
+                }
             }
         }
+        let to = p.offset + ((n * p.channels + c) * p.height + at.y) * p.width + at.x;
+        if p.add == 1u {
+            total += out[to];
+        }
+        out[to] = total;
     }
-    let at = p.offset + ((n * CHANNELS + c) * HEIGHT + (i / WIDTH) % HEIGHT) * WIDTH + i % WIDTH;
-    if p.add == 1u {
-        total += out[at];
-    }
-    out[at] = total;
 }

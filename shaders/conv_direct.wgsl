@@ -2,21 +2,25 @@
 //   forward:     out[n, o, oy, ox] ← Σ_{c, ky, kx} w[o, c, ky, kx] · x[n, group(o), c, oy·stride_y + ky·dilation_y − pad_y, …]
 //   input_grad:  dx[n, c, y, x] ← Σ of w · dy over the channels of c's group and all windows that hold the pixel
 //   weight_grad: part[q, o, c, ky, kx] ← Σ of x · dy over the q-th run of output pixels of all images
-// One invocation: one element of out.
+// One invocation: the elements of out at one pixel and channel of `run` images; in weight_grad, one element.
 
 struct Params {
-    count: u32, // elements of out
+    count: u32, // invocations
     a_offset: u32,
     b_offset: u32,
     bias_offset: u32,
-    pixels: u32, // weight_grad: output pixels of all images
-    run: u32,    // weight_grad: pixels of a part
+    images: u32,
+    run: u32,   // images of an invocation; in weight_grad, pixels of a part
+    channels: u32,
+    out_channels: u32,
+    depth: u32, // channels of a group
+    wide: u32,  // output channels of a group
+    height: u32,
+    width: u32,
+    out_y: u32,
+    out_x: u32,
 }
 
-override CHANNELS: u32 = 1u;
-override OUT_CHANNELS: u32 = 1u;
-override DEPTH: u32 = 1u; // channels of a group
-override WIDE: u32 = 1u;  // output channels of a group
 override HAS_BIAS: bool = false;
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -31,32 +35,33 @@ fn forward(id: Id) {
     if i >= p.count {
         return;
     }
-    let ox = i % OUT_X;
-    let oy = (i / OUT_X) % OUT_Y;
-    let o = (i / (OUT_X * OUT_Y)) % OUT_CHANNELS;
-    let n = i / (OUT_X * OUT_Y * OUT_CHANNELS);
-    let plane = n * CHANNELS + o / WIDE * DEPTH;
-    var total = 0.0;
-    if HAS_BIAS {
-        total = bias[p.bias_offset + o];
-    }
-    for (var c = 0u; c < DEPTH; c++) {
-        for (var ky = 0u; ky < KERNEL_Y; ky++) {
-            // Above or left of the image the subtraction wraps around to a huge number, which is rejected too.
-            let y = oy * STRIDE_Y + ky * DILATION_Y - PAD_Y;
-            if y >= HEIGHT {
-                continue;
-            }
-            for (var kx = 0u; kx < KERNEL_X; kx++) {
-                let x = ox * STRIDE_X + kx * DILATION_X - PAD_X;
-                if x < WIDTH {
-                    let weight = b[p.b_offset + ((o * DEPTH + c) * KERNEL_Y + ky) * KERNEL_X + kx];
-                    total += weight * a[p.a_offset + ((plane + c) * HEIGHT + y) * WIDTH + x];
+    let at = place(i, p.out_y, p.out_x);
+    let o = at.plane % p.out_channels;
+    let first = at.plane / p.out_channels * p.run;
+    for (var n = first; n < min(first + p.run, p.images); n++) {
+        let plane = n * p.channels + o / p.wide * p.depth;
+        var total = 0.0;
+        if HAS_BIAS {
+            total = bias[p.bias_offset + o];
+        }
+        for (var c = 0u; c < p.depth; c++) {
+            for (var ky = 0u; ky < KERNEL_Y; ky++) {
+                // Above or left of the image the subtraction wraps around to a huge number, which is rejected too.
+                let y = at.y * STRIDE_Y + ky * DILATION_Y - PAD_Y;
+                if y >= p.height {
+                    continue;
+                }
+                for (var kx = 0u; kx < KERNEL_X; kx++) {
+                    let x = at.x * STRIDE_X + kx * DILATION_X - PAD_X;
+                    if x < p.width {
+                        let weight = b[p.b_offset + ((o * p.depth + c) * KERNEL_Y + ky) * KERNEL_X + kx];
+                        total += weight * a[p.a_offset + ((plane + c) * p.height + y) * p.width + x];
+                    }
                 }
             }
         }
+        out[((n * p.out_channels + o) * p.out_y + at.y) * p.out_x + at.x] = total;
     }
-    out[i] = total;
 }
 
 @compute @workgroup_size(WG)
@@ -65,30 +70,33 @@ fn input_grad(id: Id) {
     if i >= p.count {
         return;
     }
-    let px = i % WIDTH + PAD_X;
-    let py = (i / WIDTH) % HEIGHT + PAD_Y;
-    let c = (i / (WIDTH * HEIGHT)) % CHANNELS;
-    let n = i / (WIDTH * HEIGHT * CHANNELS);
-    var total = 0.0;
-    for (var m = 0u; m < WIDE; m++) {
-        let o = c / DEPTH * WIDE + m;
-        for (var ky = 0u; ky < KERNEL_Y; ky++) {
-            let ry = py - ky * DILATION_Y; // before the first window this wraps around to a number past the last window
-            let oy = ry / STRIDE_Y;
-            if ky * DILATION_Y > py || oy * STRIDE_Y != ry || oy >= OUT_Y {
-                continue;
-            }
-            for (var kx = 0u; kx < KERNEL_X; kx++) {
-                let rx = px - kx * DILATION_X;
-                let ox = rx / STRIDE_X;
-                if kx * DILATION_X <= px && ox * STRIDE_X == rx && ox < OUT_X {
-                    let weight = b[p.b_offset + ((o * DEPTH + c % DEPTH) * KERNEL_Y + ky) * KERNEL_X + kx];
-                    total += weight * a[p.a_offset + ((n * OUT_CHANNELS + o) * OUT_Y + oy) * OUT_X + ox];
+    let at = place(i, p.height, p.width);
+    let c = at.plane % p.channels;
+    let first = at.plane / p.channels * p.run;
+    let px = at.x + PAD_X;
+    let py = at.y + PAD_Y;
+    for (var n = first; n < min(first + p.run, p.images); n++) {
+        var total = 0.0;
+        for (var m = 0u; m < p.wide; m++) {
+            let o = c / p.depth * p.wide + m;
+            for (var ky = 0u; ky < KERNEL_Y; ky++) {
+                let ry = py - ky * DILATION_Y; // before the first window this wraps around to a number past the last window
+                let oy = ry / STRIDE_Y;
+                if ky * DILATION_Y > py || oy * STRIDE_Y != ry || oy >= p.out_y {
+                    continue;
+                }
+                for (var kx = 0u; kx < KERNEL_X; kx++) {
+                    let rx = px - kx * DILATION_X;
+                    let ox = rx / STRIDE_X;
+                    if kx * DILATION_X <= px && ox * STRIDE_X == rx && ox < p.out_x {
+                        let weight = b[p.b_offset + ((o * p.depth + c % p.depth) * KERNEL_Y + ky) * KERNEL_X + kx];
+                        total += weight * a[p.a_offset + ((n * p.out_channels + o) * p.out_y + oy) * p.out_x + ox];
+                    }
                 }
             }
         }
+        out[((n * p.channels + c) * p.height + at.y) * p.width + at.x] = total;
     }
-    out[i] = total;
 }
 
 @compute @workgroup_size(WG)
@@ -97,21 +105,23 @@ fn weight_grad(id: Id) {
     if i >= p.count {
         return;
     }
-    let kx = i % KERNEL_X;
-    let ky = (i / KERNEL_X) % KERNEL_Y;
-    let c = (i / (KERNEL_X * KERNEL_Y)) % DEPTH;
-    let o = (i / (KERNEL_X * KERNEL_Y * DEPTH)) % OUT_CHANNELS;
-    let first = i / (KERNEL_X * KERNEL_Y * DEPTH * OUT_CHANNELS) * p.run;
+    let tap = place(i, KERNEL_Y, KERNEL_X);
+    let c = tap.plane % p.depth;
+    let o = (tap.plane / p.depth) % p.out_channels;
+    let first = tap.plane / (p.depth * p.out_channels) * p.run;
+    let pixels = p.out_y * p.out_x;
+    var at = place(first, p.out_y, p.out_x);
     var total = 0.0;
-    for (var pixel = first; pixel < min(first + p.run, p.pixels); pixel++) {
-        let n = pixel / (OUT_X * OUT_Y);
-        let y = (pixel / OUT_X) % OUT_Y * STRIDE_Y + ky * DILATION_Y - PAD_Y;
-        let x = pixel % OUT_X * STRIDE_X + kx * DILATION_X - PAD_X;
-        if y < HEIGHT && x < WIDTH {
-            let plane = n * CHANNELS + o / WIDE * DEPTH + c;
-            let grad = a[p.a_offset + (n * OUT_CHANNELS + o) * (OUT_X * OUT_Y) + pixel % (OUT_X * OUT_Y)];
-            total += grad * b[p.b_offset + (plane * HEIGHT + y) * WIDTH + x];
+    for (var pixel = first; pixel < min(first + p.run, p.images * pixels); pixel++) {
+        let y = at.y * STRIDE_Y + tap.y * DILATION_Y - PAD_Y;
+        let x = at.x * STRIDE_X + tap.x * DILATION_X - PAD_X;
+        if y < p.height && x < p.width {
+            let plane = at.plane * p.channels + o / p.wide * p.depth + c;
+            // Pixel i of all images, without the other channels' pixels.
+            let grad = a[p.a_offset + (at.plane * (p.out_channels - 1u) + o) * pixels + pixel];
+            total += grad * b[p.b_offset + (plane * p.height + y) * p.width + x];
         }
+        at = next(at, p.out_y, p.out_x);
     }
     out[i] = total;
 }

@@ -1,6 +1,6 @@
-// The geometry of sliding windows. It is fixed for a layer, so it is in constants: compilers replace divisions by them.
-override HEIGHT: u32 = 1u;
-override WIDTH: u32 = 1u;
+// Windows that move over planes. The settings of a layer are constants: compilers replace divisions by them. The sizes of
+// planes are parameters, so that one pipeline serves images of all sizes. Integer division by a parameter is slow, above
+// all on software adapters: an invocation divides once, and computes several elements at the place that it found.
 override KERNEL_Y: u32 = 1u;
 override KERNEL_X: u32 = 1u;
 override STRIDE_Y: u32 = 1u;
@@ -9,18 +9,34 @@ override PAD_Y: u32 = 0u;
 override PAD_X: u32 = 0u;
 override DILATION_Y: u32 = 1u;
 override DILATION_X: u32 = 1u;
-override OUT_Y: u32 = 1u;
-override OUT_X: u32 = 1u;
+
+struct Place {
+    plane: u32,
+    y: u32,
+    x: u32,
+}
+
+/// Returns the place of element `i` of planes `[height, width]`.
+fn place(i: u32, height: u32, width: u32) -> Place {
+    let row = i / width;
+    let plane = row / height;
+    return Place(plane, row - plane * height, i - row * width);
+}
+
+/// Returns the place of the element after one.
+fn next(at: Place, height: u32, width: u32) -> Place {
+    if at.x + 1u < width {
+        return Place(at.plane, at.y, at.x + 1u);
+    }
+    if at.y + 1u < height {
+        return Place(at.plane, at.y + 1u, 0u);
+    }
+    return Place(at.plane + 1u, 0u, 0u);
+}
 
 /// Returns the windows of one direction that hold place `at` (counted from the padding's edge): the first, and one past
 /// the last.
 fn windows(at: u32, span: u32, stride: u32, count: u32) -> vec2<u32> {
     let first = select(0u, (at - span) / stride + 1u, at >= span);
     return vec2(first, min(at / stride + 1u, count));
-}
-
-/// Returns the windows that hold pixel `i`: rows in x and y, columns in z and w.
-fn windows_over(i: u32) -> vec4<u32> {
-    let ys = windows((i / WIDTH) % HEIGHT + PAD_Y, (KERNEL_Y - 1u) * DILATION_Y + 1u, STRIDE_Y, OUT_Y);
-    return vec4(ys, windows(i % WIDTH + PAD_X, (KERNEL_X - 1u) * DILATION_X + 1u, STRIDE_X, OUT_X));
 }

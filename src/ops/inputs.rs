@@ -301,6 +301,12 @@ pub(crate) fn loops_within(op: &'static str, loops: usize, what: impl FnOnce() -
     Err(Error::argument(op, format!("{detail} adapter allows: use smaller sizes or the cpu")))
 }
 
+/// Returns how many of `elements` one invocation should compute, if each takes `loops` iterations: up to 8, so that the
+/// division that finds its place is shared, but 1 if there are few elements, so that all cores of an adapter have work.
+pub(crate) fn run_of(elements: usize, loops: usize) -> usize {
+    (elements >> 16).min(MAX_LOOPS / loops.max(1)).clamp(1, 8)
+}
+
 /// Returns the sizes `[A, dim, B]` of a dense shape: the dimensions before `dim` as one, `dim`, and those after it as
 /// one.
 pub(crate) fn around(shape: &[usize], dim: usize) -> [usize; 3] {

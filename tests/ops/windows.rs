@@ -67,6 +67,41 @@ fn conv2d_of_a_great_image() -> Result<()> {
     Ok(())
 }
 
+/// An invocation computes several planes of large tensors, and images of all sizes share a pipeline. The numbers of planes,
+/// images and channels here are no multiples of what one invocation computes.
+#[test]
+fn many_planes_of_several_sizes() -> Result<()> {
+    type Layer = fn(&Tensor) -> Result<Tensor>;
+    let layers: [(&str, Layer); 5] = [
+        ("max_pool2d", |x| x.max_pool2d(Pool::new([3, 2]).stride(2).padding(1))),
+        ("avg_pool2d", |x| x.avg_pool2d(Pool::new(2).stride([1, 2]).padding([0, 1]).count_include_pad(false))),
+        ("conv2d", |x| x.conv2d(&weights(x, [11, 7, 3, 2])?, None, Conv::new().stride([1, 2]).padding([2, 1]))),
+        ("depthwise", |x| x.conv2d(&weights(x, [14, 1, 2, 3])?, None, Conv::new().groups(7).dilation([2, 1]))),
+        ("transposed", |x| x.conv_transpose2d(&weights(x, [7, 3, 2, 2])?, None, Conv::new().stride(2))),
+    ];
+    fn weights(x: &Tensor, shape: [usize; 4]) -> Result<Tensor> {
+        signed(&shape, 5).tensor(DType::F32, x.device())
+    }
+    let run = |layer: Layer, shape: [usize; 4], device: &Device| -> Result<[Tensor; 2]> {
+        let x = signed(&shape, 4).tensor(DType::F32, device)?.requires_grad();
+        let y = layer(&x)?;
+        y.mul(&y)?.sum_all()?.backward()?;
+        Ok([y.detach(), x.grad().expect("a gradient")])
+    };
+    for (name, layer) in layers {
+        for shape in [[19, 7, 61, 67], [3, 7, 5, 9], [5, 7, 130, 131]] {
+            let expected = run(layer, shape, &Device::cpu())?;
+            for device in devices().iter().filter(|device| !device.is_cpu()) {
+                for (got, expected) in run(layer, shape, device)?.iter().zip(&expected) {
+                    let apart = got.to(&Device::cpu())?.sub(expected)?.abs()?.max_all()?.item::<f32>()?;
+                    assert!(apart < 2e-3, "{device}: {name} of {shape:?} is {apart} off");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A dilation can make windows that hold no pixel.
 #[test]
 fn max_pool2d_without_a_pixel() -> Result<()> {

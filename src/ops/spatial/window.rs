@@ -3,7 +3,7 @@
 use crate::device::gpu::wgsl;
 use crate::error::{Error, Result};
 
-/// The text that precedes the shaders with sliding windows: their geometry as override constants.
+/// The text that precedes the shaders with sliding windows: their settings as override constants.
 pub(in crate::ops) const WINDOW: &str = wgsl!("window");
 
 /// The largest size: the shaders add up to three sizes in 32 bits.
@@ -76,6 +76,11 @@ impl WindowParams {
         self.dilation[d].saturating_mul(self.kernel[d].saturating_sub(1)).saturating_add(1)
     }
 
+    /// Returns the loop iterations of an invocation that visits every position of a kernel.
+    pub fn loops(&self) -> usize {
+        self.kernel[0].saturating_mul(self.kernel[1].saturating_add(1))
+    }
+
     /// Checks that kernel, stride and dilation are not 0, and that all sizes fit in the shaders' integers.
     pub fn check(&self, op: &'static str, size: [usize; 2]) -> Result<()> {
         let WindowParams { kernel, stride, padding, dilation } = *self;
@@ -88,6 +93,14 @@ impl WindowParams {
             Some(&most) if most > MOST => Err(Error::argument(op, format!("a size of {most} is more than {MOST}"))),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the constants of `window.wgsl`.
+    pub fn constants(&self) -> impl Iterator<Item = (&'static str, usize)> + use<> {
+        let WindowParams { kernel, stride, padding, dilation } = *self;
+        let names =
+            [["KERNEL_Y", "KERNEL_X"], ["STRIDE_Y", "STRIDE_X"], ["PAD_Y", "PAD_X"], ["DILATION_Y", "DILATION_X"]];
+        names.into_iter().flatten().zip([kernel, stride, padding, dilation].into_iter().flatten())
     }
 
     /// Returns the windows over planes of one size.
@@ -160,20 +173,5 @@ impl Window {
             let y = oy * stride[0] + ky * dilation[0] - padding[0];
             f(oy * self.out[1] + columns.start, y * self.size[1] + x, columns.len());
         }
-    }
-
-    /// Returns the constants of `window.wgsl`.
-    pub fn constants(&self) -> impl Iterator<Item = (&'static str, usize)> + use<> {
-        let WindowParams { kernel, stride, padding, dilation } = self.params;
-        let names = [
-            ["HEIGHT", "WIDTH"],
-            ["KERNEL_Y", "KERNEL_X"],
-            ["STRIDE_Y", "STRIDE_X"],
-            ["PAD_Y", "PAD_X"],
-            ["DILATION_Y", "DILATION_X"],
-            ["OUT_Y", "OUT_X"],
-        ];
-        let values = [self.size, kernel, stride, padding, dilation, self.out];
-        names.into_iter().flatten().zip(values.into_iter().flatten())
     }
 }

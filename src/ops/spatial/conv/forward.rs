@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use super::geometry::Geometry;
+use super::direct::Direct;
+use super::geometry::{Columns, Geometry};
 use super::grad::{InputGrad, WeightGrad};
 use super::{columns, direct, winograd};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
@@ -74,7 +75,7 @@ impl Op for Forward {
             return Ok(vec![self.bias_kernel(bias, out, 0)?]);
         }
         if g.direct() {
-            return Ok(vec![g.direct_kernel("forward", [x, w], bias, (out, g.images * g.out_image()))]);
+            return Ok(vec![g.direct_kernel(Direct::Forward, [x, w], bias, out)]);
         }
         // Sums that are too long for one pass are split: each part is a whole result, and the parts are added at the
         // end. The bias is one of them.
@@ -91,8 +92,7 @@ impl Op for Forward {
             kernels.push(left.batch(w.as_buffer(), w.offset() + group * g.group_weights(), ALONE, &weights));
             for pass in &passes {
                 let columns = pass.columns();
-                let count = columns.next_multiple_of(64) * depth;
-                kernels.push(g.kernel("im2col", (pass, group, count), (x.as_buffer(), &cols), x.offset()));
+                kernels.push(g.kernel(Columns::Write, (pass, group), (x.as_buffer(), &cols), x.offset()));
                 let product = Product { m: wide, k: depth, n: columns, batch: 1, splits, steps: [0, 0] };
                 let offset = (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
                 let to = Target { offset, batch: total, row: pixels, inner: pixels, outer: g.out_image() };

@@ -3,11 +3,26 @@
 use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Kernel, params, shader};
+use crate::ops::inputs::run_of;
+use crate::ops::linalg::panels::B_WIDTH;
 use crate::ops::spatial::window::{WINDOW, Window};
 use crate::ops::sums::{LONG, Sum, added};
 
 params! {
-    struct Params { count: usize, columns: usize, first: usize, offset: usize, add: bool }
+    struct Params {
+        count: usize,
+        columns: usize,
+        first: usize,
+        offset: usize,
+        add: bool,
+        channels: usize,
+        depth: usize,
+        run: usize,
+        height: usize,
+        width: usize,
+        out_y: usize,
+        out_x: usize,
+    }
 }
 shader!(SHADER: Params = "conv", after [WINDOW]);
 
@@ -19,6 +34,20 @@ const THIN: usize = 16;
 
 /// Kernels of more positions than this are always computed with matrices, whose long loops are split.
 const MOST_DIRECT_TAPS: usize = 1024;
+
+/// Rows or columns of a panel that one workgroup writes; `RUN` in `conv.wgsl`.
+const RUN: usize = 8;
+
+/// A kernel of `conv.wgsl`.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Columns {
+    /// x → panels of the columns.
+    Write,
+    /// x → panels of the transposed columns.
+    WriteTurned,
+    /// Columns → dx.
+    Add,
+}
 
 /// All sizes of one convolution: `channels` of the image in `groups`, each with its own `out_channels / groups` of the
 /// result. A transposed convolution is described by the convolution that it transposes.
@@ -119,19 +148,42 @@ impl Geometry {
         (passes, widest)
     }
 
-    /// Starts a kernel of `conv.wgsl` over one group of a pass's images.
+    /// Returns a kernel of `conv.wgsl` over one group of a pass's images, which start at `offset` in x or dx.
     pub fn kernel(
         &self,
-        entry: &'static str,
-        (pass, group, count): (&Pass, usize, usize),
+        kernel: Columns,
+        (pass, group): (&Pass, usize),
         (from, to): (&Buffer, &Buffer),
         offset: usize,
     ) -> Kernel {
-        let offset = offset + pass.image * self.image() + group * self.group_image();
-        let params = Params { count, columns: pass.columns(), first: pass.pixel, offset, add: pass.pixel > 0 };
-        let sizes = [("CHANNELS", self.channels), ("DEPTH", self.group_channels())];
-        let kernel = Kernel::build(SHADER, entry, params).constants(self.window.constants()).constants(sizes);
-        kernel.input(from).output(to).each(count)
+        let (rows, columns) = (self.depth(), pass.columns());
+        let [height, width] = self.window.size;
+        let [out_y, out_x] = self.window.out;
+        let depth = self.group_channels();
+        let run = run_of(pass.images * self.group_image(), self.window.params.loops());
+        let count = pass.images * depth.div_ceil(run) * self.window.plane();
+        let params = Params {
+            count,
+            columns,
+            first: pass.pixel,
+            offset: offset + pass.image * self.image() + group * self.group_image(),
+            add: pass.pixel > 0,
+            channels: self.channels,
+            depth,
+            run,
+            height,
+            width,
+            out_y,
+            out_x,
+        };
+        let (entry, groups) = match kernel {
+            Columns::Write => ("im2col", columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN)),
+            Columns::WriteTurned => ("im2col_turned", rows.div_ceil(B_WIDTH) * columns.div_ceil(RUN)),
+            Columns::Add => ("col2im", 0),
+        };
+        let builder = Kernel::build(SHADER, entry, params).constants(self.window.params.constants());
+        let builder = builder.input(from).output(to);
+        if kernel == Columns::Add { builder.each(count) } else { builder.workgroups(groups) }
     }
 
     /// Writes a group of some images as columns `[depth, images · OH·OW]` on the host; x starts with the group in the

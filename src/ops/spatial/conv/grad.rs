@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use super::direct::Direct;
 use super::forward::Forward;
-use super::geometry::{Geometry, Pass};
+use super::geometry::{Columns, Geometry, Pass};
 use super::{columns, direct, winograd};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
@@ -78,10 +79,10 @@ impl Op for InputGrad {
             return Ok(vec![fill_kernel(out, 0, g.images * g.image(), 0)]);
         }
         if g.direct() {
-            return Ok(vec![g.direct_kernel("input_grad", [dy, w], None, (out, g.images * g.image()))]);
+            return Ok(vec![g.direct_kernel(Direct::InputGrad, [dy, w], None, out)]);
         }
-        let kernel = g.window.params.kernel;
-        loops_within(self.name(), kernel[0].saturating_mul(kernel[1] + 1), || format!("a kernel of {kernel:?}"))?;
+        let window = &g.window.params;
+        loops_within(self.name(), window.loops(), || format!("a kernel of {:?}", window.kernel))?;
         let splits = wide.div_ceil(MAX_DEPTH);
         let left = Pack {
             width: A_WIDTH,
@@ -109,7 +110,7 @@ impl Op for InputGrad {
                 if splits > 1 {
                     kernels.extend(sum_parts(gpu, &target, [1, splits, depth * columns], &cols)?);
                 }
-                kernels.push(g.kernel("col2im", (pass, group, pass.images * g.group_image()), (&cols, out), 0));
+                kernels.push(g.kernel(Columns::Add, (pass, group), (&cols, out), 0));
             }
         }
         Ok(kernels)
@@ -180,8 +181,7 @@ impl Op for WeightGrad {
                 let left = Pack { width: A_WIDTH, depth: columns, across: wide, k, j: IndexMap::even(wide, pixels) };
                 let from = dy.offset() + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
                 kernels.push(left.batch(dy.as_buffer(), from, ALONE, &grads));
-                let count = depth.next_multiple_of(64) * columns;
-                kernels.push(g.kernel("im2col_turned", (pass, group, count), (x.as_buffer(), &cols), x.offset()));
+                kernels.push(g.kernel(Columns::WriteTurned, (pass, group), (x.as_buffer(), &cols), x.offset()));
                 let splits = splits(pass);
                 let product = Product { m: wide, k: columns, n: depth, batch: 1, splits, steps: [0, 0] };
                 let offset = done * len + group * g.group_weights();

@@ -4,16 +4,26 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::error::Result;
-use crate::ops::inputs::loops_within;
+use crate::ops::inputs::{loops_within, run_of};
 use crate::ops::spatial::window::{WINDOW, Window};
 use crate::ops::sums::{Sum, added};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
 
 params! {
-    struct Params { count: usize, offset: usize, lowest: f32 }
+    struct Params {
+        count: usize,
+        offset: usize,
+        lowest: f32,
+        planes: usize,
+        run: usize,
+        height: usize,
+        width: usize,
+        out_y: usize,
+        out_x: usize,
+    }
 }
 shader!(SHADER: Params = "pool", after [WINDOW]);
 
@@ -87,30 +97,31 @@ impl Windows {
         (0..height * width).map(|o| (counted(0, o / width) * counted(1, o % width)) as f32).collect()
     }
 
-    /// Returns the loop iterations of an invocation for one result.
-    fn loops(&self) -> usize {
-        let [height, width] = self.window.params.kernel;
-        height.saturating_mul(width + 1)
-    }
-
-    /// Returns the loop iterations of an invocation for one pixel of the gradient: the windows that hold it.
+    /// Returns the loop iterations for one pixel of the gradient: the windows that hold it.
     fn gradient_loops(&self) -> usize {
         let Window { params, size, .. } = &self.window;
         let windows = |d: usize| params.span(d).min(size[d] + params.padding[d]).div_ceil(params.stride[d]) + 1;
         windows(0).saturating_mul(windows(1) + 1)
     }
 
-    fn check_loops(&self, loops: usize) -> Result<()> {
-        let params = &self.window.params;
-        loops_within(self.name(), loops, || format!("a window {:?} with stride {:?}", params.kernel, params.stride))
-    }
-
-    /// Starts a kernel over `count` elements, with its first input.
-    fn kernel(&self, entry: &'static str, count: usize, x: &GpuIn<Dense>) -> KernelBuilder {
-        let params = Params { count, offset: x.offset(), lowest: f32::NEG_INFINITY };
-        let kernel = Kernel::build(SHADER, entry, params).constants(self.window.constants()).input(x);
+    /// Returns a kernel of `pool.wgsl` over all planes of `x`, which is the gradient of the result in `backward`.
+    fn kernel(&self, entry: &'static str, x: &GpuIn<Dense>, taken: Option<&Buffer>, out: &Buffer) -> Result<Kernel> {
+        let Window { params, size: [height, width], out: [out_y, out_x] } = self.window;
+        let (plane, loops) = match entry {
+            "backward" => (self.window.plane(), self.gradient_loops()),
+            _ => (self.window.pixels(), params.loops()),
+        };
+        loops_within(self.name(), loops, || format!("a window {:?} with stride {:?}", params.kernel, params.stride))?;
+        let planes = x.shape()[0] * x.shape()[1];
+        let run = run_of(planes * plane, loops);
+        let count = planes.div_ceil(run) * plane;
+        let (offset, lowest) = (x.offset(), f32::NEG_INFINITY);
+        let params = Params { count, offset, lowest, planes, run, height, width, out_y, out_x };
+        let kernel = Kernel::build(SHADER, entry, params).constants(self.window.params.constants()).input(x);
         let count_pad = self.mode != PoolMode::Avg { count_include_pad: false };
-        kernel.constant("MAX", self.mode == PoolMode::Max).constant("COUNT_PAD", count_pad)
+        let kernel = kernel.constant("MAX", self.mode == PoolMode::Max).constant("COUNT_PAD", count_pad);
+        let kernel = if let Some(taken) = taken { kernel.input(taken) } else { kernel };
+        Ok(kernel.output(out).each(count))
     }
 }
 
@@ -143,9 +154,7 @@ impl Op for Windows {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        self.check_loops(self.loops())?;
-        let count = inputs[0].shape()[0] * inputs[0].shape()[1] * self.window.pixels();
-        Ok(vec![self.kernel("forward", count, &inputs[0]).output(out).each(count)])
+        Ok(vec![self.kernel("forward", &inputs[0], None, out)?])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -195,15 +204,11 @@ impl Op for PoolGrad {
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (windows, x, g) = (&self.0, &inputs[0], &inputs[1]);
-        windows.check_loops(windows.gradient_loops())?;
-        let (count, results) = (x.elem_count(), g.elem_count());
-        let backward = windows.kernel("backward", count, g);
         if windows.mode != PoolMode::Max {
-            return Ok(vec![backward.input(g).output(out).each(count)]); // a mean reads no index
+            return Ok(vec![windows.kernel("backward", g, Some(g.as_buffer()), out)?]); // a mean reads no index
         }
-        windows.check_loops(windows.loops())?;
-        let taken = gpu.alloc(results)?;
-        let index = windows.kernel("index", results, x).output(&taken).each(results);
-        Ok(vec![index, backward.input(&taken).output(out).each(count)])
+        let taken = gpu.alloc(g.elem_count())?;
+        let index = windows.kernel("index", x, None, &taken)?;
+        Ok(vec![index, windows.kernel("backward", g, Some(&taken), out)?])
     }
 }
