@@ -9,7 +9,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::index::range::check_on_adapter;
 use crate::ops::{
-    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, of_sums, same_device,
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, named, of_sums,
+    same_device,
 };
 use crate::tensor::Tensor;
 
@@ -233,6 +234,10 @@ impl Tensor {
             let detail = "scores are [N, C, ..], labels [N, ..]";
             return Err(Error::shapes("cross_entropy", self.shape(), labels.shape(), detail));
         }
+        named("cross_entropy", || self.mean_nll(labels))
+    }
+
+    fn mean_nll(&self, labels: &Tensor) -> Result<Tensor> {
         let wide = if self.dtype().is_float() { self.to_dtype(DType::F32)? } else { self.clone() };
         let x = wide.log_softmax(1)?; // an error for integers
         Labelled::new(&x, labels, None, None)?.losses(&x)?.mean_all()?.to_dtype(of_sums(self.dtype()))

@@ -1,9 +1,10 @@
-//! Creation of tensors from values, and reading values back.
+//! Creation of tensors from values, and the words of a tensor.
 
 use crate::device::cpu::with_room;
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
+use crate::ops::named;
 use crate::shape::{Layout, Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
@@ -58,7 +59,7 @@ impl Tensor {
     /// # Errors
     /// If the device does not have enough memory.
     pub fn zeros<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        Self::full(shape, 0.0, device)
+        named("zeros", || Self::full(shape, 0.0, device))
     }
 
     /// Returns a tensor of f32 ones. For other types, see [`Tensor::full`].
@@ -66,7 +67,7 @@ impl Tensor {
     /// # Errors
     /// If the device does not have enough memory.
     pub fn ones<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        Self::full(shape, 1.0, device)
+        named("ones", || Self::full(shape, 1.0, device))
     }
 
     /// Returns a tensor filled with `value`, of the value's type.
@@ -170,36 +171,10 @@ impl Tensor {
     /// If the device does not have enough memory.
     pub fn eye<'d>(n: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         checked_elem_count("eye", &[n, n])?;
-        let matrix = Self::zeros([n, n], device)?;
+        let matrix = Self::zeros((n, n), device)?;
         let diagonal = Layout { shape: vec![n], strides: vec![n + 1], offset: 0 };
         matrix.with_layout(diagonal).fill_(1.0)?;
         Ok(matrix)
-    }
-
-    /// Returns the elements in row-major order. Waits until the device has computed them.
-    ///
-    /// # Errors
-    /// [`Error::DTypeMismatch`] if `T` is not the tensor's element type; errors of earlier work on the device.
-    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        if T::DTYPE != self.dtype() {
-            let (expected, got) = (T::DTYPE.to_string(), self.dtype().to_string());
-            return Err(Error::DTypeMismatch { op: "to_vec", expected, got });
-        }
-        T::unpack(self.to_words()?, self.elem_count(), with_room)
-    }
-
-    /// Returns the element of a tensor with exactly one element.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if there are several or none; otherwise those of [`Tensor::to_vec`].
-    pub fn item<T: Element>(&self) -> Result<T> {
-        match self.to_vec()?.as_slice() {
-            [value] => Ok(*value),
-            _ => Err(Error::argument(
-                "item",
-                format!("a tensor of shape {:?} does not have exactly one element", self.shape()),
-            )),
-        }
     }
 
     /// Returns the bits of the elements in row-major order, packed into words as the type requires.
@@ -233,22 +208,3 @@ pub(crate) fn from_words(words: Vec<u32>, shape: &[usize], dtype: DType, device:
     };
     Ok(Tensor::from_storage(storage, shape, dtype, device))
 }
-
-/// Conversions from nested arrays of numbers to tensors on the CPU.
-macro_rules! from_arrays {
-    ($($t:ty),*) => {$(
-        impl<const N: usize> TryFrom<[$t; N]> for Tensor {
-            type Error = Error;
-            fn try_from(values: [$t; N]) -> Result<Tensor> {
-                Tensor::from_slice(&values, N, None)
-            }
-        }
-        impl<const M: usize, const N: usize> TryFrom<[[$t; N]; M]> for Tensor {
-            type Error = Error;
-            fn try_from(values: [[$t; N]; M]) -> Result<Tensor> {
-                Tensor::from_slice(values.as_flattened(), [M, N], None)
-            }
-        }
-    )*};
-}
-from_arrays!(f32, i32, u32, u8, bool);

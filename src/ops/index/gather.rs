@@ -10,7 +10,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::around;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, same_device};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named, same_device};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
@@ -178,8 +178,10 @@ impl Tensor {
         let &[_, width] = self.shape() else {
             return Err(Error::argument("embedding", format!("the table is [V, D], not {:?}", self.shape())));
         };
-        let rows = self.index_select(0, &ids.reshape(ids.elem_count())?)?;
-        rows.reshape([ids.shape(), &[width]].concat())
+        named("embedding", || {
+            let rows = self.index_select(0, &ids.reshape(-1)?)?;
+            rows.reshape([ids.shape(), &[width]].concat())
+        })
     }
 
     /// Returns 1 at each class and 0 elsewhere: `[..]` of u32, i32 or u8 → `[.., classes]` of u32.
@@ -197,7 +199,7 @@ impl Tensor {
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
         let labels = indices("one_hot", self)?;
         if labels.elem_count() == 0 {
-            return Tensor::full([self.shape(), &[classes]].concat(), 0u32, self.device());
+            return named("one_hot", || Tensor::full([self.shape(), &[classes]].concat(), 0u32, self.device()));
         }
         match labels.device().backend()? {
             Backend::Cpu(_) => check_indices("one_hot", &labels.to_vec::<u32>()?, classes)?,
@@ -206,7 +208,9 @@ impl Tensor {
                 gpu.run(check_on_adapter(gpu, "one_hot", &GpuIn::new(&dense)?, classes, None)?)?;
             }
         }
-        let all = Tensor::iota(classes, self.device())?;
-        labels.unsqueeze(self.rank())?.eq(&all)?.to_dtype(DType::U32)
+        named("one_hot", || {
+            let all = Tensor::iota(classes, self.device())?;
+            labels.unsqueeze(-1)?.eq(&all)?.to_dtype(DType::U32)
+        })
     }
 }
