@@ -41,18 +41,4 @@ impl Tensor {
         let moved = crate::tensor::move_dense(self, device)?;
         Ok(crate::autograd::record(ToDevice, &[self], moved))
     }
-
-    /// Returns this tensor on the CPU: `x.to(&Device::cpu())`.
-    ///
-    /// # Errors
-    /// As [`Tensor::to`].
-    ///
-    /// ```
-    /// # use anygpu::{Tensor, try_gpu};
-    /// assert!(Tensor::ones([3], &try_gpu(0))?.cpu()?.device().is_cpu());
-    /// # Ok::<(), anygpu::Error>(())
-    /// ```
-    pub fn cpu(&self) -> Result<Tensor> {
-        self.to(&Device::cpu())
-    }
 }
