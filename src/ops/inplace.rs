@@ -125,11 +125,13 @@ fn assign(op: &'static str, dst: &Tensor, src: &Tensor) -> Result<()> {
         ));
     }
     let _guard = crate::NoGrad::new();
-    let mut src = src.detach().to_dtype(dst.dtype())?.broadcast_to(dst.shape())?;
-    if src.storage().id() == dst.storage().id() {
-        src = duplicate(&src)?;
-    }
-    copy_(dst, &src)
+    named(op, || {
+        let mut src = src.detach().to_dtype(dst.dtype())?.broadcast_to(dst.shape())?;
+        if src.storage().id() == dst.storage().id() {
+            src = duplicate(&src)?;
+        }
+        copy_(dst, &src)
+    })
 }
 
 /// Copies `src` to `dst` if elements share words. A view may begin and end within a word, so this widens all words from

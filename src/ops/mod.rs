@@ -143,17 +143,22 @@ fn no_gradient(op: &'static str) -> Error {
     Error::Autograd(format!("{op} has no gradient"))
 }
 
-/// Runs an op on its inputs' device and records it if an input is tracked.
+/// Runs an op on its inputs' device and records it if an input is tracked. Errors have the name of the op, or that of the
+/// method that the user called (see [`named`](fn@named)).
 pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
+    named(op.name(), || applied(op, inputs))
+}
+
+fn applied<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     same_device(op.name(), inputs)?;
-    let cast = named(op.name(), || autocast::cast(O::ELEMENTS, inputs))?;
+    let cast = autocast::cast(O::ELEMENTS, inputs)?;
     let cast = cast.as_deref().map(references);
     let inputs = cast.as_deref().unwrap_or(inputs);
     if matches!(O::ELEMENTS, Elements::Floats(_)) {
         one_float_type(op.name(), inputs)?;
     }
     let (shape, dtype) = op.output(inputs)?;
-    let ready = named(op.name(), || ready::<O>(inputs))?;
+    let ready = ready::<O>(inputs)?;
     let ready = ready.as_deref().map(references);
     let inputs = ready.as_deref().unwrap_or(inputs);
     let computed = if O::ELEMENTS == Elements::Stored { dtype } else { dtype.wide() };

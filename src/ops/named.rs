@@ -1,12 +1,13 @@
 //! The names in errors: each is the method that the user called.
 
 use crate::context;
+use crate::device::gpu::EARLIER_WORK;
 use crate::error::{Error, Result};
 
 /// Runs the body of a method that is composed of others. An error of theirs gets the name of this one.
 ///
-/// Within another call of this function, the outer name counts. Not for a method that waits for a device, because the
-/// wait also returns the errors of earlier work, which have the right names already: only for its part before the wait.
+/// Within another call of this function, the outer name counts. An error of earlier work, which a call that waits for a
+/// device returns, keeps its name.
 pub(crate) fn named<T>(op: &'static str, f: impl FnOnce() -> Result<T>) -> Result<T> {
     if context::read(|context| context.caller).is_some() {
         return f();
@@ -22,6 +23,7 @@ pub(in crate::ops) fn caller_or(op: &'static str) -> &'static str {
 
 fn renamed(error: Error, op: &'static str) -> Error {
     match error {
+        Error::InvalidArgument { ref detail, .. } if detail.ends_with(EARLIER_WORK) => error,
         Error::DeviceMismatch { left, right, .. } => Error::DeviceMismatch { op, left, right },
         Error::ShapeMismatch { left, right, detail, .. } => Error::ShapeMismatch { op, left, right, detail },
         Error::InvalidArgument { detail, .. } => Error::InvalidArgument { op, detail },
@@ -41,6 +43,8 @@ mod tests {
         assert_eq!(name(named("outer", inner)), "outer: no");
         assert_eq!(name(named("outer", || named("middle", inner))), "outer: no");
         assert_eq!(name(inner()), "inner: no");
+        let earlier = || Err(Error::argument("inner", format!("no (found {EARLIER_WORK}")));
+        assert_eq!(name(named("outer", earlier)), format!("inner: no (found {EARLIER_WORK}"));
         assert_eq!(caller_or("op"), "op");
         assert!(named("outer", || named("middle", || Ok(caller_or("op")))).is_ok_and(|name| name == "outer"));
     }

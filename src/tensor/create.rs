@@ -86,7 +86,7 @@ impl Tensor {
         device: impl Into<Option<&'d Device>>,
     ) -> Result<Tensor> {
         let device = device.into().cloned().unwrap_or_default();
-        crate::ops::inplace::filled(shape.into().dims(), value, &device)
+        named("full", || crate::ops::inplace::filled(shape.into().dims(), value, &device))
     }
 
     /// Returns zeros of this tensor's shape and type, on its device, outside the graph.
@@ -101,7 +101,7 @@ impl Tensor {
     /// ```
     pub fn zeros_like(&self) -> Result<Tensor> {
         // Zero is the word 0 in every type.
-        crate::ops::inplace::filled_words(self.shape(), 0, self.dtype(), self.device())
+        named("zeros_like", || crate::ops::inplace::filled_words(self.shape(), 0, self.dtype(), self.device()))
     }
 
     /// Returns ones of this tensor's shape and type, on its device.
@@ -116,7 +116,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn ones_like(&self) -> Result<Tensor> {
-        Tensor::full(self.shape(), 1f32, self.device())?.to_dtype(self.dtype())
+        named("ones_like", || Tensor::full(self.shape(), 1f32, self.device())?.to_dtype(self.dtype()))
     }
 
     /// Returns a tensor of rank 0 with this value.
@@ -162,7 +162,8 @@ impl Tensor {
     /// ```
     pub fn iota<'d>(count: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         let count = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} does not fit u32")))?;
-        crate::ops::inplace::iota(count, &device.into().cloned().unwrap_or_default())
+        let device = device.into().cloned().unwrap_or_default();
+        named("iota", || crate::ops::inplace::iota(count, &device))
     }
 
     /// Returns the identity matrix `[n, n]`.

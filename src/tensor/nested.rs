@@ -210,7 +210,7 @@ impl Tensor {
     ///
     /// let rows = vec![vec![1, 2], vec![3, 4]];
     /// assert_eq!(Tensor::new(&rows, None)?.to_vec2::<i32>()?, rows);
-    /// assert_eq!(Tensor::new(true, None)?.shape(), []);
+    /// assert_eq!(Tensor::new(true, None)?.rank(), 0);
     ///
     /// let error = Tensor::new([vec![1, 2], vec![3]], None).unwrap_err();
     /// assert_eq!(error.to_string(), "Tensor::new: data[1] has 1 elements, but data[0] has 2");

@@ -197,9 +197,13 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
+        named("one_hot", || self.one_of(classes))
+    }
+
+    fn one_of(&self, classes: usize) -> Result<Tensor> {
         let labels = indices("one_hot", self)?;
         if labels.elem_count() == 0 {
-            return named("one_hot", || Tensor::full([self.shape(), &[classes]].concat(), 0u32, self.device()));
+            return Tensor::full([self.shape(), &[classes]].concat(), 0u32, self.device());
         }
         match labels.device().backend()? {
             Backend::Cpu(_) => check_indices("one_hot", &labels.to_vec::<u32>()?, classes)?,
@@ -208,9 +212,7 @@ impl Tensor {
                 gpu.run(check_on_adapter(gpu, "one_hot", &GpuIn::new(&dense)?, classes, None)?)?;
             }
         }
-        named("one_hot", || {
-            let all = Tensor::iota(classes, self.device())?;
-            labels.unsqueeze(-1)?.eq(&all)?.to_dtype(DType::U32)
-        })
+        let all = Tensor::iota(classes, self.device())?;
+        labels.unsqueeze(-1)?.eq(&all)?.to_dtype(DType::U32)
     }
 }
