@@ -37,8 +37,11 @@ const NO_OPS: &[&str] =
 /// Methods of optional features: their calls are made only with the feature.
 const OPTIONAL: &[&str] = &["to_image", "to_ndarray"];
 
+/// A function of one element, with its name.
+type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>);
+
 /// The functions of one element, which all refuse a layout of too many dimensions on an adapter.
-const UNARY: &[(&str, fn(&Tensor) -> Result<Tensor>)] = &[
+const UNARY: &[Unary] = &[
     ("abs", Tensor::abs),
     ("ceil", Tensor::ceil),
     ("cos", Tensor::cos),
