@@ -174,10 +174,12 @@ impl Labelled {
             return Err(Error::shapes("nll", x.shape(), labels.shape(), detail));
         }
         let labels = match labels.dtype() {
-            DType::I32 | DType::U8 => labels.to_dtype(DType::U32)?,
-            _ => labels.clone(),
+            DType::U32 | DType::I32 | DType::U8 => labels.to_dtype(DType::U32)?,
+            other => {
+                let expected = "labels of u32, i32 or u8".into();
+                return Err(Error::DTypeMismatch { op: "nll", expected, got: other.to_string() });
+            }
         };
-        expect_dtype("nll", &labels, DType::U32)?;
         if let Some(weights) = weights.filter(|w| w.shape() != [classes]) {
             return Err(Error::shapes("nll", x.shape(), weights.shape(), "the weights are [C], one for each class"));
         }
