@@ -30,6 +30,11 @@ mod sealed {
     use crate::dtype::Element;
 
     /// Numbers in the shape of a tensor.
+    #[diagnostic::on_unimplemented(
+        message = "a tensor cannot be made of `{Self}`",
+        label = "not the data of a tensor",
+        note = "data is a number, or an array, a vector or a slice of data; `TensorData` lists the types of numbers"
+    )]
     pub trait Nested {
         type Element: Element;
 
