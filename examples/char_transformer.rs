@@ -47,11 +47,11 @@ impl Module for Block {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (b, t) = (x.shape()[0], x.shape()[1]);
         let qkv = self.qkv.forward(&self.ln1.forward(x)?)?;
-        let head = |i| qkv.narrow(2, i * WIDTH, WIDTH)?.reshape([b, t, HEADS, WIDTH / HEADS])?.transpose(1, 2);
+        let head = |i| qkv.narrow(-1, i * WIDTH, WIDTH)?.reshape([b, t, HEADS, WIDTH / HEADS])?.transpose(1, 2);
         let seen = head(0)?.attention(&head(1)?, &head(2)?, &Attention::new().causal())?;
-        let x = (x + &self.proj.forward(&seen.transpose(1, 2)?.reshape([b, t, WIDTH])?)?)?;
+        let x = (x + self.proj.forward(&seen.transpose(1, 2)?.reshape([b, t, WIDTH])?))?;
         let inner = self.up.forward(&self.ln2.forward(&x)?)?.gelu()?;
-        &x + &self.down.forward(&inner)?
+        &x + self.down.forward(&inner)
     }
 }
 
@@ -147,7 +147,7 @@ fn main() -> Result<()> {
         let inputs = Tensor::from_vec(windows(0), [BATCH, CONTEXT], &device)?;
         let targets = Tensor::from_vec(windows(1), BATCH * CONTEXT, &device)?;
 
-        let logits = net.forward(&inputs)?.reshape([BATCH * CONTEXT, alphabet.len()])?;
+        let logits = net.forward(&inputs)?.reshape((-1, alphabet.len()))?;
         let loss = nn::cross_entropy(&logits, &targets)?;
         sgd.zero_grad();
         loss.backward()?;

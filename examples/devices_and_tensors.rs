@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     assert_eq!(try_all_gpus().len(), device_count().max(1));
 
     // --- Tensors on a device ---------------------------------------------------------------------------------------
-    let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3], None)?;
+    let x = Tensor::new([1.0, 2.0, 3.0], None)?;
     assert_eq!(x.device(), &Device::cpu()); // the default
 
     let (a, b) = two_devices()?;

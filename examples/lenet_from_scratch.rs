@@ -33,7 +33,7 @@ fn lenet(x: &Tensor, params: &[Tensor]) -> Result<Tensor> {
     let [w1, b1, w2, b2, w3, b3, w4, b4] = params else { unreachable!("eight parameters") };
     let h1 = x.conv2d(w1, Some(b1), Conv::new())?.relu()?.avg_pool2d(Pool::new(2))?;
     let h2 = h1.conv2d(w2, Some(b2), Conv::new())?.relu()?.avg_pool2d(Pool::new(2))?;
-    let h2 = h2.reshape([x.shape()[0], 800])?;
+    let h2 = h2.reshape([-1, 800])?;
     let h3 = (h2.matmul(w3)? + b3)?.relu()?;
     h3.matmul(w4)? + b4
 }

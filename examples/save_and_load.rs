@@ -10,7 +10,7 @@ use anygpu::{DataParallel, Device, Result, Tensor, checkpoint, data, manual_seed
 
 /// Returns the largest difference between two tensors, which may be on different devices.
 fn apart(a: &Tensor, b: &Tensor) -> Result<f32> {
-    (&a.to(&Device::cpu())? - &b.to(&Device::cpu())?)?.abs()?.max_all()?.item()
+    (a.cpu()? - b.cpu())?.abs()?.max_all()?.item()
 }
 
 fn main() -> Result<()> {

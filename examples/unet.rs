@@ -62,9 +62,9 @@ fn discs(device: &Device) -> Result<(Tensor, Tensor)> {
     let place = Tensor::uniform(0.3, 0.7, [2, BATCH, 1, 1], None)?.mul(SIZE as f32)?;
     let radius = Tensor::uniform(0.15, 0.3, [BATCH, 1, 1], None)?.mul(SIZE as f32)?;
     let line = Tensor::arange(0.0, SIZE as f32, 1.0, None)?;
-    let rows = line.reshape([SIZE, 1])?.sub(&place.select(0, 0)?)?;
-    let columns = line.reshape([1, SIZE])?.sub(&place.select(0, 1)?)?;
-    let inside = rows.square()?.add(&columns.square()?)?.lt(&radius.square()?)?;
+    let rows = (line.reshape([-1, 1])? - place.i(0))?;
+    let columns = (line.reshape([1, -1])? - place.i(1))?;
+    let inside = (rows.square()? + columns.square())?.lt(&radius.square()?)?;
     let noise = Tensor::normal(0.0, 0.5, [BATCH, SIZE, SIZE], None)?;
     let images = inside.to_dtype(anygpu::DType::F32)?.add(&noise)?.unsqueeze(1)?;
     Ok((images.to(device)?, inside.to_dtype(anygpu::DType::U32)?.to(device)?))

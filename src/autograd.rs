@@ -33,6 +33,11 @@ struct Inputs {
 }
 
 impl Node {
+    /// Returns the name of the op.
+    pub(crate) fn name(&self) -> &'static str {
+        self.0.op.op_name()
+    }
+
     /// Returns the inputs, which keep the results of earlier ops alive. Removes them from the graph unless `retain`.
     fn inputs(&self, retain: bool) -> Result<Inputs> {
         let mut inputs = lock(&self.0.inputs);
@@ -105,21 +110,25 @@ impl Tensor {
     /// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [6.0, -2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
+    #[must_use = "this tensor does not change: use the one that is returned"]
     pub fn requires_grad(&self) -> Tensor {
         self.with_graph(None, true)
     }
 
     /// Returns whether gradients flow through this tensor.
+    #[must_use]
     pub fn is_tracked(&self) -> bool {
         self.is_leaf() || self.node().is_some()
     }
 
     /// Returns the same elements outside the graph.
+    #[must_use = "this tensor does not change: use the one that is returned"]
     pub fn detach(&self) -> Tensor {
         if self.is_tracked() { self.with_graph(None, false) } else { self.clone() }
     }
 
     /// Returns the gradient that [`Tensor::backward`] has accumulated for this leaf, if any. It has the leaf's shape.
+    #[must_use]
     pub fn grad(&self) -> Option<Tensor> {
         lock(self.grad_slot()).clone()
     }

@@ -30,6 +30,8 @@ pub(crate) struct Context {
     /// The nets ([`DataParallel`](crate::DataParallel)) in whose calls this thread takes part, by their addresses. A
     /// call holds the lock of its net, so a call of the same net in it would wait for ever.
     pub nets: Vec<usize>,
+    /// The method that the user called, while it calls others: the name in their errors.
+    pub caller: Option<&'static str>,
     /// The record of the calls of layers, while a summary is made.
     pub calls: Option<Arc<Mutex<Vec<LayerCall>>>>,
 }
@@ -45,7 +47,15 @@ pub(crate) struct LayerCall {
 
 impl Context {
     const fn new() -> Context {
-        Context { recording: true, autocast: None, variant: None, rank: None, nets: Vec::new(), calls: None }
+        Context {
+            recording: true,
+            autocast: None,
+            variant: None,
+            rank: None,
+            nets: Vec::new(),
+            caller: None,
+            calls: None,
+        }
     }
 
     /// Returns the state for a thread that works for this one. The rank is left out: a rank belongs to one thread,

@@ -31,5 +31,7 @@ pub use error::{Error, Result};
 pub use kernel::WgslKernel;
 pub use ops::{Attention, Conv, Interpolation, Operand, Padding, Pool, Scalar, Sizes, autocast};
 pub use parallel::DataParallel;
-pub use shape::{Dim, Dims, Shape};
-pub use tensor::{Index, Indices, NewAxis, RandomState, Tensor, manual_seed, random_state, set_random_state};
+pub use shape::{Dim, Dims, Extent, NewShape, Shape};
+pub use tensor::{
+    Index, Indices, NewAxis, RandomState, Tensor, TensorData, manual_seed, random_state, set_random_state,
+};

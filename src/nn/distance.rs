@@ -4,7 +4,7 @@ use super::Reduction;
 use super::loss::f32s;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::of_sums;
+use crate::ops::{named, of_sums};
 use crate::tensor::Tensor;
 
 /// Returns the loss of each pair of elements, computed in f32, reduced, and converted to the type of `input`.
@@ -18,7 +18,7 @@ fn between(
     if input.shape() != target.shape() {
         return Err(Error::shapes(op, input.shape(), target.shape(), "input and target must have the same shape"));
     }
-    reduction.apply(&loss(&f32s(op, input)?, &f32s(op, target)?)?)?.to_dtype(of_sums(input.dtype()))
+    named(op, || reduction.apply(&loss(&f32s(op, input)?, &f32s(op, target)?)?)?.to_dtype(of_sums(input.dtype())))
 }
 
 /// Returns the squared error `(input − target)²` of each pair of elements, reduced.
@@ -79,7 +79,7 @@ pub fn l1_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<
 /// ```
 pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f32, reduction: Reduction) -> Result<Tensor> {
     if beta == 0.0 {
-        return l1_loss(input, target, reduction);
+        return named("smooth_l1_loss", || l1_loss(input, target, reduction));
     }
     smooth("smooth_l1_loss", input, target, [beta, 1.0 / beta], reduction)
 }

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::nll::Labelled;
-use crate::ops::of_sums;
+use crate::ops::{named, of_sums};
 use crate::tensor::Tensor;
 
 /// How the losses of single elements are combined.
@@ -118,6 +118,10 @@ impl CrossEntropyLoss {
     /// do not fit; [`Error::InvalidArgument`] for a smoothing outside 0 to 1 and for a label that is not a class. An
     /// adapter reports such a label at the next call that waits for it, and the loss is NaN.
     pub fn forward(&self, logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
+        named("cross_entropy", || self.of_logits(logits, labels))
+    }
+
+    fn of_logits(&self, logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&self.smoothing) {
             let detail = format!("label smoothing {} is not between 0 and 1", self.smoothing);
             return Err(Error::argument("cross_entropy", detail));
@@ -177,7 +181,8 @@ impl CrossEntropyLoss {
 /// ```
 pub fn nll_loss(log_probs: &Tensor, labels: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let x = f32s("nll_loss", log_probs)?;
-    CrossEntropyLoss::new().reduction(reduction).of(&x, labels)?.to_dtype(of_sums(log_probs.dtype()))
+    let loss = CrossEntropyLoss::new().reduction(reduction);
+    named("nll_loss", || loss.of(&x, labels)?.to_dtype(of_sums(log_probs.dtype())))
 }
 
 /// Returns floats as f32, the type in which losses are computed.
@@ -208,7 +213,7 @@ pub fn correct(logits: &Tensor, labels: &Tensor) -> Result<usize> {
         let rule = "there must be one label per row of logits: [N, classes] and [N]";
         return Err(Error::shapes("correct", logits.shape(), labels.shape(), rule));
     }
-    let predicted = logits.detach().argmax(1)?.to_vec::<u32>()?;
+    let predicted = named("correct", || logits.detach().argmax(1))?.to_vec::<u32>()?;
     Ok(predicted
         .iter()
         .zip(labels.detach().to_dtype(DType::U32)?.to_vec::<u32>()?)

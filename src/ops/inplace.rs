@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::{narrowed, widened};
 use crate::ops::inputs::lock_all;
 use crate::ops::shape::copy::{duplicate, strided_copy, strided_kernel};
-use crate::ops::{CpuIn, GpuIn, Operand, Strided, expect_dtype, same_device};
+use crate::ops::{CpuIn, GpuIn, Operand, Strided, expect_dtype, named, same_device};
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
 
@@ -125,11 +125,13 @@ fn assign(op: &'static str, dst: &Tensor, src: &Tensor) -> Result<()> {
         ));
     }
     let _guard = crate::NoGrad::new();
-    let mut src = src.detach().to_dtype(dst.dtype())?.broadcast_to(dst.shape())?;
-    if src.storage().id() == dst.storage().id() {
-        src = duplicate(&src)?;
-    }
-    copy_(dst, &src)
+    named(op, || {
+        let mut src = src.detach().to_dtype(dst.dtype())?.broadcast_to(dst.shape())?;
+        if src.storage().id() == dst.storage().id() {
+            src = duplicate(&src)?;
+        }
+        copy_(dst, &src)
+    })
 }
 
 /// Copies `src` to `dst` if elements share words. A view may begin and end within a word, so this widens all words from
@@ -164,7 +166,7 @@ macro_rules! assigning {
                     if let Operand::Tensor(other) = other {
                         refuse_graph(stringify!($name), "the other operand", other)?;
                     }
-                    let result = crate::no_grad(|| self.$method(other))?;
+                    let result = named(stringify!($name), || crate::no_grad(|| self.$method(other)))?;
                     expect_dtype(stringify!($name), &result, self.dtype())?;
                     assign(stringify!($name), self, &result)
                 }
@@ -237,6 +239,6 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::copy_`].
     pub fn zero_(&self) -> Result<()> {
-        self.fill_(0.0)
+        named("zero_", || self.fill_(0.0))
     }
 }

@@ -12,6 +12,7 @@ mod index;
 pub(crate) mod inplace;
 mod inputs;
 mod linalg;
+mod named;
 pub(crate) mod nll;
 mod norm;
 pub(crate) mod optim;
@@ -28,6 +29,7 @@ pub use elementwise::binary::operand::{Operand, Scalar};
 pub(crate) use elementwise::cast::repacked;
 pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};
 pub use linalg::attention::Attention;
+pub(crate) use named::named;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;
 pub(crate) use shape::view::SliceRange;
@@ -141,8 +143,13 @@ fn no_gradient(op: &'static str) -> Error {
     Error::Autograd(format!("{op} has no gradient"))
 }
 
-/// Runs an op on its inputs' device and records it if an input is tracked.
+/// Runs an op on its inputs' device and records it if an input is tracked. Errors have the name of the op, or that of the
+/// method that the user called (see [`named`](fn@named)).
 pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
+    named(op.name(), || applied(op, inputs))
+}
+
+fn applied<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     same_device(op.name(), inputs)?;
     let cast = autocast::cast(O::ELEMENTS, inputs)?;
     let cast = cast.as_deref().map(references);
@@ -157,7 +164,7 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     let computed = if O::ELEMENTS == Elements::Stored { dtype } else { dtype.wide() };
     let words = computed.words(checked_elem_count(op.name(), &shape)?);
     let storage = compute(&op, inputs, words)?;
-    let out = Tensor::new(storage, Layout::contiguous(&shape), computed, inputs[0].device().clone());
+    let out = Tensor::from_parts(storage, Layout::contiguous(&shape), computed, inputs[0].device().clone());
     let out = crate::autograd::record(op, inputs, out);
     if computed == dtype { Ok(out) } else { narrowed(&out, dtype) }
 }

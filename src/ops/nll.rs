@@ -9,7 +9,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::index::range::check_on_adapter;
 use crate::ops::{
-    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, of_sums, same_device,
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, named, of_sums,
+    same_device,
 };
 use crate::tensor::Tensor;
 
@@ -173,10 +174,12 @@ impl Labelled {
             return Err(Error::shapes("nll", x.shape(), labels.shape(), detail));
         }
         let labels = match labels.dtype() {
-            DType::I32 | DType::U8 => labels.to_dtype(DType::U32)?,
-            _ => labels.clone(),
+            DType::U32 | DType::I32 | DType::U8 => labels.to_dtype(DType::U32)?,
+            other => {
+                let expected = "labels of u32, i32 or u8".into();
+                return Err(Error::DTypeMismatch { op: "nll", expected, got: other.to_string() });
+            }
         };
-        expect_dtype("nll", &labels, DType::U32)?;
         if let Some(weights) = weights.filter(|w| w.shape() != [classes]) {
             return Err(Error::shapes("nll", x.shape(), weights.shape(), "the weights are [C], one for each class"));
         }
@@ -233,6 +236,10 @@ impl Tensor {
             let detail = "scores are [N, C, ..], labels [N, ..]";
             return Err(Error::shapes("cross_entropy", self.shape(), labels.shape(), detail));
         }
+        named("cross_entropy", || self.mean_nll(labels))
+    }
+
+    fn mean_nll(&self, labels: &Tensor) -> Result<Tensor> {
         let wide = if self.dtype().is_float() { self.to_dtype(DType::F32)? } else { self.clone() };
         let x = wide.log_softmax(1)?; // an error for integers
         Labelled::new(&x, labels, None, None)?.losses(&x)?.mean_all()?.to_dtype(of_sums(self.dtype()))

@@ -8,7 +8,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply, named};
 use crate::philox::{Stream, below, unit};
 use crate::shape::checked_elem_count;
 use crate::tensor::{Tensor, next_words};
@@ -64,7 +64,7 @@ pub(crate) fn share(op: &'static str, p: f32) -> Result<u32> {
 /// Returns a new tensor of random elements from the generator of the process.
 pub(crate) fn drawn(op: &'static str, distribution: Distribution, shape: &[usize], device: &Device) -> Result<Tensor> {
     let count = checked_elem_count(op, shape)?;
-    drawn_from(next_words(count), distribution, shape, device)
+    named(op, || drawn_from(next_words(count), distribution, shape, device))
 }
 
 /// Returns a new tensor of random elements from this place of a stream on, after `skip` words (fewer than 4).

@@ -1,9 +1,10 @@
-//! Creation of tensors from values, and reading values back.
+//! Creation of tensors from values, and the words of a tensor.
 
 use crate::device::cpu::with_room;
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
+use crate::ops::named;
 use crate::shape::{Layout, Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
@@ -58,7 +59,7 @@ impl Tensor {
     /// # Errors
     /// If the device does not have enough memory.
     pub fn zeros<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        Self::full(shape, 0.0, device)
+        named("zeros", || Self::full(shape, 0.0, device))
     }
 
     /// Returns a tensor of f32 ones. For other types, see [`Tensor::full`].
@@ -66,7 +67,7 @@ impl Tensor {
     /// # Errors
     /// If the device does not have enough memory.
     pub fn ones<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        Self::full(shape, 1.0, device)
+        named("ones", || Self::full(shape, 1.0, device))
     }
 
     /// Returns a tensor filled with `value`, of the value's type.
@@ -85,7 +86,7 @@ impl Tensor {
         device: impl Into<Option<&'d Device>>,
     ) -> Result<Tensor> {
         let device = device.into().cloned().unwrap_or_default();
-        crate::ops::inplace::filled(shape.into().dims(), value, &device)
+        named("full", || crate::ops::inplace::filled(shape.into().dims(), value, &device))
     }
 
     /// Returns zeros of this tensor's shape and type, on its device, outside the graph.
@@ -100,7 +101,7 @@ impl Tensor {
     /// ```
     pub fn zeros_like(&self) -> Result<Tensor> {
         // Zero is the word 0 in every type.
-        crate::ops::inplace::filled_words(self.shape(), 0, self.dtype(), self.device())
+        named("zeros_like", || crate::ops::inplace::filled_words(self.shape(), 0, self.dtype(), self.device()))
     }
 
     /// Returns ones of this tensor's shape and type, on its device.
@@ -115,7 +116,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn ones_like(&self) -> Result<Tensor> {
-        Tensor::full(self.shape(), 1f32, self.device())?.to_dtype(self.dtype())
+        named("ones_like", || Tensor::full(self.shape(), 1f32, self.device())?.to_dtype(self.dtype()))
     }
 
     /// Returns a tensor of rank 0 with this value.
@@ -161,7 +162,8 @@ impl Tensor {
     /// ```
     pub fn iota<'d>(count: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         let count = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} does not fit u32")))?;
-        crate::ops::inplace::iota(count, &device.into().cloned().unwrap_or_default())
+        let device = device.into().cloned().unwrap_or_default();
+        named("iota", || crate::ops::inplace::iota(count, &device))
     }
 
     /// Returns the identity matrix `[n, n]`.
@@ -170,36 +172,10 @@ impl Tensor {
     /// If the device does not have enough memory.
     pub fn eye<'d>(n: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
         checked_elem_count("eye", &[n, n])?;
-        let matrix = Self::zeros([n, n], device)?;
+        let matrix = Self::zeros((n, n), device)?;
         let diagonal = Layout { shape: vec![n], strides: vec![n + 1], offset: 0 };
         matrix.with_layout(diagonal).fill_(1.0)?;
         Ok(matrix)
-    }
-
-    /// Returns the elements in row-major order. Waits until the device has computed them.
-    ///
-    /// # Errors
-    /// [`Error::DTypeMismatch`] if `T` is not the tensor's element type; errors of earlier work on the device.
-    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        if T::DTYPE != self.dtype() {
-            let (expected, got) = (T::DTYPE.to_string(), self.dtype().to_string());
-            return Err(Error::DTypeMismatch { op: "to_vec", expected, got });
-        }
-        T::unpack(self.to_words()?, self.elem_count(), with_room)
-    }
-
-    /// Returns the element of a tensor with exactly one element.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if there are several or none; otherwise those of [`Tensor::to_vec`].
-    pub fn item<T: Element>(&self) -> Result<T> {
-        match self.to_vec()?.as_slice() {
-            [value] => Ok(*value),
-            _ => Err(Error::argument(
-                "item",
-                format!("a tensor of shape {:?} does not have exactly one element", self.shape()),
-            )),
-        }
     }
 
     /// Returns the bits of the elements in row-major order, packed into words as the type requires.
@@ -233,22 +209,3 @@ pub(crate) fn from_words(words: Vec<u32>, shape: &[usize], dtype: DType, device:
     };
     Ok(Tensor::from_storage(storage, shape, dtype, device))
 }
-
-/// Conversions from nested arrays of numbers to tensors on the CPU.
-macro_rules! from_arrays {
-    ($($t:ty),*) => {$(
-        impl<const N: usize> TryFrom<[$t; N]> for Tensor {
-            type Error = Error;
-            fn try_from(values: [$t; N]) -> Result<Tensor> {
-                Tensor::from_slice(&values, N, None)
-            }
-        }
-        impl<const M: usize, const N: usize> TryFrom<[[$t; N]; M]> for Tensor {
-            type Error = Error;
-            fn try_from(values: [[$t; N]; M]) -> Result<Tensor> {
-                Tensor::from_slice(values.as_flattened(), [M, N], None)
-            }
-        }
-    )*};
-}
-from_arrays!(f32, i32, u32, u8, bool);

@@ -17,6 +17,16 @@ const LINE: usize = 80;
 /// The text before the elements.
 const HEAD: &str = "tensor(";
 
+/// Prints the tensor as PyTorch does, with its device and its type unless they are `cpu` and f32. A result of a recorded
+/// op has the op's name, as errors and the op table have it, in the place of PyTorch's `grad_fn`.
+///
+/// ```
+/// # use anygpu::Tensor;
+/// let x = Tensor::new([1.0, 2.5], None)?.requires_grad();
+/// assert_eq!(x.to_string(), "tensor([1.0000, 2.5000], requires_grad=True)");
+/// assert_eq!((&x * 2.0)?.to_string(), "tensor([2., 5.], grad_fn=<mul>)");
+/// # Ok::<(), anygpu::Error>(())
+/// ```
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let body = text(self).unwrap_or_else(|error| format!("<unreadable: {error}>, shape={:?}", self.shape()));
@@ -36,7 +46,8 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// Returns the suffixes: device, size, type and `requires_grad`, each only where it cannot be seen from the elements.
+/// Returns the suffixes: device, size and type, each only where it cannot be seen from the elements, and the place in the
+/// graph: `grad_fn=<mul>` with the name of the op that made the tensor, or `requires_grad=True`.
 fn suffixes(tensor: &Tensor) -> Vec<String> {
     let mut all = Vec::new();
     let empty = tensor.elem_count() == 0;
@@ -50,7 +61,9 @@ fn suffixes(tensor: &Tensor) -> Vec<String> {
     if tensor.dtype() != DType::F32 && (empty || tensor.dtype() != DType::Bool) {
         all.push(format!("dtype={}", tensor.dtype()));
     }
-    if tensor.is_leaf() {
+    if let Some(node) = tensor.node() {
+        all.push(format!("grad_fn=<{}>", node.name()));
+    } else if tensor.is_leaf() {
         all.push("requires_grad=True".to_owned());
     }
     all

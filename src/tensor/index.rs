@@ -1,9 +1,10 @@
-//! Indexing: `x.i(s![.., 1..3, -1])`, close to `x[:, 1:3, -1]`.
+//! Indexing: `x.i((.., 1..3, -1))`, close to `x[:, 1:3, -1]`; `s!` has `...` and steps too.
 
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 use crate::error::{Error, Result};
 use crate::ops::SliceRange;
+use crate::shape::for_tuples;
 use crate::tensor::Tensor;
 
 /// The index of one dimension. [`s!`](crate::s) makes it from numbers and ranges.
@@ -31,7 +32,8 @@ pub enum Index {
 #[derive(Clone, Copy, Debug)]
 pub struct NewAxis;
 
-/// A list of indices, one for each dimension. [`s!`](crate::s) makes one; a single number or range converts to one.
+/// A list of indices, one for each dimension. [`s!`](crate::s) makes one; a single number or range converts to one, and
+/// so does a tuple (of up to eight) of numbers, ranges and [`NewAxis`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indices(Vec<Index>);
 
@@ -46,6 +48,18 @@ impl<T: Into<Index>> From<T> for Indices {
         Indices(vec![one.into()])
     }
 }
+
+macro_rules! from_parts {
+    ($($name:ident)+) => {
+        impl<$($name: Into<Index>),+> From<($($name,)+)> for Indices {
+            #[expect(non_snake_case, reason = "the elements have the names of their types")]
+            fn from(($($name,)+): ($($name,)+)) -> Self {
+                Indices(vec![$($name.into()),+])
+            }
+        }
+    };
+}
+for_tuples! { from_parts }
 
 impl Index {
     /// Keeps only every `step`-th element of a range, like `1..9;2` in [`s!`](crate::s).
@@ -166,8 +180,9 @@ impl Tensor {
     /// Returns a view of a part of each dimension. Nothing is copied, and in-place writes to the view change this
     /// tensor.
     ///
-    /// Takes the result of [`s!`](crate::s), or a single number or range for the first dimension. (Outside `s!`, clippy
-    /// rejects a range like `1..-1`.)
+    /// Takes a number or a range for the first dimension, or a tuple of them for the first dimensions: `x.i((0, -1))`,
+    /// `x.i((.., 1..3))`. For a step, or for `...`, use [`s!`](crate::s). (Clippy rejects a range like `1..-1`, except in
+    /// `s!`.)
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are more indices than dimensions, a number or a range bound is outside its
@@ -176,10 +191,12 @@ impl Tensor {
     /// ```
     /// use anygpu::{Tensor, s};
     ///
-    /// let x = Tensor::try_from([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])?;
+    /// let x = Tensor::new([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], None)?;
     /// assert_eq!(x.i(1)?.to_vec::<f32>()?, [4.0, 5.0, 6.0]);
-    /// assert_eq!(x.i(s![.., 1..])?.to_vec::<f32>()?, [2.0, 3.0, 5.0, 6.0]);
-    /// x.i(s![0, ..2])?.fill_(9.0)?;
+    /// assert_eq!(x.i((0, -1))?.item::<f32>()?, 3.0);
+    /// assert_eq!(x.i((.., 1..))?.to_vec::<f32>()?, [2.0, 3.0, 5.0, 6.0]);
+    /// assert_eq!(x.i(s![.., ..;2])?.to_vec::<f32>()?, [1.0, 3.0, 4.0, 6.0]);
+    /// x.i((0, ..2))?.fill_(9.0)?;
     /// assert_eq!(x.to_vec::<f32>()?, [9.0, 9.0, 3.0, 4.0, 5.0, 6.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```

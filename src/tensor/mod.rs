@@ -9,6 +9,7 @@ mod image;
 mod index;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod nested;
 mod random;
 mod transfer;
 
@@ -18,6 +19,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) use bucket::{Bucket, copied_together, slots};
 pub(crate) use create::from_words;
 pub use index::{Index, Indices, NewAxis};
+pub use nested::TensorData;
 pub use random::{RandomState, manual_seed, random_state, set_random_state};
 pub(crate) use random::{generator, next_words, seed_for, skip_blocks};
 pub use transfer::to_together;
@@ -33,23 +35,29 @@ use crate::shape::Layout;
 ///
 /// A tensor is a cheap handle: a clone shares the elements. Elements change only if an optimiser updates a parameter or
 /// a method whose name ends in `_` is called. Ops return `Result`, because shapes and devices can mismatch and memory
-/// can run out; so do the operators `+ - * / %`, between tensors (by reference or value) and with an `f32` or `i32` on
-/// either side.
+/// can run out; so do the operators `+ - * / %` and `-x`, between tensors (by reference or value) and with an `f32` or
+/// `i32` on either side.
+///
+/// The right operand may be the `Result` of another operator, so that one `?` is enough for `(&a + (&b * 2.0))?`. The
+/// left one may not, since Rust allows operators only on a crate's own types: write `((&a * 2.0)? + &b)?`.
 ///
 /// Dimensions count from 0, outermost first; negative ones count from the end, as in PyTorch: `x.softmax(-1)` (see
 /// [`Dim`](crate::Dim)).
 ///
 /// ```
-/// use anygpu::{Device, Tensor, try_gpu};
+/// use anygpu::{Tensor, try_gpu};
 ///
 /// let gpu = try_gpu(0); // gpu:0, or cpu when there is none
-/// let x = Tensor::ones([2, 3], &gpu)?;
+/// let x = Tensor::new([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], &gpu)?;
 /// let y = Tensor::full([3], 0.5, &gpu)?;
-/// let z = (&x + &y)?;
+/// let z = (&x + (&y * 2.0))?;
 /// assert_eq!(z.shape(), [2, 3]);
-/// assert_eq!(z.to(&Device::cpu())?.to_vec::<f32>()?, [1.5; 6]);
+/// assert_eq!(z.to_vec2::<f32>()?, [[2.0, 3.0, 4.0], [5.0, 6.0, 7.0]]);
+/// assert_eq!(z.cpu()?.i((1, -1))?.item::<f32>()?, 7.0);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
+// Not `must_use` as a type, since functions that are called for their effect return tensors too: `train_batch`,
+// `clip_grad_norm`, `forward` of a batch norm. Methods that return a tensor without `Result` have the attribute.
 #[derive(Clone)]
 pub struct Tensor(Arc<Inner>);
 
@@ -67,13 +75,13 @@ struct Inner {
 }
 
 impl Tensor {
-    pub(crate) fn new(storage: Storage, layout: Layout, dtype: DType, device: Device) -> Self {
+    pub(crate) fn from_parts(storage: Storage, layout: Layout, dtype: DType, device: Device) -> Self {
         Self::build(storage, layout, dtype, device, None, false)
     }
 
     /// Returns a contiguous tensor that begins at the start of a storage.
     pub(crate) fn from_storage(storage: Storage, shape: &[usize], dtype: DType, device: Device) -> Self {
-        Self::new(storage, Layout::contiguous(shape), dtype, device)
+        Self::from_parts(storage, Layout::contiguous(shape), dtype, device)
     }
 
     fn build(storage: Storage, layout: Layout, dtype: DType, device: Device, node: Option<Node>, leaf: bool) -> Self {
@@ -90,7 +98,7 @@ impl Tensor {
 
     /// Returns the same elements with another layout, outside the graph.
     pub(crate) fn with_layout(&self, layout: Layout) -> Self {
-        Self::new(self.0.storage.clone(), layout, self.0.dtype, self.0.device.clone())
+        Self::from_parts(self.0.storage.clone(), layout, self.0.dtype, self.0.device.clone())
     }
 
     /// Returns the words that hold the elements, contiguous and in row-major order, as a 1-D u32 tensor outside the
@@ -104,36 +112,41 @@ impl Tensor {
         let Inner { storage, layout, dtype, device, .. } = &*dense.0;
         let layout =
             Layout { offset: layout.offset / per_word, ..Layout::contiguous(&[dtype.words(layout.elem_count())]) };
-        Ok(Self::new(storage.clone(), layout, DType::U32, device.clone()))
+        Ok(Self::from_parts(storage.clone(), layout, DType::U32, device.clone()))
     }
 
     /// Returns a tensor whose words begin at word `offset` of this one's storage.
     pub(crate) fn tensor_at_word(&self, offset: usize, shape: &[usize], dtype: DType) -> Self {
         let layout = Layout { offset: offset * dtype.per_word(), ..Layout::contiguous(shape) };
-        Self::new(self.0.storage.clone(), layout, dtype, self.0.device.clone())
+        Self::from_parts(self.0.storage.clone(), layout, dtype, self.0.device.clone())
     }
 
     /// Returns the size in each dimension, outermost first.
+    #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.0.layout.shape
     }
 
     /// Returns the number of dimensions.
+    #[must_use]
     pub fn rank(&self) -> usize {
         self.shape().len()
     }
 
     /// Returns the number of elements.
+    #[must_use]
     pub fn elem_count(&self) -> usize {
         self.0.layout.elem_count()
     }
 
     /// Returns the type of the elements.
+    #[must_use]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
 
     /// Returns the device that holds the elements.
+    #[must_use]
     pub fn device(&self) -> &Device {
         &self.0.device
     }
@@ -147,6 +160,7 @@ impl Tensor {
     /// assert!(!x.is_same(&Tensor::zeros([2], None)?));
     /// # Ok::<(), anygpu::Error>(())
     /// ```
+    #[must_use]
     pub fn is_same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

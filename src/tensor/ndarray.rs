@@ -37,7 +37,7 @@ impl Tensor {
     /// # Errors
     /// Same as [`Tensor::to_vec`].
     pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
-        ArrayD::from_shape_vec(IxDyn(self.shape()), self.to_vec()?)
+        ArrayD::from_shape_vec(IxDyn(self.shape()), self.elements("to_ndarray")?)
             .map_err(|error| Error::argument("to_ndarray", error.to_string()))
     }
 }

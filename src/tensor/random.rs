@@ -9,6 +9,7 @@ use crate::context;
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
+use crate::ops::named;
 use crate::ops::random::{Distribution, drawn, share};
 use crate::philox::{Stream, below, philox, unit};
 use crate::shape::{Shape, checked_elem_count};
@@ -60,6 +61,7 @@ pub struct RandomState {
 /// assert_eq!(a, Tensor::rand([4], None)?.to_vec::<f32>()?);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
+#[must_use]
 pub fn random_state() -> RandomState {
     let Stream { seed, first } = *lock(&GENERATOR);
     RandomState { seed, drawn: first }
@@ -135,7 +137,7 @@ impl Tensor {
         device: impl Into<Option<&'d Device>>,
     ) -> Result<Tensor> {
         // Two kernels, because some adapters might fuse the product and the sum in one kernel and round only once.
-        Tensor::rand(shape, device)?.mul_scalar(high - low)?.add_scalar(low)
+        named("uniform", || Tensor::rand(shape, device)?.mul_scalar(high - low)?.add_scalar(low))
     }
 
     /// Returns f32 values that are 1 with probability `p` and 0 otherwise. For a mask, append `.to_dtype(DType::Bool)`.
@@ -247,7 +249,7 @@ impl Tensor {
         shape: impl Into<Shape>,
         device: impl Into<Option<&'d Device>>,
     ) -> Result<Tensor> {
-        Tensor::randn(shape, device)?.mul_scalar(std)?.add_scalar(mean)
+        named("normal", || Tensor::randn(shape, device)?.mul_scalar(std)?.add_scalar(mean))
     }
 
     /// Like [`Tensor::rand`], with this tensor's shape, type and device.

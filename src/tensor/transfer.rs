@@ -32,6 +32,22 @@ pub fn to_together(tensors: &[&Tensor], device: &Device) -> Result<Vec<Tensor>> 
     copied_together(tensors, device)
 }
 
+impl Tensor {
+    /// Returns this tensor on the CPU: `x.to(&Device::cpu())`.
+    ///
+    /// # Errors
+    /// As [`Tensor::to`].
+    ///
+    /// ```
+    /// # use anygpu::{Tensor, try_gpu};
+    /// assert!(Tensor::ones([3], &try_gpu(0))?.cpu()?.device().is_cpu());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn cpu(&self) -> Result<Tensor> {
+        self.to(&Device::cpu())
+    }
+}
+
 /// Returns Σ wᵢ · xᵢ, summed in the order of the slice, on the first tensor's device and outside the graph. Without
 /// weights, it returns Σ xᵢ. The shapes must be equal.
 ///

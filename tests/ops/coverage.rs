@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anygpu::check::{Options, Table};
 
-use crate::source::{code, enclosed, identifier, read};
+use crate::source::{code, enclosed, identifier, is_name, methods, read};
 
 /// Names of ops that users do not call: each with the op of the table whose cases run it.
 const INTERNAL: &[(&str, &str)] = &[
@@ -23,11 +23,6 @@ const INTERNAL: &[(&str, &str)] = &[
     ("place", "slice"),
     ("pool2d_grad", "max_pool2d"),
 ];
-
-/// Identifiers in which an op's name may be a literal of the sources.
-fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_lowercase()) && identifier(text) == text
-}
 
 /// The string literals of a text that could be names.
 fn names(text: &str) -> impl Iterator<Item = String> {
@@ -67,33 +62,6 @@ fn op_names() -> BTreeSet<String> {
             all.extend(rows(&text));
         }
     }
-    all
-}
-
-/// The public methods of `Tensor` under a folder, those that macros write included.
-fn methods(folder: &str) -> BTreeSet<String> {
-    let mut all = BTreeSet::new();
-    for (_, text) in code(folder) {
-        for (at, _) in text.match_indices("impl Tensor {") {
-            let body = enclosed(&text[at + "impl Tensor ".len()..]);
-            all.extend(
-                body.match_indices("pub fn ").map(|(at, start)| identifier(&body[at + start.len()..]).to_owned()),
-            );
-        }
-        if !text.contains("pub fn $") {
-            continue;
-        }
-        // The rows of the macros' calls: `name => …;`, `name(x, …) => …;`, `name = …;`.
-        for line in text.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     ")) {
-            let name = identifier(line.trim_start());
-            let rest = &line.trim_start()[name.len()..];
-            let rest = rest.strip_prefix("(x").and_then(|rest| rest.split_once(')')).map_or(rest, |(_, rest)| rest);
-            if is_name(name) && (rest.starts_with(" => ") || rest.starts_with(" = ")) {
-                all.insert(name.to_owned());
-            }
-        }
-    }
-    all.remove("");
     all
 }
 

@@ -95,6 +95,7 @@ fn rows(device: &Device) -> Result<Vec<Row>> {
             &["[4, 4]"],
         ),
         ("reshape", Kind::Shapes, a.reshape([4, 2]), &["[2, 3]", "[4, 2]"]),
+        ("reshape", Kind::Argument, a.reshape([-1, 4]), &["[-1, 4]", "6 elements"]),
         ("broadcast_to", Kind::Shapes, a.broadcast_to([2, 2]), &["[2, 3]", "[2, 2]"]),
         ("broadcast_to", Kind::Shapes, a.broadcast_to([3]), &["[2, 3]", "[3]"]),
         ("narrow", Kind::Argument, a.narrow(1, 2, 2), &["[2, 3]"]),
@@ -109,10 +110,10 @@ fn rows(device: &Device) -> Result<Vec<Row>> {
         ("argmax", Kind::Argument, zeros(&[2, 0])?.argmax(1), &["[2, 0]"]),
         ("softmax", Kind::Argument, a.softmax(2), &["dimension 2", "[2, 3]"]),
         ("cross_entropy", Kind::Shapes, labels.cross_entropy(&a), &["[3]", "[2, 3]"]),
-        ("nll", Kind::Shapes, a.cross_entropy(&labels), &["[2, 3]", "[3]"]),
+        ("cross_entropy", Kind::Shapes, a.cross_entropy(&labels), &["[2, 3]", "[3]"]),
         ("add", Kind::DType, labels.add(&labels.to_dtype(DType::I32)?), &["u32", "i32"]),
         ("sub", Kind::DType, a.to_dtype(DType::Bool)?.sub(true), &["bool"]),
-        ("add", Kind::Argument, labels.to_dtype(DType::U8)?.add_scalar(300), &["300", "u8"]),
+        ("add_scalar", Kind::Argument, labels.to_dtype(DType::U8)?.add_scalar(300), &["300", "u8"]),
         ("lt", Kind::Argument, labels.lt(-1), &["-1", "u32"]),
         ("clamp", Kind::Argument, a.clamp(None, None), &["min or max"]),
         (
@@ -122,8 +123,8 @@ fn rows(device: &Device) -> Result<Vec<Row>> {
             &["[2, 3]", "[3, 1]"],
         ),
         ("matmul", Kind::DType, a.matmul(&a.t()?.to_dtype(DType::I32)?), &["f32", "i32"]),
-        ("mean", Kind::DType, labels.mean_all(), &["u32"]),
-        ("nll", Kind::DType, a.cross_entropy(&zeros(&[2])?), &["u32", "f32"]),
+        ("mean_all", Kind::DType, labels.mean_all(), &["u32"]),
+        ("cross_entropy", Kind::DType, a.cross_entropy(&zeros(&[2])?), &["u32", "f32"]),
     ])
 }
 

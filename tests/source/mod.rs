@@ -1,6 +1,7 @@
 //! The repository's own texts, for the tests that read them.
 #![allow(dead_code, reason = "every test binary compiles this file and uses its own part of it")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -88,4 +89,36 @@ pub fn enclosed(text: &str) -> &str {
 pub fn identifier(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     &text[..end]
+}
+
+/// Identifiers in which an op's name may be a literal of the sources.
+pub fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase()) && identifier(text) == text
+}
+
+/// The public methods of `Tensor` under a folder, those that macros write included.
+pub fn methods(folder: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for (_, text) in code(folder) {
+        for (at, _) in text.match_indices("impl Tensor {") {
+            let body = enclosed(&text[at + "impl Tensor ".len()..]);
+            all.extend(
+                body.match_indices("pub fn ").map(|(at, start)| identifier(&body[at + start.len()..]).to_owned()),
+            );
+        }
+        if !text.contains("pub fn $") {
+            continue;
+        }
+        // The rows of the macros' calls: `name => …;`, `name(x, …) => …;`, `name = …;`.
+        for line in text.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     ")) {
+            let name = identifier(line.trim_start());
+            let rest = &line.trim_start()[name.len()..];
+            let rest = rest.strip_prefix("(x").and_then(|rest| rest.split_once(')')).map_or(rest, |(_, rest)| rest);
+            if is_name(name) && (rest.starts_with(" => ") || rest.starts_with(" = ")) {
+                all.insert(name.to_owned());
+            }
+        }
+    }
+    all.remove("");
+    all
 }

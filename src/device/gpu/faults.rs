@@ -9,6 +9,9 @@ use super::{Buffer, Gpu};
 use crate::error::{Error, Result};
 use crate::sync;
 
+/// The end of the message of a fault. It tells an error of earlier work from one of the call that returns it.
+pub(crate) const EARLIER_WORK: &str = "in work since it was last waited for)";
+
 /// Words of a fault: the number of its op, the index and the size of the dimension. All are 0 if there is none.
 const WORDS: usize = 3;
 
@@ -61,6 +64,6 @@ impl Gpu {
         self.clear(&record)?;
         let op = sync::lock(&self.faults.ops).get(position as usize).copied().unwrap_or("an op");
         let detail = format!("index {} is not within a dimension of {size}", index as i32);
-        Err(Error::argument(op, format!("{detail} (found on {}, in work since it was last waited for)", self.name)))
+        Err(Error::argument(op, format!("{detail} (found on {}, {EARLIER_WORK}", self.name)))
     }
 }

@@ -29,6 +29,7 @@ mod variants;
 use std::sync::{Arc, Mutex};
 
 pub(crate) use adapter::{Handle, enumerate};
+pub(crate) use faults::EARLIER_WORK;
 pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder, Pipeline, Signature};
 pub(crate) use pool::Buffer;
 pub(crate) use shader::{Bits, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl};

@@ -10,7 +10,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::around;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, same_device};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named, same_device};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
@@ -178,8 +178,10 @@ impl Tensor {
         let &[_, width] = self.shape() else {
             return Err(Error::argument("embedding", format!("the table is [V, D], not {:?}", self.shape())));
         };
-        let rows = self.index_select(0, &ids.reshape(ids.elem_count())?)?;
-        rows.reshape([ids.shape(), &[width]].concat())
+        named("embedding", || {
+            let rows = self.index_select(0, &ids.reshape(-1)?)?;
+            rows.reshape([ids.shape(), &[width]].concat())
+        })
     }
 
     /// Returns 1 at each class and 0 elsewhere: `[..]` of u32, i32 or u8 → `[.., classes]` of u32.
@@ -195,6 +197,10 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn one_hot(&self, classes: usize) -> Result<Tensor> {
+        named("one_hot", || self.one_of(classes))
+    }
+
+    fn one_of(&self, classes: usize) -> Result<Tensor> {
         let labels = indices("one_hot", self)?;
         if labels.elem_count() == 0 {
             return Tensor::full([self.shape(), &[classes]].concat(), 0u32, self.device());
@@ -207,6 +213,6 @@ impl Tensor {
             }
         }
         let all = Tensor::iota(classes, self.device())?;
-        labels.unsqueeze(self.rank())?.eq(&all)?.to_dtype(DType::U32)
+        labels.unsqueeze(-1)?.eq(&all)?.to_dtype(DType::U32)
     }
 }

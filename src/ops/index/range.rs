@@ -2,6 +2,7 @@
 
 use crate::device::gpu::{Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
+use crate::ops::named::caller_or;
 use crate::ops::{Dense, GpuIn};
 
 params! {
@@ -25,7 +26,7 @@ pub(in crate::ops) fn check_on_adapter(
     size: usize,
     ignored: Option<u32>,
 ) -> Result<Kernel> {
-    let (record, number) = gpu.fault_record(op)?;
+    let (record, number) = gpu.fault_record(caller_or(op))?;
     let (count, offset) = (index.elem_count(), index.offset());
     let params = Params { count, offset, size, ignored: ignored.unwrap_or(0), op: number };
     let kernel = Kernel::build(SHADER, "index_check", params).constant("IGNORE", ignored.is_some());

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
@@ -157,8 +157,10 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn sort(&self, dim: impl Dim, descending: bool) -> Result<(Tensor, Tensor)> {
-        let positions = self.argsort(dim, descending)?;
-        Ok((self.gather(dim, &positions)?, positions))
+        named("sort", || {
+            let positions = self.argsort(dim, descending)?;
+            Ok((self.gather(dim, &positions)?, positions))
+        })
     }
 
     /// Returns the `k` largest elements along `dim`, or the smallest unless `largest`, and their positions: `[.., n,

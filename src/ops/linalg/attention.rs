@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::autocast::lowered;
-use crate::ops::products;
+use crate::ops::{named, products};
 use crate::tensor::Tensor;
 
 /// The options of [`Tensor::attention`].
@@ -19,6 +19,7 @@ use crate::tensor::Tensor;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Attention {
     causal: bool,
     mask: Option<Tensor>,
@@ -70,6 +71,10 @@ impl Tensor {
     ///
     /// See [`Attention`] for an example.
     pub fn attention(&self, keys: &Tensor, values: &Tensor, options: &Attention) -> Result<Tensor> {
+        named("attention", || self.attend(keys, values, options))
+    }
+
+    fn attend(&self, keys: &Tensor, values: &Tensor, options: &Attention) -> Result<Tensor> {
         let (&[.., l, e], &[.., s, _]) = (self.shape(), keys.shape()) else {
             return Err(Error::shapes("attention", self.shape(), keys.shape(), "takes [.., L, E] and [.., S, E]"));
         };
@@ -99,7 +104,7 @@ impl Tensor {
                 _ => scores.add(&served.where_cond(&mask.to_dtype(DType::F32)?, 0)?)?,
             };
         }
-        let mut weights = scores.softmax(scores.rank() - 1)?;
+        let mut weights = scores.softmax(-1)?;
         if options.dropout != 0.0 {
             weights = weights.dropout(options.dropout, true)?;
         }
@@ -113,7 +118,7 @@ fn served(mask: &Tensor, past: Option<&Tensor>) -> Result<Tensor> {
     let mask = if mask.rank() == 0 { mask.reshape([1])? } else { mask.detach() };
     let open = if mask.dtype() == DType::Bool { mask } else { mask.ne(f32::NEG_INFINITY)? };
     let open = past.map_or(Ok(open.clone()), |past| open.logical_and(past))?;
-    open.any(&[open.rank() - 1], true)
+    open.any(-1, true)
 }
 
 /// Returns the scores where `seen` is true, −∞ elsewhere.

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
+use crate::ops::named;
 use crate::tensor::Tensor;
 
 /// The label of the last dimension of an ellipsis; `ELLIPSIS + n` is the n-th before it. No user can write these
@@ -210,12 +211,14 @@ impl Tensor {
     pub fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         crate::ops::same_device("einsum", operands)?;
         let Equation { inputs, output } = Equation::parse(equation, operands)?;
-        let mut parts = operands.iter().zip(&inputs).map(|(x, labels)| Labelled::new(x, labels));
-        let mut done = parts.next().unwrap_or_else(|| Err(fail("needs an operand")))?;
-        for (i, next) in parts.enumerate() {
-            let later = |l: u32| output.contains(&l) || inputs[i + 2..].iter().any(|labels| labels.contains(&l));
-            done = contract(done, next?, later)?;
-        }
-        done.keep(|l| output.contains(&l))?.ordered(&output)
+        named("einsum", || {
+            let mut parts = operands.iter().zip(&inputs).map(|(x, labels)| Labelled::new(x, labels));
+            let mut done = parts.next().unwrap_or_else(|| Err(fail("needs an operand")))?;
+            for (i, next) in parts.enumerate() {
+                let later = |l: u32| output.contains(&l) || inputs[i + 2..].iter().any(|labels| labels.contains(&l));
+                done = contract(done, next?, later)?;
+            }
+            done.keep(|l| output.contains(&l))?.ordered(&output)
+        })
     }
 }

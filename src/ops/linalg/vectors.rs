@@ -1,6 +1,7 @@
 //! Products of a matrix and a vector, and of two vectors.
 
 use crate::error::{Error, Result};
+use crate::ops::named;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -17,7 +18,7 @@ impl Tensor {
     /// ```
     pub fn mv(&self, vector: &Tensor) -> Result<Tensor> {
         match (self.shape(), vector.shape()) {
-            (&[_, k], &[n]) if k == n => self.matmul(&vector.unsqueeze(1)?)?.squeeze(1),
+            (&[_, k], &[n]) if k == n => named("mv", || self.matmul(&vector.unsqueeze(1)?)?.squeeze(1)),
             (a, b) => Err(Error::shapes("mv", a, b, "takes a matrix [m, k] and a vector [k]")),
         }
     }
@@ -35,7 +36,7 @@ impl Tensor {
     /// ```
     pub fn dot(&self, other: &Tensor) -> Result<Tensor> {
         match (self.shape(), other.shape()) {
-            (&[m], &[n]) if m == n => self.unsqueeze(0)?.matmul(&other.unsqueeze(1)?)?.reshape(()),
+            (&[m], &[n]) if m == n => named("dot", || self.unsqueeze(0)?.matmul(&other.unsqueeze(1)?)?.reshape(())),
             (a, b) => Err(Error::shapes("dot", a, b, "takes two vectors of one length")),
         }
     }
@@ -53,7 +54,7 @@ impl Tensor {
     /// ```
     pub fn outer(&self, other: &Tensor) -> Result<Tensor> {
         match (self.shape(), other.shape()) {
-            (&[_], &[_]) => self.unsqueeze(1)?.mul(other),
+            (&[_], &[_]) => named("outer", || self.unsqueeze(1)?.mul(other)),
             (a, b) => Err(Error::shapes("outer", a, b, "takes two vectors")),
         }
     }

@@ -4,9 +4,9 @@ use crate::autograd::no_grad;
 use crate::context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::apply;
 use crate::ops::inplace::copy_;
 use crate::ops::norm::{Moment, Moments, NormShape, Normalise};
+use crate::ops::{apply, named};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 
@@ -35,10 +35,10 @@ fn normalise(
     let norm = NormShape { fixed: fixed.is_some(), weight: weight.is_some(), bias: bias.is_some(), ..norm };
     let stats = match fixed {
         Some(stats) => stats,
-        None => joined(apply(Moments(norm), &[&x.detach()])?, rank.as_ref())?,
+        None => joined(named(name, || apply(Moments(norm), &[&x.detach()]))?, rank.as_ref())?,
     };
     let inputs: Vec<&Tensor> = [x, &stats].into_iter().chain([weight, bias].into_iter().flatten()).collect();
-    Ok((apply(Normalise(norm, rank), &inputs)?, stats))
+    Ok((named(name, || apply(Normalise(norm, rank), &inputs))?, stats))
 }
 
 /// Returns the means and variances `[2, C]` over all ranks' samples, from those of each rank; the same on all ranks.
@@ -201,18 +201,19 @@ impl Tensor {
             return Err(Error::shapes(name, shape, other.shape(), "running statistics are [C]"));
         }
         let fixed = match running.filter(|_| !training) {
-            Some((mean, variance)) => Some(statistics(mean, variance)?),
+            Some((mean, variance)) => Some(named(name, || statistics(mean, variance))?),
             None => None,
         };
         let sizes = [samples, channels, span];
         let norm = NormShape::new(sizes, [span, channels], eps);
         let (out, stats) = normalise(name, self, norm, fixed, [weight, bias], rank)?;
         if let Some((mean, variance)) = running.filter(|_| training) {
-            no_grad(|| {
+            let update = || {
                 let unbiased = count as f32 / (count - 1) as f32;
                 run_on(mean, &stats.narrow(0, 0, 1)?, momentum, momentum)?;
                 run_on(variance, &stats.narrow(0, 1, 1)?, momentum, momentum * unbiased)
-            })?;
+            };
+            named(name, || no_grad(update))?;
         }
         Ok(out)
     }

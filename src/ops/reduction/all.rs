@@ -1,6 +1,7 @@
 //! The reductions of all elements to one: a tensor of rank 0.
 
 use crate::error::Result;
+use crate::ops::named;
 use crate::tensor::Tensor;
 
 /// Defines methods that reduce all dimensions, by the method that takes dimensions.
@@ -13,7 +14,7 @@ macro_rules! over_all {
                 /// # Errors
                 #[doc = concat!("As [`Tensor::", stringify!($method), "`].")]
                 pub fn $name(&self) -> Result<Tensor> {
-                    self.$method(&self.all_dims(), $($argument,)? false)
+                    named(stringify!($name), || self.$method(&self.all_dims(), $($argument,)? false))
                 }
             )*
         }

@@ -8,7 +8,7 @@ use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
@@ -162,7 +162,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn argmax_all(&self) -> Result<Tensor> {
-        self.reshape(self.elem_count())?.argmax(0)
+        named("argmax_all", || self.reshape(-1)?.argmax(0))
     }
 
     /// Returns the position of the first smallest of all elements, in row-major order: rank 0, u32. NaN precedes all
@@ -171,6 +171,6 @@ impl Tensor {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no element.
     pub fn argmin_all(&self) -> Result<Tensor> {
-        self.reshape(self.elem_count())?.argmin(0)
+        named("argmin_all", || self.reshape(-1)?.argmin(0))
     }
 }

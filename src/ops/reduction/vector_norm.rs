@@ -2,9 +2,9 @@
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::of_sums;
 use crate::ops::reduction::reduce::distinct;
 use crate::ops::reduction::statistics::{root, wide, zeros_of};
+use crate::ops::{named, of_sums};
 use crate::shape::Dims;
 use crate::tensor::Tensor;
 
@@ -34,9 +34,9 @@ impl Tensor {
         let out = if p == 0.0 {
             x.detach().to_dtype(DType::Bool)?.to_dtype(DType::F32)?.sum(dims, keepdim)?
         } else if p == f32::INFINITY {
-            x.abs()?.max(dims, keepdim)?
+            named("norm", || x.abs()?.max(dims, keepdim))?
         } else if p == f32::NEG_INFINITY {
-            x.abs()?.min(dims, keepdim)?
+            named("norm", || x.abs()?.min(dims, keepdim))?
         } else if p == 1.0 {
             x.abs()?.sum(dims, keepdim)?
         } else if p == 2.0 {
@@ -54,7 +54,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::norm`].
     pub fn norm_all(&self, p: f32) -> Result<Tensor> {
-        self.norm(p, &self.all_dims(), false)
+        named("norm_all", || self.norm(p, &self.all_dims(), false))
     }
 }
 

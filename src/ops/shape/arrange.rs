@@ -6,7 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::inputs::MAX_RANK;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
-use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Strided, apply};
+use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Strided, apply, named};
 use crate::shape::{Dim, Dims, Layout, Shape, dimension, dimensions};
 use crate::tensor::Tensor;
 
@@ -86,8 +86,10 @@ impl Tensor {
         if let Some(other) = tensors.iter().find(|t| t.shape() != tensors[0].shape()) {
             return Err(Error::shapes("stack", tensors[0].shape(), other.shape(), "the shapes must be equal"));
         }
-        let slices = tensors.iter().map(|t| t.unsqueeze(dim)).collect::<Result<Vec<_>>>()?;
-        crate::ops::cat(&slices.iter().collect::<Vec<_>>(), dim)
+        named("stack", || {
+            let slices = tensors.iter().map(|t| t.unsqueeze(dim)).collect::<Result<Vec<_>>>()?;
+            crate::ops::cat(&slices.iter().collect::<Vec<_>>(), dim)
+        })
     }
 
     /// Splits dimension `dim` into parts of `size` elements. The last part may be smaller. Views.
@@ -184,7 +186,7 @@ impl Tensor {
                 wide.extend([n, size]);
                 whole.push(size.saturating_mul(n)); // a size that is too large is refused later
             }
-            out = out.reshape(apart)?.broadcast_to(wide)?.reshape(whole)?;
+            out = named("repeat", || out.reshape(apart)?.broadcast_to(wide)?.reshape(whole))?;
         }
         Ok(out)
     }

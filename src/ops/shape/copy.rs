@@ -6,7 +6,9 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
-use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype};
+use crate::ops::{
+    CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, named,
+};
 use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
 
@@ -103,7 +105,7 @@ impl Op for Cat {
 pub(crate) fn cat(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
     let first = tensors.first().ok_or_else(|| Error::argument("cat", "needs at least one tensor"))?;
     let dim = dimension("cat", dim, first.shape())?;
-    let dtype = tensors.iter().try_fold(first.dtype(), |dtype, t| dtype.promote(t.dtype()))?;
+    let dtype = named("cat", || tensors.iter().try_fold(first.dtype(), |dtype, t| dtype.promote(t.dtype())))?;
     let alike = tensors.iter().map(|t| t.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
     apply(Cat { dim }, &alike.iter().collect::<Vec<_>>())
 }
@@ -145,6 +147,9 @@ impl Tensor {
     /// # Errors
     /// If the device has no room for the copy.
     pub fn contiguous(&self) -> Result<Tensor> {
-        if self.layout().is_contiguous() { Ok(self.clone()) } else { duplicate(self) }
+        if self.layout().is_contiguous() {
+            return Ok(self.clone());
+        }
+        named("contiguous", || duplicate(self))
     }
 }

@@ -1,8 +1,9 @@
 //! Views of parts of a tensor: `select`, `slice`, diagonals; and other views under their PyTorch names.
 
 use crate::error::{Error, Result};
+use crate::ops::named;
 use crate::ops::shape::view::{SliceRange, View};
-use crate::shape::{Dim, Shape, dimension};
+use crate::shape::{Dim, NewShape, dimension};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -91,7 +92,7 @@ impl Tensor {
             1 => {
                 let skip = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
                 let n = self.elem_count().saturating_add(skip);
-                self.place(&[n, n], View::Diagonal { dims: [0, 1], offset })
+                named("diag", || self.place(&[n, n], View::Diagonal { dims: [0, 1], offset }))
             }
             2 => self.diagonal(offset, 0, 1),
             _ => Err(Error::argument("diag", format!("shape {:?} is neither a vector nor a matrix", self.shape()))),
@@ -101,16 +102,16 @@ impl Tensor {
     /// Repeats dimensions of size 1 and adds leading ones without a copy: PyTorch's name for [`Tensor::broadcast_to`].
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the requested size.
+    /// As [`Tensor::broadcast_to`].
     ///
     /// ```
     /// # use anygpu::Tensor;
-    /// let x = Tensor::try_from([[1.0], [2.0]])?;
-    /// assert_eq!(x.expand([2, 3])?.to_vec::<f32>()?, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
+    /// let x = Tensor::new([[1.0], [2.0]], None)?;
+    /// assert_eq!(x.expand([-1, 3])?.to_vec::<f32>()?, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn expand(&self, shape: impl Into<Shape>) -> Result<Tensor> {
-        self.broadcast_to(shape)
+    pub fn expand(&self, shape: impl Into<NewShape>) -> Result<Tensor> {
+        named("expand", || self.broadcast_to(shape))
     }
 
     /// Moves one dimension to another place; the others keep their order. A view.

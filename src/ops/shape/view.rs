@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ops::inplace::fill_kernel;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
 use crate::ops::{CpuIn, CpuOut, Differentiable, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
-use crate::shape::{Dim, Dims, Layout, Shape, broadcast_shapes, checked_elem_count, dimension, dimensions};
+use crate::shape::{Dim, Dims, Layout, NewShape, broadcast_shapes, checked_elem_count, dimension, dimensions};
 use crate::tensor::Tensor;
 
 /// A change of a tensor's layout.
@@ -157,18 +157,24 @@ impl Tensor {
 
     /// Returns the same elements in row-major order with another shape: a view if the strides allow it, else a copy.
     ///
+    /// One size may be −1; it is then computed from the number of elements. [`NewShape`] lists what the shape may be
+    /// given as: an array `[-1, 3]`, a tuple `(-1, n)`, a slice, a vector, a number.
+    ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if the shapes hold different numbers of elements.
+    /// [`Error::ShapeMismatch`] if the shapes hold different numbers of elements; [`Error::InvalidArgument`] if there are
+    /// two −1 or another negative size, or no size fits in the place of −1, or every size does (0 elements and a size 0).
     ///
     /// ```
     /// # use anygpu::Tensor;
     /// let x = Tensor::arange(0.0, 6.0, 1.0, None)?.reshape([2, 3])?;
     /// assert_eq!(x.t()?.reshape([6])?.to_vec::<f32>()?, [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    /// assert_eq!(x.reshape([-1, 1])?.shape(), [6, 1]);
     /// assert!(x.reshape([4]).is_err());
+    /// assert!(x.reshape([-1, 4]).is_err());
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Tensor> {
-        let shape = shape.into().dims().to_vec();
+    pub fn reshape(&self, shape: impl Into<NewShape>) -> Result<Tensor> {
+        let shape = shape.into().inferred("reshape", self.shape())?;
         if checked_elem_count("reshape", &shape)? != self.elem_count() {
             let detail = format!("{} elements do not fill the new shape", self.elem_count());
             return Err(Error::shapes("reshape", self.shape(), &shape, detail));
@@ -185,7 +191,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
     pub fn flatten_from(&self, dim: impl Dim) -> Result<Tensor> {
-        let dim = dimension("flatten", dim, self.shape())?;
+        let dim = dimension("flatten_from", dim, self.shape())?;
         let mut shape = self.shape()[..dim].to_vec();
         shape.push(self.shape()[dim..].iter().product());
         self.reshape(shape)
@@ -253,12 +259,22 @@ impl Tensor {
         self.part(dim, SliceRange { start, len, step: 1 })
     }
 
-    /// Repeats dimensions of size 1 (and adds leading ones) without a copy, by NumPy's rule.
+    /// Repeats dimensions of size 1 (and adds leading ones) without a copy, by NumPy's rule. A size of −1 is the
+    /// tensor's own size in that dimension.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the requested size.
-    pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
-        let shape = shape.into().dims().to_vec();
+    /// [`Error::ShapeMismatch`] if a dimension is neither 1 nor the requested size; [`Error::InvalidArgument`] for a −1
+    /// in a new dimension, and for other negative sizes.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::zeros([1, 3], None)?;
+    /// assert_eq!(x.broadcast_to([5, 2, 3])?.shape(), [5, 2, 3]);
+    /// assert_eq!(x.broadcast_to([4, -1])?.shape(), [4, 3]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn broadcast_to(&self, shape: impl Into<NewShape>) -> Result<Tensor> {
+        let shape = shape.into().expanded("broadcast_to", self.shape())?;
         checked_elem_count("broadcast_to", &shape)?;
         if broadcast_shapes("broadcast_to", self.shape(), &shape)? != shape {
             return Err(Error::shapes("broadcast_to", self.shape(), &shape, "the target must not be smaller"));

@@ -4,6 +4,7 @@ use super as pairs;
 use super::operand::{Operand, Scalar};
 use super::run::{binary, logical};
 use crate::error::Result;
+use crate::ops::named;
 use crate::tensor::Tensor;
 
 /// Defines methods with a tensor or a number as the other operand.
@@ -66,7 +67,7 @@ macro_rules! typed_methods {
                 /// As [`Tensor::add`].
                 pub fn $name(&self, $other: $t) -> Result<Tensor> {
                     let $x = self;
-                    $result
+                    named(stringify!($name), || $result)
                 }
             )*
         }

@@ -151,11 +151,15 @@ impl std::fmt::Debug for Operand<'_> {
 }
 
 /// Implements the operators for tensors, by reference or by value, and for numbers, on either side. There is one float
-/// type and one integer type: with two, the type of the number in `(&x * 0.5)?` would be ambiguous.
+/// type and one integer type: with two, the type of the number in `(&x * 0.5)?` would be ambiguous. The right operand may
+/// be a `Result`. The left one may not, nor the right one of a number: Rust's orphan rule requires that the first of the
+/// two types which is not a parameter is one of this crate.
 macro_rules! operators {
     ($($trait:ident $method:ident $pair:ident;)*) => {$(
         operators! { @ $trait $method [&Tensor, &Tensor] [&Tensor, Tensor] [Tensor, &Tensor] [Tensor, Tensor]
             => |a, b| Tensor::$method(&a, &b) }
+        operators! { @ $trait $method [&Tensor, Result<Tensor, Error>] [Tensor, Result<Tensor, Error>]
+            => |a, b| Tensor::$method(&a, &b?) }
         operators! { @ $trait $method [&Tensor, f32] [&Tensor, i32] [Tensor, f32] [Tensor, i32]
             => |a, b| Tensor::$method(&a, b) }
         operators! { @ $trait $method [f32, &Tensor] [i32, &Tensor] [f32, Tensor] [i32, Tensor]

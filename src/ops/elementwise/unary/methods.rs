@@ -4,6 +4,7 @@ use super::{self as unary, Function, float, integer, predicate};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::promote::to_float;
+use crate::ops::named;
 use crate::tensor::Tensor;
 
 /// Defines methods that return a tensor of the same shape.
@@ -170,7 +171,7 @@ methods! {
         _ => &unary::NOT_U32,
     });
     /// Returns `min(max(x, 0), 6)`. Integers become f32.
-    relu6(x) => x.hardtanh(0.0, 6.0);
+    relu6(x) => named("relu6", || x.hardtanh(0.0, 6.0));
     /// Returns `x` if it is above 0, else `negative_slope · x` (PyTorch's default slope is 0.01). Integers become f32.
     ///
     /// ```

@@ -20,6 +20,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::apply;
 use crate::ops::autocast::lowered;
+use crate::ops::named;
 use crate::ops::spatial::window::{Sizes, Window, WindowParams, window_setters};
 use crate::tensor::Tensor;
 
@@ -220,7 +221,7 @@ impl Tensor {
     /// ```
     pub fn conv1d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<1>) -> Result<Tensor> {
         let [x, w] = unflattened("conv1d", self, weight)?;
-        x.conv2d(&w, bias, conv.flat())?.squeeze(2)
+        named("conv1d", || x.conv2d(&w, bias, conv.flat())?.squeeze(2))
     }
 
     /// Computes a transposed 2-D convolution ("deconvolution"), the gradient of [`Tensor::conv2d`] with respect to its
@@ -251,11 +252,13 @@ impl Tensor {
         // The bias is added before the result is rounded to halves.
         let dtype = lowered(self.dtype());
         let result = if bias.is_some() { DType::F32 } else { dtype };
-        let out = apply(InputGrad::transposed(&geometry, result), &[self, weight])?;
-        match bias {
-            Some(bias) => out.add(&bias.to_dtype(DType::F32)?.reshape([channels, 1, 1])?)?.to_dtype(dtype),
-            None => Ok(out),
-        }
+        named("conv_transpose2d", || {
+            let out = apply(InputGrad::transposed(&geometry, result), &[self, weight])?;
+            match bias {
+                Some(bias) => out.add(&bias.to_dtype(DType::F32)?.reshape([channels, 1, 1])?)?.to_dtype(dtype),
+                None => Ok(out),
+            }
+        })
     }
 
     /// Computes a transposed 1-D convolution: `[N, C, L]` with weights `[C, OC / groups, K]` and an optional bias
@@ -274,6 +277,6 @@ impl Tensor {
     /// ```
     pub fn conv_transpose1d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<1>) -> Result<Tensor> {
         let [x, w] = unflattened("conv_transpose1d", self, weight)?;
-        x.conv_transpose2d(&w, bias, conv.flat())?.squeeze(2)
+        named("conv_transpose1d", || x.conv_transpose2d(&w, bias, conv.flat())?.squeeze(2))
     }
 }

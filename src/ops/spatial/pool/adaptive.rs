@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::spatial::window::Sizes;
 use crate::ops::sums::{Sum, added};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::tensor::Tensor;
 
 params! {
@@ -180,8 +180,8 @@ fn pool(op: &'static str, x: &Tensor, max: bool, rank: usize, sizes: &[usize]) -
         let (dim, len) = (first + d, x.shape()[first + d]);
         // A mean of all elements is computed as a sum, which is split into parts, so the length is not limited.
         out = match !max && size == 1 {
-            true => out.mean(&[dim], true)?,
-            false => apply(Adaptive { max, dim, len, out: size }, &[&out])?,
+            true => named(op, || out.mean(dim, true))?,
+            false => named(op, || apply(Adaptive { max, dim, len, out: size }, &[&out]))?,
         };
     }
     Ok(out)

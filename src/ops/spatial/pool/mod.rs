@@ -7,6 +7,7 @@ use sliding::{PoolMode, Windows};
 
 use crate::error::{Error, Result};
 use crate::ops::apply;
+use crate::ops::named;
 use crate::ops::spatial::window::{Sizes, WindowParams, window_setters};
 use crate::tensor::Tensor;
 
@@ -170,7 +171,8 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn max_pool1d(&self, pool: Pool<1>) -> Result<Tensor> {
-        unflattened("max_pool1d", self)?.max_pool2d(pool.flat())?.squeeze(2)
+        let images = unflattened("max_pool1d", self)?;
+        named("max_pool1d", || images.max_pool2d(pool.flat())?.squeeze(2))
     }
 
     /// Returns the mean of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::avg_pool2d`] with a height of 1.
@@ -185,6 +187,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn avg_pool1d(&self, pool: Pool<1>) -> Result<Tensor> {
-        unflattened("avg_pool1d", self)?.avg_pool2d(pool.flat())?.squeeze(2)
+        let images = unflattened("avg_pool1d", self)?;
+        named("avg_pool1d", || images.avg_pool2d(pool.flat())?.squeeze(2))
     }
 }

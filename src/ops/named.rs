@@ -1,0 +1,51 @@
+//! The names in errors: each is the method that the user called.
+
+use crate::context;
+use crate::device::gpu::EARLIER_WORK;
+use crate::error::{Error, Result};
+
+/// Runs the body of a method that is composed of others. An error of theirs gets the name of this one.
+///
+/// Within another call of this function, the outer name counts. An error of earlier work, which a call that waits for a
+/// device returns, keeps its name.
+pub(crate) fn named<T>(op: &'static str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    if context::read(|context| context.caller).is_some() {
+        return f();
+    }
+    let _caller = context::set(|context| &mut context.caller, Some(op));
+    f().map_err(|error| renamed(error, op))
+}
+
+/// Returns the name for an error that a kernel will find: that of the method which the user called, or that of the op.
+pub(in crate::ops) fn caller_or(op: &'static str) -> &'static str {
+    context::read(|context| context.caller).unwrap_or(op)
+}
+
+fn renamed(error: Error, op: &'static str) -> Error {
+    match error {
+        Error::InvalidArgument { ref detail, .. } if detail.ends_with(EARLIER_WORK) => error,
+        Error::DeviceMismatch { left, right, .. } => Error::DeviceMismatch { op, left, right },
+        Error::ShapeMismatch { left, right, detail, .. } => Error::ShapeMismatch { op, left, right, detail },
+        Error::InvalidArgument { detail, .. } => Error::InvalidArgument { op, detail },
+        Error::DTypeMismatch { expected, got, .. } => Error::DTypeMismatch { op, expected, got },
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outermost_name_counts() {
+        let inner = || -> Result<()> { Err(Error::argument("inner", "no")) };
+        let name = |result: Result<()>| result.map_or_else(|error| error.to_string(), |()| String::new());
+        assert_eq!(name(named("outer", inner)), "outer: no");
+        assert_eq!(name(named("outer", || named("middle", inner))), "outer: no");
+        assert_eq!(name(inner()), "inner: no");
+        let earlier = || Err(Error::argument("inner", format!("no (found {EARLIER_WORK}")));
+        assert_eq!(name(named("outer", earlier)), format!("inner: no (found {EARLIER_WORK}"));
+        assert_eq!(caller_or("op"), "op");
+        assert!(named("outer", || named("middle", || Ok(caller_or("op")))).is_ok_and(|name| name == "outer"));
+    }
+}
