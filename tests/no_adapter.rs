@@ -36,7 +36,7 @@ fn training_works_all_the_same() -> Result<()> {
     for device in [Device::cpu(), try_gpu(0)] {
         let mut net =
             Sequential::new().add("fc1", Linear::new(2, 16)?).add("relu", ReLU).add("fc2", Linear::new(16, 2)?);
-        net.to(&device)?;
+        net.to_(&device)?;
         let mut sgd = SGD::new(net.parameters(), 0.5);
         let x = Tensor::from_slice(&[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0], [4, 2], &device)?;
         let labels = Tensor::from_slice(&[0u32, 1, 1, 1], 4, &device)?;

@@ -104,7 +104,7 @@ fn a_net_that_is_moved_trains_the_same() -> Result<()> {
     let (expected, _) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, 3)?;
     for device in devices() {
         let mut net = lenet()?;
-        net.to(&device)?;
+        net.to_(&device)?;
         assert!(net.parameters().iter().all(|p| p.device() == &device && p.is_tracked()));
         let mut sgd = SGD::new(net.parameters(), 0.05).momentum(0.9);
         let mut losses = Vec::new();

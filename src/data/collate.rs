@@ -116,8 +116,9 @@ impl Stack {
     }
 
     /// The tensors on `device`: views of the one block, which is copied there at once.
-    pub(super) fn finish(self, device: &Device) -> Result<Vec<Tensor>> {
-        let block = if device.is_cpu() { self.block } else { move_dense(&self.block, device)? };
+    pub(super) fn finish(self, device: Option<&Device>) -> Result<Vec<Tensor>> {
+        let elsewhere = device.filter(|device| *device != self.block.device());
+        let block = elsewhere.map_or(Ok(self.block.clone()), |device| move_dense(&self.block, device))?;
         Ok(self.parts.iter().map(|part| block.tensor_at_word(part.start, &part.shape, part.dtype)).collect())
     }
 }

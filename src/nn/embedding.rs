@@ -35,6 +35,7 @@ impl Embedding {
     }
 
     /// Returns the weight, `[count, width]`.
+    #[must_use]
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }

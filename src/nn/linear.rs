@@ -47,17 +47,20 @@ impl Linear {
     }
 
     /// Returns the same layer without its bias: y = x Wᵀ.
+    #[must_use]
     pub fn without_bias(mut self) -> Linear {
         self.bias = None;
         self
     }
 
     /// Returns the weight, `[out, in]`.
+    #[must_use]
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
     /// Returns the bias, `[out]`, if the layer has one.
+    #[must_use]
     pub fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref()
     }

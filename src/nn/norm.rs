@@ -42,23 +42,27 @@ impl LayerNorm {
     }
 
     /// Returns the same layer without its bias.
+    #[must_use]
     pub fn without_bias(mut self) -> LayerNorm {
         self.bias = None;
         self
     }
 
     /// Sets eps, which is added to the variance.
+    #[must_use]
     pub fn eps(mut self, eps: f32) -> LayerNorm {
         self.eps = eps;
         self
     }
 
     /// Returns the scale, of the normalised shape.
+    #[must_use]
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
     /// Returns the offset, of the normalised shape, if there is one.
+    #[must_use]
     pub fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref()
     }
@@ -102,12 +106,14 @@ impl RMSNorm {
     }
 
     /// Sets eps, which is added to the mean square.
+    #[must_use]
     pub fn eps(mut self, eps: f32) -> RMSNorm {
         self.eps = eps;
         self
     }
 
     /// Returns the scale, of the normalised shape.
+    #[must_use]
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
@@ -156,17 +162,20 @@ impl GroupNorm {
     }
 
     /// Sets eps, which is added to the variance.
+    #[must_use]
     pub fn eps(mut self, eps: f32) -> GroupNorm {
         self.eps = eps;
         self
     }
 
     /// Returns the scale of each channel, `[C]`.
+    #[must_use]
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
     /// Returns the offset of each channel, `[C]`.
+    #[must_use]
     pub fn bias(&self) -> &Tensor {
         &self.bias
     }
@@ -213,12 +222,14 @@ macro_rules! batch_norm {
             }
 
             /// Sets the momentum: the weight of each batch's statistics in the running ones.
+            #[must_use]
             pub fn momentum(mut self, momentum: f32) -> $name {
                 self.momentum = momentum;
                 self
             }
 
             /// Sets eps, which is added to the variance.
+            #[must_use]
             pub fn eps(mut self, eps: f32) -> $name {
                 self.eps = eps;
                 self

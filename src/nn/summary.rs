@@ -120,6 +120,7 @@ impl Summary {
     }
 
     /// Returns the layers: first the net itself, then the layers within it, each before those within it.
+    #[must_use]
     pub fn layers(&self) -> &[LayerSummary] {
         &self.layers
     }

@@ -51,18 +51,21 @@ impl Adam {
     }
 
     /// Sets β₁ and β₂.
+    #[must_use]
     pub fn betas(mut self, beta1: f32, beta2: f32) -> Adam {
         self.betas = [beta1, beta2];
         self
     }
 
     /// Sets ε.
+    #[must_use]
     pub fn eps(mut self, eps: f32) -> Adam {
         self.eps = eps;
         self
     }
 
     /// Sets the weight decay λ.
+    #[must_use]
     pub fn weight_decay(mut self, weight_decay: f32) -> Adam {
         self.decay = weight_decay;
         self

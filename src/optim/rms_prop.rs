@@ -40,24 +40,28 @@ impl RMSprop {
     }
 
     /// Sets α.
+    #[must_use]
     pub fn alpha(mut self, alpha: f32) -> RMSprop {
         self.alpha = alpha;
         self
     }
 
     /// Sets ε.
+    #[must_use]
     pub fn eps(mut self, eps: f32) -> RMSprop {
         self.eps = eps;
         self
     }
 
     /// Sets the momentum μ.
+    #[must_use]
     pub fn momentum(mut self, momentum: f32) -> RMSprop {
         self.momentum = momentum;
         self
     }
 
     /// Sets the weight decay λ.
+    #[must_use]
     pub fn weight_decay(mut self, weight_decay: f32) -> RMSprop {
         self.decay = weight_decay;
         self

@@ -47,24 +47,28 @@ impl SGD {
     }
 
     /// Sets the momentum μ; the default is 0.
+    #[must_use]
     pub fn momentum(mut self, momentum: f32) -> SGD {
         self.momentum = momentum;
         self
     }
 
     /// Sets the weight decay λ; the default is 0.
+    #[must_use]
     pub fn weight_decay(mut self, weight_decay: f32) -> SGD {
         self.decay = weight_decay;
         self
     }
 
     /// Sets the dampening τ: the fraction of a gradient that does not enter the velocity. The default is 0.
+    #[must_use]
     pub fn dampening(mut self, dampening: f32) -> SGD {
         self.dampening = dampening;
         self
     }
 
     /// Uses Nesterov's momentum (Sutskever et al., 2013).
+    #[must_use]
     pub fn nesterov(mut self) -> SGD {
         self.nesterov = true;
         self
