@@ -216,6 +216,35 @@ impl Error {
         }
     }
 
+    /// Returns the error of a layer: the name of an op, which begins with a small letter, becomes that of the layer that
+    /// called it.
+    pub(crate) fn of_layer(mut self, layer: &'static str) -> Self {
+        let (Error::DeviceMismatch { op, .. }
+        | Error::ShapeMismatch { op, .. }
+        | Error::InvalidArgument { op, .. }
+        | Error::DTypeMismatch { op, .. }) = &mut self
+        else {
+            return self;
+        };
+        if op.starts_with(|c: char| c.is_lowercase()) {
+            *op = layer;
+        }
+        self
+    }
+
+    /// Adds the name of the layer, in its container, to an error about the layer's input. A container of that container
+    /// puts its name before.
+    pub(crate) fn at_layer(mut self, name: &str) -> Self {
+        const LAYER: &str = " (layer '";
+        if let Error::ShapeMismatch { detail, .. } | Error::InvalidArgument { detail, .. } = &mut self {
+            match detail.rfind(LAYER).filter(|_| detail.ends_with("')")) {
+                Some(at) => detail.insert_str(at + LAYER.len(), &format!("{name}.")),
+                None => detail.push_str(&format!("{LAYER}{name}')")),
+            }
+        }
+        self
+    }
+
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Error::Internal { message: message.into() }
     }
@@ -284,6 +313,17 @@ mod tests {
         let replica = Error::Replica { device: "cpu".into(), error: Box::new(Error::Autograd("no".into())) };
         assert_eq!(format!("{replica:?}"), "replica on cpu: backward: no");
         assert!(replica.source().is_none(), "a printed chain would name the cause twice");
+    }
+
+    #[test]
+    fn layers_are_named_with_their_path() {
+        let error = Error::argument("conv2d", "too small").of_layer("Conv2d").of_layer("Net");
+        assert_eq!(
+            error.clone().at_layer("conv1").at_layer("body").to_string(),
+            "Conv2d: too small (layer 'body.conv1')"
+        );
+        let lost = Error::DeviceLost { device: "gpu:0".into(), reason: "unplugged".into() };
+        assert_eq!(lost.clone().of_layer("Conv2d").at_layer("conv1"), lost);
     }
 
     #[test]

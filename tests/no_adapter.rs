@@ -21,7 +21,8 @@ fn only_the_host_is_there() {
     assert_eq!(try_all_gpus(), [Device::cpu()]);
     let error = Device::new("gpu:0").unwrap_err();
     assert!(matches!(error, Error::UnknownDevice { .. }), "{error:?}");
-    assert_eq!(error.to_string(), "unknown device 'gpu:0': this machine has cpu");
+    let text = "unknown device 'gpu:0': this machine has cpu; there is no GPU here, and try_gpu(0) returns cpu then";
+    assert_eq!(error.to_string(), text);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn apart(got: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
 
 /// The mixes of devices that a machine has: those of several drivers, with the host, and two logical ones.
 fn mixes() -> Vec<Vec<Device>> {
-    let names = [&["soft:0", "soft:1"][..], &["soft:0", "cpu"], &["soft:0/0", "soft:0/1"]];
+    let names = [&["soft:0", "soft:1"][..], &["soft:0", "cpu"], &["soft:0/0", "soft:0/1"], &["cpu/0", "cpu/1"]];
     names.iter().filter_map(|mix| mix.iter().map(|name| device(name)).collect()).collect()
 }
 
@@ -204,10 +204,52 @@ fn what_does_not_fit_is_said_with_both_shapes() -> Result<()> {
 
     let error = net.train_batch(&x.narrow(0, 0, 0)?, &y.narrow(0, 0, 0)?, nn::cross_entropy).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
-    let twice = DataParallel::new(Linear::new(3, 2)?, &[Device::cpu(), Device::cpu()]).unwrap_err();
-    assert!(matches!(twice, Error::InvalidArgument { .. }), "{twice:?}");
     let none = DataParallel::new(Linear::new(3, 2)?, &[]).unwrap_err();
     assert!(matches!(none, Error::InvalidArgument { .. }), "{none:?}");
+    Ok(())
+}
+
+/// What a list of GPUs becomes on a machine without any. The message has devices that work when they are pasted.
+#[test]
+fn a_device_listed_twice_is_an_error_with_devices_that_work() -> Result<()> {
+    let error = DataParallel::new(Linear::new(3, 2)?, &[Device::cpu(), Device::cpu()]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "DataParallel: device cpu occurs again at position 1, and a device has one replica. List it once, as \
+         try_all_gpus() does, or list its logical devices: Device::new(\"cpu/0\")?, Device::new(\"cpu/1\")?"
+    );
+    let names = error.split('"').skip(1).step_by(2);
+    let devices = names.map(Device::new).collect::<Result<Vec<_>>>()?;
+    assert_eq!(DataParallel::new(Linear::new(3, 2)?, &devices)?.devices(), devices);
+    Ok(())
+}
+
+/// As PyTorch's: the mode stays, the output is on the output device, and with one device it is in the graph.
+#[test]
+fn forward_is_that_of_the_net() -> Result<()> {
+    let net = Sequential::new().add("fc", Linear::new(3, 2)?).add("norm", nn::BatchNorm1d::new(2)?);
+    let (x, y) = (Tensor::rand([6, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1, 0, 1], 6, None)?);
+    for mix in mixes().into_iter().chain(devices().into_iter().map(|device| vec![device])) {
+        let what = format!("{mix:?}");
+        let expected = no_grad(|| net.clone().forward(&x))?;
+        let net = DataParallel::new(net.clone(), &mix)?.with_shares(Shares::Even)?;
+        assert_eq!(net.output_device(), &mix[0], "{what}");
+        let output = no_grad(|| net.forward(&x))?;
+        assert_eq!((output.device(), output.shape()), (&mix[0], &[6, 2][..]), "{what}");
+        assert_like(&what, &values(&output)?, &values(&expected)?, 1e-3);
+        net.eval();
+        let evaluated = no_grad(|| net.forward(&x))?;
+        assert_like(&what, &values(&evaluated)?, &values(&net.predict(&x)?)?, 1e-5);
+        net.train();
+        match (net.forward(&x), mix.len()) {
+            (Ok(logits), 1) => {
+                nn::cross_entropy(&logits, &y.to(&mix[0])?)?.backward()?;
+                assert!(net.parameters().iter().all(|p| p.grad().is_some()), "{what}");
+            }
+            (Err(error), 2) => assert!(error.to_string().contains("train_batch(&x, &y, loss_fn)"), "{what}: {error}"),
+            (other, _) => panic!("{what}: {other:?}"),
+        }
+    }
     Ok(())
 }
 

@@ -20,8 +20,16 @@ pub trait Batch: Sized {
 
 fn exactly<const N: usize>(parts: Vec<Tensor>) -> Result<[Tensor; N]> {
     parts.try_into().map_err(|parts: Vec<Tensor>| {
-        let detail =
-            format!("samples have {} parts, but {N} are expected: DataLoader::items says how many", parts.len());
+        let remedy = match parts.len() {
+            1 => "items::<Tensor>()",
+            2 => "items::<(Tensor, Tensor)>()",
+            3 => "items::<(Tensor, Tensor, Tensor)>()",
+            _ => "items::<Vec<Tensor>>()",
+        };
+        let detail = format!(
+            "a sample has {} parts, and the loop takes {N}, 2 by default: call .{remedy} on the loader",
+            parts.len()
+        );
         Error::argument("DataLoader", detail)
     })
 }

@@ -159,7 +159,10 @@ impl Module for Sequential {
         if let Some(error) = &self.refused {
             return Err(error.clone());
         }
-        self.layers.iter().try_fold(input.clone(), |x, (_, layer)| layer.forward(&x))
+        let apply = |x: Tensor, (name, layer): &(String, Box<dyn Module>)| {
+            layer.forward(&x).map_err(|error| error.at_layer(name))
+        };
+        self.layers.iter().try_fold(input.clone(), apply)
     }
 
     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {

@@ -191,6 +191,9 @@ impl Module for Upsample {
         let &[_, _, h, w] = input.shape() else {
             return Err(Error::argument("Upsample", format!("the input is [N, C, H, W], not {:?}", input.shape())));
         };
+        if self.factor == 0 {
+            return Err(Error::argument("Upsample", "the factor is 0, and must be at least 1"));
+        }
         let size = [h, w].map(|size| size.saturating_mul(self.factor));
         summary::seen(self, input.interpolate(size, self.mode))
     }

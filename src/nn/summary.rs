@@ -20,7 +20,8 @@ fn key(module: &dyn Module) -> Key {
     (std::ptr::from_ref(module).cast::<()>() as usize, module.type_name())
 }
 
-/// Returns a layer's output unchanged. While a summary is made on this thread, the call is recorded.
+/// Returns a layer's output unchanged, and an error with the layer's name for that of the op. While a summary is made on
+/// this thread, the call is recorded.
 pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tensor> {
     context::read(|context| {
         if let (Some(calls), Ok(output)) = (&context.calls, &output) {
@@ -28,7 +29,7 @@ pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tenso
             lock(calls).push(LayerCall { layer: key(layer), shape: output.shape().to_vec(), bytes });
         }
     });
-    output
+    output.map_err(|error| error.of_layer(layer.type_name()))
 }
 
 /// The layers of a net with the output shape of each for one input: see [`Module::summary`]. `Display` prints a table.

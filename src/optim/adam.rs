@@ -1,6 +1,6 @@
 use super::Parameters;
 use super::state::OptimizerState;
-use super::state_dict::{Settings, StateTensor};
+use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
@@ -76,6 +76,7 @@ impl Adam {
     /// # Errors
     /// Same as [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
+        check("Adam", self)?;
         let Adam { rate, betas: [beta1, beta2], eps, decay, decoupled, .. } = *self;
         let (decay, shrink) = if decoupled { (0.0, rate * decay) } else { (decay, 0.0) };
         self.state.step(|step| {

@@ -1,6 +1,6 @@
 use super::Parameters;
 use super::state::OptimizerState;
-use super::state_dict::{Settings, StateTensor};
+use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
@@ -72,6 +72,7 @@ impl RMSprop {
     /// # Errors
     /// Same as [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
+        check("RMSprop", self)?;
         let RMSprop { rate, alpha, eps, decay, momentum, .. } = *self;
         self.state.step(|_| UpdateRule::RMSprop { rate, decay, alpha, eps, momentum })
     }

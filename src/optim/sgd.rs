@@ -1,6 +1,6 @@
 use super::Parameters;
 use super::state::OptimizerState;
-use super::state_dict::{Settings, StateTensor};
+use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
@@ -77,11 +77,13 @@ impl SGD {
     /// Updates every parameter that has a gradient. Does not read anything back or wait for the device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a parameter is a view with gaps, which cannot be
-    /// updated in place, [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a setting that PyTorch refuses too, such as a negative
+    /// or NaN learning rate or Nesterov's momentum of 0, if there are no parameters, and if a parameter is the result of an
+    /// op or a view with gaps, which cannot be updated in place; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if a gradient does not fit its parameter, and device
     /// errors.
     pub fn step(&mut self) -> Result<()> {
+        check("SGD", self)?;
         let SGD { rate, momentum, dampening, decay, nesterov, .. } = *self;
         self.state.step(|step| match momentum {
             0.0 => UpdateRule::Plain { rate, decay },

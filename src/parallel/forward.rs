@@ -108,12 +108,15 @@ impl DataParallel {
     /// their label. It is counted on the device and read back once.
     ///
     /// # Errors
-    /// Same as [`predict`](DataParallel::predict).
+    /// [`Error::InvalidArgument`] if there are no samples; those of [`predict`](DataParallel::predict).
     pub fn evaluate(&self, loader: &DataLoader) -> Result<f64> {
         let mut accuracy = Accuracy::new();
         for batch in loader.epoch(0) {
             let (images, labels) = batch?;
             accuracy.add(&self.predict(&images)?, &labels)?;
+        }
+        if accuracy.count() == 0 {
+            return Err(Error::argument("evaluate", "the loader has no samples, so that there is no accuracy"));
         }
         accuracy.value()
     }
