@@ -110,10 +110,7 @@ fn loaders_and_steps() -> Result<()> {
     for devices in [vec![Device::cpu()], vec![Device::cpu(), Device::new("cpu/1")?]] {
         let net = DataParallel::new(Linear::new(3, 2)?, &devices)?;
         fails(net.train_batch(&x, &y, cross_entropy), &["label 9", "number of classes, 2"]);
-        fails(
-            net.train_batch(&x, &y.narrow(0, 0, 3)?, cross_entropy),
-            &["as many labels as images", "[4, 3] and [3]"],
-        );
+        fails(net.train_batch(&x, &y.narrow(0, 0, 3)?, cross_entropy), &["as many labels as images", "[4, 3] and [3]"]);
         fails(net.train_batch(&ones(&[4, 5])?, &y, cross_entropy), &["Linear", "last dimension is 5"]);
         let none = DataLoader::new(TensorDataset::new(&[&x.narrow(0, 0, 0)?, &y.narrow(0, 0, 0)?])?, 2)?;
         fails(net.evaluate(&none), &["evaluate", "no samples"]);

@@ -65,10 +65,15 @@ impl DataParallel {
                           train_batch(&x, &y, loss_fn), or compute outputs within no_grad(|| …), as predict does";
             return Err(Error::argument("forward", detail));
         }
-        let output = self.split(input, Replica::forward)?;
-        // In training mode, running statistics were updated, and not by replicas that had no samples.
-        self.replicas[1..].iter().try_for_each(|other| other.copy_buffers_from(&self.replicas[0]))?;
-        Ok(output)
+        match self.parts(input) {
+            Some(sizes) => self.split(input, sizes, Replica::forward),
+            None => {
+                let output = self.replicas[0].forward(input)?;
+                // In training mode, the running statistics of the first replica were updated, and only those.
+                self.replicas[1..].iter().try_for_each(|other| other.copy_buffers_from(&self.replicas[0]))?;
+                Ok(output)
+            }
+        }
     }
 
     /// Returns the net's output for `images: [N, ..]` in evaluation mode, on the first device and outside the graph. The
@@ -79,16 +84,27 @@ impl DataParallel {
     /// by a loss function are errors as in [`train_batch`](DataParallel::train_batch).
     pub fn predict(&self, images: &Tensor) -> Result<Tensor> {
         let _alone = self.alone("predict")?; // not during a step, which switches the layers to training mode
-        self.split(images, Replica::predict)
+        match self.parts(images) {
+            Some(sizes) => self.split(images, sizes, Replica::predict),
+            None => self.replicas[0].predict(images),
+        }
+    }
+
+    /// Returns the number of samples of each replica, or `None` if the first one alone computes the output: there is no
+    /// other, or there are too few samples.
+    fn parts(&self, input: &Tensor) -> Option<Vec<usize>> {
+        let samples = input.shape().first().copied().unwrap_or(0);
+        let sizes = lock(&self.balance).sizes(samples);
+        (!self.workers.is_empty() && !sizes.contains(&0)).then_some(sizes)
     }
 
     /// Runs `work` of each replica on its part of the input, and gathers the outputs.
-    fn split(&self, input: &Tensor, work: fn(&Replica, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
-        let samples = input.shape().first().copied().unwrap_or(0);
-        let sizes = lock(&self.balance).sizes(samples);
-        if self.workers.is_empty() || sizes.contains(&0) {
-            return work(&self.replicas[0], input);
-        }
+    fn split(
+        &self,
+        input: &Tensor,
+        sizes: Vec<usize>,
+        work: fn(&Replica, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
         let group = ProcessGroup::new(sizes.clone(), generator());
         let parts = input.split_sizes(&sizes, 0)?.into_iter().zip(group.ranks());
         let jobs = self.workers.iter().zip(&self.replicas).zip(parts).map(|((worker, replica), (part, rank))| {
