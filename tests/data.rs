@@ -187,7 +187,7 @@ fn samples_that_do_not_go_together_are_refused() -> Result<()> {
     assert!(parts.contains("2 parts, another 3"), "{parts}");
     assert!(odd(|_| vec![])?.contains("no parts"));
     let three = odd(|_| vec![Array::scalar(0u32); 3])?;
-    assert!(three.contains("3 parts, but 2 are expected") && three.contains("items"), "{three}");
+    assert!(three.contains("has 3 parts, and the loop takes 2") && three.contains("items"), "{three}");
     Ok(())
 }
 

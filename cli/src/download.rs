@@ -15,10 +15,9 @@ use crate::progress;
 pub fn fashion_mnist() -> Result<PathBuf, Failure> {
     let mut shown: Option<(String, ProgressBar)> = None;
     let result = data::download_fashion_mnist_with(|name, arrived, length| {
-        if shown.as_ref().is_none_or(|(file, _)| file != name) {
-            if let Some((_, before)) = shown.replace((name.to_string(), progress::bytes(name, length))) {
-                before.finish_and_clear();
-            }
+        let next = shown.as_ref().is_none_or(|(file, _)| file != name);
+        if next && let Some((_, before)) = shown.replace((name.to_string(), progress::bytes(name, length))) {
+            before.finish_and_clear();
         }
         if let Some((_, bar)) = &shown {
             bar.set_position(arrived);

@@ -27,7 +27,7 @@ fn exactly<const N: usize>(parts: Vec<Tensor>) -> Result<[Tensor; N]> {
             _ => "items::<Vec<Tensor>>()",
         };
         let detail = format!(
-            "a sample has {} parts, and the loop takes {N}, 2 by default: call .{remedy} on the loader",
+            "a sample has {} parts, and the loop takes {N} (by default 2): call .{remedy} on the loader",
             parts.len()
         );
         Error::argument("DataLoader", detail)
