@@ -13,12 +13,23 @@ use common::{device, devices, values};
 const BATCH: usize = 32;
 const STEPS: usize = 10;
 
-/// The same LeNet every time, though tests run side by side and the generator is the process's.
-fn lenet() -> Result<Sequential> {
+/// Draws random numbers while no other test does: tests run side by side, and the generator is the process's.
+fn drawn<T>(draw: impl FnOnce() -> Result<T>) -> Result<T> {
     static GENERATOR: Mutex<()> = Mutex::new(());
     let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
-    manual_seed(0);
-    nn::models::lenet()
+    draw()
+}
+
+/// The same LeNet every time.
+fn lenet() -> Result<Sequential> {
+    drawn(|| {
+        manual_seed(0);
+        nn::models::lenet()
+    })
+}
+
+fn linear(inputs: usize, outputs: usize) -> Result<Linear> {
+    drawn(|| Linear::new(inputs, outputs))
 }
 
 /// The first `count` batches of the embedded digits.
@@ -153,7 +164,7 @@ fn collectives_over_every_device() -> Result<()> {
 #[test]
 fn a_failing_replica_is_named() -> Result<()> {
     for mix in mixes() {
-        let net = DataParallel::new(Linear::new(3, 2)?, &mix)?.with_shares(Shares::Even)?;
+        let net = DataParallel::new(linear(3, 2)?, &mix)?.with_shares(Shares::Even)?;
         let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
         let second = mix[1].clone();
         let error = net
@@ -181,7 +192,7 @@ fn a_failing_replica_is_named() -> Result<()> {
 #[test]
 fn a_step_outside_the_graph_is_refused_on_every_mix() -> Result<()> {
     for mix in mixes().into_iter().chain([vec![Device::cpu()]]) {
-        let net = DataParallel::new(Linear::new(3, 2)?, &mix)?;
+        let net = DataParallel::new(linear(3, 2)?, &mix)?;
         let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
         let error = no_grad(|| net.train_batch(&x, &y, nn::cross_entropy)).unwrap_err().to_string();
         assert!(error.contains("depends on no tensor with requires_grad"), "{mix:?}: {error}");
@@ -192,19 +203,19 @@ fn a_step_outside_the_graph_is_refused_on_every_mix() -> Result<()> {
 
 #[test]
 fn what_does_not_fit_is_said_with_both_shapes() -> Result<()> {
-    let net = DataParallel::new(Linear::new(3, 2)?, &[Device::cpu()])?;
+    let net = DataParallel::new(linear(3, 2)?, &[Device::cpu()])?;
     let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1], 2, None)?);
     let error = net.train_batch(&x, &y, nn::cross_entropy).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { op: "train_batch", .. }), "{error:?}");
     assert!(error.to_string().contains("[4, 3] and [2]"), "{error}");
 
-    let error = Linear::new(3, 2)?.forward(&Tensor::ones([4, 5], None)?).unwrap_err();
+    let error = linear(3, 2)?.forward(&Tensor::ones([4, 5], None)?).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { op: "Linear", .. }), "{error:?}");
     assert!(error.to_string().contains("[4, 5] and [2, 3]"), "{error}");
 
     let error = net.train_batch(&x.narrow(0, 0, 0)?, &y.narrow(0, 0, 0)?, nn::cross_entropy).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
-    let none = DataParallel::new(Linear::new(3, 2)?, &[]).unwrap_err();
+    let none = DataParallel::new(linear(3, 2)?, &[]).unwrap_err();
     assert!(matches!(none, Error::InvalidArgument { .. }), "{none:?}");
     Ok(())
 }
@@ -212,7 +223,7 @@ fn what_does_not_fit_is_said_with_both_shapes() -> Result<()> {
 /// What a list of GPUs becomes on a machine without any. The message has devices that work when they are pasted.
 #[test]
 fn a_device_listed_twice_is_an_error_with_devices_that_work() -> Result<()> {
-    let error = DataParallel::new(Linear::new(3, 2)?, &[Device::cpu(), Device::cpu()]).unwrap_err().to_string();
+    let error = DataParallel::new(linear(3, 2)?, &[Device::cpu(), Device::cpu()]).unwrap_err().to_string();
     assert_eq!(
         error,
         "DataParallel: device cpu occurs again at position 1, and a device has one replica. List it once, as \
@@ -220,15 +231,15 @@ fn a_device_listed_twice_is_an_error_with_devices_that_work() -> Result<()> {
     );
     let names = error.split('"').skip(1).step_by(2);
     let devices = names.map(Device::new).collect::<Result<Vec<_>>>()?;
-    assert_eq!(DataParallel::new(Linear::new(3, 2)?, &devices)?.devices(), devices);
+    assert_eq!(DataParallel::new(linear(3, 2)?, &devices)?.devices(), devices);
     Ok(())
 }
 
 /// As PyTorch's: the mode stays, the output is on the output device, and with one device it is in the graph.
 #[test]
 fn forward_is_that_of_the_net() -> Result<()> {
-    let net = Sequential::new().add("fc", Linear::new(3, 2)?).add("norm", nn::BatchNorm1d::new(2)?);
-    let (x, y) = (Tensor::rand([6, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1, 0, 1], 6, None)?);
+    let net = Sequential::new().add("fc", linear(3, 2)?).add("norm", nn::BatchNorm1d::new(2)?);
+    let (x, y) = (drawn(|| Tensor::rand([6, 3], None))?, Tensor::from_slice(&[0u32, 1, 0, 1, 0, 1], 6, None)?);
     for mix in mixes().into_iter().chain(devices().into_iter().map(|device| vec![device])) {
         let what = format!("{mix:?}");
         let expected = no_grad(|| net.clone().forward(&x))?;
@@ -260,9 +271,9 @@ fn a_loss_function_that_uses_its_own_net_is_an_error() -> Result<()> {
     for devices in std::iter::once(vec![Device::cpu()]).chain(with_adapter) {
         let (send, answers) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let make = || Ok::<_, Error>(Arc::new(DataParallel::new(Linear::new(2, 2)?, &devices)?));
+            let make = || Ok::<_, Error>(Arc::new(DataParallel::new(linear(2, 2)?, &devices)?));
             let (net, teacher) = (make()?, make()?);
-            let (x, y) = (Tensor::rand([8, 2], None)?, Tensor::zeros([8, 2], None)?);
+            let (x, y) = (drawn(|| Tensor::rand([8, 2], None))?, Tensor::zeros([8, 2], None)?);
             let own: [fn(&DataParallel, &Tensor) -> Result<()>; 4] = [
                 |net, y| net.predict(y).map(drop),
                 |net, y| net.train_batch(y, y, |a, b| a.sub(b)?.square()?.mean_all()).map(drop),
