@@ -131,7 +131,7 @@ fn main() -> Result<()> {
 
     let mut net = Transformer::new(alphabet.len())?;
     initialise(&mut net)?;
-    net.to(&device)?;
+    let net = net.to(&device)?;
     println!("{} parameters, {} characters of text, on {device}", net.num_parameters(), tokens.len());
 
     let mut sgd = optim::SGD::new(net.parameters(), 0.1).momentum(0.9);

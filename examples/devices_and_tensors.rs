@@ -68,8 +68,7 @@ fn main() -> Result<()> {
     assert!(z.to(&b)?.is_same(&z));
 
     // --- A net on a device -----------------------------------------------------------------------------------------
-    let mut net = nn::Sequential::new().add("fc", nn::Linear::new(3, 1)?);
-    net.to(&a)?; // all parameters in one copy
+    let net = nn::Sequential::new().add("fc", nn::Linear::new(3, 1)?).to(&a)?; // all parameters in one copy
     assert!(net.parameters().iter().all(|parameter| parameter.device() == &a));
     let output = net.forward(&x)?;
     println!("{output}");

@@ -41,8 +41,7 @@ fn main() -> Result<()> {
 
     // Load on every device.
     for device in Device::all() {
-        let mut other = lenet()?;
-        other.to(&device)?;
+        let other = lenet()?.to(&device)?;
         other.load_state_dict(&checkpoint::load(&path, &device)?, true)?;
         other.eval();
         let apart = apart(&no_grad(|| other.forward(&images.to(&device)?))?, &expected)?;

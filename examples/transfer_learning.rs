@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     net.load_state_dict(&checkpoint::load(file, &Device::cpu())?, true)?;
     net.requires_grad_(false); // keep PyTorch's parameters unchanged …
     net.set("fc2", Linear::new(128, 2)?)?; // … except the new last layer
-    net.to(&device)?;
+    let mut net = net.to(&device)?;
 
     let before = accuracy(&net, &test, &device)?;
     let body = net.state_dict().copied()?;

@@ -73,8 +73,7 @@ fn discs(device: &Device) -> Result<(Tensor, Tensor)> {
 fn main() -> Result<()> {
     let device = std::env::args().nth(1).map_or_else(|| Ok(try_gpu(0)), |name| Device::new(&name))?;
     manual_seed(0);
-    let mut net = unet(1, 2)?;
-    net.to(&device)?;
+    let net = unet(1, 2)?.to(&device)?;
     println!("{}", net.summary(&[BATCH, 1, SIZE, SIZE])?);
     let mut adam = optim::Adam::new(net.parameters(), 0.01);
     let (mut first, mut last) = (0.0, 0.0);

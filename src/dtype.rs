@@ -1,6 +1,7 @@
 //! Element types of tensors, and their promotion.
 
 use std::fmt;
+use std::str::FromStr;
 
 use half::{bf16, f16};
 
@@ -11,7 +12,18 @@ use crate::error::{Error, Result};
 /// Ops compute in `F32`, `I32` and `U32`. The other types are for storage and are packed: two 16-bit floats or four
 /// bytes in a 32-bit word on every device, whether or not its adapter supports the type. Ops convert them to a wide
 /// type (16-bit floats to f32, so every sum is an f32 sum), compute, and convert the result back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+///
+/// A type parses from its name here and in PyTorch. The order, for sorted collections, is that of [`DType::ALL`]; it says
+/// nothing about promotion.
+///
+/// ```
+/// use anygpu::DType;
+///
+/// assert_eq!(("f16".parse::<DType>()?, "torch.bfloat16".parse()?), (DType::F16, DType::BF16));
+/// assert_eq!(DType::try_from("uint8")?.to_string(), "u8");
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum DType {
@@ -36,6 +48,7 @@ impl DType {
     pub const ALL: [DType; 7] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::Bool];
 
     /// Returns the size of one element in bytes.
+    #[must_use]
     pub fn size(self) -> usize {
         match self {
             DType::F32 | DType::I32 | DType::U32 => 4,
@@ -45,6 +58,7 @@ impl DType {
     }
 
     /// Returns whether this is a floating-point type. Only these have gradients.
+    #[must_use]
     pub fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
@@ -122,6 +136,52 @@ impl fmt::Display for DType {
             DType::U8 => "u8",
             DType::Bool => "bool",
         })
+    }
+}
+
+/// PyTorch's names of the types.
+const TORCH: [(&str, DType); 10] = [
+    ("float32", DType::F32),
+    ("float", DType::F32),
+    ("float16", DType::F16),
+    ("half", DType::F16),
+    ("bfloat16", DType::BF16),
+    ("int32", DType::I32),
+    ("int", DType::I32),
+    ("uint32", DType::U32),
+    ("uint8", DType::U8),
+    ("bool", DType::Bool),
+];
+
+impl FromStr for DType {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<DType> {
+        let name = text.trim().to_ascii_lowercase();
+        let name = name.strip_prefix("torch.").unwrap_or(&name);
+        let ours = DType::ALL.into_iter().find(|dtype| dtype.to_string() == name);
+        let found = ours.or_else(|| TORCH.iter().find(|(known, _)| *known == name).map(|&(_, dtype)| dtype));
+        found.ok_or_else(|| {
+            let remedy = match name {
+                "f64" | "float64" | "double" => {
+                    "; there are no 64-bit floats, as no GPU API has them everywhere: use f32"
+                }
+                "i64" | "int64" | "long" | "u64" | "uint64" => {
+                    "; there are no 64-bit integers: use i32, or u32 for labels"
+                }
+                _ => "",
+            };
+            let names = DType::ALL.map(|dtype| dtype.to_string()).join(", ");
+            Error::argument("DType", format!("unknown type '{text}': it is one of {names}{remedy}"))
+        })
+    }
+}
+
+impl TryFrom<&str> for DType {
+    type Error = Error;
+
+    fn try_from(name: &str) -> Result<DType> {
+        name.parse()
     }
 }
 
@@ -232,6 +292,19 @@ mod tests {
             assert_eq!(a.promote(DType::F32).ok(), Some(DType::F32));
         }
         assert_eq!(DType::U8.promote(DType::U32).ok(), Some(DType::U32));
+    }
+
+    #[test]
+    fn names_are_read_back() -> Result<()> {
+        for dtype in DType::ALL {
+            assert_eq!(dtype.to_string().to_uppercase().parse::<DType>()?, dtype);
+        }
+        assert_eq!(("torch.half".parse::<DType>()?, DType::try_from("int")?), (DType::F16, DType::I32));
+        let error = |name: &str| name.parse::<DType>().unwrap_err().to_string();
+        assert_eq!(error("f8"), "DType: unknown type 'f8': it is one of f32, f16, bf16, i32, u32, u8, bool");
+        assert!(error("torch.float64").ends_with("use f32") && error("int64").ends_with("u32 for labels"));
+        assert!(DType::F32 < DType::Bool);
+        Ok(())
     }
 
     #[test]

@@ -4,11 +4,25 @@
 //! and its caller can only report most errors: the operation, the cause and the remedy. Errors that a program can react
 //! to have their own variants.
 
+use std::fmt;
+
 /// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of this crate. The message states the operation, the cause and, if there is one, the remedy.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+///
+/// `Debug` prints the message too, so that a `main` that returns an error ends with a text to read, as does `unwrap`. The
+/// message of an error with a cause contains that of the cause. [`source`](std::error::Error::source) is therefore
+/// always `None`: programs that print the chain of sources (`{:#}` of `anyhow`) print each message once.
+///
+/// ```
+/// use anygpu::{Error, Tensor};
+///
+/// let error = Tensor::zeros([2, 3], None)?.matmul(&Tensor::zeros([2, 3], None)?).unwrap_err();
+/// assert_eq!(format!("{error:?}"), error.to_string());
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An op was called with tensors on different devices. Move one with [`Tensor::to`](crate::Tensor::to).
@@ -54,7 +68,7 @@ pub enum Error {
         got: String,
     },
     /// This machine has no device of that name.
-    #[error("unknown device '{name}': this machine has {}", available.join(", "))]
+    #[error("unknown device '{name}': this machine has {}{}", available.join(", "), hint(name, available))]
     UnknownDevice {
         /// The requested name.
         name: String,
@@ -133,12 +147,12 @@ pub enum Error {
         detail: String,
     },
     /// One of several devices failed. The others are unaffected.
-    #[error("replica on {device}: {source}")]
+    #[error("replica on {device}: {error}")]
     Replica {
         /// The device's name.
         device: String,
-        /// The error on that device.
-        source: Box<Error>,
+        /// The error on that device. The message contains it, so it is not the [`source`](std::error::Error::source).
+        error: Box<Error>,
     },
     /// A replica waited for a value that another one computes in the same step, but the other one failed (its error has
     /// the cause) or ran other layers.
@@ -174,19 +188,21 @@ pub enum Error {
 
 impl Error {
     /// Returns whether a device ran out of memory. A smaller batch may work.
+    #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             Error::OutOfMemory { .. } => true,
-            Error::Replica { source, .. } => source.is_out_of_memory(),
+            Error::Replica { error, .. } => error.is_out_of_memory(),
             _ => false,
         }
     }
 
     /// Returns whether a device is lost for the rest of the process. Other devices can still be used.
+    #[must_use]
     pub fn is_device_lost(&self) -> bool {
         match self {
             Error::DeviceLost { .. } => true,
-            Error::Replica { source, .. } => source.is_device_lost(),
+            Error::Replica { error, .. } => error.is_device_lost(),
             _ => false,
         }
     }
@@ -195,9 +211,38 @@ impl Error {
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
             Error::Abandoned => true,
-            Error::Replica { source, .. } => source.is_abandoned(),
+            Error::Replica { error, .. } => error.is_abandoned(),
             _ => false,
         }
+    }
+
+    /// Returns the error of a layer: the name of an op, which begins with a small letter, becomes that of the layer that
+    /// called it.
+    pub(crate) fn of_layer(mut self, layer: &'static str) -> Self {
+        let (Error::DeviceMismatch { op, .. }
+        | Error::ShapeMismatch { op, .. }
+        | Error::InvalidArgument { op, .. }
+        | Error::DTypeMismatch { op, .. }) = &mut self
+        else {
+            return self;
+        };
+        if op.starts_with(|c: char| c.is_lowercase()) {
+            *op = layer;
+        }
+        self
+    }
+
+    /// Adds the name of the layer, in its container, to an error about the layer's input. A container of that container
+    /// puts its name before.
+    pub(crate) fn at_layer(mut self, name: &str) -> Self {
+        const LAYER: &str = " (layer '";
+        if let Error::ShapeMismatch { detail, .. } | Error::InvalidArgument { detail, .. } = &mut self {
+            match detail.rfind(LAYER).filter(|_| detail.ends_with("')")) {
+                Some(at) => detail.insert_str(at + LAYER.len(), &format!("{name}.")),
+                None => detail.push_str(&format!("{LAYER}{name}')")),
+            }
+        }
+        self
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
@@ -210,5 +255,92 @@ impl Error {
 
     pub(crate) fn shapes(op: &'static str, left: &[usize], right: &[usize], detail: impl Into<String>) -> Self {
         Error::ShapeMismatch { op, left: left.to_vec(), right: right.to_vec(), detail: detail.into() }
+    }
+}
+
+/// The message, as `Display` prints it.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Names of devices in other libraries, in full or before the colon, and what stands for them here.
+const FOREIGN: [(&str, &[&str]); 2] = [
+    (
+        "gpu",
+        &[
+            "cuda", "hip", "rocm", "mps", "metal", "xpu", "vulkan", "vk", "dx12", "d3d12", "dml", "directml", "opengl",
+            "gl", "opencl", "webgpu", "wgpu", "nvidia", "amd", "intel", "apple",
+        ],
+    ),
+    ("soft", &["lavapipe", "llvmpipe", "swiftshader", "warp", "software"]),
+];
+
+/// What a name of a device may have been meant to say.
+fn hint(name: &str, available: &[String]) -> String {
+    let name = name.trim().to_ascii_lowercase();
+    let (family, index) = match name.split_once(':') {
+        Some(parts) => parts,
+        None if !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()) => ("cuda", &*name),
+        None => (&*name, "0"),
+    };
+    let ours = FOREIGN.iter().find(|(_, names)| names.contains(&family)).map(|(ours, _)| *ours);
+    let mut hint = ours.map_or_else(String::new, |ours| {
+        format!("; a GPU of any maker is gpu:N and a software adapter soft:N, so write '{ours}:{index}'")
+    });
+    if ours.unwrap_or(family) == "gpu" && !available.iter().any(|name| name.starts_with("gpu")) {
+        hint.push_str("; there is no GPU here, and try_gpu(0) returns cpu then");
+    }
+    hint
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    fn unknown(name: &str, available: &[&str]) -> String {
+        Error::UnknownDevice { name: name.into(), available: available.iter().map(ToString::to_string).collect() }
+            .to_string()
+    }
+
+    #[test]
+    fn what_main_prints_is_the_message() {
+        let kernel = Error::Kernel { name: "f".into(), message: "line 2:\n  ┌─ wgsl".into() };
+        assert_eq!(format!("{kernel:?}"), "kernel f: line 2:\n  ┌─ wgsl");
+        let replica = Error::Replica { device: "cpu".into(), error: Box::new(Error::Autograd("no".into())) };
+        assert_eq!(format!("{replica:?}"), "replica on cpu: backward: no");
+        assert!(replica.source().is_none(), "a printed chain would name the cause twice");
+    }
+
+    #[test]
+    fn layers_are_named_with_their_path() {
+        let error = Error::argument("conv2d", "too small").of_layer("Conv2d").of_layer("Net");
+        assert_eq!(
+            error.clone().at_layer("conv1").at_layer("body").to_string(),
+            "Conv2d: too small (layer 'body.conv1')"
+        );
+        let lost = Error::DeviceLost { device: "gpu:0".into(), reason: "unplugged".into() };
+        assert_eq!(lost.clone().of_layer("Conv2d").at_layer("conv1"), lost);
+    }
+
+    #[test]
+    fn names_of_other_libraries_are_translated() {
+        for (name, meant) in [("cuda:1", "'gpu:1'"), ("mps", "'gpu:0'"), ("Vulkan:0", "'gpu:0'"), ("3", "'gpu:3'")] {
+            let text = unknown(name, &["gpu:0", "cpu"]);
+            assert!(text.starts_with(&format!("unknown device '{name}': this machine has gpu:0, cpu; ")), "{text}");
+            assert!(text.ends_with(meant), "{text}");
+        }
+        assert!(unknown("llvmpipe", &["soft:0", "cpu"]).ends_with("'soft:0'"));
+        let none = unknown("cuda", &["cpu"]);
+        assert!(
+            none.contains("'gpu:0'") && none.ends_with("there is no GPU here, and try_gpu(0) returns cpu then"),
+            "{none}"
+        );
+        assert!(unknown("gpu:0", &["cpu"]).ends_with("try_gpu(0) returns cpu then"));
+        assert_eq!(unknown("tpu", &["cpu"]), "unknown device 'tpu': this machine has cpu");
+        assert_eq!(unknown("gpu:7", &["gpu:0", "cpu"]), "unknown device 'gpu:7': this machine has gpu:0, cpu");
     }
 }

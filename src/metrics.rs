@@ -1,7 +1,11 @@
 //! Metrics of training: loss and accuracy are summed on the device and read only on request, so that measuring them
-//! does not stall the device; and the number of samples per second.
+//! does not stall the device; the number of samples per second, and a stopwatch that waits for devices.
 //!
 //! Batches may come from several devices: each device has its own sum, and reading a value adds them up.
+
+mod timer;
+
+pub use timer::Timer;
 
 use std::time::Instant;
 
@@ -66,6 +70,7 @@ pub struct Mean {
 
 impl Mean {
     /// Creates a mean of no samples.
+    #[must_use]
     pub fn new() -> Mean {
         Mean::default()
     }
@@ -94,6 +99,7 @@ impl Mean {
     }
 
     /// Returns the number of samples.
+    #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
@@ -133,11 +139,13 @@ impl Default for Accuracy {
 
 impl Accuracy {
     /// Creates an accuracy by the greatest logit.
+    #[must_use]
     pub fn new() -> Accuracy {
         Accuracy::top(1)
     }
 
     /// Creates an accuracy by the `k` greatest logits. Among equal ones, the first count.
+    #[must_use]
     pub fn top(k: usize) -> Accuracy {
         Accuracy { k, right: Sums::default(), count: 0 }
     }
@@ -169,6 +177,7 @@ impl Accuracy {
     }
 
     /// Returns the number of samples.
+    #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
@@ -198,6 +207,7 @@ pub struct ConfusionMatrix {
 
 impl ConfusionMatrix {
     /// Creates a matrix of this many classes.
+    #[must_use]
     pub fn new(classes: usize) -> ConfusionMatrix {
         ConfusionMatrix { classes, counts: Sums::default() }
     }
@@ -286,6 +296,7 @@ impl Default for Throughput {
 
 impl Throughput {
     /// Starts the clock.
+    #[must_use]
     pub fn new() -> Throughput {
         Throughput { start: Instant::now(), samples: 0 }
     }
@@ -296,16 +307,19 @@ impl Throughput {
     }
 
     /// Returns the number of samples.
+    #[must_use]
     pub fn samples(&self) -> usize {
         self.samples
     }
 
     /// Returns the seconds since the start.
+    #[must_use]
     pub fn seconds(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
     }
 
     /// Returns the samples per second since the start.
+    #[must_use]
     pub fn per_second(&self) -> f64 {
         self.samples as f64 / self.seconds().max(1e-9)
     }

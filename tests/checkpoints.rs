@@ -132,11 +132,11 @@ fn files_of_others_have_no_checksum_and_wider_types() -> Result<()> {
 fn values_go_from_any_device_to_any_device_in_place() -> Result<()> {
     for from in devices() {
         let mut source = net()?;
-        source.to(&from)?;
+        source.to_(&from)?;
         source.state_dict().get("norm.running_mean").unwrap().fill_(0.25)?;
         for to in devices() {
             let mut target = net()?;
-            target.to(&to)?;
+            target.to_(&to)?;
             let (parameters, buffers) = (target.parameters(), target.named_buffers());
             target.load_state_dict(&source.state_dict(), true)?;
             assert_eq!(all_values(&target.state_dict()), all_values(&source.state_dict()), "{from} to {to}");
@@ -153,7 +153,7 @@ fn values_go_from_any_device_to_any_device_in_place() -> Result<()> {
 fn an_optimiser_and_a_state_taken_before_see_the_new_values() -> Result<()> {
     for device in devices() {
         let mut layer = Linear::new(3, 2)?;
-        layer.to(&device)?;
+        layer.to_(&device)?;
         let mut sgd = SGD::new(layer.parameters(), 1.0);
         let (kept, shared) = (layer.state_dict().copied()?, layer.state_dict());
         let ones: StateDict = [("weight", vec![2, 3]), ("bias", vec![2])]

@@ -187,7 +187,7 @@ fn samples_that_do_not_go_together_are_refused() -> Result<()> {
     assert!(parts.contains("2 parts, another 3"), "{parts}");
     assert!(odd(|_| vec![])?.contains("no parts"));
     let three = odd(|_| vec![Array::scalar(0u32); 3])?;
-    assert!(three.contains("3 parts, but 2 are expected") && three.contains("items"), "{three}");
+    assert!(three.contains("has 3 parts, and the loop takes 2") && three.contains("items"), "{three}");
     Ok(())
 }
 
@@ -237,6 +237,48 @@ fn tensors_of_all_types_become_batches() -> Result<()> {
     }
     let (x, y) = (Tensor::zeros([3, 2], None)?, Tensor::zeros([2], None)?);
     assert!(TensorDataset::new(&[&x, &y]).is_err() && TensorDataset::new(&[]).is_err());
+    Ok(())
+}
+
+/// The tensors of a dataset are not copied, and its batches are made where they are.
+#[test]
+fn batches_of_tensors_stay_on_their_device() -> Result<()> {
+    for device in devices() {
+        let x = Tensor::arange(0.0, 20.0, 1.0, &device)?.reshape([10, 2])?;
+        let y = Tensor::from_vec((0..10u32).collect::<Vec<_>>(), 10, &device)?;
+        let set = Arc::new(TensorDataset::new(&[&x, &y])?);
+        let loader = || DataLoader::new(set.clone(), 4).map(|loader| loader.shuffle(3));
+        let here = loader()?.epoch(0).collect::<Result<Vec<_>>>()?;
+        assert_eq!(here.iter().map(|(x, _)| x.shape()[0]).collect::<Vec<_>>(), [4, 4, 2]);
+        assert!(here.iter().all(|(x, y)| x.device() == &device && y.device() == &device), "{device}");
+        let through_host = loader()?.map(|sample, _| Ok(sample));
+        assert_eq!(seen(here.into_iter().map(Ok))?, seen(through_host.epoch(0))?, "{device}");
+        for to in [Device::cpu(), Device::new("cpu/1")?] {
+            let (x, _) = loader()?.prefetch(&to).epoch(0).next().expect("a batch")?;
+            assert_eq!(x.device(), &to);
+        }
+        let parts = random_split(Subset::first(set.clone(), 6), &[2, 4], 0)?.remove(1);
+        let (x_part, y_part) = DataLoader::new(parts, 9)?.workers(2).epoch(0).next().expect("a batch")?;
+        assert_eq!((x_part.device(), x_part.shape()), (&device, &[4, 2][..]));
+        let firsts: Vec<f32> = y_part.to_vec::<u32>()?.iter().map(|&i| 2.0 * i as f32).collect();
+        assert_eq!(x_part.i(anygpu::s![.., 0])?.to_vec::<f32>()?, firsts);
+        x.fill_(7.0)?;
+        assert_eq!(loader()?.epoch(0).next().expect("a batch")?.0.to_vec::<f32>()?, [7.0; 8], "{device}: a copy");
+        assert!(set.get(10).is_err() && set.get_batch(&[10]).is_err());
+        let mixed = TensorDataset::new(&[&x, &y.to(&Device::cpu())?])?;
+        let (x, y) = DataLoader::new(mixed, 4)?.epoch(0).next().expect("a batch")?;
+        assert_eq!((x.device(), y.device()), (&device, &Device::cpu()));
+    }
+    Ok(())
+}
+
+#[test]
+fn fashion_mnist_is_read_from_a_folder() -> Result<()> {
+    let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/mnist-5k"); // the same format
+    let (train, test) = anygpu::data::fashion_mnist(digits)?.loaders(64, 0)?;
+    assert_eq!((train.len(), test.len(), anygpu::data::FASHION_MNIST_CLASSES[9]), (4000, 1000, "ankle boot"));
+    let error = anygpu::data::fashion_mnist("/nowhere").unwrap_err().to_string();
+    assert!(error.contains("train-images-idx3-ubyte.gz") && error.contains("download_fashion_mnist"), "{error}");
     Ok(())
 }
 

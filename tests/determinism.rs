@@ -62,7 +62,7 @@ fn training() -> Result<()> {
     let run = |device: &Device| -> Result<Vec<u32>> {
         manual_seed(5);
         let mut net = Linear::new(40, 7)?;
-        net.to(device)?;
+        net.to_(device)?;
         let mut sgd = optim::SGD::new(net.parameters(), 0.5).momentum(0.9);
         for step in 0..5u32 {
             let x = Tensor::rand([64, 40], device)?;

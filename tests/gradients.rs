@@ -181,8 +181,8 @@ fn replicas_have_the_norm_and_the_scale_of_one() -> Result<()> {
 fn a_net_on_two_devices_has_one_norm() -> Result<()> {
     for other in devices().into_iter().filter(|device| !device.is_cpu()) {
         let (mut a, mut b) = (Linear::new(4, 3)?, Linear::new(3, 2)?);
-        a.to(&Device::cpu())?;
-        b.to(&other)?;
+        a.to_(&Device::cpu())?;
+        b.to_(&other)?;
         let x = wave(&[5, 4], 0.0, &Device::cpu())?;
         b.forward(&a.forward(&x)?.to(&other)?)?.square()?.sum_all()?.backward()?;
         let parameters = [a.parameters(), b.parameters()].concat();
@@ -199,7 +199,7 @@ fn parts_of_a_batch_add_up() -> Result<()> {
     let (x, labels) = batch()?;
     for device in devices() {
         let mut net = net()?;
-        net.to(&device)?;
+        net.to_(&device)?;
         let (x, labels) = (x.to(&device)?, labels.to(&device)?);
         nn::cross_entropy(&net.forward(&x)?, &labels)?.backward()?;
         let whole = grads(&net.parameters())?;

@@ -2,8 +2,8 @@
 
 mod common;
 
-use anygpu::metrics::{Accuracy, ConfusionMatrix, Mean};
-use anygpu::{DType, Result, Tensor, autocast};
+use anygpu::metrics::{Accuracy, ConfusionMatrix, Mean, Timer};
+use anygpu::{DType, Device, Result, Tensor, autocast};
 use common::devices;
 
 /// Three batches of logits `[N, 4]` with labels.
@@ -127,5 +127,32 @@ fn pixels_count_as_samples_do() -> Result<()> {
         assert_eq!(matrix.value()?, [[1, 1, 0], [0, 1, 0], [0, 0, 1]], "{device}");
         assert!(accuracy.add(&logits, &labels.reshape([2, 2])?).is_err());
     }
+    Ok(())
+}
+
+/// On a device, a lap ends when the work is done: nothing is left to wait for.
+#[test]
+fn a_timer_measures_finished_work() -> Result<()> {
+    for device in devices() {
+        let x = Tensor::rand([64, 64], &device)?;
+        let product = |times: usize| (0..times).try_fold(x.clone(), |y, _| y.matmul(&x)?.mul(1e-2));
+        product(1)?; // compiles
+        let mut timer = Timer::on(&[&device, &Device::cpu()])?;
+        let y = product(5)?;
+        let lap = timer.stop()?;
+        let wait = std::time::Instant::now();
+        y.narrow(0, 0, 1)?.narrow(1, 0, 1)?.item::<f32>()?;
+        let left = wait.elapsed().as_secs_f64();
+        assert!(lap > 0.0 && left < lap.max(0.2), "{device}: {lap} s, and {left} s more for the result");
+        timer.start()?;
+        timer.stop()?;
+        assert_eq!((timer.times().len(), timer.cumsum().len()), (2, 2));
+        assert!((timer.sum() - 2.0 * timer.avg()).abs() < 1e-9 && timer.times()[0] == lap);
+        assert!((timer.cumsum()[1] - timer.sum()).abs() < 1e-9);
+        let error = timer.stop().unwrap_err().to_string();
+        assert!(error.starts_with("Timer::stop: no lap is running"), "{error}");
+    }
+    let mut host = Timer::new();
+    assert!(host.avg().is_nan() && host.stop()? >= 0.0);
     Ok(())
 }

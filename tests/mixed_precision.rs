@@ -48,7 +48,7 @@ fn batch(device: &Device) -> Result<(Tensor, Tensor)> {
 /// The losses of some steps; with a scale for f16.
 fn losses(dtype: DType, device: &Device) -> Result<Vec<f32>> {
     let mut net = net()?;
-    net.to(device)?;
+    net.to_(device)?;
     let (x, labels) = batch(device)?;
     let mut adam = Adam::new(net.parameters(), 0.01);
     let mut scaler = GradScaler::new();
@@ -174,7 +174,7 @@ fn an_overflow_skips_the_step_and_halves_the_scale() -> Result<()> {
 fn a_scale_too_large_for_f16_finds_its_way_down() -> Result<()> {
     for device in devices() {
         let mut net = net()?;
-        net.to(&device)?;
+        net.to_(&device)?;
         let (x, labels) = batch(&device)?;
         let mut sgd = SGD::new(net.parameters(), 0.05);
         let before: Vec<f32> = net.parameters()[0].to_vec()?;
@@ -272,7 +272,7 @@ fn biases_are_added_before_the_sum_is_rounded() -> Result<()> {
         assert_eq!(sum.to_dtype(DType::F32)?.to_vec::<f32>()?, [2050.0], "{device}");
 
         let mut layer = Linear::new(2, 1)?;
-        layer.to(&device)?;
+        layer.to_(&device)?;
         init::ones_(layer.weight())?;
         init::ones_(layer.bias().expect("a bias"))?;
         let sum = autocast(DType::F16, || layer.forward(&Tensor::from_slice(&[2048.0, 1.0], [1, 2], &device)?))?;

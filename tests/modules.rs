@@ -130,7 +130,7 @@ fn layers_are_found_by_number_and_by_name() -> Result<()> {
 fn apply_reaches_every_layer_on_every_device() -> Result<()> {
     for device in devices() {
         let mut net = net()?;
-        net.to(&device)?;
+        net.to_(&device)?;
         let parameters = net.parameters();
         let mut kinds = Vec::new();
         net.apply(|layer| {
@@ -168,7 +168,7 @@ fn frozen_layers_stay_and_a_new_head_trains() -> Result<()> {
             .add("head", Linear::new(6, 3)?);
         net.requires_grad_(false);
         net.set("head", Linear::new(6, 2)?)?;
-        net.to(&device)?;
+        net.to_(&device)?;
         let before = net.get("body.0.weight").expect("a weight").to_vec::<f32>()?;
         let head = net.get("head.weight").expect("a weight").to_vec::<f32>()?;
         let mut sgd = SGD::new(net.parameters(), 0.1).momentum(0.9).weight_decay(0.1);
@@ -230,7 +230,7 @@ fn a_layer_is_replaced_where_it_fits() -> Result<()> {
 fn a_summary_shows_shapes_and_counts() -> Result<()> {
     for device in devices() {
         let mut net = models::resnet18(3, 10)?;
-        net.to(&device)?;
+        net.to_(&device)?;
         net["conv1"].requires_grad_(false);
         let before: Vec<f32> = net.get("bn1.running_mean").expect("a buffer").to_vec()?;
         let summary = net.summary(&[2, 3, 32, 32])?;
@@ -299,7 +299,7 @@ fn multihead_attention_is_pytorchs() -> Result<()> {
     let reference = &reference()["attention"];
     for device in devices() {
         let mut layer = MultiheadAttention::new(6, 2)?;
-        layer.to(&device)?;
+        layer.to_(&device)?;
         let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
         assert_eq!(serde_json::json!(names), reference["names"]);
         for (k, parameter) in layer.parameters().iter().enumerate() {
@@ -329,7 +329,7 @@ fn multihead_attention_is_pytorchs() -> Result<()> {
 fn convolutions_take_their_settings() -> Result<()> {
     for device in devices() {
         let mut up = ConvTranspose2d::new(4, 6, 3)?.groups(2)?.stride(2).padding(1).output_padding(1);
-        up.to(&device)?;
+        up.to_(&device)?;
         let x = Tensor::rand([2, 4, 5, 5], &device)?;
         assert_eq!((up.weight().shape(), up.bias().map(Tensor::shape)), (&[4, 3, 3, 3][..], Some(&[6][..])));
         let conv = Conv::new().groups(2).stride(2).padding(1).output_padding(1);
@@ -338,13 +338,13 @@ fn convolutions_take_their_settings() -> Result<()> {
         assert_eq!((y.shape(), y.to_vec::<f32>()?), (&[2, 6, 10, 10][..], expected));
 
         let mut line = Conv1d::new(4, 6, 3)?.dilation(2).without_bias();
-        line.to(&device)?;
+        line.to_(&device)?;
         let x = Tensor::rand([2, 4, 9], &device)?;
         let expected = x.conv1d(line.weight(), None, Conv::new().dilation(2))?.to_vec::<f32>()?;
         assert_eq!(line.forward(&x)?.to_vec::<f32>()?, expected);
 
         let mut block = Residual::new(Sequential::new().push(Conv2d::new(2, 2, 1)?).push(BatchNorm2d::new(2)?));
-        block.to(&device)?;
+        block.to_(&device)?;
         block.eval();
         init::zeros_(&block.get("inner.0.weight").expect("a weight"))?;
         init::zeros_(&block.get("inner.0.bias").expect("a bias"))?;

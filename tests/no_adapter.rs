@@ -21,7 +21,8 @@ fn only_the_host_is_there() {
     assert_eq!(try_all_gpus(), [Device::cpu()]);
     let error = Device::new("gpu:0").unwrap_err();
     assert!(matches!(error, Error::UnknownDevice { .. }), "{error:?}");
-    assert_eq!(error.to_string(), "unknown device 'gpu:0': this machine has cpu");
+    let text = "unknown device 'gpu:0': this machine has cpu; there is no GPU here, and try_gpu(0) returns cpu then";
+    assert_eq!(error.to_string(), text);
 }
 
 #[test]
@@ -36,7 +37,7 @@ fn training_works_all_the_same() -> Result<()> {
     for device in [Device::cpu(), try_gpu(0)] {
         let mut net =
             Sequential::new().add("fc1", Linear::new(2, 16)?).add("relu", ReLU).add("fc2", Linear::new(16, 2)?);
-        net.to(&device)?;
+        net.to_(&device)?;
         let mut sgd = SGD::new(net.parameters(), 0.5);
         let x = Tensor::from_slice(&[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0], [4, 2], &device)?;
         let labels = Tensor::from_slice(&[0u32, 1, 1, 1], 4, &device)?;

@@ -102,7 +102,7 @@ fn products_take_their_operands_their_result_and_a_tenth() -> Result<()> {
         let x = x.t()?.contiguous()?;
         check("transposed view", [10, LONG, 16], &device, || x.t()?.matmul(&g))?;
         let mut layer = Linear::new(10, 16)?;
-        layer.to(&device)?;
+        layer.to_(&device)?;
         layer.forward(&x)?.mul(&g)?.sum_all()?.backward()?;
         let gradient = layer.weight().grad().expect("a gradient").t()?;
         check_values("gradient of a weight", [10, LONG, 16], &gradient)?;

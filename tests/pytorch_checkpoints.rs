@@ -31,7 +31,7 @@ fn a_lenet_that_pytorch_trained_gives_its_logits_on_every_device() -> Result<()>
     let (images, expected) = (tensor(&extras, &["images"]), values(tensor(&extras, &["logits"]))?);
     for device in devices() {
         let mut net = lenet()?;
-        net.to(&device)?;
+        net.to_(&device)?;
         // The state is found in the dict, is f16, and goes where it is asked for.
         let state = checkpoint::load(file("lenet.pt"), &device)?;
         assert!(state.iter().all(|(_, t)| t.dtype() == DType::F16 && t.device() == &device));
@@ -132,7 +132,7 @@ fn a_model_inside_a_dict_is_found_and_its_prefix_dropped() -> Result<()> {
             let state = checkpoint::load(file(name), &device)?;
             assert_eq!(state.names().collect::<Vec<_>>(), ["module.weight", "module.bias"]);
             let mut layer = Linear::new(3, 2)?;
-            layer.to(&device)?;
+            layer.to_(&device)?;
             layer.load_state_dict(&state, true)?;
             assert_eq!(values(&layer.parameters()[0])?, values(state.get("module.weight").expect("a weight"))?);
         }

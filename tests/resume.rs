@@ -44,7 +44,7 @@ fn net(device: &Device) -> Result<Sequential> {
         Ok::<_, anygpu::Error>(layer)
     };
     let mut net = Sequential::new().add("a", line(5, 3)?).add("b", line(2, 5)?);
-    net.to(device)?;
+    net.to_(device)?;
     Ok(net)
 }
 
@@ -164,7 +164,7 @@ fn the_state_of_a_pytorch_optimiser_is_taken_over() -> Result<()> {
     let file = checkpoint::load_pickle(file, &Device::cpu())?;
     for device in devices() {
         let mut layer = Linear::new(3, 2)?;
-        layer.to(&device)?;
+        layer.to_(&device)?;
         let mut adam = Adam::new(layer.parameters(), 0.5);
         adam.load_state_dict(&file.get("optimizer").expect("a state").flatten()?)?;
         assert_eq!(adam.lr(), 1e-3);

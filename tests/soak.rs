@@ -43,7 +43,7 @@ fn work(numbers: &mut Numbers, device: &Device, other: &Device) -> Result<(f32, 
         4 => Ok((Tensor::iota(n, device)?.one_hot(n)?.sum_all()?.item::<u32>()? as f32, n as f32)),
         5 => {
             let mut net = models::mlp(&[7, 20, 3])?;
-            net.to(device)?;
+            net.to_(device)?;
             let mut optimizer = SGD::new(net.parameters(), 0.1);
             let labels = Tensor::full([n], 1u32, device)?;
             let mut losses = Vec::new();

@@ -13,12 +13,23 @@ use common::{device, devices, values};
 const BATCH: usize = 32;
 const STEPS: usize = 10;
 
-/// The same LeNet every time, though tests run side by side and the generator is the process's.
-fn lenet() -> Result<Sequential> {
+/// Draws random numbers while no other test does: tests run side by side, and the generator is the process's.
+fn drawn<T>(draw: impl FnOnce() -> Result<T>) -> Result<T> {
     static GENERATOR: Mutex<()> = Mutex::new(());
     let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
-    manual_seed(0);
-    nn::models::lenet()
+    draw()
+}
+
+/// The same LeNet every time.
+fn lenet() -> Result<Sequential> {
+    drawn(|| {
+        manual_seed(0);
+        nn::models::lenet()
+    })
+}
+
+fn linear(inputs: usize, outputs: usize) -> Result<Linear> {
+    drawn(|| Linear::new(inputs, outputs))
 }
 
 /// The first `count` batches of the embedded digits.
@@ -55,7 +66,7 @@ fn apart(got: &[Vec<f64>], expected: &[Vec<f64>]) -> f64 {
 
 /// The mixes of devices that a machine has: those of several drivers, with the host, and two logical ones.
 fn mixes() -> Vec<Vec<Device>> {
-    let names = [&["soft:0", "soft:1"][..], &["soft:0", "cpu"], &["soft:0/0", "soft:0/1"]];
+    let names = [&["soft:0", "soft:1"][..], &["soft:0", "cpu"], &["soft:0/0", "soft:0/1"], &["cpu/0", "cpu/1"]];
     names.iter().filter_map(|mix| mix.iter().map(|name| device(name)).collect()).collect()
 }
 
@@ -104,7 +115,7 @@ fn a_net_that_is_moved_trains_the_same() -> Result<()> {
     let (expected, _) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, 3)?;
     for device in devices() {
         let mut net = lenet()?;
-        net.to(&device)?;
+        net.to_(&device)?;
         assert!(net.parameters().iter().all(|p| p.device() == &device && p.is_tracked()));
         let mut sgd = SGD::new(net.parameters(), 0.05).momentum(0.9);
         let mut losses = Vec::new();
@@ -153,7 +164,7 @@ fn collectives_over_every_device() -> Result<()> {
 #[test]
 fn a_failing_replica_is_named() -> Result<()> {
     for mix in mixes() {
-        let net = DataParallel::new(Linear::new(3, 2)?, &mix)?.with_shares(Shares::Even)?;
+        let net = DataParallel::new(linear(3, 2)?, &mix)?.with_shares(Shares::Even)?;
         let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
         let second = mix[1].clone();
         let error = net
@@ -181,7 +192,7 @@ fn a_failing_replica_is_named() -> Result<()> {
 #[test]
 fn a_step_outside_the_graph_is_refused_on_every_mix() -> Result<()> {
     for mix in mixes().into_iter().chain([vec![Device::cpu()]]) {
-        let net = DataParallel::new(Linear::new(3, 2)?, &mix)?;
+        let net = DataParallel::new(linear(3, 2)?, &mix)?;
         let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
         let error = no_grad(|| net.train_batch(&x, &y, nn::cross_entropy)).unwrap_err().to_string();
         assert!(error.contains("depends on no tensor with requires_grad"), "{mix:?}: {error}");
@@ -192,22 +203,64 @@ fn a_step_outside_the_graph_is_refused_on_every_mix() -> Result<()> {
 
 #[test]
 fn what_does_not_fit_is_said_with_both_shapes() -> Result<()> {
-    let net = DataParallel::new(Linear::new(3, 2)?, &[Device::cpu()])?;
+    let net = DataParallel::new(linear(3, 2)?, &[Device::cpu()])?;
     let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1], 2, None)?);
     let error = net.train_batch(&x, &y, nn::cross_entropy).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { op: "train_batch", .. }), "{error:?}");
     assert!(error.to_string().contains("[4, 3] and [2]"), "{error}");
 
-    let error = Linear::new(3, 2)?.forward(&Tensor::ones([4, 5], None)?).unwrap_err();
+    let error = linear(3, 2)?.forward(&Tensor::ones([4, 5], None)?).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { op: "Linear", .. }), "{error:?}");
     assert!(error.to_string().contains("[4, 5] and [2, 3]"), "{error}");
 
     let error = net.train_batch(&x.narrow(0, 0, 0)?, &y.narrow(0, 0, 0)?, nn::cross_entropy).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
-    let twice = DataParallel::new(Linear::new(3, 2)?, &[Device::cpu(), Device::cpu()]).unwrap_err();
-    assert!(matches!(twice, Error::InvalidArgument { .. }), "{twice:?}");
-    let none = DataParallel::new(Linear::new(3, 2)?, &[]).unwrap_err();
+    let none = DataParallel::new(linear(3, 2)?, &[]).unwrap_err();
     assert!(matches!(none, Error::InvalidArgument { .. }), "{none:?}");
+    Ok(())
+}
+
+/// What a list of GPUs becomes on a machine without any. The message has devices that work when they are pasted.
+#[test]
+fn a_device_listed_twice_is_an_error_with_devices_that_work() -> Result<()> {
+    let error = DataParallel::new(linear(3, 2)?, &[Device::cpu(), Device::cpu()]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "DataParallel: device cpu occurs again at position 1, and a device has one replica. List it once, as \
+         try_all_gpus() does, or list its logical devices: Device::new(\"cpu/0\")?, Device::new(\"cpu/1\")?"
+    );
+    let names = error.split('"').skip(1).step_by(2);
+    let devices = names.map(Device::new).collect::<Result<Vec<_>>>()?;
+    assert_eq!(DataParallel::new(linear(3, 2)?, &devices)?.devices(), devices);
+    Ok(())
+}
+
+/// As PyTorch's: the mode stays, the output is on the output device, and with one device it is in the graph.
+#[test]
+fn forward_is_that_of_the_net() -> Result<()> {
+    let net = Sequential::new().add("fc", linear(3, 2)?).add("norm", nn::BatchNorm1d::new(2)?);
+    let (x, y) = (drawn(|| Tensor::rand([6, 3], None))?, Tensor::from_slice(&[0u32, 1, 0, 1, 0, 1], 6, None)?);
+    for mix in mixes().into_iter().chain(devices().into_iter().map(|device| vec![device])) {
+        let what = format!("{mix:?}");
+        let expected = no_grad(|| net.clone().forward(&x))?;
+        let net = DataParallel::new(net.clone(), &mix)?.with_shares(Shares::Even)?;
+        assert_eq!(net.output_device(), &mix[0], "{what}");
+        let output = no_grad(|| net.forward(&x))?;
+        assert_eq!((output.device(), output.shape()), (&mix[0], &[6, 2][..]), "{what}");
+        assert_like(&what, &values(&output)?, &values(&expected)?, 1e-3);
+        net.eval();
+        let evaluated = no_grad(|| net.forward(&x))?;
+        assert_like(&what, &values(&evaluated)?, &values(&net.predict(&x)?)?, 1e-5);
+        net.train();
+        match (net.forward(&x), mix.len()) {
+            (Ok(logits), 1) => {
+                nn::cross_entropy(&logits, &y.to(&mix[0])?)?.backward()?;
+                assert!(net.parameters().iter().all(|p| p.grad().is_some()), "{what}");
+            }
+            (Err(error), 2) => assert!(error.to_string().contains("train_batch(&x, &y, loss_fn)"), "{what}: {error}"),
+            (other, _) => panic!("{what}: {other:?}"),
+        }
+    }
     Ok(())
 }
 
@@ -218,9 +271,9 @@ fn a_loss_function_that_uses_its_own_net_is_an_error() -> Result<()> {
     for devices in std::iter::once(vec![Device::cpu()]).chain(with_adapter) {
         let (send, answers) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let make = || Ok::<_, Error>(Arc::new(DataParallel::new(Linear::new(2, 2)?, &devices)?));
+            let make = || Ok::<_, Error>(Arc::new(DataParallel::new(linear(2, 2)?, &devices)?));
             let (net, teacher) = (make()?, make()?);
-            let (x, y) = (Tensor::rand([8, 2], None)?, Tensor::zeros([8, 2], None)?);
+            let (x, y) = (drawn(|| Tensor::rand([8, 2], None))?, Tensor::zeros([8, 2], None)?);
             let own: [fn(&DataParallel, &Tensor) -> Result<()>; 4] = [
                 |net, y| net.predict(y).map(drop),
                 |net, y| net.train_batch(y, y, |a, b| a.sub(b)?.square()?.mean_all()).map(drop),

@@ -115,7 +115,7 @@ fn load(args: &Args, device: &Device) -> Result<(Sequential, Card), Failure> {
     }
     let mut net = card.model.build(card.channels, card.classes.len())?;
     net.load_state_dict(&state, true).map_err(|error| Failure::Run(format!("{name}: {error}")))?;
-    net.to(device)?;
+    net.to_(device)?;
     net.eval();
     Ok((net, card))
 }

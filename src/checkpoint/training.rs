@@ -109,6 +109,7 @@ pub struct TrainingState {
 /// Collecting and saving a state.
 impl TrainingState {
     /// Creates a state with the current state of the random generator.
+    #[must_use]
     pub fn new() -> TrainingState {
         TrainingState { random: Some(random_state()), origin: "TrainingState".into(), ..TrainingState::default() }
     }
@@ -116,6 +117,7 @@ impl TrainingState {
     /// Adds the model: a [`Module`], or a [`DataParallel`], of which the first replica whose device is not lost is
     /// taken. Add a second model with [`tensors`](TrainingState::tensors): [`save`](TrainingState::save) refuses a
     /// second one here.
+    #[must_use]
     pub fn module(mut self, net: &(impl Stateful + ?Sized)) -> TrainingState {
         if self.has(MODEL) {
             return self.with_fault(second("module", "net.state_dict()"));
@@ -140,6 +142,7 @@ impl TrainingState {
     /// Adds other tensors as the group `name`: the `state_dict()` of a second model or optimiser, a moving average of
     /// the weights. [`save`](TrainingState::save) refuses a second group of that name, and two groups such as `ema` and
     /// `ema.x` of which the first has a tensor `x.w`.
+    #[must_use]
     pub fn tensors(mut self, name: &str, tensors: &StateDict) -> TrainingState {
         match groups::add(&mut self.tensors, &mut self.metadata, name, tensors) {
             Ok(()) => self,
@@ -149,6 +152,7 @@ impl TrainingState {
 
     /// Adds a number, such as an epoch or the best accuracy. It is restored exactly. It replaces an earlier number of
     /// that name.
+    #[must_use]
     pub fn number(mut self, name: &str, value: f64) -> TrainingState {
         self.metadata.insert(format!("{NUMBER}{name}"), format!("{value:?}"));
         self
@@ -156,6 +160,7 @@ impl TrainingState {
 
     /// Adds several numbers as `name.key`, for instance those of a scheduler. [`save`](TrainingState::save) refuses a
     /// second number of such a name.
+    #[must_use]
     pub fn numbers<K: AsRef<str>>(self, name: &str, numbers: impl IntoIterator<Item = (K, f64)>) -> TrainingState {
         numbers.into_iter().fold(self, |all, (key, value)| {
             let number = format!("{name}.{}", key.as_ref());
@@ -168,6 +173,7 @@ impl TrainingState {
 
     /// Adds a text. It replaces an earlier text of that name. [`save`](TrainingState::save) refuses names that begin
     /// with `anygpu.`, which are reserved.
+    #[must_use]
     pub fn text(mut self, name: &str, text: impl Into<String>) -> TrainingState {
         if is_reserved(name) {
             return self.with_fault(format!(".text({name:?}, …): names that begin with {RESERVED:?} are reserved"));
@@ -177,6 +183,7 @@ impl TrainingState {
     }
 
     /// Adds the position of the loader ([`DataLoader::state`](crate::data::DataLoader::state)).
+    #[must_use]
     pub fn loader(mut self, at: LoaderState) -> TrainingState {
         // As text, which represents every u64 exactly.
         self.metadata.insert(format!("{TEXT}{LOADER}"), format!("{} {}", at.epoch, at.batches));
@@ -301,6 +308,7 @@ impl TrainingState {
     }
 
     /// Returns the numbers `name.key`, by key.
+    #[must_use]
     pub fn get_numbers(&self, name: &str) -> Vec<(String, f64)> {
         let prefix = format!("{NUMBER}{name}.");
         let of = |(key, text): (&String, &String)| Some((key.strip_prefix(&prefix)?.to_string(), text.parse().ok()?));

@@ -57,16 +57,19 @@ impl Array {
     }
 
     /// Returns the size in each dimension, outermost first.
+    #[must_use]
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
     /// Returns the type of the elements.
+    #[must_use]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// Returns the number of elements.
+    #[must_use]
     pub fn elem_count(&self) -> usize {
         self.shape.iter().product()
     }

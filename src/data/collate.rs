@@ -20,8 +20,16 @@ pub trait Batch: Sized {
 
 fn exactly<const N: usize>(parts: Vec<Tensor>) -> Result<[Tensor; N]> {
     parts.try_into().map_err(|parts: Vec<Tensor>| {
-        let detail =
-            format!("samples have {} parts, but {N} are expected: DataLoader::items says how many", parts.len());
+        let remedy = match parts.len() {
+            1 => "items::<Tensor>()",
+            2 => "items::<(Tensor, Tensor)>()",
+            3 => "items::<(Tensor, Tensor, Tensor)>()",
+            _ => "items::<Vec<Tensor>>()",
+        };
+        let detail = format!(
+            "a sample has {} parts, and the loop takes {N} (by default 2): call .{remedy} on the loader",
+            parts.len()
+        );
         Error::argument("DataLoader", detail)
     })
 }
@@ -116,8 +124,9 @@ impl Stack {
     }
 
     /// The tensors on `device`: views of the one block, which is copied there at once.
-    pub(super) fn finish(self, device: &Device) -> Result<Vec<Tensor>> {
-        let block = if device.is_cpu() { self.block } else { move_dense(&self.block, device)? };
+    pub(super) fn finish(self, device: Option<&Device>) -> Result<Vec<Tensor>> {
+        let elsewhere = device.filter(|device| *device != self.block.device());
+        let block = elsewhere.map_or(Ok(self.block.clone()), |device| move_dense(&self.block, device))?;
         Ok(self.parts.iter().map(|part| block.tensor_at_word(part.start, &part.shape, part.dtype)).collect())
     }
 }

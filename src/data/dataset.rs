@@ -1,9 +1,9 @@
-//! [`Dataset`], and datasets of tensors and of other datasets.
+//! [`Dataset`], and datasets of other datasets.
 
 use std::sync::Arc;
 
+use super::Sample;
 use super::random::Random;
-use super::{Array, Sample};
 use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -46,6 +46,16 @@ pub trait Dataset: Send + Sync {
     /// Any error of reading the sample. It becomes the error of its batch.
     fn get(&self, index: usize) -> Result<Sample>;
 
+    /// Returns a batch of these samples as tensors `[N, ..]`, one for each part, or `None` if the dataset does not make
+    /// batches itself, which is the default. A [`DataLoader`](crate::data::DataLoader) without transforms and `collate`
+    /// asks for it before it asks for single samples, so that samples that are on a device stay there.
+    ///
+    /// # Errors
+    /// Any error of reading the samples. It becomes the error of the batch.
+    fn get_batch(&self, _indices: &[usize]) -> Result<Option<Vec<Tensor>>> {
+        Ok(None)
+    }
+
     /// Returns whether there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -60,54 +70,9 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     fn get(&self, index: usize) -> Result<Sample> {
         (**self).get(index)
     }
-}
 
-/// Samples that are the rows of tensors: sample i is element i of each tensor's first dimension.
-///
-/// ```
-/// use anygpu::Tensor;
-/// use anygpu::data::{Dataset, TensorDataset};
-///
-/// let x = Tensor::arange(0.0, 12.0, 1.0, None)?.reshape([4, 3])?;
-/// let y = Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?;
-/// let set = TensorDataset::new(&[&x, &y])?;
-/// assert_eq!(set.len(), 4);
-/// assert_eq!(set.get(1)?[0].as_slice::<f32>()?, [3.0, 4.0, 5.0]);
-/// # Ok::<(), anygpu::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct TensorDataset {
-    parts: Vec<Array>,
-    len: usize,
-}
-
-impl TensorDataset {
-    /// Creates a dataset of the rows of tensors on any device. Their elements are read once, here.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for no tensor or a scalar; [`Error::ShapeMismatch`] unless the first
-    /// dimensions are equal; the errors of [`Tensor::to_vec`].
-    pub fn new(tensors: &[&Tensor]) -> Result<TensorDataset> {
-        let Some(&len) = tensors.first().and_then(|tensor| tensor.shape().first()) else {
-            return Err(Error::argument("TensorDataset", "needs at least one tensor, and no scalar"));
-        };
-        if let Some(other) = tensors.iter().find(|tensor| tensor.shape().first() != Some(&len)) {
-            let rule = "the first dimensions, the samples, must be equal";
-            return Err(Error::shapes("TensorDataset", tensors[0].shape(), other.shape(), rule));
-        }
-        let parts = tensors.iter().map(|tensor| Array::from_tensor(tensor)).collect::<Result<_>>()?;
-        Ok(TensorDataset { parts, len })
-    }
-}
-
-impl Dataset for TensorDataset {
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn get(&self, index: usize) -> Result<Sample> {
-        within("TensorDataset", index, self.len)?;
-        self.parts.iter().map(|part| part.row(index)).collect()
+    fn get_batch(&self, indices: &[usize]) -> Result<Option<Vec<Tensor>>> {
+        (**self).get_batch(indices)
     }
 }
 
@@ -166,6 +131,14 @@ impl<D: Dataset> Dataset for Subset<D> {
         match &self.selection {
             Selection::First(_) => self.dataset.get(index),
             Selection::These(indices) => self.dataset.get(indices[index]),
+        }
+    }
+
+    fn get_batch(&self, indices: &[usize]) -> Result<Option<Vec<Tensor>>> {
+        indices.iter().try_for_each(|&index| within("Subset", index, self.len()))?;
+        match &self.selection {
+            Selection::First(_) => self.dataset.get_batch(indices),
+            Selection::These(these) => self.dataset.get_batch(&indices.iter().map(|&i| these[i]).collect::<Vec<_>>()),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
+use crate::nn::moved;
 use crate::sync::panic_message;
 use crate::tensor::Tensor;
 
@@ -30,7 +31,8 @@ pub(super) struct LoaderConfig {
     pub drop_last: bool,
     pub maps: Vec<Map>,
     pub collate: Option<Collate>,
-    pub device: Device,
+    /// Where batches are made, if it was said; otherwise, they stay where the samples are.
+    pub device: Option<Device>,
 }
 
 /// The samples of an epoch in order.
@@ -86,6 +88,16 @@ impl LoaderConfig {
     fn assemble(&self, order: &EpochOrder, k: usize, stop: &AtomicBool, at: &mut Option<usize>) -> Result<Vec<Tensor>> {
         let start = k * self.batch_size;
         let places = start..start.saturating_add(self.batch_size).min(order.samples);
+        if self.maps.is_empty() && self.collate.is_none() {
+            let mut indices = with_room(places.len())?;
+            places.clone().try_for_each(|i| order.sample(i).map(|index| indices.push(index)))?;
+            if let Some(batch) = self.dataset.get_batch(&indices)? {
+                return match &self.device {
+                    Some(device) => moved(&batch.iter().collect::<Vec<_>>(), device),
+                    None => Ok(batch),
+                };
+            }
+        }
         let mut sample = |i: usize| {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::internal("a batch was made after its epoch was dropped"));
@@ -112,7 +124,7 @@ impl LoaderConfig {
                 stack
             }
         };
-        stack.finish(&self.device)
+        stack.finish(self.device.as_ref())
     }
 }
 
@@ -206,6 +218,7 @@ impl<'a, B> Epoch<'a, B> {
     }
 
     /// Returns the number of the epoch, from 0.
+    #[must_use]
     pub fn number(&self) -> u64 {
         self.order.epoch
     }

@@ -71,6 +71,7 @@ impl ImageFolder {
     }
 
     /// Converts all images to grey, with one channel.
+    #[must_use]
     pub fn grey(mut self) -> ImageFolder {
         self.grey = true;
         self
@@ -90,17 +91,20 @@ impl ImageFolder {
     /// assert!(error.contains("a.png: an image of 20 × 30 pixels, and the limit is 500 pixels"), "{error}");
     /// # Ok::<(), anygpu::Error>(())
     /// ```
+    #[must_use]
     pub fn limits(mut self, limits: Limits) -> ImageFolder {
         self.limits = limits;
         self
     }
 
     /// Returns the names of the classes, by number.
+    #[must_use]
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
     /// Returns the file of sample `index`.
+    #[must_use]
     pub fn path(&self, index: usize) -> Option<&Path> {
         self.files.get(index).map(|(path, _)| path.as_path())
     }

@@ -37,6 +37,7 @@ impl ImageSet {
     /// assert!((mean[0] - 0.13).abs() < 0.01 && (std[0] - 0.31).abs() < 0.01);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
+    #[must_use]
     pub fn mean_std(&self) -> (Vec<f32>, Vec<f32>) {
         let mut counts = vec![[0u64; 256]; self.c];
         let plane = self.h.saturating_mul(self.w).max(1);

@@ -36,17 +36,20 @@ impl Default for Limits {
 
 impl Limits {
     /// Returns the default limits.
+    #[must_use]
     pub fn new() -> Limits {
         Limits::default()
     }
 
     /// Sets the largest number of pixels (height times width) of an image.
+    #[must_use]
     pub fn pixels(mut self, pixels: usize) -> Limits {
         self.pixels = pixels;
         self
     }
 
     /// Sets the largest number of bytes that the elements of an IDX or CIFAR-10 file may take.
+    #[must_use]
     pub fn bytes(mut self, bytes: usize) -> Limits {
         self.bytes = bytes;
         self

@@ -17,6 +17,9 @@ use crate::tensor::Tensor;
 /// [`drop_last`](DataLoader::drop_last). The order and the augmentations depend on the seed and the epoch alone: not on
 /// the number of workers, nor on the device.
 ///
+/// Batches are on `cpu`, unless [`prefetch`](DataLoader::prefetch) names a device. Those of a
+/// [`TensorDataset`](crate::data::TensorDataset) without transforms stay where its tensors are.
+///
 /// # Example
 /// ```
 /// use anygpu::data::{DataLoader, mnist_5k, transforms::RandomCrop};
@@ -85,7 +88,7 @@ impl DataLoader {
             drop_last: false,
             maps: Vec::new(),
             collate: None,
-            device: Device::cpu(),
+            device: None,
         };
         Ok(DataLoader::with(config, 0, false))
     }
@@ -115,24 +118,28 @@ impl<B> DataLoader<B> {
 
     /// Shuffles each epoch in a new order, which depends on `seed` and the number of the epoch alone. The random
     /// choices of transforms depend on these and the number of the sample.
+    #[must_use]
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.config.shuffled = true;
         self.seed(seed)
     }
 
     /// Sets the seed of the random choices of transforms without shuffling. The default is 0.
+    #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
         self
     }
 
     /// Omits the samples at the end of an epoch that do not fill a batch.
+    #[must_use]
     pub fn drop_last(mut self) -> Self {
         self.config.drop_last = true;
         self
     }
 
     /// Applies `transform` to the first part of each sample, the image, after the transforms that were added before.
+    #[must_use]
     pub fn transform(self, transform: impl Transform + 'static) -> Self {
         self.map(move |mut sample, random| {
             if !sample.is_empty() {
@@ -145,6 +152,7 @@ impl<B> DataLoader<B> {
 
     /// Applies `f` to each whole sample, after the transforms that were added before. Random choices that come from its
     /// [`Random`] are the same in every run.
+    #[must_use]
     pub fn map(mut self, f: impl Fn(Sample, &mut Random) -> Result<Sample> + Send + Sync + 'static) -> Self {
         self.config.maps.push(Arc::new(f));
         self
@@ -184,6 +192,7 @@ impl<B> DataLoader<B> {
     /// assert_eq!(last.to_vec::<f32>()?, [1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
+    #[must_use]
     pub fn collate(mut self, f: impl Fn(Vec<Sample>) -> Result<Sample> + Send + Sync + 'static) -> Self {
         self.config.collate = Some(Arc::new(f));
         self
@@ -191,6 +200,7 @@ impl<B> DataLoader<B> {
 
     /// Makes batches in `threads` threads, each up to two batches in advance. With 0, which is the default, each batch
     /// is made when the loop requests it. Leaving a loop early waits until each thread has finished its current sample.
+    #[must_use]
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
@@ -199,8 +209,9 @@ impl<B> DataLoader<B> {
     /// Makes batches in advance, and on `device`: while a step computes, another thread (or the
     /// [`workers`](Self::workers)) makes and uploads the next two. For [`DataParallel`](crate::DataParallel), which
     /// splits batches itself, prefetch to `cpu`.
+    #[must_use]
     pub fn prefetch(mut self, device: &Device) -> Self {
-        self.config.device = device.clone();
+        self.config.device = Some(device.clone());
         self.ahead = true;
         self
     }
@@ -299,7 +310,7 @@ impl<B> std::fmt::Debug for DataLoader<B> {
             .field("shuffle", &shuffled.then_some(seed))
             .field("drop_last", drop_last)
             .field("workers", &self.workers)
-            .field("device", &self.ahead.then_some(device))
+            .field("device", device)
             .field("state", &self.state())
             .finish_non_exhaustive()
     }

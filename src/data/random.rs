@@ -24,6 +24,7 @@ pub struct Random {
 
 impl Random {
     /// Returns the generator of sample `index` in epoch `epoch`.
+    #[must_use]
     pub fn of_sample(seed: u64, epoch: u64, index: usize) -> Random {
         let index = index as u64;
         let key = philox([index as u32, (index >> 32) as u32, epoch as u32, (epoch >> 32) as u32], seed ^ SAMPLES);

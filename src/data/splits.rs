@@ -30,12 +30,14 @@ impl Splits {
 
     /// Makes loaders return images of `side × side`: 96 for [`resnet18`](crate::nn::models::resnet18). Each image is
     /// resized when it is loaded ([`Resize`]); the sets are not changed.
+    #[must_use]
     pub fn resize(mut self, side: usize) -> Splits {
         self.size = Some([side, side]);
         self
     }
 
     /// Returns the standardisation by the mean and deviation of the training set.
+    #[must_use]
     pub fn normalize(&self) -> Normalize {
         let (mean, std) = self.train.mean_std();
         Normalize::new(mean, std)
@@ -113,9 +115,11 @@ pub fn from_dir(dir: impl AsRef<Path>) -> Result<Splits> {
 /// As [`from_dir`].
 pub fn from_dir_within(dir: impl AsRef<Path>, limits: Limits) -> Result<Splits> {
     let dir = dir.as_ref();
-    if cifar::is_cifar10(dir) {
-        return cifar::cifar10_within(dir, limits);
-    }
+    if cifar::is_cifar10(dir) { cifar::cifar10_within(dir, limits) } else { from_idx(dir, limits) }
+}
+
+/// Reads the four files of MNIST or Fashion-MNIST.
+pub(super) fn from_idx(dir: &Path, limits: Limits) -> Result<Splits> {
     let part = |part: &str| {
         let images = find(dir, &format!("{part}-images-idx3-ubyte"))?;
         let labels = find(dir, &format!("{part}-labels-idx1-ubyte"))?;

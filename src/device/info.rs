@@ -1,9 +1,22 @@
 //! Descriptions of devices: names and figures only, no handle of any driver.
 
 use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
 
 /// The maker of the chip or, of a software adapter, of the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+///
+/// It parses from its name, in any case, and from a PCI vendor id. The order is that of the variants.
+///
+/// ```
+/// use anygpu::Vendor;
+///
+/// assert_eq!("nvidia".parse::<Vendor>()?, Vendor::Nvidia);
+/// assert_eq!(Vendor::try_from("0x1002")?, Vendor::Amd);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Vendor {
     /// NVIDIA.
@@ -39,6 +52,7 @@ impl Vendor {
     /// use anygpu::Vendor;
     /// assert_eq!(Vendor::from_id(0x1002), Vendor::Amd);
     /// ```
+    #[must_use]
     pub fn from_id(id: u32) -> Vendor {
         match id {
             0x10de => Vendor::Nvidia,
@@ -72,28 +86,68 @@ impl Vendor {
     }
 }
 
+/// The vendors with their names.
+const VENDORS: [(Vendor, &str); 12] = [
+    (Vendor::Nvidia, "NVIDIA"),
+    (Vendor::Amd, "AMD"),
+    (Vendor::Intel, "Intel"),
+    (Vendor::Apple, "Apple"),
+    (Vendor::Arm, "Arm"),
+    (Vendor::Qualcomm, "Qualcomm"),
+    (Vendor::ImgTec, "Imagination"),
+    (Vendor::Broadcom, "Broadcom"),
+    (Vendor::Google, "Google"),
+    (Vendor::Mesa, "Mesa"),
+    (Vendor::Microsoft, "Microsoft"),
+    (Vendor::Other(0), "unknown"),
+];
+
 impl fmt::Display for Vendor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self {
-            Vendor::Nvidia => "NVIDIA",
-            Vendor::Amd => "AMD",
-            Vendor::Intel => "Intel",
-            Vendor::Apple => "Apple",
-            Vendor::Arm => "Arm",
-            Vendor::Qualcomm => "Qualcomm",
-            Vendor::ImgTec => "Imagination",
-            Vendor::Broadcom => "Broadcom",
-            Vendor::Google => "Google",
-            Vendor::Mesa => "Mesa",
-            Vendor::Microsoft => "Microsoft",
-            Vendor::Other(0) => "unknown",
-            Vendor::Other(id) => return f.pad(&format!("{id:#06x}")),
-        };
-        f.pad(name)
+        match (VENDORS.iter().find(|(vendor, _)| vendor == self), self) {
+            (Some((_, name)), _) => f.pad(name),
+            (None, Vendor::Other(id)) => f.pad(&format!("{id:#06x}")),
+            (None, named) => fmt::Debug::fmt(named, f),
+        }
     }
 }
 
-/// The kind of a device. The order of the variants is the order of `gpu:0`, `gpu:1`, …
+impl FromStr for Vendor {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Vendor> {
+        let id = name.strip_prefix("0x").and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        id.map_or_else(|| named("Vendor", name, &VENDORS), |id| Ok(Vendor::from_id(id)))
+    }
+}
+
+impl TryFrom<&str> for Vendor {
+    type Error = Error;
+
+    fn try_from(name: &str) -> Result<Vendor> {
+        name.parse()
+    }
+}
+
+/// Returns the value with this name, in any case.
+fn named<T: Copy>(what: &'static str, name: &str, all: &[(T, &str)]) -> Result<T> {
+    let found = all.iter().find(|(_, known)| known.eq_ignore_ascii_case(name.trim()));
+    found.map(|&(value, _)| value).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(_, known)| *known).collect();
+        Error::argument(what, format!("unknown name '{name}': it is one of {}", names.join(", ")))
+    })
+}
+
+/// The kind of a device. The order of the variants is the order of `gpu:0`, `gpu:1`, … It parses from its name, in any
+/// case.
+///
+/// ```
+/// use anygpu::DeviceKind;
+///
+/// assert_eq!("discrete".parse::<DeviceKind>()?, DeviceKind::Discrete);
+/// assert_eq!(DeviceKind::Cpu.to_string(), "cpu");
+/// # Ok::<(), anygpu::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeviceKind {
     /// A graphics card with its own memory.
@@ -108,15 +162,37 @@ pub enum DeviceKind {
     Cpu,
 }
 
+/// The kinds with their names.
+const KINDS: [(DeviceKind, &str); 5] = [
+    (DeviceKind::Discrete, "discrete"),
+    (DeviceKind::Integrated, "integrated"),
+    (DeviceKind::Virtual, "virtual"),
+    (DeviceKind::Software, "software"),
+    (DeviceKind::Cpu, "cpu"),
+];
+
 impl fmt::Display for DeviceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            DeviceKind::Discrete => "discrete",
-            DeviceKind::Integrated => "integrated",
-            DeviceKind::Virtual => "virtual",
-            DeviceKind::Software => "software",
-            DeviceKind::Cpu => "cpu",
-        })
+        match KINDS.iter().find(|(kind, _)| kind == self) {
+            Some((_, name)) => f.pad(name),
+            None => fmt::Debug::fmt(self, f),
+        }
+    }
+}
+
+impl FromStr for DeviceKind {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<DeviceKind> {
+        named("DeviceKind", name, &KINDS)
+    }
+}
+
+impl TryFrom<&str> for DeviceKind {
+    type Error = Error;
+
+    fn try_from(name: &str) -> Result<DeviceKind> {
+        name.parse()
     }
 }
 
@@ -165,6 +241,7 @@ pub struct DeviceInfo {
 
 impl DeviceInfo {
     /// Whether the device has one of [`features`](DeviceInfo::features).
+    #[must_use]
     pub fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|f| f == feature)
     }
@@ -207,5 +284,22 @@ mod tests {
         assert_eq!(Vendor::from_text("AMD EPYC 7763"), Some(Vendor::Amd));
         assert_eq!(Quirk::LoopBudget { iterations: 65535 }.to_string(), "loop-budget-65535");
         assert_eq!(Quirk::FlushesSubnormals.to_string(), "flushes-subnormals");
+    }
+
+    #[test]
+    fn names_are_read_back() -> Result<()> {
+        for (vendor, name) in VENDORS {
+            assert_eq!((vendor.to_string(), name.to_lowercase().parse::<Vendor>()?), (name.to_string(), vendor));
+        }
+        for (kind, name) in KINDS {
+            assert_eq!((kind.to_string(), DeviceKind::try_from(name)?), (name.to_string(), kind));
+        }
+        let other = Vendor::from_id(0xabcd);
+        assert_eq!(other.to_string().parse::<Vendor>()?, other);
+        assert!(Vendor::Nvidia < Vendor::Amd && DeviceKind::Discrete < DeviceKind::Cpu);
+        let error = "gpu".parse::<DeviceKind>().unwrap_err().to_string();
+        assert_eq!(error, "DeviceKind: unknown name 'gpu': it is one of discrete, integrated, virtual, software, cpu");
+        assert!("0xzz".parse::<Vendor>().is_err());
+        Ok(())
     }
 }

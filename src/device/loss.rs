@@ -12,6 +12,7 @@ impl Device {
     ///
     /// assert!(!Device::cpu().is_lost());
     /// ```
+    #[must_use]
     pub fn is_lost(&self) -> bool {
         self.alive().is_err()
     }

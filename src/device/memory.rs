@@ -15,6 +15,7 @@ pub struct MemoryStats {
 
 impl Device {
     /// Returns the bytes in use; all zero for an adapter that is not opened yet.
+    #[must_use]
     pub fn memory(&self) -> MemoryStats {
         match &self.0.backend {
             BackendHandle::Cpu(cpu) => cpu.memory(),

@@ -13,9 +13,14 @@
 //!
 //! # Names
 //!
-//! `cpu`; `gpu:0`, `gpu:1`, … hardware adapters (`gpu` is `gpu:0`); `soft:0`, … software adapters. `soft:0/1` is a
-//! second, independent *logical* device on the adapter of `soft:0` (which is `soft:0/0`): with them, code for several
-//! devices is tested on one adapter. The rules of order and visibility are in `registry.rs`.
+//! `cpu`; `gpu:0`, `gpu:1`, … hardware adapters (`gpu` is `gpu:0`, as PyTorch's `cuda` is the first one); `soft:0`, …
+//! software adapters. Case does not matter. Names of other libraries (`cuda:0`, `mps`) are errors that state the name
+//! to write here, since `cuda` would promise what WebGPU does not use.
+//!
+//! `soft:0/1` is a second, independent *logical* device on the adapter of `soft:0` (which is `soft:0/0`), and `cpu/1` on
+//! the host: with them, code for several devices is tested on one adapter, or without any. A tensor on `cpu/1` is not on
+//! `cpu`. There are 16 of each, `/0` to `/15`; those of the host share its memory and threads. The rules of order and
+//! visibility are in `registry.rs`.
 //!
 //! # `fork`
 //!
@@ -36,19 +41,19 @@ mod info;
 pub(crate) mod injected_faults;
 mod loss;
 mod memory;
+mod name;
 mod pool;
 mod registry;
+mod storage;
 
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ops::Deref;
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use info::{DeviceInfo, DeviceKind, Limits, Quirk, Vendor};
 pub use memory::MemoryStats;
 
 pub(crate) use gpu::transfer;
+pub(crate) use storage::Storage;
 
 use crate::error::{Error, Result};
 use crate::sync;
@@ -81,6 +86,7 @@ pub(crate) enum Backend<'a> {
 
 impl Device {
     /// Returns the host: native code on all cores. Every machine has it.
+    #[must_use]
     pub fn cpu() -> Device {
         registry::cpu()
     }
@@ -105,22 +111,27 @@ impl Device {
         Ok(device)
     }
 
-    /// Returns every visible device: adapters in the order of their names, `cpu` last. This opens none of them.
+    /// Returns every visible device: adapters in the order of their names, `cpu` last. This opens none of them. Logical
+    /// devices other than the first of an adapter are not listed.
+    #[must_use]
     pub fn all() -> Devices {
         Devices(registry::all())
     }
 
     /// `cpu`, `gpu:0`, `soft:0/1`, …
+    #[must_use]
     pub fn name(&self) -> &str {
         &self.0.info.name
     }
 
     /// Returns the description of the device.
+    #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
 
     /// Returns whether this is the host.
+    #[must_use]
     pub fn is_cpu(&self) -> bool {
         matches!(self.0.backend, BackendHandle::Cpu(_))
     }
@@ -178,57 +189,6 @@ impl Default for Device {
     }
 }
 
-impl PartialEq for Device {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Device {}
-
-impl Hash for Device {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Device({})", self.name())
-    }
-}
-
-impl FromStr for Device {
-    type Err = Error;
-
-    /// [`Device::new`].
-    fn from_str(name: &str) -> Result<Device> {
-        Device::new(name)
-    }
-}
-
-/// Serialised as its name; deserialising opens the device of that name on the machine that reads.
-#[cfg(feature = "serde")]
-impl serde::Serialize for Device {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for Device {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Device, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        Device::new(&name).map_err(serde::de::Error::custom)
-    }
-}
-
 /// A list of devices with filters; it dereferences to a slice.
 ///
 /// ```
@@ -241,12 +201,14 @@ pub struct Devices(Vec<Device>);
 
 impl Devices {
     /// Keeps the devices of one vendor.
+    #[must_use]
     pub fn vendor(mut self, vendor: Vendor) -> Devices {
         self.0.retain(|device| device.info().vendor == vendor);
         self
     }
 
     /// Keeps the devices of one kind.
+    #[must_use]
     pub fn kind(mut self, kind: DeviceKind) -> Devices {
         self.0.retain(|device| device.info().kind == kind);
         self
@@ -295,11 +257,13 @@ pub fn try_all_gpus() -> Vec<Device> {
 
 /// Returns the number of GPUs: hardware adapters, or the adapters that `ANYGPU_VISIBLE_DEVICES` names. This opens none
 /// of them.
+#[must_use]
 pub fn device_count() -> usize {
     registry::gpus().len()
 }
 
 /// Returns whether there is a GPU.
+#[must_use]
 pub fn is_available() -> bool {
     device_count() > 0
 }
@@ -310,57 +274,6 @@ fn opens(device: &Device) -> bool {
         Err(error) => {
             log::warn!("{error}");
             false
-        }
-    }
-}
-
-/// The words of a tensor, in host memory or on an adapter. Clones share them.
-#[derive(Clone, Debug)]
-pub(crate) enum Storage {
-    /// In host memory.
-    Cpu(Arc<cpu::CpuBuffer>),
-    /// On an adapter.
-    Gpu(gpu::Buffer),
-}
-
-impl Storage {
-    /// Length in words.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Storage::Cpu(buffer) => buffer.len(),
-            Storage::Gpu(buffer) => buffer.len(),
-        }
-    }
-
-    /// The identity of the allocation, as long as it lives.
-    pub(crate) fn id(&self) -> usize {
-        match self {
-            Storage::Cpu(buffer) => Arc::as_ptr(buffer) as usize,
-            Storage::Gpu(buffer) => buffer.id(),
-        }
-    }
-
-    /// Whether more than one tensor holds it.
-    pub(crate) fn is_shared(&self) -> bool {
-        match self {
-            Storage::Cpu(buffer) => Arc::strong_count(buffer) > 1,
-            Storage::Gpu(buffer) => buffer.is_shared(),
-        }
-    }
-
-    /// The number of in-place writes so far.
-    pub(crate) fn version(&self) -> u64 {
-        match self {
-            Storage::Cpu(buffer) => buffer.version(),
-            Storage::Gpu(buffer) => buffer.version(),
-        }
-    }
-
-    /// Counts an in-place write.
-    pub(crate) fn bump(&self) {
-        match self {
-            Storage::Cpu(buffer) => buffer.bump(),
-            Storage::Gpu(buffer) => buffer.bump(),
         }
     }
 }
@@ -381,11 +294,21 @@ mod tests {
 
     #[test]
     fn an_unknown_name_lists_what_there_is() {
-        for name in ["gpu:77", "soft:77", "tpu", "", "gpu:-1", "soft:0/99", "cpu:0"] {
+        for name in ["gpu:77", "soft:77", "tpu", "", "gpu:-1", "soft:0/99", "cpu:1", "cpu/16", "cuda"] {
             let error = Device::new(name).unwrap_err();
-            assert!(matches!(error, Error::UnknownDevice { .. }), "{name}: {error}");
-            assert!(error.to_string().ends_with("cpu"), "{error}");
+            assert!(matches!(&error, Error::UnknownDevice { available, .. } if available.ends_with(&["cpu".into()])));
+            assert!(error.to_string().starts_with(&format!("unknown device '{name}': this machine has ")), "{error}");
         }
+    }
+
+    #[test]
+    fn the_host_has_logical_devices() -> Result<()> {
+        let (first, second) = (Device::new("cpu/0")?, Device::new("CPU/1")?);
+        assert_eq!([&first, &Device::new("cpu:0")?], [&Device::cpu(); 2]);
+        assert_eq!((second.name(), second.info().kind), ("cpu/1", DeviceKind::Cpu));
+        assert!(second != first && second.is_cpu() && second == Device::new("cpu/1")?);
+        assert!(!Device::all().contains(&second));
+        Ok(())
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::sync::{Mutex, OnceLock};
 
 use super::gpu::{self, Handle};
 use super::info::{DeviceInfo, DeviceKind, Limits, Vendor};
+use super::name::Name;
 use super::{BackendHandle, Device, Inner, cpu};
 use crate::error::{Error, Result};
 use crate::sync;
@@ -92,8 +93,21 @@ fn registry() -> &'static Registry {
 /// The host device; finding it does not look for adapters.
 pub(super) fn cpu() -> Device {
     static CPU: OnceLock<Device> = OnceLock::new();
-    CPU.get_or_init(|| Device(Inner { info: cpu::info(), backend: BackendHandle::Cpu(cpu::host().clone()) }.into()))
-        .clone()
+    CPU.get_or_init(|| host("cpu".into())).clone()
+}
+
+/// The host's logical device of this index. All have the same memory and threads.
+fn logical_cpu(logical: usize) -> Option<Device> {
+    static MORE: [OnceLock<Device>; MAX_LOGICAL] = [const { OnceLock::new() }; MAX_LOGICAL];
+    match logical {
+        0 => Some(cpu()),
+        _ => Some(MORE.get(logical)?.get_or_init(|| host(format!("cpu/{logical}"))).clone()),
+    }
+}
+
+fn host(name: String) -> Device {
+    let info = DeviceInfo { name, ..cpu::info() };
+    Device(Inner { info, backend: BackendHandle::Cpu(cpu::host().clone()) }.into())
 }
 
 /// The device called `name`, not opened.
@@ -104,7 +118,7 @@ pub(super) fn find(name: &str) -> Result<Device> {
         Error::UnknownDevice { name: name.into(), available }
     };
     match Name::parse(name).ok_or_else(unknown)? {
-        Name::Cpu => Ok(cpu()),
+        Name::Cpu { logical } => logical_cpu(logical).ok_or_else(unknown),
         name => {
             let (adapter, logical) = lookup(&registry().slots, &registry().kinds, name).ok_or_else(unknown)?;
             Ok(registry().device(adapter, logical))
@@ -237,36 +251,6 @@ fn numbers(version: &str) -> Vec<u64> {
     version.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// The parsed name of a device.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Name {
-    Cpu,
-    Gpu { index: usize, logical: usize },
-    Soft { index: usize, logical: usize },
-}
-
-impl Name {
-    fn parse(text: &str) -> Option<Name> {
-        let text = text.trim().to_ascii_lowercase();
-        if text == "cpu" {
-            return Some(Name::Cpu);
-        }
-        let (adapter, logical) = text.split_once('/').unwrap_or((&text, "0"));
-        let (family, index) = adapter.split_once(':').unwrap_or((adapter, "0"));
-        let (index, logical) = (number(index)?, number(logical)?);
-        match family {
-            "gpu" => Some(Name::Gpu { index, logical }),
-            "soft" => Some(Name::Soft { index, logical }),
-            _ => None,
-        }
-    }
-}
-
-/// Parses digits only: `usize::from_str` would accept a sign.
-fn number(text: &str) -> Option<usize> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}
-
 /// The names of the visible devices, and warnings.
 fn name_slots(kinds: &[DeviceKind], visible: Option<&str>) -> (Vec<Slot>, Vec<String>) {
     let mut counts = [0, 0];
@@ -281,7 +265,7 @@ fn name_slots(kinds: &[DeviceKind], visible: Option<&str>) -> (Vec<Slot>, Vec<St
     let (mut slots, mut warnings) = (Vec::<Slot>::new(), Vec::new());
     for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let name = match Name::parse(entry) {
-            Some(Name::Cpu) => continue,
+            Some(Name::Cpu { .. }) => continue,
             Some(name) => lookup(&every, kinds, name),
             None => None,
         };
@@ -299,7 +283,7 @@ fn name_slots(kinds: &[DeviceKind], visible: Option<&str>) -> (Vec<Slot>, Vec<St
 /// The adapter and logical index of a name.
 fn lookup(slots: &[Slot], kinds: &[DeviceKind], name: Name) -> Option<(usize, usize)> {
     let (slot, logical) = match name {
-        Name::Cpu => return None,
+        Name::Cpu { .. } => return None,
         Name::Gpu { index, logical } => (slots.iter().filter(|s| s.name.starts_with("gpu")).nth(index)?, logical),
         Name::Soft { index, logical } => {
             (slots.iter().filter(|s| kinds[s.adapter] == DeviceKind::Software).nth(index)?, logical)

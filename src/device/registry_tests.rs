@@ -101,17 +101,6 @@ fn four_software_adapters_are_four_devices() {
     assert!(kept.iter().zip(expected).all(|(name, part)| name.contains(part)), "{kept:?}");
 }
 
-#[test]
-fn names_are_parsed() {
-    assert_eq!(Name::parse("cpu"), Some(Name::Cpu));
-    assert_eq!(Name::parse("gpu"), Some(Name::Gpu { index: 0, logical: 0 }));
-    assert_eq!(Name::parse(" GPU:3 "), Some(Name::Gpu { index: 3, logical: 0 }));
-    assert_eq!(Name::parse("soft:1/2"), Some(Name::Soft { index: 1, logical: 2 }));
-    for bad in ["", "gpu:", "gpu:+1", "gpu:x", "soft:1/", "soft:1/2/3", "cuda:0", "gpu:99999999999999999999"] {
-        assert_eq!(Name::parse(bad), None, "{bad}");
-    }
-}
-
 fn names(slots: &[Slot]) -> Vec<(&str, usize, usize)> {
     slots.iter().map(|s| (&*s.name, s.adapter, s.logical)).collect()
 }

@@ -61,6 +61,7 @@ impl<'a> Output<'a> {
 
     /// Creates an output that starts as a copy of a tensor, with its shape and element type. The tensor itself is not
     /// changed.
+    #[must_use]
     pub fn copy_of(tensor: &'a Tensor) -> Output<'a> {
         Output { shape: tensor.shape().into(), dtype: tensor.dtype(), start: Start::CopyOf(tensor) }
     }

@@ -59,6 +59,7 @@ impl MultiheadAttention {
     }
 
     /// Returns the same layer without its biases.
+    #[must_use]
     pub fn without_bias(mut self) -> MultiheadAttention {
         self.in_proj_bias = None;
         self.out_proj = self.out_proj.without_bias();
@@ -66,6 +67,7 @@ impl MultiheadAttention {
     }
 
     /// Makes the attention causal: query i attends to the keys 0 to i only.
+    #[must_use]
     pub fn causal(mut self) -> MultiheadAttention {
         self.causal = true;
         self

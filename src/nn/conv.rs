@@ -43,6 +43,7 @@ macro_rules! convolution {
             }
 
             /// Sets the stride: the step of the kernel. A stride of 0 is an error of [`forward`](Module::forward).
+            #[must_use]
             pub fn stride(mut self, stride: impl Sizes<$d>) -> $name {
                 self.conv = self.conv.stride(stride);
                 self
@@ -50,6 +51,7 @@ macro_rules! convolution {
 
             /// Sets the padding: the number of zeros added on both sides of the input. For a transposed convolution, it
             /// is the number of elements removed from both sides of the result.
+            #[must_use]
             pub fn padding(mut self, padding: impl Sizes<$d>) -> $name {
                 self.conv = self.conv.padding(padding);
                 self
@@ -57,6 +59,7 @@ macro_rules! convolution {
 
             /// Sets the dilation: the distance between the input elements that adjacent kernel elements apply to. A
             /// dilation of 0 is an error of [`forward`](Module::forward).
+            #[must_use]
             pub fn dilation(mut self, dilation: impl Sizes<$d>) -> $name {
                 self.conv = self.conv.dilation(dilation);
                 self
@@ -81,6 +84,7 @@ macro_rules! convolution {
             }
 
             /// Returns the same layer without its bias.
+            #[must_use]
             pub fn without_bias(mut self) -> $name {
                 self.bias = None;
                 self
@@ -181,6 +185,7 @@ convolution! {
 impl ConvTranspose2d {
     /// Sets the number of rows and columns added at the end of the result. It must be less than the stride or the
     /// dilation; otherwise [`forward`](Module::forward) returns an error.
+    #[must_use]
     pub fn output_padding(mut self, output_padding: impl Sizes<2>) -> ConvTranspose2d {
         self.conv = self.conv.output_padding(output_padding);
         self

@@ -35,6 +35,7 @@ impl Embedding {
     }
 
     /// Returns the weight, `[count, width]`.
+    #[must_use]
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
@@ -44,6 +45,10 @@ impl Module for Embedding {
     crate::children!(weight);
 
     fn forward(&self, ids: &Tensor) -> Result<Tensor> {
+        if ids.dtype().is_float() {
+            let expected = "ids of u32, i32 or u8 (convert them with ids.to_dtype(DType::U32)?)".into();
+            return Err(Error::DTypeMismatch { op: "Embedding", expected, got: ids.dtype().to_string() });
+        }
         summary::seen(self, self.weight.embedding(ids))
     }
 }

@@ -73,6 +73,7 @@ pub enum Nonlinearity {
 /// assert_eq!(calculate_gain(Nonlinearity::Tanh), 5.0 / 3.0);
 /// assert_eq!(calculate_gain(Nonlinearity::LeakyReLU(1.0)), 1.0);
 /// ```
+#[must_use]
 pub fn calculate_gain(nonlinearity: Nonlinearity) -> f32 {
     match nonlinearity {
         Nonlinearity::Linear | Nonlinearity::Sigmoid => 1.0,

@@ -162,7 +162,7 @@ impl Clone for Box<dyn Module> {
 
 impl Module for Box<dyn Module> {
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        summary::seen(self, (**self).forward(input))
+        summary::recorded(self, (**self).forward(input))
     }
 
     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {

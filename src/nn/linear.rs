@@ -20,7 +20,7 @@ use crate::tensor::Tensor;
 /// let error = layer.forward(&Tensor::ones([3, 5], None)?).unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "shape mismatch in Linear: [3, 5] and [2, 4]: the input's last dimension must be 4, the weight's"
+///     "shape mismatch in Linear: [3, 5] and [2, 4]: the layer is from 4 to 2 features, and the input's last dimension is 5"
 /// );
 /// # Ok::<(), anygpu::Error>(())
 /// ```
@@ -47,17 +47,20 @@ impl Linear {
     }
 
     /// Returns the same layer without its bias: y = x Wᵀ.
+    #[must_use]
     pub fn without_bias(mut self) -> Linear {
         self.bias = None;
         self
     }
 
     /// Returns the weight, `[out, in]`.
+    #[must_use]
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
     /// Returns the bias, `[out]`, if the layer has one.
+    #[must_use]
     pub fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref()
     }
@@ -75,9 +78,12 @@ impl Module for Linear {
 pub(super) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let [outputs, inputs] = [weight.shape()[0], weight.shape()[1]];
     let Some((&last, lead)) = x.shape().split_last().filter(|(last, _)| **last == inputs) else {
-        let rule = format!("the input's last dimension must be {inputs}, the weight's");
-        return Err(Error::shapes("Linear", x.shape(), weight.shape(), rule));
+        return Err(Error::shapes("Linear", x.shape(), weight.shape(), last_dimension(x, inputs, outputs)));
     };
+    if !x.dtype().is_float() {
+        let expected = "a float type (convert integers with x.to_dtype(DType::F32)?)".into();
+        return Err(Error::DTypeMismatch { op: "Linear", expected, got: x.dtype().to_string() });
+    }
     // A single matrix product, for any number of leading dimensions.
     let rows = x.reshape([lead.iter().product(), last])?;
     let weight = weight.t()?;
@@ -87,4 +93,33 @@ pub(super) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Resu
         None => rows.matmul(&weight)?,
     };
     output.reshape([lead, &[outputs]].concat())
+}
+
+/// Returns why an input does not fit, and what would make it fit.
+fn last_dimension(x: &Tensor, inputs: usize, outputs: usize) -> String {
+    let layer = format!("the layer is from {inputs} to {outputs} features");
+    match x.shape() {
+        [] => format!("{layer}, and the input has no dimension"),
+        [_, sample @ ..] if sample.len() > 1 && sample.iter().product::<usize>() == inputs => {
+            format!("{layer}: flatten the samples first, with the layer Flatten or x.flatten_from(1)?")
+        }
+        [.., last] => format!("{layer}, and the input's last dimension is {last}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_input_that_does_not_fit_is_told_what_would() -> Result<()> {
+        let layer = Linear::new(12, 2)?;
+        let error = |x: &Tensor| layer.forward(x).unwrap_err().to_string();
+        assert!(error(&Tensor::ones([5, 3, 2, 2], None)?).ends_with("Flatten or x.flatten_from(1)?"));
+        assert!(error(&Tensor::ones((), None)?).ends_with("and the input has no dimension"));
+        assert!(error(&Tensor::ones([5, 11], None)?).ends_with("and the input's last dimension is 11"));
+        let integers = error(&Tensor::from_slice(&[1u32; 12], 12, None)?);
+        assert!(integers.starts_with("Linear: ") && integers.contains("to_dtype(DType::F32)"), "{integers}");
+        Ok(())
+    }
 }

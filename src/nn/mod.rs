@@ -208,26 +208,50 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
         load_state::load(self, state, strict)
     }
 
-    /// Moves the module to `device`. All parameters are moved in one staged copy, each buffer in a copy of its own.
+    /// Returns the module moved to `device`, which may be given by value or by reference. [`to_`](Module::to_) moves a
+    /// module in place.
+    ///
+    /// All parameters are moved in one staged copy, each buffer in a copy of its own.
     ///
     /// The moved parameters are views into one flat buffer, each at a multiple of 256 bytes, so an optimiser updates
     /// them with one dispatch. They are *new* leaves without gradients: move the module before creating the optimiser.
     /// A module that is already on `device` is unchanged, and so are its optimisers.
     ///
     /// # Errors
-    /// Those of opening `device` and of running out of memory there. On error, the module is unchanged.
+    /// Those of opening `device` and of running out of memory there.
     ///
     /// # Example
     /// ```
     /// use anygpu::nn::{Linear, Module};
     ///
     /// let device = anygpu::try_gpu(0);
-    /// let mut layer = Linear::new(4, 2)?;
-    /// layer.to(&device)?;
+    /// let layer = Linear::new(4, 2)?.to(&device)?;
     /// assert_eq!(layer.parameters()[0].device(), &device);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    fn to(&mut self, device: &Device) -> Result<()> {
+    fn to(mut self, device: impl AsRef<Device>) -> Result<Self>
+    where
+        Self: Sized,
+    {
+        self.to_(device.as_ref())?;
+        Ok(self)
+    }
+
+    /// Moves the module to `device` in place, as [`to`](Module::to) does; also behind `&mut dyn Module`.
+    ///
+    /// # Errors
+    /// Those of [`to`](Module::to). On error, the module is unchanged.
+    ///
+    /// ```
+    /// use anygpu::nn::{Linear, Module};
+    ///
+    /// let device = anygpu::try_gpu(0);
+    /// let mut layer = Linear::new(4, 2)?;
+    /// layer.to_(&device)?;
+    /// assert_eq!(layer.parameters()[0].device(), &device);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn to_(&mut self, device: &Device) -> Result<()> {
         let elsewhere = |tensors: Vec<Tensor>| {
             let stay = tensors.iter().all(|tensor| tensor.device() == device);
             if stay { Vec::new() } else { tensors }

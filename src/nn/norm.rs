@@ -10,6 +10,18 @@ fn zeros(shape: &[usize]) -> Result<Tensor> {
     Ok(Tensor::zeros(shape, None)?.requires_grad())
 }
 
+/// An error unless the second dimension of `input: [N, C, ..]` has the channels of the layer.
+fn fitting(layer: &'static str, input: &Tensor, weight: &Tensor) -> Result<()> {
+    let channels = weight.elem_count();
+    match input.shape() {
+        [_, here, ..] if *here != channels => {
+            let rule = format!("the layer is for {channels} channels, and the input [N, C, ..] has {here}");
+            Err(Error::shapes(layer, input.shape(), weight.shape(), rule))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Layer normalisation over the last dimensions: see [`Tensor::layer_norm`].
 ///
 /// `weight` and `bias` have the normalised shape and are initialised with ones and zeros. The default eps is 1e-5.
@@ -42,23 +54,27 @@ impl LayerNorm {
     }
 
     /// Returns the same layer without its bias.
+    #[must_use]
     pub fn without_bias(mut self) -> LayerNorm {
         self.bias = None;
         self
     }
 
     /// Sets eps, which is added to the variance.
+    #[must_use]
     pub fn eps(mut self, eps: f32) -> LayerNorm {
         self.eps = eps;
         self
     }
 
     /// Returns the scale, of the normalised shape.
+    #[must_use]
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
     /// Returns the offset, of the normalised shape, if there is one.
+    #[must_use]
     pub fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref()
     }
@@ -102,12 +118,14 @@ impl RMSNorm {
     }
 
     /// Sets eps, which is added to the mean square.
+    #[must_use]
     pub fn eps(mut self, eps: f32) -> RMSNorm {
         self.eps = eps;
         self
     }
 
     /// Returns the scale, of the normalised shape.
+    #[must_use]
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
@@ -156,17 +174,20 @@ impl GroupNorm {
     }
 
     /// Sets eps, which is added to the variance.
+    #[must_use]
     pub fn eps(mut self, eps: f32) -> GroupNorm {
         self.eps = eps;
         self
     }
 
     /// Returns the scale of each channel, `[C]`.
+    #[must_use]
     pub fn weight(&self) -> &Tensor {
         &self.weight
     }
 
     /// Returns the offset of each channel, `[C]`.
+    #[must_use]
     pub fn bias(&self) -> &Tensor {
         &self.bias
     }
@@ -176,6 +197,7 @@ impl Module for GroupNorm {
     crate::children!(weight, bias);
 
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        fitting("GroupNorm", input, &self.weight)?;
         summary::seen(self, input.group_norm(self.groups, Some(&self.weight), Some(&self.bias), self.eps))
     }
 }
@@ -213,12 +235,14 @@ macro_rules! batch_norm {
             }
 
             /// Sets the momentum: the weight of each batch's statistics in the running ones.
+            #[must_use]
             pub fn momentum(mut self, momentum: f32) -> $name {
                 self.momentum = momentum;
                 self
             }
 
             /// Sets eps, which is added to the variance.
+            #[must_use]
             pub fn eps(mut self, eps: f32) -> $name {
                 self.eps = eps;
                 self
@@ -243,6 +267,7 @@ macro_rules! batch_norm {
                     let detail = format!("the input is {}, not {:?}", $shapes, input.shape());
                     return Err(Error::argument(stringify!($name), detail));
                 }
+                fitting(stringify!($name), input, &self.weight)?;
                 let running = Some((&self.running_mean.0, &self.running_var.0));
                 let (weight, bias, training) = (Some(&self.weight), Some(&self.bias), self.mode.is_training());
                 summary::seen(self, input.batch_norm(running, weight, bias, training, self.momentum, self.eps))

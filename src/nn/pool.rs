@@ -29,18 +29,21 @@ pub struct AvgPool2d {
 
 impl AvgPool2d {
     /// Creates a layer with a window of `kernel` × `kernel` and a stride of the same size.
+    #[must_use]
     pub fn new(kernel: usize) -> AvgPool2d {
         AvgPool2d { kernel, stride: kernel, padding: 0 }
     }
 
     /// Sets the stride: the step of the window in both directions. A stride of 0 is an error of
     /// [`forward`](Module::forward).
+    #[must_use]
     pub fn stride(mut self, stride: usize) -> AvgPool2d {
         self.stride = stride;
         self
     }
 
     /// Sets the padding: the number of rows and columns added on each side of the image, at most half of the window.
+    #[must_use]
     pub fn padding(mut self, padding: usize) -> AvgPool2d {
         self.padding = padding;
         self
@@ -81,18 +84,21 @@ pub struct MaxPool2d {
 
 impl MaxPool2d {
     /// Creates a layer with a window of `kernel` × `kernel` and a stride of the same size.
+    #[must_use]
     pub fn new(kernel: usize) -> MaxPool2d {
         MaxPool2d { kernel, stride: kernel, padding: 0 }
     }
 
     /// Sets the stride: the step of the window in both directions. A stride of 0 is an error of
     /// [`forward`](Module::forward).
+    #[must_use]
     pub fn stride(mut self, stride: usize) -> MaxPool2d {
         self.stride = stride;
         self
     }
 
     /// Sets the padding: the number of rows and columns added on each side of the image, at most half of the window.
+    #[must_use]
     pub fn padding(mut self, padding: usize) -> MaxPool2d {
         self.padding = padding;
         self

@@ -66,7 +66,7 @@ mod tests {
         let mut net = Tied { there: weight.clone(), back: weight };
         assert_eq!((net.parameters().len(), net.num_parameters()), (1, 4));
         for device in Device::all() {
-            net.to(&device)?;
+            net.to_(&device)?;
             assert!(net.there.is_same(&net.back), "{device}");
             let twice = DataParallel::new(net.clone(), std::slice::from_ref(&device))?;
             assert_eq!(twice.parameters().len(), 1);

@@ -40,6 +40,7 @@ pub struct Sequential {
 
 impl Sequential {
     /// Creates a container without layers, which is the identity function.
+    #[must_use]
     pub fn new() -> Sequential {
         Sequential::default()
     }
@@ -47,6 +48,7 @@ impl Sequential {
     /// Appends a layer. If its name is taken, empty, or contains a dot, the layer is not appended and
     /// [`forward`](Module::forward) returns the error. [`add_module`](Sequential::add_module) returns the error
     /// immediately.
+    #[must_use]
     pub fn add(mut self, name: &str, layer: impl Module) -> Sequential {
         if let Err(error) = self.add_module(name, layer) {
             self.refused.get_or_insert(error);
@@ -55,6 +57,7 @@ impl Sequential {
     }
 
     /// Appends a layer named after its index: `"0"`, `"1"`, …
+    #[must_use]
     pub fn push(self, layer: impl Module) -> Sequential {
         let number = self.len().to_string();
         self.add(&number, layer)
@@ -91,11 +94,13 @@ impl Sequential {
     }
 
     /// Returns the number of layers.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.layers.len()
     }
 
     /// Returns whether there are no layers.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
     }
@@ -154,7 +159,10 @@ impl Module for Sequential {
         if let Some(error) = &self.refused {
             return Err(error.clone());
         }
-        self.layers.iter().try_fold(input.clone(), |x, (_, layer)| layer.forward(&x))
+        let apply = |x: Tensor, (name, layer): &(String, Box<dyn Module>)| {
+            layer.forward(&x).map_err(|error| error.at_layer(name))
+        };
+        self.layers.iter().try_fold(input.clone(), apply)
     }
 
     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {

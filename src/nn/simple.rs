@@ -126,6 +126,7 @@ impl Residual {
     }
 
     /// Adds the output of `shortcut` instead of the input.
+    #[must_use]
     pub fn shortcut(mut self, shortcut: impl Module) -> Residual {
         self.shortcut = Some(Box::new(shortcut));
         self
@@ -170,11 +171,13 @@ pub struct Upsample {
 impl Upsample {
     /// Creates a layer that enlarges height and width by `factor`, with the nearest pixel. A factor of 0 is an error of
     /// [`forward`](Module::forward).
+    #[must_use]
     pub fn new(factor: usize) -> Upsample {
         Upsample { factor, mode: Interpolation::Nearest }
     }
 
     /// Sets the interpolation mode.
+    #[must_use]
     pub fn mode(mut self, mode: Interpolation) -> Upsample {
         self.mode = mode;
         self
@@ -188,6 +191,9 @@ impl Module for Upsample {
         let &[_, _, h, w] = input.shape() else {
             return Err(Error::argument("Upsample", format!("the input is [N, C, H, W], not {:?}", input.shape())));
         };
+        if self.factor == 0 {
+            return Err(Error::argument("Upsample", "the factor is 0, and must be at least 1"));
+        }
         let size = [h, w].map(|size| size.saturating_mul(self.factor));
         summary::seen(self, input.interpolate(size, self.mode))
     }

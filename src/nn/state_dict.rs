@@ -36,6 +36,7 @@ pub struct StateDict {
 
 impl StateDict {
     /// Creates an empty state.
+    #[must_use]
     pub fn new() -> StateDict {
         StateDict::default()
     }
@@ -53,6 +54,7 @@ impl StateDict {
     }
 
     /// Returns the tensor with this name, if there is one.
+    #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.places.get(name).map(|&place| &self.entries[place].1)
     }
@@ -65,21 +67,25 @@ impl StateDict {
     }
 
     /// Returns the tensors with their names, in order.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
         self.entries.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
 
     /// Returns the names, in order.
+    #[must_use]
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 
     /// Returns the number of tensors.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Returns whether there are no tensors.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -112,6 +118,7 @@ impl StateDict {
     }
 
     /// Returns the same tensors with `prefix` added to every name.
+    #[must_use]
     pub fn add_prefix(&self, prefix: &str) -> StateDict {
         self.iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor.clone())).collect()
     }
@@ -126,6 +133,7 @@ impl StateDict {
     /// Linear::new(8, 2)?.load_state_dict(&net.state_dict().under("fc2."), true)?;
     /// # Ok::<(), anygpu::Error>(())
     /// ```
+    #[must_use]
     pub fn under(&self, prefix: &str) -> StateDict {
         let inner = |(name, tensor): (&str, &Tensor)| Some((name.strip_prefix(prefix)?.to_string(), tensor.clone()));
         self.iter().filter_map(inner).collect()

@@ -20,8 +20,13 @@ fn key(module: &dyn Module) -> Key {
     (std::ptr::from_ref(module).cast::<()>() as usize, module.type_name())
 }
 
-/// Returns a layer's output unchanged. While a summary is made on this thread, the call is recorded.
+/// Returns the output of a layer of this crate, and an error with the layer's name for that of the op; see [`recorded`].
 pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tensor> {
+    recorded(layer, output).map_err(|error| error.of_layer(layer.type_name()))
+}
+
+/// Returns a layer's output unchanged. While a summary is made on this thread, the call is recorded.
+pub(super) fn recorded<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tensor> {
     context::read(|context| {
         if let (Some(calls), Ok(output)) = (&context.calls, &output) {
             let bytes = output.elem_count() * output.dtype().size();
@@ -120,6 +125,7 @@ impl Summary {
     }
 
     /// Returns the layers: first the net itself, then the layers within it, each before those within it.
+    #[must_use]
     pub fn layers(&self) -> &[LayerSummary] {
         &self.layers
     }

@@ -1,6 +1,6 @@
 use super::Parameters;
 use super::state::OptimizerState;
-use super::state_dict::{Settings, StateTensor};
+use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
@@ -51,18 +51,21 @@ impl Adam {
     }
 
     /// Sets β₁ and β₂.
+    #[must_use]
     pub fn betas(mut self, beta1: f32, beta2: f32) -> Adam {
         self.betas = [beta1, beta2];
         self
     }
 
     /// Sets ε.
+    #[must_use]
     pub fn eps(mut self, eps: f32) -> Adam {
         self.eps = eps;
         self
     }
 
     /// Sets the weight decay λ.
+    #[must_use]
     pub fn weight_decay(mut self, weight_decay: f32) -> Adam {
         self.decay = weight_decay;
         self
@@ -73,6 +76,7 @@ impl Adam {
     /// # Errors
     /// Same as [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
+        check("Adam", self)?;
         let Adam { rate, betas: [beta1, beta2], eps, decay, decoupled, .. } = *self;
         let (decay, shrink) = if decoupled { (0.0, rate * decay) } else { (decay, 0.0) };
         self.state.step(|step| {

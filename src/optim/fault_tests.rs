@@ -22,7 +22,7 @@ fn a_failed_allocation_loses_nothing() -> Result<()> {
     let mut first = models::lenet()?;
     let state = first.state_dict();
     for device in Device::all() {
-        first.to(&device)?;
+        first.to_(&device)?;
         let x = Tensor::rand([3, 1, 28, 28], &device)?;
         let labels = Tensor::from_slice(&[1u32, 0, 9], 3, &device)?;
         let before = loss(&first, &x, &labels)?.item::<f32>()?;
@@ -53,7 +53,7 @@ fn a_failed_allocation_loses_nothing() -> Result<()> {
 fn fresh(state: &crate::nn::StateDict, device: &Device) -> Result<(Sequential, Adam)> {
     let mut net = models::lenet()?;
     net.load_state_dict(state, true)?;
-    net.to(device)?;
+    net.to_(device)?;
     let optimizer = Adam::new(net.parameters(), 0.01);
     Ok((net, optimizer))
 }

@@ -74,17 +74,20 @@ impl Parameters {
     }
 
     /// Returns the number of replicas; 1 for a net without replicas.
+    #[must_use]
     pub fn num_replicas(&self) -> usize {
         self.replicas
     }
 
     /// Returns the parameters of each replica, in the same order.
+    #[must_use]
     pub fn replicas(&self) -> impl ExactSizeIterator<Item = &[Tensor]> {
         let each = self.all.len() / self.replicas;
         (0..self.replicas).map(move |i| &self.all[i * each..(i + 1) * each])
     }
 
     /// Returns the parameters of the first replica.
+    #[must_use]
     pub fn first_replica(&self) -> &[Tensor] {
         &self.all[..self.all.len() / self.replicas]
     }
@@ -100,6 +103,7 @@ impl Parameters {
 
     /// Returns the parameters of the first replica for which `keep` returns true, and those at the same positions in
     /// the others. Use it for an optimiser of a part of a net.
+    #[must_use]
     pub fn filter(&self, mut keep: impl FnMut(&Tensor) -> bool) -> Parameters {
         let kept: Vec<bool> = self.first_replica().iter().map(&mut keep).collect();
         let of = |replica: &[Tensor]| -> Vec<Tensor> {

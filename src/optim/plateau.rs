@@ -40,6 +40,7 @@ impl ReduceLROnPlateau {
         clippy::new_without_default,
         reason = "the settings are PyTorch's defaults, and are named in the docs of new"
     )]
+    #[must_use]
     pub fn new() -> ReduceLROnPlateau {
         ReduceLROnPlateau {
             greater: false,
@@ -57,42 +58,49 @@ impl ReduceLROnPlateau {
     }
 
     /// Sets that a greater metric is better, as for an accuracy: PyTorch's `mode='max'`.
+    #[must_use]
     pub fn greater_is_better(mut self) -> ReduceLROnPlateau {
         (self.greater, self.best) = (true, f64::NEG_INFINITY);
         self
     }
 
     /// Sets the factor by which the rate is lowered.
+    #[must_use]
     pub fn factor(mut self, factor: f64) -> ReduceLROnPlateau {
         self.factor = factor;
         self
     }
 
     /// Sets the number of steps in a row without an improvement that do not lower the rate.
+    #[must_use]
     pub fn patience(mut self, patience: u64) -> ReduceLROnPlateau {
         self.patience = patience;
         self
     }
 
     /// Sets the relative improvement over the best metric that counts as an improvement.
+    #[must_use]
     pub fn threshold(mut self, threshold: f64) -> ReduceLROnPlateau {
         (self.threshold, self.relative) = (threshold, true);
         self
     }
 
     /// Sets the absolute improvement that counts as an improvement: PyTorch's `threshold_mode='abs'`.
+    #[must_use]
     pub fn absolute_threshold(mut self, threshold: f64) -> ReduceLROnPlateau {
         (self.threshold, self.relative) = (threshold, false);
         self
     }
 
     /// Sets the number of steps after a reduction during which steps without an improvement are not counted.
+    #[must_use]
     pub fn cooldown(mut self, cooldown: u64) -> ReduceLROnPlateau {
         self.cooldown = cooldown;
         self
     }
 
     /// Sets the minimum rate.
+    #[must_use]
     pub fn min_lr(mut self, min_lr: f64) -> ReduceLROnPlateau {
         self.min_lr = min_lr;
         self

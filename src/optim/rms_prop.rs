@@ -1,6 +1,6 @@
 use super::Parameters;
 use super::state::OptimizerState;
-use super::state_dict::{Settings, StateTensor};
+use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
@@ -40,24 +40,28 @@ impl RMSprop {
     }
 
     /// Sets α.
+    #[must_use]
     pub fn alpha(mut self, alpha: f32) -> RMSprop {
         self.alpha = alpha;
         self
     }
 
     /// Sets ε.
+    #[must_use]
     pub fn eps(mut self, eps: f32) -> RMSprop {
         self.eps = eps;
         self
     }
 
     /// Sets the momentum μ.
+    #[must_use]
     pub fn momentum(mut self, momentum: f32) -> RMSprop {
         self.momentum = momentum;
         self
     }
 
     /// Sets the weight decay λ.
+    #[must_use]
     pub fn weight_decay(mut self, weight_decay: f32) -> RMSprop {
         self.decay = weight_decay;
         self
@@ -68,6 +72,7 @@ impl RMSprop {
     /// # Errors
     /// Same as [`SGD::step`](super::SGD::step).
     pub fn step(&mut self) -> Result<()> {
+        check("RMSprop", self)?;
         let RMSprop { rate, alpha, eps, decay, momentum, .. } = *self;
         self.state.step(|_| UpdateRule::RMSprop { rate, decay, alpha, eps, momentum })
     }

@@ -93,6 +93,7 @@ impl GradScaler {
         clippy::new_without_default,
         reason = "the settings are PyTorch's defaults, and are named in the docs of new"
     )]
+    #[must_use]
     pub fn new() -> GradScaler {
         GradScaler {
             scale: 65536.0,
@@ -114,24 +115,28 @@ impl GradScaler {
     }
 
     /// Sets the factor by which the scale grows.
+    #[must_use]
     pub fn growth_factor(mut self, factor: f32) -> GradScaler {
         self.growth_factor = factor;
         self
     }
 
     /// Sets the factor that multiplies the scale after a skipped step.
+    #[must_use]
     pub fn backoff_factor(mut self, factor: f32) -> GradScaler {
         self.backoff_factor = factor;
         self
     }
 
     /// Sets the number of consecutive finite steps after which the scale grows.
+    #[must_use]
     pub fn growth_interval(mut self, steps: u64) -> GradScaler {
         self.growth_interval = steps;
         self
     }
 
     /// Returns the current scale.
+    #[must_use]
     pub fn get_scale(&self) -> f32 {
         self.scale
     }
@@ -225,6 +230,7 @@ impl GradScaler {
     }
 
     /// Returns the scale and the number of good steps, from which [`load_state`](GradScaler::load_state) continues.
+    #[must_use]
     pub fn state(&self) -> Vec<(String, f64)> {
         vec![("scale".into(), f64::from(self.scale)), ("good_steps".into(), self.good_steps as f64)]
     }

@@ -99,6 +99,7 @@ pub struct MultiStepLR {
 
 impl MultiStepLR {
     /// Creates a schedule that multiplies the rate by `gamma` (PyTorch's default is 0.1) at each of these steps.
+    #[must_use]
     pub fn new(milestones: &[u64], gamma: f64) -> MultiStepLR {
         MultiStepLR { milestones: milestones.to_vec(), gamma }
     }
@@ -125,6 +126,7 @@ pub struct ExponentialLR {
 
 impl ExponentialLR {
     /// Creates a schedule that multiplies the rate by `gamma` at every step.
+    #[must_use]
     pub fn new(gamma: f64) -> ExponentialLR {
         ExponentialLR { gamma }
     }
@@ -162,6 +164,7 @@ impl CosineAnnealingLR {
     }
 
     /// Sets the minimum rate.
+    #[must_use]
     pub fn eta_min(mut self, eta_min: f64) -> CosineAnnealingLR {
         self.eta_min = eta_min;
         self
@@ -192,6 +195,7 @@ pub struct LinearLR {
 impl LinearLR {
     /// Creates a schedule from `start_factor` to `end_factor` in `total_iters` steps (PyTorch's defaults: 1/3, 1 and
     /// 5).
+    #[must_use]
     pub fn new(start_factor: f64, end_factor: f64, total_iters: u64) -> LinearLR {
         LinearLR { start_factor, end_factor, total_iters }
     }
@@ -280,12 +284,14 @@ impl OneCycleLR {
     }
 
     /// Sets the ratio of the maximum rate to the first rate.
+    #[must_use]
     pub fn div_factor(mut self, div_factor: f64) -> OneCycleLR {
         self.div_factor = div_factor;
         self
     }
 
     /// Sets the ratio of the first rate to the last rate.
+    #[must_use]
     pub fn final_div_factor(mut self, final_div_factor: f64) -> OneCycleLR {
         self.final_div_factor = final_div_factor;
         self
@@ -328,6 +334,7 @@ impl SequentialLR {
     }
 
     /// Continues with another schedule from the step `milestone`.
+    #[must_use]
     pub fn then(mut self, milestone: u64, schedule: impl Schedule) -> SequentialLR {
         let place = self.rest.partition_point(|(start, _)| *start <= milestone);
         self.rest.insert(place, (milestone, Box::new(schedule)));

@@ -82,6 +82,7 @@ impl Scheduler {
     }
 
     /// Returns the learning rate for the next step.
+    #[must_use]
     pub fn lr(&self) -> f32 {
         self.schedule.lr(self.base, self.steps) as f32
     }

@@ -1,6 +1,6 @@
 use super::Parameters;
 use super::state::OptimizerState;
-use super::state_dict::{Settings, StateTensor};
+use super::state_dict::{Settings, StateTensor, check};
 use crate::error::Result;
 use crate::ops::optim::UpdateRule;
 
@@ -47,24 +47,28 @@ impl SGD {
     }
 
     /// Sets the momentum μ; the default is 0.
+    #[must_use]
     pub fn momentum(mut self, momentum: f32) -> SGD {
         self.momentum = momentum;
         self
     }
 
     /// Sets the weight decay λ; the default is 0.
+    #[must_use]
     pub fn weight_decay(mut self, weight_decay: f32) -> SGD {
         self.decay = weight_decay;
         self
     }
 
     /// Sets the dampening τ: the fraction of a gradient that does not enter the velocity. The default is 0.
+    #[must_use]
     pub fn dampening(mut self, dampening: f32) -> SGD {
         self.dampening = dampening;
         self
     }
 
     /// Uses Nesterov's momentum (Sutskever et al., 2013).
+    #[must_use]
     pub fn nesterov(mut self) -> SGD {
         self.nesterov = true;
         self
@@ -73,11 +77,13 @@ impl SGD {
     /// Updates every parameter that has a gradient. Does not read anything back or wait for the device.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a parameter is a view with gaps, which cannot be
-    /// updated in place, [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a setting that PyTorch refuses too, such as a negative
+    /// or NaN learning rate or Nesterov's momentum of 0, if there are no parameters, and if a parameter is the result of an
+    /// op or a view with gaps, which cannot be updated in place; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or
     /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if a gradient does not fit its parameter, and device
     /// errors.
     pub fn step(&mut self) -> Result<()> {
+        check("SGD", self)?;
         let SGD { rate, momentum, dampening, decay, nesterov, .. } = *self;
         self.state.step(|step| match momentum {
             0.0 => UpdateRule::Plain { rate, decay },

@@ -55,6 +55,7 @@ impl OptimizerState {
     /// Updates every parameter that has a gradient by the rule for its step, counted from 1.
     pub fn step(&mut self, rule: impl Fn(i32) -> UpdateRule) -> Result<()> {
         if self.buckets.is_none() {
+            self.trainable()?;
             self.buckets = Some(self.bucketed()?);
         }
         let optimizer = self.optimizer;
@@ -63,6 +64,22 @@ impl OptimizerState {
         let updates = buckets.map(|bucket| bucket.prepare(optimizer, &rule)).collect::<Result<Vec<_>>>()?;
         let mut buckets = self.buckets.iter_mut().flatten().zip(updates);
         buckets.try_for_each(|(bucket, updates)| bucket.step(&updates, &rule))
+    }
+
+    /// An error if there are no parameters, or one that never gets a gradient.
+    fn trainable(&self) -> Result<()> {
+        if self.parameters.is_empty() {
+            let detail = "there are no parameters to update: pass those of a net, net.parameters()";
+            return Err(Error::argument(self.optimizer, detail));
+        }
+        if let Some(i) = self.parameters.iter().position(|parameter| parameter.node().is_some()) {
+            let detail = format!(
+                "parameter {i} is the result of an op, which gets no gradient: pass the tensor that it was computed from, \
+                 on which requires_grad() was called"
+            );
+            return Err(Error::argument(self.optimizer, detail));
+        }
+        Ok(())
     }
 
     /// Returns, for each parameter of a replica that is not lost and made a step, its index, its number of steps, and views of

@@ -35,6 +35,29 @@ pub(super) trait Settings {
     fn set(&mut self, name: &str, values: &[f32]);
 }
 
+/// An error for settings with which PyTorch does not create the optimiser.
+pub(super) fn check(optimizer: &'static str, settings: &impl Settings) -> Result<()> {
+    let all = settings.settings();
+    let value =
+        |wanted: &str| all.iter().find(|(name, _)| *name == wanted).and_then(|(_, values)| values.first().copied());
+    for (name, values) in &all {
+        let (fits, rule): (fn(f32) -> bool, _) = match *name {
+            "betas" => (|v| (0.0..1.0).contains(&v), "at least 0 and less than 1"),
+            "dampening" => (f32::is_finite, "finite"),
+            _ => (|v| v.is_finite() && v >= 0.0, "finite and at least 0"),
+        };
+        if let Some(wrong) = values.iter().find(|&&v| !fits(v)) {
+            return Err(Error::argument(optimizer, format!("{name} is {wrong}, and must be {rule}")));
+        }
+    }
+    let nesterov = value("nesterov").is_some_and(|on| on != 0.0);
+    if nesterov && (value("momentum") == Some(0.0) || value("dampening") != Some(0.0)) {
+        let detail = "nesterov needs a momentum above 0 and no dampening, for instance .momentum(0.9).nesterov()";
+        return Err(Error::argument(optimizer, detail));
+    }
+    Ok(())
+}
+
 /// Returns the state dict of an optimiser; with several replicas, that of the first. The tensors share their elements
 /// with the optimiser's.
 pub(super) fn save<S: Settings>(optimizer: &S, all: &OptimizerState) -> Result<StateDict> {

@@ -19,6 +19,7 @@ use crate::tensor::{Tensor, to_together, weighted_sum};
 /// assert_eq!(split_sizes(10, &[1.0, 1e-9]), [9, 1]);
 /// assert_eq!(split_sizes(1, &[1.0, 1.0]), [1, 0]);
 /// ```
+#[must_use]
 pub fn split_sizes(n: usize, weights: &[f64]) -> Vec<usize> {
     let positive = |w: f64| if w.is_finite() && w > 0.0 { w } else { 0.0 };
     let total: f64 = weights.iter().copied().map(positive).sum();

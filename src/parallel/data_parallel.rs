@@ -1,15 +1,12 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::collectives::gather;
 use super::replica::{LocalGradients, Replica};
 use super::shares::{Balance, Shares};
 use super::worker::{Worker, wait_all};
 use crate::context;
-use crate::data::DataLoader;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::metrics::Accuracy;
 use crate::nn::{KeyReport, Module, StateDict};
 use crate::optim::Parameters;
 use crate::process_group::ProcessGroup;
@@ -53,28 +50,37 @@ const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub struct DataParallel {
-    replicas: Vec<Replica>,
+    pub(super) replicas: Vec<Replica>,
     /// One per replica; empty if there is only one replica.
-    workers: Vec<Worker>,
+    pub(super) workers: Vec<Worker>,
     /// The number of steps. A step, a prediction and a loading hold this lock, one at a time.
     steps: Mutex<u64>,
     /// Locked for moments only, so that the shares can be read during a step.
-    balance: Mutex<Balance>,
+    pub(super) balance: Mutex<Balance>,
 }
 
 impl DataParallel {
     /// Creates replicas of `net` on `devices`, with [`Shares::Measured`].
     ///
+    /// A device has one replica. For several on one adapter or on the CPU, as in tests of code for several devices, use
+    /// logical devices: `soft:0/0` and `soft:0/1`, `cpu/0` and `cpu/1`.
+    ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if `devices` is empty or contains a device twice (for tests on one adapter, use
-    /// `soft:0/0` and `soft:0/1`); those of opening the devices.
+    /// [`Error::InvalidArgument`] if `devices` is empty or contains a device twice; those of opening the devices.
+    ///
+    /// ```
+    /// use anygpu::{DataParallel, Device, nn::Linear};
+    ///
+    /// let net = DataParallel::new(Linear::new(4, 3)?, &[Device::new("cpu/0")?, Device::new("cpu/1")?])?;
+    /// assert_eq!(net.devices().len(), 2);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
     pub fn new(net: impl Module + 'static, devices: &[Device]) -> Result<DataParallel> {
         if devices.is_empty() {
             return Err(Error::argument("DataParallel", "needs at least one device"));
         }
         if let Some((i, twice)) = devices.iter().enumerate().find(|(i, device)| devices[..*i].contains(device)) {
-            let detail = format!("device {twice} occurs again at position {i}: a device can have only one replica");
-            return Err(Error::argument("DataParallel", detail));
+            return Err(Error::argument("DataParallel", listed_twice(devices, i, twice)));
         }
         let replicas = devices.iter().map(|device| Replica::new(&net, device)).collect::<Result<Vec<_>>>()?;
         let workers = match devices {
@@ -119,7 +125,7 @@ impl DataParallel {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this thread works for such a call.
-    fn alone(&self, call: &'static str) -> Result<(MutexGuard<'_, u64>, impl Drop + use<>)> {
+    pub(super) fn alone(&self, call: &'static str) -> Result<(MutexGuard<'_, u64>, impl Drop + use<>)> {
         let me = std::ptr::from_ref(self).addr();
         let mut nets = context::read(|context| context.nets.clone());
         if nets.contains(&me) {
@@ -241,48 +247,6 @@ impl DataParallel {
         idle.try_for_each(|i| self.replicas[i].copy_buffers_from(&self.replicas[source]))
     }
 
-    /// Returns the net's output for `images: [N, ..]`, on the first device and outside the graph. The images are split
-    /// among the devices as in training.
-    ///
-    /// # Errors
-    /// Those of the net's ops; with several devices, with the name of the device that failed. A lost device and a call
-    /// by a loss function are errors as in [`train_batch`](DataParallel::train_batch).
-    pub fn predict(&self, images: &Tensor) -> Result<Tensor> {
-        let samples = images.shape().first().copied().unwrap_or(0);
-        let _alone = self.alone("predict")?; // not during a step, which switches the layers to training mode
-        let sizes = lock(&self.balance).sizes(samples);
-        if self.workers.is_empty() || sizes.contains(&0) {
-            return self.replicas[0].predict(images);
-        }
-        let group = ProcessGroup::new(sizes.clone(), generator());
-        let parts = images.split_sizes(&sizes, 0)?.into_iter().zip(group.ranks());
-        let jobs = self.workers.iter().zip(&self.replicas).zip(parts).map(|((worker, replica), (part, rank))| {
-            let replica = replica.clone();
-            worker.submit(move || {
-                let output = rank.scope(|| replica.predict(&part))?;
-                replica.device.synchronize()?; // here, so that a failure is reported as this device's error
-                Ok(output)
-            })
-        });
-        let outputs = wait_all(jobs.collect())?;
-        skip_blocks(group.drawn());
-        gather(&outputs, &self.replicas[0].device)
-    }
-
-    /// Returns the accuracy over one epoch of `loader`, 0 to 1: the fraction of samples whose greatest output is at
-    /// their label. It is counted on the device and read back once.
-    ///
-    /// # Errors
-    /// Same as [`predict`](DataParallel::predict).
-    pub fn evaluate(&self, loader: &DataLoader) -> Result<f64> {
-        let mut accuracy = Accuracy::new();
-        for batch in loader.epoch(0) {
-            let (images, labels) = batch?;
-            accuracy.add(&self.predict(&images)?, &labels)?;
-        }
-        accuracy.value()
-    }
-
     /// Runs `work(replica, first replica)` on all threads concurrently and waits for them.
     fn on_all(&self, work: impl Fn(&Replica, &Replica) -> Result<()> + Clone + Send + 'static) -> Result<()> {
         let start = |(worker, replica): (&Worker, &Replica)| {
@@ -291,6 +255,18 @@ impl DataParallel {
         };
         wait_all(self.workers.iter().zip(&self.replicas).map(start).collect()).map(|_| ())
     }
+}
+
+/// Returns why a device that is listed twice is refused, with devices that can be listed instead.
+fn listed_twice(devices: &[Device], position: usize, twice: &Device) -> String {
+    let times = devices.iter().filter(|device| *device == twice).count();
+    let base = twice.name().split('/').next().unwrap_or_default();
+    let logical: Vec<String> = (0..times).map(|i| format!("Device::new(\"{base}/{i}\")?")).collect();
+    format!(
+        "device {twice} occurs again at position {position}, and a device has one replica. List it once, as \
+         try_all_gpus() does, or list its logical devices: {}",
+        logical.join(", ")
+    )
 }
 
 /// Returns the number of samples of a batch.

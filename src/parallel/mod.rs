@@ -8,6 +8,7 @@
 mod accumulate;
 pub mod collectives;
 mod data_parallel;
+mod forward;
 mod replica;
 mod shares;
 mod worker;

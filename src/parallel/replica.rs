@@ -125,10 +125,15 @@ impl Replica {
         }
     }
 
-    /// Returns the net's output in evaluation mode, without waiting for it.
+    /// Returns the net's output in evaluation mode and outside the graph, without waiting for it.
     pub(super) fn predict(&self, images: &Tensor) -> Result<Tensor> {
         self.net.eval();
-        let output = no_grad(|| self.net.forward(&images.detach().to(&self.device)?))?;
+        no_grad(|| self.forward(&images.detach()))
+    }
+
+    /// Returns the net's output in its present mode, without waiting for it.
+    pub(super) fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let output = self.net.forward(&input.to(&self.device)?)?;
         self.device.alive()?;
         Ok(output)
     }

@@ -47,7 +47,7 @@ impl Worker {
         let work = move || context.run(work);
         let job = move || {
             let result = match catch_unwind(AssertUnwindSafe(work)) {
-                Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), source: Box::new(e) }),
+                Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), error: Box::new(e) }),
                 Err(panic) => {
                     Err(Error::WorkerPanic { device: device.to_string(), message: panic_message(panic.as_ref()) })
                 }

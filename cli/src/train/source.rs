@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anygpu::data::transforms::Transform;
-use anygpu::data::{self, CIFAR10_CLASSES, Dataset, ImageFolder, Random, Splits, Subset, random_split};
+use anygpu::data::{
+    self, CIFAR10_CLASSES, Dataset, FASHION_MNIST_CLASSES, ImageFolder, Random, Splits, Subset, random_split,
+};
 
 use super::Args;
 use crate::download;
@@ -26,9 +28,6 @@ const SAMPLED: usize = 256;
 /// The possible names of the folder of test images.
 const TESTS: [&str; 4] = ["test", "val", "valid", "validation"];
 
-const FASHION: [&str; 10] =
-    ["t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"];
-
 /// Loads the images that `--data` names, and checks that they fit the net.
 ///
 /// # Errors
@@ -42,7 +41,7 @@ pub fn load(args: &Args) -> Result<Source, Failure> {
             args.model,
             side,
             data::from_dir_within(download::fashion_mnist()?, args.limits())?,
-            names(&FASHION),
+            names(&FASHION_MNIST_CLASSES),
         ),
         dir if Path::new(dir).is_dir() => from_dir(args, side, Path::new(dir))?,
         other => {

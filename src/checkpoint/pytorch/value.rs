@@ -45,6 +45,7 @@ pub enum PickleValue {
 
 impl PickleValue {
     /// Returns the value of a dict under a string.
+    #[must_use]
     pub fn get(&self, key: &str) -> Option<&PickleValue> {
         let PickleValue::Dict(entries) = self else { return None };
         // The last one, as in Python, if a key is there twice.
@@ -52,6 +53,7 @@ impl PickleValue {
     }
 
     /// Returns the items of a list or a tuple.
+    #[must_use]
     pub fn items(&self) -> Option<&[PickleValue]> {
         match self {
             PickleValue::List(items) | PickleValue::Tuple(items) => Some(items),
@@ -60,6 +62,7 @@ impl PickleValue {
     }
 
     /// Returns an integer.
+    #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             PickleValue::Int(value) => Some(*value),
@@ -68,6 +71,7 @@ impl PickleValue {
     }
 
     /// Returns a number.
+    #[must_use]
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             PickleValue::Float(value) => Some(*value),
@@ -77,6 +81,7 @@ impl PickleValue {
     }
 
     /// Returns a string.
+    #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
             PickleValue::Text(text) => Some(text),
@@ -85,6 +90,7 @@ impl PickleValue {
     }
 
     /// Returns a tensor.
+    #[must_use]
     pub fn as_tensor(&self) -> Option<&Tensor> {
         match self {
             PickleValue::Tensor(tensor) => Some(tensor),
@@ -93,6 +99,7 @@ impl PickleValue {
     }
 
     /// Returns the values that were skipped, each by its dotted name (`optimizer.state.0.scale`) and the reason.
+    #[must_use]
     pub fn skipped(&self) -> Vec<(String, &str)> {
         let mut found = Vec::new();
         self.find_skipped(&mut Vec::new(), &mut found);

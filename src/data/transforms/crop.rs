@@ -22,6 +22,7 @@ pub struct CenterCrop {
 
 impl CenterCrop {
     /// Creates a crop to `[height, width]`.
+    #[must_use]
     pub fn new(size: [usize; 2]) -> CenterCrop {
         CenterCrop { size }
     }
@@ -61,11 +62,13 @@ pub struct RandomCrop {
 
 impl RandomCrop {
     /// Creates a crop to `[height, width]`.
+    #[must_use]
     pub fn new(size: [usize; 2]) -> RandomCrop {
         RandomCrop { size, padding: 0 }
     }
 
     /// Pads each side with this many zeros before the crop.
+    #[must_use]
     pub fn padding(mut self, padding: usize) -> RandomCrop {
         self.padding = padding;
         self

@@ -69,12 +69,14 @@ pub struct Compose(Vec<Box<dyn Transform>>);
 
 impl Compose {
     /// Creates an empty sequence.
+    #[must_use]
     pub fn new() -> Compose {
         Compose::default()
     }
 
     /// Appends `transform`.
     #[expect(clippy::should_implement_trait, reason = "as Sequential::add: it adds a step, not a number")]
+    #[must_use]
     pub fn add(mut self, transform: impl Transform + 'static) -> Compose {
         self.0.push(Box::new(transform));
         self

@@ -70,11 +70,13 @@ impl Normalize {
     }
 
     /// Returns the means.
+    #[must_use]
     pub fn mean(&self) -> &[f32] {
         &self.mean
     }
 
     /// Returns the deviations.
+    #[must_use]
     pub fn std(&self) -> &[f32] {
         &self.std
     }
@@ -122,6 +124,7 @@ pub struct RandomHorizontalFlip {
 
 impl RandomHorizontalFlip {
     /// Creates a flip with probability `p`: 0 for never, 1 for always.
+    #[must_use]
     pub fn new(p: f32) -> RandomHorizontalFlip {
         RandomHorizontalFlip { p }
     }

@@ -40,17 +40,20 @@ enum Size {
 
 impl Resize {
     /// Creates a resize to `[height, width]`.
+    #[must_use]
     pub fn new(size: [usize; 2]) -> Resize {
         Resize { size: Size::Exactly(size), antialias: true }
     }
 
     /// Creates a resize of the shorter side to `side` pixels and of the longer one in proportion (rounded down), as
     /// torchvision's `Resize(side)`.
+    #[must_use]
     pub fn shorter(side: usize) -> Resize {
         Resize { size: Size::Shorter(side), antialias: true }
     }
 
     /// Sets whether shrinking averages over all pixels. The default is true.
+    #[must_use]
     pub fn antialias(mut self, antialias: bool) -> Resize {
         self.antialias = antialias;
         self

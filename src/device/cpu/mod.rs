@@ -5,6 +5,7 @@
 
 mod budget;
 mod info;
+mod notice;
 mod scratch;
 
 pub(crate) use budget::{Grant, grant_driver, with_room};
@@ -45,6 +46,7 @@ pub(crate) fn host() -> &'static Cpu {
 impl Cpu {
     /// A buffer of `words` words of unspecified contents.
     pub(crate) fn alloc(&self, words: usize) -> Result<Arc<CpuBuffer>> {
+        notice::count(words);
         Ok(self.wrap(self.words(words)?, words, true))
     }
 

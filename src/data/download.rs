@@ -1,0 +1,308 @@
+//! Fetches Fashion-MNIST: four files, once, into the user's cache directory, checked against their md5.
+//!
+//! Plain http, as torchvision does: the checksum, not the transport, ensures that the file is the right one. No redirect
+//! is followed, and no more than [`MOST`] bytes are read: whoever answers can neither choose another address to ask, nor
+//! fill the disk.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::fashion::SOURCE;
+use super::limits::damaged;
+use crate::atomic::write_atomically;
+use crate::error::Result;
+use crate::regular_file;
+
+/// The most bytes of a file; the largest of [`FILES`] has 26 421 880.
+const MOST: u64 = 64 << 20;
+
+/// File names and md5 sums.
+const FILES: [(&str, &str); 4] = [
+    ("train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+    ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
+    ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
+    ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
+];
+
+/// Told of the progress: the name of a file, the bytes of it that have arrived, and its length if that is known.
+type Progress<'a> = dyn FnMut(&str, u64, Option<u64>) + 'a;
+
+/// Returns the folder of Fashion-MNIST in the user's cache directory, after fetching the files that are missing there or
+/// damaged. [`fashion_mnist`](super::fashion_mnist) reads it.
+///
+/// The folder is `anygpu/fashion-mnist` in `XDG_CACHE_HOME`, or else where the system has caches (`~/.cache` on Linux).
+///
+/// # Errors
+/// [`Error::Data`](crate::Error::Data) if a file cannot be fetched. The message lists the four files and the folder to
+/// put them into.
+///
+/// ```no_run
+/// use anygpu::data;
+///
+/// let (train, test) = data::fashion_mnist(data::download_fashion_mnist()?)?.loaders(256, 0)?;
+/// assert_eq!((train.len(), test.len()), (60_000, 10_000));
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn download_fashion_mnist() -> Result<PathBuf> {
+    download_fashion_mnist_with(|_, _, _| ())
+}
+
+/// Like [`download_fashion_mnist`], and calls `progress` with the name of the file that is fetched, the number of its bytes
+/// that have arrived, and its length if that is known.
+///
+/// # Errors
+/// Same as [`download_fashion_mnist`].
+pub fn download_fashion_mnist_with(mut progress: impl FnMut(&str, u64, Option<u64>)) -> Result<PathBuf> {
+    let folder = cache_dir(|name| std::env::var_os(name))
+        .ok_or_else(|| {
+            damaged(
+                "fashion-mnist",
+                "no cache directory, since HOME and XDG_CACHE_HOME are not set: set one of them, or name the folder of the \
+                 four files (data::fashion_mnist, --data DIR)",
+            )
+        })?
+        .join("fashion-mnist");
+    fetch_all(SOURCE, &FILES, &folder, &mut progress)?;
+    Ok(folder)
+}
+
+/// The cache folder of this user. `var` reads the environment.
+fn cache_dir(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    // The XDG specification requires that a relative path is ignored.
+    let absolute = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(path) = absolute("XDG_CACHE_HOME") {
+        return Some(path.join("anygpu"));
+    }
+    if cfg!(windows) {
+        absolute("LOCALAPPDATA").map(|path| path.join("anygpu").join("cache"))
+    } else if cfg!(target_os = "macos") {
+        absolute("HOME").map(|path| path.join("Library").join("Caches").join("anygpu"))
+    } else {
+        absolute("HOME").map(|path| path.join(".cache").join("anygpu"))
+    }
+}
+
+fn fetch_all(source: &str, files: &[(&str, &str)], folder: &Path, progress: &mut Progress) -> Result<()> {
+    let missing: Vec<_> = files.iter().filter(|(name, md5)| !is_whole(&folder.join(name), md5)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let cannot = |detail: String| damaged(&folder.display().to_string(), detail);
+    fs::create_dir_all(folder).map_err(|e| cannot(format!("this folder cannot be created: {e}")))?;
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .max_redirects(0)
+        .timeout_connect(Some(Duration::from_secs(15)))
+        .timeout_recv_response(Some(Duration::from_secs(30)))
+        .timeout_recv_body(Some(Duration::from_secs(600)))
+        .build()
+        .into();
+    for (name, md5) in missing {
+        fetch(&agent, source, name, md5, folder, progress).map_err(|reason| cannot(offline(source, files, &reason)))?;
+    }
+    Ok(())
+}
+
+fn is_whole(path: &Path, md5: &str) -> bool {
+    let found = || copy(regular_file::open(path)?.0, &mut io::sink(), &mut |_| ());
+    found().is_ok_and(|found| found == md5)
+}
+
+/// Fetches a file, which takes its place only once its md5 is right: a part of a file is never taken for a whole one,
+/// also with two programs fetching at once.
+fn fetch(
+    agent: &ureq::Agent,
+    source: &str,
+    name: &str,
+    md5: &str,
+    folder: &Path,
+    progress: &mut Progress,
+) -> Result<(), String> {
+    let url = format!("{source}/{name}");
+    let response = agent.get(&url).call().map_err(|e| format!("{url}: {e}"))?;
+    if response.status() != 200 {
+        let to = response.headers().get("location").map(|to| format!(", a redirect to {to:?}, which is not followed"));
+        return Err(format!("{url}: the status is {}{}", response.status(), to.unwrap_or_default()));
+    }
+    let body = response.into_body();
+    if let Some(length) = body.content_length().filter(|&length| length > MOST) {
+        return Err(format!("{url}: {length} bytes, and a file of this data set has at most {MOST}"));
+    }
+    let length = body.content_length();
+    let result = write_atomically(folder.join(name), |file| {
+        let found = copy(body.into_reader(), file, &mut |arrived| progress(name, arrived, length))?;
+        if found == md5 {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("md5 is {found}, not {md5}: the download is damaged, or another file")))
+    });
+    result.map_err(|error| format!("{url}: {error}"))
+}
+
+/// Copies a stream of at most [`MOST`] bytes into a file and returns its md5. `progress` is told how many bytes have
+/// arrived.
+fn copy(mut from: impl Read, file: &mut dyn Write, progress: &mut dyn FnMut(u64)) -> io::Result<String> {
+    let mut md5 = md5::Context::new();
+    let mut chunk = vec![0; 64 << 10];
+    let mut left = MOST;
+    loop {
+        let n = from.read(&mut chunk)?;
+        if n == 0 {
+            break;
+        }
+        left = left
+            .checked_sub(n as u64)
+            .ok_or_else(|| io::Error::other(format!("more than {MOST} bytes, which no file of this data set has")))?;
+        md5.consume(&chunk[..n]);
+        file.write_all(&chunk[..n])?;
+        progress(MOST - left);
+    }
+    Ok(format!("{:x}", md5.finalize()))
+}
+
+fn offline(source: &str, files: &[(&str, &str)], reason: &str) -> String {
+    let mut message = format!(
+        "cannot download Fashion-MNIST: {reason}\nWithout a network, fetch these from {source} on another machine and put \
+         them into this folder:"
+    );
+    for (name, md5) in files {
+        message.push_str(&format!("\n  {name}  (md5 {md5})"));
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::OnceLock;
+    use std::thread;
+
+    use super::*;
+
+    const HELLO: (&str, &str) = ("hello.gz", "5d41402abc4b2a76b9719d911017c592"); // md5 of "hello"
+
+    fn fetched(source: &str, folder: &Path) -> Result<()> {
+        fetch_all(source, &[HELLO], folder, &mut |_, _, _| ())
+    }
+
+    /// Answers this many requests with `hello`, on a free port.
+    fn server(requests: usize) -> (String, thread::JoinHandle<()>) {
+        answering(requests, |stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello").unwrap();
+        })
+    }
+
+    /// Answers this many requests, on a free port.
+    fn answering(requests: usize, answer: fn(&mut TcpStream)) -> (String, thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let source = format!("http://{}", listener.local_addr().unwrap());
+        let thread = thread::spawn(move || {
+            for _ in 0..requests {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request).unwrap();
+                answer(&mut stream);
+            }
+        });
+        (source, thread)
+    }
+
+    /// The error of one request that is answered so; nothing may be left in the folder.
+    fn refused(answer: fn(&mut TcpStream)) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, thread) = answering(1, answer);
+        let message = fetched(&source, dir.path()).unwrap_err().to_string();
+        thread.join().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        message
+    }
+
+    #[test]
+    fn a_redirect_is_not_followed() {
+        static OTHER: OnceLock<TcpListener> = OnceLock::new();
+        let other = OTHER.get_or_init(|| TcpListener::bind("127.0.0.1:0").unwrap());
+        other.set_nonblocking(true).unwrap();
+        let message = refused(|stream| {
+            let other = OTHER.get().unwrap().local_addr().unwrap();
+            let head = format!("HTTP/1.1 302 Found\r\nlocation: http://{other}/hello.gz\r\ncontent-length: 0\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+        });
+        assert!(message.contains("302") && message.contains("which is not followed"), "{message}");
+        assert!(other.accept().is_err(), "the other host was asked");
+        let message = refused(|stream| {
+            stream.write_all(b"HTTP/1.1 301 Moved\r\nlocation: https://[::1]/x\r\ncontent-length: 0\r\n\r\n").unwrap();
+        });
+        assert!(message.contains("https://[::1]/x"), "{message}");
+    }
+
+    #[test]
+    fn a_download_is_bounded() {
+        let announced = refused(|stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n").unwrap();
+        });
+        assert!(announced.contains("99999999999 bytes, and a file of this data set has at most"), "{announced}");
+        // Without a length, and endless.
+        let endless = refused(|stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").unwrap();
+            let chunk = vec![0; 1 << 20];
+            while stream.write_all(&chunk).is_ok() {}
+        });
+        assert!(endless.contains("more than 67108864 bytes"), "{endless}");
+    }
+
+    #[test]
+    fn fetches_once_and_mends_a_damaged_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("new/folder");
+        let (source, thread) = server(2);
+        let mut told = Vec::new();
+        let mut tell = |name: &str, arrived: u64, length: Option<u64>| told.push((name.to_string(), arrived, length));
+        fetch_all(&source, &[HELLO], &folder, &mut tell).unwrap();
+        assert_eq!(told, [("hello.gz".to_string(), 5, Some(5))]);
+        assert_eq!(fs::read(folder.join("hello.gz")).unwrap(), b"hello");
+        fetched(&source, &folder).unwrap(); // no request: the server counts only two
+        fs::write(folder.join("hello.gz"), b"hellx").unwrap();
+        fetched(&source, &folder).unwrap();
+        assert_eq!(fs::read(folder.join("hello.gz")).unwrap(), b"hello");
+        thread.join().unwrap();
+        fetched("http://127.0.0.1:1", &folder).unwrap(); // whole again: no network is needed
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn a_wrong_md5_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, thread) = server(1);
+        let wrong = [("hello.gz", "00000000000000000000000000000000")];
+        let message = fetch_all(&source, &wrong, dir.path(), &mut |_, _, _| ()).unwrap_err().to_string();
+        assert!(message.contains("5d41402abc4b2a76b9719d911017c592"), "{message}");
+        thread.join().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn offline_says_which_files_to_put_where() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = fetch_all("http://127.0.0.1:1", &FILES, dir.path(), &mut |_, _, _| ()).unwrap_err();
+        let message = error.to_string();
+        for (name, md5) in FILES {
+            assert!(message.contains(name) && message.contains(md5), "{message}");
+        }
+        assert!(message.contains(&dir.path().display().to_string()), "{message}");
+    }
+
+    #[test]
+    fn cache_directory_follows_the_environment() {
+        let set = |wanted: &'static str, value: &'static str| {
+            move |name: &str| (name == wanted).then(|| OsString::from(value))
+        };
+        let root = if cfg!(windows) { "C:\\c" } else { "/c" };
+        assert_eq!(cache_dir(set("XDG_CACHE_HOME", root)), Some(Path::new(root).join("anygpu")));
+        assert_eq!(cache_dir(set("XDG_CACHE_HOME", "relative")), None);
+        assert_eq!(cache_dir(|_| None), None);
+        let home = if cfg!(windows) { "LOCALAPPDATA" } else { "HOME" };
+        assert!(cache_dir(set(home, root)).is_some_and(|path| path.starts_with(root)));
+    }
+}
