@@ -91,15 +91,10 @@ fn usage_errors_exit_with_2_and_say_what_is_wrong() {
         (&["train", "--devices", "cpu", "--data", "Cargo.toml"], &["Cargo.toml", "a file", "folder"]),
         (&["train", "--devices", "cpu,cpu"], &["twice"]),
         (&["train", "--devices", ","], &["no device"]),
-        (&["train", "--devices", "cpu/0,cpu/1", "--batch-size", "1"], &["--batch-size 1", "2 devices"]),
         (&["predict", "net.safetensors"], &["IMAGES"]),
         (&["predict", "net.safetensors", "x.png", "--top", "0"], &["--top", "at least 1"]),
         (&["predict", "net.safetensors", "x.png", "--mean", "grey"], &["--mean", "a number"]),
         (&["predict", "net.safetensors", "x.png", "--std", "0.5,-1"], &["--std", "above 0"]),
-        (
-            &["predict", "net.safetensors", "x.png", "--devices", "cpu/0,cpu/1"],
-            &["--devices cpu/0,cpu/1", "one device"],
-        ),
         (&["bench", "fly"], &["fly", "matmul"]),
         (&["bench", "matmul", "--size", "3x4"], &["MxKxN"]),
         (&["bench", "matmul", "--repeats", "0"], &["--repeats", "at least 1"]),
@@ -109,6 +104,19 @@ fn usage_errors_exit_with_2_and_say_what_is_wrong() {
     for (args, words) in wrong {
         fails(&output(args), 2, words);
     }
+}
+
+#[test]
+fn devices_that_do_not_fit_the_work_are_refused() {
+    if anygpu::Device::new("soft:0").is_err() {
+        assert!(std::env::var("ANYGPU_REQUIRE_DEVICES").is_err(), "soft:0 is required");
+        eprintln!("NOT TESTED: no soft:0 here");
+        return;
+    }
+    let two = ["--devices", "cpu,soft:0"];
+    fails(&output(&[&["train", "--batch-size", "1"], &two[..]].concat()), 2, &["--batch-size 1", "2 devices"]);
+    let predict = output(&[&["predict", "net.safetensors", "x.png"], &two[..]].concat());
+    fails(&predict, 2, &["--devices cpu,soft:0", "one device"]);
 }
 
 #[test]

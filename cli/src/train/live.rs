@@ -27,7 +27,10 @@ const TRAINING: Color = Color::Cyan;
 const TEST: Color = Color::Yellow;
 const FRAME: Color = Color::DarkGray;
 
-/// The points of the curves.
+/// A curve: its name, colour and points.
+type Curve<'a> = (&'a str, Color, &'a [(f64, f64)]);
+
+/// What `--live` draws.
 #[derive(Clone, Debug)]
 pub struct Live {
     epochs: usize,
@@ -104,14 +107,7 @@ impl Live {
     }
 
     /// Draws a chart below a line with its name and the names of its curves.
-    fn chart(
-        &self,
-        buffer: &mut Buffer,
-        area: Rect,
-        name: &str,
-        ends: [f64; 2],
-        curves: &[(&str, Color, &[(f64, f64)])],
-    ) {
+    fn chart(&self, buffer: &mut Buffer, area: Rect, name: &str, ends: [f64; 2], curves: &[Curve]) {
         let mut title = vec![Span::raw(name)];
         title.extend(curves.iter().map(|(name, color, _)| Span::styled(format!("  ━ {name}"), *color)));
         buffer.set_line(area.x + 1, area.y, &Line::from(title), area.width.saturating_sub(1));

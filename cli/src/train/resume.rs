@@ -135,29 +135,35 @@ impl Checkpoint {
         }
         Ok(Some((at, begun)))
     }
+
     /// Returns an error that names the options in which the file's run and this one differ.
     fn compare(&self, state: &TrainingState) -> Result<(), Failure> {
         let path = self.path.display();
-        let theirs: Options = state.get_text("options").ok().and_then(|text| serde_json::from_str(&text).ok()).ok_or_else(|| {
-            Failure::Run(format!("--resume: {path} does not say of what options its run is: it was not written by this version of anygpu train"))
-        })?;
-        let names: Vec<&String> =
-            self.options.keys().filter(|name| theirs.get(*name) != self.options.get(*name)).collect();
+        let Some(theirs) = state.get_text("options").ok().and_then(|text| serde_json::from_str::<Options>(text).ok())
+        else {
+            let why = "this version of anygpu train did not write it";
+            return Err(Failure::Run(format!("--resume: {path} does not have the options of its run: {why}")));
+        };
+        let differs = |name: &&String| theirs.get(*name) != self.options.get(*name);
+        let names: Vec<&String> = self.options.keys().filter(differs).collect();
         if names.is_empty() {
             return Ok(());
         }
         // The defaults of another net differ too, which says nothing new.
         let model = names.iter().any(|name| *name == MODEL);
-        let lines = names.into_iter().filter(|name| !model || *name == MODEL).map(|name| {
-            let said = |options: &Options| match options.get(name).cloned().flatten() {
-                Some(value) if name == MODEL => format!("train {value}"),
-                Some(value) => format!("{name} {value}"),
-                None => format!("no {name}"),
-            };
-            format!("\n  {}, but here {}", said(&theirs), said(&self.options))
-        });
-        let lines = lines.collect::<String>();
+        let lines = names.into_iter().filter(|name| !model || *name == MODEL);
+        let lines: String =
+            lines.map(|name| format!("\n  {}, but here {}", said(&theirs, name), said(&self.options, name))).collect();
         let advice = "repeat the options of that run, or name another file for a new one";
         Err(Failure::Usage(format!("--resume: {path} is of a run with other options:{lines}\n{advice}")))
+    }
+}
+
+/// An option as one writes it.
+fn said(options: &Options, name: &str) -> String {
+    match options.get(name).and_then(Option::as_ref) {
+        Some(value) if name == MODEL => format!("train {value}"),
+        Some(value) => format!("{name} {value}"),
+        None => format!("no {name}"),
     }
 }
