@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/check.md from the output of `anygpu check`:
 
-    anygpu check --device all --json | python3 scripts/check_table.py > docs/check.md
+    anygpu check --devices all --json | python3 scripts/check_table.py > docs/check.md
 """
 
 import json
@@ -12,7 +12,7 @@ def main():
     rows = [json.loads(line) for line in sys.stdin if line.startswith("{")]
     summary, rows = rows[-1], rows[:-1]
     devices = summary["devices"]
-    print("# The results of `anygpu check --device all`\n")
+    print("# The results of `anygpu check --devices all`\n")
     print("Worst error of each op on each device, as a share of its tolerance (more than 1 would be a failure), over all its")
     print("cases: values and gradients, odd sizes, transposed, narrowed and broadcast layouts, every element type it takes.")
     print("The machine has no GPU: `soft:0` is lavapipe of Mesa 22.3.6, `soft:1` lavapipe of Mesa 25.0.7, `soft:2` SwiftShader,")

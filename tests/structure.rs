@@ -167,3 +167,13 @@ fn wgpu_stays_in_its_room() {
         assert!(path.starts_with(&room) || !text.contains("wgpu::"), "{} names wgpu::", path.display());
     }
 }
+
+/// README.md is also the front page of the documentation and of the package, where files of the repository are not.
+#[test]
+fn the_readme_links_to_addresses_only() {
+    let text = read("README.md");
+    let links: Vec<&str> = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    let relative: Vec<&&str> =
+        links.iter().filter(|link| !link.starts_with("https://") && !link.starts_with('#')).collect();
+    assert!(relative.is_empty(), "README.md: name these files without a link: {relative:?}");
+}

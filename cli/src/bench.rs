@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::values::{at_least_one, whole};
 use crate::{devices, output, progress};
 
 /// The least time of one repeat.
@@ -38,22 +39,23 @@ const CONV_WEIGHTS: [usize; 4] = [64, 64, 3, 3];
 /// Prints median, minimum and maximum over the repeats, after a warm-up, and the most memory that tensors held on the
 /// device.
 #[derive(clap::Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub struct Args {
     /// What to run
     #[arg(value_enum, default_value = "all")]
     workload: Workload,
     /// The devices, each measured alone: auto, all, or a list such as gpu:0,cpu; may be given several times
-    #[arg(long, default_value = "auto", value_name = "NAME", value_delimiter = ',')]
-    device: Vec<String>,
+    #[arg(long, alias = "device", default_value = "auto", value_name = "auto|all|LIST", value_delimiter = ',')]
+    devices: Vec<String>,
     /// Shapes of matmul: N for N × N by N × N, or MxKxN; a list, or given several times
     #[arg(long, default_value = "1024", value_name = "N|MxKxN", value_delimiter = ',', value_parser = matmul_shape)]
     size: Vec<[usize; 3]>,
     /// Measured repeats
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    repeats: u32,
+    #[arg(long, default_value_t = 10, value_parser = at_least_one)]
+    repeats: usize,
     /// Repeats before them, which are not measured
-    #[arg(long, default_value_t = 2)]
-    warm_up: u32,
+    #[arg(long, default_value_t = 2, value_parser = whole)]
+    warm_up: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -104,7 +106,7 @@ struct Measurement {
 /// # Errors
 /// [`Failure::Usage`] for an unknown device; [`Failure::Run`] when a workload fails, after the results before it.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
-    let devices = devices::select(&args.device.join(","))?;
+    let devices = devices::select(&args.devices.join(","))?;
     let mut table = output::table(&["workload", "shape", "device", "median", "min", "max", "unit", "peak MiB"]);
     let mut result = Ok(());
     'all: for device in &devices {

@@ -11,13 +11,12 @@ use crate::{devices, output};
 ///
 /// The cases have odd sizes and layouts, and check values and gradients. Prints for each op the number of cases, the
 /// worst error |x − y| with its tolerance, a verdict and the time; then each failure: op, shapes, element, and both
-/// values. The exit status is 1 if any case fails. Of several
-/// software adapters, each runs a part of the cases that take long: --thorough runs them on all.
+/// values. The exit status is 1 if any case fails. Of several software adapters, each runs a part of the cases that take long: --thorough runs them on all.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The devices: auto, all, or a list such as gpu:0,cpu; may be given several times
-    #[arg(long, default_value = "all", value_name = "NAME", value_delimiter = ',')]
-    device: Vec<String>,
+    #[arg(long, alias = "device", default_value = "all", value_name = "auto|all|LIST", value_delimiter = ',')]
+    devices: Vec<String>,
     /// Only ops whose name contains this
     #[arg(long, value_name = "SUBSTRING")]
     op: Option<String>,
@@ -120,7 +119,7 @@ struct Summary<'a> {
 /// [`Failure::Usage`] for an unknown device and an `--op` that no name of an op contains; [`Failure::Run`] if a case
 /// fails.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
-    let devices = devices::select(&args.device.join(","))?;
+    let devices = devices::select(&args.devices.join(","))?;
     let Args { op, quick, thorough, .. } = args;
     let table = Table::new(&Options { op: op.clone(), quick: *quick, thorough: *thorough, family: None });
     if table.cases() == 0 {

@@ -1,6 +1,7 @@
 //! `anygpu devices`: the devices of this machine; and the meaning of `--devices` for the other commands.
 
 use anygpu::{Device, try_all_gpus};
+use comfy_table::ColumnConstraint;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -10,7 +11,11 @@ use crate::output;
 ///
 /// Opens every device, because faults of a driver are found by running kernels, not by its name.
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+pub struct Args {
+    /// Show all that is known of each device: vendor, driver, features, quirks
+    #[arg(long)]
+    long: bool,
+}
 
 /// One device, as `--json` prints it.
 #[derive(Serialize)]
@@ -54,61 +59,60 @@ impl DeviceRow {
         }
     }
 
-    fn has(&self, feature: &str) -> &'static str {
-        if self.features.iter().any(|f| f == feature) { "yes" } else { "–" }
+    /// The cells of the table.
+    fn cells(&self) -> Vec<String> {
+        vec![self.name.clone(), self.adapter.clone(), self.kind.clone(), self.api.clone(), self.memory()]
     }
 
-    fn cells(&self) -> Vec<String> {
-        // The name of a variant only: `--json` and the log have the details.
-        let variants =
-            self.quarantined.iter().map(|text| format!("without {}", text.split(':').next().unwrap_or(text)));
-        let notes: Vec<String> = match &self.error {
-            Some(error) => vec![error.clone()],
-            None => self.quirks.iter().cloned().chain(variants).collect(),
-        };
-        let notes = if notes.is_empty() { "–".to_string() } else { notes.join(", ") };
-        vec![
-            self.name.clone(),
-            self.vendor.clone(),
-            self.kind.clone(),
-            self.adapter.clone(),
-            self.api.clone(),
-            self.driver.clone(),
-            self.memory_total.map_or_else(|| "–".to_string(), anygpu::watch::bytes),
-            self.has("f16").to_string(),
-            self.has("subgroups").to_string(),
-            self.has("cooperative-matrix").to_string(),
-            notes,
-        ]
+    fn memory(&self) -> String {
+        self.memory_total.map_or_else(|| "–".to_string(), anygpu::watch::bytes)
+    }
+
+    /// All properties, one on each line.
+    fn long(&self) -> String {
+        let list = |all: &[String]| if all.is_empty() { "–".to_string() } else { all.join(", ") };
+        let mut lines = vec![
+            ("adapter", self.adapter.clone()),
+            ("vendor", self.vendor.clone()),
+            ("kind", self.kind.clone()),
+            ("API", self.api.clone()),
+            ("driver", self.driver.clone()),
+            ("memory", self.memory()),
+            ("features", list(&self.features)),
+            ("quirks", list(&self.quirks)),
+            ("not used", list(&self.quarantined)),
+        ];
+        lines.extend(self.error.iter().map(|error| ("error", error.clone())));
+        let lines: Vec<String> = lines.into_iter().map(|(label, text)| format!("  {label:10}{text}")).collect();
+        format!("{}\n{}", self.name, lines.join("\n"))
     }
 }
 
-/// Runs the command. `as_json`: one array on one line instead of the table.
+/// Runs the command. `as_json`: one object per device instead of the table.
 ///
 /// # Errors
 /// If standard output cannot be written. A device that cannot be opened is listed with the reason.
-pub fn run(_args: &Args, as_json: bool) -> Result<(), Failure> {
+pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let rows: Vec<DeviceRow> = Device::all().iter().map(DeviceRow::new).collect();
     if as_json {
-        return output::json(&rows);
+        return rows.iter().try_for_each(output::json);
     }
-    let mut table = output::table(&[
-        "name",
-        "vendor",
-        "kind",
-        "adapter",
-        "API",
-        "driver",
-        "memory",
-        "f16",
-        "subgroups",
-        "coop. matrix",
-        "quirks",
-    ]);
+    if args.long {
+        return output::line(rows.iter().map(DeviceRow::long).collect::<Vec<_>>().join("\n\n"));
+    }
+    let mut table = output::table(&["name", "adapter", "kind", "API", "memory"]);
+    // Only long names of adapters are wrapped on a narrow terminal.
+    for at in [0, 2, 3, 4] {
+        table.column_mut(at).map(|column| column.set_constraint(ColumnConstraint::ContentWidth));
+    }
     for row in &rows {
         table.add_row(row.cells());
     }
-    output::line(table)
+    output::line(table)?;
+    for (row, error) in rows.iter().filter_map(|row| Some((row, row.error.as_ref()?))) {
+        output::line(format!("{} cannot be used: {error}", row.name))?;
+    }
+    Ok(())
 }
 
 /// The devices that a `--devices` value names, in its order.

@@ -10,6 +10,8 @@ pub enum Failure {
     Usage(String),
     /// The work failed: exit status 1.
     Run(String),
+    /// Ctrl-C or another signal ended the work: the message, and the exit status.
+    Stopped(String, u8),
     /// The reader of standard output has closed the pipe (`| head`). Nothing is printed.
     ClosedPipe,
 }
@@ -25,6 +27,10 @@ impl Failure {
             Failure::Run(message) => {
                 print(&format!("error: {message}"));
                 ExitCode::from(1)
+            }
+            Failure::Stopped(message, status) => {
+                print(&message);
+                ExitCode::from(status)
             }
             // The status that a shell reports for a program that SIGPIPE ended.
             Failure::ClosedPipe => ExitCode::from(141),

@@ -1,7 +1,8 @@
 //! `anygpu`: list this machine's devices, check and measure them, train on any mix of them.
 //!
 //! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`. Results go to standard output
-//! (`output`), progress and logs to standard error (`progress`); `failure` has the exit statuses.
+//! (`output`), progress and logs to standard error (`progress`); `failure` has the exit statuses, `values` the parsers of
+//! options.
 
 mod bench;
 mod check;
@@ -13,6 +14,7 @@ mod output;
 mod predict;
 mod progress;
 mod train;
+mod values;
 
 use std::process::ExitCode;
 
@@ -20,7 +22,7 @@ use clap::{Parser, Subcommand};
 
 /// Tensors and training on any mix of GPUs of any vendor, software adapters and the CPU.
 ///
-/// Exit status: 0 on success, 1 when the work failed, 2 for a wrong command line.
+/// Exit status: 0 on success, 1 when the work failed, 2 for a wrong command line, 130 after Ctrl-C.
 /// RUST_LOG sets what is logged to standard error, for instance RUST_LOG=anygpu=debug.
 /// ANYGPU_VISIBLE_DEVICES=gpu:1,cpu hides all other devices.
 #[derive(Parser, Debug)]
@@ -43,6 +45,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    silence_wayland();
     let cli = Cli::parse();
     // wgpu and naga log warnings that do not concern users, such as a missing windowing system.
     let log = env_logger::Env::default().default_filter_or("warn,wgpu_core=error,wgpu_hal=error,naga=error");
@@ -57,5 +60,21 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Prevents two lines about XDG_RUNTIME_DIR on standard error.
+///
+/// Mesa's Vulkan layer `VK_LAYER_MESA_device_select` asks a Wayland server which card is the default one.
+/// `libwayland-client` prints an error if XDG_RUNTIME_DIR is not an absolute path, as on most servers, and is silent if
+/// no socket is there. No socket can lie below /dev/null, so nothing but the message changes.
+fn silence_wayland() {
+    let absolute = |name| std::env::var_os(name).is_some_and(|path| path.as_encoded_bytes().starts_with(b"/"));
+    if cfg!(unix) && !absolute("XDG_RUNTIME_DIR") && !absolute("WAYLAND_DISPLAY") {
+        #[expect(unsafe_code, reason = "the safe way is to start the program a second time with another environment")]
+        // SAFETY: this is the first call of `main`: no other thread is there to read the environment.
+        unsafe {
+            std::env::set_var("XDG_RUNTIME_DIR", "/dev/null");
+        }
     }
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::net::{Card, Model};
+use crate::values::{above_zero, at_least_one, number};
 use crate::{devices, output};
 
 /// Classifies images with a trained net.
@@ -18,17 +19,18 @@ use crate::{devices, output};
 /// the images. For other files (also PyTorch's .pt), name the net with --model, and set --classes, --resize, --mean and
 /// --std where the defaults do not fit.
 #[derive(clap::Args, Debug)]
+#[command(allow_negative_numbers = true)]
 pub struct Args {
     /// The trained net: .safetensors, or PyTorch's .pt, .pth or .bin
     net: PathBuf,
     /// PNG or JPEG files
     #[arg(required = true)]
     images: Vec<PathBuf>,
-    /// Where to compute: auto is the first hardware GPU, else the CPU
-    #[arg(long, default_value = "auto", value_name = "NAME")]
-    device: String,
+    /// The device to compute on, one only: auto is the first hardware GPU, else the CPU
+    #[arg(long, alias = "device", default_value = "auto", value_name = "NAME")]
+    devices: String,
     /// How many classes to print for each image
-    #[arg(long, default_value_t = 5, value_name = "K")]
+    #[arg(long, default_value_t = 5, value_name = "K", value_parser = at_least_one)]
     top: usize,
     /// Invert the pictures: for dark on bright, if the net was trained on bright on dark, as MNIST is
     #[arg(long)]
@@ -40,20 +42,20 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     classes: Vec<String>,
     /// Height and width of the net's images [default: 28 for lenet, 224 for resnet18 with colours, 96 without]
-    #[arg(long, value_name = "PIXELS")]
+    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     resize: Option<usize>,
     /// Length that the shorter side of an image is resized to before its middle is cropped [default: that of --resize;
     /// 256 without --resize if the default is 224, as torchvision's nets expect]
-    #[arg(long, value_name = "PIXELS")]
+    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     shorter: Option<usize>,
     /// The largest image that is decoded, in pixels [default: 67108864]
-    #[arg(long, value_name = "PIXELS")]
+    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
     max_pixels: Option<usize>,
     /// Mean of each channel, which is subtracted, on the scale 0 to 1 [default: ImageNet's for colours, 0 for grey]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = number)]
     mean: Vec<f32>,
     /// Deviation of each channel, by which it is divided [default: ImageNet's for colours, 1 for grey]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true, value_parser = above_zero)]
     std: Vec<f32>,
 }
 
@@ -84,9 +86,9 @@ struct Guess {
 /// [`Failure::Usage`] if neither the file nor the options name the net; [`Failure::Run`] naming a file that is damaged
 /// or does not fit.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
-    let mut devices = devices::select(&args.device)?;
-    if args.device != "auto" && devices.len() > 1 {
-        return Err(Failure::Usage(format!("--device {}: predict computes on one device: name one", args.device)));
+    let mut devices = devices::select(&args.devices)?;
+    if args.devices.trim() != "auto" && devices.len() > 1 {
+        return Err(Failure::Usage(format!("--devices {}: predict computes on one device: name one", args.devices)));
     }
     let device = devices.remove(0);
     let (net, card) = load(args, &device)?;
@@ -123,6 +125,12 @@ fn load(args: &Args, device: &Device) -> Result<(Sequential, Card), Failure> {
 /// The card of the file, or a card by the shapes of its weights; with the values of the options.
 fn card(args: &Args, own: Option<Card>, state: &StateDict) -> Result<Card, Failure> {
     let mut card = match (own, args.model) {
+        (Some(card), Some(model)) if card.model != model => {
+            let (name, own, given) = (args.net.display(), card.model.name(), model.name());
+            return Err(Failure::Usage(format!(
+                "--model {given}: {name} is a {own}, as it says itself: leave --model out"
+            )));
+        }
         (Some(card), _) => card,
         (None, Some(model)) => {
             let card = foreign(args, model, state)?;

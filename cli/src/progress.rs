@@ -24,9 +24,10 @@ impl EpochBar {
         self.bar.inc(images as u64);
     }
 
-    /// Shows these figures beside the bar.
-    pub fn show(&self, figures: &ProgressLine) {
-        self.bar.set_message(figures.to_string());
+    /// Shows these figures beside the bar, and the curves below it; an empty text for none.
+    pub fn show(&self, figures: &ProgressLine, curves: &str) {
+        let gap = if curves.is_empty() { "" } else { "\n" };
+        self.bar.set_message(format!("{figures}{gap}{curves}"));
     }
 
     /// Returns whether the bar is visible. If not, no loss needs to be read.
@@ -37,8 +38,20 @@ impl EpochBar {
     /// Replaces the bar by this line.
     pub fn finish(self, line: &str) {
         self.bar.finish_and_clear();
-        let _ = writeln!(std::io::stderr(), "{line}"); // standard error may be closed
+        say(line);
     }
+}
+
+impl Drop for EpochBar {
+    /// Leaves no half bar before the message of an error.
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Writes a line to standard error, which may be closed.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Returns a bar over the bytes of a download.

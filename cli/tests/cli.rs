@@ -9,11 +9,9 @@ use common::{anygpu, fails, json_lines, output, stderr, stdout};
 use serde_json::Value;
 
 #[test]
-fn devices_json_is_one_array_with_cpu_last() {
-    let lines = json_lines(&output(&["devices", "--json"]));
-    assert_eq!(lines.len(), 1);
-    let devices = lines[0].as_array().expect("an array");
-    for device in devices {
+fn devices_json_is_one_object_per_device_with_cpu_last() {
+    let devices = json_lines(&output(&["devices", "--json"]));
+    for device in &devices {
         for key in ["name", "kind", "vendor", "adapter", "api", "driver"] {
             assert!(device[key].is_string(), "{key} in {device}");
         }
@@ -27,11 +25,31 @@ fn devices_json_is_one_array_with_cpu_last() {
     );
 }
 
+/// Mesa's layers and Wayland's library write to standard error on a machine without XDG_RUNTIME_DIR, as most servers are.
 #[test]
-fn devices_table_names_every_device() {
-    let result = output(&["devices"]);
+fn devices_are_a_table_of_80_columns_and_nothing_else() {
+    let mut command = anygpu(&["devices"]);
+    let result = command.env_remove("XDG_RUNTIME_DIR").env_remove("WAYLAND_DISPLAY").output().expect("it starts");
     assert!(result.status.success(), "{}", stderr(&result));
-    assert!(stdout(&result).lines().any(|line| line.trim_start().starts_with("cpu ")), "{}", stdout(&result));
+    assert_eq!(stderr(&result), "");
+    let table = stdout(&result);
+    assert!(table.lines().any(|line| line.trim_start().starts_with("cpu ")), "{table}");
+    let devices = json_lines(&output(&["devices", "--json"]));
+    let widest = devices.iter().filter_map(|device| device["adapter"].as_str()).map(|name| name.chars().count()).max();
+    let width = table.lines().map(|line| line.chars().count()).max();
+    // An adapter whose name alone takes half of the line has a longer one.
+    assert!(width <= Some(80) || widest > Some(38), "{table}");
+}
+
+#[test]
+fn devices_long_has_everything() {
+    let result = output(&["devices", "--long"]);
+    assert!(result.status.success(), "{}", stderr(&result));
+    let text = stdout(&result);
+    let (_, cpu) = text.split_once("cpu\n").expect("the device cpu");
+    for label in ["adapter", "vendor", "kind", "API", "driver", "memory", "features", "quirks", "not used"] {
+        assert!(cpu.lines().any(|line| line.starts_with(&format!("  {label}"))), "{label}: {text}");
+    }
 }
 
 #[test]
@@ -43,26 +61,78 @@ fn a_machine_without_any_driver_has_cpu() {
         .output()
         .expect("the command starts");
     let lines = json_lines(&result);
-    assert!(lines[0].as_array().expect("an array").iter().any(|d| d["name"] == "cpu"), "{}", lines[0]);
+    assert!(lines.iter().any(|device| device["name"] == "cpu"), "{lines:?}");
 }
 
 #[test]
-fn usage_errors_exit_with_2() {
-    fails(&output(&[]), 2, &["Usage"]);
-    fails(&output(&["fly"]), 2, &["fly"]);
-    fails(&output(&["train", "--epochs", "0"]), 2, &["--epochs", "at least 1"]);
-    fails(&output(&["train", "--lr", "nan"]), 2, &["--lr", "above 0"]);
-    fails(&output(&["train", "--devices", "cpu", "--plot", "out.jpg"]), 2, &["out.jpg", ".png"]);
-    fails(&output(&["train", "--devices", "cpu", "--data", "no-such-thing"]), 2, &["no-such-thing", "fashion-mnist"]);
-    fails(&output(&["train", "--devices", "cpu,cpu"]), 2, &["twice"]);
-    fails(&output(&["train", "--devices", ","]), 2, &["no device"]);
-    fails(&output(&["bench", "matmul", "--size", "3x4"]), 2, &["MxKxN"]);
+fn usage_errors_exit_with_2_and_say_what_is_wrong() {
+    let wrong: &[(&[&str], &[&str])] = &[
+        (&[], &["Usage"]),
+        (&["fly"], &["fly", "--help"]),
+        (&["devices", "--lang"], &["--lang", "--long"]),
+        (&["train", "--epochs", "0"], &["--epochs", "at least 1"]),
+        (&["train", "--epochs", "-2"], &["'-2' for '--epochs", "at least 1"]),
+        (&["train", "--batch-size", "many"], &["--batch-size", "whole number"]),
+        (&["train", "--limit", "1.5"], &["--limit", "whole number"]),
+        (&["train", "--resize", "0"], &["--resize", "at least 1"]),
+        (&["train", "--max-pixels", "0"], &["--max-pixels", "at least 1"]),
+        (&["train", "--max-bytes", "1 MB"], &["--max-bytes", "whole number"]),
+        (&["train", "--lr", "nan"], &["--lr", "above 0"]),
+        (&["train", "--lr", "-1"], &["'-1' for '--lr", "above 0"]),
+        (&["train", "--lr", "1,5"], &["--lr", "above 0"]),
+        (&["train", "--seed", "-1"], &["--seed", "from 0 to"]),
+        (&["train", "--scheduler", "cos"], &["cos", "cosine", "onecycle"]),
+        (&["train", "--devices", "cpu", "--batch-size", "1", "--devices", "cpu"], &["--devices", "multiple times"]),
+        (&["train", "--devices", "cpu", "--plot", "out.jpg"], &["out.jpg", ".png"]),
+        (&["train", "--devices", "cpu", "--save", "net"], &["--save net", ".safetensors"]),
+        (&["train", "--devices", "cpu", "--checkpoint", "run.pt"], &["--checkpoint run.pt", ".safetensors"]),
+        (&["train", "--checkpoint-steps", "5"], &["--checkpoint <"]),
+        (&["train", "--devices", "cpu", "--data", "no-such-thing"], &["no-such-thing", "fashion-mnist"]),
+        (&["train", "--devices", "cpu", "--data", "Cargo.toml"], &["Cargo.toml", "a file", "folder"]),
+        (&["train", "--devices", "cpu,cpu"], &["twice"]),
+        (&["train", "--devices", ","], &["no device"]),
+        (&["predict", "net.safetensors"], &["IMAGES"]),
+        (&["predict", "net.safetensors", "x.png", "--top", "0"], &["--top", "at least 1"]),
+        (&["predict", "net.safetensors", "x.png", "--mean", "grey"], &["--mean", "a number"]),
+        (&["predict", "net.safetensors", "x.png", "--std", "0.5,-1"], &["--std", "above 0"]),
+        (&["bench", "fly"], &["fly", "matmul"]),
+        (&["bench", "matmul", "--size", "3x4"], &["MxKxN"]),
+        (&["bench", "matmul", "--repeats", "0"], &["--repeats", "at least 1"]),
+        (&["bench", "matmul", "--warm-up", "-1"], &["--warm-up", "from 0 to"]),
+        (&["check", "--quick", "--thorough"], &["--quick", "--thorough"]),
+    ];
+    for (args, words) in wrong {
+        fails(&output(args), 2, words);
+    }
+}
+
+#[test]
+fn devices_that_do_not_fit_the_work_are_refused() {
+    if anygpu::Device::new("soft:0").is_err() {
+        assert!(std::env::var("ANYGPU_REQUIRE_DEVICES").is_err(), "soft:0 is required");
+        eprintln!("NOT TESTED: no soft:0 here");
+        return;
+    }
+    let two = ["--devices", "cpu,soft:0"];
+    fails(&output(&[&["train", "--batch-size", "1"], &two[..]].concat()), 2, &["--batch-size 1", "2 devices"]);
+    let predict = output(&[&["predict", "net.safetensors", "x.png"], &two[..]].concat());
+    fails(&predict, 2, &["--devices cpu,soft:0", "one device"]);
+}
+
+#[test]
+fn devices_are_chosen_by_one_option_and_its_older_name() {
+    for option in ["--devices", "--device"] {
+        for command in ["train", "bench", "check"] {
+            fails(&output(&[command, option, "gpu:99"]), 2, &["unknown device", "cpu"]);
+        }
+        fails(&output(&["predict", "net.safetensors", "x.png", option, "gpu:99"]), 2, &["unknown device"]);
+    }
 }
 
 #[test]
 fn an_unknown_device_exits_with_2_and_lists_what_there_is() {
     for command in
-        [["train", "--devices", "gpu:99"], ["train", "--devices", "cpu,tpu"], ["bench", "--device", "gpu:99"]]
+        [["train", "--devices", "gpu:99"], ["train", "--devices", "cpu,tpu"], ["bench", "--devices", "gpu:99"]]
     {
         fails(&output(&command), 2, &["unknown device", "cpu"]);
     }
@@ -120,17 +190,27 @@ fn train_ends_with_one_line_and_a_plot() {
 }
 
 #[test]
-fn a_plot_into_no_folder_fails_before_training() {
+fn a_plot_that_cannot_be_written_fails_before_training() {
     let result = output(&["train", "--devices", "cpu", "--plot", "/no/such/folder/out.png"]);
     fails(&result, 1, &["/no/such/folder"]);
     assert!(!stderr(&result).contains("epoch"), "{}", stderr(&result));
+    if cfg!(target_os = "linux") {
+        // Nobody can create a file there, not even root.
+        let result = output(&["train", "--devices", "cpu", "--plot", "/proc/out.png"]);
+        fails(&result, 1, &["--plot /proc/out.png", "cannot be written", "a folder that you can write to"]);
+    }
 }
 
 #[test]
 fn damaged_data_exits_with_1_and_names_the_file() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = dir.path().to_str().expect("UTF-8");
-    fails(&output(&["train", "--devices", "cpu", "--data", folder]), 1, &["train-images-idx3-ubyte"]);
+    let empty = output(&["train", "--devices", "cpu", "--data", folder]);
+    fails(
+        &empty,
+        1,
+        &[folder, "the folder is empty", "train-images-idx3-ubyte", "a folder of PNG or JPEG images for each class"],
+    );
 
     let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/mnist-5k");
     for part in ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"] {
@@ -153,7 +233,7 @@ fn divergence_is_a_failure_that_says_what_to_do() {
 
 #[test]
 fn bench_prints_one_object_per_workload() {
-    let result = output(&["bench", "matmul", "--size", "64,32x48x16", "--device", "cpu", "--repeats", "3", "--json"]);
+    let result = output(&["bench", "matmul", "--size", "64,32x48x16", "--devices", "cpu", "--repeats", "3", "--json"]);
     let lines = json_lines(&result);
     let shapes: Vec<_> = lines.iter().map(|line| line["shape"].as_str().unwrap_or_default()).collect();
     assert_eq!(shapes, ["64x64x64", "32x48x16"]);
@@ -171,7 +251,7 @@ fn bench_prints_one_object_per_workload() {
 fn bench_runs_every_workload() {
     let lines = json_lines(&output(&[
         "bench",
-        "--device",
+        "--devices",
         "cpu",
         "--repeats",
         "1",
@@ -190,7 +270,7 @@ fn bench_runs_every_workload() {
 
 #[test]
 fn check_prints_an_object_per_op_and_a_summary() {
-    let lines = json_lines(&output(&["check", "--device", "cpu", "--op", "softmax", "--quick", "--json"]));
+    let lines = json_lines(&output(&["check", "--devices", "cpu", "--op", "softmax", "--quick", "--json"]));
     let (summary, rows) = lines.split_last().expect("a summary");
     let ops: Vec<_> = rows.iter().map(|row| row["op"].as_str().unwrap_or_default()).collect();
     assert_eq!(ops, ["softmax", "log_softmax"]);
@@ -208,7 +288,7 @@ fn check_prints_an_object_per_op_and_a_summary() {
 
 #[test]
 fn check_prints_a_table() {
-    let result = output(&["check", "--device", "cpu", "--op", "transpose", "--quick"]);
+    let result = output(&["check", "--devices", "cpu", "--op", "transpose", "--quick"]);
     assert!(result.status.success(), "{}", stderr(&result));
     let text = stdout(&result);
     assert!(text.lines().any(|line| line.contains("transpose") && line.contains(" ok ")), "{text}");
@@ -217,14 +297,14 @@ fn check_prints_a_table() {
 
 #[test]
 fn check_refuses_what_is_not_there() {
-    fails(&output(&["check", "--device", "gpu:99"]), 2, &["unknown device", "cpu"]);
-    fails(&output(&["check", "--device", "cpu", "--op", "fly"]), 2, &["no op", "fly"]);
+    fails(&output(&["check", "--devices", "gpu:99"]), 2, &["unknown device", "cpu"]);
+    fails(&output(&["check", "--devices", "cpu", "--op", "fly"]), 2, &["no op", "fly"]);
 }
 
 #[test]
 fn a_closed_pipe_is_no_panic() {
     let mut child =
-        anygpu(&["bench", "matmul", "--device", "cpu", "--size", "16,17,18,19", "--repeats", "1", "--json"])
+        anygpu(&["bench", "matmul", "--devices", "cpu", "--size", "16,17,18,19", "--repeats", "1", "--json"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

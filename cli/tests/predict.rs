@@ -49,12 +49,12 @@ fn a_trained_lenet_reads_digits() {
 
     let (files, labels) = digits(dir.path(), 20);
     let paths: Vec<&str> = files.iter().map(|path| text(path)).collect();
-    let lines = json_lines(&output(&[&["predict", text(&net), "--device", "cpu", "--json"], &paths[..]].concat()));
+    let lines = json_lines(&output(&[&["predict", text(&net), "--devices", "cpu", "--json"], &paths[..]].concat()));
     let right =
         lines.iter().zip(&labels).filter(|(line, label)| line["classes"][0]["class"] == label.to_string()).count();
     assert!(right >= 17, "{right} of 20: {lines:?}");
     assert_eq!((&lines[3]["file"], lines[3]["classes"].as_array().map(Vec::len)), (&paths[3].into(), Some(5)));
-    let sum = json_lines(&output(&["predict", text(&net), paths[0], "--device", "cpu", "--json", "--top", "99"]))[0]
+    let sum = json_lines(&output(&["predict", text(&net), paths[0], "--devices", "cpu", "--json", "--top", "99"]))[0]
         ["classes"]
         .as_array()
         .expect("all ten")
@@ -62,8 +62,17 @@ fn a_trained_lenet_reads_digits() {
         .map(|guess| guess["probability"].as_f64().expect("a number"))
         .sum::<f64>();
     assert!((sum - 1.0).abs() < 1e-5, "{sum}");
-    let named =
-        output(&["predict", text(&net), paths[0], "--device", "cpu", "--classes", "a,b,c,d,e,f,g,h,i,j", "--top", "1"]);
+    let named = output(&[
+        "predict",
+        text(&net),
+        paths[0],
+        "--devices",
+        "cpu",
+        "--classes",
+        "a,b,c,d,e,f,g,h,i,j",
+        "--top",
+        "1",
+    ]);
     let line = stdout(&named);
     let letter = char::from(b'a' + labels[0] as u8);
     assert!(line.starts_with(&format!("{}: {letter} ", paths[0])) && line.lines().count() == 1, "{line}");
@@ -96,13 +105,18 @@ fn a_resnet_learns_a_folder_of_images_and_knows_its_classes() {
     assert!(loss(1).min(loss(2)) < loss(0), "{lines:?}");
 
     let bright = images.join("bright/3.png");
-    let line = &json_lines(&output(&["predict", text(&net), text(&bright), "--device", "cpu", "--json"]))[0];
+    let line = &json_lines(&output(&["predict", text(&net), text(&bright), "--devices", "cpu", "--json"]))[0];
     assert_eq!(line["classes"].as_array().map(Vec::len), Some(2));
     assert_eq!(line["classes"][0]["class"], "bright", "{line}");
     fs::write(images.join("dark/5.png"), "no image").expect("our file");
     let broken = output(&[&args[..], &["--data", text(&images)]].concat());
     assert_eq!(broken.status.code(), Some(1));
     assert!(stderr(&broken).contains("5.png"), "{}", stderr(&broken));
+    assert!(stderr(&broken).contains("take it out of the folder"), "{}", stderr(&broken));
+    let other = output(&["predict", text(&net), text(&bright), "--devices", "cpu", "--model", "lenet"]);
+    fails(&other, 2, &["--model lenet", "net.safetensors is a resnet18", "leave --model out"]);
+    let same = output(&["predict", text(&net), text(&bright), "--devices", "cpu", "--model", "resnet18"]);
+    assert!(same.status.success(), "{}", stderr(&same));
 }
 
 #[test]
@@ -112,7 +126,7 @@ fn files_without_a_card_need_to_be_told_what_they_are() {
     let lenet = nn::models::lenet().expect("a net");
     checkpoint::save(&lenet.state_dict().add_prefix("module."), &net).expect("our folder"); // as torch's DataParallel
     save_png(&image, &Array::new(vec![0.5f32; 40 * 30], [1, 40, 30]).expect("it fits"));
-    let predict = |more: &[&str]| output(&[&["predict", text(&net), text(&image), "--device", "cpu"], more].concat());
+    let predict = |more: &[&str]| output(&[&["predict", text(&net), text(&image), "--devices", "cpu"], more].concat());
     fails(&predict(&[]), 2, &["does not say what net it is", "--model lenet"]);
     let told = predict(&["--model", "lenet", "--mean", "0.13", "--std", "0.31", "--invert"]);
     assert!(told.status.success(), "{}", stderr(&told));
@@ -146,6 +160,11 @@ fn a_checkpoint_is_used_as_the_saved_net_is() {
     let images: Vec<&str> = files.iter().map(|path| text(path)).collect();
     let predict = |file: &Path| json_lines(&output(&[&["predict", text(file), "--json"], &images[..]].concat()));
     assert_eq!(predict(&run), predict(&net));
+    let (_, metadata) = checkpoint::load_with_metadata(&run, &Device::cpu()).expect("our file");
+    let card = &metadata["anygpu.card"];
+    for key in [r#""model":"lenet""#, r#""classes":["0","1""#, r#""mean":["#, r#""std":["#] {
+        assert!(card.contains(key), "{key}: {card}");
+    }
 }
 
 #[test]
@@ -186,7 +205,7 @@ fn the_limits_of_files_are_options() {
     let (files, _) = digits(dir.path(), 1);
     let net = dir.path().join("net.safetensors");
     checkpoint::save(&nn::models::lenet().expect("a net").state_dict(), &net).expect("our folder");
-    let args = ["predict", text(&net), text(&files[0]), "--model", "lenet", "--device", "cpu", "--max-pixels"];
+    let args = ["predict", text(&net), text(&files[0]), "--model", "lenet", "--devices", "cpu", "--max-pixels"];
     let small = output(&[&args[..], &["783"]].concat());
     fails(&small, 1, &["0.png: an image of 28 × 28 pixels, and the limit is 783 pixels", "--max-pixels"]);
     assert!(output(&[&args[..], &["784"]].concat()).status.success());

@@ -66,13 +66,53 @@ fn a_killed_run_ends_with_the_losses_of_one_that_was_not() {
     assert_eq!(curves.matches("<circle").count(), 9, "three curves of three epochs: {curves}");
     fails(&output(&[&args[..], &["--save", text(&file)]].concat()), 2, &["--save and --checkpoint"]);
     let other = output(&[&args[..], &["--seed", "1"]].concat());
-    fails(&other, 1, &["run.safetensors is of another run", "seed=0", "seed=1"]);
+    fails(&other, 2, &["run.safetensors is of a run with other options", "--seed 0, but here --seed 1"]);
+    assert!(!stderr(&other).contains("--lr"), "only what differs: {}", stderr(&other));
+    let other = output(&[&args[..], &["--lr", "0.5"]].concat());
+    fails(&other, 2, &["--lr 0.05, but here --lr 0.5"]);
+    let (model, rest) = (["train", "resnet18"], &args[1..]);
+    fails(&output(&[&model[..], rest].concat()), 2, &["train lenet, but here train resnet18"]);
     fails(&output(&args[..args.len() - 1]), 2, &["run.safetensors", "--resume"]);
     let whole = std::fs::read(&file).expect("our file");
     std::fs::write(&file, &whole[..whole.len() / 2]).expect("our file");
     fails(&output(&args), 1, &["run.safetensors"]);
     let alone = output(&["train", "--resume"]);
     assert!(alone.status.code() == Some(2) && stderr(&alone).contains("--checkpoint"), "{}", stderr(&alone));
+}
+
+/// Ctrl-C ends a run after its step, and the file that it names continues there.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_says_which_step_its_file_holds() {
+    use std::io::{BufRead, BufReader};
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("run.safetensors");
+    let expected = json_lines(&output(&RUN));
+    let args = [&RUN[..], &["--checkpoint", text(&file), "--resume"]].concat();
+    let interrupted = |args: &[&str], signal: &str| {
+        let mut child = anygpu(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+        // The first epoch is over, and two are to come.
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        let sent = std::process::Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(sent.expect("kill").success());
+        child.wait_with_output().expect("the command ends")
+    };
+    let result = interrupted(&args, "-INT");
+    let message = stderr(&result);
+    assert_eq!(result.status.code(), Some(130), "{message}");
+    let steps = message.split("interrupted in epoch ").nth(1).and_then(|rest| rest.split("after step ").nth(1));
+    let step = steps.and_then(|rest| rest.split(':').next()).expect(message);
+    assert!(message.contains(&format!("run.safetensors holds step {step}: --resume continues there")), "{message}");
+    let lines = json_lines(&output(&args));
+    let last = &lines[lines.len() - 2];
+    for key in ["train_loss", "test_loss", "test_acc"] {
+        assert!(close(&last[key], &expected[2][key]), "{key}: {last}, uninterrupted {}", expected[2]);
+    }
+
+    let result = interrupted(&RUN, "-TERM");
+    assert_eq!(result.status.code(), Some(143), "{}", stderr(&result));
+    assert!(stderr(&result).contains("nothing is saved: a run with --checkpoint"), "{}", stderr(&result));
 }
 
 #[test]
@@ -140,4 +180,53 @@ fn a_log_that_fails_does_not_end_training() {
     warned(&limited.expect("bash"));
     let events = std::fs::read_dir(dir.path().join("logs")).expect("the log").next().expect("a file").expect("a file");
     assert!((1..=1024).contains(&events.metadata().expect("a file").len()));
+}
+
+/// The disk is full when the picture is written.
+#[cfg(unix)]
+#[test]
+fn a_plot_that_fails_does_not_end_training() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let result = std::process::Command::new("bash")
+        .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_anygpu")])
+        .args(["train", "--devices", "cpu", "--limit", "64", "--epochs", "3", "--json", "--plot"])
+        .arg(dir.path().join("curves.png"))
+        .output()
+        .expect("bash");
+    assert_eq!(json_lines(&result).len(), 4);
+    let warning = "training goes on without the picture";
+    assert!(stderr(&result).contains("--plot: "), "{}", stderr(&result));
+    assert_eq!(stderr(&result).matches(warning).count(), 1, "{}", stderr(&result));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("our folder").count(), 0, "no part of a picture is left");
+}
+
+const LIVE: [&str; 8] = ["train", "--devices", "cpu", "--limit", "640", "--epochs", "2", "--live"];
+
+#[test]
+fn live_curves_without_a_terminal_are_lines() {
+    let result = output(&LIVE);
+    assert!(result.status.success(), "{}", stderr(&result));
+    let text = stderr(&result);
+    assert!(text.contains("--live: standard error is no terminal"), "{text}");
+    assert!(text.contains("epoch 1/2  loss") && text.contains("epoch 2/2  loss"), "{text}");
+    assert!(!text.contains('━') && !text.contains('\u{1b}'), "{text}");
+}
+
+/// Within `script`, standard error is a terminal.
+#[cfg(target_os = "linux")]
+#[test]
+fn live_curves_are_drawn_in_a_terminal() {
+    let command = format!("{} {}", env!("CARGO_BIN_EXE_anygpu"), LIVE.join(" "));
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm-256color").stdin(Stdio::null());
+    let Ok(result) = script.output() else {
+        eprintln!("NOT TESTED: no script(1) here");
+        return;
+    };
+    let text = std::str::from_utf8(&result.stdout).expect("UTF-8");
+    assert!(result.status.success(), "{text}");
+    for part in ["━ training", "━ test", "accuracy", "2 epochs", "epoch 2/2  loss", "test acc "] {
+        assert!(text.contains(part), "'{part}' is missing in: {text}");
+    }
+    assert!(text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count() > 20, "{text}");
 }

@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 /// A picture of curves that is updated while a net trains, as the `Animator` of "Dive into deep learning".
 ///
 /// Each panel has its own scale and one or more curves; [`add`](Animator::add) appends a point to each curve, and
-/// [`save`](Animator::save) draws the points so far, as PNG or SVG. The font is built in.
+/// [`save`](Animator::save) draws the points so far, as PNG or SVG, with the names of the curves above them. The font is
+/// built in.
 ///
 /// ```
 /// use anygpu::watch::Animator;
@@ -67,7 +68,8 @@ impl Animator {
         self
     }
 
-    /// Adds a panel of these curves. Its scale begins at 0, or below the lowest value.
+    /// Adds a panel of these curves. Its scale begins at 0, or below the lowest value, and ends above the highest. Of ten
+    /// values or more, a few that are ten times as high as the others do not count: there the curve leaves the picture.
     pub fn panel(self, name: &str, curves: &[&str]) -> Animator {
         self.with(name, curves, false)
     }

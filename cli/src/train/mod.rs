@@ -1,153 +1,28 @@
 //! `anygpu train`: trains a net on images, on any mix of devices.
 //!
-//! `source` has the images, `trainer` the loop, `record` the losses, and `resume` the checkpoints.
+//! `options` has the command line, `outputs` what is checked before training, `source` the images, `trainer` the loop,
+//! `record` the losses, `resume` the checkpoints, `stop` what Ctrl-C does, and `live` the curves in the terminal.
 
+mod live;
+mod options;
+mod outputs;
 mod record;
 mod resume;
 mod source;
+mod stop;
 mod trainer;
 
 use std::path::{Path, PathBuf};
 
-use anygpu::data::Limits;
-use anygpu::optim::{CosineAnnealingLR, OneCycleLR, SGD, Schedule, Scheduler, StepLR};
+use anygpu::checkpoint;
 use anygpu::watch::Animator;
-use anygpu::{Device, checkpoint};
-use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::net::{Card, Model};
+use crate::net::Card;
 use crate::{devices, output};
+pub use options::Args;
 use trainer::Trainer;
-
-/// Trains a net on images, on any mix of devices.
-///
-/// With no option: LeNet on 5,000 handwritten digits that are built in (4,000 to train, 1,000 to test).
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    /// The net
-    #[arg(value_enum, default_value = "lenet")]
-    model: Model,
-    /// auto: all hardware GPUs, else the CPU. all: also software adapters and the CPU. Or a list: gpu:0,soft:1,cpu
-    #[arg(long, default_value = "auto", value_name = "auto|all|LIST")]
-    devices: String,
-    /// mnist-5k (built in), fashion-mnist (downloaded once), or a folder: with the four IDX files of MNIST, the binary
-    /// files of CIFAR-10, or PNG and JPEG images in a folder for each class (in train/ and test/, or a fifth is held
-    /// out)
-    #[arg(long, default_value = "mnist-5k", value_name = "mnist-5k|fashion-mnist|DIR")]
-    data: String,
-    /// The largest image that is decoded, in pixels [default: 67108864]
-    #[arg(long, value_name = "PIXELS")]
-    max_pixels: Option<usize>,
-    /// The most bytes that the elements of an IDX or CIFAR-10 file may take [default: 805306368]
-    #[arg(long, value_name = "BYTES")]
-    max_bytes: Option<usize>,
-    /// Use at most this many images to train, and as many to test
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
-    limit: Option<usize>,
-    /// Height and width that images are resized to [default: 28 for lenet, 96 for resnet18]
-    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
-    resize: Option<usize>,
-    /// Number of passes over the training images [default: 10]
-    #[arg(long, value_parser = at_least_one)]
-    epochs: Option<usize>,
-    /// Images in one step, over all devices together [default: 64 for lenet; 32 for resnet18, which omits the
-    /// images of an epoch that do not fill a batch]
-    #[arg(long, value_parser = at_least_one)]
-    batch_size: Option<usize>,
-    /// Learning rate of SGD with momentum [default: 0.05 for lenet, 0.01 for resnet18]
-    #[arg(long, value_parser = learning_rate)]
-    lr: Option<f32>,
-    /// How the learning rate changes from there, step by step
-    #[arg(long, value_enum, default_value = "constant")]
-    scheduler: Rate,
-    /// Seed of the initial weights and the order of the images
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
-    /// Write the trained net, for `anygpu predict` and for PyTorch
-    #[arg(long, value_name = "out.safetensors")]
-    save: Option<PathBuf>,
-    /// Write all that the run needs to continue to this file after each epoch, atomically
-    #[arg(long, value_name = "run.safetensors")]
-    checkpoint: Option<PathBuf>,
-    /// Write --checkpoint also after every so many steps of an epoch
-    #[arg(long, value_name = "STEPS", value_parser = at_least_one, requires = "checkpoint")]
-    checkpoint_steps: Option<usize>,
-    /// Continue from --checkpoint, on any devices; start a new run if there is no such file yet
-    #[arg(long, requires = "checkpoint")]
-    resume: bool,
-    /// Write the losses for TensorBoard into this folder. If that fails, training goes on with a warning
-    #[arg(long, value_name = "DIR")]
-    log_dir: Option<PathBuf>,
-    /// Write a picture of loss and accuracy by epoch, PNG or SVG, after each one
-    #[arg(long, value_name = "out.png|out.svg")]
-    plot: Option<PathBuf>,
-}
-
-/// The values of `--scheduler`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Rate {
-    /// The same in all steps
-    Constant,
-    /// Divided by ten after each third of the run
-    Step,
-    /// Down to 0 along half a cosine
-    Cosine,
-    /// Up from 1/25 of --lr to it, and down again
-    Onecycle,
-}
-
-impl Rate {
-    /// Starts the schedule of a run of so many steps.
-    fn start(self, steps: u64, sgd: &mut SGD) -> anygpu::Result<Option<Scheduler>> {
-        Ok(match self {
-            Rate::Constant => None,
-            Rate::Step => Some(StepLR::new(steps.div_ceil(3), 0.1)?.start(sgd)),
-            Rate::Cosine => Some(CosineAnnealingLR::new(steps)?.start(sgd)),
-            Rate::Onecycle => Some(OneCycleLR::new(f64::from(sgd.lr()), steps)?.start(sgd)),
-        })
-    }
-}
-
-impl Args {
-    fn batch_size(&self) -> usize {
-        self.batch_size.unwrap_or(self.model.recipe().batch_size)
-    }
-
-    fn lr(&self) -> f32 {
-        self.lr.unwrap_or(self.model.recipe().lr)
-    }
-
-    /// Height and width of the images.
-    fn side(&self) -> usize {
-        self.resize.unwrap_or(self.model.side())
-    }
-
-    /// What the files of `--data` may decode to.
-    fn limits(&self) -> Limits {
-        let limits = self.max_pixels.map_or(Limits::new(), |pixels| Limits::new().pixels(pixels));
-        self.max_bytes.map_or(limits, |bytes| limits.bytes(bytes))
-    }
-
-    fn epochs(&self) -> usize {
-        self.epochs.unwrap_or(self.model.recipe().epochs)
-    }
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("it must be a whole number of at least 1".to_string()),
-        Ok(n) => Ok(n),
-    }
-}
-
-fn learning_rate(text: &str) -> Result<f32, String> {
-    match text.parse::<f32>() {
-        Ok(lr) if lr.is_finite() && lr > 0.0 => Ok(lr),
-        _ => Err("it must be a number above 0".to_string()),
-    }
-}
 
 /// One epoch, as `--json` prints it.
 #[derive(Serialize)]
@@ -214,91 +89,72 @@ struct Summary {
 /// [`Failure::Usage`] for options that do not fit this machine, [`Failure::Run`] when training fails.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let devices = devices::select(&args.devices)?;
-    check(args, &devices)?;
+    outputs::check(args, &devices)?;
     let source = source::load(args)?;
     let mut trainer = Trainer::new(args, devices, &source)?;
-    let title = format!("{} on {}, {}", args.model.name(), args.data, devices::names(&trainer.devices));
-    let mut curves =
-        Animator::new("epoch").title(&title).panel("loss", &["training", "test"]).shares("accuracy", &["test"]);
     let first = if args.resume { trainer.resume()? } else { 1 };
     let before = trainer.run.epochs.len();
-    for done in &trainer.run.epochs {
-        curves.add(done.epoch as f64, &done.curves())?;
-    }
+    let mut curves = Curves::new(args, &trainer)?;
     for epoch in first..=args.epochs() {
         trainer.epoch(epoch, args.epochs())?;
         let Some(done) = trainer.run.epochs.last() else { continue };
         if as_json {
             output::json(done)?;
         }
-        curves.add(epoch as f64, &done.curves())?;
-        if let Some(path) = &args.plot {
-            curves.save(path)?;
-        }
+        curves.add(done)?;
     }
+    trainer.finish();
     // A run that already has all its epochs is only measured and written.
     let finished = first > args.epochs();
-    if let Some(path) = args.plot.as_ref().filter(|_| finished) {
-        curves.save(path)?;
+    if finished {
+        curves.save();
     }
     let epochs = &trainer.run.epochs;
-    let test_acc = if finished { trainer.evaluate()?.1 } else { epochs.last().map_or(f64::NAN, |e| e.test_acc) };
+    let test_acc = if finished { trainer.measure()? } else { epochs.last().map_or(f64::NAN, |e| e.test_acc) };
     if let Some(path) = &args.save {
         save(path, &trainer, &source.card)?;
     }
     report(args, &trainer, &epochs[if finished { 0 } else { before }..], test_acc, as_json)
 }
 
-/// Checks the options before the first epoch, so that a run does not fail after the last one.
-fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
-    if args.batch_size() < devices.len() {
-        return Err(Failure::Usage(format!(
-            "--batch-size {} is too small for {} devices: each needs at least one image per step",
-            args.batch_size(),
-            devices.len()
-        )));
-    }
-    if let Some(path) = args.checkpoint.as_deref().filter(|path| path.exists() && !args.resume) {
-        let path = path.display();
-        return Err(Failure::Usage(format!(
-            "--checkpoint {path}: the file exists: continue it with --resume, or remove it"
-        )));
-    }
-    let outputs = [
-        ("--save", &args.save, &["safetensors"][..]),
-        ("--checkpoint", &args.checkpoint, &["safetensors"]),
-        ("--plot", &args.plot, &["png", "svg"]),
-    ];
-    let mut files: Vec<(&str, PathBuf)> = Vec::new();
-    for (option, path, kinds) in outputs {
-        let Some(path) = path else { continue };
-        let file = writable(option, path, kinds)?;
-        if let Some((other, _)) = files.iter().find(|(_, other)| is_same(other, &file)) {
-            return Err(Failure::Usage(format!("{other} and {option} name the same file: each needs its own")));
+/// The picture of `--plot`.
+struct Curves {
+    picture: Animator,
+    path: Option<PathBuf>,
+    /// Whether the last picture could not be written.
+    failed: bool,
+}
+
+impl Curves {
+    /// Creates the curves of a run, with the epochs that it already has.
+    fn new(args: &Args, trainer: &Trainer) -> Result<Curves, Failure> {
+        let title = format!("{} on {}, {}", args.model.name(), args.data, devices::names(&trainer.devices));
+        let picture = Animator::new("epoch").title(&title);
+        let mut picture = picture.panel("loss", &["training", "test"]).shares("accuracy", &["test"]);
+        for done in &trainer.run.epochs {
+            picture.add(done.epoch as f64, &done.curves())?;
         }
-        files.push((option, file));
+        Ok(Curves { picture, path: args.plot.clone(), failed: false })
     }
-    Ok(())
-}
 
-/// Tries to write a file, which needs one of these extensions. Returns its absolute path, without links.
-fn writable(option: &str, path: &Path, kinds: &[&str]) -> Result<PathBuf, Failure> {
-    if !path.extension().is_some_and(|end| kinds.iter().any(|kind| end.eq_ignore_ascii_case(kind))) {
-        let ends = kinds.iter().map(|kind| format!(".{kind}")).collect::<Vec<_>>().join(" or ");
-        return Err(Failure::Usage(format!("{option} {}: name a file that ends in {ends}", path.display())));
+    /// Adds an epoch and writes the picture.
+    fn add(&mut self, done: &Epoch) -> Result<(), Failure> {
+        self.picture.add(done.epoch as f64, &done.curves())?;
+        self.save();
+        Ok(())
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !folder.is_dir() {
-        return Err(Failure::Run(format!("{option} {}: there is no folder {}", path.display(), folder.display())));
-    }
-    checkpoint::check_writable(path)
-        .map_err(|error| Failure::Run(format!("{option} {}: it cannot be written: {error}", path.display())))
-}
 
-/// Returns whether two paths of [`writable`] name one file. On macOS and Windows, names usually have no case.
-fn is_same(a: &Path, b: &Path) -> bool {
-    let lower = |path: &Path| path.to_string_lossy().to_lowercase();
-    a == b || cfg!(any(windows, target_os = "macos")) && lower(a) == lower(b)
+    /// Writes the picture. If that fails, a warning is logged: once, until it succeeds again.
+    fn save(&mut self) {
+        let Some(path) = &self.path else { return };
+        let written = self.picture.save(path);
+        if let Err(error) = written.as_ref().map_err(|error| error.to_string())
+            && !self.failed
+        {
+            log::warn!("--plot: {error}: training goes on without the picture");
+        }
+        self.failed = written.is_err();
+    }
 }
 
 /// Writes the net and its card.

@@ -1,5 +1,6 @@
 //! `--checkpoint` and `--resume`: a run that was killed continues with the same losses as without the kill.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anygpu::checkpoint::TrainingState;
@@ -8,8 +9,9 @@ use anygpu::metrics::Mean;
 use anygpu::optim::LRScheduler;
 use anygpu::{Device, Tensor};
 
+use super::Epoch;
+use super::options::{Args, Rate};
 use super::trainer::Run;
-use super::{Args, Epoch};
 use crate::failure::Failure;
 use crate::net::Card;
 
@@ -19,25 +21,39 @@ pub struct Checkpoint {
     path: PathBuf,
     /// Steps between two checkpoints within an epoch; 0 for none.
     every: usize,
-    /// The options that the run's numbers depend on.
-    settings: String,
+    /// The options that the run's numbers depend on, as on the command line.
+    options: Options,
     /// How the net is used, for `anygpu predict`.
     card: Card,
+    /// The number of steps of the run in the file, if the file is there.
+    saved: Option<u64>,
 }
+
+/// Options with their values; `None` for an option without one.
+type Options = BTreeMap<String, Option<String>>;
+
+/// The name of the net among the options.
+const MODEL: &str = "[MODEL]";
 
 impl Checkpoint {
     /// Returns the checkpoint that the options name, of a net with this card.
     pub fn new(args: &Args, card: &Card) -> Option<Checkpoint> {
-        let Args { model, data, limit, seed, scheduler, .. } = args;
-        let (side, lr) = (args.side(), args.lr());
-        let epochs = if *scheduler == super::Rate::Constant { None } else { Some(args.epochs()) };
-        let batch = args.batch_size();
-        let settings = format!(
-            "{model:?} data={data} limit={limit:?} resize={side} batch={batch} lr={lr} seed={seed} \
-             scheduler={scheduler:?} epochs={epochs:?}"
-        );
+        let given = |value: &dyn std::fmt::Display| Some(value.to_string());
+        let options = [
+            (MODEL, given(&args.model.name())),
+            ("--data", given(&args.data)),
+            ("--limit", args.limit.map(|limit| limit.to_string())),
+            ("--resize", given(&args.side())),
+            ("--batch-size", given(&args.batch_size())),
+            ("--lr", given(&args.lr())),
+            ("--seed", given(&args.seed)),
+            ("--scheduler", given(&args.scheduler.name())),
+            // Without a schedule, a run can be continued for more epochs.
+            ("--epochs", (args.scheduler != Rate::Constant).then(|| args.epochs().to_string())),
+        ];
+        let options = options.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
         let (path, every) = (args.checkpoint.clone()?, args.checkpoint_steps.unwrap_or(0));
-        Some(Checkpoint { path, every, settings, card: card.clone() })
+        Some(Checkpoint { path, every, options, card: card.clone(), saved: None })
     }
 
     /// Returns whether a checkpoint is due within an epoch.
@@ -49,7 +65,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The errors of the devices and of writing the file.
-    pub fn save(&self, run: &mut Run, at: LoaderState, mean: &Mean) -> Result<(), Failure> {
+    pub fn save(&mut self, run: &mut Run, at: LoaderState, mean: &Mean) -> Result<(), Failure> {
         run.record.read()?;
         run.record.flush();
         let first = run.record.step_losses.iter().enumerate();
@@ -58,7 +74,7 @@ impl Checkpoint {
             .module(&run.net)
             .optimizer(&run.sgd)?
             .loader(at)
-            .text("settings", self.settings.as_str())
+            .text("options", serde_json::to_string(&self.options).unwrap_or_default()) // cannot fail: it is all text
             .number("steps", run.record.steps as f64)
             .numbers("step_losses", losses);
         for (name, text) in self.card.to_metadata() {
@@ -73,27 +89,31 @@ impl Checkpoint {
         if let Some(scheduler) = &run.scheduler {
             state = state.numbers("scheduler", scheduler.state());
         }
-        Ok(state.save(&self.path)?)
+        state.save(&self.path)?;
+        self.saved = Some(run.record.steps);
+        Ok(())
+    }
+
+    /// Returns which step the file holds, for people.
+    pub fn holds(&self) -> String {
+        let path = self.path.display();
+        match self.saved {
+            Some(step) => format!("{path} holds step {step}: --resume continues there"),
+            None => format!("there is no checkpoint {path} yet"),
+        }
     }
 
     /// Restores the run from the file, if it exists. Returns the position in the data to continue at, and the mean loss
     /// of the part of the epoch before it.
     ///
     /// # Errors
-    /// [`Failure::Run`] for a damaged file, and one of a run with other settings.
-    pub fn restore(&self, run: &mut Run) -> Result<Option<(LoaderState, Mean)>, Failure> {
+    /// [`Failure::Run`] for a damaged file, [`Failure::Usage`] for that of a run with other options.
+    pub fn restore(&mut self, run: &mut Run) -> Result<Option<(LoaderState, Mean)>, Failure> {
         if !self.path.exists() {
             return Ok(None);
         }
         let state = TrainingState::load(&self.path)?;
-        let theirs = state.get_text("settings")?;
-        if theirs != self.settings {
-            return Err(Failure::Run(format!(
-                "--resume: {} is of another run:\n  {theirs}\nand this one is\n  {}",
-                self.path.display(),
-                self.settings
-            )));
-        }
+        self.compare(&state)?;
         state.restore_module(&run.net)?.restore_optimizer(&mut run.sgd)?.restore_random_state();
         let at = state.loader_state()?;
         if let Some(scheduler) = &mut run.scheduler {
@@ -102,6 +122,7 @@ impl Checkpoint {
         let losses = state.get_numbers("step_losses");
         run.record.step_losses = losses.into_iter().map(|(_, loss)| loss as f32).collect();
         run.record.steps = state.get("steps")? as u64;
+        self.saved = Some(run.record.steps);
         run.epochs = (1..=at.epoch as usize)
             .map(|epoch| (epoch, state.get_numbers(&format!("epoch_{epoch}"))))
             .take_while(|(_, figures)| !figures.is_empty())
@@ -113,5 +134,36 @@ impl Checkpoint {
             begun.add(&mean, state.get("count")? as usize)?;
         }
         Ok(Some((at, begun)))
+    }
+
+    /// Returns an error that names the options in which the file's run and this one differ.
+    fn compare(&self, state: &TrainingState) -> Result<(), Failure> {
+        let path = self.path.display();
+        let Some(theirs) = state.get_text("options").ok().and_then(|text| serde_json::from_str::<Options>(text).ok())
+        else {
+            let why = "this version of anygpu train did not write it";
+            return Err(Failure::Run(format!("--resume: {path} does not have the options of its run: {why}")));
+        };
+        let differs = |name: &&String| theirs.get(*name) != self.options.get(*name);
+        let names: Vec<&String> = self.options.keys().filter(differs).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        // The defaults of another net differ too, which says nothing new.
+        let model = names.iter().any(|name| *name == MODEL);
+        let lines = names.into_iter().filter(|name| !model || *name == MODEL);
+        let lines: String =
+            lines.map(|name| format!("\n  {}, but here {}", said(&theirs, name), said(&self.options, name))).collect();
+        let advice = "repeat the options of that run, or name another file for a new one";
+        Err(Failure::Usage(format!("--resume: {path} is of a run with other options:{lines}\n{advice}")))
+    }
+}
+
+/// An option as one writes it.
+fn said(options: &Options, name: &str) -> String {
+    match options.get(name).and_then(Option::as_ref) {
+        Some(value) if name == MODEL => format!("train {value}"),
+        Some(value) => format!("{name} {value}"),
+        None => format!("no {name}"),
     }
 }

@@ -25,6 +25,10 @@ pub struct Source {
 /// The number of images for the mean and deviation of a folder; more would hardly change them.
 const SAMPLED: usize = 256;
 
+/// What a folder can have.
+const KINDS: &str = "it needs the four IDX files of MNIST (train-images-idx3-ubyte and so on, also as .gz), the binary \
+                     files of CIFAR-10 (data_batch_1.bin and so on), or a folder of PNG or JPEG images for each class";
+
 /// The possible names of the folder of test images.
 const TESTS: [&str; 4] = ["test", "val", "valid", "validation"];
 
@@ -45,9 +49,9 @@ pub fn load(args: &Args) -> Result<Source, Failure> {
         ),
         dir if Path::new(dir).is_dir() => from_dir(args, side, Path::new(dir))?,
         other => {
+            let what = if Path::new(other).exists() { "this is a file" } else { "no such folder" };
             return Err(Failure::Usage(format!(
-                "--data {other}: no such folder; write mnist-5k, fashion-mnist, or a folder with the four IDX files of \
-                 MNIST, the binary files of CIFAR-10, or a folder of images for each class"
+                "--data {other}: {what}: write mnist-5k, fashion-mnist, or a folder: {KINDS}"
             )));
         }
     };
@@ -87,6 +91,11 @@ fn in_memory(model: Model, side: usize, sets: Splits, classes: Vec<String>) -> S
 fn from_dir(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
     if has_folders(dir) && !has_known_file(dir) {
         return images(args, side, dir);
+    }
+    if !has_known_file(dir) {
+        let empty = std::fs::read_dir(dir).is_ok_and(|mut all| all.next().is_none());
+        let what = if empty { "the folder is empty" } else { "the folder has no data that is known" };
+        return Err(Failure::Run(format!("--data {}: {what}: {KINDS}", dir.display())));
     }
     match data::from_dir_within(dir, args.limits()) {
         Ok(sets) if sets.train.c == 3 => Ok(in_memory(args.model, side, sets, names(&CIFAR10_CLASSES))),
@@ -145,13 +154,21 @@ fn images(args: &Args, side: usize, dir: &Path) -> Result<Source, Failure> {
             }
         };
     let channels = if args.model == Model::Lenet { 1 } else { 3 };
-    let (mean, std) = statistics(&train, channels, side)?;
+    let (mean, std) = statistics(&train, channels, side).map_err(|error| match error {
+        error @ anygpu::Error::Data { .. } => unreadable(&args.data, &error),
+        error => error.into(),
+    })?;
     let card = Card { model: args.model, classes, channels, side, shorter: None, mean, std };
     Ok(Source { train, test, card, slow: true })
 }
 
+/// The failure of an image of the folder that cannot be used, with what can be done.
+pub fn unreadable(folder: &str, error: &anygpu::Error) -> Failure {
+    Failure::Run(format!("--data {folder}: {error}; replace that file, or take it out of the folder"))
+}
+
 /// Mean and deviation of each channel over some images, in the size of the inputs of the net.
-fn statistics(set: &Arc<dyn Dataset>, channels: usize, side: usize) -> Result<(Vec<f32>, Vec<f32>), Failure> {
+fn statistics(set: &Arc<dyn Dataset>, channels: usize, side: usize) -> anygpu::Result<(Vec<f32>, Vec<f32>)> {
     let mut sums = vec![(0f64, 0f64); channels];
     let some = set.len().min(SAMPLED);
     let transform = fitted(side);

@@ -1,17 +1,19 @@
 //! The loop of a training run.
 
-use anygpu::data::DataLoader;
+use anygpu::data::{DataLoader, LoaderState};
 use anygpu::metrics::{Accuracy, Mean, Throughput};
 use anygpu::optim::{LRScheduler, SGD, Scheduler};
 use anygpu::watch::ProgressLine;
 use anygpu::{DataParallel, Device, Tensor, manual_seed, nn};
 
+use super::live::Live;
 use super::record::Record;
 use super::resume::Checkpoint;
 use super::source::Source;
+use super::stop::Stop;
 use super::{Args, Epoch};
 use crate::failure::Failure;
-use crate::progress::EpochBar;
+use crate::progress::{self, EpochBar};
 
 /// The number of steps between two losses that the bar shows, because reading a loss waits for the device.
 const SHOW_EVERY: usize = 20;
@@ -52,6 +54,17 @@ pub struct Trainer {
     checkpoint: Option<Checkpoint>,
     /// The mean loss of the part of the epoch before a resumption.
     begun: Mean,
+    /// The folder whose files are decoded while the net trains.
+    folder: Option<String>,
+    live: Option<Live>,
+    stop: Stop,
+}
+
+/// The end of a pass over the training images.
+struct Pass {
+    loss: Mean,
+    /// The position in the data after the last step.
+    at: LoaderState,
 }
 
 impl Trainer {
@@ -78,7 +91,10 @@ impl Trainer {
         let scheduler = args.scheduler.start(steps, &mut sgd)?;
         let record = Record::new(args.log_dir.as_deref());
         let (run, checkpoint) = (Run { net, sgd, scheduler, record, epochs: Vec::new() }, Checkpoint::new(args, card));
-        Ok(Trainer { devices, run, train, test, checkpoint, begun: Mean::new() })
+        let folder = source.slow.then(|| args.data.clone());
+        let live = if args.live { Live::on_terminal(args.epochs()) } else { None };
+        let (begun, stop) = (Mean::new(), Stop::listen());
+        Ok(Trainer { devices, run, train, test, checkpoint, begun, folder, live, stop })
     }
 
     /// Restores `--checkpoint`, if the file exists. Returns the number of the next epoch, from 1.
@@ -86,35 +102,51 @@ impl Trainer {
     /// # Errors
     /// As [`Checkpoint::restore`].
     pub fn resume(&mut self) -> Result<usize, Failure> {
-        let Some(checkpoint) = &self.checkpoint else { return Ok(1) };
+        let Some(checkpoint) = &mut self.checkpoint else { return Ok(1) };
         let Some((at, begun)) = checkpoint.restore(&mut self.run)? else { return Ok(1) };
         self.train.set_state(at);
         self.begun = begun;
+        if let Some(live) = &mut self.live {
+            self.run.epochs.iter().for_each(|done| live.earlier(done));
+        }
         Ok(at.epoch as usize + 1)
     }
 
     /// Passes over the training images, then over the test images, and appends the figures to the `epochs` of the run.
     ///
     /// # Errors
-    /// [`Failure::Run`] if the loss is not finite; the errors of devices and data.
+    /// [`Failure::Run`] if the loss is not finite; [`Failure::Stopped`] after Ctrl-C; the errors of devices and data.
     pub fn epoch(&mut self, epoch: usize, epochs: usize) -> Result<(), Failure> {
         let mut bar = EpochBar::new(epoch, epochs, self.train.len());
         let mut speed = Throughput::new();
-        let train_loss = self.pass(epoch, &mut bar, &mut speed)?;
+        let pass = self.pass(epoch, &mut bar, &mut speed)?;
+        let train_loss = converging(epoch, pass.loss.value()?)?;
         let (seconds, images_per_s) = (speed.seconds(), speed.per_second());
-        let (test_loss, test_acc) = self.evaluate()?;
+        let Some((test_loss, test_acc)) = self.evaluate()? else {
+            return Err(self.stopped(epoch, pass.at, &pass.loss));
+        };
         bar.finish(&format!(
             "epoch {epoch}/{epochs}  loss {train_loss:.4}  test loss {test_loss:.4}  test acc {test_acc:.4}  \
              {images_per_s:.0} images/s{}",
             self.shares()
         ));
         let done = Epoch { epoch, train_loss, test_loss, test_acc, seconds, images_per_s };
+        if let Some(live) = &mut self.live {
+            live.epoch(&done);
+        }
         self.run.record.epoch(&done);
         self.run.epochs.push(done);
-        if let Some(checkpoint) = &self.checkpoint {
+        if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.save(&mut self.run, self.train.state(), &Mean::new())?;
         }
         Ok(())
+    }
+
+    /// Leaves the curves of `--live` on the terminal.
+    pub fn finish(&self) {
+        if let Some(live) = &self.live {
+            progress::say(&live.draw());
+        }
     }
 
     /// The current shares of the devices; empty for one device.
@@ -124,48 +156,96 @@ impl Trainer {
         if shares.len() < 2 { String::new() } else { format!("  ({})", named.collect::<Vec<_>>().join(", ")) }
     }
 
-    /// Takes the training steps of the next epoch, waits for the devices, and returns the mean loss over its images.
-    fn pass(&mut self, epoch: usize, bar: &mut EpochBar, speed: &mut Throughput) -> Result<f64, Failure> {
-        let mut mean = std::mem::take(&mut self.begun);
+    /// Takes the training steps of the next epoch, and waits for the devices.
+    fn pass(&mut self, epoch: usize, bar: &mut EpochBar, speed: &mut Throughput) -> Result<Pass, Failure> {
+        let mut pass = Pass { loss: std::mem::take(&mut self.begun), at: self.train.state() };
         for (step, batch) in (&self.train).into_iter().enumerate() {
-            let (images, labels) = batch?;
+            let (images, labels) = batch.map_err(|error| self.unreadable(error))?;
             let (loss, lr) = self.run.step(&images, &labels)?;
-            mean.add(&loss, labels.elem_count())?;
+            pass.loss.add(&loss, labels.elem_count())?;
+            pass.at = self.train.state();
             speed.add(labels.elem_count());
             bar.advance(labels.elem_count());
             let free = loss.device().is_cpu(); // as with several devices, whose losses the host adds up
             if bar.is_visible() && (free || step % SHOW_EVERY == 0) {
                 let memory = ProgressLine::memory_of(&self.devices);
-                let loss = Some(f64::from(loss.item::<f32>()?));
-                bar.show(&ProgressLine { images_per_s: speed.per_second(), loss, lr, memory });
+                let loss = f64::from(loss.item::<f32>()?);
+                let part = pass.at.batches as f64 / self.train.batches().max(1) as f64;
+                let curves = self.live.as_mut().map(|live| {
+                    live.step((epoch - 1) as f64 + part, loss);
+                    live.draw()
+                });
+                let figures = ProgressLine { images_per_s: speed.per_second(), loss: Some(loss), lr, memory };
+                bar.show(&figures, &curves.unwrap_or_default());
             }
-            let at = self.train.state();
-            if let Some(checkpoint) = self.checkpoint.as_ref().filter(|checkpoint| checkpoint.is_due(at.batches)) {
-                converging(epoch, mean.value()?)?; // keeps the last good checkpoint
-                checkpoint.save(&mut self.run, at, &mean)?;
+            if self.stop.requested().is_some() {
+                return Err(self.stopped(epoch, pass.at, &pass.loss));
+            }
+            if let Some(checkpoint) = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.is_due(pass.at.batches)) {
+                converging(epoch, pass.loss.value()?)?; // keeps the last good checkpoint
+                checkpoint.save(&mut self.run, pass.at, &pass.loss)?;
             }
         }
         self.run.record.read()?;
         for device in &self.devices {
             device.synchronize()?;
         }
-        converging(epoch, mean.value()?)
+        Ok(pass)
     }
 
-    /// Returns the mean loss and the accuracy on the test images.
+    /// Returns the failure of a run that was asked to end after the last step: which step it is, and which file holds it.
+    fn stopped(&mut self, epoch: usize, at: LoaderState, loss: &Mean) -> Failure {
+        let status = self.stop.requested().unwrap_or_default();
+        let here = format!("interrupted in epoch {epoch}, after step {}", self.run.record.steps);
+        let Some(checkpoint) = &mut self.checkpoint else {
+            let _ = self.run.record.read(); // the run ends, and so does its log
+            self.run.record.flush();
+            let advice = "nothing is saved: a run with --checkpoint can be continued";
+            return Failure::Stopped(format!("{here}: {advice}"), status);
+        };
+        let saved = loss.value().map_err(Failure::from).and_then(|mean| {
+            converging(epoch, mean)?;
+            checkpoint.save(&mut self.run, at, loss)
+        });
+        let failed = match saved {
+            Ok(()) => String::new(),
+            Err(Failure::Run(reason)) => format!("its checkpoint could not be written: {reason}; "),
+            Err(_) => "its checkpoint could not be written; ".to_string(),
+        };
+        Failure::Stopped(format!("{here}: {failed}{}", checkpoint.holds()), status)
+    }
+
+    /// Adds to the error of a file in a folder of images what can be done.
+    fn unreadable(&self, error: anygpu::Error) -> Failure {
+        match (&self.folder, error) {
+            (Some(folder), error @ anygpu::Error::Data { .. }) => super::source::unreadable(folder, &error),
+            (_, error) => error.into(),
+        }
+    }
+
+    /// Returns the accuracy on the test images.
     ///
     /// # Errors
-    /// The errors of the devices and of reading the images.
-    pub fn evaluate(&self) -> Result<(f64, f64), Failure> {
+    /// As [`epoch`](Trainer::epoch).
+    pub fn measure(&self) -> Result<f64, Failure> {
+        let stopped = || Failure::Stopped("interrupted".to_string(), self.stop.requested().unwrap_or_default());
+        self.evaluate()?.map(|(_, accuracy)| accuracy).ok_or_else(stopped)
+    }
+
+    /// Returns the mean loss and the accuracy on the test images, unless the run is to end.
+    fn evaluate(&self) -> Result<Option<(f64, f64)>, Failure> {
         let (mut loss, mut accuracy) = (Mean::new(), Accuracy::new());
         for batch in self.test.epoch(0) {
-            let (images, labels) = batch?;
+            if self.stop.requested().is_some() {
+                return Ok(None);
+            }
+            let (images, labels) = batch.map_err(|error| self.unreadable(error))?;
             let logits = self.run.net.predict(&images)?;
             let labels = labels.to(logits.device())?;
             loss.add(&nn::cross_entropy(&logits, &labels)?, labels.elem_count())?;
             accuracy.add(&logits, &labels)?;
         }
-        Ok((loss.value()?, accuracy.value()?))
+        Ok(Some((loss.value()?, accuracy.value()?)))
     }
 }
 

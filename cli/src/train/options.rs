@@ -1,0 +1,142 @@
+//! The options of `anygpu train`.
+
+use std::path::PathBuf;
+
+use anygpu::data::Limits;
+use anygpu::optim::{CosineAnnealingLR, OneCycleLR, SGD, Schedule, Scheduler, StepLR};
+use clap::ValueEnum;
+
+use crate::net::Model;
+use crate::values::{above_zero, at_least_one, whole};
+
+/// Trains a net on images, on any mix of devices.
+///
+/// With no option: LeNet on 5,000 handwritten digits that are built in (4,000 to train, 1,000 to test).
+#[derive(clap::Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub struct Args {
+    /// The net
+    #[arg(value_enum, default_value = "lenet")]
+    pub model: Model,
+    /// auto: all hardware GPUs, else the CPU. all: also software adapters and the CPU. Or a list: gpu:0,soft:1,cpu
+    #[arg(long, alias = "device", default_value = "auto", value_name = "auto|all|LIST")]
+    pub devices: String,
+    /// mnist-5k (built in), fashion-mnist (downloaded once), or a folder: with the four IDX files of MNIST, the binary
+    /// files of CIFAR-10, or PNG and JPEG images in a folder for each class (in train/ and test/, or a fifth is held
+    /// out)
+    #[arg(long, default_value = "mnist-5k", value_name = "mnist-5k|fashion-mnist|DIR")]
+    pub data: String,
+    /// The largest image that is decoded, in pixels [default: 67108864]
+    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
+    pub max_pixels: Option<usize>,
+    /// The most bytes that the elements of an IDX or CIFAR-10 file may take [default: 805306368]
+    #[arg(long, value_name = "BYTES", value_parser = at_least_one)]
+    pub max_bytes: Option<usize>,
+    /// Use at most this many images to train, and as many to test
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub limit: Option<usize>,
+    /// Height and width that images are resized to [default: 28 for lenet, 96 for resnet18]
+    #[arg(long, value_name = "PIXELS", value_parser = at_least_one)]
+    pub resize: Option<usize>,
+    /// Number of passes over the training images [default: 10]
+    #[arg(long, value_parser = at_least_one)]
+    pub epochs: Option<usize>,
+    /// Images in one step, over all devices together [default: 64 for lenet; 32 for resnet18, which omits the
+    /// images of an epoch that do not fill a batch]
+    #[arg(long, value_parser = at_least_one)]
+    pub batch_size: Option<usize>,
+    /// Learning rate of SGD with momentum [default: 0.05 for lenet, 0.01 for resnet18]
+    #[arg(long, value_parser = above_zero)]
+    pub lr: Option<f32>,
+    /// How the learning rate changes from there, step by step
+    #[arg(long, value_enum, default_value = "constant")]
+    pub scheduler: Rate,
+    /// Seed of the initial weights and the order of the images
+    #[arg(long, default_value_t = 0, value_parser = whole)]
+    pub seed: u64,
+    /// Write the trained net, for `anygpu predict` and for PyTorch
+    #[arg(long, value_name = "out.safetensors")]
+    pub save: Option<PathBuf>,
+    /// Write all that the run needs to continue to this file after each epoch and at Ctrl-C, atomically
+    #[arg(long, value_name = "run.safetensors")]
+    pub checkpoint: Option<PathBuf>,
+    /// Write --checkpoint also after every so many steps of an epoch
+    #[arg(long, value_name = "STEPS", value_parser = at_least_one, requires = "checkpoint")]
+    pub checkpoint_steps: Option<usize>,
+    /// Continue from --checkpoint, on any devices; start a new run if there is no such file yet
+    #[arg(long, requires = "checkpoint")]
+    pub resume: bool,
+    /// Write the losses for TensorBoard into this folder. If that fails, training goes on with a warning
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
+    /// Write a picture of loss and accuracy by epoch, PNG or SVG, after each one. If that fails, training goes on with a
+    /// warning
+    #[arg(long, value_name = "out.png|out.svg")]
+    pub plot: Option<PathBuf>,
+    /// Draw the curves in the terminal while the net trains
+    #[arg(long)]
+    pub live: bool,
+}
+
+/// The values of `--scheduler`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Rate {
+    /// The same in all steps
+    Constant,
+    /// Divided by ten after each third of the run
+    Step,
+    /// Down to 0 along half a cosine
+    Cosine,
+    /// Up from 1/25 of --lr to it, and down again
+    Onecycle,
+}
+
+impl Rate {
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rate::Constant => "constant",
+            Rate::Step => "step",
+            Rate::Cosine => "cosine",
+            Rate::Onecycle => "onecycle",
+        }
+    }
+
+    /// Starts the schedule of a run of so many steps.
+    pub fn start(self, steps: u64, sgd: &mut SGD) -> anygpu::Result<Option<Scheduler>> {
+        Ok(match self {
+            Rate::Constant => None,
+            Rate::Step => Some(StepLR::new(steps.div_ceil(3), 0.1)?.start(sgd)),
+            Rate::Cosine => Some(CosineAnnealingLR::new(steps)?.start(sgd)),
+            Rate::Onecycle => Some(OneCycleLR::new(f64::from(sgd.lr()), steps)?.start(sgd)),
+        })
+    }
+}
+
+impl Args {
+    /// Images in one step.
+    pub fn batch_size(&self) -> usize {
+        self.batch_size.unwrap_or(self.model.recipe().batch_size)
+    }
+
+    /// The learning rate at the start.
+    pub fn lr(&self) -> f32 {
+        self.lr.unwrap_or(self.model.recipe().lr)
+    }
+
+    /// Height and width of the images.
+    pub fn side(&self) -> usize {
+        self.resize.unwrap_or(self.model.side())
+    }
+
+    /// What the files of `--data` may decode to.
+    pub fn limits(&self) -> Limits {
+        let limits = self.max_pixels.map_or(Limits::new(), |pixels| Limits::new().pixels(pixels));
+        self.max_bytes.map_or(limits, |bytes| limits.bytes(bytes))
+    }
+
+    /// Passes over the training images.
+    pub fn epochs(&self) -> usize {
+        self.epochs.unwrap_or(self.model.recipe().epochs)
+    }
+}
