@@ -1,9 +1,9 @@
 //! The public functions of two elements.
 
-use super as pairs;
 use super::operand::{Operand, Scalar};
 use super::run::{binary, logical};
 use crate::error::Result;
+use crate::ops::elementwise::binary as pairs;
 use crate::ops::named;
 use crate::tensor::Tensor;
 

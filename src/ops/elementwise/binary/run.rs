@@ -5,10 +5,11 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::operand::{Operand, Scalar, common_type};
-use super::{self as pairs, Chain, Pair, TypedFunction};
+use super::{Chain, Pair, TypedFunction};
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::elementwise::binary as pairs;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::{StridedParams, Walk};
 use crate::ops::{

@@ -1,9 +1,10 @@
 //! The public functions of one element: each returns a tensor of its input's shape.
 
-use super::{self as unary, Function, float, integer, predicate};
+use super::{Function, float, integer, predicate};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::promote::to_float;
+use crate::ops::elementwise::unary;
 use crate::ops::named;
 use crate::tensor::Tensor;
 
