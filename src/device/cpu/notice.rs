@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The words of the results of ops after which the notice is due: 32 MiB, about one step of LeNet.
 const ENOUGH: usize = 8 << 20;
 
-const NOTICE: &str = "anygpu is compiled without optimisation, as dependencies of debug builds are, and computes about a \
-                      hundred times as slowly on `cpu`. Add these lines to Cargo.toml, or build with --release:\n\n\
+const NOTICE: &str = "anygpu is compiled without optimisation, as dependencies of debug builds are, and computes \
+                      thirty times as slowly or more on `cpu`. Add these lines to Cargo.toml, or build with --release:\n\n\
                       [profile.dev.package.\"*\"]\nopt-level = 3\n";
 
 /// Counts the words of a result.
