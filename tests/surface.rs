@@ -5,7 +5,7 @@
 
 mod common;
 
-use anygpu::{DType, Error, Index, NewAxis, NewShape, Result, Shape, Tensor, s};
+use anygpu::{DType, Device, Error, Index, NewAxis, NewShape, Result, Shape, Tensor, s};
 use common::devices;
 use half::{bf16, f16};
 
@@ -267,6 +267,8 @@ fn a_printed_tensor_shows_its_place_in_the_graph() -> Result<()> {
         let half = leaf.to_dtype(DType::F16)?;
         assert_eq!(half.to_string(), format!("tensor([1., 2.]{place}, dtype=f16, grad_fn=<to_dtype>)"));
     }
+    let second = Tensor::new([1.0], &Device::new("cpu/1")?)?;
+    assert_eq!(second.to_string(), "tensor([1.], device='cpu/1')");
     // A line that would be longer than 80 characters is wrapped before the suffix, as in PyTorch.
     let wide = (Tensor::arange(1000.0, 1009.0, 1.0, None)?.requires_grad() * 1.0)?.to_string();
     assert_eq!(wide.lines().map(str::len).max(), Some(71), "{wide}");

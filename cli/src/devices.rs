@@ -135,8 +135,9 @@ pub fn select(spec: &str) -> Result<Vec<Device>, Failure> {
     for name in spec.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         let device = Device::new(name)?;
         if devices.contains(&device) {
+            let base = device.name().split('/').next().unwrap_or_default();
             return Err(Failure::Usage(format!(
-                "device {device} is listed twice in '{spec}': for two replicas on one adapter, write {device}/0,{device}/1"
+                "device {device} is listed twice in '{spec}': for two replicas on one device, write {base}/0,{base}/1"
             )));
         }
         devices.push(device);

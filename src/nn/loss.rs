@@ -74,6 +74,7 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct CrossEntropyLoss {
     reduction: Reduction,
     ignored: Option<i64>,

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::cat;
@@ -51,7 +52,7 @@ impl fmt::Display for Tensor {
 fn suffixes(tensor: &Tensor) -> Vec<String> {
     let mut all = Vec::new();
     let empty = tensor.elem_count() == 0;
-    if !tensor.device().is_cpu() {
+    if *tensor.device() != Device::cpu() {
         all.push(format!("device='{}'", tensor.device()));
     }
     if empty && tensor.rank() != 1 {
