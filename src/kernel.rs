@@ -340,7 +340,7 @@ mod tests {
             assert_eq!(sums[0].to_vec::<f32>()?, [3.0, 7.0, 11.0, 15.0], "{device}");
             assert_eq!((sums[0].shape(), sums[1].to_vec::<f32>()?), (&[4, 1][..], x.to_vec()?), "{device}");
             assert_eq!(y.to_vec::<f32>()?, [1.0, 3.0, 5.0, 7.0], "{device}");
-            let elsewhere = y.to(&Device::cpu())?;
+            let elsewhere = y.to(Device::cpu())?;
             let elsewhere = kernel.run(&[&x], &[Output::copy_of(&elsewhere), pair(4)], &[], [1, 1, 1]);
             assert!(matches!(elsewhere.map(drop), Err(Error::DeviceMismatch { .. })), "{device}");
         }
@@ -368,7 +368,7 @@ mod tests {
             if device.is_cpu() {
                 fails(&[&a, &b], &outputs, &[0, 0], "WGSL needs an adapter");
             } else {
-                fails(&[&a, &b.to(&Device::cpu())?], &outputs, &[0, 0], "same device");
+                fails(&[&a, &b.to(Device::cpu())?], &outputs, &[0, 0], "same device");
             }
         }
         Ok(())

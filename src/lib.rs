@@ -25,7 +25,9 @@ mod units;
 pub mod watch;
 
 pub use autograd::{NoGrad, no_grad};
-pub use device::{Device, DeviceInfo, DeviceKind, Vendor, device_count, is_available, try_all_gpus, try_gpu};
+pub use device::{
+    Device, DeviceInfo, DeviceKind, IntoDevice, Vendor, device_count, is_available, try_all_gpus, try_gpu,
+};
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
 pub use kernel::WgslKernel;

@@ -265,7 +265,7 @@ fn batches_of_tensors_stay_on_their_device() -> Result<()> {
         x.fill_(7.0)?;
         assert_eq!(loader()?.epoch(0).next().expect("a batch")?.0.to_vec::<f32>()?, [7.0; 8], "{device}: a copy");
         assert!(set.get(10).is_err() && set.get_batch(&[10]).is_err());
-        let mixed = TensorDataset::new(&[&x, &y.to(&Device::cpu())?])?;
+        let mixed = TensorDataset::new(&[&x, &y.to(Device::cpu())?])?;
         let (x, y) = DataLoader::new(mixed, 4)?.epoch(0).next().expect("a batch")?;
         assert_eq!((x.device(), y.device()), (&device, &Device::cpu()));
     }

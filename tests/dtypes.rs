@@ -99,7 +99,7 @@ fn views_of_packed_elements() -> Result<()> {
             assert_eq!(read(&column.contiguous()?)?, [1.0, 2.0, 6.0, 7.0, 11.0, 12.0], "{what}");
             assert_eq!(read(&x.t()?.contiguous()?)?[..4], [0.0, 5.0, 10.0, 1.0], "{what}");
             let row = x.narrow(0, 1, 1)?.reshape([5])?; // starts in the middle of a word
-            assert_eq!(read(&row.to(&Device::cpu())?)?, [5.0, 6.0, 7.0, 8.0, 9.0], "{what}");
+            assert_eq!(read(&row.to(Device::cpu())?)?, [5.0, 6.0, 7.0, 8.0, 9.0], "{what}");
             assert_eq!(row.to_dtype(DType::U8)?.to_vec::<u8>()?, [5, 6, 7, 8, 9], "{what}");
             let both = to_together(&[&row, &x], &Device::cpu())?;
             assert_eq!((read(&both[0])?, both[1].shape()), (vec![5.0, 6.0, 7.0, 8.0, 9.0], x.shape()), "{what}");

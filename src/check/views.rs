@@ -91,7 +91,7 @@ fn contiguous() -> Vec<Case> {
 
 /// Returns cases of copies to the host and back.
 fn moved() -> Vec<Case> {
-    let there_and_back = |t: &Tensor| t.to(&Device::cpu())?.to(t.device());
+    let there_and_back = |t: &Tensor| t.to(Device::cpu())?.to(t.device());
     let mut cases = Vec::new();
     for input in [
         dense(x(&[7, 17])),

@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 
 use super::Fault;
+use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::dtype::{DType, Element};
 use crate::error::Result;
@@ -102,7 +103,7 @@ fn collect<'a, const N: usize, T: Element>(
         let bytes = <[u8; N]>::try_from(element).map_err(|_| Fault::from("an element is cut off"));
         values.push(bytes.and_then(&read)?);
     }
-    Ok(from_words(T::pack_vec(values, with_room)?, shape, T::DTYPE, None)?)
+    Ok(from_words(T::pack_vec(values, with_room)?, shape, T::DTYPE, Device::cpu())?)
 }
 
 /// Calls `f` with the elements of a tensor on `cpu` in the format of files. (All hosts of this crate are

@@ -51,6 +51,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub use info::{DeviceInfo, DeviceKind, Limits, Quirk, Vendor};
 pub use memory::MemoryStats;
+pub use name::IntoDevice;
 
 pub(crate) use gpu::transfer;
 pub(crate) use storage::Storage;

@@ -77,6 +77,38 @@ impl fmt::Debug for Device {
     }
 }
 
+/// The device of a new tensor: a [`Device`], by value or by reference, or `None`, which is the CPU.
+///
+/// ```
+/// use anygpu::{Device, Tensor, try_gpu};
+///
+/// assert_eq!(Tensor::zeros([2], try_gpu(0))?.device(), Tensor::zeros([2], &try_gpu(0))?.device());
+/// assert_eq!(Tensor::zeros([2], None)?.device(), &Device::cpu());
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub trait IntoDevice {
+    /// Returns the device.
+    fn into_device(self) -> Device;
+}
+
+impl IntoDevice for Device {
+    fn into_device(self) -> Device {
+        self
+    }
+}
+
+impl IntoDevice for &Device {
+    fn into_device(self) -> Device {
+        self.clone()
+    }
+}
+
+impl IntoDevice for Option<&Device> {
+    fn into_device(self) -> Device {
+        self.cloned().unwrap_or_default()
+    }
+}
+
 /// For functions that take a device by value or by reference.
 impl AsRef<Device> for Device {
     fn as_ref(&self) -> &Device {

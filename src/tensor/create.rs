@@ -1,7 +1,7 @@
 //! Creation of tensors from values, and the words of a tensor.
 
 use crate::device::cpu::with_room;
-use crate::device::{Backend, Device, Storage};
+use crate::device::{Backend, Device, IntoDevice, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::ops::named;
@@ -9,7 +9,7 @@ use crate::shape::{Layout, Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns a tensor of the given elements in row-major order, on `device`, or on the CPU if that is `None`.
+    /// Returns a tensor of the given elements in row-major order, on `device`; `None` is the CPU.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the shape does not have as many elements as `data`; a device error if there is not
@@ -23,17 +23,13 @@ impl Tensor {
     /// assert!(Tensor::from_slice(&[1.0, 2.0], [3], None).is_err());
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn from_slice<'d, T: Element>(
-        data: &[T],
-        shape: impl Into<Shape>,
-        device: impl Into<Option<&'d Device>>,
-    ) -> Result<Tensor> {
+    pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         let shape = shape.into();
         if checked_elem_count("from_slice", shape.dims())? != data.len() {
             let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
             return Err(Error::argument("from_slice", detail));
         }
-        from_words(T::pack(data, with_room)?, shape.dims(), T::DTYPE, device.into())
+        from_words(T::pack(data, with_room)?, shape.dims(), T::DTYPE, device.into_device())
     }
 
     /// Like [`Tensor::from_slice`], from a vector. For elements of four bytes on the CPU, the tensor takes over the
@@ -41,24 +37,20 @@ impl Tensor {
     ///
     /// # Errors
     /// Same as [`Tensor::from_slice`].
-    pub fn from_vec<'d, T: Element>(
-        data: Vec<T>,
-        shape: impl Into<Shape>,
-        device: impl Into<Option<&'d Device>>,
-    ) -> Result<Tensor> {
+    pub fn from_vec<T: Element>(data: Vec<T>, shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         let shape = shape.into();
         if checked_elem_count("from_vec", shape.dims())? != data.len() {
             let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
             return Err(Error::argument("from_vec", detail));
         }
-        from_words(T::pack_vec(data, with_room)?, shape.dims(), T::DTYPE, device.into())
+        from_words(T::pack_vec(data, with_room)?, shape.dims(), T::DTYPE, device.into_device())
     }
 
     /// Returns a tensor of f32 zeros. For other types, see [`Tensor::full`].
     ///
     /// # Errors
     /// If the device does not have enough memory.
-    pub fn zeros<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn zeros(shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         named("zeros", || Self::full(shape, 0.0, device))
     }
 
@@ -66,7 +58,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the device does not have enough memory.
-    pub fn ones<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn ones(shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         named("ones", || Self::full(shape, 1.0, device))
     }
 
@@ -80,12 +72,8 @@ impl Tensor {
     /// assert_eq!(Tensor::full([2, 2], 7.5, None)?.to_vec::<f32>()?, [7.5; 4]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn full<'d, T: Element>(
-        shape: impl Into<Shape>,
-        value: T,
-        device: impl Into<Option<&'d Device>>,
-    ) -> Result<Tensor> {
-        let device = device.into().cloned().unwrap_or_default();
+    pub fn full<T: Element>(shape: impl Into<Shape>, value: T, device: impl IntoDevice) -> Result<Tensor> {
+        let device = device.into_device();
         named("full", || crate::ops::inplace::filled(shape.into().dims(), value, &device))
     }
 
@@ -123,7 +111,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the device does not have enough memory.
-    pub fn scalar<'d, T: Element>(value: T, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn scalar<T: Element>(value: T, device: impl IntoDevice) -> Result<Tensor> {
         Self::from_slice(&[value], (), device)
     }
 
@@ -138,7 +126,7 @@ impl Tensor {
     /// assert_eq!(Tensor::arange(1.0, 2.0, 0.25, None)?.to_vec::<f32>()?, [1.0, 1.25, 1.5, 1.75]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn arange<'d>(start: f32, end: f32, step: f32, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn arange(start: f32, end: f32, step: f32, device: impl IntoDevice) -> Result<Tensor> {
         let count = ((f64::from(end) - f64::from(start)) / f64::from(step)).ceil();
         if !count.is_finite() || count < 0.0 || step == 0.0 {
             let detail = format!("{end} cannot be reached from {start} in steps of {step}");
@@ -160,9 +148,9 @@ impl Tensor {
     /// assert_eq!(Tensor::iota(3, None)?.to_vec::<u32>()?, [0, 1, 2]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn iota<'d>(count: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn iota(count: usize, device: impl IntoDevice) -> Result<Tensor> {
         let count = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} does not fit u32")))?;
-        let device = device.into().cloned().unwrap_or_default();
+        let device = device.into_device();
         named("iota", || crate::ops::inplace::iota(count, &device))
     }
 
@@ -170,7 +158,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the device does not have enough memory.
-    pub fn eye<'d>(n: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn eye(n: usize, device: impl IntoDevice) -> Result<Tensor> {
         checked_elem_count("eye", &[n, n])?;
         let matrix = Self::zeros((n, n), device)?;
         let diagonal = Layout { shape: vec![n], strides: vec![n + 1], offset: 0 };
@@ -200,8 +188,7 @@ impl Tensor {
 }
 
 /// Returns a tensor from the bits of its elements.
-pub(crate) fn from_words(words: Vec<u32>, shape: &[usize], dtype: DType, device: Option<&Device>) -> Result<Tensor> {
-    let device = device.cloned().unwrap_or_default();
+pub(crate) fn from_words(words: Vec<u32>, shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
     let storage = match device.backend()? {
         Backend::Cpu(cpu) => Storage::Cpu(cpu.from_words(words)),
         Backend::Gpu(gpu) if words.is_empty() => Storage::Gpu(gpu.alloc(1)?),

@@ -2,14 +2,14 @@
 
 use image::{ColorType, DynamicImage, GrayImage, RgbImage, RgbaImage};
 
-use crate::device::Device;
+use crate::device::IntoDevice;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
     /// Returns an image as `[C, H, W]` f32 in 0 to 1, like torchvision's `ToTensor`. C is 1 for grey images, 4 for
-    /// those with transparency, and 3 otherwise. The tensor is on `device`, or on the CPU if that is `None`.
+    /// those with transparency, and 3 otherwise. The tensor is on `device`; `None` is the CPU.
     ///
     /// # Errors
     /// If the device does not have enough memory.
@@ -25,7 +25,7 @@ impl Tensor {
     /// assert_eq!(x.to_image()?, red);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn from_image<'d>(image: &DynamicImage, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn from_image(image: &DynamicImage, device: impl IntoDevice) -> Result<Tensor> {
         let color = image.color();
         let (bytes, channels) = match color {
             ColorType::L8 | ColorType::L16 => (image.to_luma8().into_raw(), 1),
@@ -33,7 +33,7 @@ impl Tensor {
             _ => (image.to_rgb8().into_raw(), 3),
         };
         let size = [image.height() as usize, image.width() as usize, channels];
-        let device = device.into().cloned().unwrap_or_default();
+        let device = device.into_device();
         let pixels = Tensor::from_slice(&bytes, size, &device)?.to_dtype(DType::F32)?;
         // A division, not a multiplication by 1/255, so that 51 becomes the f32 nearest to 0.2.
         pixels.permute(&[2, 0, 1])?.div(&Tensor::scalar(255f32, &device)?)

@@ -2,13 +2,13 @@
 
 use ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
 
-use crate::device::Device;
+use crate::device::IntoDevice;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// Returns a tensor with an array's shape and elements, on `device`, or on the CPU if that is `None`.
+    /// Returns a tensor with an array's shape and elements, on `device`; `None` is the CPU.
     ///
     /// # Errors
     /// If the device does not have enough memory.
@@ -22,9 +22,9 @@ impl Tensor {
     /// assert_eq!(x.to_ndarray::<f32>()?, array.t().into_dyn());
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn from_ndarray<'d, T: Element, S: Data<Elem = T>, D: Dimension>(
+    pub fn from_ndarray<T: Element, S: Data<Elem = T>, D: Dimension>(
         array: &ArrayBase<S, D>,
-        device: impl Into<Option<&'d Device>>,
+        device: impl IntoDevice,
     ) -> Result<Tensor> {
         match array.as_slice() {
             Some(elements) => Tensor::from_slice(elements, array.shape(), device),

@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 
-use crate::device::Device;
 use crate::device::cpu::with_room;
+use crate::device::{Device, IntoDevice};
 use crate::error::{Error, Result};
 use crate::shape::checked_elem_count;
 use crate::tensor::Tensor;
@@ -196,7 +196,7 @@ impl<T: Nested + ?Sized> Nested for &T {
 }
 
 impl Tensor {
-    /// Returns a tensor of the given numbers, on `device`, or on the CPU if that is `None`: `torch.tensor(data)`.
+    /// Returns a tensor of the given numbers, on `device`; `None` is the CPU: `torch.tensor(data)`.
     ///
     /// `data` is a number, or an array, a vector or a slice of numbers, or of such data; the depth is the rank.
     /// [`TensorData`] lists the numbers. Literals like `1.0` become f32, those like `1` i32. For many elements in
@@ -223,8 +223,8 @@ impl Tensor {
     /// assert_eq!(error.to_string(), "Tensor::new: data[1] is 3000000000, which does not fit i32");
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn new<'d>(data: impl TensorData, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        fn of<D: TensorData>(data: &D, device: Option<&Device>) -> Result<Tensor> {
+    pub fn new(data: impl TensorData, device: impl IntoDevice) -> Result<Tensor> {
+        fn of<D: TensorData>(data: &D, device: Device) -> Result<Tensor> {
             let mut sizes = Vec::new();
             D::sizes(Some(data), &mut sizes);
             data.check(&sizes).map_err(Flaw::into_error)?;
@@ -232,7 +232,7 @@ impl Tensor {
             data.write(&mut elements).map_err(Flaw::into_error)?;
             Tensor::from_vec(elements, sizes, device)
         }
-        of(&data, device.into())
+        of(&data, device.into_device())
     }
 }
 

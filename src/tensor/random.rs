@@ -6,8 +6,8 @@
 use std::sync::Mutex;
 
 use crate::context;
-use crate::device::Device;
 use crate::device::cpu::with_room;
+use crate::device::{Device, IntoDevice};
 use crate::error::{Error, Result};
 use crate::ops::named;
 use crate::ops::random::{Distribution, drawn, share};
@@ -115,8 +115,8 @@ impl Tensor {
     ///
     /// # Errors
     /// If the device does not have enough memory.
-    pub fn rand<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
-        drawn("rand", Distribution::Uniform, shape.into().dims(), &device.into().cloned().unwrap_or_default())
+    pub fn rand(shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
+        drawn("rand", Distribution::Uniform, shape.into().dims(), &device.into_device())
     }
 
     /// Returns f32 values uniform between `low` and `high`: `low + (high − low) · u` with u as in [`Tensor::rand`].
@@ -130,12 +130,7 @@ impl Tensor {
     /// assert!(x.iter().all(|v| (-1.0..=3.0).contains(v)));
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn uniform<'d>(
-        low: f32,
-        high: f32,
-        shape: impl Into<Shape>,
-        device: impl Into<Option<&'d Device>>,
-    ) -> Result<Tensor> {
+    pub fn uniform(low: f32, high: f32, shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         // Two kernels, because some adapters might fuse the product and the sum in one kernel and round only once.
         named("uniform", || Tensor::rand(shape, device)?.mul_scalar(high - low)?.add_scalar(low))
     }
@@ -151,9 +146,9 @@ impl Tensor {
     /// assert!((200.0..300.0).contains(&hits));
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn bernoulli<'d>(p: f32, shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn bernoulli(p: f32, shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         let distribution = Distribution::Bernoulli(share("bernoulli", p)?);
-        drawn("bernoulli", distribution, shape.into().dims(), &device.into().cloned().unwrap_or_default())
+        drawn("bernoulli", distribution, shape.into().dims(), &device.into_device())
     }
 
     /// Returns whole numbers (i32) from `low` up to but not including `high`. Their probabilities are equal up to 2⁻³².
@@ -167,22 +162,12 @@ impl Tensor {
     /// assert!((1..=6).all(|eyes| dice.contains(&eyes)) && !dice.contains(&7));
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn randint<'d>(
-        low: i32,
-        high: i32,
-        shape: impl Into<Shape>,
-        device: impl Into<Option<&'d Device>>,
-    ) -> Result<Tensor> {
+    pub fn randint(low: i32, high: i32, shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         let range = u32::try_from(i64::from(high) - i64::from(low)).unwrap_or(0);
         if range == 0 {
             return Err(Error::argument("randint", format!("there is no whole number from {low} up to {high}")));
         }
-        drawn(
-            "randint",
-            Distribution::Integer(low, range),
-            shape.into().dims(),
-            &device.into().cloned().unwrap_or_default(),
-        )
+        drawn("randint", Distribution::Integer(low, range), shape.into().dims(), &device.into_device())
     }
 
     /// Returns the numbers `0 .. n` in random order (u32), shuffled on the host.
@@ -197,7 +182,7 @@ impl Tensor {
     /// assert_eq!(order, [0, 1, 2, 3, 4]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn randperm<'d>(n: usize, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn randperm(n: usize, device: impl IntoDevice) -> Result<Tensor> {
         let Ok(count) = u32::try_from(n) else {
             return Err(Error::argument("randperm", format!("{n} numbers do not fit u32")));
         };
@@ -215,7 +200,7 @@ impl Tensor {
     ///
     /// # Errors
     /// If the device does not have enough memory.
-    pub fn randn<'d>(shape: impl Into<Shape>, device: impl Into<Option<&'d Device>>) -> Result<Tensor> {
+    pub fn randn(shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         let shape = shape.into();
         let count = checked_elem_count("randn", shape.dims())?;
         let mut values = with_room(count)?;
@@ -243,12 +228,7 @@ impl Tensor {
     /// assert!((x.mean_all()?.item::<f32>()? - 5.0).abs() < 0.1);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn normal<'d>(
-        mean: f32,
-        std: f32,
-        shape: impl Into<Shape>,
-        device: impl Into<Option<&'d Device>>,
-    ) -> Result<Tensor> {
+    pub fn normal(mean: f32, std: f32, shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         named("normal", || Tensor::randn(shape, device)?.mul_scalar(std)?.add_scalar(mean))
     }
 

@@ -44,7 +44,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn cpu(&self) -> Result<Tensor> {
-        self.to(&Device::cpu())
+        self.to(Device::cpu())
     }
 }
 

@@ -19,7 +19,7 @@ fn halves_are_written_in_place_within_their_words() -> Result<()> {
     for device in devices() {
         let [a, b] =
             [[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]].map(|v| floats(&v, &device).and_then(|t| t.to_dtype(DType::F16)));
-        let (a, b) = (a?, b?.to(&Device::cpu())?);
+        let (a, b) = (a?, b?.to(Device::cpu())?);
         all_reduce(&[a.clone(), b.clone()])?;
         assert_eq!((read(&a)?, read(&b)?), (vec![11.0, 22.0, 33.0], vec![11.0, 22.0, 33.0]), "{device}");
 
@@ -49,7 +49,7 @@ fn values_that_a_type_does_not_have() -> Result<()> {
 fn views_of_nothing_can_be_moved_and_joined() -> Result<()> {
     for device in devices() {
         let nothing = Tensor::zeros([3, 0], &device)?.narrow(0, 2, 1)?;
-        assert_eq!(nothing.to(&Device::cpu())?.shape(), [1, 0], "{device}");
+        assert_eq!(nothing.to(Device::cpu())?.shape(), [1, 0], "{device}");
         assert_eq!(
             Tensor::cat(&[&Tensor::ones([1, 4], &device)?, &nothing], 1)?.to_vec::<f32>()?,
             [1.0; 4],

@@ -59,7 +59,7 @@ fn conv2d_of_a_great_image() -> Result<()> {
     for device in one_of_each_kind().iter().filter(|device| !device.is_cpu()) {
         for (got, expected) in gradients(device)?.iter().zip(&expected) {
             let most = values(&expected.max_all()?)?[0];
-            let apart = got.to(&Device::cpu())?.sub(expected)?;
+            let apart = got.to(Device::cpu())?.sub(expected)?;
             let apart = values(&apart.mul(&apart)?.max_all()?)?[0].sqrt();
             assert!(apart < 1e-4 * most, "{device}: {:?} is {apart} off where {most} is the most", got.shape());
         }
@@ -93,7 +93,7 @@ fn many_planes_of_several_sizes() -> Result<()> {
             let expected = run(layer, shape, &Device::cpu())?;
             for device in devices().iter().filter(|device| !device.is_cpu()) {
                 for (got, expected) in run(layer, shape, device)?.iter().zip(&expected) {
-                    let apart = got.to(&Device::cpu())?.sub(expected)?.abs()?.max_all()?.item::<f32>()?;
+                    let apart = got.to(Device::cpu())?.sub(expected)?.abs()?.max_all()?.item::<f32>()?;
                     assert!(apart < 2e-3, "{device}: {name} of {shape:?} is {apart} off");
                 }
             }

@@ -130,7 +130,7 @@ impl Checkpoint {
             .collect();
         let mut begun = Mean::new();
         if at.batches > 0 {
-            let mean = Tensor::scalar(state.get("mean")? as f32, &Device::cpu())?;
+            let mean = Tensor::scalar(state.get("mean")? as f32, Device::cpu())?;
             begun.add(&mean, state.get("count")? as usize)?;
         }
         Ok(Some((at, begun)))

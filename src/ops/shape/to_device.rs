@@ -34,7 +34,8 @@ impl Tensor {
     /// assert!(y.is_same(&y.to(&Device::cpu())?));
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn to(&self, device: &Device) -> Result<Tensor> {
+    pub fn to(&self, device: impl AsRef<Device>) -> Result<Tensor> {
+        let device = device.as_ref();
         if self.device() == device {
             return Ok(self.clone());
         }
