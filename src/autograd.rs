@@ -101,7 +101,8 @@ pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) 
 }
 
 impl Tensor {
-    /// Returns a leaf with these elements that accumulates a gradient in [`Tensor::backward`].
+    /// Returns a leaf with these elements that accumulates a gradient in [`Tensor::backward`]. The memory is shared: a write
+    /// in place to one changes the other. [`Tensor::copy`] makes a leaf's own: `x.copy()?.requires_grad()`.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -27,7 +27,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// An op was called with tensors on different devices. Move one with [`Tensor::to`](crate::Tensor::to).
     #[error(
-        "Expected all tensors to be on the same device, but found at least two devices, {left} and {right}! ({op}: use .to())"
+        "Expected all tensors to be on the same device, but found at least two devices, {left} and {right}! ({op}: move one with .to(&device))"
     )]
     DeviceMismatch {
         /// The op that was called.

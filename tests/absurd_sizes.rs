@@ -72,16 +72,16 @@ proptest! {
     fn views(x in tensor(3), to in shape(0..=5), [a, b, c] in prop::array::uniform3(size()), dim in 0..4usize, by in any::<i64>()) {
         let stretched = x.broadcast_to(&to).and_then(|_| x.unsqueeze(0)?.broadcast_to([&[a][..], x.shape()].concat()));
         for x in [Ok(x), stretched].into_iter().flatten() {
-            let _ = (x.reshape(&to), x.expand(&to), x.repeat(&to), x.flatten_from(dim), x.squeeze(dim), x.unsqueeze(a));
+            let _ = (x.reshape(&to), x.expand(&to), x.repeat(&to), x.flatten(dim), x.squeeze(dim), x.unsqueeze(a));
             let _ = (x.narrow(dim, a, b), x.slice(dim, a, b, c), x.select(dim, a), x.movedim(dim, a), x.transpose(dim, a));
-            let _ = (x.diagonal(by, dim, 0), x.roll(by, dim), x.tril(by), x.triu(by), x.flip(&[dim]));
+            let _ = (x.diagonal(by, dim, 0), x.roll(by, dim), x.tril(by), x.triu(by), x.flip([dim]));
             let _ = (x.i(a), x.i(anygpu::s![..;b]), x.i(anygpu::s![a..b, ..;c]), x.i(by));
             let _ = (x.split_sizes(&[a, b, c], dim), x.chunk(b.min(5), dim));
             let _ = (Tensor::cat(&[&x, &x, &x], dim), Tensor::stack(&[&x, &x], dim));
             if x.shape().get(dim).is_some_and(|&size| size < 100) {
                 let _ = x.split(a, dim);
             }
-            if let Ok(line) = x.flatten_from(0) {
+            if let Ok(line) = x.flatten(0) {
                 let _ = line.diag(by);
             }
             differentiate(x.pad(&[(a, b)], Padding::Constant(1.0)));

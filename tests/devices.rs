@@ -154,7 +154,7 @@ fn tensors_of_two_devices_do_not_meet() -> Result<()> {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "Expected all tensors to be on the same device, but found at least two devices, {a} and {b}! (add: use .to())"
+                    "Expected all tensors to be on the same device, but found at least two devices, {a} and {b}! (add: move one with .to(&device))"
                 )
             );
         }
@@ -163,7 +163,7 @@ fn tensors_of_two_devices_do_not_meet() -> Result<()> {
         let error = Tensor::ones([2], &soft)?.add(&Tensor::ones([2], None)?).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "Expected all tensors to be on the same device, but found at least two devices, soft:0 and cpu! (add: use .to())"
+            "Expected all tensors to be on the same device, but found at least two devices, soft:0 and cpu! (add: move one with .to(&device))"
         );
     }
     Ok(())
@@ -261,7 +261,7 @@ fn threads_share_a_device() {
                     let x = uniform(&[33, 17], -1.0, 1.0, seed);
                     for _ in 0..10 {
                         let t = x.tensor(DType::F32, device).expect("room");
-                        let sum = (&t + &t).and_then(|t| t.sum(&[1], false)).expect("a sum");
+                        let sum = (&t + &t).and_then(|t| t.sum([1], false)).expect("a sum");
                         let expected =
                             Nd::new(&[33], x.data.chunks(17).map(|row| 2.0 * row.iter().sum::<f64>()).collect());
                         let got = values(&sum).expect("the values");

@@ -90,16 +90,12 @@ fn each_op_has_its_type() -> Result<()> {
             let product = x.matmul(&x.t()?)?;
             assert_eq!(product.dtype(), DType::BF16);
             assert_eq!(product.relu()?.dtype(), DType::BF16);
-            let sums = [
-                product.sum_all()?,
-                product.mean(&[0], false)?,
-                product.norm_all(2.0)?,
-                product.logsumexp(&[0], false)?,
-            ];
+            let sums =
+                [product.sum_all()?, product.mean([0], false)?, product.norm_all(2.0)?, product.logsumexp([0], false)?];
             for summed in sums.into_iter().chain([product.softmax(1)?, product.log_softmax(1)?]) {
                 assert_eq!(summed.dtype(), DType::F32);
             }
-            assert_eq!(product.max(&[0], false)?.dtype(), DType::BF16);
+            assert_eq!(product.max([0], false)?.dtype(), DType::BF16);
             assert_eq!(product.add(&Tensor::ones([2, 2], &device)?)?.dtype(), DType::F32);
             assert_eq!(product.matmul(&Tensor::ones([2, 2], &device)?)?.dtype(), DType::BF16);
             let weight = Tensor::ones([2, 1, 3, 3], &device)?;

@@ -42,7 +42,7 @@ impl Module for Net {
 
     /// `[N, 1, 4, 4]` → `[N, 2]`
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let mut x = self.stem.forward(x)?.flatten_from(1)?;
+        let mut x = self.stem.forward(x)?.flatten(1)?;
         for block in &self.blocks {
             x = block.forward(&x)?;
         }

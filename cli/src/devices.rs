@@ -129,21 +129,17 @@ pub fn select(spec: &str) -> Result<Vec<Device>, Failure> {
     match spec.trim() {
         "auto" => return Ok(try_all_gpus()),
         "all" => return Ok(Device::all().iter().cloned().collect()),
+        "" => return Err(Failure::Usage("no device given: write auto, all, or a list such as gpu:0,cpu".to_string())),
         _ => {}
     }
-    let mut devices: Vec<Device> = Vec::new();
-    for name in spec.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        let device = Device::new(name)?;
-        if devices.contains(&device) {
+    let devices = Device::list(spec)?;
+    for (i, device) in devices.iter().enumerate() {
+        if devices[..i].contains(device) {
             let base = device.name().split('/').next().unwrap_or_default();
             return Err(Failure::Usage(format!(
                 "device {device} is listed twice in '{spec}': for two replicas on one device, write {base}/0,{base}/1"
             )));
         }
-        devices.push(device);
-    }
-    if devices.is_empty() {
-        return Err(Failure::Usage("no device given: write auto, all, or a list such as gpu:0,cpu".to_string()));
     }
     Ok(devices)
 }

@@ -66,12 +66,12 @@ fn hard_to_round() -> Vec<Case> {
     cases.push(case(PROD, dense(zeros), &[0], false));
     let odd = Nd::new(&[3, 2], vec![1.0, f64::NEG_INFINITY, f64::NAN, 2.0, 3.0, f64::NEG_INFINITY]);
     let least = |x: &[&Nd]| Nd::new(&[3], vec![f64::NEG_INFINITY, x[0].data[2], f64::NEG_INFINITY]);
-    cases.push(Case::new("min NaN wins", [dense(odd)], |t| t[0].min(&[1], false), least).exact().no_gradient());
+    cases.push(Case::new("min NaN wins", [dense(odd)], |t| t[0].min([1], false), least).exact().no_gradient());
     let infinite =
         Nd::new(&[3, 2], vec![f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, 2.0, 3.0, f64::NEG_INFINITY]);
     let ends = |_: &[&Nd]| Nd::new(&[3], vec![f64::NEG_INFINITY, f64::INFINITY, 3.0]);
     cases.push(
-        Case::new("logsumexp of infinities", [dense(infinite)], |t| t[0].logsumexp(&[1], false), ends).no_gradient(),
+        Case::new("logsumexp of infinities", [dense(infinite)], |t| t[0].logsumexp([1], false), ends).no_gradient(),
     );
     cases
 }
@@ -197,7 +197,7 @@ fn norms() -> Vec<Case> {
     for p in [0.5, 1.0, 2.0, 3.0] {
         let slope = move |t: &[Tensor]| {
             let x = t[0].detach().requires_grad();
-            x.norm(p, &[1], false)?.sum_all()?.backward()?;
+            x.norm(p, [1], false)?.sum_all()?.backward()?;
             Ok(x.grad().unwrap_or(x))
         };
         cases.push(Case::new("norm of zeros", [dense(Nd::new(&[2, 3], vec![0.0; 6]))], slope, zeros).no_gradient());

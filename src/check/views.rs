@@ -32,8 +32,8 @@ fn reshaping() -> Vec<Case> {
         case("reshape narrowed", narrowed(x(&[6, 4]), 1), |t| t.reshape(24), shaped(&[24])),
         case("reshape to a scalar", dense(x(&[1, 1])), |t| t.reshape(()), shaped(&[])),
         case("reshape nothing", dense(x(&[0, 4])), |t| t.reshape([2, 0]), shaped(&[2, 0])),
-        case("flatten_from", dense(x(&[3, 2, 4])), |t| t.flatten_from(1), shaped(&[3, 8])),
-        case("flatten_from transposed", transposed(x(&[3, 2, 4]), 1, 2), |t| t.flatten_from(1), shaped(&[3, 8])),
+        case("flatten", dense(x(&[3, 2, 4])), |t| t.flatten(1), shaped(&[3, 8])),
+        case("flatten transposed", transposed(x(&[3, 2, 4]), 1, 2), |t| t.flatten(1), shaped(&[3, 8])),
         case("squeeze", dense(x(&[3, 1, 4])), |t| t.squeeze(1), shaped(&[3, 4])),
         case("unsqueeze first", dense(x(&[3, 4])), |t| t.unsqueeze(0), shaped(&[1, 3, 4])),
         case("unsqueeze last", transposed(x(&[3, 4]), 0, 1), |t| t.unsqueeze(2), shaped(&[3, 4, 1])),
@@ -42,11 +42,11 @@ fn reshaping() -> Vec<Case> {
 
 fn moving_dimensions() -> Vec<Case> {
     vec![
-        case("permute", dense(x(&[2, 3, 4])), |t| t.permute(&[2, 0, 1]), |x| oracle::permute(x, &[2, 0, 1])),
+        case("permute", dense(x(&[2, 3, 4])), |t| t.permute([2, 0, 1]), |x| oracle::permute(x, &[2, 0, 1])),
         case(
             "permute twice",
             transposed(x(&[2, 3, 4]), 0, 1),
-            |t| t.permute(&[1, 2, 0]),
+            |t| t.permute([1, 2, 0]),
             |x| oracle::permute(x, &[1, 2, 0]),
         ),
         case("transpose", dense(x(&[7, 17, 3])), |t| t.transpose(0, 2), |x| oracle::transpose(x, 0, 2)),
@@ -82,6 +82,8 @@ fn contiguous() -> Vec<Case> {
     ] {
         cases.push(case("contiguous", input, |t| t.contiguous(), Nd::clone));
     }
+    cases.push(case("copy", dense(x(&[7, 17])), |t| t.copy(), Nd::clone));
+    cases.push(case("copy", transposed(x(&[3, 5, 7]), 0, 2), |t| t.copy(), Nd::clone));
     for dtype in [DType::I32, DType::U32] {
         let input = transposed(whole(&[7, 5], 0, 100, 72), 0, 1).of(dtype);
         cases.push(case("contiguous", input, |t| t.contiguous(), Nd::clone).result_dtype(dtype));

@@ -112,6 +112,27 @@ impl Device {
         Ok(device)
     }
 
+    /// Returns the devices of a list of names, such as `gpu:0,soft:1,cpu`, in its order.
+    ///
+    /// # Errors
+    /// Those of [`Device::new`]; [`Error::InvalidArgument`] for a list without a name.
+    ///
+    /// ```
+    /// use anygpu::Device;
+    ///
+    /// let devices = Device::list("cpu/0, cpu/1")?;
+    /// assert_eq!((devices.len(), devices[1].name()), (2, "cpu/1"));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn list(names: &str) -> Result<Vec<Device>> {
+        let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let devices = names.map(Device::new).collect::<Result<Vec<_>>>()?;
+        if devices.is_empty() {
+            return Err(Error::argument("Device::list", "there is no name: write a list such as gpu:0,cpu"));
+        }
+        Ok(devices)
+    }
+
     /// Returns every visible device: adapters in the order of their names, `cpu` last. This opens none of them. Logical
     /// devices other than the first of an adapter are not listed.
     #[must_use]

@@ -77,35 +77,58 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The device of a new tensor: a [`Device`], by value or by reference, or `None`, which is the CPU.
+/// The device of a new tensor, or the one to move to: a [`Device`], by value or by reference, the name of one, or `None`,
+/// which is the CPU.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, try_gpu};
 ///
 /// assert_eq!(Tensor::zeros([2], try_gpu(0))?.device(), Tensor::zeros([2], &try_gpu(0))?.device());
-/// assert_eq!(Tensor::zeros([2], None)?.device(), &Device::cpu());
+/// assert_eq!(Tensor::zeros([2], "cpu")?.device(), Tensor::zeros([2], None)?.device());
+/// assert!(Tensor::zeros([2], "tpu").is_err());
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait IntoDevice {
     /// Returns the device.
-    fn into_device(self) -> Device;
+    ///
+    /// # Errors
+    /// For names, those of [`Device::new`].
+    fn into_device(self) -> Result<Device>;
 }
 
 impl IntoDevice for Device {
-    fn into_device(self) -> Device {
-        self
+    fn into_device(self) -> Result<Device> {
+        Ok(self)
     }
 }
 
 impl IntoDevice for &Device {
-    fn into_device(self) -> Device {
-        self.clone()
+    fn into_device(self) -> Result<Device> {
+        Ok(self.clone())
+    }
+}
+
+impl IntoDevice for &&Device {
+    fn into_device(self) -> Result<Device> {
+        Ok((*self).clone())
     }
 }
 
 impl IntoDevice for Option<&Device> {
-    fn into_device(self) -> Device {
-        self.cloned().unwrap_or_default()
+    fn into_device(self) -> Result<Device> {
+        Ok(self.cloned().unwrap_or_default())
+    }
+}
+
+impl IntoDevice for &str {
+    fn into_device(self) -> Result<Device> {
+        Device::new(self)
+    }
+}
+
+impl IntoDevice for &String {
+    fn into_device(self) -> Result<Device> {
+        Device::new(self)
     }
 }
 

@@ -101,7 +101,7 @@ fn last_dimension(x: &Tensor, inputs: usize, outputs: usize) -> String {
     match x.shape() {
         [] => format!("{layer}, and the input has no dimension"),
         [_, sample @ ..] if sample.len() > 1 && sample.iter().product::<usize>() == inputs => {
-            format!("{layer}: flatten the samples first, with the layer Flatten or x.flatten_from(1)?")
+            format!("{layer}: flatten the samples first, with the layer Flatten or x.flatten(1)?")
         }
         [.., last] => format!("{layer}, and the input's last dimension is {last}"),
     }
@@ -115,7 +115,7 @@ mod tests {
     fn an_input_that_does_not_fit_is_told_what_would() -> Result<()> {
         let layer = Linear::new(12, 2)?;
         let error = |x: &Tensor| layer.forward(x).unwrap_err().to_string();
-        assert!(error(&Tensor::ones([5, 3, 2, 2], None)?).ends_with("Flatten or x.flatten_from(1)?"));
+        assert!(error(&Tensor::ones([5, 3, 2, 2], None)?).ends_with("Flatten or x.flatten(1)?"));
         assert!(error(&Tensor::ones((), None)?).ends_with("and the input has no dimension"));
         assert!(error(&Tensor::ones([5, 11], None)?).ends_with("and the input's last dimension is 11"));
         let integers = error(&Tensor::from_slice(&[1u32; 12], 12, None)?);

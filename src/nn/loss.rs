@@ -159,7 +159,7 @@ impl CrossEntropyLoss {
             }
             None => x.clone(),
         };
-        let spread = weighted.sum(&[1], false)?.mul_scalar(-self.smoothing / classes as f32)?;
+        let spread = weighted.sum([1], false)?.mul_scalar(-self.smoothing / classes as f32)?;
         if self.ignored.is_some() { labelled.weights(true)?.where_cond(&spread, 0.0) } else { Ok(spread) }
     }
 }

@@ -30,7 +30,7 @@ mod summary;
 
 use std::collections::HashSet;
 
-use crate::device::Device;
+use crate::device::{Device, IntoDevice};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -229,11 +229,11 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// assert_eq!(layer.parameters()[0].device(), &device);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    fn to(mut self, device: impl AsRef<Device>) -> Result<Self>
+    fn to(mut self, device: impl IntoDevice) -> Result<Self>
     where
         Self: Sized,
     {
-        self.to_(device.as_ref())?;
+        self.to_(&device.into_device()?)?;
         Ok(self)
     }
 

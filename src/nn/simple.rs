@@ -45,7 +45,7 @@ impl Module for Flatten {
     crate::children!();
 
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        summary::seen(self, input.flatten_from(1))
+        summary::seen(self, input.flatten(1))
     }
 }
 

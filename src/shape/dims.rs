@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// # use anygpu::Tensor;
 /// let x = Tensor::zeros([2, 3, 4], None)?;
 /// assert_eq!(x.softmax(-1)?.shape(), [2, 3, 4]);
-/// assert_eq!(x.sum(&[0, -1], false)?.shape(), [3]);
+/// assert_eq!(x.sum([0, -1], false)?.shape(), [3]);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub trait Dim: Copy + std::fmt::Display {
@@ -18,7 +18,7 @@ pub trait Dim: Copy + std::fmt::Display {
     fn resolve(self, rank: usize) -> Option<usize>;
 }
 
-/// Several dimensions: an array, a slice or a vector of [`Dim`]s by reference, or one [`Dim`].
+/// Several dimensions: an array, a slice or a vector of [`Dim`]s, or one [`Dim`].
 pub trait Dims {
     /// Returns each dimension counted from 0, or the first one that is not there, as text.
     fn resolve_all(&self, rank: usize) -> Result<Vec<usize>, String>;
@@ -37,6 +37,18 @@ impl<D: Dim, const N: usize> Dims for &[D; N] {
 }
 
 impl<D: Dim> Dims for &Vec<D> {
+    fn resolve_all(&self, rank: usize) -> Result<Vec<usize>, String> {
+        self.as_slice().resolve_all(rank)
+    }
+}
+
+impl<D: Dim, const N: usize> Dims for [D; N] {
+    fn resolve_all(&self, rank: usize) -> Result<Vec<usize>, String> {
+        self.as_slice().resolve_all(rank)
+    }
+}
+
+impl<D: Dim> Dims for Vec<D> {
     fn resolve_all(&self, rank: usize) -> Result<Vec<usize>, String> {
         self.as_slice().resolve_all(rank)
     }
@@ -95,7 +107,7 @@ mod tests {
     #[test]
     fn negative_dimensions_count_from_the_end() {
         assert_eq!((dimension("t", -1, &[2, 3]), dimension("t", -2i64, &[2, 3])), (Ok(1), Ok(0)));
-        assert_eq!(dimensions("t", &[-1, 0], &[2, 3]), Ok(vec![1, 0]));
+        assert_eq!(dimensions("t", [-1, 0], &[2, 3]), Ok(vec![1, 0]));
         for error in [dimension("t", -3, &[2, 3]), dimension("t", 2, &[2, 3]), dimension("t", i64::MIN, &[2, 3])] {
             assert!(error.is_err_and(|e| e.to_string().contains("(rank 2)")));
         }

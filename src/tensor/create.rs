@@ -29,7 +29,7 @@ impl Tensor {
             let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
             return Err(Error::argument("from_slice", detail));
         }
-        from_words(T::pack(data, with_room)?, shape.dims(), T::DTYPE, device.into_device())
+        from_words(T::pack(data, with_room)?, shape.dims(), T::DTYPE, device.into_device()?)
     }
 
     /// Like [`Tensor::from_slice`], from a vector. For elements of four bytes on the CPU, the tensor takes over the
@@ -43,7 +43,7 @@ impl Tensor {
             let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
             return Err(Error::argument("from_vec", detail));
         }
-        from_words(T::pack_vec(data, with_room)?, shape.dims(), T::DTYPE, device.into_device())
+        from_words(T::pack_vec(data, with_room)?, shape.dims(), T::DTYPE, device.into_device()?)
     }
 
     /// Returns a tensor of f32 zeros. For other types, see [`Tensor::full`].
@@ -73,7 +73,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn full<T: Element>(shape: impl Into<Shape>, value: T, device: impl IntoDevice) -> Result<Tensor> {
-        let device = device.into_device();
+        let device = device.into_device()?;
         named("full", || crate::ops::inplace::filled(shape.into().dims(), value, &device))
     }
 
@@ -150,7 +150,7 @@ impl Tensor {
     /// ```
     pub fn iota(count: usize, device: impl IntoDevice) -> Result<Tensor> {
         let count = u32::try_from(count).map_err(|_| Error::argument("iota", format!("{count} does not fit u32")))?;
-        let device = device.into_device();
+        let device = device.into_device()?;
         named("iota", || crate::ops::inplace::iota(count, &device))
     }
 

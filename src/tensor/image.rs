@@ -33,10 +33,10 @@ impl Tensor {
             _ => (image.to_rgb8().into_raw(), 3),
         };
         let size = [image.height() as usize, image.width() as usize, channels];
-        let device = device.into_device();
+        let device = device.into_device()?;
         let pixels = Tensor::from_slice(&bytes, size, &device)?.to_dtype(DType::F32)?;
         // A division, not a multiplication by 1/255, so that 51 becomes the f32 nearest to 0.2.
-        pixels.permute(&[2, 0, 1])?.div(&Tensor::scalar(255f32, &device)?)
+        pixels.permute([2, 0, 1])?.div(&Tensor::scalar(255f32, &device)?)
     }
 
     /// Returns a tensor as an image. The shape is `[C, H, W]` with C 1, 3 or 4, or `[H, W]`. The elements are floats in
@@ -59,7 +59,7 @@ impl Tensor {
                 return Err(Error::DTypeMismatch { op: "to_image", expected, got });
             }
         };
-        let bytes = bytes.permute(&[1, 2, 0])?.to_vec::<u8>()?;
+        let bytes = bytes.permute([1, 2, 0])?.to_vec::<u8>()?;
         let size = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
         let (w, h) = (size(w), size(h));
         let image = match c {

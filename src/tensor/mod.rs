@@ -74,6 +74,13 @@ struct Inner {
     grad: Mutex<Option<Tensor>>,
 }
 
+/// For functions that take tensors by value or by reference.
+impl AsRef<Tensor> for Tensor {
+    fn as_ref(&self) -> &Tensor {
+        self
+    }
+}
+
 impl Tensor {
     pub(crate) fn from_parts(storage: Storage, layout: Layout, dtype: DType, device: Device) -> Self {
         Self::build(storage, layout, dtype, device, None, false)

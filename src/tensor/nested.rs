@@ -232,7 +232,7 @@ impl Tensor {
             data.write(&mut elements).map_err(Flaw::into_error)?;
             Tensor::from_vec(elements, sizes, device)
         }
-        of(&data, device.into_device())
+        of(&data, device.into_device()?)
     }
 }
 

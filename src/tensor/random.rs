@@ -116,7 +116,7 @@ impl Tensor {
     /// # Errors
     /// If the device does not have enough memory.
     pub fn rand(shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
-        drawn("rand", Distribution::Uniform, shape.into().dims(), &device.into_device())
+        drawn("rand", Distribution::Uniform, shape.into().dims(), &device.into_device()?)
     }
 
     /// Returns f32 values uniform between `low` and `high`: `low + (high − low) · u` with u as in [`Tensor::rand`].
@@ -148,7 +148,7 @@ impl Tensor {
     /// ```
     pub fn bernoulli(p: f32, shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
         let distribution = Distribution::Bernoulli(share("bernoulli", p)?);
-        drawn("bernoulli", distribution, shape.into().dims(), &device.into_device())
+        drawn("bernoulli", distribution, shape.into().dims(), &device.into_device()?)
     }
 
     /// Returns whole numbers (i32) from `low` up to but not including `high`. Their probabilities are equal up to 2⁻³².
@@ -167,7 +167,7 @@ impl Tensor {
         if range == 0 {
             return Err(Error::argument("randint", format!("there is no whole number from {low} up to {high}")));
         }
-        drawn("randint", Distribution::Integer(low, range), shape.into().dims(), &device.into_device())
+        drawn("randint", Distribution::Integer(low, range), shape.into().dims(), &device.into_device()?)
     }
 
     /// Returns the numbers `0 .. n` in random order (u32), shuffled on the host.

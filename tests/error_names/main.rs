@@ -95,7 +95,7 @@ fn calls_on(device: &Device, other: Option<&Device>) -> Result<Vec<Call>> {
     }
     if !device.is_cpu() {
         // More dimensions than a kernel walks, in an order in which none of them merge.
-        let deep = Tensor::zeros([2; 10], device)?.permute(&[9, 8, 7, 6, 5, 4, 3, 2, 1, 0])?;
+        let deep = Tensor::zeros([2; 10], device)?.permute([9, 8, 7, 6, 5, 4, 3, 2, 1, 0])?;
         all.extend(UNARY.iter().map(|(name, call)| (*name, call(&deep).map(drop))));
     }
     Ok(all)

@@ -48,7 +48,7 @@ fn slice(call: &Call) -> Outcome<Tensor> {
         let (start, end) = match step > 0 {
             true => (start.clamp(0, size), end.clamp(0, size)),
             false => {
-                x = x.flip(&[dim])?;
+                x = x.flip([dim])?;
                 (size - 1 - start.clamp(0, size - 1), size - 1 - end.clamp(-1, size - 1))
             }
         };

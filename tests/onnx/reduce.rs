@@ -61,7 +61,7 @@ fn arg(call: &Call, f: Along) -> Outcome<Tensor> {
         0 => f(&x, dim)?,
         _ => {
             let last = (x.shape()[call.dim(dim, x.rank())] - 1) as i32;
-            let from_end = f(&x.flip(&[dim])?, dim)?.to_dtype(DType::I32)?;
+            let from_end = f(&x.flip([dim])?, dim)?.to_dtype(DType::I32)?;
             Tensor::full(from_end.shape(), last, x.device())?.sub(&from_end)?
         }
     };
@@ -84,10 +84,10 @@ fn cumsum(call: &Call) -> Outcome<Tensor> {
     let x = call.x(0)?;
     let dim = call.whole(1).map_or(0, |axis| axis[0]);
     let reverse = call.int("reverse", 0) == 1;
-    let x = if reverse { x.flip(&[dim])? } else { x };
+    let x = if reverse { x.flip([dim])? } else { x };
     let mut sums = x.cumsum(dim)?;
     if call.int("exclusive", 0) == 1 {
         sums = sums.sub(&x)?;
     }
-    Ok(if reverse { sums.flip(&[dim])? } else { sums })
+    Ok(if reverse { sums.flip([dim])? } else { sums })
 }

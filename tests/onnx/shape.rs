@@ -111,8 +111,8 @@ fn depth_to_space(call: &Call) -> Outcome<Tensor> {
     let &[n, c, h, w] = x.shape() else { return skip("a rank other than 4") };
     let deep = c / (b * b);
     let y = match call.text("mode", "DCR").as_str() {
-        "DCR" => x.reshape([n, b, b, deep, h, w])?.permute(&[0, 3, 4, 1, 5, 2])?,
-        _ => x.reshape([n, deep, b, b, h, w])?.permute(&[0, 1, 4, 2, 5, 3])?,
+        "DCR" => x.reshape([n, b, b, deep, h, w])?.permute([0, 3, 4, 1, 5, 2])?,
+        _ => x.reshape([n, deep, b, b, h, w])?.permute([0, 1, 4, 2, 5, 3])?,
     };
     Ok(y.reshape([n, deep, h * b, w * b])?)
 }
@@ -121,6 +121,6 @@ fn space_to_depth(call: &Call) -> Outcome<Tensor> {
     let x = call.x(0)?;
     let b = call.int("blocksize", 1) as usize;
     let &[n, c, h, w] = x.shape() else { return skip("a rank other than 4") };
-    let y = x.reshape([n, c, h / b, b, w / b, b])?.permute(&[0, 3, 5, 1, 2, 4])?;
+    let y = x.reshape([n, c, h / b, b, w / b, b])?.permute([0, 3, 5, 1, 2, 4])?;
     Ok(y.reshape([n, c * b * b, h / b, w / b])?)
 }

@@ -15,7 +15,7 @@ fn first(parts: Vec<Tensor>) -> Result<Tensor> {
 
 const METHODS: &[(&str, Along)] = &[
     ("all", |x, dim| x.gt(&Tensor::zeros([1], None)?)?.all(dim, false)),
-    ("any", |x, dim| x.gt(&Tensor::zeros([1], None)?)?.any(&[dim], false)),
+    ("any", |x, dim| x.gt(&Tensor::zeros([1], None)?)?.any([dim], false)),
     ("argmax", |x, dim| x.argmax(dim)),
     ("argmin", |x, dim| x.argmin(dim)),
     ("argsort", |x, dim| x.argsort(dim, true)),
@@ -24,8 +24,8 @@ const METHODS: &[(&str, Along)] = &[
     ("cumprod", |x, dim| x.cumprod(dim)),
     ("cumsum", |x, dim| x.cumsum(dim)),
     ("diagonal", |x, dim| x.diagonal(0, 1, dim)),
-    ("flatten_from", |x, dim| x.flatten_from(dim)),
-    ("flip", |x, dim| x.flip(&vec![dim])),
+    ("flatten", |x, dim| x.flatten(dim)),
+    ("flip", |x, dim| x.flip(vec![dim])),
     ("gather", |x, dim| x.gather(dim, &positions(x)?)),
     ("index_add", |x, dim| x.index_add(dim, &Tensor::try_from([1u32])?, &x.narrow(dim, 0, 1)?)),
     ("index_select", |x, dim| x.index_select(dim, &Tensor::try_from([1u32])?)),
@@ -101,14 +101,14 @@ fn dimensions_that_are_not_there_are_named() -> Result<()> {
 #[test]
 fn several_dimensions_and_new_ones() -> Result<()> {
     let x = Tensor::zeros([2, 4, 3], None)?;
-    assert_eq!(x.sum(&[0, -1], false)?.shape(), [4]);
-    assert_eq!(x.permute(&[-1, 0, 1])?.shape(), [3, 2, 4]);
+    assert_eq!(x.sum([0, -1], false)?.shape(), [4]);
+    assert_eq!(x.permute([-1, 0, 1])?.shape(), [3, 2, 4]);
     assert_eq!(x.transpose(-1, -2)?.shape(), [2, 3, 4]);
     assert_eq!(x.unsqueeze(-1)?.shape(), [2, 4, 3, 1]);
     assert_eq!(x.unsqueeze(-4)?.shape(), [1, 2, 4, 3]);
     assert_eq!(Tensor::stack(&[&x, &x], -1)?.shape(), [2, 4, 3, 2]);
     assert!(x.unsqueeze(-5).is_err() && x.unsqueeze(4).is_err());
-    let twice = x.sum(&[2, -1], false).unwrap_err().to_string();
+    let twice = x.sum([2, -1], false).unwrap_err().to_string();
     assert!(twice.contains("twice"), "{twice}");
     Ok(())
 }

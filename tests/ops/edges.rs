@@ -65,7 +65,7 @@ fn views_of_nothing_can_be_moved_and_joined() -> Result<()> {
 fn many_dimensions_are_repeated() -> Result<()> {
     for device in devices() {
         let x = Tensor::arange(0.0, 162.0, 1.0, &device)?.reshape([2, 3, 3, 3, 3])?;
-        let y = x.permute(&[4, 3, 2, 1, 0])?.repeat([1, 2, 2, 2, 2])?;
+        let y = x.permute([4, 3, 2, 1, 0])?.repeat([1, 2, 2, 2, 2])?;
         assert_eq!(y.shape(), [3, 6, 6, 6, 4]);
         assert_eq!(y.i(s![1, 5, 4, 3, 2])?.item::<f32>()?, 1.0 + 3.0 * 2.0 + 9.0, "{device}");
     }
@@ -77,7 +77,7 @@ fn many_dimensions_are_repeated() -> Result<()> {
 fn equal_extremes_share_over_dimensions_that_are_apart() -> Result<()> {
     for device in devices() {
         let x = Tensor::from_slice(&[1.0f32, 1.0, 1.0, 0.0], [2, 1, 2], &device)?.requires_grad();
-        x.max(&[0, 2], false)?.sum_all()?.backward()?;
+        x.max([0, 2], false)?.sum_all()?.backward()?;
         let third = 1.0 / 3.0;
         assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [third, third, third, 0.0], "{device}");
     }
@@ -103,7 +103,7 @@ fn what_is_ignored_leaks_no_infinity() -> Result<()> {
         one.mul(f32::INFINITY)?.sum_all()?.backward()?;
         assert_eq!(source.grad().unwrap().to_vec::<f32>()?, [0.0, f32::INFINITY], "{device}");
         let huge = floats(&[0.0, 1e30, 1e30], &device)?.requires_grad();
-        huge.prod(&[0], false)?.backward()?;
+        huge.prod([0], false)?.backward()?;
         assert_eq!(huge.grad().unwrap().to_vec::<f32>()?[1..], [0.0, 0.0], "{device}");
     }
     Ok(())

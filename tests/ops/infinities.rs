@@ -164,7 +164,7 @@ fn gradients_of_products() -> Result<()> {
             ([0.0, 0.0, 2.0], [0.0, 0.0, 0.0]),
             ([0.0, 3.0, 2.0], [6.0, 0.0, 0.0]),
         ] {
-            let [_, got] = both(&x, |x| x.prod(&[0], false), &device)?;
+            let [_, got] = both(&x, |x| x.prod([0], false), &device)?;
             assert!(alike(&got, &slopes), "{x:?} on {device}: {got:?}, not {slopes:?}");
         }
     }
@@ -177,7 +177,7 @@ fn extremes_that_are_no_numbers() -> Result<()> {
         for (x, slopes) in
             [([1.0, NAN, 2.0], [NAN; 3]), ([INF, INF, 1.0], [0.5, 0.5, 0.0]), ([-INF; 3], [1.0 / 3.0; 3])]
         {
-            let [_, got] = both(&x, |x| x.max(&[0], false), &device)?;
+            let [_, got] = both(&x, |x| x.max([0], false), &device)?;
             assert!(alike(&got, &slopes), "{x:?} on {device}: {got:?}, not {slopes:?}");
         }
     }

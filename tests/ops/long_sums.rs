@@ -55,7 +55,7 @@ fn softmax_of_many_classes() -> Result<()> {
 #[test]
 fn reductions_and_products() -> Result<()> {
     let x = tensor(&[2_000_000, 2])?;
-    let sums = x.sum(&[0], false)?.to_vec::<f32>()?;
+    let sums = x.sum([0], false)?.to_vec::<f32>()?;
     assert_near("sum", sums[1], total(numbers(4_000_000).into_iter().skip(1).step_by(2)));
     let x = tensor(&[1_000_000])?;
     let squares: f64 = numbers(1_000_000).iter().map(|&v| f64::from(v).powi(2)).sum();

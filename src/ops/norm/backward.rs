@@ -43,7 +43,7 @@ impl Normalise {
             false => g.clone(),
         };
         let rows = product.elem_count() / (norm.features * norm.span).max(1);
-        product.reshape([rows, norm.features, norm.span])?.sum(&[0, 2], false)
+        product.reshape([rows, norm.features, norm.span])?.sum([0, 2], false)
     }
 }
 

@@ -112,7 +112,7 @@ impl Op for Reduce {
             Reduction::Max | Reduction::Min => {
                 // Equal elements share the gradient evenly, as in torch.amax.
                 let hits = x.same(ctx.out)?;
-                hits.mul(&ctx.grad.div(&hits.sum(&self.dims(), true)?)?)?
+                hits.mul(&ctx.grad.div(&hits.sum(self.dims(), true)?)?)?
             }
             Reduction::Prod => ctx.grad.mul(&self.products_of_the_others(x)?)?,
         };
@@ -136,10 +136,10 @@ impl Reduce {
     fn products_of_the_others(&self, x: &Tensor) -> Result<Tensor> {
         let zero = x.eq(0)?.to_dtype(DType::F32)?;
         let without_zeros = x.add(&zero)?;
-        let product = without_zeros.prod(&self.dims(), true)?;
-        let alone = zero.same(&zero.sum(&self.dims(), true)?)?;
+        let product = without_zeros.prod(self.dims(), true)?;
+        let alone = zero.same(&zero.sum(self.dims(), true)?)?;
         let odd = x.isfinite()?.logical_not()?.to_dtype(DType::F32)?;
-        let others = odd.sum(&self.dims(), true)?.sub(&odd)?;
+        let others = odd.sum(self.dims(), true)?.sub(&odd)?;
         let beside_zero = others.eq(0)?.where_cond(0.0, f32::NAN)?; // not 0 · P: P may be infinite
         alone.where_cond(&product.div(&without_zeros)?, &beside_zero)
     }
@@ -259,7 +259,7 @@ pub(in crate::ops) fn over(x: &Tensor, reduction: Reduction, dims: impl Dims, ke
         // Equal extremes share their gradient evenly over all dimensions, which needs one reduction over all of them.
         let mut ones = x.shape().to_vec();
         sorted.iter().for_each(|&d| ones[d] = 1);
-        let moved = out.permute(&[&kept[..], &sorted].concat())?;
+        let moved = out.permute([&kept[..], &sorted].concat())?;
         out = apply(Reduce { reduction, first: kept.len(), count: sorted.len(), dtype }, &[&moved])?.reshape(ones)?;
     } else {
         for (i, run) in runs.iter().enumerate().rev() {

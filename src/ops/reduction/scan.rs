@@ -64,7 +64,7 @@ impl Op for Scan {
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        let backwards = |g: &Tensor| g.flip(&[self.dim])?.cumsum(self.dim)?.flip(&[self.dim]);
+        let backwards = |g: &Tensor| g.flip([self.dim])?.cumsum(self.dim)?.flip([self.dim]);
         if !self.product {
             return Ok(vec![Some(backwards(ctx.grad)?)]);
         }

@@ -63,8 +63,8 @@ impl Op for Softmax {
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (y, g) = (ctx.out, ctx.grad);
         let grad = match self.log {
-            true => g.sub(&y.exp()?.mul(&g.sum(&[self.dim], true)?)?)?,
-            false => y.mul(&g.sub(&g.mul(y)?.sum(&[self.dim], true)?)?)?,
+            true => g.sub(&y.exp()?.mul(&g.sum([self.dim], true)?)?)?,
+            false => y.mul(&g.sub(&g.mul(y)?.sum([self.dim], true)?)?)?,
         };
         Ok(vec![Some(grad)])
     }

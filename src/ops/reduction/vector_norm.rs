@@ -54,7 +54,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::norm`].
     pub fn norm_all(&self, p: f32) -> Result<Tensor> {
-        named("norm_all", || self.norm(p, &self.all_dims(), false))
+        named("norm_all", || self.norm(p, self.all_dims(), false))
     }
 }
 

@@ -67,8 +67,8 @@ impl Tensor {
     /// assert_eq!(Tensor::cat(&[&a, &b], 1)?.to_vec::<f32>()?, [1.0, 3.0, 4.0, 2.0, 5.0, 6.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn cat(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
-        crate::ops::cat(tensors, dim)
+    pub fn cat(tensors: &[impl AsRef<Tensor>], dim: impl Dim) -> Result<Tensor> {
+        crate::ops::cat(&tensors.iter().map(AsRef::as_ref).collect::<Vec<_>>(), dim)
     }
 
     /// Joins tensors of one shape along a new dimension `dim`: n tensors of `[a, b]` at `dim` 0 → `[n, a, b]`.
@@ -82,7 +82,8 @@ impl Tensor {
     /// assert_eq!(Tensor::stack(&[&a, &b], 1)?.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn stack(tensors: &[&Tensor], dim: impl Dim) -> Result<Tensor> {
+    pub fn stack(tensors: &[impl AsRef<Tensor>], dim: impl Dim) -> Result<Tensor> {
+        let tensors: Vec<&Tensor> = tensors.iter().map(AsRef::as_ref).collect();
         if let Some(other) = tensors.iter().find(|t| t.shape() != tensors[0].shape()) {
             return Err(Error::shapes("stack", tensors[0].shape(), other.shape(), "the shapes must be equal"));
         }

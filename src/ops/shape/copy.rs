@@ -152,4 +152,22 @@ impl Tensor {
         }
         named("contiguous", || duplicate(self))
     }
+
+    /// Returns a copy in memory of its own, in the graph: what PyTorch's `clone` does. `clone` of a [`Tensor`] is another
+    /// handle of the same elements.
+    ///
+    /// # Errors
+    /// If the device has no room for the copy.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::zeros([2], None)?;
+    /// let (handle, copy) = (x.clone(), x.copy()?);
+    /// x.fill_(1.0)?;
+    /// assert_eq!((handle.to_vec::<f32>()?, copy.to_vec::<f32>()?), (vec![1.0; 2], vec![0.0; 2]));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn copy(&self) -> Result<Tensor> {
+        named("copy", || duplicate(self))
+    }
 }

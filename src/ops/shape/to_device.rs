@@ -1,6 +1,6 @@
 //! Moving a tensor to another device; the gradient moves back.
 
-use crate::device::Device;
+use crate::device::IntoDevice;
 use crate::error::Result;
 use crate::ops::{Differentiable, Gradient, Gradients};
 use crate::tensor::Tensor;
@@ -31,15 +31,15 @@ impl Tensor {
     /// let x = Tensor::ones([3], &try_gpu(0))?;
     /// let y = x.to(&Device::cpu())?;
     /// assert_eq!(y.device(), &Device::cpu());
-    /// assert!(y.is_same(&y.to(&Device::cpu())?));
+    /// assert!(y.is_same(&y.to("cpu")?));
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn to(&self, device: impl AsRef<Device>) -> Result<Tensor> {
-        let device = device.as_ref();
-        if self.device() == device {
+    pub fn to(&self, device: impl IntoDevice) -> Result<Tensor> {
+        let device = device.into_device()?;
+        if *self.device() == device {
             return Ok(self.clone());
         }
-        let moved = crate::tensor::move_dense(self, device)?;
+        let moved = crate::tensor::move_dense(self, &device)?;
         Ok(crate::autograd::record(ToDevice, &[self], moved))
     }
 }

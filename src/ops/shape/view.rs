@@ -190,8 +190,8 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.
-    pub fn flatten_from(&self, dim: impl Dim) -> Result<Tensor> {
-        let dim = dimension("flatten_from", dim, self.shape())?;
+    pub fn flatten(&self, dim: impl Dim) -> Result<Tensor> {
+        let dim = dimension("flatten", dim, self.shape())?;
         let mut shape = self.shape()[..dim].to_vec();
         shape.push(self.shape()[dim..].iter().product());
         self.reshape(shape)

@@ -136,7 +136,7 @@ impl Step {
             82 => x.unsqueeze(a),
             83 => x.squeeze(a),
             84 => x.broadcast_to([&[2][..], x.shape()].concat()),
-            85 => x.flatten_from(a),
+            85 => x.flatten(a),
             86 => Tensor::cat(&[x, y, x], a),
             87 => Tensor::stack(&[x, y], a),
             88 => x.repeat(vec![2; x.rank()]),
@@ -175,7 +175,7 @@ impl Step {
 
 /// Zeros and ones: an index of a dimension of two elements or more.
 fn index(y: &Tensor) -> Result<Tensor> {
-    y.flatten_from(0)?.ge(0.5f32)?.to_dtype(DType::U32)
+    y.flatten(0)?.ge(0.5f32)?.to_dtype(DType::U32)
 }
 
 fn floats(x: &Tensor) -> Vec<f32> {

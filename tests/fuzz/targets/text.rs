@@ -80,7 +80,7 @@ pub fn index(bytes: &[u8]) {
             0 => x.reshape([ua, ub, uc]),
             1 => x.transpose(a, b),
             2 => x.narrow(a, ub, uc),
-            3 => x.permute(&[a, b, c]),
+            3 => x.permute([a, b, c]),
             4 => x.broadcast_to([&[ua % 4][..], x.shape()].concat()),
             5 => x.slice(a, ub, uc, 2),
             6 => x.diagonal(a, b, c),

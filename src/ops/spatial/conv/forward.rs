@@ -113,7 +113,7 @@ impl Op for Forward {
         let dw = ctx.needs[1].then(|| apply(WeightGrad(self.0.clone()), &[grad, x])).transpose()?;
         let mut all = vec![dx, dw];
         if let Some(&wanted) = ctx.needs.get(2) {
-            all.push(wanted.then(|| grad.sum(&[0, 2, 3], false)).transpose()?);
+            all.push(wanted.then(|| grad.sum([0, 2, 3], false)).transpose()?);
         }
         Ok(all)
     }

@@ -45,6 +45,19 @@ window_setters! {
     }
 }
 
+/// Adjacent windows: `x.max_pool2d(2)` is `x.max_pool2d(Pool::new(2))`.
+impl<const D: usize> From<usize> for Pool<D> {
+    fn from(kernel: usize) -> Self {
+        Pool::new(kernel)
+    }
+}
+
+impl<const D: usize> From<[usize; D]> for Pool<D> {
+    fn from(kernel: [usize; D]) -> Self {
+        Pool::new(kernel)
+    }
+}
+
 impl<const D: usize> Pool<D> {
     /// Returns adjacent windows: the stride is the kernel's size. There is no padding and no dilation, and a partial
     /// window at the end is left out.
@@ -136,8 +149,8 @@ impl Tensor {
     /// assert_eq!(x.max_pool2d(Pool::new([1, 2]).dilation([1, 2]))?.to_vec::<f32>()?, [5.0, 4.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn max_pool2d(&self, pool: Pool<2>) -> Result<Tensor> {
-        pool.run(self, true)
+    pub fn max_pool2d(&self, pool: impl Into<Pool<2>>) -> Result<Tensor> {
+        pool.into().run(self, true)
     }
 
     /// Returns the mean of each window: shapes as [`Tensor::max_pool2d`].
@@ -154,8 +167,8 @@ impl Tensor {
     /// assert_eq!(x.avg_pool2d(padded.count_include_pad(false))?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 6.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn avg_pool2d(&self, pool: Pool<2>) -> Result<Tensor> {
-        pool.run(self, false)
+    pub fn avg_pool2d(&self, pool: impl Into<Pool<2>>) -> Result<Tensor> {
+        pool.into().run(self, false)
     }
 
     /// Returns the largest element of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::max_pool2d`] with a height
@@ -170,9 +183,9 @@ impl Tensor {
     /// assert_eq!(x.max_pool1d(Pool::new(2))?.to_vec::<f32>()?, [3.0, 4.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn max_pool1d(&self, pool: Pool<1>) -> Result<Tensor> {
+    pub fn max_pool1d(&self, pool: impl Into<Pool<1>>) -> Result<Tensor> {
         let images = unflattened("max_pool1d", self)?;
-        named("max_pool1d", || images.max_pool2d(pool.flat())?.squeeze(2))
+        named("max_pool1d", || images.max_pool2d(pool.into().flat())?.squeeze(2))
     }
 
     /// Returns the mean of each window: `[N, C, L]` → `[N, C, OL]`, as [`Tensor::avg_pool2d`] with a height of 1.
@@ -186,8 +199,8 @@ impl Tensor {
     /// assert_eq!(x.avg_pool1d(Pool::new(2).ceil_mode(true))?.to_vec::<f32>()?, [2.0, 3.0, 9.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn avg_pool1d(&self, pool: Pool<1>) -> Result<Tensor> {
+    pub fn avg_pool1d(&self, pool: impl Into<Pool<1>>) -> Result<Tensor> {
         let images = unflattened("avg_pool1d", self)?;
-        named("avg_pool1d", || images.avg_pool2d(pool.flat())?.squeeze(2))
+        named("avg_pool1d", || images.avg_pool2d(pool.into().flat())?.squeeze(2))
     }
 }
