@@ -10,6 +10,12 @@ use std::process::ExitCode;
 const DERIVED: [&str; 6] =
     ["::clone(&self)", "::fmt(&self", "::eq(&self", "::hash<", "::cmp(&self", "::partial_cmp(&self"];
 
+/// Returns whether the line is for an item within a module of the prelude, which has a line under the module's own path.
+fn is_repeated(line: &str) -> bool {
+    let name = |c: char| c.is_alphanumeric() || c == '_';
+    line.split("anygpu::prelude::").nth(1).is_some_and(|item| item.trim_start_matches(name).starts_with("::"))
+}
+
 fn main() -> ExitCode {
     let Some(json) = std::env::args().nth(1) else {
         eprintln!("usage: anygpu-public-api FILE.json");
@@ -20,7 +26,8 @@ fn main() -> ExitCode {
         Ok(api) => {
             let mut seen = HashSet::new();
             for line in api.to_string().lines() {
-                if !DERIVED.iter().any(|function| line.contains(function)) && seen.insert(line.to_string()) {
+                let derived = DERIVED.iter().any(|function| line.contains(function));
+                if !derived && !is_repeated(line) && seen.insert(line.to_string()) {
                     println!("{line}");
                 }
             }
