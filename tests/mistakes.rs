@@ -55,7 +55,7 @@ fn the_layer_of_a_net_is_named() -> Result<()> {
 #[test]
 fn a_model_on_one_device_and_data_on_another() -> Result<()> {
     let elsewhere = Device::new("cpu/1")?;
-    let places = ["cpu and cpu/1", "same device", "use .to()"];
+    let places = ["cpu and cpu/1", "same device", "move one with .to(&device)"];
     fails(Linear::new(4, 2)?.to(&elsewhere)?.forward(&ones(&[3, 4])?), &[&places[..], &["Linear"]].concat());
     fails(Conv2d::new(1, 2, 3)?.to(&elsewhere)?.forward(&ones(&[3, 1, 4, 4])?), &[&places[..], &["Conv2d"]].concat());
     fails(BatchNorm1d::new(4)?.to(elsewhere)?.forward(&ones(&[3, 4])?), &[&places[..], &["BatchNorm1d"]].concat());

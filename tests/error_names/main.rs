@@ -83,6 +83,7 @@ const UNARY: &[Unary] = &[
     ("tanh", Tensor::tanh),
     ("trunc", Tensor::trunc),
     ("contiguous", Tensor::contiguous),
+    ("copy", Tensor::copy),
     ("to_dtype", |x| x.to_dtype(DType::I32)),
 ];
 
