@@ -16,6 +16,7 @@ pub mod ops;
 pub mod optim;
 pub mod parallel;
 mod philox;
+pub mod prelude;
 mod process_group;
 mod regular_file;
 mod shape;
@@ -37,14 +38,3 @@ pub use shape::{Dim, Dims, Extent, NewShape, Shape};
 pub use tensor::{
     Index, Indices, NewAxis, RandomState, Tensor, TensorData, manual_seed, random_state, set_random_state,
 };
-
-/// What most programs use: `use anygpu::prelude::*;`.
-///
-/// It has no `Result`, so that the standard library's stays visible: write `anygpu::Result`.
-pub mod prelude {
-    pub use crate::nn::Module;
-    pub use crate::{
-        Conv, DType, DataParallel, Device, Pool, Tensor, checkpoint, children, data, manual_seed, nn, no_grad, optim,
-        s, try_all_gpus, try_gpu,
-    };
-}
