@@ -16,68 +16,36 @@ const WIDTH: usize = 64;
 const HEADS: usize = 4;
 const LAYERS: usize = 2;
 
-/// A block of attention and a feed-forward net, each applied to the normalised input and added to it.
-#[derive(Clone)]
-struct Block {
-    ln1: LayerNorm,
-    qkv: Linear,
-    proj: Linear,
-    ln2: LayerNorm,
-    up: Linear,
-    down: Linear,
-}
-
-impl Block {
-    fn new() -> Result<Block> {
-        Ok(Block {
-            ln1: LayerNorm::new(&[WIDTH])?,
-            qkv: Linear::new(WIDTH, 3 * WIDTH)?,
-            proj: Linear::new(WIDTH, WIDTH)?,
-            ln2: LayerNorm::new(&[WIDTH])?,
-            up: Linear::new(WIDTH, 4 * WIDTH)?,
-            down: Linear::new(4 * WIDTH, WIDTH)?,
-        })
+anygpu::module! {
+    /// A block of attention and a feed-forward net, each applied to the normalised input and added to it.
+    struct Block() {
+        ln1: LayerNorm = LayerNorm::new(&[WIDTH])?,
+        qkv: Linear = Linear::new(WIDTH, 3 * WIDTH)?,
+        proj: Linear = Linear::new(WIDTH, WIDTH)?,
+        ln2: LayerNorm = LayerNorm::new(&[WIDTH])?,
+        up: Linear = Linear::new(WIDTH, 4 * WIDTH)?,
+        down: Linear = Linear::new(4 * WIDTH, WIDTH)?,
     }
-}
-
-impl Module for Block {
-    anygpu::children!(ln1, qkv, proj, ln2, up, down);
 
     /// `[B, T, WIDTH]` → `[B, T, WIDTH]`
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (b, t) = (x.shape()[0], x.shape()[1]);
-        let qkv = self.qkv.forward(&self.ln1.forward(x)?)?;
+        let qkv = x.apply(&self.ln1)?.apply(&self.qkv)?;
         let head = |i| qkv.narrow(-1, i * WIDTH, WIDTH)?.reshape([b, t, HEADS, WIDTH / HEADS])?.transpose(1, 2);
         let seen = head(0)?.attention(&head(1)?, &head(2)?, &Attention::new().causal())?;
         let x = (x + self.proj.forward(&seen.transpose(1, 2)?.reshape([b, t, WIDTH])?))?;
-        let inner = self.up.forward(&self.ln2.forward(&x)?)?.gelu()?;
-        &x + self.down.forward(&inner)
+        &x + x.apply(&self.ln2)?.apply(&self.up)?.gelu()?.apply(&self.down)
     }
 }
 
-#[derive(Clone)]
-struct Transformer {
-    tok: Embedding,
-    pos: Embedding,
-    blocks: Vec<Block>,
-    ln: LayerNorm,
-    head: Linear,
-}
-
-impl Transformer {
-    fn new(vocabulary: usize) -> Result<Transformer> {
-        Ok(Transformer {
-            tok: Embedding::new(vocabulary, WIDTH)?,
-            pos: Embedding::new(CONTEXT, WIDTH)?,
-            blocks: (0..LAYERS).map(|_| Block::new()).collect::<Result<_>>()?,
-            ln: LayerNorm::new(&[WIDTH])?,
-            head: Linear::new(WIDTH, vocabulary)?,
-        })
+anygpu::module! {
+    struct Transformer(vocabulary: usize) {
+        tok: Embedding = Embedding::new(vocabulary, WIDTH)?,
+        pos: Embedding = Embedding::new(CONTEXT, WIDTH)?,
+        blocks: Vec<Block> = (0..LAYERS).map(|_| Block::new()).collect::<Result<_>>()?,
+        ln: LayerNorm = LayerNorm::new(&[WIDTH])?,
+        head: Linear = Linear::new(WIDTH, vocabulary)?,
     }
-}
-
-impl Module for Transformer {
-    anygpu::children!(tok, pos, blocks, ln, head);
 
     /// `[B, CONTEXT]` u32 → `[B, CONTEXT, vocabulary]`
     fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
@@ -85,7 +53,7 @@ impl Module for Transformer {
         for block in &self.blocks {
             x = block.forward(&x)?;
         }
-        self.head.forward(&self.ln.forward(&x)?)
+        x.apply(&self.ln)?.apply(&self.head)
     }
 }
 

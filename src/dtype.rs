@@ -177,13 +177,7 @@ impl FromStr for DType {
     }
 }
 
-impl TryFrom<&str> for DType {
-    type Error = Error;
-
-    fn try_from(name: &str) -> Result<DType> {
-        name.parse()
-    }
-}
+crate::error::try_from_str!(DType);
 
 mod sealed {
     use crate::error::Result;

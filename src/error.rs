@@ -58,7 +58,7 @@ pub enum Error {
         detail: String,
     },
     /// A tensor has an element type that the op does not accept.
-    #[error("{op}: expected a tensor of {expected}, got {got}")]
+    #[error("{op}: expected a tensor of {expected}, got {got} (convert it with .to_dtype())")]
     DTypeMismatch {
         /// The op that was called.
         op: &'static str,
@@ -265,6 +265,21 @@ impl fmt::Debug for Error {
     }
 }
 
+/// Implements `TryFrom<&str>` for a type by its `FromStr`.
+macro_rules! try_from_str {
+    ($t:ty) => {
+        impl TryFrom<&str> for $t {
+            type Error = $crate::Error;
+
+            /// Parses the name, as `str::parse` does.
+            fn try_from(name: &str) -> $crate::Result<Self> {
+                name.parse()
+            }
+        }
+    };
+}
+pub(crate) use try_from_str;
+
 /// Names of devices in other libraries, in full or before the colon, and what stands for them here.
 const FOREIGN: [(&str, &[&str]); 2] = [
     (
@@ -289,6 +304,9 @@ fn hint(name: &str, available: &[String]) -> String {
     let mut hint = ours.map_or_else(String::new, |ours| {
         format!("; a GPU of any maker is gpu:N and a software adapter soft:N, so write '{ours}:{index}'")
     });
+    if name.split_once('/').is_some_and(|(base, _)| available.iter().any(|name| name == base)) {
+        hint.push_str("; its logical devices are /0 to /15");
+    }
     if ours.unwrap_or(family) == "gpu" && !available.iter().any(|name| name.starts_with("gpu")) {
         hint.push_str("; there is no GPU here, and try_gpu(0) returns cpu then");
     }
@@ -339,6 +357,7 @@ mod tests {
             none.contains("'gpu:0'") && none.ends_with("there is no GPU here, and try_gpu(0) returns cpu then"),
             "{none}"
         );
+        assert!(unknown("soft:0/99", &["soft:0", "cpu"]).ends_with("cpu; its logical devices are /0 to /15"));
         assert!(unknown("gpu:0", &["cpu"]).ends_with("try_gpu(0) returns cpu then"));
         assert_eq!(unknown("tpu", &["cpu"]), "unknown device 'tpu': this machine has cpu");
         assert_eq!(unknown("gpu:7", &["gpu:0", "cpu"]), "unknown device 'gpu:7': this machine has gpu:0, cpu");

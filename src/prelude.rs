@@ -4,6 +4,6 @@
 
 pub use crate::nn::Module;
 pub use crate::{
-    Conv, DType, DataParallel, Device, Pool, Tensor, checkpoint, children, data, manual_seed, nn, no_grad, optim, s,
-    try_all_gpus, try_gpu,
+    Conv, DType, DataParallel, Device, Pool, Tensor, checkpoint, children, data, manual_seed, module, nn, no_grad,
+    optim, s, try_all_gpus, try_gpu,
 };

@@ -53,6 +53,34 @@ impl Module for Net {
     }
 }
 
+anygpu::module! {
+    /// A module with a number and a list, written by the macro.
+    #[derive(Debug)]
+    pub(crate) struct Scaled(width: usize, factor: f32) {
+        pub factor: f32 = factor * 2.0,
+        layers: Vec<Linear> = (0..2).map(|_| Linear::new(width, width)).collect::<Result<_>>()?,
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.apply(&self.layers[0])?.apply(&self.layers[1])? * self.factor
+    }
+}
+
+#[test]
+fn a_module_by_the_macro_is_one_as_any_other() -> Result<()> {
+    let net = Scaled::new(3, 0.5)?;
+    assert_eq!(net.factor, 1.0);
+    let state = net.state_dict();
+    let names: Vec<&str> = state.names().collect();
+    assert_eq!(names, ["layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]);
+    for device in devices() {
+        let x = Tensor::ones((2, 3), &device)?;
+        let expected = net.forward(&x.cpu()?)?;
+        assert!(x.apply(&net.clone().to(&device)?)?.cpu()?.allclose(&expected, 1e-5, 1e-6)?, "{device}");
+    }
+    Ok(())
+}
+
 fn net() -> Result<Net> {
     let block = || Ok(Block(Linear::new(8, 8)?, ReLU));
     Ok(Net {

@@ -216,7 +216,10 @@ fn results_as_nested_vectors() -> Result<()> {
         assert_eq!(Tensor::zeros((2, 0), &device)?.to_vec2::<f32>()?, [[], []] as [[f32; 0]; 2]);
         assert_eq!(message(x.to_vec2::<i32>()), "to_vec2: a tensor of shape [1, 2, 3] does not have 2 dimensions");
         assert_eq!(message(x.i(0)?.to_vec3::<i32>()), "to_vec3: a tensor of shape [2, 3] does not have 3 dimensions");
-        assert_eq!(message(x.to_vec3::<f32>()), "to_vec3: expected a tensor of f32, got i32");
+        assert_eq!(
+            message(x.to_vec3::<f32>()),
+            "to_vec3: expected a tensor of f32, got i32 (convert it with .to_dtype())"
+        );
         let there = x.cpu()?;
         assert!(there.device().is_cpu() && there.is_same(&there.cpu()?));
     }

@@ -129,7 +129,9 @@ pub fn select(spec: &str) -> Result<Vec<Device>, Failure> {
     match spec.trim() {
         "auto" => return Ok(try_all_gpus()),
         "all" => return Ok(Device::all().iter().cloned().collect()),
-        "" => return Err(Failure::Usage("no device given: write auto, all, or a list such as gpu:0,cpu".to_string())),
+        list if list.split(',').all(|name| name.trim().is_empty()) => {
+            return Err(Failure::Usage("no device given: write auto, all, or a list such as gpu:0,cpu".to_string()));
+        }
         _ => {}
     }
     let devices = Device::list(spec)?;

@@ -3,7 +3,7 @@
 use super::prelude::*;
 
 pub(super) fn cases() -> Vec<Case> {
-    [layouts(), halves(), everywhere(), whole_numbers(), mixed(), comparisons(), where_cond(), large()]
+    [layouts(), halves(), everywhere(), whole_numbers(), mixed(), comparisons(), verdicts(), where_cond(), large()]
         .into_iter()
         .flatten()
         .collect()
@@ -218,6 +218,55 @@ fn comparisons() -> Vec<Case> {
         }
         let [a, b] = operands();
         push("everywhere", [dense(a), dense(b)]);
+    }
+    cases
+}
+
+/// Returns cases of one verdict over all elements.
+fn verdicts() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut push = |name: String, op: fn(&Tensor, &Tensor) -> Result<bool>, inputs: [Input; 2], expected: bool| {
+        let op = move |t: &[Tensor]| Tensor::scalar(op(&t[0], &t[1])?, t[0].device());
+        let oracle = move |_: &[&Nd]| Nd::new(&[], vec![f64::from(u8::from(expected))]);
+        cases.push(Case::new(name, inputs, op, oracle).result_dtype(DType::Bool).no_gradient());
+    };
+    for dtype in DType::ALL {
+        let ones = |last: f64| Nd::from_fn(&[7, 5], |i| if i == [6, 4] { last } else { 1.0 });
+        for last in [0.0, 1.0] {
+            let inputs = [dense(ones(1.0)).of(dtype), dense(ones(last)).of(dtype)];
+            push(format!("equal {dtype}"), |x, y| x.equal(y), inputs, last == 1.0);
+        }
+    }
+    push(
+        "equal shapes".into(),
+        |x, y| x.equal(y),
+        [dense(whole(&[6], 0, 1, 1)), dense(whole(&[2, 3], 0, 1, 1))],
+        false,
+    );
+    push(
+        "equal nothing".into(),
+        |x, y| x.equal(y),
+        [dense(whole(&[0, 3], 0, 1, 1)), dense(whole(&[0, 3], 0, 1, 1))],
+        true,
+    );
+    let (infinite, nan) = (f64::INFINITY, f64::NAN);
+    for (x, y, expected) in [
+        (1000.0, 1000.5, true),
+        (1000.0, 1001.5, false),
+        (0.0, 0.0005, true),
+        (infinite, infinite, true),
+        (infinite, -infinite, false),
+        (1.0, infinite, false),
+        (infinite, 1.0, false),
+        (3e38, -3e38, false),
+        (nan, nan, false),
+    ] {
+        let inputs = [dense(Nd::new(&[2, 1], vec![1.0, x])), dense(Nd::new(&[2, 3], vec![1.0, 1.0, 1.0, y, y, y]))];
+        push(format!("allclose {x} {y}"), |x, y| x.allclose(y, 1e-3, 1e-3), inputs, expected);
+    }
+    for (dtype, expected) in [(DType::F16, true), (DType::BF16, true), (DType::F32, false)] {
+        let inputs = [dense(Nd::new(&[1], vec![1.0])).of(dtype), dense(Nd::new(&[1], vec![1.0001])).of(dtype)];
+        push(format!("allclose {dtype}"), |x, y| x.allclose(y, 1e-5, 0.0), inputs, expected);
     }
     cases
 }

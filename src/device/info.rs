@@ -86,29 +86,39 @@ impl Vendor {
     }
 }
 
-/// The vendors with their names.
-const VENDORS: [(Vendor, &str); 12] = [
-    (Vendor::Nvidia, "NVIDIA"),
-    (Vendor::Amd, "AMD"),
-    (Vendor::Intel, "Intel"),
-    (Vendor::Apple, "Apple"),
-    (Vendor::Arm, "Arm"),
-    (Vendor::Qualcomm, "Qualcomm"),
-    (Vendor::ImgTec, "Imagination"),
-    (Vendor::Broadcom, "Broadcom"),
-    (Vendor::Google, "Google"),
-    (Vendor::Mesa, "Mesa"),
-    (Vendor::Microsoft, "Microsoft"),
-    (Vendor::Other(0), "unknown"),
+/// The vendors that have names.
+const NAMED: [Vendor; 12] = [
+    Vendor::Nvidia,
+    Vendor::Amd,
+    Vendor::Intel,
+    Vendor::Apple,
+    Vendor::Arm,
+    Vendor::Qualcomm,
+    Vendor::ImgTec,
+    Vendor::Broadcom,
+    Vendor::Google,
+    Vendor::Mesa,
+    Vendor::Microsoft,
+    Vendor::Other(0),
 ];
 
 impl fmt::Display for Vendor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (VENDORS.iter().find(|(vendor, _)| vendor == self), self) {
-            (Some((_, name)), _) => f.pad(name),
-            (None, Vendor::Other(id)) => f.pad(&format!("{id:#06x}")),
-            (None, named) => fmt::Debug::fmt(named, f),
-        }
+        f.pad(match self {
+            Vendor::Nvidia => "NVIDIA",
+            Vendor::Amd => "AMD",
+            Vendor::Intel => "Intel",
+            Vendor::Apple => "Apple",
+            Vendor::Arm => "Arm",
+            Vendor::Qualcomm => "Qualcomm",
+            Vendor::ImgTec => "Imagination",
+            Vendor::Broadcom => "Broadcom",
+            Vendor::Google => "Google",
+            Vendor::Mesa => "Mesa",
+            Vendor::Microsoft => "Microsoft",
+            Vendor::Other(0) => "unknown",
+            Vendor::Other(id) => return f.pad(&format!("{id:#06x}")),
+        })
     }
 }
 
@@ -117,23 +127,17 @@ impl FromStr for Vendor {
 
     fn from_str(name: &str) -> Result<Vendor> {
         let id = name.strip_prefix("0x").and_then(|digits| u32::from_str_radix(digits, 16).ok());
-        id.map_or_else(|| named("Vendor", name, &VENDORS), |id| Ok(Vendor::from_id(id)))
+        id.map_or_else(|| named("Vendor", name, &NAMED), |id| Ok(Vendor::from_id(id)))
     }
 }
 
-impl TryFrom<&str> for Vendor {
-    type Error = Error;
-
-    fn try_from(name: &str) -> Result<Vendor> {
-        name.parse()
-    }
-}
+crate::error::try_from_str!(Vendor);
 
 /// Returns the value with this name, in any case.
-fn named<T: Copy>(what: &'static str, name: &str, all: &[(T, &str)]) -> Result<T> {
-    let found = all.iter().find(|(_, known)| known.eq_ignore_ascii_case(name.trim()));
-    found.map(|&(value, _)| value).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|(_, known)| *known).collect();
+fn named<T: Copy + fmt::Display>(what: &'static str, name: &str, all: &[T]) -> Result<T> {
+    let found = all.iter().find(|value| value.to_string().eq_ignore_ascii_case(name.trim()));
+    found.copied().ok_or_else(|| {
+        let names: Vec<String> = all.iter().map(T::to_string).collect();
         Error::argument(what, format!("unknown name '{name}': it is one of {}", names.join(", ")))
     })
 }
@@ -162,23 +166,21 @@ pub enum DeviceKind {
     Cpu,
 }
 
-/// The kinds with their names.
-const KINDS: [(DeviceKind, &str); 5] = [
-    (DeviceKind::Discrete, "discrete"),
-    (DeviceKind::Integrated, "integrated"),
-    (DeviceKind::Virtual, "virtual"),
-    (DeviceKind::Software, "software"),
-    (DeviceKind::Cpu, "cpu"),
-];
-
 impl fmt::Display for DeviceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match KINDS.iter().find(|(kind, _)| kind == self) {
-            Some((_, name)) => f.pad(name),
-            None => fmt::Debug::fmt(self, f),
-        }
+        f.pad(match self {
+            DeviceKind::Discrete => "discrete",
+            DeviceKind::Integrated => "integrated",
+            DeviceKind::Virtual => "virtual",
+            DeviceKind::Software => "software",
+            DeviceKind::Cpu => "cpu",
+        })
     }
 }
+
+/// All kinds.
+const KINDS: [DeviceKind; 5] =
+    [DeviceKind::Discrete, DeviceKind::Integrated, DeviceKind::Virtual, DeviceKind::Software, DeviceKind::Cpu];
 
 impl FromStr for DeviceKind {
     type Err = Error;
@@ -188,13 +190,7 @@ impl FromStr for DeviceKind {
     }
 }
 
-impl TryFrom<&str> for DeviceKind {
-    type Error = Error;
-
-    fn try_from(name: &str) -> Result<DeviceKind> {
-        name.parse()
-    }
-}
+crate::error::try_from_str!(DeviceKind);
 
 /// The limits of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,12 +284,13 @@ mod tests {
 
     #[test]
     fn names_are_read_back() -> Result<()> {
-        for (vendor, name) in VENDORS {
-            assert_eq!((vendor.to_string(), name.to_lowercase().parse::<Vendor>()?), (name.to_string(), vendor));
+        for vendor in NAMED {
+            assert_eq!(vendor.to_string().to_lowercase().parse::<Vendor>()?, vendor);
         }
-        for (kind, name) in KINDS {
-            assert_eq!((kind.to_string(), DeviceKind::try_from(name)?), (name.to_string(), kind));
+        for kind in KINDS {
+            assert_eq!(DeviceKind::try_from(&*kind.to_string())?, kind);
         }
+        assert_eq!((Vendor::Amd.to_string(), DeviceKind::Software.to_string()), ("AMD".into(), "software".into()));
         let other = Vendor::from_id(0xabcd);
         assert_eq!(other.to_string().parse::<Vendor>()?, other);
         assert!(Vendor::Nvidia < Vendor::Amd && DeviceKind::Discrete < DeviceKind::Cpu);

@@ -148,14 +148,7 @@ impl FromStr for Device {
     }
 }
 
-impl TryFrom<&str> for Device {
-    type Error = Error;
-
-    /// Same as [`Device::new`].
-    fn try_from(name: &str) -> Result<Device> {
-        Device::new(name)
-    }
-}
+crate::error::try_from_str!(Device);
 
 /// Serialised as its name; deserialising opens the device of that name on the machine that reads.
 #[cfg(feature = "serde")]

@@ -122,12 +122,24 @@ several! {
     [] Option<C>, |name: &str, _| name.to_string()
 }
 
+/// Implements [`Child`] for types that hold no parameter.
+macro_rules! plain {
+    ($($t:ty),*) => {$(
+        impl Child for $t {
+            fn visit_as(&self, _name: &str, _f: &mut dyn FnMut(&str, &Tensor)) {}
+            fn visit_as_mut(&mut self, _name: &str, _f: &mut dyn FnMut(&str, &mut Tensor)) {}
+        }
+    )*};
+}
+
+plain! { bool, i32, i64, u32, u64, usize, f32, f64, String }
+
 /// Implements the visitor methods of a [`Module`](crate::nn::Module) for the listed fields, in order. List the fields
-/// that hold parameters, buffers or layers.
+/// that hold parameters, buffers or layers. [`module!`](crate::module) writes the struct too.
 ///
 /// A field may be a [`Tensor`](crate::Tensor), which is a parameter, a [`Buffer`](crate::nn::Buffer), a
 /// [`Mode`](crate::nn::Mode), a layer, or a `Vec`, an array or an `Option` of these. In a tuple struct, fields are
-/// listed by index: `children!(0, 1)`. Do not list other fields, such as numbers and sizes.
+/// listed by index: `children!(0, 1)`. Fields of other types, such as an enum, are not listed; numbers may be.
 ///
 /// ```
 /// use anygpu::nn::{Linear, Module};

@@ -11,6 +11,7 @@ mod activation;
 mod attention;
 mod children;
 mod conv;
+mod define;
 mod distance;
 mod embedding;
 pub mod init;
@@ -56,9 +57,9 @@ pub use summary::{LayerSummary, Summary};
 
 /// A layer or a net: a differentiable function with named parameters.
 ///
-/// To define a module, write a struct of its layers. Derive `Clone` ([`DataParallel`](crate::DataParallel) clones it
-/// for each device), implement [`forward`](Module::forward) and list the fields with [`children!`](crate::children).
-/// All other methods are provided.
+/// To define a module, write its layers and [`forward`](Module::forward) with [`module!`](crate::module); or write a
+/// struct of the layers, derive `Clone` ([`DataParallel`](crate::DataParallel) clones it for each device), implement
+/// `forward` and list the fields with [`children!`](crate::children). All other methods are provided.
 ///
 /// # Example
 /// ```

@@ -26,6 +26,9 @@ pub(super) const REPLICATED: &str = "module.";
 /// state.insert("bias", Tensor::zeros([2], None)?);
 /// layer.load_state_dict(&state, true)?;
 /// assert_eq!(layer.state_dict().get("bias").map(|bias| bias.to_vec::<f32>()), Some(Ok(vec![0.0; 2])));
+///
+/// let pair = StateDict::from([("x", Tensor::ones(2, None)?), ("y", Tensor::zeros(3, None)?)]);
+/// assert_eq!(pair.len(), 2);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -176,6 +179,12 @@ impl FromIterator<(String, Tensor)> for StateDict {
         let mut state = StateDict::new();
         state.extend(tensors);
         state
+    }
+}
+
+impl<S: Into<String>, const N: usize> From<[(S, Tensor); N]> for StateDict {
+    fn from(tensors: [(S, Tensor); N]) -> StateDict {
+        tensors.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect()
     }
 }
 

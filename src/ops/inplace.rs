@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::{narrowed, widened};
 use crate::ops::inputs::lock_all;
 use crate::ops::shape::copy::{duplicate, strided_copy, strided_kernel};
-use crate::ops::{CpuIn, GpuIn, Operand, Strided, expect_dtype, named, same_device};
+use crate::ops::{CpuIn, GpuIn, Operand, Scalar, Strided, expect_dtype, named, same_device};
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
 
@@ -218,20 +218,24 @@ impl Tensor {
         assign("copy_", self, src)
     }
 
-    /// Overwrites all elements with `value`, converted to this tensor's type.
+    /// Overwrites all elements with `value`, a number. A fraction is cut off for integers.
     ///
     /// # Errors
-    /// As [`Tensor::copy_`].
+    /// As [`Tensor::copy_`]; [`Error::InvalidArgument`] for a whole number outside this tensor's type.
     ///
     /// ```
     /// # use anygpu::{Tensor, s};
     /// let x = Tensor::ones([4], None)?;
-    /// x.i(s![..;2])?.fill_(7.0)?;
+    /// x.i(s![..;2])?.fill_(7)?;
     /// assert_eq!(x.to_vec::<f32>()?, [7.0, 1.0, 7.0, 1.0]);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn fill_(&self, value: f32) -> Result<()> {
-        assign("fill_", self, &Tensor::scalar(value, self.device())?)
+    pub fn fill_(&self, value: impl Into<Scalar>) -> Result<()> {
+        let value = match value.into() {
+            Scalar::Float(value) => Tensor::scalar(value as f32, self.device())?,
+            whole => whole.tensor("fill_", self.dtype(), self.device())?,
+        };
+        assign("fill_", self, &value)
     }
 
     /// Overwrites all elements with 0.

@@ -233,6 +233,14 @@ fn one_float_type(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
     Err(Error::DTypeMismatch { op, expected, got: other.dtype().to_string() })
 }
 
+/// Checks that an input is of a float type.
+fn expect_float(op: &'static str, tensor: &Tensor) -> Result<()> {
+    if tensor.dtype().is_float() {
+        return Ok(());
+    }
+    Err(Error::DTypeMismatch { op, expected: "a float type".into(), got: tensor.dtype().to_string() })
+}
+
 /// Checks an input's element type.
 fn expect_dtype(op: &'static str, tensor: &Tensor, expected: DType) -> Result<()> {
     if tensor.dtype() == expected {

@@ -138,6 +138,33 @@ impl Tensor {
         Self::from_vec(values, count, device)
     }
 
+    /// Returns `count` numbers at equal distances from `start` to `end`, both included, as f32. A single number is
+    /// `start`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless `start` and `end` are finite; a device error if there is not enough memory.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::linspace(-1.0, 1.0, 5, None)?.to_vec::<f32>()?, [-1.0, -0.5, 0.0, 0.5, 1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn linspace(start: f32, end: f32, count: usize, device: impl IntoDevice) -> Result<Tensor> {
+        if !start.is_finite() || !end.is_finite() {
+            return Err(Error::argument("linspace", format!("{start} and {end} are not both finite")));
+        }
+        let (first, last) = (f64::from(start), f64::from(end));
+        let step = (last - first) / count.saturating_sub(1).max(1) as f64;
+        let count = checked_elem_count("linspace", &[count])?;
+        let mut values = with_room(count)?;
+        // Each half is counted from its own end, so that both ends are exact.
+        values.extend((0..count).map(|i| match count - 1 - i {
+            left if i <= left => (first + i as f64 * step) as f32,
+            left => (last - left as f64 * step) as f32,
+        }));
+        Self::from_vec(values, count, device)
+    }
+
     /// Returns `0, 1, …, count − 1` as u32, for ops that take indices.
     ///
     /// # Errors

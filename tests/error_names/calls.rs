@@ -31,6 +31,8 @@ pub fn creation(d: &Device) -> Result<Vec<Call>> {
         ("arange", Tensor::arange(0.0, 1.0, 1e-38, d).map(drop)),
         ("eye", Tensor::eye(usize::MAX, d).map(drop)),
         ("iota", Tensor::iota(usize::MAX, d).map(drop)),
+        ("linspace", Tensor::linspace(0.0, f32::NAN, 2, d).map(drop)),
+        ("linspace", Tensor::linspace(0.0, 1.0, usize::MAX, d).map(drop)),
         ("rand", Tensor::rand(huge, d).map(drop)),
         ("randn", Tensor::randn(huge, d).map(drop)),
         ("uniform", Tensor::uniform(0.0, 1.0, huge, d).map(drop)),
@@ -183,6 +185,12 @@ pub fn elements(d: &Device) -> Result<Vec<Call>> {
         ("copy_", x.copy_(other)),
         ("zero_", leaf.zero_()),
         ("zero_", shown.zero_()),
+        ("fill_", unsigned.fill_(-1)),
+        ("equal", whole.equal(unsigned).map(drop)),
+        ("allclose", x.allclose(other, 0.0, 0.0).map(drop)),
+        ("allclose", x.allclose(whole, 0.0, 0.0).map(drop)),
+        ("allclose", x.allclose(x, -1.0, 0.0).map(drop)),
+        ("allclose", x.allclose(x, 0.0, f32::NAN).map(drop)),
     ];
     each!(calls, x, [add, sub, mul, div, div_trunc, div_floor, rem, fmod, pow, maximum, minimum, atan2](other));
     each!(calls, x, [eq, ne, lt, le, gt, ge, logical_and, logical_or, logical_xor](other));
@@ -294,6 +302,8 @@ pub fn mixed(d: &Device, other: &Device) -> Result<Vec<Call>> {
         ("attention", x.attention(x, y, &Attention::new()).map(drop)),
         ("attention", x.attention(y, x, &Attention::new()).map(drop)),
         ("attention", x.attention(x, x, &masked).map(drop)),
+        ("equal", x.equal(y).map(drop)),
+        ("allclose", x.allclose(y, 0.0, 0.0).map(drop)),
         ("where_cond", x.where_cond(x, y).map(drop)),
         ("where_cond", x.where_cond(y, 0).map(drop)),
         ("masked_fill", x.masked_fill(y, 0.0).map(drop)),

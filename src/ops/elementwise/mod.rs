@@ -2,6 +2,7 @@
 
 pub(in crate::ops) mod binary;
 pub(in crate::ops) mod cast;
+mod close;
 pub(in crate::ops) mod masked_fill;
 pub(in crate::ops) mod promote;
 pub(in crate::ops) mod unary;

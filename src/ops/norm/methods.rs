@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inplace::copy_;
 use crate::ops::norm::{Moment, Moments, NormShape, Normalise};
-use crate::ops::{apply, named};
+use crate::ops::{apply, expect_float, named};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 
@@ -22,10 +22,7 @@ fn normalise(
     [weight, bias]: [Option<&Tensor>; 2],
     rank: Option<Rank>,
 ) -> Result<(Tensor, Tensor)> {
-    let floats = [Some(x), weight, bias];
-    if let Some(other) = floats.into_iter().flatten().find(|t| !t.dtype().is_float()) {
-        return Err(Error::DTypeMismatch { op: name, expected: "a float type".into(), got: other.dtype().to_string() });
-    }
+    [Some(x), weight, bias].into_iter().flatten().try_for_each(|tensor| expect_float(name, tensor))?;
     for given in [weight, bias].into_iter().flatten() {
         if given.elem_count() != norm.features {
             let detail = format!("the weight and the bias have {} elements, one for each feature", norm.features);

@@ -1,18 +1,15 @@
 //! Mean, variance and other statistics: compositions of the reductions, computed as f32 for every float type.
 
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::ops::of_sums;
+use crate::error::Result;
 use crate::ops::reduction::reduce::{Reduction, distinct, over};
+use crate::ops::{expect_float, of_sums};
 use crate::shape::Dims;
 use crate::tensor::Tensor;
 
 /// Converts a float tensor to f32. Other types are an error.
 pub(in crate::ops) fn wide(name: &'static str, x: &Tensor) -> Result<Tensor> {
-    if !x.dtype().is_float() {
-        let (expected, got) = ("a float type (use .to_dtype())".into(), x.dtype().to_string());
-        return Err(Error::DTypeMismatch { op: name, expected, got });
-    }
+    expect_float(name, x)?;
     x.to_dtype(DType::F32)
 }
 

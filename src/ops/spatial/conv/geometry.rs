@@ -176,14 +176,13 @@ impl Geometry {
             out_y,
             out_x,
         };
-        let (entry, groups) = match kernel {
-            Columns::Write => ("im2col", columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN)),
-            Columns::WriteTurned => ("im2col_turned", rows.div_ceil(B_WIDTH) * columns.div_ceil(RUN)),
-            Columns::Add => ("col2im", 0),
-        };
-        let builder = Kernel::build(SHADER, entry, params).constants(self.window.params.constants());
-        let builder = builder.input(from).output(to);
-        if kernel == Columns::Add { builder.each(count) } else { builder.workgroups(groups) }
+        let constants = self.window.params.constants();
+        let build = |entry| Kernel::build(SHADER, entry, params).constants(constants).input(from).output(to);
+        match kernel {
+            Columns::Write => build("im2col").workgroups(columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN)),
+            Columns::WriteTurned => build("im2col_turned").workgroups(rows.div_ceil(B_WIDTH) * columns.div_ceil(RUN)),
+            Columns::Add => build("col2im").each(count),
+        }
     }
 
     /// Writes a group of some images as columns `[depth, images · OH·OW]` on the host; x starts with the group in the

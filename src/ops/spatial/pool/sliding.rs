@@ -36,6 +36,17 @@ pub(super) enum PoolMode {
     Avg { count_include_pad: bool },
 }
 
+/// What a kernel of `pool.wgsl` computes.
+#[derive(Clone, Copy)]
+enum Pass<'a> {
+    /// The results.
+    Forward,
+    /// The position of each maximum.
+    Index,
+    /// The gradient, from the positions of the maxima.
+    Backward { taken: &'a Buffer },
+}
+
 /// x `[N, C, H, W]` → `[N, C, OH, OW]`
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
@@ -104,12 +115,13 @@ impl Windows {
         windows(0).saturating_mul(windows(1) + 1)
     }
 
-    /// Returns a kernel of `pool.wgsl` over all planes of `x`, which is the gradient of the result in `backward`.
-    fn kernel(&self, entry: &'static str, x: &GpuIn<Dense>, taken: Option<&Buffer>, out: &Buffer) -> Result<Kernel> {
+    /// Returns a kernel of `pool.wgsl` over all planes of `x`, which is the gradient of the result in `Backward`.
+    fn kernel(&self, pass: Pass, x: &GpuIn<Dense>, out: &Buffer) -> Result<Kernel> {
         let Window { params, size: [height, width], out: [out_y, out_x] } = self.window;
-        let (plane, loops) = match entry {
-            "backward" => (self.window.plane(), self.gradient_loops()),
-            _ => (self.window.pixels(), params.loops()),
+        let (entry, plane, loops) = match pass {
+            Pass::Forward => ("forward", self.window.pixels(), params.loops()),
+            Pass::Index => ("index", self.window.pixels(), params.loops()),
+            Pass::Backward { .. } => ("backward", self.window.plane(), self.gradient_loops()),
         };
         loops_within(self.name(), loops, || format!("a window {:?} with stride {:?}", params.kernel, params.stride))?;
         let planes = x.shape()[0] * x.shape()[1];
@@ -120,7 +132,7 @@ impl Windows {
         let kernel = Kernel::build(SHADER, entry, params).constants(self.window.params.constants()).input(x);
         let count_pad = self.mode != PoolMode::Avg { count_include_pad: false };
         let kernel = kernel.constant("MAX", self.mode == PoolMode::Max).constant("COUNT_PAD", count_pad);
-        let kernel = if let Some(taken) = taken { kernel.input(taken) } else { kernel };
+        let kernel = if let Pass::Backward { taken } = pass { kernel.input(taken) } else { kernel };
         Ok(kernel.output(out).each(count))
     }
 }
@@ -154,7 +166,7 @@ impl Op for Windows {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        Ok(vec![self.kernel("forward", &inputs[0], None, out)?])
+        Ok(vec![self.kernel(Pass::Forward, &inputs[0], out)?])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -205,10 +217,10 @@ impl Op for PoolGrad {
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (windows, x, g) = (&self.0, &inputs[0], &inputs[1]);
         if windows.mode != PoolMode::Max {
-            return Ok(vec![windows.kernel("backward", g, Some(g.as_buffer()), out)?]); // a mean reads no index
+            return Ok(vec![windows.kernel(Pass::Backward { taken: g.as_buffer() }, g, out)?]); // a mean reads no index
         }
         let taken = gpu.alloc(g.elem_count())?;
-        let index = windows.kernel("index", x, None, &taken)?;
-        Ok(vec![index, windows.kernel("backward", g, Some(&taken), out)?])
+        let index = windows.kernel(Pass::Index, x, &taken)?;
+        Ok(vec![index, windows.kernel(Pass::Backward { taken: &taken }, g, out)?])
     }
 }
