@@ -7,6 +7,7 @@ use crate::ops::linalg::panels::{Product, ProductParams, Target};
 /// The text before the source of each variant.
 const PRODUCT: &str = wgsl!("matmul_product");
 
+shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PRODUCT]);
 shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PRODUCT]);
 shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PRODUCT]);
 shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PRODUCT]);
@@ -14,7 +15,16 @@ shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [
 /// One workgroup for each 64 × 64 elements.
 const TILED: Grid<ProductParams> = Grid::Workgroups(|p| p.m_tiles * p.n_tiles * p.z_count);
 
-/// Uses registers only. It is the fastest variant on software adapters.
+/// Shares the loads of A within a subgroup. It is the first choice on lavapipe, whose subgroups have 8 invocations.
+static SUBGROUPS: Variant<ProductParams> = Variant {
+    name: "subgroups",
+    shader: SUBGROUPS_SHADER,
+    entry: "matmul_subgroups",
+    fits: |caps| caps.software && caps.subgroup == Some(8),
+    grid: TILED,
+};
+
+/// Uses registers only. It is the fastest variant on other software adapters.
 static PANELS: Variant<ProductParams> =
     Variant { name: "panels", shader: PANELS_SHADER, entry: "matmul_panels", fits: |_| true, grid: TILED };
 
@@ -40,7 +50,7 @@ pub(in crate::ops) static FAMILY: Family<ProductParams> = Family { name: "matmul
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
 pub(in crate::ops) fn order(caps: &Caps) -> &'static [&'static Variant<ProductParams>] {
-    static ON_SOFTWARE: [&Variant<ProductParams>; 3] = [&PANELS, &TILES, &PLAIN];
+    static ON_SOFTWARE: [&Variant<ProductParams>; 4] = [&SUBGROUPS, &PANELS, &TILES, &PLAIN];
     static ON_HARDWARE: [&Variant<ProductParams>; 3] = [&TILES, &PANELS, &PLAIN];
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
