@@ -33,9 +33,9 @@ fn matmul_subgroups(
     // Where there is no second panel, the first is read again, for rows that are not stored.
     let panel = m / 8u;
     let next = min(panel + 1u, (p.m - 1u) / 8u);
-    let from = (z / p.splits) * p.a_batch + (first + lane) * 2u;
-    var at_upper = from + panel * p.k * 2u;
-    var at_lower = from + next * p.k * 2u;
+    let at_a = (z / p.splits) * p.a_batch + (first + lane) * 2u;
+    var at_upper = at_a + panel * p.k * 2u;
+    var at_lower = at_a + next * p.k * 2u;
     var at_b = (z / p.splits) * p.b_batch + (n_panel * p.k + first) * 16u + column / 4u;
 
     var c0 = vec4<f32>(); var c1 = vec4<f32>(); var c2 = vec4<f32>(); var c3 = vec4<f32>();

@@ -128,7 +128,8 @@ impl Tensor {
         if self.is_tracked() { self.with_graph(None, false) } else { self.clone() }
     }
 
-    /// Returns the gradient that [`Tensor::backward`] has accumulated for this leaf, if any. It has the leaf's shape.
+    /// Returns the gradient that [`Tensor::backward`] has accumulated for this leaf, if any. It has the leaf's shape, and
+    /// shares its elements with the one that the leaf holds: `grad.zero_()` clears both.
     #[must_use]
     pub fn grad(&self) -> Option<Tensor> {
         lock(self.grad_slot()).clone()

@@ -91,7 +91,7 @@ impl DType {
         match (self, other) {
             (DType::I32, DType::U32) | (DType::U32, DType::I32) => Err(Error::DTypeMismatch {
                 op: "promote",
-                expected: format!("{self} (or .to_dtype() one of them: no type here holds both)"),
+                expected: format!("{self}, since no type holds the values of both"),
                 got: other.to_string(),
             }),
             (narrow, wide) if narrow.size() < wide.size() => Ok(wide),

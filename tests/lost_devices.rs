@@ -37,7 +37,7 @@ fn the_first_step_after_a_loss_says_so() -> Result<()> {
         device.lose()?;
         named(&net.train_batch(&x, &y, nn::cross_entropy).unwrap_err(), &device);
         assert!(device.is_lost());
-        named(&net.state_dict().to(&Device::cpu()).unwrap_err(), &device);
+        named(&net.state_dict().to(Device::cpu()).unwrap_err(), &device);
     }
     Ok(())
 }

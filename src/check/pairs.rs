@@ -218,6 +218,13 @@ fn comparisons() -> Vec<Case> {
         }
         let [a, b] = operands();
         push("everywhere", [dense(a), dense(b)]);
+        if !name.starts_with("logical") {
+            // No type holds the values of both.
+            let signed = Nd::new(&[5], vec![-1.0, -2_147_483_648.0, 0.0, 7.0, 2_147_483_647.0]);
+            let unsigned = Nd::new(&[6, 1], vec![0.0, 7.0, 2_147_483_647.0, 2_147_483_648.0, 4_294_967_040.0, 1.0]);
+            push("i32 u32", [dense(signed.clone()).of(DType::I32), dense(unsigned.clone()).of(DType::U32)]);
+            push("u32 i32", [dense(unsigned).of(DType::U32), dense(signed).of(DType::I32)]);
+        }
     }
     cases
 }

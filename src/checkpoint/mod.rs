@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-use crate::device::Device;
+use crate::device::IntoDevice;
 use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
@@ -100,7 +100,7 @@ pub fn save(state: &StateDict, path: impl AsRef<Path>) -> Result<()> {
 /// # Errors
 /// [`Error::Data`] if the file is missing, cut or damaged, if it holds an object that is not data, or no tensor that
 /// can be read; the errors of the device.
-pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
+pub fn load(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<StateDict> {
     Ok(load_with_metadata(path, device)?.0)
 }
 
@@ -109,8 +109,8 @@ pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_pickle(path: impl AsRef<Path>, device: &Device) -> Result<PickleValue> {
-    pytorch::read(path.as_ref(), device)
+pub fn load_pickle(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<PickleValue> {
+    pytorch::read(path.as_ref(), &device.into_device()?)
 }
 
 /// As [`save`], with named texts in the file, for instance a description of the model and of its inputs.
@@ -161,8 +161,11 @@ pub fn save_with_metadata(
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_with_metadata(path: impl AsRef<Path>, device: &Device) -> Result<(StateDict, BTreeMap<String, String>)> {
-    let path = path.as_ref();
+pub fn load_with_metadata(
+    path: impl AsRef<Path>,
+    device: impl IntoDevice,
+) -> Result<(StateDict, BTreeMap<String, String>)> {
+    let (path, device) = (path.as_ref(), device.into_device()?);
     match extension(path).as_str() {
         "safetensors" => {
             let (state, metadata) = safetensors::read(path)?;
@@ -170,7 +173,7 @@ pub fn load_with_metadata(path: impl AsRef<Path>, device: &Device) -> Result<(St
             Ok((state.to(device)?, metadata))
         }
         "pt" | "pth" | "bin" => {
-            let state = pytorch::read(path, device)?.find_state_dict().map_err(|detail| damaged(path, detail))?;
+            let state = pytorch::read(path, &device)?.find_state_dict().map_err(|detail| damaged(path, detail))?;
             Ok((state, BTreeMap::new()))
         }
         other => Err(damaged(path, format!("files end in .safetensors, .pt, .pth or .bin, not {other:?}"))),

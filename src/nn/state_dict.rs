@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::device::Device;
+use crate::device::{Device, IntoDevice};
 use crate::error::{Error, Result};
 use crate::ops::duplicate;
 use crate::tensor::{Tensor, to_together};
@@ -146,9 +146,10 @@ impl StateDict {
     ///
     /// # Errors
     /// Device errors: out of memory, device lost.
-    pub fn to(&self, device: &Device) -> Result<StateDict> {
+    pub fn to(&self, device: impl IntoDevice) -> Result<StateDict> {
+        let device = device.into_device()?;
         let tensors: Vec<&Tensor> = self.entries.iter().map(|(_, tensor)| tensor).collect();
-        Ok(self.names().map(str::to_string).zip(moved(&tensors, device)?).collect())
+        Ok(self.names().map(str::to_string).zip(moved(&tensors, &device)?).collect())
     }
 
     /// Returns copies of the tensors, which later optimiser steps do not change. Use it to keep the best state so far,

@@ -18,6 +18,7 @@ const TOTAL: &[&str] = &[
     "all_all",
     "any_all",
     "cpu",
+    "equal",
     "from_image",
     "from_ndarray",
     "ones_like",

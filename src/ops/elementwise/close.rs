@@ -10,7 +10,7 @@ impl Tensor {
     /// until the device has computed it.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`]; [`Error::DTypeMismatch`] for types without a common one (i32 and u32); device errors.
+    /// [`Error::DeviceMismatch`]; device errors.
     ///
     /// ```
     /// # use anygpu::Tensor;

@@ -14,12 +14,26 @@ use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::{StridedParams, Walk};
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, no_gradient,
+    same_device,
 };
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
 /// Computes a function of two operands, converted to their common type. Comparisons return booleans.
 pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Result<Tensor> {
+    if let (true, Operand::Tensor(a), Operand::Tensor(b)) = (pair.truth, a, b) {
+        match (a.dtype(), b.dtype()) {
+            (DType::I32, DType::U32) => {
+                let [a, b] = comparable(pair.name, a, b)?;
+                return apply(Binary { pair }, &[&a, &b]);
+            }
+            (DType::U32, DType::I32) => {
+                let [b, a] = comparable(pair.name, b, a)?;
+                return apply(Binary { pair }, &[&a, &b]);
+            }
+            _ => {}
+        }
+    }
     let dtype = common_type(pair.name, a, b)?;
     let dtype = if pair.for_type(dtype.wide()).is_some() { dtype } else { DType::F32 };
     let pair = if dtype == DType::Bool { of_booleans(pair)? } else { pair };
@@ -36,6 +50,15 @@ pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Res
         (Operand::Scalar(a), Operand::Tensor(b)) => with_number(b, a, true),
         (Operand::Scalar(_), Operand::Scalar(_)) => Err(Error::argument(pair.name, "needs a tensor")),
     }
+}
+
+/// Returns i32 and u32 numbers as u32 numbers that compare as they do, though no type holds both: where the signed number
+/// is negative, 0 and 1.
+fn comparable(op: &'static str, signed: &Tensor, unsigned: &Tensor) -> Result<[Tensor; 2]> {
+    same_device(op, &[signed, unsigned])?;
+    broadcast_shapes(op, signed.shape(), unsigned.shape())?;
+    let negative = signed.lt(0)?;
+    Ok([negative.where_cond(0, &signed.to_dtype(DType::U32)?)?, negative.where_cond(1, unsigned)?])
 }
 
 /// Returns the function for booleans, which are added by `or` and multiplied by `and`. A function that has no meaning
