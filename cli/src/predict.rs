@@ -107,7 +107,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
 /// The net on its device, and its card.
 fn load(args: &Args, device: &Device) -> Result<(Sequential, Card), Failure> {
     let name = args.net.display();
-    let (state, metadata) = checkpoint::load_with_metadata(&args.net, &Device::cpu())?;
+    let (state, metadata) = checkpoint::load_with_metadata(&args.net, Device::cpu())?;
     let state =
         if state.names().all(|name| name.starts_with("module.")) { state.strip_prefix("module.")? } else { state };
     let own = Card::from_metadata(&metadata).map_err(|error| Failure::Run(format!("{name}: {error}")))?;
