@@ -160,7 +160,7 @@ fn a_checkpoint_is_used_as_the_saved_net_is() {
     let images: Vec<&str> = files.iter().map(|path| text(path)).collect();
     let predict = |file: &Path| json_lines(&output(&[&["predict", text(file), "--json"], &images[..]].concat()));
     assert_eq!(predict(&run), predict(&net));
-    let (_, metadata) = checkpoint::load_with_metadata(&run, &Device::cpu()).expect("our file");
+    let (_, metadata) = checkpoint::load_with_metadata(&run, Device::cpu()).expect("our file");
     let card = &metadata["anygpu.card"];
     for key in [r#""model":"lenet""#, r#""classes":["0","1""#, r#""mean":["#, r#""std":["#] {
         assert!(card.contains(key), "{key}: {card}");
@@ -185,7 +185,7 @@ fn a_folder_is_split_as_its_folders_say() {
     let train = |more: &[&str]| output(&[&args[..], &["--data", text(dir.path()), "--json"], more].concat());
     let net = dir.path().join("net.safetensors");
     json_lines(&train(&["--limit", "4", "--save", text(&net)]));
-    let (_, card) = checkpoint::load_with_metadata(&net, &Device::cpu()).expect("our file");
+    let (_, card) = checkpoint::load_with_metadata(&net, Device::cpu()).expect("our file");
     assert!(card["anygpu.card"].contains(r#""classes":["bright","dark"]"#), "{card:?}");
 
     fs::create_dir_all(dir.path().join("validation/bright")).expect("our folder");
