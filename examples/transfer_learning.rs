@@ -47,7 +47,7 @@ fn main() -> Result<()> {
 
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/lenet.pt");
     let mut net = lenet()?;
-    net.load_state_dict(&checkpoint::load(file, &Device::cpu())?, true)?;
+    net.load_state_dict(&checkpoint::load(file, Device::cpu())?, true)?;
     net.requires_grad_(false); // keep PyTorch's parameters unchanged …
     net.set("fc2", Linear::new(128, 2)?)?; // … except the new last layer
     let mut net = net.to(&device)?;

@@ -100,7 +100,7 @@ fn files_of_others_have_no_checksum_and_wider_types() -> Result<()> {
         let view = TensorView::new(dtype, vec![count], data).unwrap();
         fs::write(&path, serialize([("x", view)], None).unwrap()).unwrap();
     };
-    let read = || checkpoint::load(&path, &Device::cpu());
+    let read = || checkpoint::load(&path, Device::cpu());
     write(Dtype::F64, &[0.1f64.to_le_bytes(), (-2.5f64).to_le_bytes()].concat(), 2);
     assert_eq!(read()?.get("x").unwrap().to_vec::<f32>()?, [0.1, -2.5]);
     write(Dtype::I64, &[(-7i64).to_le_bytes(), 9i64.to_le_bytes()].concat(), 2);
@@ -292,7 +292,7 @@ fn other_endings_are_refused_with_the_remedy() -> Result<()> {
     let error = checkpoint::save(&StateDict::new(), &path).unwrap_err().to_string();
     assert!(error.contains("save as .safetensors"), "{error}");
     assert!(checkpoint::save(&StateDict::new(), path.with_extension("txt")).is_err());
-    assert!(checkpoint::load(path.with_extension("txt"), &Device::cpu()).is_err());
+    assert!(checkpoint::load(path.with_extension("txt"), Device::cpu()).is_err());
     assert!(!path.exists());
     Ok(())
 }
@@ -301,14 +301,14 @@ fn other_endings_are_refused_with_the_remedy() -> Result<()> {
 fn what_is_no_file_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path().join("missing.pt"), folder.path().join("missing.safetensors")] {
-        let error = checkpoint::load(&path, &Device::cpu()).unwrap_err().to_string();
+        let error = checkpoint::load(&path, Device::cpu()).unwrap_err().to_string();
         assert!(error.contains("missing") && error.contains("cannot be read"), "{error}");
     }
     let named_so = folder.path().join("folder.safetensors");
     fs::create_dir(&named_so).unwrap();
-    assert!(checkpoint::load(&named_so, &Device::cpu()).is_err());
-    assert!(checkpoint::load_pickle("/dev/zero", &Device::cpu()).is_err());
-    let value = checkpoint::load_pickle(folder.path().join("x"), &Device::cpu());
+    assert!(checkpoint::load(&named_so, Device::cpu()).is_err());
+    assert!(checkpoint::load_pickle("/dev/zero", Device::cpu()).is_err());
+    let value = checkpoint::load_pickle(folder.path().join("x"), Device::cpu());
     assert!(matches!(value, Err(anygpu::Error::Data { .. })));
     assert!(checkpoint::PickleValue::None.state_dict().is_err());
 }
@@ -329,7 +329,7 @@ fn reserved_keys_are_refused_before_anything_is_written() -> Result<()> {
     save("anygpus", "1")?;
     let error = TrainingState::new().text("anygpu.loader", "0 1").save(&path).unwrap_err().to_string();
     assert!(error.contains("anygpu.loader") && error.contains("reserved"), "{error}");
-    assert_eq!(checkpoint::load(&path, &Device::cpu())?.len(), 2);
+    assert_eq!(checkpoint::load(&path, Device::cpu())?.len(), 2);
     Ok(())
 }
 
@@ -348,9 +348,9 @@ fn metadata_that_was_read_can_be_written_again() -> Result<()> {
         Box::new(|| training.save(&path)),
     ] {
         write()?;
-        let (state, metadata) = checkpoint::load_with_metadata(&path, &Device::cpu())?;
+        let (state, metadata) = checkpoint::load_with_metadata(&path, Device::cpu())?;
         checkpoint::save_with_metadata(&state, &metadata, &path)?;
-        let (again, same) = checkpoint::load_with_metadata(&path, &Device::cpu())?;
+        let (again, same) = checkpoint::load_with_metadata(&path, Device::cpu())?;
         assert_eq!((all_values(&again), &same["note"]), (all_values(&state), &note["note"]));
     }
     Ok(())
@@ -368,9 +368,9 @@ fn a_pipe_is_an_error_and_a_link_to_a_file_is_not() -> Result<()> {
     let (send, answer) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let results = [
-            checkpoint::load(&pipe, &Device::cpu()).map(drop),
+            checkpoint::load(&pipe, Device::cpu()).map(drop),
             TrainingState::load(&pipe).map(drop),
-            checkpoint::load_pickle(&pipe, &Device::cpu()).map(drop),
+            checkpoint::load_pickle(&pipe, Device::cpu()).map(drop),
         ];
         let _ = send.send(results);
     });
@@ -378,11 +378,11 @@ fn a_pipe_is_an_error_and_a_link_to_a_file_is_not() -> Result<()> {
         let error = result.unwrap_err().to_string();
         assert!(error.contains("it is a named pipe, not a regular file"), "{error}");
     }
-    let error = checkpoint::load_pickle("/dev/zero", &Device::cpu()).unwrap_err().to_string();
+    let error = checkpoint::load_pickle("/dev/zero", Device::cpu()).unwrap_err().to_string();
     assert!(error.contains("it is a device"), "{error}");
     checkpoint::save(&Linear::new(2, 2)?.state_dict(), &path)?;
     let link = folder.path().join("link.safetensors");
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    assert_eq!(checkpoint::load(&link, &Device::cpu())?.len(), 2);
+    assert_eq!(checkpoint::load(&link, Device::cpu())?.len(), 2);
     Ok(())
 }

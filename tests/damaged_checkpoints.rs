@@ -25,7 +25,7 @@ const MOST_TIME: Duration = Duration::from_secs(5);
 fn load(case: &Case, folder: &Path) -> Result<StateDict> {
     let path = folder.join(format!("case.{}", case.ending));
     fs::write(&path, &case.bytes).expect("a file");
-    let (result, time, memory) = counting::measured(|| checkpoint::load(&path, &Device::cpu()));
+    let (result, time, memory) = counting::measured(|| checkpoint::load(&path, Device::cpu()));
     let (name, size) = (&case.name, case.bytes.len());
     assert!(memory <= most_memory(size), "{name}: {memory} bytes for a file of {size}");
     assert!(time <= MOST_TIME, "{name}: {time:?} for a file of {size} bytes");

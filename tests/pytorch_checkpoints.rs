@@ -27,7 +27,7 @@ fn tensor<'a>(value: &'a PickleValue, path: &[&str]) -> &'a Tensor {
 
 #[test]
 fn a_lenet_that_pytorch_trained_gives_its_logits_on_every_device() -> Result<()> {
-    let extras = checkpoint::load_pickle(file("lenet.pt"), &Device::cpu())?;
+    let extras = checkpoint::load_pickle(file("lenet.pt"), Device::cpu())?;
     let (images, expected) = (tensor(&extras, &["images"]), values(tensor(&extras, &["logits"]))?);
     for device in devices() {
         let mut net = lenet()?;
@@ -47,9 +47,9 @@ fn a_lenet_that_pytorch_trained_gives_its_logits_on_every_device() -> Result<()>
 
 #[test]
 fn its_accuracy_is_what_pytorch_measured() -> Result<()> {
-    let expected = checkpoint::load_pickle(file("lenet.pt"), &Device::cpu())?.get("accuracy").and_then(|a| a.as_f64());
+    let expected = checkpoint::load_pickle(file("lenet.pt"), Device::cpu())?.get("accuracy").and_then(|a| a.as_f64());
     let net = lenet()?;
-    net.load_state_dict(&checkpoint::load(file("lenet.pt"), &Device::cpu())?, true)?;
+    net.load_state_dict(&checkpoint::load(file("lenet.pt"), Device::cpu())?, true)?;
     let (_, test) = data::mnist_5k()?.loaders(250, 0)?;
     let right = no_grad(|| {
         test.epoch(0).try_fold(0, |right, batch| {
@@ -65,7 +65,7 @@ fn its_accuracy_is_what_pytorch_measured() -> Result<()> {
 #[test]
 fn every_kind_of_tensor_is_read_from_both_formats() -> Result<()> {
     for name in ["pytorch_kinds.pt", "pytorch_old.pth"] {
-        let all = checkpoint::load_pickle(file(name), &Device::cpu())?;
+        let all = checkpoint::load_pickle(file(name), Device::cpu())?;
         let types = [
             (DType::F32, &["float64", "float32"][..]),
             (DType::F16, &["float16"]),
@@ -107,7 +107,7 @@ fn every_kind_of_tensor_is_read_from_both_formats() -> Result<()> {
 #[test]
 fn numbers_text_and_collections_are_read() -> Result<()> {
     for name in ["pytorch_kinds.pt", "pytorch_old.pth"] {
-        let all = checkpoint::load_pickle(file(name), &Device::cpu())?;
+        let all = checkpoint::load_pickle(file(name), Device::cpu())?;
         let numbers = all.get("numbers").and_then(PickleValue::items).expect("a list");
         let whole: Vec<_> = numbers.iter().map(PickleValue::as_i64).collect();
         assert_eq!(whole[..4], [Some(1), Some(-1), Some(1 << 40), None]);
@@ -196,11 +196,11 @@ fn a_value_without_a_type_here_is_skipped_by_its_name() -> Result<()> {
     let path = folder.path().join("model.pt");
     std::fs::write(&path, archive(&pickle(file), &storages)).expect("a file");
 
-    let state = checkpoint::load(&path, &Device::cpu())?;
+    let state = checkpoint::load(&path, Device::cpu())?;
     assert_eq!(state.names().collect::<Vec<_>>(), ["weight", "double", "hash"]);
     assert_eq!(state.get("double").expect("f64").to_vec::<f32>()?, [0.1, f32::INFINITY]);
     assert_eq!(state.get("hash").expect("i64").to_vec::<u32>()?, [0, 1 << 31]);
-    let all = checkpoint::load_pickle(&path, &Device::cpu())?;
+    let all = checkpoint::load_pickle(&path, Device::cpu())?;
     let number = |name| all.get(name).and_then(PickleValue::as_f64);
     assert_eq!((number("best"), number("half")), (Some(0.9375), Some(-1.5)));
     assert_eq!((number("epoch"), number("steps")), (Some(-7.0), Some(f64::from(u32::MAX))));

@@ -161,7 +161,7 @@ fn what_does_not_fit_is_named_and_changes_nothing() -> Result<()> {
 #[test]
 fn the_state_of_a_pytorch_optimiser_is_taken_over() -> Result<()> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/pytorch_kinds.pt");
-    let file = checkpoint::load_pickle(file, &Device::cpu())?;
+    let file = checkpoint::load_pickle(file, Device::cpu())?;
     for device in devices() {
         let mut layer = Linear::new(3, 2)?;
         layer.to_(&device)?;
@@ -310,7 +310,7 @@ fn the_model_of_a_run_is_read_by_itself() -> Result<()> {
     let mut adam = Adam::new(net.parameters(), 0.1);
     step(&net, &mut adam, 0)?;
     TrainingState::new().module(&net).optimizer(&adam)?.number("epoch", 3.0).text("note", "größe").save(&path)?;
-    let (state, texts) = checkpoint::load_with_metadata(&path, &Device::cpu())?;
+    let (state, texts) = checkpoint::load_with_metadata(&path, Device::cpu())?;
     assert_eq!(texts.into_iter().collect::<Vec<_>>(), [("note".to_string(), "größe".to_string())]);
     assert_eq!(state.names().collect::<Vec<_>>(), ["a.weight", "a.bias", "b.weight", "b.bias"]);
     net.load_state_dict(&state, true)?;

@@ -10,7 +10,7 @@
 //! checkpoint::save(&layer.state_dict(), &path)?;
 //!
 //! let other = Linear::new(3, 2)?; // on any device
-//! other.load_state_dict(&checkpoint::load(&path, &Device::cpu())?, true)?;
+//! other.load_state_dict(&checkpoint::load(&path, Device::cpu())?, true)?;
 //! assert_eq!(other.parameters()[0].to_vec::<f32>()?, layer.parameters()[0].to_vec::<f32>()?);
 //! # Ok::<(), anygpu::Error>(())
 //! ```
@@ -133,7 +133,7 @@ pub fn load_pickle(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<Pi
 /// # let path = folder.path().join("layer.safetensors");
 /// let notes = BTreeMap::from([("classes".to_string(), "cat, dog".to_string())]);
 /// checkpoint::save_with_metadata(&Linear::new(3, 2)?.state_dict(), &notes, &path)?;
-/// let (state, read) = checkpoint::load_with_metadata(&path, &Device::cpu())?;
+/// let (state, read) = checkpoint::load_with_metadata(&path, Device::cpu())?;
 /// assert_eq!((state.len(), &read["classes"]), (2, &notes["classes"]));
 /// # Ok::<(), anygpu::Error>(())
 /// ```

@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 /// use anygpu::{Device, checkpoint};
 ///
 /// // In Python: torch.save({"net": net.state_dict(), "epoch": 3, "best": 0.93}, "run.pt")
-/// let file = checkpoint::load_pickle("run.pt", &Device::cpu())?;
+/// let file = checkpoint::load_pickle("run.pt", Device::cpu())?;
 /// println!("epoch {:?}, accuracy {:?}", file.get("epoch").and_then(|e| e.as_i64()), file.get("best"));
 /// let state = file.get("net").expect("weights").state_dict()?;
 /// # Ok::<(), anygpu::Error>(())
@@ -189,7 +189,7 @@ impl PickleValue {
     /// use anygpu::{Device, checkpoint};
     /// # let mut adam = Adam::new(Vec::new(), 0.1);
     ///
-    /// let file = checkpoint::load_pickle("run.pt", &Device::cpu())?;
+    /// let file = checkpoint::load_pickle("run.pt", Device::cpu())?;
     /// adam.load_state_dict(&file.get("optimizer").expect("an optimiser").flatten()?)?;
     /// # Ok::<(), anygpu::Error>(())
     /// ```

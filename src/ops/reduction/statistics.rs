@@ -48,7 +48,8 @@ impl Tensor {
     /// Floats keep their type (halves are added up as f32).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such dimension; [`Error::DTypeMismatch`] for integers, as in PyTorch.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension;
+    /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) for integers, as in PyTorch.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -93,7 +94,7 @@ impl Tensor {
     /// Returns whether any element over `dims` is not 0, as bool; NaN is not 0. Over an empty dimension it is false.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such dimension.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension.
     ///
     /// ```
     /// # use anygpu::Tensor;

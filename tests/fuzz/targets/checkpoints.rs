@@ -20,7 +20,7 @@ fn check(state: &StateDict) {
 
 pub fn safetensors(bytes: &[u8]) {
     let path = super::file("state.safetensors", bytes);
-    if let Ok((state, _)) = checkpoint::load_with_metadata(path, &Device::cpu()) {
+    if let Ok((state, _)) = checkpoint::load_with_metadata(path, Device::cpu()) {
         check(&state);
     }
 }
@@ -40,10 +40,10 @@ pub fn training(bytes: &[u8]) {
 }
 
 fn read(path: &Path) {
-    if let Ok(state) = checkpoint::load(path, &Device::cpu()) {
+    if let Ok(state) = checkpoint::load(path, Device::cpu()) {
         check(&state);
     }
-    if let Ok(value) = checkpoint::load_pickle(path, &Device::cpu()) {
+    if let Ok(value) = checkpoint::load_pickle(path, Device::cpu()) {
         let _ = (value.skipped(), value.get("state_dict").is_some(), value.items().is_some());
         for state in [value.state_dict(), value.flatten()].into_iter().flatten() {
             check(&state);
