@@ -2,8 +2,7 @@
 // sets the type T. One invocation: one element of out. C = 1 finishes a reduction. A larger C leaves C partial results, so
 // that no invocation has a long loop. A part begins at c · apart and has every `step`th r of the next `span`: neighbouring
 // invocations read neighbouring elements if parts interleave (apart = 1), and one of them a range if step = 1.
-// `columns4` and `rows4` read vectors of four elements, from an offset that is a multiple of four: `columns4` of four
-// neighbours of b, with B in vectors, and `rows4`, for B = 1, of four neighbours of r, with R in vectors.
+// `rows4`, for B = 1, reads vectors of four neighbours of r, with R in vectors, from an offset that is a multiple of four.
 
 struct Params {
     offset: u32,
@@ -20,7 +19,6 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<T>;
 @group(0) @binding(2) var<storage, read_write> out: array<T>;
 @group(0) @binding(1) var<storage, read> x4: array<vec4<T>>;
-@group(0) @binding(2) var<storage, read_write> out4: array<vec4<T>>;
 
 override OP: u32;
 const SUM = 0u;
@@ -48,15 +46,6 @@ fn part(i: u32) -> vec2<u32> {
     return (row + vec2(first, min(first + p.span, p.reduced))) * p.inner + i % p.inner;
 }
 
-fn total4(i: u32) -> vec4<T> {
-    let range = part(i) + p.offset / 4u;
-    var total = x4[range.x];
-    for (var at = range.x + p.step * p.inner; at < range.y; at += p.step * p.inner) {
-        total = join4(total, x4[at]);
-    }
-    return total;
-}
-
 @compute @workgroup_size(WG)
 fn reduce(id: Id) {
     let i = linear_index(id);
@@ -71,18 +60,14 @@ fn reduce(id: Id) {
 }
 
 @compute @workgroup_size(WG)
-fn columns4(id: Id) {
-    let i = linear_index(id);
-    if i < p.outer * p.chunks * p.inner {
-        out4[i] = total4(i);
-    }
-}
-
-@compute @workgroup_size(WG)
 fn rows4(id: Id) {
     let i = linear_index(id);
-    if i < p.outer * p.chunks * p.inner {
-        let total = total4(i);
+    if i < p.outer * p.chunks {
+        let range = part(i) + p.offset / 4u;
+        var total = x4[range.x];
+        for (var at = range.x + p.step; at < range.y; at += p.step) {
+            total = join4(total, x4[at]);
+        }
         out[i] = join(join(total.x, total.y), join(total.z, total.w));
     }
 }

@@ -254,7 +254,7 @@ impl<const K: usize> Walk<K> {
             1 => strides[..inner].iter().chain([offset]).all(|n| n % 4 == 0),
             _ => false,
         };
-        (inner == 0 || self.dims[inner] % 4 == 0) && self.strides.iter().zip(&self.offsets).all(fits)
+        (inner == 0 || self.dims[inner].is_multiple_of(4)) && self.strides.iter().zip(&self.offsets).all(fits)
     }
 
     /// Returns whether the elements of every operand are next to one another, in order.

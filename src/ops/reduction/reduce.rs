@@ -173,21 +173,18 @@ fn kernels(
         // Few results from many elements: compute partial results first, enough of them to use the whole adapter.
         let crowded = reduced > CHUNK || (reduced > 64 && outer * inner < 1024);
         let chunks = if crowded { reduced.div_ceil(64).min(reduced.div_ceil(CHUNK).max(1024)) } else { 1 };
-        let (entry, in_rows, in_columns) = match offset % 4 {
-            0 if inner == 1 && reduced % 4 == 0 => ("rows4", 4, 1),
-            0 if inner % 4 == 0 => ("columns4", 1, 4),
-            _ => ("reduce", 1, 1),
-        };
-        let (steps, width) = (reduced / in_rows, inner / in_columns);
+        let fours = inner == 1 && reduced.is_multiple_of(4) && offset.is_multiple_of(4);
+        let (entry, steps) = if fours { ("rows4", reduced / 4) } else { ("reduce", reduced) };
         let span = steps.div_ceil(chunks);
         let chunks = steps.div_ceil(span); // no part is empty
         let target = if crowded { gpu.alloc(outer * chunks * inner)? } else { out.clone() };
-        // Neighbouring invocations of hardware should read neighbouring elements, those of software adapters ranges.
-        let (apart, step, span) = if gpu.caps().software { (span, 1, span) } else { (1, chunks, steps) };
-        let params = Params { offset, outer, reduced: steps, inner: width, chunks, apart, step, span };
+        // Neighbouring invocations should read neighbouring elements, but each one a range on software adapters.
+        let ranges = inner == 1 && gpu.caps().software;
+        let (apart, step, span) = if ranges { (span, 1, span) } else { (1, chunks, steps) };
+        let params = Params { offset, outer, reduced: steps, inner, chunks, apart, step, span };
         let kernel = Kernel::build(SHADER, entry, params).header(scalar_header(dtype));
         let kernel = kernel.constant("OP", reduction as u32).input(&source).output(&target);
-        kernels.push(kernel.each(outer * chunks * width));
+        kernels.push(kernel.each(outer * chunks * inner));
         if !crowded {
             return Ok(kernels);
         }
