@@ -95,17 +95,18 @@ fn measure(device: &Device, rows: usize, columns: usize, repeats: usize) -> Resu
     let x = Tensor::rand(shape, device)?.sub(0.5)?;
     let y = Tensor::rand(shape, device)?;
     let row = Tensor::rand([columns], device)?;
-    let mut works: Vec<(String, usize, Work)> = Vec::new();
-    works.push(("relu".into(), 8 * n, Box::new(|| x.relu())));
-    works.push(("exp".into(), 8 * n, Box::new(|| x.exp())));
-    works.push(("gelu".into(), 8 * n, Box::new(|| x.gelu())));
-    works.push(("add number".into(), 8 * n, Box::new(|| x.add(1.5))));
-    works.push(("add".into(), 12 * n, Box::new(|| x.add(&y))));
-    works.push(("add row".into(), 8 * n, Box::new(|| x.add(&row))));
-    works.push(("sum_all".into(), 4 * n, Box::new(|| x.sum_all())));
-    works.push(("sum last dim".into(), 4 * n, Box::new(|| x.sum([1], false))));
-    works.push(("sum first dim".into(), 4 * n, Box::new(|| x.sum([0], false))));
-    works.push(("softmax".into(), 8 * n, Box::new(|| x.softmax(1))));
+    let works: Vec<(&str, usize, Work)> = vec![
+        ("relu", 8 * n, Box::new(|| x.relu())),
+        ("exp", 8 * n, Box::new(|| x.exp())),
+        ("gelu", 8 * n, Box::new(|| x.gelu())),
+        ("add number", 8 * n, Box::new(|| x.add(1.5))),
+        ("add", 12 * n, Box::new(|| x.add(&y))),
+        ("add row", 8 * n, Box::new(|| x.add(&row))),
+        ("sum_all", 4 * n, Box::new(|| x.sum_all())),
+        ("sum last dim", 4 * n, Box::new(|| x.sum([1], false))),
+        ("sum first dim", 4 * n, Box::new(|| x.sum([0], false))),
+        ("softmax", 8 * n, Box::new(|| x.softmax(1))),
+    ];
     for (name, bytes, work) in &works {
         let [best, median] = rate(device, *bytes, repeats, work)?;
         println!("{}\t{rows}x{columns}\t{name}\t{best:.2}\t{median:.2}", device.name());
