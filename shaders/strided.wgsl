@@ -1,10 +1,11 @@
 // What kernels of operands with strides share: their parameters, and the places of an element.
-// `Walk::params` sets the parameters, except `number`, which is for binary.wgsl.
+// `Walk::params` sets the parameters, except `number` and `run`, which are for binary.wgsl.
 
 struct Params {
     count: u32, // elements
     rank: u32,
     number: u32,
+    run: u32, // vectors of an invocation
     offsets: vec4<u32>, // of up to three operands
     // For each dimension, outermost first: the strides of the operands (0 where one is broadcast), and in w the size.
     dims: array<vec4<u32>, 8>,
@@ -16,10 +17,10 @@ struct Params {
 fn places(i: u32) -> vec3<u32> {
     var rest = i;
     var at = p.offsets.xyz;
-    for (var d = p.rank; d > 0u; d--) {
+    for (var d = p.rank; d > 1u; d--) {
         let dim = p.dims[d - 1u];
         at += rest % dim.w * dim.xyz;
         rest /= dim.w;
     }
-    return at;
+    return at + rest * p.dims[0].xyz;
 }

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::device::Storage;
 use crate::device::cpu::{CpuBuffer, ReadGuard, WriteGuard};
-use crate::device::gpu::{AsBuffer, Buffer, Slots, params, wgsl};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Slots, params, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
@@ -192,7 +192,9 @@ fn misplaced(tensor: &Tensor) -> Error {
 
 params! {
     /// The parameters of `shaders/strided.wgsl`.
-    pub(crate) struct StridedParams { count: usize, rank: usize, number: u32, offsets: [usize; 4], dims: Slots }
+    pub(crate) struct StridedParams {
+        count: usize, rank: usize, number: u32, run: usize, offsets: [usize; 4], dims: Slots,
+    }
 }
 
 /// The text that precedes the shaders of operands with strides.
@@ -243,6 +245,18 @@ impl<const K: usize> Walk<K> {
         Ok(Walk::new(layouts.map(|layout| layout.broadcast_to(&shape)).each_ref()))
     }
 
+    /// Returns whether kernels can read every operand in vectors of four elements along the last dimension: all of them
+    /// are next to one another and begin at a multiple of four, or all are one element.
+    pub fn is_in_fours(&self) -> bool {
+        let inner = self.dims.len() - 1;
+        let fits = |(strides, offset): (&Vec<usize>, &usize)| match strides[inner] {
+            0 => true,
+            1 => strides[..inner].iter().chain([offset]).all(|n| n % 4 == 0),
+            _ => false,
+        };
+        (inner == 0 || self.dims[inner].is_multiple_of(4)) && self.strides.iter().zip(&self.offsets).all(fits)
+    }
+
     /// Returns whether the elements of every operand are next to one another, in order.
     pub fn is_dense(&self) -> bool {
         self.dims.len() == 1 && (self.dims[0] == 1 || self.strides.iter().all(|strides| strides[0] == 1))
@@ -284,7 +298,7 @@ impl<const K: usize> Walk<K> {
             row[3] = dims[d];
         }
         let (count, rank) = (dims.iter().product(), dims.len());
-        Ok(StridedParams { count, rank, number: 0, offsets: starts, dims: Slots::new(&rows) })
+        Ok(StridedParams { count, rank, number: 0, run: 1, offsets: starts, dims: Slots::new(&rows) })
     }
 }
 
@@ -305,6 +319,20 @@ pub(crate) fn loops_within(op: &'static str, loops: usize, what: impl FnOnce() -
 /// division that finds its place is shared, but 1 if there are few elements, so that all cores of an adapter have work.
 pub(crate) fn run_of(elements: usize, loops: usize) -> usize {
     (elements >> 16).min(MAX_LOOPS / loops.max(1)).clamp(1, 8)
+}
+
+/// The text that precedes the shaders that read and write vectors of four elements.
+pub(crate) const FOURS: &str = wgsl!("fours");
+
+/// Returns how many neighbouring elements one invocation computes: one, or one vector of four if `in_fours`, so that
+/// neighbouring invocations read neighbouring vectors. Software adapters take several vectors, since there an invocation
+/// is expensive and a core reads long ranges best.
+pub(crate) fn elements_each(gpu: &Gpu, in_fours: bool) -> usize {
+    match (in_fours, gpu.caps().software) {
+        (false, _) => 1,
+        (true, false) => 4,
+        (true, true) => 32,
+    }
 }
 
 /// Returns the sizes `[A, dim, B]` of a dense shape: the dimensions before `dim` as one, `dim`, and those after it as

@@ -10,6 +10,7 @@ mod dims;
 mod edges;
 mod empty;
 mod errors;
+mod fours;
 mod infinities;
 mod inplace;
 mod long_sums;

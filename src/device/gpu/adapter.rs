@@ -185,7 +185,7 @@ fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Caps {
     let one_size = info.subgroup_min_size == info.subgroup_max_size;
     let bytes = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
     Caps {
-        max_binding_words: usize::try_from(bytes / 4).unwrap_or(usize::MAX),
+        max_binding_words: usize::try_from(bytes / 16 * 4).unwrap_or(usize::MAX - 3),
         max_workgroups: limits.max_compute_workgroups_per_dimension,
         subgroup: (features.contains(Features::SUBGROUP) && one_size).then_some(info.subgroup_min_size),
         software: kind_of(info) == DeviceKind::Software,

@@ -41,7 +41,7 @@ use crate::error::{Error, Result};
 /// The properties of an adapter by which kernels choose their variant and their grid.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Caps {
-    /// Words of the largest buffer that a kernel can bind.
+    /// Words of the largest buffer that a kernel can bind: a multiple of four, so that all buffers are whole vectors.
     pub max_binding_words: usize,
     /// Workgroups in each dimension of a dispatch.
     pub max_workgroups: u32,

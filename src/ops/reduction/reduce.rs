@@ -19,7 +19,9 @@ use crate::shape::{Dims, dimensions};
 use crate::tensor::Tensor;
 
 params! {
-    struct Params { offset: usize, outer: usize, reduced: usize, inner: usize, chunks: usize }
+    struct Params {
+        offset: usize, outer: usize, reduced: usize, inner: usize, chunks: usize, apart: usize, step: usize, span: usize,
+    }
 }
 shader!(SHADER: Params = "reduce", headers || SCALAR_HEADERS.to_vec());
 
@@ -171,11 +173,18 @@ fn kernels(
         // Few results from many elements: compute partial results first, enough of them to use the whole adapter.
         let crowded = reduced > CHUNK || (reduced > 64 && outer * inner < 1024);
         let chunks = if crowded { reduced.div_ceil(64).min(reduced.div_ceil(CHUNK).max(1024)) } else { 1 };
+        let fours = inner == 1 && reduced.is_multiple_of(4) && offset.is_multiple_of(4);
+        let (entry, steps) = if fours { ("rows4", reduced / 4) } else { ("reduce", reduced) };
+        let span = steps.div_ceil(chunks);
+        let chunks = steps.div_ceil(span); // no part is empty
         let target = if crowded { gpu.alloc(outer * chunks * inner)? } else { out.clone() };
-        let kernel = Kernel::build(SHADER, "reduce", Params { offset, outer, reduced, inner, chunks })
-            .header(scalar_header(dtype))
-            .constant("OP", reduction as u32);
-        kernels.push(kernel.input(&source).output(&target).each(outer * chunks * inner));
+        // Neighbouring invocations should read neighbouring elements, but each one a range on software adapters.
+        let ranges = inner == 1 && gpu.caps().software;
+        let (apart, step, span) = if ranges { (span, 1, span) } else { (1, chunks, steps) };
+        let params = Params { offset, outer, reduced: steps, inner, chunks, apart, step, span };
+        let kernel = Kernel::build(SHADER, entry, params).header(scalar_header(dtype));
+        let kernel = kernel.constant("OP", reduction as u32).input(&source).output(&target);
+        kernels.push(kernel.each(outer * chunks * inner));
         if !crowded {
             return Ok(kernels);
         }

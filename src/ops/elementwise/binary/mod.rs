@@ -13,15 +13,15 @@ use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::unary::{MATH, SPECIAL};
 use crate::ops::inplace::filled;
-use crate::ops::inputs::{STRIDED, StridedParams};
+use crate::ops::inputs::{FOURS, STRIDED, StridedParams};
 use crate::tensor::Tensor;
 use operand::Operand;
 use run::binary;
 
-shader!(SHADER: StridedParams = "binary", after [STRIDED], headers || headers("binary"));
+shader!(SHADER: StridedParams = "binary", after [STRIDED, FOURS], headers || headers("binary"));
 // The same shader with the functions for rows of floats, and with those for rows of integers.
-shader!(FLOATS: StridedParams = "binary" named "binary_floats", after [STRIDED, MATH, SPECIAL, wgsl!("float_pairs")], headers || headers("binary_floats"));
-shader!(WHOLE: StridedParams = "binary" named "binary_whole", after [STRIDED, wgsl!("whole_pairs")], headers || headers("binary_whole"));
+shader!(FLOATS: StridedParams = "binary" named "binary_floats", after [STRIDED, FOURS, MATH, SPECIAL, wgsl!("float_pairs")], headers || headers("binary_floats"));
+shader!(WHOLE: StridedParams = "binary" named "binary_whole", after [STRIDED, FOURS, wgsl!("whole_pairs")], headers || headers("binary_whole"));
 
 /// Words of two operands, each with the step from one element to the next, and the words of the result.
 pub(in crate::ops) type Each = fn(&[u32], usize, &[u32], usize, &mut [u32]);

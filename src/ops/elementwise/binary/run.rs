@@ -6,12 +6,12 @@ use rayon::prelude::*;
 
 use super::operand::{Operand, Scalar, common_type};
 use super::{Chain, Pair, TypedFunction};
-use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, Slots};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::binary as pairs;
 use crate::ops::elementwise::unary::CHUNK;
-use crate::ops::inputs::{StridedParams, Walk};
+use crate::ops::inputs::{StridedParams, Walk, elements_each};
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, no_gradient,
     same_device,
@@ -102,8 +102,20 @@ impl Pair {
 }
 
 impl TypedFunction {
-    fn kernel(&self, entry: &'static str, params: StridedParams) -> KernelBuilder {
-        Kernel::build(self.shader, entry, params).header(self.header)
+    /// Returns the kernel with the first entry point, of vectors of four elements, or with the second one.
+    fn kernel(
+        &self,
+        gpu: &Gpu,
+        [fours, ones]: [&'static str; 2],
+        in_fours: bool,
+        params: StridedParams,
+        [a, b]: [&impl AsBuffer; 2],
+        out: &Buffer,
+    ) -> Kernel {
+        let each = elements_each(gpu, in_fours);
+        let params = StridedParams { run: each / 4, ..params };
+        let kernel = Kernel::build(self.shader, if in_fours { fours } else { ones }, params).header(self.header);
+        kernel.input(a).input(b).output(out).each(params.count.div_ceil(each))
     }
 }
 
@@ -136,12 +148,11 @@ impl Op for Binary {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (a, b) = (&inputs[0], &inputs[1]);
         let walk = Walk::broadcast(self.name(), [a.layout(), b.layout()])?;
-        let params = walk.params(self.name())?;
-        let kernel = self.pair.of(a.dtype())?.kernel(if walk.is_dense() { "dense" } else { "strided" }, params);
-        Ok(vec![kernel.input(a).input(b).output(out).each(params.count)])
+        let (entries, params) = (["strided4", "strided"], walk.params(self.name())?);
+        Ok(vec![self.pair.of(a.dtype())?.kernel(gpu, entries, walk.is_in_fours(), params, [a, b], out)])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -181,12 +192,12 @@ impl Op for WithNumber {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (x, number) = (&inputs[0], self.word);
         let (offsets, dims) = ([x.offset(), 0, 0, 0], Slots::default());
-        let params = StridedParams { count: x.elem_count(), rank: 0, number, offsets, dims };
-        let kernel = self.pair.of(x.dtype())?.kernel(if self.left { "left" } else { "right" }, params);
-        Ok(vec![kernel.input(x).input(x).output(out).each(params.count)])
+        let params = StridedParams { count: x.elem_count(), rank: 0, number, run: 1, offsets, dims };
+        let entries = if self.left { ["left4", "left"] } else { ["right4", "right"] };
+        Ok(vec![self.pair.of(x.dtype())?.kernel(gpu, entries, x.offset() % 4 == 0, params, [x, x], out)])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -16,6 +16,7 @@ use crate::device::gpu::{Bits, Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::promote::to_float;
+use crate::ops::inputs::{FOURS, elements_each};
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, no_gradient,
 };
@@ -29,13 +30,15 @@ pub(in crate::ops) const MATH: &str = wgsl!("math");
 pub(in crate::ops) const SPECIAL: &str = wgsl!("special");
 
 params! {
-    struct Params { count: usize, offset: usize, a: Bits, b: Bits }
+    struct Params { count: usize, offset: usize, run: usize, a: Bits, b: Bits }
 }
 params! {
-    struct GradParams { count: usize, x_offset: usize, y_offset: usize, g_offset: usize, a: f32, b: f32 }
+    struct GradParams {
+        count: usize, x_offset: usize, y_offset: usize, g_offset: usize, run: usize, a: f32, b: f32,
+    }
 }
-shader!(SHADER: Params = "unary", after [MATH, SPECIAL], headers headers);
-shader!(GRAD_SHADER: GradParams = "unary_grad", after [MATH, SPECIAL], headers grad_headers);
+shader!(SHADER: Params = "unary", after [FOURS, MATH, SPECIAL], headers headers);
+shader!(GRAD_SHADER: GradParams = "unary_grad", after [FOURS, MATH, SPECIAL], headers grad_headers);
 
 /// The number of elements of one task of the host: enough to justify the cost of a task.
 pub(in crate::ops) const CHUNK: usize = 16 * 1024;
@@ -233,11 +236,13 @@ impl Op for Unary {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (x, [a, b]) = (&inputs[0], self.args.map(Bits));
-        let params = Params { count: x.elem_count(), offset: x.offset(), a, b };
-        let kernel = Kernel::build(SHADER, "unary", params).header(self.function.header);
-        Ok(vec![kernel.input(x).output(out).each(params.count)])
+        let (count, offset) = (x.elem_count(), x.offset());
+        let each = elements_each(gpu, offset % 4 == 0);
+        let params = Params { count, offset, run: each / 4, a, b };
+        let kernel = Kernel::build(SHADER, if each > 1 { "fours" } else { "unary" }, params);
+        Ok(vec![kernel.header(self.function.header).input(x).output(out).each(count.div_ceil(each))])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -276,12 +281,15 @@ impl Op for UnaryGrad {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let ([g, x, y], [a, b]) = ([0, 1, 2].map(|i| &inputs[i]), self.args.map(f32::from_bits));
         let (x_offset, y_offset, g_offset) = (x.offset(), y.offset(), g.offset());
-        let params = GradParams { count: x.elem_count(), x_offset, y_offset, g_offset, a, b };
-        let kernel = Kernel::build(GRAD_SHADER, "unary_grad", params).header(self.gradient.0);
-        Ok(vec![kernel.input(x).input(y).input(g).output(out).each(params.count)])
+        let each = elements_each(gpu, [x_offset, y_offset, g_offset].iter().all(|offset| offset % 4 == 0));
+        let (count, run) = (x.elem_count(), each / 4);
+        let params = GradParams { count, x_offset, y_offset, g_offset, run, a, b };
+        let kernel = Kernel::build(GRAD_SHADER, if each > 1 { "fours" } else { "unary_grad" }, params);
+        let kernel = kernel.header(self.gradient.0).input(x).input(y).input(g).output(out);
+        Ok(vec![kernel.each(count.div_ceil(each))])
     }
 }
 
