@@ -238,6 +238,11 @@ impl<const K: usize> Walk<K> {
 
     /// Broadcasts the operands to their common shape.
     pub fn broadcast(op: &'static str, layouts: [&Layout; K]) -> Result<Self> {
+        if layouts.iter().all(|layout| layout.shape == layouts[0].shape && layout.is_contiguous()) {
+            // The usual case, which costs more than the arithmetic of a small tensor if it takes the general way.
+            let (dims, strides) = (vec![layouts[0].elem_count()], std::array::from_fn(|_| vec![1]));
+            return Ok(Walk { dims, strides, offsets: layouts.map(|layout| layout.offset) });
+        }
         let join = |shape: Vec<usize>, layout: &&Layout| broadcast_shapes(op, &shape, &layout.shape);
         let shape = layouts.iter().try_fold(Vec::new(), join)?;
         Ok(Walk::new(layouts.map(|layout| layout.broadcast_to(&shape)).each_ref()))

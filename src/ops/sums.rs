@@ -4,9 +4,11 @@
 pub(in crate::ops) const LONG: usize = 256;
 
 /// The number of terms that sixteen f32 sums take before their total is added in f64.
-const PART: usize = 512;
+pub(in crate::ops) const PART: usize = 512;
 
-/// Computes Σ f(v) with sixteen f32 sums over short parts, to vectorise the loop and to limit the rounding error.
+/// Computes Σ f(v) with sixteen f32 sums over short parts, to vectorise the loop and to limit the rounding error. It is
+/// inlined, so that it has the level of a caller in [`wide`](crate::ops::wide::wide).
+#[inline(always)]
 pub(in crate::ops) fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
     let part = |part: &[f32]| {
         let mut lanes = [0f32; 16];
@@ -19,6 +21,7 @@ pub(in crate::ops) fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
 }
 
 /// Computes Σ a[i] · b[i · step] like [`total`], or in f64 alone unless `step` is 1.
+#[inline(always)]
 pub(in crate::ops) fn product(a: &[f32], b: &[f32], step: usize) -> f64 {
     if step != 1 {
         return a.iter().zip(b.iter().step_by(step)).map(|(a, b)| f64::from(a * b)).sum();

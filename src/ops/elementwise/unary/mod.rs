@@ -16,12 +16,14 @@ use crate::device::gpu::{Bits, Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::promote::to_float;
+use crate::ops::wide::wide;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, no_gradient,
 };
 use crate::tensor::Tensor;
 use special::{
-    clamp, erf, gelu_gradient, gelu_inner, normal_cdf, normal_density, sigmoid, sign, softplus, tanh_softplus,
+    clamp, erf, exp, gelu_gradient, gelu_inner, normal_cdf, normal_density, sigmoid, sign, softplus, tanh,
+    tanh_softplus,
 };
 
 /// Functions of f32 that are put before the shaders of formulas.
@@ -106,7 +108,7 @@ floats! {
     SIGN "sign": |x, _| sign(x), "select(sign(x), 0.0, is_nan(x))"; |_, _, _, _| 0.0, "0.0";
     SQUARE "square": |x, _| x * x, "x * x"; |g, x, _, _| 2.0 * g * x, "2.0 * g * x";
     RECIP "recip": |x, _| 1.0 / x, "1.0 / x"; |g, _, y, _| -g * y * y, "-g * y * y";
-    EXP "exp": |x, _| x.exp(), "m_exp(x)"; |g, _, y, _| g * y, "g * y";
+    EXP "exp": |x, _| exp(x), "m_exp(x)"; |g, _, y, _| g * y, "g * y";
     EXP2 "exp2": |x, _| x.exp2(), "m_exp2(x)"; |g, _, y, _| g * y * LN_2, "g * y * LN2";
     EXPM1 "expm1": |x, _| x.exp_m1(), "m_expm1(x)"; |g, _, y, _| g * (y + 1.0), "g * (y + 1.0)";
     LOG "log": |x, _| x.ln(), "m_log(x)"; |g, x, _, _| g / x, "g / x";
@@ -117,9 +119,9 @@ floats! {
     SIN "sin": |x, _| x.sin(), "m_sin(x)"; |g, x, _, _| g * x.cos(), "g * m_cos(x)";
     COS "cos": |x, _| x.cos(), "m_cos(x)"; |g, x, _, _| -g * x.sin(), "-g * m_sin(x)";
     TAN "tan": |x, _| x.tan(), "m_tan(x)"; |g, _, y, _| g * (1.0 + y * y), "g * (1.0 + y * y)";
-    TANH "tanh": |x, _| x.tanh(), "m_tanh(x)"; |g, _, y, _| g * (1.0 - y * y), "g * (1.0 - y * y)";
+    TANH "tanh": |x, _| tanh(x), "m_tanh(x)"; |g, _, y, _| g * (1.0 - y * y), "g * (1.0 - y * y)";
     SIGMOID "sigmoid": |x, _| sigmoid(x), "m_sigmoid(x)"; |g, _, y, _| g * y * (1.0 - y), "g * y * (1.0 - y)";
-    ERF "erf": |x, _| erf(x), "m_erf(x)"; |g, x, _, _| g * FRAC_2_SQRT_PI * (-x * x).exp(), "g * 1.1283792 * m_exp(-x * x)";
+    ERF "erf": |x, _| erf(x), "m_erf(x)"; |g, x, _, _| g * FRAC_2_SQRT_PI * exp(-x * x), "g * 1.1283792 * m_exp(-x * x)";
     FLOOR "floor": |x, _| x.floor(), "floor(x)"; |_, _, _, _| 0.0, "0.0";
     CEIL "ceil": |x, _| x.ceil(), "ceil(x)"; |_, _, _, _| 0.0, "0.0";
     ROUND "round": |x, _| x.round_ties_even(), "round(x)"; |_, _, _, _| 0.0, "0.0";
@@ -194,14 +196,15 @@ pub(in crate::ops) fn grad_headers() -> Vec<&'static str> {
 fn each<T: Word, R: Word>(x: &[u32], out: &mut [u32], args: [u32; 2], f: impl Fn(T, [T; 2]) -> R) {
     let args = args.map(bytemuck::cast);
     let (x, out): (&[T], &mut [R]) = (bytemuck::cast_slice(x), bytemuck::cast_slice_mut(out));
-    out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x, args));
+    wide(#[inline(always)] || out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x, args)));
 }
 
 fn each_grad(inputs: [&[u32]; 3], out: &mut [u32], args: [u32; 2], d: impl Fn(f32, f32, f32, [f32; 2]) -> f32) {
     let args = args.map(f32::from_bits);
     let [g, x, y]: [&[f32]; 3] = inputs.map(bytemuck::cast_slice);
     let out: &mut [f32] = bytemuck::cast_slice_mut(out);
-    out.iter_mut().zip(g).zip(x).zip(y).for_each(|(((out, &g), &x), &y)| *out = d(g, x, y, args));
+    let all = out.iter_mut().zip(g).zip(x).zip(y);
+    wide(#[inline(always)] || all.for_each(|(((out, &g), &x), &y)| *out = d(g, x, y, args)));
 }
 
 /// A row with its arguments, as bits.

@@ -39,8 +39,20 @@ pub(in crate::ops) fn clamp<T: PartialOrd + Copy>(x: T, [low, high]: [T; 2]) -> 
     if x > high { high } else { x }
 }
 
+#[inline(always)]
 pub(in crate::ops) fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
+    1.0 / (1.0 + exp(-x))
+}
+
+/// Computes tanh x, as `m_tanh` of `shaders/math.wgsl` does: both formulas, of which one is selected without a branch.
+#[inline(always)]
+pub(in crate::ops) fn tanh(x: f32) -> f32 {
+    let z = x * x;
+    let p = (-5.704_988_7e-3 * z + 2.063_908_8e-2) * z - 5.373_971_6e-2;
+    let near = ((p * z + 1.333_144_2e-1) * z - 3.333_328e-1) * z * x + x;
+    let size = x.abs();
+    let far = (1.0 - 2.0 / (exp(2.0 * if size > 20.0 { 20.0 } else { size }) + 1.0)).copysign(x);
+    if size < 0.625 { near } else { far }
 }
 
 /// Computes `ln(1 + eˣ)`.
@@ -50,7 +62,7 @@ pub(in crate::ops) fn softplus(x: f32) -> f32 {
 
 /// Computes `tanh(ln(1 + eˣ)) = n / (n + 2)` with `n = eˣ (eˣ + 2)`.
 pub(in crate::ops) fn tanh_softplus(x: f32) -> f32 {
-    let e = (if x > 20.0 { 20.0 } else { x }).exp();
+    let e = exp(if x > 20.0 { 20.0 } else { x });
     e * (e + 2.0) / (e * (e + 2.0) + 2.0)
 }
 
@@ -114,7 +126,7 @@ pub(in crate::ops) fn normal_cdf(x: f32) -> f32 {
 
 /// Computes the density of the normal distribution.
 pub(in crate::ops) fn normal_density(x: f32) -> f32 {
-    0.398_942_3 * (-0.5 * x * x).exp()
+    0.398_942_3 * exp(-0.5 * x * x)
 }
 
 /// Computes the argument of σ in GELU's approximation `x · σ(gelu_inner(x))`. The factor σ(…) equals `½ (1 + tanh(…))`,
