@@ -147,6 +147,9 @@ pub(crate) type Guards<'a> = Vec<(usize, ReadGuard<'a>)>;
 
 /// Locks each distinct storage of the inputs once.
 pub(crate) fn read_all<'a>(inputs: &[&'a Tensor]) -> Result<Guards<'a>> {
+    if let [tensor] = inputs {
+        return Ok(vec![(tensor.storage().id(), cpu_buffer(tensor)?.read())]);
+    }
     lock_all(inputs, &[]).map(|(guards, _)| guards)
 }
 
@@ -238,14 +241,27 @@ impl<const K: usize> Walk<K> {
 
     /// Broadcasts the operands to their common shape.
     pub fn broadcast(op: &'static str, layouts: [&Layout; K]) -> Result<Self> {
-        if layouts.iter().all(|layout| layout.shape == layouts[0].shape && layout.is_contiguous()) {
-            // The usual case, which costs more than the arithmetic of a small tensor if it takes the general way.
-            let (dims, strides) = (vec![layouts[0].elem_count()], std::array::from_fn(|_| vec![1]));
-            return Ok(Walk { dims, strides, offsets: layouts.map(|layout| layout.offset) });
-        }
         let join = |shape: Vec<usize>, layout: &&Layout| broadcast_shapes(op, &shape, &layout.shape);
         let shape = layouts.iter().try_fold(Vec::new(), join)?;
         Ok(Walk::new(layouts.map(|layout| layout.broadcast_to(&shape)).each_ref()))
+    }
+
+    /// Broadcasts the operands and calls `f` as [`Walk::rows`] does.
+    pub fn broadcast_rows(
+        op: &'static str,
+        layouts: [&Layout; K],
+        out: &mut [u32],
+        f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync,
+    ) -> Result<()> {
+        // Dense operands of one shape need no walk: making one would take longer than the op of a small tensor.
+        if layouts.iter().all(|layout| layout.shape == layouts[0].shape && layout.is_contiguous()) {
+            let offsets = layouts.map(|layout| layout.offset);
+            let parts = out.par_chunks_mut(CHUNK).enumerate();
+            parts.for_each(|(i, part)| f(offsets.map(|offset| offset + i * CHUNK), [1; K], part));
+        } else {
+            Walk::broadcast(op, layouts)?.rows(out, f);
+        }
+        Ok(())
     }
 
     /// Returns whether the elements of every operand are next to one another, in order.
@@ -255,7 +271,7 @@ impl<const K: usize> Walk<K> {
 
     /// Calls `f` in parallel for every row along the innermost dimension, or for parts of a row, with the position of
     /// each operand's first element, each operand's step and that part of `out`.
-    pub fn rows(&self, out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
+    fn rows(&self, out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
         let Walk { dims, strides, offsets } = self;
         let inner = dims.len() - 1;
         let (length, steps) = (dims[inner], strides.each_ref().map(|s| s[inner]));

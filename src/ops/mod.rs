@@ -22,7 +22,7 @@ mod shape;
 mod spatial;
 mod sums;
 pub(crate) mod variants;
-mod wide;
+mod vectorised;
 
 pub use autocast::autocast;
 pub(crate) use autocast::{lowered, of_sums, products};

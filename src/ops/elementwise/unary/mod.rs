@@ -16,7 +16,7 @@ use crate::device::gpu::{Bits, Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::promote::to_float;
-use crate::ops::wide::wide;
+use crate::ops::vectorised::vectorised;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, no_gradient,
 };
@@ -196,7 +196,7 @@ pub(in crate::ops) fn grad_headers() -> Vec<&'static str> {
 fn each<T: Word, R: Word>(x: &[u32], out: &mut [u32], args: [u32; 2], f: impl Fn(T, [T; 2]) -> R) {
     let args = args.map(bytemuck::cast);
     let (x, out): (&[T], &mut [R]) = (bytemuck::cast_slice(x), bytemuck::cast_slice_mut(out));
-    wide(#[inline(always)] || out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x, args)));
+    vectorised!(out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x, args)));
 }
 
 fn each_grad(inputs: [&[u32]; 3], out: &mut [u32], args: [u32; 2], d: impl Fn(f32, f32, f32, [f32; 2]) -> f32) {
@@ -204,7 +204,7 @@ fn each_grad(inputs: [&[u32]; 3], out: &mut [u32], args: [u32; 2], d: impl Fn(f3
     let [g, x, y]: [&[f32]; 3] = inputs.map(bytemuck::cast_slice);
     let out: &mut [f32] = bytemuck::cast_slice_mut(out);
     let all = out.iter_mut().zip(g).zip(x).zip(y);
-    wide(#[inline(always)] || all.for_each(|(((out, &g), &x), &y)| *out = d(g, x, y, args)));
+    vectorised!(all.for_each(|(((out, &g), &x), &y)| *out = d(g, x, y, args)));
 }
 
 /// A row with its arguments, as bits.
