@@ -15,7 +15,6 @@ use rayon::prelude::*;
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::vectorised::vectorised;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
@@ -215,8 +214,7 @@ impl Op for Normalise {
         let rows = out.slice::<f32>().par_chunks_mut(inner).zip(x.par_chunks(inner)).enumerate();
         rows.with_min_len(norm.rows_per_task()).for_each(|(row, (out, x))| {
             let (mean, scale) = norm.statistics(stats, row % channels);
-            let all = out.iter_mut().zip(x);
-            vectorised!(all.for_each(|(out, x)| *out = (x - mean) * scale));
+            out.iter_mut().zip(x).for_each(|(out, x)| *out = (x - mean) * scale);
             norm.weigh(row, out, weight);
             norm.affine(row, out, bias, |v, b| *v += b);
         });

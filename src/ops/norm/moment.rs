@@ -1,7 +1,6 @@
 //! Means and variances on the CPU.
 
 use crate::ops::sums::total;
-use crate::ops::vectorised::vectorised;
 
 /// Elements of one of the CPU's blocks, which fits in the first-level cache.
 const BLOCK: usize = 2048;
@@ -37,9 +36,9 @@ impl Moment {
     /// Returns the moment of a slice; around 0 unless `centre`.
     fn of(values: &[f32], centre: bool) -> Moment {
         let count = values.len() as f64;
-        let mean = if centre { vectorised!(total(values, |v| v)) / count } else { 0.0 };
+        let mean = if centre { total(values, |v| v) / count } else { 0.0 };
         let around = mean as f32;
-        let squares = vectorised!(total(values, |v| (v - around) * (v - around)));
+        let squares = total(values, |v| (v - around) * (v - around));
         let rounded = mean - f64::from(around);
         Moment { count, mean, squares: squares - count * rounded * rounded }
     }

@@ -14,8 +14,6 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::{SCALAR_HEADERS, scalar_header};
-use crate::ops::sums::{PART, fold_lanes};
-use crate::ops::vectorised::vectorised;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, of_sums};
 use crate::shape::{Dims, dimensions};
 use crate::tensor::Tensor;
@@ -196,8 +194,7 @@ fn fold<T: Word>(x: &[T], out: CpuOut, [outer, reduced, inner]: [usize; 3], f: i
     if inner == 1 {
         let rows = out.par_iter_mut().zip(x.par_chunks(reduced)).with_min_len(8);
         return rows.for_each(|(out, row)| {
-            let joined = |block| vectorised!(joined(block, &f));
-            let blocks: Vec<T> = row.par_chunks(1 << 16).filter_map(joined).collect();
+            let blocks: Vec<T> = row.par_chunks(1 << 16).filter_map(|block| joined(block, &f)).collect();
             blocks.into_iter().reduce(&f).into_iter().for_each(|total| *out = total);
         });
     }
@@ -211,17 +208,15 @@ fn fold<T: Word>(x: &[T], out: CpuOut, [outer, reduced, inner]: [usize; 3], f: i
 
 /// Reduces neighbours: sixteen running results over parts of the block, so that the loop vectorises and the rounding
 /// error grows with the logarithm of the block's length, not with the length.
-#[inline(always)]
-fn joined<T: Word>(block: &[T], f: &impl Fn(T, T) -> T) -> Option<T> {
-    let mut total = None;
-    for part in block.chunks(PART) {
-        let result = match part.split_first_chunk::<16>() {
-            Some((first, rest)) => Some(fold_lanes(*first, rest, f, f)),
-            None => part.iter().copied().reduce(f),
-        };
-        total = total.into_iter().chain(result).reduce(f);
-    }
-    total
+fn joined<T: Word>(block: &[T], f: impl Fn(T, T) -> T) -> Option<T> {
+    let parts = block.chunks(512).filter_map(|part| {
+        let Some((first, rest)) = part.split_first_chunk::<16>() else { return part.iter().copied().reduce(&f) };
+        let (mut lanes, rows) = (*first, rest.chunks_exact(16));
+        let tail = rows.remainder().iter().copied();
+        rows.for_each(|row| lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane = f(*lane, v)));
+        lanes.into_iter().chain(tail).reduce(&f)
+    });
+    parts.reduce(&f)
 }
 
 /// Reduces the columns from `start` on of `x: [R, inner]` to `out`: at most `BLOCK` rows, or results of such blocks,
@@ -230,11 +225,9 @@ fn fold_columns<T: Word>(x: &[T], out: &mut [T], start: usize, inner: usize, f: 
     let count = x.len() / inner;
     if count <= BLOCK {
         out.copy_from_slice(&x[start..][..out.len()]);
-        vectorised!(for row in x[inner..].chunks_exact(inner) {
-            for (out, &v) in out.iter_mut().zip(&row[start..]) {
-                *out = f(*out, v);
-            }
-        });
+        for row in x[inner..].chunks_exact(inner) {
+            out.iter_mut().zip(&row[start..]).for_each(|(out, &v)| *out = f(*out, v));
+        }
         return;
     }
     let mut blocks = x.chunks(count.div_ceil(BLOCK).max(BLOCK) * inner);

@@ -62,6 +62,7 @@ pub(in crate::ops) fn softplus(x: f32) -> f32 {
 }
 
 /// Computes `tanh(ln(1 + eˣ)) = n / (n + 2)` with `n = eˣ (eˣ + 2)`.
+#[inline(always)]
 pub(in crate::ops) fn tanh_softplus(x: f32) -> f32 {
     let e = exp(if x > 20.0 { 20.0 } else { x });
     e * (e + 2.0) / (e * (e + 2.0) + 2.0)
@@ -132,11 +133,13 @@ pub(in crate::ops) fn normal_density(x: f32) -> f32 {
 
 /// Computes the argument of σ in GELU's approximation `x · σ(gelu_inner(x))`. The factor σ(…) equals `½ (1 + tanh(…))`,
 /// which loses digits by cancellation.
+#[inline(always)]
 pub(in crate::ops) fn gelu_inner(x: f32) -> f32 {
     1.595_769_2 * (x + 0.044715 * x * x * x)
 }
 
 /// Computes the derivative of GELU's approximation from `s = σ(gelu_inner(x))`.
+#[inline(always)]
 pub(in crate::ops) fn gelu_gradient(x: f32, s: f32) -> f32 {
     s + x * s * (1.0 - s) * 1.595_769_2 * (1.0 + 0.134145 * x * x)
 }
