@@ -17,8 +17,8 @@ pub(in crate::ops) fn fold_lanes<T: Copy>(
 ) -> T {
     let (rows, tail) = values.as_chunks::<16>();
     for row in rows {
-        for i in 0..16 {
-            lanes[i] = step(lanes[i], row[i]);
+        for (lane, &v) in lanes.iter_mut().zip(row) {
+            *lane = step(*lane, v);
         }
     }
     for (lane, &v) in lanes.iter_mut().zip(tail) {
