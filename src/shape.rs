@@ -107,7 +107,12 @@ pub(crate) struct Layout {
 impl Layout {
     /// Returns a row-major layout from the start of the storage.
     pub fn contiguous(shape: &[usize]) -> Self {
-        Layout { shape: shape.to_vec(), strides: row_major(shape), offset: 0 }
+        Layout::contiguous_owned(shape.to_vec())
+    }
+
+    /// As [`Layout::contiguous`], from a shape that is not needed any more.
+    pub fn contiguous_owned(shape: Vec<usize>) -> Self {
+        Layout { strides: row_major(&shape), shape, offset: 0 }
     }
 
     pub fn elem_count(&self) -> usize {
@@ -274,6 +279,9 @@ pub(crate) fn checked_elem_count(op: &'static str, shape: &[usize]) -> Result<us
 /// Returns the shape that two operands broadcast to, by NumPy's rule: the shapes are aligned at the last dimension, and
 /// two sizes are equal or one of them is 1.
 pub(crate) fn broadcast_shapes(op: &'static str, a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
+    if a == b {
+        return Ok(a.to_vec());
+    }
     let rank = a.len().max(b.len());
     let at = |s: &[usize], d: usize| (d + s.len()).checked_sub(rank).map_or(1, |i| s[i]);
     (0..rank)

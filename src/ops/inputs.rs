@@ -147,6 +147,9 @@ pub(crate) type Guards<'a> = Vec<(usize, ReadGuard<'a>)>;
 
 /// Locks each distinct storage of the inputs once.
 pub(crate) fn read_all<'a>(inputs: &[&'a Tensor]) -> Result<Guards<'a>> {
+    if let [tensor] = inputs {
+        return Ok(vec![(tensor.storage().id(), cpu_buffer(tensor)?.read())]);
+    }
     lock_all(inputs, &[]).map(|(guards, _)| guards)
 }
 
@@ -257,6 +260,24 @@ impl<const K: usize> Walk<K> {
         (inner == 0 || self.dims[inner].is_multiple_of(4)) && self.strides.iter().zip(&self.offsets).all(fits)
     }
 
+    /// Broadcasts the operands and calls `f` as [`Walk::rows`] does.
+    pub fn broadcast_rows(
+        op: &'static str,
+        layouts: [&Layout; K],
+        out: &mut [u32],
+        f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync,
+    ) -> Result<()> {
+        // Dense operands of one shape need no walk: making one would take longer than the op of a small tensor.
+        if layouts.iter().all(|layout| layout.shape == layouts[0].shape && layout.is_contiguous()) {
+            let offsets = layouts.map(|layout| layout.offset);
+            let parts = out.par_chunks_mut(CHUNK).enumerate();
+            parts.for_each(|(i, part)| f(offsets.map(|offset| offset + i * CHUNK), [1; K], part));
+        } else {
+            Walk::broadcast(op, layouts)?.rows(out, f);
+        }
+        Ok(())
+    }
+
     /// Returns whether the elements of every operand are next to one another, in order.
     pub fn is_dense(&self) -> bool {
         self.dims.len() == 1 && (self.dims[0] == 1 || self.strides.iter().all(|strides| strides[0] == 1))
@@ -264,7 +285,7 @@ impl<const K: usize> Walk<K> {
 
     /// Calls `f` in parallel for every row along the innermost dimension, or for parts of a row, with the position of
     /// each operand's first element, each operand's step and that part of `out`.
-    pub fn rows(&self, out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
+    fn rows(&self, out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
         let Walk { dims, strides, offsets } = self;
         let inner = dims.len() - 1;
         let (length, steps) = (dims[inner], strides.each_ref().map(|s| s[inner]));

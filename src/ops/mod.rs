@@ -22,6 +22,7 @@ mod shape;
 mod spatial;
 mod sums;
 pub(crate) mod variants;
+mod vectorised;
 
 pub use autocast::autocast;
 pub(crate) use autocast::{lowered, of_sums, products};
@@ -164,7 +165,7 @@ fn applied<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     let computed = if O::ELEMENTS == Elements::Stored { dtype } else { dtype.wide() };
     let words = computed.words(checked_elem_count(op.name(), &shape)?);
     let storage = compute(&op, inputs, words)?;
-    let out = Tensor::from_parts(storage, Layout::contiguous(&shape), computed, inputs[0].device().clone());
+    let out = Tensor::from_parts(storage, Layout::contiguous_owned(shape), computed, inputs[0].device().clone());
     let out = crate::autograd::record(op, inputs, out);
     if computed == dtype { Ok(out) } else { narrowed(&out, dtype) }
 }

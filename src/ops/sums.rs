@@ -4,18 +4,43 @@
 pub(in crate::ops) const LONG: usize = 256;
 
 /// The number of terms that sixteen f32 sums take before their total is added in f64.
-const PART: usize = 512;
+pub(in crate::ops) const PART: usize = 512;
+
+/// Adds `values` to sixteen running results with `step`, and then joins these. For loops in
+/// `vectorised!`, as all of this file that is inlined.
+#[inline(always)]
+pub(in crate::ops) fn fold_lanes<T: Copy>(
+    mut lanes: [T; 16],
+    values: &[T],
+    step: impl Fn(T, T) -> T,
+    join: impl Fn(T, T) -> T,
+) -> T {
+    let (rows, tail) = values.as_chunks::<16>();
+    for row in rows {
+        for (lane, &v) in lanes.iter_mut().zip(row) {
+            *lane = step(*lane, v);
+        }
+    }
+    for (lane, &v) in lanes.iter_mut().zip(tail) {
+        *lane = step(*lane, v);
+    }
+    // In halves: one after the other, fifteen joins would each wait for the one before.
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            lanes[i] = join(lanes[i], lanes[i + half]);
+        }
+    }
+    lanes[0]
+}
 
 /// Computes Σ f(v) with sixteen f32 sums over short parts, to vectorise the loop and to limit the rounding error.
+#[inline(always)]
 pub(in crate::ops) fn total(values: &[f32], f: impl Fn(f32) -> f32) -> f64 {
-    let part = |part: &[f32]| {
-        let mut lanes = [0f32; 16];
-        let rows = part.chunks_exact(16);
-        let tail: f32 = rows.remainder().iter().map(|&v| f(v)).sum();
-        rows.for_each(|row| lanes.iter_mut().zip(row).for_each(|(lane, &v)| *lane += f(v)));
-        f64::from(lanes.iter().sum::<f32>() + tail)
-    };
-    values.chunks(PART).map(part).sum()
+    let mut total = 0.0;
+    for part in values.chunks(PART) {
+        total += f64::from(fold_lanes([0.0; 16], part, |sum, v| sum + f(v), |a, b| a + b));
+    }
+    total
 }
 
 /// Computes Σ a[i] · b[i · step] like [`total`], or in f64 alone unless `step` is 1.
@@ -84,6 +109,15 @@ mod tests {
         let spread: Vec<f32> = values.iter().flat_map(|&v| [v, f32::NAN]).collect();
         assert!((product(&values, &spread, 2) / squares - 1.0).abs() < 1e-6);
         assert_eq!((total(&[], |v| v), product(&[], &[], 1)), (0.0, 0.0));
+    }
+
+    #[test]
+    fn lanes_fold_every_value_once() {
+        for count in [0, 1, 15, 16, 17, 48, 100] {
+            let values: Vec<u32> = (1..=count).collect();
+            assert_eq!(fold_lanes([0; 16], &values, |a, b| a + b, |a, b| a + b), count * (count + 1) / 2);
+            assert_eq!(fold_lanes([0; 16], &values, u32::max, u32::max), count);
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn softmax_of_rows_at_any_offset() -> Result<()> {
     for device in Device::all() {
         for (offset, columns) in [(0, 8), (2, 8), (4, 1000), (0, 7)] {
             let x = numbers(offset + 5 * columns, &device)?.narrow(0, offset, 5 * columns)?.reshape([5, columns])?;
-            let expected = x.to(&Device::cpu())?.softmax(1)?.to_vec::<f32>()?;
+            let expected = x.to(Device::cpu())?.softmax(1)?.to_vec::<f32>()?;
             let got = x.softmax(1)?.to_vec::<f32>()?;
             let near = got.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-6 + 1e-5 * b);
             assert!(near, "{columns} columns from {offset} on {device}");

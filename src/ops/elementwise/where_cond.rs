@@ -34,14 +34,13 @@ impl Op for WhereCond {
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let [a, b, condition] = [0, 1, 2].map(|i| inputs[i].all::<u32>());
-        let walk = Walk::broadcast(self.name(), [0, 1, 2].map(|i| inputs[i].layout()))?;
-        walk.rows(out.0, |at, step, out| {
+        let layouts = [0, 1, 2].map(|i| inputs[i].layout());
+        Walk::broadcast_rows(self.name(), layouts, out.0, |at, step, out| {
             for (i, out) in out.iter_mut().enumerate() {
                 let chosen = condition[at[2] + i * step[2]] != 0;
                 *out = if chosen { a[at[0] + i * step[0]] } else { b[at[1] + i * step[1]] };
             }
-        });
-        Ok(())
+        })
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {

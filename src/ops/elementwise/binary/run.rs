@@ -142,10 +142,9 @@ impl Op for Binary {
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (a, b) = (&inputs[0], &inputs[1]);
         let (each, x, y) = (self.pair.of(a.dtype())?.each, a.all(), b.all());
-        Walk::broadcast(self.name(), [a.layout(), b.layout()])?.rows(out.0, |[i, j], steps, out| {
+        Walk::broadcast_rows(self.name(), [a.layout(), b.layout()], out.0, |[i, j], steps, out| {
             each(&x[i..], steps[0], &y[j..], steps[1], out);
-        });
-        Ok(())
+        })
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {

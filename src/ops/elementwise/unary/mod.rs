@@ -17,12 +17,14 @@ use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::promote::to_float;
 use crate::ops::inputs::{FOURS, elements_each};
+use crate::ops::vectorised::vectorised;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, no_gradient,
 };
 use crate::tensor::Tensor;
 use special::{
-    clamp, erf, gelu_gradient, gelu_inner, normal_cdf, normal_density, sigmoid, sign, softplus, tanh_softplus,
+    clamp, erf, exp, gelu_gradient, gelu_inner, normal_cdf, normal_density, sigmoid, sign, softplus, tanh,
+    tanh_softplus,
 };
 
 /// Functions of f32 that are put before the shaders of formulas.
@@ -62,22 +64,25 @@ pub(in crate::ops) struct Function {
     truth: bool,
 }
 
-/// Defines rows from f32 to f32: the function of x and of the arguments p; its gradient from g, x, y and p.
+/// Defines rows from f32 to f32: the function of x and of the arguments p; its gradient from g, x, y and p. `vectorised`
+/// is for rows whose arithmetic takes longer than the access to memory; the others gain nothing from wider vectors.
 macro_rules! floats {
-    ($($row:ident $name:literal: $f:expr, $wgsl:literal; $d:expr, $d_wgsl:literal;)*) => {
+    ($($row:ident $name:literal $($level:ident)?: $f:expr, $wgsl:literal; $d:expr, $d_wgsl:literal;)*) => {
         $(pub(in crate::ops) static $row: Function = Function {
             name: $name,
             header: concat!("alias T = f32;\nalias R = f32;\nfn f(x: f32) -> f32 { return ", $wgsl, "; }\n"),
-            each: |x, out, p| each::<f32, f32>(x, out, p, $f),
+            each: |x, out, p| floats!(@run $($level)? each::<f32, f32>(x, out, p, $f)),
             gradient: Some((
                 concat!("fn d(g: f32, x: f32, y: f32) -> f32 { return ", $d_wgsl, "; }\n"),
-                |inputs, out, p| each_grad(inputs, out, p, $d),
+                |inputs, out, p| floats!(@run $($level)? each_grad(inputs, out, p, $d)),
             )),
             takes: DType::F32,
             truth: false,
         };)*
         static FLOATS: &[&Function] = &[$(&$row),*];
     };
+    (@run vectorised $loop:expr) => { vectorised!($loop) };
+    (@run $loop:expr) => { $loop };
 }
 
 /// Defines rows without a gradient: from words to words of the same type, or to 0 or 1.
@@ -109,7 +114,7 @@ floats! {
     SIGN "sign": |x, _| sign(x), "select(sign(x), 0.0, is_nan(x))"; |_, _, _, _| 0.0, "0.0";
     SQUARE "square": |x, _| x * x, "x * x"; |g, x, _, _| 2.0 * g * x, "2.0 * g * x";
     RECIP "recip": |x, _| 1.0 / x, "1.0 / x"; |g, _, y, _| -g * y * y, "-g * y * y";
-    EXP "exp": |x, _| x.exp(), "m_exp(x)"; |g, _, y, _| g * y, "g * y";
+    EXP "exp" vectorised: |x, _| exp(x), "m_exp(x)"; |g, _, y, _| g * y, "g * y";
     EXP2 "exp2": |x, _| x.exp2(), "m_exp2(x)"; |g, _, y, _| g * y * LN_2, "g * y * LN2";
     EXPM1 "expm1": |x, _| x.exp_m1(), "m_expm1(x)"; |g, _, y, _| g * (y + 1.0), "g * (y + 1.0)";
     LOG "log": |x, _| x.ln(), "m_log(x)"; |g, x, _, _| g / x, "g / x";
@@ -120,9 +125,9 @@ floats! {
     SIN "sin": |x, _| x.sin(), "m_sin(x)"; |g, x, _, _| g * x.cos(), "g * m_cos(x)";
     COS "cos": |x, _| x.cos(), "m_cos(x)"; |g, x, _, _| -g * x.sin(), "-g * m_sin(x)";
     TAN "tan": |x, _| x.tan(), "m_tan(x)"; |g, _, y, _| g * (1.0 + y * y), "g * (1.0 + y * y)";
-    TANH "tanh": |x, _| x.tanh(), "m_tanh(x)"; |g, _, y, _| g * (1.0 - y * y), "g * (1.0 - y * y)";
-    SIGMOID "sigmoid": |x, _| sigmoid(x), "m_sigmoid(x)"; |g, _, y, _| g * y * (1.0 - y), "g * y * (1.0 - y)";
-    ERF "erf": |x, _| erf(x), "m_erf(x)"; |g, x, _, _| g * FRAC_2_SQRT_PI * (-x * x).exp(), "g * 1.1283792 * m_exp(-x * x)";
+    TANH "tanh" vectorised: |x, _| tanh(x), "m_tanh(x)"; |g, _, y, _| g * (1.0 - y * y), "g * (1.0 - y * y)";
+    SIGMOID "sigmoid" vectorised: |x, _| sigmoid(x), "m_sigmoid(x)"; |g, _, y, _| g * y * (1.0 - y), "g * y * (1.0 - y)";
+    ERF "erf": |x, _| erf(x), "m_erf(x)"; |g, x, _, _| g * FRAC_2_SQRT_PI * exp(-x * x), "g * 1.1283792 * m_exp(-x * x)";
     FLOOR "floor": |x, _| x.floor(), "floor(x)"; |_, _, _, _| 0.0, "0.0";
     CEIL "ceil": |x, _| x.ceil(), "ceil(x)"; |_, _, _, _| 0.0, "0.0";
     ROUND "round": |x, _| x.round_ties_even(), "round(x)"; |_, _, _, _| 0.0, "0.0";
@@ -141,16 +146,16 @@ floats! {
         |g, x, y, p| if x > 0.0 { g } else { g * (y + p[0]) }, "select(g * (y + p.a), g, x > 0.0)";
     GELU "gelu": |x, _| x * normal_cdf(x), "x * normal_cdf(x)";
         |g, x, _, _| g * (normal_cdf(x) + x * normal_density(x)), "g * (normal_cdf(x) + x * normal_density(x))";
-    GELU_TANH "gelu_tanh": |x, _| x * sigmoid(gelu_inner(x)), "x * m_sigmoid(gelu_inner(x))";
+    GELU_TANH "gelu_tanh" vectorised: |x, _| x * sigmoid(gelu_inner(x)), "x * m_sigmoid(gelu_inner(x))";
         |g, x, _, _| g * gelu_gradient(x, sigmoid(gelu_inner(x))), "g * gelu_gradient(x, m_sigmoid(gelu_inner(x)))";
-    SILU "silu": |x, _| x * sigmoid(x), "x * m_sigmoid(x)";
+    SILU "silu" vectorised: |x, _| x * sigmoid(x), "x * m_sigmoid(x)";
         |g, x, _, _| g * sigmoid(x) * (1.0 + x * sigmoid(-x)), "g * m_sigmoid(x) * (1.0 + x * m_sigmoid(-x))";
     SOFTPLUS "softplus": |x, p| if x * p[0] > p[1] { x } else { softplus(x * p[0]) / p[0] },
         "select(m_softplus(x * p.a) / p.a, x, x * p.a > p.b)";
         |g, x, _, p| if x * p[0] > p[1] { g } else { g * sigmoid(x * p[0]) },
         "select(g * m_sigmoid(x * p.a), g, x * p.a > p.b)";
     LOG_SIGMOID "log_sigmoid": |x, _| -softplus(-x), "-m_softplus(-x)"; |g, x, _, _| g * sigmoid(-x), "g * m_sigmoid(-x)";
-    MISH "mish": |x, _| x * tanh_softplus(x), "x * tanh_softplus(x)";
+    MISH "mish" vectorised: |x, _| x * tanh_softplus(x), "x * tanh_softplus(x)";
         |g, x, _, _| g * (tanh_softplus(x) + x * (1.0 - tanh_softplus(x).powi(2)) * sigmoid(x)),
         "g * (tanh_softplus(x) + x * (1.0 - tanh_softplus(x) * tanh_softplus(x)) * m_sigmoid(x))";
     HARDSWISH "hardswish": |x, _| x * clamp(x + 3.0, [0.0, 6.0]) / 6.0, "x * clamp(x + 3.0, 0.0, 6.0) / 6.0";
@@ -194,12 +199,14 @@ pub(in crate::ops) fn grad_headers() -> Vec<&'static str> {
     FLOATS.iter().filter_map(|row| row.gradient.map(|(header, _)| header)).collect()
 }
 
+#[inline(always)]
 fn each<T: Word, R: Word>(x: &[u32], out: &mut [u32], args: [u32; 2], f: impl Fn(T, [T; 2]) -> R) {
     let args = args.map(bytemuck::cast);
     let (x, out): (&[T], &mut [R]) = (bytemuck::cast_slice(x), bytemuck::cast_slice_mut(out));
     out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x, args));
 }
 
+#[inline(always)]
 fn each_grad(inputs: [&[u32]; 3], out: &mut [u32], args: [u32; 2], d: impl Fn(f32, f32, f32, [f32; 2]) -> f32) {
     let args = args.map(f32::from_bits);
     let [g, x, y]: [&[f32]; 3] = inputs.map(bytemuck::cast_slice);

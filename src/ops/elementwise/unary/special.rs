@@ -6,7 +6,8 @@
 pub(in crate::ops) fn exp(x: f32) -> f32 {
     const LN2_HIGH: f32 = 0.693_359_4; // few bits: its product with a small whole number is exact
     const LN2_LOW: f32 = -2.121_944_4e-4;
-    const WHOLE: f32 = 12_582_912.0; // 1.5 · 2^23: a number added to it is rounded to a whole number in the last bits
+    // 1.5 · 2^23, and two biases of an exponent: a number added to it is rounded to a whole number in the last bits.
+    const WHOLE: f32 = 12_582_912.0 + 254.0;
     let x = if x > 89.0 { 89.0 } else { x };
     let x = if x < -104.0 { -104.0 } else { x }; // NaN stays NaN
     let shifted = x * std::f32::consts::LOG2_E + WHOLE;
@@ -15,11 +16,11 @@ pub(in crate::ops) fn exp(x: f32) -> f32 {
     let p = 1.987_569_1e-4 * r + 1.398_199_9e-3;
     let p = ((p * r + 8.333_452e-3) * r + 4.166_579_6e-2) * r + 1.666_666_5e-1;
     let y = (p * r + 0.5) * (r * r) + r + 1.0;
-    // 2^n in two factors: the result may be subnormal.
-    let n = shifted.to_bits().wrapping_sub(WHOLE.to_bits()).cast_signed();
-    let power = |n: i32| f32::from_bits((n.wrapping_add(127) << 23).cast_unsigned());
-    let half = n >> 1;
-    y * power(half) * power(n.wrapping_sub(half))
+    // 2^n in two factors: the result may be subnormal. The last bits are n + 254, whose halves are the two exponents with
+    // their biases; the other bits are shifted out.
+    let both = shifted.to_bits();
+    let half = both >> 1;
+    y * f32::from_bits(half << 23) * f32::from_bits(both.wrapping_sub(half) << 23)
 }
 
 /// Returns 1 or −1 by the sign, 0 for 0 and NaN.
@@ -39,8 +40,20 @@ pub(in crate::ops) fn clamp<T: PartialOrd + Copy>(x: T, [low, high]: [T; 2]) -> 
     if x > high { high } else { x }
 }
 
+#[inline(always)]
 pub(in crate::ops) fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
+    1.0 / (1.0 + exp(-x))
+}
+
+/// Computes tanh x, as `m_tanh` of `shaders/math.wgsl` does: both formulas, of which one is selected without a branch.
+#[inline(always)]
+pub(in crate::ops) fn tanh(x: f32) -> f32 {
+    let z = x * x;
+    let p = (-5.704_988_7e-3 * z + 2.063_908_8e-2) * z - 5.373_971_6e-2;
+    let near = ((p * z + 1.333_144_2e-1) * z - 3.333_328e-1) * z * x + x;
+    let size = x.abs();
+    let far = 1.0 - 2.0 / (exp(2.0 * if size > 20.0 { 20.0 } else { size }) + 1.0);
+    (if size < 0.625 { near } else { far }).copysign(x) // also of −0
 }
 
 /// Computes `ln(1 + eˣ)`.
@@ -49,8 +62,9 @@ pub(in crate::ops) fn softplus(x: f32) -> f32 {
 }
 
 /// Computes `tanh(ln(1 + eˣ)) = n / (n + 2)` with `n = eˣ (eˣ + 2)`.
+#[inline(always)]
 pub(in crate::ops) fn tanh_softplus(x: f32) -> f32 {
-    let e = (if x > 20.0 { 20.0 } else { x }).exp();
+    let e = exp(if x > 20.0 { 20.0 } else { x });
     e * (e + 2.0) / (e * (e + 2.0) + 2.0)
 }
 
@@ -114,16 +128,18 @@ pub(in crate::ops) fn normal_cdf(x: f32) -> f32 {
 
 /// Computes the density of the normal distribution.
 pub(in crate::ops) fn normal_density(x: f32) -> f32 {
-    0.398_942_3 * (-0.5 * x * x).exp()
+    0.398_942_3 * exp(-0.5 * x * x)
 }
 
 /// Computes the argument of σ in GELU's approximation `x · σ(gelu_inner(x))`. The factor σ(…) equals `½ (1 + tanh(…))`,
 /// which loses digits by cancellation.
+#[inline(always)]
 pub(in crate::ops) fn gelu_inner(x: f32) -> f32 {
     1.595_769_2 * (x + 0.044715 * x * x * x)
 }
 
 /// Computes the derivative of GELU's approximation from `s = σ(gelu_inner(x))`.
+#[inline(always)]
 pub(in crate::ops) fn gelu_gradient(x: f32, s: f32) -> f32 {
     s + x * s * (1.0 - s) * 1.595_769_2 * (1.0 + 0.134145 * x * x)
 }
@@ -131,6 +147,32 @@ pub(in crate::ops) fn gelu_gradient(x: f32, s: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::vectorised::vectorised;
+
+    /// The level of vector instructions must not change results, since machines differ in it.
+    #[test]
+    fn vectorised_loops_have_the_bits_of_plain_ones() {
+        let values: Vec<f32> = (0..=u32::MAX).step_by(99_991).map(f32::from_bits).collect();
+        let bits = |f: fn(f32) -> f32| values.iter().map(|&x| f(x).to_bits()).collect::<Vec<_>>();
+        let mut out = vec![0f32; values.len()];
+        vectorised!(out.iter_mut().zip(&values).for_each(|(out, &x)| *out = exp(x)));
+        let same = |(out, bits): (&f32, u32)| out.to_bits() == bits || (out.is_nan() && f32::from_bits(bits).is_nan());
+        assert!(out.iter().zip(bits(exp)).all(same));
+        vectorised!(out.iter_mut().zip(&values).for_each(|(out, &x)| *out = tanh(x)));
+        assert!(out.iter().zip(bits(tanh)).all(same));
+    }
+
+    #[test]
+    fn hyperbolic_tangents_are_right_to_two_units() {
+        for x in (0..=u32::MAX).step_by(997).map(f32::from_bits).filter(|x| !x.is_nan()) {
+            let (got, expected) = (tanh(x), f64::from(x).tanh());
+            let off = (f64::from(got) - expected).abs();
+            assert!(off <= 2.4e-7 * expected.abs(), "tanh({x}) = {got}, not {expected}");
+        }
+        assert_eq!([tanh(-0.0), tanh(0.0)].map(f32::to_bits), [-0.0f32, 0.0].map(f32::to_bits));
+        assert_eq!([tanh(f32::INFINITY), tanh(f32::NEG_INFINITY)], [1.0, -1.0]);
+        assert!(tanh(f32::NAN).is_nan());
+    }
 
     /// Compares the result for every 97th f32 with that of f64, in units of the last place of the result.
     #[test]
