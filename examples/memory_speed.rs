@@ -1,6 +1,7 @@
-//! How close the kernels that memory limits come to a plain copy, on each adapter: `memory_speed [DEVICES [REPEATS]]`.
+//! How close the ops that memory limits come to a plain copy, and what the op of a small tensor costs, on each device:
+//! `memory_speed [DEVICES [REPEATS]]`.
 //!
-//! Bytes are those that must be read and written at least.
+//! Bytes are those that must be read and written at least. On an adapter, the copy is a kernel without this crate.
 
 use std::time::Instant;
 
@@ -72,10 +73,10 @@ fn copy(device: &Device, n: usize, repeats: usize) -> Option<(u32, f64)> {
 
 type Work<'a> = Box<dyn Fn() -> Result<Tensor> + 'a>;
 
-/// The rate in GB/s: the fastest and the median repeat.
-fn rate(device: &Device, bytes: usize, repeats: usize, work: &Work) -> Result<[f64; 2]> {
-    let runs = ((32 << 20) / bytes).clamp(1, 64);
-    let mut rates = Vec::new();
+/// The seconds that an op takes: the fastest and the median repeat.
+fn seconds(device: &Device, bytes: usize, repeats: usize, work: &Work) -> Result<[f64; 2]> {
+    let runs = ((32 << 20) / bytes).clamp(1, 1000);
+    let mut times = Vec::new();
     for repeat in 0..=repeats {
         let start = Instant::now();
         for _ in 0..runs {
@@ -83,11 +84,11 @@ fn rate(device: &Device, bytes: usize, repeats: usize, work: &Work) -> Result<[f
         }
         device.synchronize()?;
         if repeat > 0 {
-            rates.push((runs * bytes) as f64 / start.elapsed().as_secs_f64() / 1e9);
+            times.push(start.elapsed().as_secs_f64() / runs as f64);
         }
     }
-    rates.sort_by(f64::total_cmp);
-    Ok([rates[repeats - 1], rates[repeats / 2]])
+    times.sort_by(f64::total_cmp);
+    Ok([times[0], times[repeats / 2]])
 }
 
 fn measure(device: &Device, rows: usize, columns: usize, repeats: usize) -> Result<()> {
@@ -96,8 +97,10 @@ fn measure(device: &Device, rows: usize, columns: usize, repeats: usize) -> Resu
     let y = Tensor::rand(shape, device)?;
     let row = Tensor::rand([columns], device)?;
     let works: Vec<(&str, usize, Work)> = vec![
+        ("copy()", 8 * n, Box::new(|| x.copy())),
         ("relu", 8 * n, Box::new(|| x.relu())),
         ("exp", 8 * n, Box::new(|| x.exp())),
+        ("tanh", 8 * n, Box::new(|| x.tanh())),
         ("gelu", 8 * n, Box::new(|| x.gelu())),
         ("add number", 8 * n, Box::new(|| x.add(1.5))),
         ("add", 12 * n, Box::new(|| x.add(&y))),
@@ -106,25 +109,30 @@ fn measure(device: &Device, rows: usize, columns: usize, repeats: usize) -> Resu
         ("sum last dim", 4 * n, Box::new(|| x.sum([1], false))),
         ("sum first dim", 4 * n, Box::new(|| x.sum([0], false))),
         ("softmax", 8 * n, Box::new(|| x.softmax(1))),
+        ("log_softmax", 8 * n, Box::new(|| x.log_softmax(1))),
+        ("logsumexp", 4 * n, Box::new(|| x.logsumexp(1, false))),
     ];
     for (name, bytes, work) in &works {
-        let [best, median] = rate(device, *bytes, repeats, work)?;
-        println!("{}\t{rows}x{columns}\t{name}\t{best:.2}\t{median:.2}", device.name());
+        let [best, median] = seconds(device, *bytes, repeats, work)?;
+        let rates = [best, median].map(|seconds| *bytes as f64 / seconds / 1e9);
+        println!("{device}\t{rows}x{columns}\t{name}\t{:.2}\t{:.2}\t{:.2}", rates[0], rates[1], median * 1e6);
     }
     Ok(())
 }
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
-    let devices = args.next().unwrap_or("auto".into());
+    let devices = args.next().unwrap_or("cpu".into());
     let repeats = args.next().and_then(|n| n.parse().ok()).unwrap_or(5).max(1);
-    println!("device\tshape\twhat\tbest GB/s\tmedian GB/s");
-    for device in Device::list(&devices)?.iter().filter(|device| !device.is_cpu()) {
+    println!("device\tshape\twhat\tbest GB/s\tmedian GB/s\tmedian µs");
+    for device in &Device::list(&devices)? {
         if let Some((run, best)) = copy(device, 16 << 20, repeats) {
-            println!("{}\t16384x1024\tcopy ({run} vectors)\t{best:.2}\t", device.name());
+            println!("{device}\t16384x1024\tcopy ({run} vectors)\t{best:.2}\t\t");
         }
         measure(device, 16 << 10, 1 << 10, repeats)?;
+        measure(device, 4096, 1000, repeats)?;
         measure(device, 16, 1 << 10, repeats)?;
+        measure(device, 1, 4, repeats)?;
     }
     Ok(())
 }

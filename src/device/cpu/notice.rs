@@ -30,11 +30,13 @@ fn is_due(before: usize, words: usize) -> bool {
     before < ENOUGH && before.saturating_add(words) >= ENOUGH
 }
 
-/// Logs the notice. A program without a logger gets it on standard error.
+/// Logs the notice, or writes it to standard error if warnings are not logged: without a logger, or with one that shows
+/// errors only, which is the default of `env_logger`.
 fn say() {
-    match log::max_level() {
-        log::LevelFilter::Off => _ = writeln!(std::io::stderr(), "warning: {NOTICE}"), // standard error may be closed
-        _ => log::warn!("{NOTICE}"),
+    if log::log_enabled!(log::Level::Warn) {
+        log::warn!("{NOTICE}");
+    } else {
+        _ = writeln!(std::io::stderr(), "warning: {NOTICE}"); // standard error may be closed
     }
 }
 
