@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     if a != b {
         let mixed = (&x + &y).unwrap_err();
         let expected = format!(
-            "Expected all tensors to be on the same device, but found at least two devices, {a} and {b}! (add: use .to())"
+            "Expected all tensors to be on the same device, but found at least two devices, {a} and {b}! (add: move one with .to(&device))"
         );
         assert_eq!(mixed.to_string(), expected);
     }
