@@ -356,6 +356,11 @@ pub(crate) fn elements_each(gpu: &Gpu, in_fours: bool) -> usize {
     }
 }
 
+/// Returns whether kernels can read the rows of `[A, reduced, inner]`, dense from `offset` on, in vectors of four elements.
+pub(crate) fn rows_in_fours(inner: usize, reduced: usize, offset: usize) -> bool {
+    inner == 1 && reduced.is_multiple_of(4) && offset.is_multiple_of(4)
+}
+
 /// Returns the sizes `[A, dim, B]` of a dense shape: the dimensions before `dim` as one, `dim`, and those after it as
 /// one.
 pub(crate) fn around(shape: &[usize], dim: usize) -> [usize; 3] {

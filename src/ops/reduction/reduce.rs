@@ -13,7 +13,7 @@ use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inplace::fill_kernel;
-use crate::ops::inputs::{SCALAR_HEADERS, scalar_header};
+use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, of_sums};
 use crate::shape::{Dims, dimensions};
 use crate::tensor::Tensor;
@@ -173,7 +173,7 @@ fn kernels(
         // Few results from many elements: compute partial results first, enough of them to use the whole adapter.
         let crowded = reduced > CHUNK || (reduced > 64 && outer * inner < 1024);
         let chunks = if crowded { reduced.div_ceil(64).min(reduced.div_ceil(CHUNK).max(1024)) } else { 1 };
-        let fours = inner == 1 && reduced.is_multiple_of(4) && offset.is_multiple_of(4);
+        let fours = rows_in_fours(inner, reduced, offset);
         let (entry, steps) = if fours { ("rows4", reduced / 4) } else { ("reduce", reduced) };
         let span = steps.div_ceil(chunks);
         let chunks = steps.div_ceil(span); // no part is empty

@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
-use crate::ops::inputs::around;
+use crate::ops::inputs::{around, rows_in_fours};
 use crate::ops::sums::{PART, fold_lanes, total};
 use crate::ops::vectorised::vectorised;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply, of_sums};
@@ -58,7 +58,7 @@ impl Op for Softmax {
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
         let [outer, reduced, inner] = around(x.shape(), self.dim);
-        let fours = inner == 1 && reduced.is_multiple_of(4) && x.offset().is_multiple_of(4);
+        let fours = rows_in_fours(inner, reduced, x.offset());
         let (entry, reduced) = if fours { ("rows4", reduced / 4) } else { ("softmax", reduced) };
         let params = Params { offset: x.offset(), outer, reduced, inner };
         let kernel = Kernel::build(SHADER, entry, params).constant("LOG", self.log);
