@@ -4,24 +4,9 @@
 //   gradient_sums:  Σ t for each c, then Σ t · x̂ for each c: [2, C, K] in parts,  t = g · w[f]
 //   backward:       out ← (t − Σ t / N − x̂ · Σ t x̂ / N) / √(variance + eps)  (FIXED: the statistics are constants)
 // Parts of moments are [C, K, 2]. Part k has the elements k, k + K, k + 2K, … of its c, its own mean and the sum of
-// squares around it, so no large sums cancel (Chan et al. 1979). One invocation: one part, one c (merge) or one
-// element.
+// squares around it, so no large sums cancel (Chan et al. 1979). One invocation: one part, one c (merge) or `run`
+// neighbouring elements. After norm_places.wgsl.
 
-struct Params {
-    outer: u32,    // A
-    channels: u32, // C
-    inner: u32,    // B
-    chunks: u32,   // K
-    span: u32,     // S
-    features: u32, // M
-    x_offset: u32,
-    stats_offset: u32,
-    w_offset: u32,
-    last_offset: u32, // of g or the bias
-    eps: f32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> made: array<f32>; // moments, merge
 @group(0) @binding(2) var<storage, read> stats: array<f32>;
@@ -41,11 +26,6 @@ fn channel_and_chunk(i: u32) -> vec2<u32> {
     return select(vec2(i / p.chunks, i % p.chunks), vec2(i % p.channels, i / p.channels), p.inner < 32u);
 }
 
-fn place(c: u32, e: u32) -> u32 {
-    let a = select(e / p.inner, 0u, p.outer == 1u);
-    return (a * p.channels + c) * p.inner + (e - a * p.inner);
-}
-
 fn elements(k: u32) -> f32 {
     return f32((p.outer * p.inner - k + p.chunks - 1u) / p.chunks);
 }
@@ -54,13 +34,13 @@ fn scale(c: u32) -> f32 {
     return 1.0 / sqrt(stats[p.stats_offset + p.channels + c] + p.eps);
 }
 
-fn standard(i: u32, c: u32) -> f32 {
-    return (x[p.x_offset + i] - stats[p.stats_offset + c]) * scale(c);
+fn standard(at: At) -> f32 {
+    return (x[p.x_offset + index(at)] - stats[p.stats_offset + at.c]) * scale(at.c);
 }
 
-fn weighted(v: f32, i: u32) -> f32 {
+fn weighted(v: f32, at: At) -> f32 {
     if WEIGHT { // not select, which would read w also where there is no weight
-        return v * w[p.w_offset + (i / p.span) % p.features];
+        return v * w[p.w_offset + feature(at)];
     }
     return v;
 }
@@ -72,15 +52,20 @@ fn moments(id: Id) {
         return;
     }
     let ck = channel_and_chunk(i);
+    let step = place_of(0u, p.chunks);
+    var at = place_of(ck.x, ck.y);
     var sum = 0.0;
     for (var e = ck.y; CENTRE && e < p.outer * p.inner; e += p.chunks) {
-        sum += x[p.x_offset + place(ck.x, e)];
+        sum += x[p.x_offset + index(at)];
+        at = further(at, step);
     }
     let mean = sum / elements(ck.y);
     var squares = 0.0;
+    at = place_of(ck.x, ck.y);
     for (var e = ck.y; e < p.outer * p.inner; e += p.chunks) {
-        let d = x[p.x_offset + place(ck.x, e)] - mean;
+        let d = x[p.x_offset + index(at)] - mean;
         squares += d * d;
+        at = further(at, step);
     }
     let to = 2u * (ck.x * p.chunks + ck.y);
     made[to] = mean;
@@ -110,15 +95,20 @@ fn merge(id: Id) {
 
 @compute @workgroup_size(WG)
 fn normalise(id: Id) {
-    let i = linear_index(id);
-    if i >= p.outer * p.channels * p.inner {
+    let first = linear_index(id) * p.run;
+    let count = p.outer * p.channels * p.inner;
+    if first >= count {
         return;
     }
-    var v = weighted(standard(i, (i / p.inner) % p.channels), i);
-    if BIAS {
-        v += bias[p.last_offset + (i / p.span) % p.features];
+    var at = place(first);
+    for (var i = first; i < min(first + p.run, count); i++) {
+        var v = weighted(standard(at), at);
+        if BIAS {
+            v += bias[p.last_offset + feature(at)];
+        }
+        out[i] = v;
+        at = next(at);
     }
-    out[i] = v;
 }
 
 @compute @workgroup_size(WG)
@@ -128,11 +118,13 @@ fn gradient_sums(id: Id) {
         return;
     }
     let ck = channel_and_chunk(i);
+    let step = place_of(0u, p.chunks);
+    var at = place_of(ck.x, ck.y);
     var total = vec2(0.0);
     for (var e = ck.y; e < p.outer * p.inner; e += p.chunks) {
-        let at = place(ck.x, e);
-        let t = weighted(g[p.last_offset + at], at);
-        total += vec2(t, t * standard(at, ck.x));
+        let t = weighted(g[p.last_offset + index(at)], at);
+        total += vec2(t, t * standard(at));
+        at = further(at, step);
     }
     out[ck.x * p.chunks + ck.y] = total.x;
     out[(p.channels + ck.x) * p.chunks + ck.y] = total.y;
@@ -140,11 +132,16 @@ fn gradient_sums(id: Id) {
 
 @compute @workgroup_size(WG)
 fn backward(id: Id) {
-    let i = linear_index(id);
-    if i >= p.outer * p.channels * p.inner {
+    let first = linear_index(id) * p.run;
+    let count = p.outer * p.channels * p.inner;
+    if first >= count {
         return;
     }
-    let c = (i / p.inner) % p.channels;
-    let level = (select(0.0, sums[c], CENTRE) + standard(i, c) * sums[p.channels + c]) / f32(p.outer * p.inner);
-    dx[i] = (weighted(g[p.last_offset + i], i) - select(level, 0.0, FIXED)) * scale(c);
+    var at = place(first);
+    for (var i = first; i < min(first + p.run, count); i++) {
+        let sum = select(0.0, sums[at.c], CENTRE);
+        let level = (sum + standard(at) * sums[p.channels + at.c]) / f32(p.outer * p.inner);
+        dx[i] = (weighted(g[p.last_offset + i], at) - select(level, 0.0, FIXED)) * scale(at.c);
+        at = next(at);
+    }
 }

@@ -92,7 +92,7 @@ pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
         }
         Backend::Gpu(gpu) => {
             let target = GpuIn::<Strided>::new(dst)?;
-            gpu.run(strided_kernel(&GpuIn::new(src)?, target.as_buffer(), dst.layout())?)?;
+            gpu.run(strided_kernel(gpu, &GpuIn::new(src)?, target.as_buffer(), dst.layout())?)?;
         }
     }
     dst.storage().bump();

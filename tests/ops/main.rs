@@ -5,6 +5,7 @@ mod common;
 #[path = "../source/mod.rs"]
 mod source;
 
+mod blocks;
 mod coverage;
 mod dims;
 mod edges;

@@ -96,7 +96,7 @@ impl Op for Scatter {
         if !self.shared && inner > 1 {
             let apart = Layout { offset, ..Layout::contiguous(&[outer, picks, inner]) }.permute(&[0, 2, 1]);
             (buffer, offset) = (gpu.alloc(rows * picks)?, 0);
-            kernels.push(strided_kernel(&index.through(&apart), &buffer, &Layout::contiguous(&apart.shape))?);
+            kernels.push(strided_kernel(gpu, &index.through(&apart), &buffer, &Layout::contiguous(&apart.shape))?);
         }
         let (places, starts) = (gpu.alloc(rows * picks)?, gpu.alloc(edges)?);
         let (sorting, sorted) = order(gpu, (&buffer, offset, DType::U32), [rows, picks], false, &places)?;

@@ -135,7 +135,7 @@ impl Factor {
             _ => {
                 let dense = Layout::contiguous(&layout.shape);
                 let buffer = gpu.alloc(dense.elem_count())?;
-                kernels.push(strided_kernel(&input.through(&layout), &buffer, &dense)?);
+                kernels.push(strided_kernel(gpu, &input.through(&layout), &buffer, &dense)?);
                 let [row, column] = matrix_strides(&dense);
                 let z = IndexMap::even(batch.elem_count(), dense.shape[dense.shape.len() - 2] * row);
                 return Ok(Factor { buffer, offset: 0, z, row, column });

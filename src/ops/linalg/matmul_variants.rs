@@ -3,6 +3,7 @@
 use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Variant, shader, wgsl};
 use crate::error::Result;
 use crate::ops::linalg::panels::{Product, ProductParams, Target};
+use crate::ops::variants;
 
 /// The text before the source of each variant.
 const PRODUCT: &str = wgsl!("matmul_product");
@@ -53,6 +54,11 @@ pub(in crate::ops) fn order(caps: &Caps) -> &'static [&'static Variant<ProductPa
     static ON_SOFTWARE: [&Variant<ProductParams>; 4] = [&SUBGROUPS, &PANELS, &TILES, &PLAIN];
     static ON_HARDWARE: [&Variant<ProductParams>; 3] = [&TILES, &PANELS, &PLAIN];
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
+}
+
+/// Returns whether products on a device share loads within subgroups: for kernels that do the same with other operands.
+pub(in crate::ops) fn shares_loads(gpu: &Gpu) -> Result<bool> {
+    Ok(variants::chosen(gpu, &FAMILY)?.name == SUBGROUPS.name)
 }
 
 /// Sizes that are no multiples of the sizes of panels, of tiles or of the parts of k.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{NormShape, Normalise};
+use super::{NormShape, Normalise, SHADER};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -88,7 +88,7 @@ impl Op for GradientSums {
         let (norm, x, stats, g) = (&self.0, &inputs[0], &inputs[1], &inputs[2]);
         let parts = norm.sizes[1] * norm.chunks()?;
         let target = gpu.alloc(2 * parts)?;
-        let kernel = norm.over("gradient_sums", [x, stats, g], inputs.get(3))?;
+        let kernel = norm.over((SHADER, "gradient_sums"), 1, [x, stats, g], inputs.get(3))?;
         let mut kernels = vec![kernel.output(&target).each(parts)];
         kernels.extend(sum_parts(gpu, &target, [2 * norm.sizes[1], norm.chunks()?, 1], out)?);
         Ok(kernels)
@@ -139,12 +139,12 @@ impl Op for NormaliseBackward {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let norm = &self.0;
         let [x, stats, g, gradient_sums] = [0, 1, 2, 3].map(|i| &inputs[i]);
-        let kernel = norm.over("backward", [x, stats, g], inputs.get(4))?;
+        let (kernel, count) = norm.by_element(gpu, "backward", [x, stats, g], inputs.get(4))?;
         // The gradient sums have offset 0: they are not a view.
-        Ok(vec![kernel.input(gradient_sums).output(out).each(norm.elements())])
+        Ok(vec![kernel.input(gradient_sums).output(out).each(count)])
     }
 }
 

@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, Shader, params, shader, wgsl};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::inputs::{FOURS, elements_each, run_of};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
@@ -30,6 +31,7 @@ params! {
         chunks: usize,
         span: usize,
         features: usize,
+        run: usize,
         x_offset: usize,
         stats_offset: usize,
         w_offset: usize,
@@ -37,7 +39,13 @@ params! {
         eps: f32,
     }
 }
-shader!(SHADER: Params = "norm");
+/// The text that precedes the shaders.
+const PLACES: &str = wgsl!("norm_places");
+shader!(SHADER: Params = "norm", after [PLACES]);
+shader!(IN_FOURS: Params = "norm_fours", after [PLACES, FOURS]);
+
+/// A shader with one of its entry points.
+type Entry = (Shader<Params>, &'static str);
 
 /// Elements that one invocation of an adapter adds to one part, if this makes no more than `PARTS` parts.
 const PART: usize = 32;
@@ -99,26 +107,54 @@ impl NormShape {
     }
 
     /// Starts a kernel of this normalisation. The offsets of operands that it does not read are 0.
-    fn kernel(&self, entry: &'static str, offsets: Params) -> Result<KernelBuilder> {
+    fn kernel(&self, (shader, entry): Entry, offsets: Params) -> Result<KernelBuilder> {
         let [outer, channels, inner] = self.sizes;
         let NormShape { span, features, eps, .. } = *self;
         let params = Params { outer, channels, inner, chunks: self.chunks()?, span, features, eps, ..offsets };
-        let kernel = Kernel::build(SHADER, entry, params).constant("CENTRE", self.centre);
+        let kernel = Kernel::build(shader, entry, params).constant("CENTRE", self.centre);
+        let kernel = kernel.constant("FEATURE", self.feature());
         Ok(kernel.constant("FIXED", self.fixed).constant("WEIGHT", self.weight).constant("BIAS", self.bias))
     }
 
     /// Starts a kernel with x, the statistics, the weight if there is one, and `last`: the bias or a gradient.
     fn over<'a>(
         &self,
-        entry: &'static str,
+        entry: Entry,
+        run: usize,
         [x, stats, last]: [&'a GpuIn<'a, Dense>; 3],
         weight: Option<&'a GpuIn<'a, Dense>>,
     ) -> Result<KernelBuilder> {
         let weight = weight.filter(|_| self.weight).unwrap_or(stats); // not read without a weight
         let (x_offset, stats_offset) = (x.offset(), stats.offset());
         let (w_offset, last_offset) = (weight.offset(), last.offset());
-        let offsets = Params { x_offset, stats_offset, w_offset, last_offset, ..Params::default() };
+        let offsets = Params { run, x_offset, stats_offset, w_offset, last_offset, ..Params::default() };
         Ok(self.kernel(entry, offsets)?.input(x).input(stats).input(weight).input(last))
+    }
+
+    /// Starts a kernel that computes an element from an element, in vectors of four if they can be read so, and returns
+    /// the number of its invocations.
+    fn by_element<'a>(
+        &self,
+        gpu: &Gpu,
+        entry: &'static str,
+        [x, stats, last]: [&'a GpuIn<'a, Dense>; 3],
+        weight: Option<&'a GpuIn<'a, Dense>>,
+    ) -> Result<(KernelBuilder, usize)> {
+        let aligned = [x, stats, last].into_iter().chain(weight).all(|operand| operand.offset().is_multiple_of(4));
+        let in_fours = aligned && self.feature() != 0 && self.sizes[2].is_multiple_of(4);
+        let each = if in_fours { elements_each(gpu, true) } else { run_of(self.elements(), 1) };
+        let (shader, run) = if in_fours { (IN_FOURS, each / 4) } else { (SHADER, each) };
+        let kernel = self.over((shader, entry), run, [x, stats, last], weight)?;
+        Ok((kernel, self.elements().div_ceil(each)))
+    }
+
+    /// Returns where a weight's index is, see `shaders/norm_places.wgsl`.
+    fn feature(&self) -> u8 {
+        match self.sizes {
+            _ if self.by_channel() => 1,
+            [_, _, inner] if self.span == 1 && self.features == inner => 2,
+            _ => 0,
+        }
     }
 
     fn elements(&self) -> usize {
@@ -188,8 +224,8 @@ impl Op for Moments {
         let (norm, x) = (&self.0, &inputs[0]);
         let (channels, chunks) = (norm.sizes[1], norm.chunks()?);
         let parts = gpu.alloc(2 * channels * chunks)?;
-        let moments = norm.kernel("moments", Params { x_offset: x.offset(), ..Params::default() })?;
-        let merge = norm.kernel("merge", Params::default())?;
+        let moments = norm.kernel((SHADER, "moments"), Params { x_offset: x.offset(), ..Params::default() })?;
+        let merge = norm.kernel((SHADER, "merge"), Params::default())?;
         Ok(vec![
             moments.input(x).output(&parts).each(channels * chunks),
             merge.input(&parts).output(out).each(channels),
@@ -221,11 +257,11 @@ impl Op for Normalise {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (norm, x, stats) = (&self.0, &inputs[0], &inputs[1]);
         let bias = if norm.bias { &inputs[2 + usize::from(norm.weight)] } else { stats };
-        let kernel = norm.over("normalise", [x, stats, bias], inputs.get(2))?;
-        Ok(vec![kernel.output(out).each(norm.elements())])
+        let (kernel, count) = norm.by_element(gpu, "normalise", [x, stats, bias], inputs.get(2))?;
+        Ok(vec![kernel.output(out).each(count)])
     }
 
     /// Computes the gradients: d bias = Σ g, d weight = Σ g · x̂, both over the elements of a feature.

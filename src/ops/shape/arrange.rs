@@ -43,9 +43,9 @@ impl Op for Flip {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let backwards = self.backwards(inputs[0].layout());
-        Ok(vec![strided_kernel(&inputs[0].through(&backwards), out, &Layout::contiguous(inputs[0].shape()))?])
+        Ok(vec![strided_kernel(gpu, &inputs[0].through(&backwards), out, &Layout::contiguous(inputs[0].shape()))?])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

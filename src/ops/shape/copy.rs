@@ -5,18 +5,31 @@ use std::sync::Arc;
 use crate::device::gpu::{Buffer, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
-use crate::ops::inputs::{STRIDED, StridedParams, Walk};
+use crate::ops::inputs::{FOURS, STRIDED, StridedParams, Walk, elements_each, run_of};
 use crate::ops::{
     CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, named,
 };
 use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
 
-shader!(SHADER: StridedParams = "copy", after [STRIDED]);
+shader!(SHADER: StridedParams = "copy", after [FOURS, STRIDED]);
 
 /// Returns the kernel that copies between two layouts of one shape.
-pub(in crate::ops) fn strided_kernel(src: &GpuIn<Strided>, out: &Buffer, to: &Layout) -> Result<Kernel> {
-    let params = Walk::new([src.layout(), to]).params("copy")?;
+pub(in crate::ops) fn strided_kernel(gpu: &Gpu, src: &GpuIn<Strided>, out: &Buffer, to: &Layout) -> Result<Kernel> {
+    let walk = Walk::new([src.layout(), to]);
+    let params = walk.params("copy")?;
+    // A copy to a part of `out` must not write past its end.
+    let in_fours = walk.is_dense() && walk.is_in_fours() && params.count.is_multiple_of(4);
+    let each = elements_each(gpu, in_fours);
+    if in_fours {
+        let params = StridedParams { run: each / 4, ..params };
+        let kernel = Kernel::build(SHADER, "fours", params).input(src).output(out);
+        return Ok(kernel.each(params.count.div_ceil(each)));
+    }
+    // Neighbouring invocations of hardware read neighbouring elements; software adapters share the division.
+    let width = walk.dims.last().copied().unwrap_or(1).max(1);
+    let run = if gpu.caps().software { run_of(params.count, 1) } else { 1 };
+    let params = StridedParams { count: params.count / width * width.div_ceil(run), run, ..params };
     Ok(Kernel::build(SHADER, "strided", params).input(src).output(out).each(params.count))
 }
 
@@ -84,10 +97,10 @@ impl Op for Cat {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let places = self.places(inputs.iter().map(|i| i.shape()));
         let parts = inputs.iter().zip(&places).filter(|(i, _)| i.elem_count() > 0);
-        parts.map(|(input, place)| strided_kernel(input, out, place)).collect()
+        parts.map(|(input, place)| strided_kernel(gpu, input, out, place)).collect()
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -131,8 +144,8 @@ impl Op for Contiguous {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
-        Ok(vec![strided_kernel(&inputs[0], out, &Layout::contiguous(inputs[0].shape()))?])
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+        Ok(vec![strided_kernel(gpu, &inputs[0], out, &Layout::contiguous(inputs[0].shape()))?])
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -116,10 +116,10 @@ impl Op for Place {
         Ok(())
     }
 
-    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
+    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let mut kernels = vec![fill_kernel(out, 0, self.shape.iter().product(), 0)];
         if inputs[0].elem_count() > 0 {
-            kernels.push(strided_kernel(&inputs[0], out, &self.target()?)?);
+            kernels.push(strided_kernel(gpu, &inputs[0], out, &self.target()?)?);
         }
         Ok(kernels)
     }

@@ -29,11 +29,11 @@ impl Forward {
     }
 
     /// Returns the kernel that writes each channel's bias, or 0, to one part of `out`.
-    fn bias_kernel(&self, bias: Option<&GpuIn<Dense>>, out: &Buffer, offset: usize) -> Result<Kernel> {
+    fn bias_kernel(&self, gpu: &Gpu, bias: Option<&GpuIn<Dense>>, out: &Buffer, offset: usize) -> Result<Kernel> {
         let layout = Layout { offset, ..Layout::contiguous(&self.shape()) };
         let Some(bias) = bias else { return Ok(fill_kernel(out, offset, layout.elem_count(), 0)) };
         let spread = Layout { strides: vec![0, 1, 0, 0], offset: bias.offset(), ..Layout::contiguous(&self.shape()) };
-        strided_kernel(&bias.through(&spread), out, &layout)
+        strided_kernel(gpu, &bias.through(&spread), out, &layout)
     }
 }
 
@@ -72,10 +72,13 @@ impl Op for Forward {
         let (x, w, bias) = (&inputs[0], &inputs[1], inputs.get(2));
         let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
         if depth == 0 {
-            return Ok(vec![self.bias_kernel(bias, out, 0)?]);
+            return Ok(vec![self.bias_kernel(gpu, bias, out, 0)?]);
         }
         if g.direct() {
             return Ok(vec![g.direct_kernel(Direct::Forward, [x, w], bias, out)]);
+        }
+        if let Some(kernels) = g.forward_in_blocks(gpu, [x, w], bias, out)? {
+            return Ok(kernels);
         }
         // Sums that are too long for one pass are split: each part is a whole result, and the parts are added at the
         // end. The bias is one of them.
@@ -101,7 +104,7 @@ impl Op for Forward {
             }
         }
         if splits > 1 {
-            kernels.push(self.bias_kernel(bias, &target, splits * total)?);
+            kernels.push(self.bias_kernel(gpu, bias, &target, splits * total)?);
             kernels.extend(sum_parts(gpu, &target, [1, parts, total], out)?);
         }
         Ok(kernels)

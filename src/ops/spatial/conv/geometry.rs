@@ -27,7 +27,7 @@ params! {
 shader!(SHADER: Params = "conv", after [WINDOW]);
 
 /// The most elements of the columns of one adapter pass: 64 MiB, which every adapter can bind.
-const PASS: usize = 16 << 20;
+pub(super) const PASS: usize = 16 << 20;
 
 /// A group with at most this many weights for each kernel position is too small for a matrix product to be fast.
 const THIN: usize = 16;

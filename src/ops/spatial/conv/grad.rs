@@ -83,6 +83,9 @@ impl Op for InputGrad {
         }
         let window = &g.window.params;
         loops_within(self.name(), window.loops(), || format!("a kernel of {:?}", window.kernel))?;
+        if let Some(kernels) = g.input_grad_in_blocks(gpu, [dy, w], out)? {
+            return Ok(kernels);
+        }
         let splits = wide.div_ceil(MAX_DEPTH);
         let left = Pack {
             width: A_WIDTH,
@@ -163,6 +166,9 @@ impl Op for WeightGrad {
         let (dy, x) = (&inputs[0], &inputs[1]);
         if g.direct() && g.images > 0 {
             return direct::weight_grad(gpu, g, dy, x, out);
+        }
+        if let Some(kernels) = g.weight_grad_in_blocks(gpu, [dy, x], self.run(), out)? {
+            return Ok(kernels);
         }
         let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
         let len = g.groups * g.group_weights();

@@ -3,8 +3,10 @@
 //!
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
 //! `columns` computes all three as matrix products, `winograd` for most 3 × 3 kernels, and `direct` for groups of few
-//! channels. A convolution over one dimension is one over two with a height of 1.
+//! channels. On adapters, `forward` and `grad` multiply panels of columns, or `blocked` reads the image where it is. A convolution over one dimension is one over two with a height of 1.
 
+mod blocked;
+mod blocks;
 mod columns;
 mod direct;
 mod forward;

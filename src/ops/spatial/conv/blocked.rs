@@ -1,0 +1,233 @@
+//! Convolution and its gradients on software adapters with subgroups: products that read the image where it is, instead
+//! of a matrix of its columns. The image is written once, in blocks of four images or channels, with the padding around
+//! them.
+
+use super::blocks::{FOUR, Images, SumParams, Sums, VECTORS, row_tiles};
+use super::geometry::{Geometry, PASS};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
+use crate::error::Result;
+use crate::ops::linalg::matmul_variants::shares_loads;
+use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack};
+use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::{Dense, GpuIn};
+
+/// Fewer images would leave half of each vector of images empty.
+const FEWEST_IMAGES: usize = 3;
+
+/// Fewer rows would leave most of each subgroup's sums empty.
+const FEWEST_ROWS: usize = 5;
+
+/// The most pixels of an image for each pixel of its result: the gradient of the image is a convolution over `dy` with
+/// zeros around it, and multiplies all of them.
+const MOST_ENLARGED: usize = 3;
+
+/// A convolution of one group of channels over blocks of images, which [`Geometry::blocked`] repeats for all groups.
+struct Blocked<'a> {
+    sums: Sums,
+    images: Images<'a>,
+    /// The weight as the left operand, with its buffer and the offset of the first group.
+    left: Pack,
+    weight: &'a GpuIn<'a, Dense>,
+    bias: Option<&'a GpuIn<'a, Dense>>,
+    /// A plane of the result, and the elements of one image of it.
+    pixels: [usize; 2],
+    out_image: usize,
+    out: &'a Buffer,
+}
+
+impl Geometry {
+    /// Returns whether a convolution over blocks of images is right for the adapter and the sizes.
+    fn suits_blocks(&self, gpu: &Gpu, rows: usize, depth: usize, channels: usize, padded: [usize; 2]) -> Result<bool> {
+        let elements = padded.into_iter().fold(channels, usize::saturating_mul).saturating_mul(FOUR);
+        let suits = elements <= PASS && (1..=MAX_DEPTH).contains(&depth) && rows >= FEWEST_ROWS;
+        Ok(suits && self.images >= FEWEST_IMAGES && shares_loads(gpu)?)
+    }
+
+    /// Returns the size of an image with the padding that the windows reach.
+    fn reached(&self) -> [usize; 2] {
+        let Geometry { window, .. } = self;
+        [0, 1].map(|d| (window.out[d].max(1) - 1) * window.params.stride[d] + window.params.span(d))
+    }
+
+    /// Returns the images of the input.
+    fn input_images<'a>(&self, x: &'a GpuIn<'a, Dense>) -> Images<'a> {
+        Images {
+            buffer: x.as_buffer(),
+            offset: x.offset(),
+            image: self.image(),
+            channels: self.group_channels(),
+            size: self.window.size,
+            padding: self.window.params.padding.map(usize::cast_signed),
+            padded: self.reached(),
+        }
+    }
+
+    /// Returns the kernels of the convolution over blocks of images, unless columns are faster.
+    pub fn forward_in_blocks(
+        &self,
+        gpu: &Gpu,
+        [x, weight]: [&GpuIn<Dense>; 2],
+        bias: Option<&GpuIn<Dense>>,
+        out: &Buffer,
+    ) -> Result<Option<Vec<Kernel>>> {
+        let (rows, depth, images) = (self.group_out(), self.depth(), self.input_images(x));
+        if !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)? {
+            return Ok(None);
+        }
+        let k = IndexMap::even(depth, 1);
+        let left = Pack { width: A_WIDTH, depth, across: rows, k, j: IndexMap::even(rows, depth) };
+        let (pixels, out_image) = (self.window.out, self.out_image());
+        let blocked = Blocked { sums: Sums::Forward, images, left, weight, bias, pixels, out_image, out };
+        self.blocked(gpu, blocked).map(Some)
+    }
+
+    /// Returns the kernels of the gradient of the image over blocks of images, unless columns are faster: a convolution
+    /// of dy with the kernel turned by 180°. With a stride, most of what it multiplies would be zeros.
+    pub fn input_grad_in_blocks(
+        &self,
+        gpu: &Gpu,
+        [dy, weight]: [&GpuIn<Dense>; 2],
+        out: &Buffer,
+    ) -> Result<Option<Vec<Kernel>>> {
+        let window = &self.window.params;
+        let (rows, taps) = (self.group_channels(), self.window.taps());
+        let span = [window.span(0), window.span(1)];
+        let images = Images {
+            buffer: dy.as_buffer(),
+            offset: dy.offset(),
+            image: self.out_image(),
+            channels: self.group_out(),
+            size: self.window.out,
+            padding: [0, 1].map(|d| (span[d] - 1).cast_signed() - window.padding[d].cast_signed()),
+            padded: [0, 1].map(|d| self.window.size[d] + span[d] - 1),
+        };
+        let depth = images.channels * taps;
+        let enlarged = self.window.plane() > MOST_ENLARGED * self.window.pixels();
+        if window.stride != [1, 1]
+            || enlarged
+            || !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)?
+        {
+            return Ok(None);
+        }
+        let k = IndexMap { inner: taps, step: 1, outer: self.depth() };
+        let left = Pack { width: A_WIDTH, depth, across: rows, k, j: IndexMap::even(rows, taps) };
+        let (pixels, out_image) = (self.window.size, self.image());
+        let blocked = Blocked { sums: Sums::InputGrad, images, left, weight, bias: None, pixels, out_image, out };
+        self.blocked(gpu, blocked).map(Some)
+    }
+
+    /// Returns the kernels of a convolution, group by group, each with as many images at a time as a buffer can hold.
+    fn blocked(&self, gpu: &Gpu, blocked: Blocked) -> Result<Vec<Kernel>> {
+        let Blocked { sums, mut images, left, weight, bias, pixels, out_image, out } = blocked;
+        let (rows, depth, plane) = (left.across, left.depth, pixels[0] * pixels[1]);
+        let block = FOUR * images.channels * images.padded_plane();
+        let step = (PASS / block * FOUR).min(self.images.next_multiple_of(FOUR));
+        let (blocks, weights) = (gpu.alloc(step / FOUR * block)?, gpu.alloc(Pack::size(A_WIDTH, depth, rows))?);
+        let start = images.offset;
+        let mut kernels = Vec::new();
+        for group in 0..self.groups {
+            let from = weight.offset() + group * self.group_weights();
+            kernels.push(left.batch(weight.as_buffer(), from, ALONE, &weights));
+            images.offset = start + group * images.channels * images.plane();
+            for first in (0..self.images).step_by(step) {
+                let count = step.min(self.images - first);
+                let n = count.div_ceil(FOUR) * plane;
+                let params = SumParams {
+                    m: rows,
+                    n,
+                    k: depth,
+                    m_tiles: row_tiles(rows).1,
+                    n_tiles: n.div_ceil(VECTORS),
+                    k_split: depth,
+                    splits: 1,
+                    image_step: images.channels * images.padded_plane(),
+                    plane_step: images.padded_plane(),
+                    width: images.padded[1],
+                    out_y: pixels[0],
+                    out_x: pixels[1],
+                    offset: first * out_image + group * rows * plane,
+                    split: 0,
+                    row: plane,
+                    inner: plane,
+                    outer: FOUR * out_image,
+                    part: out_image,
+                    parts: count,
+                    bias_offset: bias.map_or(0, |bias| bias.offset() + group * rows),
+                };
+                kernels.push(images.of_images(first, count, &blocks));
+                let bias = bias.map(AsBuffer::as_buffer);
+                kernels.push(sums.kernel(self.window.params, params, [&weights, &blocks], bias, out));
+            }
+        }
+        Ok(kernels)
+    }
+
+    /// Returns the kernels of the gradient of the weight over blocks of channels, unless columns are faster. Each part of
+    /// the sums is over at most `run` output pixels.
+    pub fn weight_grad_in_blocks(
+        &self,
+        gpu: &Gpu,
+        [dy, x]: [&GpuIn<Dense>; 2],
+        run: usize,
+        out: &Buffer,
+    ) -> Result<Option<Vec<Kernel>>> {
+        let (rows, depth, pixels, taps) = (self.group_out(), self.depth(), self.window.pixels(), self.window.taps());
+        let mut images = self.input_images(x);
+        let blocks = images.channels.div_ceil(FOUR);
+        // Of one image, in blocks and as the left operand.
+        let (image, grad) = (FOUR * blocks * images.padded_plane(), rows.next_multiple_of(A_WIDTH) * pixels);
+        if grad > PASS || !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)? {
+            return Ok(None);
+        }
+        let step = (PASS / image.max(grad)).min(self.images);
+        let counts: Vec<usize> = (0..self.images).step_by(step).map(|first| step.min(self.images - first)).collect();
+        // No part is empty: every element of the partial sums is written.
+        let lengths = |count: usize| (count * pixels).div_ceil((count * pixels).div_ceil(run));
+        let splits = |count: usize| (count * pixels).div_ceil(lengths(count));
+        let (len, parts) = (self.groups * self.group_weights(), counts.iter().map(|&count| splits(count)).sum());
+        let partial = gpu.alloc(parts * len)?;
+        let (x_blocks, grads) = (gpu.alloc(step * image)?, gpu.alloc(step * grad)?);
+        let start = images.offset;
+        let mut kernels = Vec::new();
+        for group in 0..self.groups {
+            images.offset = start + group * images.channels * images.plane();
+            let mut done = 0;
+            for (i, &count) in counts.iter().enumerate() {
+                let (first, n) = (i * step, blocks * taps);
+                let k = IndexMap { inner: pixels, step: 1, outer: self.out_image() };
+                let (depth_of_sums, j) = (count * pixels, IndexMap::even(rows, pixels));
+                let left = Pack { width: A_WIDTH, depth: depth_of_sums, across: rows, k, j };
+                let from = dy.offset() + (first * self.out_channels + group * rows) * pixels;
+                let params = SumParams {
+                    m: rows,
+                    n,
+                    k: depth_of_sums,
+                    m_tiles: row_tiles(rows).1,
+                    n_tiles: n.div_ceil(VECTORS),
+                    k_split: lengths(count),
+                    splits: splits(count),
+                    image_step: blocks * images.padded_plane(),
+                    plane_step: images.padded_plane(),
+                    width: images.padded[1],
+                    out_y: self.window.out[0],
+                    out_x: self.window.out[1],
+                    offset: done * len + group * self.group_weights(),
+                    split: len,
+                    row: depth,
+                    inner: taps,
+                    outer: FOUR * taps,
+                    part: taps,
+                    parts: images.channels,
+                    bias_offset: 0,
+                };
+                kernels.push(left.batch(dy.as_buffer(), from, ALONE, &grads));
+                kernels.push(images.of_channels(first, count, &x_blocks));
+                let sums = Sums::WeightGrad;
+                kernels.push(sums.kernel(self.window.params, params, [&grads, &x_blocks], None, &partial));
+                done += splits(count);
+            }
+        }
+        kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
+        Ok(Some(kernels))
+    }
+}

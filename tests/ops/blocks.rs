@@ -1,0 +1,69 @@
+//! Convolutions over blocks of four images or channels, which software adapters with subgroups compute, against the host.
+//! The other devices compute the same shapes in their ways.
+
+use anygpu::{Conv, DType, Device, Result, Tensor};
+
+use crate::common::{devices, signed, values};
+
+/// x `[N, C, H, W]`, w `[OC, C / groups, KH, KW]`, and the options.
+type Shape = ([usize; 4], [usize; 4], Conv<2>);
+
+fn shapes() -> Vec<Shape> {
+    let conv = Conv::new;
+    vec![
+        // As few images and rows as blocks take, and one more and one less.
+        ([2, 3, 6, 5], [8, 3, 3, 3], conv()),
+        ([3, 3, 6, 5], [5, 3, 3, 3], conv()),
+        ([4, 4, 6, 5], [4, 4, 3, 3], conv()),
+        // Rows for one, two and three panels, and one more than three.
+        ([5, 5, 7, 9], [8, 5, 3, 2], conv().padding([1, 0])),
+        ([6, 6, 7, 9], [16, 6, 2, 3], conv().padding([0, 1])),
+        ([7, 7, 7, 9], [24, 7, 3, 3], conv().padding(1)),
+        ([9, 9, 7, 9], [25, 9, 3, 3], conv().padding(1)),
+        ([4, 1, 28, 28], [20, 1, 3, 3], conv()),
+        ([5, 20, 13, 13], [50, 20, 5, 5], conv()),
+        // Strides, dilations, groups, and padding that is wider than the kernel.
+        ([3, 6, 11, 10], [12, 6, 3, 3], conv().stride(2).padding(1)),
+        ([3, 5, 12, 9], [7, 5, 3, 3], conv().stride([3, 2])),
+        ([5, 6, 11, 10], [9, 6, 3, 2], conv().dilation([2, 3])),
+        ([5, 12, 8, 8], [18, 4, 3, 3], conv().padding(1).groups(3)),
+        ([4, 8, 5, 6], [8, 8, 2, 2], conv().padding(4)),
+        ([4, 8, 5, 6], [8, 8, 1, 1], conv()),
+        ([4, 8, 5, 6], [8, 8, 1, 1], conv().padding([2, 3])),
+        // A kernel as large as the image, and images of one line.
+        ([4, 6, 5, 4], [8, 6, 5, 4], conv()),
+        ([5, 6, 1, 40], [8, 6, 1, 7], conv()),
+        // More output pixels than one part of the weight's gradient adds: 6 · 30 · 30.
+        ([6, 5, 30, 30], [6, 5, 3, 3], conv().padding(1)),
+    ]
+}
+
+/// Returns y, dx, dw and db of the sum of y · t, for some t.
+fn results(device: &Device, (x, w, conv): &Shape) -> Result<Vec<Tensor>> {
+    let tensor = |shape: &[usize], seed| signed(shape, seed).tensor(DType::F32, device);
+    let (x, w) = (tensor(x, 1)?.requires_grad(), tensor(w, 2)?.requires_grad());
+    let bias = tensor(&w.shape()[..1], 3)?.requires_grad();
+    let y = x.conv2d(&w, Some(&bias), *conv)?;
+    y.mul(&tensor(y.shape(), 4)?)?.sum_all()?.backward()?;
+    let grads = [&x, &w, &bias].map(|t| t.grad().expect("a gradient"));
+    Ok([vec![y.detach()], grads.to_vec()].concat())
+}
+
+#[test]
+fn convolutions_in_blocks() -> Result<()> {
+    for shape in &shapes() {
+        let expected = results(&Device::cpu(), shape)?;
+        for device in devices().iter().filter(|device| !device.is_cpu()) {
+            for (got, (expected, name)) in
+                results(device, shape)?.iter().zip(expected.iter().zip(["y", "dx", "dw", "db"]))
+            {
+                assert_eq!(got.shape(), expected.shape());
+                let (got, expected) = (values(got)?, values(expected)?);
+                let most = expected.iter().fold(1.0f64, |most, v| most.max(v.abs()));
+                let apart = got.iter().zip(&expected).map(|(g, e)| (g - e).abs()).fold(0.0, f64::max);
+                assert!(apart <= 1e-5 * most, "{name} of {shape:?} on {device}: {apart} off where {most} is the most");
+            }
+        }
+    }
+    Ok(())
+}
