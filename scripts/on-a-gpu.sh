@@ -144,15 +144,20 @@ system() {
     echo "commit $(tr '\n' ' ' 2>/dev/null <"$here/commit" || echo 'of a checkout')"
 }
 
+# has_library NAME: whether the system finds a shared library. Its list is made by ldconfig, which users may not have in PATH.
+has_library() {
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$1"
+}
+
 # Finds the drivers that are there: the packed loader for a system without one, and NVIDIA's manifest, which containers
 # often lack.
 drivers() {
-    if [ -e "$here/lib/libvulkan.so.1" ] && ! ldconfig -p 2>/dev/null | grep -q 'libvulkan\.so\.1'; then
+    if [ -e "$here/lib/libvulkan.so.1" ] && ! has_library libvulkan.so.1; then
         export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
         say "this system has no Vulkan loader: the packed one is used"
     fi
     local manifest=$out/nvidia_icd.json
-    if ldconfig -p 2>/dev/null | grep -q 'libGLX_nvidia\.so\.0' && [ -z "${VK_DRIVER_FILES:-}${VK_ICD_FILENAMES:-}" ] &&
+    if has_library libGLX_nvidia.so.0 && [ -z "${VK_DRIVER_FILES:-}${VK_ICD_FILENAMES:-}" ] &&
         ! ls /usr/share/vulkan/icd.d/*nvidia* /etc/vulkan/icd.d/*nvidia* >/dev/null 2>&1; then
         printf '{"file_format_version": "1.0.0", "ICD": {"library_path": "libGLX_nvidia.so.0", "api_version": "1.3.0"}}\n' >"$manifest"
         export VK_ADD_DRIVER_FILES=$manifest${VK_ADD_DRIVER_FILES:+:$VK_ADD_DRIVER_FILES}
@@ -222,12 +227,16 @@ report() {
         bench_table "$file" "Variant $(printf '%s' "$file" | sed 's/^variant-//; s/\.json$//; s/-/\//')"
     done
     for file in lenet resnet18; do
-        [ -s "$out/train-$file.json" ] || continue
+        [ -e "$out/train-$file.json" ] || continue
         fields=(epoch train_loss test_loss test_acc seconds images_per_s)
         printf '\n## Training of %s, first and last epochs\n\n' "$file"
-        head_of "${fields[@]}"
-        grep '"epoch":' "$out/train-$file.json" | rows - "${fields[@]}" | awk '{ line[NR] = $0 }
-            END { for (i = 1; i <= NR; i++) if (i <= 3 || i > NR - 3) print line[i] }'
+        if grep -q '"epoch":' "$out/train-$file.json"; then
+            head_of "${fields[@]}"
+            grep '"epoch":' "$out/train-$file.json" | rows - "${fields[@]}" | awk '{ line[NR] = $0 }
+                END { for (i = 1; i <= NR; i++) if (i <= 3 || i > NR - 3) print line[i] }'
+        else
+            printf 'No epoch was finished.\n'
+        fi
         if [ -s "$out/train-$file.log" ]; then printf '\n%s\n' "$(tail -n 1 "$out/train-$file.log")"; fi
     done
     if [ -s "$out/peers.md" ]; then printf '\n## Peers\n\n' && cat "$out/peers.md"; fi
@@ -289,9 +298,8 @@ run() {
     else
         # The device that the workloads ran on first, also where --devices says auto.
         peer=$(sed -n '1s/.*"device":"\([^"]*\)".*/\1/p' "$out/bench.json")
-        step peers $((rounds * limit)) peers.out "$python" "$here/benches/peers/run.py" --anygpu "$anygpu" \
-            --device "${peer:-cpu}" --rounds "$rounds" --out "$out/peers.md" --json "$out/peers.json" "${repeats[@]}"
-        rm -f "$out/peers.out" # the same as peers.md
+        step peers $((rounds * limit)) peers.md "$python" "$here/benches/peers/run.py" --anygpu "$anygpu" \
+            --device "${peer:-cpu}" --rounds "$rounds" --json "$out/peers.json" "${repeats[@]}"
     fi
     report >"$out/report.md"
     say "$out/report.md"

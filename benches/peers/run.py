@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -92,28 +93,36 @@ def measure(args, line, name, peer, device):
         most = 1 if line["workload"] == "transfer" else timing.MOST_RUNS
         seconds = timing.seconds(*prepared, args.repeats, args.warm_up, most)
         return timing.median([shapes.rate(line, second) for second in seconds])
+    except Stopped:
+        raise
     except Exception as error:  # a peer that fails in one workload does not end the others
         print(f"{name} {line['workload']} {line['shape']}: {error}", file=sys.stderr)
         return None
 
 
-def rounds(args, found):
-    """For each workload and shape: a line of `anygpu bench`, and the figures of all rounds by program."""
-    rows = {}
+def rounds(args, found, rows):
+    """Adds for each workload and shape: a line of `anygpu bench`, and the figures of all rounds by program."""
     for number in range(args.rounds):
         for workload in args.workloads.split(","):
             for line in bench(args, workload):
                 if line["workload"] == "probe":
                     continue
-                row = rows.setdefault((line["workload"], line["shape"]), {"line": line, "figures": []})
                 figures = {"anygpu": line["median"]}
                 for name, peer, device in found:
                     figures[name] = measure(args, line, name, peer, device)
+                row = rows.setdefault((line["workload"], line["shape"]), {"line": line, "figures": []})
                 row["figures"].append(figures)
                 shown = ", ".join(f"{name} {show(figure)}" for name, figure in figures.items())
                 title = f"{line['workload']} {line['shape']}"
                 print(f"round {number + 1}: {title}: {shown} {line['unit']}", file=sys.stderr, flush=True)
-    return list(rows.values())
+
+
+class Stopped(Exception):
+    """The program is to end: SIGTERM, or Ctrl-C."""
+
+
+def stop(_signal, _frame):
+    raise Stopped
 
 
 def show(figure):
@@ -161,7 +170,16 @@ def main():
     args = arguments()
     before = load()
     found, notes = peers(args)
-    rows = rounds(args, found)
+    rows = {}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    stopped = False
+    try:
+        rounds(args, found, rows)
+    except Stopped:
+        stopped = True  # what was measured is reported
+        notes.append("**Stopped before the end.**")
+    rows = list(rows.values())
     text = report(args, rows, found, notes, before)
     print(text)
     if args.out:
@@ -169,8 +187,8 @@ def main():
     if args.json:
         objects = ({**row["line"], "rounds": row["figures"]} for row in rows)
         pathlib.Path(args.json).write_text("".join(json.dumps(o) + "\n" for o in objects), encoding="utf-8")
-    if not rows:
-        sys.exit("nothing was measured: see the messages above")
+    if not rows or stopped:
+        sys.exit("stopped before the end" if stopped else "nothing was measured: see the messages above")
 
 
 if __name__ == "__main__":
