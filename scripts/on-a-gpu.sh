@@ -11,7 +11,7 @@
 #   devices    what the machine has                       devices.json, devices.txt, system.txt
 #   check      the op table                               check.json
 #   bench      all workloads; throughput against size     bench.json, sizes.json, sizes.png
-#   variants   products and convolutions with each variant of a kernel    FAMILY-VARIANT.json
+#   variants   products and convolutions, by variant      variant-FAMILY-NAME.json
 #   train      LeNet, then ResNet-18 on built-in digits   train-lenet.json, train-resnet18.json
 #   peers      PyTorch and ONNX Runtime, where installed  peers.json, peers.md
 # and report.md, a table of all. A step that fails or takes too long does not stop the others; each has its log, STEP.log.
@@ -107,6 +107,11 @@ limited() {
     return "$status"
 }
 
+# reason LOG: its first error, or its last line.
+reason() {
+    { grep -m 1 '^error' "$1" || tail -n 1 "$1"; } | tr '|' '/' | cut -c 1-200
+}
+
 steps=()
 failed=0
 # step NAME LIMIT OUTPUT COMMAND...: runs a step, with its standard output in OUTPUT and its errors in NAME.log.
@@ -122,7 +127,7 @@ step() {
     train-*:124) result="passed, ended after its time" ;;
     *:124) result="**failed**: stopped after $limit s" ;;
     *:125) result="**failed**: stuck, left running" ;;
-    *) result="**failed**: status $status, $(tail -n 1 "$out/$name.log" | tr '|' '/' | cut -c 1-160)" ;;
+    *) result="**failed**: status $status, $(reason "$out/$name.log")" ;;
     esac
     [ -s "$out/$name.log" ] || rm -f "$out/$name.log"
     case $result in *failed*) failed=1 ;; esac
@@ -237,7 +242,7 @@ report() {
         else
             printf 'No epoch was finished.\n'
         fi
-        if [ -s "$out/train-$file.log" ]; then printf '\n%s\n' "$(tail -n 1 "$out/train-$file.log")"; fi
+        if [ -s "$out/train-$file.log" ]; then printf '\n%s\n' "$(reason "$out/train-$file.log")"; fi
     done
     if [ -s "$out/peers.md" ]; then printf '\n## Peers\n\n' && cat "$out/peers.md"; fi
 }

@@ -23,7 +23,7 @@ const GROUPS: u32 = 32;
 const MOST_ROUNDS: u32 = 65_535 / GROUPS;
 
 /// The most passes over the buffers in one dispatch. The output starts as zeros, which is a further write.
-const MOST_PASSES: u32 = 16;
+const MOST_PASSES: u32 = 512;
 
 /// Chains of multiply-adds in registers that do not depend on each other.
 pub fn flops(device: &Device) -> Result<Probe> {
