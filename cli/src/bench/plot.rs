@@ -10,8 +10,14 @@ use crate::failure::Failure;
 /// The curves of one unit: points of size and throughput, with the names of their curves.
 struct Panel<'a> {
     unit: &'static str,
+    /// The highest throughput of its first device.
+    best: f64,
     points: Vec<(String, f64, &'a Measurement)>,
 }
+
+/// Devices of which one is more than this many times as fast as the other have panels of their own, since one scale would
+/// make the slower one's curve a flat line.
+const FAR: f64 = 10.0;
 
 /// Draws the medians of the workloads whose sizes can be chosen: a panel for each unit, with a curve for each workload
 /// and device.
@@ -23,12 +29,16 @@ pub fn save(rows: &[Measurement], path: &Path) -> Result<(), Failure> {
     for row in rows {
         let Some(size) = row.size.filter(|size| *size > 0.0) else { continue };
         let point = (format!("{} on {}", row.workload, row.device), size.log2(), row);
-        match panels.iter_mut().find(|panel| panel.unit == row.unit) {
+        let alike =
+            rows.iter().filter(|other| other.size.is_some() && (other.unit, &other.device) == (row.unit, &row.device));
+        let best = alike.fold(0.0, |best, other| f64::max(best, other.median));
+        let near = |panel: &&mut Panel| panel.best <= FAR * best && best <= FAR * panel.best;
+        match panels.iter_mut().find(|panel| panel.unit == row.unit && near(panel)) {
             Some(panel) => panel.points.push(point),
-            None => panels.push(Panel { unit: row.unit, points: vec![point] }),
+            None => panels.push(Panel { unit: row.unit, best, points: vec![point] }),
         }
     }
-    let width = if panels.len() > 1 { 1400 } else { 900 };
+    let width = 700 * panels.len().clamp(1, 6) as u32 + if panels.len() > 1 { 0 } else { 200 };
     let mut animator = Animator::new("size: log2 of the elements of the largest tensor")
         .title("anygpu bench: throughput against size, medians")
         .size(width, 520);
