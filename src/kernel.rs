@@ -47,8 +47,9 @@ use reflect::{Reflection, StorageBinding, reflect};
 ///
 /// Its bindings are in group 0: `var<storage, read>` arrays are the inputs, `var<storage, read_write>` arrays the
 /// outputs, both in the order of their binding numbers; one `var<uniform>` may hold params. Arrays are of `f32`, `i32`
-/// or `u32` (or atomics of the integers), and `arrayLength` is the tensor's number of elements. A binding that the
-/// entry point does not use is not an argument.
+/// or `u32` (or atomics of the integers), and `arrayLength` is the tensor's number of elements. Arrays may be of `vec2` or
+/// `vec4` of these, for tensors of a whole number of such vectors; then `arrayLength` is the number of vectors. A binding
+/// that the entry point does not use is not an argument.
 ///
 /// Outputs are new tensors. An output that the kernel also reads, as `y` in `y[i] = a * x[i] + y[i]`, needs its
 /// starting elements: [`Output::copy_of`] a tensor, or [`Output::zeros`]. Arrays of atomics start as zeros unless the
@@ -188,6 +189,12 @@ impl WgslKernel {
             if arg.dtype != dtype {
                 return Err(self.error(format!("{side} '{}' is of {}, got a tensor of {dtype}", arg.name, arg.dtype)));
             }
+            if !len.is_multiple_of(arg.width) {
+                let (name, width) = (&arg.name, arg.width);
+                return Err(
+                    self.error(format!("{side} '{name}' is of vectors of {width} elements, got {len} elements"))
+                );
+            }
             if len == 0 {
                 return Err(self.error(format!("{side} '{}' got an empty tensor, which cannot be bound", arg.name)));
             }
@@ -285,7 +292,7 @@ mod tests {
             ),
             (
                 &format!(
-                    "@group(0) @binding(0) var<storage, read_write> x: array<vec2<f32>>;\n{compute} {{ x[0].x = 1.0; }}"
+                    "@group(0) @binding(0) var<storage, read_write> x: array<vec3<f32>>;\n{compute} {{ x[0].x = 1.0; }}"
                 ),
                 "'x'",
             ),

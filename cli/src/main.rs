@@ -47,8 +47,10 @@ enum Command {
 fn main() -> ExitCode {
     silence_wayland();
     let cli = Cli::parse();
-    // wgpu and naga log warnings that do not concern users, such as a missing windowing system.
-    let log = env_logger::Env::default().default_filter_or("warn,wgpu_core=error,wgpu_hal=error,naga=error");
+    // wgpu and naga log warnings that do not concern users, such as a missing windowing system. The library warns of
+    // the loops of users' kernels, which here are those of `bench`: they are short, and their results are checked.
+    let quiet = "warn,anygpu::kernel=error,wgpu_core=error,wgpu_hal=error,naga=error";
+    let log = env_logger::Env::default().default_filter_or(quiet);
     env_logger::Builder::from_env(log).init();
     let result = match &cli.command {
         Command::Devices(args) => devices::run(args, cli.json),

@@ -170,6 +170,27 @@ impl Device {
         }
     }
 
+    /// Returns the number of kernels that this crate has started on the device since it was opened, also those of
+    /// [`WgslKernel`](crate::WgslKernel); 0 for `cpu`. The difference of two calls is the number of kernels between them.
+    ///
+    /// ```
+    /// use anygpu::{Device, Tensor};
+    /// for device in Device::all().iter().filter(|device| !device.is_cpu()) {
+    ///     let x = Tensor::ones([4], device)?;
+    ///     let before = device.dispatches();
+    ///     x.add(&x)?;
+    ///     assert_eq!(device.dispatches() - before, 1);
+    /// }
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    #[must_use]
+    pub fn dispatches(&self) -> u64 {
+        match &self.0.backend {
+            BackendHandle::Cpu(_) => 0,
+            BackendHandle::Gpu { opened, .. } => opened.get().map_or(0, |gpu| gpu.dispatches()),
+        }
+    }
+
     /// Returns the faults of the driver that the probe found. Opens the device.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The bindings that a WGSL source declares: parsed and validated by naga, without a device.
 
 use naga::valid::{Capabilities, GlobalUse, ModuleInfo, ValidationFlags, Validator};
-use naga::{AddressSpace, ArraySize, Scalar, ScalarKind, ShaderStage, Statement, StorageAccess, TypeInner};
+use naga::{AddressSpace, ArraySize, Scalar, ScalarKind, ShaderStage, Statement, StorageAccess, TypeInner, VectorSize};
 
 use super::{bounds, limits};
 use crate::dtype::DType;
@@ -16,6 +16,8 @@ pub(super) struct StorageBinding {
     /// Whether the entry point reads its elements other than by atomics.
     pub read: bool,
     pub dtype: DType,
+    /// Elements of the tensor in an element of the array: 2 or 4 for vectors.
+    pub width: usize,
 }
 
 /// The bindings of one entry point.
@@ -83,14 +85,15 @@ impl Reflection {
         }
         match global.space {
             AddressSpace::Storage { access } => {
-                let (dtype, atomic) = element_type(module, global.ty).ok_or_else(|| {
+                let Element { dtype, width, atomic } = element_type(module, global.ty).ok_or_else(|| {
                     format!(
-                        "'{name}' is not an array<f32>, array<i32> or array<u32> (or atomic of them) without a size"
+                        "'{name}' is not an array<f32>, array<i32> or array<u32> (or vec2, vec4 or atomic of them) \
+                         without a size"
                     )
                 })?;
                 let written = access.contains(StorageAccess::STORE);
                 let read = uses.contains(GlobalUse::READ) && !atomic;
-                self.bindings.push(StorageBinding { name, binding: at.binding, written, read, dtype });
+                self.bindings.push(StorageBinding { name, binding: at.binding, written, read, dtype, width });
             }
             AddressSpace::Uniform if self.params.is_some() => {
                 return Err(format!("'{name}' is a second uniform: put all params into one struct"));
@@ -106,14 +109,24 @@ impl Reflection {
     }
 }
 
-/// The element of a runtime-sized array of 4-byte numbers, and whether it is atomic.
-fn element_type(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<(DType, bool)> {
+/// The element of an array.
+struct Element {
+    dtype: DType,
+    width: usize,
+    atomic: bool,
+}
+
+/// The element of a runtime-sized array of 4-byte numbers, or of vectors of them that have no gaps between them.
+fn element_type(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<Element> {
     let TypeInner::Array { base, size: ArraySize::Dynamic, .. } = module.types[ty].inner else { return None };
-    match module.types[base].inner {
-        TypeInner::Scalar(scalar) => Some((number(scalar)?, false)),
-        TypeInner::Atomic(scalar) => Some((number(scalar)?, true)),
-        _ => None,
-    }
+    let (scalar, width, atomic) = match module.types[base].inner {
+        TypeInner::Scalar(scalar) => (scalar, 1, false),
+        TypeInner::Atomic(scalar) => (scalar, 1, true),
+        TypeInner::Vector { size: VectorSize::Bi, scalar } => (scalar, 2, false),
+        TypeInner::Vector { size: VectorSize::Quad, scalar } => (scalar, 4, false),
+        _ => return None,
+    };
+    Some(Element { dtype: number(scalar)?, width, atomic })
 }
 
 fn number(scalar: Scalar) -> Option<DType> {
@@ -150,4 +163,35 @@ fn block_loops(block: &naga::Block) -> bool {
         Statement::Switch { cases, .. } => cases.iter().any(|case| block_loops(&case.body)),
         _ => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::WgslKernel;
+    use crate::{DType, Device, Result, Tensor};
+
+    #[test]
+    fn arrays_of_vectors_are_bound_to_whole_numbers_of_them() -> Result<()> {
+        let source = "
+            @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+            @group(0) @binding(1) var<storage, read> y: array<vec2<i32>>;
+            @group(0) @binding(2) var<storage, read_write> z: array<vec4<f32>>;
+            @compute @workgroup_size(64)
+            fn reversed(@builtin(global_invocation_id) id: vec3<u32>) {
+                if id.x < arrayLength(&z) { z[id.x] = x[id.x].wzyx + vec4<f32>(y[id.x].xyxy) + f32(arrayLength(&x)); }
+            }";
+        let kernel = WgslKernel::new(source, "reversed")?;
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [8], &device)?;
+            let y = Tensor::from_slice(&[10i32, 20, 30, 40], [2, 2], &device)?;
+            let run = |x: &Tensor, len: usize| kernel.run(&[x, &y], &[([len], DType::F32)], &[], [1, 1, 1]);
+            let z = run(&x, 8)?[0].to_vec::<f32>()?;
+            assert_eq!(z, [16.0, 25.0, 14.0, 23.0, 40.0, 49.0, 38.0, 47.0], "{device}");
+            let wrong = run(&x.narrow(0, 0, 6)?, 8).map(drop).unwrap_err().to_string();
+            assert!(wrong.contains("input 'x' is of vectors of 4 elements") && wrong.contains("6 elements"), "{wrong}");
+            let wrong = run(&x, 7).map(drop).unwrap_err().to_string();
+            assert!(wrong.contains("output 'z' is of vectors of 4 elements"), "{wrong}");
+        }
+        Ok(())
+    }
 }

@@ -1,7 +1,13 @@
 //! `anygpu bench`: the speed of devices in named workloads.
 
+mod nets;
+mod plot;
+mod probes;
 mod time;
+mod transformer;
 mod workloads;
+
+use std::path::PathBuf;
 
 use anygpu::Device;
 use clap::ValueEnum;
@@ -10,13 +16,17 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::values::{at_least_one, whole};
 use crate::{devices, output, progress};
-use time::{Measured, seconds};
-use workloads::Case;
+use probes::{Limits, Probe, Probes};
+use time::{Measured, Timed, timed};
+use workloads::{Case, Sizes, cases};
 
 /// Measures the speed of devices in named workloads.
 ///
-/// Prints median, minimum and maximum over the repeats, after a warm-up, and the most memory that tensors held on the
-/// device.
+/// Prints median, minimum and maximum over the repeats, after a warm-up; the share of what the device could do at most;
+/// the kernels of one run; and the most memory that tensors held on the device. The most that it could do is the smaller
+/// of two rates, measured in the same run by kernels that do nothing else: operations of floats in registers, and bytes
+/// copied, times the operations for each byte that a workload must read or write. Tensors that stay in a cache can be
+/// faster.
 #[derive(clap::Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
@@ -26,15 +36,23 @@ pub struct Args {
     /// The devices, each measured alone: auto, all, or a list such as gpu:0,cpu; may be given several times
     #[arg(long, alias = "device", default_value = "auto", value_name = "auto|all|LIST", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Shapes of matmul: N for N × N by N × N, or MxKxN; a list, or given several times
-    #[arg(long, default_value = "1024", value_name = "N|MxKxN", value_delimiter = ',', value_parser = matmul_shape)]
+    /// Shapes of matmul: N for N × N by N × N, or MxKxN; a list, or given several times [default: 1024; with --plot,
+    /// powers of 2 from 64 to 1024]
+    #[arg(long, value_name = "N|MxKxN", value_delimiter = ',', value_parser = matmul_shape)]
     size: Vec<[usize; 3]>,
+    /// Elements of the tensors of elementwise, multiples of 1024; a list, or given several times [default: 16777216; with
+    /// --plot, from 1024 to that in steps of 4]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = elements)]
+    elements: Vec<usize>,
     /// Measured repeats
     #[arg(long, default_value_t = 10, value_parser = at_least_one)]
     repeats: usize,
     /// Repeats before them, which are not measured
     #[arg(long, default_value_t = 2, value_parser = whole)]
     warm_up: u64,
+    /// Draw the throughput of matmul and elementwise against their size, as PNG or SVG
+    #[arg(long, value_name = "out.png|out.svg")]
+    plot: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -55,6 +73,8 @@ enum Workload {
     Lenet,
     /// Training steps of ResNet-18 on images of 3 × 96 × 96 at batch 32, and its predictions
     Resnet18,
+    /// Training steps of a small transformer, 8 sequences of 128 tokens, and its predictions
+    Transformer,
     /// Copies of 64 MiB from the host's memory to the device and back
     Transfer,
     /// All of them
@@ -74,6 +94,14 @@ fn matmul_shape(text: &str) -> Result<[usize; 3], String> {
     Ok(shape)
 }
 
+fn elements(text: &str) -> Result<usize, String> {
+    let count = at_least_one(text)?;
+    match count % workloads::COLUMNS {
+        0 => Ok(count),
+        _ => Err(format!("it must be a multiple of {}", workloads::COLUMNS)),
+    }
+}
+
 /// One result, as `--json` prints it.
 #[derive(Serialize)]
 struct Measurement {
@@ -84,8 +112,51 @@ struct Measurement {
     min: f64,
     max: f64,
     unit: &'static str,
-    /// The most bytes that tensors held at once on the device while this ran.
-    peak_memory: u64,
+    /// The figure of a run at the limit of the device; none for probes and for what is limited otherwise.
+    limit: Option<f64>,
+    /// The share of the limit that the median reaches.
+    share: Option<f64>,
+    /// What a run computes, as far as it is counted for the limit.
+    flops: Option<f64>,
+    /// The bytes that a run must read and write.
+    bytes: Option<f64>,
+    /// The elements of the largest tensor, of workloads whose sizes can be chosen.
+    size: Option<f64>,
+    /// The kernels that one run starts; none on `cpu` and for probes.
+    dispatches: Option<u64>,
+    /// The most bytes that tensors held at once on the device while this ran; none for probes.
+    peak_memory: Option<u64>,
+}
+
+impl Args {
+    /// The sizes of the workloads; with `--plot`, several.
+    fn sizes(&self) -> Sizes {
+        const LARGEST: usize = 16 << 20;
+        let plot = self.plot.is_some();
+        let powers = |first: u32, last: u32, step: usize| (first..=last).step_by(step).map(|power| 1 << power);
+        let products = match (self.size.is_empty(), plot) {
+            (false, _) => self.size.clone(),
+            (true, true) => powers(6, 10, 1).map(|n| [n, n, n]).collect(),
+            (true, false) => vec![[1024, 1024, 1024]],
+        };
+        let elements = match (self.elements.is_empty(), plot) {
+            (false, _) => self.elements.clone(),
+            (true, true) => powers(10, LARGEST.ilog2(), 2).collect(),
+            (true, false) => vec![LARGEST],
+        };
+        Sizes { products, elements }
+    }
+
+    /// Checks `--plot` before anything is measured.
+    fn check_plot(&self) -> Result<(), Failure> {
+        let Some(path) = &self.plot else { return Ok(()) };
+        let sized = [Workload::Matmul, Workload::Elementwise, Workload::All];
+        if !self.workloads.iter().any(|workload| sized.contains(workload)) {
+            let message = "--plot draws matmul and elementwise, whose sizes can be chosen: name one of them";
+            return Err(Failure::Usage(message.to_string()));
+        }
+        output::writable("--plot", path, &["png", "svg"]).map(drop)
+    }
 }
 
 /// Runs the command. `as_json`: one object per result, as it is measured, instead of a table at the end.
@@ -94,54 +165,140 @@ struct Measurement {
 /// [`Failure::Usage`] for an unknown device; [`Failure::Run`] when a workload fails, after the results before it.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let devices = devices::select(&args.devices.join(","))?;
-    let mut table = output::table(&["workload", "shape", "device", "median", "min", "max", "unit", "peak MiB"]);
+    args.check_plot()?;
+    let mut rows = Vec::new();
     let mut result = Ok(());
-    'all: for device in &devices {
-        for case in workloads::cases(&args.workloads, &args.size) {
-            match measure(&case, args, device) {
-                Ok(row) if as_json => output::json(&row)?,
-                Ok(row) => drop(table.add_row(row.cells())),
-                Err(failure) => {
-                    result = Err(failure);
-                    break 'all;
-                }
+    for device in &devices {
+        result = measure_all(args, device, |row| {
+            if as_json {
+                output::json(&row)?;
             }
+            rows.push(row);
+            Ok(())
+        });
+        if result.is_err() {
+            break;
         }
     }
-    if !as_json && !table.is_empty() {
+    if !as_json && !rows.is_empty() {
+        let header = ["workload", "shape", "device", "median", "min", "max", "unit", "of limit", "kernels", "peak MiB"];
+        let mut table = output::table(&header);
+        table.add_rows(rows.iter().map(Measurement::cells));
         output::line(table)?;
     }
-    result
+    match &args.plot {
+        Some(path) if result.is_ok() => plot::save(&rows, path),
+        _ => result,
+    }
+}
+
+/// Measures the limits of a device and the workloads on it.
+fn measure_all(
+    args: &Args,
+    device: &Device,
+    mut done: impl FnMut(Measurement) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let spinner = progress::spinner(format!("limits of {device}"));
+    let probes = Probes::run(device);
+    spinner.finish_and_clear();
+    let limits = match probes {
+        Ok(probes) => {
+            done(Measurement::of_probe(device, &probes.flops, workloads::Unit::GFlops))?;
+            done(Measurement::of_probe(device, &probes.bytes, workloads::Unit::GBytes))?;
+            Some(probes.limits())
+        }
+        Err(error) if error.is_device_lost() => return Err(error.into()),
+        Err(error) => {
+            log::warn!("shares of the limits are not known: {error}");
+            None
+        }
+    };
+    cases(&args.workloads, &args.sizes()).iter().try_for_each(|case| done(measure(case, args, device, limits)?))
 }
 
 impl Measurement {
+    fn of_probe(device: &Device, probe: &Probe, unit: workloads::Unit) -> Measurement {
+        let Measured { min, median, max } = Measured::of(probe.rates.iter().map(|rate| rate * 1e-9).collect());
+        let (shape, device, unit) = (probe.shape.clone(), device.to_string(), unit.name());
+        let (limit, share, flops, bytes, size) = (None, None, None, None, None);
+        let (workload, dispatches, peak_memory) = ("probe", None, None);
+        Measurement {
+            workload,
+            shape,
+            device,
+            median,
+            min,
+            max,
+            unit,
+            limit,
+            share,
+            flops,
+            bytes,
+            size,
+            dispatches,
+            peak_memory,
+        }
+    }
+
     fn cells(&self) -> Vec<String> {
         let number = |v: f64| if v < 100.0 { format!("{v:.2}") } else { format!("{v:.0}") };
+        let none = || "–".to_string();
         let figures = [self.median, self.min, self.max].map(number);
         let mut cells = vec![self.workload.to_string(), self.shape.clone(), self.device.clone()];
         cells.extend(figures);
-        cells.extend([self.unit.to_string(), number(self.peak_memory as f64 / f64::from(1 << 20))]);
+        cells.extend([
+            self.unit.to_string(),
+            self.share.map_or_else(none, |share| format!("{:.1} %", 100.0 * share)),
+            self.dispatches.map_or_else(none, |count| count.to_string()),
+            self.peak_memory.map_or_else(none, |bytes| number(bytes as f64 / f64::from(1 << 20))),
+        ]);
         cells
     }
 }
 
-fn measure(case: &Case, args: &Args, device: &Device) -> Result<Measurement, Failure> {
+fn measure(case: &Case, args: &Args, device: &Device, limits: Option<Limits>) -> Result<Measurement, Failure> {
     let (workload, shape) = (case.workload, case.shape.clone());
     let spinner = progress::spinner(format!("{workload} {shape} on {device}"));
     device.reset_peak_memory();
-    let times = seconds(case, device, args.repeats, args.warm_up).map_err(|e| match Failure::from(e) {
+    let times = timed(case, device, args.repeats, args.warm_up).and_then(|times| Ok((times, (case.cost)()?)));
+    spinner.finish_and_clear();
+    let (Timed { seconds, dispatches }, cost) = times.map_err(|e| match Failure::from(e) {
         Failure::Run(message) => Failure::Run(format!("bench {workload} {shape} on {device}: {message}")),
         other => other,
-    });
-    spinner.finish_and_clear();
-    let Measured { min, median, max } = Measured::of(times?.into_iter().map(|seconds| case.figure(seconds)).collect());
-    let (device, peak_memory) = (device.to_string(), device.memory().peak);
-    Ok(Measurement { workload, shape, device, median, min, max, unit: case.unit.name(), peak_memory })
+    })?;
+    let peak_memory = Some(device.memory().peak);
+    let least = limits.zip(cost).map(|(limits, cost)| limits.seconds(cost));
+    let middle = Measured::of(seconds.clone()).median;
+    let Measured { min, median, max } = Measured::of(seconds.into_iter().map(|time| case.figure(time)).collect());
+    Ok(Measurement {
+        workload,
+        shape,
+        device: device.to_string(),
+        median,
+        min,
+        max,
+        unit: case.unit.name(),
+        limit: least.map(|least| case.figure(least)),
+        share: least.map(|least| least / middle),
+        flops: cost.map(|cost| cost.flops),
+        bytes: cost.map(|cost| cost.bytes),
+        size: case.size,
+        dispatches: (!device.is_cpu()).then_some(dispatches),
+        peak_memory,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn elements_are_whole_rows() {
+        assert_eq!(elements("2048"), Ok(2048));
+        for bad in ["", "0", "1000", "-1024", "1e6"] {
+            elements(bad).expect_err(bad);
+        }
+    }
 
     #[test]
     fn shapes_are_read_and_refused() {

@@ -33,8 +33,16 @@ impl Measured {
     }
 }
 
-/// The time of one run, in seconds, in each repeat. A repeat takes at least [`REPEAT`], or the most runs of the case.
-pub fn seconds(case: &Case, device: &Device, repeats: usize, warm_up: u64) -> anygpu::Result<Vec<f64>> {
+/// The times of a workload, and what one run of it starts.
+pub struct Timed {
+    /// The time of one run, in seconds, in each repeat.
+    pub seconds: Vec<f64>,
+    /// The kernels of one run; 0 on `cpu`.
+    pub dispatches: u64,
+}
+
+/// Times a workload. A repeat takes at least [`REPEAT`], or the most runs of the case.
+pub fn timed(case: &Case, device: &Device, repeats: usize, warm_up: u64) -> anygpu::Result<Timed> {
     manual_seed(0);
     let mut run = (case.prepare)(device)?;
     let mut repeat = |runs: usize| -> anygpu::Result<f64> {
@@ -46,11 +54,15 @@ pub fn seconds(case: &Case, device: &Device, repeats: usize, warm_up: u64) -> an
         Ok(start.elapsed().as_secs_f64().max(1e-9) / runs as f64)
     };
     repeat(1)?; // compiles kernels
-    let runs = ((REPEAT.as_secs_f64() / repeat(1)?).ceil() as usize).clamp(1, case.most_runs);
+    let before = device.dispatches();
+    let first = repeat(1)?;
+    let dispatches = device.dispatches() - before;
+    let runs = ((REPEAT.as_secs_f64() / first).ceil() as usize).clamp(1, case.most_runs);
     for _ in 0..warm_up {
         repeat(runs)?;
     }
-    (0..repeats).map(|_| repeat(runs)).collect()
+    let seconds = (0..repeats).map(|_| repeat(runs)).collect::<anygpu::Result<_>>()?;
+    Ok(Timed { seconds, dispatches })
 }
 
 #[cfg(test)]

@@ -1,15 +1,13 @@
 //! The workloads: what one run does, and how much work that is.
 
-use anygpu::nn::models::{LENET_RECIPE, lenet, resnet18};
-use anygpu::nn::{self, Module, Sequential};
-use anygpu::{Attention, Conv, DataParallel, Device, Result, Tensor, data, no_grad, optim};
-
+use anygpu::{Attention, Conv, Device, Result, Tensor};
 use clap::ValueEnum;
 
-use super::Workload;
+use super::probes::Cost;
+use super::{Workload, nets};
 
 /// One run of a workload on a device.
-type Run = Box<dyn FnMut() -> Result<()>>;
+pub type Run = Box<dyn FnMut() -> Result<()>>;
 
 /// Makes the inputs of a workload on a device.
 type Prepare = Box<dyn Fn(&Device) -> Result<Run>>;
@@ -19,8 +17,12 @@ pub struct Case {
     pub workload: &'static str,
     pub shape: String,
     pub unit: Unit,
-    /// What one run does, in the base of the unit: operations of floats, bytes, images, or ops.
+    /// What one run does, in the base of the unit: operations of floats, bytes, images, tokens, or ops.
     work: f64,
+    /// What a run computes and moves at least, if that limits it. Computed late, as it is long for nets.
+    pub cost: Box<dyn Fn() -> Result<Option<Cost>>>,
+    /// The elements of the largest tensor, of workloads whose sizes can be chosen.
+    pub size: Option<f64>,
     /// The most runs of one repeat.
     pub most_runs: usize,
     pub prepare: Prepare,
@@ -34,6 +36,7 @@ pub enum Unit {
     /// 10⁹ bytes in a second, of those that must be read and written at least.
     GBytes,
     Images,
+    Tokens,
     /// Microseconds of one op.
     Micros,
 }
@@ -44,19 +47,36 @@ impl Unit {
             Unit::GFlops => "GFLOP/s",
             Unit::GBytes => "GB/s",
             Unit::Images => "images/s",
+            Unit::Tokens => "tokens/s",
             Unit::Micros => "µs",
         }
     }
 }
 
 impl Case {
-    fn new(
+    pub fn new(
         workload: &'static str,
         shape: impl Into<String>,
         (work, unit): (f64, Unit),
         prepare: impl Fn(&Device) -> Result<Run> + 'static,
     ) -> Case {
-        Case { workload, shape: shape.into(), unit, work, most_runs: 512, prepare: Box::new(prepare) }
+        let (shape, cost, prepare) = (shape.into(), Box::new(|| Ok(None)), Box::new(prepare));
+        Case { workload, shape, unit, work, cost, size: None, most_runs: 512, prepare }
+    }
+
+    /// The case with its operations of floats and the bytes that it reads and writes at least.
+    fn costs(self, flops: f64, bytes: f64) -> Case {
+        self.costs_by(move || Ok(Cost { flops, bytes }))
+    }
+
+    /// The case with a cost that is computed when it is needed.
+    pub fn costs_by(self, cost: impl Fn() -> Result<Cost> + 'static) -> Case {
+        Case { cost: Box::new(move || cost().map(Some)), ..self }
+    }
+
+    /// The case with the elements of its largest tensor.
+    fn of_size(self, elements: f64) -> Case {
+        Case { size: Some(elements), ..self }
     }
 
     /// A case of which several runs at a time would fill the memory.
@@ -68,35 +88,44 @@ impl Case {
     pub fn figure(&self, seconds: f64) -> f64 {
         match self.unit {
             Unit::GFlops | Unit::GBytes => self.work / seconds * 1e-9,
-            Unit::Images => self.work / seconds,
+            Unit::Images | Unit::Tokens => self.work / seconds,
             Unit::Micros => seconds / self.work * 1e6,
         }
     }
 }
 
+/// The sizes of the workloads whose sizes can be chosen.
+pub struct Sizes {
+    /// Sides of products.
+    pub products: Vec<[usize; 3]>,
+    /// Elements of the tensors of elementwise ops.
+    pub elements: Vec<usize>,
+}
+
 /// The cases of these workloads, in order.
-pub fn cases(workloads: &[Workload], products: &[[usize; 3]]) -> Vec<Case> {
+pub fn cases(workloads: &[Workload], sizes: &Sizes) -> Vec<Case> {
     let of = |workload: &Workload| match workload {
-        Workload::Matmul => products.iter().map(|&shape| matmul(shape)).collect(),
+        Workload::Matmul => sizes.products.iter().map(|&shape| matmul(shape)).collect(),
         Workload::Conv2d => CONVOLUTIONS.into_iter().map(conv2d).collect(),
-        Workload::Elementwise => elementwise(),
+        Workload::Elementwise => sizes.elements.iter().flat_map(|&count| elementwise(count)).collect(),
         Workload::Softmax => softmax(),
         Workload::Attention => vec![attention()],
         Workload::Chain => vec![chain()],
-        Workload::Lenet => vec![lenet_training(), lenet_predictions()],
-        Workload::Resnet18 => vec![resnet18_training(), resnet18_predictions()],
+        Workload::Lenet => nets::lenets(),
+        Workload::Resnet18 => nets::resnets(),
+        Workload::Transformer => nets::transformers(),
         Workload::Transfer => transfer(),
         Workload::All => Workload::value_variants()
             .iter()
             .filter(|w| **w != Workload::All)
-            .flat_map(|w| cases(&[*w], products))
+            .flat_map(|w| cases(&[*w], sizes))
             .collect(),
     };
     workloads.iter().flat_map(of).collect()
 }
 
 /// Sides with × between them.
-fn sides(sides: &[usize]) -> String {
+pub fn sides(sides: &[usize]) -> String {
     sides.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
 
@@ -105,11 +134,13 @@ fn elements(sides: &[usize]) -> f64 {
 }
 
 fn matmul([m, k, n]: [usize; 3]) -> Case {
-    let work = (2.0 * elements(&[m, k, n]), Unit::GFlops);
-    Case::new("matmul", sides(&[m, k, n]), work, move |device| {
+    let flops = 2.0 * elements(&[m, k, n]);
+    let tensors = [[m, k], [k, n], [m, n]].map(|shape| elements(&shape));
+    let case = Case::new("matmul", sides(&[m, k, n]), (flops, Unit::GFlops), move |device| {
         let (a, b) = (Tensor::rand([m, k], device)?, Tensor::rand([k, n], device)?);
         Ok(Box::new(move || a.matmul(&b).map(drop)))
-    })
+    });
+    case.costs(flops, 4.0 * tensors.iter().sum::<f64>()).of_size(tensors.into_iter().fold(0.0, f64::max))
 }
 
 /// Images `[N, C, H, W]`, weights `[OC, C, K, K]` and the padding: the two of LeNet, a middle layer of a small net, and one
@@ -124,35 +155,45 @@ const CONVOLUTIONS: [([usize; 4], [usize; 4], usize); 4] = [
 fn conv2d((images, weights, padding): ([usize; 4], [usize; 4], usize)) -> Case {
     let [n, _, h, w] = images;
     let out = |side: usize| side + 2 * padding + 1 - weights[2];
-    let work = 2.0 * elements(&weights) * elements(&[n, out(h), out(w)]);
+    let pixels = elements(&[n, out(h), out(w)]);
+    let flops = 2.0 * elements(&weights) * pixels;
+    let bytes = 4.0 * (elements(&images) + elements(&weights) + weights[0] as f64 * pixels);
     let shape = format!("{} * {}", sides(&images), sides(&weights));
-    Case::new("conv2d", shape, (work, Unit::GFlops), move |device| {
+    let case = Case::new("conv2d", shape, (flops, Unit::GFlops), move |device| {
         let (x, w) = (Tensor::rand(images, device)?, Tensor::rand(weights, device)?);
         Ok(Box::new(move || x.conv2d(&w, None, Conv::new().padding(padding)).map(drop)))
-    })
+    });
+    case.costs(flops, bytes)
 }
 
 /// An op of one tensor, which reads and writes so many tensors of its size.
 fn of_one(workload: &'static str, shape: [usize; 2], tensors: f64, op: fn(&Tensor) -> Result<Tensor>) -> Case {
-    Case::new(workload, sides(&shape), (4.0 * tensors * elements(&shape), Unit::GBytes), move |device| {
+    let bytes = 4.0 * tensors * elements(&shape);
+    let case = Case::new(workload, sides(&shape), (bytes, Unit::GBytes), move |device| {
         let x = Tensor::rand(shape, device)?.sub(0.5)?;
         Ok(Box::new(move || op(&x).map(drop)))
-    })
+    });
+    case.costs(0.0, bytes) // no adapter computes so slowly that memory would not be the limit
 }
 
-fn elementwise() -> Vec<Case> {
-    const LARGE: [usize; 2] = [16 << 10, 1 << 10];
-    let add = Case::new("add", sides(&LARGE), (12.0 * elements(&LARGE), Unit::GBytes), |device| {
-        let (x, y) = (Tensor::rand(LARGE, device)?, Tensor::rand(LARGE, device)?);
+/// Columns of the tensors of [`elementwise`].
+pub const COLUMNS: usize = 1 << 10;
+
+fn elementwise(count: usize) -> Vec<Case> {
+    let shape = [count / COLUMNS, COLUMNS];
+    let bytes = 12.0 * elements(&shape);
+    let add = Case::new("add", sides(&shape), (bytes, Unit::GBytes), move |device| {
+        let (x, y) = (Tensor::rand(shape, device)?, Tensor::rand(shape, device)?);
         Ok(Box::new(move || x.add(&y).map(drop)))
     });
-    vec![
-        of_one("copy", LARGE, 2.0, Tensor::copy),
-        of_one("relu", LARGE, 2.0, Tensor::relu),
-        add,
-        of_one("sum", LARGE, 1.0, Tensor::sum_all),
-        of_one("sum rows", LARGE, 1.0, |x| x.sum(1, false)),
-    ]
+    let all = [
+        of_one("copy", shape, 2.0, Tensor::copy),
+        of_one("relu", shape, 2.0, Tensor::relu),
+        add.costs(0.0, bytes),
+        of_one("sum", shape, 1.0, Tensor::sum_all),
+        of_one("sum rows", shape, 1.0, |x| x.sum(1, false)),
+    ];
+    all.map(|case| case.of_size(elements(&shape))).into()
 }
 
 fn softmax() -> Vec<Case> {
@@ -165,11 +206,12 @@ fn softmax() -> Vec<Case> {
 
 fn attention() -> Case {
     const SHAPE: [usize; 4] = [8, 8, 256, 64];
-    let work = (4.0 * elements(&SHAPE) * SHAPE[2] as f64, Unit::GFlops);
-    Case::new("attention", sides(&SHAPE), work, |device| {
+    let flops = 4.0 * elements(&SHAPE) * SHAPE[2] as f64;
+    let case = Case::new("attention", sides(&SHAPE), (flops, Unit::GFlops), |device| {
         let [q, k, v] = [Tensor::rand(SHAPE, device)?, Tensor::rand(SHAPE, device)?, Tensor::rand(SHAPE, device)?];
         Ok(Box::new(move || q.attention(&k, &v, &Attention::new().causal()).map(drop)))
-    })
+    });
+    case.costs(flops, 16.0 * elements(&SHAPE))
 }
 
 fn chain() -> Case {
@@ -184,73 +226,6 @@ fn chain() -> Case {
             Ok(())
         }))
     })
-}
-
-const LENET_BATCH: usize = 256;
-const RESNET_BATCH: usize = 32;
-const RESNET_IMAGE: [usize; 3] = [3, 96, 96];
-
-fn digits() -> Result<Vec<(Tensor, Tensor)>> {
-    let (train, _) = data::mnist_5k()?.loaders(LENET_BATCH, 0)?;
-    let whole = train.len() / LENET_BATCH; // without the last batch, which is shorter
-    train.epoch(0).take(whole).collect()
-}
-
-fn pictures() -> Result<Vec<(Tensor, Tensor)>> {
-    let [channels, height, width] = RESNET_IMAGE;
-    let images = Tensor::rand([RESNET_BATCH, channels, height, width], None)?;
-    let labels = (0..RESNET_BATCH as u32).map(|i| i % 10).collect();
-    Ok(vec![(images, Tensor::from_vec(labels, RESNET_BATCH, None)?)])
-}
-
-fn lenet_training() -> Case {
-    let shape = format!("training, batch {LENET_BATCH}");
-    Case::new("lenet", shape, (LENET_BATCH as f64, Unit::Images), |device| training(device, lenet()?, digits()?))
-}
-
-fn lenet_predictions() -> Case {
-    let shape = format!("predictions, batch {LENET_BATCH}");
-    Case::new("lenet", shape, (LENET_BATCH as f64, Unit::Images), |device| predictions(device, lenet()?, digits()?))
-}
-
-fn resnet18_training() -> Case {
-    let shape = format!("training, batch {RESNET_BATCH} of {}", sides(&RESNET_IMAGE));
-    Case::new("resnet18", shape, (RESNET_BATCH as f64, Unit::Images), |device| {
-        training(device, resnet18(RESNET_IMAGE[0], 10)?, pictures()?)
-    })
-}
-
-fn resnet18_predictions() -> Case {
-    let shape = format!("predictions, batch {RESNET_BATCH} of {}", sides(&RESNET_IMAGE));
-    Case::new("resnet18", shape, (RESNET_BATCH as f64, Unit::Images), |device| {
-        predictions(device, resnet18(RESNET_IMAGE[0], 10)?, pictures()?)
-    })
-}
-
-/// Whole training steps, as `anygpu train` takes them: forward, cross entropy, backward, SGD with momentum. The batch
-/// comes from the host each time.
-fn training(device: &Device, net: Sequential, batches: Vec<(Tensor, Tensor)>) -> Result<Run> {
-    let net = DataParallel::new(net, std::slice::from_ref(device))?;
-    let mut sgd = optim::SGD::new(net.parameters(), LENET_RECIPE.lr).momentum(LENET_RECIPE.momentum);
-    let mut next = 0;
-    Ok(Box::new(move || {
-        let (images, labels) = &batches[next % batches.len()];
-        next += 1;
-        net.train_batch(images, labels, nn::cross_entropy)?;
-        sgd.step()
-    }))
-}
-
-/// Outputs in evaluation mode, of images that are on the device.
-fn predictions(device: &Device, net: Sequential, batches: Vec<(Tensor, Tensor)>) -> Result<Run> {
-    let net = net.to(device)?;
-    net.eval();
-    let images = batches.iter().map(|(images, _)| images.to(device)).collect::<Result<Vec<_>>>()?;
-    let mut next = 0;
-    Ok(Box::new(move || {
-        next += 1;
-        no_grad(|| net.forward(&images[next % images.len()])).map(drop)
-    }))
 }
 
 fn transfer() -> Vec<Case> {

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anygpu::{Device, checkpoint};
+use anygpu::Device;
 
 use super::Args;
 use crate::failure::Failure;
+use crate::output::writable;
 
 /// Checks that each device gets an image per step, and that the outputs of the run can be written.
 ///
@@ -40,26 +41,6 @@ pub fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
         files.push((option, file));
     }
     Ok(())
-}
-
-/// Tries to write a file, which needs one of these extensions. Returns its absolute path, without links.
-fn writable(option: &str, path: &Path, kinds: &[&str]) -> Result<PathBuf, Failure> {
-    if !path.extension().is_some_and(|end| kinds.iter().any(|kind| end.eq_ignore_ascii_case(kind))) {
-        let ends = kinds.iter().map(|kind| format!(".{kind}")).collect::<Vec<_>>().join(" or ");
-        return Err(Failure::Usage(format!("{option} {}: name a file that ends in {ends}", path.display())));
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !folder.is_dir() {
-        return Err(Failure::Run(format!("{option} {}: there is no folder {}", path.display(), folder.display())));
-    }
-    checkpoint::check_writable(path).map_err(|error| {
-        let advice = "name a file in a folder that you can write to";
-        Failure::Run(format!(
-            "{option} {}: it cannot be written: a file that was tried in {} failed with \"{error}\": {advice}",
-            path.display(),
-            folder.display()
-        ))
-    })
 }
 
 /// Returns whether two paths of [`writable`] name one file. On macOS and Windows, names usually have no case.

@@ -36,6 +36,8 @@ pub(super) struct Recorder {
     pass: Option<wgpu::ComputePass<'static>>,
     pipeline: u64,
     kernels: usize,
+    /// Kernels of all batches.
+    dispatched: u64,
     batch_limit: usize,
     pending: usize,
     params: Vec<u32>,
@@ -60,6 +62,7 @@ impl Recorder {
             pass: None,
             pipeline: 0,
             kernels: 0,
+            dispatched: 0,
             batch_limit: FIRST_BATCH,
             pending: 0,
             params: Vec::new(),
@@ -135,6 +138,7 @@ impl Gpu {
         pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
         recorder.pipeline = pipeline.id;
         recorder.kernels += 1;
+        recorder.dispatched += 1;
         if recorder.kernels >= recorder.batch_limit {
             self.submit(&mut recorder);
         }
@@ -273,6 +277,11 @@ impl Gpu {
         let index = self.submit(recorder);
         recorder.batch_limit = FIRST_BATCH;
         index
+    }
+
+    /// Returns the number of kernels that were recorded since the device was opened.
+    pub(crate) fn dispatches(&self) -> u64 {
+        self.recorder().dispatched
     }
 
     pub(super) fn forget_bind_groups(&self) {

@@ -1,0 +1,319 @@
+#!/usr/bin/env bash
+# Measures this library on a machine with a GPU that has neither a toolchain nor network.
+#
+#   scripts/on-a-gpu.sh pack [FILE.tar.gz]     in a checkout: builds the command and packs it with this script
+#   ./on-a-gpu.sh run FOLDER [OPTIONS]         from the unpacked archive: runs everything, results in FOLDER
+#
+# `pack` builds for this machine's architecture and C library, and puts the Vulkan loader (libvulkan.so.1) beside it: that of
+# `--deb FILE`, a package libvulkan1, or else the system's if it has one.
+#
+# `run` takes some 20 minutes on a GPU, and longer on slow devices:
+#   devices    what the machine has                       devices.json, devices.txt, system.txt
+#   check      the op table                               check.json
+#   bench      all workloads; throughput against size     bench.json, sizes.json, sizes.png
+#   variants   products and convolutions, by variant      variant-FAMILY-NAME.json
+#   train      LeNet, then ResNet-18 on built-in digits   train-lenet.json, train-resnet18.json
+#   peers      PyTorch and ONNX Runtime, where installed  peers.json, peers.md
+# and report.md, a table of all. A step that fails or takes too long does not stop the others; each has its log, STEP.log.
+# Status 0: all steps passed or were skipped; 1: one failed.
+#
+# Options of `run`:
+#   --devices LIST   as of the command (default: auto, all hardware GPUs, else the CPU); also --device
+#   --minutes N      of training, half for each net (default: 5)
+#   --limit SECONDS  for each other step (default: 1200)
+#   --quick          fewer cases, repeats and rounds, to try the script
+# PYTHON names the Python for the peers (default: python3).
+set -uo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+say() { printf 'on-a-gpu: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 2; }
+usage() { sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
+
+# --- pack -----------------------------------------------------------------------------------------------------------
+
+# loader DEB FOLDER: puts libvulkan.so.1 into FOLDER, from a package or the system. Without one, the archive has none.
+loader() {
+    local work library
+    if [ -n "$1" ]; then
+        work=$(mktemp -d)
+        dpkg-deb -x "$1" "$work" || fail "$1 is no Debian package"
+        library=$(find "$work" -name 'libvulkan.so.1' | head -n 1)
+        [ -n "$library" ] || fail "$1 holds no libvulkan.so.1"
+    else
+        library=$(find /usr/lib /usr/lib64 -maxdepth 2 -name 'libvulkan.so.1' 2>/dev/null | head -n 1)
+    fi
+    if [ -n "$library" ]; then
+        mkdir -p "$2" && cp -L "$library" "$2/libvulkan.so.1"
+    else
+        say "no Vulkan loader here: the machine must have its own"
+    fi
+    [ -z "${work:-}" ] || rm -rf "$work"
+}
+
+pack() {
+    local archive='' deb='' root folder name=anygpu-on-a-gpu
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --deb) deb=${2:?--deb needs a file}; shift 2 ;;
+        -*) fail "unknown option $1" ;;
+        *) [ -z "$archive" ] || fail "one archive, not $archive and $1"; archive=$1; shift ;;
+        esac
+    done
+    archive=${archive:-$name.tar.gz}
+    root=$(dirname "$here")
+    [ -f "$root/cli/Cargo.toml" ] || fail "pack runs in a checkout"
+    (cd "$root" && cargo build --release --locked -p anygpu-cli) || fail "the build failed"
+    folder=$(mktemp -d)
+    mkdir -p "$folder/$name/scripts" "$folder/$name/benches"
+    cp "${CARGO_TARGET_DIR:-$root/target}/release/anygpu" "$folder/$name/anygpu"
+    strip "$folder/$name/anygpu" 2>/dev/null || say "strip is missing: the archive is larger"
+    cp "$root/scripts/on-a-gpu.sh" "$folder/$name/"
+    cp "$root/scripts/pytorch_resnet18.py" "$folder/$name/scripts/"
+    mkdir "$folder/$name/benches/peers" && cp "$root"/benches/peers/*.py "$root/benches/peers/README.md" "$folder/$name/benches/peers/"
+    cp "$root"/LICENSE-* "$folder/$name/"
+    git -C "$root" rev-parse HEAD >"$folder/$name/commit" 2>/dev/null || echo unknown >"$folder/$name/commit"
+    git -C "$root" diff --quiet HEAD 2>/dev/null || echo "with changes" >>"$folder/$name/commit"
+    loader "$deb" "$folder/$name/lib"
+    tar -C "$folder" -czf "$archive" "$name" || fail "cannot write $archive"
+    rm -rf "$folder"
+    say "$archive: $(du -h "$archive" | cut -f 1). There: tar xzf $(basename "$archive") && $name/on-a-gpu.sh run results"
+}
+
+# --- run ------------------------------------------------------------------------------------------------------------
+
+# limited SECONDS COMMAND...: asks the command to end after so many seconds, and kills it a minute later. Status 124 then.
+limited() {
+    local limit=$1 pid end asked=0
+    shift
+    "$@" &
+    pid=$!
+    end=$((SECONDS + limit))
+    while kill -0 "$pid" 2>/dev/null; do
+        if [ "$SECONDS" -ge "$end" ]; then
+            case $asked in
+            0) kill -TERM "$pid" 2>/dev/null ;;
+            1) kill -KILL "$pid" 2>/dev/null ;;
+            *) return 125 ;; # a process that waits for its driver cannot be killed
+            esac
+            asked=$((asked + 1))
+            end=$((SECONDS + 60))
+        fi
+        sleep 0.2
+    done
+    wait "$pid"
+    local status=$?
+    [ "$asked" = 0 ] || return 124
+    return "$status"
+}
+
+# reason LOG: its first error, or its last line.
+reason() {
+    { grep -m 1 '^error' "$1" || tail -n 1 "$1"; } | tr '|' '/' | cut -c 1-200
+}
+
+steps=()
+failed=0
+# step NAME LIMIT OUTPUT COMMAND...: runs a step, with its standard output in OUTPUT and its errors in NAME.log.
+# A step named train-… is to run until its time is over.
+step() {
+    local name=$1 limit=$2 output=$3 began=$SECONDS status result
+    shift 3
+    say "$name (at most $limit s)"
+    limited "$limit" "$@" >"$out/$output" 2>"$out/$name.log" </dev/null
+    status=$?
+    case $name:$status in
+    *:0) result=passed ;;
+    train-*:124) result="passed, ended after its time" ;;
+    *:124) result="**failed**: stopped after $limit s" ;;
+    *:125) result="**failed**: stuck, left running" ;;
+    *) result="**failed**: status $status, $(reason "$out/$name.log")" ;;
+    esac
+    [ -s "$out/$name.log" ] || rm -f "$out/$name.log"
+    case $result in *failed*) failed=1 ;; esac
+    steps+=("| $name | $result | $((SECONDS - began)) | \`$output\` |")
+}
+
+skip() {
+    say "$1: skipped: $2"
+    steps+=("| $1 | skipped: $2 | 0 | |")
+}
+
+system() {
+    uname -a
+    if [ -r /proc/cpuinfo ]; then grep -m 1 'model name' /proc/cpuinfo; fi
+    if command -v nproc >/dev/null; then echo "$(nproc) processors"; fi
+    uptime
+    if command -v nvidia-smi >/dev/null; then nvidia-smi; fi
+    if command -v rocm-smi >/dev/null; then rocm-smi; fi
+    echo "commit $(tr '\n' ' ' 2>/dev/null <"$here/commit" || echo 'of a checkout')"
+}
+
+# has_library NAME: whether the system finds a shared library. Its list is made by ldconfig, which users may not have in PATH.
+has_library() {
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$1"
+}
+
+# Finds the drivers that are there: the packed loader for a system without one, and NVIDIA's manifest, which containers
+# often lack.
+drivers() {
+    if [ -e "$here/lib/libvulkan.so.1" ] && ! has_library libvulkan.so.1; then
+        export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+        say "this system has no Vulkan loader: the packed one is used"
+    fi
+    local manifest=$out/nvidia_icd.json
+    if has_library libGLX_nvidia.so.0 && [ -z "${VK_DRIVER_FILES:-}${VK_ICD_FILENAMES:-}" ] &&
+        ! ls /usr/share/vulkan/icd.d/*nvidia* /etc/vulkan/icd.d/*nvidia* >/dev/null 2>&1; then
+        printf '{"file_format_version": "1.0.0", "ICD": {"library_path": "libGLX_nvidia.so.0", "api_version": "1.3.0"}}\n' >"$manifest"
+        export VK_ADD_DRIVER_FILES=$manifest${VK_ADD_DRIVER_FILES:+:$VK_ADD_DRIVER_FILES}
+        say "NVIDIA's driver has no Vulkan manifest here: $manifest stands in"
+    fi
+}
+
+# rows FILE FIELD...: a row of Markdown for each line of JSON, with these fields; numbers of four digits.
+rows() {
+    local file=$1
+    shift
+    awk -v fields="$*" '
+        function field(key,    at, rest) {
+            at = index($0, "\"" key "\":")
+            if (!at) return "–"
+            rest = substr($0, at + length(key) + 3)
+            if (substr(rest, 1, 1) == "\"") { rest = substr(rest, 2); return substr(rest, 1, index(rest, "\"") - 1) }
+            sub(/[,}\]].*/, "", rest)
+            if (rest == "null") return "–"
+            if (rest ~ /^[-0-9.e+]+$/) return key == "share" ? sprintf("%.1f %%", 100 * rest) : sprintf("%.4g", rest)
+            return rest
+        }
+        { n = split(fields, keys, " "); line = "|"
+          for (i = 1; i <= n; i++) { value = field(keys[i]); gsub(/[|*]/, "·", value); line = line " " value " |" }
+          print line }' "$file"
+}
+
+# head_of FIELD...: the first two rows of a table.
+head_of() {
+    local line='|' rule='|' field
+    for field; do line="$line $field |" rule="$rule---|"; done
+    printf '%s\n%s\n' "$line" "$rule"
+}
+
+# bench_table FILE TITLE
+bench_table() {
+    [ -s "$out/$1" ] || return 0
+    local fields=(workload shape device median min max unit share dispatches)
+    printf '\n## %s\n\n' "$2"
+    head_of "${fields[@]}"
+    rows "$out/$1" "${fields[@]}"
+}
+
+report() {
+    local file fields
+    printf '# anygpu on %s, %s\n\n' "$(uname -sm)" "$(date -u +%Y-%m-%d)"
+    printf 'Devices: `%s`. Commit: %s\n\n' "$devices" "$(tr '\n' ' ' 2>/dev/null <"$here/commit" || echo 'of a checkout')"
+    head_of step result seconds output
+    printf '%s\n' "${steps[@]}"
+    if [ -s "$out/devices.json" ]; then
+        fields=(name kind adapter api driver memory_total)
+        printf '\n## Devices\n\n'
+        head_of "${fields[@]}"
+        rows "$out/devices.json" "${fields[@]}"
+    fi
+    if [ -s "$out/check.json" ]; then
+        printf '\n## Check\n\n'
+        tail -n 1 "$out/check.json" | grep '"failed_cases"' | rows - ops cases failed_cases ok |
+            sed 's/^| \(.*\) | \(.*\) | \(.*\) | \(.*\) |$/\1 ops, \2 cases, \3 failed (ok: \4)./'
+        grep '"ok":false' "$out/check.json" | grep '"op":' | rows - device op verdict worst_error tolerance
+    fi
+    bench_table bench.json "Workloads; \`share\` is of what the device can do at most"
+    bench_table sizes.json 'Throughput against size'
+    for file in "$out"/variant-*.json; do
+        [ -e "$file" ] || continue
+        file=$(basename "$file")
+        bench_table "$file" "Variant $(printf '%s' "$file" | sed 's/^variant-//; s/\.json$//; s/-/\//')"
+    done
+    for file in lenet resnet18; do
+        [ -e "$out/train-$file.json" ] || continue
+        fields=(epoch train_loss test_loss test_acc seconds images_per_s)
+        printf '\n## Training of %s, first and last epochs\n\n' "$file"
+        if grep -q '"epoch":' "$out/train-$file.json"; then
+            head_of "${fields[@]}"
+            grep '"epoch":' "$out/train-$file.json" | rows - "${fields[@]}" | awk '{ line[NR] = $0 }
+                END { for (i = 1; i <= NR; i++) if (i <= 3 || i > NR - 3) print line[i] }'
+        else
+            printf 'No epoch was finished.\n'
+        fi
+        if [ -s "$out/train-$file.log" ]; then printf '\n%s\n' "$(reason "$out/train-$file.log")"; fi
+    done
+    if [ -s "$out/peers.md" ]; then printf '\n## Peers\n\n' && cat "$out/peers.md"; fi
+}
+
+# variants LIMIT REPEATS...: products and convolutions with each variant that the devices can run, by shutting out all
+# others of its family.
+variants() {
+    local limit=$1 names name other shut
+    shift
+    step variants "$limit" variants.json "$anygpu" check --devices "$devices" --op / --quick --json
+    names=$(grep -o '"op":"[A-Za-z0-9_]*/[A-Za-z0-9_]*"' "$out/variants.json" | sed 's/"op":"//; s/"//' | sort -u)
+    for name in $names; do
+        shut=''
+        for other in $names; do
+            if [ "$other" != "$name" ] && [ "${other%%/*}" = "${name%%/*}" ]; then shut=$shut${shut:+,}$other; fi
+        done
+        step "variant-${name/\//-}" "$limit" "variant-${name/\//-}.json" env ANYGPU_QUARANTINE="$shut" RUST_LOG=error \
+            "$anygpu" bench matmul,conv2d --devices "$devices" --size 256,1024 --json "$@"
+    done
+}
+
+run() {
+    out='' devices=auto
+    local minutes=5 limit=1200 quick=0 seconds peer repeats=() cases=() rounds=3 python=${PYTHON:-python3}
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --device | --devices) devices=${2:?$1 needs a list}; shift 2 ;;
+        --minutes) minutes=${2:?--minutes needs a number}; shift 2 ;;
+        --limit) limit=${2:?--limit needs a number}; shift 2 ;;
+        --quick) quick=1; shift ;;
+        -*) fail "unknown option $1" ;;
+        *) [ -z "$out" ] || fail "one folder, not $out and $1"; out=$1; shift ;;
+        esac
+    done
+    [ -n "$out" ] || fail "name a folder for the results"
+    [[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit $limit: it must be a whole number of seconds"
+    [[ $minutes =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "--minutes $minutes: it must be a number"
+    seconds=$(awk -v minutes="$minutes" 'BEGIN { s = int(minutes * 30); print s < 1 ? 1 : s }')
+    for anygpu in "$here/anygpu" "$(dirname "$here")/target/release/anygpu"; do [ -x "$anygpu" ] && break; done
+    [ -x "$anygpu" ] || fail "no command here: run this from the unpacked archive, or build a release first"
+    mkdir -p "$out" && out=$(cd "$out" && pwd -P) || fail "cannot write $out"
+    [ -z "$(ls -A "$out")" ] || fail "$out is not empty: results of two runs would mix"
+    drivers
+    if [ "$quick" = 1 ]; then repeats=(--repeats 2 --warm-up 0) cases=(--quick) rounds=1; fi
+
+    step system 60 system.txt system
+    step devices 120 devices.json "$anygpu" devices --json
+    step devices-long 120 devices.txt "$anygpu" devices --long
+    step check "$limit" check.json "$anygpu" check --devices "$devices" --json "${cases[@]}"
+    step bench "$limit" bench.json "$anygpu" bench --devices "$devices" --json "${repeats[@]}"
+    step sizes "$limit" sizes.json "$anygpu" bench matmul,elementwise --devices "$devices" --json --plot "$out/sizes.png" "${repeats[@]}"
+    variants "$limit" "${repeats[@]}"
+    # Both nets take the digits that are built into the command. More epochs than fit: the step ends them.
+    step train-lenet "$seconds" train-lenet.json "$anygpu" train lenet --devices "$devices" --epochs 100000 --json
+    step train-resnet18 "$seconds" train-resnet18.json "$anygpu" train resnet18 --devices "$devices" --epochs 100000 --limit 640 --json
+    if ! "$python" -c 'import torch' 2>/dev/null && ! "$python" -c 'import onnxruntime, onnx' 2>/dev/null; then
+        skip peers "$python has neither PyTorch nor ONNX Runtime"
+    else
+        # The device that the workloads ran on first, also where --devices says auto.
+        peer=$(sed -n '1s/.*"device":"\([^"]*\)".*/\1/p' "$out/bench.json")
+        step peers $((rounds * limit)) peers.md "$python" "$here/benches/peers/run.py" --anygpu "$anygpu" \
+            --device "${peer:-cpu}" --rounds "$rounds" --json "$out/peers.json" "${repeats[@]}"
+    fi
+    report >"$out/report.md"
+    say "$out/report.md"
+    return "$failed"
+}
+
+case ${1:-} in
+pack) shift; pack "$@" ;;
+run) shift; run "$@" ;;
+-h | --help | help) usage ;;
+*) usage >&2; exit 2 ;;
+esac
