@@ -1,38 +1,77 @@
 // out = A · B (+ bias), as in matmul_tiles.wgsl and from the same panels, for large products on GPUs: 8 × 8 elements per
 // invocation, so that a load from the memory of the workgroup serves 16 multiply-adds instead of 8. A workgroup of
-// SIDE × SIDE computes a tile of 8 · SIDE rows and columns, SIDE steps of k at a time. `SIDE`, 8 or 16, is set by the text
-// before this one.
-// While a tile is multiplied, the next one is on its way into registers. A second copy of the tiles in the memory of the
-// workgroup would save one of the two barriers and cost a third of the subgroups that run at the same time.
+// SIDE × SIDE computes a tile of 8 · SIDE rows and columns. The text before this one sets SIDE: 8 or 16.
+// The loop over k has no branch around a load, and is short enough to be written out: then the loads of the next tile are
+// on their way during the multiply-adds of this one, as RADV compiles it. docs/amd-kernels.md has the figures.
 
 @group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
 
+// The steps of k in a tile, and the runs of them that the inner loop has: compilers write out short loops only.
+const DEPTH = 8u;
+const RUN = 4u;
 // Half of the rows or columns of a tile: an invocation has four neighbouring ones in either half.
 const HALF = SIDE * 4u;
-// Panels of B in a tile, and tiles of `p` in a tile, in each direction.
+// Panels of B in a tile.
 const PANELS = SIDE / 8u;
-// The vectors of one step of k. Two unused ones after those of A put the steps into different memory banks.
-const A_STRIDE = SIDE * 2u + 2u;
+// The vectors of one step of k. Unused ones after those of A put the steps into different memory banks.
+const A_STRIDE = SIDE * 2u + PANELS;
 const B_STRIDE = SIDE * 2u;
-// Steps of k that are written out.
-const RUN = 4u;
+// The vectors of A, and those of B, that an invocation moves for a tile: 2 or 1.
+const MOVED = 16u / SIDE;
+var<workgroup> tile_a: array<vec4<f32>, DEPTH * A_STRIDE>;
+var<workgroup> tile_b: array<vec4<f32>, DEPTH * B_STRIDE>;
 
-var<workgroup> tile_a: array<vec4<f32>, SIDE * A_STRIDE>;
-var<workgroup> tile_b: array<vec4<f32>, SIDE * B_STRIDE>;
-
-fn load_a(valid: bool, at: u32) -> vec4<f32> {
-    if valid {
-        return a[at];
-    }
-    return vec4<f32>();
+// Where an invocation finds its part of a tile, and where it puts it. A second vector of A is the next one, one of B is
+// eight further.
+struct Route {
+    end: u32, // the last step of k
+    from_a: u32, step_a: u32, to_a: u32,
+    from_b: u32, step_b: u32, to_b: u32,
 }
 
-fn load_b(valid: bool, at: u32) -> vec4<f32> {
-    if valid {
-        return b[at];
+struct Part { a: array<vec4<f32>, 2>, b: array<vec4<f32>, 2> }
+
+/// Loads a part of the tile from k on. Steps past the end repeat the last one.
+fn load(r: Route, k: u32) -> Part {
+    let from_a = r.from_a + min(k + r.step_a, r.end) * 2u;
+    let from_b = r.from_b + min(k + r.step_b, r.end) * 16u;
+    var part: Part;
+    part.a[0] = a[from_a];
+    part.b[0] = b[from_b];
+    if MOVED == 2u {
+        part.a[1] = a[from_a + 1u];
+        part.b[1] = b[from_b + 8u];
     }
-    return vec4<f32>();
+    return part;
+}
+
+fn put_a(r: Route, v: array<vec4<f32>, 2>) {
+    tile_a[r.to_a] = v[0];
+    if MOVED == 2u {
+        tile_a[r.to_a + 1u] = v[1];
+    }
+}
+
+fn put_b(r: Route, v: array<vec4<f32>, 2>) {
+    tile_b[r.to_b] = v[0];
+    if MOVED == 2u {
+        tile_b[r.to_b + 8u] = v[1];
+    }
+}
+
+/// Puts a part of the tile from k on into its place, with zeros for steps past the end.
+fn put(r: Route, k: u32, part: Part) {
+    put_a(r, part.a);
+    put_b(r, part.b);
+    if k + DEPTH - 1u > r.end {
+        if k + r.step_a > r.end {
+            put_a(r, array<vec4<f32>, 2>());
+        }
+        if k + r.step_b > r.end {
+            put_b(r, array<vec4<f32>, 2>());
+        }
+    }
 }
 
 @compute @workgroup_size(SIDE, SIDE)
@@ -44,57 +83,38 @@ fn matmul_blocks(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
     let m_tile = tile % m_tiles;
     let n_tile = (tile / m_tiles) % n_tiles;
     let z = tile / (m_tiles * n_tiles);
-    if z >= p.z_count {
-        return;
-    }
     let first = (z % p.splits) * p.k_split;
-    if first >= p.k && p.k > 0u {
+    if z >= p.z_count || (first >= p.k && p.k > 0u) {
         return;
     }
     let last = min(first + p.k_split, p.k);
+    // Neighbours move a panel of A, and columns of B. In place of panels past the end they load the last one, whose sums
+    // are not stored.
+    let a_panel = min(m_tile * SIDE + index / SIDE, (p.m - 1u) / 8u);
+    let part_a = index % SIDE * MOVED; // among the vectors of 8 steps of the panel
+    let across = B_STRIDE / MOVED; // invocations for one step of B
+    let b_panel = min(n_tile * PANELS + index % across / 16u, p.n_tiles - 1u);
+    var route: Route;
+    route.end = last - 1u;
+    route.from_a = (z / p.splits) * p.a_batch + a_panel * p.k * 2u + part_a % 2u;
+    route.step_a = part_a / 2u;
+    route.to_a = route.step_a * A_STRIDE + index / SIDE * 2u + part_a % 2u;
+    route.from_b = (z / p.splits) * p.b_batch + b_panel * p.k * 16u + index % across % 16u;
+    route.step_b = index / across;
+    route.to_b = route.step_b * B_STRIDE + index % across;
 
-    // What this invocation loads of a tile: two vectors of A, half of the panels apart, and two of B, half of the steps
-    // apart. Neighbours read all steps of a panel of A, and runs of columns of B.
-    let a_part = index / (SIDE * 2u);
-    let a_step = index / 2u % SIDE;
-    let a_panel = m_tile * SIDE + a_part;
-    let a_valid = a_panel * 8u < p.m;
-    let a_lower_valid = (a_panel + SIDE / 2u) * 8u < p.m;
-    let a_from = (z / p.splits) * p.a_batch + (a_panel * p.k + a_step) * 2u + index % 2u;
-    let a_lower = a_from + SIDE * p.k;
-    let a_to = a_step * A_STRIDE + a_part * 2u + index % 2u;
-    let b_step = index / B_STRIDE;
-    let b_panel = n_tile * PANELS + index % B_STRIDE / 16u;
-    let b_valid = b_panel < p.n_tiles;
-    let b_from = (z / p.splits) * p.b_batch + (b_panel * p.k + b_step) * 16u + index % 16u;
-
-    var l0 = vec4<f32>(); var h0 = vec4<f32>();
-    var l1 = vec4<f32>(); var h1 = vec4<f32>();
-    var l2 = vec4<f32>(); var h2 = vec4<f32>();
-    var l3 = vec4<f32>(); var h3 = vec4<f32>();
-    var l4 = vec4<f32>(); var h4 = vec4<f32>();
-    var l5 = vec4<f32>(); var h5 = vec4<f32>();
-    var l6 = vec4<f32>(); var h6 = vec4<f32>();
-    var l7 = vec4<f32>(); var h7 = vec4<f32>();
-    // Each round stores the tile that was loaded before, begins to load the next one, and multiplies.
-    var next_a = load_a(a_valid && first + a_step < last, a_from + first * 2u);
-    var next_a_lower = load_a(a_lower_valid && first + a_step < last, a_lower + first * 2u);
-    var next_b = load_b(b_valid && first + b_step < last, b_from + first * 16u);
-    var next_b_later = load_b(b_valid && first + b_step + SIDE / 2u < last, b_from + (first + SIDE / 2u) * 16u);
-    for (var k = first; k < last; k += SIDE) {
-        tile_a[a_to] = next_a;
-        tile_a[a_to + SIDE] = next_a_lower;
-        tile_b[index] = next_b;
-        tile_b[index + SIDE * SIDE] = next_b_later;
-        workgroupBarrier();
-        let next = k + SIDE;
-        next_a = load_a(a_valid && next + a_step < last, a_from + next * 2u);
-        next_a_lower = load_a(a_lower_valid && next + a_step < last, a_lower + next * 2u);
-        next_b = load_b(b_valid && next + b_step < last, b_from + next * 16u);
-        next_b_later = load_b(b_valid && next + b_step + SIDE / 2u < last, b_from + (next + SIDE / 2u) * 16u);
-        var at_a = lid.y;
-        var at_b = lid.x;
-        for (var run = 0u; run < SIDE / RUN; run++) {
+    var l0 = vec4<f32>(); var h0 = vec4<f32>(); var l1 = vec4<f32>(); var h1 = vec4<f32>();
+    var l2 = vec4<f32>(); var h2 = vec4<f32>(); var l3 = vec4<f32>(); var h3 = vec4<f32>();
+    var l4 = vec4<f32>(); var h4 = vec4<f32>(); var l5 = vec4<f32>(); var h5 = vec4<f32>();
+    var l6 = vec4<f32>(); var h6 = vec4<f32>(); var l7 = vec4<f32>(); var h7 = vec4<f32>();
+    if first < last {
+        put(route, first, load(route, first));
+    }
+    workgroupBarrier();
+    for (var k = first; k < last; k += DEPTH) {
+        let next = load(route, k + DEPTH);
+        var at_a = lid.y; var at_b = lid.x;
+        for (var run = 0u; run < DEPTH / RUN; run++) {
             for (var step = 0u; step < RUN; step++) {
                 let a0 = tile_a[at_a];
                 let a1 = tile_a[at_a + SIDE];
@@ -108,10 +128,11 @@ fn matmul_blocks(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
                 l5 += a1.y * b0; h5 += a1.y * b1;
                 l6 += a1.z * b0; h6 += a1.z * b1;
                 l7 += a1.w * b0; h7 += a1.w * b1;
-                at_a += A_STRIDE;
-                at_b += B_STRIDE;
+                at_a += A_STRIDE; at_b += B_STRIDE;
             }
         }
+        workgroupBarrier();
+        put(route, k + DEPTH, next);
         workgroupBarrier();
     }
     let m = (m_tile * SIDE * 2u + lid.y) * 4u;

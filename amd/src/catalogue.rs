@@ -83,3 +83,18 @@ fn words(module: &naga::Module, info: &ModuleInfo, entry: &str) -> Result<Vec<u3
     let wanted = spv::PipelineOptions { shader_stage: ShaderStage::Compute, entry_point: entry.to_owned() };
     spv::write_vec(module, info, &options, Some(&wanted))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_of_the_table_have_names_of_their_own() {
+        let modules = modules().expect("valid shaders");
+        assert!(modules.len() > 500, "only {} kernels: has the catalogue lost some?", modules.len());
+        let in_table = modules.iter().filter(|module| crate::is_in_table(module));
+        let mut names = HashSet::new();
+        in_table.for_each(|module| assert!(names.insert(&module.kernel), "{} twice", module.kernel));
+        assert!(names.contains(&"matmul_tiles HAS_BIAS=1".to_owned()), "{names:?}");
+    }
+}

@@ -67,6 +67,10 @@ fn exit(result: Result<bool, Box<dyn Error>>) -> ExitCode {
     }
 }
 
+fn is_in_table(module: &Module) -> bool {
+    IN_TABLE.iter().any(|family| module.kernel.starts_with(family))
+}
+
 /// Returns whether all is well.
 fn run(mode: &Mode) -> Result<bool, Box<dyn Error>> {
     let Some(manifest) = std::env::var_os("ANYGPU_RADV").filter(|path| !path.is_empty()).map(PathBuf::from) else {
@@ -93,9 +97,7 @@ fn run(mode: &Mode) -> Result<bool, Box<dyn Error>> {
     }
     let results = worker::compile_all(&manifest, &CHIPS, &modules)?;
     let mut wrong = faults(&modules, &results);
-    let new = Table::new(driver, &modules, &results, |module| {
-        IN_TABLE.iter().any(|family| module.kernel.starts_with(family))
-    });
+    let new = Table::new(driver, &modules, &results, is_in_table);
     match committed {
         None if wrong.is_empty() => std::fs::write(&path, new.to_string())?,
         None => {}

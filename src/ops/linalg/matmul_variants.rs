@@ -49,7 +49,7 @@ static BLOCKS_128: Variant<ProductParams> = Variant {
     name: "blocks_128",
     shader: BLOCKS_128_SHADER,
     entry: "matmul_blocks",
-    fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 16896,
+    fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8448,
     suits: Some(|p| {
         let little_padding = tiles_128(p).saturating_mul(16) <= tiles_64(p).saturating_mul(5);
         tiles_128(p) >= ENOUGH && little_padding
@@ -62,7 +62,7 @@ static BLOCKS_64: Variant<ProductParams> = Variant {
     name: "blocks_64",
     shader: BLOCKS_64_SHADER,
     entry: "matmul_blocks",
-    fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4352,
+    fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
     suits: Some(|p| tiles_64(p) >= ENOUGH),
     grid: TILED,
 };
