@@ -79,7 +79,9 @@ impl Table {
                     let worse = if more_is_better { is < was * (1.0 - ALLOWED) } else { is > was * (1.0 + ALLOWED) };
                     if worse {
                         lines.push(format!(
-                            "{kernel}, {chip}: {metric} was {was:.4}, is {is:.4}: worse by more than 10 %"
+                            "{kernel}, {chip}: {metric} was {}, is {}: worse by more than 10 %",
+                            rounded(was),
+                            rounded(is)
                         ));
                     }
                 }
@@ -100,6 +102,11 @@ fn metrics(compiled: &Compiled) -> [(&'static str, bool, f64); 5] {
         ("share of multiply-adds", true, compiled.hottest.share()),
         ("multiply-adds per LDS load", true, compiled.hottest.reuse()),
     ]
+}
+
+/// Returns a figure with at most three decimals.
+fn rounded(figure: f64) -> f64 {
+    (figure * 1000.0).round() / 1000.0
 }
 
 /// Returns the cells of a chip, in the order of the columns.
@@ -174,7 +181,7 @@ mod tests {
         assert_eq!(old.worse(&table(110, 4)), Vec::<String>::new());
         let lines = old.worse(&table(111, 4));
         assert_eq!(lines.len(), 3, "{lines:?}");
-        assert!(lines[1].starts_with("k A=1, navi21: VGPRs was 100") && lines[1].contains("111"), "{lines:?}");
+        assert!(lines[1].starts_with("k A=1, navi21: VGPRs was 100, is 111:"), "{lines:?}");
         assert!(old.worse(&table(90, 5))[0].contains("multiply-adds per LDS load was 16"));
         // A load where there was none.
         assert_eq!(table(100, 0).worse(&old).len(), 3);
