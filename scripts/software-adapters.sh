@@ -24,7 +24,8 @@
 # Variables:
 #   ANYGPU_ADAPTERS_DIR  where to unpack; default ${XDG_CACHE_HOME:-$HOME/.cache}/anygpu/adapters
 #
-# Exports: VK_ADD_DRIVER_FILES, MESA_SHADER_CACHE_DISABLE=true (the on-disk cache mixes up SIMD widths), LIBGL_ALWAYS_SOFTWARE=1.
+# Exports: VK_ADD_DRIVER_FILES, MESA_SHADER_CACHE_DISABLE=true (the on-disk cache mixes up SIMD widths), LIBGL_ALWAYS_SOFTWARE=1,
+# ANYGPU_RADV: the manifest of RADV, AMD's driver, from the package of 3, for the compile check in `amd/`; empty where it is not had.
 set -euo pipefail
 
 say() { printf 'software-adapters: %s\n' "$*" >&2; }
@@ -117,20 +118,21 @@ CONF
     APT_CONFIG=$work/apt.conf apt-get -q update </dev/null >"$work/update.log" 2>&1 || true
 }
 
-# unpack NAME PACKAGE FILE: puts the shared library FILE of a Debian package into $cache/NAME.
+# unpack NAME PACKAGE FILE: puts the shared library FILE of a Debian package into $cache/NAME. A package is fetched once per run.
 unpack() {
-    local name=$1 package=$2 file=$3 staging=$work/$1
-    private_apt_update
-    mkdir -p "$staging"
-    (cd "$staging" && APT_CONFIG=$work/apt.conf apt-get -q download "$package" </dev/null >"$work/$name.log" 2>&1) || {
-        grep -h '^[EW]:' "$work/update.log" "$work/$name.log" | head -n 5 >&2 || true
-        return 1
-    }
-    dpkg-deb -x "$staging"/*.deb "$staging/root"
-    basename "$staging"/*.deb .deb >"$staging/version"
-    find "$staging/root" -name "$file" -exec mv {} "$staging/driver.so" \;
-    [ -e "$staging/driver.so" ] || { say "$package holds no $file"; return 1; }
-    place "$name" "$staging/driver.so" "$(cat "$staging/version")"
+    local name=$1 package=$2 file=$3 staging=$work/${2%%/*} library
+    if [ ! -d "$staging/root" ]; then
+        private_apt_update
+        mkdir -p "$staging"
+        (cd "$staging" && APT_CONFIG=$work/apt.conf apt-get -q download "$package" </dev/null >"$work/$name.log" 2>&1) || {
+            grep -h '^[EW]:' "$work/update.log" "$work/$name.log" | head -n 5 >&2 || true
+            return 1
+        }
+        dpkg-deb -x "$staging"/*.deb "$staging/root"
+    fi
+    library=$(find "$staging/root" -name "$file" | head -n 1)
+    [ -n "$library" ] || { say "$package holds no $file"; return 1; }
+    place "$name" "$library" "$(basename "$staging"/*.deb .deb)"
 }
 
 # place NAME LIBRARY VERSION: into the cache, the library last and by a rename, so that what is there is whole.
@@ -159,6 +161,16 @@ find_newer_lavapipe() {
     return 1
 }
 
+# find_radv: AMD's Vulkan driver of the same package as the newer lavapipe. It is no adapter here: without a GPU it only
+# compiles, which is what `amd/` uses it for.
+find_radv() {
+    usable radv && return
+    on_debian || { say "no RADV: only Debian's backports have it"; return 1; }
+    unpack radv "mesa-vulkan-drivers/$VERSION_CODENAME-backports" libvulkan_radeon.so && usable radv && return
+    say "no RADV: it could not be had from $VERSION_CODENAME-backports"
+    return 1
+}
+
 find_swiftshader() {
     local folder
     usable swiftshader && return
@@ -183,12 +195,17 @@ stand_in() {
     ! on_debian || complete=false
 }
 
-# add NAME API_VERSION TITLE: writes the loader's manifest, whose library_path must be absolute.
-manifests=''
-add() {
+# manifest NAME API_VERSION: writes the loader's manifest, whose library_path must be absolute.
+manifest() {
     printf '{"file_format_version": "1.0.0", "ICD": {"library_path": "%s", "api_version": "%s"}}\n' \
         "$cache/$1/driver.so" "$2" >"$cache/$1/icd.json.$$"
     mv -f "$cache/$1/icd.json.$$" "$cache/$1/icd.json"
+}
+
+# add NAME API_VERSION TITLE: makes a driver one of the adapters.
+manifests=''
+add() {
+    manifest "$1" "$2"
     manifests=$manifests${manifests:+:}$cache/$1/icd.json
     report "$3" "$(cat "$cache/$1/version")"
 }
@@ -215,10 +232,16 @@ if find_swiftshader; then
 elif stand_in lavapipe-copy-2; then
     add lavapipe-copy-2 1.3.0 "lavapipe again (Vulkan)"
 fi
+radv=''
+if find_radv; then
+    manifest radv 1.3.0
+    radv=$cache/radv/icd.json
+fi
 
 [ -z "${VK_DRIVER_FILES:-}${VK_ICD_FILENAMES:-}" ] ||
     say "VK_DRIVER_FILES or VK_ICD_FILENAMES is set: the Vulkan loader will ignore VK_ADD_DRIVER_FILES"
 printf 'export VK_ADD_DRIVER_FILES=%q\n' "$manifests"
 printf 'export MESA_SHADER_CACHE_DISABLE=true\n'
 printf 'export LIBGL_ALWAYS_SOFTWARE=1\n'
+printf 'export ANYGPU_RADV=%q\n' "$radv"
 if [ "$found" -lt 4 ] || [ "$complete" = false ]; then exit 3; fi

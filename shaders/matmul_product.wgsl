@@ -26,8 +26,15 @@ struct Params {
 
 override HAS_BIAS: bool = false;
 
-/// Writes the sums of four columns from (z, m, n) on, with the bias. Places past the end of a row are dropped.
-fn store(z: u32, m: u32, n: u32, sums: vec4<f32>) {
+/// Returns the places of four columns from n on, within a row.
+fn places(n: u32) -> vec4<u32> {
+    let columns = n + vec4(0u, 1u, 2u, 3u);
+    return columns / p.inner * p.outer + columns % p.inner;
+}
+
+/// Writes the sums of four columns from (z, m, n) on, whose places are `at`, with the bias. Columns past the end of a row
+/// are dropped.
+fn store_at(z: u32, m: u32, n: u32, at: vec4<u32>, sums: vec4<f32>) {
     if m >= p.m {
         return;
     }
@@ -37,9 +44,13 @@ fn store(z: u32, m: u32, n: u32, sums: vec4<f32>) {
     }
     let row = p.offset + z * p.batch + m * p.row;
     for (var i = 0u; i < 4u; i++) {
-        let c = n + i;
-        if c < p.n {
-            out[row + (c / p.inner) * p.outer + c % p.inner] = sums[i] + add;
+        if n + i < p.n {
+            out[row + at[i]] = sums[i] + add;
         }
     }
+}
+
+/// As `store_at`, for columns that an invocation stores once.
+fn store(z: u32, m: u32, n: u32, sums: vec4<f32>) {
+    store_at(z, m, n, places(n), sums);
 }

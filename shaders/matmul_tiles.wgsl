@@ -44,16 +44,13 @@ fn matmul_tiles(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
     var s2 = vec4<f32>();
     var s3 = vec4<f32>();
     for (var k = first; k < last; k += DEPTH) {
-        var part_a = vec4<f32>();
-        if a_valid && k + a_step < last {
-            part_a = a[a_from + (k + a_step) * 2u];
-        }
-        var part_b = vec4<f32>();
-        if k + b_step < last {
-            part_b = b[b_from + (k + b_step) * VECTORS];
-        }
-        tile_a[a_to] = part_a;
-        tile_b[index] = part_b;
+        // What is not part of an operand is loaded from place 0: a load in an `if` is waited for before the next begins.
+        let a_inside = a_valid && k + a_step < last;
+        let b_inside = k + b_step < last;
+        let part_a = a[select(0u, a_from + (k + a_step) * 2u, a_inside)];
+        let part_b = b[select(0u, b_from + (k + b_step) * VECTORS, b_inside)];
+        tile_a[a_to] = select(vec4<f32>(), part_a, a_inside);
+        tile_b[index] = select(vec4<f32>(), part_b, b_inside);
         workgroupBarrier();
         for (var step = 0u; step < DEPTH; step++) {
             let va = tile_a[step * A_STRIDE + lid.y];

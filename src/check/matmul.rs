@@ -71,7 +71,7 @@ fn a_long_inner_dimension() -> Vec<Case> {
 /// Returns cases for every variant of the kernel, even if the device would not choose it.
 fn variants() -> Vec<Case> {
     let mut cases = Vec::new();
-    for variant in ["subgroups", "tiles", "panels", "plain"] {
+    for variant in ["subgroups", "tiles", "blocks_64", "blocks_128", "panels", "plain"] {
         let mut push = |what: &str, a: Input, b: Input| {
             cases.push(case(what, a, b).named(format!("matmul/{variant} {what}")).variant("matmul", variant));
         };

@@ -1,4 +1,4 @@
-//! The variant of a kernel that an op runs on a device: the first one that passed its trial there (see
+//! The variant of a kernel that an op runs on a device: the first one that suits the sizes and passed its trial there (see
 //! `device/gpu/variants.rs`).
 
 use crate::context;
@@ -6,12 +6,12 @@ use crate::device::gpu::{AnyFamily, Family, Gpu, Params, Variant};
 use crate::device::{Backend, Device};
 use crate::error::{Error, Result};
 
-/// Returns the variant of a family that runs on a device.
-pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>) -> Result<&'static Variant<P>> {
+/// Returns the variant of a family that runs on a device for some params.
+pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>, params: &P) -> Result<&'static Variant<P>> {
     let forced = context::read(|context| context.variant).filter(|(name, _)| *name == family.name);
     match forced.and_then(|(_, name)| family.named(gpu.caps(), name)) {
         Some(variant) => Ok(variant),
-        None => gpu.variant(family),
+        None => gpu.variant(family, params),
     }
 }
 
@@ -71,9 +71,9 @@ impl Device {
     /// They are not used there.
     ///
     /// Before its first use on a device, a variant is tried there on a small input. If it fails, it is put in
-    /// quarantine, and the next variant is used. This method opens the device and tries the best variant of each
-    /// kernel; a [check](crate::check) tries all of them on more inputs. `ANYGPU_QUARANTINE=matmul/tiles` excludes a
-    /// variant from use. The list is empty for `cpu`.
+    /// quarantine, and the next variant is used. This method opens the device and tries, of each kernel, the variants up to
+    /// the first one that is right and for all sizes; a [check](crate::check) tries all of them on more inputs.
+    /// `ANYGPU_QUARANTINE=matmul/tiles` excludes a variant from use. The list is empty for `cpu`.
     ///
     /// # Errors
     /// [`Error::DeviceUnavailable`] if the driver does not open it, [`Error::DeviceLost`].
@@ -94,7 +94,7 @@ impl Device {
 mod tests {
     use super::*;
     use crate::device::gpu::{Caps, Grid, Shader, ShaderText};
-    use crate::ops::linalg::matmul_variants::{PLAIN, attempt, order as matmul_order};
+    use crate::ops::linalg::matmul_variants::{PLAIN, attempt, order as matmul_order, tests::sized};
     use crate::ops::linalg::panels::ProductParams;
 
     type Product = Variant<ProductParams>;
@@ -108,7 +108,7 @@ mod tests {
         let files: &'static [&'static str] = Box::leak([shared, &[source]].concat().into_boxed_slice());
         let shader = Shader { text: ShaderText { name, files, ..PLAIN.shader.text }, ..PLAIN.shader };
         let grid = Grid::Each(|p: &ProductParams| p.m * p.n * p.z_count);
-        Box::leak(Box::new(Variant { name, shader, entry: PLAIN.entry, fits: PLAIN.fits, grid }))
+        Box::leak(Box::new(Variant { name, shader, entry: PLAIN.entry, fits: PLAIN.fits, suits: None, grid }))
     }
 
     static FORGETFUL: std::sync::LazyLock<&Product> =
@@ -130,7 +130,7 @@ mod tests {
         static FAMILY: Family<ProductParams> = Family { name: "matmul-with-broken-ones", order, attempt };
         for device in adapters() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
-            assert_eq!(gpu.variant(&FAMILY)?.name, "plain", "{device}");
+            assert_eq!(gpu.variant(&FAMILY, &sized(1, 1, 1))?.name, "plain", "{device}");
             let list = gpu.quarantined(FAMILY.name);
             assert!(
                 list[0].starts_with("matmul-with-broken-ones/forgetful: ") && list[0].contains("expected"),
@@ -145,6 +145,27 @@ mod tests {
     }
 
     #[test]
+    fn a_variant_is_tried_when_the_sizes_suit_it() -> Result<()> {
+        static LARGE: std::sync::LazyLock<Product> = std::sync::LazyLock::new(|| {
+            let Variant { name, shader, entry, fits, .. } = **FORGETFUL;
+            Variant { name, shader, entry, fits, suits: Some(|p| p.m > 100), grid: Grid::Each(|p| p.m * p.n) }
+        });
+        fn order(_: &Caps) -> &'static [&'static Product] {
+            static ORDER: std::sync::LazyLock<[&Product; 2]> = std::sync::LazyLock::new(|| [&*LARGE, &PLAIN]);
+            &*ORDER
+        }
+        static FAMILY: Family<ProductParams> = Family { name: "matmul-by-size", order, attempt };
+        for device in adapters() {
+            let Backend::Gpu(gpu) = device.backend()? else { continue };
+            assert_eq!(gpu.variant(&FAMILY, &sized(100, 100, 1))?.name, "plain", "{device}");
+            assert!(gpu.quarantined(FAMILY.name).is_empty(), "a variant for other sizes was tried");
+            assert_eq!(gpu.variant(&FAMILY, &sized(101, 100, 1))?.name, "plain", "{device}");
+            assert_eq!(gpu.quarantined(FAMILY.name).len(), 1);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn without_any_right_variant_there_is_an_error() -> Result<()> {
         fn order(_: &Caps) -> &'static [&'static Product] {
             static ORDER: std::sync::LazyLock<[&Product; 1]> = std::sync::LazyLock::new(|| [*FORGETFUL]);
@@ -153,7 +174,7 @@ mod tests {
         static FAMILY: Family<ProductParams> = Family { name: "matmul-all-broken", order, attempt };
         for device in adapters() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
-            let error = gpu.variant(&FAMILY).map(|v| v.name).unwrap_err().to_string();
+            let error = gpu.variant(&FAMILY, &sized(1, 1, 1)).map(|v| v.name).unwrap_err().to_string();
             assert!(error.contains("no variant") && error.contains("forgetful"), "{error}");
         }
         Ok(())
@@ -165,9 +186,9 @@ mod tests {
         static FAMILY: Family<ProductParams> = Family { name: "matmul-by-hand", order: matmul_order, attempt };
         for device in adapters() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
-            let first = gpu.variant(&FAMILY)?.name;
+            let first = gpu.variant(&FAMILY, &sized(1, 1, 1))?.name;
             gpu.quarantine(FAMILY.name, first, "a test says so");
-            assert_ne!(gpu.variant(&FAMILY)?.name, first, "{device}");
+            assert_ne!(gpu.variant(&FAMILY, &sized(1, 1, 1))?.name, first, "{device}");
             assert_eq!(gpu.quarantined(FAMILY.name), [format!("matmul-by-hand/{first}: a test says so")]);
         }
         Ok(())

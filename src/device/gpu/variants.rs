@@ -1,4 +1,4 @@
-//! Kernels in several variants. Each device uses the best variant that gives correct numbers on it.
+//! Kernels in several variants. Each device uses the best variant that gives correct numbers on it and suits the sizes.
 //!
 //! A variant is tried on the device before its first use: on a small input of odd sizes, compared with the host. A
 //! variant that does not compile or gives wrong numbers is put in quarantine on that device and reported in the log;
@@ -19,6 +19,8 @@ pub(crate) struct Variant<P> {
     pub entry: &'static str,
     /// Returns whether an adapter has what the variant needs.
     pub fits: fn(&Caps) -> bool,
+    /// Returns whether the variant is for these params. `None`: for all.
+    pub suits: Option<fn(&P) -> bool>,
     /// The grid of the variant.
     pub grid: Grid<P>,
 }
@@ -48,7 +50,7 @@ pub(crate) trait AnyFamily: Sync {
     /// Returns the names of the variants that an adapter can run, in their order.
     fn fitting(&self, caps: &Caps) -> Vec<&'static str>;
 
-    /// Tries the variants until one is correct.
+    /// Tries the variants until one is correct that is for all params.
     fn choose(&self, gpu: &Gpu) -> Result<()>;
 }
 
@@ -64,7 +66,7 @@ impl<P: Params> AnyFamily for Family<P> {
     }
 
     fn choose(&self, gpu: &Gpu) -> Result<()> {
-        gpu.variant(self).map(|_| ())
+        gpu.first_correct(self, None).map(|_| ())
     }
 }
 
@@ -75,24 +77,29 @@ impl<P> Family<P> {
     }
 }
 
-/// The variants that are used and those in quarantine, by family.
+/// The variants that passed their trial and those in quarantine, by family.
 #[derive(Default)]
 pub(super) struct Choices(Mutex<HashMap<&'static str, Choice>>);
 
 #[derive(Default)]
 struct Choice {
-    chosen: Option<&'static str>,
+    correct: Vec<&'static str>,
     quarantined: Vec<(&'static str, String)>,
 }
 
 impl Choice {
     /// Puts a variant in quarantine, and returns whether it was not there before.
     fn shut_out(&mut self, variant: &'static str, wrong: &str) -> bool {
-        let news = self.quarantined.iter().all(|(name, _)| *name != variant);
+        self.correct.retain(|name| *name != variant);
+        let news = !self.shuts_out(variant);
         if news {
             self.quarantined.push((variant, wrong.to_owned()));
         }
         news
+    }
+
+    fn shuts_out(&self, variant: &str) -> bool {
+        self.quarantined.iter().any(|(name, _)| *name == variant)
     }
 }
 
@@ -103,42 +110,28 @@ fn avoided(family: &str, variant: &str) -> bool {
 }
 
 impl Gpu {
-    /// Returns the variant of a family to use on this device. The first call tries the variants.
+    /// Returns the variant of a family to use on this device for some params. A variant is tried before its first use.
     ///
     /// # Errors
     ///
     /// [`Error::Gpu`] if not even the plain variant gives correct numbers; [`Error::DeviceLost`];
     /// [`Error::OutOfMemory`].
-    pub(crate) fn variant<P>(&self, family: &Family<P>) -> Result<&'static Variant<P>> {
+    pub(crate) fn variant<P>(&self, family: &Family<P>, params: &P) -> Result<&'static Variant<P>> {
+        self.first_correct(family, Some(params))
+    }
+
+    /// Returns the first correct variant for some params or, without params, the first one that is for all; then those
+    /// before it are tried too.
+    fn first_correct<P>(&self, family: &Family<P>, params: Option<&P>) -> Result<&'static Variant<P>> {
         let mut choices = sync::lock(&self.variants.0);
         let choice = choices.entry(family.name).or_default();
-        if let Some(chosen) = choice.chosen.and_then(|name| family.named(&self.caps, name)) {
-            return Ok(chosen);
-        }
-        self.synchronize()?; // an earlier error is not the fault of a variant
-        let fitting: Vec<_> = (family.order)(&self.caps).iter().copied().filter(|v| (v.fits)(&self.caps)).collect();
-        for (i, variant) in fitting.iter().enumerate() {
-            if i + 1 < fitting.len() && avoided(family.name, variant.name) {
-                choice.shut_out(variant.name, "ANYGPU_QUARANTINE says so");
+        let mut fitting = (family.order)(&self.caps).iter().copied().filter(|v| (v.fits)(&self.caps)).peekable();
+        while let Some(variant) = fitting.next() {
+            let usable = params.is_none_or(|params| variant.suits.is_none_or(|suits| suits(params)));
+            let enough = params.is_some() || variant.suits.is_none();
+            if usable && self.is_correct(family, variant, choice, fitting.peek().is_none())? && enough {
+                return Ok(variant);
             }
-            if choice.quarantined.iter().any(|(name, _)| *name == variant.name) {
-                continue;
-            }
-            let mut attempt = (family.attempt)(self, variant);
-            if attempt.as_ref().is_err_and(|error| !error.is_device_lost() && !error.is_out_of_memory()) {
-                attempt = (family.attempt)(self, variant); // the error may have been that of another thread
-            }
-            let wrong = match attempt {
-                Ok(None) => {
-                    choice.chosen = Some(variant.name);
-                    return Ok(variant);
-                }
-                Ok(Some(wrong)) => wrong,
-                Err(error) if error.is_device_lost() || error.is_out_of_memory() => return Err(error),
-                Err(error) => error.to_string(),
-            };
-            self.warn(family.name, variant.name, &wrong);
-            choice.shut_out(variant.name, &wrong);
         }
         let tried: Vec<String> = choice.quarantined.iter().map(|(name, wrong)| format!("{name}: {wrong}")).collect();
         Err(Error::Gpu {
@@ -147,15 +140,47 @@ impl Gpu {
         })
     }
 
+    /// Returns whether a variant gives correct numbers, and tries it on the first call. One that does not is put in
+    /// quarantine. The `last` variant is tried even if the user excludes it.
+    fn is_correct<P>(
+        &self,
+        family: &Family<P>,
+        variant: &'static Variant<P>,
+        choice: &mut Choice,
+        last: bool,
+    ) -> Result<bool> {
+        if choice.correct.contains(&variant.name) || choice.shuts_out(variant.name) {
+            return Ok(!choice.shuts_out(variant.name));
+        }
+        if !last && avoided(family.name, variant.name) {
+            choice.shut_out(variant.name, "ANYGPU_QUARANTINE says so");
+            return Ok(false);
+        }
+        self.synchronize()?; // an earlier error is not the fault of a variant
+        let mut attempt = (family.attempt)(self, variant);
+        if attempt.as_ref().is_err_and(|error| !error.is_device_lost() && !error.is_out_of_memory()) {
+            attempt = (family.attempt)(self, variant); // the error may have been that of another thread
+        }
+        let wrong = match attempt {
+            Ok(None) => {
+                choice.correct.push(variant.name);
+                return Ok(true);
+            }
+            Ok(Some(wrong)) => wrong,
+            Err(error) if error.is_device_lost() || error.is_out_of_memory() => return Err(error),
+            Err(error) => error.to_string(),
+        };
+        self.warn(family.name, variant.name, &wrong);
+        choice.shut_out(variant.name, &wrong);
+        Ok(false)
+    }
+
     /// Stops using a variant on this device, because a test larger than the attempt has found it wrong.
     pub(crate) fn quarantine(&self, family: &'static str, variant: &'static str, wrong: &str) {
         let mut choices = sync::lock(&self.variants.0);
         let choice = choices.entry(family).or_default();
         if choice.shut_out(variant, wrong) {
             self.warn(family, variant, wrong);
-        }
-        if choice.chosen == Some(variant) {
-            choice.chosen = None;
         }
     }
 

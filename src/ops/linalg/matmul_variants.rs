@@ -3,7 +3,6 @@
 use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Variant, shader, wgsl};
 use crate::error::Result;
 use crate::ops::linalg::panels::{Product, ProductParams, Target};
-use crate::ops::variants;
 
 /// The text before the source of each variant.
 const PRODUCT: &str = wgsl!("matmul_product");
@@ -11,10 +10,24 @@ const PRODUCT: &str = wgsl!("matmul_product");
 shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PRODUCT]);
 shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PRODUCT]);
 shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PRODUCT]);
+shader!(BLOCKS_64_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_64", after [PRODUCT, "const SIDE = 8u;\n"]);
+shader!(BLOCKS_128_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_128", after [PRODUCT, "const SIDE = 16u;\n"]);
 shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PRODUCT]);
 
 /// One workgroup for each 64 × 64 elements.
-const TILED: Grid<ProductParams> = Grid::Workgroups(|p| p.m_tiles * p.n_tiles * p.z_count);
+const TILED: Grid<ProductParams> = Grid::Workgroups(tiles_64);
+
+fn tiles_64(p: &ProductParams) -> usize {
+    p.m_tiles.saturating_mul(p.n_tiles).saturating_mul(p.z_count)
+}
+
+fn tiles_128(p: &ProductParams) -> usize {
+    p.m_tiles.div_ceil(2).saturating_mul(p.n_tiles.div_ceil(2)).saturating_mul(p.z_count)
+}
+
+/// Workgroups that occupy a large card: navi31 has 192 SIMDs. With fewer, more invocations with fewer elements each are
+/// better.
+const ENOUGH: usize = 192;
 
 /// Shares the loads of A within a subgroup. It is the first choice on lavapipe, whose subgroups have 8 invocations.
 static SUBGROUPS: Variant<ProductParams> = Variant {
@@ -22,19 +35,45 @@ static SUBGROUPS: Variant<ProductParams> = Variant {
     shader: SUBGROUPS_SHADER,
     entry: "matmul_subgroups",
     fits: |caps| caps.software && caps.subgroup == Some(8),
+    suits: None,
     grid: TILED,
 };
 
 /// Uses registers only. It is the fastest variant on other software adapters.
 static PANELS: Variant<ProductParams> =
-    Variant { name: "panels", shader: PANELS_SHADER, entry: "matmul_panels", fits: |_| true, grid: TILED };
+    Variant { name: "panels", shader: PANELS_SHADER, entry: "matmul_panels", fits: |_| true, suits: None, grid: TILED };
 
-/// Uses workgroup memory. It is the first choice on hardware.
+/// Uses workgroup memory, and 8 × 8 elements for each invocation: the first choice on hardware for large products, unless
+/// tiles of 128 × 128 would be much padding.
+static BLOCKS_128: Variant<ProductParams> = Variant {
+    name: "blocks_128",
+    shader: BLOCKS_128_SHADER,
+    entry: "matmul_blocks",
+    fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8448,
+    suits: Some(|p| {
+        let little_padding = tiles_128(p).saturating_mul(16) <= tiles_64(p).saturating_mul(5);
+        tiles_128(p) >= ENOUGH && little_padding
+    }),
+    grid: Grid::Workgroups(tiles_128),
+};
+
+/// As [`BLOCKS_128`], in tiles of 64 × 64.
+static BLOCKS_64: Variant<ProductParams> = Variant {
+    name: "blocks_64",
+    shader: BLOCKS_64_SHADER,
+    entry: "matmul_blocks",
+    fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
+    suits: Some(|p| tiles_64(p) >= ENOUGH),
+    grid: TILED,
+};
+
+/// Uses workgroup memory, and 4 × 4 elements for each invocation: the first choice on hardware for smaller products.
 static TILES: Variant<ProductParams> = Variant {
     name: "tiles",
     shader: TILES_SHADER,
     entry: "matmul_tiles",
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8704,
+    suits: None,
     grid: TILED,
 };
 
@@ -44,21 +83,24 @@ pub(in crate::ops) static PLAIN: Variant<ProductParams> = Variant {
     shader: PLAIN_SHADER,
     entry: "matmul_plain",
     fits: |_| true,
+    suits: None,
     grid: Grid::Each(|p| p.m * p.n * p.z_count),
 };
 
 pub(in crate::ops) static FAMILY: Family<ProductParams> = Family { name: "matmul", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
+/// Those that are not the first for any sizes are there for the op table, which tries all.
+static ON_SOFTWARE: [&Variant<ProductParams>; 6] = [&SUBGROUPS, &PANELS, &TILES, &BLOCKS_128, &BLOCKS_64, &PLAIN];
+static ON_HARDWARE: [&Variant<ProductParams>; 5] = [&BLOCKS_128, &BLOCKS_64, &TILES, &PANELS, &PLAIN];
+
 pub(in crate::ops) fn order(caps: &Caps) -> &'static [&'static Variant<ProductParams>] {
-    static ON_SOFTWARE: [&Variant<ProductParams>; 4] = [&SUBGROUPS, &PANELS, &TILES, &PLAIN];
-    static ON_HARDWARE: [&Variant<ProductParams>; 3] = [&TILES, &PANELS, &PLAIN];
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
 
-/// Returns whether products on a device share loads within subgroups: for kernels that do the same with other operands.
-pub(in crate::ops) fn shares_loads(gpu: &Gpu) -> Result<bool> {
-    Ok(variants::chosen(gpu, &FAMILY)?.name == SUBGROUPS.name)
+/// Returns whether a variant shares loads within subgroups.
+pub(in crate::ops) fn shares_loads(variant: &Variant<ProductParams>) -> bool {
+    variant.name == SUBGROUPS.name
 }
 
 /// Sizes that are no multiples of the sizes of panels, of tiles or of the parts of k.
@@ -120,4 +162,53 @@ fn panels(x: &[f32], [count, depth]: [usize; 2], width: usize, at: impl Fn(&[f32
         }
     }
     all
+}
+
+#[cfg(test)]
+pub(in crate::ops) mod tests {
+    use super::*;
+
+    /// Returns the params of a dense product of these sizes.
+    pub(in crate::ops) fn sized(m: usize, n: usize, batch: usize) -> ProductParams {
+        let (m_tiles, n_tiles) = (m.div_ceil(64), n.div_ceil(64));
+        let [a_batch, b_batch] = [m_tiles, n_tiles].map(|tiles| if batch > 1 { tiles * 64 * 16 } else { 0 });
+        ProductParams {
+            m,
+            n,
+            k: 64,
+            m_tiles,
+            n_tiles,
+            a_batch,
+            b_batch,
+            k_split: 64,
+            splits: 1,
+            offset: 0,
+            batch: m * n,
+            row: n,
+            inner: n,
+            outer: 0,
+            bias_offset: 0,
+            z_count: batch,
+        }
+    }
+
+    #[test]
+    fn the_sizes_choose_the_variant_of_hardware() {
+        for (sizes, expected) in [
+            ((4096, 4096, 1), "blocks_128"),
+            ((2000, 2000, 1), "blocks_128"),
+            ((64, 32768, 1), "blocks_64"), // tiles of 128 rows would be half empty
+            ((1024, 1024, 1), "blocks_64"),
+            ((100, 100, 256), "blocks_128"),
+            ((150, 150, 256), "blocks_64"),
+            ((512, 512, 1), "tiles"),
+            ((1, 1, 1), "tiles"),
+        ] {
+            let (m, n, batch) = sizes;
+            let params = sized(m, n, batch);
+            let suits = |variant: &&&Variant<ProductParams>| variant.suits.is_none_or(|suits| suits(&params));
+            let first = ON_HARDWARE.iter().find(suits).map(|variant| variant.name);
+            assert_eq!(first, Some(expected), "{sizes:?}");
+        }
+    }
 }

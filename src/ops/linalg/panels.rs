@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, shader, wgsl};
 use crate::error::{Error, Result};
-use crate::ops::linalg::matmul_variants::FAMILY;
+use crate::ops::linalg::matmul_variants::{FAMILY, shares_loads};
 use crate::ops::variants;
 
 params! {
@@ -57,7 +57,7 @@ pub(in crate::ops) const B_WIDTH: usize = 64;
 const PACK_RUN: usize = 8;
 /// The most products that one invocation adds up: some drivers end a loop after 65 535 iterations, without an error.
 pub(in crate::ops) const MAX_DEPTH: usize = 32_768;
-/// Rows of out in a workgroup.
+/// Rows of out in a tile of `ProductParams`, whose columns are those of a panel of B.
 const TILE_M: usize = 64;
 
 /// The position of an index i: `(i / inner) · outer + (i % inner) · step`.
@@ -141,7 +141,7 @@ pub(in crate::ops) struct Target {
 }
 
 impl Product {
-    /// Returns the kernel of the variant that the device uses, [chosen](variants::chosen) on its first use.
+    /// Returns the kernel of the variant that the device uses for these sizes, [chosen](variants::chosen) by a trial.
     pub fn kernel(
         self,
         gpu: &Gpu,
@@ -150,24 +150,36 @@ impl Product {
         out: &Buffer,
         to: Target,
     ) -> Result<Kernel> {
-        self.variant(variants::chosen(gpu, &FAMILY)?, panels, bias, out, to)
+        let params = self.params(bias, to)?;
+        Ok(Product::bound(variants::chosen(gpu, &FAMILY, &params)?, params, panels, bias, out))
     }
 
+    /// Returns whether products on a device share loads within subgroups, for kernels that do so with other operands.
+    pub fn shares_loads(gpu: &Gpu) -> Result<bool> {
+        let one = Product { m: 1, k: 1, n: 1, batch: 1, splits: 1, steps: [0; 2] };
+        let to = Target { offset: 0, batch: 1, row: 1, inner: 1, outer: 0 };
+        Ok(shares_loads(variants::chosen(gpu, &FAMILY, &one.params(None, to)?)?))
+    }
+
+    /// Returns the kernel of a variant.
     pub fn variant(
         self,
         variant: &Variant<ProductParams>,
-        [a, b]: [&Buffer; 2],
+        panels: [&Buffer; 2],
         bias: Option<(&Buffer, usize)>,
         out: &Buffer,
         to: Target,
     ) -> Result<Kernel> {
+        Ok(Product::bound(variant, self.params(bias, to)?, panels, bias, out))
+    }
+
+    fn params(self, bias: Option<(&Buffer, usize)>, to: Target) -> Result<ProductParams> {
         let Product { m, k, n, batch, splits, steps } = self;
         if k.div_ceil(splits) > MAX_DEPTH {
             let detail = format!("sums of {k} products are longer than the {MAX_DEPTH} that one pass adds up");
             return Err(Error::argument("matmul", detail));
         }
-        let (bias_buffer, bias_offset) = bias.unwrap_or((a, 0));
-        let params = ProductParams {
+        Ok(ProductParams {
             m,
             n,
             k,
@@ -182,11 +194,21 @@ impl Product {
             row: to.row,
             inner: to.inner.max(1),
             outer: to.outer,
-            bias_offset,
+            bias_offset: bias.map_or(0, |(_, offset)| offset),
             z_count: batch * splits,
-        };
-        Ok(variant.kernel(params, |kernel| {
-            kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(b).input(bias_buffer).output(out)
-        }))
+        })
+    }
+
+    fn bound(
+        variant: &Variant<ProductParams>,
+        params: ProductParams,
+        [a, b]: [&Buffer; 2],
+        bias: Option<(&Buffer, usize)>,
+        out: &Buffer,
+    ) -> Kernel {
+        let summand = bias.map_or(a, |(buffer, _)| buffer);
+        variant.kernel(params, |kernel| {
+            kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(b).input(summand).output(out)
+        })
     }
 }

@@ -6,8 +6,7 @@ use super::blocks::{FOUR, Images, SumParams, Sums, VECTORS, row_tiles};
 use super::geometry::{Geometry, PASS};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::error::Result;
-use crate::ops::linalg::matmul_variants::shares_loads;
-use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack};
+use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack, Product};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::{Dense, GpuIn};
 
@@ -40,7 +39,7 @@ impl Geometry {
     fn suits_blocks(&self, gpu: &Gpu, rows: usize, depth: usize, channels: usize, padded: [usize; 2]) -> Result<bool> {
         let elements = padded.into_iter().fold(channels, usize::saturating_mul).saturating_mul(FOUR);
         let suits = elements <= PASS && (1..=MAX_DEPTH).contains(&depth) && rows >= FEWEST_ROWS;
-        Ok(suits && self.images >= FEWEST_IMAGES && shares_loads(gpu)?)
+        Ok(suits && self.images >= FEWEST_IMAGES && Product::shares_loads(gpu)?)
     }
 
     /// Returns the size of an image with the padding that the windows reach.

@@ -1,0 +1,83 @@
+//! Every specialisation of a shader, for all who go through them: the test that translates them, and `amd/`, which compiles
+//! them.
+
+use naga::back::PipelineConstants;
+use naga::back::pipeline_constants::process_overrides;
+use naga::valid::{Capabilities, ModuleInfo, SubgroupOperationSet, ValidationFlags, Validator};
+use naga::{Module, ShaderStage};
+
+/// Values that no code of an `OP` goes beyond.
+const CODES: u32 = 8;
+
+/// All values that an override is tried with: `None` leaves it at its default.
+fn choices(module: &Module, constant: &naga::Override) -> Vec<Option<f64>> {
+    use naga::{Scalar, ScalarKind, TypeInner};
+    let TypeInner::Scalar(Scalar { kind, .. }) = module.types[constant.ty].inner else {
+        panic!("override {:?} is no scalar", constant.name);
+    };
+    let mut values: Vec<f64> = match (kind, constant.name.as_deref()) {
+        (ScalarKind::Bool, _) => vec![0.0, 1.0],
+        (_, Some("OP")) => (0..CODES).map(f64::from).collect(),
+        (_, Some("W")) => vec![8.0, 64.0],
+        // A size: all together get other values below.
+        (_, Some(_)) if constant.init.is_some() => vec![],
+        (_, name) => panic!("tell the shader test which values the override {name:?} takes"),
+    };
+    let mut all: Vec<_> = constant.init.map(|_| None).into_iter().collect();
+    all.extend(values.drain(..).map(Some));
+    all
+}
+
+/// Every combination of override values.
+fn values(module: &Module) -> Vec<PipelineConstants> {
+    let mut all = vec![PipelineConstants::default()];
+    for (_, constant) in module.overrides.iter() {
+        let name = constant.name.clone().expect("overrides have names");
+        let mut next = Vec::new();
+        for chosen in &all {
+            for value in choices(module, constant) {
+                let mut chosen = chosen.clone();
+                value.map(|value| chosen.insert(name.clone(), value));
+                next.push(chosen);
+            }
+        }
+        all = next;
+    }
+    let sizes = module.overrides.iter().filter(|(_, c)| c.init.is_some() && choices(module, c).len() == 1);
+    let threes: PipelineConstants = sizes.map(|(_, c)| (c.name.clone().expect("a name"), 3.0)).collect();
+    if !threes.is_empty() {
+        all.push(threes);
+    }
+    all
+}
+
+/// Returns a valid module of a text of the catalogue.
+fn parsed(text: &str) -> Result<(Module, ModuleInfo), String> {
+    let module = naga::front::wgsl::parse_str(text).map_err(|e| e.emit_to_string(text))?;
+    // What every adapter can do, but for the variants that are only used where there are subgroups.
+    let subgroups = text.contains("subgroup");
+    let capabilities = if subgroups { Capabilities::SUBGROUP } else { Capabilities::default() };
+    let mut validator = Validator::new(ValidationFlags::all(), capabilities);
+    validator.subgroup_stages(naga::valid::ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
+    let info = validator.validate(&module).map_err(|e| e.emit_to_string(text))?;
+    Ok((module, info))
+}
+
+/// Calls `f` with every specialisation of every entry point of a text of the catalogue: the module, the name of the entry
+/// point and the constants. An error names the specialisation.
+pub fn each_specialisation(
+    text: &str,
+    mut f: impl FnMut(&Module, &ModuleInfo, &str, &PipelineConstants) -> Result<(), String>,
+) -> Result<(), String> {
+    let (module, info) = parsed(text)?;
+    for constants in values(&module) {
+        for entry in &module.entry_points {
+            let say = |why: String| format!("{} with {constants:?}: {why}", entry.name);
+            let point = Some((ShaderStage::Compute, entry.name.as_str()));
+            let (module, info) =
+                process_overrides(&module, &info, point, &constants).map_err(|e| say(e.to_string()))?;
+            f(&module, &info, &entry.name, &constants).map_err(say)?;
+        }
+    }
+    Ok(())
+}
