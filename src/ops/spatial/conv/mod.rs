@@ -2,14 +2,17 @@
 //! `y[n, o, i, j] = b[o] + Σ_{c, u, v} w[o, c, u, v] · x[n, c, i·s + u·d − p, j·s + v·d − p]`.
 //!
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
-//! `columns` computes all three as matrix products, `winograd` for most 3 × 3 kernels, and `direct` for groups of few
-//! channels. A convolution over one dimension is one over two with a height of 1.
+//! `columns` computes all three as matrix products, `winograd` the first two for most 3 × 3 kernels, and `direct` all for
+//! groups of few channels. A convolution over one dimension is one over two with a height of 1.
 
 mod columns;
 mod direct;
 mod forward;
 mod geometry;
 mod grad;
+mod images;
+mod patches;
+mod strips;
 mod winograd;
 
 use forward::Forward;
