@@ -210,8 +210,8 @@ fn add_tile<S: Simd, const M: usize>(
             if let Some(out) = whole.get_mut(j) {
                 *out = if more { simd.add_f32s(*out, sums[i][j]) } else { sums[i][j] };
             } else if j == whole.len() && !rest.is_empty() {
-                let before = if more { simd.partial_load_f32s(rest) } else { simd.splat_f32s(0.0) };
-                simd.partial_store_f32s(rest, simd.add_f32s(before, sums[i][j]));
+                let sum = if more { simd.add_f32s(simd.partial_load_f32s(rest), sums[i][j]) } else { sums[i][j] };
+                simd.partial_store_f32s(rest, sum);
             }
         }
     }
@@ -221,12 +221,17 @@ fn add_tile<S: Simd, const M: usize>(
 mod tests {
     use super::*;
 
-    #[test]
-    fn products_of_any_size_are_right() -> Result<()> {
-        let width = panel_width();
-        for (rows, depth, columns) in
-            [(1, 1, 1), (9, 3, width), (17, 600, width + 1), (8, 0, 3), (50, 31, 2 * width - 1)]
-        {
+    /// Multiplies at one level of vectors and compares with plain sums.
+    struct Check {
+        sizes: [usize; 3],
+    }
+
+    impl WithSimd for Check {
+        type Output = Result<()>;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
+            let (width, [rows, depth, columns]) = (VECTORS * S::F32_LANES, self.sizes);
             let a: Vec<f32> = (0..rows * depth).map(|i| (i % 7) as f32 - 3.0).collect();
             let b: Vec<f32> = (0..depth * columns).map(|i| (i % 5) as f32 - 2.0).collect();
             let mut panels = vec![f32::NAN; columns.next_multiple_of(width) * depth];
@@ -234,12 +239,14 @@ mod tests {
                 let (k, j) = (i / columns, i % columns);
                 panels[j / width * width * depth + k * width + j % width] = *v;
             }
+            let turned: Vec<f32> = (0..rows * depth).map(|i| a[i % rows * depth + i / rows]).collect();
             let left = Left::from(&a, [depth, 1], [rows, depth])?;
+            assert_eq!(*left.data, *Left::from(&turned, [1, rows], [rows, depth])?.data);
             let bias: Vec<f32> = (0..rows).map(|i| i as f32).collect();
-            let mut out = vec![f32::NAN; rows * (columns + 2)];
+            let (mut out, step) = (vec![f32::NAN; rows * (columns + 2)], columns + 2);
             for (round, start) in [Start::Zero, Start::Rows(&bias), Start::Result].into_iter().enumerate() {
-                left.multiply(&panels, columns, start, &mut out, columns + 2);
-                for (i, row) in out.chunks_exact(columns + 2).enumerate() {
+                Multiply { left: &left, panels: &panels, columns, start, out: &mut out, step }.with_simd(simd);
+                for (i, row) in out.chunks_exact(step).enumerate() {
                     for (j, &v) in row[..columns].iter().enumerate() {
                         let sum: f32 = (0..depth).map(|k| a[i * depth + k] * b[k * columns + j]).sum();
                         let expected = [sum, bias[i] + sum, bias[i] + 2.0 * sum][round];
@@ -247,6 +254,20 @@ mod tests {
                     }
                     assert!(row[columns..].iter().all(|v| v.is_nan()));
                 }
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn products_of_any_size_are_right() -> Result<()> {
+        let width = panel_width();
+        for sizes in [[1, 1, 1], [9, 3, width], [17, 600, width + 1], [8, 0, 3], [50, 31, 2 * width - 1], [5, 40, 7]] {
+            with_vectors(Check { sizes })?;
+            Check { sizes }.with_simd(pulp::Scalar)?;
+            #[cfg(target_arch = "x86_64")]
+            {
+                pulp::x86::V3::try_new().map_or(Ok(()), |simd| Simd::vectorize(simd, Check { sizes }))?;
             }
         }
         Ok(())

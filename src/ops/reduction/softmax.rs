@@ -83,15 +83,7 @@ impl Op for Softmax {
 #[inline(always)]
 fn rows(x: &[f32], out: &mut [f32], count: usize, log: bool) {
     for (out, x) in out.chunks_mut(count).zip(x.chunks(count)) {
-        if count < 16 {
-            // As one vector, with elements that add nothing: a loop over its rest would take longer.
-            let (mut vector, mut result) = ([f32::NEG_INFINITY; 16], [0f32; 16]);
-            vector[..count].copy_from_slice(x);
-            row(&vector, &mut result, log);
-            out.copy_from_slice(&result[..count]);
-        } else {
-            row(x, out, log);
-        }
+        row(x, out, log);
     }
 }
 
