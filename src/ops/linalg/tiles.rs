@@ -206,11 +206,13 @@ fn add_tile<S: Simd, const M: usize>(
     let more = matches!(start, Start::Result);
     for i in 0..M {
         let (whole, rest) = S::as_mut_simd_f32s(&mut out[i * step..][..count]);
+        #[expect(clippy::needless_range_loop, reason = "an iterator might take the sums out of their registers")]
         for j in 0..VECTORS {
+            let sum = sums[i][j];
             if let Some(out) = whole.get_mut(j) {
-                *out = if more { simd.add_f32s(*out, sums[i][j]) } else { sums[i][j] };
+                *out = if more { simd.add_f32s(*out, sum) } else { sum };
             } else if j == whole.len() && !rest.is_empty() {
-                let sum = if more { simd.add_f32s(simd.partial_load_f32s(rest), sums[i][j]) } else { sums[i][j] };
+                let sum = if more { simd.add_f32s(simd.partial_load_f32s(rest), sum) } else { sum };
                 simd.partial_store_f32s(rest, sum);
             }
         }

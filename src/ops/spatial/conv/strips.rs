@@ -147,6 +147,7 @@ impl WithSimd for Transform<'_> {
             }
             let q = first + t;
             let at = q / width * width * channels + c * width + q % width;
+            #[expect(clippy::needless_range_loop, reason = "y is a row of four columns")]
             for y in 0..4 {
                 let row = forth(simd, [columns[0][y], columns[1][y], columns[2][y], columns[3][y]]);
                 for (x, v) in row.into_iter().enumerate() {
