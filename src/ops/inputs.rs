@@ -285,7 +285,7 @@ impl<const K: usize> Walk<K> {
 
     /// Calls `f` in parallel for every row along the innermost dimension, or for parts of a row, with the position of
     /// each operand's first element, each operand's step and that part of `out`.
-    fn rows(&self, out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
+    pub fn rows(&self, out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
         let Walk { dims, strides, offsets } = self;
         let inner = dims.len() - 1;
         let (length, steps) = (dims[inner], strides.each_ref().map(|s| s[inner]));

@@ -10,6 +10,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::lock_all;
+use crate::ops::vectorised::vectorised;
 use crate::ops::{CpuIn, Dense, GpuIn, expect_dtype, same_device};
 use crate::tensor::Tensor;
 
@@ -87,27 +88,37 @@ impl UpdateRule {
         }
     }
 
-    /// Computes the step of one element: from w, its gradient, s and r to the new w, s and r.
-    fn step(self, w: f32, g: f32, s: f32, r: f32) -> (f32, f32, f32) {
+    /// Makes the step of neighbouring elements: from w, its gradient, s and r to the new w, s and r. A rule without s or r
+    /// does not read it.
+    fn step(self, w: &mut [f32], g: &[f32], s: &mut [f32], r: &mut [f32]) {
+        let pairs = w.iter_mut().zip(g);
         match self {
-            UpdateRule::Plain { rate, decay } => (w - rate * (g + decay * w), s, r),
+            UpdateRule::Plain { rate, decay } => vectorised!(for (w, g) in pairs {
+                *w -= rate * (g + decay * *w);
+            }),
             UpdateRule::Momentum { rate, decay, momentum, fresh, nesterov } => {
-                let d = g + decay * w;
-                let s = momentum * s + fresh * d;
-                (w - rate * if nesterov { d + momentum * s } else { s }, s, r)
+                vectorised!(for ((w, g), s) in pairs.zip(s) {
+                    let d = g + decay * *w;
+                    *s = momentum * *s + fresh * d;
+                    *w -= rate * if nesterov { d + momentum * *s } else { *s };
+                })
             }
             UpdateRule::Adam { rate, decay, shrink, beta1, beta2, eps, spread } => {
-                let w = w - shrink * w;
-                let d = g + decay * w;
-                let s = beta1 * s + (1.0 - beta1) * d;
-                let r = beta2 * r + (1.0 - beta2) * d * d;
-                (w - rate * s / (r.sqrt() / spread + eps), s, r)
+                vectorised!(for (((w, g), s), r) in pairs.zip(s).zip(r) {
+                    *w -= shrink * *w;
+                    let d = g + decay * *w;
+                    *s = beta1 * *s + (1.0 - beta1) * d;
+                    *r = beta2 * *r + (1.0 - beta2) * d * d;
+                    *w -= rate * *s / (r.sqrt() / spread + eps);
+                })
             }
             UpdateRule::RMSprop { rate, decay, alpha, eps, momentum } => {
-                let d = g + decay * w;
-                let r = alpha * r + (1.0 - alpha) * d * d;
-                let s = momentum * s + d / (r.sqrt() + eps);
-                (w - rate * s, s, r)
+                vectorised!(for (((w, g), s), r) in pairs.zip(s).zip(r) {
+                    let d = g + decay * *w;
+                    *r = alpha * *r + (1.0 - alpha) * d * d;
+                    *s = momentum * *s + d / (r.sqrt() + eps);
+                    *w -= rate * *s;
+                })
             }
         }
     }
@@ -154,16 +165,11 @@ fn on_cpu(w: &Tensor, g: &Tensor, state: &[Tensor], rule: UpdateRule) -> Result<
     let pairs = parameters.par_chunks_mut(CHUNK).zip(g.par_chunks(CHUNK));
     match (slices.next(), slices.next()) {
         (Some(s), Some(r)) => {
-            pairs.zip(s.par_chunks_mut(CHUNK)).zip(r.par_chunks_mut(CHUNK)).for_each(|(((w, g), s), r)| {
-                w.iter_mut().zip(g).zip(s).zip(r).for_each(|(((w, g), s), r)| (*w, *s, *r) = rule.step(*w, *g, *s, *r));
-            })
+            let all = pairs.zip(s.par_chunks_mut(CHUNK)).zip(r.par_chunks_mut(CHUNK));
+            all.for_each(|(((w, g), s), r)| rule.step(w, g, s, r));
         }
-        (Some(s), None) => pairs.zip(s.par_chunks_mut(CHUNK)).for_each(|((w, g), s)| {
-            w.iter_mut().zip(g).zip(s).for_each(|((w, g), s)| (*w, *s, _) = rule.step(*w, *g, *s, 0.0));
-        }),
-        (None, _) => pairs.for_each(|(w, g)| {
-            w.iter_mut().zip(g).for_each(|(w, g)| (*w, _, _) = rule.step(*w, *g, 0.0, 0.0));
-        }),
+        (Some(s), None) => pairs.zip(s.par_chunks_mut(CHUNK)).for_each(|((w, g), s)| rule.step(w, g, s, &mut [])),
+        (None, _) => pairs.for_each(|(w, g)| rule.step(w, g, &mut [], &mut [])),
     }
     Ok(())
 }

@@ -2,13 +2,22 @@
 
 use std::sync::LazyLock;
 
-use pulp::Arch;
+use pulp::{Arch, WithSimd};
+
+/// The highest level of vector instructions of this processor.
+static LEVEL: LazyLock<Arch> = LazyLock::new(Arch::new);
 
 /// Runs `f`, which is compiled for each level of vector instructions, at the highest level of this processor; see
-/// [`vectorised!`].
+/// [`vectorised!`]. The bound has to be `FnOnce`: with it, the closure itself is inlined, and not a call of it.
 #[inline(always)]
 pub(in crate::ops) fn at_highest_level<T>(f: impl FnOnce() -> T) -> T {
-    static LEVEL: LazyLock<Arch> = LazyLock::new(Arch::new);
+    LEVEL.dispatch(f)
+}
+
+/// Runs loops that are written with vectors, as [`at_highest_level`] does. Their sums may be fused: the results may differ
+/// between levels in the last bits.
+#[inline(always)]
+pub(in crate::ops) fn with_vectors<F: WithSimd>(f: F) -> F::Output {
     LEVEL.dispatch(f)
 }
 

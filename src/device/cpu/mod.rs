@@ -10,7 +10,7 @@ mod scratch;
 
 pub(crate) use budget::{Grant, grant_driver, with_room};
 pub(crate) use info::info;
-pub(crate) use scratch::scratch;
+pub(crate) use scratch::{Scratch, scratch};
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};

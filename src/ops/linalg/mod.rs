@@ -7,5 +7,6 @@ pub(in crate::ops) mod gemm;
 pub(in crate::ops) mod matmul;
 pub(in crate::ops) mod matmul_variants;
 pub(in crate::ops) mod panels;
+pub(in crate::ops) mod tiles;
 pub(in crate::ops) mod triangle;
 pub(in crate::ops) mod vectors;

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::{around, rows_in_fours};
-use crate::ops::sums::{PART, fold_lanes, total};
+use crate::ops::sums::{PART, fold_lanes};
 use crate::ops::vectorised::vectorised;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply, of_sums};
 use crate::shape::{Dim, dimension};
@@ -44,12 +44,15 @@ impl Op for Softmax {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let [_, reduced, inner] = around(inputs[0].shape(), self.dim);
         let (x, out, block) = (inputs[0].slice::<f32>(), out.slice::<f32>(), reduced * inner);
-        let blocks = out.par_chunks_mut(block).zip(x.par_chunks(block));
-        blocks.with_min_len((CHUNK / block).max(1)).for_each(|(out, x)| match inner {
-            1 => vectorised!(row(x, out, self.log)),
+        let part = (CHUNK / block).max(1) * block;
+        let parts = out.par_chunks_mut(part).zip(x.par_chunks(part));
+        parts.for_each(|(out, x)| match inner {
+            1 => vectorised!(rows(x, out, block, self.log)),
             _ => {
-                let starts = (0..inner).step_by(COLUMNS);
-                starts.for_each(|first| vectorised!(columns(x, out, (first, inner), self.log)));
+                for (out, x) in out.chunks_mut(block).zip(x.chunks(block)) {
+                    let starts = (0..inner).step_by(COLUMNS);
+                    starts.for_each(|first| vectorised!(columns(x, out, (first, inner), self.log)));
+                }
             }
         });
         Ok(())
@@ -76,18 +79,20 @@ impl Op for Softmax {
     }
 }
 
+/// Computes rows of `count` elements on the host.
+#[inline(always)]
+fn rows(x: &[f32], out: &mut [f32], count: usize, log: bool) {
+    for (out, x) in out.chunks_mut(count).zip(x.chunks(count)) {
+        row(x, out, log);
+    }
+}
+
 /// Computes one row on the host, in a few passes that vectorise. A NaN makes the total NaN, and so every result.
 #[inline(always)]
 fn row(x: &[f32], out: &mut [f32], log: bool) {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let max = fold_lanes([f32::NEG_INFINITY; 16], x, larger, larger);
-    let mut sum = 0f64;
-    for (out, x) in out.chunks_mut(PART).zip(x.chunks(PART)) {
-        for (out, x) in out.iter_mut().zip(x) {
-            *out = exp(x - max);
-        }
-        sum += total(out, |v| v);
-    }
+    let sum = exponentials(x, max, out);
     if log {
         let sum = sum.ln() as f32;
         out.iter_mut().zip(x).for_each(|(out, x)| *out = (x - max) - sum);
@@ -95,6 +100,36 @@ fn row(x: &[f32], out: &mut [f32], log: bool) {
         let scale = (1.0 / sum) as f32; // a product takes less time than a quotient
         out.iter_mut().for_each(|out| *out *= scale);
     }
+}
+
+/// Writes `exp(x − max)` and returns the sum, added as [`total`](crate::ops::sums::total) adds.
+#[inline(always)]
+fn exponentials(x: &[f32], max: f32, out: &mut [f32]) -> f64 {
+    let mut total = 0f64;
+    for (out, x) in out.chunks_mut(PART).zip(x.chunks(PART)) {
+        let ((x, rest), (out, last)) = (x.as_chunks::<16>(), out.as_chunks_mut::<16>());
+        let mut sums = [0f32; 16];
+        for (out, x) in out.iter_mut().zip(x) {
+            for i in 0..16 {
+                out[i] = exp(x[i] - max);
+                sums[i] += out[i];
+            }
+        }
+        if !rest.is_empty() {
+            // As a whole vector: single exponentials would take as long as that many vectors.
+            let mut vector = [0f32; 16];
+            vector[..rest.len()].copy_from_slice(rest);
+            for v in &mut vector {
+                *v = exp(*v - max);
+            }
+            last.copy_from_slice(&vector[..rest.len()]);
+            for (sum, v) in sums.iter_mut().zip(last) {
+                *sum += *v;
+            }
+        }
+        total += f64::from(fold_lanes(sums, &[], |sum, _| sum, |a, b| a + b));
+    }
+    total
 }
 
 /// Computes some columns of `[R, inner]` on the host together.

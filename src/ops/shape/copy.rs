@@ -39,6 +39,13 @@ pub(in crate::ops) fn strided_copy(src: &CpuIn<Strided>, out: &mut [u32], to: &L
     if from.is_contiguous() && to.is_contiguous() {
         let len = from.elem_count();
         out[to.offset..to.offset + len].copy_from_slice(&words[from.offset..from.offset + len]);
+    } else if to.is_contiguous() {
+        let out = &mut out[to.offset..to.offset + to.elem_count()];
+        Walk::new([from]).rows(out, |[at], [step], out| match step {
+            0 => out.fill(words[at]),
+            1 => out.copy_from_slice(&words[at..at + out.len()]),
+            _ => out.iter_mut().zip(words[at..].iter().step_by(step)).for_each(|(out, v)| *out = *v),
+        });
     } else {
         from.positions().zip(to.positions()).for_each(|(from, to)| out[to] = words[from]);
     }

@@ -1,16 +1,29 @@
-//! A convolution on the host as a matrix product: blocks of images become columns (im2col). A block is large enough for
-//! a matrix product and small enough for a cache.
+//! A convolution on the host as a product of matrices. The pixels under its kernels are copied into panels for it, a few
+//! at a time, which stay in a cache.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::direct;
 use super::geometry::Geometry;
+use super::patches::Patches;
 use crate::device::cpu::scratch;
 use crate::error::Result;
-use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
+use crate::ops::linalg::tiles::{Left, Start, panel_width};
 
-/// The approximate number of columns of a block.
+/// The approximate number of output pixels of a task.
 const COLUMNS: usize = 256;
+
+/// The most elements of the panels that a task multiplies at a time, and of the columns that it adds to an image.
+const PANELS: usize = 64 << 10;
+const ADDED: usize = 128 << 10;
+
+/// The most output pixels of which the weight's gradient is added up at a time.
+const TERMS: usize = 256;
+
+/// The fewest rows of a product for which a task of its own is worth the panels that each task writes.
+const FEWEST_ROWS: usize = 16;
 
 /// `PART`: the approximate number of output pixels that one part of the weight's gradient adds. Then the most parts,
 /// and the most elements of all parts together. As constants they keep the order of additions, and so the result,
@@ -19,72 +32,131 @@ const PART: usize = 1024;
 const MOST_PARTS: usize = 16;
 const MOST_PARTIAL: usize = 4 << 20;
 
+/// A part of the result: some planes of a group, of one image or of several.
+pub(super) struct Task<'a> {
+    pub images: Range<usize>,
+    pub group: usize,
+    pub planes: Range<usize>,
+    /// The place of the part among the parts of an image.
+    pub part: usize,
+    /// The planes of each image.
+    pub out: Vec<&'a mut [f32]>,
+}
+
 impl Geometry {
-    /// Returns the images of a block of about `most` columns or tiles, if an image has `each`. Blocks are about equal.
-    pub fn block(&self, each: usize, most: usize) -> usize {
-        let blocks = (self.images * each / most).max(1);
-        self.images.div_ceil(blocks).max(1)
+    /// Returns the images of a task: about [`COLUMNS`] output pixels, which leave little of their last panel unused.
+    fn images_each(&self) -> usize {
+        let (pixels, width) = (self.window.pixels(), panel_width());
+        let least = (COLUMNS / pixels).clamp(1, self.images.max(1));
+        let unused = |images: &usize| (images * pixels).next_multiple_of(width) * 1000 / (images * pixels);
+        (least..=(2 * least - 1).min(self.images.max(1))).min_by_key(unused).unwrap_or(least)
     }
+}
 
-    /// Returns the threads of a block's products: one if there are enough blocks to keep every core busy.
-    fn threads(&self, block: usize) -> Threads {
-        if self.images.div_ceil(block) < rayon::current_num_threads() { Threads::All } else { Threads::One }
-    }
+/// Cuts `[groups, rows]` into ranges of rows of a group: at most `most` rows each, and enough ranges to keep all threads
+/// busy if there are `tasks` tasks without this.
+pub(super) fn ranges(groups: usize, rows: usize, most: usize, tasks: usize) -> Vec<(usize, Range<usize>)> {
+    let threads = rayon::current_num_threads().div_ceil((tasks * groups).max(1));
+    let count = rows.div_ceil(most.max(1)).max(threads.min(rows / FEWEST_ROWS)).max(1);
+    let of_group = |group| (0..count).map(move |i| (group, i * rows / count..(i + 1) * rows / count));
+    (0..groups).flat_map(of_group).collect()
+}
 
-    /// Copies a group's part of the results' gradients of some images to `[OC / groups, images · OH·OW]`.
-    fn results(&self, dy: &[f32], group: usize, to: &mut [f32]) {
-        let (pixels, wide) = (self.window.pixels(), self.group_out());
-        let columns = dy.len() / self.out_image() * pixels;
-        to.par_chunks_mut(columns).enumerate().with_min_len(16).for_each(|(o, row)| {
-            for (n, row) in row.chunks_exact_mut(pixels).enumerate() {
-                row.copy_from_slice(&dy[(n * self.out_channels + group * wide + o) * pixels..][..pixels]);
+/// Cuts images `[N, C, H, W]` into tasks.
+pub(super) fn tasks<'a>(
+    out: &'a mut [f32],
+    (image, plane): (usize, usize),
+    images: usize,
+    parts: &[(usize, Range<usize>)],
+) -> Vec<Task<'a>> {
+    let mut tasks: Vec<Task> = Vec::new();
+    for (n, mut rest) in out.chunks_mut(image).enumerate() {
+        for (part, (group, planes)) in parts.iter().enumerate() {
+            let (out, others) = rest.split_at_mut(planes.len() * plane);
+            rest = others;
+            let at = n / images * parts.len() + part;
+            if n % images == 0 {
+                let (group, planes) = (*group, planes.clone());
+                tasks.push(Task { images: n..n, group, planes, part, out: Vec::with_capacity(images) });
             }
-        });
+            if let Some(task) = tasks.get_mut(at) {
+                task.images.end = n + 1;
+                task.out.push(out);
+            }
+        }
     }
+    tasks
 }
 
 pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) -> Result<()> {
-    let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
-    let block = g.block(pixels, COLUMNS);
-    let threads = g.threads(block);
-    out.par_chunks_mut(block * g.out_image()).enumerate().try_for_each(|(i, out)| {
-        let columns = out.len() / g.out_image() * pixels;
-        let (mut cols, mut sums) = (scratch(depth * columns)?, scratch(wide * columns)?);
-        for group in 0..g.groups {
-            g.im2col(&x[i * block * g.image() + group * g.group_image()..], columns / pixels, &mut cols);
-            let weights = Matrix::new(w, group * g.group_weights(), [depth, 1]);
-            let right = Matrix::new(&cols, 0, [columns, 1]);
-            gemm(&mut sums, weights, right, [wide, depth, columns], false, threads);
-            for (n, out) in out.chunks_exact_mut(g.out_image()).enumerate() {
-                let planes = out[group * wide * pixels..][..wide * pixels].chunks_exact_mut(pixels).enumerate();
-                planes.for_each(|(o, y)| {
-                    let add = bias.map_or(0.0, |bias| bias[group * wide + o]);
-                    y.iter_mut().zip(&sums[o * columns + n * pixels..]).for_each(|(y, sum)| *y = sum + add);
-                });
-            }
-        }
-        Ok(())
+    let (depth, wide, each) = (g.depth(), g.group_out(), g.images_each());
+    let parts = ranges(g.groups, wide, wide, g.images.div_ceil(each));
+    let weights = |(group, rows): &(usize, Range<usize>)| {
+        Left::from(&w[(group * wide + rows.start) * depth..], [depth, 1], [rows.len(), depth])
+    };
+    let weights: Vec<Left> = parts.iter().map(weights).collect::<Result<_>>()?;
+    let tasks = tasks(out, (g.out_image(), g.window.pixels()), each, &parts);
+    tasks.into_par_iter().try_for_each(|task| {
+        let first = task.group * wide + task.planes.start;
+        let bias = bias.map_or(Start::Zero, |bias| Start::Rows(&bias[first..first + task.planes.len()]));
+        forward_task(g, x, &weights[task.part], bias, task)
     })
 }
 
-pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) -> Result<()> {
-    let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
-    let block = g.block(pixels, COLUMNS);
-    let threads = g.threads(block);
-    dx.par_chunks_mut(block * g.image()).enumerate().try_for_each(|(i, dx)| {
-        let images = dx.len() / g.image();
-        let columns = images * pixels;
-        let (mut cols, mut grads) = (scratch(depth * columns)?, scratch(wide * columns)?);
-        for group in 0..g.groups {
-            if wide > 0 {
-                g.results(&dy[i * block * g.out_image()..][..images * g.out_image()], group, &mut grads);
+fn forward_task(g: &Geometry, x: &[f32], weights: &Left, bias: Start, mut task: Task) -> Result<()> {
+    let (depth, pixels, width) = (g.depth(), g.window.pixels(), panel_width());
+    let patches = Patches::of_images(g, x, task.images.clone(), task.group)?;
+    let step = (PANELS / (depth * width).max(1)).clamp(1, COLUMNS / width) * width;
+    let mut panels = scratch(step * depth)?;
+    if pixels >= COLUMNS {
+        for (n, out) in task.out.iter_mut().enumerate() {
+            for first in (0..pixels).step_by(step) {
+                let columns = step.min(pixels - first);
+                patches.columns(n * pixels + first..n * pixels + first + columns, width, &mut panels);
+                weights.multiply(&panels, columns, bias, &mut out[first..], pixels);
             }
-            let weights = Matrix::new(w, group * g.group_weights(), [1, depth]);
-            let right = Matrix::new(&grads, 0, [columns, 1]);
-            gemm(&mut cols, weights, right, [depth, wide, columns], false, threads);
-            dx.par_chunks_mut(g.image()).enumerate().for_each(|(n, dx)| {
-                g.col2im(&cols[n * pixels..], columns, &mut dx[group * g.group_image()..][..g.group_image()]);
-            });
+        }
+        return Ok(());
+    }
+    let mut sums = scratch(step * task.planes.len())?;
+    let all = task.out.len() * pixels;
+    for first in (0..all).step_by(step) {
+        let columns = step.min(all - first);
+        patches.columns(first..first + columns, width, &mut panels);
+        weights.multiply(&panels, columns, bias, &mut sums, step);
+        for (n, out) in task.out.iter_mut().enumerate() {
+            let [from, to] = [n * pixels, (n + 1) * pixels].map(|q| q.clamp(first, first + columns));
+            if from == to {
+                continue;
+            }
+            for (out, sums) in out.chunks_exact_mut(pixels).zip(sums.chunks_exact(step)) {
+                out[from.saturating_sub(n * pixels)..][..to - from].copy_from_slice(&sums[from - first..to - first]);
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) -> Result<()> {
+    let (depth, taps, wide, each) = (g.depth(), g.window.taps(), g.group_out(), g.images_each());
+    let columns = each * g.window.pixels();
+    let parts = ranges(g.groups, g.group_channels(), ADDED / (taps * columns), g.images.div_ceil(each));
+    let weights = |(group, channels): &(usize, Range<usize>)| {
+        let w = w.get(group * g.group_weights() + channels.start * taps..).unwrap_or_default();
+        Left::from(w, [1, depth], [channels.len() * taps, wide])
+    };
+    let weights: Vec<Left> = parts.iter().map(weights).collect::<Result<_>>()?;
+    let tasks = tasks(dx, (g.image(), g.window.plane()), each, &parts);
+    tasks.into_par_iter().try_for_each(|task| {
+        let (pixels, width) = (g.window.pixels(), panel_width());
+        let columns = task.out.len() * pixels;
+        let mut panels = scratch(columns.next_multiple_of(width) * wide)?;
+        Patches::of_results(g, dy, task.images.clone(), task.group).columns(0..columns, width, &mut panels);
+        let [before, after] = g.margins();
+        let mut cols = scratch(before + task.planes.len() * taps * columns + after)?;
+        weights[task.part].multiply(&panels, columns, Start::Zero, &mut cols[before..], columns);
+        for (n, dx) in task.out.into_iter().enumerate() {
+            g.col2im(&cols[n * pixels..], columns, dx);
         }
         Ok(())
     })
@@ -99,14 +171,12 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
     let most = (MOST_PARTIAL / dw.len().max(1)).clamp(1, MOST_PARTS).min(g.images);
     let parts = (g.images * g.window.pixels() / PART).clamp(1, most);
     if parts == 1 {
-        return add_images(g, dy, x, dw, Threads::All);
+        return add_images(g, dy, x, 0..g.images, 1, dw);
     }
     let len = dw.len();
     let mut sums = scratch(parts * len)?;
     sums.par_chunks_mut(len).enumerate().try_for_each(|(part, sums)| {
-        let [first, end] = [part, part + 1].map(|part| part * g.images / parts);
-        let (dy, x) = (&dy[first * g.out_image()..end * g.out_image()], &x[first * g.image()..end * g.image()]);
-        add_images(g, dy, x, sums, Threads::One)
+        add_images(g, dy, x, part * g.images / parts..(part + 1) * g.images / parts, parts, sums)
     })?;
     dw.par_chunks_mut(4096).enumerate().for_each(|(i, dw)| {
         dw.copy_from_slice(&sums[i * 4096..][..dw.len()]);
@@ -117,29 +187,56 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
     Ok(())
 }
 
-/// Adds the weight's gradient over some images, at least one.
-fn add_images(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32], threads: Threads) -> Result<()> {
-    let images = dy.len() / g.out_image();
+/// Adds the weight's gradient over some images, at least one; `tasks` such sums are computed at the same time.
+fn add_images(g: &Geometry, dy: &[f32], x: &[f32], images: Range<usize>, tasks: usize, dw: &mut [f32]) -> Result<()> {
     if g.direct() {
         let mut sums = vec![0f64; dw.len()];
-        for (dy, x) in dy.chunks_exact(g.out_image()).zip(x.chunks_exact(g.image())) {
-            direct::cpu_weight_grad(g, dy, x, &mut sums);
-        }
+        let images = dy.chunks_exact(g.out_image()).zip(x.chunks_exact(g.image())).take(images.end).skip(images.start);
+        images.for_each(|(dy, x)| direct::cpu_weight_grad(g, dy, x, &mut sums));
         dw.iter_mut().zip(sums).for_each(|(dw, sum)| *dw = sum as f32);
         return Ok(());
     }
-    let (depth, pixels, wide) = (g.depth(), g.window.pixels(), g.group_out());
-    let block = g.block(pixels, COLUMNS).min(images);
-    let (mut cols, mut grads) = (scratch(depth * block * pixels)?, scratch(wide * block * pixels)?);
-    for first in (0..images).step_by(block) {
-        let columns = block.min(images - first) * pixels;
-        let (cols, grads) = (&mut cols[..depth * columns], &mut grads[..wide * columns]);
-        let dy = &dy[first * g.out_image()..][..columns / pixels * g.out_image()];
-        for (group, dw) in dw.chunks_exact_mut(g.group_weights()).enumerate() {
-            g.im2col(&x[first * g.image() + group * g.group_image()..], columns / pixels, cols);
-            g.results(dy, group, grads);
-            let (left, right) = (Matrix::new(grads, 0, [columns, 1]), Matrix::new(cols, 0, [1, columns]));
-            gemm(dw, left, right, [wide, columns, depth], first > 0, threads);
+    let parts = ranges(g.groups, g.group_out(), g.group_out(), tasks);
+    let len = dw.len();
+    let tasks = self::tasks(dw, (len, g.depth()), 1, &parts);
+    tasks.into_par_iter().try_for_each(|mut task| match &mut task.out[..] {
+        [dw] => add_rows(g, dy, x, images.clone(), (task.group, task.planes), dw),
+        _ => Ok(()),
+    })
+}
+
+/// Computes some rows of a group's part of the weight's gradient, `[rows, depth]`.
+fn add_rows(
+    g: &Geometry,
+    dy: &[f32],
+    x: &[f32],
+    images: Range<usize>,
+    (group, rows): (usize, Range<usize>),
+    dw: &mut [f32],
+) -> Result<()> {
+    let (depth, pixels, width) = (g.depth(), g.window.pixels(), panel_width());
+    let block = (TERMS / pixels).max(1);
+    let step = (PANELS / (TERMS * width)).max(1) * width;
+    let mut panels = scratch(step * TERMS)?;
+    let mut start = Start::Zero;
+    for first in images.clone().step_by(block) {
+        let some = first..(first + block).min(images.end);
+        let patches = Patches::of_images(g, x, some.clone(), group)?;
+        for from in (0..some.len() * pixels).step_by(TERMS) {
+            let windows = from..(from + TERMS).min(some.len() * pixels);
+            let mut grads = Left::new(rows.len(), windows.len())?;
+            for n in windows.start / pixels..windows.end.div_ceil(pixels) {
+                let [from, to] = [n * pixels, (n + 1) * pixels].map(|q| q.clamp(windows.start, windows.end));
+                let plane = (first + n) * g.out_channels + group * g.group_out() + rows.start;
+                let dy = &dy[plane * pixels + from - n * pixels..];
+                grads.fill(from - windows.start..to - windows.start, dy, [pixels, 1]);
+            }
+            for weight in (0..depth).step_by(step) {
+                let weights = weight..(weight + step).min(depth);
+                patches.transposed(windows.clone(), weights.clone(), width, &mut panels);
+                grads.multiply(&panels, weights.len(), start, &mut dw[weight..], depth);
+            }
+            start = Start::Result;
         }
     }
     Ok(())

@@ -1,12 +1,10 @@
 //! The sizes of one convolution, its images as columns, and the passes in which an adapter handles them.
 
-use rayon::prelude::*;
-
 use crate::device::gpu::{Buffer, Kernel, params, shader};
 use crate::ops::inputs::run_of;
 use crate::ops::linalg::panels::B_WIDTH;
 use crate::ops::spatial::window::{WINDOW, Window};
-use crate::ops::sums::{LONG, Sum, added};
+use crate::ops::sums::{LONG, Sum};
 
 params! {
     struct Params {
@@ -182,46 +180,6 @@ impl Geometry {
             Columns::Write => build("im2col").workgroups(columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN)),
             Columns::WriteTurned => build("im2col_turned").workgroups(rows.div_ceil(B_WIDTH) * columns.div_ceil(RUN)),
             Columns::Add => build("col2im").each(count),
-        }
-    }
-
-    /// Writes a group of some images as columns `[depth, images · OH·OW]` on the host; x starts with the group in the
-    /// first of the images.
-    pub fn im2col(&self, x: &[f32], images: usize, cols: &mut [f32]) {
-        let (plane, taps, pixels) = (self.window.plane(), self.window.taps(), self.window.pixels());
-        let stride = self.window.params.stride[1];
-        let padded = self.window.params.padding != [0, 0];
-        cols.par_chunks_mut(images * pixels).enumerate().with_min_len(16).for_each(|(row, cols)| {
-            if padded {
-                cols.fill(0.0);
-            }
-            for (n, cols) in cols.chunks_exact_mut(pixels).enumerate() {
-                let x = &x[n * self.image() + row / taps * plane..][..plane];
-                self.window.rows(row % taps, |o, i, len| {
-                    if stride == 1 {
-                        cols[o..o + len].copy_from_slice(&x[i..i + len]);
-                    } else {
-                        cols[o..o + len].iter_mut().zip(x[i..].iter().step_by(stride)).for_each(|(col, v)| *col = *v);
-                    }
-                });
-            }
-        });
-    }
-
-    /// Computes one image from its columns: adds each element to the pixel that [`Geometry::im2col`] copied it from.
-    /// The distance between rows of columns is `step`.
-    pub fn col2im(&self, cols: &[f32], step: usize, dx: &mut [f32]) {
-        let (plane, taps) = (self.window.plane(), self.window.taps());
-        for (cols, dx) in cols.chunks(taps * step).zip(dx.chunks_mut(plane)) {
-            added(dx, taps, |dx| self.add_rows(cols, step, dx), |dx| self.add_rows(cols, step, dx));
-        }
-    }
-
-    /// Adds the rows of a channel's columns to its plane.
-    fn add_rows(&self, cols: &[f32], step: usize, dx: &mut [impl Sum]) {
-        for (tap, cols) in cols.chunks(step).enumerate() {
-            let cols = &cols[..self.window.pixels()];
-            self.window.rows(tap, |o, i, len| add(&mut dx[i..], self.window.params.stride[1], &cols[o..o + len], 1.0));
         }
     }
 }

@@ -158,7 +158,7 @@ impl Op for WeightGrad {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let g = &self.0;
         let (dy, x, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
-        if g.winograd() { winograd::weight_grad(g, dy, x, out) } else { columns::weight_grad(g, dy, x, out) }
+        columns::weight_grad(g, dy, x, out)
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {

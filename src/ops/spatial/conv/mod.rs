@@ -2,8 +2,9 @@
 //! `y[n, o, i, j] = b[o] + Σ_{c, u, v} w[o, c, u, v] · x[n, c, i·s + u·d − p, j·s + v·d − p]`.
 //!
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
-//! `columns` computes all three as matrix products, `winograd` for most 3 × 3 kernels, and `direct` for groups of few
-//! channels. On adapters, `forward` and `grad` multiply panels of columns, or `blocked` reads the image where it is. A convolution over one dimension is one over two with a height of 1.
+//! `columns` computes all three as matrix products, `winograd` the first two for most 3 × 3 kernels, and `direct` all for
+//! groups of few channels. On adapters, `forward` and `grad` multiply panels of columns, or `blocked` reads the image
+//! where it is. A convolution over one dimension is one over two with a height of 1.
 
 mod blocked;
 mod blocks;
@@ -12,6 +13,9 @@ mod direct;
 mod forward;
 mod geometry;
 mod grad;
+mod images;
+mod patches;
+mod strips;
 mod winograd;
 
 use forward::Forward;

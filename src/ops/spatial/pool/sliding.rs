@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::quarters;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::error::Result;
 use crate::ops::inputs::{loops_within, run_of};
 use crate::ops::spatial::window::{WINDOW, Window};
 use crate::ops::sums::{Sum, added};
+use crate::ops::vectorised::vectorised;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
 
@@ -153,6 +155,10 @@ impl Op for Windows {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (window, x, out) = (&self.window, inputs[0].slice::<f32>(), out.slice::<f32>());
         let planes = out.par_chunks_mut(window.pixels()).zip(x.par_chunks(window.plane())).with_min_len(16);
+        if quarters::fits(window) {
+            planes.for_each(|(out, x)| vectorised!(quarters::forward(window, self.mode, x, out)));
+            return Ok(());
+        }
         if self.mode == PoolMode::Max {
             planes.for_each_init(|| vec![0; window.pixels()], |at, (out, x)| self.largest(x, out, at));
             return Ok(());
@@ -198,6 +204,10 @@ impl Op for PoolGrad {
         let (plane, pixels) = (window.plane(), window.pixels());
         let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let all = out.par_chunks_mut(plane).zip(x.par_chunks(plane)).zip(g.par_chunks(pixels)).with_min_len(16);
+        if quarters::fits(window) {
+            all.for_each(|((dx, x), g)| vectorised!(quarters::backward(window, windows.mode, x, g, dx)));
+            return Ok(());
+        }
         let divisors = windows.divisors();
         let terms = window.taps(); // the most for one pixel
         all.for_each_init(

@@ -1,0 +1,277 @@
+//! Matrix products on the host whose right factor the caller writes in panels: a convolution copies the pixels under its
+//! kernels straight into them, so that no matrix of columns lies in memory.
+//!
+//! The left factor lies in blocks of rows, `[depth, rows of the block]`; the right one in panels of columns,
+//! `[depth, width]`. One tile, the product of a block and a panel, stays in registers while it is added up.
+
+use std::sync::LazyLock;
+
+use pulp::{Simd, WithSimd};
+
+use crate::device::cpu::{Scratch, scratch};
+use crate::error::Result;
+use crate::ops::vectorised::{vectorised, with_vectors};
+
+/// The vectors in a row of a panel.
+const VECTORS: usize = 2;
+
+/// The most terms that are added up in registers. Longer sums are split, so that a block's part stays in the cache, and
+/// the rounding error is that of a shorter sum.
+const LONGEST: usize = 512;
+
+/// The sizes of a tile.
+#[derive(Clone, Copy)]
+struct Tile {
+    rows: usize,
+    width: usize,
+}
+
+/// Asks for the sizes of this processor's tiles.
+struct Sizes;
+
+impl WithSimd for Sizes {
+    type Output = Tile;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Tile {
+        // A tile of 8 · 2 or 6 · 2 vectors, one row of a panel and an element of the block fill the registers.
+        Tile { rows: if S::REGISTER_COUNT < 32 { 6 } else { 8 }, width: VECTORS * S::F32_LANES }
+    }
+}
+
+fn tile() -> Tile {
+    static TILE: LazyLock<Tile> = LazyLock::new(|| with_vectors(Sizes));
+    *TILE
+}
+
+/// Returns the number of columns in a panel.
+pub(in crate::ops) fn panel_width() -> usize {
+    tile().width
+}
+
+/// A left factor `[rows, depth]` in blocks of rows of about the same height.
+pub(in crate::ops) struct Left {
+    data: Scratch,
+    rows: usize,
+    depth: usize,
+    blocks: usize,
+}
+
+/// The values to which a product adds its sums.
+#[derive(Clone, Copy)]
+pub(in crate::ops) enum Start<'a> {
+    Zero,
+    /// A value for each row.
+    Rows(&'a [f32]),
+    /// The result so far.
+    Result,
+}
+
+impl Left {
+    /// Returns a factor of unspecified values.
+    pub fn new(rows: usize, depth: usize) -> Result<Left> {
+        let blocks = rows.div_ceil(tile().rows).max(1);
+        Ok(Left { data: scratch(rows * depth)?, rows, depth, blocks })
+    }
+
+    /// Returns the factor with the elements of `a`, of these strides.
+    pub fn from(a: &[f32], strides: [usize; 2], [rows, depth]: [usize; 2]) -> Result<Left> {
+        let mut left = Left::new(rows, depth)?;
+        left.fill(0..depth, a, strides);
+        Ok(left)
+    }
+
+    /// Sets these terms of every row to the elements of `a`, of these strides.
+    pub fn fill(&mut self, terms: std::ops::Range<usize>, a: &[f32], strides: [usize; 2]) {
+        for block in 0..if terms.is_empty() { 0 } else { self.blocks } {
+            let [first, end] = [self.row(block), self.row(block + 1)];
+            let (height, a) = (end - first, a.get(first * strides[0]..).unwrap_or_default());
+            let to = &mut self.data[first * self.depth + terms.start * height..][..terms.len() * height];
+            match (height, strides) {
+                (8, [row, 1]) => vectorised!(transpose::<8>(a, row, to)),
+                (7, [row, 1]) => vectorised!(transpose::<7>(a, row, to)),
+                (6, [row, 1]) => vectorised!(transpose::<6>(a, row, to)),
+                (5, [row, 1]) => vectorised!(transpose::<5>(a, row, to)),
+                (0, _) => {}
+                (_, [row, term]) => {
+                    for (k, to) in to.chunks_exact_mut(height).enumerate() {
+                        to.iter_mut().enumerate().for_each(|(i, to)| *to = a[i * row + k * term]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the first row of a block.
+    fn row(&self, block: usize) -> usize {
+        block * self.rows / self.blocks
+    }
+
+    /// Adds the product with `columns` columns in panels to `start`, and writes it to `out`, whose rows are `step` apart.
+    pub fn multiply(&self, panels: &[f32], columns: usize, start: Start, out: &mut [f32], step: usize) {
+        if self.rows > 0 {
+            with_vectors(Multiply { left: self, panels, columns, start, out, step });
+        }
+    }
+}
+
+/// Writes `H` rows of `a`, which are `row` apart, as columns.
+#[inline(always)]
+fn transpose<const H: usize>(a: &[f32], row: usize, to: &mut [f32]) {
+    let count = to.len() / H;
+    let rows: [&[f32]; H] = std::array::from_fn(|i| &a[i * row..][..count]);
+    let (parts, rest) = to.as_chunks_mut::<H>().0.as_chunks_mut::<16>();
+    for (i, part) in parts.iter_mut().enumerate() {
+        let from = rows.map(|row| row[16 * i..].first_chunk::<16>());
+        for (i, from) in from.into_iter().enumerate() {
+            if let Some(from) = from {
+                (0..16).for_each(|k| part[k][i] = from[k]);
+            }
+        }
+    }
+    for (k, to) in (count - rest.len()..).zip(rest) {
+        (0..H).for_each(|i| to[i] = rows[i][k]);
+    }
+}
+
+struct Multiply<'a> {
+    left: &'a Left,
+    panels: &'a [f32],
+    columns: usize,
+    start: Start<'a>,
+    out: &'a mut [f32],
+    step: usize,
+}
+
+impl WithSimd for Multiply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Multiply { left, panels, columns, start, out, step } = self;
+        let (depth, width) = (left.depth, VECTORS * S::F32_LANES);
+        for first in (0..depth.max(1)).step_by(LONGEST) {
+            let len = LONGEST.min(depth - first);
+            for block in 0..left.blocks {
+                let [row, end] = [left.row(block), left.row(block + 1)];
+                let a = &left.data[row * depth + first * (end - row)..][..len * (end - row)];
+                let start = match start {
+                    _ if first > 0 => Start::Result,
+                    Start::Rows(values) => Start::Rows(&values[row..end]),
+                    other => other,
+                };
+                for column in (0..columns).step_by(width) {
+                    let b = S::as_simd_f32s(&panels[column * depth + first * width..][..len * width]).0;
+                    let (out, count) = (&mut out[row * step + column..], width.min(columns - column));
+                    match end - row {
+                        1 => add_tile::<S, 1>(simd, a, b, start, out, [step, count]),
+                        2 => add_tile::<S, 2>(simd, a, b, start, out, [step, count]),
+                        3 => add_tile::<S, 3>(simd, a, b, start, out, [step, count]),
+                        4 => add_tile::<S, 4>(simd, a, b, start, out, [step, count]),
+                        5 => add_tile::<S, 5>(simd, a, b, start, out, [step, count]),
+                        6 => add_tile::<S, 6>(simd, a, b, start, out, [step, count]),
+                        7 => add_tile::<S, 7>(simd, a, b, start, out, [step, count]),
+                        _ => add_tile::<S, 8>(simd, a, b, start, out, [step, count]),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Computes a tile of `M` rows and `count` columns.
+#[inline(always)]
+fn add_tile<S: Simd, const M: usize>(
+    simd: S,
+    a: &[f32],
+    b: &[S::f32s],
+    start: Start,
+    out: &mut [f32],
+    [step, count]: [usize; 2],
+) {
+    let mut sums = [[simd.splat_f32s(0.0); VECTORS]; M];
+    if let Start::Rows(values) = start {
+        for (sums, value) in sums.iter_mut().zip(values) {
+            *sums = [simd.splat_f32s(*value); VECTORS];
+        }
+    }
+    for (a, b) in a.as_chunks::<M>().0.iter().zip(b.as_chunks::<VECTORS>().0) {
+        for i in 0..M {
+            let factor = simd.splat_f32s(a[i]);
+            for j in 0..VECTORS {
+                sums[i][j] = simd.mul_add_e_f32s(factor, b[j], sums[i][j]);
+            }
+        }
+    }
+    let more = matches!(start, Start::Result);
+    for i in 0..M {
+        let (whole, rest) = S::as_mut_simd_f32s(&mut out[i * step..][..count]);
+        #[expect(clippy::needless_range_loop, reason = "an iterator might take the sums out of their registers")]
+        for j in 0..VECTORS {
+            let sum = sums[i][j];
+            if let Some(out) = whole.get_mut(j) {
+                *out = if more { simd.add_f32s(*out, sum) } else { sum };
+            } else if j == whole.len() && !rest.is_empty() {
+                let sum = if more { simd.add_f32s(simd.partial_load_f32s(rest), sum) } else { sum };
+                simd.partial_store_f32s(rest, sum);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Multiplies at one level of vectors and compares with plain sums.
+    struct Check {
+        sizes: [usize; 3],
+    }
+
+    impl WithSimd for Check {
+        type Output = Result<()>;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
+            let (width, [rows, depth, columns]) = (VECTORS * S::F32_LANES, self.sizes);
+            let a: Vec<f32> = (0..rows * depth).map(|i| (i % 7) as f32 - 3.0).collect();
+            let b: Vec<f32> = (0..depth * columns).map(|i| (i % 5) as f32 - 2.0).collect();
+            let mut panels = vec![f32::NAN; columns.next_multiple_of(width) * depth];
+            for (i, v) in b.iter().enumerate() {
+                let (k, j) = (i / columns, i % columns);
+                panels[j / width * width * depth + k * width + j % width] = *v;
+            }
+            let turned: Vec<f32> = (0..rows * depth).map(|i| a[i % rows * depth + i / rows]).collect();
+            let left = Left::from(&a, [depth, 1], [rows, depth])?;
+            assert_eq!(*left.data, *Left::from(&turned, [1, rows], [rows, depth])?.data);
+            let bias: Vec<f32> = (0..rows).map(|i| i as f32).collect();
+            let (mut out, step) = (vec![f32::NAN; rows * (columns + 2)], columns + 2);
+            for (round, start) in [Start::Zero, Start::Rows(&bias), Start::Result].into_iter().enumerate() {
+                Multiply { left: &left, panels: &panels, columns, start, out: &mut out, step }.with_simd(simd);
+                for (i, row) in out.chunks_exact(step).enumerate() {
+                    for (j, &v) in row[..columns].iter().enumerate() {
+                        let sum: f32 = (0..depth).map(|k| a[i * depth + k] * b[k * columns + j]).sum();
+                        let expected = [sum, bias[i] + sum, bias[i] + 2.0 * sum][round];
+                        assert_eq!(v, expected, "{rows} × {depth} × {columns} at {i}, {j}");
+                    }
+                    assert!(row[columns..].iter().all(|v| v.is_nan()));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn products_of_any_size_are_right() -> Result<()> {
+        let width = panel_width();
+        for sizes in [[1, 1, 1], [9, 3, width], [17, 600, width + 1], [8, 0, 3], [50, 31, 2 * width - 1], [5, 40, 7]] {
+            with_vectors(Check { sizes })?;
+            Check { sizes }.with_simd(pulp::Scalar)?;
+            #[cfg(target_arch = "x86_64")]
+            {
+                pulp::x86::V3::try_new().map_or(Ok(()), |simd| Simd::vectorize(simd, Check { sizes }))?;
+            }
+        }
+        Ok(())
+    }
+}

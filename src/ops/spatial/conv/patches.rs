@@ -1,0 +1,163 @@
+//! The pixels under a convolution's kernels, copied into the panels of a matrix product on the host.
+
+use std::ops::Range;
+
+use super::geometry::Geometry;
+use crate::device::cpu::{Scratch, scratch};
+use crate::error::Result;
+use crate::ops::vectorised::vectorised;
+
+/// Elements that are copied at a time. A copy of fewer writes some elements after them, which the next copy overwrites.
+const GRAIN: usize = 8;
+
+/// A matrix that lies in images: one row for each of `offsets`, one column for each window of each image.
+pub(super) struct Patches<'a> {
+    x: &'a [f32],
+    /// The images with their padding, if they have any.
+    padded: Option<Scratch>,
+    /// The distance between images, rows of windows and windows.
+    steps: [usize; 3],
+    /// The number of windows of an image, and of a row.
+    windows: [usize; 2],
+    /// The distance of each row's elements from the first pixel of the window.
+    offsets: Vec<usize>,
+}
+
+/// Neighbouring elements of a row of a panel: `len` of them from `to` on, which are `from` and so on in the images.
+struct Run {
+    to: usize,
+    from: usize,
+    len: usize,
+}
+
+impl<'a> Patches<'a> {
+    /// Returns the columns of a group of some images: a row for each weight of an output channel.
+    pub fn of_images(g: &Geometry, x: &'a [f32], images: Range<usize>, group: usize) -> Result<Patches<'a>> {
+        let params = &g.window.params;
+        let size = [0, 1].map(|d| g.window.size[d] + 2 * params.padding[d]);
+        let (channels, plane) = (g.group_channels(), size[0] * size[1]);
+        let x = &x[images.start * g.image() + group * g.group_image()..];
+        let padded = (params.padding != [0, 0]).then(|| pad(g, x, images.len(), size)).transpose()?;
+        let [rows, columns] = params.kernel;
+        let place = |k: usize| k / columns * params.dilation[0] * size[1] + k % columns * params.dilation[1];
+        let weights: Vec<usize> = (0..rows * columns).map(place).collect();
+        Ok(Patches {
+            x,
+            steps: [
+                if padded.is_some() { channels * plane } else { g.image() },
+                params.stride[0] * size[1],
+                params.stride[1],
+            ],
+            padded,
+            windows: [g.window.pixels(), g.window.out[1]],
+            offsets: (0..channels).flat_map(|c| weights.iter().map(move |place| c * plane + place)).collect(),
+        })
+    }
+
+    /// Returns a group's results of some images, or their gradients: a row for each output channel.
+    pub fn of_results(g: &Geometry, y: &'a [f32], images: Range<usize>, group: usize) -> Patches<'a> {
+        let (pixels, wide) = (g.window.pixels(), g.group_out());
+        Patches {
+            x: &y[images.start * g.out_image() + group * wide * pixels..],
+            padded: None,
+            steps: [g.out_image(), pixels, 1],
+            windows: [pixels, pixels],
+            offsets: (0..wide).map(|o| o * pixels).collect(),
+        }
+    }
+
+    fn data(&self) -> &[f32] {
+        self.padded.as_deref().unwrap_or(self.x)
+    }
+
+    /// Returns the first pixel of each of these windows.
+    fn positions(&self, windows: Range<usize>) -> impl Iterator<Item = usize> {
+        let ([image, row, step], [each, across]) = (self.steps, self.windows);
+        windows.map(move |q| q / each * image + q % each / across * row + q % each % across * step)
+    }
+
+    /// Returns the runs of a panel of these windows' columns.
+    fn window_runs(&self, windows: Range<usize>) -> Vec<Run> {
+        let (mut runs, [_, across], mut at) = (Vec::new(), self.windows, windows.start);
+        while at < windows.end {
+            let len = (across - at % self.windows[0] % across).min(windows.end - at);
+            let from = self.positions(at..at + 1).sum();
+            join(&mut runs, Run { to: at - windows.start, from, len }, self.steps[2]);
+            at += len;
+        }
+        runs
+    }
+
+    /// Writes panels of these windows' columns: `[rows, width]` each.
+    pub fn columns(&self, windows: Range<usize>, width: usize, to: &mut [f32]) {
+        let (panel, step) = (self.offsets.len() * width, self.steps[2]);
+        for (i, first) in windows.clone().step_by(width).enumerate() {
+            let runs = self.window_runs(first..(first + width).min(windows.end));
+            let to = &mut to[i * panel..];
+            if step == 1 {
+                vectorised!(copy_runs(self.data(), &self.offsets, &runs, width, to));
+                continue;
+            }
+            for (offset, to) in self.offsets.iter().zip(to.chunks_mut(width)) {
+                for Run { to: at, from, len } in &runs {
+                    let from = self.data()[from + offset..].iter().step_by(step);
+                    to[*at..at + len].iter_mut().zip(from).for_each(|(to, v)| *to = *v);
+                }
+            }
+        }
+    }
+
+    /// Writes panels of the transpose, for some rows: `[windows, width]` each.
+    pub fn transposed(&self, windows: Range<usize>, rows: Range<usize>, width: usize, to: &mut [f32]) {
+        let panel = windows.len() * width;
+        let positions: Vec<usize> = self.positions(windows).collect();
+        for (i, offsets) in self.offsets[rows].chunks(width).enumerate() {
+            let (mut runs, to) = (Vec::new(), &mut to[i * panel..]);
+            offsets.iter().enumerate().for_each(|(to, &from)| join(&mut runs, Run { to, from, len: 1 }, 1));
+            vectorised!(copy_runs(self.data(), &positions, &runs, width, to));
+        }
+    }
+}
+
+/// Copies a group of some images with their padding: zeros around every plane.
+fn pad(g: &Geometry, x: &[f32], images: usize, [height, width]: [usize; 2]) -> Result<Scratch> {
+    let (channels, [top, left]) = (g.group_channels(), g.window.params.padding);
+    let mut padded = scratch(images * channels * height * width + GRAIN)?;
+    padded.fill(0.0);
+    for (n, to) in padded.chunks_exact_mut((channels * height * width).max(1)).take(images).enumerate() {
+        let x = x[n * g.image()..].chunks_exact(g.window.plane());
+        for (x, to) in x.zip(to.chunks_exact_mut(height * width)) {
+            for (x, to) in x.chunks_exact(g.window.size[1]).zip(to[top * width..].chunks_exact_mut(width)) {
+                to[left..left + x.len()].copy_from_slice(x);
+            }
+        }
+    }
+    Ok(padded)
+}
+
+/// Adds a run, whose elements are `step` apart in the images, to the last one if it continues it.
+fn join(runs: &mut Vec<Run>, run: Run, step: usize) {
+    match runs.last_mut() {
+        Some(last) if last.from + last.len * step == run.from => last.len += run.len,
+        _ => runs.push(run),
+    }
+}
+
+/// Copies the same runs, moved by each of `places`, to the rows of a panel in turn.
+#[inline(always)]
+fn copy_runs(data: &[f32], places: &[usize], runs: &[Run], width: usize, to: &mut [f32]) {
+    for (row, place) in places.iter().enumerate() {
+        for &Run { to: at, from, len } in runs {
+            for done in (0..len).step_by(GRAIN) {
+                let (at, from) = (row * width + at + done, from + place + done);
+                match (to.get_mut(at..at + GRAIN), data.get(from..from + GRAIN)) {
+                    (Some(to), Some(from)) => to.copy_from_slice(from),
+                    _ => {
+                        let len = GRAIN.min(len - done);
+                        to[at..at + len].copy_from_slice(&data[from..from + len]);
+                    }
+                }
+            }
+        }
+    }
+}
