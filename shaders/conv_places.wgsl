@@ -5,7 +5,7 @@ struct Params {
     m: u32,
     n: u32, // vectors
     k: u32,
-    m_tiles: u32, // of 16 rows
+    m_tiles: u32, // of 8 · PANELS rows
     n_tiles: u32, // of 8 vectors
     k_split: u32, // steps of a part
     splits: u32,

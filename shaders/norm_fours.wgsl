@@ -57,11 +57,11 @@ fn backward(id: Id) {
     let range = vectors(id, p.run, p.outer * p.channels * p.inner);
     var at = place(range.x * 4u);
     for (var i = range.x; i < range.y; i++) {
-        let steep = scale(at.c);
-        let standard = (x[p.x_offset / 4u + i] - stats[p.stats_offset + at.c]) * steep;
+        let factor = scale(at.c);
+        let standard = (x[p.x_offset / 4u + i] - stats[p.stats_offset + at.c]) * factor;
         let sum = select(0.0, sums[at.c], CENTRE);
         let level = (sum + standard * sums[p.channels + at.c]) / f32(p.outer * p.inner);
-        dx[i] = (weighted(g[p.last_offset / 4u + i], at) - select(level, vec4<f32>(), FIXED)) * steep;
+        dx[i] = (weighted(g[p.last_offset / 4u + i], at) - select(level, vec4<f32>(), FIXED)) * factor;
         at = next_vector(at);
     }
 }

@@ -17,6 +17,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
+/// The place of an element.
 struct At {
     a: u32,
     c: u32,
@@ -49,9 +50,9 @@ fn next(at: At) -> At {
     return At(at.a + 1u, 0u, 0u);
 }
 
-/// Returns the place of element `e` of those of one c.
+/// Returns the place of element `e` of those of one c. There may be none: division by 0 is undefined.
 fn place_of(c: u32, e: u32) -> At {
-    let a = e / p.inner;
+    let a = e / max(p.inner, 1u);
     return At(a, c, e - a * p.inner);
 }
 

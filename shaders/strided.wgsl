@@ -1,11 +1,11 @@
 // What kernels of operands with strides share: their parameters, and the places of an element.
-// `Walk::params` sets the parameters, except `number` and `run`, which are for binary.wgsl.
+// `Walk::params` sets the parameters, except `number` (for binary.wgsl) and `run`, and copy.wgsl has another `count`.
 
 struct Params {
     count: u32, // elements
     rank: u32,
     number: u32,
-    run: u32, // vectors of an invocation
+    run: u32, // vectors of an invocation; in copy.wgsl, elements too
     offsets: vec4<u32>, // of up to three operands
     // For each dimension, outermost first: the strides of the operands (0 where one is broadcast), and in w the size.
     dims: array<vec4<u32>, 8>,

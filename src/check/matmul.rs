@@ -82,7 +82,8 @@ fn variants() -> Vec<Case> {
         push("batched", dense(a(&[3, 70, 37])), dense(b(&[3, 37, 67])));
         push("batch of one matrix", dense(a(&[9, 37])), dense(b(&[4, 37, 67])));
         cases.push(long(2, 70_000, 3).named(format!("matmul/{variant} long k")).variant("matmul", variant));
-        let conv = [dense(a(&[3, 5, 9, 9])), dense(b(&[9, 5, 3, 3])), dense(b(&[9]))];
+        // Two images: with more, some adapters compute a convolution without the product.
+        let conv = [dense(a(&[2, 5, 9, 9])), dense(b(&[9, 5, 3, 3])), dense(b(&[9]))];
         let op = |t: &[Tensor]| t[0].conv2d(&t[1], Some(&t[2]), Conv::new().padding([1, 1]));
         let params = WindowParams::new([1, 1], [1, 1]);
         let oracle = move |x: &[&Nd]| window::conv2d(x[0], x[1], Some(x[2]), params);

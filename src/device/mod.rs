@@ -170,8 +170,9 @@ impl Device {
         }
     }
 
-    /// Returns the number of kernels that this crate has started on the device since it was opened, also those of
-    /// [`WgslKernel`](crate::WgslKernel); 0 for `cpu`. The difference of two calls is the number of kernels between them.
+    /// Returns the number of kernels that this crate has recorded for the device since it was opened, also those of
+    /// [`WgslKernel`](crate::WgslKernel); 0 for `cpu`. The difference of two calls is the number of kernels between them,
+    /// including the trial of a kernel variant before its first use.
     ///
     /// ```
     /// use anygpu::{Device, Tensor};

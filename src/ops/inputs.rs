@@ -284,7 +284,8 @@ impl<const K: usize> Walk<K> {
     }
 
     /// Calls `f` in parallel for every row along the innermost dimension, or for parts of a row, with the position of
-    /// each operand's first element, each operand's step and that part of `out`.
+    /// each operand's first element, each operand's step and that part of `out`. Negative strides are wrapped numbers, which
+    /// the arithmetic wraps back.
     pub fn rows(&self, out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
         let Walk { dims, strides, offsets } = self;
         let inner = dims.len() - 1;
@@ -292,9 +293,11 @@ impl<const K: usize> Walk<K> {
         out.par_chunks_mut(CHUNK).enumerate().for_each(|(i, mut part)| {
             let (mut row, mut column) = (i * CHUNK / length, i * CHUNK % length);
             while !part.is_empty() {
-                let (mut rest, mut at) = (row, std::array::from_fn(|k| offsets[k] + column * steps[k]));
+                let (mut rest, mut at) =
+                    (row, std::array::from_fn(|k: usize| offsets[k].wrapping_add(column.wrapping_mul(steps[k]))));
                 for d in (0..inner).rev() {
-                    (0..K).for_each(|k| at[k] += rest % dims[d] * strides[k][d]);
+                    let index = rest % dims[d];
+                    (0..K).for_each(|k| at[k] = at[k].wrapping_add(index.wrapping_mul(strides[k][d])));
                     rest /= dims[d];
                 }
                 let count = part.len().min(length - column);
@@ -334,6 +337,12 @@ pub(crate) fn loops_within(op: &'static str, loops: usize, what: impl FnOnce() -
     }
     let detail = format!("{} takes {loops} steps for one element, more than the {MAX_LOOPS} that every", what());
     Err(Error::argument(op, format!("{detail} adapter allows: use smaller sizes or the cpu")))
+}
+
+/// Returns how many neighbours of `elements` one invocation should compute, if that saves a division. Neighbouring
+/// invocations of hardware should read neighbouring elements instead.
+pub(crate) fn neighbours_each(gpu: &Gpu, elements: usize) -> usize {
+    if gpu.caps().software { run_of(elements, 1) } else { 1 }
 }
 
 /// Returns how many of `elements` one invocation should compute, if each takes `loops` iterations: up to 8, so that the

@@ -39,7 +39,8 @@ pub(crate) struct Family<P: 'static> {
     pub name: &'static str,
     /// Returns the variants to try on an adapter, the best one first and the plain one last.
     pub order: fn(&Caps) -> &'static [&'static Variant<P>],
-    /// Computes a small example with a variant. `Some` describes what is wrong with the result.
+    /// Computes a small example with a variant. `Some` describes what is wrong with the result. It must not ask for the
+    /// variant of a family: the choices are locked.
     pub attempt: fn(&Gpu, &'static Variant<P>) -> Result<Option<String>>,
 }
 

@@ -90,7 +90,7 @@ pub(in crate::ops) static PLAIN: Variant<ProductParams> = Variant {
 pub(in crate::ops) static FAMILY: Family<ProductParams> = Family { name: "matmul", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
-/// Those that are not the first for any sizes are there for the op table, which tries all.
+/// Those after the first two are used if both are wrong, and the op table tries all.
 static ON_SOFTWARE: [&Variant<ProductParams>; 6] = [&SUBGROUPS, &PANELS, &TILES, &BLOCKS_128, &BLOCKS_64, &PLAIN];
 static ON_HARDWARE: [&Variant<ProductParams>; 5] = [&BLOCKS_128, &BLOCKS_64, &TILES, &PANELS, &PLAIN];
 
@@ -98,15 +98,20 @@ pub(in crate::ops) fn order(caps: &Caps) -> &'static [&'static Variant<ProductPa
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
 
+/// Returns whether an adapter has a variant that shares loads within subgroups.
+pub(in crate::ops) fn may_share_loads(caps: &Caps) -> bool {
+    (SUBGROUPS.fits)(caps)
+}
+
 /// Returns whether a variant shares loads within subgroups.
 pub(in crate::ops) fn shares_loads(variant: &Variant<ProductParams>) -> bool {
     variant.name == SUBGROUPS.name
 }
 
-/// Sizes that are no multiples of the sizes of panels, of tiles or of the parts of k.
-const M: usize = 70;
+/// Sizes that are no multiples of the sizes of panels, of tiles or of the parts of k, and more than one of the largest tiles.
+const M: usize = 130;
 const K: usize = 37;
-const N: usize = 67;
+const N: usize = 131;
 const BATCH: usize = 2;
 const SPLITS: usize = 2;
 /// The value of elements that a product must not write.

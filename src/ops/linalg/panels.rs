@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, shader, wgsl};
 use crate::error::{Error, Result};
-use crate::ops::linalg::matmul_variants::{FAMILY, shares_loads};
+use crate::ops::linalg::matmul_variants::{FAMILY, may_share_loads, shares_loads};
 use crate::ops::variants;
 
 params! {
@@ -158,7 +158,7 @@ impl Product {
     pub fn shares_loads(gpu: &Gpu) -> Result<bool> {
         let one = Product { m: 1, k: 1, n: 1, batch: 1, splits: 1, steps: [0; 2] };
         let to = Target { offset: 0, batch: 1, row: 1, inner: 1, outer: 0 };
-        Ok(shares_loads(variants::chosen(gpu, &FAMILY, &one.params(None, to)?)?))
+        Ok(may_share_loads(gpu.caps()) && shares_loads(variants::chosen(gpu, &FAMILY, &one.params(None, to)?)?))
     }
 
     /// Returns the kernel of a variant.

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, Shader, params, shader, wgsl};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::inputs::{FOURS, elements_each, run_of};
+use crate::ops::inputs::{FOURS, elements_each, neighbours_each};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
@@ -142,7 +142,7 @@ impl NormShape {
     ) -> Result<(KernelBuilder, usize)> {
         let aligned = [x, stats, last].into_iter().chain(weight).all(|operand| operand.offset().is_multiple_of(4));
         let in_fours = aligned && self.feature() != 0 && self.sizes[2].is_multiple_of(4);
-        let each = if in_fours { elements_each(gpu, true) } else { run_of(self.elements(), 1) };
+        let each = if in_fours { elements_each(gpu, true) } else { neighbours_each(gpu, self.elements()) };
         let (shader, run) = if in_fours { (IN_FOURS, each / 4) } else { (SHADER, each) };
         let kernel = self.over((shader, entry), run, [x, stats, last], weight)?;
         Ok((kernel, self.elements().div_ceil(each)))
@@ -151,7 +151,7 @@ impl NormShape {
     /// Returns where a weight's index is, see `shaders/norm_places.wgsl`.
     fn feature(&self) -> u8 {
         match self.sizes {
-            _ if self.by_channel() => 1,
+            _ if self.by_channel() || !(self.weight || self.bias) => 1,
             [_, _, inner] if self.span == 1 && self.features == inner => 2,
             _ => 0,
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::device::gpu::{Buffer, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
-use crate::ops::inputs::{FOURS, STRIDED, StridedParams, Walk, elements_each, run_of};
+use crate::ops::inputs::{FOURS, STRIDED, StridedParams, Walk, elements_each, neighbours_each};
 use crate::ops::{
     CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, named,
 };
@@ -26,9 +26,8 @@ pub(in crate::ops) fn strided_kernel(gpu: &Gpu, src: &GpuIn<Strided>, out: &Buff
         let kernel = Kernel::build(SHADER, "fours", params).input(src).output(out);
         return Ok(kernel.each(params.count.div_ceil(each)));
     }
-    // Neighbouring invocations of hardware read neighbouring elements; software adapters share the division.
     let width = walk.dims.last().copied().unwrap_or(1).max(1);
-    let run = if gpu.caps().software { run_of(params.count, 1) } else { 1 };
+    let run = neighbours_each(gpu, params.count);
     let params = StridedParams { count: params.count / width * width.div_ceil(run), run, ..params };
     Ok(Kernel::build(SHADER, "strided", params).input(src).output(out).each(params.count))
 }
@@ -44,7 +43,8 @@ pub(in crate::ops) fn strided_copy(src: &CpuIn<Strided>, out: &mut [u32], to: &L
         Walk::new([from]).rows(out, |[at], [step], out| match step {
             0 => out.fill(words[at]),
             1 => out.copy_from_slice(&words[at..at + out.len()]),
-            _ => out.iter_mut().zip(words[at..].iter().step_by(step)).for_each(|(out, v)| *out = *v),
+            // The step may be negative, as a wrapped number.
+            _ => out.iter_mut().enumerate().for_each(|(i, out)| *out = words[at.wrapping_add(i.wrapping_mul(step))]),
         });
     } else {
         from.positions().zip(to.positions()).for_each(|(from, to)| out[to] = words[from]);

@@ -1,8 +1,7 @@
-//! Convolution and its gradients on software adapters with subgroups: products that read the image where it is, instead
-//! of a matrix of its columns. The image is written once, in blocks of four images or channels, with the padding around
-//! them.
+//! Convolution and its gradients on software adapters with subgroups: products that read a copy of the images in blocks of
+//! four images or channels, with the padding around them, instead of a matrix of their columns.
 
-use super::blocks::{FOUR, Images, SumParams, Sums, VECTORS, row_tiles};
+use super::blocks::{FOUR, Images, SumParams, Sums};
 use super::geometry::{Geometry, PASS};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::error::Result;
@@ -10,7 +9,7 @@ use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack, Prod
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::{Dense, GpuIn};
 
-/// Fewer images would leave half of each vector of images empty.
+/// Fewer images would leave half of each vector of images empty. Vectors of channels do not depend on the images.
 const FEWEST_IMAGES: usize = 3;
 
 /// Fewer rows would leave most of each subgroup's sums empty.
@@ -35,11 +34,11 @@ struct Blocked<'a> {
 }
 
 impl Geometry {
-    /// Returns whether a convolution over blocks of images is right for the adapter and the sizes.
+    /// Returns whether sums over blocks are right for the adapter and the sizes.
     fn suits_blocks(&self, gpu: &Gpu, rows: usize, depth: usize, channels: usize, padded: [usize; 2]) -> Result<bool> {
         let elements = padded.into_iter().fold(channels, usize::saturating_mul).saturating_mul(FOUR);
         let suits = elements <= PASS && (1..=MAX_DEPTH).contains(&depth) && rows >= FEWEST_ROWS;
-        Ok(suits && self.images >= FEWEST_IMAGES && Product::shares_loads(gpu)?)
+        Ok(suits && Product::shares_loads(gpu)?)
     }
 
     /// Returns the size of an image with the padding that the windows reach.
@@ -70,7 +69,7 @@ impl Geometry {
         out: &Buffer,
     ) -> Result<Option<Vec<Kernel>>> {
         let (rows, depth, images) = (self.group_out(), self.depth(), self.input_images(x));
-        if !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)? {
+        if self.images < FEWEST_IMAGES || !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)? {
             return Ok(None);
         }
         let k = IndexMap::even(depth, 1);
@@ -104,6 +103,7 @@ impl Geometry {
         let enlarged = self.window.plane() > MOST_ENLARGED * self.window.pixels();
         if window.stride != [1, 1]
             || enlarged
+            || self.images < FEWEST_IMAGES
             || !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)?
         {
             return Ok(None);
@@ -135,8 +135,6 @@ impl Geometry {
                     m: rows,
                     n,
                     k: depth,
-                    m_tiles: row_tiles(rows).1,
-                    n_tiles: n.div_ceil(VECTORS),
                     k_split: depth,
                     splits: 1,
                     image_step: images.channels * images.padded_plane(),
@@ -145,13 +143,13 @@ impl Geometry {
                     out_y: pixels[0],
                     out_x: pixels[1],
                     offset: first * out_image + group * rows * plane,
-                    split: 0,
                     row: plane,
                     inner: plane,
                     outer: FOUR * out_image,
                     part: out_image,
                     parts: count,
                     bias_offset: bias.map_or(0, |bias| bias.offset() + group * rows),
+                    ..SumParams::default()
                 };
                 kernels.push(images.of_images(first, count, &blocks));
                 let bias = bias.map(AsBuffer::as_buffer);
@@ -173,11 +171,11 @@ impl Geometry {
         let (rows, depth, pixels, taps) = (self.group_out(), self.depth(), self.window.pixels(), self.window.taps());
         let mut images = self.input_images(x);
         let blocks = images.channels.div_ceil(FOUR);
-        // Of one image, in blocks and as the left operand.
-        let (image, grad) = (FOUR * blocks * images.padded_plane(), rows.next_multiple_of(A_WIDTH) * pixels);
-        if grad > PASS || !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)? {
+        let grad = rows.next_multiple_of(A_WIDTH).saturating_mul(pixels); // of one image, as the left operand
+        if self.images == 0 || grad > PASS || !self.suits_blocks(gpu, rows, depth, images.channels, images.padded)? {
             return Ok(None);
         }
+        let image = FOUR * blocks * images.padded_plane();
         let step = (PASS / image.max(grad)).min(self.images);
         let counts: Vec<usize> = (0..self.images).step_by(step).map(|first| step.min(self.images - first)).collect();
         // No part is empty: every element of the partial sums is written.
@@ -201,8 +199,6 @@ impl Geometry {
                     m: rows,
                     n,
                     k: depth_of_sums,
-                    m_tiles: row_tiles(rows).1,
-                    n_tiles: n.div_ceil(VECTORS),
                     k_split: lengths(count),
                     splits: splits(count),
                     image_step: blocks * images.padded_plane(),
@@ -217,7 +213,7 @@ impl Geometry {
                     outer: FOUR * taps,
                     part: taps,
                     parts: images.channels,
-                    bias_offset: 0,
+                    ..SumParams::default()
                 };
                 kernels.push(left.batch(dy.as_buffer(), from, ALONE, &grads));
                 kernels.push(images.of_channels(first, count, &x_blocks));

@@ -27,6 +27,7 @@ params! {
 shader!(BLOCKS: BlockParams = "image_blocks");
 
 params! {
+    #[derive(Default)]
     pub(super) struct SumParams {
         m: usize,
         n: usize,
@@ -57,7 +58,7 @@ const RUN: usize = 8;
 /// Elements of a vector.
 pub(super) const FOUR: usize = 4;
 /// Vectors of one subgroup of `conv_blocks.wgsl`, and subgroups of a workgroup.
-pub(super) const VECTORS: usize = 8;
+const VECTORS: usize = 8;
 const SUBGROUPS: usize = 8;
 /// The most panels of the left operand that one subgroup multiplies.
 const MOST_PANELS: usize = 3;
@@ -145,13 +146,13 @@ pub(super) enum Sums {
 
 /// Returns how many panels of `rows` rows a subgroup multiplies, and how many subgroups that takes. One more panel costs
 /// about as much as the loads that all panels of a subgroup share.
-pub(super) fn row_tiles(rows: usize) -> (usize, usize) {
+fn row_tiles(rows: usize) -> (usize, usize) {
     let all = (1..=MOST_PANELS).map(|panels| (panels, rows.div_ceil(A_WIDTH * panels)));
     all.min_by_key(|(panels, tiles)| tiles * (panels + 1)).unwrap_or((1, rows.div_ceil(A_WIDTH)))
 }
 
 impl Sums {
-    /// Returns the kernel. `a` is in panels of `A_WIDTH`, `x` in blocks.
+    /// Returns the kernel. `a` is in panels of `A_WIDTH`, `x` in blocks. The numbers of tiles are set here.
     pub fn kernel(
         self,
         window: WindowParams,
@@ -160,10 +161,12 @@ impl Sums {
         bias: Option<&Buffer>,
         out: &Buffer,
     ) -> Kernel {
+        let (panels, m_tiles) = row_tiles(params.m);
+        let params = SumParams { m_tiles, n_tiles: params.n.div_ceil(VECTORS), ..params };
         let tasks = params.m_tiles * params.n_tiles * params.splits;
         Kernel::build(SUMS, "conv_blocks", params)
             .constants(window.constants())
-            .constant("PANELS", row_tiles(params.m).0)
+            .constant("PANELS", panels)
             .constant("HAS_BIAS", bias.is_some())
             .constant("WEIGHT_GRAD", self == Sums::WeightGrad)
             .constant("TURNED", self == Sums::InputGrad)

@@ -3,8 +3,8 @@
 //!
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
 //! `columns` computes all three as matrix products, `winograd` the first two for most 3 × 3 kernels, and `direct` all for
-//! groups of few channels. On adapters, `forward` and `grad` multiply panels of columns, or `blocked` reads the image
-//! where it is. A convolution over one dimension is one over two with a height of 1.
+//! groups of few channels. On adapters, `forward` and `grad` multiply panels of columns, or `blocked` reads a
+//! padded copy of the image. A convolution over one dimension is one over two with a height of 1.
 
 mod blocked;
 mod blocks;
@@ -189,7 +189,8 @@ impl Tensor {
     ///
     /// On `cpu`, 3 × 3 kernels with stride 1 and many channels compute results in tiles of 2 × 2 from 4 × 4 pixels
     /// (Winograd's method). If a pixel is infinite or NaN, so are all four results of a tile that reads it, not only
-    /// the results whose windows contain it.
+    /// the results whose windows contain it. On software adapters, the gradient of the input multiplies the zeros around
+    /// the gradient of the result: an infinite weight makes pixels NaN at the edges that no window multiplies by it.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if channels or ranks do not match; [`Error::InvalidArgument`] if the kernel is larger
