@@ -174,3 +174,22 @@ fn loops_as_long_as_the_limit() -> Result<()> {
     }
     Ok(())
 }
+
+/// The output padding of a transposed convolution may be longer than what its few taps reach.
+#[test]
+fn transposed_with_an_output_padding_past_the_taps() -> Result<()> {
+    for device in devices() {
+        for kernel in [1, 2] {
+            let x = Tensor::ones([1, 1, 1, 13], &device)?;
+            let conv = Conv::new().dilation([1, 100]).output_padding([0, 50]);
+            let y = x.conv_transpose2d(&Tensor::ones([1, 1, 1, kernel], &device)?, None, conv)?;
+            let flat = Conv::new().dilation(100).output_padding(50);
+            let line = x.squeeze(2)?.conv_transpose1d(&Tensor::ones([1, 1, kernel], &device)?, None, flat)?;
+            let size = 13 + 100 * (kernel - 1) + 50;
+            let expected: Vec<f32> = (0..size).map(|i| f32::from(i % 100 < 13 && i / 100 < kernel)).collect();
+            assert_eq!(y.to_vec::<f32>()?, expected, "{device}: kernel {kernel}");
+            assert_eq!(line.to_vec::<f32>()?, expected, "{device}: kernel {kernel}");
+        }
+    }
+    Ok(())
+}
