@@ -161,3 +161,38 @@ proptest! {
         let _ = (nn::models::mlp(&[a, b, c]), nn::models::BasicBlock::new(a.min(usize::MAX - 1), 0, stride));
     }
 }
+
+/// A padding that is much larger than the image takes no memory. Of the windows, at most one reads a pixel.
+#[test]
+fn convolutions_with_more_padding_than_image() -> Result<()> {
+    let kernels = |stride: usize, padding: usize| Conv::new().stride(stride).padding(padding);
+    // The sizes of x, the kernel, the options, the result's size, the window that reads a pixel, and this pixel.
+    let cases = [
+        ([3, 4, 2, 2], 1, kernels(1 << 30, (1 << 30) - 1), 2, Some((3, 3))),
+        ([2, 1, 8, 8], 1, kernels(50_000, 50_000), 3, Some((4, 0))),
+        ([1, 2, 3, 3], 2, Conv::new().padding(1 << 29).dilation((1 << 30) - 1), 4, None),
+    ];
+    for ([n, channels, size, _], kernel, conv, out, reads) in cases {
+        let (plane, pixels) = (size * size, out * out);
+        let x = Tensor::arange(0.0, (n * channels * plane) as f32, 1.0, None)?;
+        let x = x.reshape([n, channels, size, size])?.requires_grad();
+        let w = Tensor::ones([1, channels, kernel, kernel], None)?.requires_grad();
+        let bias = Tensor::full([1], 0.5f32, None)?;
+        let y = x.conv2d(&w, Some(&bias), conv)?;
+        y.sum_all()?.backward()?;
+        let (mut results, mut dx, mut dw) =
+            (vec![0.5; n * pixels], vec![0.0; n * channels * plane], vec![0.0; channels]);
+        for (i, c) in (0..n).flat_map(|i| (0..channels).map(move |c| (i, c))) {
+            let Some((window, pixel)) = reads else { continue };
+            let pixel = (i * channels + c) * plane + pixel;
+            results[i * pixels + window] += pixel as f32;
+            dx[pixel] = 1.0;
+            dw[c] += pixel as f32;
+        }
+        dw.resize(channels * kernel * kernel, 0.0);
+        assert_eq!(y.to_vec::<f32>()?, results, "{conv:?}");
+        assert_eq!(x.grad().expect("a gradient").to_vec::<f32>()?, dx, "{conv:?}");
+        assert_eq!(w.grad().expect("a gradient").to_vec::<f32>()?, dw, "{conv:?}");
+    }
+    Ok(())
+}

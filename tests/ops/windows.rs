@@ -174,3 +174,45 @@ fn loops_as_long_as_the_limit() -> Result<()> {
     }
     Ok(())
 }
+
+/// The output padding of a transposed convolution may be longer than what its few taps reach.
+#[test]
+fn transposed_with_an_output_padding_past_the_taps() -> Result<()> {
+    for device in devices() {
+        for kernel in [1, 2] {
+            let x = Tensor::ones([1, 1, 1, 13], &device)?;
+            let conv = Conv::new().dilation([1, 100]).output_padding([0, 50]);
+            let y = x.conv_transpose2d(&Tensor::ones([1, 1, 1, kernel], &device)?, None, conv)?;
+            let flat = Conv::new().dilation(100).output_padding(50);
+            let line = x.squeeze(2)?.conv_transpose1d(&Tensor::ones([1, 1, kernel], &device)?, None, flat)?;
+            let size = 13 + 100 * (kernel - 1) + 50;
+            let expected: Vec<f32> = (0..size).map(|i| f32::from(i % 100 < 13 && i / 100 < kernel)).collect();
+            assert_eq!(y.to_vec::<f32>()?, expected, "{device}: kernel {kernel}");
+            assert_eq!(line.to_vec::<f32>()?, expected, "{device}: kernel {kernel}");
+        }
+    }
+    Ok(())
+}
+
+/// A convolution with much padding is one without padding of the padded images. Several windows read pixels, two of them
+/// at different positions of the kernel.
+#[test]
+fn conv2d_with_more_padding_than_image() -> Result<()> {
+    let run = |padded: bool| -> Result<[Vec<f32>; 3]> {
+        let x = signed(&[2, 6, 4, 5], 41).tensor(DType::F32, &Device::cpu())?.requires_grad();
+        let w = signed(&[12, 3, 2, 3], 42).tensor(DType::F32, &Device::cpu())?.requires_grad();
+        let conv = Conv::new().stride([350, 400]).dilation([351, 2]).groups(2);
+        let y = match padded {
+            true => x.pad(&[(700, 700), (800, 800)], Padding::Constant(0.0))?.conv2d(&w, None, conv)?,
+            false => x.conv2d(&w, None, conv.padding([700, 800]))?,
+        };
+        y.mul(&y)?.sum_all()?.backward()?;
+        let [dx, dw] = [x, w].map(|leaf| leaf.grad().expect("a gradient"));
+        Ok([y.to_vec()?, dx.to_vec()?, dw.to_vec()?])
+    };
+    for (got, expected) in run(false)?.iter().zip(&run(true)?) {
+        assert!(expected.iter().any(|v| *v != 0.0));
+        assert!(got.iter().zip(expected).all(|(g, e)| (g - e).abs() < 1e-5), "{got:?}, expected {expected:?}");
+    }
+    Ok(())
+}

@@ -44,6 +44,11 @@ fn tile() -> Tile {
     *TILE
 }
 
+/// Returns the number of elements of a vector.
+pub(in crate::ops) fn lanes() -> usize {
+    panel_width() / VECTORS
+}
+
 /// Returns the number of columns in a panel.
 pub(in crate::ops) fn panel_width() -> usize {
     tile().width

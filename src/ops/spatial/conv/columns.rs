@@ -15,7 +15,8 @@ use crate::ops::linalg::tiles::{Left, Start, panel_width};
 /// The approximate number of output pixels of a task.
 const COLUMNS: usize = 256;
 
-/// The most elements of the panels that a task multiplies at a time, and of the columns that it adds to an image.
+/// The approximate number of elements of the panels that a task multiplies at a time, which are at least one panel, and of
+/// the columns that it adds to an image, which are at least those of one channel.
 const PANELS: usize = 64 << 10;
 const ADDED: usize = 128 << 10;
 
@@ -44,12 +45,19 @@ pub(super) struct Task<'a> {
 }
 
 impl Geometry {
-    /// Returns the images of a task: about [`COLUMNS`] output pixels, which leave little of their last panel unused.
-    fn images_each(&self) -> usize {
-        let (pixels, width) = (self.window.pixels(), panel_width());
-        let least = (COLUMNS / pixels).clamp(1, self.images.max(1));
+    /// Returns the images of a task, at most `most`: about [`COLUMNS`] output pixels, which leave little of their last panel
+    /// unused.
+    fn images_each(&self, most: usize) -> usize {
+        let (pixels, width, most) = (self.window.pixels(), panel_width(), most.min(self.images).max(1));
+        let least = (COLUMNS / pixels).clamp(1, most);
         let unused = |images: &usize| (images * pixels).next_multiple_of(width) * 1000 / (images * pixels);
-        (least..=(2 * least - 1).min(self.images.max(1))).min_by_key(unused).unwrap_or(least)
+        (least..=(2 * least - 1).min(most)).min_by_key(unused).unwrap_or(least)
+    }
+
+    /// Returns how many columns of a matrix `[depth, _]` a task multiplies at a time: whole panels.
+    fn columns_each(depth: usize) -> usize {
+        let width = panel_width();
+        (PANELS / (depth * width).max(1)).clamp(1, COLUMNS / width) * width
     }
 }
 
@@ -89,7 +97,7 @@ pub(super) fn tasks<'a>(
 }
 
 pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) -> Result<()> {
-    let (depth, wide, each) = (g.depth(), g.group_out(), g.images_each());
+    let (depth, wide, each) = (g.depth(), g.group_out(), g.images_each(g.most_images()));
     let parts = ranges(g.groups, wide, wide, g.images.div_ceil(each));
     let weights = |(group, rows): &(usize, Range<usize>)| {
         Left::from(&w[(group * wide + rows.start) * depth..], [depth, 1], [rows.len(), depth])
@@ -106,7 +114,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, 
 fn forward_task(g: &Geometry, x: &[f32], weights: &Left, bias: Start, mut task: Task) -> Result<()> {
     let (depth, pixels, width) = (g.depth(), g.window.pixels(), panel_width());
     let patches = Patches::of_images(g, x, task.images.clone(), task.group)?;
-    let step = (PANELS / (depth * width).max(1)).clamp(1, COLUMNS / width) * width;
+    let step = Geometry::columns_each(depth);
     let mut panels = scratch(step * depth)?;
     if pixels >= COLUMNS {
         for (n, out) in task.out.iter_mut().enumerate() {
@@ -138,7 +146,7 @@ fn forward_task(g: &Geometry, x: &[f32], weights: &Left, bias: Start, mut task: 
 }
 
 pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) -> Result<()> {
-    let (depth, taps, wide, each) = (g.depth(), g.window.taps(), g.group_out(), g.images_each());
+    let (depth, taps, wide, each) = (g.depth(), g.window.taps(), g.group_out(), g.images_each(g.images));
     let columns = each * g.window.pixels();
     let parts = ranges(g.groups, g.group_channels(), ADDED / (taps * columns), g.images.div_ceil(each));
     let weights = |(group, channels): &(usize, Range<usize>)| {
@@ -150,11 +158,16 @@ pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) ->
     tasks.into_par_iter().try_for_each(|task| {
         let (pixels, width) = (g.window.pixels(), panel_width());
         let columns = task.out.len() * pixels;
-        let mut panels = scratch(columns.next_multiple_of(width) * wide)?;
-        Patches::of_results(g, dy, task.images.clone(), task.group).columns(0..columns, width, &mut panels);
+        let step = Geometry::columns_each(wide);
+        let mut panels = scratch(step * wide)?;
+        let patches = Patches::of_results(g, dy, task.images.clone(), task.group);
         let [before, after] = g.margins();
         let mut cols = scratch(before + task.planes.len() * taps * columns + after)?;
-        weights[task.part].multiply(&panels, columns, Start::Zero, &mut cols[before..], columns);
+        for first in (0..columns).step_by(step) {
+            let some = first..columns.min(first + step);
+            patches.columns(some.clone(), width, &mut panels);
+            weights[task.part].multiply(&panels, some.len(), Start::Zero, &mut cols[before + first..], columns);
+        }
         for (n, dx) in task.out.into_iter().enumerate() {
             g.col2im(&cols[n * pixels..], columns, dx);
         }
@@ -215,7 +228,7 @@ fn add_rows(
     dw: &mut [f32],
 ) -> Result<()> {
     let (depth, pixels, width) = (g.depth(), g.window.pixels(), panel_width());
-    let block = (TERMS / pixels).max(1);
+    let block = (TERMS / pixels).clamp(1, g.most_images());
     let step = (PANELS / (TERMS * width)).max(1) * width;
     let mut panels = scratch(step * TERMS)?;
     let mut start = Start::Zero;

@@ -9,18 +9,31 @@ use crate::ops::vectorised::with_vectors;
 /// The most pixels of a row that are added up at a time.
 const LANES: usize = 16;
 
+/// The most elements of a margin that is worth it for any length of a row.
+const MOST_MARGIN: usize = 4096;
+
 impl Geometry {
     /// Returns how many elements before the columns, and after them, [`Geometry::col2im`] may read.
     pub fn margins(&self) -> [usize; 2] {
-        let before = self.window.params.span(1) - 1;
-        [before, before + LANES]
+        self.gathers().unwrap_or_default()
+    }
+
+    /// Returns the margins if [`GatherRows`] computes the images: if the windows are one pixel apart, and the margins are not
+    /// much longer than the rows that they are for.
+    fn gathers(&self) -> Option<[usize; 2]> {
+        let (window, params) = (&self.window, &self.window.params);
+        // The columns of a transposed convolution with an output padding end before the last pixel that they could reach.
+        let past = (window.size[1] + params.padding[1]).saturating_sub(window.out[1]);
+        let (before, after) = (params.span(1) - 1, past + LANES);
+        let few = before.max(after) <= MOST_MARGIN.max(4 * window.size[1]);
+        (params.stride == [1, 1] && window.taps() <= LONG && few).then_some([before, after])
     }
 
     /// Adds up one image from its columns `[depth, OH·OW]`: adds each element to the pixel that it stands for. The columns
     /// begin after the first margin; the distance between their rows is `step`.
     pub fn col2im(&self, cols: &[f32], step: usize, dx: &mut [f32]) {
         let (plane, taps, [before, _]) = (self.window.plane(), self.window.taps(), self.margins());
-        let simple = self.window.params.stride == [1, 1] && taps <= LONG;
+        let simple = self.gathers().is_some();
         let masks = if simple { self.masks() } else { Vec::new() };
         for (c, dx) in dx.chunks_mut(plane).enumerate() {
             let cols = &cols[c * taps * step..];

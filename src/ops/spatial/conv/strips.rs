@@ -14,7 +14,7 @@ use super::columns::{Task, ranges, tasks};
 use super::winograd::{PLACES, WinogradConv};
 use crate::device::cpu::scratch;
 use crate::error::Result;
-use crate::ops::linalg::tiles::{Left, Start, panel_width};
+use crate::ops::linalg::tiles::{Left, Start, lanes, panel_width};
 use crate::ops::vectorised::{vectorised, with_vectors};
 
 /// The approximate number of elements of the transformed tiles of a step.
@@ -81,7 +81,7 @@ impl Plan<'_> {
 
 /// Returns a number of tiles as whole vectors.
 fn lanes_of(tiles: usize) -> usize {
-    tiles.next_multiple_of(panel_width() / 2)
+    tiles.next_multiple_of(lanes())
 }
 
 /// Copies the even and the odd elements of a line.
@@ -90,6 +90,7 @@ fn unzip(line: &[f32], count: usize, even: &mut [f32], odd: &mut [f32]) {
     for at in (0..count).step_by(LANES) {
         let from = line[2 * at..].first_chunk::<{ 2 * LANES }>();
         let to = (even[at..].first_chunk_mut::<LANES>(), odd[at..].first_chunk_mut::<LANES>());
+        debug_assert!(matches!((from, &to), (Some(_), (Some(_), Some(_)))), "a buffer is too short");
         if let (Some(from), (Some(even), Some(odd))) = (from, to) {
             for i in 0..LANES {
                 (even[i], odd[i]) = (from[2 * i], from[2 * i + 1]);
@@ -103,6 +104,7 @@ fn unzip(line: &[f32], count: usize, even: &mut [f32], odd: &mut [f32]) {
 fn zip(even: &[f32], odd: &[f32], add: f32, count: usize, row: &mut [f32]) {
     for at in (0..count).step_by(2 * LANES) {
         let from = (even[at / 2..].first_chunk::<LANES>(), odd[at / 2..].first_chunk::<LANES>());
+        debug_assert!(matches!(from, (Some(_), Some(_))), "a buffer is too short");
         let (Some(even), Some(odd)) = from else { return };
         let mut both = [0f32; 2 * LANES];
         for i in 0..LANES {
