@@ -22,89 +22,132 @@
 #   --minutes N      of training, half for each net (default: 5)
 #   --limit SECONDS  for each other step (default: 1200)
 #   --quick          fewer cases, repeats and rounds, to try the script
-# PYTHON names the Python for the peers (default: python3).
+# PYTHON names the Python for the peers (default: python3). Status 2: the command line is wrong; 130: Ctrl-C ended it.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 say() { printf 'on-a-gpu: %s\n' "$*" >&2; }
-fail() { say "$*"; exit 2; }
+fail() { say "$*"; exit 1; }
+wrong() { say "$*; --help has the options"; exit 2; }
+# value OPTION [VALUE]: requires the value of an option.
+value() { [ $# -gt 1 ] && [ -n "$2" ] || wrong "$1 needs a value"; }
 usage() { sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
 # --- pack -----------------------------------------------------------------------------------------------------------
 
 # loader DEB FOLDER: puts libvulkan.so.1 into FOLDER, from a package or the system. Without one, the archive has none.
 loader() {
-    local work library
+    local library
     if [ -n "$1" ]; then
-        work=$(mktemp -d)
-        dpkg-deb -x "$1" "$work" || fail "$1 is no Debian package"
-        library=$(find "$work" -name 'libvulkan.so.1' | head -n 1)
-        [ -n "$library" ] || fail "$1 holds no libvulkan.so.1"
+        mkdir "$work/deb"
+        dpkg-deb -x "$1" "$work/deb" || fail "cannot unpack $1 as a Debian package"
+        library=$(find "$work/deb" -name 'libvulkan.so.1' | sort | sed -n 1p)
+        [ -n "$library" ] || fail "$1 has no libvulkan.so.1"
     else
-        library=$(find /usr/lib /usr/lib64 -maxdepth 2 -name 'libvulkan.so.1' 2>/dev/null | head -n 1)
+        library=$(find /usr/lib /usr/lib64 -maxdepth 2 -name 'libvulkan.so.1' 2>/dev/null | sort | sed -n 1p)
     fi
-    if [ -n "$library" ]; then
-        mkdir -p "$2" && cp -L "$library" "$2/libvulkan.so.1"
-    else
+    if [ -z "$library" ]; then
         say "no Vulkan loader here: the machine must have its own"
+        return
     fi
-    [ -z "${work:-}" ] || rm -rf "$work"
+    { mkdir -p "$2" && cp -L "$library" "$2/libvulkan.so.1"; } || fail "cannot copy $library"
+}
+
+# built ROOT: builds the command and prints its path, which depends on settings of Cargo.
+built() {
+    local messages path
+    messages=$(cd "$1" && cargo build --release --locked -p anygpu-cli --message-format=json-render-diagnostics) ||
+        fail "the build failed"
+    path=$(printf '%s\n' "$messages" | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | grep '/anygpu$' | tail -n 1)
+    [ -n "$path" ] && [ -x "$path" ] || fail "cargo built no command anygpu"
+    printf '%s\n' "$path"
 }
 
 pack() {
-    local archive='' deb='' root folder name=anygpu-on-a-gpu
+    local archive='' deb='' root folder command name=anygpu-on-a-gpu
     while [ $# -gt 0 ]; do
         case $1 in
-        --deb) deb=${2:?--deb needs a file}; shift 2 ;;
-        -*) fail "unknown option $1" ;;
-        *) [ -z "$archive" ] || fail "one archive, not $archive and $1"; archive=$1; shift ;;
+        -h | --help) usage; return ;;
+        --deb) value "$@"; deb=$2; shift 2 ;;
+        -*) wrong "unknown option $1" ;;
+        *) [ -z "$archive" ] || wrong "one archive, not $archive and $1"; archive=$1; shift ;;
         esac
     done
     archive=${archive:-$name.tar.gz}
     root=$(dirname "$here")
     [ -f "$root/cli/Cargo.toml" ] || fail "pack runs in a checkout"
-    (cd "$root" && cargo build --release --locked -p anygpu-cli) || fail "the build failed"
-    folder=$(mktemp -d)
-    mkdir -p "$folder/$name/scripts" "$folder/$name/benches"
-    cp "${CARGO_TARGET_DIR:-$root/target}/release/anygpu" "$folder/$name/anygpu"
-    strip "$folder/$name/anygpu" 2>/dev/null || say "strip is missing: the archive is larger"
-    cp "$root/scripts/on-a-gpu.sh" "$folder/$name/"
-    cp "$root/scripts/pytorch_resnet18.py" "$folder/$name/scripts/"
-    mkdir "$folder/$name/benches/peers" && cp "$root"/benches/peers/*.py "$root/benches/peers/README.md" "$folder/$name/benches/peers/"
-    cp "$root"/LICENSE-* "$folder/$name/"
-    git -C "$root" rev-parse HEAD >"$folder/$name/commit" 2>/dev/null || echo unknown >"$folder/$name/commit"
-    git -C "$root" diff --quiet HEAD 2>/dev/null || echo "with changes" >>"$folder/$name/commit"
-    loader "$deb" "$folder/$name/lib"
-    tar -C "$folder" -czf "$archive" "$name" || fail "cannot write $archive"
-    rm -rf "$folder"
+    [ -z "$deb" ] || [ -r "$deb" ] || wrong "--deb $deb: there is no such file"
+    [ -z "$deb" ] || command -v dpkg-deb >/dev/null || fail "--deb needs dpkg-deb, which is not installed here"
+    command=$(built "$root") || exit 1
+    work=$(mktemp -d) || fail "no temporary folder"
+    trap 'rm -rf "$work"' EXIT
+    trap 'exit 130' INT TERM HUP
+    folder=$work/$name
+    {
+        mkdir -p "$folder/scripts" "$folder/benches/peers" &&
+            cp "$command" "$folder/anygpu" &&
+            cp "$root/scripts/on-a-gpu.sh" "$root"/LICENSE-* "$folder/" &&
+            cp "$root/scripts/pytorch_resnet18.py" "$folder/scripts/" &&
+            cp "$root"/benches/peers/*.py "$root/benches/peers/README.md" "$folder/benches/peers/"
+    } || fail "cannot copy the files of the archive"
+    strip "$folder/anygpu" 2>/dev/null || say "strip is missing: the archive is larger"
+    git -C "$root" rev-parse HEAD >"$folder/commit" 2>/dev/null || echo unknown >"$folder/commit"
+    git -C "$root" diff --quiet HEAD 2>/dev/null || echo "with changes" >>"$folder/commit"
+    loader "$deb" "$folder/lib"
+    tar -C "$work" -czf "$archive" "$name" || fail "cannot write $archive"
     say "$archive: $(du -h "$archive" | cut -f 1). There: tar xzf $(basename "$archive") && $name/on-a-gpu.sh run results"
 }
 
 # --- run ------------------------------------------------------------------------------------------------------------
 
-# limited SECONDS COMMAND...: asks the command to end after so many seconds, and kills it a minute later. Status 124 then.
+# limited SECONDS COMMAND...: asks the command to end after so many seconds (status 124), and kills it a minute later
+# (status 137). The command is the first of a process group, so that its children end too.
+group=''
 limited() {
-    local limit=$1 pid end asked=0
+    local limit=$1 end asked=0 status
     shift
+    set -m
     "$@" &
-    pid=$!
+    group=$!
+    set +m
     end=$((SECONDS + limit))
-    while kill -0 "$pid" 2>/dev/null; do
+    while kill -0 "$group" 2>/dev/null; do
         if [ "$SECONDS" -ge "$end" ]; then
             case $asked in
-            0) kill -TERM "$pid" 2>/dev/null ;;
-            1) kill -KILL "$pid" 2>/dev/null ;;
-            *) return 125 ;; # a process that waits for its driver cannot be killed
+            0) kill -TERM -- "-$group" 2>/dev/null ;;
+            1) kill -KILL -- "-$group" 2>/dev/null ;;
+            *) group=''; return 125 ;; # a process that waits for its driver cannot be killed
             esac
             asked=$((asked + 1))
             end=$((SECONDS + 60))
         fi
         sleep 0.2
     done
-    wait "$pid"
-    local status=$?
-    [ "$asked" = 0 ] || return 124
-    return "$status"
+    wait "$group"
+    status=$?
+    kill -TERM -- "-$group" 2>/dev/null # children that it left
+    group=''
+    case $asked in
+    0) return "$status" ;;
+    1) return 124 ;;
+    *) return 137 ;;
+    esac
+}
+
+# interrupted: ends the step that runs, and this script.
+interrupted() {
+    trap '' INT TERM HUP
+    if [ -n "$group" ]; then
+        say "stopped: the step is ended"
+        kill -TERM -- "-$group" 2>/dev/null
+        local tries=0
+        while kill -0 -- "-$group" 2>/dev/null && [ "$tries" -lt 50 ]; do
+            sleep 0.2
+            tries=$((tries + 1))
+        done
+        kill -KILL -- "-$group" 2>/dev/null
+    fi
+    exit 130
 }
 
 # reason LOG: its first error, or its last line.
@@ -115,7 +158,7 @@ reason() {
 steps=()
 failed=0
 # step NAME LIMIT OUTPUT COMMAND...: runs a step, with its standard output in OUTPUT and its errors in NAME.log.
-# A step named train-… is to run until its time is over.
+# A step named train-… is to run until its time is over, and passes if it finished a step before and then ended when asked.
 step() {
     local name=$1 limit=$2 output=$3 began=$SECONDS status result
     shift 3
@@ -124,8 +167,15 @@ step() {
     status=$?
     case $name:$status in
     *:0) result=passed ;;
-    train-*:124) result="passed, ended after its time" ;;
+    train-*:124)
+        if grep -q '"epoch":' "$out/$output" || grep -q 'after step [1-9]' "$out/$name.log"; then
+            result="passed, ended after its time"
+        else
+            result="**failed**: no step was finished in $limit s"
+        fi
+        ;;
     *:124) result="**failed**: stopped after $limit s" ;;
+    *:137) result="**failed**: killed, as it did not end when asked after $limit s" ;;
     *:125) result="**failed**: stuck, left running" ;;
     *) result="**failed**: status $status, $(reason "$out/$name.log")" ;;
     esac
@@ -151,7 +201,9 @@ system() {
 
 # has_library NAME: whether the system finds a shared library. Its list is made by ldconfig, which users may not have in PATH.
 has_library() {
-    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF "$1"
+    local libraries
+    libraries=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null)
+    [[ $libraries == *"$1"* ]]
 }
 
 # Finds the drivers that are there: the packed loader for a system without one, and NVIDIA's manifest, which containers
@@ -166,11 +218,11 @@ drivers() {
         ! ls /usr/share/vulkan/icd.d/*nvidia* /etc/vulkan/icd.d/*nvidia* >/dev/null 2>&1; then
         printf '{"file_format_version": "1.0.0", "ICD": {"library_path": "libGLX_nvidia.so.0", "api_version": "1.3.0"}}\n' >"$manifest"
         export VK_ADD_DRIVER_FILES=$manifest${VK_ADD_DRIVER_FILES:+:$VK_ADD_DRIVER_FILES}
-        say "NVIDIA's driver has no Vulkan manifest here: $manifest stands in"
+        say "NVIDIA's driver has no Vulkan manifest here: $manifest is used"
     fi
 }
 
-# rows FILE FIELD...: a row of Markdown for each line of JSON, with these fields; numbers of four digits.
+# rows FILE FIELD...: a row of Markdown for each line of JSON, with these fields; numbers of four digits, or whole ones from 1000.
 rows() {
     local file=$1
     shift
@@ -182,7 +234,10 @@ rows() {
             if (substr(rest, 1, 1) == "\"") { rest = substr(rest, 2); return substr(rest, 1, index(rest, "\"") - 1) }
             sub(/[,}\]].*/, "", rest)
             if (rest == "null") return "–"
-            if (rest ~ /^[-0-9.e+]+$/) return key == "share" ? sprintf("%.1f %%", 100 * rest) : sprintf("%.4g", rest)
+            if (rest ~ /^[-0-9.e+]+$/) {
+                if (key == "share") return sprintf("%.1f %%", 100 * rest)
+                return sprintf(rest + 0 >= 1000 || rest + 0 <= -1000 ? "%.0f" : "%.4g", rest)
+            }
             return rest
         }
         { n = split(fields, keys, " "); line = "|"
@@ -260,7 +315,7 @@ variants() {
             if [ "$other" != "$name" ] && [ "${other%%/*}" = "${name%%/*}" ]; then shut=$shut${shut:+,}$other; fi
         done
         step "variant-${name/\//-}" "$limit" "variant-${name/\//-}.json" env ANYGPU_QUARANTINE="$shut" RUST_LOG=error \
-            "$anygpu" bench matmul,conv2d --devices "$devices" --size 256,1024 --json "$@"
+            "$anygpu" bench matmul,conv2d --devices "$devices" --size 256,1024 --json ${1+"$@"}
     done
 }
 
@@ -269,42 +324,48 @@ run() {
     local minutes=5 limit=1200 quick=0 seconds peer repeats=() cases=() rounds=3 python=${PYTHON:-python3}
     while [ $# -gt 0 ]; do
         case $1 in
-        --device | --devices) devices=${2:?$1 needs a list}; shift 2 ;;
-        --minutes) minutes=${2:?--minutes needs a number}; shift 2 ;;
-        --limit) limit=${2:?--limit needs a number}; shift 2 ;;
+        -h | --help) usage; return ;;
+        --device | --devices) value "$@"; devices=$2; shift 2 ;;
+        --minutes) value "$@"; minutes=$2; shift 2 ;;
+        --limit) value "$@"; limit=$2; shift 2 ;;
         --quick) quick=1; shift ;;
-        -*) fail "unknown option $1" ;;
-        *) [ -z "$out" ] || fail "one folder, not $out and $1"; out=$1; shift ;;
+        -*) wrong "unknown option $1" ;;
+        *) [ -z "$out" ] || wrong "one folder, not $out and $1"; out=$1; shift ;;
         esac
     done
-    [ -n "$out" ] || fail "name a folder for the results"
-    [[ $limit =~ ^[1-9][0-9]*$ ]] || fail "--limit $limit: it must be a whole number of seconds"
-    [[ $minutes =~ ^[0-9]+(\.[0-9]+)?$ ]] || fail "--minutes $minutes: it must be a number"
+    [ -n "$out" ] || wrong "name a folder for the results"
+    [[ $limit =~ ^[1-9][0-9]*$ ]] || wrong "--limit $limit: it must be a whole number of seconds"
+    [[ $minutes =~ ^[0-9]+(\.[0-9]+)?$ ]] || wrong "--minutes $minutes: it must be a number"
     seconds=$(awk -v minutes="$minutes" 'BEGIN { s = int(minutes * 30); print s < 1 ? 1 : s }')
     for anygpu in "$here/anygpu" "$(dirname "$here")/target/release/anygpu"; do [ -x "$anygpu" ] && break; done
     [ -x "$anygpu" ] || fail "no command here: run this from the unpacked archive, or build a release first"
     mkdir -p "$out" && out=$(cd "$out" && pwd -P) || fail "cannot write $out"
     [ -z "$(ls -A "$out")" ] || fail "$out is not empty: results of two runs would mix"
+    trap interrupted INT TERM HUP
     drivers
     if [ "$quick" = 1 ]; then repeats=(--repeats 2 --warm-up 0) cases=(--quick) rounds=1; fi
 
     step system 60 system.txt system
     step devices 120 devices.json "$anygpu" devices --json
     step devices-long 120 devices.txt "$anygpu" devices --long
-    step check "$limit" check.json "$anygpu" check --devices "$devices" --json "${cases[@]}"
-    step bench "$limit" bench.json "$anygpu" bench --devices "$devices" --json "${repeats[@]}"
-    step sizes "$limit" sizes.json "$anygpu" bench matmul,elementwise --devices "$devices" --json --plot "$out/sizes.png" "${repeats[@]}"
-    variants "$limit" "${repeats[@]}"
+    step check "$limit" check.json "$anygpu" check --devices "$devices" --json ${cases[@]+"${cases[@]}"}
+    step bench "$limit" bench.json "$anygpu" bench --devices "$devices" --json ${repeats[@]+"${repeats[@]}"}
+    step sizes "$limit" sizes.json "$anygpu" bench matmul,elementwise --devices "$devices" --json --plot "$out/sizes.png" \
+        ${repeats[@]+"${repeats[@]}"}
+    variants "$limit" ${repeats[@]+"${repeats[@]}"}
     # Both nets take the digits that are built into the command. More epochs than fit: the step ends them.
     step train-lenet "$seconds" train-lenet.json "$anygpu" train lenet --devices "$devices" --epochs 100000 --json
     step train-resnet18 "$seconds" train-resnet18.json "$anygpu" train resnet18 --devices "$devices" --epochs 100000 --limit 640 --json
-    if ! "$python" -c 'import torch' 2>/dev/null && ! "$python" -c 'import onnxruntime, onnx' 2>/dev/null; then
+    if ! command -v "$python" >/dev/null; then
+        skip peers "there is no $python (PYTHON names another one)"
+    elif ! "$python" -c 'import torch' 2>/dev/null && ! "$python" -c 'import onnxruntime, onnx' 2>/dev/null; then
         skip peers "$python has neither PyTorch nor ONNX Runtime"
     else
         # The device that the workloads ran on first, also where --devices says auto.
         peer=$(sed -n '1s/.*"device":"\([^"]*\)".*/\1/p' "$out/bench.json")
         step peers $((rounds * limit)) peers.md "$python" "$here/benches/peers/run.py" --anygpu "$anygpu" \
-            --device "${peer:-cpu}" --rounds "$rounds" --json "$out/peers.json" "${repeats[@]}"
+            --device "${peer:-cpu}" --rounds "$rounds" --json "$out/peers.json" \
+            ${repeats[@]+"${repeats[@]}"}
     fi
     report >"$out/report.md"
     say "$out/report.md"

@@ -14,6 +14,8 @@ import json
 import os
 import pathlib
 import platform
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,7 +34,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = next((p for p in (ROOT / "anygpu", ROOT / "target/release/anygpu") if p.is_file()), "anygpu")
     parser.add_argument("--anygpu", default=str(default), help="the command (default: %(default)s)")
-    parser.add_argument("--device", default="cpu", help="the device of anygpu (default: cpu)")
+    parser.add_argument("--device", default="cpu", type=one_device, help="cpu, gpu:N or soft:N (default: cpu)")
     parser.add_argument("--torch-device", help="the device of PyTorch (default: the same)")
     parser.add_argument("--workloads", default=WORKLOADS, help="a list (default: %(default)s)")
     parser.add_argument("--size", default="1024", help="shapes of matmul, as of `anygpu bench` (default: 1024)")
@@ -43,6 +45,13 @@ def arguments():
     parser.add_argument("--out", help="write the table to this file too")
     parser.add_argument("--json", help="write the figures to this file, one object for each workload")
     return parser.parse_args()
+
+
+def one_device(name):
+    """The name of one device with its number, since a peer is compared on one."""
+    if not re.fullmatch(r"(cpu|(gpu|soft):\d+)(/\d+)?", name):
+        raise argparse.ArgumentTypeError(f"'{name}' is not the name of one device, as cpu, gpu:0 or soft:1")
+    return name
 
 
 def processors():
@@ -59,25 +68,36 @@ def peers(args):
     for name, module in PEERS:
         try:
             peer = importlib.import_module(module)
+            peer.setup(args.threads)
+            device = peer.device_for(args.device)
+            if name == "PyTorch" and args.torch_device:
+                device = args.torch_device
+            if device is None:
+                notes.append(f"{name} {peer.VERSION} has no device for {args.device}.")
+                continue
+            notes.append(f"{name} {peer.VERSION} on {peer.describe(device)}, {args.threads} threads.")
+            found.append((name, peer, device))
         except ImportError as error:
             notes.append(f"{name} is not installed ({error}).")
-            continue
-        peer.setup(args.threads)
-        device = peer.device_for(args.device)
-        if name == "PyTorch" and args.torch_device:
-            device = args.torch_device
-        if device is None:
-            notes.append(f"{name} {peer.VERSION} has no device for {args.device}.")
-            continue
-        notes.append(f"{name} {peer.VERSION} on `{device}`, {args.threads} threads.")
-        found.append((name, peer, device))
+        except Exception as error:  # a peer that does not start, as with a wrong driver, does not end the others
+            notes.append(f"{name} cannot be used ({type(error).__name__}: {error}).")
     return found, notes
+
+
+def adapter(args):
+    """The name of the card of `--device` in brackets, since the numbers of other programs may have another order."""
+    result = subprocess.run([args.anygpu, "devices", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    names = [line.get("adapter") for line in lines if line.get("name") == args.device.split("/")[0]]
+    return f" ({names[0]})" if names and names[0] else ""
 
 
 def bench(args, workload):
     """The lines of one run of `anygpu bench`."""
-    command = [args.anygpu, "bench", workload, "--devices", args.device, "--size", args.size, "--json"]
+    command = [args.anygpu, "bench", workload, "--devices", args.device, "--json"]
     command += ["--repeats", str(args.repeats), "--warm-up", str(args.warm_up)]
+    if workload in ("matmul", "all"):  # the others refuse it
+        command += ["--size", args.size]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if result.returncode != 0:
         print(f"anygpu bench {workload}: {result.stderr.strip()}", file=sys.stderr)
@@ -162,12 +182,14 @@ def report(args, rows, found, notes, before):
     when = time.strftime("%Y-%m-%d", time.gmtime())
     method = f"Medians over {args.rounds} round(s) of {args.repeats} repeats, each program in turn in each round; in brackets"
     method += " the smallest and the largest ratio of a round. A ratio above 1 says that anygpu is faster."
-    lines = [f"anygpu on `{args.device}`, {platform.machine()}, {when}. {' '.join(notes)} {method} {busy}", ""]
+    lines = [f"anygpu on `{args.device}`{adapter(args)}, {platform.machine()}, {when}. {' '.join(notes)} {method} {busy}", ""]
     return "\n".join(lines + table(rows, [name for name, *_ in found])) + "\n"
 
 
 def main():
     args = arguments()
+    if shutil.which(args.anygpu) is None:
+        sys.exit(f"no command {args.anygpu}: build it, or name it with --anygpu")
     before = load()
     found, notes = peers(args)
     rows = {}

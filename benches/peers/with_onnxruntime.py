@@ -12,6 +12,12 @@ VERSION = onnxruntime.__version__
 THREADS = 1
 OPSET = 17
 
+ON_DEVICE = ["CUDAExecutionProvider", "ROCMExecutionProvider"]
+"""The providers whose inputs and outputs can stay on the device. The others copy them from and to the host in each run."""
+
+NUMBERED = [*ON_DEVICE, "DmlExecutionProvider"]
+"""The providers that take the number of a device."""
+
 
 def setup(threads):
     global THREADS
@@ -20,12 +26,21 @@ def setup(threads):
 
 
 def device_for(name):
-    """The execution provider for the device of this crate with this name, or None."""
+    """The execution provider and the number of its device, for the device of this crate with this name, or None."""
     if not name.startswith("gpu"):
-        return "CPUExecutionProvider"
+        return "CPUExecutionProvider", 0
+    number = int(name.split(":")[1].split("/")[0])
     there = onnxruntime.get_available_providers()
-    wanted = ["CUDAExecutionProvider", "ROCMExecutionProvider", "CoreMLExecutionProvider", "DmlExecutionProvider"]
-    return next((provider for provider in wanted if provider in there), None)
+    wanted = [*ON_DEVICE, "CoreMLExecutionProvider", "DmlExecutionProvider"]
+    provider = next((provider for provider in wanted if provider in there), None)
+    if provider is None or (provider == "CoreMLExecutionProvider" and number > 0):
+        return None  # Core ML chooses its device itself
+    return provider, number
+
+
+def describe(device):
+    provider, number = device
+    return f"`{provider}`, device {number}" if provider in NUMBERED else f"`{provider}`"
 
 
 class Graph:
@@ -177,7 +192,7 @@ def graph(line):
     return g.model(out), inputs, out
 
 
-def prepare(line, provider):
+def prepare(line, provider_and_number):
     """One run of the line's workload and what waits for it, or None."""
     made = graph(line)
     if made is None:
@@ -185,15 +200,20 @@ def prepare(line, provider):
     model, inputs, out = made
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = THREADS
-    session = onnxruntime.InferenceSession(model, options, providers=[provider])
-    device = "cuda" if provider in ("CUDAExecutionProvider", "ROCMExecutionProvider") else "cpu"
-    binding = session.io_binding()  # inputs and outputs stay on the device
+    provider, number = provider_and_number
+    if provider == "DmlExecutionProvider":  # which supports neither
+        options.enable_mem_pattern = False
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    chosen = {"device_id": str(number)} if provider in NUMBERED else {}
+    session = onnxruntime.InferenceSession(model, options, providers=[(provider, chosen)])
+    device, number = ("cuda", number) if provider in ON_DEVICE else ("cpu", 0)
+    binding = session.io_binding()
     random = numpy.random.default_rng(0)
     for i, shape in enumerate(inputs):
         if line["workload"] == "transformer":
             value = random.integers(0, shapes.VOCABULARY, shape)
         else:
             value = random.random(shape, dtype=numpy.float32) - 0.5
-        binding.bind_ortvalue_input(f"in{i}", onnxruntime.OrtValue.ortvalue_from_numpy(value, device, 0))
-    binding.bind_output(out, device)
+        binding.bind_ortvalue_input(f"in{i}", onnxruntime.OrtValue.ortvalue_from_numpy(value, device, number))
+    binding.bind_output(out, device, number)
     return lambda: session.run_with_iobinding(binding), binding.synchronize_outputs

@@ -28,18 +28,27 @@ def device_for(name):
     number = name.split(":")[1].split("/")[0]
     if torch.cuda.is_available() and int(number) < torch.cuda.device_count():
         return f"cuda:{number}"
-    if hasattr(torch, "xpu") and torch.xpu.is_available():
+    if hasattr(torch, "xpu") and torch.xpu.is_available() and int(number) < torch.xpu.device_count():
         return f"xpu:{number}"
     if torch.backends.mps.is_available():
         return "mps"
     return None
 
 
-def waits(device):
+def describe(device):
+    """The device with the name of its card, which may be another one than that of this crate with the same number."""
     kind = device.split(":")[0]
-    return {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(
-        kind, torch.xpu.synchronize if kind == "xpu" else lambda: None
-    )
+    if kind in ("cuda", "xpu"):
+        return f"`{device}` ({getattr(torch, kind).get_device_name(device)})"
+    return f"`{device}`"
+
+
+def waits(device):
+    """What waits for this device; without a device, `synchronize` waits for the current one, which is number 0."""
+    kind = device.split(":")[0]
+    if kind in ("cuda", "xpu"):
+        return lambda: getattr(torch, kind).synchronize(device)
+    return torch.mps.synchronize if kind == "mps" else lambda: None
 
 
 def resnet18():

@@ -67,6 +67,20 @@ fn bench_runs_every_workload() {
 }
 
 #[test]
+fn sizes_without_a_workload_that_takes_them_are_usage_errors() {
+    let cases = [
+        (["lenet", "--size", "64"], ["--size", "matmul"]),
+        (["matmul", "--elements", "2048"], ["--elements", "elementwise"]),
+        (["chain,elementwise", "--size", "64"], ["--size", "matmul"]),
+    ];
+    for (args, named) in cases {
+        let result = output(&[&["bench", "--devices", "cpu", "--json"], &args[..]].concat());
+        fails(&result, 2, &named);
+        assert_eq!(stdout(&result), "", "nothing is measured");
+    }
+}
+
+#[test]
 fn an_adapter_has_limits_and_counts_its_kernels() {
     if anygpu::Device::new("soft:0").is_err() {
         assert!(std::env::var("ANYGPU_REQUIRE_DEVICES").is_err(), "soft:0 is required");
@@ -75,7 +89,7 @@ fn an_adapter_has_limits_and_counts_its_kernels() {
     }
     let args = ["bench", "chain,softmax", "--devices", "soft:0", "--repeats", "1", "--warm-up", "0", "--json"];
     let result = output(&args);
-    assert_eq!(stderr(&result), "", "the loops of the probes are no news");
+    assert_eq!(stderr(&result), "", "no warning about the loops of the probes");
     let lines = json_lines(&result);
     let (probes, rows) = split(&lines);
     assert_eq!(number(&rows[0], "dispatches"), 100.0, "{}", rows[0]);

@@ -25,8 +25,8 @@ use workloads::{Case, Sizes, cases};
 /// Prints median, minimum and maximum over the repeats, after a warm-up; the share of what the device could do at most;
 /// the kernels of one run; and the most memory that tensors held on the device. The most that it could do is the smaller
 /// of two rates, measured in the same run by kernels that do nothing else: operations of floats in registers, and bytes
-/// copied, times the operations for each byte that a workload must read or write. Tensors that stay in a cache can be
-/// faster.
+/// copied, times the operations for each byte that a workload must read or write. A workload can be faster: tensors may
+/// stay in a cache, and convolutions by Winograd's method do fewer operations than are counted.
 #[derive(clap::Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
@@ -36,12 +36,12 @@ pub struct Args {
     /// The devices, each measured alone: auto, all, or a list such as gpu:0,cpu; may be given several times
     #[arg(long, alias = "device", default_value = "auto", value_name = "auto|all|LIST", value_delimiter = ',')]
     devices: Vec<String>,
-    /// Shapes of matmul: N for N × N by N × N, or MxKxN; a list, or given several times [default: 1024; with --plot,
-    /// powers of 2 from 64 to 1024]
+    /// Shapes of matmul, which must be among the workloads: N for N × N by N × N, or MxKxN; a list, or given several
+    /// times [default: 1024; with --plot, powers of 2 from 64 to 1024]
     #[arg(long, value_name = "N|MxKxN", value_delimiter = ',', value_parser = matmul_shape)]
     size: Vec<[usize; 3]>,
-    /// Elements of the tensors of elementwise, multiples of 1024; a list, or given several times [default: 16777216; with
-    /// --plot, from 1024 to that in steps of 4]
+    /// Elements of the tensors of elementwise, which must be among the workloads: multiples of 1024; a list, or given
+    /// several times [default: 16777216; with --plot, from 1024 to that in steps of 4]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = elements)]
     elements: Vec<usize>,
     /// Measured repeats
@@ -61,11 +61,11 @@ enum Workload {
     Matmul,
     /// Four convolutions: two of LeNet at batch 256, and 3 × 3 ones of 64 channels
     Conv2d,
-    /// Copy, relu, sums and the addition of two tensors of 16 M elements: what memory limits
+    /// Copy, relu, sums and the addition of two large tensors (`--elements`): what memory limits
     Elementwise,
     /// Softmax and layer norm of 4096 × 1000
     Softmax,
-    /// Attention of 8 heads over 8 sequences of 256
+    /// Causal attention of 8 heads over 8 sequences of 256
     Attention,
     /// Additions of a small tensor, of which each depends on the one before: the time of one
     Chain,
@@ -116,7 +116,7 @@ struct Measurement {
     limit: Option<f64>,
     /// The share of the limit that the median reaches.
     share: Option<f64>,
-    /// What a run computes, as far as it is counted for the limit.
+    /// What a run computes, as far as it is counted for the limit: the products of direct convolutions and of causal scores.
     flops: Option<f64>,
     /// The bytes that a run must read and write.
     bytes: Option<f64>,
@@ -147,6 +147,21 @@ impl Args {
         Sizes { products, elements }
     }
 
+    /// Checks that each option of sizes has a workload that takes it.
+    fn check_sizes(&self) -> Result<(), Failure> {
+        let options = [
+            ("--size", self.size.is_empty(), Workload::Matmul, "matmul"),
+            ("--elements", self.elements.is_empty(), Workload::Elementwise, "elementwise"),
+        ];
+        for (option, absent, workload, name) in options {
+            if !absent && !self.workloads.iter().any(|&named| named == workload || named == Workload::All) {
+                let message = format!("{option} is for the workload {name}: name {name} or all as a workload too");
+                return Err(Failure::Usage(message));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks `--plot` before anything is measured.
     fn check_plot(&self) -> Result<(), Failure> {
         let Some(path) = &self.plot else { return Ok(()) };
@@ -162,8 +177,9 @@ impl Args {
 /// Runs the command. `as_json`: one object per result, as it is measured, instead of a table at the end.
 ///
 /// # Errors
-/// [`Failure::Usage`] for an unknown device; [`Failure::Run`] when a workload fails, after the results before it.
+/// [`Failure::Usage`] for an unknown device, or a size that no workload takes; [`Failure::Run`] when a workload fails, after the results before it.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
+    args.check_sizes()?;
     let devices = devices::select(&args.devices.join(","))?;
     args.check_plot()?;
     let mut rows = Vec::new();

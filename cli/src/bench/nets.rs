@@ -6,7 +6,7 @@ use anygpu::{DType, DataParallel, Device, Result, Tensor, data, no_grad, optim};
 
 use super::probes::Cost;
 use super::transformer::{self, CONTEXT, LAYERS, Transformer, VOCABULARY, WIDTH};
-use super::workloads::{Case, Run, Unit, sides};
+use super::workloads::{Case, Run, Unit, causal_flops, sides};
 
 const LENET_BATCH: usize = 256;
 const RESNET_BATCH: usize = 32;
@@ -69,7 +69,7 @@ pub fn resnets() -> Vec<Case> {
 pub fn transformers() -> Vec<Case> {
     let (work, cost) = (((SEQUENCES * CONTEXT) as f64, Unit::Tokens), || {
         // Scores and weighted sums of attention are products without weights.
-        let attention = 4.0 * (LAYERS * CONTEXT * CONTEXT * WIDTH) as f64;
+        let attention = LAYERS as f64 * causal_flops(CONTEXT, WIDTH);
         cost(&Transformer::new()?, &Tensor::full([1, CONTEXT], 0, None)?.to_dtype(DType::U32)?, SEQUENCES, attention)
     });
     let shape = |kind| format!("{kind}, {SEQUENCES} of {CONTEXT} tokens, {LAYERS} layers of {WIDTH}");
@@ -83,7 +83,7 @@ pub fn transformers() -> Vec<Case> {
 
 /// The cost of a net's outputs for `batch` samples: the products of its convolutions and linear layers, which read the
 /// weights and the sample, and write each output, which the next layer reads. `sample` is one of them, and `further` are
-/// operations of each that no weight has.
+/// operations of each that no weight has. Convolutions are counted as direct ones, also where Winograd's method does fewer.
 fn cost(net: &dyn Module, sample: &Tensor, batch: usize, further: f64) -> Result<Cost> {
     let summary = Summary::of(net, sample)?;
     let weights = net.named_parameters();

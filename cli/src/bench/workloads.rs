@@ -31,7 +31,8 @@ pub struct Case {
 /// What a figure counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unit {
-    /// 10⁹ operations of floats in a second; a multiplication and an addition are two.
+    /// 10⁹ operations of floats in a second; a multiplication and an addition are two. Convolutions are counted as direct
+    /// ones. Winograd's method does fewer operations, so that it can exceed the limit of the device.
     GFlops,
     /// 10⁹ bytes in a second, of those that must be read and written at least.
     GBytes,
@@ -124,7 +125,7 @@ pub fn cases(workloads: &[Workload], sizes: &Sizes) -> Vec<Case> {
     workloads.iter().flat_map(of).collect()
 }
 
-/// Sides with × between them.
+/// Sides with `x` between them, as `--size` takes them.
 pub fn sides(sides: &[usize]) -> String {
     sides.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
@@ -204,9 +205,16 @@ fn softmax() -> Vec<Case> {
     ]
 }
 
+/// Operations of the scores and the weighted sums of causal attention, in which token `t` sees `t + 1` tokens.
+pub fn causal_flops(tokens: usize, width: usize) -> f64 {
+    let pairs = tokens as f64 * (tokens as f64 + 1.0) / 2.0;
+    4.0 * pairs * width as f64
+}
+
 fn attention() -> Case {
     const SHAPE: [usize; 4] = [8, 8, 256, 64];
-    let flops = 4.0 * elements(&SHAPE) * SHAPE[2] as f64;
+    let [batch, heads, tokens, width] = SHAPE;
+    let flops = (batch * heads) as f64 * causal_flops(tokens, width);
     let case = Case::new("attention", sides(&SHAPE), (flops, Unit::GFlops), |device| {
         let [q, k, v] = [Tensor::rand(SHAPE, device)?, Tensor::rand(SHAPE, device)?, Tensor::rand(SHAPE, device)?];
         Ok(Box::new(move || q.attention(&k, &v, &Attention::new().causal()).map(drop)))
@@ -240,4 +248,18 @@ fn transfer() -> Vec<Case> {
         Ok(Box::new(move || x.to_vec::<f32>().map(drop)))
     });
     vec![to.one_at_a_time(), from.one_at_a_time()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_scores_that_a_token_sees_are_counted() -> Result<()> {
+        // Of three tokens, 1 + 2 + 3 scores: a product of two rows of 5 and a weighted row of 5 each.
+        assert_eq!(causal_flops(3, 5), 4.0 * 6.0 * 5.0);
+        let cost = (attention().cost)()?.map(|cost| cost.flops);
+        assert_eq!(cost, Some(f64::from(4 * 8 * 8 * 64 * (256 * 257 / 2))));
+        Ok(())
+    }
 }

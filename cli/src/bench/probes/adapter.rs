@@ -16,7 +16,7 @@ const ITERATIONS: u32 = 512;
 /// Invocations with different numbers: drivers could compute equal ones once.
 const LANES: usize = 64;
 
-/// Workgroups of a round of multiply-adds. A round of the fastest adapters takes some 0.1 ms.
+/// Workgroups of a round of multiply-adds. A round is 0.13 to 0.54 GFLOP: 2 to 9 µs at 60 TFLOP/s.
 const GROUPS: u32 = 32;
 
 /// The most rounds: workgroups in one dimension.

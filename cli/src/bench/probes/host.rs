@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use anygpu::Result;
+use anygpu::{Error, Result};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
@@ -14,11 +14,14 @@ const CHAINS: usize = 12;
 /// Multiply-adds of each chain in a round.
 const LINKS: u32 = 1 << 14;
 
-/// Floats of a buffer that is copied: 128 MiB, more than most caches hold.
-const FLOATS: usize = 32 << 20;
+/// Floats of a buffer that is copied: 128 MiB, more than most caches hold, or less where memory is short.
+const FLOATS: [usize; 3] = [32 << 20, 16 << 20, 4 << 20];
 
 /// Multiply-adds of floats in vectors of the widest kind that this processor has.
-pub fn flops() -> Probe {
+///
+/// # Errors
+/// None: the work cannot fail.
+pub fn flops() -> Result<Probe> {
     let threads = rayon::current_num_threads();
     let lanes = Arch::new().dispatch(Lanes);
     let of_round = 2.0 * (threads * CHAINS * lanes) as f64 * f64::from(LINKS);
@@ -30,17 +33,22 @@ pub fn flops() -> Probe {
             Ok(())
         },
     );
-    probe(measured, format!("multiply-adds of {lanes} floats, {threads} threads"))
+    let (rates, _) = measured?;
+    Ok(Probe { shape: format!("multiply-adds of {lanes} floats, {threads} threads"), rates })
 }
 
 /// A copy of a buffer, a part by each thread, in pieces of several sizes: the library of the system writes past the
 /// caches in large ones, which is not faster on every processor.
-pub fn bytes() -> Probe {
+///
+/// # Errors
+/// [`Error::OutOfMemory`] if there is no memory for two buffers of the smallest size.
+pub fn bytes() -> Result<Probe> {
     let threads = rayon::current_num_threads();
-    let (from, mut to) = (vec![1.5f32; FLOATS], vec![0f32; FLOATS]);
-    let part = FLOATS.div_ceil(threads);
+    let (from, mut to) = buffers(&FLOATS)?;
+    let floats = from.len();
+    let part = floats.div_ceil(threads);
     let shapes = [part, part.min(1 << 14)].map(|piece| {
-        let work = |rounds| 8.0 * FLOATS as f64 * f64::from(rounds);
+        let work = |rounds| 8.0 * floats as f64 * f64::from(rounds);
         let measured = rates(1 << 10, work, |rounds| {
             for _ in 0..rounds {
                 to.par_chunks_mut(part).zip(from.par_chunks(part)).for_each(|(to, from)| {
@@ -50,14 +58,25 @@ pub fn bytes() -> Probe {
             }
             Ok(())
         });
-        probe(measured, format!("copy of {} MiB, {threads} threads", FLOATS >> 18))
+        measured.map(|(rates, _)| Probe { shape: format!("copy of {} MiB, {threads} threads", floats >> 18), rates })
     });
-    best(shapes).unwrap_or_else(|| Probe { shape: String::new(), rates: Vec::new() })
+    let none = Error::Gpu { device: "cpu".to_string(), message: "a probe of its limits failed: no copy".to_string() };
+    best(shapes.into_iter().collect::<Result<Vec<_>>>()?).ok_or(none)
 }
 
-/// A probe whose work cannot fail.
-fn probe(measured: Result<(Vec<f64>, u32)>, shape: String) -> Probe {
-    Probe { shape, rates: measured.map(|(rates, _)| rates).unwrap_or_default() }
+/// Two buffers of the first of these sizes for which there is memory.
+fn buffers(sizes: &[usize]) -> Result<(Vec<f32>, Vec<f32>)> {
+    let filled = |floats: usize, value: f32| {
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(floats).ok()?;
+        buffer.resize(floats, value);
+        Some(buffer)
+    };
+    let both = sizes.iter().find_map(|&floats| filled(floats, 1.5).zip(filled(floats, 0.0)));
+    both.ok_or_else(|| {
+        let least = sizes.last().map_or(0, |&floats| floats as u64);
+        Error::OutOfMemory { device: "cpu".to_string(), requested: least.saturating_mul(8), in_use: 0, available: None }
+    })
 }
 
 struct Lanes;
@@ -97,6 +116,15 @@ impl WithSimd for Chains {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_memory_makes_the_buffers_smaller() -> Result<()> {
+        let (from, to) = buffers(&[usize::MAX >> 1, 1 << 58, 16])?;
+        assert_eq!((from, to), (vec![1.5; 16], vec![0.0; 16]));
+        let error = buffers(&[usize::MAX >> 1]).expect_err("no such memory");
+        assert!(error.is_out_of_memory(), "{error}");
+        Ok(())
+    }
 
     #[test]
     fn the_chains_are_computed() {

@@ -64,10 +64,10 @@ impl Probes {
     /// Runs the probes.
     ///
     /// # Errors
-    /// Those of the device; a probe whose results are wrong.
+    /// Those of the device; no memory for a probe; a probe whose results are wrong.
     pub fn run(device: &Device) -> Result<Probes> {
         match device.is_cpu() {
-            true => Ok(Probes { flops: host::flops(), bytes: host::bytes() }),
+            true => Ok(Probes { flops: host::flops()?, bytes: host::bytes()? }),
             false => Ok(Probes { flops: adapter::flops(device)?, bytes: adapter::bytes(device)? }),
         }
     }
