@@ -5,6 +5,7 @@
 //! before it. [`Gpu::write`] prevents this: it uses `write_buffer` for a buffer that the open batch does not use, and
 //! otherwise records a copy into the batch. Large uploads submit the batch first.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, channel};
@@ -319,6 +320,7 @@ impl Gpu {
         match polled {
             Ok(status) => status.map(drop),
             Err(_) if self.health.alive(&self.name).is_err() => Ok(()),
+            Err(panic) if is_overtaken(&*panic) => Err(PollError::Timeout),
             Err(panic) => resume_unwind(panic),
         }
     }
@@ -333,6 +335,12 @@ impl Gpu {
         }
         Ok(())
     }
+}
+
+/// Returns whether wgpu panicked because another thread saw the end of all work after this thread's wait had timed out:
+/// wgpu-core compares the state before the one with the state after the other. Nothing is lost, and the next wait succeeds.
+fn is_overtaken(panic: &(dyn Any + Send)) -> bool {
+    panic.downcast_ref::<String>().is_some_and(|message| message.starts_with("If the queue is empty"))
 }
 
 /// A chunk that is being read.
