@@ -12,13 +12,13 @@ struct Params {
     tries: vec4<u32>,
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> counts: array<u32>;
 
 @compute @workgroup_size(1)
 fn count_iterations(@builtin(workgroup_id) group: vec3<u32>) {
     let g = group.x;
-    let sizes = select(params.tries.xy, params.tries.zw, g == 1u);
+    let sizes = select(p.tries.xy, p.tries.zw, g == 1u);
     var count = 0u;
     var value = g;
     for (var i = 0u; i < sizes.x; i++) {
@@ -32,7 +32,7 @@ fn count_iterations(@builtin(workgroup_id) group: vec3<u32>) {
 
 @compute @workgroup_size(1)
 fn make_subnormals() {
-    let numbers = bitcast<vec4<f32>>(params.tries);
+    let numbers = bitcast<vec4<f32>>(p.tries);
     counts[0] = bitcast<u32>(numbers.x * numbers.y);
     counts[1] = bitcast<u32>(numbers.w - numbers.x);
     counts[2] = bitcast<u32>(numbers.z + numbers.z);

@@ -19,17 +19,20 @@ pub(crate) struct Node(Arc<NodeInner>);
 
 struct NodeInner {
     op: Box<dyn Differentiable>,
-    /// The inputs; `None` after a backward pass has freed them.
-    inputs: Mutex<Option<Inputs>>,
-    /// The version of the output's storage. Some gradients are computed from the output.
-    out_version: u64,
+    /// What the gradient needs; `None` after a backward pass has freed it.
+    saved: Mutex<Option<Saved>>,
 }
 
 #[derive(Clone)]
-struct Inputs {
-    tensors: Vec<Tensor>,
-    /// The versions of the storages when the op ran. After a later in-place write, the gradient would be wrong.
+struct Saved {
+    /// The inputs. Those whose elements the op does not save have none.
+    inputs: Vec<Tensor>,
+    /// The output outside the graph, if the op saves it.
+    out: Option<Tensor>,
+    /// The versions of the storages of inputs and output when the op ran. After a later in-place write, the gradient would
+    /// be wrong.
     versions: Vec<u64>,
+    out_version: u64,
 }
 
 impl Node {
@@ -38,10 +41,10 @@ impl Node {
         self.0.op.op_name()
     }
 
-    /// Returns the inputs, which keep the results of earlier ops alive. Removes them from the graph unless `retain`.
-    fn inputs(&self, retain: bool) -> Result<Inputs> {
-        let mut inputs = lock(&self.0.inputs);
-        let found = if retain { inputs.clone() } else { inputs.take() };
+    /// Returns what keeps the results of earlier ops alive. Removes it from the graph unless `retain`.
+    fn saved(&self, retain: bool) -> Result<Saved> {
+        let mut saved = lock(&self.0.saved);
+        let found = if retain { saved.clone() } else { saved.take() };
         found.ok_or_else(freed)
     }
 }
@@ -93,11 +96,16 @@ pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) 
     if !is_recording() || !inputs.iter().any(|t| t.is_tracked()) {
         return out;
     }
+    let saves = op.saves();
+    // A leaf collects a gradient, so that the graph needs the tensor itself.
+    let kept =
+        |(i, t): (usize, &&Tensor)| if saves.input(i) || t.is_leaf() { (*t).clone() } else { t.without_elements() };
+    let inputs: Vec<Tensor> = inputs.iter().enumerate().map(kept).collect();
     let versions = inputs.iter().map(|t| t.storage().version()).collect();
-    let tensors = inputs.iter().map(|&t| t.clone()).collect();
-    let inputs = Mutex::new(Some(Inputs { tensors, versions }));
-    let out_version = out.storage().version();
-    out.with_graph(Some(Node(Arc::new(NodeInner { op: Box::new(op), inputs, out_version }))), false)
+    let saved =
+        Saved { inputs, versions, out: saves.output().then(|| out.clone()), out_version: out.storage().version() };
+    let node = NodeInner { op: Box::new(op), saved: Mutex::new(Some(saved)) };
+    out.with_graph(Some(Node(Arc::new(node))), false)
 }
 
 impl Tensor {
@@ -198,20 +206,23 @@ impl Tensor {
 
 /// Adds one op's gradients to those of its inputs.
 fn push_back(node: &Node, out: &Tensor, grad: &Tensor, retain: bool, grads: &mut HashMap<u64, Tensor>) -> Result<()> {
-    let NodeInner { op, out_version, .. } = &*node.0;
-    let Inputs { tensors: inputs, versions } = node.inputs(retain)?;
-    if let Some(changed) = inputs.iter().zip(&versions).position(|(t, v)| t.storage().version() != *v) {
+    let op = &node.0.op;
+    let Saved { inputs, out: saved_out, versions, out_version } = node.saved(retain)?;
+    let changed =
+        |(i, (t, version)): (usize, (&Tensor, &u64))| op.saves().input(i) && t.storage().version() != *version;
+    if let Some(changed) = inputs.iter().zip(&versions).enumerate().position(changed) {
         let what = format!("input {changed} of {} was modified in place after the forward pass", op.op_name());
         return Err(Error::Autograd(what));
     }
-    if out.storage().version() != *out_version {
+    if saved_out.as_ref().is_some_and(|out| out.storage().version() != out_version) {
         return Err(Error::Autograd(format!(
             "the result of {} was modified in place after the forward pass",
             op.op_name()
         )));
     }
     let needs: Vec<bool> = inputs.iter().map(Tensor::is_tracked).collect();
-    let (out, detached) = (out.detach(), inputs.iter().map(Tensor::detach).collect::<Vec<_>>());
+    let detached: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
+    let out = saved_out.unwrap_or_else(|| out.without_elements().detach());
     let gradients = op.gradients(&Gradient { inputs: &detached, out: &out, grad, needs: &needs })?;
     if gradients.len() != inputs.len() {
         let what = format!("{} has {} gradients for {} inputs", op.op_name(), gradients.len(), inputs.len());
@@ -268,9 +279,9 @@ fn users_first(root: &Tensor) -> Result<Vec<Tensor>> {
         } else if seen.insert(tensor.id()) {
             stack.push((tensor.clone(), true));
             let Some(node) = tensor.node() else { continue };
-            let inputs = lock(&node.0.inputs);
-            let Inputs { tensors, .. } = inputs.as_ref().ok_or_else(freed)?;
-            stack.extend(tensors.iter().filter(|t| t.is_tracked()).map(|t| (t.clone(), false)));
+            let saved = lock(&node.0.saved);
+            let Saved { inputs, .. } = saved.as_ref().ok_or_else(freed)?;
+            stack.extend(inputs.iter().filter(|t| t.is_tracked()).map(|t| (t.clone(), false)));
         }
     }
     finished.reverse();
@@ -280,7 +291,7 @@ fn users_first(root: &Tensor) -> Result<Vec<Tensor>> {
 /// Drops a chain of ops with a loop. Recursion would be as deep as the chain.
 impl Drop for NodeInner {
     fn drop(&mut self) {
-        let take = |inner: &mut NodeInner| lock(&inner.inputs).take().map_or_else(Vec::new, |inputs| inputs.tensors);
+        let take = |inner: &mut NodeInner| lock(&inner.saved).take().map_or_else(Vec::new, |saved| saved.inputs);
         let mut pending = take(self);
         while let Some(tensor) = pending.pop() {
             if let Some(mut inner) = tensor.into_node().and_then(|node| Arc::into_inner(node.0)) {

@@ -32,7 +32,7 @@ mod reflect;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::device::gpu::{Gpu, Pipeline, Signature};
+use crate::device::gpu::{Gpu, ParamsAt, Pipeline, Signature};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -216,7 +216,10 @@ impl WgslKernel {
             );
         }
         let signature = Signature {
-            params: self.reflection.params,
+            params: self
+                .reflection
+                .params
+                .map_or(ParamsAt::Nowhere, |(binding, words)| ParamsAt::Uniform(binding, words)),
             buffers: self.reflection.bindings.iter().map(|arg| (arg.binding, arg.written)).collect(),
             exact: true,
         };

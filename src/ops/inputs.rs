@@ -207,7 +207,7 @@ pub(crate) const STRIDED: &str = wgsl!("strided");
 pub(crate) struct Walk<const K: usize> {
     pub dims: Vec<usize>,
     pub strides: [Vec<usize>; K],
-    offsets: [usize; K],
+    pub offsets: [usize; K],
 }
 
 impl<const K: usize> Walk<K> {
@@ -351,18 +351,10 @@ pub(crate) fn run_of(elements: usize, loops: usize) -> usize {
     (elements >> 16).min(MAX_LOOPS / loops.max(1)).clamp(1, 8)
 }
 
-/// The text that precedes the shaders that read and write vectors of four elements.
-pub(crate) const FOURS: &str = wgsl!("fours");
-
-/// Returns how many neighbouring elements one invocation computes: one, or one vector of four if `in_fours`, so that
-/// neighbouring invocations read neighbouring vectors. Software adapters take several vectors, since there an invocation
-/// is expensive and a core reads long ranges best.
+/// Returns how many neighbouring elements one invocation computes: one, or, if `in_fours`, some
+/// [vectors](crate::device::gpu::Caps::vectors_each).
 pub(crate) fn elements_each(gpu: &Gpu, in_fours: bool) -> usize {
-    match (in_fours, gpu.caps().software) {
-        (false, _) => 1,
-        (true, false) => 4,
-        (true, true) => 32,
-    }
+    if in_fours { 4 * gpu.caps().vectors_each() } else { 1 }
 }
 
 /// Returns whether kernels can read the rows of `[A, reduced, inner]`, dense from `offset` on, in vectors of four elements.

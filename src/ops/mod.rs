@@ -57,7 +57,8 @@ pub(crate) type Output = (Vec<usize>, DType);
 /// A gradient for each input; `None` for an input that gets no gradient.
 pub(crate) type Gradients = Vec<Option<Tensor>>;
 
-/// The inputs, the output and the output's gradient of a recorded op, outside the graph.
+/// The inputs, the output and the output's gradient of a recorded op, outside the graph. Inputs and output have elements
+/// only if the op [saves](Op::saves) them.
 pub(crate) struct Gradient<'a> {
     /// The inputs as the op read them.
     pub inputs: &'a [Tensor],
@@ -66,6 +67,29 @@ pub(crate) struct Gradient<'a> {
     pub grad: &'a Tensor,
     /// Whether each input needs a gradient; an op may skip the others.
     pub needs: &'a [bool],
+}
+
+/// The elements that the gradient of an op reads. The graph keeps no others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Saves {
+    /// Those of all inputs and of the output.
+    All,
+    Inputs,
+    /// Those of one input.
+    Input(usize),
+    Output,
+    /// Shapes and types only.
+    Nothing,
+}
+
+impl Saves {
+    pub(crate) fn input(self, i: usize) -> bool {
+        matches!(self, Saves::All | Saves::Inputs) || self == Saves::Input(i)
+    }
+
+    pub(crate) fn output(self) -> bool {
+        matches!(self, Saves::All | Saves::Output)
+    }
 }
 
 /// The element types that an op reads, and the conversion of other types by `apply`.
@@ -114,6 +138,11 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
     /// Returns the kernels that compute this on an adapter, in order. `out` holds unspecified values.
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Self::Layout>], out: &Buffer) -> Result<Vec<Kernel>>;
 
+    /// Returns what [`backward`](Op::backward) reads. What it does not save has no elements there.
+    fn saves(&self) -> Saves {
+        Saves::All
+    }
+
     /// Computes the gradient with respect to each input. If the op broadcast an input, its gradient may have the
     /// broadcast shape; the graph then sums it to the shape of the input. The default, for an op that is only part of a
     /// gradient, returns an error.
@@ -126,12 +155,18 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
 pub(crate) trait Differentiable: fmt::Debug + Send + Sync + 'static {
     fn op_name(&self) -> &'static str;
 
+    fn saves(&self) -> Saves;
+
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients>;
 }
 
 impl<O: Op> Differentiable for O {
     fn op_name(&self) -> &'static str {
         self.name()
+    }
+
+    fn saves(&self) -> Saves {
+        Op::saves(self)
     }
 
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::index::range::check_on_adapter;
 use crate::ops::{
-    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, named, of_sums,
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, named, of_sums,
     same_device,
 };
 use crate::tensor::Tensor;
@@ -136,6 +136,10 @@ impl Op for Nll {
             return Ok(vec![kernel]); // the labels were checked in the forward pass
         }
         Ok(vec![check_on_adapter(gpu, self.name(), labels, self.classes, self.ignored)?, kernel])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Inputs
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -8,7 +8,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply, named};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, named};
 use crate::philox::{Stream, below, unit};
 use crate::shape::checked_elem_count;
 use crate::tensor::{Tensor, next_words};
@@ -160,6 +160,10 @@ impl Op for Dropout {
         let (threshold, offset, scale) = (self.share, x.offset(), self.scale);
         let params = Params { threshold, offset, scale, ..Params::new(self.stream, self.skip, x.elem_count()) };
         Ok(vec![Kernel::build(SHADER, "dropout", params).input(x).output(out).each(params.blocks())])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -108,6 +108,16 @@ impl Tensor {
         Self::from_parts(self.0.storage.clone(), layout, self.0.dtype, self.0.device.clone())
     }
 
+    /// Returns a tensor with the shape, the type, the device and the place in the graph of this one, but without its
+    /// elements. For the graph this is the same tensor.
+    pub(crate) fn without_elements(&self) -> Self {
+        let Inner { id, layout, dtype, device, node, leaf, .. } = &*self.0;
+        let storage = Storage::Cpu(crate::device::cpu::nothing());
+        let (layout, device, node) = (layout.clone(), device.clone(), node.clone());
+        let grad = Mutex::new(None);
+        Tensor(Arc::new(Inner { id: *id, storage, layout, dtype: *dtype, device, node, leaf: *leaf, grad }))
+    }
+
     /// Returns the words that hold the elements, contiguous and in row-major order, as a 1-D u32 tensor outside the
     /// graph. Copies only if the elements are not contiguous and aligned to words.
     pub(crate) fn as_words(&self) -> Result<Self> {

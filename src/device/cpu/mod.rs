@@ -142,6 +142,12 @@ pub(crate) struct CpuBuffer {
     version: AtomicU64,
 }
 
+/// Returns a buffer of no words.
+pub(crate) fn nothing() -> Arc<CpuBuffer> {
+    static NOTHING: LazyLock<Arc<CpuBuffer>> = LazyLock::new(|| host().from_words(Vec::new()));
+    NOTHING.clone()
+}
+
 impl CpuBuffer {
     /// The number of words that were requested.
     pub(crate) fn len(&self) -> usize {

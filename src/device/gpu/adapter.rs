@@ -146,7 +146,11 @@ impl Gpu {
         if info.backend == wgpu::Backend::Gl && handle.logical > 0 {
             return Err(unavailable("a GL driver has one logical device per process".into()));
         }
-        let wanted = Features::SHADER_F16 | Features::SUBGROUP | Features::SUBGROUP_BARRIER | Features::TIMESTAMP_QUERY;
+        let wanted = Features::SHADER_F16
+            | Features::SUBGROUP
+            | Features::SUBGROUP_BARRIER
+            | Features::TIMESTAMP_QUERY
+            | Features::IMMEDIATES;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some(name),
             required_features: handle.adapter.features() & wanted,
@@ -163,6 +167,7 @@ impl Gpu {
             faults: Default::default(),
             pool: Arc::default(),
             kernels: kernel::Cache::default(),
+            chains: Default::default(),
             recorder: queue::Recorder::new(&device).into(),
             staging: transfer::Staging::default(),
             variants: variants::Choices::default(),
@@ -183,6 +188,9 @@ impl Gpu {
 fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Caps {
     let (limits, features) = (device.limits(), device.features());
     let one_size = info.subgroup_min_size == info.subgroup_max_size;
+    let gl = info.backend == wgpu::Backend::Gl;
+    // On OpenGL, wgpu sets each word by a call of its own.
+    let immediates = features.contains(Features::IMMEDIATES) && !gl;
     let bytes = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
     Caps {
         max_binding_words: usize::try_from(bytes / 16 * 4).unwrap_or(usize::MAX - 3),
@@ -194,7 +202,8 @@ fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Caps {
         f16: features.contains(Features::SHADER_F16),
         max_invocations: limits.max_compute_invocations_per_workgroup,
         max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
+        max_immediates: if immediates { limits.max_immediate_size } else { 0 },
         workgroup_memory: limits.max_compute_workgroup_storage_size,
-        gl: info.backend == wgpu::Backend::Gl,
+        gl,
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use super::health::describe;
 use super::shader::{ParamWords, Params, Shader, ShaderText};
-use super::{Buffer, Gpu};
+use super::{Buffer, Gpu, Pointwise};
 use crate::error::{Error, Result};
 use crate::sync;
 
@@ -34,6 +34,8 @@ pub(crate) struct Kernel {
     pub(super) outputs: Vec<Buffer>,
     /// Workgroups in x, y, z; nothing runs if one is 0.
     pub(super) groups: [u32; 3],
+    /// Set if the kernel may be fused with others.
+    pub(super) pointwise: Option<Pointwise>,
 }
 
 /// A kernel without its grid. See [`Kernel::build`].
@@ -82,7 +84,14 @@ impl Kernel {
             inputs: Vec::new(),
             outputs: Vec::new(),
             groups: [0; 3],
+            pointwise: None,
         })
+    }
+
+    /// Says that the kernel computes a formula element by element, so that it may be fused with others.
+    pub fn pointwise(mut self, call: Option<Pointwise>) -> Self {
+        self.pointwise = call;
+        self
     }
 }
 
@@ -127,18 +136,40 @@ impl KernelBuilder {
 
     /// Runs `count` workgroups, folded over y if x is too small; `linear_group` of the prelude computes their numbers.
     pub fn workgroups(mut self, count: usize) -> Kernel {
-        let rows = count.div_ceil(MAX_GROUPS).max(1);
-        self.0.groups = [count.div_ceil(rows) as u32, rows as u32, 1];
+        self.0.groups = grid(count);
         self.0
     }
 }
 
-/// The bindings of group 0: the place of the uniform params, and for each storage buffer whether it is written.
+/// Returns a grid of at least `count` workgroups.
+pub(super) fn grid(count: usize) -> [u32; 3] {
+    let rows = count.div_ceil(MAX_GROUPS).max(1);
+    [count.div_ceil(rows) as u32, rows as u32, 1]
+}
+
+/// Where a kernel reads its params.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ParamsAt {
+    /// There are none.
+    Nowhere,
+    /// In a uniform block at this binding, of this many words.
+    Uniform(u32, usize),
+    /// In this many words of immediates.
+    Immediates(usize),
+}
+
+impl ParamsAt {
+    /// Returns where a kernel of this crate reads its params, if a dispatch carries up to `max_immediates` bytes.
+    pub(super) fn of(words: usize, max_immediates: u32) -> ParamsAt {
+        if words * 4 <= max_immediates as usize { ParamsAt::Immediates(words) } else { ParamsAt::Uniform(0, words) }
+    }
+}
+
+/// The bindings of group 0, and the params.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Signature {
-    /// The binding of the params, and their number of words.
-    pub params: Option<(u32, usize)>,
-    /// The bindings of the storage buffers, in the order of the arguments.
+    pub params: ParamsAt,
+    /// The bindings of the storage buffers and whether they are written, in the order of the arguments.
     pub buffers: Vec<(u32, bool)>,
     /// Whether to bind only the requested words, so that `arrayLength` is a tensor's length; otherwise the whole page
     /// is bound.
@@ -146,10 +177,11 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    fn of(kernel: &Kernel) -> Signature {
+    /// Returns the signature of a kernel on a device whose dispatches carry up to `max_immediates` bytes.
+    fn of(kernel: &Kernel, max_immediates: u32) -> Signature {
         let (inputs, outputs) = (kernel.inputs.len(), kernel.outputs.len());
         let buffers = (0..inputs + outputs).map(|i| (i as u32 + 1, i >= inputs)).collect();
-        Signature { params: Some((0, kernel.params.words.len())), buffers, exact: false }
+        Signature { params: ParamsAt::of(kernel.params.words.len(), max_immediates), buffers, exact: false }
     }
 }
 
@@ -224,7 +256,7 @@ struct Source<'a> {
 }
 
 impl Gpu {
-    /// Records a kernel of this crate.
+    /// Records a kernel of this crate, or keeps it as a part of a [chain](super::chain), which the next call records.
     ///
     /// # Errors
     ///
@@ -239,9 +271,14 @@ impl Gpu {
         if kernel.groups.contains(&0) {
             return self.check();
         }
-        let pipeline = self.pipeline(&kernel)?;
+        self.chain_or_run(kernel)
+    }
+
+    /// Records a kernel, with nothing before it that is not recorded.
+    pub(super) fn run_now(&self, kernel: &Kernel) -> Result<()> {
+        let pipeline = self.pipeline(kernel)?;
         let buffers: Vec<&Buffer> = kernel.inputs.iter().chain(&kernel.outputs).collect();
-        self.dispatch(&pipeline, &kernel.params.words, &buffers, kernel.groups)
+        self.record(&pipeline, &kernel.params.words, &buffers, kernel.groups)
     }
 
     /// Returns how many pipelines are kept, and whether one of them is of this entry point.
@@ -265,14 +302,18 @@ impl Gpu {
         if let Some(pipeline) = cache.get(&key) {
             return Ok(pipeline);
         }
+        let signature = Signature::of(kernel, self.caps.max_immediates);
+        let text = match signature.params {
+            ParamsAt::Immediates(_) => kernel.shader.with_immediates(kernel.header),
+            _ => kernel.shader.assembled(kernel.header),
+        };
         let source = Source {
             name: &format!("{}.{}", kernel.shader.name, kernel.entry),
-            text: kernel.shader.assembled(kernel.header).into(),
+            text: text.into(),
             entry: kernel.entry,
             constants: &kernel.constants,
             checked: *CHECKED,
         };
-        let signature = Signature::of(kernel);
         let pipeline = Arc::new(self.compile(&source, signature).map_err(|message| self.error(message))?);
         let dropped = cache.insert(key, pipeline.clone());
         drop(cache);
@@ -293,16 +334,27 @@ impl Gpu {
         self.compile(&Source { name: entry, text: text.into(), entry, constants: &[], checked: true }, signature)
     }
 
+    /// Compiles a kernel whose text this crate made.
+    ///
+    /// # Errors
+    ///
+    /// The driver's message.
+    pub(super) fn compile_trusted(&self, name: &str, text: &str, signature: Signature) -> Result<Pipeline, String> {
+        let source = Source { name, text: text.into(), entry: name, constants: &[], checked: *CHECKED };
+        self.compile(&source, signature)
+    }
+
     fn compile(&self, source: &Source<'_>, signature: Signature) -> Result<Pipeline, String> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let _gl = self.gl.enter();
         let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let layout = self.bind_group_layout(&signature);
+        let immediate_size = if let ParamsAt::Immediates(words) = signature.params { words as u32 * 4 } else { 0 };
         let pipeline_layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
             label: Some(source.name),
             bind_group_layouts: &[Some(&layout)],
-            immediate_size: 0,
+            immediate_size,
         });
         let raw = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: Some(source.name),
@@ -350,10 +402,13 @@ impl Gpu {
             count: None,
         };
         // Because the layout has the size of the params, wgpu rejects a pipeline whose shader reads more.
-        let params = signature.params.map(|(binding, words)| {
-            let size = wgpu::BufferSize::new(words as u64 * 4);
-            entry(binding, wgpu::BufferBindingType::Uniform, true, size)
-        });
+        let params = match signature.params {
+            ParamsAt::Uniform(binding, words) => {
+                let size = wgpu::BufferSize::new(words as u64 * 4);
+                Some(entry(binding, wgpu::BufferBindingType::Uniform, true, size))
+            }
+            ParamsAt::Nowhere | ParamsAt::Immediates(_) => None,
+        };
         let buffers = signature.buffers.iter().map(|&(binding, written)| {
             entry(binding, wgpu::BufferBindingType::Storage { read_only: !written }, false, None)
         });

@@ -3,6 +3,7 @@
 //! - `adapter.rs` lists adapters and opens one;
 //! - `shader.rs` has the crate's WGSL files and the Rust side of their params;
 //! - `kernel.rs` turns a [`Kernel`] (plain data) into a pipeline, once;
+//! - `chain.rs` keeps elementwise kernels that may become one; `fused.rs` has the text of that one;
 //! - `queue.rs` records kernels into an open batch and submits it;
 //! - `pool.rs` allocates and recycles buffers;
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
@@ -13,7 +14,9 @@
 //! - `health.rs` keeps errors that the driver raised, for the next host call to report.
 
 mod adapter;
+mod chain;
 mod faults;
+mod fused;
 mod gl;
 mod health;
 mod kernel;
@@ -29,10 +32,13 @@ mod variants;
 use std::sync::{Arc, Mutex};
 
 pub(crate) use adapter::{Handle, enumerate};
+pub(crate) use chain::{Operand, Pointwise};
 pub(crate) use faults::EARLIER_WORK;
-pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder, Pipeline, Signature};
+pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder, ParamsAt, Pipeline, Signature};
 pub(crate) use pool::Buffer;
-pub(crate) use shader::{Bits, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl};
+pub(crate) use shader::{
+    Bits, FOURS, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl,
+};
 pub(crate) use variants::{AnyFamily, Family, Grid, Variant};
 
 use crate::device::{MemoryStats, Quirk};
@@ -59,6 +65,8 @@ pub(crate) struct Caps {
     pub max_invocations: u32,
     /// Storage buffers of one kernel.
     pub max_storage_buffers: u32,
+    /// Bytes of the parameters that a dispatch can carry itself (push constants); 0 if there are none.
+    pub max_immediates: u32,
     /// Bytes of `var<workgroup>` memory.
     pub workgroup_memory: u32,
     /// Whether this is OpenGL.
@@ -66,6 +74,13 @@ pub(crate) struct Caps {
 }
 
 impl Caps {
+    /// Returns how many neighbouring vectors of four elements one invocation of an elementwise kernel computes: one, so that
+    /// neighbouring invocations read neighbouring vectors. Software adapters take several, since there an invocation is
+    /// expensive and a core reads long ranges best.
+    pub(crate) fn vectors_each(&self) -> usize {
+        if self.software { 8 } else { 1 }
+    }
+
     pub(crate) fn quirks(&self) -> Vec<Quirk> {
         let budget = self.loop_budget.map(|iterations| Quirk::LoopBudget { iterations });
         budget.into_iter().chain(self.flushes_subnormals.then_some(Quirk::FlushesSubnormals)).collect()
@@ -83,6 +98,7 @@ pub(crate) struct Gpu {
     health: Arc<health::Health>,
     pool: Arc<pool::Pool>,
     kernels: kernel::Cache,
+    chains: Mutex<chain::Chains>,
     recorder: Mutex<queue::Recorder>,
     staging: transfer::Staging,
     variants: variants::Choices,
@@ -94,8 +110,9 @@ impl Gpu {
         &self.caps
     }
 
-    /// Returns the live, peak and reserved bytes.
+    /// Returns the live, peak and reserved bytes, without those that only kernels need that are not recorded yet.
     pub(crate) fn memory(&self) -> MemoryStats {
+        self.flush_chain().unwrap_or_else(|error| self.health.keep(&error));
         self.pool.memory()
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::Gpu;
 use crate::device::pool::{Ledger, class_of};
@@ -67,6 +67,10 @@ impl Buffer {
         self.0.version.fetch_add(1, Ordering::Release);
     }
 
+    pub(super) fn downgrade(&self) -> WeakBuffer {
+        WeakBuffer(Arc::downgrade(&self.0))
+    }
+
     pub(super) fn page(&self) -> &Page {
         &self.0.page
     }
@@ -74,6 +78,27 @@ impl Buffer {
     /// Returns whether the buffer was allocated by this device.
     pub(super) fn belongs_to(&self, gpu: &Gpu) -> bool {
         Arc::ptr_eq(&self.0.pool, &gpu.pool)
+    }
+}
+
+/// A buffer that may be dropped meanwhile.
+#[derive(Clone, Debug)]
+pub(super) struct WeakBuffer(Weak<Inner>);
+
+impl WeakBuffer {
+    /// Returns whether this is that buffer.
+    pub fn is(&self, buffer: &Buffer) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&buffer.0))
+    }
+
+    /// Returns whether somebody holds the buffer.
+    pub fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// Returns the buffer, if somebody holds it.
+    pub fn upgrade(&self) -> Option<Buffer> {
+        self.0.upgrade().map(Buffer)
     }
 }
 
@@ -133,14 +158,42 @@ impl Gpu {
             let max = self.caps.max_binding_words as u64 * 4;
             return Err(self.limit("max_storage_buffer_binding_size", words as u64 * 4, max));
         }
-        let bytes = class_of(words).min(self.caps.max_binding_words) as u64 * 4;
+        self.release_inputs(words)?;
+        self.buffer(words, |bytes| self.fresh_page(bytes))
+    }
+
+    /// Returns whether a free page has the size of a buffer of `words` words.
+    pub(super) fn has_page(&self, words: usize) -> bool {
+        let bytes = self.bytes_of(words);
+        sync::lock(&self.pool.free).get(&bytes).is_some_and(|pages| !pages.is_empty())
+    }
+
+    /// Returns the bytes of the page of a buffer.
+    fn bytes_of(&self, words: usize) -> u64 {
+        class_of(words).min(self.caps.max_binding_words) as u64 * 4
+    }
+
+    /// Allocates a buffer of a size that was returned to the pool a moment ago. Unlike [`Gpu::alloc`], this never waits
+    /// for the device.
+    pub(super) fn alloc_again(&self, words: usize) -> Result<Buffer> {
+        self.buffer(words, |bytes| {
+            let page = self.create_page(bytes)?.map_err(|available| self.short(bytes, available))?;
+            self.pool.ledger.reserve(bytes);
+            Ok(page)
+        })
+    }
+
+    /// Returns a buffer in a free page of its class, or in one that `fresh` makes.
+    fn buffer(&self, words: usize, fresh: impl FnOnce(u64) -> Result<Arc<Page>>) -> Result<Buffer> {
+        let bytes = self.bytes_of(words);
         let recycled = sync::lock(&self.pool.free).get_mut(&bytes).and_then(Vec::pop);
-        let page = match recycled {
-            Some(page) => page,
-            None => self.fresh_page(bytes)?,
-        };
+        let page = recycled.map_or_else(|| fresh(bytes), Ok)?;
         self.pool.ledger.take(bytes);
         Ok(Buffer(Arc::new(Inner { page, words, version: AtomicU64::new(0), pool: self.pool.clone() })))
+    }
+
+    fn short(&self, requested: u64, available: Option<u64>) -> Error {
+        Error::OutOfMemory { device: self.name.clone(), requested, in_use: self.pool.memory().live, available }
     }
 
     fn fresh_page(&self, bytes: u64) -> Result<Arc<Page>> {
@@ -155,11 +208,7 @@ impl Gpu {
                 if self.caps.software {
                     cpu::host().trim();
                 }
-                let short = |available| {
-                    let (device, in_use) = (self.name.clone(), self.pool.memory().live);
-                    Error::OutOfMemory { device, requested: bytes, in_use, available }
-                };
-                self.create_page(bytes)?.map_err(short)?
+                self.create_page(bytes)?.map_err(|available| self.short(bytes, available))?
             }
         };
         self.pool.ledger.reserve(bytes);

@@ -1,15 +1,16 @@
 //! Records kernels into an open batch. The batch is submitted after a number of kernels, or when the host waits.
 //!
 //! All kernels of a batch are in one compute pass that stays open: a separate pass or submit for each kernel would take
-//! many times longer than recording it. The host collects the params of the kernels and writes them with one
-//! `write_buffer` just before the submit, into one uniform buffer that the kernels read at dynamic offsets. This write
-//! takes effect before the batch and after everything submitted earlier.
+//! many times longer than recording it. The params of a kernel are immediates (push constants) where the device has them
+//! and they are few. Otherwise the host collects them and writes them with one `write_buffer` just before the submit, into
+//! one uniform buffer that the kernels read at dynamic offsets. This write takes effect before the batch and after
+//! everything submitted earlier.
 
 use std::collections::HashMap;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use super::{Buffer, Gpu, Pipeline};
+use super::{Buffer, Gpu, ParamsAt, Pipeline};
 use crate::error::Result;
 use crate::sync;
 
@@ -115,17 +116,32 @@ impl Gpu {
         buffers: &[&Buffer],
         groups: [u32; 3],
     ) -> Result<()> {
+        self.flush_chain()?;
+        self.record(pipeline, params, buffers, groups)
+    }
+
+    /// Records one dispatch, with nothing before it that is not recorded.
+    pub(super) fn record(
+        &self,
+        pipeline: &Pipeline,
+        params: &[u32],
+        buffers: &[&Buffer],
+        groups: [u32; 3],
+    ) -> Result<()> {
         self.check()?;
         self.check_dispatch(pipeline, params, buffers, groups)?;
         let mut recorder = sync::lock(&self.recorder);
-        let slot = (params.len() * 4).next_multiple_of(SLOT).max(SLOT);
+        let uniform = matches!(pipeline.signature.params, ParamsAt::Uniform(..));
+        let slot = if uniform { (params.len() * 4).next_multiple_of(SLOT).max(SLOT) } else { 0 };
         if recorder.params.len() * 4 + slot > PARAMS_BYTES {
             self.submit(&mut recorder);
         }
         let offset = recorder.params.len() * 4;
         let bind_group = self.bind_group(&mut recorder, pipeline, slot, buffers)?;
-        recorder.params.extend_from_slice(params);
-        recorder.params.resize((offset + slot) / 4, 0);
+        if uniform {
+            recorder.params.extend_from_slice(params);
+            recorder.params.resize((offset + slot) / 4, 0);
+        }
         buffers.iter().for_each(|buffer| recorder.touch(buffer));
 
         let same_pipeline = recorder.pass.is_some() && recorder.pipeline == pipeline.id;
@@ -133,7 +149,10 @@ impl Gpu {
         if !same_pipeline {
             pass.set_pipeline(&pipeline.raw);
         }
-        let offsets = pipeline.signature.params.map(|_| offset as u32);
+        if let ParamsAt::Immediates(_) = pipeline.signature.params {
+            pass.set_immediates(0, bytemuck::cast_slice(params));
+        }
+        let offsets = uniform.then_some(offset as u32);
         pass.set_bind_group(0, &bind_group, offsets.as_slice());
         pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
         recorder.pipeline = pipeline.id;
@@ -192,7 +211,11 @@ impl Gpu {
         if let Some(bind_group) = recorder.bind_groups.get(&key) {
             return Ok(bind_group.clone());
         }
-        let params = pipeline.signature.params.map(|(binding, _)| wgpu::BindGroupEntry {
+        let uniform = match pipeline.signature.params {
+            ParamsAt::Uniform(binding, _) => Some(binding),
+            ParamsAt::Nowhere | ParamsAt::Immediates(_) => None,
+        };
+        let params = uniform.map(|binding| wgpu::BindGroupEntry {
             binding,
             resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
                 buffer: &recorder.params_buffer,
@@ -267,9 +290,10 @@ impl Gpu {
         }
     }
 
-    /// Locks the open batch, for `transfer.rs`.
-    pub(super) fn recorder(&self) -> MutexGuard<'_, Recorder> {
-        sync::lock(&self.recorder)
+    /// Locks the open batch, with all kernels so far, for `transfer.rs`.
+    pub(super) fn recorder(&self) -> Result<MutexGuard<'_, Recorder>> {
+        self.flush_chain()?;
+        Ok(sync::lock(&self.recorder))
     }
 
     /// Submits the batch before the host waits. The next batch is small again.
@@ -281,10 +305,11 @@ impl Gpu {
 
     /// Returns the number of kernels that were recorded since the device was opened.
     pub(crate) fn dispatches(&self) -> u64 {
-        self.recorder().dispatched
+        self.flush_chain().unwrap_or_else(|error| self.health.keep(&error));
+        sync::lock(&self.recorder).dispatched
     }
 
     pub(super) fn forget_bind_groups(&self) {
-        self.recorder().bind_groups.clear();
+        sync::lock(&self.recorder).bind_groups.clear();
     }
 }

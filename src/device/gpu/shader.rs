@@ -6,6 +6,9 @@ use std::marker::PhantomData;
 /// The file that precedes every shader.
 const PRELUDE: &str = include_str!("../../../shaders/prelude.wgsl");
 
+/// The text that precedes the shaders that read and write vectors of four elements.
+pub(crate) const FOURS: &str = include_str!("../../../shaders/fours.wgsl");
+
 /// A WGSL file of this crate, with the texts that precede it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShaderText {
@@ -23,10 +26,26 @@ pub(crate) struct ShaderText {
 
 inventory::collect!(ShaderText);
 
+/// The declaration of the parameters in every shader.
+const UNIFORM: &str = "@group(0) @binding(0) var<uniform> p: Params;";
+/// The declaration that replaces it on devices with immediates (push constants), which cost less for each dispatch.
+const IMMEDIATES: &str = "var<immediate> p: Params;";
+
 impl ShaderText {
-    /// Returns the complete text that is compiled.
+    /// Returns the complete text.
     pub fn assembled(&self, header: &str) -> String {
         [&[header, PRELUDE], self.files].concat().concat()
+    }
+
+    /// Returns the complete text, whose parameters are immediates.
+    pub fn with_immediates(&self, header: &str) -> String {
+        self.assembled(header).replace(UNIFORM, IMMEDIATES)
+    }
+
+    /// Returns the complete text of a shader that is made at run time, after the texts of the functions that it calls.
+    pub fn generated(functions: &[&'static str], text: &str, immediates: bool) -> String {
+        let text = if immediates { text.replace(UNIFORM, IMMEDIATES) } else { text.to_string() };
+        [PRELUDE, FOURS, &functions.concat(), &text].concat()
     }
 
     /// Returns every shader of the crate.
@@ -263,6 +282,9 @@ mod tests {
                 ty = "bits".into();
             }
             wgsl.push((member.name.clone().unwrap_or_default(), ty, member.offset as usize));
+        }
+        if source.matches(UNIFORM).count() != 1 {
+            return Some(format!("the parameters are not declared as {UNIFORM}"));
         }
         let same = rust == wgsl && *span as usize == end.next_multiple_of(align);
         (!same).then(|| format!("in Rust {rust:?} ({end} bytes), in WGSL {wgsl:?} ({span} bytes)"))

@@ -79,7 +79,8 @@ fn between(from: &Buffer, offset: usize, len: usize, a: &Arc<Gpu>, b: &Arc<Gpu>)
         b.write(&to, at, chunk)?;
         at += chunk.len();
         if len > CHUNK {
-            b.submit(&mut b.recorder());
+            let mut recorder = b.recorder()?;
+            b.submit(&mut recorder);
         }
         Ok(())
     })?;
@@ -105,7 +106,7 @@ impl Gpu {
         if words.is_empty() {
             return Ok(());
         }
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder()?;
         let raw = &buffer.page().raw;
         if words.len() > CHUNK {
             self.submit(&mut recorder);
@@ -172,7 +173,7 @@ impl Gpu {
             self.copy(src, so, &between, 0, len)?;
             return self.copy(&between, 0, dst, d, len);
         }
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder()?;
         recorder.touch(src);
         recorder.touch(dst);
         let encoder = recorder.encoder(&self.device);
@@ -184,7 +185,7 @@ impl Gpu {
     pub(crate) fn clear(&self, buffer: &Buffer) -> Result<()> {
         self.check()?;
         self.check_range("clear", buffer, 0, buffer.len())?;
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder()?;
         recorder.touch(buffer);
         recorder.encoder(&self.device).clear_buffer(&buffer.page().raw, 0, None);
         Ok(())
@@ -192,7 +193,9 @@ impl Gpu {
 
     /// Submits the recorded work and waits until it is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        let index = self.submit_for_wait(&mut self.recorder());
+        let mut recorder = self.recorder()?;
+        let index = self.submit_for_wait(&mut recorder);
+        drop(recorder);
         self.wait(index)?;
         self.take_fault()
     }
@@ -234,7 +237,7 @@ impl Gpu {
         let gl = self.gl.enter();
         let staging = self.staging.take(&self.device);
         drop(gl);
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder()?;
         recorder.touch(buffer);
         let encoder = recorder.encoder(&self.device);
         encoder.copy_buffer_to_buffer(&buffer.page().raw, byte(at), &staging, 0, byte(len));

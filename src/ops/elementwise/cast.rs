@@ -13,7 +13,7 @@ use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply};
 use crate::tensor::Tensor;
 
 params! {
@@ -77,6 +77,10 @@ impl Op for Widen {
         let params = Walk::new([x.layout()]).params(self.name())?;
         let kernel = Kernel::build(WIDEN, "widen", params).constant("OP", code(x.dtype()));
         Ok(vec![kernel.input(x).output(out).each(params.count)])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -170,6 +174,10 @@ impl Op for Convert {
         let header = HEADERS.into_iter().find(|h| h.starts_with(&wanted));
         let header = header.ok_or_else(|| Error::argument("to_dtype", "no such conversion"))?;
         Ok(vec![Kernel::build(CONVERT, entry, params).header(header).input(x).output(out).each(params.count)])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -6,7 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::number_word;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply, same_device};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, same_device};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
@@ -41,6 +41,10 @@ impl Op for MaskedFill {
         let params =
             Params { count: x.elem_count(), x_offset: x.offset(), mask_offset: mask.offset(), value: self.value };
         Ok(vec![Kernel::build(SHADER, "masked_fill", params).input(x).input(mask).output(out).each(params.count)])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Input(1)
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

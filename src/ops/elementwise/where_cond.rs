@@ -7,7 +7,9 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::binary::operand::{Operand, common_type};
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
-use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype};
+use crate::ops::{
+    CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype,
+};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
@@ -49,6 +51,10 @@ impl Op for WhereCond {
         let params = walk.params(self.name())?;
         let kernel = Kernel::build(SHADER, if walk.is_dense() { "dense" } else { "strided" }, params);
         Ok(vec![kernel.input(a).input(b).input(condition).output(out).each(params.count)])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Input(2)
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -10,7 +10,9 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::around;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named, same_device};
+use crate::ops::{
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named, same_device,
+};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
@@ -68,6 +70,10 @@ impl Op for Gather {
         let kernel = Kernel::build(SHADER, "gather", params).constant("SHARED", self.shared);
         let check = check_on_adapter(gpu, self.name(), index, size, None)?;
         Ok(vec![check, kernel.input(x).input(index).output(out).each(count)])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Input(1)
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

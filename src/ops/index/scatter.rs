@@ -15,7 +15,7 @@ use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::sums::{LONG, Sum};
 use crate::ops::{
-    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, same_device,
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, same_device,
 };
 use crate::shape::{Dim, Layout};
 use crate::tensor::Tensor;
@@ -115,6 +115,10 @@ impl Op for Scatter {
             kernels.push(kernel.output(out).each(count));
         }
         Ok(kernels)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Inputs
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -13,7 +13,7 @@ use crate::ops::linalg::batched::{BatchedProduct, Factor};
 use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 use crate::ops::linalg::panels::IndexMap;
 use crate::ops::shape::copy::strided_kernel;
-use crate::ops::{Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
+use crate::ops::{Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply};
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
@@ -110,6 +110,10 @@ impl Op for MatMul {
         let product = BatchedProduct { batch, m, k, n, a, b };
         kernels.extend(product.kernels(gpu, out)?);
         Ok(kernels)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Inputs
     }
 
     /// Computes dA [.., m, k] ← g · Bᵀ and dB [.., k, n] ← Aᵀ · g.

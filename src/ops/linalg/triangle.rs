@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
 use crate::tensor::Tensor;
 
 params! {
@@ -48,6 +48,10 @@ impl Op for Triangle {
         let params = Params { count: x.elem_count(), rows, columns, offset: x.offset(), diagonal: self.diagonal };
         let kernel = Kernel::build(SHADER, "triangle", params).constant("UPPER", self.upper);
         Ok(vec![kernel.input(x).output(out).each(params.count)])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

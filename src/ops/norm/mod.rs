@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, Shader, params, shader, wgsl};
+use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, KernelBuilder, Shader, params, shader, wgsl};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::inputs::{FOURS, elements_each, neighbours_each};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::inputs::{elements_each, neighbours_each};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 use backward::{GradientSums, NormaliseBackward};
@@ -265,6 +265,10 @@ impl Op for Normalise {
     }
 
     /// Computes the gradients: d bias = Σ g, d weight = Σ g · x̂, both over the elements of a feature.
+    fn saves(&self) -> Saves {
+        Saves::Inputs
+    }
+
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let norm = self.0;
         if ctx.grad.elem_count() == 0 && self.1.is_none() {

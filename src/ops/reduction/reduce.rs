@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, of_sums};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, of_sums};
 use crate::shape::{Dims, dimensions};
 use crate::tensor::Tensor;
 
@@ -105,6 +105,10 @@ impl Op for Reduce {
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
         kernels(gpu, (x.as_buffer(), x.offset(), x.dtype()), self.reduction, self.sizes(x.shape()), out)
+    }
+
+    fn saves(&self) -> Saves {
+        if self.reduction == Reduction::Sum { Saves::Nothing } else { Saves::All }
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -12,7 +12,7 @@ use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::reduction::reduce::countable;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
@@ -61,6 +61,10 @@ impl Op for Scan {
         let elements = (x.as_buffer(), x.offset(), x.dtype());
         self.level(gpu, elements, around(x.shape(), self.dim), out, &mut kernels)?;
         Ok(kernels)
+    }
+
+    fn saves(&self) -> Saves {
+        if self.product { Saves::All } else { Saves::Nothing }
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

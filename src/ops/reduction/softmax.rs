@@ -12,7 +12,7 @@ use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::{around, rows_in_fours};
 use crate::ops::sums::{PART, fold_lanes};
 use crate::ops::vectorised::vectorised;
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, apply, of_sums};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, of_sums};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
 
@@ -69,6 +69,10 @@ impl Op for Softmax {
     }
 
     /// Computes y · (g − Σ g·y) for softmax, and g − e^y · Σ g for log-softmax.
+    fn saves(&self) -> Saves {
+        Saves::Output
+    }
+
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (y, g) = (ctx.out, ctx.grad);
         let grad = match self.log {

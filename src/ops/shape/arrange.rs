@@ -6,7 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::inputs::MAX_RANK;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
-use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Strided, apply, named};
+use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Saves, Strided, apply, named};
 use crate::shape::{Dim, Dims, Layout, Shape, dimension, dimensions};
 use crate::tensor::Tensor;
 
@@ -46,6 +46,10 @@ impl Op for Flip {
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let backwards = self.backwards(inputs[0].layout());
         Ok(vec![strided_kernel(gpu, &inputs[0].through(&backwards), out, &Layout::contiguous(inputs[0].shape()))?])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, shader};
+use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
-use crate::ops::inputs::{FOURS, STRIDED, StridedParams, Walk, elements_each, neighbours_each};
+use crate::ops::inputs::{STRIDED, StridedParams, Walk, elements_each, neighbours_each};
 use crate::ops::{
-    CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, named,
+    CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype, named,
 };
 use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
@@ -110,6 +110,10 @@ impl Op for Cat {
         parts.map(|(input, place)| strided_kernel(gpu, input, out, place)).collect()
     }
 
+    fn saves(&self) -> Saves {
+        Saves::Nothing
+    }
+
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let mut start = 0;
         let mut part = |input: &Tensor| {
@@ -153,6 +157,10 @@ impl Op for Contiguous {
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         Ok(vec![strided_kernel(gpu, &inputs[0], out, &Layout::contiguous(inputs[0].shape()))?])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

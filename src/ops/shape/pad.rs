@@ -10,7 +10,9 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::number_word;
 use crate::ops::inputs::{MAX_RANK, around, loops_within};
 use crate::ops::sums::{Sum, added};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
+use crate::ops::{
+    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply,
+};
 use crate::tensor::Tensor;
 
 params! {
@@ -158,6 +160,10 @@ impl Op for Pad {
         };
         let kernel = Kernel::build(SHADER, "pad", params).constant("OP", self.padding.code());
         Ok(vec![kernel.input(x).output(out).each(params.count)])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -2,7 +2,7 @@
 
 use crate::device::IntoDevice;
 use crate::error::Result;
-use crate::ops::{Differentiable, Gradient, Gradients};
+use crate::ops::{Differentiable, Gradient, Gradients, Saves};
 use crate::tensor::Tensor;
 
 #[derive(Debug)]
@@ -11,6 +11,10 @@ struct ToDevice;
 impl Differentiable for ToDevice {
     fn op_name(&self) -> &'static str {
         "to"
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -7,7 +7,9 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::inplace::fill_kernel;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
-use crate::ops::{CpuIn, CpuOut, Differentiable, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
+use crate::ops::{
+    CpuIn, CpuOut, Differentiable, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply,
+};
 use crate::shape::{Dim, Dims, Layout, NewShape, broadcast_shapes, checked_elem_count, dimension, dimensions};
 use crate::tensor::Tensor;
 
@@ -63,6 +65,10 @@ impl Differentiable for View {
             View::Diagonal { .. } => "diagonal",
             View::Broadcast(_) => "broadcast_to",
         }
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -122,6 +128,10 @@ impl Op for Place {
             kernels.push(strided_kernel(gpu, &inputs[0], out, &self.target()?)?);
         }
         Ok(kernels)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -10,7 +10,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::sums::{Sum, added};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
 
 params! {
@@ -125,6 +125,10 @@ impl Op for Resize {
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         Ok(vec![self.kernel("forward", &inputs[0], (out, self.size))?])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Nothing
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

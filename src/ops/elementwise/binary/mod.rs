@@ -8,20 +8,22 @@ mod methods;
 pub(in crate::ops) mod operand;
 mod run;
 
-use crate::device::gpu::{Shader, shader, wgsl};
+use crate::device::gpu::{FOURS, Shader, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::unary::{MATH, SPECIAL};
 use crate::ops::inplace::filled;
-use crate::ops::inputs::{FOURS, STRIDED, StridedParams};
+use crate::ops::inputs::{STRIDED, StridedParams};
 use crate::tensor::Tensor;
 use operand::Operand;
 use run::binary;
 
 shader!(SHADER: StridedParams = "binary", after [STRIDED, FOURS], headers || headers("binary"));
 // The same shader with the functions for rows of floats, and with those for rows of integers.
-shader!(FLOATS: StridedParams = "binary" named "binary_floats", after [STRIDED, FOURS, MATH, SPECIAL, wgsl!("float_pairs")], headers || headers("binary_floats"));
+shader!(FLOATS: StridedParams = "binary" named "binary_floats", after [STRIDED, FOURS, MATH, SPECIAL, FLOAT_PAIRS], headers || headers("binary_floats"));
 shader!(WHOLE: StridedParams = "binary" named "binary_whole", after [STRIDED, FOURS, wgsl!("whole_pairs")], headers || headers("binary_whole"));
+
+const FLOAT_PAIRS: &str = wgsl!("float_pairs");
 
 /// Words of two operands, each with the step from one element to the next, and the words of the result.
 pub(in crate::ops) type Each = fn(&[u32], usize, &[u32], usize, &mut [u32]);

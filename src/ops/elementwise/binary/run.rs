@@ -5,18 +5,18 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::operand::{Operand, Scalar, common_type};
-use super::{Chain, Pair, TypedFunction};
-use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, Slots};
+use super::{Chain, FLOAT_PAIRS, FLOATS, Pair, TypedFunction};
+use crate::device::gpu::{self, AsBuffer, Buffer, Gpu, Kernel, Pointwise, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::binary as pairs;
-use crate::ops::elementwise::unary::CHUNK;
+use crate::ops::elementwise::unary::{CHUNK, MATH, SPECIAL};
 use crate::ops::inputs::{StridedParams, Walk, elements_each};
 use crate::ops::{
-    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, no_gradient,
-    same_device,
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype,
+    no_gradient, same_device,
 };
-use crate::shape::broadcast_shapes;
+use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
 /// Computes a function of two operands, converted to their common type. Comparisons return booleans.
@@ -39,7 +39,7 @@ pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Res
     let pair = if dtype == DType::Bool { of_booleans(pair)? } else { pair };
     let ready = |x: &Tensor| if pair.truth { x.detach().to_dtype(dtype) } else { x.to_dtype(dtype) };
     // Sums, differences and products of unsigned integers are correct modulo 2ⁿ for n bits, for any sign of the number.
-    let wraps = [&pairs::ADD, &pairs::SUB, &pairs::MUL].iter().any(|p| std::ptr::eq(*p, pair));
+    let wraps = pair.is_any(&[&pairs::ADD, &pairs::SUB, &pairs::MUL]);
     let with_number = |x: &Tensor, value: Scalar, left: bool| {
         let word = value.word(pair.name, dtype, wraps)?;
         apply(WithNumber { pair, value, word, left }, &[&ready(x)?])
@@ -64,7 +64,7 @@ fn comparable(op: &'static str, signed: &Tensor, unsigned: &Tensor) -> Result<[T
 /// Returns the function for booleans, which are added by `or` and multiplied by `and`. A function that has no meaning
 /// for booleans is an error.
 fn of_booleans(pair: &'static Pair) -> Result<&'static Pair> {
-    let keeps = [&pairs::MUL, &pairs::MAXIMUM, &pairs::MINIMUM].iter().any(|p| std::ptr::eq(*p, pair));
+    let keeps = pair.is_any(&[&pairs::MUL, &pairs::MAXIMUM, &pairs::MINIMUM]);
     if std::ptr::eq(pair, &pairs::ADD) {
         Ok(&pairs::OR_ADD)
     } else if pair.truth || keeps {
@@ -82,6 +82,11 @@ pub(in crate::ops) fn logical(pair: &'static Pair, a: &Tensor, b: &Tensor) -> Re
 }
 
 impl Pair {
+    /// Returns whether this is one of some rows of the table.
+    fn is_any(&self, rows: &[&Pair]) -> bool {
+        rows.iter().any(|row| std::ptr::eq(*row, self))
+    }
+
     /// Returns the function for the type of an input. There is one for each pair and type that `binary` applies.
     fn of(&'static self, dtype: DType) -> Result<&'static TypedFunction> {
         let expected = || Error::DTypeMismatch { op: self.name, expected: "f32".into(), got: dtype.to_string() };
@@ -102,6 +107,14 @@ impl Pair {
 }
 
 impl TypedFunction {
+    /// Returns this function of f32 for kernels that are fused with others.
+    fn pointwise(&self, operands: [gpu::Operand; 2], number: u32, count: usize) -> Pointwise {
+        let of_floats = self.shader.text.name == FLOATS.text.name;
+        let functions: &[&str] = if of_floats { &[MATH, SPECIAL, FLOAT_PAIRS] } else { &[] };
+        let [a, b] = operands.map(Some);
+        Pointwise { formula: self.header, functions, operands: [a, b, None], args: [number, 0], count }
+    }
+
     /// Returns the kernel with the first entry point, of vectors of four elements, or with the second one.
     fn kernel(
         &self,
@@ -151,13 +164,38 @@ impl Op for Binary {
         let (a, b) = (&inputs[0], &inputs[1]);
         let walk = Walk::broadcast(self.name(), [a.layout(), b.layout()])?;
         let (entries, params) = (["strided4", "strided"], walk.params(self.name())?);
-        Ok(vec![self.pair.of(a.dtype())?.kernel(gpu, entries, walk.is_in_fours(), params, [a, b], out)])
+        let function = self.pair.of(a.dtype())?;
+        let call = match [fusable(&walk, 0), fusable(&walk, 1)] {
+            [Some(x), Some(y)] if a.dtype() == DType::F32 && !self.pair.truth => {
+                Some(function.pointwise([x, y], 0, params.count))
+            }
+            _ => None,
+        };
+        let kernel = function.kernel(gpu, entries, walk.is_in_fours(), params, [a, b], out);
+        Ok(vec![kernel.pointwise(call)])
+    }
+
+    fn saves(&self) -> Saves {
+        if self.pair.is_any(&[&pairs::ADD, &pairs::SUB]) { Saves::Nothing } else { Saves::All }
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (a, b) = (Operand::from(&ctx.inputs[0]), Operand::from(&ctx.inputs[1]));
         let side = |side: usize| if ctx.needs[side] { self.pair.gradient_of(side, a, b, ctx) } else { Ok(None) };
         Ok(vec![side(0)?, side(1)?])
+    }
+}
+
+/// Returns how a kernel that is fused with others reads an operand, if it can: all elements in order, or one row again and
+/// again.
+fn fusable(walk: &Walk<2>, operand: usize) -> Option<gpu::Operand> {
+    let (strides, offset) = (&walk.strides[operand][..], walk.offsets[operand]);
+    let in_order = || Layout::contiguous(&walk.dims).strides == strides;
+    match (strides, &walk.dims[..]) {
+        _ if !offset.is_multiple_of(4) => None,
+        (&[1], _) | (_, &[1]) => Some(gpu::Operand::Input(operand, offset)),
+        (&[0, 1], &[_, length]) if length.is_multiple_of(4) => Some(gpu::Operand::Row(operand, offset, length)),
+        _ => in_order().then_some(gpu::Operand::Input(operand, offset)),
     }
 }
 
@@ -196,7 +234,22 @@ impl Op for WithNumber {
         let (offsets, dims) = ([x.offset(), 0, 0, 0], Slots::default());
         let params = StridedParams { count: x.elem_count(), rank: 0, number, run: 1, offsets, dims };
         let entries = if self.left { ["left4", "left"] } else { ["right4", "right"] };
-        Ok(vec![self.pair.of(x.dtype())?.kernel(gpu, entries, x.offset() % 4 == 0, params, [x, x], out)])
+        let function = self.pair.of(x.dtype())?;
+        let in_fours = x.offset() % 4 == 0;
+        let (element, number) = (gpu::Operand::Input(0, x.offset()), gpu::Operand::Number);
+        let operands = if self.left { [number, element] } else { [element, number] };
+        let fusable = in_fours && x.dtype() == DType::F32 && !self.pair.truth;
+        let call = fusable.then(|| function.pointwise(operands, self.word, params.count));
+        Ok(vec![function.kernel(gpu, entries, in_fours, params, [x, x], out).pointwise(call)])
+    }
+
+    fn saves(&self) -> Saves {
+        let by_number = !self.left && self.pair.is_any(&[&pairs::DIV]);
+        if by_number || self.pair.is_any(&[&pairs::ADD, &pairs::SUB, &pairs::MUL]) {
+            Saves::Nothing
+        } else {
+            Saves::All
+        }
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -12,14 +12,15 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Bits, Buffer, Gpu, Kernel, params, shader, wgsl};
+use crate::device::gpu::{Bits, Buffer, FOURS, Gpu, Kernel, Operand, Pointwise, params, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::promote::to_float;
-use crate::ops::inputs::{FOURS, elements_each};
+use crate::ops::inputs::elements_each;
 use crate::ops::vectorised::vectorised;
 use crate::ops::{
-    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, expect_dtype, no_gradient,
+    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype,
+    no_gradient,
 };
 use crate::tensor::Tensor;
 use special::{
@@ -249,13 +250,34 @@ impl Op for Unary {
         let each = elements_each(gpu, offset % 4 == 0);
         let params = Params { count, offset, run: each / 4, a, b };
         let kernel = Kernel::build(SHADER, if each > 1 { "fours" } else { "unary" }, params);
-        Ok(vec![kernel.header(self.function.header).input(x).output(out).each(count.div_ceil(each))])
+        let fusable = each > 1 && self.function.takes == DType::F32 && !self.function.truth;
+        let call = fusable.then(|| Pointwise {
+            formula: self.function.header,
+            functions: &[MATH, SPECIAL],
+            operands: [Some(Operand::Input(0, offset)), None, None],
+            args: self.args,
+            count,
+        });
+        let kernel = kernel.header(self.function.header).input(x).output(out).each(count.div_ceil(each));
+        Ok(vec![kernel.pointwise(call)])
+    }
+
+    fn saves(&self) -> Saves {
+        match self.function.gradient.map_or([false; 2], |(formula, _)| ["x", "y"].map(|name| uses(formula, name))) {
+            [true, true] => Saves::All,
+            [true, false] => Saves::Inputs,
+            [false, true] => Saves::Output,
+            [false, false] => Saves::Nothing,
+        }
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let Some(gradient) = self.function.gradient else { return Err(no_gradient(self.name())) };
         let op = UnaryGrad { name: self.name(), gradient, args: self.args };
-        Ok(vec![Some(apply(op, &[ctx.grad, &ctx.inputs[0], ctx.out])?)])
+        // In the place of what is not saved, the formula is given elements that it does not use.
+        let given = |saved: bool, x| if saved { x } else { ctx.grad };
+        let (x, y) = (given(self.saves().input(0), &ctx.inputs[0]), given(self.saves().output(), ctx.out));
+        Ok(vec![Some(apply(op, &[ctx.grad, x, y])?)])
     }
 }
 
@@ -295,9 +317,29 @@ impl Op for UnaryGrad {
         let (count, run) = (x.elem_count(), each / 4);
         let params = GradParams { count, x_offset, y_offset, g_offset, run, a, b };
         let kernel = Kernel::build(GRAD_SHADER, if each > 1 { "fours" } else { "unary_grad" }, params);
-        let kernel = kernel.header(self.gradient.0).input(x).input(y).input(g).output(out);
-        Ok(vec![kernel.each(count.div_ceil(each))])
+        let formula = self.gradient.0;
+        let operand =
+            |name, index, offset| if uses(formula, name) { Operand::Input(index, offset) } else { Operand::Unused };
+        let call = (each > 1).then(|| Pointwise {
+            formula,
+            functions: &[MATH, SPECIAL],
+            operands: [
+                Some(Operand::Input(2, g_offset)),
+                Some(operand("x", 0, x_offset)),
+                Some(operand("y", 1, y_offset)),
+            ],
+            args: self.args,
+            count,
+        });
+        let kernel = kernel.header(formula).input(x).input(y).input(g).output(out);
+        Ok(vec![kernel.each(count.div_ceil(each)).pointwise(call)])
     }
+}
+
+/// Returns whether the body of a WGSL function has this word.
+fn uses(formula: &str, word: &str) -> bool {
+    let body = formula.split_once('{').map_or(formula, |(_, body)| body);
+    body.split(|c: char| !c.is_alphanumeric() && c != '_').any(|part| part == word)
 }
 
 /// Computes a function of f32. Integers and booleans are converted to f32; halves are computed as f32.

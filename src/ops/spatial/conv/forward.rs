@@ -15,7 +15,7 @@ use crate::ops::inplace::fill_kernel;
 use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::shape::copy::strided_kernel;
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 
@@ -108,6 +108,10 @@ impl Op for Forward {
             kernels.extend(sum_parts(gpu, &target, [1, parts, total], out)?);
         }
         Ok(kernels)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Inputs
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -14,7 +14,7 @@ use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::loops_within;
 use crate::ops::linalg::panels::{A_WIDTH, ALONE, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
 
 /// The fewest and the most output pixels that one invocation adds for the weight's gradient.
@@ -120,6 +120,10 @@ impl Op for InputGrad {
     }
 
     /// Computes the gradients of a transposed convolution. The gradient with respect to its input is the convolution.
+    fn saves(&self) -> Saves {
+        Saves::Inputs
+    }
+
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
         let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone()), &[grad, w])).transpose()?;

@@ -13,7 +13,9 @@ use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::spatial::window::Sizes;
 use crate::ops::sums::{Sum, added};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
+use crate::ops::{
+    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named,
+};
 use crate::tensor::Tensor;
 
 params! {
@@ -117,6 +119,10 @@ impl Op for Adaptive {
         let [outer, _, inner] = around(inputs[0].shape(), self.dim);
         let count = outer * self.out * inner;
         Ok(vec![self.kernel("forward", count, &inputs[0]).output(out).each(count)])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Inputs
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

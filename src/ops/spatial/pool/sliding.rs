@@ -11,7 +11,7 @@ use crate::ops::inputs::{loops_within, run_of};
 use crate::ops::spatial::window::{WINDOW, Window};
 use crate::ops::sums::{Sum, added};
 use crate::ops::vectorised::vectorised;
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
 
 params! {
@@ -173,6 +173,10 @@ impl Op for Windows {
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         Ok(vec![self.kernel(Pass::Forward, &inputs[0], out)?])
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Inputs
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

@@ -1,0 +1,181 @@
+//! Chains of elementwise ops, which adapters compute in one kernel after some repeats: the numbers are those of the single
+//! kernels, whatever is kept, dropped or read in between.
+
+use std::sync::{Mutex, PoisonError};
+
+use anygpu::{Device, Result, Tensor};
+
+/// Held while a test runs: kernels of other tests would be counted, and would end chains.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Runs of a chain after which it is one kernel.
+const RUNS: usize = 4;
+
+fn bits(x: &Tensor) -> Result<Vec<u32>> {
+    Ok(x.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect())
+}
+
+/// Returns numbers of many sizes and signs, with zeros, infinities and NaN.
+fn numbers(count: usize, device: &Device) -> Result<Tensor> {
+    let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-40, 1e30, -1.0];
+    let number = |i: usize| if i % 11 == 3 { special[i / 11 % special.len()] } else { (i as f32 * 0.37).sin() * 3.0 };
+    Tensor::from_vec((0..count).map(number).collect(), [count], device)
+}
+
+/// Runs `chain` several times on every adapter and compares the results: the first run is of single kernels, the last one is
+/// fused. Returns the kernels of the first and the last run on each adapter.
+fn compare(count: usize, chain: impl Fn(&Tensor, &Tensor) -> Result<Vec<Tensor>>) -> Result<Vec<[u64; 2]>> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kernels = Vec::new();
+    for device in Device::all().iter().filter(|device| !device.is_cpu()) {
+        let x = numbers(count, device)?;
+        let y = numbers(count + 5, device)?.narrow(0, 4, count)?; // begins at a multiple of four
+        let mut runs = Vec::new();
+        for _ in 0..RUNS {
+            device.synchronize()?;
+            let before = device.dispatches();
+            let results = chain(&x, &y)?;
+            let after = device.dispatches();
+            runs.push((results.iter().map(bits).collect::<Result<Vec<_>>>()?, after - before));
+        }
+        for (results, _) in &runs[1..] {
+            assert_eq!(*results, runs[0].0, "{device}, {count} elements");
+        }
+        kernels.push([runs[0].1, runs[RUNS - 1].1]);
+    }
+    Ok(kernels)
+}
+
+#[test]
+fn a_chain_becomes_one_kernel_with_the_same_numbers() -> Result<()> {
+    for count in [1, 3, 4, 31, 1000, 100_003] {
+        let kernels = compare(count, |x, y| {
+            let scaled = x.mul(y)?.add(y)?.mul_scalar(0.1)?;
+            Ok(vec![scaled.tanh()?.add(x)?.relu()?])
+        })?;
+        // The later sizes use the kernel of the first one, once there is memory for the chain.
+        let first = |first| count > 1 || first == 6;
+        assert!(kernels.iter().all(|&[before, after]| first(before) && after == 1), "{count}: {kernels:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn results_that_are_held_are_written() -> Result<()> {
+    let kernels = compare(777, |x, y| {
+        let a = x.add(y)?;
+        let b = a.square()?;
+        let c = b.sub(&a)?.exp()?;
+        Ok(vec![c, a, b])
+    })?;
+    assert!(kernels.iter().all(|&[first, last]| first == 4 && last == 1), "{kernels:?}");
+    Ok(())
+}
+
+#[test]
+fn rows_are_repeated() -> Result<()> {
+    let kernels = compare(60, |x, y| {
+        let (x, row) = (x.reshape([5, 12])?, y.narrow(0, 8, 12)?);
+        let flat = row.reshape([1, 12])?.sub(&x.mul(&row)?)?.relu()?;
+        Ok(vec![flat])
+    })?;
+    assert!(kernels.iter().all(|&[first, last]| first == 3 && last == 1), "{kernels:?}");
+    compare(35, |x, y| Ok(vec![x.reshape([5, 7])?.mul(&y.narrow(0, 0, 7)?)?.relu()?]))?; // no whole vectors
+    Ok(())
+}
+
+#[test]
+fn numbers_on_either_side_and_arguments_are_those_of_each_step() -> Result<()> {
+    compare(130, |x, y| {
+        let a = x.clamp(Some(-1.0), Some(0.5))?.leaky_relu(0.3)?;
+        let b = (2.0 - a)?.leaky_relu(0.7)?.clamp(Some(-0.25), Some(8.0))?;
+        Ok(vec![b.pow(3.0)?.maximum(y)?.div(x)?])
+    })?;
+    Ok(())
+}
+
+/// A result that nothing reads is computed nevertheless, so that loops that measure an op measure it.
+#[test]
+fn results_that_are_dropped_unread_are_computed() -> Result<()> {
+    let kernels = compare(64, |x, y| {
+        x.exp()?;
+        let a = x.add(y)?;
+        a.exp()?;
+        a.relu()?;
+        Ok(vec![a])
+    })?;
+    // x.exp() is no part of the chain of a; the three of that chain are one kernel.
+    assert!(kernels.iter().all(|&[first, last]| first == 4 && last == 2), "{kernels:?}");
+    Ok(())
+}
+
+/// Writes in place, copies and reads come after the chain that was asked for before them.
+#[test]
+fn other_work_keeps_its_place() -> Result<()> {
+    compare(500, |x, y| {
+        let a = x.copy()?;
+        let b = a.add(y)?.mul_scalar(2.0)?;
+        a.zero_()?;
+        let c = a.add(y)?.relu()?;
+        let sum = c.masked_fill(&c.isnan()?, 0.0)?.sum_all()?;
+        let half = b.narrow(0, 250, 250)?.neg()?.abs()?;
+        let row = c.reshape([2, 250])?.t()?.contiguous()?;
+        Ok(vec![a, b, c, sum, half, row])
+    })?;
+    Ok(())
+}
+
+/// More steps, inputs and results than one kernel takes.
+#[test]
+fn long_and_wide_chains_are_cut() -> Result<()> {
+    let kernels = compare(40, |x, y| {
+        let mut sum = x.clone();
+        for _ in 0..100 {
+            sum = sum.add(y)?;
+        }
+        Ok(vec![sum])
+    })?;
+    assert!(kernels.iter().all(|&[first, last]| first > 60 && last == 4), "{kernels:?}");
+    compare(40, |x, y| {
+        let others: Vec<Tensor> = (0..40).map(|i| y.add_scalar(i as f32)).collect::<Result<_>>()?;
+        let mut all = vec![x.clone()];
+        for other in &others {
+            all.push(all[all.len() - 1].add(other)?);
+        }
+        Ok(all)
+    })?;
+    Ok(())
+}
+
+#[test]
+fn gradients_are_the_same() -> Result<()> {
+    compare(300, |x, y| {
+        let finite = |x: &Tensor| x.masked_fill(&x.isfinite()?.logical_not()?, 0.5)?.clamp(Some(-2.0), Some(2.0));
+        let (x, y) = (finite(x)?.requires_grad(), finite(y)?.requires_grad());
+        let loss = x.mul(&y)?.tanh()?.mul(&x)?.relu()?.sum_all()?;
+        loss.backward()?;
+        Ok([Some(loss.detach()), x.grad(), y.grad()].into_iter().flatten().collect())
+    })?;
+    Ok(())
+}
+
+/// Threads that share a device break each other's chains, and nothing else.
+#[test]
+fn threads_share_a_device() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for device in Device::all().iter().filter(|device| !device.is_cpu()) {
+        std::thread::scope(|scope| {
+            let one = |seed: f32| {
+                for _ in 0..50 {
+                    let x = Tensor::full([64], seed, device)?;
+                    let y = x.add_scalar(1.0)?.mul_scalar(2.0)?.sub(&x)?;
+                    assert_eq!(y.to_vec::<f32>()?, vec![(seed + 1.0) * 2.0 - seed; 64], "{device}");
+                }
+                Ok::<(), anygpu::Error>(())
+            };
+            let threads: Vec<_> = (0..4).map(|i| scope.spawn(move || one(i as f32))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+        })?;
+    }
+    Ok(())
+}
