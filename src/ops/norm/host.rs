@@ -100,7 +100,13 @@ pub(super) fn normalise(
 
 /// Computes a row of `(x − mean) · scale · weight + bias`, and what follows.
 #[inline(always)]
-fn standardise(x: &[f32], [mean, scale, weight, bias]: [f32; 4], then: Then, residual: Option<&[f32]>, out: &mut [f32]) {
+fn standardise(
+    x: &[f32],
+    [mean, scale, weight, bias]: [f32; 4],
+    then: Then,
+    residual: Option<&[f32]>,
+    out: &mut [f32],
+) {
     let affine = |x: f32| (x - mean) * scale * weight + bias;
     let relu = |v: f32| if v <= 0.0 { 0.0 } else { v };
     match (then, residual) {

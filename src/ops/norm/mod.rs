@@ -20,7 +20,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::{FOURS, elements_each, neighbours_each};
 use crate::ops::vectorised::vectorised;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 pub(super) use moment::Moment;

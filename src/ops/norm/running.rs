@@ -1,8 +1,8 @@
 //! The update of running statistics, in place.
 
 use crate::autograd::no_grad;
+use crate::device::Backend;
 use crate::device::gpu::{AsBuffer, Kernel, params, shader};
-use crate::device::{Backend, Storage};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inplace::copy_;
@@ -54,17 +54,8 @@ pub(super) fn update([mean, variance]: [&Tensor; 2], stats: &Tensor, shares: Sha
             let dispatch = |target: &Tensor, first: usize, count: usize| {
                 let Shares { kept, mean: share, variance: spread } = shares;
                 let stats_offset = stats.layout().offset;
-                let params = Params {
-                    first,
-                    count,
-                    channels,
-                    stats_offset,
-                    mean_offset,
-                    variance_offset,
-                    kept,
-                    share,
-                    spread,
-                };
+                let params =
+                    Params { first, count, channels, stats_offset, mean_offset, variance_offset, kept, share, spread };
                 let (stats, target) = (GpuIn::<Dense>::new(stats)?, GpuIn::<Dense>::new(target)?);
                 let kernel = Kernel::build(SHADER, "norm_running", params).input(&stats);
                 gpu.run(kernel.output(target.as_buffer()).each(count))

@@ -6,6 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
 use crate::ops::inputs::{FOURS, STRIDED, StridedParams, Walk, elements_each, neighbours_each};
+use crate::ops::shape::join;
 use crate::ops::{
     CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, expect_dtype, named,
 };
@@ -106,8 +107,8 @@ impl Op for Cat {
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let places = self.places(inputs.iter().map(|i| i.shape()));
-        let parts = inputs.iter().zip(&places).filter(|(i, _)| i.elem_count() > 0);
-        parts.map(|(input, place)| strided_kernel(gpu, input, out, place)).collect()
+        let parts: Vec<join::Part> = inputs.iter().zip(&places).filter(|(i, _)| i.elem_count() > 0).collect();
+        join::kernels(gpu, &parts, out)
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
