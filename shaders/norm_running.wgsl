@@ -23,8 +23,8 @@ fn norm_running(id: Id) {
     if i >= p.count {
         return;
     }
-    let from = p.first + i;
-    let is_mean = from < p.channels;
-    let to = select(p.variance_offset + from - p.channels, p.mean_offset + from, is_mean);
-    running[to] = running[to] * p.kept + stats[p.stats_offset + from] * select(p.spread, p.share, is_mean);
+    let place = p.first + i;
+    let is_mean = place < p.channels;
+    let to = select(p.variance_offset + place - p.channels, p.mean_offset + place, is_mean);
+    running[to] = running[to] * p.kept + stats[p.stats_offset + place] * select(p.spread, p.share, is_mean);
 }

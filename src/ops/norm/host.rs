@@ -144,7 +144,7 @@ pub(super) fn gradient_sums(
     });
 }
 
-/// Computes Σ t and Σ t · (x − mean) of one c.
+/// Computes Σ t and Σ t · (x − mean) of one c. Short rows are collected first, and rows with a weight of each element.
 #[inline(always)]
 fn sums_of(
     norm: &NormShape,
@@ -153,47 +153,49 @@ fn sums_of(
     [weight, y]: [Option<&[f32]>; 2],
 ) -> [f64; 2] {
     let [outer, channels, inner] = norm.sizes;
-    let plain = weight.is_none() && y.is_none() && inner >= SHORT;
     let (mut totals, mut terms, mut pixels) = ([0f64; 2], Vec::new(), Vec::new());
     for row in (0..outer).map(|a| a * channels + c) {
         let range = row * inner..(row + 1) * inner;
-        let (t, x) = (&g[range.clone()], &x[range.clone()]);
-        if plain {
-            add_gradient_sums(t, x, mean, &mut totals);
-            continue;
-        }
-        let start = terms.len();
-        terms.extend_from_slice(t);
-        pixels.extend_from_slice(x);
-        if let Some(y) = y {
-            for (t, y) in terms[start..].iter_mut().zip(&y[range]) {
-                *t = if *y == 0.0 { 0.0 } else { *t };
+        let (g, x, y) = (&g[range.clone()], &x[range.clone()], y.map(|y| &y[range]));
+        match y {
+            Some(y) if inner >= SHORT => add_gradient_sums::<true>(g, x, y, mean, &mut totals),
+            None if inner >= SHORT && weight.is_none() => add_gradient_sums::<false>(g, x, g, mean, &mut totals),
+            _ => {
+                let start = terms.len();
+                terms.extend_from_slice(g);
+                pixels.extend_from_slice(x);
+                for (t, y) in terms[start..].iter_mut().zip(y.unwrap_or_default()) {
+                    *t = if *y == 0.0 { 0.0 } else { *t };
+                }
+                norm.weigh(row, &mut terms[start..], weight);
             }
         }
-        norm.weigh(row, &mut terms[start..], weight);
         if terms.len() >= BLOCK {
-            add_gradient_sums(&terms, &pixels, mean, &mut totals);
+            add_gradient_sums::<false>(&terms, &pixels, &terms, mean, &mut totals);
             terms.clear();
             pixels.clear();
         }
     }
-    add_gradient_sums(&terms, &pixels, mean, &mut totals);
+    add_gradient_sums::<false>(&terms, &pixels, &terms, mean, &mut totals);
     totals
 }
 
-/// Computes `totals ← totals + [Σ t, Σ t · (x − mean)]`, in one pass.
+/// Computes `totals ← totals + [Σ t, Σ t · (x − mean)]`, in one pass; t is 0 where y is 0 if `MASKED`.
 #[inline(always)]
-fn add_gradient_sums(t: &[f32], x: &[f32], mean: f32, totals: &mut [f64; 2]) {
-    for (t, x) in t.chunks(512).zip(x.chunks(512)) {
+fn add_gradient_sums<const MASKED: bool>(t: &[f32], x: &[f32], y: &[f32], mean: f32, totals: &mut [f64; 2]) {
+    let term = |t: f32, y: f32| if MASKED && y == 0.0 { 0.0 } else { t };
+    for ((t, x), y) in t.chunks(512).zip(x.chunks(512)).zip(y.chunks(512)) {
         let (mut sums, mut products) = ([0f32; 16], [0f32; 16]);
-        let ((rows_t, rest_t), (rows_x, rest_x)) = (t.as_chunks::<16>(), x.as_chunks::<16>());
-        for (t, x) in rows_t.iter().zip(rows_x) {
+        let [(rows_t, rest_t), (rows_x, rest_x), (rows_y, rest_y)] = [t, x, y].map(|values| values.as_chunks::<16>());
+        for ((t, x), y) in rows_t.iter().zip(rows_x).zip(rows_y) {
             for i in 0..16 {
-                sums[i] += t[i];
-                products[i] += t[i] * (x[i] - mean);
+                let t = term(t[i], y[i]);
+                sums[i] += t;
+                products[i] += t * (x[i] - mean);
             }
         }
-        for (i, (t, x)) in rest_t.iter().zip(rest_x).enumerate() {
+        for (i, ((t, x), y)) in rest_t.iter().zip(rest_x).zip(rest_y).enumerate() {
+            let t = term(*t, *y);
             sums[i] += t;
             products[i] += t * (x - mean);
         }

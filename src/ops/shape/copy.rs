@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use crate::device::gpu::{Buffer, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
@@ -101,7 +103,19 @@ impl Op for Cat {
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let places = self.places(inputs.iter().map(|i| i.shape()));
-        inputs.iter().zip(&places).for_each(|(input, place)| strided_copy(input, out.0, place));
+        if !places.iter().all(Layout::is_contiguous) {
+            inputs.iter().zip(&places).for_each(|(input, place)| strided_copy(input, out.0, place));
+            return Ok(());
+        }
+        // The places follow one another: each is a part of the output that one task can write.
+        let mut rest = out.0;
+        let mut parts = Vec::with_capacity(inputs.len());
+        for (input, place) in inputs.iter().zip(places) {
+            let (part, others) = std::mem::take(&mut rest).split_at_mut(input.elem_count());
+            parts.push((input, part, Layout { offset: 0, ..place }));
+            rest = others;
+        }
+        parts.into_par_iter().for_each(|(input, part, place)| strided_copy(input, part, &place));
         Ok(())
     }
 
