@@ -1,5 +1,5 @@
-// The params of a normalisation and the places of its elements: x is [A, C, B]. Integer division is slow, above all on
-// software adapters, so that an invocation divides once, and steps from one element to the next.
+// The params and the options of a normalisation and the places of its elements: x is [A, C, B]. Integer division is slow,
+// above all on software adapters, so that an invocation divides once, and steps from one element to the next.
 
 struct Params {
     outer: u32,    // A
@@ -13,10 +13,20 @@ struct Params {
     stats_offset: u32,
     w_offset: u32,
     last_offset: u32, // of g or the bias
+    residual_offset: u32,
     eps: f32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(2) var<storage, read> stats: array<f32>; // [2, C]: means and variances
+
+override CENTRE: bool = true;
+override FIXED: bool = false;
+override WEIGHT: bool = false;
+override BIAS: bool = false;
+/// What follows: 0: nothing, 1: relu, 2: a tensor is added, then relu.
+override RELU: u32 = 0u;
+
 /// The place of an element.
 struct At {
     a: u32,
@@ -74,4 +84,9 @@ fn feature(at: At) -> u32 {
         return at.b;
     }
     return (index(at) / p.span) % p.features;
+}
+
+/// Returns 1 / √(variance + eps).
+fn scale(c: u32) -> f32 {
+    return 1.0 / sqrt(stats[p.stats_offset + p.channels + c] + p.eps);
 }

@@ -192,20 +192,24 @@ impl Tensor {
         }
         let _guard = NoGrad::new();
         let _types = ops::products(None); // gradients have the types of the forward pass
-        let mut grads = HashMap::from([(self.id(), self.detach().ones_like()?)]);
+        let mut grads = Sums::from([(self.id(), (self.detach().ones_like()?, false))]);
         for tensor in users_first(self)? {
-            let Some(grad) = grads.remove(&tensor.id()) else { continue };
+            let Some((grad, own)) = grads.remove(&tensor.id()) else { continue };
             match tensor.node() {
                 Some(node) => push_back(node, &tensor, &grad, retain, &mut grads)?,
-                None => accumulate(&tensor, grad)?,
+                None => accumulate(&tensor, grad, own)?,
             }
         }
         Ok(())
     }
 }
 
+/// The gradients so far by tensor, each with whether no other tensor has elements of it, although others may be parts of its
+/// storage.
+type Sums = HashMap<u64, (Tensor, bool)>;
+
 /// Adds one op's gradients to those of its inputs.
-fn push_back(node: &Node, out: &Tensor, grad: &Tensor, retain: bool, grads: &mut HashMap<u64, Tensor>) -> Result<()> {
+fn push_back(node: &Node, out: &Tensor, grad: &Tensor, retain: bool, grads: &mut Sums) -> Result<()> {
     let op = &node.0.op;
     let Saved { inputs, out: saved_out, versions, out_version } = node.saved(retain)?;
     let changed =
@@ -228,28 +232,36 @@ fn push_back(node: &Node, out: &Tensor, grad: &Tensor, retain: bool, grads: &mut
         let what = format!("{} has {} gradients for {} inputs", op.op_name(), gradients.len(), inputs.len());
         return Err(Error::internal(what));
     }
-    for ((input, gradient), wanted) in inputs.iter().zip(gradients).zip(&needs) {
+    let parts: Vec<bool> = gradients.iter().map(|gradient| is_part(gradient.as_ref(), &gradients)).collect();
+    for (((input, gradient), wanted), part) in inputs.iter().zip(gradients).zip(&needs).zip(parts) {
         let Some(gradient) = gradient.filter(|_| *wanted) else { continue };
-        let gradient = undo_broadcast(&gradient, input.shape())?;
+        let gradient = undo_broadcast(gradient, input.shape())?;
         let total = match grads.remove(&input.id()) {
-            Some(sum) => sum.add(&gradient)?,
-            None => gradient,
+            Some((sum, _)) => (sum.add(&gradient)?, false),
+            None => (gradient, part),
         };
         grads.insert(input.id(), total);
     }
     Ok(())
 }
 
+/// Returns whether a gradient is part of a storage that only gradients of the same op have, each another part of it.
+fn is_part(gradient: Option<&Tensor>, all: &[Option<Tensor>]) -> bool {
+    let Some(gradient) = gradient else { return false };
+    let same = |other: &&Tensor| other.storage().id() == gradient.storage().id();
+    Tensor::share_only_storage(&all.iter().flatten().filter(same).collect::<Vec<_>>())
+}
+
 /// Adds a gradient to that of a leaf.
 ///
 /// The lock is held during the sum, so that two simultaneous backward passes over one net both count. The leaf gets its
 /// own copy of a shared gradient (an op may return one gradient for both of its inputs), so that a collective can
-/// overwrite it in place.
-fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
+/// overwrite it in place; unless the elements are its `own`.
+fn accumulate(leaf: &Tensor, grad: Tensor, own: bool) -> Result<()> {
     let mut slot = lock(leaf.grad_slot());
     let total = match &*slot {
         Some(sum) => sum.add(&grad)?,
-        None if grad.is_shared() => grad.add_scalar(0.0)?,
+        None if !own && grad.is_shared() => grad.add_scalar(0.0)?,
         None => grad.contiguous()?,
     };
     *slot = Some(total);
@@ -257,9 +269,9 @@ fn accumulate(leaf: &Tensor, grad: Tensor) -> Result<()> {
 }
 
 /// Sums a gradient over the dimensions along which the forward pass repeated the input.
-fn undo_broadcast(grad: &Tensor, shape: &[usize]) -> Result<Tensor> {
+fn undo_broadcast(grad: Tensor, shape: &[usize]) -> Result<Tensor> {
     if grad.shape() == shape {
-        return Ok(grad.clone());
+        return Ok(grad);
     }
     let lead = grad.rank() - shape.len();
     let repeated: Vec<usize> =

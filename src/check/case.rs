@@ -9,6 +9,7 @@ use crate::ops::variants;
 use crate::tensor::Tensor;
 
 /// One operand: its value, and its layout in memory.
+#[derive(Clone)]
 pub(super) struct Input {
     /// The elements that the op reads.
     pub value: Nd,
@@ -18,6 +19,7 @@ pub(super) struct Input {
     view: View,
 }
 
+#[derive(Clone)]
 enum View {
     /// Without gaps; see [`Input::tensor`] for the offset.
     Dense,

@@ -1,9 +1,10 @@
 //! Layer, RMS, group and batch normalisation.
 
 use super::prelude::*;
+use crate::Device;
 
 pub(super) fn cases() -> Vec<Case> {
-    [layer(), rms(), group(), batch(), large()].into_iter().flatten().collect()
+    [layer(), rms(), group(), batch(), with_relu(), large()].into_iter().flatten().collect()
 }
 
 const EPS: f64 = 1e-3;
@@ -156,6 +157,86 @@ fn batch() -> Vec<Case> {
         cases.push(running_statistics(shape));
     }
     cases
+}
+
+/// Returns numbers of two signs, whose normalised values are not near 0, where relu has a corner.
+fn of_two_signs(shape: &[usize], seed: u64) -> Nd {
+    let span: usize = shape[2..].iter().product();
+    let mut x = uniform(shape, 2.0, 3.0, seed);
+    let is_odd = |i: usize| (i / (shape[1] * span) + i % span) % 2 == 1;
+    x.data.iter_mut().enumerate().filter(|(i, _)| is_odd(*i)).for_each(|(_, v)| *v = -*v);
+    x.map(|v| f64::from(v as f32))
+}
+
+/// Returns cases of batch norm with relu, and with a residual and relu: in training and evaluation, of one element for each
+/// channel, and of halves. Rows of 36 are read in vectors.
+fn with_relu() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for shape in [&[2, 1][..], &[7, 3], &[257, 2], &[3, 4, 7], &[2, 3, 5, 7], &[2, 33, 6, 6], &[1, 5, 1, 1]] {
+        let transposed_x = || transposed(of_two_signs(shape, 172), 0, 1);
+        if shape.iter().product::<usize>() > shape[1] {
+            cases.extend(relu_cases("in training", dense(of_two_signs(shape, 172)), true));
+            cases.extend(relu_cases("in training, transposed", transposed_x(), true));
+        }
+        cases.extend(relu_cases("evaluated", dense(of_two_signs(shape, 172)), false));
+    }
+    for (dtype, tolerance) in [(DType::F16, 3e-3), (DType::BF16, 3e-2)] {
+        let of_halves = relu_cases("of halves", dense(of_two_signs(&[4, 3, 2, 2], 172)).of(dtype), true);
+        cases.extend(of_halves.into_iter().map(|case| case.result_dtype(dtype).within(tolerance, tolerance)));
+    }
+    cases
+}
+
+/// Returns the cases of both ops for one input.
+fn relu_cases(what: &str, x: Input, training: bool) -> [Case; 2] {
+    let (shape, dtype) = (x.value.shape.clone(), x.dtype);
+    let channels = shape[1];
+    let features: Vec<usize> = (1..shape.len()).map(|d| if d == 1 { channels } else { 1 }).collect();
+    let inputs = [
+        x,
+        dense(signed(&[channels], 173).map(|v| v + 0.5 * v.signum())).of(dtype),
+        narrowed(signed(&[channels], 174).map(|v| 0.2 * v), 0).of(dtype),
+        dense(signed(&shape, 175).map(|v| v + 3.0 * v.signum())).of(dtype),
+    ];
+    let running = [uniform(&[channels], -0.1, 0.1, 176), uniform(&[channels], 0.5, 2.0, 177)];
+    let statistics = running.clone().map(dense);
+    let tensors = move |device: &Device| -> Result<[Tensor; 2]> {
+        let [mean, variance] = &statistics;
+        Ok([mean.tensor(device, true)?, variance.tensor(device, false)?])
+    };
+    let normalised = move |x: &[&Nd]| {
+        let y = match training {
+            true => standard(x[0], &others(x[0].shape.len()), true),
+            false => {
+                let [mean, variance] = running.clone().map(|r| Nd::new(&features, r.data));
+                let d = oracle::binary(x[0], &mean, |x, m| x - m);
+                oracle::binary(&d, &variance, |d, v| d / (v + EPS).sqrt())
+            }
+        };
+        affine(&y, x[1], x[2], &features)
+    };
+    let (tensors_again, normalised_again) = (tensors.clone(), normalised.clone());
+    let relu = Case::new(
+        format!("batch_norm_relu {what}"),
+        inputs[..3].to_vec(),
+        move |t| {
+            let [mean, variance] = tensors(t[0].device())?;
+            let running = Some((&mean, &variance)).filter(|_| !training);
+            t[0].batch_norm_relu(running, Some(&t[1]), Some(&t[2]), training, 0.1, EPS as f32)
+        },
+        move |x| normalised(x).map(|v| v.max(0.0)),
+    );
+    let add_relu = Case::new(
+        format!("batch_norm_add_relu {what}"),
+        inputs,
+        move |t| {
+            let [mean, variance] = tensors_again(t[0].device())?;
+            let running = Some((&mean, &variance)).filter(|_| !training);
+            t[0].batch_norm_add_relu(&t[3], running, Some(&t[1]), Some(&t[2]), training, 0.1, EPS as f32)
+        },
+        move |x| oracle::binary(&normalised_again(x), x[3], |y, r| (y + r).max(0.0)),
+    );
+    [relu, add_relu]
 }
 
 /// Returns a case of the running mean and variance after two steps of training.

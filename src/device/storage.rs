@@ -30,11 +30,11 @@ impl Storage {
         }
     }
 
-    /// Whether more than one tensor holds it.
-    pub(crate) fn is_shared(&self) -> bool {
+    /// The number of tensors that hold it.
+    pub(crate) fn holders(&self) -> usize {
         match self {
-            Storage::Cpu(buffer) => Arc::strong_count(buffer) > 1,
-            Storage::Gpu(buffer) => buffer.is_shared(),
+            Storage::Cpu(buffer) => Arc::strong_count(buffer),
+            Storage::Gpu(buffer) => buffer.holders(),
         }
     }
 

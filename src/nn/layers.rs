@@ -165,6 +165,10 @@ impl Module for Box<dyn Module> {
         summary::recorded(self, (**self).forward(input))
     }
 
+    fn forward_relu(&self, input: &Tensor) -> Result<Tensor> {
+        summary::recorded(self, (**self).forward_relu(input))
+    }
+
     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {
         (**self).visit(f)
     }

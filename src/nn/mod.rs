@@ -93,6 +93,15 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// Those of the ops that it calls: a shape that does not fit, an input on another device than the parameters.
     fn forward(&self, input: &Tensor) -> Result<Tensor>;
 
+    /// Applies the layer to `input`, and then [`Tensor::relu`]. A layer that computes both in one pass overrides this;
+    /// [`Sequential`] calls it for a layer that [`ReLU`] follows. A summary records the output as that of the layer.
+    ///
+    /// # Errors
+    /// Those of [`forward`](Module::forward).
+    fn forward_relu(&self, input: &Tensor) -> Result<Tensor> {
+        self.forward(input)?.relu()
+    }
+
     /// Calls `f` with the name and the value of each parameter. The name is `"weight"`, say, or `"conv1.weight"` within
     /// a [`Sequential`].
     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor));

@@ -202,9 +202,12 @@ impl Module for GroupNorm {
     }
 }
 
+/// The running statistics, the weight, the bias and the mode of a batch norm.
+type Arguments<'a> = (Option<(&'a Tensor, &'a Tensor)>, Option<&'a Tensor>, Option<&'a Tensor>, bool);
+
 /// Defines a batch normalisation layer for inputs of some ranks.
 macro_rules! batch_norm {
-    ($(#[$doc:meta])* $name:ident, $ranks:pat, $shapes:literal) => {
+    ($(#[$doc:meta])* $name:ident, $ranks:pat, $shapes:literal, $example:literal) => {
         $(#[$doc])*
         #[derive(Clone, Debug)]
         pub struct $name {
@@ -257,20 +260,60 @@ macro_rules! batch_norm {
             pub fn bias(&self) -> &Tensor {
                 &self.bias
             }
+
+            /// Returns `relu(y + residual)` of the layer's output y, computed in one pass: the end of a residual block.
+            /// `residual` has the shape of the input.
+            ///
+            /// # Errors
+            /// Those of [`Module::forward`]; [`Error::ShapeMismatch`] if `residual` has another shape.
+            ///
+            /// ```
+            #[doc = concat!("use anygpu::nn::{Module, ", stringify!($name), "};")]
+            /// use anygpu::Tensor;
+            ///
+            #[doc = concat!("let norm = ", stringify!($name), "::new(3)?;")]
+            #[doc = concat!("let x = Tensor::rand(", $example, ", None)?;")]
+            /// let y = norm.forward_add_relu(&x, &x)?;
+            /// assert!(y.allclose(&(norm.forward(&x)? + &x)?.relu()?, 1e-5, 1e-5)?);
+            /// # Ok::<(), anygpu::Error>(())
+            /// ```
+            pub fn forward_add_relu(&self, input: &Tensor, residual: &Tensor) -> Result<Tensor> {
+                self.check(input)?;
+                let (running, weight, bias, training) = self.arguments();
+                let (momentum, eps) = (self.momentum, self.eps);
+                let output = input.batch_norm_add_relu(residual, running, weight, bias, training, momentum, eps);
+                summary::seen(self, output)
+            }
+
+            /// An error unless the layer is for inputs of this shape.
+            fn check(&self, input: &Tensor) -> Result<()> {
+                if !matches!(input.rank(), $ranks) {
+                    let detail = format!("the input is {}, not {:?}", $shapes, input.shape());
+                    return Err(Error::argument(stringify!($name), detail));
+                }
+                fitting(stringify!($name), input, &self.weight)
+            }
+
+            /// Returns the running statistics, the weight, the bias, and whether the mode is training.
+            fn arguments(&self) -> Arguments<'_> {
+                let running = Some((&self.running_mean.0, &self.running_var.0));
+                (running, Some(&self.weight), Some(&self.bias), self.mode.is_training())
+            }
         }
 
         impl Module for $name {
             crate::children!(weight, bias, running_mean, running_var, mode);
 
             fn forward(&self, input: &Tensor) -> Result<Tensor> {
-                if !matches!(input.rank(), $ranks) {
-                    let detail = format!("the input is {}, not {:?}", $shapes, input.shape());
-                    return Err(Error::argument(stringify!($name), detail));
-                }
-                fitting(stringify!($name), input, &self.weight)?;
-                let running = Some((&self.running_mean.0, &self.running_var.0));
-                let (weight, bias, training) = (Some(&self.weight), Some(&self.bias), self.mode.is_training());
+                self.check(input)?;
+                let (running, weight, bias, training) = self.arguments();
                 summary::seen(self, input.batch_norm(running, weight, bias, training, self.momentum, self.eps))
+            }
+
+            fn forward_relu(&self, input: &Tensor) -> Result<Tensor> {
+                self.check(input)?;
+                let (running, weight, bias, training) = self.arguments();
+                summary::seen(self, input.batch_norm_relu(running, weight, bias, training, self.momentum, self.eps))
             }
         }
     };
@@ -299,7 +342,7 @@ batch_norm! {
     /// assert!((norm.forward(&x)?.to_vec::<f32>()?[1] - 2.0 / 1.5f32.sqrt()).abs() < 1e-4);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    BatchNorm1d, 2 | 3, "[N, C] or [N, C, L]"
+    BatchNorm1d, 2 | 3, "[N, C] or [N, C, L]", "[4, 3]"
 }
 
 batch_norm! {
@@ -320,5 +363,5 @@ batch_norm! {
     /// assert!(norm.forward(&Tensor::rand([2, 3], None)?).is_err());
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    BatchNorm2d, 4, "[N, C, H, W]"
+    BatchNorm2d, 4, "[N, C, H, W]", "[4, 3, 2, 2]"
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
-use super::{Child, Module};
+use super::{Child, Module, ReLU, summary};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -159,10 +159,14 @@ impl Module for Sequential {
         if let Some(error) = &self.refused {
             return Err(error.clone());
         }
-        let apply = |x: Tensor, (name, layer): &(String, Box<dyn Module>)| {
-            layer.forward(&x).map_err(|error| error.at_layer(name))
-        };
-        self.layers.iter().try_fold(input.clone(), apply)
+        let joins = !summary::is_recording();
+        let (mut x, mut layers) = (input.clone(), self.layers.iter().peekable());
+        while let Some((name, layer)) = layers.next() {
+            let relu = layers.next_if(|(_, next)| joins && next.is::<ReLU>());
+            let output = if relu.is_some() { layer.forward_relu(&x) } else { layer.forward(&x) };
+            x = output.map_err(|error| error.at_layer(name))?;
+        }
+        Ok(x)
     }
 
     fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {

@@ -25,6 +25,11 @@ pub(super) fn seen<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tenso
     recorded(layer, output).map_err(|error| error.of_layer(layer.type_name()))
 }
 
+/// Returns whether a summary is made on this thread, which needs the output of each layer.
+pub(super) fn is_recording() -> bool {
+    context::read(|context| context.calls.is_some())
+}
+
 /// Returns a layer's output unchanged. While a summary is made on this thread, the call is recorded.
 pub(super) fn recorded<M: Module>(layer: &M, output: Result<Tensor>) -> Result<Tensor> {
     context::read(|context| {

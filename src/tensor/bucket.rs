@@ -48,12 +48,17 @@ impl Bucket {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there are no tensors; device errors.
     pub fn gather(tensors: &[Tensor]) -> Result<Bucket> {
         let mut parts = Vec::with_capacity(2 * tensors.len());
+        let mut zeros: Option<Tensor> = None;
         for tensor in tensors {
             let tensor = tensor.detach();
             let gap = slots(tensor.elem_count()) - tensor.elem_count();
             parts.push(tensor.reshape(tensor.elem_count())?);
             if gap > 0 {
-                parts.push(filled_words(&[gap], 0, tensor.dtype(), tensor.device())?);
+                let zeros = match &mut zeros {
+                    Some(zeros) if zeros.dtype() == tensor.dtype() => zeros,
+                    other => other.insert(filled_words(&[SLOT], 0, tensor.dtype(), tensor.device())?),
+                };
+                parts.push(zeros.narrow(0, 0, gap)?);
             }
         }
         let block = ops::cat(&parts.iter().collect::<Vec<_>>(), 0)?;

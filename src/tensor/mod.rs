@@ -184,7 +184,19 @@ impl Tensor {
 
     /// Returns whether another tensor may share the elements.
     pub(crate) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.0) > 1 || self.0.storage.is_shared()
+        Arc::strong_count(&self.0) > 1 || self.0.storage.holders() > 1
+    }
+
+    /// Returns whether these tensors are parts of one storage that no other tensor holds, and have no element in common.
+    pub(crate) fn share_only_storage(all: &[&Tensor]) -> bool {
+        let Some(first) = all.first() else { return true };
+        let storage = first.storage();
+        let mut ranges: Vec<_> = all.iter().map(|t| (t.layout().offset, t.elem_count())).collect();
+        ranges.sort_unstable();
+        all.iter()
+            .all(|t| Arc::strong_count(&t.0) == 1 && t.layout().is_contiguous() && t.storage().id() == storage.id())
+            && storage.holders() == all.len()
+            && ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0)
     }
 
     pub(crate) fn id(&self) -> u64 {

@@ -11,7 +11,7 @@ fn every_normalisation_of_nothing() -> Result<()> {
     for device in devices() {
         for shape in [[3, 0, 2], [3, 4, 0], [0, 4, 2], [0, 0, 0], [0, 4, 0], [3, 0, 0]] {
             let running = (Tensor::zeros([shape[1]], &device)?, Tensor::ones([shape[1]], &device)?);
-            let all: [(&str, &[usize], Normalised); 8] = [
+            let all: [(&str, &[usize], Normalised); 10] = [
                 (
                     "layer_norm over 1",
                     &shape[2..],
@@ -30,6 +30,16 @@ fn every_normalisation_of_nothing() -> Result<()> {
                     "batch_norm",
                     &shape[1..2],
                     Box::new(|x, w, b| x.batch_norm(None, Some(w), Some(b), false, 0.1, 1e-5)),
+                ),
+                (
+                    "batch_norm_relu",
+                    &shape[1..2],
+                    Box::new(|x, w, b| x.batch_norm_relu(None, Some(w), Some(b), false, 0.1, 1e-5)),
+                ),
+                (
+                    "batch_norm_add_relu",
+                    &shape[1..2],
+                    Box::new(|x, w, b| x.batch_norm_add_relu(x, None, Some(w), Some(b), false, 0.1, 1e-5)),
                 ),
                 (
                     "batch_norm, running",

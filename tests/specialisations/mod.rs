@@ -21,10 +21,17 @@ fn choices(module: &Module, constant: &naga::Override) -> Vec<Option<f64>> {
         (_, Some("W")) => vec![8.0, 64.0],
         (_, Some("PANELS")) => vec![1.0, 2.0, 3.0],
         (_, Some("FEATURE")) => vec![0.0, 1.0, 2.0],
+        (_, Some("RELU")) => vec![0.0, 1.0, 2.0],
         // A size: all together get other values below.
         (_, Some(_)) if constant.init.is_some() => vec![],
         (_, name) => panic!("tell the shader test which values the override {name:?} takes"),
     };
+    let default = constant.init.and_then(|init| match module.global_expressions[init] {
+        naga::Expression::Literal(naga::Literal::Bool(value)) => Some(f64::from(u8::from(value))),
+        naga::Expression::Literal(naga::Literal::U32(value)) => Some(value.into()),
+        _ => None,
+    });
+    values.retain(|value| Some(*value) != default);
     let mut all: Vec<_> = constant.init.map(|_| None).into_iter().collect();
     all.extend(values.drain(..).map(Some));
     all

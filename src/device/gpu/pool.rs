@@ -43,8 +43,8 @@ pub(super) struct Page {
 
 impl Buffer {
     /// Returns whether more than one handle shares the buffer.
-    pub(crate) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
     }
 
     /// Returns the number of words that were requested.

@@ -97,12 +97,11 @@ impl Module for BasicBlock {
     crate::children!(conv1, bn1, conv2, bn2, downsample);
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = self.bn1.forward(&self.conv1.forward(x)?)?.relu()?;
-        let y = self.bn2.forward(&self.conv2.forward(&y)?)?;
-        let shortcut = match &self.downsample {
-            Some(downsample) => downsample.forward(x)?,
-            None => x.clone(),
-        };
-        y.add(&shortcut)?.relu()
+        let y = self.bn1.forward_relu(&self.conv1.forward(x)?)?;
+        let y = self.conv2.forward(&y)?;
+        match &self.downsample {
+            Some(downsample) => self.bn2.forward_add_relu(&y, &downsample.forward(x)?),
+            None => self.bn2.forward_add_relu(&y, x),
+        }
     }
 }

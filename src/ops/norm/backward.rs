@@ -2,48 +2,89 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
-use super::{NormShape, Normalise, SHADER};
+use super::{NormShape, Normalise, SUMS, Then, host};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::reduction::reduce::sum_parts;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Op, Output, apply};
 use crate::tensor::Tensor;
 
-/// x, statistics, a gradient g, the weight if there is one → `[2, C]`: for each c, Σ t and Σ t · x̂ of
-/// t = g · weight.
+/// x, statistics, a gradient g, the weight if there is one, the result if relu follows → `[2, C]`: for each c, Σ t and
+/// Σ t · x̂ of t = g · weight.
 #[derive(Debug)]
 pub(super) struct GradientSums(pub NormShape);
 
-/// x, statistics, a gradient g, the gradient sums, the weight if there is one → the gradient of x.
+/// x, statistics, a gradient g, the gradient sums, the weight if there is one, the result if relu follows → the gradient of
+/// x; `[2, ..]` with that of the residual if there is one. If each c has one weight, the gradient sums are over g.
 #[derive(Debug)]
 pub(super) struct NormaliseBackward(pub NormShape);
 
 impl Normalise {
-    /// Returns the gradient sums of t = g · weight over all ranks, from sums over g if `weight` is given (one weight
-    /// for each channel). Each rank has the gradient of the mean over its own samples, and a step takes the mean of
-    /// these gradients, weighted by the ranks' shares. The gradient sums are combined in the same way.
-    pub(super) fn joined(&self, gradient_sums: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
-        let gradient_sums = match weight {
-            Some(weight) => gradient_sums.mul(&weight.reshape([self.0.sizes[1]])?)?,
-            None => gradient_sums.clone(),
+    /// Returns the gradient sums if a gradient needs them: of g if each c has one weight, whose gradient is one of these
+    /// sums; else of g · weight.
+    pub(super) fn gradient_sums(&self, ctx: &Gradient, needs_affine: bool) -> Result<Option<Tensor>> {
+        let (norm, by_channel) = (self.0, self.0.by_channel());
+        if !(ctx.needs[0] && !norm.fixed || needs_affine && by_channel) {
+            return Ok(None);
+        }
+        let weight = norm.further(ctx.inputs)[0].filter(|_| !by_channel);
+        let result = Some(ctx.out).filter(|_| norm.then != Then::Nothing);
+        let inputs: Vec<&Tensor> =
+            [&ctx.inputs[0], &ctx.inputs[1], ctx.grad].into_iter().chain(weight).chain(result).collect();
+        apply(GradientSums(NormShape { weight: weight.is_some(), ..norm }), &inputs).map(Some)
+    }
+
+    /// Returns the gradients of x and of the residual, if they are wanted.
+    pub(super) fn by_element(
+        &self,
+        ctx: &Gradient,
+        sums: Option<&Tensor>,
+        [x, residual]: [bool; 2],
+    ) -> Result<[Option<Tensor>; 2]> {
+        if !x && !residual {
+            return Ok([None, None]);
+        }
+        let sums = match sums {
+            Some(sums) if x && !self.0.fixed => self.joined(sums)?,
+            _ => ctx.inputs[1].clone(), // not read, or for a gradient that is not wanted
         };
-        let Some(rank) = &self.1 else { return Ok(gradient_sums) };
+        let weight = self.0.further(ctx.inputs)[0];
+        let result = Some(ctx.out).filter(|_| self.0.then != Then::Nothing);
+        let inputs = [&ctx.inputs[0], &ctx.inputs[1], ctx.grad, &sums].into_iter().chain(weight).chain(result);
+        let both = apply(NormaliseBackward(self.0), &inputs.collect::<Vec<_>>())?;
+        if self.0.then != Then::AddRelu {
+            return Ok([Some(both), None]);
+        }
+        let half = |i: usize, wanted: bool| wanted.then(|| both.narrow(0, i, 1)?.squeeze(0)).transpose();
+        Ok([half(0, x)?, half(1, residual)?])
+    }
+
+    /// Returns the gradient sums over all ranks. Each rank has the gradient of the mean over its own samples, and a step
+    /// takes the mean of these gradients, weighted by the ranks' shares. The gradient sums are combined in the same way.
+    fn joined(&self, gradient_sums: &Tensor) -> Result<Tensor> {
+        let Some(rank) = &self.1 else { return Ok(gradient_sums.clone()) };
         let sums = rank.weighted_sum(gradient_sums.to_vec()?)?;
         Tensor::from_slice(&sums, gradient_sums.shape(), gradient_sums.device())
     }
 
     /// Returns Σ g, or Σ g · x̂, for each feature.
     pub(super) fn by_feature(&self, [x, stats, g]: [&Tensor; 3], times_x: bool) -> Result<Tensor> {
-        let norm = NormShape { weight: false, bias: false, ..self.0 };
+        let norm = NormShape { weight: false, bias: false, then: Then::Nothing, ..self.0 };
         let product = match times_x {
             true => apply(Normalise(norm, None), &[x, stats])?.mul(g)?,
             false => g.clone(),
         };
         let rows = product.elem_count() / (norm.features * norm.span).max(1);
         product.reshape([rows, norm.features, norm.span])?.sum([0, 2], false)
+    }
+}
+
+impl NormShape {
+    /// Returns which of these inputs of a gradient's op are the weight and the result.
+    fn weight_and_result<'a, T>(&self, inputs: &'a [T]) -> [Option<&'a T>; 2] {
+        let mut rest = inputs.iter();
+        [self.weight, self.then != Then::Nothing].map(|given| if given { rest.next() } else { None })
     }
 }
 
@@ -61,26 +102,9 @@ impl Op for GradientSums {
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let norm = &self.0;
-        let [outer, channels, inner] = norm.sizes;
-        let (x, stats, g) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), inputs[2].slice::<f32>());
-        let weight = norm.weight.then(|| inputs[3].slice::<f32>());
-        let (sums, products) = out.slice::<f32>().split_at_mut(channels);
-        let all = sums.par_iter_mut().zip(products).enumerate();
-        all.with_min_len((4096 / norm.count().max(1)).max(1)).for_each(|(c, (sum, product))| {
-            let (mean, scale) = norm.statistics(stats, c);
-            let (mut total, mut weighed) = ([0f64; 2], Vec::new());
-            for row in (0..outer).map(|a| a * channels + c) {
-                let (mut t, x) = (&g[row * inner..][..inner], &x[row * inner..][..inner]);
-                if weight.is_some() {
-                    weighed.clear();
-                    weighed.extend_from_slice(t);
-                    norm.weigh(row, &mut weighed, weight);
-                    t = &weighed;
-                }
-                add_gradient_sums(t, x, mean, &mut total);
-            }
-            (*sum, *product) = (total[0] as f32, (total[1] * f64::from(scale)) as f32);
-        });
+        let [x, stats, g] = [0, 1, 2].map(|i| inputs[i].slice::<f32>());
+        let [weight, y] = norm.weight_and_result(&inputs[3..]).map(|input| input.map(CpuIn::slice::<f32>));
+        host::gradient_sums(norm, [x, stats, g], [weight, y], out.slice::<f32>());
         Ok(())
     }
 
@@ -88,8 +112,11 @@ impl Op for GradientSums {
         let (norm, x, stats, g) = (&self.0, &inputs[0], &inputs[1], &inputs[2]);
         let parts = norm.sizes[1] * norm.chunks()?;
         let target = gpu.alloc(2 * parts)?;
-        let kernel = norm.over((SHADER, "gradient_sums"), 1, [x, stats, g], inputs.get(3))?;
-        let mut kernels = vec![kernel.output(&target).each(parts)];
+        let [weight, y] = norm.weight_and_result(&inputs[3..]);
+        // One pipeline for both: whether there is a residual does not matter.
+        let norm = NormShape { then: if y.is_some() { Then::Relu } else { Then::Nothing }, ..*norm };
+        let kernel = norm.over((SUMS, "gradient_sums"), 1, [x, stats, g], [weight, None])?;
+        let mut kernels = vec![kernel.input(y.unwrap_or(g)).output(&target).each(parts)];
         kernels.extend(sum_parts(gpu, &target, [2 * norm.sizes[1], norm.chunks()?, 1], out)?);
         Ok(kernels)
     }
@@ -104,64 +131,24 @@ impl Op for NormaliseBackward {
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), DType::F32))
+        let (halves, shape) = (self.0.then == Then::AddRelu, inputs[0].shape());
+        Ok((halves.then_some(2).into_iter().chain(shape.iter().copied()).collect(), DType::F32))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let norm = &self.0;
-        let [_, channels, inner] = norm.sizes;
-        let [x, stats, g, gradient_sums] = [0, 1, 2, 3].map(|i| inputs[i].slice::<f32>());
-        let weight = norm.weight.then(|| inputs[4].slice::<f32>());
-        let count = norm.count() as f32;
-        let rows =
-            out.slice::<f32>().par_chunks_mut(inner).zip(x.par_chunks(inner).zip(g.par_chunks(inner))).enumerate();
-        rows.with_min_len(norm.rows_per_task()).for_each(|(row, (out, (x, g)))| {
-            let c = row % channels;
-            let (mean, scale) = norm.statistics(stats, c);
-            let [sum, product] = match norm.fixed {
-                true => [0.0; 2],
-                false => {
-                    [if norm.centre { gradient_sums[c] / count } else { 0.0 }, gradient_sums[channels + c] / count]
-                }
-            };
-            // dx = (t − sum − x̂ · product) · scale, with x̂ = (x − mean) · scale
-            let steep = scale * product;
-            let dx = |t: f32, x: f32| (t - sum - (x - mean) * steep) * scale;
-            if norm.by_channel() {
-                let weight = weight.map_or(1.0, |weight| weight[c]);
-                out.iter_mut().zip(x.iter().zip(g)).for_each(|(out, (&x, &g))| *out = dx(g * weight, x));
-            } else {
-                out.copy_from_slice(g);
-                norm.weigh(row, out, weight);
-                out.iter_mut().zip(x).for_each(|(out, &x)| *out = dx(*out, x));
-            }
-        });
+        let [x, stats, g, sums] = [0, 1, 2, 3].map(|i| inputs[i].slice::<f32>());
+        let [weight, y] = norm.weight_and_result(&inputs[4..]).map(|input| input.map(CpuIn::slice::<f32>));
+        host::backward(norm, [x, stats, g, sums], [weight, y], out.slice::<f32>());
         Ok(())
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let norm = &self.0;
         let [x, stats, g, gradient_sums] = [0, 1, 2, 3].map(|i| &inputs[i]);
-        let (kernel, count) = norm.by_element(gpu, "backward", [x, stats, g], inputs.get(4))?;
-        // The gradient sums have offset 0: they are not a view.
-        Ok(vec![kernel.input(gradient_sums).output(out).each(count)])
-    }
-}
-
-/// Computes `totals ← totals + [Σ t, Σ t · (x − mean)]`, in one pass.
-fn add_gradient_sums(t: &[f32], x: &[f32], mean: f32, totals: &mut [f64; 2]) {
-    for (t, x) in t.chunks(512).zip(x.chunks(512)) {
-        let (mut sums, mut products) = ([0f32; 16], [0f32; 16]);
-        let (rows_t, rows_x) = (t.chunks_exact(16), x.chunks_exact(16));
-        let rest = rows_t.remainder().iter().zip(rows_x.remainder());
-        let tail = rest.fold([0f32; 2], |[sum, product], (t, x)| [sum + t, product + t * (x - mean)]);
-        for (t, x) in rows_t.zip(rows_x) {
-            for i in 0..16 {
-                sums[i] += t[i];
-                products[i] += t[i] * (x[i] - mean);
-            }
-        }
-        totals[0] += f64::from(sums.iter().sum::<f32>() + tail[0]);
-        totals[1] += f64::from(products.iter().sum::<f32>() + tail[1]);
+        let [weight, y] = norm.weight_and_result(&inputs[4..]);
+        let (kernel, count) = norm.by_element(gpu, "backward", [x, stats, g], [weight, None])?;
+        // The gradient sums and the result have offset 0: they are not views.
+        Ok(vec![kernel.input(gradient_sums).input(y.unwrap_or(g)).output(out).each(count)])
     }
 }

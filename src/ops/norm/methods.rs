@@ -1,11 +1,10 @@
 //! The public normalisations: each checks its arguments and calls the one op on `[A, C, B]`.
 
-use crate::autograd::no_grad;
 use crate::context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::inplace::copy_;
-use crate::ops::norm::{Moment, Moments, NormShape, Normalise};
+use crate::ops::norm::running::{self, Shares};
+use crate::ops::norm::{Moment, Moments, NormShape, Normalise, Then};
 use crate::ops::{apply, expect_float, named};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
@@ -13,16 +12,16 @@ use crate::tensor::Tensor;
 /// The statistics, if they are not computed from x.
 type Fixed = Option<Tensor>;
 
-/// Returns x̂ · weight + bias in the type of x, and the statistics that were used, of all ranks' samples.
+/// Returns x̂ · weight + bias and what follows in the type of x, and the statistics that were used, of all ranks' samples.
 fn normalise(
     name: &'static str,
     x: &Tensor,
     norm: NormShape,
     fixed: Fixed,
-    [weight, bias]: [Option<&Tensor>; 2],
+    [weight, bias, residual]: [Option<&Tensor>; 3],
     rank: Option<Rank>,
 ) -> Result<(Tensor, Tensor)> {
-    [Some(x), weight, bias].into_iter().flatten().try_for_each(|tensor| expect_float(name, tensor))?;
+    [Some(x), weight, bias, residual].into_iter().flatten().try_for_each(|tensor| expect_float(name, tensor))?;
     for given in [weight, bias].into_iter().flatten() {
         if given.elem_count() != norm.features {
             let detail = format!("the weight and the bias have {} elements, one for each feature", norm.features);
@@ -34,7 +33,8 @@ fn normalise(
         Some(stats) => stats,
         None => joined(named(name, || apply(Moments(norm), &[&x.detach()]))?, rank.as_ref())?,
     };
-    let inputs: Vec<&Tensor> = [x, &stats].into_iter().chain([weight, bias].into_iter().flatten()).collect();
+    let further = [weight, bias, residual].into_iter().flatten();
+    let inputs: Vec<&Tensor> = [x, &stats].into_iter().chain(further).collect();
     Ok((named(name, || apply(Normalise(norm, rank), &inputs))?, stats))
 }
 
@@ -96,7 +96,7 @@ impl Tensor {
         eps: f32,
     ) -> Result<Tensor> {
         let norm = trailing("layer_norm", self, normalized_shape, eps)?;
-        Ok(normalise("layer_norm", self, norm, None, [weight, bias], None)?.0)
+        Ok(normalise("layer_norm", self, norm, None, [weight, bias, None], None)?.0)
     }
 
     /// Divides by the root of the mean square over the last dimensions, whose sizes are `normalized_shape` (RMS
@@ -114,7 +114,7 @@ impl Tensor {
     /// ```
     pub fn rms_norm(&self, normalized_shape: &[usize], weight: Option<&Tensor>, eps: f32) -> Result<Tensor> {
         let norm = NormShape { centre: false, ..trailing("rms_norm", self, normalized_shape, eps)? };
-        Ok(normalise("rms_norm", self, norm, None, [weight, None], None)?.0)
+        Ok(normalise("rms_norm", self, norm, None, [weight, None, None], None)?.0)
     }
 
     /// Normalises `[N, C, ..]` in groups of channels (group normalisation). Mean and variance are over each of `groups`
@@ -148,7 +148,7 @@ impl Tensor {
         let span: usize = shape[2..].iter().product();
         let sizes = [1, rows, channels / groups * span];
         let norm = NormShape::new(sizes, [span, channels], eps);
-        Ok(normalise("group_norm", self, norm, None, [weight, bias], None)?.0)
+        Ok(normalise("group_norm", self, norm, None, [weight, bias, None], None)?.0)
     }
 
     /// Normalises each channel of `[N, C, ..]` (batch normalisation): `(x − mean) / √(variance + eps) · weight + bias`.
@@ -182,8 +182,87 @@ impl Tensor {
         momentum: f32,
         eps: f32,
     ) -> Result<Tensor> {
-        let name = "batch_norm";
-        let shape = self.shape();
+        let options = BatchNorm { running, weight, bias, training, momentum, eps };
+        options.normalise("batch_norm", self, Then::Nothing, None)
+    }
+
+    /// Computes `relu` of [`Tensor::batch_norm`], in one pass over the elements.
+    ///
+    /// # Errors
+    /// As [`Tensor::batch_norm`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 10.0], [3.0, 30.0]])?;
+    /// let y = x.batch_norm_relu(None, None, None, true, 0.1, 0.0)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 1.0, 1.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn batch_norm_relu(
+        &self,
+        running: Option<(&Tensor, &Tensor)>,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        training: bool,
+        momentum: f32,
+        eps: f32,
+    ) -> Result<Tensor> {
+        let options = BatchNorm { running, weight, bias, training, momentum, eps };
+        options.normalise("batch_norm_relu", self, Then::Relu, None)
+    }
+
+    /// Computes `relu(y + residual)` of y = [`Tensor::batch_norm`], in one pass over the elements: the end of a residual
+    /// block. `residual` has the shape of x.
+    ///
+    /// # Errors
+    /// As [`Tensor::batch_norm`]; [`Error::ShapeMismatch`] if `residual` has another shape than x.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([[1.0, 10.0], [3.0, 30.0]])?;
+    /// let y = x.batch_norm_add_relu(&x, None, None, None, true, 0.1, 0.0)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 9.0, 4.0, 31.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    #[expect(clippy::too_many_arguments, reason = "they are those of batch_norm, and the residual")]
+    pub fn batch_norm_add_relu(
+        &self,
+        residual: &Tensor,
+        running: Option<(&Tensor, &Tensor)>,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        training: bool,
+        momentum: f32,
+        eps: f32,
+    ) -> Result<Tensor> {
+        let name = "batch_norm_add_relu";
+        if residual.shape() != self.shape() {
+            let detail = "the residual has the shape of the input";
+            return Err(Error::shapes(name, self.shape(), residual.shape(), detail));
+        }
+        let options = BatchNorm { running, weight, bias, training, momentum, eps };
+        if residual.dtype() != self.dtype() {
+            let y = options.normalise(name, self, Then::Nothing, None)?;
+            return named(name, || y.add(residual)?.relu());
+        }
+        options.normalise(name, self, Then::AddRelu, Some(residual))
+    }
+}
+
+/// The arguments of batch norm.
+struct BatchNorm<'a> {
+    running: Option<(&'a Tensor, &'a Tensor)>,
+    weight: Option<&'a Tensor>,
+    bias: Option<&'a Tensor>,
+    training: bool,
+    momentum: f32,
+    eps: f32,
+}
+
+impl BatchNorm<'_> {
+    fn normalise(&self, name: &'static str, x: &Tensor, then: Then, residual: Option<&Tensor>) -> Result<Tensor> {
+        let BatchNorm { running, weight, bias, training, momentum, eps } = *self;
+        let shape = x.shape();
         let (Some(&samples), Some(&channels)) = (shape.first(), shape.get(1)) else {
             return Err(Error::argument(name, format!("{shape:?} is not [N, C, ..]")));
         };
@@ -201,16 +280,12 @@ impl Tensor {
             Some((mean, variance)) => Some(named(name, || statistics(mean, variance))?),
             None => None,
         };
-        let sizes = [samples, channels, span];
-        let norm = NormShape::new(sizes, [span, channels], eps);
-        let (out, stats) = normalise(name, self, norm, fixed, [weight, bias], rank)?;
+        let norm = NormShape { then, ..NormShape::new([samples, channels, span], [span, channels], eps) };
+        let (out, stats) = normalise(name, x, norm, fixed, [weight, bias, residual], rank)?;
         if let Some((mean, variance)) = running.filter(|_| training) {
-            let update = || {
-                let unbiased = count as f32 / (count - 1) as f32;
-                run_on(mean, &stats.narrow(0, 0, 1)?, momentum, momentum)?;
-                run_on(variance, &stats.narrow(0, 1, 1)?, momentum, momentum * unbiased)
-            };
-            named(name, || no_grad(update))?;
+            let unbiased = momentum * (count as f32 / (count - 1) as f32);
+            let shares = Shares { kept: 1.0 - momentum, mean: momentum, variance: unbiased };
+            named(name, || running::update([mean, variance], &stats, shares))?;
         }
         Ok(out)
     }
@@ -220,11 +295,4 @@ impl Tensor {
 fn statistics(mean: &Tensor, variance: &Tensor) -> Result<Tensor> {
     let row = |t: &Tensor| t.detach().to_dtype(DType::F32)?.reshape([1, t.elem_count()]);
     crate::ops::cat(&[&row(mean)?, &row(variance)?], 0)
-}
-
-/// Computes `running ← (1 − momentum) · running + share · batch`, in place.
-fn run_on(running: &Tensor, batch: &Tensor, momentum: f32, share: f32) -> Result<()> {
-    let kept = running.detach().to_dtype(DType::F32)?.mul_scalar(1.0 - momentum)?;
-    let new = kept.add(&batch.reshape(running.shape())?.mul_scalar(share)?)?;
-    copy_(running, &new.to_dtype(running.dtype())?)
 }

@@ -2,11 +2,14 @@
 //!
 //! The statistics are a separate op that is not recorded. The gradient of the normalisation includes the dependence of
 //! the statistics on x (Ioffe and Szegedy, "Batch normalization", 2015, section 3), so only x and the statistics are
-//! kept for it.
+//! kept for it. What often follows batch norm, a sum and relu, may be part of the op: its elements are then read and written
+//! once.
 
 mod backward;
+mod host;
 mod methods;
 mod moment;
+mod running;
 
 use std::sync::Arc;
 
@@ -16,10 +19,10 @@ use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, KernelBuilder, Shader, para
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::{elements_each, neighbours_each};
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
+use crate::ops::vectorised::vectorised;
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
-use backward::{GradientSums, NormaliseBackward};
 pub(super) use moment::Moment;
 
 params! {
@@ -36,12 +39,14 @@ params! {
         stats_offset: usize,
         w_offset: usize,
         last_offset: usize,
+        residual_offset: usize,
         eps: f32,
     }
 }
 /// The text that precedes the shaders.
 const PLACES: &str = wgsl!("norm_places");
 shader!(SHADER: Params = "norm", after [PLACES]);
+shader!(SUMS: Params = "norm_sums", after [PLACES]);
 shader!(IN_FOURS: Params = "norm_fours", after [PLACES, FOURS]);
 
 /// A shader with one of its entry points.
@@ -53,6 +58,16 @@ const PARTS: usize = 1024;
 
 /// The most elements that one invocation reads: twice this is half of what the strictest adapter allows.
 const LONGEST: usize = 16 * 1024;
+
+/// What follows a normalisation; `RELU` in the shaders. The gradient is masked by the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum Then {
+    #[default]
+    Nothing,
+    Relu,
+    /// A tensor, the last input, is added; then relu.
+    AddRelu,
+}
 
 /// The sizes and the options of a normalisation.
 #[derive(Clone, Copy, Debug)]
@@ -69,21 +84,29 @@ pub(super) struct NormShape {
     pub fixed: bool,
     pub weight: bool,
     pub bias: bool,
+    pub then: Then,
 }
 
 /// x → `[2, C]`: means and variances (the mean square if the mean is not subtracted).
 #[derive(Debug)]
 pub(super) struct Moments(pub NormShape);
 
-/// x, statistics, and the weight and the bias if given → x̂ · weight + bias. The statistics may be over the samples of
-/// all ranks of a process group, each of which has its own x.
+/// x, statistics, the weight, the bias and the residual if given → x̂ · weight + bias, and what follows. The statistics may
+/// be over the samples of all ranks of a process group, each of which has its own x.
 #[derive(Debug)]
 pub(super) struct Normalise(pub NormShape, pub Option<Rank>);
 
 impl NormShape {
     /// Returns a normalisation with the mean and without weight and bias.
     pub fn new(sizes: [usize; 3], [span, features]: [usize; 2], eps: f32) -> NormShape {
-        NormShape { sizes, span, features, eps, centre: true, fixed: false, weight: false, bias: false }
+        let then = Then::Nothing;
+        NormShape { sizes, span, features, eps, centre: true, fixed: false, weight: false, bias: false, then }
+    }
+
+    /// Returns the inputs of the op after x and the statistics that there are: weight, bias, residual.
+    fn further<'a, T>(&self, inputs: &'a [T]) -> [Option<&'a T>; 3] {
+        let mut rest = inputs.iter().skip(2);
+        [self.weight, self.bias, self.then == Then::AddRelu].map(|given| if given { rest.next() } else { None })
     }
 
     /// Returns the number of elements of each statistic.
@@ -113,21 +136,25 @@ impl NormShape {
         let params = Params { outer, channels, inner, chunks: self.chunks()?, span, features, eps, ..offsets };
         let kernel = Kernel::build(shader, entry, params).constant("CENTRE", self.centre);
         let kernel = kernel.constant("FEATURE", self.feature());
-        Ok(kernel.constant("FIXED", self.fixed).constant("WEIGHT", self.weight).constant("BIAS", self.bias))
+        let kernel = kernel.constant("FIXED", self.fixed).constant("WEIGHT", self.weight).constant("BIAS", self.bias);
+        Ok(kernel.constant("RELU", self.then as u8))
     }
 
-    /// Starts a kernel with x, the statistics, the weight if there is one, and `last`: the bias or a gradient.
+    /// Starts a kernel with x, the statistics, the weight if there is one, and `last`: the bias or a gradient. The offset
+    /// of the residual, if there is one, is that of `residual`.
     fn over<'a>(
         &self,
         entry: Entry,
         run: usize,
         [x, stats, last]: [&'a GpuIn<'a, Dense>; 3],
-        weight: Option<&'a GpuIn<'a, Dense>>,
+        [weight, residual]: [Option<&'a GpuIn<'a, Dense>>; 2],
     ) -> Result<KernelBuilder> {
         let weight = weight.filter(|_| self.weight).unwrap_or(stats); // not read without a weight
         let (x_offset, stats_offset) = (x.offset(), stats.offset());
         let (w_offset, last_offset) = (weight.offset(), last.offset());
-        let offsets = Params { run, x_offset, stats_offset, w_offset, last_offset, ..Params::default() };
+        let residual_offset = residual.map_or(0, GpuIn::offset);
+        let offsets =
+            Params { run, x_offset, stats_offset, w_offset, last_offset, residual_offset, ..Params::default() };
         Ok(self.kernel(entry, offsets)?.input(x).input(stats).input(weight).input(last))
     }
 
@@ -138,13 +165,14 @@ impl NormShape {
         gpu: &Gpu,
         entry: &'static str,
         [x, stats, last]: [&'a GpuIn<'a, Dense>; 3],
-        weight: Option<&'a GpuIn<'a, Dense>>,
+        further: [Option<&'a GpuIn<'a, Dense>>; 2],
     ) -> Result<(KernelBuilder, usize)> {
-        let aligned = [x, stats, last].into_iter().chain(weight).all(|operand| operand.offset().is_multiple_of(4));
+        let mut operands = [x, stats, last].into_iter().chain(further.into_iter().flatten());
+        let aligned = operands.all(|operand| operand.offset().is_multiple_of(4));
         let in_fours = aligned && self.feature() != 0 && self.sizes[2].is_multiple_of(4);
         let each = if in_fours { elements_each(gpu, true) } else { neighbours_each(gpu, self.elements()) };
         let (shader, run) = if in_fours { (IN_FOURS, each / 4) } else { (SHADER, each) };
-        let kernel = self.over((shader, entry), run, [x, stats, last], weight)?;
+        let kernel = self.over((shader, entry), run, [x, stats, last], further)?;
         Ok((kernel, self.elements().div_ceil(each)))
     }
 
@@ -161,37 +189,9 @@ impl NormShape {
         self.sizes.iter().product()
     }
 
-    /// Calls `f(row, range of features)` for the parts of row `i` of `[A · C, B]` whose elements have one feature each,
-    /// or consecutive ones.
-    fn runs(&self, row: usize, mut f: impl FnMut(std::ops::Range<usize>, usize)) {
-        let inner = self.sizes[2];
-        let step = if self.span == 1 { inner } else { self.span };
-        for start in (0..inner).step_by(step.max(1)) {
-            f(start..start + step, (row * inner + start) / self.span % self.features);
-        }
-    }
-
-    /// Calls `f` for each value of a row with the weight or bias of its feature, if there is one.
-    fn affine(&self, row: usize, values: &mut [f32], by_feature: Option<&[f32]>, f: impl Fn(&mut f32, f32)) {
-        let Some(by_feature) = by_feature else { return };
-        self.runs(row, |range, first| match self.span {
-            1 => values[range].iter_mut().zip(&by_feature[first..]).for_each(|(v, &w)| f(v, w)),
-            _ => values[range].iter_mut().for_each(|v| f(v, by_feature[first])),
-        });
-    }
-
-    fn weigh(&self, row: usize, values: &mut [f32], weight: Option<&[f32]>) {
-        self.affine(row, values, weight, |v, w| *v *= w);
-    }
-
     /// Returns the mean of channel `c`, and 1 / √(variance + eps).
     fn statistics(&self, stats: &[f32], c: usize) -> (f32, f32) {
         (stats[c], 1.0 / (stats[self.sizes[1] + c] + self.eps).sqrt())
-    }
-
-    /// Returns the number of rows of `[A · C, B]` that make one task large enough.
-    fn rows_per_task(&self) -> usize {
-        (8192 / self.sizes[2].max(1)).max(1)
     }
 }
 
@@ -214,7 +214,7 @@ impl Op for Moments {
         let all = means.par_iter_mut().zip(variances).enumerate();
         all.with_min_len((4096 / norm.count().max(1)).max(1)).for_each(|(c, (mean, variance))| {
             let rows = (0..outer).map(|a| &x[(a * channels + c) * inner..][..inner]);
-            let total = Moment::of_rows(rows, norm.centre);
+            let total = vectorised!(Moment::of_rows(rows, norm.centre));
             (*mean, *variance) = (total.mean as f32, (total.squares / total.count) as f32);
         });
         Ok(())
@@ -224,8 +224,8 @@ impl Op for Moments {
         let (norm, x) = (&self.0, &inputs[0]);
         let (channels, chunks) = (norm.sizes[1], norm.chunks()?);
         let parts = gpu.alloc(2 * channels * chunks)?;
-        let moments = norm.kernel((SHADER, "moments"), Params { x_offset: x.offset(), ..Params::default() })?;
-        let merge = norm.kernel((SHADER, "merge"), Params::default())?;
+        let moments = norm.kernel((SUMS, "moments"), Params { x_offset: x.offset(), ..Params::default() })?;
+        let merge = norm.kernel((SUMS, "merge"), Params::default())?;
         Ok(vec![
             moments.input(x).output(&parts).each(channels * chunks),
             merge.input(&parts).output(out).each(channels),
@@ -242,73 +242,48 @@ impl Op for Normalise {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let norm = &self.0;
-        let [_, channels, inner] = norm.sizes;
         let (x, stats) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>());
-        let weight = norm.weight.then(|| inputs[2].slice::<f32>());
-        let bias = norm.bias.then(|| inputs[2 + usize::from(norm.weight)].slice::<f32>());
-        let rows = out.slice::<f32>().par_chunks_mut(inner).zip(x.par_chunks(inner)).enumerate();
-        rows.with_min_len(norm.rows_per_task()).for_each(|(row, (out, x))| {
-            let (mean, scale) = norm.statistics(stats, row % channels);
-            out.iter_mut().zip(x).for_each(|(out, x)| *out = (x - mean) * scale);
-            norm.weigh(row, out, weight);
-            norm.affine(row, out, bias, |v, b| *v += b);
-        });
+        let further = self.0.further(inputs).map(|input| input.map(CpuIn::slice::<f32>));
+        host::normalise(&self.0, [x, stats], further, out.slice::<f32>());
         Ok(())
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (norm, x, stats) = (&self.0, &inputs[0], &inputs[1]);
-        let bias = if norm.bias { &inputs[2 + usize::from(norm.weight)] } else { stats };
-        let (kernel, count) = norm.by_element(gpu, "normalise", [x, stats, bias], inputs.get(2))?;
-        Ok(vec![kernel.output(out).each(count)])
+        let [weight, bias, residual] = norm.further(inputs);
+        // Operands that there are not are not read.
+        let (kernel, count) =
+            norm.by_element(gpu, "normalise", [x, stats, bias.unwrap_or(stats)], [weight, residual])?;
+        Ok(vec![kernel.input(residual.unwrap_or(x)).output(out).each(count)])
     }
 
-    /// Computes the gradients: d bias = Σ g, d weight = Σ g · x̂, both over the elements of a feature.
     fn saves(&self) -> Saves {
-        Saves::Inputs
+        if self.0.then == Then::Nothing { Saves::Inputs } else { Saves::All }
     }
 
+    /// Computes the gradients: d bias = Σ g, d weight = Σ g · x̂, both over the elements of a feature, and d residual = g,
+    /// of the g that relu leaves.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        let norm = self.0;
         if ctx.grad.elem_count() == 0 && self.1.is_none() {
             // The sums are over no elements, so they are 0; the statistics are NaN and must not be used. In a process
             // group, other ranks may have elements.
             let zeros = ctx.inputs.iter().zip(ctx.needs).map(|(input, &wanted)| wanted.then(|| input.zeros_like()));
             return zeros.map(Option::transpose).collect();
         }
-        let (x, stats, g) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
-        let weight = norm.weight.then(|| &ctx.inputs[2]);
-        let by_channel = norm.by_channel();
-        let needs_x = ctx.needs[0];
-        let needs_affine = ctx.needs[2..].contains(&true);
-        let gradient_sums = if (needs_x && !norm.fixed) || (needs_affine && by_channel) {
-            // If each channel has one weight, these sums are also those of the gradient of the weight.
-            let weight = weight.filter(|_| !by_channel);
-            let inputs: Vec<&Tensor> = [x, stats, g].into_iter().chain(weight).collect();
-            Some(apply(GradientSums(NormShape { weight: weight.is_some(), ..norm }), &inputs)?)
-        } else {
-            None
-        };
-        let mut grads = vec![None, None];
-        if needs_x {
-            let gradient_sums = match &gradient_sums {
-                Some(gradient_sums) if !norm.fixed => self.joined(gradient_sums, weight.filter(|_| by_channel))?,
-                _ => stats.clone(), // not read
-            };
-            let inputs: Vec<&Tensor> = [x, stats, g, &gradient_sums].into_iter().chain(weight).collect();
-            grads[0] = Some(apply(NormaliseBackward(norm), &inputs)?);
-        }
-        for (i, input) in ctx.inputs.iter().enumerate().skip(2) {
-            let is_weight = norm.weight && i == 2;
-            grads.push(match &gradient_sums {
-                _ if !ctx.needs[i] => None,
-                Some(gradient_sums) if by_channel => {
-                    Some(gradient_sums.narrow(0, usize::from(is_weight), 1)?.reshape(input.shape())?)
-                }
-                _ => Some(self.by_feature([x, stats, g], is_weight)?.reshape(input.shape())?),
+        let [weight, bias, residual] = self.0.further(ctx.needs).map(|wanted| wanted == Some(&true));
+        let given = self.0.further(ctx.inputs);
+        let sums = self.gradient_sums(ctx, weight || bias)?;
+        let [dx, masked] = self.by_element(ctx, sums.as_ref(), [ctx.needs[0], residual])?;
+        let mut grads = vec![dx, None];
+        for (i, (wanted, input)) in [weight, bias].into_iter().zip(given).enumerate() {
+            let Some(input) = input else { continue };
+            grads.push(match &sums {
+                _ if !wanted => None,
+                Some(sums) if self.0.by_channel() => Some(sums.narrow(0, 1 - i, 1)?.reshape(input.shape())?),
+                _ => Some(self.by_feature([&ctx.inputs[0], &ctx.inputs[1], ctx.grad], i == 0)?.reshape(input.shape())?),
             });
         }
+        grads.extend(given[2].map(|_| masked));
         Ok(grads)
     }
 }

@@ -3,7 +3,10 @@
 use crate::ops::sums::total;
 
 /// Elements of one of the CPU's blocks, which fits in the first-level cache.
-const BLOCK: usize = 2048;
+pub(super) const BLOCK: usize = 2048;
+
+/// Rows of fewer elements are collected until there is a block.
+pub(super) const SHORT: usize = BLOCK / 16;
 
 /// The count and the mean of some elements, and the sum of their squared distances from it. Two moments combine to that
 /// of all their elements (Chan et al., 1979). So elements that are read twice are still in the cache, and large squares
@@ -16,11 +19,13 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Returns the moment of rows of one length; around 0 unless `centre`. Short rows are collected first.
+    /// Returns the moment of rows of one length; around 0 unless `centre`. Short rows are collected first. For loops in
+    /// `vectorised!`.
+    #[inline(always)]
     pub(super) fn of_rows<'a>(rows: impl Iterator<Item = &'a [f32]>, centre: bool) -> Moment {
         let (mut all, mut short) = (Moment::default(), Vec::new());
         for row in rows {
-            if row.len() >= BLOCK / 16 {
+            if row.len() >= SHORT {
                 all = row.chunks(BLOCK).fold(all, |all, part| all.with(Moment::of(part, centre)));
             } else {
                 short.extend_from_slice(row);
@@ -34,6 +39,7 @@ impl Moment {
     }
 
     /// Returns the moment of a slice; around 0 unless `centre`.
+    #[inline(always)]
     fn of(values: &[f32], centre: bool) -> Moment {
         let count = values.len() as f64;
         let mean = if centre { total(values, |v| v) / count } else { 0.0 };

@@ -201,14 +201,22 @@ pub(in crate::ops) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], o
     kernels(gpu, (buffer, 0, DType::F32), Reduction::Sum, sizes, out)
 }
 
+/// Elements of a row of the host that one task joins.
+const ROW_BLOCK: usize = 1 << 16;
+
 /// Computes `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …` of at least one element.
 fn fold<T: Word>(x: &[T], out: CpuOut, [outer, reduced, inner]: [usize; 3], f: impl Fn(T, T) -> T + Send + Sync) {
     let out = out.slice::<T>();
     if inner == 1 {
-        let rows = out.par_iter_mut().zip(x.par_chunks(reduced)).with_min_len(8);
+        let rows = out.par_iter_mut().zip(x.par_chunks(reduced)).with_min_len((4096 / reduced).max(8));
         return rows.for_each(|(out, row)| {
-            let blocks: Vec<T> = row.par_chunks(1 << 16).filter_map(|block| joined(block, &f)).collect();
-            blocks.into_iter().reduce(&f).into_iter().for_each(|total| *out = total);
+            let total = if row.len() <= ROW_BLOCK {
+                joined(row, &f)
+            } else {
+                let blocks: Vec<T> = row.par_chunks(ROW_BLOCK).filter_map(|block| joined(block, &f)).collect();
+                blocks.into_iter().reduce(&f)
+            };
+            total.into_iter().for_each(|total| *out = total);
         });
     }
     // Few rows: each is split into ranges of columns, so that all threads have work.

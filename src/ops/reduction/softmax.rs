@@ -68,11 +68,11 @@ impl Op for Softmax {
         Ok(vec![kernel.input(x).output(out).each(outer * inner)])
     }
 
-    /// Computes y · (g − Σ g·y) for softmax, and g − e^y · Σ g for log-softmax.
     fn saves(&self) -> Saves {
         Saves::Output
     }
 
+    /// Computes y · (g − Σ g·y) for softmax, and g − e^y · Σ g for log-softmax.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (y, g) = (ctx.out, ctx.grad);
         let grad = match self.log {

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk, elements_each, neighbours_each};
+use crate::ops::shape::join;
 use crate::ops::{
     CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype, named,
 };
@@ -100,14 +103,26 @@ impl Op for Cat {
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let places = self.places(inputs.iter().map(|i| i.shape()));
-        inputs.iter().zip(&places).for_each(|(input, place)| strided_copy(input, out.0, place));
+        if !places.iter().all(Layout::is_contiguous) {
+            inputs.iter().zip(&places).for_each(|(input, place)| strided_copy(input, out.0, place));
+            return Ok(());
+        }
+        // The places follow one another: each is a part of the output that one task can write.
+        let mut rest = out.0;
+        let mut parts = Vec::with_capacity(inputs.len());
+        for (input, place) in inputs.iter().zip(places) {
+            let (part, others) = std::mem::take(&mut rest).split_at_mut(input.elem_count());
+            parts.push((input, part, Layout { offset: 0, ..place }));
+            rest = others;
+        }
+        parts.into_par_iter().for_each(|(input, part, place)| strided_copy(input, part, &place));
         Ok(())
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let places = self.places(inputs.iter().map(|i| i.shape()));
-        let parts = inputs.iter().zip(&places).filter(|(i, _)| i.elem_count() > 0);
-        parts.map(|(input, place)| strided_kernel(gpu, input, out, place)).collect()
+        let parts: Vec<join::Part> = inputs.iter().zip(&places).filter(|(i, _)| i.elem_count() > 0).collect();
+        join::kernels(gpu, &parts, out)
     }
 
     fn saves(&self) -> Saves {

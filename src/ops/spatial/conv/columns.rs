@@ -20,7 +20,7 @@ const COLUMNS: usize = 256;
 const PANELS: usize = 64 << 10;
 const ADDED: usize = 128 << 10;
 
-/// The most output pixels of which the weight's gradient is added up at a time.
+/// The output pixels of which the weight's gradient is added up at a time.
 const TERMS: usize = 256;
 
 /// The fewest rows of a product for which a task of its own is worth the panels that each task writes.
@@ -102,7 +102,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, 
     let weights = |(group, rows): &(usize, Range<usize>)| {
         Left::from(&w[(group * wide + rows.start) * depth..], [depth, 1], [rows.len(), depth])
     };
-    let weights: Vec<Left> = parts.iter().map(weights).collect::<Result<_>>()?;
+    let weights: Vec<Left> = parts.par_iter().map(weights).collect::<Result<_>>()?;
     let tasks = tasks(out, (g.out_image(), g.window.pixels()), each, &parts);
     tasks.into_par_iter().try_for_each(|task| {
         let first = task.group * wide + task.planes.start;
@@ -153,7 +153,7 @@ pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) ->
         let w = w.get(group * g.group_weights() + channels.start * taps..).unwrap_or_default();
         Left::from(w, [1, depth], [channels.len() * taps, wide])
     };
-    let weights: Vec<Left> = parts.iter().map(weights).collect::<Result<_>>()?;
+    let weights: Vec<Left> = parts.par_iter().map(weights).collect::<Result<_>>()?;
     let tasks = tasks(dx, (g.image(), g.window.plane()), each, &parts);
     tasks.into_par_iter().try_for_each(|task| {
         let (pixels, width) = (g.window.pixels(), panel_width());
@@ -228,15 +228,18 @@ fn add_rows(
     dw: &mut [f32],
 ) -> Result<()> {
     let (depth, pixels, width) = (g.depth(), g.window.pixels(), panel_width());
-    let block = (TERMS / pixels).clamp(1, g.most_images());
-    let step = (PANELS / (TERMS * width)).max(1) * width;
-    let mut panels = scratch(step * TERMS)?;
+    let all = images.len().saturating_mul(pixels);
+    // All at once, if there are a few more: each block reads and writes the gradient again.
+    let terms = if all <= TERMS + TERMS / 4 { all.max(TERMS) } else { TERMS };
+    let block = (terms / pixels).clamp(1, g.most_images());
+    let step = (PANELS / (terms * width)).max(1) * width;
+    let mut panels = scratch(step * terms)?;
     let mut start = Start::Zero;
     for first in images.clone().step_by(block) {
         let some = first..(first + block).min(images.end);
         let patches = Patches::of_images(g, x, some.clone(), group)?;
-        for from in (0..some.len() * pixels).step_by(TERMS) {
-            let windows = from..(from + TERMS).min(some.len() * pixels);
+        for from in (0..some.len() * pixels).step_by(terms) {
+            let windows = from..(from + terms).min(some.len() * pixels);
             let mut grads = Left::new(rows.len(), windows.len())?;
             for n in windows.start / pixels..windows.end.div_ceil(pixels) {
                 let [from, to] = [n * pixels, (n + 1) * pixels].map(|q| q.clamp(windows.start, windows.end));

@@ -119,11 +119,11 @@ impl Op for InputGrad {
         Ok(kernels)
     }
 
-    /// Computes the gradients of a transposed convolution. The gradient with respect to its input is the convolution.
     fn saves(&self) -> Saves {
         Saves::Inputs
     }
 
+    /// Computes the gradients of a transposed convolution. The gradient with respect to its input is the convolution.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
         let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone()), &[grad, w])).transpose()?;

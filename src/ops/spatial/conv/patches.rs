@@ -154,12 +154,7 @@ impl<'a> Patches<'a> {
                 vectorised!(copy_runs(self.data(), &self.offsets, &runs, width, to));
                 continue;
             }
-            for (offset, to) in self.offsets.iter().zip(to.chunks_mut(width)) {
-                for Run { to: at, from, len } in &runs {
-                    let from = self.data()[from + offset..].iter().step_by(step);
-                    to[*at..at + len].iter_mut().zip(from).for_each(|(to, v)| *to = *v);
-                }
-            }
+            vectorised!(copy_apart_runs(self.data(), &self.offsets, &runs, (width, step), to));
         }
     }
 
@@ -222,6 +217,26 @@ fn join(runs: &mut Vec<Run>, run: Run, step: usize) {
     match runs.last_mut() {
         Some(last) if last.from + last.len * step == run.from => last.len += run.len,
         _ => runs.push(run),
+    }
+}
+
+/// Copies runs as [`copy_runs`] does, whose elements are `step` apart.
+#[inline(always)]
+fn copy_apart_runs(data: &[f32], places: &[usize], runs: &[Run], (width, step): (usize, usize), to: &mut [f32]) {
+    for (place, to) in places.iter().zip(to.chunks_mut(width)) {
+        for &Run { to: at, from, len } in runs {
+            let (mut to, mut from) = (&mut to[at..at + len], &data[from + place..]);
+            while step == 2 && from.len() >= 2 * GRAIN && to.len() >= GRAIN {
+                let (some, rest) = to.split_at_mut(GRAIN);
+                for i in 0..GRAIN {
+                    some[i] = from[2 * i];
+                }
+                (to, from) = (rest, &from[2 * GRAIN..]);
+            }
+            for (to, v) in to.iter_mut().zip(from.iter().step_by(step)) {
+                *to = *v;
+            }
+        }
     }
 }
 

@@ -182,6 +182,10 @@ fn pool(op: &'static str, x: &Tensor, max: bool, rank: usize, sizes: &[usize]) -
         return Err(Error::argument(op, detail));
     }
     let mut out = x.clone();
+    if !max && sizes.iter().all(|&size| size == 1) {
+        let all: Vec<usize> = (first..rank).collect();
+        return named(op, || out.mean(&all, true));
+    }
     for (d, &size) in sizes.iter().enumerate().rev() {
         let (dim, len) = (first + d, x.shape()[first + d]);
         // A mean of all elements is computed as a sum, which is split into parts, so the length is not limited.

@@ -1,6 +1,7 @@
 //! Pooling: `sliding` has windows of one size, `adaptive` windows that divide an image into a given number of parts.
 
 mod adaptive;
+mod largest;
 mod quarters;
 mod sliding;
 

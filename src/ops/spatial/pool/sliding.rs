@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::largest::{NONE, largest};
 use super::quarters;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::error::Result;
@@ -28,9 +29,6 @@ params! {
     }
 }
 shader!(SHADER: Params = "pool", after [WINDOW]);
-
-/// The position of a window's maximum if the window holds no pixel.
-const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum PoolMode {
@@ -57,24 +55,6 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Computes the largest element of every window of a plane and its position, the first of equal ones; −∞ and `NONE`
-    /// for a window that holds no pixel. NaN counts as the largest.
-    fn largest(&self, x: &[f32], best: &mut [f32], at: &mut [u32]) {
-        best.fill(f32::NEG_INFINITY);
-        at.fill(NONE);
-        for tap in 0..self.window.taps() {
-            self.window.rows(tap, |o, i, len| {
-                let pixels = (i..).step_by(self.window.params.stride[1]);
-                for ((best, at), i) in best[o..o + len].iter_mut().zip(&mut at[o..o + len]).zip(pixels) {
-                    let v = x[i];
-                    if v > *best || v.is_nan() || *at == NONE {
-                        (*best, *at) = (v, i as u32);
-                    }
-                }
-            });
-        }
-    }
-
     /// Adds to every window its pixels.
     fn add(&self, x: &[f32], sums: &mut [impl Sum]) {
         for tap in 0..self.window.taps() {
@@ -160,7 +140,8 @@ impl Op for Windows {
             return Ok(());
         }
         if self.mode == PoolMode::Max {
-            planes.for_each_init(|| vec![0; window.pixels()], |at, (out, x)| self.largest(x, out, at));
+            let places = || vec![0; window.pixels()];
+            planes.for_each_init(places, |at, (out, x)| vectorised!(largest(window, x, out, at)));
             return Ok(());
         }
         let divisors = self.divisors();
@@ -218,7 +199,7 @@ impl Op for PoolGrad {
             || (vec![0.0; pixels], vec![0; pixels]),
             |(values, at), ((dx, x), g)| {
                 if windows.mode == PoolMode::Max {
-                    windows.largest(x, values, at);
+                    vectorised!(largest(window, x, values, at));
                     return added(dx, terms, |dx| add_at(at, g, dx), |dx| add_at(at, g, dx));
                 }
                 values.iter_mut().zip(g).zip(&divisors).for_each(|((part, g), divisor)| *part = g / divisor);
