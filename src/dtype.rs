@@ -189,6 +189,10 @@ mod sealed {
     pub trait Sealed: Sized {
         /// The bits of one element; the higher bits are 0.
         fn bits(self) -> u32;
+        /// Returns the elements as words, of types of four bytes.
+        fn words(_values: &[Self]) -> Option<&[u32]> {
+            None
+        }
         fn pack(values: &[Self], room: Room<u32>) -> Result<Vec<u32>>;
         /// Like `pack`, without a copy if the type allows it.
         fn pack_vec(values: Vec<Self>, room: Room<u32>) -> Result<Vec<u32>> {
@@ -218,6 +222,9 @@ macro_rules! words {
         impl sealed::Sealed for $t {
             fn bits(self) -> u32 {
                 bytemuck::cast(self)
+            }
+            fn words(values: &[Self]) -> Option<&[u32]> {
+                Some(bytemuck::cast_slice(values))
             }
             fn pack(values: &[Self], room: Room<u32>) -> Result<Vec<u32>> {
                 let mut words = room(values.len())?;

@@ -138,6 +138,12 @@ fn attention() -> Vec<Case> {
             Seen::All,
             None,
         ),
+        attention_case(
+            "long, causal",
+            vec![dense(q(&[1, 70, 9])), dense(k(&[1, 67, 9])), transposed(v(&[1, 67, 5]), 1, 2)],
+            Seen::Causal,
+            None,
+        ),
     ];
     for (dtype, tolerance) in [(DType::F16, 5e-3), (DType::BF16, 4e-2)] {
         let halves = all(4, 6).into_iter().map(|input| input.of(dtype)).collect();

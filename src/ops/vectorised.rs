@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use pulp::{Arch, WithSimd};
+use pulp::{Arch, Simd, WithSimd};
 
 /// The highest level of vector instructions of this processor.
 static LEVEL: LazyLock<Arch> = LazyLock::new(Arch::new);
@@ -21,6 +21,29 @@ pub(in crate::ops) fn with_vectors<F: WithSimd>(f: F) -> F::Output {
     LEVEL.dispatch(f)
 }
 
+/// Computes e^x of numbers that are not above 0, or NaN, with an error of about one unit in the last place, as
+/// [`exp`](crate::ops::elementwise::unary::special::exp) does with products that are not fused.
+#[inline(always)]
+pub(in crate::ops) fn exp_below_zero<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    // 1.5 · 2^23, and two biases of an exponent: a number added to it is rounded to a whole number in the last bits.
+    let whole = simd.splat_f32s(12_582_912.0 + 254.0);
+    let lowest = simd.splat_f32s(-104.0);
+    let x = simd.select_f32s(simd.less_than_f32s(x, lowest), lowest, x); // NaN stays NaN
+    let shifted = simd.mul_add_e_f32s(x, simd.splat_f32s(std::f32::consts::LOG2_E), whole);
+    let n = simd.sub_f32s(shifted, whole);
+    let r = simd.mul_add_e_f32s(n, simd.splat_f32s(-0.693_359_4), x);
+    let r = simd.mul_add_e_f32s(n, simd.splat_f32s(2.121_944_4e-4), r);
+    let mut p = simd.splat_f32s(1.987_569_1e-4);
+    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5, 1.0, 1.0] {
+        p = simd.mul_add_e_f32s(p, r, simd.splat_f32s(c));
+    }
+    // 2^n in two factors, since the result may be subnormal: see `exp`.
+    let exponent = |bits| simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(23)));
+    let both = simd.transmute_u32s_f32s(shifted);
+    let half = simd.wrapping_dyn_shr_u32s(both, simd.splat_u32s(1));
+    simd.mul_f32s(simd.mul_f32s(p, exponent(half)), exponent(simd.sub_u32s(both, half)))
+}
+
 /// Evaluates an expression with loops that the compiler vectorises. On x86-64 it is compiled for the instructions of the
 /// build (SSE2 by default), for AVX2 and for AVX-512, and this processor's highest level runs.
 ///
@@ -36,3 +59,43 @@ macro_rules! vectorised {
     };
 }
 pub(in crate::ops) use vectorised;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The exponentials of numbers.
+    struct Exponentials<'a>(&'a mut [f32]);
+
+    impl WithSimd for Exponentials<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) {
+            S::as_mut_simd_f32s(self.0).0.iter_mut().for_each(|v| *v = exp_below_zero(simd, *v));
+        }
+    }
+
+    /// Compares every 97th number with f64, in units of the last place.
+    #[test]
+    fn exponentials_are_right_to_about_one_unit() {
+        let bits = |v: f32| v.to_bits();
+        let values: Vec<f32> = (bits(-0.0)..=bits(f32::NEG_INFINITY)).step_by(97).map(f32::from_bits).collect();
+        let values = &values[..values.len() / 16 * 16];
+        let mut widest = values.to_vec();
+        with_vectors(Exponentials(&mut widest));
+        let mut single = values.to_vec();
+        Exponentials(&mut single).with_simd(pulp::Scalar);
+        for (x, got) in values.iter().zip(&widest).chain(values.iter().zip(&single)) {
+            let expected = f64::from(*x).exp();
+            let near = expected as f32;
+            let unit = f64::from(f32::from_bits(near.to_bits() + 1)) - f64::from(near);
+            assert!((f64::from(*got) - expected).abs() <= 1.2 * unit, "exp({x}) = {got}, not {near}");
+        }
+        let mut edges = [f32::NAN; 32];
+        edges[1..5].copy_from_slice(&[0.0, -0.0, f32::NEG_INFINITY, -1e30]);
+        with_vectors(Exponentials(&mut edges));
+        assert!(edges[0].is_nan());
+        assert_eq!(edges[1..5], [1.0, 1.0, 0.0, 0.0]);
+    }
+}

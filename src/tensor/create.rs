@@ -1,6 +1,6 @@
 //! Creation of tensors from values, and the words of a tensor.
 
-use crate::device::cpu::with_room;
+use crate::device::cpu::{copied, copy, with_room};
 use crate::device::{Backend, Device, IntoDevice, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
@@ -29,7 +29,11 @@ impl Tensor {
             let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
             return Err(Error::argument("from_slice", detail));
         }
-        from_words(T::pack(data, with_room)?, shape.dims(), T::DTYPE, device.into_device()?)
+        let device = device.into_device()?;
+        match T::words(data) {
+            Some(words) => copy_of_words(words, shape.dims(), T::DTYPE, device),
+            None => from_words(T::pack(data, with_room)?, shape.dims(), T::DTYPE, device),
+        }
     }
 
     /// Like [`Tensor::from_slice`], from a vector. For elements of four bytes on the CPU, the tensor takes over the
@@ -202,16 +206,26 @@ impl Tensor {
         }
         match (dense.storage(), dense.device().backend()?) {
             (Storage::Gpu(buffer), Backend::Gpu(gpu)) => gpu.download(buffer, start, len),
-            (Storage::Cpu(buffer), _) => {
-                let mut words = with_room(len)?;
-                words.extend_from_slice(&buffer.read()[start..start + len]);
-                Ok(words)
-            }
+            (Storage::Cpu(buffer), _) => copied(&buffer.read()[start..start + len]),
             (Storage::Gpu(_), Backend::Cpu(_)) => {
                 Err(Error::internal(format!("the storage of a tensor is not on its device, {}", self.device())))
             }
         }
     }
+}
+
+/// Returns a tensor with a copy of the bits of its elements.
+fn copy_of_words(words: &[u32], shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+    let storage = match device.backend()? {
+        Backend::Cpu(cpu) => {
+            let buffer = cpu.alloc(words.len())?;
+            copy(words, &mut buffer.write()[..words.len()]);
+            Storage::Cpu(buffer)
+        }
+        Backend::Gpu(gpu) if words.is_empty() => Storage::Gpu(gpu.alloc(1)?),
+        Backend::Gpu(gpu) => Storage::Gpu(gpu.upload(words)?),
+    };
+    Ok(Tensor::from_storage(storage, shape, dtype, device))
 }
 
 /// Returns a tensor from the bits of its elements.

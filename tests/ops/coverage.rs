@@ -12,6 +12,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("adaptive_avg_pool", "adaptive_avg_pool2d"),
     ("adaptive_max_pool", "adaptive_max_pool2d"),
     ("adaptive_pool_grad", "adaptive_max_pool2d"),
+    ("attention_grad", "attention"),
     ("conv2d_input_grad", "conv2d"),
     ("conv2d_weight_grad", "conv2d"),
     ("interpolate_grad", "interpolate"),

@@ -16,6 +16,7 @@ mod infinities;
 mod inplace;
 mod long_sums;
 mod operands;
+mod panels;
 mod special;
 mod windows;
 

@@ -4,11 +4,13 @@
 //! fault each: for the 10 MB of a convolution's output that takes longer than the arithmetic.
 
 mod budget;
+mod copy;
 mod info;
 mod notice;
 mod scratch;
 
 pub(crate) use budget::{Grant, grant_driver, with_room};
+pub(crate) use copy::{copied, copy};
 pub(crate) use info::info;
 pub(crate) use scratch::{Scratch, scratch};
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use wgpu::{BufferUsages, PollError, PollType};
 
 use super::{Buffer, Gpu};
-use crate::device::cpu::with_room;
+use crate::device::cpu::{copy, with_room};
 use crate::device::{Backend, Device, Storage};
 use crate::error::{Error, Result};
 use crate::sync;
@@ -40,7 +40,7 @@ pub(crate) fn to(storage: &Storage, offset: usize, len: usize, src: &Device, dst
     match (storage, src.backend()?, dst.backend()?) {
         (Storage::Cpu(from), Backend::Cpu(_), Backend::Cpu(cpu)) => {
             let to = cpu.alloc(len)?;
-            to.write().copy_from_slice(&from.read()[offset..offset + len]);
+            copy(&from.read()[offset..offset + len], &mut to.write()[..len]);
             Ok(Storage::Cpu(to))
         }
         (Storage::Cpu(from), Backend::Cpu(_), Backend::Gpu(gpu)) => {

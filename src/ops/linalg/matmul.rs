@@ -116,11 +116,20 @@ impl Op for MatMul {
         Saves::Inputs
     }
 
-    /// Computes dA [.., m, k] ← g · Bᵀ and dB [.., k, n] ← Aᵀ · g.
+    /// Computes dA [.., m, k] ← g · Bᵀ and dB [.., k, n] ← Aᵀ · g. The gradient of a transposed view is computed as that of
+    /// the view's tensor, which would else be a copy with exchanged dimensions.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (a, b, g) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
-        let da = ctx.needs[0].then(|| g.matmul(&b.t()?)).transpose()?;
-        let db = ctx.needs[1].then(|| a.t()?.matmul(g)).transpose()?;
+        let transposed = |x: &Tensor| {
+            let [row, column] = matrix_strides(x.layout());
+            row < column
+        };
+        let product = |x: &Tensor, y: &Tensor, of: &Tensor| match transposed(of) {
+            true => y.t()?.matmul(&x.t()?)?.t(),
+            false => x.matmul(y),
+        };
+        let da = ctx.needs[0].then(|| product(g, &b.t()?, a)).transpose()?;
+        let db = ctx.needs[1].then(|| product(&a.t()?, g, b)).transpose()?;
         Ok(vec![da, db])
     }
 }

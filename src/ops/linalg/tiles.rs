@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::ops::vectorised::{vectorised, with_vectors};
 
 /// The vectors in a row of a panel.
-const VECTORS: usize = 2;
+pub(in crate::ops) const VECTORS: usize = 2;
 
 /// The most terms that are added up in registers. Longer sums are split, so that a block's part stays in the cache, and
 /// the rounding error is that of a shorter sum.
@@ -92,12 +92,18 @@ impl Left {
             let [first, end] = [self.row(block), self.row(block + 1)];
             let (height, a) = (end - first, a.get(first * strides[0]..).unwrap_or_default());
             let to = &mut self.data[first * self.depth + terms.start * height..][..terms.len() * height];
+            let count = terms.len();
             match (height, strides) {
-                (8, [row, 1]) => vectorised!(transpose::<8>(a, row, to)),
-                (7, [row, 1]) => vectorised!(transpose::<7>(a, row, to)),
-                (6, [row, 1]) => vectorised!(transpose::<6>(a, row, to)),
-                (5, [row, 1]) => vectorised!(transpose::<5>(a, row, to)),
+                (8, [row, 1]) => vectorised!(transpose::<8>(a, row, count, to, 8)),
+                (7, [row, 1]) => vectorised!(transpose::<7>(a, row, count, to, 7)),
+                (6, [row, 1]) => vectorised!(transpose::<6>(a, row, count, to, 6)),
+                (5, [row, 1]) => vectorised!(transpose::<5>(a, row, count, to, 5)),
                 (0, _) => {}
+                (8, [1, term]) => {
+                    let from = |k: usize| a[k * term..].first_chunk::<8>();
+                    let parts = to.as_chunks_mut::<8>().0.iter_mut().enumerate();
+                    parts.for_each(|(k, to)| from(k).into_iter().for_each(|from| *to = *from));
+                }
                 (_, [row, term]) => {
                     for (k, to) in to.chunks_exact_mut(height).enumerate() {
                         to.iter_mut().enumerate().for_each(|(i, to)| *to = a[i * row + k * term]);
@@ -115,32 +121,70 @@ impl Left {
     /// Adds the product with `columns` columns in panels to `start`, and writes it to `out`, whose rows are `step` apart.
     pub fn multiply(&self, panels: &[f32], columns: usize, start: Start, out: &mut [f32], step: usize) {
         if self.rows > 0 {
-            with_vectors(Multiply { left: self, panels, columns, start, out, step });
+            let part = [self.blocks, self.depth];
+            with_vectors(Multiply { left: self, part, panels, columns, start, out, step });
+        }
+    }
+
+    /// Writes the product of a part of the factor and of one panel of that depth: of its first `rows` rows, with those that
+    /// share a block with the last of them, and of its first `depth` terms. `out` has room for all rows, which are as far
+    /// apart as those of the panel.
+    pub fn multiply_part(&self, [rows, depth]: [usize; 2], panel: &[f32], out: &mut [f32]) {
+        let (blocks, width) = ((rows * self.blocks).div_ceil(self.rows.max(1)), panel_width());
+        let part = [blocks.min(self.blocks), depth];
+        if self.rows > 0 {
+            with_vectors(Multiply {
+                left: self,
+                part,
+                panels: panel,
+                columns: width,
+                start: Start::Zero,
+                out,
+                step: width,
+            });
         }
     }
 }
 
-/// Writes `H` rows of `a`, which are `row` apart, as columns.
+/// Writes the `[rows, columns]` elements of `a`, whose rows are `row` apart, as columns: `to[k · step + i]` becomes
+/// `a[i · row + k]`.
 #[inline(always)]
-fn transpose<const H: usize>(a: &[f32], row: usize, to: &mut [f32]) {
-    let count = to.len() / H;
+pub(in crate::ops) fn turn(a: &[f32], row: usize, [rows, columns]: [usize; 2], to: &mut [f32], step: usize) {
+    let whole = rows / 8 * 8;
+    for first in (0..whole).step_by(8) {
+        vectorised!(transpose::<8>(&a[first * row..], row, columns, &mut to[first..], step));
+    }
+    for i in whole..rows {
+        let from = &a[i * row..][..columns];
+        from.iter().enumerate().for_each(|(k, v)| to[k * step + i] = *v);
+    }
+}
+
+/// Writes `H` rows of `count` elements of `a`, which are `row` apart, as columns: parts of rows that are `step` apart.
+#[inline(always)]
+fn transpose<const H: usize>(a: &[f32], row: usize, count: usize, to: &mut [f32], step: usize) {
     let rows: [&[f32]; H] = std::array::from_fn(|i| &a[i * row..][..count]);
-    let (parts, rest) = to.as_chunks_mut::<H>().0.as_chunks_mut::<16>();
-    for (i, part) in parts.iter_mut().enumerate() {
-        let from = rows.map(|row| row[16 * i..].first_chunk::<16>());
+    for first in (0..count / 16 * 16).step_by(16) {
+        let from = rows.map(|row| row[first..].first_chunk::<16>());
+        let mut part = [[0f32; H]; 16];
         for (i, from) in from.into_iter().enumerate() {
             if let Some(from) = from {
                 (0..16).for_each(|k| part[k][i] = from[k]);
             }
         }
+        for (k, part) in part.iter().enumerate() {
+            to[(first + k) * step..][..H].copy_from_slice(part);
+        }
     }
-    for (k, to) in (count - rest.len()..).zip(rest) {
-        (0..H).for_each(|i| to[i] = rows[i][k]);
+    for k in count / 16 * 16..count {
+        (0..H).for_each(|i| to[k * step + i] = rows[i][k]);
     }
 }
 
 struct Multiply<'a> {
     left: &'a Left,
+    /// The number of blocks and of terms that are multiplied.
+    part: [usize; 2],
     panels: &'a [f32],
     columns: usize,
     start: Start<'a>,
@@ -153,13 +197,13 @@ impl WithSimd for Multiply<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Multiply { left, panels, columns, start, out, step } = self;
-        let (depth, width) = (left.depth, VECTORS * S::F32_LANES);
+        let Multiply { left, part: [blocks, depth], panels, columns, start, out, step } = self;
+        let width = VECTORS * S::F32_LANES;
         for first in (0..depth.max(1)).step_by(LONGEST) {
             let len = LONGEST.min(depth - first);
-            for block in 0..left.blocks {
+            for block in 0..blocks {
                 let [row, end] = [left.row(block), left.row(block + 1)];
-                let a = &left.data[row * depth + first * (end - row)..][..len * (end - row)];
+                let a = &left.data[row * left.depth + first * (end - row)..][..len * (end - row)];
                 let start = match start {
                     _ if first > 0 => Start::Result,
                     Start::Rows(values) => Start::Rows(&values[row..end]),
@@ -252,7 +296,8 @@ mod tests {
             let bias: Vec<f32> = (0..rows).map(|i| i as f32).collect();
             let (mut out, step) = (vec![f32::NAN; rows * (columns + 2)], columns + 2);
             for (round, start) in [Start::Zero, Start::Rows(&bias), Start::Result].into_iter().enumerate() {
-                Multiply { left: &left, panels: &panels, columns, start, out: &mut out, step }.with_simd(simd);
+                let part = [left.blocks, depth];
+                Multiply { left: &left, part, panels: &panels, columns, start, out: &mut out, step }.with_simd(simd);
                 for (i, row) in out.chunks_exact(step).enumerate() {
                     for (j, &v) in row[..columns].iter().enumerate() {
                         let sum: f32 = (0..depth).map(|k| a[i * depth + k] * b[k * columns + j]).sum();

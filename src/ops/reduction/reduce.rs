@@ -31,6 +31,10 @@ const CHUNK: usize = 1024;
 /// The rows that the host adds up before it adds the result to the total, to limit the rounding error of many rows.
 const BLOCK: usize = 256;
 
+/// The elements that one task of the host reduces at least, and those of a long row that one task takes.
+const TASK: usize = 16 * 1024;
+const PART: usize = 1 << 16;
+
 /// The reductions, in the order of the shader's codes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) enum Reduction {
@@ -201,20 +205,22 @@ pub(in crate::ops) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], o
     kernels(gpu, (buffer, 0, DType::F32), Reduction::Sum, sizes, out)
 }
 
-/// Elements of a row of the host that one task joins.
-const ROW_BLOCK: usize = 1 << 16;
 
 /// Computes `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …` of at least one element.
 fn fold<T: Word>(x: &[T], out: CpuOut, [outer, reduced, inner]: [usize; 3], f: impl Fn(T, T) -> T + Send + Sync) {
     let out = out.slice::<T>();
     if inner == 1 {
-        let rows = out.par_iter_mut().zip(x.par_chunks(reduced)).with_min_len((4096 / reduced).max(8));
+        let rows = out.par_iter_mut().zip(x.par_chunks(reduced)).with_min_len((TASK / reduced).max(1));
         return rows.for_each(|(out, row)| {
-            let total = if row.len() <= ROW_BLOCK {
-                joined(row, &f)
-            } else {
-                let blocks: Vec<T> = row.par_chunks(ROW_BLOCK).filter_map(|block| joined(block, &f)).collect();
-                blocks.into_iter().reduce(&f)
+            // A list of blocks for each of many short rows would take longer than their sums.
+            let total = match row.len() {
+                0..=PART => joined(row, &f),
+                _ => row
+                    .par_chunks(PART)
+                    .filter_map(|block| joined(block, &f))
+                    .collect::<Vec<T>>()
+                    .into_iter()
+                    .reduce(&f),
             };
             total.into_iter().for_each(|total| *out = total);
         });
@@ -273,7 +279,11 @@ pub(in crate::ops) fn distinct(name: &'static str, dims: impl Dims, shape: &[usi
 pub(in crate::ops) fn over(x: &Tensor, reduction: Reduction, dims: impl Dims, keepdim: bool) -> Result<Tensor> {
     let sorted = distinct(reduction.name(), dims, x.shape())?;
     let dtype = if reduction == Reduction::Sum { of_sums(x.dtype()) } else { x.dtype() };
-    let runs: Vec<&[usize]> = sorted.chunk_by(|a, b| a + 1 == *b).collect();
+    // Neighbouring dimensions as one. Those of size 1 have nothing to add, unless there are no others.
+    let mut runs: Vec<&[usize]> = sorted.chunk_by(|a, b| a + 1 == *b).collect();
+    if runs.iter().any(|run| run.iter().any(|&d| x.shape()[d] != 1)) {
+        runs.retain(|run| run.iter().any(|&d| x.shape()[d] != 1));
+    }
     let kept: Vec<usize> = (0..x.rank()).filter(|d| !sorted.contains(d)).collect();
     let mut out = x.clone();
     if runs.len() > 1 && matches!(reduction, Reduction::Max | Reduction::Min) {

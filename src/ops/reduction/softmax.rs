@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
@@ -10,8 +11,8 @@ use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::{around, rows_in_fours};
-use crate::ops::sums::{PART, fold_lanes};
-use crate::ops::vectorised::vectorised;
+use crate::ops::sums::PART;
+use crate::ops::vectorised::{exp_below_zero, vectorised, with_vectors};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, of_sums};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
@@ -47,7 +48,7 @@ impl Op for Softmax {
         let part = (CHUNK / block).max(1) * block;
         let parts = out.par_chunks_mut(part).zip(x.par_chunks(part));
         parts.for_each(|(out, x)| match inner {
-            1 => vectorised!(rows(x, out, block, self.log)),
+            1 => with_vectors(Rows { x, out, count: block, log: self.log }),
             _ => {
                 for (out, x) in out.chunks_mut(block).zip(x.chunks(block)) {
                     let starts = (0..inner).step_by(COLUMNS);
@@ -83,57 +84,95 @@ impl Op for Softmax {
     }
 }
 
-/// Computes rows of `count` elements on the host.
-#[inline(always)]
-fn rows(x: &[f32], out: &mut [f32], count: usize, log: bool) {
-    for (out, x) in out.chunks_mut(count).zip(x.chunks(count)) {
-        row(x, out, log);
+/// Computes rows of `count` elements on the host. A NaN makes the sum NaN, and so every result of its row.
+struct Rows<'a> {
+    x: &'a [f32],
+    out: &'a mut [f32],
+    count: usize,
+    log: bool,
+}
+
+impl WithSimd for Rows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Rows { x, out, count, log } = self;
+        let mut rows = x.chunks_exact(count).peekable();
+        let mut max = rows.peek().map_or(f32::NEG_INFINITY, |row| largest(simd, row));
+        for out in out.chunks_exact_mut(count) {
+            let Some(row) = rows.next() else { return };
+            // The maximum of the next row is found meanwhile: the processor waits for memory as it computes.
+            let (sum, next) = exponentials(simd, row, max, out, rows.peek().unwrap_or(&row));
+            if log {
+                let sum = sum.ln() as f32;
+                out.iter_mut().zip(row).for_each(|(out, x)| *out = (x - max) - sum);
+            } else {
+                let scale = (1.0 / sum) as f32; // a product takes less time than a quotient
+                let (vectors, rest) = S::as_mut_simd_f32s(out);
+                vectors.iter_mut().for_each(|v| *v = simd.mul_f32s(*v, simd.splat_f32s(scale)));
+                rest.iter_mut().for_each(|v| *v *= scale);
+            }
+            max = next;
+        }
     }
 }
 
-/// Computes one row on the host, in a few passes that vectorise. A NaN makes the total NaN, and so every result.
+/// Returns the larger elements; those of `a` where one is NaN.
 #[inline(always)]
-fn row(x: &[f32], out: &mut [f32], log: bool) {
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let max = fold_lanes([f32::NEG_INFINITY; 16], x, larger, larger);
-    let sum = exponentials(x, max, out);
-    if log {
-        let sum = sum.ln() as f32;
-        out.iter_mut().zip(x).for_each(|(out, x)| *out = (x - max) - sum);
-    } else {
-        let scale = (1.0 / sum) as f32; // a product takes less time than a quotient
-        out.iter_mut().for_each(|out| *out *= scale);
-    }
+fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+    simd.select_f32s(simd.greater_than_f32s(b, a), b, a)
 }
 
-/// Writes `exp(x − max)` and returns the sum, added as [`total`](crate::ops::sums::total) adds.
+/// Returns the largest element of `lanes` and of the end of a row.
 #[inline(always)]
-fn exponentials(x: &[f32], max: f32, out: &mut [f32]) -> f64 {
+fn joined<S: Simd>(simd: S, lanes: S::f32s, end: &[f32]) -> f32 {
+    let max = |a: f32, b: &f32| if *b > a { *b } else { a };
+    end.iter().fold(simd.reduce_max_f32s(lanes), max)
+}
+
+/// Returns the largest element that is not NaN, or −∞.
+#[inline(always)]
+fn largest<S: Simd>(simd: S, row: &[f32]) -> f32 {
+    let (vectors, end) = S::as_simd_f32s(row);
+    let lanes = vectors.iter().fold(simd.splat_f32s(f32::NEG_INFINITY), |max, v| larger(simd, max, *v));
+    joined(simd, lanes, end)
+}
+
+/// Writes `exp(x − max)` and returns the sum, and the largest element of the next row, which is as long.
+#[inline(always)]
+fn exponentials<S: Simd>(simd: S, x: &[f32], max: f32, out: &mut [f32], next: &[f32]) -> (f64, f32) {
+    let (max, lowest) = (simd.splat_f32s(max), simd.splat_f32s(f32::NEG_INFINITY));
+    let ((x, x_end), (next, next_end)) = (S::as_simd_f32s(x), S::as_simd_f32s(next));
+    let (out, out_end) = S::as_mut_simd_f32s(out);
     let mut total = 0f64;
-    for (out, x) in out.chunks_mut(PART).zip(x.chunks(PART)) {
-        let ((x, rest), (out, last)) = (x.as_chunks::<16>(), out.as_chunks_mut::<16>());
-        let mut sums = [0f32; 16];
-        for (out, x) in out.iter_mut().zip(x) {
-            for i in 0..16 {
-                out[i] = exp(x[i] - max);
-                sums[i] += out[i];
+    let mut highest = [lowest; 2];
+    // Short sums in two vectors, so that neither waits for itself; their totals in f64.
+    let part = 2 * PART / 32 * 32 / S::F32_LANES.max(1);
+    for ((out, x), next) in out.chunks_mut(part).zip(x.chunks(part)).zip(next.chunks(part)) {
+        let mut sums = [simd.splat_f32s(0.0); 2];
+        let (outs, out_last) = out.as_chunks_mut::<2>();
+        let ((xs, x_last), (nexts, next_last)) = (x.as_chunks::<2>(), next.as_chunks::<2>());
+        for ((out, x), next) in outs.iter_mut().zip(xs).zip(nexts) {
+            for i in 0..2 {
+                out[i] = exp_below_zero(simd, simd.sub_f32s(x[i], max));
+                sums[i] = simd.add_f32s(sums[i], out[i]);
+                highest[i] = larger(simd, highest[i], next[i]);
             }
         }
-        if !rest.is_empty() {
-            // As a whole vector: single exponentials would take as long as that many vectors.
-            let mut vector = [0f32; 16];
-            vector[..rest.len()].copy_from_slice(rest);
-            for v in &mut vector {
-                *v = exp(*v - max);
-            }
-            last.copy_from_slice(&vector[..rest.len()]);
-            for (sum, v) in sums.iter_mut().zip(last) {
-                *sum += *v;
-            }
+        for ((out, x), next) in out_last.iter_mut().zip(x_last).zip(next_last) {
+            *out = exp_below_zero(simd, simd.sub_f32s(*x, max));
+            sums[0] = simd.add_f32s(sums[0], *out);
+            highest[0] = larger(simd, highest[0], *next);
         }
-        total += f64::from(fold_lanes(sums, &[], |sum, _| sum, |a, b| a + b));
+        total += f64::from(simd.reduce_sum_f32s(simd.add_f32s(sums[0], sums[1])));
     }
-    total
+    if !x_end.is_empty() {
+        let last = exp_below_zero(simd, simd.sub_f32s(simd.partial_load_f32s(x_end), max));
+        simd.partial_store_f32s(out_end, last);
+        total += f64::from(simd.reduce_sum_f32s(simd.partial_load_f32s(out_end))); // the other elements are 0
+    }
+    (total, joined(simd, larger(simd, highest[0], highest[1]), next_end))
 }
 
 /// Computes some columns of `[R, inner]` on the host together.

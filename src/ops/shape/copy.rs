@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use crate::device::cpu::copy;
 use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
@@ -40,7 +41,7 @@ pub(in crate::ops) fn strided_copy(src: &CpuIn<Strided>, out: &mut [u32], to: &L
     let (from, words) = (src.layout(), src.all::<u32>());
     if from.is_contiguous() && to.is_contiguous() {
         let len = from.elem_count();
-        out[to.offset..to.offset + len].copy_from_slice(&words[from.offset..from.offset + len]);
+        copy(&words[from.offset..from.offset + len], &mut out[to.offset..to.offset + len]);
     } else if to.is_contiguous() {
         let out = &mut out[to.offset..to.offset + to.elem_count()];
         Walk::new([from]).rows(out, |[at], [step], out| match step {
@@ -50,7 +51,23 @@ pub(in crate::ops) fn strided_copy(src: &CpuIn<Strided>, out: &mut [u32], to: &L
             _ => out.iter_mut().enumerate().for_each(|(i, out)| *out = words[at.wrapping_add(i.wrapping_mul(step))]),
         });
     } else {
-        from.positions().zip(to.positions()).for_each(|(from, to)| out[to] = words[from]);
+        // Rows along the innermost dimension that both layouts walk alike.
+        let Walk { dims, strides, .. } = Walk::new([from, to]);
+        let inner = dims.len() - 1;
+        let [rows, targets] = [(from, &strides[0]), (to, &strides[1])].map(|(layout, strides)| Layout {
+            shape: dims[..inner].to_vec(),
+            strides: strides[..inner].to_vec(),
+            offset: layout.offset,
+        });
+        let (count, steps) = (dims[inner], strides.each_ref().map(|strides| strides[inner]));
+        for (from, to) in rows.positions().zip(targets.positions()) {
+            if steps == [1, 1] {
+                out[to..to + count].copy_from_slice(&words[from..from + count]);
+                continue;
+            }
+            let place = |start: usize, i: usize, step: usize| start.wrapping_add(i.wrapping_mul(step));
+            (0..count).for_each(|i| out[place(to, i, steps[1])] = words[place(from, i, steps[0])]);
+        }
     }
 }
 

@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
+use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
 use crate::ops::{
@@ -117,7 +120,7 @@ impl Op for Place {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
-        out.0.fill(0);
+        out.0.par_chunks_mut(CHUNK).for_each(|part| part.fill(0));
         strided_copy(&inputs[0], out.0, &self.target()?);
         Ok(())
     }

@@ -24,8 +24,7 @@ use crate::ops::{
 };
 use crate::tensor::Tensor;
 use special::{
-    clamp, erf, exp, gelu_gradient, gelu_inner, normal_cdf, normal_density, sigmoid, sign, softplus, tanh,
-    tanh_softplus,
+    clamp, erf, exp, gelu_gradient, gelu_inner, gelu_slope, normal, sigmoid, sign, softplus, tanh, tanh_softplus,
 };
 
 /// Functions of f32 that are put before the shaders of formulas.
@@ -145,8 +144,8 @@ floats! {
         |g, x, _, p| if x > 0.0 { g } else { p[0] * g }, "select(p.a * g, g, x > 0.0)";
     ELU "elu": |x, p| if x > 0.0 { x } else { p[0] * x.exp_m1() }, "select(p.a * m_expm1(x), x, x > 0.0)";
         |g, x, y, p| if x > 0.0 { g } else { g * (y + p[0]) }, "select(g * (y + p.a), g, x > 0.0)";
-    GELU "gelu": |x, _| x * normal_cdf(x), "x * normal_cdf(x)";
-        |g, x, _, _| g * (normal_cdf(x) + x * normal_density(x)), "g * (normal_cdf(x) + x * normal_density(x))";
+    GELU "gelu" vectorised: |x, _| x * normal(x).0, "x * normal_cdf(x)";
+        |g, x, _, _| g * gelu_slope(x), "g * (normal_cdf(x) + x * normal_density(x))";
     GELU_TANH "gelu_tanh" vectorised: |x, _| x * sigmoid(gelu_inner(x)), "x * m_sigmoid(gelu_inner(x))";
         |g, x, _, _| g * gelu_gradient(x, sigmoid(gelu_inner(x))), "g * gelu_gradient(x, m_sigmoid(gelu_inner(x)))";
     SILU "silu" vectorised: |x, _| x * sigmoid(x), "x * m_sigmoid(x)";
@@ -204,7 +203,10 @@ pub(in crate::ops) fn grad_headers() -> Vec<&'static str> {
 fn each<T: Word, R: Word>(x: &[u32], out: &mut [u32], args: [u32; 2], f: impl Fn(T, [T; 2]) -> R) {
     let args = args.map(bytemuck::cast);
     let (x, out): (&[T], &mut [R]) = (bytemuck::cast_slice(x), bytemuck::cast_slice_mut(out));
-    out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x, args));
+    // Not `for_each`: a long formula would not be inlined, and would keep the level of the build.
+    for (out, &x) in out.iter_mut().zip(x) {
+        *out = f(x, args);
+    }
 }
 
 #[inline(always)]
@@ -212,7 +214,9 @@ fn each_grad(inputs: [&[u32]; 3], out: &mut [u32], args: [u32; 2], d: impl Fn(f3
     let args = args.map(f32::from_bits);
     let [g, x, y]: [&[f32]; 3] = inputs.map(bytemuck::cast_slice);
     let out: &mut [f32] = bytemuck::cast_slice_mut(out);
-    out.iter_mut().zip(g).zip(x).zip(y).for_each(|(((out, &g), &x), &y)| *out = d(g, x, y, args));
+    for (((out, &g), &x), &y) in out.iter_mut().zip(g).zip(x).zip(y) {
+        *out = d(g, x, y, args);
+    }
 }
 
 /// A row with its arguments, as bits.

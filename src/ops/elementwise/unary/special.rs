@@ -4,6 +4,12 @@
 /// over it, but not loops over `f32::exp`. The polynomial is that of `shaders/math.wgsl`.
 #[inline(always)]
 pub(in crate::ops) fn exp(x: f32) -> f32 {
+    exp_of_difference(x, 0.0)
+}
+
+/// Computes e^(x − less) of a difference with more digits than an f32 has; `less` is small beside x.
+#[inline(always)]
+fn exp_of_difference(x: f32, less: f32) -> f32 {
     const LN2_HIGH: f32 = 0.693_359_4; // few bits: its product with a small whole number is exact
     const LN2_LOW: f32 = -2.121_944_4e-4;
     // 1.5 · 2^23, and two biases of an exponent: a number added to it is rounded to a whole number in the last bits.
@@ -12,7 +18,7 @@ pub(in crate::ops) fn exp(x: f32) -> f32 {
     let x = if x < -104.0 { -104.0 } else { x }; // NaN stays NaN
     let shifted = x * std::f32::consts::LOG2_E + WHOLE;
     let n = shifted - WHOLE;
-    let r = (x - n * LN2_HIGH) - n * LN2_LOW;
+    let r = (x - n * LN2_HIGH) - n * LN2_LOW - less;
     let p = 1.987_569_1e-4 * r + 1.398_199_9e-3;
     let p = ((p * r + 8.333_452e-3) * r + 4.166_579_6e-2) * r + 1.666_666_5e-1;
     let y = (p * r + 0.5) * (r * r) + r + 1.0;
@@ -113,22 +119,43 @@ pub(in crate::ops) fn erf(x: f32) -> f32 {
     if x.abs() < 1.0 { erf_centre(x) as f32 } else { (1.0 - erfc_tail(x.abs())).copysign(x) as f32 }
 }
 
-/// Computes the share of the normal distribution below x: `½ erfc(−x / √2)`.
-pub(in crate::ops) fn normal_cdf(x: f32) -> f32 {
-    let z = f64::from(x) * std::f64::consts::FRAC_1_SQRT_2;
-    let below = if z.abs() < 1.0 {
-        0.5 + 0.5 * erf_centre(z)
-    } else if z < 0.0 {
-        0.5 * erfc_tail(-z)
-    } else {
-        1.0 - 0.5 * erfc_tail(z)
-    };
-    below as f32
+/// Computes the normal distribution: the share below x, `½ erfc(−x / √2)`, with a relative error of at most 5e-7 on both
+/// sides, and the density. There is no branch, so that the compiler can vectorise loops over it.
+///
+/// Beyond y = |x|, there is e^(−y²/2) · t · q(t) with t = 1 / (1 + 0.3 y), where q is fitted up to y = 14.7: from there on,
+/// the share is 0.
+#[inline(always)]
+pub(in crate::ops) fn normal(x: f32) -> (f32, f32) {
+    const C: [f32; 10] = [
+        -0.020_626_092,
+        1.069_456_6e-3,
+        0.044_197_94,
+        -7.553_974_6e-3,
+        -0.091_045_89,
+        -0.013_819_885,
+        0.225_355_88,
+        0.413_744_87,
+        0.405_136_76,
+        0.258_572_7,
+    ];
+    let y = if x.abs() > 14.7 { 14.7 } else { x.abs() }; // NaN stays NaN
+    let t = 1.0 / (1.0 + 0.3 * y);
+    let mut q = C[0];
+    for c in &C[1..] {
+        q = q * (t - 0.6) + c;
+    }
+    // The square in two parts, the first of which is exact: its rounding error would be multiplied by y.
+    let head = f32::from_bits(y.to_bits() & 0xffff_f000);
+    let bell = exp_of_difference(-0.5 * head * head, 0.5 * (y + head) * (y - head));
+    let beyond = bell * (t * q);
+    (if x < 0.0 { beyond } else { 1.0 - beyond }, 0.398_942_3 * bell)
 }
 
-/// Computes the density of the normal distribution.
-pub(in crate::ops) fn normal_density(x: f32) -> f32 {
-    0.398_942_3 * exp(-0.5 * x * x)
+/// Computes the derivative of GELU.
+#[inline(always)]
+pub(in crate::ops) fn gelu_slope(x: f32) -> f32 {
+    let (below, density) = normal(x);
+    below + x * density
 }
 
 /// Computes the argument of σ in GELU's approximation `x · σ(gelu_inner(x))`. The factor σ(…) equals `½ (1 + tanh(…))`,
@@ -160,6 +187,25 @@ mod tests {
         assert!(out.iter().zip(bits(exp)).all(same));
         vectorised!(out.iter_mut().zip(&values).for_each(|(out, &x)| *out = tanh(x)));
         assert!(out.iter().zip(bits(tanh)).all(same));
+    }
+
+    #[test]
+    fn the_normal_distribution_is_right_to_its_tails() {
+        let exact = |z: f64| match z {
+            _ if z.abs() < 1.0 => 0.5 + 0.5 * erf_centre(z),
+            _ if z < 0.0 => 0.5 * erfc_tail(-z),
+            _ => 1.0 - 0.5 * erfc_tail(z),
+        };
+        for x in (0..=u32::MAX).step_by(997).map(f32::from_bits).filter(|x| !x.is_nan()) {
+            let ((below, density), wide) = (normal(x), f64::from(x));
+            let (expected, bell) =
+                (exact(wide * std::f64::consts::FRAC_1_SQRT_2), 0.398_942_280_4 * (-0.5 * wide * wide).exp());
+            let off = (f64::from(below) - expected).abs();
+            assert!(off <= 5e-7 * expected + 3e-45, "{below} below {x}, not {expected}");
+            assert!((f64::from(density) - bell).abs() <= 3e-7 * bell + 3e-45, "density {density} at {x}, not {bell}");
+        }
+        assert_eq!([normal(0.0), normal(f32::INFINITY), normal(f32::NEG_INFINITY)].map(|v| v.0), [0.5, 1.0, 0.0]);
+        assert!(normal(f32::NAN).0.is_nan() && gelu_slope(f32::NAN).is_nan());
     }
 
     #[test]

@@ -1,4 +1,10 @@
-//! Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017, eq. 1), as a composition.
+//! Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017, eq. 1): one op on the host, unless there
+//! is a mask or dropout, and a composition elsewhere.
+
+mod fused;
+mod head;
+
+use fused::Fused;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -90,6 +96,11 @@ impl Tensor {
         let (queries, keys, values) = (wide(self)?, wide(keys)?, wide(values)?);
         let _products = products(None);
         let scale = options.scale.unwrap_or_else(|| (e as f32).sqrt().recip());
+        let sizes = [self, &keys, &values].map(Tensor::elem_count);
+        if self.device().is_cpu() && options.mask.is_none() && options.dropout == 0.0 && !sizes.contains(&0) {
+            let op = Fused { scale, causal: options.causal };
+            return fused::attention(op, [&queries, &keys, &values])?.to_dtype(dtype);
+        }
         // Scales the queries instead of the scores: they usually have fewer elements.
         let mut scores = queries.mul_scalar(scale)?.matmul(&keys.t()?)?;
         let past = options.causal.then(|| Tensor::full([l, s], true, self.device())?.tril(0)).transpose()?;

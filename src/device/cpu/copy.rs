@@ -1,0 +1,46 @@
+//! Copies of words within host memory, by all threads.
+
+use rayon::prelude::*;
+
+use super::with_room;
+use crate::error::Result;
+
+/// The words that a thread copies at a time.
+const PART: usize = 1 << 16;
+
+/// Copies `from` to `to`, which is as long.
+pub(crate) fn copy(from: &[u32], to: &mut [u32]) {
+    to.par_chunks_mut(PART).zip(from.par_chunks(PART)).for_each(|(to, from)| to.copy_from_slice(from));
+}
+
+/// Returns a copy in memory of its own. The system maps new memory at the first access to each page, which takes longer
+/// than the copy: the threads share that, and nothing is written twice.
+///
+/// # Errors
+/// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+pub(crate) fn copied(words: &[u32]) -> Result<Vec<u32>> {
+    let mut out = with_room(words.len())?;
+    if words.len() <= PART {
+        out.extend_from_slice(words);
+    } else {
+        words.par_iter().copied().with_min_len(PART).collect_into_vec(&mut out);
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_and_short_copies_have_every_word() -> Result<()> {
+        for len in [0, 1, PART, PART + 1, 5 * PART + 3] {
+            let words: Vec<u32> = (0..len as u32).collect();
+            assert_eq!(copied(&words)?, words);
+            let mut to = vec![0; len];
+            copy(&words, &mut to);
+            assert_eq!(to, words);
+        }
+        Ok(())
+    }
+}
