@@ -4,15 +4,19 @@ use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Variant, shader, wg
 use crate::error::Result;
 use crate::ops::linalg::panels::{Product, ProductParams, Target};
 
-/// The text before the source of each variant.
-const PRODUCT: &str = wgsl!("matmul_product");
+/// The text before the source of each variant, and that of convolutions that are products in tiles.
+const PLACES: &str = wgsl!("matmul_places");
+pub(in crate::ops) const PRODUCT: &str = wgsl!("matmul_product");
+pub(in crate::ops) const TILE_PRODUCT: &str = wgsl!("tile_product");
+const OF_64: &str = "const ROWS = 8u;\nconst COLUMNS = 8u;\n";
+const OF_128: &str = "const ROWS = 16u;\nconst COLUMNS = 16u;\n";
 
-shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PRODUCT]);
-shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PRODUCT]);
-shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PRODUCT]);
-shader!(BLOCKS_64_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_64", after [PRODUCT, "const SIDE = 8u;\n"]);
-shader!(BLOCKS_128_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_128", after [PRODUCT, "const SIDE = 16u;\n"]);
-shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PRODUCT]);
+shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PLACES, PRODUCT]);
+shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PLACES, PRODUCT]);
+shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PLACES, PRODUCT]);
+shader!(BLOCKS_64_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_64", after [PLACES, PRODUCT, OF_64, TILE_PRODUCT]);
+shader!(BLOCKS_128_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_128", after [PLACES, PRODUCT, OF_128, TILE_PRODUCT]);
+shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PLACES, PRODUCT]);
 
 /// One workgroup for each 64 × 64 elements.
 const TILED: Grid<ProductParams> = Grid::Workgroups(tiles_64);
@@ -27,7 +31,7 @@ fn tiles_128(p: &ProductParams) -> usize {
 
 /// Workgroups that occupy a large card: navi31 has 192 SIMDs. With fewer, more invocations with fewer elements each are
 /// better.
-const ENOUGH: usize = 192;
+pub(in crate::ops) const ENOUGH: usize = 192;
 
 /// Shares the loads of A within a subgroup. It is the first choice on lavapipe, whose subgroups have 8 invocations.
 static SUBGROUPS: Variant<ProductParams> = Variant {
@@ -115,7 +119,7 @@ const N: usize = 131;
 const BATCH: usize = 2;
 const SPLITS: usize = 2;
 /// The value of elements that a product must not write.
-const UNTOUCHED: f32 = -77.0;
+pub(in crate::ops) const UNTOUCHED: f32 = -77.0;
 
 /// Multiplies a batch of two with a variant and compares the result with the host. Describes the first wrong element.
 pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams>) -> Result<Option<String>> {
@@ -151,7 +155,7 @@ pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams
 }
 
 /// Returns numbers between −1 and 1 in no particular order, the same on every call.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
+pub(in crate::ops) fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count as u32).map(|i| ((i + 1000 * seed).wrapping_mul(2_654_435_761) >> 16) as f32 / 32768.0 - 1.0).collect()
 }
 

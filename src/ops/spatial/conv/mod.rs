@@ -14,6 +14,8 @@ mod forward;
 mod geometry;
 mod grad;
 mod images;
+mod implicit;
+mod implicit_variants;
 mod patches;
 mod strips;
 mod winograd;
