@@ -2,20 +2,17 @@
 //! `shaders/conv_implicit.wgsl`. `implicit_variants` has the kernel in its variants.
 
 use super::geometry::{Geometry, PASS};
-use super::implicit_variants::{FAMILY, ImplicitParams, is_columns};
+use super::implicit_variants::{COLUMNS, FAMILY, ImplicitParams, is_columns};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, Variant};
 use crate::error::Result;
 use crate::ops::inplace::fill_kernel;
-use crate::ops::linalg::matmul_variants::ENOUGH;
+use crate::ops::linalg::matmul_variants;
 use crate::ops::linalg::panels::{B_WIDTH, IndexMap, MAX_DEPTH, Pack};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::{Dense, GpuIn, variants};
 
 /// Steps of the sum in a tile; `DEPTH` in `tile_product.wgsl`.
 const STEPS: usize = 8;
-
-/// The fewest steps of a part of a sum that is split because there are few tiles.
-const FEWEST_STEPS: usize = 256;
 
 /// The most kernels for the gradient of one image: with a stride, one for the pixels of each place between two windows.
 const MOST_PHASES: usize = 16;
@@ -33,9 +30,12 @@ pub(super) fn operand<'a>(input: &'a GpuIn<Dense>) -> Operand<'a> {
 /// What chooses the variant for some params: [`chosen`], or the trial of one.
 pub(super) type Choose<'a> = &'a dyn Fn(&ImplicitParams) -> Result<&'static Variant<ImplicitParams>>;
 
-/// Returns what chooses the variant that the device uses.
+/// Returns what chooses the variant that the device uses: columns, if the op table asks for a variant of their product.
 pub(super) fn chosen(gpu: &Gpu) -> impl Fn(&ImplicitParams) -> Result<&'static Variant<ImplicitParams>> + '_ {
-    |params| variants::chosen(gpu, &FAMILY, params)
+    |params| match variants::asked_for(&matmul_variants::FAMILY) {
+        true => Ok(&COLUMNS),
+        false => variants::chosen(gpu, &FAMILY, params),
+    }
 }
 
 /// A direction of the image: which positions of the kernel reach the pixels `first`, `first + stride`, …, and where they
@@ -115,8 +115,7 @@ impl Plan {
         [tiles, most, passes]: [usize; 3],
         (total, out): (usize, &Buffer),
     ) -> Result<Option<Plan>> {
-        let few = (ENOUGH / params.tiles().max(1)).min(tiles * STEPS / FEWEST_STEPS);
-        let parts = few.max((tiles * STEPS).div_ceil(most)).max(1);
+        let parts = params.sizes().parts(tiles * STEPS).max((tiles * STEPS).div_ceil(most));
         let variant = choose(&ImplicitParams { z_count: params.z_count * parts, ..*params })?;
         if is_columns(variant) {
             return Ok(None);

@@ -5,7 +5,8 @@ use super::geometry::Geometry;
 use super::implicit::Choose;
 use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, Variant, params, shader, wgsl};
 use crate::error::Result;
-use crate::ops::linalg::matmul_variants::{ENOUGH, PRODUCT, TILE_PRODUCT, UNTOUCHED, numbers};
+use crate::ops::choices::Sizes;
+use crate::ops::linalg::matmul_variants::{PRODUCT, TILE_PRODUCT, UNTOUCHED, numbers};
 use crate::ops::spatial::window::{WINDOW, Window, WindowParams};
 
 params! {
@@ -60,40 +61,24 @@ implicit!(SHADER_64, "conv_implicit_64", "const ROWS = 8u;\nconst COLUMNS = 8u;\
 implicit!(SHADER_128, "conv_implicit_128", "const ROWS = 16u;\nconst COLUMNS = 16u;\n");
 const ENTRY: &str = "conv_implicit";
 
-fn tiles(p: &ImplicitParams, rows: usize, columns: usize) -> usize {
-    p.m.div_ceil(rows).saturating_mul(p.n.div_ceil(columns)).saturating_mul(p.z_count)
-}
-
-fn tiles_32(p: &ImplicitParams) -> usize {
-    tiles(p, 32, 128)
-}
-
-fn tiles_64(p: &ImplicitParams) -> usize {
-    tiles(p, 64, 64)
-}
-
-fn tiles_128(p: &ImplicitParams) -> usize {
-    tiles(p, 128, 128)
-}
-
-/// Tiles of 32 × 128: for so few rows that half of a row of larger tiles would be padding.
+/// Tiles of 32 × 128. [`choices`](crate::ops::choices) says for which sizes this and the next variants are.
 const IMPLICIT_32: Variant<ImplicitParams> = Variant {
     name: "implicit_32",
     shader: SHADER_32,
     entry: ENTRY,
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 5248,
-    suits: Some(|p| p.m <= 160 && p.m.div_ceil(32) % 2 == 1),
-    grid: Grid::Workgroups(tiles_32),
+    suits: Some(|p| p.sizes().suit_half()),
+    grid: Grid::Workgroups(|p| p.sizes().tiles(32, 128)),
 };
 
-/// Tiles of 128 × 128: for large convolutions, unless much of the tiles would be padding.
+/// Tiles of 128 × 128.
 const IMPLICIT_128: Variant<ImplicitParams> = Variant {
     name: "implicit_128",
     shader: SHADER_128,
     entry: ENTRY,
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8448,
-    suits: Some(|p| tiles_128(p) >= ENOUGH && tiles_128(p).saturating_mul(16) <= tiles_64(p).saturating_mul(5)),
-    grid: Grid::Workgroups(tiles_128),
+    suits: Some(|p| p.sizes().suit_128()),
+    grid: Grid::Workgroups(|p| p.sizes().tiles(128, 128)),
 };
 
 /// Tiles of 64 × 64.
@@ -103,12 +88,12 @@ const IMPLICIT_64: Variant<ImplicitParams> = Variant {
     entry: ENTRY,
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
     suits: None,
-    grid: Grid::Workgroups(tiles_64),
+    grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64)),
 };
 
 /// No kernel: columns in memory, and products of their panels, whose variants have trials of their own. The last choice on
 /// hardware, and the first on software adapters, where barriers are slow.
-const COLUMNS: Variant<ImplicitParams> = Variant { name: "columns", fits: |_| true, ..IMPLICIT_64 };
+pub(super) const COLUMNS: Variant<ImplicitParams> = Variant { name: "columns", fits: |_| true, ..IMPLICIT_64 };
 
 /// Returns whether columns are to be used.
 pub(super) fn is_columns(variant: &Variant<ImplicitParams>) -> bool {
@@ -132,9 +117,8 @@ fn order(caps: &Caps) -> &'static [&'static Variant<ImplicitParams>] {
 }
 
 impl ImplicitParams {
-    /// Returns the number of tiles of a middle size.
-    pub fn tiles(&self) -> usize {
-        tiles_64(self)
+    pub fn sizes(&self) -> Sizes {
+        Sizes { m: self.m, n: self.n, batch: self.z_count }
     }
 
     /// Returns the params of a sum over the windows of an image that is read at `stride`, `dilation` and `padding`.
@@ -243,7 +227,7 @@ fn compare(
 const LONGEST: usize = 256;
 
 fn close(got: f32, expected: f32) -> bool {
-    (got.is_nan() && expected.is_nan()) || got == expected || (got - expected).abs() <= 1e-4
+    (got.is_nan() && expected.is_nan()) || got == expected || (got - expected).abs() <= 1e-4 + 1e-5 * expected.abs()
 }
 
 #[cfg(test)]
@@ -272,7 +256,7 @@ mod tests {
             ([1, 16, 2, 2], [2, 16, 2, 2], conv().stride(5).padding(4)),
             ([1, 16, 7, 6], [12, 16, 7, 6], conv()),
             // Groups, and columns of one line.
-            ([2, 48, 5, 4], [40, 16, 3, 3], conv().groups(3).padding(1)),
+            ([2, 48, 5, 4], [39, 16, 3, 3], conv().groups(3).padding(1)),
             ([3, 10, 5, 4], [6, 5, 3, 3], conv().groups(2).stride(2)),
             ([2, 16, 1, 300], [3, 16, 1, 5], conv().padding([0, 2])),
             // Long sums, which are split.
@@ -282,12 +266,14 @@ mod tests {
         all.iter().map(|(x, w, conv)| conv.geometry(x, w).expect("a convolution")).collect()
     }
 
-    fn on_every_adapter(geometries: &[Geometry], numbers: &dyn Fn(usize, u32) -> Vec<f32>) -> Result<()> {
-        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+    /// Compares the geometries with the host: each adapter has a part of them, and all adapters together have all.
+    fn compare_all(numbers: &dyn Fn(usize, u32) -> Vec<f32>, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        let adapters: Vec<Device> = Device::all().into_iter().filter(|device| !device.is_cpu()).collect();
+        for (at, device) in adapters.iter().enumerate() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
-            for variant in order(gpu.caps()).iter().filter(|variant| !is_columns(variant) && (variant.fits)(gpu.caps()))
-            {
-                for g in geometries {
+            let fits = |variant: &&&'static Variant<ImplicitParams>| (variant.fits)(gpu.caps());
+            for variant in order(gpu.caps()).iter().filter(fits).filter(|v| !is_columns(v) && wanted(v.name)) {
+                for g in extremes().iter().skip(at).step_by(adapters.len()) {
                     assert_eq!(compare(gpu, variant, g, numbers)?, None, "{} on {device}", variant.name);
                 }
             }
@@ -297,18 +283,21 @@ mod tests {
 
     #[test]
     fn every_variant_is_right_at_the_extremes() -> Result<()> {
-        on_every_adapter(&extremes(), &numbers)
+        compare_all(&numbers, |_| true)
     }
 
-    /// NaN and ∞ are in the sums of the windows that hold them, and in no others: not by products with padding.
+    /// NaN and ∞ of images and gradients are in the sums of the windows that hold them, and in no others.
     #[test]
     fn what_is_not_finite_stays_within_its_windows() -> Result<()> {
         let spoiled = |count: usize, seed: u32| {
             let mut all = numbers(count, seed);
+            if seed == 2 {
+                return all; // a weight: products with padding are defined by the op
+            }
             all.iter_mut().skip(1).step_by(97).for_each(|v| *v = f32::NAN);
             all.iter_mut().skip(40).step_by(113).for_each(|v| *v = f32::INFINITY);
             all
         };
-        on_every_adapter(&extremes(), &spoiled)
+        compare_all(&spoiled, |name| name == IMPLICIT_64.name)
     }
 }
