@@ -32,30 +32,39 @@ fn matmul_tiles(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
         return;
     }
     let last = min(first + p.k_split, p.k);
-    let all_a = (z / p.splits) * p.a_batch;
-    let all_b = (z / p.splits) * p.b_batch;
+    // The parts of a tile that this invocation loads. For A, 32 neighbours read 16 steps of a panel; for B, runs of the columns
+    // of a step.
+    var from_a: array<u32, MOVED>;
+    var from_b: array<u32, MOVED>;
+    var end_a: array<u32, MOVED>; // one past the last tile with the step, for A and B
+    var end_b: array<u32, MOVED>;
+    var to_a: array<u32, MOVED>;
+    for (var i = 0u; i < MOVED; i++) {
+        let index = id.local + i * APART;
+        let panel = m_tile * (SIDE / 2u) + index / 32u;
+        let vector = n_tile * SIDE + index % SIDE;
+        let a_step = index % 32u / 2u;
+        let b_step = index / SIDE;
+        from_a[i] = (z / p.splits) * p.a_batch + (panel * p.k + a_step) * 2u + index % 2u;
+        from_b[i] = (z / p.splits) * p.b_batch + (vector / 16u * p.k + b_step) * 16u + vector % 16u;
+        end_a[i] = select(0u, last - min(last, a_step), panel * 8u < p.m);
+        end_b[i] = last - min(last, b_step);
+        to_a[i] = a_step * A_STRIDE + index / 32u * 2u + index % 2u;
+    }
 
     var s0 = vec4<f32>();
     var s1 = vec4<f32>();
     var s2 = vec4<f32>();
     var s3 = vec4<f32>();
     for (var k = first; k < last; k += DEPTH) {
-        // For A, 32 neighbours read 16 steps of a panel; for B, runs of the columns of a step. What is not part of an operand
-        // is loaded from place 0: a load in an `if` is waited for before the next begins.
+        // What is not part of an operand is loaded from place 0: a load in an `if` is waited for before the next begins.
         for (var i = 0u; i < MOVED; i++) {
-            let index = id.local + i * APART;
-            let a_panel = m_tile * (SIDE / 2u) + index / 32u;
-            let a_step = index % 32u / 2u;
-            let b_step = index / SIDE;
-            let b_vector = n_tile * SIDE + index % SIDE;
-            let a_inside = a_panel * 8u < p.m && k + a_step < last;
-            let b_inside = k + b_step < last;
-            let from_a = all_a + (a_panel * p.k + k + a_step) * 2u + index % 2u;
-            let from_b = all_b + (b_vector / 16u * p.k + k + b_step) * 16u + b_vector % 16u;
-            let part_a = a[select(0u, from_a, a_inside)];
-            let part_b = b[select(0u, from_b, b_inside)];
-            tile_a[a_step * A_STRIDE + index / 32u * 2u + index % 2u] = select(vec4<f32>(), part_a, a_inside);
-            tile_b[index] = select(vec4<f32>(), part_b, b_inside);
+            let a_inside = k < end_a[i];
+            let b_inside = k < end_b[i];
+            let part_a = a[select(0u, from_a[i] + k * 2u, a_inside)];
+            let part_b = b[select(0u, from_b[i] + k * 16u, b_inside)];
+            tile_a[to_a[i]] = select(vec4<f32>(), part_a, a_inside);
+            tile_b[id.local + i * APART] = select(vec4<f32>(), part_b, b_inside);
         }
         workgroupBarrier();
         for (var step = 0u; step < DEPTH; step++) {

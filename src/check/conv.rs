@@ -197,7 +197,7 @@ fn variants() -> Vec<Case> {
     let mut cases = Vec::new();
     for variant in ["implicit_32", "implicit_64", "implicit_128"] {
         let mut push = |what: &str, case: Case| {
-            cases.push(case.named(format!("conv/{variant} {what}")).variant("conv", variant));
+            cases.push(case.named(format!("conv2d/{variant} {what}")).variant("conv2d", variant));
         };
         for (image, weight, m) in [
             ([2, 3, 9, 8], [40, 3, 3, 2], WindowParams { dilation: [3, 2], ..WindowParams::new([2, 1], [3, 1]) }),

@@ -98,7 +98,7 @@ fn unpacked() -> Vec<Case> {
     let mut cases = Vec::new();
     for variant in ["dots", "strided", "direct"] {
         let mut push = |what: &str, a: Input, b: Input| {
-            let case = case(what, a, b).named(format!("matmul_unpacked/{variant} {what}"));
+            let case = case(what, a, b).named(format!("matmul/{variant} {what}"));
             cases.push(case.variant("matmul_unpacked", variant));
         };
         let (few, many) =
@@ -111,7 +111,7 @@ fn unpacked() -> Vec<Case> {
         push("batched", dense(a(&[3, 2, 150])), dense(b(&[3, 150, 9])));
         push("batch of one matrix", dense(a(&[70, 150])), dense(b(&[4, 150, 3])));
         push("strides of 0", broadcast(a(&[1, 150]), &[3, 150]), broadcast(b(&[150, 1]), &[150, 40]));
-        let long = long(2, 70_000, 3).named(format!("matmul_unpacked/{variant} long k"));
+        let long = long(2, 70_000, 3).named(format!("matmul/{variant} long k"));
         cases.push(long.variant("matmul_unpacked", variant));
     }
     cases

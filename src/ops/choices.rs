@@ -19,13 +19,13 @@
 //! | convolution: m channels of the result, n pixels; gradients alike | variant |
 //! |---|---|
 //! | groups of few channels (`Geometry::direct`) | no variant: `conv_direct.wgsl` |
-//! | gradient of an image of few channels, or with great strides; columns without images | `conv/columns` |
-//! | m up to 32, or 65 to 96, or 129 to 160 | `conv/implicit_32` |
-//! | [`ENOUGH`] tiles of 128 × 128, with little padding | `conv/implicit_128` |
-//! | others | `conv/implicit_64` |
+//! | gradient of an image of few channels, or with great strides; columns without images | `conv2d/columns` |
+//! | m up to 32, or 65 to 96, or 129 to 160 | `conv2d/implicit_32` |
+//! | [`ENOUGH`] tiles of 128 × 128, with little padding | `conv2d/implicit_128` |
+//! | others | `conv2d/implicit_64` |
 //!
 //! On software adapters, products run as `matmul/subgroups` on lavapipe and as `matmul/panels` on others, and as
-//! `matmul_unpacked/direct`; convolutions as `conv/columns`: with `matmul/subgroups` from blocks of images (`conv_blocks.wgsl`),
+//! `matmul_unpacked/direct`; convolutions as `conv2d/columns`: with `matmul/subgroups` from blocks of images (`conv_blocks.wgsl`),
 //! else from columns in memory. The other variants run there where the op table asks for them.
 
 /// Workgroups that occupy a large card: navi31 has 192 SIMDs. With fewer, more invocations with fewer elements each are

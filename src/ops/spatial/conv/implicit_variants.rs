@@ -109,7 +109,7 @@ static ON_HARDWARE: [&Variant<ImplicitParams>; 4] = [&IMPLICIT_32, &IMPLICIT_128
 static ON_SOFTWARE: [&Variant<ImplicitParams>; 4] =
     [&on_demand(IMPLICIT_32), &on_demand(IMPLICIT_128), &on_demand(IMPLICIT_64), &COLUMNS];
 
-pub(super) static FAMILY: Family<ImplicitParams> = Family { name: "conv", order, attempt };
+pub(super) static FAMILY: Family<ImplicitParams> = Family { name: "conv2d", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
 fn order(caps: &Caps) -> &'static [&'static Variant<ImplicitParams>] {
