@@ -1,27 +1,6 @@
-// out[z, c, i, j] ← Σ a[z, i, k] · b[z, k, j] over part c of k, read from the operands without panels, with any
-// strides (after index_map.wgsl). For products with few rows or columns, whose panels would be mostly padding. One
-// invocation: one element of out.
+// A product read from the operands without panels (after matmul_unpacked.wgsl). For products with few rows or columns, whose panels
+// would be mostly padding. One invocation: one element of out.
 
-struct Params {
-    count: u32, // elements of out
-    m: u32,
-    n: u32,
-    k: u32,
-    parts: u32,
-    length: u32, // of a part
-    a_offset: u32,
-    a_row: u32,
-    a_column: u32,
-    a_z: vec4<u32>, // a map, as b_z
-    b_offset: u32,
-    b_row: u32,
-    b_column: u32,
-    b_z: vec4<u32>,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> a: array<f32>;
-@group(0) @binding(2) var<storage, read> b: array<f32>;
 @group(0) @binding(3) var<storage, read_write> out: array<f32>;
 
 @compute @workgroup_size(WG)

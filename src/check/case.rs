@@ -158,7 +158,7 @@ impl Case {
     }
 
     /// Runs the case with one variant of a family of kernels, chosen or not, on every adapter that can run it. The name
-    /// starts with `family/variant`. The gradient would run without the variant, so it must be a part of the op.
+    /// starts with `op/variant`. The gradient would run without the variant, so it must be a part of the op.
     pub fn variant(mut self, family: &'static str, variant: &'static str) -> Case {
         self.variant = Some((family, variant));
         self.no_gradient()

@@ -6,7 +6,7 @@ use crate::ops::Conv;
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = [conv2d(), conv2d_dilation_and_groups(), conv2d_layouts(), conv2d_of_great_depth()];
-    let others = [conv2d_in_several_passes(), conv_transpose2d(), conv1d(), halves()];
+    let others = [conv2d_in_several_passes(), conv_transpose2d(), conv1d(), halves(), variants()];
     plain.into_iter().chain(others).flatten().collect()
 }
 
@@ -189,6 +189,49 @@ fn conv2d_in_several_passes() -> Vec<Case> {
     let inputs = vec![dense(x([520, 1, 62, 62])), dense(w([2, 1, 3, 3])), dense(bias(2))];
     let case = conv("several passes", inputs, WindowParams::new([1, 1], [0, 0])).within(3e-4, 1e-4);
     vec![case.no_gradient()]
+}
+
+/// Returns cases for every variant of the kernels without columns in memory, even if the device would not choose it: the
+/// convolution, its transpose, which is the gradient of the image, and the gradient of the weight.
+fn variants() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for variant in ["implicit_32", "implicit_64", "implicit_128"] {
+        let mut push = |what: &str, case: Case| {
+            cases.push(case.named(format!("conv2d/{variant} {what}")).variant("conv2d", variant));
+        };
+        for (image, weight, m) in [
+            ([2, 3, 9, 8], [40, 3, 3, 2], WindowParams { dilation: [3, 2], ..WindowParams::new([2, 1], [3, 1]) }),
+            ([3, 20, 7, 9], [70, 20, 3, 3], WindowParams::new([1, 1], [1, 1])),
+            ([2, 48, 6, 5], [36, 16, 2, 3], WindowParams { groups: 3, ..WindowParams::new([2, 3], [1, 0]) }),
+            ([2, 17, 6, 7], [33, 17, 1, 1], WindowParams::new([1, 1], [0, 0])),
+            ([1, 64, 4, 4], [9, 64, 3, 3], WindowParams::new([1, 1], [1, 1])), // a sum in parts
+        ] {
+            push("convolution", conv("", operands(image, weight, weight[0]), m));
+            let y = window::conv2d(&x(image), &w(weight), None, m).shape;
+            let small = operands([y[0], y[1], y[2], y[3]], weight, image[1]);
+            push("transposed", transpose("", small, m, [0, 0]).within(1e-4, 1e-5));
+            push("weight's gradient", weight_grad(image, weight, m));
+        }
+    }
+    cases
+}
+
+/// Returns a case of the gradient of the weight.
+fn weight_grad(image: [usize; 4], weight: [usize; 4], m: WindowParams) -> Case {
+    let inputs = operands(image, weight, weight[0]).into_iter().take(2).collect::<Vec<_>>();
+    let work = products(&inputs, m);
+    let gradient = move |t: &[Tensor]| {
+        let weight = t[1].detach().requires_grad();
+        let y = t[0].conv2d(&weight, None, options(m))?;
+        y.mul(&signed(y.shape(), 24).tensor(DType::F32, y.device())?)?.sum_all()?.backward()?;
+        weight.grad().map_or_else(|| Tensor::zeros(t[1].shape(), y.device()), Ok)
+    };
+    let oracle = move |x: &[&Nd]| {
+        let shape = &window::conv2d(x[0], x[1], None, m).shape;
+        let dy = signed(shape, 24);
+        window::conv2d_weight_grad(x[0], &dy, &x[1].shape, m)
+    };
+    Case::new("", inputs, gradient, oracle).within(1e-4, 1e-5).operations(2 * work)
 }
 
 /// Returns the cases that are computed in f32 and stored as halves.

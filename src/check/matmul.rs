@@ -5,7 +5,7 @@ use super::window::{self, WindowParams};
 use crate::ops::Conv;
 
 pub(super) fn cases() -> Vec<Case> {
-    [variants(), matmul(), batches(), a_long_inner_dimension()].into_iter().flatten().collect()
+    [variants(), unpacked(), matmul(), batches(), a_long_inner_dimension()].into_iter().flatten().collect()
 }
 
 fn case(what: &str, a: Input, b: Input) -> Case {
@@ -71,7 +71,7 @@ fn a_long_inner_dimension() -> Vec<Case> {
 /// Returns cases for every variant of the kernel, even if the device would not choose it.
 fn variants() -> Vec<Case> {
     let mut cases = Vec::new();
-    for variant in ["subgroups", "tiles", "blocks_64", "blocks_128", "panels", "plain"] {
+    for variant in ["subgroups", "tiles", "tiles_32", "blocks_64", "blocks_128", "panels", "plain"] {
         let mut push = |what: &str, a: Input, b: Input| {
             cases.push(case(what, a, b).named(format!("matmul/{variant} {what}")).variant("matmul", variant));
         };
@@ -89,6 +89,30 @@ fn variants() -> Vec<Case> {
         let oracle = move |x: &[&Nd]| window::conv2d(x[0], x[1], Some(x[2]), params);
         let name = format!("matmul/{variant} in a convolution");
         cases.push(Case::new(name, conv, op, oracle).within(1e-4, 1e-5).variant("matmul", variant));
+    }
+    cases
+}
+
+/// Returns cases for every variant of products that read the operands where they are.
+fn unpacked() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for variant in ["dots", "strided", "direct"] {
+        let mut push = |what: &str, a: Input, b: Input| {
+            let case = case(what, a, b).named(format!("matmul/{variant} {what}"));
+            cases.push(case.variant("matmul_unpacked", variant));
+        };
+        let (few, many) =
+            ([[1, 1, 1], [1, 65, 70], [3, 300, 5], [4, 64, 4], [70, 129, 2], [300, 2000, 1]], [[65, 70, 130]]);
+        for [m, k, n] in few.into_iter().chain(many.into_iter().filter(|_| variant == "strided")) {
+            push("dense", dense(a(&[m, k])), dense(b(&[k, n])));
+            push("right transposed", narrowed(a(&[m, k]), 1), transposed(b(&[k, n]), 0, 1));
+            push("left transposed", transposed(a(&[m, k]), 0, 1), dense(b(&[k, n])));
+        }
+        push("batched", dense(a(&[3, 2, 150])), dense(b(&[3, 150, 9])));
+        push("batch of one matrix", dense(a(&[70, 150])), dense(b(&[4, 150, 3])));
+        push("strides of 0", broadcast(a(&[1, 150]), &[3, 150]), broadcast(b(&[150, 1]), &[150, 40]));
+        let long = long(2, 70_000, 3).named(format!("matmul/{variant} long k"));
+        cases.push(long.variant("matmul_unpacked", variant));
     }
     cases
 }

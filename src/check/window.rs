@@ -50,6 +50,24 @@ pub fn conv2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: WindowParams) -> Nd {
     })
 }
 
+/// Computes the gradient of a weight of the given shape: the sum of `dy · x` over all windows.
+pub fn conv2d_weight_grad(x: &Nd, dy: &Nd, weight: &[usize], m: WindowParams) -> Nd {
+    let [n, c, h, wd] = [0, 1, 2, 3].map(|d| x.shape[d]);
+    let [oc, oh, ow] = [1, 2, 3].map(|d| dy.shape[d]);
+    let wide = oc / m.groups;
+    Nd::from_fn(weight, |index| {
+        let [o, ch, ky, kx] = [0, 1, 2, 3].map(|d| index[d]);
+        let mut sum = 0.0;
+        for (i, oy, ox) in (0..n).flat_map(|i| (0..oh).flat_map(move |oy| (0..ow).map(move |ox| (i, oy, ox)))) {
+            if let (Some(y), Some(x_)) = (source(oy, ky, 0, &m, h), source(ox, kx, 1, &m, wd)) {
+                let pixel = x.data[((i * c + o / wide * weight[1] + ch) * h + y) * wd + x_];
+                sum += pixel * dy.data[((i * oc + o) * oh + oy) * ow + ox];
+            }
+        }
+        sum
+    })
+}
+
 /// Computes `x: [N, C, H, W]`, `w: [C, OC / groups, KH, KW]`, `bias: [OC]`: adds each pixel's product with the kernel
 /// to the result.
 pub fn conv_transpose2d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: WindowParams, extra: [usize; 2]) -> Nd {

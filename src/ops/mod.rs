@@ -7,6 +7,7 @@
 //! they are methods of `Tensor`.
 
 mod autocast;
+mod choices;
 mod elementwise;
 mod index;
 pub(crate) mod inplace;

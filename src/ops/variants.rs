@@ -15,6 +15,11 @@ pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>, params: &P) -> Re
     }
 }
 
+/// Returns whether the op table asks for a variant of a family: then other ways to the result are left out.
+pub(super) fn asked_for<P>(family: &Family<P>) -> bool {
+    context::read(|context| context.variant).is_some_and(|(name, _)| name == family.name)
+}
+
 /// Returns every family.
 fn families() -> impl Iterator<Item = &'static dyn AnyFamily> {
     inventory::iter::<&'static dyn AnyFamily>.into_iter().copied()

@@ -4,33 +4,15 @@
 
 use std::ops::Range;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, Variant};
 use crate::error::Result;
-use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, INDEX_MAP, IndexMap, MAX_DEPTH, Pack, Product, Target};
+use crate::ops::choices::{FEW, Sizes};
+use crate::ops::linalg::matmul_variants;
+use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
+use crate::ops::linalg::unpacked::{self, UnpackedParams};
 use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::variants;
 
-params! {
-    struct Params {
-        count: usize,
-        m: usize,
-        n: usize,
-        k: usize,
-        parts: usize,
-        length: usize,
-        a_offset: usize,
-        a_row: usize,
-        a_column: usize,
-        a_z: [usize; 4],
-        b_offset: usize,
-        b_row: usize,
-        b_column: usize,
-        b_z: [usize; 4],
-    }
-}
-shader!(DIRECT: Params = "matmul_direct", after [INDEX_MAP]);
-
-/// The most rows or columns of a product that never uses panels.
-const FEW: usize = 4;
 /// The number of products that one invocation of the direct kernel adds up.
 const PART: usize = 256;
 /// The number of elements of panels that is always allowed: if panels are read often, and if they are not.
@@ -106,11 +88,35 @@ impl BatchedProduct {
         let panels = depth.saturating_mul(sides.iter().map(Side::padded).sum());
         let operands = k.saturating_mul(m * self.a.distinct(batch) + n * self.b.distinct(batch));
         let tenth = operands.saturating_add(batch * m * n) / 10;
-        if m.min(n) <= FEW || (panels / 2 > depth.saturating_mul(m + n) && panels > SELDOM) {
-            return self.direct(gpu, tenth.max(SELDOM), out);
+        let variant = unpacked::chosen(gpu, &self.params())?;
+        let padding = panels / 2 > depth.saturating_mul(m + n) && panels > SELDOM;
+        let strided = unpacked::is_strided(variant) && !variants::asked_for(&matmul_variants::FAMILY);
+        if m.min(n) <= FEW || padding || strided {
+            return self.unpacked(gpu, variant, tenth.max(SELDOM), out);
         }
         let floor = if m.min(n) >= B_WIDTH { OFTEN } else { SELDOM };
         self.in_panels(gpu, sides, floor.max(tenth), out)
+    }
+
+    /// Returns the params of a product without panels, with whole sums.
+    fn params(&self) -> UnpackedParams {
+        let &BatchedProduct { batch, m, k, n, ref a, ref b } = self;
+        UnpackedParams {
+            count: batch * m * n,
+            m,
+            n,
+            k,
+            parts: 1,
+            length: k,
+            a_offset: a.offset,
+            a_row: a.row,
+            a_column: a.column,
+            a_z: a.z.param(),
+            b_offset: b.offset,
+            b_row: b.row,
+            b_column: b.column,
+            b_z: b.z.param(),
+        }
     }
 
     /// Returns the left operand, in narrow panels, and the right operand, in wide panels. The operands are exchanged if
@@ -134,31 +140,28 @@ impl BatchedProduct {
     }
 
     /// Returns the kernels without panels. Long sums are split into parts, of at most about `budget` elements.
-    fn direct(&self, gpu: &Gpu, budget: usize, out: &Buffer) -> Result<Vec<Kernel>> {
-        let BatchedProduct { batch, m, k, n, a, b } = self;
-        let most = (budget / (batch * m * n).max(1)).max(k.div_ceil(MAX_DEPTH));
-        let parts = k.div_ceil(PART).min(most.max(1));
-        let partial = if parts == 1 { out.clone() } else { gpu.alloc(batch * parts * m * n)? };
-        let params = Params {
-            count: batch * parts * m * n,
-            m: *m,
-            n: *n,
-            k: *k,
-            parts,
-            length: k.div_ceil(parts),
-            a_offset: a.offset,
-            a_row: a.row,
-            a_column: a.column,
-            a_z: a.z.param(),
-            b_offset: b.offset,
-            b_row: b.row,
-            b_column: b.column,
-            b_z: b.z.param(),
+    fn unpacked(
+        &self,
+        gpu: &Gpu,
+        variant: &Variant<UnpackedParams>,
+        budget: usize,
+        out: &Buffer,
+    ) -> Result<Vec<Kernel>> {
+        let &BatchedProduct { batch, m, k, n, ref a, ref b } = self;
+        let whole = self.params();
+        let wanted = if unpacked::is_dots(variant) {
+            whole.sizes().parts_of_dots(k)
+        } else if unpacked::is_strided(variant) {
+            whole.sizes().parts(k)
+        } else {
+            k.div_ceil(PART)
         };
-        let kernel = Kernel::build(DIRECT, "matmul_direct", params).input(&a.buffer).input(&b.buffer);
-        let mut kernels = vec![kernel.output(&partial).each(params.count)];
-        if parts > 1 {
-            kernels.extend(sum_parts(gpu, &partial, [*batch, parts, m * n], out)?);
+        let most = budget / whole.count.max(1);
+        let params = whole.in_parts(wanted.min(most).max(k.div_ceil(MAX_DEPTH)));
+        let partial = if params.parts == 1 { out.clone() } else { gpu.alloc(params.count)? };
+        let mut kernels = vec![params.kernel(variant, &a.buffer, &b.buffer, &partial)];
+        if params.parts > 1 {
+            kernels.extend(sum_parts(gpu, &partial, [batch, params.parts, m * n], out)?);
         }
         Ok(kernels)
     }
@@ -168,10 +171,13 @@ impl BatchedProduct {
         let &BatchedProduct { batch, m, k, n, .. } = self;
         let distinct = sides.each_ref().map(|side| side.factor.distinct(batch));
         let whole: usize = sides.iter().zip(distinct).map(|(side, count)| side.padded() * k * count).sum();
-        // Long sums are split into parts: all in one kernel, or one kernel each if the panels would be too large.
-        let part = k.div_ceil(k.div_ceil(MAX_DEPTH));
-        let splits = k.div_ceil(part);
+        // Long sums are split into parts: all in one kernel, or one kernel each if the panels would be too large. Hardware
+        // also splits the sums of few tiles.
         let in_blocks = whole > budget;
+        let most = if in_blocks || gpu.caps().software { 1 } else { (budget - whole) / (batch * m * n).max(1) };
+        let wanted = Sizes { m, n, batch }.parts(k).min(most);
+        let part = k.div_ceil(wanted.max(k.div_ceil(MAX_DEPTH)));
+        let splits = k.div_ceil(part);
         let (depth, kernel_splits) = if in_blocks { (part, 1) } else { (k, splits) };
         let mut z_block = batch;
         if in_blocks {

@@ -2,32 +2,32 @@
 
 use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Variant, shader, wgsl};
 use crate::error::Result;
+use crate::ops::choices::Sizes;
 use crate::ops::linalg::panels::{Product, ProductParams, Target};
 
-/// The text before the source of each variant.
-const PRODUCT: &str = wgsl!("matmul_product");
+/// The text before the source of each variant, and that of convolutions that are products in tiles.
+const PLACES: &str = wgsl!("matmul_places");
+pub(in crate::ops) const PRODUCT: &str = wgsl!("matmul_product");
+pub(in crate::ops) const TILE_PRODUCT: &str = wgsl!("tile_product");
+pub(in crate::ops) const OF_64: &str = "const ROWS = 8u;\nconst COLUMNS = 8u;\n";
+const OF_128: &str = "const ROWS = 16u;\nconst COLUMNS = 16u;\n";
 
-shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PRODUCT]);
-shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PRODUCT]);
-shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PRODUCT]);
-shader!(BLOCKS_64_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_64", after [PRODUCT, "const SIDE = 8u;\n"]);
-shader!(BLOCKS_128_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_128", after [PRODUCT, "const SIDE = 16u;\n"]);
-shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PRODUCT]);
+shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PLACES, PRODUCT]);
+shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PLACES, PRODUCT]);
+shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PLACES, PRODUCT, "const SIDE = 16u;\n"]);
+shader!(TILES_32_SHADER: ProductParams = "matmul_tiles" named "matmul_tiles_32", after [PLACES, PRODUCT, "const SIDE = 8u;\n"]);
+shader!(BLOCKS_64_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_64", after [PLACES, PRODUCT, OF_64, TILE_PRODUCT]);
+shader!(BLOCKS_128_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_128", after [PLACES, PRODUCT, OF_128, TILE_PRODUCT]);
+shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PLACES, PRODUCT]);
+
+impl ProductParams {
+    fn sizes(&self) -> Sizes {
+        Sizes { m: self.m, n: self.n, batch: self.z_count }
+    }
+}
 
 /// One workgroup for each 64 × 64 elements.
-const TILED: Grid<ProductParams> = Grid::Workgroups(tiles_64);
-
-fn tiles_64(p: &ProductParams) -> usize {
-    p.m_tiles.saturating_mul(p.n_tiles).saturating_mul(p.z_count)
-}
-
-fn tiles_128(p: &ProductParams) -> usize {
-    p.m_tiles.div_ceil(2).saturating_mul(p.n_tiles.div_ceil(2)).saturating_mul(p.z_count)
-}
-
-/// Workgroups that occupy a large card: navi31 has 192 SIMDs. With fewer, more invocations with fewer elements each are
-/// better.
-const ENOUGH: usize = 192;
+const TILED: Grid<ProductParams> = Grid::Workgroups(|p| p.sizes().tiles(64, 64));
 
 /// Shares the loads of A within a subgroup. It is the first choice on lavapipe, whose subgroups have 8 invocations.
 static SUBGROUPS: Variant<ProductParams> = Variant {
@@ -43,18 +43,15 @@ static SUBGROUPS: Variant<ProductParams> = Variant {
 static PANELS: Variant<ProductParams> =
     Variant { name: "panels", shader: PANELS_SHADER, entry: "matmul_panels", fits: |_| true, suits: None, grid: TILED };
 
-/// Uses workgroup memory, and 8 × 8 elements for each invocation: the first choice on hardware for large products, unless
-/// tiles of 128 × 128 would be much padding.
+/// Uses workgroup memory, and 8 × 8 elements for each invocation. [`choices`](crate::ops::choices) says for which sizes this
+/// and the next variants are.
 static BLOCKS_128: Variant<ProductParams> = Variant {
     name: "blocks_128",
     shader: BLOCKS_128_SHADER,
     entry: "matmul_blocks",
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8448,
-    suits: Some(|p| {
-        let little_padding = tiles_128(p).saturating_mul(16) <= tiles_64(p).saturating_mul(5);
-        tiles_128(p) >= ENOUGH && little_padding
-    }),
-    grid: Grid::Workgroups(tiles_128),
+    suits: Some(|p| p.sizes().suit_128()),
+    grid: Grid::Workgroups(|p| p.sizes().tiles(128, 128)),
 };
 
 /// As [`BLOCKS_128`], in tiles of 64 × 64.
@@ -63,11 +60,11 @@ static BLOCKS_64: Variant<ProductParams> = Variant {
     shader: BLOCKS_64_SHADER,
     entry: "matmul_blocks",
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
-    suits: Some(|p| tiles_64(p) >= ENOUGH),
+    suits: Some(|p| p.sizes().suit_64()),
     grid: TILED,
 };
 
-/// Uses workgroup memory, and 4 × 4 elements for each invocation: the first choice on hardware for smaller products.
+/// Uses workgroup memory, and 4 × 4 elements for each invocation, in tiles of 64 × 64.
 static TILES: Variant<ProductParams> = Variant {
     name: "tiles",
     shader: TILES_SHADER,
@@ -75,6 +72,16 @@ static TILES: Variant<ProductParams> = Variant {
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8704,
     suits: None,
     grid: TILED,
+};
+
+/// As [`TILES`], in tiles of 32 × 32.
+static TILES_32: Variant<ProductParams> = Variant {
+    name: "tiles_32",
+    shader: TILES_32_SHADER,
+    entry: "matmul_tiles",
+    fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4608,
+    suits: Some(|p| p.sizes().suit_32()),
+    grid: Grid::Workgroups(|p| p.sizes().tiles(32, 32)),
 };
 
 /// Computes one element for each invocation.
@@ -91,8 +98,9 @@ pub(in crate::ops) static FAMILY: Family<ProductParams> = Family { name: "matmul
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
 /// Those after the first two are used if both are wrong, and the op table tries all.
-static ON_SOFTWARE: [&Variant<ProductParams>; 6] = [&SUBGROUPS, &PANELS, &TILES, &BLOCKS_128, &BLOCKS_64, &PLAIN];
-static ON_HARDWARE: [&Variant<ProductParams>; 5] = [&BLOCKS_128, &BLOCKS_64, &TILES, &PANELS, &PLAIN];
+static ON_SOFTWARE: [&Variant<ProductParams>; 7] =
+    [&SUBGROUPS, &PANELS, &TILES, &TILES_32, &BLOCKS_128, &BLOCKS_64, &PLAIN];
+static ON_HARDWARE: [&Variant<ProductParams>; 6] = [&BLOCKS_128, &BLOCKS_64, &TILES_32, &TILES, &PANELS, &PLAIN];
 
 pub(in crate::ops) fn order(caps: &Caps) -> &'static [&'static Variant<ProductParams>] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
@@ -115,7 +123,7 @@ const N: usize = 131;
 const BATCH: usize = 2;
 const SPLITS: usize = 2;
 /// The value of elements that a product must not write.
-const UNTOUCHED: f32 = -77.0;
+pub(in crate::ops) const UNTOUCHED: f32 = -77.0;
 
 /// Multiplies a batch of two with a variant and compares the result with the host. Describes the first wrong element.
 pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams>) -> Result<Option<String>> {
@@ -151,7 +159,7 @@ pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams
 }
 
 /// Returns numbers between −1 and 1 in no particular order, the same on every call.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
+pub(in crate::ops) fn numbers(count: usize, seed: u32) -> Vec<f32> {
     (0..count as u32).map(|i| ((i + 1000 * seed).wrapping_mul(2_654_435_761) >> 16) as f32 / 32768.0 - 1.0).collect()
 }
 
@@ -206,8 +214,9 @@ pub(in crate::ops) mod tests {
             ((1024, 1024, 1), "blocks_64"),
             ((100, 100, 256), "blocks_128"),
             ((150, 150, 256), "blocks_64"),
-            ((512, 512, 1), "tiles"),
-            ((1, 1, 1), "tiles"),
+            ((640, 640, 1), "tiles"),
+            ((512, 512, 1), "tiles_32"),
+            ((1, 1, 1), "tiles_32"),
         ] {
             let (m, n, batch) = sizes;
             let params = sized(m, n, batch);

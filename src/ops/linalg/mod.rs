@@ -9,4 +9,5 @@ pub(in crate::ops) mod matmul_variants;
 pub(in crate::ops) mod panels;
 pub(in crate::ops) mod tiles;
 pub(in crate::ops) mod triangle;
+pub(in crate::ops) mod unpacked;
 pub(in crate::ops) mod vectors;

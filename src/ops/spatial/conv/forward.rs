@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::direct::Direct;
 use super::geometry::{Columns, Geometry};
 use super::grad::{InputGrad, WeightGrad};
+use super::implicit::{chosen, operand};
 use super::{columns, direct, winograd};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
@@ -76,6 +77,10 @@ impl Op for Forward {
         }
         if g.direct() {
             return Ok(vec![g.direct_kernel(Direct::Forward, [x, w], bias, out)]);
+        }
+        let operands = [operand(x), operand(w)];
+        if let Some(kernels) = g.forward_implicit(gpu, &chosen(gpu), operands, bias.map(operand), out)? {
+            return Ok(kernels);
         }
         if let Some(kernels) = g.forward_in_blocks(gpu, [x, w], bias, out)? {
             return Ok(kernels);

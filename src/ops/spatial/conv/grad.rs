@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::direct::Direct;
 use super::forward::Forward;
 use super::geometry::{Columns, Geometry, Pass};
+use super::implicit::{chosen, operand};
 use super::{columns, direct, winograd};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
@@ -83,6 +84,9 @@ impl Op for InputGrad {
         }
         let window = &g.window.params;
         loops_within(self.name(), window.loops(), || format!("a kernel of {:?}", window.kernel))?;
+        if let Some(kernels) = g.input_grad_implicit(gpu, &chosen(gpu), [operand(dy), operand(w)], out)? {
+            return Ok(kernels);
+        }
         if let Some(kernels) = g.input_grad_in_blocks(gpu, [dy, w], out)? {
             return Ok(kernels);
         }
@@ -170,6 +174,10 @@ impl Op for WeightGrad {
         let (dy, x) = (&inputs[0], &inputs[1]);
         if g.direct() && g.images > 0 {
             return direct::weight_grad(gpu, g, dy, x, out);
+        }
+        let operands = [operand(dy), operand(x)];
+        if let Some(kernels) = g.weight_grad_implicit(gpu, &chosen(gpu), operands, self.run(), out)? {
+            return Ok(kernels);
         }
         if let Some(kernels) = g.weight_grad_in_blocks(gpu, [dy, x], self.run(), out)? {
             return Ok(kernels);

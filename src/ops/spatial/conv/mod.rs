@@ -14,6 +14,8 @@ mod forward;
 mod geometry;
 mod grad;
 mod images;
+mod implicit;
+mod implicit_variants;
 mod patches;
 mod strips;
 mod winograd;
@@ -189,8 +191,8 @@ impl Tensor {
     ///
     /// On `cpu`, 3 × 3 kernels with stride 1 and many channels compute results in tiles of 2 × 2 from 4 × 4 pixels
     /// (Winograd's method). If a pixel is infinite or NaN, so are all four results of a tile that reads it, not only
-    /// the results whose windows contain it. On software adapters, the gradient of the input multiplies the zeros around
-    /// the gradient of the result: an infinite weight makes pixels NaN at the edges that no window multiplies by it.
+    /// the results whose windows contain it. On adapters, the gradient of the input may multiply zeros around the gradient
+    /// of the result: an infinite weight makes pixels NaN at the edges that no window multiplies by it.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if channels or ranks do not match; [`Error::InvalidArgument`] if the kernel is larger

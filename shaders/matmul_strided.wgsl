@@ -1,0 +1,112 @@
+// A product in tiles as in matmul_blocks.wgsl, from the operands where they are instead of from panels: for products that are
+// too small for panels to be worth it (after matmul_unpacked.wgsl and tile_product.wgsl). An invocation moves vectors of four
+// rows of one step of k, and of four columns. Neighbours move neighbouring steps of an operand that is DEEP, whose steps lie
+// side by side, else neighbouring vectors.
+
+override DEEP_A: bool = false;
+override DEEP_B: bool = false;
+
+// The vectors that an invocation moves for a tile, and invocations that move one step of k.
+const MOVED = 16u / ROWS;
+const ACROSS = ROWS * COLUMNS / 8u;
+
+/// Returns the place of the first column of row m. z counts the parts of k.
+fn row_place(z: u32, m: u32) -> u32 {
+    return (z * p.m + m) * p.n;
+}
+
+fn row_bias(z: u32, m: u32) -> f32 {
+    return bias[0]; // there is none
+}
+
+fn places(n: u32) -> vec4<u32> {
+    return n + vec4(0u, 1u, 2u, 3u);
+}
+
+// What an invocation moves of an operand: the step of k in a tile, the first vector, and the places of the vectors' elements
+// for step 0.
+struct Route {
+    step: u32,
+    vector: u32,
+    at: array<vec4<u32>, MOVED>,
+}
+
+fn route(deep: bool, index: u32, first: u32, lines: u32, offset: u32, apart: u32) -> Route {
+    var r: Route;
+    r.step = select(index / ACROSS, index % DEPTH, deep);
+    r.vector = select(index % ACROSS, index / DEPTH, deep);
+    for (var i = 0u; i < MOVED; i++) {
+        let line = first + (r.vector + i * ACROSS) * 4u;
+        // In place of lines past the end the last one is loaded; its sums are not stored.
+        r.at[i] = offset + min(line + vec4(0u, 1u, 2u, 3u), vec4(lines - 1u)) * apart;
+    }
+    return r;
+}
+
+struct Part {
+    a: array<vec4<f32>, MOVED>,
+    b: array<vec4<f32>, MOVED>,
+}
+
+/// Loads a part of the tile from k on. Steps past the end repeat the last one.
+fn load(ra: Route, rb: Route, k: u32, end: u32) -> Part {
+    let skip_a = min(k + ra.step, end) * p.a_column;
+    let skip_b = min(k + rb.step, end) * p.b_row;
+    var part: Part;
+    for (var i = 0u; i < MOVED; i++) {
+        let at = ra.at[i] + skip_a;
+        part.a[i] = vec4(a[at.x], a[at.y], a[at.z], a[at.w]);
+    }
+    for (var i = 0u; i < MOVED; i++) {
+        let at = rb.at[i] + skip_b;
+        part.b[i] = vec4(b[at.x], b[at.y], b[at.z], b[at.w]);
+    }
+    return part;
+}
+
+/// Puts a part of the tile from k on into its place, with zeros for steps past the end.
+fn put(ra: Route, rb: Route, k: u32, end: u32, part: Part) {
+    for (var i = 0u; i < MOVED; i++) {
+        tile_a[ra.step * A_STRIDE + ra.vector + i * ACROSS] = part.a[i];
+        tile_b[rb.step * B_STRIDE + rb.vector + i * ACROSS] = part.b[i];
+    }
+    if k + DEPTH - 1u > end {
+        for (var i = 0u; i < MOVED; i++) {
+            if k + ra.step > end {
+                tile_a[ra.step * A_STRIDE + ra.vector + i * ACROSS] = vec4<f32>();
+            }
+            if k + rb.step > end {
+                tile_b[rb.step * B_STRIDE + rb.vector + i * ACROSS] = vec4<f32>();
+            }
+        }
+    }
+}
+
+@compute @workgroup_size(COLUMNS, ROWS)
+fn matmul_strided(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
+    let tile = linear_group(id);
+    let m_tiles = (p.m + ROWS * 8u - 1u) / (ROWS * 8u);
+    let n_tiles = (p.n + COLUMNS * 8u - 1u) / (COLUMNS * 8u);
+    let m_tile = tile % m_tiles;
+    let n_tile = (tile / m_tiles) % n_tiles;
+    let z = tile / (m_tiles * n_tiles);
+    if z >= p.count / (p.m * p.n) {
+        return;
+    }
+    let first = z % p.parts * p.length;
+    let last = min(first + p.length, p.k); // no part is empty
+    let of_a = p.a_offset + placed(z / p.parts, p.a_z);
+    let of_b = p.b_offset + placed(z / p.parts, p.b_z);
+    let ra = route(DEEP_A, id.local, m_tile * ROWS * 8u, p.m, of_a, p.a_row);
+    let rb = route(DEEP_B, id.local, n_tile * COLUMNS * 8u, p.n, of_b, p.b_column);
+    put(ra, rb, first, last - 1u, load(ra, rb, first, last - 1u));
+    workgroupBarrier();
+    for (var k = first; k < last; k += DEPTH) {
+        let next = load(ra, rb, k + DEPTH, last - 1u);
+        multiply_tiles(lid);
+        workgroupBarrier();
+        put(ra, rb, k + DEPTH, last - 1u, next);
+        workgroupBarrier();
+    }
+    store_tile(z, m_tile, n_tile, lid);
+}

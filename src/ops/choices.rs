@@ -1,0 +1,126 @@
+//! Which variant of a product or a convolution runs, by the class of the device and by the sizes: the variants' `suits`, in
+//! one place. The first that suits the sizes, fits the device, and is right there in a trial.
+//!
+//! On hardware (discrete and integrated GPUs; their limits of size are estimates from what AMD's compiler makes of the
+//! kernels, and were never timed):
+//!
+//! | product `[m, k] · [k, n]`, of a batch | variant |
+//! |---|---|
+//! | at most 4 rows or columns, and the other operand has neighbouring steps of k side by side, at least [`SHORTEST_DOTS`] | `matmul_unpacked/dots` |
+//! | other products with at most 4 rows or columns, or whose panels would be mostly padding | `matmul_unpacked/direct` |
+//! | 17 to [`MOST_STRIDED`] rows or columns, and in each operand neighbours side by side in one direction | `matmul_unpacked/strided` |
+//! | [`ENOUGH`] tiles of 128 × 128, with little padding | `matmul/blocks_128` |
+//! | [`ENOUGH`] tiles of 64 × 64 | `matmul/blocks_64` |
+//! | fewer than [`FEW_TILES`] tiles of 64 × 64 | `matmul/tiles_32` |
+//! | others | `matmul/tiles` |
+//!
+//! Sums of products in panels are split into [`parts`] before this, if there are few tiles.
+//!
+//! | convolution: m channels of the result, n pixels; gradients alike | variant |
+//! |---|---|
+//! | groups of few channels (`Geometry::direct`) | no variant: `conv_direct.wgsl` |
+//! | gradient of an image of few channels, or with great strides; columns without images | `conv2d/columns` |
+//! | m up to 32, or 65 to 96, or 129 to 160 | `conv2d/implicit_32` |
+//! | [`ENOUGH`] tiles of 128 × 128, with little padding | `conv2d/implicit_128` |
+//! | others | `conv2d/implicit_64` |
+//!
+//! On software adapters, products run as `matmul/subgroups` on lavapipe and as `matmul/panels` on others, and as
+//! `matmul_unpacked/direct`; convolutions as `conv2d/columns`: with `matmul/subgroups` from blocks of images (`conv_blocks.wgsl`),
+//! else from columns in memory. The other variants run there where the op table asks for them.
+
+/// Workgroups that occupy a large card: navi31 has 192 SIMDs. With fewer, more invocations with fewer elements each are
+/// better.
+pub(super) const ENOUGH: usize = 192;
+
+/// Fewer workgroups of 256 invocations than these leave some processors of a large card without any: navi31 has 96.
+const FEW_TILES: usize = 96;
+
+/// The fewest steps of a part of a sum that is split to have more workgroups.
+const FEWEST_STEPS: usize = 256;
+
+/// The fewest steps for which a workgroup computes single elements.
+const SHORTEST_DOTS: usize = 128;
+
+/// The fewest and the most rows or columns for tiles that are read from the operands: with more, an element is read so often
+/// that panels are worth it.
+const MOST_STRIDED: usize = 256;
+const FEWEST_STRIDED: usize = 17;
+
+/// The most rows or columns of a product that never uses panels.
+pub(super) const FEW: usize = 4;
+
+/// The sizes of a result: rows, columns, and the number of results, which counts the parts of sums.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    pub m: usize,
+    pub n: usize,
+    pub batch: usize,
+}
+
+impl Sizes {
+    /// Returns the number of tiles of `rows` × `columns`.
+    pub fn tiles(self, rows: usize, columns: usize) -> usize {
+        self.m.div_ceil(rows).saturating_mul(self.n.div_ceil(columns)).saturating_mul(self.batch)
+    }
+
+    /// Returns whether tiles of 128 × 128 are enough, and have little more padding than tiles of 64 × 64.
+    pub fn suit_128(self) -> bool {
+        let (large, small) = (self.tiles(128, 128), self.tiles(64, 64));
+        large >= ENOUGH && large.saturating_mul(16) <= small.saturating_mul(5)
+    }
+
+    pub fn suit_64(self) -> bool {
+        self.tiles(64, 64) >= ENOUGH
+    }
+
+    /// Returns whether tiles of 32 × 32 occupy more processors than larger ones.
+    pub fn suit_32(self) -> bool {
+        self.tiles(64, 64) < FEW_TILES
+    }
+
+    /// Returns whether half of the last tile's rows would be padding, where that is much of all rows.
+    pub fn suit_half(self) -> bool {
+        self.m <= 160 && self.m.div_ceil(32) % 2 == 1
+    }
+
+    /// Returns into how many parts sums of `depth` steps are split, so that more workgroups have a part of few tiles.
+    pub fn parts(self, depth: usize) -> usize {
+        (ENOUGH / self.tiles(64, 64).max(1)).min(depth / FEWEST_STEPS).max(1)
+    }
+
+    /// Returns whether tiles are read from the operands, if those lie well for it.
+    pub fn suit_strided(self) -> bool {
+        (FEWEST_STRIDED..=MOST_STRIDED).contains(&self.m.min(self.n))
+    }
+
+    /// Returns whether a product has few rows or columns, and sums long enough for whole workgroups.
+    pub fn suit_dots(self, depth: usize) -> bool {
+        self.m.min(self.n) <= FEW && depth >= SHORTEST_DOTS
+    }
+
+    /// Returns into how many parts such sums are split.
+    pub fn parts_of_dots(self, depth: usize) -> usize {
+        let lines = self.m.max(self.n).saturating_mul(self.batch);
+        (4 * ENOUGH / lines.max(1)).min(depth / (4 * FEWEST_STEPS)).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_tiles_split_long_sums() {
+        let parts = |m, n, depth| Sizes { m, n, batch: 1 }.parts(depth);
+        assert_eq!(parts(64, 64, 100_000), 192);
+        assert_eq!(parts(64, 64, 1024), 4);
+        assert_eq!(parts(512, 512, 512), 2);
+        assert_eq!(parts(512, 512, 511), 1);
+        assert_eq!(parts(1024, 1024, 4096), 1);
+        assert_eq!(parts(0, 64, 0), 1);
+        let dots = |m, n, depth| Sizes { m, n, batch: 1 }.parts_of_dots(depth);
+        assert_eq!(dots(1, 1, 1 << 20), 768);
+        assert_eq!(dots(1, 4096, 4096), 1);
+        assert_eq!(dots(1, 10, 4096), 4);
+    }
+}

@@ -1,0 +1,179 @@
+//! Products that read the operands where they are, instead of from panels: the variants, and the trial of a variant before its
+//! first use on a device.
+
+use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, Variant, params, shader, wgsl};
+use crate::error::Result;
+use crate::ops::choices::{FEW, Sizes};
+use crate::ops::linalg::matmul_variants::{OF_64, PRODUCT, TILE_PRODUCT, numbers};
+use crate::ops::linalg::panels::INDEX_MAP;
+use crate::ops::variants;
+
+params! {
+    /// The parameters of `shaders/matmul_unpacked.wgsl`.
+    #[derive(Default)]
+    pub(super) struct UnpackedParams {
+        count: usize,
+        m: usize,
+        n: usize,
+        k: usize,
+        parts: usize,
+        length: usize,
+        a_offset: usize,
+        a_row: usize,
+        a_column: usize,
+        a_z: [usize; 4],
+        b_offset: usize,
+        b_row: usize,
+        b_column: usize,
+        b_z: [usize; 4],
+    }
+}
+
+const TEXT: &str = wgsl!("matmul_unpacked");
+shader!(DIRECT_SHADER: UnpackedParams = "matmul_direct", after [INDEX_MAP, TEXT]);
+shader!(DOTS_SHADER: UnpackedParams = "matmul_dots", after [INDEX_MAP, TEXT]);
+shader!(STRIDED_SHADER: UnpackedParams = "matmul_strided", after [INDEX_MAP, TEXT, PRODUCT, OF_64, TILE_PRODUCT]);
+
+impl UnpackedParams {
+    pub fn sizes(&self) -> Sizes {
+        Sizes { m: self.m, n: self.n, batch: self.count / (self.m * self.n * self.parts).max(1) }
+    }
+
+    /// Returns whether the left operand is the matrix: the right one has few columns, and the left one more than few rows.
+    fn left(&self) -> bool {
+        self.m > FEW
+    }
+
+    /// Returns the columns of the right operand, or the rows of the left one, if the other is the matrix.
+    fn few(&self) -> usize {
+        if self.left() { self.n } else { self.m }
+    }
+
+    /// Returns whether neighbouring steps of k lie side by side in the matrix, and lines of it do not.
+    fn steps_are_neighbours(&self) -> bool {
+        let (step, line) = if self.left() { (self.a_column, self.a_row) } else { (self.b_row, self.b_column) };
+        step == 1 && (line != 1 || self.m.max(self.n) == 1)
+    }
+
+    /// Returns for each operand whether its steps of k lie side by side, and whether its rows of a, or columns of b, do.
+    fn neighbours(&self) -> [[bool; 2]; 2] {
+        [[self.a_column, self.a_row], [self.b_row, self.b_column]].map(|steps| steps.map(|step| step == 1))
+    }
+
+    /// Returns the params with sums in this many parts.
+    pub fn in_parts(self, parts: usize) -> UnpackedParams {
+        let length = self.k.div_ceil(parts.max(1)).max(1);
+        let parts = self.k.div_ceil(length).max(1);
+        UnpackedParams { count: self.count / self.parts * parts, parts, length, ..self }
+    }
+
+    /// Returns the kernel of a variant.
+    pub fn kernel(self, variant: &Variant<UnpackedParams>, a: &Buffer, b: &Buffer, out: &Buffer) -> Kernel {
+        variant.kernel(self, |kernel| {
+            let kernel = kernel.input(a).input(b);
+            if is_dots(variant) {
+                kernel.constant("LEFT", self.left()).constant("FEW", self.few()).output(out)
+            } else if is_strided(variant) {
+                let [deep_a, deep_b] = self.neighbours().map(|[deep, _]| deep);
+                kernel.constant("DEEP_A", deep_a).constant("DEEP_B", deep_b).input(a).output(out)
+            } else {
+                kernel.output(out)
+            }
+        })
+    }
+}
+
+/// A workgroup for each row or column of the operand that has many, and its invocations along k.
+const DOTS: Variant<UnpackedParams> = Variant {
+    name: "dots",
+    shader: DOTS_SHADER,
+    entry: "matmul_dots",
+    fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 1024,
+    suits: Some(|p| p.sizes().suit_dots(p.k) && p.steps_are_neighbours()),
+    grid: Grid::Workgroups(|p| p.count / p.few().max(1)),
+};
+
+/// Tiles of 64 × 64 elements, with 8 × 8 for each invocation.
+const STRIDED: Variant<UnpackedParams> = Variant {
+    name: "strided",
+    shader: STRIDED_SHADER,
+    entry: "matmul_strided",
+    fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
+    suits: Some(|p| p.sizes().suit_strided() && p.neighbours().iter().all(|either| either.contains(&true))),
+    grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64).saturating_mul(p.parts)),
+};
+
+/// An invocation for each element.
+const DIRECT: Variant<UnpackedParams> = Variant {
+    name: "direct",
+    shader: DIRECT_SHADER,
+    entry: "matmul_direct",
+    fits: |_| true,
+    suits: None,
+    grid: Grid::Each(|p| p.count),
+};
+
+/// Returns the variant that a device uses.
+pub(super) fn chosen(gpu: &Gpu, params: &UnpackedParams) -> Result<&'static Variant<UnpackedParams>> {
+    let variant = variants::chosen(gpu, &FAMILY, params)?;
+    // The op table may ask for it where there are no few rows or columns.
+    Ok(if is_dots(variant) && params.m.min(params.n) > FEW { &DIRECT } else { variant })
+}
+
+pub(super) fn is_strided(variant: &Variant<UnpackedParams>) -> bool {
+    variant.name == STRIDED.name
+}
+
+pub(super) fn is_dots(variant: &Variant<UnpackedParams>) -> bool {
+    variant.name == DOTS.name
+}
+
+static FAMILY: Family<UnpackedParams> = Family { name: "matmul_unpacked", order, attempt };
+inventory::submit! { &FAMILY as &'static dyn AnyFamily }
+
+static ON_HARDWARE: [&Variant<UnpackedParams>; 3] = [&DOTS, &STRIDED, &DIRECT];
+/// Barriers are slow on software adapters: the other variants run there where the op table asks for them.
+static ON_SOFTWARE: [&Variant<UnpackedParams>; 3] =
+    [&Variant { suits: Some(|_| false), ..DOTS }, &Variant { suits: Some(|_| false), ..STRIDED }, &DIRECT];
+
+fn order(caps: &Caps) -> &'static [&'static Variant<UnpackedParams>] {
+    if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
+}
+
+/// Multiplies a batch of two by few rows, and by few columns, in two parts, and compares the results with the host.
+fn attempt(gpu: &Gpu, variant: &'static Variant<UnpackedParams>) -> Result<Option<String>> {
+    const K: usize = 205;
+    for [m, n] in [[3, 70], [70, 2], [4, 1]] {
+        let (a, b) = (numbers(2 * m * K, 1), numbers(2 * n * K, 2));
+        let whole = UnpackedParams {
+            count: 2 * m * n,
+            m,
+            n,
+            k: K,
+            parts: 1,
+            a_row: K,
+            a_column: 1,
+            a_z: [2, m * K, 0, 0],
+            b_row: 1,
+            b_column: K,
+            b_z: [2, n * K, 0, 0],
+            ..UnpackedParams::default()
+        };
+        let params = whole.in_parts(2);
+        let upload = |x: &[f32]| gpu.upload(bytemuck::cast_slice(x));
+        let out = upload(&vec![f32::NAN; params.count])?;
+        gpu.run(params.kernel(variant, &upload(&a)?, &upload(&b)?, &out))?;
+        for (at, got) in gpu.download(&out, 0, params.count)?.into_iter().map(f32::from_bits).enumerate() {
+            let (j, i, part, z) = (at % n, at / n % m, at / (n * m) % 2, at / (2 * n * m));
+            let range = part * params.length..((part + 1) * params.length).min(K);
+            let expected: f32 = range.map(|k| a[(z * m + i) * K + k] * b[(z * n + j) * K + k]).sum();
+            // False for NaN.
+            let close = (got - expected).abs() <= 1e-4;
+            if !close {
+                let index = [z, part, i, j];
+                return Ok(Some(format!("element {index:?} of [2, 2, {m}, {n}]: got {got}, expected {expected}")));
+            }
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,335 @@
+//! Convolution and its gradients on GPUs as products that read the image, so that no columns are in memory: see
+//! `shaders/conv_implicit.wgsl`. `implicit_variants` has the kernel in its variants.
+
+use super::geometry::{Geometry, PASS};
+use super::implicit_variants::{COLUMNS, FAMILY, ImplicitParams, is_columns};
+use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, Variant};
+use crate::error::Result;
+use crate::ops::inplace::fill_kernel;
+use crate::ops::linalg::matmul_variants;
+use crate::ops::linalg::panels::{B_WIDTH, IndexMap, MAX_DEPTH, Pack};
+use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::{Dense, GpuIn, variants};
+
+/// Steps of the sum in a tile; `DEPTH` in `tile_product.wgsl`.
+const STEPS: usize = 8;
+
+/// The most kernels for the gradient of one image: with a stride, one for the pixels of each place between two windows.
+const MOST_PHASES: usize = 16;
+
+/// With fewer channels, most of a tile of the image's gradient would be padding.
+const FEWEST_CHANNELS: usize = 16;
+
+/// An operand: a buffer, and the place of its first element.
+pub(super) type Operand<'a> = (&'a Buffer, usize);
+
+pub(super) fn operand<'a>(input: &'a GpuIn<Dense>) -> Operand<'a> {
+    (input.as_buffer(), input.offset())
+}
+
+/// What chooses the variant for some params: [`chosen`], or the trial of one.
+pub(super) type Choose<'a> = &'a dyn Fn(&ImplicitParams) -> Result<&'static Variant<ImplicitParams>>;
+
+/// Returns what chooses the variant that the device uses: columns, if the op table asks for a variant of their product.
+pub(super) fn chosen(gpu: &Gpu) -> impl Fn(&ImplicitParams) -> Result<&'static Variant<ImplicitParams>> + '_ {
+    |params| match variants::asked_for(&matmul_variants::FAMILY) {
+        true => Ok(&COLUMNS),
+        false => variants::chosen(gpu, &FAMILY, params),
+    }
+}
+
+/// A direction of the image: which positions of the kernel reach the pixels `first`, `first + stride`, …, and where they
+/// read the gradient: pixel i at position t reads `i + start − t · step`.
+struct Phase {
+    first: usize,
+    pixels: usize,
+    /// The first position, the distance to the next, and their number.
+    tap: usize,
+    tap_step: usize,
+    taps: usize,
+    start: isize,
+    step: usize,
+}
+
+impl Phase {
+    /// Returns the phases of direction `d` of an image.
+    fn all(g: &Geometry, d: usize) -> impl Iterator<Item = Phase> + use<> {
+        let (params, size) = (g.window.params, g.window.size[d]);
+        let (kernel, stride, dilation) = (params.kernel[d], params.stride[d], params.dilation[d]);
+        let common = gcd(stride, dilation);
+        (0..stride.min(size)).map(move |first| {
+            let place = first + params.padding[d];
+            let tap_step = stride / common;
+            // Positions at this distance from each other reach the same pixels.
+            let tap = (0..tap_step.min(kernel)).find(|tap| tap * dilation % stride == place % stride);
+            let taps = tap.map_or(0, |tap| (kernel - tap).div_ceil(tap_step));
+            let tap = tap.unwrap_or(0);
+            let start = (place.cast_signed() - (tap * dilation).cast_signed()).div_euclid(stride.cast_signed());
+            let pixels = (size - first).div_ceil(stride);
+            Phase { first, pixels, tap, tap_step, taps, start, step: dilation / common }
+        })
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The sum of a result, in tiles.
+#[derive(Clone, Copy)]
+struct Sum {
+    /// Whether tiles have any steps of the sum: if tiles of the channels of one position would be much padding.
+    flat: bool,
+    channels: usize,
+}
+
+impl Sum {
+    fn over(channels: usize) -> Sum {
+        Sum { flat: channels.next_multiple_of(STEPS) * 3 > channels * 4, channels }
+    }
+
+    /// Returns the number of tiles for some positions of a kernel.
+    fn tiles(self, taps: usize) -> usize {
+        if self.flat { (self.channels * taps).div_ceil(STEPS) } else { self.channels.div_ceil(STEPS) * taps }
+    }
+}
+
+/// The chosen variant, the parts of the sums, and where they go.
+struct Plan {
+    variant: &'static Variant<ImplicitParams>,
+    /// The parts of a sum in one pass, and the passes.
+    parts: usize,
+    passes: usize,
+    /// The elements of the result.
+    total: usize,
+    to: Buffer,
+}
+
+impl Plan {
+    /// Returns the plan for passes with sums of at most `tiles` tiles, or `None` if columns are to be used. Sums are split if
+    /// they are longer than `most` steps, or if there are few tiles of the result.
+    fn new(
+        gpu: &Gpu,
+        choose: Choose,
+        params: &ImplicitParams,
+        [tiles, most, passes]: [usize; 3],
+        (total, out): (usize, &Buffer),
+    ) -> Result<Option<Plan>> {
+        let parts = params.sizes().parts(tiles * STEPS).max((tiles * STEPS).div_ceil(most));
+        let variant = choose(&ImplicitParams { z_count: params.z_count * parts, ..*params })?;
+        if is_columns(variant) {
+            return Ok(None);
+        }
+        let to = if parts * passes == 1 { out.clone() } else { gpu.alloc(parts * passes * total)? };
+        Ok(Some(Plan { variant, parts, passes, total, to }))
+    }
+
+    /// Returns the kernel for some of the elements, with sums of `tiles` tiles.
+    fn kernel(
+        &self,
+        params: ImplicitParams,
+        tiles: usize,
+        choices: [bool; 2],
+        operands: [&Buffer; 2],
+        bias: Option<&Buffer>,
+    ) -> Kernel {
+        let params = ImplicitParams {
+            tiles_split: tiles.div_ceil(self.parts),
+            splits: self.parts,
+            z_count: params.z_count * self.parts,
+            batch: self.total,
+            ..params
+        };
+        params.kernel(self.variant, choices, operands, bias, &self.to)
+    }
+
+    /// Returns the kernels that add up the parts.
+    fn sum(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
+        let parts = self.parts * self.passes;
+        if parts == 1 { Ok(Vec::new()) } else { sum_parts(gpu, &self.to, [1, parts, self.total], out) }
+    }
+}
+
+impl Geometry {
+    /// Returns the weight of all groups in panels, with the steps (ky, kx, channel), and the kernel that writes them: for
+    /// sums over `channels` at a distance of `step`, and rows at a distance of `row`.
+    fn weight_panels(
+        &self,
+        gpu: &Gpu,
+        weight: Operand,
+        [channels, step]: [usize; 2],
+        [across, row]: [usize; 2],
+    ) -> Result<(Buffer, Kernel)> {
+        let depth = channels * self.window.taps();
+        let k = IndexMap { inner: channels, step, outer: 1 };
+        let pack = Pack { width: B_WIDTH, depth, across, k, j: IndexMap::even(across, row) };
+        let panels = gpu.alloc(Pack::size(B_WIDTH, depth, across) * self.groups)?;
+        let groups = (IndexMap::even(self.groups, self.group_weights()), 0..self.groups);
+        let kernel = pack.batch(weight.0, weight.1, groups, &panels);
+        Ok((panels, kernel))
+    }
+
+    /// Returns the kernels of the convolution, or `None` if columns are to be used.
+    pub fn forward_implicit(
+        &self,
+        gpu: &Gpu,
+        choose: Choose,
+        [x, weight]: [Operand; 2],
+        bias: Option<Operand>,
+        out: &Buffer,
+    ) -> Result<Option<Vec<Kernel>>> {
+        let (channels, taps, depth) = (self.group_channels(), self.window.taps(), self.depth());
+        let params = ImplicitParams {
+            m: self.group_out(),
+            n: self.images * self.window.pixels(),
+            k: depth,
+            z_count: self.groups,
+            row: self.window.pixels(),
+            outer: self.out_image(),
+            line: self.window.out[1],
+            step: 1,
+            bias_offset: bias.map_or(0, |(_, offset)| offset),
+            a_depth: depth,
+            a_y: self.window.params.kernel[1] * channels,
+            a_x: channels,
+            image_offset: x.1,
+            image_step: self.image(),
+            channels,
+            ..ImplicitParams::over(&self.window)
+        };
+        let sum = Sum::over(channels);
+        let (tiles, total) = (sum.tiles(taps), self.images * self.out_image());
+        let Some(plan) = Plan::new(gpu, choose, &params, [tiles, MAX_DEPTH, 1], (total, out))? else { return Ok(None) };
+        let (panels, pack) = self.weight_panels(gpu, weight, [channels, taps], [params.m, depth])?;
+        let bias = bias.map(|(buffer, _)| buffer);
+        let mut kernels = vec![pack, plan.kernel(params, tiles, [sum.flat, false], [&panels, x.0], bias)];
+        kernels.extend(plan.sum(gpu, out)?);
+        Ok(Some(kernels))
+    }
+
+    /// Returns the kernels of the gradient of the image, or `None` if columns are to be used. It is a convolution of dy for
+    /// the pixels of each phase, by the positions of the kernel that reach them.
+    pub fn input_grad_implicit(
+        &self,
+        gpu: &Gpu,
+        choose: Choose,
+        [dy, weight]: [Operand; 2],
+        out: &Buffer,
+    ) -> Result<Option<Vec<Kernel>>> {
+        let (channels, taps, rows) = (self.group_out(), self.window.taps(), self.group_channels());
+        let phases: [Vec<Phase>; 2] = [0, 1].map(|d| Phase::all(self, d).take(MOST_PHASES + 1).collect());
+        if rows < FEWEST_CHANNELS || phases[0].len() * phases[1].len() > MOST_PHASES {
+            return Ok(None);
+        }
+        let sum = Sum::over(channels);
+        let params = ImplicitParams {
+            m: rows,
+            n: self.images * self.window.plane(),
+            z_count: self.groups,
+            row: self.window.plane(),
+            outer: self.image(),
+            a_depth: channels * taps,
+            image_offset: dy.1,
+            image_step: self.out_image(),
+            channels,
+            ..ImplicitParams::default()
+        };
+        let (tiles, total) = (sum.tiles(taps), self.images * self.image());
+        let Some(plan) = Plan::new(gpu, choose, &params, [tiles, MAX_DEPTH, 1], (total, out))? else { return Ok(None) };
+        let (panels, pack) = self.weight_panels(gpu, weight, [channels, self.depth()], [rows, taps])?;
+        let mut kernels = vec![pack];
+        if phases.iter().flatten().any(|phase| phase.taps == 0) {
+            kernels.push(fill_kernel(&plan.to, 0, plan.parts * total, 0));
+        }
+        for (y, x) in phases[0].iter().flat_map(|y| phases[1].iter().map(move |x| (y, x))) {
+            let taps = y.taps * x.taps;
+            if taps > 0 {
+                let params = self.phase(params, y, x);
+                kernels.push(plan.kernel(params, sum.tiles(taps), [sum.flat, false], [&panels, dy.0], None));
+            }
+        }
+        kernels.extend(plan.sum(gpu, out)?);
+        Ok(Some(kernels))
+    }
+
+    /// Returns the params for the pixels of two phases.
+    fn phase(&self, params: ImplicitParams, y: &Phase, x: &Phase) -> ImplicitParams {
+        let ([stride_y, stride_x], width) = (self.window.params.stride, self.window.size[1]);
+        let tap = self.window.params.kernel[1] * params.channels;
+        let less = |distance: usize| (distance as u32).wrapping_neg(); // sizes of windows are at most 2³⁰
+        ImplicitParams {
+            n: self.images * y.pixels * x.pixels,
+            k: y.taps * x.taps * params.channels,
+            offset: y.first * width + x.first,
+            line: stride_y * width,
+            step: stride_x,
+            a_first: y.tap * tap + x.tap * params.channels,
+            a_y: y.tap_step * tap,
+            a_x: x.tap_step * params.channels,
+            height: self.window.out[0],
+            width: self.window.out[1],
+            taps_y: y.taps,
+            taps_x: x.taps,
+            out_y: y.pixels,
+            out_x: x.pixels,
+            stride_y: 1,
+            stride_x: 1,
+            dilation_y: less(y.step),
+            dilation_x: less(x.step),
+            pad_y: (y.start as u32).wrapping_neg(),
+            pad_x: (x.start as u32).wrapping_neg(),
+            ..params
+        }
+    }
+
+    /// Returns the kernels of the gradient of the weight, or `None` if columns are to be used. Each part of the sums is over
+    /// at most `run` windows.
+    pub fn weight_grad_implicit(
+        &self,
+        gpu: &Gpu,
+        choose: Choose,
+        [dy, x]: [Operand; 2],
+        run: usize,
+        out: &Buffer,
+    ) -> Result<Option<Vec<Kernel>>> {
+        let (rows, pixels, depth) = (self.group_out(), self.window.pixels(), self.depth());
+        // The gradient of the result in panels, of as many images at a time as fit.
+        let image = rows.next_multiple_of(B_WIDTH).saturating_mul(self.groups).saturating_mul(pixels);
+        if self.images == 0 || image > PASS {
+            return Ok(None);
+        }
+        let step = (PASS / image).min(self.images);
+        let passes = self.images.div_ceil(step);
+        let params = ImplicitParams {
+            m: rows,
+            n: depth,
+            z_count: self.groups,
+            row: depth,
+            image_step: self.image(),
+            channels: self.group_channels(),
+            ..ImplicitParams::over(&self.window)
+        };
+        let (tiles, total) = ((step * pixels).div_ceil(STEPS), self.groups * self.group_weights());
+        let sizes = [tiles, run / STEPS * STEPS, passes];
+        let Some(plan) = Plan::new(gpu, choose, &params, sizes, (total, out))? else { return Ok(None) };
+        let grads = gpu.alloc(step * image)?;
+        let mut kernels = Vec::new();
+        for (pass, first) in (0..self.images).step_by(step).enumerate() {
+            let k = step.min(self.images - first) * pixels;
+            let map = IndexMap { inner: pixels, step: 1, outer: self.out_image() };
+            let pack = Pack { width: B_WIDTH, depth: k, across: rows, k: map, j: IndexMap::even(rows, pixels) };
+            let groups = (IndexMap::even(self.groups, rows * pixels), 0..self.groups);
+            kernels.push(pack.batch(dy.0, dy.1 + first * self.out_image(), groups, &grads));
+            let params = ImplicitParams {
+                k,
+                offset: pass * plan.parts * total,
+                a_depth: k,
+                image_offset: x.1 + first * self.image(),
+                ..params
+            };
+            kernels.push(plan.kernel(params, k.div_ceil(STEPS), [false, true], [&grads, x.0], None));
+        }
+        kernels.extend(plan.sum(gpu, out)?);
+        Ok(Some(kernels))
+    }
+}

@@ -1,0 +1,303 @@
+//! The variants of a convolution without columns in memory, and the trial of a variant before its first use on a device.
+
+use super::columns;
+use super::geometry::Geometry;
+use super::implicit::Choose;
+use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, Variant, params, shader, wgsl};
+use crate::error::Result;
+use crate::ops::choices::Sizes;
+use crate::ops::linalg::matmul_variants::{PRODUCT, TILE_PRODUCT, UNTOUCHED, numbers};
+use crate::ops::spatial::window::{WINDOW, Window, WindowParams};
+
+params! {
+    /// The parameters of `shaders/conv_implicit.wgsl`.
+    #[derive(Default)]
+    pub(super) struct ImplicitParams {
+        m: usize,
+        n: usize,
+        k: usize,
+        tiles_split: usize,
+        splits: usize,
+        z_count: usize,
+        offset: usize,
+        batch: usize,
+        row: usize,
+        outer: usize,
+        line: usize,
+        step: usize,
+        bias_offset: usize,
+        a_depth: usize,
+        a_first: usize,
+        a_y: usize,
+        a_x: usize,
+        image_offset: usize,
+        image_step: usize,
+        channels: usize,
+        height: usize,
+        width: usize,
+        taps_y: usize,
+        taps_x: usize,
+        out_y: usize,
+        out_x: usize,
+        stride_y: usize,
+        stride_x: usize,
+        dilation_y: u32,
+        dilation_x: u32,
+        pad_y: u32,
+        pad_x: u32,
+    }
+}
+
+const PLACES: &str = wgsl!("conv_implicit_places");
+const STEPS: &str = wgsl!("conv_implicit_steps");
+
+macro_rules! implicit {
+    ($id:ident, $name:literal, $tile:literal) => {
+        shader!($id: ImplicitParams = "conv_implicit" named $name, after [WINDOW, PLACES, PRODUCT, $tile, TILE_PRODUCT, STEPS]);
+    };
+}
+implicit!(SHADER_32, "conv_implicit_32", "const ROWS = 4u;\nconst COLUMNS = 16u;\n");
+implicit!(SHADER_64, "conv_implicit_64", "const ROWS = 8u;\nconst COLUMNS = 8u;\n");
+implicit!(SHADER_128, "conv_implicit_128", "const ROWS = 16u;\nconst COLUMNS = 16u;\n");
+const ENTRY: &str = "conv_implicit";
+
+/// Tiles of 32 × 128. [`choices`](crate::ops::choices) says for which sizes this and the next variants are.
+const IMPLICIT_32: Variant<ImplicitParams> = Variant {
+    name: "implicit_32",
+    shader: SHADER_32,
+    entry: ENTRY,
+    fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 5248,
+    suits: Some(|p| p.sizes().suit_half()),
+    grid: Grid::Workgroups(|p| p.sizes().tiles(32, 128)),
+};
+
+/// Tiles of 128 × 128.
+const IMPLICIT_128: Variant<ImplicitParams> = Variant {
+    name: "implicit_128",
+    shader: SHADER_128,
+    entry: ENTRY,
+    fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8448,
+    suits: Some(|p| p.sizes().suit_128()),
+    grid: Grid::Workgroups(|p| p.sizes().tiles(128, 128)),
+};
+
+/// Tiles of 64 × 64.
+const IMPLICIT_64: Variant<ImplicitParams> = Variant {
+    name: "implicit_64",
+    shader: SHADER_64,
+    entry: ENTRY,
+    fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
+    suits: None,
+    grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64)),
+};
+
+/// No kernel: columns in memory, and products of their panels, whose variants have trials of their own. The last choice on
+/// hardware, and the first on software adapters, where barriers are slow.
+pub(super) const COLUMNS: Variant<ImplicitParams> = Variant { name: "columns", fits: |_| true, ..IMPLICIT_64 };
+
+/// Returns whether columns are to be used.
+pub(super) fn is_columns(variant: &Variant<ImplicitParams>) -> bool {
+    variant.name == COLUMNS.name
+}
+
+/// Returns a variant that runs only where the op table asks for it.
+const fn on_demand(variant: Variant<ImplicitParams>) -> Variant<ImplicitParams> {
+    Variant { suits: Some(|_| false), ..variant }
+}
+
+static ON_HARDWARE: [&Variant<ImplicitParams>; 4] = [&IMPLICIT_32, &IMPLICIT_128, &IMPLICIT_64, &COLUMNS];
+static ON_SOFTWARE: [&Variant<ImplicitParams>; 4] =
+    [&on_demand(IMPLICIT_32), &on_demand(IMPLICIT_128), &on_demand(IMPLICIT_64), &COLUMNS];
+
+pub(super) static FAMILY: Family<ImplicitParams> = Family { name: "conv2d", order, attempt };
+inventory::submit! { &FAMILY as &'static dyn AnyFamily }
+
+fn order(caps: &Caps) -> &'static [&'static Variant<ImplicitParams>] {
+    if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
+}
+
+impl ImplicitParams {
+    pub fn sizes(&self) -> Sizes {
+        Sizes { m: self.m, n: self.n, batch: self.z_count }
+    }
+
+    /// Returns the params of a sum over the windows of an image that is read at `stride`, `dilation` and `padding`.
+    pub fn over(window: &Window) -> ImplicitParams {
+        let WindowParams { kernel, stride, padding, dilation } = window.params;
+        let word = |size: usize| size as u32; // sizes of windows are at most 2³⁰
+        ImplicitParams {
+            height: window.size[0],
+            width: window.size[1],
+            taps_y: kernel[0],
+            taps_x: kernel[1],
+            out_y: window.out[0],
+            out_x: window.out[1],
+            stride_y: stride[0],
+            stride_x: stride[1],
+            dilation_y: word(dilation[0]),
+            dilation_x: word(dilation[1]),
+            pad_y: word(padding[0]),
+            pad_x: word(padding[1]),
+            ..ImplicitParams::default()
+        }
+    }
+
+    /// Returns the kernel. `a` is in panels of 64 rows, `x` is the image.
+    pub fn kernel(
+        self,
+        variant: &Variant<ImplicitParams>,
+        [flat, weight_grad]: [bool; 2],
+        [a, x]: [&Buffer; 2],
+        bias: Option<&Buffer>,
+        out: &Buffer,
+    ) -> Kernel {
+        variant.kernel(self, |kernel| {
+            let kernel = kernel.constant("FLAT", flat).constant("WEIGHT_GRAD", weight_grad);
+            kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(x).input(bias.unwrap_or(a)).output(out)
+        })
+    }
+}
+
+/// Returns convolutions whose sums have tiles of single positions, and of any steps; each with several tiles, strides, and
+/// sums that are split.
+fn examples() -> [Geometry; 2] {
+    let geometry = |images, [channels, out_channels]: [usize; 2], groups, size: [usize; 2], params: WindowParams| {
+        let out = [0, 1].map(|d| (size[d] + 2 * params.padding[d] - params.span(d)) / params.stride[d] + 1);
+        Geometry { images, channels, out_channels, groups, window: Window { params, size, out } }
+    };
+    let params = |kernel, stride, padding, dilation| WindowParams { kernel, stride, padding, dilation };
+    [
+        geometry(2, [60, 35], 1, [11, 14], params([3, 3], [2, 1], [1, 2], [1, 2])),
+        geometry(3, [6, 40], 2, [19, 13], params([2, 3], [1, 2], [1, 0], [1, 1])),
+    ]
+}
+
+/// Tries a variant on the examples.
+fn attempt(gpu: &Gpu, variant: &'static Variant<ImplicitParams>) -> Result<Option<String>> {
+    if is_columns(variant) {
+        return Ok(None);
+    }
+    for g in examples() {
+        if let Some(wrong) = compare(gpu, variant, &g, &numbers)? {
+            return Ok(Some(wrong));
+        }
+    }
+    Ok(None)
+}
+
+/// Computes a convolution and its gradients with a variant, of operands after an offset, and compares them with the host.
+/// Describes the first wrong element.
+fn compare(
+    gpu: &Gpu,
+    variant: &'static Variant<ImplicitParams>,
+    g: &Geometry,
+    numbers: &dyn Fn(usize, u32) -> Vec<f32>,
+) -> Result<Option<String>> {
+    const BEFORE: usize = 3;
+    let sizes = [g.images * g.image(), g.groups * g.group_weights(), g.images * g.out_image(), g.out_channels];
+    let [x, w, dy, bias] = [0, 1, 2, 3].map(|i| numbers(sizes[i], i as u32 + 1));
+    let mut expected = [vec![0.0; dy.len()], vec![0.0; x.len()], vec![0.0; w.len()]];
+    columns::forward(g, &x, &w, Some(&bias), &mut expected[0])?;
+    columns::input_grad(g, &dy, &w, &mut expected[1])?;
+    columns::weight_grad(g, &dy, &x, &mut expected[2])?;
+    let upload = |numbers: &[f32]| gpu.upload(bytemuck::cast_slice(&[&[f32::NAN; BEFORE], numbers].concat()));
+    let [x, w, dy, bias] = [upload(&x)?, upload(&w)?, upload(&dy)?, upload(&bias)?];
+    let [x, w, dy, bias] = [&x, &w, &dy, &bias].map(|buffer| (buffer, BEFORE));
+    let choose: Choose = &|_| Ok(variant);
+    for (what, expected) in expected.iter().enumerate() {
+        let out = gpu.upload(bytemuck::cast_slice(&vec![UNTOUCHED; expected.len()]))?;
+        let kernels = match what {
+            0 => g.forward_implicit(gpu, choose, [x, w], Some(bias), &out)?,
+            1 => g.input_grad_implicit(gpu, choose, [dy, w], &out)?,
+            _ => g.weight_grad_implicit(gpu, choose, [dy, x], LONGEST, &out)?,
+        };
+        let Some(kernels) = kernels else { continue };
+        kernels.into_iter().try_for_each(|kernel| gpu.run(kernel))?;
+        let got = gpu.download(&out, 0, expected.len())?;
+        if let Some(i) = got.iter().zip(expected).position(|(&got, &expected)| !close(f32::from_bits(got), expected)) {
+            let what = ["the convolution", "the image's gradient", "the weight's gradient"][what];
+            let (got, expected) = (f32::from_bits(got[i]), expected[i]);
+            return Ok(Some(format!("element {i} of {what} of {g:?}: got {got}, expected {expected}")));
+        }
+    }
+    Ok(None)
+}
+
+/// The most windows of a part of the weight's gradient in a trial.
+const LONGEST: usize = 256;
+
+fn close(got: f32, expected: f32) -> bool {
+    (got.is_nan() && expected.is_nan()) || got == expected || (got - expected).abs() <= 1e-4 + 1e-5 * expected.abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Backend, Device};
+    use crate::ops::spatial::conv::Conv;
+
+    /// x `[N, C, H, W]`, w `[OC, C / groups, KH, KW]` and options, at the extremes of sizes.
+    fn extremes() -> Vec<Geometry> {
+        let conv = Conv::<2>::new;
+        let all = [
+            ([1, 1, 1, 1], [1, 1, 1, 1], conv()),
+            ([1, 16, 1, 1], [1, 16, 1, 1], conv()),
+            ([3, 16, 4, 5], [8, 16, 1, 1], conv()),
+            ([2, 17, 6, 7], [33, 17, 1, 1], conv().padding([2, 3])),
+            // Steps of the sum that are no multiple of a tile, of one position and of any.
+            ([2, 7, 6, 5], [8, 7, 3, 3], conv()),
+            ([2, 20, 6, 5], [65, 20, 2, 3], conv().padding(1)),
+            ([2, 9, 6, 5], [4, 9, 3, 3], conv()),
+            // Strides greater than the kernel, dilations, and padding greater than the kernel.
+            ([1, 16, 9, 10], [5, 16, 1, 1], conv().stride(3)),
+            ([2, 18, 9, 10], [6, 18, 2, 2], conv().stride([3, 2])),
+            ([2, 16, 12, 9], [7, 16, 3, 2], conv().stride([2, 4]).dilation([2, 3]).padding([1, 2])),
+            ([2, 16, 5, 6], [9, 16, 3, 3], conv().dilation(2).padding(5)),
+            ([1, 16, 2, 2], [2, 16, 2, 2], conv().stride(5).padding(4)),
+            ([1, 16, 7, 6], [12, 16, 7, 6], conv()),
+            // Groups, and columns of one line.
+            ([2, 48, 5, 4], [39, 16, 3, 3], conv().groups(3).padding(1)),
+            ([3, 10, 5, 4], [6, 5, 3, 3], conv().groups(2).stride(2)),
+            ([2, 16, 1, 300], [3, 16, 1, 5], conv().padding([0, 2])),
+            // Long sums, which are split.
+            ([1, 100, 3, 3], [20, 100, 3, 3], conv().padding(1)),
+            ([2, 16, 30, 29], [16, 16, 3, 3], conv().padding(1)),
+        ];
+        all.iter().map(|(x, w, conv)| conv.geometry(x, w).expect("a convolution")).collect()
+    }
+
+    /// Compares the geometries with the host: each adapter has a part of them, and all adapters together have all.
+    fn compare_all(numbers: &dyn Fn(usize, u32) -> Vec<f32>, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        let adapters: Vec<Device> = Device::all().into_iter().filter(|device| !device.is_cpu()).collect();
+        for (at, device) in adapters.iter().enumerate() {
+            let Backend::Gpu(gpu) = device.backend()? else { continue };
+            let fits = |variant: &&&'static Variant<ImplicitParams>| (variant.fits)(gpu.caps());
+            for variant in order(gpu.caps()).iter().filter(fits).filter(|v| !is_columns(v) && wanted(v.name)) {
+                for g in extremes().iter().skip(at).step_by(adapters.len()) {
+                    assert_eq!(compare(gpu, variant, g, numbers)?, None, "{} on {device}", variant.name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_variant_is_right_at_the_extremes() -> Result<()> {
+        compare_all(&numbers, |_| true)
+    }
+
+    /// NaN and ∞ of images and gradients are in the sums of the windows that hold them, and in no others.
+    #[test]
+    fn what_is_not_finite_stays_within_its_windows() -> Result<()> {
+        let spoiled = |count: usize, seed: u32| {
+            let mut all = numbers(count, seed);
+            if seed == 2 {
+                return all; // a weight: products with padding are defined by the op
+            }
+            all.iter_mut().skip(1).step_by(97).for_each(|v| *v = f32::NAN);
+            all.iter_mut().skip(40).step_by(113).for_each(|v| *v = f32::INFINITY);
+            all
+        };
+        compare_all(&spoiled, |name| name == IMPLICIT_64.name)
+    }
+}
