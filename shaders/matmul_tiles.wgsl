@@ -15,9 +15,8 @@ var<workgroup> tile_a: array<vec4<f32>, 288>; // DEPTH · A_STRIDE
 var<workgroup> tile_b: array<vec4<f32>, 256>; // DEPTH · VECTORS
 
 @compute @workgroup_size(16, 16)
-fn matmul_tiles(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
-    let tile = linear_group(id);
-    let index = id.local;
+fn matmul_tiles(id: Group, @builtin(local_invocation_index) index: u32, @builtin(local_invocation_id) lid: vec3<u32>) {
+    let tile = group_number(id);
     let m_tile = tile % p.m_tiles;
     let n_tile = (tile / p.m_tiles) % p.n_tiles;
     let z = tile / (p.m_tiles * p.n_tiles);

@@ -9,9 +9,21 @@ struct Id {
     @builtin(local_invocation_index) local: u32,
 }
 
+/// What `Id` has of the workgroup. Kernels that meet at barriers, or share values within subgroups, take this: browsers
+/// require conditions that are the same for the workgroup, and take no member of a parameter for that if one differs.
+struct Group {
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+}
+
 /// Returns the number of the workgroup, in a grid that is folded over y if x is too small for it.
-fn linear_group(id: Id) -> u32 {
+fn group_number(id: Group) -> u32 {
     return id.group.y * id.groups.x + id.group.x;
+}
+
+/// Returns the number of the workgroup of an invocation.
+fn linear_group(id: Id) -> u32 {
+    return group_number(Group(id.group, id.groups));
 }
 
 /// Returns the number of the invocation. The last workgroups may have surplus invocations, which must check it.
