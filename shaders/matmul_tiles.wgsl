@@ -15,8 +15,9 @@ var<workgroup> tile_a: array<vec4<f32>, 288>; // DEPTH · A_STRIDE
 var<workgroup> tile_b: array<vec4<f32>, 256>; // DEPTH · VECTORS
 
 @compute @workgroup_size(16, 16)
-fn matmul_tiles(id: Group, @builtin(local_invocation_index) index: u32, @builtin(local_invocation_id) lid: vec3<u32>) {
-    let tile = group_number(id);
+fn matmul_tiles(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
+    let tile = group_number(group);
+    let index = lid.y * 16u + lid.x;
     let m_tile = tile % p.m_tiles;
     let n_tile = (tile / p.m_tiles) % p.n_tiles;
     let z = tile / (p.m_tiles * p.n_tiles);

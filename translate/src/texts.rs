@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 use naga::back::hlsl;
-use naga::back::hlsl::{BindTarget, ShaderModel};
+use naga::back::hlsl::ShaderModel;
 use naga::valid::ModuleInfo;
 use naga::{Module, ShaderStage};
 use serde::{Deserialize, Serialize};
@@ -75,22 +75,15 @@ impl Files<'_> {
 /// The lowest shader model of DirectX's current compiler.
 const MODEL: ShaderModel = ShaderModel::V6_0;
 
-/// Returns the text of a kernel, and the name of its entry point, as wgpu gives them to DirectX 12. The number of
-/// workgroups, which HLSL has no name for, is at register 0 of space 1.
+/// Returns the text of a kernel, and the name of its entry point, as wgpu gives them to DirectX 12, but for the
+/// number of workgroups, which no kernel asks for.
 ///
 /// # Errors
 ///
 /// The writer's message.
-pub fn to_hlsl(
-    module: &Module,
-    info: &ModuleInfo,
-    entry: &str,
-    model: ShaderModel,
-    checked: bool,
-) -> Result<(String, String), String> {
+fn to_hlsl(module: &Module, info: &ModuleInfo, entry: &str, checked: bool) -> Result<(String, String), String> {
     let options = hlsl::Options {
-        shader_model: model,
-        special_constants_binding: Some(BindTarget { space: 1, ..BindTarget::default() }),
+        shader_model: MODEL,
         zero_initialize_workgroup_memory: checked,
         restrict_indexing: checked,
         force_loop_bounding: checked,
@@ -115,8 +108,8 @@ pub fn write(folder: &Path) -> Result<usize, Box<dyn Error>> {
     for (shader, text) in anygpu::ops::shader_catalogue() {
         let mut kernels = Vec::new();
         let made = specialisations::each_specialisation(&text, |module, info, entry, constants| {
-            let (unchecked, hlsl_entry) = to_hlsl(module, info, entry, MODEL, false)?;
-            let (checked, _) = to_hlsl(module, info, entry, MODEL, true)?;
+            let (unchecked, hlsl_entry) = to_hlsl(module, info, entry, false)?;
+            let (checked, _) = to_hlsl(module, info, entry, true)?;
             let name = specialisations::name(shader, &text, entry, constants);
             kernels.push(Kernel {
                 compared: cases::of(&name).is_some(),
