@@ -1,5 +1,6 @@
-//! The variant of a kernel that an op runs on a device: the first one that suits the sizes and passed its trial there (see
-//! `device/gpu/variants.rs`).
+//! The variant of a kernel that an op runs on a device: the one that was measured to be the fastest there (see
+//! `device/gpu/tuned.rs`), or else the first one that suits the sizes; in either case one that passed its trial
+//! (`device/gpu/variants.rs`).
 
 use crate::context;
 use crate::device::gpu::{AnyFamily, Family, Gpu, Params, Variant};
@@ -12,6 +13,20 @@ pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>, params: &P) -> Re
     match forced.and_then(|(_, name)| family.named(gpu.caps(), name)) {
         Some(variant) => Ok(variant),
         None => gpu.variant(family, params),
+    }
+}
+
+/// As [`chosen`], for sizes of a class that may have been [tuned](crate::tune).
+pub(super) fn chosen_of_class<P: Params>(
+    gpu: &Gpu,
+    family: &Family<P>,
+    params: &P,
+    class: impl FnOnce() -> String,
+) -> Result<&'static Variant<P>> {
+    let forced = context::read(|context| context.variant).is_some_and(|(name, _)| name == family.name);
+    match if forced { None } else { gpu.tuned(family, class)? } {
+        Some(variant) => Ok(variant),
+        None => chosen(gpu, family, params),
     }
 }
 

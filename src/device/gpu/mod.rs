@@ -8,6 +8,7 @@
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
 //! - `probe.rs` looks for known faults of the driver;
 //! - `variants.rs` tries the variants of a kernel and chooses one;
+//! - `tuned.rs` has the file of the variants that were measured to be the fastest;
 //! - `faults.rs` returns what kernels found in the values of their inputs;
 //! - `gl.rs` has what OpenGL needs;
 //! - `health.rs` keeps errors that the driver raised, for the next host call to report.
@@ -24,6 +25,7 @@ pub(crate) mod shader;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transfer;
+mod tuned;
 mod variants;
 
 use std::sync::{Arc, Mutex};
@@ -33,6 +35,7 @@ pub(crate) use faults::EARLIER_WORK;
 pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder, Pipeline, Signature};
 pub(crate) use pool::Buffer;
 pub(crate) use shader::{Bits, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl};
+pub(crate) use tuned::TunedChoice;
 pub(crate) use variants::{AnyFamily, Family, Grid, Variant};
 
 use crate::device::{MemoryStats, Quirk};
@@ -85,6 +88,7 @@ pub(crate) struct Gpu {
     kernels: kernel::Cache,
     recorder: Mutex<queue::Recorder>,
     staging: transfer::Staging,
+    tuned: tuned::Tuned,
     variants: variants::Choices,
 }
 
