@@ -14,11 +14,11 @@ override PANELS: u32 = 2u;
 
 @compute @workgroup_size(64)
 fn conv_blocks(
-    id: Id,
+    @builtin(workgroup_id) group: vec3<u32>,
     @builtin(subgroup_id) subgroup: u32,
     @builtin(subgroup_invocation_id) lane: u32,
 ) {
-    let task = linear_group(id) * 8u + subgroup;
+    let task = group_number(group) * 8u + subgroup;
     let n_tile = task / p.m_tiles;
     let split = n_tile / p.n_tiles;
     let m = (task - n_tile * p.m_tiles) * 8u * PANELS;

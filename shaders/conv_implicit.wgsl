@@ -63,8 +63,12 @@ fn put(step: u32, vector: u32, part: Part) {
 }
 
 @compute @workgroup_size(COLUMNS, ROWS)
-fn conv_implicit(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
-    let tile = linear_group(id);
+fn conv_implicit(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_id) lid: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let tile = group_number(group);
     let m_tiles = (p.m + ROWS * 8u - 1u) / (ROWS * 8u);
     let n_tiles = (p.n + COLUMNS * 8u - 1u) / (COLUMNS * 8u);
     let m_tile = tile % m_tiles;
@@ -75,8 +79,8 @@ fn conv_implicit(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
     }
     let first = z % p.splits * p.tiles_split;
     let last = min(first + p.tiles_split, all_tiles());
-    let step = id.local / ACROSS;
-    let vector = id.local % ACROSS;
+    let step = local / ACROSS;
+    let vector = local % ACROSS;
     // In place of panels and columns past the end the last one is loaded; its sums are not stored.
     let vector_a = m_tile * ROWS * 2u + vector;
     let panels = (p.m + 63u) / 64u;

@@ -66,9 +66,9 @@ fn put(r: Route, k: u32, part: Part) {
 }
 
 @compute @workgroup_size(SIDE, SIDE)
-fn matmul_blocks(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
-    let tile = linear_group(id);
-    let index = id.local;
+fn matmul_blocks(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
+    let tile = group_number(group);
+    let index = lid.y * SIDE + lid.x;
     let m_tiles = (p.m_tiles + PANELS - 1u) / PANELS;
     let n_tiles = (p.n_tiles + PANELS - 1u) / PANELS;
     let m_tile = tile % m_tiles;

@@ -11,8 +11,8 @@ override FEW: u32 = 4u;
 var<workgroup> sums: array<vec4<f32>, WG>;
 
 @compute @workgroup_size(WG)
-fn matmul_dots(id: Id) {
-    let task = linear_group(id);
+fn matmul_dots(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let task = group_number(group);
     let lines = select(p.n, p.m, LEFT);
     let line = task % lines;
     let part = task / lines % p.parts;
@@ -30,7 +30,7 @@ fn matmul_dots(id: Id) {
     let first = part * p.length;
     let last = min(first + p.length, p.k);
     var sum = vec4<f32>();
-    for (var k = first + id.local; k < last; k += WG) {
+    for (var k = first + local; k < last; k += WG) {
         let at_a = from_a + k * p.a_column;
         let at_b = from_b + k * p.b_row;
         for (var i = 0u; i < FEW; i++) {
@@ -41,17 +41,17 @@ fn matmul_dots(id: Id) {
             }
         }
     }
-    sums[id.local] = sum;
+    sums[local] = sum;
     workgroupBarrier();
     for (var half = WG / 2u; half > 0u; half /= 2u) {
-        if id.local < half {
-            sums[id.local] += sums[id.local + half];
+        if local < half {
+            sums[local] += sums[local + half];
         }
         workgroupBarrier();
     }
-    if id.local < FEW {
-        let i = select(id.local, line, LEFT);
-        let j = select(line, id.local, LEFT);
-        out[((z * p.parts + part) * p.m + i) * p.n + j] = sums[0][id.local];
+    if local < FEW {
+        let i = select(local, line, LEFT);
+        let j = select(line, local, LEFT);
+        out[((z * p.parts + part) * p.m + i) * p.n + j] = sums[0][local];
     }
 }

@@ -83,8 +83,12 @@ fn put(ra: Route, rb: Route, k: u32, end: u32, part: Part) {
 }
 
 @compute @workgroup_size(COLUMNS, ROWS)
-fn matmul_strided(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
-    let tile = linear_group(id);
+fn matmul_strided(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_id) lid: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let tile = group_number(group);
     let m_tiles = (p.m + ROWS * 8u - 1u) / (ROWS * 8u);
     let n_tiles = (p.n + COLUMNS * 8u - 1u) / (COLUMNS * 8u);
     let m_tile = tile % m_tiles;
@@ -97,8 +101,8 @@ fn matmul_strided(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
     let last = min(first + p.length, p.k); // no part is empty
     let of_a = p.a_offset + placed(z / p.parts, p.a_z);
     let of_b = p.b_offset + placed(z / p.parts, p.b_z);
-    let ra = route(DEEP_A, id.local, m_tile * ROWS * 8u, p.m, of_a, p.a_row);
-    let rb = route(DEEP_B, id.local, n_tile * COLUMNS * 8u, p.n, of_b, p.b_column);
+    let ra = route(DEEP_A, local, m_tile * ROWS * 8u, p.m, of_a, p.a_row);
+    let rb = route(DEEP_B, local, n_tile * COLUMNS * 8u, p.n, of_b, p.b_column);
     put(ra, rb, first, last - 1u, load(ra, rb, first, last - 1u));
     workgroupBarrier();
     for (var k = first; k < last; k += DEPTH) {

@@ -11,11 +11,11 @@ const LANES = 8u;
 
 @compute @workgroup_size(64)
 fn matmul_subgroups(
-    id: Id,
+    @builtin(workgroup_id) group: vec3<u32>,
     @builtin(subgroup_id) subgroup: u32,
     @builtin(subgroup_invocation_id) lane: u32,
 ) {
-    let tile = linear_group(id);
+    let tile = group_number(group);
     let m = (tile % p.m_tiles) * 64u + subgroup / 2u * 16u;
     let column = subgroup % 2u * 32u + lane * 4u; // within the panel of B
     let n_panel = (tile / p.m_tiles) % p.n_tiles;

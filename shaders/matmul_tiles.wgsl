@@ -17,8 +17,12 @@ var<workgroup> tile_a: array<vec4<f32>, DEPTH * A_STRIDE>;
 var<workgroup> tile_b: array<vec4<f32>, DEPTH * SIDE>;
 
 @compute @workgroup_size(SIDE, SIDE)
-fn matmul_tiles(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
-    let tile = linear_group(id);
+fn matmul_tiles(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_id) lid: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let tile = group_number(group);
     let m_tiles = (p.m + SIDE * 4u - 1u) / (SIDE * 4u);
     let n_tiles = (p.n + SIDE * 4u - 1u) / (SIDE * 4u);
     let m_tile = tile % m_tiles;
@@ -40,7 +44,7 @@ fn matmul_tiles(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
     var end_b: array<u32, MOVED>;
     var to_a: array<u32, MOVED>;
     for (var i = 0u; i < MOVED; i++) {
-        let index = id.local + i * APART;
+        let index = local + i * APART;
         let panel = m_tile * (SIDE / 2u) + index / 32u;
         let vector = n_tile * SIDE + index % SIDE;
         let a_step = index % 32u / 2u;
@@ -64,7 +68,7 @@ fn matmul_tiles(id: Id, @builtin(local_invocation_id) lid: vec3<u32>) {
             let part_a = a[select(0u, from_a[i] + k * 2u, a_inside)];
             let part_b = b[select(0u, from_b[i] + k * 16u, b_inside)];
             tile_a[to_a[i]] = select(vec4<f32>(), part_a, a_inside);
-            tile_b[id.local + i * APART] = select(vec4<f32>(), part_b, b_inside);
+            tile_b[local + i * APART] = select(vec4<f32>(), part_b, b_inside);
         }
         workgroupBarrier();
         for (var step = 0u; step < DEPTH; step++) {

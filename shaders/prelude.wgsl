@@ -3,15 +3,24 @@
 /// Invocations of a workgroup of all one-dimensional kernels.
 const WG = 64u;
 
+/// The workgroups of a row, in a grid that is folded over y since x is too small for it: `ROW` of device/gpu/kernel.rs. A
+/// kernel must not ask for the number of workgroups: in HLSL, naga has it right only within an entry point.
+const ROW = 2048u;
+
 struct Id {
     @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 }
 
-/// Returns the number of the workgroup, in a grid that is folded over y if x is too small for it.
+/// Returns the number of a workgroup. Kernels that meet at barriers, or share values within subgroups, take the place of the
+/// workgroup as a parameter of its own: of `Id`, browsers take no member to be the same for the workgroup.
+fn group_number(group: vec3<u32>) -> u32 {
+    return group.y * ROW + group.x;
+}
+
+/// Returns the number of the workgroup of an invocation.
 fn linear_group(id: Id) -> u32 {
-    return id.group.y * id.groups.x + id.group.x;
+    return group_number(id.group);
 }
 
 /// Returns the number of the invocation. The last workgroups may have surplus invocations, which must check it.

@@ -2,6 +2,7 @@
 
 mod atomic;
 mod autograd;
+mod cache_dir;
 pub mod check;
 pub mod checkpoint;
 mod context;
@@ -22,6 +23,7 @@ mod regular_file;
 mod shape;
 mod sync;
 pub mod tensor;
+pub mod tune;
 mod units;
 pub mod watch;
 

@@ -20,24 +20,15 @@ pub struct Module {
     pub words: Vec<u32>,
 }
 
-/// The first line of the text that follows the header of each shader.
-const AFTER_HEADER: &str = "// Precedes every shader";
-
 /// Returns all kernels. Specialisations that are the same module are one.
 pub fn modules() -> Result<Vec<Module>, String> {
     let mut modules = Vec::new();
     let mut seen = HashSet::new();
     for (shader, text) in anygpu::ops::shader_catalogue() {
-        let header = text.split(AFTER_HEADER).next().unwrap_or_default();
         let made = specialisations::each_specialisation(&text, |module, info, entry, constants| {
             let words = words(module, info, entry).map_err(|error| error.to_string())?;
             if seen.insert((shader, entry.to_owned(), words.clone())) {
-                let mut constants: Vec<String> =
-                    constants.iter().map(|(name, value)| format!("{name}={value}")).collect();
-                constants.sort();
-                let own = if entry == shader { String::new() } else { entry.to_owned() };
-                let parts = [shader.to_owned(), own, short(header), constants.join(" ")];
-                let kernel = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+                let kernel = specialisations::name(shader, &text, entry, constants);
                 modules.push(Module { kernel, entry: entry.to_owned(), bindings: bindings(module), words });
             }
             Ok(())
@@ -45,13 +36,6 @@ pub fn modules() -> Result<Vec<Module>, String> {
         made.map_err(|why| format!("{shader}: {why}"))?;
     }
     Ok(modules)
-}
-
-/// Returns a header in one line, without what can be guessed.
-fn short(header: &str) -> String {
-    let line = header.split_whitespace().collect::<Vec<_>>().join(" ");
-    let line = line.replace("alias ", "").replace(" = ", "=").replace(';', "");
-    if line.chars().count() > 80 { line.chars().take(79).chain(['…']).collect() } else { line }
 }
 
 fn bindings(module: &naga::Module) -> Vec<(u32, bool)> {

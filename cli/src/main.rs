@@ -1,6 +1,6 @@
 //! `anygpu`: list this machine's devices, check and measure them, train on any mix of them.
 //!
-//! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`. Results go to standard output
+//! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`, `tune`. Results go to standard output
 //! (`output`), progress and logs to standard error (`progress`); `failure` has the exit statuses, `values` the parsers of
 //! options.
 
@@ -14,6 +14,7 @@ mod output;
 mod predict;
 mod progress;
 mod train;
+mod tune;
 mod values;
 
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ enum Command {
     Predict(predict::Args),
     Bench(bench::Args),
     Check(check::Args),
+    Tune(tune::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Predict(args) => predict::run(args, cli.json),
         Command::Bench(args) => bench::run(args, cli.json),
         Command::Check(args) => check::run(args, cli.json),
+        Command::Tune(args) => tune::run(args, cli.json),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -65,6 +65,13 @@ pub fn bytes(name: &str, total: Option<u64>) -> ProgressBar {
     bar
 }
 
+/// Returns a bar over the steps of some work.
+pub fn steps(name: &str) -> ProgressBar {
+    let bar = draw(0, "{prefix} [{bar:30}] {pos}/{len}");
+    bar.set_prefix(name.to_string());
+    bar
+}
+
 /// Returns a spinner with this message.
 pub fn spinner(message: String) -> ProgressBar {
     let bar = draw(0, "{spinner} {msg}");

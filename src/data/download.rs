@@ -4,7 +4,6 @@
 //! is followed, and no more than [`MOST`] bytes are read: whoever answers can neither choose another address to ask, nor
 //! fill the disk.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use std::time::Duration;
 use super::fashion::SOURCE;
 use super::limits::damaged;
 use crate::atomic::write_atomically;
+use crate::cache_dir::cache_dir;
 use crate::error::Result;
 use crate::regular_file;
 
@@ -67,22 +67,6 @@ pub fn download_fashion_mnist_with(mut progress: impl FnMut(&str, u64, Option<u6
         .join("fashion-mnist");
     fetch_all(SOURCE, &FILES, &folder, &mut progress)?;
     Ok(folder)
-}
-
-/// The cache folder of this user. `var` reads the environment.
-fn cache_dir(var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    // The XDG specification requires that a relative path is ignored.
-    let absolute = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    if let Some(path) = absolute("XDG_CACHE_HOME") {
-        return Some(path.join("anygpu"));
-    }
-    if cfg!(windows) {
-        absolute("LOCALAPPDATA").map(|path| path.join("anygpu").join("cache"))
-    } else if cfg!(target_os = "macos") {
-        absolute("HOME").map(|path| path.join("Library").join("Caches").join("anygpu"))
-    } else {
-        absolute("HOME").map(|path| path.join(".cache").join("anygpu"))
-    }
 }
 
 fn fetch_all(source: &str, files: &[(&str, &str)], folder: &Path, progress: &mut Progress) -> Result<()> {
@@ -291,18 +275,5 @@ mod tests {
             assert!(message.contains(name) && message.contains(md5), "{message}");
         }
         assert!(message.contains(&dir.path().display().to_string()), "{message}");
-    }
-
-    #[test]
-    fn cache_directory_follows_the_environment() {
-        let set = |wanted: &'static str, value: &'static str| {
-            move |name: &str| (name == wanted).then(|| OsString::from(value))
-        };
-        let root = if cfg!(windows) { "C:\\c" } else { "/c" };
-        assert_eq!(cache_dir(set("XDG_CACHE_HOME", root)), Some(Path::new(root).join("anygpu")));
-        assert_eq!(cache_dir(set("XDG_CACHE_HOME", "relative")), None);
-        assert_eq!(cache_dir(|_| None), None);
-        let home = if cfg!(windows) { "LOCALAPPDATA" } else { "HOME" };
-        assert!(cache_dir(set(home, root)).is_some_and(|path| path.starts_with(root)));
     }
 }

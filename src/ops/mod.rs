@@ -31,6 +31,7 @@ pub use elementwise::binary::operand::{Operand, Scalar};
 pub(crate) use elementwise::cast::repacked;
 pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};
 pub use linalg::attention::Attention;
+pub(crate) use linalg::matmul_tuning;
 pub(crate) use named::named;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;

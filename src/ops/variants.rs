@@ -1,5 +1,6 @@
-//! The variant of a kernel that an op runs on a device: the first one that suits the sizes and passed its trial there (see
-//! `device/gpu/variants.rs`).
+//! The variant of a kernel that an op runs on a device: the one that was measured to be the fastest there (see
+//! `device/gpu/tuned.rs`), or else the first one that suits the sizes; in either case one that passed its trial
+//! (`device/gpu/variants.rs`).
 
 use crate::context;
 use crate::device::gpu::{AnyFamily, Family, Gpu, Params, Variant};
@@ -18,6 +19,19 @@ pub(super) fn chosen<P: Params>(gpu: &Gpu, family: &Family<P>, params: &P) -> Re
 /// Returns whether the op table asks for a variant of a family: then other ways to the result are left out.
 pub(super) fn asked_for<P>(family: &Family<P>) -> bool {
     context::read(|context| context.variant).is_some_and(|(name, _)| name == family.name)
+}
+
+/// As [`chosen`], for sizes of a class that may have been [tuned](crate::tune).
+pub(super) fn chosen_of_class<P: Params>(
+    gpu: &Gpu,
+    family: &Family<P>,
+    params: &P,
+    class: impl FnOnce() -> String,
+) -> Result<&'static Variant<P>> {
+    match if asked_for(family) { None } else { gpu.tuned(family, class)? } {
+        Some(variant) => Ok(variant),
+        None => chosen(gpu, family, params),
+    }
 }
 
 /// Returns every family.

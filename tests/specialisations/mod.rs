@@ -1,5 +1,5 @@
-//! Every specialisation of a shader, for all who go through them: the test that translates them, and `amd/`, which compiles
-//! them.
+//! Every specialisation of a shader, for all who go through them: the test that translates them, and `amd/` and
+//! `translate/`, which hand them to compilers.
 
 use naga::back::PipelineConstants;
 use naga::back::pipeline_constants::process_overrides;
@@ -70,6 +70,27 @@ fn parsed(text: &str) -> Result<(Module, ModuleInfo), String> {
     validator.subgroup_stages(naga::valid::ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
     let info = validator.validate(&module).map_err(|e| e.emit_to_string(text))?;
     Ok((module, info))
+}
+
+/// The first line of the text that follows the header of each shader.
+const AFTER_HEADER: &str = "// Precedes every shader";
+
+/// Returns the name of a specialisation: the shader, the entry point if it has another name, the header of the text and the
+/// constants.
+pub fn name(shader: &str, text: &str, entry: &str, constants: &PipelineConstants) -> String {
+    let header = text.split(AFTER_HEADER).next().unwrap_or_default();
+    let mut constants: Vec<String> = constants.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    constants.sort();
+    let own = if entry == shader { String::new() } else { entry.to_owned() };
+    let parts = [shader.to_owned(), own, short(header), constants.join(" ")];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns a header in one line, without what can be guessed.
+fn short(header: &str) -> String {
+    let line = header.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.replace("alias ", "").replace(" = ", "=").replace(';', "");
+    if line.chars().count() > 80 { line.chars().take(79).chain(['…']).collect() } else { line }
 }
 
 /// Calls `f` with every specialisation of every entry point of a text of the catalogue: the module, the name of the entry

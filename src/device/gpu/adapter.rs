@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wgpu::{Backends, DownlevelFlags, Features};
 
-use super::{Caps, Gpu, gl::GlLock, health::Health, kernel, probe, queue, transfer, variants};
+use super::{Caps, Gpu, gl::GlLock, health::Health, kernel, probe, queue, transfer, tuned, variants};
 use crate::device::registry::{AdapterInfo, Api};
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, Result};
@@ -170,6 +170,7 @@ impl Gpu {
             chains: Default::default(),
             recorder: queue::Recorder::new(&device).into(),
             staging: transfer::Staging::default(),
+            tuned: tuned::Tuned::of(&info.name, &format!("{:?} {} {}", info.backend, info.driver, info.driver_info)),
             variants: variants::Choices::default(),
             health,
             device,

@@ -17,6 +17,10 @@ const WORKGROUP: usize = 64;
 /// The most workgroups in one dimension that every WebGPU adapter allows.
 const MAX_GROUPS: usize = 65_535;
 
+/// The workgroups of a row where there are more than that; `ROW` in `prelude.wgsl`. With 2³² invocations in the grid, their
+/// numbers do not overflow, since this is a power of two.
+const ROW: usize = 2048;
+
 /// One dispatch, as plain data. All bindings are in group 0: the params at 0, then the inputs, then the outputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
@@ -141,10 +145,12 @@ impl KernelBuilder {
     }
 }
 
-/// Returns a grid of at least `count` workgroups.
+/// Returns the workgroups in x, y and z for at least `count` of them. Too many rows are refused when the kernel runs.
 pub(super) fn grid(count: usize) -> [u32; 3] {
-    let rows = count.div_ceil(MAX_GROUPS).max(1);
-    [count.div_ceil(rows) as u32, rows as u32, 1]
+    match u32::try_from(count) {
+        Ok(count) if count as usize <= MAX_GROUPS => [count, 1, 1],
+        _ => [ROW as u32, u32::try_from(count.div_ceil(ROW)).unwrap_or(u32::MAX), 1],
+    }
 }
 
 /// Where a kernel reads its params.
@@ -414,5 +420,24 @@ impl Gpu {
         });
         let entries: Vec<_> = params.into_iter().chain(buffers).collect();
         self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_is_folded_where_x_is_too_small() {
+        assert_eq!([grid(0), grid(1), grid(MAX_GROUPS)], [[0, 1, 1], [1, 1, 1], [65_535, 1, 1]]);
+        assert_eq!([grid(MAX_GROUPS + 1), grid(MAX_GROUPS + 2)], [[2048, 32, 1], [2048, 33, 1]]);
+        assert_eq!(grid(usize::MAX)[1], u32::MAX);
+        // The largest number of invocations: none of their numbers is over 2³².
+        let [x, y, _] = grid((u32::MAX as usize).div_ceil(WORKGROUP));
+        assert_eq!(x as usize * y as usize * WORKGROUP, 1 << 32);
+        let prelude = include_str!("../../../shaders/prelude.wgsl");
+        assert!(
+            prelude.contains(&format!("const ROW = {ROW}u;")) && prelude.contains(&format!("const WG = {WORKGROUP}u;"))
+        );
     }
 }

@@ -9,6 +9,7 @@
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
 //! - `probe.rs` looks for known faults of the driver;
 //! - `variants.rs` tries the variants of a kernel and chooses one;
+//! - `tuned.rs` has the file of the variants that were measured to be the fastest;
 //! - `faults.rs` returns what kernels found in the values of their inputs;
 //! - `gl.rs` has what OpenGL needs;
 //! - `health.rs` keeps errors that the driver raised, for the next host call to report.
@@ -27,6 +28,7 @@ pub(crate) mod shader;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transfer;
+mod tuned;
 mod variants;
 
 use std::sync::{Arc, Mutex};
@@ -39,6 +41,7 @@ pub(crate) use pool::Buffer;
 pub(crate) use shader::{
     Bits, FOURS, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl,
 };
+pub(crate) use tuned::TunedChoice;
 pub(crate) use variants::{AnyFamily, Family, Grid, Variant};
 
 use crate::device::{MemoryStats, Quirk};
@@ -101,6 +104,7 @@ pub(crate) struct Gpu {
     chains: Mutex<chain::Chains>,
     recorder: Mutex<queue::Recorder>,
     staging: transfer::Staging,
+    tuned: tuned::Tuned,
     variants: variants::Choices,
 }
 

@@ -121,6 +121,19 @@ impl Gpu {
         self.first_correct(family, Some(params))
     }
 
+    /// Returns a variant by its name, if this adapter can run it and it is correct. It is tried before its first use.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceLost`]; [`Error::OutOfMemory`].
+    pub(crate) fn variant_named<P>(&self, family: &Family<P>, name: &str) -> Result<Option<&'static Variant<P>>> {
+        let Some(variant) = family.named(&self.caps, name) else { return Ok(None) };
+        let last = (family.order)(&self.caps).last().is_some_and(|last| last.name == name);
+        let mut choices = sync::lock(&self.variants.0);
+        let choice = choices.entry(family.name).or_default();
+        Ok(self.is_correct(family, variant, choice, last)?.then_some(variant))
+    }
+
     /// Returns the first correct variant for some params or, without params, the first one that is for all; then those
     /// before it are tried too.
     fn first_correct<P>(&self, family: &Family<P>, params: Option<&P>) -> Result<&'static Variant<P>> {

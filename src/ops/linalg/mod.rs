@@ -5,6 +5,7 @@ pub(in crate::ops) mod batched;
 pub(in crate::ops) mod einsum;
 pub(in crate::ops) mod gemm;
 pub(in crate::ops) mod matmul;
+pub(crate) mod matmul_tuning;
 pub(in crate::ops) mod matmul_variants;
 pub(in crate::ops) mod panels;
 pub(in crate::ops) mod tiles;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, shader, wgsl};
 use crate::error::{Error, Result};
 use crate::ops::linalg::matmul_variants::{FAMILY, may_share_loads, shares_loads};
-use crate::ops::variants;
+use crate::ops::{linalg::matmul_tuning, variants};
 
 params! {
     struct PackParams {
@@ -141,7 +141,8 @@ pub(in crate::ops) struct Target {
 }
 
 impl Product {
-    /// Returns the kernel of the variant that the device uses for these sizes, [chosen](variants::chosen) by a trial.
+    /// Returns the kernel of the variant that the device uses for these sizes, [chosen](variants::chosen_of_class) by a measurement or by
+    /// the sizes.
     pub fn kernel(
         self,
         gpu: &Gpu,
@@ -151,7 +152,13 @@ impl Product {
         to: Target,
     ) -> Result<Kernel> {
         let params = self.params(bias, to)?;
-        Ok(Product::bound(variants::chosen(gpu, &FAMILY, &params)?, params, panels, bias, out))
+        let variant = variants::chosen_of_class(gpu, &FAMILY, &params, || matmul_tuning::class(&params))?;
+        Ok(Product::bound(variant, params, panels, bias, out))
+    }
+
+    /// Returns the params without a bias, by which a variant is chosen.
+    pub fn sized(self, to: Target) -> Result<ProductParams> {
+        self.params(None, to)
     }
 
     /// Returns whether products on a device share loads within subgroups, for kernels that do so with other operands.

@@ -205,7 +205,6 @@ pub(in crate::ops) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], o
     kernels(gpu, (buffer, 0, DType::F32), Reduction::Sum, sizes, out)
 }
 
-
 /// Computes `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …` of at least one element.
 fn fold<T: Word>(x: &[T], out: CpuOut, [outer, reduced, inner]: [usize; 3], f: impl Fn(T, T) -> T + Send + Sync) {
     let out = out.slice::<T>();
