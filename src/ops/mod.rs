@@ -294,6 +294,7 @@ pub fn shader_catalogue() -> Vec<(&'static str, String)> {
         (text.headers)().into_iter().map(|header| (text.name, text.assembled(header))).collect::<Vec<_>>()
     };
     let mut list: Vec<_> = ShaderText::all().flat_map(texts).collect();
+    list.push(("fused", elementwise::chain_of_samples()));
     list.sort();
     list
 }

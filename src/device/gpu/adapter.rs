@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wgpu::{Backends, DownlevelFlags, Features};
 
-use super::{Caps, Gpu, gl::GlLock, health::Health, kernel, probe, queue, transfer, tuned, variants};
+use super::{Caps, Gpu, gl::GlLock, health::Health, pipeline, probe, queue, transfer, tuned, variants};
 use crate::device::registry::{AdapterInfo, Api};
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, Result};
@@ -166,7 +166,7 @@ impl Gpu {
             gl: GlLock::new(info.backend),
             faults: Default::default(),
             pool: Arc::default(),
-            kernels: kernel::Cache::default(),
+            kernels: pipeline::Cache::default(),
             chains: Default::default(),
             recorder: queue::Recorder::new(&device).into(),
             staging: transfer::Staging::default(),

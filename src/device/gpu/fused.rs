@@ -1,8 +1,8 @@
 //! The text and the parameters of a kernel that computes several elementwise formulas.
 
-use super::chain::Pointwise;
-use super::kernel::{ParamsAt, grid};
-use super::{Gpu, Pipeline, ShaderText, Signature};
+use super::chain::{Operand, Pointwise};
+use super::kernel::grid;
+use super::{Gpu, ParamsAt, Pipeline, ShaderText, Signature};
 
 /// How an input buffer is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -230,6 +230,24 @@ fn function(formula: &str, number: usize) -> String {
     let arguments = head.split_once('(').map_or("", |(_, arguments)| arguments);
     let body = body.replace("p.a", "p_a").replace("p.b", "p_b");
     format!("fn f{number}({arguments}, p_a: f32, p_b: f32){body}")
+}
+
+/// Returns the text of the kernel of a chain in which the first operand of each call is the result of the one before it.
+pub(crate) fn chain_text(calls: &[Pointwise]) -> String {
+    let mut fused = Fused::new(calls.first().map_or(0, |call| call.count));
+    for (i, call) in calls.iter().enumerate() {
+        let value = |(k, operand): (usize, Operand)| match operand {
+            Operand::Input(..) if k == 0 && i > 0 => Value::Step(i - 1),
+            Operand::Input(input, offset) => Value::Input(Read { input, offset, length: None }),
+            Operand::Row(input, offset, length) => Value::Input(Read { input, offset, length: Some(length) }),
+            Operand::Number => Value::Number,
+            Operand::Unused => Value::Unused,
+        };
+        let mut values = call.operands.into_iter().enumerate().map(|(k, operand)| Some(value((k, operand?))));
+        let arguments = std::array::from_fn(|_| values.next().flatten());
+        fused.push(call, arguments, i + 1 == calls.len() || i % 4 == 0);
+    }
+    ShaderText::generated(&fused.functions, &fused.text(), false)
 }
 
 impl Gpu {

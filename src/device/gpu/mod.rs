@@ -2,7 +2,7 @@
 //!
 //! - `adapter.rs` lists adapters and opens one;
 //! - `shader.rs` has the crate's WGSL files and the Rust side of their params;
-//! - `kernel.rs` turns a [`Kernel`] (plain data) into a pipeline, once;
+//! - `kernel.rs` has a [`Kernel`] as plain data, which `pipeline.rs` compiles, once;
 //! - `chain.rs` keeps elementwise kernels that may become one; `fused.rs` has the text of that one;
 //! - `queue.rs` records kernels into an open batch and submits it;
 //! - `pool.rs` allocates and recycles buffers;
@@ -21,6 +21,7 @@ mod fused;
 mod gl;
 mod health;
 mod kernel;
+mod pipeline;
 mod pool;
 pub(crate) mod probe;
 mod queue;
@@ -36,7 +37,9 @@ use std::sync::{Arc, Mutex};
 pub(crate) use adapter::{Handle, enumerate};
 pub(crate) use chain::{Operand, Pointwise};
 pub(crate) use faults::EARLIER_WORK;
-pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder, ParamsAt, Pipeline, Signature};
+pub(crate) use fused::chain_text;
+pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder};
+pub(crate) use pipeline::{ParamsAt, Pipeline, Signature};
 pub(crate) use pool::Buffer;
 pub(crate) use shader::{
     Bits, FOURS, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl,
@@ -100,7 +103,7 @@ pub(crate) struct Gpu {
     faults: faults::Faults,
     health: Arc<health::Health>,
     pool: Arc<pool::Pool>,
-    kernels: kernel::Cache,
+    kernels: pipeline::Cache,
     chains: Mutex<chain::Chains>,
     recorder: Mutex<queue::Recorder>,
     staging: transfer::Staging,

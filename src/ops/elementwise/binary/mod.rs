@@ -23,7 +23,7 @@ shader!(SHADER: StridedParams = "binary", after [STRIDED, FOURS], headers || hea
 shader!(FLOATS: StridedParams = "binary" named "binary_floats", after [STRIDED, FOURS, MATH, SPECIAL, FLOAT_PAIRS], headers || headers("binary_floats"));
 shader!(WHOLE: StridedParams = "binary" named "binary_whole", after [STRIDED, FOURS, wgsl!("whole_pairs")], headers || headers("binary_whole"));
 
-const FLOAT_PAIRS: &str = wgsl!("float_pairs");
+pub(in crate::ops) const FLOAT_PAIRS: &str = wgsl!("float_pairs");
 
 /// Words of two operands, each with the step from one element to the next, and the words of the result.
 pub(in crate::ops) type Each = fn(&[u32], usize, &[u32], usize, &mut [u32]);
@@ -76,6 +76,11 @@ pub(in crate::ops) struct Pair {
 }
 
 impl Pair {
+    /// Returns the text that precedes the shader for f32.
+    pub fn float_header(&self) -> Option<&'static str> {
+        self.f32.as_ref().map(|function| function.header)
+    }
+
     /// Returns the function for a type that kernels compute with; `None` if there is none.
     pub fn for_type(&self, dtype: DType) -> Option<&TypedFunction> {
         match dtype {

@@ -64,6 +64,18 @@ pub(in crate::ops) struct Function {
     truth: bool,
 }
 
+impl Function {
+    /// Returns the text that precedes the forward shader.
+    pub fn header(&self) -> &'static str {
+        self.header
+    }
+
+    /// Returns the text that precedes the gradient's shader.
+    pub fn gradient_header(&self) -> Option<&'static str> {
+        self.gradient.map(|(header, _)| header)
+    }
+}
+
 /// Defines rows from f32 to f32: the function of x and of the arguments p; its gradient from g, x, y and p. `vectorised`
 /// is for rows whose arithmetic takes longer than the access to memory; the others gain nothing from wider vectors.
 macro_rules! floats {

@@ -1,0 +1,257 @@
+//! Compiled kernels, once for each device and specialisation.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use super::health::describe;
+use super::{Gpu, Kernel};
+use crate::error::Result;
+use crate::sync;
+
+/// Where a kernel reads its params.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ParamsAt {
+    /// There are none.
+    Nowhere,
+    /// In a uniform block at this binding, of this many words.
+    Uniform(u32, usize),
+    /// In this many words of immediates.
+    Immediates(usize),
+}
+
+impl ParamsAt {
+    /// Returns where a kernel of this crate reads its params, if a dispatch carries up to `max_immediates` bytes.
+    pub(super) fn of(words: usize, max_immediates: u32) -> ParamsAt {
+        if words * 4 <= max_immediates as usize { ParamsAt::Immediates(words) } else { ParamsAt::Uniform(0, words) }
+    }
+}
+
+/// The bindings of group 0, and the params.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Signature {
+    pub params: ParamsAt,
+    /// The bindings of the storage buffers and whether they are written, in the order of the arguments.
+    pub buffers: Vec<(u32, bool)>,
+    /// Whether to bind only the requested words, so that `arrayLength` is a tensor's length; otherwise the whole page
+    /// is bound.
+    pub exact: bool,
+}
+
+impl Signature {
+    /// Returns the signature of a kernel on a device whose dispatches carry up to `max_immediates` bytes.
+    fn of(kernel: &Kernel, max_immediates: u32) -> Signature {
+        let (inputs, outputs) = (kernel.inputs.len(), kernel.outputs.len());
+        let buffers = (0..inputs + outputs).map(|i| (i as u32 + 1, i >= inputs)).collect();
+        Signature { params: ParamsAt::of(kernel.params.words.len(), max_immediates), buffers, exact: false }
+    }
+}
+
+/// A compiled kernel on one device.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    /// Unique in the process.
+    pub(super) id: u64,
+    pub(super) name: String,
+    pub(super) raw: wgpu::ComputePipeline,
+    pub(super) layout: wgpu::BindGroupLayout,
+    pub(super) signature: Signature,
+}
+
+/// The properties by which kernels share a pipeline.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    shader: &'static str,
+    entry: &'static str,
+    header: &'static str,
+    constants: Vec<(&'static str, u64)>,
+    inputs: usize,
+    outputs: usize,
+}
+
+/// The most pipelines that are kept. The sizes of images are constants of some kernels, so a program that sees images of
+/// many sizes compiles many of them, of 0.1 to 0.3 MB each.
+const MAX_PIPELINES: usize = 512;
+
+/// The pipelines of a device. Where there are too many, a quarter of them goes, those that were not used for longest.
+#[derive(Debug, Default)]
+pub(super) struct Cache(Mutex<Pipelines>);
+
+#[derive(Debug, Default)]
+struct Pipelines {
+    /// With the number of the last use.
+    all: HashMap<Key, (Arc<Pipeline>, u64)>,
+    uses: u64,
+}
+
+impl Pipelines {
+    fn get(&mut self, key: &Key) -> Option<Arc<Pipeline>> {
+        self.uses += 1;
+        let (pipeline, used) = self.all.get_mut(key)?;
+        *used = self.uses;
+        Some(pipeline.clone())
+    }
+
+    /// Keeps a pipeline, and returns those that it replaces.
+    fn insert(&mut self, key: Key, pipeline: Arc<Pipeline>) -> Vec<Arc<Pipeline>> {
+        let mut dropped = Vec::new();
+        if self.all.len() >= MAX_PIPELINES {
+            let mut uses: Vec<u64> = self.all.values().map(|(_, used)| *used).collect();
+            let (_, &mut oldest, _) = uses.select_nth_unstable(MAX_PIPELINES / 4);
+            dropped.extend(self.all.extract_if(|_, (_, used)| *used < oldest).map(|(_, (pipeline, _))| pipeline));
+        }
+        self.all.insert(key, (pipeline, self.uses));
+        dropped
+    }
+}
+
+/// The crate's own kernels are not checked, as wgpu's checks cost them 25 to 50 %; if this variable is set, they are.
+static CHECKED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("ANYGPU_CHECKED_KERNELS").is_some_and(|v| v == "1"));
+
+/// The text and the options of one compilation.
+struct Source<'a> {
+    name: &'a str,
+    text: Cow<'a, str>,
+    entry: &'a str,
+    constants: &'a [(&'a str, f64)],
+    checked: bool,
+}
+
+impl Gpu {
+    /// Returns how many pipelines are kept, and whether one of them is of this entry point.
+    #[cfg(test)]
+    pub(super) fn kept_pipelines(&self, entry: &str) -> (usize, bool) {
+        let cache = sync::lock(&self.kernels.0);
+        (cache.all.len(), cache.all.keys().any(|key| key.entry == entry))
+    }
+
+    /// Returns the pipeline of a kernel, which is compiled if it is new.
+    pub(super) fn pipeline(&self, kernel: &Kernel) -> Result<Arc<Pipeline>> {
+        let key = Key {
+            shader: kernel.shader.name,
+            entry: kernel.entry,
+            header: kernel.header,
+            constants: kernel.constants.iter().map(|&(name, value)| (name, value.to_bits())).collect(),
+            inputs: kernel.inputs.len(),
+            outputs: kernel.outputs.len(),
+        };
+        // The lock is held while compiling; otherwise a second thread would compile the same kernel.
+        let mut cache = sync::lock(&self.kernels.0);
+        if let Some(pipeline) = cache.get(&key) {
+            return Ok(pipeline);
+        }
+        let signature = Signature::of(kernel, self.caps.max_immediates);
+        let text = match signature.params {
+            ParamsAt::Immediates(_) => kernel.shader.with_immediates(kernel.header),
+            _ => kernel.shader.assembled(kernel.header),
+        };
+        let source = Source {
+            name: &format!("{}.{}", kernel.shader.name, kernel.entry),
+            text: text.into(),
+            entry: kernel.entry,
+            constants: &kernel.constants,
+            checked: *CHECKED,
+        };
+        let pipeline = Arc::new(self.compile(&source, signature).map_err(|message| self.error(message))?);
+        let dropped = cache.insert(key, pipeline.clone());
+        drop(cache);
+        if !dropped.is_empty() {
+            self.forget_bind_groups();
+            let _gl = self.gl.enter();
+            drop(dropped);
+        }
+        Ok(pipeline)
+    }
+
+    /// Compiles a user's kernel, with all of wgpu's checks.
+    ///
+    /// # Errors
+    ///
+    /// The driver's message.
+    pub(crate) fn compile_checked(&self, text: &str, entry: &str, signature: Signature) -> Result<Pipeline, String> {
+        self.compile(&Source { name: entry, text: text.into(), entry, constants: &[], checked: true }, signature)
+    }
+
+    /// Compiles a kernel whose text this crate made.
+    ///
+    /// # Errors
+    ///
+    /// The driver's message.
+    pub(super) fn compile_trusted(&self, name: &str, text: &str, signature: Signature) -> Result<Pipeline, String> {
+        let source = Source { name, text: text.into(), entry: name, constants: &[], checked: *CHECKED };
+        self.compile(&source, signature)
+    }
+
+    fn compile(&self, source: &Source<'_>, signature: Signature) -> Result<Pipeline, String> {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let _gl = self.gl.enter();
+        let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
+        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let layout = self.bind_group_layout(&signature);
+        let immediate_size = if let ParamsAt::Immediates(words) = signature.params { words as u32 * 4 } else { 0 };
+        let pipeline_layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: Some(source.name),
+            bind_group_layouts: &[Some(&layout)],
+            immediate_size,
+        });
+        let raw = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(source.name),
+            layout: Some(&pipeline_layout),
+            module: &self.module(source),
+            entry_point: Some(source.entry),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                constants: source.constants,
+                zero_initialize_workgroup_memory: source.checked,
+            },
+            cache: None,
+        });
+        let errors = [pollster::block_on(validation.pop()), pollster::block_on(internal.pop())];
+        match errors.iter().flatten().next() {
+            Some(error) => Err(format!("kernel {} does not compile: {}", source.name, describe(error))),
+            None => {
+                let id = IDS.fetch_add(1, Ordering::Relaxed);
+                Ok(Pipeline { id, name: source.name.into(), raw, layout, signature })
+            }
+        }
+    }
+
+    fn module(&self, source: &Source<'_>) -> wgpu::ShaderModule {
+        let descriptor = wgpu::ShaderModuleDescriptor {
+            label: Some(source.name),
+            source: wgpu::ShaderSource::Wgsl(Cow::Borrowed(&source.text)),
+        };
+        if source.checked {
+            return self.device.create_shader_module(descriptor);
+        }
+        // SAFETY: only the shaders of this crate come here. Their indices stay within the buffers that `ops` binds, and
+        // their loops end; the test suite also runs them with checks.
+        #[expect(unsafe_code, reason = "wgpu's checks cost the crate's own kernels 25 to 50 %")]
+        unsafe {
+            self.device.create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
+        }
+    }
+
+    /// Returns an explicit layout. One inferred from the shader would lack bindings that an entry point does not use.
+    fn bind_group_layout(&self, signature: &Signature) -> wgpu::BindGroupLayout {
+        let entry = |binding, ty, has_dynamic_offset, min_binding_size| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset, min_binding_size },
+            count: None,
+        };
+        // Because the layout has the size of the params, wgpu rejects a pipeline whose shader reads more.
+        let params = match signature.params {
+            ParamsAt::Uniform(binding, words) => {
+                let size = wgpu::BufferSize::new(words as u64 * 4);
+                Some(entry(binding, wgpu::BufferBindingType::Uniform, true, size))
+            }
+            ParamsAt::Nowhere | ParamsAt::Immediates(_) => None,
+        };
+        let buffers = signature.buffers.iter().map(|&(binding, written)| {
+            entry(binding, wgpu::BufferBindingType::Storage { read_only: !written }, false, None)
+        });
+        let entries: Vec<_> = params.into_iter().chain(buffers).collect();
+        self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
+    }
+}
