@@ -21,6 +21,12 @@ pub(in crate::ops) fn with_vectors<F: WithSimd>(f: F) -> F::Output {
     LEVEL.dispatch(f)
 }
 
+/// Returns the larger elements; those of `a` where one of the two is NaN.
+#[inline(always)]
+pub(in crate::ops) fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+    simd.select_f32s(simd.greater_than_f32s(b, a), b, a)
+}
+
 /// Computes e^x of numbers that are not above 0, or NaN, with an error of about one unit in the last place, as
 /// [`exp`](crate::ops::elementwise::unary::special::exp) does with products that are not fused.
 #[inline(always)]

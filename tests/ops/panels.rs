@@ -46,7 +46,7 @@ fn attention_in_panels_is_that_of_the_composition() -> Result<()> {
         [&[20], &[40, 40, 32, 32]],
         [&[1], &[700, 65, 24, 5]],
     ];
-    for [batch, &ref sides] in sizes {
+    for [batch, sides] in sizes {
         let shape = |rows: usize, columns: usize| [batch, &[sides[rows], sides[columns]]].concat();
         let inputs = [numbers(&shape(0, 2), 1)?, numbers(&shape(1, 2), 2)?, numbers(&shape(1, 3), 3)?];
         for options in [Attention::new(), Attention::new().causal(), Attention::new().scale(1.5)] {

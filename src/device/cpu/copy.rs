@@ -20,10 +20,16 @@ pub(crate) fn copy(from: &[u32], to: &mut [u32]) {
 /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
 pub(crate) fn copied(words: &[u32]) -> Result<Vec<u32>> {
     let mut out = with_room(words.len())?;
-    if words.len() <= PART {
-        out.extend_from_slice(words);
-    } else {
-        words.par_iter().copied().with_min_len(PART).collect_into_vec(&mut out);
+    let parts = out.spare_capacity_mut()[..words.len()].par_chunks_mut(PART).zip(words.par_chunks(PART));
+    parts.for_each(|(to, from)| {
+        for (to, word) in to.iter_mut().zip(from) {
+            to.write(*word);
+        }
+    });
+    #[expect(unsafe_code, reason = "zeros would be written before the copy, by one thread")]
+    // SAFETY: the loop above has written the first `words.len()` elements, which the capacity holds.
+    unsafe {
+        out.set_len(words.len());
     }
     Ok(out)
 }

@@ -11,8 +11,7 @@ use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::{around, rows_in_fours};
-use crate::ops::sums::PART;
-use crate::ops::vectorised::{exp_below_zero, vectorised, with_vectors};
+use crate::ops::vectorised::{exp_below_zero, larger, vectorised, with_vectors};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, of_sums};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
@@ -24,6 +23,9 @@ shader!(SHADER: Params = "softmax");
 
 /// The longest row that one invocation of the kernel reads (three times). Other ops compute longer rows.
 const MAX_ROW: usize = 16 * 1024;
+
+/// The terms that each element of a vector sums up before their total is added in f64.
+const TERMS: usize = 32;
 
 /// The number of columns that the host computes together.
 const COLUMNS: usize = 64;
@@ -118,12 +120,6 @@ impl WithSimd for Rows<'_> {
     }
 }
 
-/// Returns the larger elements; those of `a` where one is NaN.
-#[inline(always)]
-fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
-    simd.select_f32s(simd.greater_than_f32s(b, a), b, a)
-}
-
 /// Returns the largest element of `lanes` and of the end of a row.
 #[inline(always)]
 fn joined<S: Simd>(simd: S, lanes: S::f32s, end: &[f32]) -> f32 {
@@ -148,8 +144,7 @@ fn exponentials<S: Simd>(simd: S, x: &[f32], max: f32, out: &mut [f32], next: &[
     let mut total = 0f64;
     let mut highest = [lowest; 2];
     // Short sums in two vectors, so that neither waits for itself; their totals in f64.
-    let part = 2 * PART / 32 * 32 / S::F32_LANES.max(1);
-    for ((out, x), next) in out.chunks_mut(part).zip(x.chunks(part)).zip(next.chunks(part)) {
+    for ((out, x), next) in out.chunks_mut(2 * TERMS).zip(x.chunks(2 * TERMS)).zip(next.chunks(2 * TERMS)) {
         let mut sums = [simd.splat_f32s(0.0); 2];
         let (outs, out_last) = out.as_chunks_mut::<2>();
         let ((xs, x_last), (nexts, next_last)) = (x.as_chunks::<2>(), next.as_chunks::<2>());

@@ -8,8 +8,9 @@ use rayon::prelude::*;
 use super::head::{Head, Rows};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
+use crate::ops::linalg::tiles::panel_width;
 use crate::ops::{Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
-use crate::shape::{Layout, broadcast_shapes};
+use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
 
 /// Queries `[.., L, E]`, keys `[.., S, E]` and values `[.., S, V]` → `[.., L, V]`, for sizes that are not 0.
@@ -49,6 +50,7 @@ impl Sizes {
             return Err(Error::shapes("attention", k, v, "there must be as many values as keys"));
         }
         let batch = broadcast_shapes("attention", &broadcast_shapes("attention", batch_q, batch_k)?, batch_v)?;
+        checked_elem_count("attention", &[keys.max(width).max(out), 2 * panel_width()])?; // the memory for a panel
         Ok(Sizes { batch, queries, keys, width, out })
     }
 

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
 use crate::ops::linalg::tiles::{Left, Start, VECTORS, panel_width, turn};
-use crate::ops::vectorised::{exp_below_zero, with_vectors};
+use crate::ops::vectorised::{exp_below_zero, larger, with_vectors};
 
 /// The terms that are added up before their sum is added to the total, to limit the rounding error of many terms.
 const BLOCK: usize = 32;
@@ -94,12 +94,12 @@ impl Head<'_> {
 
     fn work(&self) -> Result<Work> {
         let ([_, keys, width, out], panel) = (self.sizes, panel_width());
-        let longest = scratch(width.max(out) * panel);
+        let turned = width.max(out) * panel;
         Ok(Work {
-            turned: longest?,
+            turned: scratch(turned)?,
             weights: scratch(keys * panel)?,
             inverse: scratch(panel)?,
-            out: scratch(width.max(out) * panel)?,
+            out: scratch(turned)?,
         })
     }
 
@@ -230,7 +230,7 @@ impl WithSimd for Exponentials<'_> {
         let (zero, mut max) = (simd.splat_f32s(0.0), [simd.splat_f32s(f32::NEG_INFINITY); VECTORS]);
         for row in rows.iter() {
             for j in 0..VECTORS {
-                max[j] = simd.select_f32s(simd.greater_than_f32s(row[j], max[j]), row[j], max[j]);
+                max[j] = larger(simd, max[j], row[j]);
             }
         }
         let mut totals = [zero; VECTORS];
