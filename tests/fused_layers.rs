@@ -3,9 +3,18 @@
 
 mod common;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use anygpu::nn::{BatchNorm1d, BatchNorm2d, Conv2d, Linear, Module, ReLU, Sequential};
 use anygpu::{DataParallel, Device, Result, Tensor, nn, no_grad};
 use common::devices;
+
+/// Held by each test: dispatches are counted for a device, which all tests share.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Values between −1 and 1 that look random.
 fn values(shape: &[usize], seed: usize, device: &Device) -> Result<Tensor> {
@@ -27,6 +36,7 @@ fn close(a: &[f32], b: &[f32], what: &str) {
 
 #[test]
 fn batch_norm_with_relu_is_both_one_after_the_other() -> Result<()> {
+    let _alone = alone();
     for device in devices() {
         for shape in [[4, 3, 5, 5], [4, 3, 4, 6], [2, 64, 3, 3], [1, 5, 7, 1]] {
             for training in [true, false] {
@@ -59,6 +69,7 @@ fn batch_norm_with_relu_is_both_one_after_the_other() -> Result<()> {
 
 #[test]
 fn nan_passes_through_and_keeps_its_gradient() -> Result<()> {
+    let _alone = alone();
     for device in devices() {
         let x = Tensor::from_slice(&[f32::NAN, 1.0, -1.0, 2.0, -2.0, 3.0], [3, 2], &device)?.requires_grad();
         let (mean, variance) = (Tensor::zeros([2], &device)?, Tensor::ones([2], &device)?);
@@ -75,6 +86,7 @@ fn nan_passes_through_and_keeps_its_gradient() -> Result<()> {
 
 #[test]
 fn a_sequential_joins_layers_but_not_in_summaries_and_errors() -> Result<()> {
+    let _alone = alone();
     let net = Sequential::new()
         .add("conv", Conv2d::new(1, 4, 3)?)
         .add("norm", BatchNorm2d::new(4)?)
@@ -104,6 +116,7 @@ fn a_sequential_joins_layers_but_not_in_summaries_and_errors() -> Result<()> {
 
 #[test]
 fn replicas_join_the_statistics_of_norms_with_relu() -> Result<()> {
+    let _alone = alone();
     let net = || -> Result<Sequential> {
         anygpu::manual_seed(1);
         Ok(Sequential::new().push(Linear::new(3, 8)?).push(BatchNorm1d::new(8)?).push(ReLU).push(Linear::new(8, 2)?))
@@ -123,6 +136,7 @@ fn replicas_join_the_statistics_of_norms_with_relu() -> Result<()> {
 
 #[test]
 fn the_gradients_of_weight_and_bias_are_apart() -> Result<()> {
+    let _alone = alone();
     for device in devices() {
         let norm = BatchNorm1d::new(2)?.to(&device)?;
         norm.forward_relu(&values(&[5, 2], 1, &device)?)?.sum_all()?.backward()?;
@@ -136,6 +150,7 @@ fn the_gradients_of_weight_and_bias_are_apart() -> Result<()> {
 
 #[test]
 fn many_tensors_are_joined_by_few_kernels() -> Result<()> {
+    let _alone = alone();
     for device in devices() {
         for sizes in [[4usize; 16], [5; 16], std::array::from_fn(|i| i % 5 * 3), std::array::from_fn(|i| 1000 * i + 4)]
         {
@@ -162,6 +177,7 @@ fn many_tensors_are_joined_by_few_kernels() -> Result<()> {
 
 #[test]
 fn a_norm_with_relu_is_few_kernels() -> Result<()> {
+    let _alone = alone();
     for device in devices().into_iter().filter(|device| !device.is_cpu()) {
         let norm = BatchNorm2d::new(4)?.to(&device)?;
         let (x, residual) = (values(&[2, 4, 4, 4], 1, &device)?.requires_grad(), values(&[2, 4, 4, 4], 2, &device)?);

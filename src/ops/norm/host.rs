@@ -233,17 +233,18 @@ pub(super) fn backward(
             let (row, at) = (i * task / inner + r, r * inner..r * inner + inner);
             let numbers = norm.numbers_of(row, &table, numbers);
             let (x, mut g) = (&x[at.clone()], &g[at.clone()]);
+            let fixed = norm.fixed;
             if let (Some(y), Some(masked)) = (y, masked.as_deref_mut()) {
                 let masked = &mut masked[at];
                 for ((masked, g), y) in masked.iter_mut().zip(g).zip(&y[r * inner..]) {
                     *masked = if *y == 0.0 { 0.0 } else { *g };
                 }
                 g = masked;
-                steps(x, g, numbers, out);
+                steps(x, g, numbers, fixed, out);
             } else if let Some(y) = y {
-                masked_steps(x, g, &y[at], numbers, out);
+                masked_steps(x, g, &y[at], numbers, fixed, out);
             } else if by_channel || weight.is_none() {
-                steps(x, g, numbers, out);
+                steps(x, g, numbers, fixed, out);
             } else {
                 out.copy_from_slice(g);
                 norm.weigh(row, out, weight);
@@ -256,9 +257,15 @@ pub(super) fn backward(
     });
 }
 
-/// Computes a row of `(g − sum − (x − mean) · steep) · scale`.
+/// Computes a row of `(g − sum − (x − mean) · steep) · scale`, or of `g · scale` if the statistics are `fixed`.
 #[inline(always)]
-fn steps(x: &[f32], g: &[f32], [mean, sum, steep, scale]: [f32; 4], out: &mut [f32]) {
+fn steps(x: &[f32], g: &[f32], [mean, sum, steep, scale]: [f32; 4], fixed: bool, out: &mut [f32]) {
+    if fixed {
+        for (out, &g) in out.iter_mut().zip(g) {
+            *out = g * scale;
+        }
+        return;
+    }
     for ((out, &x), &g) in out.iter_mut().zip(x).zip(g) {
         *out = (g - sum - (x - mean) * steep) * scale;
     }
@@ -266,9 +273,10 @@ fn steps(x: &[f32], g: &[f32], [mean, sum, steep, scale]: [f32; 4], out: &mut [f
 
 /// Computes a row as [`steps`] does, with a gradient of 0 where the result is 0.
 #[inline(always)]
-fn masked_steps(x: &[f32], g: &[f32], y: &[f32], [mean, sum, steep, scale]: [f32; 4], out: &mut [f32]) {
+fn masked_steps(x: &[f32], g: &[f32], y: &[f32], numbers: [f32; 4], fixed: bool, out: &mut [f32]) {
+    let [mean, sum, steep, scale] = numbers;
     for (((out, &x), &g), &y) in out.iter_mut().zip(x).zip(g).zip(y) {
         let g = if y == 0.0 { 0.0 } else { g };
-        *out = (g - sum - (x - mean) * steep) * scale;
+        *out = if fixed { g * scale } else { (g - sum - (x - mean) * steep) * scale };
     }
 }

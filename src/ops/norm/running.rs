@@ -2,7 +2,7 @@
 
 use crate::autograd::no_grad;
 use crate::device::Backend;
-use crate::device::gpu::{AsBuffer, Kernel, params, shader};
+use crate::device::gpu::{Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inplace::copy_;
@@ -12,8 +12,6 @@ use crate::tensor::Tensor;
 
 params! {
     struct Params {
-        first: usize,
-        count: usize,
         channels: usize,
         stats_offset: usize,
         mean_offset: usize,
@@ -49,23 +47,14 @@ pub(super) fn update([mean, variance]: [&Tensor; 2], stats: &Tensor, shares: Sha
     match stats.device().backend()? {
         Backend::Cpu(_) => on_cpu([mean, variance], stats, shares)?,
         Backend::Gpu(gpu) => {
-            let channels = mean.elem_count();
-            let [mean_offset, variance_offset] = [mean, variance].map(|t| t.layout().offset);
-            let dispatch = |target: &Tensor, first: usize, count: usize| {
-                let Shares { kept, mean: share, variance: spread } = shares;
-                let stats_offset = stats.layout().offset;
-                let params =
-                    Params { first, count, channels, stats_offset, mean_offset, variance_offset, kept, share, spread };
-                let (stats, target) = (GpuIn::<Dense>::new(stats)?, GpuIn::<Dense>::new(target)?);
-                let kernel = Kernel::build(SHADER, "norm_running", params).input(&stats);
-                gpu.run(kernel.output(target.as_buffer()).each(count))
-            };
-            if one_buffer {
-                dispatch(mean, 0, 2 * channels)?;
-            } else {
-                dispatch(mean, 0, channels)?;
-                dispatch(variance, channels, channels)?;
-            }
+            let [stats_offset, mean_offset, variance_offset] = [stats, mean, variance].map(|t| t.layout().offset);
+            let (channels, Shares { kept, mean: share, variance: spread }) = (mean.elem_count(), shares);
+            let params = Params { channels, stats_offset, mean_offset, variance_offset, kept, share, spread };
+            let [stats, mean, variance] = [stats, mean, variance].map(GpuIn::<Dense>::new);
+            let kernel = Kernel::build(SHADER, if one_buffer { "one" } else { "two" }, params).input(&stats?);
+            let kernel = kernel.output(&mean?);
+            let kernel = if one_buffer { kernel } else { kernel.output(&variance?) };
+            gpu.run(kernel.each(channels))?;
         }
     }
     mean.storage().bump();
