@@ -201,8 +201,8 @@ mod tests {
         let whole = std::fs::read(&path).expect("a file");
         let kept = |bytes: &[u8]| {
             std::fs::write(&path, bytes).expect("a file");
-            let count = sync::lock(&read().choices).len();
-            count
+            let tuned = read();
+            sync::lock(&tuned.choices).len()
         };
         assert_eq!(kept(&whole), 2);
         (0..whole.len()).for_each(|cut| assert_eq!(kept(&whole[..cut]), 0, "{cut}"));
