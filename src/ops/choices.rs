@@ -14,12 +14,13 @@
 //! | fewer than [`FEW_TILES`] tiles of 64 × 64 | `matmul/tiles_32` |
 //! | others | `matmul/tiles` |
 //!
-//! Sums of products in panels are split into [`parts`] before this, if there are few tiles.
+//! Sums of products in panels are split into [`Sizes::parts`] before this, if there are few tiles.
 //!
 //! | convolution: m channels of the result, n pixels; gradients alike | variant |
 //! |---|---|
 //! | groups of few channels (`Geometry::direct`) | no variant: `conv_direct.wgsl` |
-//! | gradient of an image of few channels, or with great strides; columns without images | `conv2d/columns` |
+//! | gradient of an image of fewer than 16 channels, or with more than 16 places between windows | `conv2d/columns` |
+//! | gradient of a weight, without images or from such that one image fills a pass | `conv2d/columns` |
 //! | m up to 32, or 65 to 96, or 129 to 160 | `conv2d/implicit_32` |
 //! | [`ENOUGH`] tiles of 128 × 128, with little padding | `conv2d/implicit_128` |
 //! | others | `conv2d/implicit_64` |

@@ -3,8 +3,9 @@
 //!
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
 //! `columns` computes all three as matrix products, `winograd` the first two for most 3 × 3 kernels, and `direct` all for
-//! groups of few channels. On adapters, `forward` and `grad` multiply panels of columns, or `blocked` reads a
-//! padded copy of the image. A convolution over one dimension is one over two with a height of 1.
+//! groups of few channels. On hardware, `implicit` multiplies tiles that are read from the image. On software adapters,
+//! `forward` and `grad` multiply panels of columns, or `blocked` reads a padded copy of the image. A convolution over one
+//! dimension is one over two with a height of 1.
 
 mod blocked;
 mod blocks;
