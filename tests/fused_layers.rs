@@ -193,3 +193,25 @@ fn a_norm_with_relu_is_few_kernels() -> Result<()> {
     }
     Ok(())
 }
+
+/// Of what follows batch norm, the gradient reads the result only.
+#[test]
+fn a_residual_may_change_before_the_gradient() -> Result<()> {
+    let _alone = alone();
+    for device in devices() {
+        let norm = BatchNorm2d::new(3)?.to(&device)?;
+        let x = values(&[2, 3, 4, 4], 1, &device)?;
+        let (leaf, residual) = (x.requires_grad(), values(&[2, 3, 4, 4], 2, &device)?);
+        let y = norm.forward_add_relu(&leaf, &residual)?;
+        residual.zero_()?;
+        y.sum_all()?.backward()?;
+        assert!(leaf.grad().is_some(), "{device}");
+        // Only the residual has a gradient: 1 where the result is above 0.
+        let residual = residual.copy()?.requires_grad();
+        let y = norm.forward_add_relu(&x, &residual)?;
+        y.sum_all()?.backward()?;
+        let expected: Vec<f32> = y.to_vec::<f32>()?.iter().map(|y| f32::from(u8::from(*y > 0.0))).collect();
+        assert_eq!(residual.grad().map(|grad| grad.to_vec::<f32>()).transpose()?, Some(expected), "{device}");
+    }
+    Ok(())
+}

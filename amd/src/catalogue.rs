@@ -25,6 +25,8 @@ pub fn modules() -> Result<Vec<Module>, String> {
     let mut modules = Vec::new();
     let mut seen = HashSet::new();
     for (shader, text) in anygpu::ops::shader_catalogue() {
+        // AMD's cards have 256 bytes of immediates, enough for the params of every kernel.
+        let text = text.replace("@group(0) @binding(0) var<uniform> p: Params;", "var<immediate> p: Params;");
         let made = specialisations::each_specialisation(&text, |module, info, entry, constants| {
             let words = words(module, info, entry).map_err(|error| error.to_string())?;
             if seen.insert((shader, entry.to_owned(), words.clone())) {

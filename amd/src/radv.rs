@@ -77,7 +77,8 @@ impl Radv {
         unsafe {
             let set = self.device.create_descriptor_set_layout(&sets, None)?;
             let sets = [set];
-            let layout = vk::PipelineLayoutCreateInfo::default().set_layouts(&sets);
+            let immediates = [vk::PushConstantRange::default().stage_flags(vk::ShaderStageFlags::COMPUTE).size(256)];
+            let layout = vk::PipelineLayoutCreateInfo::default().set_layouts(&sets).push_constant_ranges(&immediates);
             let layout = self.device.create_pipeline_layout(&layout, None)?;
             let module = self.device.create_shader_module(&vk::ShaderModuleCreateInfo::default().code(words), None)?;
             let stage = vk::PipelineShaderStageCreateInfo::default().stage(vk::ShaderStageFlags::COMPUTE);

@@ -99,7 +99,7 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// # Errors
     /// Those of [`forward`](Module::forward).
     fn forward_relu(&self, input: &Tensor) -> Result<Tensor> {
-        self.forward(input)?.relu()
+        ReLU.forward(&self.forward(input)?)
     }
 
     /// Calls `f` with the name and the value of each parameter. The name is `"weight"`, say, or `"conv1.weight"` within

@@ -80,17 +80,24 @@ pub(crate) enum Saves {
     /// Those of one input.
     Input(usize),
     Output,
+    /// Those of the inputs whose bits are set, the first one in the lowest bit, and of the output.
+    OutputAnd(u32),
     /// Shapes and types only.
     Nothing,
 }
 
 impl Saves {
     pub(crate) fn input(self, i: usize) -> bool {
-        matches!(self, Saves::All | Saves::Inputs) || self == Saves::Input(i)
+        match self {
+            Saves::All | Saves::Inputs => true,
+            Saves::Input(one) => one == i,
+            Saves::OutputAnd(inputs) => inputs >> i & 1 == 1,
+            Saves::Output | Saves::Nothing => false,
+        }
     }
 
     pub(crate) fn output(self) -> bool {
-        matches!(self, Saves::All | Saves::Output)
+        matches!(self, Saves::All | Saves::Output | Saves::OutputAnd(_))
     }
 }
 

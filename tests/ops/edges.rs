@@ -55,6 +55,11 @@ fn views_of_nothing_can_be_moved_and_joined() -> Result<()> {
             [1.0; 4],
             "{device}"
         );
+        let (rows, two) = (Tensor::zeros([3, 0], &device)?, Tensor::ones([3, 2], &device)?);
+        assert_eq!(Tensor::cat(&[&rows, &two, &rows], 1)?.to_vec::<f32>()?, [1.0; 6], "{device}");
+        let x = two.requires_grad();
+        x.narrow(1, 0, 0)?.mul_scalar(2.0)?.sum_all()?.backward()?;
+        assert_eq!(x.grad().map(|grad| grad.to_vec::<f32>()).transpose()?, Some(vec![0.0; 6]), "{device}");
         let far = Tensor::ones([4, 3], &device)?.i(s![..;usize::MAX])?;
         assert_eq!(far.to_vec::<f32>()?, [1.0; 3], "{device}");
     }

@@ -64,8 +64,8 @@ fn values(module: &Module) -> Vec<PipelineConstants> {
 fn parsed(text: &str) -> Result<(Module, ModuleInfo), String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|e| e.emit_to_string(text))?;
     // What every adapter can do, but for the variants that are only used where there are subgroups.
-    let subgroups = text.contains("subgroup");
-    let capabilities = if subgroups { Capabilities::SUBGROUP } else { Capabilities::default() };
+    let subgroups = if text.contains("subgroup") { Capabilities::SUBGROUP } else { Capabilities::default() };
+    let capabilities = Capabilities::IMMEDIATES | subgroups;
     let mut validator = Validator::new(ValidationFlags::all(), capabilities);
     validator.subgroup_stages(naga::valid::ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
     let info = validator.validate(&module).map_err(|e| e.emit_to_string(text))?;

@@ -160,10 +160,10 @@ impl Chain {
         self.steps.push(Step { kernel, call, inputs, output, words, read: false });
     }
 
-    /// Returns the one kernel that writes the results of the steps for which `kept` is true.
-    fn fused(&self, kept: &[bool]) -> Fused {
+    /// Returns the one kernel that writes the results for which there are `outputs`.
+    fn fused(&self, outputs: &[Option<Buffer>]) -> Fused {
         let mut fused = Fused::new(self.steps[0].call.count);
-        for (step, &kept) in self.steps.iter().zip(kept) {
+        for (step, output) in self.steps.iter().zip(outputs) {
             let argument = |operand: Operand| match operand {
                 Operand::Number => Value::Number,
                 Operand::Unused => Value::Unused,
@@ -176,9 +176,27 @@ impl Chain {
                     Source::Input(input) => Value::Input(Read { input, offset, length: Some(length) }),
                 },
             };
-            fused.push(&step.call, step.call.operands.map(|operand| operand.map(argument)), kept);
+            fused.push(&step.call, step.call.operands.map(|operand| operand.map(argument)), output.is_some());
         }
         fused
+    }
+}
+
+impl Chains {
+    /// Counts a chain, and returns whether it came often enough before to be worth a kernel of its own.
+    fn is_frequent(&mut self, fused: &Fused) -> bool {
+        let Some(before) = *RUNS_BEFORE else { return false };
+        if self.known.len() >= MAX_KNOWN {
+            self.known.retain(|_, known| !matches!(known, Known::Seen(_)));
+        }
+        match self.known.entry(fused.key()).or_insert(Known::Seen(0)) {
+            Known::Seen(times) => {
+                *times = times.saturating_add(1);
+                *times > before
+            }
+            Known::Fused(_) => true,
+            Known::Failed => false,
+        }
     }
 }
 
@@ -214,71 +232,97 @@ impl Gpu {
         }
     }
 
-    /// As `flush_chain`. The lock is held until all of it is recorded, so that no other thread's kernel comes before it.
+    /// As `flush_chain`. The lock is held until all of it is recorded, so that no other thread's kernel comes before it. On
+    /// an error the chain stays open: nobody can read results that were not computed, and the next call tries again.
     fn flush(&self, chains: &mut Chains) -> Result<()> {
         let chain = std::mem::take(&mut chains.open);
-        if chain.steps.is_empty() {
-            return Ok(());
+        let done = if chain.steps.is_empty() { Ok(()) } else { self.record_chain(chains, &chain) };
+        if done.is_err() {
+            chains.open = chain;
         }
-        // A result that no later step reads is computed even if nobody holds it, as if there were no chain.
-        let mut outputs: Vec<Option<Buffer>> = chain.steps.iter().map(|step| step.output.upgrade()).collect();
-        let kept: Vec<bool> =
-            chain.steps.iter().zip(&outputs).map(|(step, output)| output.is_some() || !step.read).collect();
-        for (step, (output, kept)) in chain.steps.iter().zip(outputs.iter_mut().zip(&kept)) {
-            if *kept && output.is_none() {
-                *output = Some(self.alloc_again(step.words)?);
-            }
-        }
-        if chain.steps.len() > 1 {
-            let fused = chain.fused(&kept);
-            if let Some(pipeline) = self.fused_pipeline(chains, &fused) {
-                let inputs = fused.inputs().iter().map(|&input| &chain.inputs[input]);
-                let buffers: Vec<&Buffer> = inputs.chain(outputs.iter().flatten()).collect();
-                let (params, groups) = fused.call(self);
-                return self.record(&pipeline, &params, &buffers, groups);
-            }
-        }
-        self.run_steps(chain, outputs, &kept)
+        done
     }
 
-    /// Records the kernels of a chain one by one. `outputs` has the results that are `kept`.
-    fn run_steps(&self, chain: Chain, mut outputs: Vec<Option<Buffer>>, kept: &[bool]) -> Result<()> {
-        let is_read_after = |i: usize, result| chain.steps[i + 1..].iter().any(|step| step.inputs.contains(&result));
-        let unused_after =
-            |i: usize| (0..=i).filter(move |&earlier| !kept[earlier] && !is_read_after(i, Source::Step(earlier)));
-        let unused: Vec<Vec<usize>> = (0..chain.steps.len()).map(|i| unused_after(i).collect()).collect();
-        for (i, step) in chain.steps.into_iter().enumerate() {
-            let Step { mut kernel, inputs, words, .. } = step;
-            let output = outputs[i].take().map_or_else(|| self.alloc_again(words), Ok)?;
+    fn record_chain(&self, chains: &mut Chains, chain: &Chain) -> Result<()> {
+        let mut outputs: Vec<Option<Buffer>> = chain.steps.iter().map(|step| step.output.upgrade()).collect();
+        for (step, output) in chain.steps.iter().zip(&mut outputs) {
+            // A result that no later step reads is computed even if nobody holds it, as if there were no chain; but it needs
+            // no memory that there is not.
+            if !step.read && output.is_none() {
+                *output = self.alloc_again(step.words).ok();
+            }
+        }
+        if outputs.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        if chain.steps.len() > 1 {
+            let fused = chain.fused(&outputs);
+            if chains.is_frequent(&fused)
+                && let Some(done) = self.record_fused(chains, chain, &fused, &outputs)
+            {
+                return done;
+            }
+        }
+        match self.record_steps(chain, &mut outputs.clone()) {
+            // The fused kernel needs no memory for results that only its steps read.
+            Err(error) if error.is_out_of_memory() => {
+                self.record_fused(chains, chain, &chain.fused(&outputs), &outputs).unwrap_or(Err(error))
+            }
+            done => done,
+        }
+    }
+
+    /// Records the one kernel of a chain; `None` if it does not compile.
+    fn record_fused(
+        &self,
+        chains: &mut Chains,
+        chain: &Chain,
+        fused: &Fused,
+        outputs: &[Option<Buffer>],
+    ) -> Option<Result<()>> {
+        let pipeline = self.fused_pipeline(chains, fused)?;
+        let inputs = fused.inputs().iter().map(|&input| &chain.inputs[input]);
+        let buffers: Vec<&Buffer> = inputs.chain(outputs.iter().flatten()).collect();
+        let (params, groups) = fused.call(self);
+        Some(self.record(&pipeline, &params, &buffers, groups))
+    }
+
+    /// Records the kernels of a chain one by one. `outputs` has the results that somebody holds.
+    fn record_steps(&self, chain: &Chain, outputs: &mut [Option<Buffer>]) -> Result<()> {
+        let held: Vec<bool> = outputs.iter().map(Option::is_some).collect();
+        for (i, step) in chain.steps.iter().enumerate() {
+            if !held[i] && !step.read {
+                continue;
+            }
+            let output = outputs[i].take().map_or_else(|| self.alloc_again(step.words), Ok)?;
             outputs[i] = Some(output.clone());
-            let buffer = |source: Source| match source {
+            let buffer = |source: &Source| match *source {
                 Source::Input(input) => chain.inputs.get(input).cloned(),
                 Source::Step(earlier) => outputs[earlier].clone(),
             };
-            kernel.inputs = inputs.into_iter().filter_map(buffer).collect();
+            let mut kernel = step.kernel.clone();
+            kernel.inputs = step.inputs.iter().filter_map(buffer).collect();
             kernel.outputs = vec![output];
             self.run_now(&kernel)?;
             // Returns the memory of results that only the steps so far read.
-            unused[i].iter().for_each(|&earlier| outputs[earlier] = None);
+            let later = &chain.steps[i + 1..];
+            for (earlier, output) in outputs.iter_mut().enumerate().take(i) {
+                if !held[earlier] && !later.iter().any(|step| step.inputs.contains(&Source::Step(earlier))) {
+                    *output = None;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Returns the kernel of a chain that came often enough.
+    /// Returns the kernel of a chain; `None` if there are too many, or it does not compile.
     fn fused_pipeline(&self, chains: &mut Chains, fused: &Fused) -> Option<Arc<Pipeline>> {
-        let before = (*RUNS_BEFORE)?;
-        if chains.known.len() >= MAX_KNOWN {
-            chains.known.retain(|_, known| !matches!(known, Known::Seen(_)));
-        }
         let room = chains.compiled < MAX_FUSED;
         let known = chains.known.entry(fused.key()).or_insert(Known::Seen(0));
         match known {
             Known::Fused(pipeline) => return Some(pipeline.clone()),
             Known::Failed => return None,
-            Known::Seen(times) if *times < before || !room => {
-                *times = times.saturating_add(1);
-                return None;
-            }
+            Known::Seen(_) if !room => return None,
             Known::Seen(_) => {}
         }
         chains.compiled += 1;

@@ -1,7 +1,7 @@
 //! The text and the parameters of a kernel that computes several elementwise formulas.
 
 use super::chain::{Operand, Pointwise};
-use super::kernel::grid;
+use super::kernel::grid_of;
 use super::{Gpu, ParamsAt, Pipeline, ShaderText, Signature};
 
 /// How an input buffer is read.
@@ -116,7 +116,7 @@ impl Fused {
         words.resize(words.len().next_multiple_of(4), 0);
         words.extend(self.args.iter().flatten());
         words.resize(words.len().next_multiple_of(4), 0);
-        (words, grid(self.count.div_ceil(4 * vectors)))
+        (words, grid_of(self.count.div_ceil(4 * vectors)))
     }
 
     /// Returns the signature: the inputs, then the results of the kept steps.

@@ -46,12 +46,6 @@ impl Health {
         self.raised.store(true, Ordering::Release);
     }
 
-    /// Keeps an error of work that was recorded later than it was asked for.
-    pub(super) fn keep(&self, error: &Error) {
-        sync::lock(&self.trouble).message.get_or_insert(error.to_string());
-        self.raised.store(true, Ordering::Release);
-    }
-
     /// Keeps that the driver had no memory for something.
     pub(super) fn run_out_of_memory(&self) {
         sync::lock(&self.trouble).out_of_memory = true;

@@ -128,7 +128,8 @@ impl KernelBuilder {
         if u32::try_from(count).is_err() {
             self.0.params.too_large = Some(("invocations", count));
         }
-        self.workgroups(count.div_ceil(WORKGROUP))
+        self.0.groups = grid_of(count);
+        self.0
     }
 
     /// Runs `count` workgroups, folded over y if x is too small; `linear_group` of the prelude computes their numbers.
@@ -138,8 +139,13 @@ impl KernelBuilder {
     }
 }
 
+/// Returns the workgroups for at least `count` invocations.
+pub(super) fn grid_of(count: usize) -> [u32; 3] {
+    grid(count.div_ceil(WORKGROUP))
+}
+
 /// Returns the workgroups in x, y and z for at least `count` of them. Too many rows are refused when the kernel runs.
-pub(super) fn grid(count: usize) -> [u32; 3] {
+fn grid(count: usize) -> [u32; 3] {
     match u32::try_from(count) {
         Ok(count) if count as usize <= MAX_GROUPS => [count, 1, 1],
         _ => [ROW as u32, u32::try_from(count.div_ceil(ROW)).unwrap_or(u32::MAX), 1],

@@ -173,11 +173,16 @@ impl Gpu {
         class_of(words).min(self.caps.max_binding_words) as u64 * 4
     }
 
-    /// Allocates a buffer of a size that was returned to the pool a moment ago. Unlike [`Gpu::alloc`], this never waits
-    /// for the device.
+    /// Allocates a buffer, for a chain that is being recorded. Unlike [`Gpu::alloc`], this never waits for the device.
     pub(super) fn alloc_again(&self, words: usize) -> Result<Buffer> {
         self.buffer(words, |bytes| {
-            let page = self.create_page(bytes)?.map_err(|available| self.short(bytes, available))?;
+            let page = match self.create_page(bytes)? {
+                Ok(page) => page,
+                Err(_) => {
+                    self.forget_free_pages();
+                    self.create_page(bytes)?.map_err(|available| self.short(bytes, available))?
+                }
+            };
             self.pool.ledger.reserve(bytes);
             Ok(page)
         })
@@ -244,6 +249,7 @@ impl Gpu {
         let gl = self.gl.enter();
         self.staging.trim();
         drop(gl);
+        self.flush_chain()?; // it holds buffers that nobody else may need
         self.forget_free_pages();
         self.synchronize()
     }

@@ -140,22 +140,38 @@ fn order(caps: &Caps) -> &'static [&'static Variant<UnpackedParams>] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
 }
 
+/// Returns the steps of the lines and of k of a dense operand, whose steps of k lie side by side if it is `deep`.
+fn steps(deep: bool, lines: usize, k: usize) -> [usize; 2] {
+    if deep { [k, 1] } else { [1, lines] }
+}
+
 /// Multiplies a batch of two by few rows, and by few columns, in two parts, and compares the results with the host.
 fn attempt(gpu: &Gpu, variant: &'static Variant<UnpackedParams>) -> Result<Option<String>> {
     const K: usize = 205;
-    for [m, n] in [[3, 70], [70, 2], [4, 1]] {
+    // Few rows or columns; then more, whose steps of k lie side by side in one operand, or in none.
+    let examples = [
+        ([3, 70], [true; 2]),
+        ([70, 2], [true; 2]),
+        ([4, 1], [true; 2]),
+        ([70, 130], [true, false]),
+        ([130, 70], [false, true]),
+        ([40, 70], [false, false]),
+    ];
+    let is_for = |[m, n]: [usize; 2]| m.min(n) <= FEW || !is_dots(variant);
+    for ([m, n], [deep_a, deep_b]) in examples.into_iter().filter(|(sizes, _)| is_for(*sizes)) {
         let (a, b) = (numbers(2 * m * K, 1), numbers(2 * n * K, 2));
+        let ([a_row, a_column], [b_column, b_row]) = (steps(deep_a, m, K), steps(deep_b, n, K));
         let whole = UnpackedParams {
             count: 2 * m * n,
             m,
             n,
             k: K,
             parts: 1,
-            a_row: K,
-            a_column: 1,
+            a_row,
+            a_column,
             a_z: [2, m * K, 0, 0],
-            b_row: 1,
-            b_column: K,
+            b_row,
+            b_column,
             b_z: [2, n * K, 0, 0],
             ..UnpackedParams::default()
         };
@@ -166,7 +182,8 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<UnpackedParams>) -> Result<Optio
         for (at, got) in gpu.download(&out, 0, params.count)?.into_iter().map(f32::from_bits).enumerate() {
             let (j, i, part, z) = (at % n, at / n % m, at / (n * m) % 2, at / (2 * n * m));
             let range = part * params.length..((part + 1) * params.length).min(K);
-            let expected: f32 = range.map(|k| a[(z * m + i) * K + k] * b[(z * n + j) * K + k]).sum();
+            let expected: f32 =
+                range.map(|k| a[z * m * K + i * a_row + k * a_column] * b[z * n * K + j * b_column + k * b_row]).sum();
             // False for NaN.
             let close = (got - expected).abs() <= 1e-4;
             if !close {

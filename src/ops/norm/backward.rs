@@ -50,14 +50,25 @@ impl Normalise {
             _ => ctx.inputs[1].clone(), // not read, or for a gradient that is not wanted
         };
         let weight = self.0.further(ctx.inputs)[0];
-        let result = Some(ctx.out).filter(|_| self.0.then != Then::Nothing);
-        let inputs = [&ctx.inputs[0], &ctx.inputs[1], ctx.grad, &sums].into_iter().chain(weight).chain(result);
-        let both = apply(NormaliseBackward(self.0), &inputs.collect::<Vec<_>>())?;
-        if self.0.then != Then::AddRelu {
-            return Ok([Some(both), None]);
+        let gradient = |then, g: &Tensor| {
+            let result = Some(ctx.out).filter(|_| then != Then::Nothing);
+            let inputs = [&ctx.inputs[0], &ctx.inputs[1], g, &sums].into_iter().chain(weight).chain(result);
+            apply(NormaliseBackward(NormShape { then, ..self.0 }), &inputs.collect::<Vec<_>>())
+        };
+        match self.0.then {
+            then @ (Then::Nothing | Then::Relu) => Ok([Some(gradient(then, ctx.grad)?), None]),
+            Then::AddRelu if !residual => Ok([Some(gradient(Then::Relu, ctx.grad)?), None]),
+            Then::AddRelu if x && two_fit(ctx.grad) => {
+                let both = gradient(Then::AddRelu, ctx.grad)?;
+                let half = |i| both.narrow(0, i, 1)?.squeeze(0).map(Some);
+                Ok([half(0)?, half(1)?])
+            }
+            Then::AddRelu => {
+                let masked = ctx.grad.masked_fill(&ctx.out.eq(0.0)?, 0.0)?;
+                let dx = x.then(|| gradient(Then::Nothing, &masked)).transpose()?;
+                Ok([dx, Some(masked)])
+            }
         }
-        let half = |i: usize, wanted: bool| wanted.then(|| both.narrow(0, i, 1)?.squeeze(0)).transpose();
-        Ok([half(0, x)?, half(1, residual)?])
     }
 
     /// Returns the gradient sums over all ranks. Each rank has the gradient of the mean over its own samples, and a step
@@ -78,6 +89,12 @@ impl Normalise {
         let rows = product.elem_count() / (norm.features * norm.span).max(1);
         product.reshape([rows, norm.features, norm.span])?.sum([0, 2], false)
     }
+}
+
+/// Returns whether a kernel can bind a buffer of twice the size of a tensor.
+fn two_fit(x: &Tensor) -> bool {
+    let bytes = x.elem_count() as u64 * 8;
+    x.device().is_cpu() || bytes <= x.device().info().limits.max_binding
 }
 
 impl NormShape {

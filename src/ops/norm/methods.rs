@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::norm::running::{self, Shares};
 use crate::ops::norm::{Moment, Moments, NormShape, Normalise, Then};
-use crate::ops::{apply, expect_float, named};
+use crate::ops::{apply, expect_float, named, same_device};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 
@@ -242,6 +242,9 @@ impl Tensor {
         }
         let options = BatchNorm { running, weight, bias, training, momentum, eps };
         if residual.dtype() != self.dtype() {
+            // Before running statistics change.
+            expect_float(name, residual)?;
+            same_device(name, &[self, residual])?;
             let y = options.normalise(name, self, Then::Nothing, None)?;
             return named(name, || y.add(residual)?.relu());
         }

@@ -258,7 +258,11 @@ impl Op for Normalise {
     }
 
     fn saves(&self) -> Saves {
-        if self.0.then == Then::Nothing { Saves::Inputs } else { Saves::All }
+        match self.0.then {
+            Then::Nothing => Saves::Inputs,
+            // x, the statistics and the weight; the residual may be large.
+            Then::Relu | Then::AddRelu => Saves::OutputAnd(if self.0.weight { 0b111 } else { 0b11 }),
+        }
     }
 
     /// Computes the gradients: d bias = Σ g, d weight = Σ g · x̂, both over the elements of a feature, and d residual = g,

@@ -39,6 +39,9 @@ pub(in crate::ops) fn strided_kernel(gpu: &Gpu, src: &GpuIn<Strided>, out: &Buff
 /// Copies between two layouts of one shape on the host.
 pub(in crate::ops) fn strided_copy(src: &CpuIn<Strided>, out: &mut [u32], to: &Layout) {
     let (from, words) = (src.layout(), src.all::<u32>());
+    if from.elem_count() == 0 {
+        return;
+    }
     if from.is_contiguous() && to.is_contiguous() {
         let len = from.elem_count();
         copy(&words[from.offset..from.offset + len], &mut out[to.offset..to.offset + len]);
