@@ -267,7 +267,7 @@ impl Op for Unary {
         let params = Params { count, offset, run: each / 4, a, b };
         let kernel = Kernel::build(SHADER, if each > 1 { "fours" } else { "unary" }, params);
         let fusable = each > 1 && self.function.takes == DType::F32 && !self.function.truth;
-        let call = fusable.then(|| Pointwise {
+        let call = fusable.then_some(Pointwise {
             formula: self.function.header,
             functions: &[MATH, SPECIAL],
             operands: [Some(Operand::Input(0, offset)), None, None],
@@ -336,7 +336,7 @@ impl Op for UnaryGrad {
         let formula = self.gradient.0;
         let operand =
             |name, index, offset| if uses(formula, name) { Operand::Input(index, offset) } else { Operand::Unused };
-        let call = (each > 1).then(|| Pointwise {
+        let call = (each > 1).then_some(Pointwise {
             formula,
             functions: &[MATH, SPECIAL],
             operands: [
