@@ -189,9 +189,9 @@ impl Gpu {
 fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Caps {
     let (limits, features) = (device.limits(), device.features());
     let one_size = info.subgroup_min_size == info.subgroup_max_size;
-    let gl = info.backend == wgpu::Backend::Gl;
-    // On OpenGL, wgpu sets each word by a call of its own.
-    let immediates = features.contains(Features::IMMEDIATES) && !gl;
+    // On OpenGL, wgpu sets each word by a call of its own; DirectX's root constants are not for arrays that are indexed at run
+    // time.
+    let immediates = features.contains(Features::IMMEDIATES) && info.backend == wgpu::Backend::Vulkan;
     let bytes = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
     Caps {
         max_binding_words: usize::try_from(bytes / 16 * 4).unwrap_or(usize::MAX - 3),
@@ -205,6 +205,6 @@ fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Caps {
         max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
         max_immediates: if immediates { limits.max_immediate_size } else { 0 },
         workgroup_memory: limits.max_compute_workgroup_storage_size,
-        gl,
+        gl: info.backend == wgpu::Backend::Gl,
     }
 }
