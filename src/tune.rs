@@ -1,7 +1,7 @@
 //! Which variant of a kernel is the fastest on a device, for each class of sizes: measured once, stored for the adapter and
 //! driver, and used by every later process. Without that, the sizes alone choose. The command `anygpu tune` does this.
 //!
-//! So far only the matrix product has variants. The file is in `anygpu/tuned` of the user's caches (`XDG_CACHE_HOME`, or else
+//! So far only the matrix product is measured. The file is in `anygpu/tuned` of the user's caches (`XDG_CACHE_HOME`, or else
 //! where the system has them). It is read when a device is opened. A damaged file, or that of another driver or version of
 //! this crate, is ignored with a warning; a variant that it names is still [tried](crate::Device::quarantined) before its
 //! first use. `ANYGPU_TUNED=0` turns off the use of stored choices.
@@ -10,12 +10,12 @@
 //! use anygpu::{Device, tune};
 //!
 //! for device in Device::all() {
-//!     let choices = tune::measure(device, |_, _| ())?;
+//!     let choices = tune::measure(&device, |_, _| ())?;
 //!     for choice in &choices {
 //!         println!("{}: {} instead of {}, {:.2} x", choice.class, choice.tuned, choice.default, choice.ratio());
 //!     }
 //!     if !device.is_cpu() {
-//!         tune::store(device, &choices)?;
+//!         tune::store(&device, &choices)?;
 //!     }
 //! }
 //! # Ok::<(), anygpu::Error>(())

@@ -8,7 +8,7 @@ use crate::ops::linalg::matmul_variants::{FAMILY, order};
 use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, Pack, Product, ProductParams, Target};
 
 /// The most multiply-adds of an example on a software adapter; its class keeps the default where it has more.
-const MOST_IN_SOFTWARE: usize = 1 << 28;
+const MOST_IN_SOFTWARE: usize = 1 << 26;
 /// Rounds in which each variant runs; the fastest counts.
 const ROUNDS: usize = 5;
 /// A variant whose first run takes so many times that of the fastest is not measured further.
