@@ -1,4 +1,4 @@
-// Writes a convolution's image as a matrix, and adds it back (after window.wgsl). Images are [N, C, H, W]; a pass
+// Writes a convolution's image as a matrix, and adds it back (after window.wgsl and halves.wgsl). Images are [N, C, H, W]; a pass
 // handles one group of their channels. Each column is for one output pixel:
 //   cols[(c, ky, kx), (n, oy, ox)] = x[n, c, oy·stride_y + ky·dilation_y − pad_y, ox·stride_x + …], 0 outside the image.
 //
@@ -24,11 +24,17 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> x: array<u32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
+
+override X_HALVES: u32 = 0u;
 
 const PANEL = WG;
 const RUN = 8u;
+
+fn of_x(i: u32) -> f32 {
+    return float_of(x[word_of(i, X_HALVES)], i, X_HALVES);
+}
 
 /// Returns the number of rows of the columns.
 fn all_rows() -> u32 {
@@ -46,7 +52,7 @@ fn element(row: u32, at: Place) -> f32 {
     if y >= p.height || xx >= p.width {
         return 0.0;
     }
-    return x[p.offset + ((at.plane * p.channels + c) * p.height + y) * p.width + xx];
+    return of_x(p.offset + ((at.plane * p.channels + c) * p.height + y) * p.width + xx);
 }
 
 @compute @workgroup_size(WG)
@@ -126,7 +132,7 @@ fn col2im(id: Id) {
                 let column = (n * p.out_y + oy) * p.out_x + ox - p.first;
                 if ox * STRIDE_X == rx && ox < p.out_x && column < p.columns {
                     let cell = ((c * KERNEL_Y + ky) * KERNEL_X + kx) * p.columns + column;
-                    total += vec4(x[cell], x[cell + more.y], x[cell + more.z], x[cell + more.w]);
+                    total += vec4(of_x(cell), of_x(cell + more.y), of_x(cell + more.z), of_x(cell + more.w));
                 }
             }
         }

@@ -1,4 +1,5 @@
-// A convolution with few channels in a group, such as a depthwise one, as matrices are slow for it (after window.wgsl):
+// A convolution with few channels in a group, such as a depthwise one, as matrices are slow for it (after window.wgsl and
+// halves.wgsl):
 //   forward:     out[n, o, oy, ox] ← Σ_{c, ky, kx} w[o, c, ky, kx] · x[n, group(o), c, oy·stride_y + ky·dilation_y − pad_y, …]
 //   input_grad:  dx[n, c, y, x] ← Σ of w · dy over the channels of c's group and all windows that hold the pixel
 //   weight_grad: part[q, o, c, ky, kx] ← Σ of x · dy over the q-th run of output pixels of all images
@@ -22,12 +23,22 @@ struct Params {
 }
 
 override HAS_BIAS: bool = false;
+override A_HALVES: u32 = 0u;
+override B_HALVES: u32 = 0u;
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> a: array<f32>; // x; dy in the gradients
-@group(0) @binding(2) var<storage, read> b: array<f32>; // w; x in weight_grad
+@group(0) @binding(1) var<storage, read> a: array<u32>; // x; dy in the gradients
+@group(0) @binding(2) var<storage, read> b: array<u32>; // w; x in weight_grad
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
+
+fn of_a(i: u32) -> f32 {
+    return float_of(a[word_of(i, A_HALVES)], i, A_HALVES);
+}
+
+fn of_b(i: u32) -> f32 {
+    return float_of(b[word_of(i, B_HALVES)], i, B_HALVES);
+}
 
 @compute @workgroup_size(WG)
 fn forward(id: Id) {
@@ -54,13 +65,13 @@ fn forward(id: Id) {
                 for (var kx = 0u; kx < KERNEL_X; kx++) {
                     let x = at.x * STRIDE_X + kx * DILATION_X - PAD_X;
                     if x < p.width {
-                        let weight = b[p.b_offset + ((o * p.depth + c) * KERNEL_Y + ky) * KERNEL_X + kx];
-                        total += weight * a[p.a_offset + ((plane + c) * p.height + y) * p.width + x];
+                        let weight = of_b(p.b_offset + ((o * p.depth + c) * KERNEL_Y + ky) * KERNEL_X + kx);
+                        total += weight * of_a(p.a_offset + ((plane + c) * p.height + y) * p.width + x);
                     }
                 }
             }
         }
-        out[((n * p.out_channels + o) * p.out_y + at.y) * p.out_x + at.x] = total;
+        put(((n * p.out_channels + o) * p.out_y + at.y) * p.out_x + at.x, total);
     }
 }
 
@@ -89,13 +100,13 @@ fn input_grad(id: Id) {
                     let rx = px - kx * DILATION_X;
                     let ox = rx / STRIDE_X;
                     if kx * DILATION_X <= px && ox * STRIDE_X == rx && ox < p.out_x {
-                        let weight = b[p.b_offset + ((o * p.depth + c % p.depth) * KERNEL_Y + ky) * KERNEL_X + kx];
-                        total += weight * a[p.a_offset + ((n * p.out_channels + o) * p.out_y + oy) * p.out_x + ox];
+                        let weight = of_b(p.b_offset + ((o * p.depth + c % p.depth) * KERNEL_Y + ky) * KERNEL_X + kx);
+                        total += weight * of_a(p.a_offset + ((n * p.out_channels + o) * p.out_y + oy) * p.out_x + ox);
                     }
                 }
             }
         }
-        out[((n * p.channels + c) * p.height + at.y) * p.width + at.x] = total;
+        put(((n * p.channels + c) * p.height + at.y) * p.width + at.x, total);
     }
 }
 
@@ -118,10 +129,10 @@ fn weight_grad(id: Id) {
         if y < p.height && x < p.width {
             let plane = at.plane * p.channels + o / p.wide * p.depth + c;
             // Pixel i of all images, without the other channels' pixels.
-            let grad = a[p.a_offset + (at.plane * (p.out_channels - 1u) + o) * pixels + pixel];
-            total += grad * b[p.b_offset + (plane * p.height + y) * p.width + x];
+            let grad = of_a(p.a_offset + (at.plane * (p.out_channels - 1u) + o) * pixels + pixel);
+            total += grad * of_b(p.b_offset + (plane * p.height + y) * p.width + x);
         }
         at = next(at, p.out_y, p.out_x);
     }
-    out[i] = total;
+    put(i, total);
 }

@@ -1,5 +1,5 @@
 // A convolution or one of its gradients as a matrix product out[m, n] = Σ_k a[m, k] · x[k, n] that reads x from the image, so
-// that no columns are in memory (after conv_implicit_steps.wgsl and tile_product.wgsl). For GPUs.
+// that no columns are in memory (after conv_implicit_steps.wgsl, tile_product.wgsl and halves.wgsl). For GPUs.
 // `a` is in panels of 64 rows (pack.wgsl). By rows and columns of x:
 //   the convolution: n is a window (image, y, x), k is (ty, tx, channel), a the weight. The gradient of the image is one too;
 //   WEIGHT_GRAD:     n is (channel, ty, tx), k is a window (image, y, x), a the gradient of the result.
@@ -8,7 +8,13 @@
 // for few channels.
 
 @group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> x: array<f32>;
+@group(0) @binding(2) var<storage, read> x: array<u32>;
+
+override X_HALVES: u32 = 0u;
+
+fn of_x(i: u32) -> f32 {
+    return float_of(x[word_of(i, X_HALVES)], i, X_HALVES);
+}
 
 // The vectors of A that an invocation moves for a tile.
 const MOVED_A = 16u / COLUMNS;
@@ -31,13 +37,13 @@ fn load(from_a: u32, step: u32) -> Part {
     }
     for (var i = 0u; i < MOVED_B; i++) {
         let at = places_b[i] + planes;
-        part.b[i] = vec4(x[at.x], x[at.y], x[at.z], x[at.w]);
+        part.b[i] = vec4(of_x(at.x), of_x(at.y), of_x(at.z), of_x(at.w));
     }
     return part;
 }
 
 /// Puts them into the tile, with zeros for those outside the image and for steps past the end.
-fn put(step: u32, vector: u32, part: Part) {
+fn put_part(step: u32, vector: u32, part: Part) {
     let to_a = step * A_STRIDE + vector;
     let to_b = step * B_STRIDE + vector;
     var tail = k - step + DEPTH > p.k;
@@ -102,14 +108,14 @@ fn conv_implicit(
         eight = place(DEPTH, p.taps_x, p.channels);
     }
     start(first, step);
-    put(step, vector, load(from_a, step));
+    put_part(step, vector, load(from_a, step));
     workgroupBarrier();
     for (var t = first; t < last; t++) {
         advance(eight);
         let next = load(from_a, step);
         multiply_tiles(lid);
         workgroupBarrier();
-        put(step, vector, next);
+        put_part(step, vector, next);
         workgroupBarrier();
     }
     store_tile(z, m_tile, n_tile, lid);

@@ -78,7 +78,7 @@ fn store(m: u32, to: u32, parts: u32, sums: vec4<f32>) {
     }
     for (var i = 0u; i < 4u; i++) {
         if i < parts {
-            out[to + m * p.row + i * p.part] = sums[i] + add;
+            put(to + m * p.row + i * p.part, sums[i] + add);
         }
     }
 }

@@ -1,6 +1,6 @@
 // dst[plane, y, x] ← the same element of four images, or of four channels, as one vector: images `[N, C, H, W]` in blocks
 // of four, with zeros around them. Plane i starts at (i / inner) · outer_step + (i % inner) · inner_step in src.
-// One invocation: up to RUN vectors of a line.
+// One invocation: up to RUN vectors of a line. After halves.wgsl.
 
 struct Params {
     count: u32, // invocations
@@ -21,10 +21,15 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> src: array<f32>;
+@group(0) @binding(1) var<storage, read> src: array<u32>;
 @group(0) @binding(2) var<storage, read_write> dst: array<vec4<f32>>;
 
+override X_HALVES: u32 = 0u;
 const RUN = 8u;
+
+fn of_x(i: u32) -> f32 {
+    return float_of(src[word_of(i, X_HALVES)], i, X_HALVES);
+}
 
 @compute @workgroup_size(WG)
 fn image_blocks(id: Id) {
@@ -46,15 +51,15 @@ fn image_blocks(id: Id) {
         let x = column - p.pad_x;
         var v = vec4<f32>();
         if y < p.height && x < p.width {
-            v.x = src[start + x];
+            v.x = of_x(start + x);
             if parts > 1u {
-                v.y = src[start + x + p.part_step];
+                v.y = of_x(start + x + p.part_step);
             }
             if parts > 2u {
-                v.z = src[start + x + 2u * p.part_step];
+                v.z = of_x(start + x + 2u * p.part_step);
             }
             if parts > 3u {
-                v.w = src[start + x + 3u * p.part_step];
+                v.w = of_x(start + x + 3u * p.part_step);
             }
         }
         dst[line * p.columns + column] = v;

@@ -52,7 +52,7 @@ fn put_b(r: Route, v: array<vec4<f32>, 2>) {
 }
 
 /// Puts a part of the tile from k on into its place, with zeros for steps past the end.
-fn put(r: Route, k: u32, part: Part) {
+fn put_part(r: Route, k: u32, part: Part) {
     put_a(r, part.a);
     put_b(r, part.b);
     if k + DEPTH - 1u > r.end {
@@ -95,14 +95,14 @@ fn matmul_blocks(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocat
     route.to_b = route.step_b * B_STRIDE + index % across;
 
     if first < last {
-        put(route, first, load(route, first));
+        put_part(route, first, load(route, first));
     }
     workgroupBarrier();
     for (var k = first; k < last; k += DEPTH) {
         let next = load(route, k + DEPTH);
         multiply_tiles(lid);
         workgroupBarrier();
-        put(route, k + DEPTH, next);
+        put_part(route, k + DEPTH, next);
         workgroupBarrier();
     }
     store_tile(z, m_tile, n_tile, lid);

@@ -18,9 +18,9 @@ fn matmul_direct(id: Id) {
     var from_b = p.b_offset + placed(z, p.b_z) + j * p.b_column + first * p.b_row;
     var sum = 0.0;
     for (var k = first; k < min(first + p.length, p.k); k++) {
-        sum += a[from_a] * b[from_b];
+        sum += of_a(from_a) * of_b(from_b);
         from_a += p.a_column;
         from_b += p.b_row;
     }
-    out[at] = sum;
+    put(at, sum);
 }

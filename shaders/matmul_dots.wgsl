@@ -35,9 +35,9 @@ fn matmul_dots(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
         let at_b = from_b + k * p.b_row;
         for (var i = 0u; i < FEW; i++) {
             if LEFT {
-                sum[i] += a[at_a] * b[at_b + i * p.b_column];
+                sum[i] += of_a(at_a) * of_b(at_b + i * p.b_column);
             } else {
-                sum[i] += a[at_a + i * p.a_row] * b[at_b];
+                sum[i] += of_a(at_a + i * p.a_row) * of_b(at_b);
             }
         }
     }
@@ -52,6 +52,6 @@ fn matmul_dots(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
     if local < FEW {
         let i = select(local, line, LEFT);
         let j = select(line, local, LEFT);
-        out[((z * p.parts + part) * p.m + i) * p.n + j] = sums[0][local];
+        put(((z * p.parts + part) * p.m + i) * p.n + j, sums[0][local]);
     }
 }

@@ -27,5 +27,5 @@ fn matmul_plain(id: Id) {
     if HAS_BIAS {
         sum += bias[p.bias_offset + m];
     }
-    out[p.offset + z * p.batch + m * p.row + (n / p.inner) * p.outer + n % p.inner] = sum;
+    put(p.offset + z * p.batch + m * p.row + (n / p.inner) * p.outer + n % p.inner, sum);
 }

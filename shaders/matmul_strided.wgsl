@@ -55,17 +55,17 @@ fn load(ra: Route, rb: Route, k: u32, end: u32) -> Part {
     var part: Part;
     for (var i = 0u; i < MOVED; i++) {
         let at = ra.at[i] + skip_a;
-        part.a[i] = vec4(a[at.x], a[at.y], a[at.z], a[at.w]);
+        part.a[i] = vec4(of_a(at.x), of_a(at.y), of_a(at.z), of_a(at.w));
     }
     for (var i = 0u; i < MOVED; i++) {
         let at = rb.at[i] + skip_b;
-        part.b[i] = vec4(b[at.x], b[at.y], b[at.z], b[at.w]);
+        part.b[i] = vec4(of_b(at.x), of_b(at.y), of_b(at.z), of_b(at.w));
     }
     return part;
 }
 
 /// Puts a part of the tile from k on into its place, with zeros for steps past the end.
-fn put(ra: Route, rb: Route, k: u32, end: u32, part: Part) {
+fn put_part(ra: Route, rb: Route, k: u32, end: u32, part: Part) {
     for (var i = 0u; i < MOVED; i++) {
         tile_a[ra.step * A_STRIDE + ra.vector + i * ACROSS] = part.a[i];
         tile_b[rb.step * B_STRIDE + rb.vector + i * ACROSS] = part.b[i];
@@ -99,17 +99,17 @@ fn matmul_strided(
     }
     let first = z % p.parts * p.length;
     let last = min(first + p.length, p.k); // no part is empty
-    let of_a = p.a_offset + placed(z / p.parts, p.a_z);
-    let of_b = p.b_offset + placed(z / p.parts, p.b_z);
-    let ra = route(DEEP_A, local, m_tile * ROWS * 8u, p.m, of_a, p.a_row);
-    let rb = route(DEEP_B, local, n_tile * COLUMNS * 8u, p.n, of_b, p.b_column);
-    put(ra, rb, first, last - 1u, load(ra, rb, first, last - 1u));
+    let first_a = p.a_offset + placed(z / p.parts, p.a_z);
+    let first_b = p.b_offset + placed(z / p.parts, p.b_z);
+    let ra = route(DEEP_A, local, m_tile * ROWS * 8u, p.m, first_a, p.a_row);
+    let rb = route(DEEP_B, local, n_tile * COLUMNS * 8u, p.n, first_b, p.b_column);
+    put_part(ra, rb, first, last - 1u, load(ra, rb, first, last - 1u));
     workgroupBarrier();
     for (var k = first; k < last; k += DEPTH) {
         let next = load(ra, rb, k + DEPTH, last - 1u);
         multiply_tiles(lid);
         workgroupBarrier();
-        put(ra, rb, k + DEPTH, last - 1u, next);
+        put_part(ra, rb, k + DEPTH, last - 1u, next);
         workgroupBarrier();
     }
     store_tile(z, m_tile, n_tile, lid);

@@ -1,25 +1,12 @@
 // dst[z − first][j / W][k][j % W] ← src(z, k, j), 0 if j is past the end: an operand of a matrix product in panels.
-// W is 8 for A (j its row, k its column) and 64 for B (j its column, k its row). After index_map.wgsl.
+// W is 8 for A (j its row, k its column) and 64 for B (j its column, k its row). src may hold halves: so they are widened
+// here, and in no pass of their own. After halves.wgsl and pack_operand.wgsl.
 // One invocation: 8 neighbouring elements of dst, two vectors of four.
 
-struct Params {
-    count: u32,  // elements of dst
-    depth: u32,  // K
-    panels: u32, // panels of one z
-    width: u32,  // valid j
-    offset: u32,
-    z_first: u32,
-    z: vec4<u32>, // maps
-    k: vec4<u32>,
-    j: vec4<u32>,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> src: array<f32>;
 @group(0) @binding(2) var<storage, read_write> dst: array<vec4<f32>>;
 
 override W: u32 = 8u;
-const RUN = 8u;
+override X_HALVES: u32 = 0u;
 
 @compute @workgroup_size(WG)
 fn pack(id: Id) {
@@ -38,7 +25,8 @@ fn pack(id: Id) {
     var run = array<vec4<f32>, 2>();
     for (var r = 0u; r < RUN; r++) {
         if j + r < p.width {
-            run[r / 4u][r % 4u] = src[base + within * p.j.y];
+            let at = base + within * p.j.y;
+            run[r / 4u][r % 4u] = float_of(src[word_of(at, X_HALVES)], at, X_HALVES);
         }
         within++;
         if within == p.j.x {

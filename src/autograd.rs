@@ -196,7 +196,7 @@ impl Tensor {
         for tensor in users_first(self)? {
             let Some((grad, own)) = grads.remove(&tensor.id()) else { continue };
             match tensor.node() {
-                Some(node) => push_back(node, &tensor, &grad, retain, &mut grads)?,
+                Some(node) => push_back(node, &tensor, grad, retain, &mut grads)?,
                 None => accumulate(&tensor, grad, own)?,
             }
         }
@@ -209,8 +209,11 @@ impl Tensor {
 type Sums = HashMap<u64, (Tensor, bool)>;
 
 /// Adds one op's gradients to those of its inputs.
-fn push_back(node: &Node, out: &Tensor, grad: &Tensor, retain: bool, grads: &mut Sums) -> Result<()> {
+fn push_back(node: &Node, out: &Tensor, mut grad: Tensor, retain: bool, grads: &mut Sums) -> Result<()> {
     let op = &node.0.op;
+    if !op.takes_halves() {
+        grad = of_type(&grad, out)?;
+    }
     let Saved { inputs, out: saved_out, versions, out_version } = node.saved(retain)?;
     let changed =
         |(i, (t, version)): (usize, (&Tensor, &u64))| op.saves().input(i) && t.storage().version() != *version;
@@ -227,7 +230,7 @@ fn push_back(node: &Node, out: &Tensor, grad: &Tensor, retain: bool, grads: &mut
     let needs: Vec<bool> = inputs.iter().map(Tensor::is_tracked).collect();
     let detached: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
     let out = saved_out.unwrap_or_else(|| out.without_elements().detach());
-    let gradients = op.gradients(&Gradient { inputs: &detached, out: &out, grad, needs: &needs })?;
+    let gradients = op.gradients(&Gradient { inputs: &detached, out: &out, grad: &grad, needs: &needs })?;
     if gradients.len() != inputs.len() {
         let what = format!("{} has {} gradients for {} inputs", op.op_name(), gradients.len(), inputs.len());
         return Err(Error::internal(what));
@@ -235,9 +238,13 @@ fn push_back(node: &Node, out: &Tensor, grad: &Tensor, retain: bool, grads: &mut
     let parts: Vec<bool> = gradients.iter().map(|gradient| is_part(gradient.as_ref(), &gradients)).collect();
     for (((input, gradient), wanted), part) in inputs.iter().zip(gradients).zip(&needs).zip(parts) {
         let Some(gradient) = gradient.filter(|_| *wanted) else { continue };
+        // Halves that are the gradient of an f32 stay as they are, unless they are summed.
+        let sums = gradient.shape() != input.shape() && !input.dtype().is_packed();
+        let gradient = if sums { of_type(&gradient, input)? } else { gradient };
         let gradient = undo_broadcast(gradient, input.shape())?;
+        let gradient = if input.dtype().is_packed() { of_type(&gradient, input)? } else { gradient };
         let total = match grads.remove(&input.id()) {
-            Some((sum, _)) => (sum.add(&gradient)?, false),
+            Some((sum, _)) => (of_type(&sum, input)?.add(&of_type(&gradient, input)?)?, false),
             None => (gradient, part),
         };
         grads.insert(input.id(), total);
@@ -252,12 +259,19 @@ fn is_part(gradient: Option<&Tensor>, all: &[Option<Tensor>]) -> bool {
     Tensor::share_only_storage(&all.iter().flatten().filter(same).collect::<Vec<_>>())
 }
 
+/// Returns a gradient in the type of the tensor whose gradient it is.
+fn of_type(grad: &Tensor, of: &Tensor) -> Result<Tensor> {
+    if of.dtype().is_float() { grad.to_dtype(of.dtype()) } else { Ok(grad.clone()) }
+}
+
 /// Adds a gradient to that of a leaf.
 ///
 /// The lock is held during the sum, so that two simultaneous backward passes over one net both count. The leaf gets its
 /// own copy of a shared gradient (an op may return one gradient for both of its inputs), so that a collective can
 /// overwrite it in place; unless the elements are its `own`.
 fn accumulate(leaf: &Tensor, grad: Tensor, own: bool) -> Result<()> {
+    let own = own && grad.dtype() == leaf.dtype();
+    let grad = of_type(&grad, leaf)?;
     let mut slot = lock(leaf.grad_slot());
     let total = match &*slot {
         Some(sum) => sum.add(&grad)?,

@@ -3,6 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use anygpu::ops::Conv;
 use anygpu::{Device, Result, Tensor};
 
 /// Held while a test runs: kernels of other tests would be counted, and would end chains.
@@ -10,6 +11,9 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Runs of a chain after which it is one kernel.
 const RUNS: usize = 4;
+
+/// The same of a chain that begins with a product, on software adapters.
+const RUNS_OF_PRODUCT: usize = 72;
 
 fn bits(x: &Tensor) -> Result<Vec<u32>> {
     Ok(x.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect())
@@ -25,13 +29,22 @@ fn numbers(count: usize, device: &Device) -> Result<Tensor> {
 /// Runs `chain` several times on every adapter and compares the results: the first run is of single kernels, the last one is
 /// fused. Returns the kernels of the first and the last run on each adapter.
 fn compare(count: usize, chain: impl Fn(&Tensor, &Tensor) -> Result<Vec<Tensor>>) -> Result<Vec<[u64; 2]>> {
+    compare_runs(RUNS, count, chain)
+}
+
+/// As `compare`, with so many runs.
+fn compare_runs(
+    times: usize,
+    count: usize,
+    chain: impl Fn(&Tensor, &Tensor) -> Result<Vec<Tensor>>,
+) -> Result<Vec<[u64; 2]>> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut kernels = Vec::new();
     for device in Device::all().iter().filter(|device| !device.is_cpu()) {
         let x = numbers(count, device)?;
         let y = numbers(count + 5, device)?.narrow(0, 4, count)?; // begins at a multiple of four
         let mut runs = Vec::new();
-        for _ in 0..RUNS {
+        for _ in 0..times {
             device.synchronize()?;
             let before = device.dispatches();
             let results = chain(&x, &y)?;
@@ -41,7 +54,7 @@ fn compare(count: usize, chain: impl Fn(&Tensor, &Tensor) -> Result<Vec<Tensor>>
         for (results, _) in &runs[1..] {
             assert_eq!(*results, runs[0].0, "{device}, {count} elements");
         }
-        kernels.push([runs[0].1, runs[RUNS - 1].1]);
+        kernels.push([runs[0].1, runs[times - 1].1]);
     }
     Ok(kernels)
 }
@@ -155,6 +168,100 @@ fn gradients_are_the_same() -> Result<()> {
         let loss = x.mul(&y)?.tanh()?.mul(&x)?.relu()?.sum_all()?;
         loss.backward()?;
         Ok([Some(loss.detach()), x.grad(), y.grad()].into_iter().flatten().collect())
+    })?;
+    Ok(())
+}
+
+/// Returns finite numbers of a shape from some of `numbers`.
+fn finite(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    let count = shape.iter().product();
+    x.masked_fill(&x.isfinite()?.logical_not()?, 0.5)?.clamp(Some(-2.0), Some(2.0))?.narrow(0, 0, count)?.reshape(shape)
+}
+
+/// A product that reads its operands where they are is one kernel.
+#[test]
+fn a_product_with_a_bias_and_relu_is_one_kernel() -> Result<()> {
+    let kernels = compare_runs(RUNS_OF_PRODUCT, 4000, |x, y| {
+        let (a, b) = (x.narrow(0, 0, 2600)?.reshape([130, 20])?, y.narrow(0, 0, 80)?.reshape([20, 4])?);
+        Ok(vec![a.matmul(&b)?.add(&y.narrow(0, 80, 4)?)?.relu()?])
+    })?;
+    assert!(kernels.iter().all(|&[_, last]| last == 1), "{kernels:?}");
+    Ok(())
+}
+
+/// Products of all kinds: tiles, few rows or columns, transposed and batched operands.
+#[test]
+fn what_follows_a_product_becomes_a_part_of_it() -> Result<()> {
+    for [m, k, n] in [[70, 33, 132], [3, 40, 64], [130, 20, 4], [9, 1, 8]] {
+        compare_runs(RUNS_OF_PRODUCT, 20_000, |x, y| {
+            let (a, b) = (finite(x, &[m, k])?, finite(y, &[k, n])?);
+            let (row, other) = (finite(y, &[n])?, finite(x, &[m, n])?);
+            let linear = a.matmul(&b)?.add(&row)?.relu()?;
+            let scaled = a.matmul(&b)?.mul_scalar(0.5)?;
+            Ok(vec![linear, scaled.add(&other)?, scaled])
+        })?;
+    }
+    compare_runs(RUNS_OF_PRODUCT, 20_000, |x, y| {
+        let (a, b) = (finite(x, &[3, 20, 30])?, finite(y, &[3, 44, 20])?);
+        let (plane, all) = (finite(x, &[44, 30])?, finite(x, &[2, 3, 44, 30])?);
+        let product = b.matmul(&a)?; // is read twice, and by results of other sizes
+        let one = product.mul(&product)?.sub(&product)?;
+        let turned = a.transpose(1, 2)?.matmul(&b.transpose(1, 2)?)?.neg()?.add_scalar(3.0)?;
+        let heavy = b.matmul(&a)?.add_scalar(0.1)?.gelu()?.tanh()?;
+        Ok(vec![one, product.add(&plane)?, product.add(&all)?, turned, heavy])
+    })?;
+    Ok(())
+}
+
+/// A sum of many products is split, and a result without elements has no kernel.
+#[test]
+fn products_that_are_split_or_empty_take_nothing() -> Result<()> {
+    compare_runs(RUNS_OF_PRODUCT, 50_000, |x, y| {
+        let long = finite(x, &[2, 20_000])?.matmul(&finite(y, &[20_000, 2])?)?.reshape([4])?.add_scalar(1.0)?.relu()?;
+        let deep = finite(x, &[1, 45_000])?.matmul(&finite(y, &[45_000, 1])?)?.neg()?.abs()?;
+        let none = finite(x, &[5, 0])?.matmul(&finite(y, &[0, 8])?)?.add_scalar(2.0)?.relu()?;
+        let empty = finite(x, &[0, 5])?.matmul(&finite(y, &[5, 8])?)?.add_scalar(2.0)?.relu()?;
+        Ok(vec![long, deep, none, empty])
+    })?;
+    Ok(())
+}
+
+#[test]
+fn what_follows_a_convolution_becomes_a_part_of_it() -> Result<()> {
+    let conv = Conv::<2>::new().padding(1);
+    for (images, [from, to], groups) in [(4, [16, 12], 1), (5, [3, 20], 1), (2, [8, 8], 8), (4, [12, 8], 2)] {
+        compare_runs(RUNS_OF_PRODUCT, 20_000, |x, y| {
+            let input = finite(x, &[images, from, 9, 7])?.requires_grad();
+            let weight = finite(y, &[to, from / groups, 3, 3])?.requires_grad();
+            let bias = finite(y, &[to])?.requires_grad();
+            let out = input.neg()?.conv2d(&weight, Some(&bias), conv.groups(groups))?;
+            let other = finite(x, &[images, to, 9, 7])?;
+            let y = out.add(&other)?.relu()?;
+            y.mul(&y)?.sum_all()?.backward()?;
+            let grads = [input.grad(), weight.grad(), bias.grad()];
+            Ok([y.detach(), out.detach()].into_iter().chain(grads.into_iter().flatten()).collect())
+        })?;
+    }
+    Ok(())
+}
+
+/// Batch norm by given statistics follows a convolution in its kernel, with relu and a residual, and is a step of a chain.
+#[test]
+fn batch_norm_with_given_statistics_is_a_part_of_the_convolution() -> Result<()> {
+    let conv = Conv::<2>::new().padding(1);
+    compare_runs(RUNS_OF_PRODUCT, 20_000, |x, y| {
+        let (input, weight) = (finite(x, &[4, 6, 8, 10])?, finite(y, &[8, 6, 3, 3])?);
+        let [mean, variance, w, b] = [1, 2, 3, 4].map(|i| finite(&y.narrow(0, 8 * i, 100)?, &[8]));
+        let (mean, variance, w, b) = (mean?, variance?.square()?, w?, b?);
+        let running = Some((&mean, &variance));
+        let out = input.conv2d(&weight, None, conv)?;
+        let plain = out.batch_norm(running, Some(&w), Some(&b), false, 0.1, 1e-5)?;
+        let again = input.neg()?.conv2d(&weight, Some(&w), conv)?;
+        let relu = again.batch_norm_relu(running, Some(&w), Some(&b), false, 0.1, 1e-5)?;
+        let third = input.abs()?.conv2d(&weight, None, conv)?;
+        let block = third.batch_norm_add_relu(&relu, running, Some(&w), Some(&b), false, 0.1, 1e-5)?;
+        let chain = block.add(&relu)?.batch_norm(running, Some(&w), Some(&b), false, 0.1, 1e-5)?.mul_scalar(0.3)?;
+        Ok(vec![plain, relu, block, chain])
     })?;
     Ok(())
 }

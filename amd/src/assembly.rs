@@ -58,7 +58,7 @@ fn mix(instructions: &[&str]) -> Mix {
         let is = |starts: &[&str]| u64::from(starts.iter().any(|start| name.starts_with(start)));
         mix.instructions += 1;
         mix.multiply_adds +=
-            is(&["v_fma", "v_mac_f32", "v_mad_f32", "v_madak_f32", "v_madmk_f32", "v_pk_fma", "v_dual_fma"]);
+            is(&["v_fma", "v_mac_f32", "v_mad_f32", "v_madak_f32", "v_madmk_f32", "v_pk_fma", "v_dual_fma", "v_wmma"]);
         mix.lds_loads += is(&["ds_load", "ds_read"]);
         mix.lds_stores += is(&["ds_store", "ds_write"]);
         mix.memory_loads += is(&["buffer_load", "global_load", "s_buffer_load"]);

@@ -18,6 +18,18 @@ pub struct Module {
     /// The numbers of the bindings, and whether they are uniform.
     pub bindings: Vec<(u32, bool)>,
     pub words: Vec<u32>,
+    /// The rows and columns of its cooperative matrices, if it has such; else 0.
+    pub matrices: u32,
+}
+
+/// The bytes of immediates that AMD's cards have: enough for the params of all kernels but some with an epilogue.
+const IMMEDIATES: u32 = 256;
+
+/// Returns the size of the uniform block of a text.
+fn bytes_of_params(text: &str) -> Option<u32> {
+    let module = naga::front::wgsl::parse_str(text).ok()?;
+    let block = module.global_variables.iter().find(|(_, global)| global.space == AddressSpace::Uniform)?;
+    Some(module.types[block.1.ty].inner.size(module.to_ctx()))
 }
 
 /// Returns all kernels. Specialisations that are the same module are one.
@@ -25,13 +37,17 @@ pub fn modules() -> Result<Vec<Module>, String> {
     let mut modules = Vec::new();
     let mut seen = HashSet::new();
     for (shader, text) in anygpu::ops::shader_catalogue() {
-        // AMD's cards have 256 bytes of immediates, enough for the params of every kernel.
-        let text = text.replace("@group(0) @binding(0) var<uniform> p: Params;", "var<immediate> p: Params;");
+        let text = if bytes_of_params(&text).is_some_and(|bytes| bytes <= IMMEDIATES) {
+            text.replace("@group(0) @binding(0) var<uniform> p: Params;", "var<immediate> p: Params;")
+        } else {
+            text
+        };
         let made = specialisations::each_specialisation(&text, |module, info, entry, constants| {
             let words = words(module, info, entry).map_err(|error| error.to_string())?;
             if seen.insert((shader, entry.to_owned(), words.clone())) {
                 let kernel = specialisations::name(shader, &text, entry, constants);
-                modules.push(Module { kernel, entry: entry.to_owned(), bindings: bindings(module), words });
+                let matrices = specialisations::matrix_size(&text).unwrap_or_default();
+                modules.push(Module { kernel, entry: entry.to_owned(), bindings: bindings(module), words, matrices });
             }
             Ok(())
         });

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use catalogue::Module;
 use table::Table;
-use worker::{Results, Worker};
+use worker::{NO_MATRICES, Results, Worker};
 
 /// The chips: RDNA 3, RDNA 2 and GCN. The order is that of the table's figures.
 const CHIPS: [&str; 3] = ["navi31", "navi21", "vega20"];
@@ -115,6 +115,7 @@ fn faults(modules: &[Module], results: &Results) -> Vec<String> {
         for (module, result) in modules.iter().zip(results) {
             match result {
                 Ok(compiled) if compiled.spilled == 0 && compiled.scratch == 0 => {}
+                Err(why) if why == NO_MATRICES => {}
                 Ok(compiled) => lines.push(format!(
                     "{}, {chip}: {} registers spilled, {} bytes of scratch memory",
                     module.kernel, compiled.spilled, compiled.scratch

@@ -12,6 +12,8 @@ use crate::compiled::Compiled;
 pub struct Radv {
     /// The name and the version of the driver.
     pub driver: String,
+    /// The rows and columns of the cooperative matrices of f16 with sums of f32 that the chip has.
+    pub matrices: Vec<u32>,
     device: ash::Device,
     executables: khr::pipeline_executable_properties::Device,
     // The device's functions are in the library that this holds.
@@ -50,9 +52,10 @@ impl Radv {
             }
         }
         let (physical, driver) = found.ok_or("no device of RADV: is the manifest in ANYGPU_RADV right?")?;
-        let device = device(&instance, physical)?;
+        let matrices = matrices(&entry, &instance, physical)?;
+        let device = device(&instance, physical, !matrices.is_empty())?;
         let executables = khr::pipeline_executable_properties::Device::new(&instance, &device);
-        Ok(Radv { driver, device, executables, _entry: entry })
+        Ok(Radv { driver, matrices, device, executables, _entry: entry })
     }
 
     /// Returns what the compiler made of an entry point of a module, but for the hottest block, and the machine code.
@@ -144,21 +147,49 @@ impl Radv {
     }
 }
 
+/// Returns the rows and columns of a chip's cooperative matrices of f16 with sums of f32.
+fn matrices(
+    entry: &ash::Entry,
+    instance: &ash::Instance,
+    physical: vk::PhysicalDevice,
+) -> Result<Vec<u32>, vk::Result> {
+    // SAFETY: the physical device is one of the instance.
+    let extensions = unsafe { instance.enumerate_device_extension_properties(physical)? };
+    let name = khr::cooperative_matrix::NAME;
+    if !extensions.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name)) {
+        return Ok(Vec::new());
+    }
+    let functions = khr::cooperative_matrix::Instance::new(entry, instance);
+    // SAFETY: as above, and the device has the extension of this function.
+    let all = unsafe { functions.get_physical_device_cooperative_matrix_properties(physical)? };
+    let is = |p: &&vk::CooperativeMatrixPropertiesKHR| {
+        let types = [p.a_type, p.b_type, p.c_type, p.result_type];
+        let (half, word) = (vk::ComponentTypeKHR::FLOAT16, vk::ComponentTypeKHR::FLOAT32);
+        types == [half, half, word, word] && p.scope == vk::ScopeKHR::SUBGROUP && [p.n_size, p.k_size] == [p.m_size; 2]
+    };
+    Ok(all.iter().filter(is).map(|p| p.m_size).collect())
+}
+
 /// Opens the device with what the kernels need.
-fn device(instance: &ash::Instance, physical: vk::PhysicalDevice) -> Result<ash::Device, vk::Result> {
+fn device(instance: &ash::Instance, physical: vk::PhysicalDevice, matrices: bool) -> Result<ash::Device, vk::Result> {
     let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
-    let extensions = [khr::pipeline_executable_properties::NAME].map(CStr::as_ptr);
+    let names = [khr::pipeline_executable_properties::NAME, khr::cooperative_matrix::NAME].map(CStr::as_ptr);
+    let extensions = if matrices { &names[..] } else { &names[..1] };
     let mut executables =
         vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default().pipeline_executable_info(true);
-    let mut v12 =
-        vk::PhysicalDeviceVulkan12Features::default().vulkan_memory_model(true).vulkan_memory_model_device_scope(true);
+    let mut cooperative = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default().cooperative_matrix(matrices);
+    let mut v11 = vk::PhysicalDeviceVulkan11Features::default().storage_buffer16_bit_access(matrices);
+    let v12 = vk::PhysicalDeviceVulkan12Features::default().vulkan_memory_model(true).shader_float16(matrices);
+    let mut v12 = v12.vulkan_memory_model_device_scope(true);
     let mut v13 = vk::PhysicalDeviceVulkan13Features::default().maintenance4(true).subgroup_size_control(true);
     let info = vk::DeviceCreateInfo::default()
         .queue_create_infos(&queues)
-        .enabled_extension_names(&extensions)
+        .enabled_extension_names(extensions)
         .push_next(&mut executables)
+        .push_next(&mut v11)
         .push_next(&mut v12)
         .push_next(&mut v13);
+    let info = if matrices { info.push_next(&mut cooperative) } else { info };
     // SAFETY: the physical device is one of the instance, and `info` and what it points to outlive the call.
     unsafe { instance.create_device(physical, &info, None) }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::CHIPS;
 use crate::catalogue::Module;
 use crate::compiled::{Compiled, Mix};
-use crate::worker::Results;
+use crate::worker::{NO_MATRICES, Results};
 
 /// A figure may become worse by this part.
 const ALLOWED: f64 = 0.1;
@@ -22,7 +22,8 @@ Each cell has the figures for ";
 const COLUMNS: &str = "\
 The *hottest block* is the one with the most multiply-adds within the innermost loops. *Lanes* are the invocations of a
 subgroup. *Subgroups* are those that a SIMD runs at the same time, as the driver counts them: on navi31 and navi21 one of 64
-lanes counts as two. *Memory loads* are loads of any size from buffers. A kernel's name is followed by its entry point, its
+lanes counts as two. *Memory loads* are loads of any size from buffers. Kernels with one figure in a cell take cooperative
+matrices, which only the first chip has; there, an instruction that multiplies them (`v_wmma`) is one multiply-add. A kernel's name is followed by its entry point, its
 element type and its constants.
 
 | kernel | lanes | VGPRs | subgroups | instructions | hottest block | multiply-adds | % | LDS loads | multiply-adds per LDS load | LDS stores | memory loads |
@@ -38,13 +39,16 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns the table of the kernels that are `wanted` and compile for every chip.
+    /// Returns the table of the kernels that are `wanted` and compile for every chip. Those with cooperative matrices are for the
+    /// first chips only.
     pub fn new(driver: String, modules: &[Module], results: &Results, wanted: impl Fn(&Module) -> bool) -> Table {
         let mut rows = BTreeMap::new();
         for (at, module) in modules.iter().enumerate().filter(|(_, module)| wanted(module)) {
-            let chips: Option<Vec<Compiled>> =
-                results.iter().map(|chip| chip.get(at).and_then(|result| result.as_ref().ok().copied())).collect();
-            rows.extend(chips.map(|chips| (module.kernel.clone(), chips)));
+            let has =
+                |chip: &&Vec<Result<Compiled, String>>| !matches!(chip.get(at), Some(Err(why)) if why == NO_MATRICES);
+            let figures = |chip: &Vec<Result<Compiled, String>>| chip.get(at)?.as_ref().ok().copied();
+            let chips: Option<Vec<Compiled>> = results.iter().take_while(has).map(figures).collect();
+            rows.extend(chips.filter(|chips| !chips.is_empty()).map(|chips| (module.kernel.clone(), chips)));
         }
         Table { driver, rows }
     }
@@ -138,7 +142,7 @@ fn chips(figures: &[&str]) -> Option<Vec<Compiled>> {
         let (lanes, vgprs, subgroups, instructions) = (number(0)?, number(1)?, number(2)?, number(3)?);
         Some(Compiled { lanes, vgprs, subgroups, instructions, hottest, ..Compiled::default() })
     };
-    (0..CHIPS.len()).map(chip).collect()
+    (0..columns.first()?.len()).map(chip).collect()
 }
 
 impl fmt::Display for Table {

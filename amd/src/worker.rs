@@ -19,11 +19,14 @@ pub const ARGUMENT: &str = "--worker";
 /// The kernels that one process compiles.
 const SHARE: usize = 100;
 
+/// What is said instead of figures of a kernel with cooperative matrices that the chip does not have. The compiler would end.
+pub const NO_MATRICES: &str = "the chip has no such cooperative matrices";
+
 /// The results for each chip, in the order of the kernels.
 pub type Results = Vec<Vec<Result<Compiled, String>>>;
 
-/// Compiles kernels from standard input until it ends. A request is a line (entry point, bindings, number of words) and the
-/// words; the answer is a line with the figures or with what is wrong, the length of the machine code, and the code.
+/// Compiles kernels from standard input until it ends. A request is a line (entry point, bindings, size of cooperative matrices,
+/// number of words) and the words; the answer is a line with the figures or with what is wrong, the length of the machine code, and the code.
 pub fn serve() -> Result<(), Box<dyn Error>> {
     let radv = Radv::open()?;
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
@@ -32,13 +35,20 @@ pub fn serve() -> Result<(), Box<dyn Error>> {
     let mut line = String::new();
     while input.read_line(&mut line)? > 0 {
         let request: Vec<&str> = line.split_whitespace().collect();
-        let [entry, bindings, count] = request[..] else { return Err("no request".into()) };
+        let [entry, bindings, matrices, count] = request[..] else { return Err("no request".into()) };
         let (mut bytes, mut pairs) = (vec![0; count.parse::<usize>()? * 4], Vec::new());
         input.read_exact(&mut bytes)?;
         let words: Vec<u32> = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         for binding in bindings.split(',') {
             let number = binding.trim_end_matches('u');
             pairs.push((number.parse()?, number != binding));
+        }
+        let matrices: u32 = matrices.parse()?;
+        if matrices != 0 && !radv.matrices.contains(&matrices) {
+            write!(output, "{NO_MATRICES}\n0\n")?;
+            output.flush()?;
+            line.clear();
+            continue;
         }
         match radv.compile(&words, entry, &pairs) {
             Ok((mut compiled, assembly)) => {
@@ -102,7 +112,8 @@ impl Worker {
         let mark = |uniform: bool| if uniform { "u" } else { "" };
         let bindings: Vec<String> =
             module.bindings.iter().map(|&(n, uniform)| format!("{n}{}", mark(uniform))).collect();
-        let mut bytes = format!("{} {} {}\n", module.entry, bindings.join(","), module.words.len()).into_bytes();
+        let mut bytes = format!("{} {} {} {}\n", module.entry, bindings.join(","), module.matrices, module.words.len())
+            .into_bytes();
         bytes.extend(module.words.iter().flat_map(|word| word.to_le_bytes()));
         // If the process has ended, its last answer says so.
         let _ = self.input.write_all(&bytes).and_then(|()| self.input.flush());
@@ -171,7 +182,7 @@ fn compile_share(manifest: &Path, chip: &str, share: &[Module]) -> Vec<Result<Co
             },
         };
         let result = current.compile(module);
-        if result.is_ok() {
+        if result.as_ref().err().is_none_or(|why| why == NO_MATRICES) {
             worker = Some(current);
         }
         results.push(result);

@@ -5,7 +5,10 @@ use super::window::{self, WindowParams};
 use crate::ops::Conv;
 
 pub(super) fn cases() -> Vec<Case> {
-    [variants(), unpacked(), matmul(), batches(), a_long_inner_dimension()].into_iter().flatten().collect()
+    [variants(), unpacked(), matmul(), batches(), halves(), cooperative(), a_long_inner_dimension()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn case(what: &str, a: Input, b: Input) -> Case {
@@ -56,6 +59,37 @@ fn batches() -> Vec<Case> {
     }
     cases.push(case("batch last in memory", transposed(a(&[3, 7, 5]), 0, 2), dense(b(&[3, 5, 2]))));
     cases.push(case("batches narrowed", narrowed(a(&[3, 4, 5]), 0), narrowed(b(&[3, 5, 2]), 2)));
+    cases
+}
+
+/// Returns cases of halves, which are read as they are stored, with sums of f32.
+fn halves() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (dtype, rtol) in [(DType::F16, 2e-3), (DType::BF16, 1.6e-2)] {
+        let mut push = |a: Input, b: Input| {
+            cases.push(case("halves", a.of(dtype), b.of(dtype)).within(rtol, rtol).result_dtype(dtype));
+        };
+        push(dense(a(&[65, 70])), transposed(b(&[70, 67]), 0, 1));
+        push(narrowed(a(&[3, 17]), 1), dense(b(&[17, 33])));
+        push(dense(a(&[2, 33, 48])), dense(b(&[2, 48, 40])));
+    }
+    cases
+}
+
+/// Returns cases of f16 for the variants of cooperative matrices.
+fn cooperative() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for variant in ["cooperative_16", "cooperative_8"] {
+        let mut push = |what: &str, a: Input, b: Input| {
+            let case = case(what, a.of(DType::F16), b.of(DType::F16)).within(2e-3, 2e-3).result_dtype(DType::F16);
+            cases.push(case.named(format!("matmul/{variant} {what}")).variant("matmul_cooperative", variant));
+        };
+        for [m, k, n] in [[1, 1, 1], [64, 16, 64], [65, 3, 129], [130, 200, 70]] {
+            push("dense", dense(a(&[m, k])), dense(b(&[k, n])));
+        }
+        push("transposed", transposed(a(&[70, 37]), 0, 1), transposed(b(&[37, 67]), 0, 1));
+        push("batched", dense(a(&[3, 70, 37])), dense(b(&[3, 37, 67])));
+    }
     cases
 }
 

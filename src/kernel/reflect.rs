@@ -66,6 +66,12 @@ fn validate(source: &str) -> Result<(naga::Module, ModuleInfo), String> {
     };
     let module = naga::front::wgsl::parse_str(source)
         .map_err(|error| at_line(error.location(source), error.emit_to_string(source)))?;
+    // wgpu does not check what a fragment of a cooperative matrix reads and writes.
+    if bounds::without_comments(source).contains("wgpu_cooperative_matrix") {
+        return Err(
+            "cooperative matrices are not for kernels of users: their loads and stores cannot be checked".into()
+        );
+    }
     let info = Validator::new(ValidationFlags::all(), Capabilities::all())
         .validate(&module)
         .map_err(|error| at_line(error.location(source), error.emit_to_string(source)))?;
@@ -169,6 +175,24 @@ fn block_loops(block: &naga::Block) -> bool {
 mod tests {
     use super::super::WgslKernel;
     use crate::{DType, Device, Result, Tensor};
+
+    /// What a fragment reads and writes is not checked, so a kernel could leave its buffers.
+    #[test]
+    fn cooperative_matrices_are_refused() {
+        let source = |body: &str| {
+            format!(
+                "enable wgpu_cooperative_matrix;
+                @group(0) @binding(0) var<storage, read> x: array<f32>;
+                @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+                @compute @workgroup_size(64) fn f() {{ {body} }}"
+            )
+        };
+        let other = source("y[0] = x[0];").replace("enable wgpu_cooperative_matrix;", "/* wgpu_cooperative_matrix */");
+        assert!(WgslKernel::new(&other, "f").is_ok());
+        let body = "coopStore(coopLoad<coop_mat8x8<f32, C>>(&x[0], 1000u), &y[0], 1000u);";
+        let error = WgslKernel::new(&source(body), "f").map(drop).unwrap_err().to_string();
+        assert!(error.contains("cooperative matrices"), "{error}");
+    }
 
     #[test]
     fn arrays_of_vectors_are_bound_to_whole_numbers_of_them() -> Result<()> {

@@ -131,7 +131,14 @@ impl CrossEntropyLoss {
             let detail = "logits must be [N, C, ..] and labels [N, ..]";
             return Err(Error::shapes("cross_entropy", logits.shape(), labels.shape(), detail));
         }
-        self.of(&f32s("cross_entropy", logits)?.log_softmax(1)?, labels)?.to_dtype(of_sums(logits.dtype()))
+        let wide = f32s("cross_entropy", logits)?;
+        let loss = if self.smoothing > 0.0 {
+            self.of(&wide.log_softmax(1)?, labels)?
+        } else {
+            let labelled = Labelled::new(&wide, labels, self.weight.as_ref(), self.ignored)?;
+            self.reduced(&labelled.cross_entropy(&wide)?, &labelled)?
+        };
+        loss.to_dtype(of_sums(logits.dtype()))
     }
 
     /// Returns the loss for f32 log-probabilities.
@@ -141,9 +148,14 @@ impl CrossEntropyLoss {
         if self.smoothing > 0.0 {
             losses = losses.mul_scalar(1.0 - self.smoothing)?.add(&self.spread(x, &labelled)?)?;
         }
+        self.reduced(&losses, &labelled)
+    }
+
+    /// Combines the losses of the positions.
+    fn reduced(&self, losses: &Tensor, labelled: &Labelled) -> Result<Tensor> {
         let alike = self.weight.is_none() && self.ignored.is_none();
         if alike || self.reduction != Reduction::Mean {
-            return self.reduction.apply(&losses);
+            return self.reduction.apply(losses);
         }
         losses.sum_all()?.div(&labelled.weights(false)?.sum_all()?)
     }

@@ -25,7 +25,9 @@ fn set_products() -> Option<DType> {
 /// f32. All other ops compute in the type of their inputs, or in f32 if halves and f32 are combined. Run the forward
 /// pass and the loss in `f`, and call [`backward`](Tensor::backward) after it. With `F16`, small gradients become 0:
 /// see [`GradScaler`](crate::optim::GradScaler). Only the stored elements are halves; sums are f32 sums on every
-/// device. This reduces the memory of the values that the backward pass needs, but not the arithmetic.
+/// device. This reduces the memory of the values that the backward pass needs, and what products load. It reduces the
+/// arithmetic only for `F16` on adapters with cooperative matrices (`"cooperative-matrix"` in
+/// [`DeviceInfo::features`](crate::DeviceInfo::features)), and only in products.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for any other type; the errors of `f`.

@@ -13,6 +13,7 @@
 //! | [`ENOUGH`] tiles of 64 × 64 | `matmul/blocks_64` |
 //! | fewer than [`FEW_TILES`] tiles of 64 × 64 | `matmul/tiles_32` |
 //! | others | `matmul/tiles` |
+//! | f16 only, with [`FEWEST_COOPERATIVE`] rows, columns and steps of k, before all others: where the adapter has cooperative matrices | `matmul_cooperative/cooperative_16`, `_8` |
 //!
 //! Sums of products in panels are split into [`Sizes::parts`] before this, if there are few tiles.
 //!
@@ -46,6 +47,9 @@ const SHORTEST_DOTS: usize = 128;
 /// that panels are worth it.
 const MOST_STRIDED: usize = 256;
 const FEWEST_STRIDED: usize = 17;
+
+/// The fewest rows, columns and steps of k for cooperative matrices: half of a tile of 64 × 64, and two fragments.
+const FEWEST_COOPERATIVE: usize = 32;
 
 /// The most rows or columns of a product that never uses panels.
 pub(super) const FEW: usize = 4;
@@ -92,6 +96,11 @@ impl Sizes {
     /// Returns whether tiles are read from the operands, if those lie well for it.
     pub fn suit_strided(self) -> bool {
         (FEWEST_STRIDED..=MOST_STRIDED).contains(&self.m.min(self.n))
+    }
+
+    /// Returns whether a product of f16 with sums of `depth` steps takes cooperative matrices.
+    pub fn suit_cooperative(self, depth: usize) -> bool {
+        self.m.min(self.n).min(depth) >= FEWEST_COOPERATIVE
     }
 
     /// Returns whether a product has few rows or columns, and sums long enough for whole workgroups.

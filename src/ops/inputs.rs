@@ -125,6 +125,12 @@ impl<L> AsBuffer for GpuIn<'_, L> {
     }
 }
 
+impl<'a, L> GpuIn<'a, L> {
+    pub fn buffer(&self) -> &'a Buffer {
+        self.storage
+    }
+}
+
 impl<'a, L: Reads> GpuIn<'a, L> {
     pub fn new(tensor: &'a Tensor) -> Result<Self> {
         debug_assert!(!L::DENSE || tensor.layout().is_contiguous());

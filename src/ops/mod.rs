@@ -21,6 +21,7 @@ pub(crate) mod random;
 mod reduction;
 mod shape;
 mod spatial;
+mod stored;
 mod sums;
 pub(crate) mod variants;
 mod vectorised;
@@ -52,6 +53,7 @@ use crate::shape::{Layout, checked_elem_count};
 use crate::tensor::Tensor;
 use elementwise::cast::{narrowed, widened};
 use inputs::Reads;
+use stored::halves;
 
 /// The shape and the element type of an op's result.
 pub(crate) type Output = (Vec<usize>, DType);
@@ -106,7 +108,8 @@ impl Saves {
 /// Packed types (halves, bytes) are stored several elements to a word. Kernels and host loops compute with words.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Elements {
-    /// All inputs are of one float type. Halves are widened to f32, so that sums are f32; the result is narrowed.
+    /// All inputs are of one float type, unless the op [mixes](Op::mixes) them. Halves are widened to f32, so that sums are
+    /// f32; the result is narrowed. Kernels may read halves [as they are stored](Op::reads_halves).
     Floats(Casting),
     /// Any types. Packed types are widened, and the result is narrowed.
     Any,
@@ -141,6 +144,23 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
         Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
+    /// Returns whether the kernels read halves of an input as they are stored, so that no pass widens them. The host's loops
+    /// never do.
+    fn reads_halves(&self, _input: usize) -> bool {
+        false
+    }
+
+    /// Returns whether [`backward`](Op::backward) takes halves for the gradient of a result of f32; else they are widened first.
+    fn takes_halves(&self) -> bool {
+        self.reads_halves(0)
+    }
+
+    /// Returns whether the inputs may be of different float types. Only ops that compute gradients do this, from the inputs of
+    /// another op and the gradient of its result.
+    fn mixes(&self) -> bool {
+        false
+    }
+
     /// Computes on the host. `out` holds unspecified values.
     fn cpu(&self, inputs: &[CpuIn<Self::Layout>], out: CpuOut) -> Result<()>;
 
@@ -167,6 +187,11 @@ pub(crate) trait Differentiable: fmt::Debug + Send + Sync + 'static {
     fn saves(&self) -> Saves;
 
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients>;
+
+    /// Returns whether [`gradients`](Differentiable::gradients) takes halves for the gradient of a result of f32.
+    fn takes_halves(&self) -> bool {
+        false
+    }
 }
 
 impl<O: Op> Differentiable for O {
@@ -180,6 +205,10 @@ impl<O: Op> Differentiable for O {
 
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients> {
         self.backward(ctx)
+    }
+
+    fn takes_halves(&self) -> bool {
+        Op::takes_halves(self)
     }
 }
 
@@ -199,11 +228,11 @@ fn applied<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     let cast = autocast::cast(O::ELEMENTS, inputs)?;
     let cast = cast.as_deref().map(references);
     let inputs = cast.as_deref().unwrap_or(inputs);
-    if matches!(O::ELEMENTS, Elements::Floats(_)) {
+    if matches!(O::ELEMENTS, Elements::Floats(_)) && !op.mixes() {
         one_float_type(op.name(), inputs)?;
     }
     let (shape, dtype) = op.output(inputs)?;
-    let ready = ready::<O>(inputs)?;
+    let ready = ready(&op, inputs)?;
     let ready = ready.as_deref().map(references);
     let inputs = ready.as_deref().unwrap_or(inputs);
     let computed = if O::ELEMENTS == Elements::Stored { dtype } else { dtype.wide() };
@@ -220,18 +249,20 @@ fn references(tensors: &[Tensor]) -> Vec<&Tensor> {
 
 /// Converts the inputs to the element types and the layouts that an op reads, by ops of the graph; `None` if they
 /// match.
-fn ready<O: Op>(inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
-    let packed = |x: &Tensor| x.dtype().is_packed() && O::ELEMENTS != Elements::Stored;
+fn ready<O: Op>(op: &O, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
     let gaps = |x: &Tensor| O::Layout::DENSE && !x.layout().is_contiguous();
-    if !inputs.iter().any(|x| packed(x) || gaps(x)) {
+    let as_stored =
+        |i: usize, x: &Tensor| halves(x.dtype()) != 0 && op.reads_halves(i) && !x.device().is_cpu() && !gaps(x);
+    let packed = |i, x: &Tensor| x.dtype().is_packed() && O::ELEMENTS != Elements::Stored && !as_stored(i, x);
+    if !inputs.iter().enumerate().any(|(i, x)| packed(i, x) || gaps(x)) {
         return Ok(None);
     }
-    let one = |&x: &&Tensor| match x {
-        _ if packed(x) => widened(x),
+    let one = |(i, &x): (usize, &&Tensor)| match x {
+        _ if packed(i, x) => widened(x),
         _ if gaps(x) => x.contiguous(),
         _ => Ok(x.clone()),
     };
-    inputs.iter().map(one).collect::<Result<_>>().map(Some)
+    inputs.iter().enumerate().map(one).collect::<Result<_>>().map(Some)
 }
 
 /// Computes an op of `words` words of output. For ops, only this function decides between the host and an adapter.
@@ -250,7 +281,7 @@ fn compute<O: Op>(op: &O, inputs: &[&Tensor], words: usize) -> Result<Storage> {
             let out = gpu.alloc(words)?;
             if words > 0 {
                 let views: Vec<_> = inputs.iter().map(|t| GpuIn::new(t)).collect::<Result<_>>()?;
-                op.gpu(gpu, &views, &out)?.into_iter().try_for_each(|kernel| gpu.run(kernel))?;
+                gpu.run_op(op.gpu(gpu, &views, &out)?, &out)?;
             }
             Ok(Storage::Gpu(out))
         }
@@ -298,7 +329,12 @@ fn expect_dtype(op: &'static str, tensor: &Tensor, expected: DType) -> Result<()
 #[doc(hidden)]
 pub fn shader_catalogue() -> Vec<(&'static str, String)> {
     let texts = |text: &'static ShaderText| {
-        (text.headers)().into_iter().map(|header| (text.name, text.assembled(header))).collect::<Vec<_>>()
+        let with_epilogue = text.has_epilogue().then_some(elementwise::epilogue_of_samples);
+        let one = move |header| {
+            let texts = [Some(text.assembled(header)), with_epilogue.map(|epilogue| epilogue(text, header))];
+            texts.into_iter().flatten().map(|whole| (text.name, whole))
+        };
+        (text.headers)().into_iter().flat_map(one).collect::<Vec<_>>()
     };
     let mut list: Vec<_> = ShaderText::all().flat_map(texts).collect();
     list.push(("fused", elementwise::chain_of_samples()));

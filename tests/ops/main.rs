@@ -26,7 +26,7 @@ use anygpu::DeviceKind;
 use anygpu::check::{self, Options, Table};
 
 /// Cases of kernel variants, which `cpu` has not. The number of all cases stands in docs/check.md, op by op.
-const ON_ADAPTERS_ONLY: usize = 191;
+const ON_ADAPTERS_ONLY: usize = 203;
 
 /// Cases that only one of several software adapters runs.
 const SHARED: usize = 1;
@@ -95,11 +95,14 @@ fn the_table_is_whole() {
     let table = Table::new(&Options::default());
     let thorough = Table::new(&Options { thorough: true, ..Options::default() });
     let devices = anygpu::Device::all();
-    // One variant is for software adapters with subgroups of 8 alone.
+    // One variant is for software adapters with subgroups of 8 alone, and two for adapters with cooperative matrices of a size.
     let whole = |device: &anygpu::Device| {
         let info = device.info();
         let subgroups = info.kind == DeviceKind::Software && info.limits.subgroup_size == (8, 8);
-        if subgroups { table.cases() } else { table.cases() - table.cases_of("matmul/subgroups") }
+        let matrices = info.features.iter().any(|feature| feature == "cooperative-matrix");
+        let mut all = table.cases() - table.cases_of("matmul/cooperative_8");
+        all -= if matrices { 0 } else { table.cases_of("matmul/cooperative_16") };
+        if subgroups { all } else { all - table.cases_of("matmul/subgroups") }
     };
     let of = |kind: fn(DeviceKind) -> bool| devices.iter().filter(move |device| kind(device.info().kind));
     for cpu in of(|kind| kind == DeviceKind::Cpu) {

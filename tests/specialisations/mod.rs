@@ -22,7 +22,7 @@ fn choices(module: &Module, constant: &naga::Override) -> Vec<Option<f64>> {
         (_, Some("PANELS")) => vec![1.0, 2.0, 3.0],
         (_, Some("FEATURE")) => vec![0.0, 1.0, 2.0],
         (_, Some("RELU")) => vec![0.0, 1.0, 2.0],
-        // A size: all together get other values below.
+        // A size, or the type of an operand: all together get other values below.
         (_, Some(_)) if constant.init.is_some() => vec![],
         (_, name) => panic!("tell the shader test which values the override {name:?} takes"),
     };
@@ -52,10 +52,14 @@ fn values(module: &Module) -> Vec<PipelineConstants> {
         }
         all = next;
     }
-    let sizes = module.overrides.iter().filter(|(_, c)| c.init.is_some() && choices(module, c).len() == 1);
-    let threes: PipelineConstants = sizes.map(|(_, c)| (c.name.clone().expect("a name"), 3.0)).collect();
-    if !threes.is_empty() {
-        all.push(threes);
+    let others = module.overrides.iter().filter(|(_, c)| c.init.is_some() && choices(module, c).len() == 1);
+    let names = others.map(|(_, c)| c.name.clone().expect("a name"));
+    let (types, sizes): (Vec<_>, Vec<_>) = names.partition(|name| name.ends_with("HALVES"));
+    for (names, value) in [(&sizes, 3.0), (&types, 1.0), (&types, 2.0)] {
+        let chosen: PipelineConstants = names.iter().map(|name| (name.clone(), value)).collect();
+        if !chosen.is_empty() {
+            all.push(chosen);
+        }
     }
     all
 }
@@ -65,11 +69,18 @@ fn parsed(text: &str) -> Result<(Module, ModuleInfo), String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|e| e.emit_to_string(text))?;
     // What every adapter can do, but for the variants that are only used where there are subgroups.
     let subgroups = if text.contains("subgroup") { Capabilities::SUBGROUP } else { Capabilities::default() };
-    let capabilities = Capabilities::IMMEDIATES | subgroups;
+    let matrices = Capabilities::COOPERATIVE_MATRIX | Capabilities::SHADER_FLOAT16;
+    let matrices = if matrix_size(text).is_some() { matrices } else { Capabilities::default() };
+    let capabilities = Capabilities::IMMEDIATES | subgroups | matrices;
     let mut validator = Validator::new(ValidationFlags::all(), capabilities);
     validator.subgroup_stages(naga::valid::ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
     let info = validator.validate(&module).map_err(|e| e.emit_to_string(text))?;
     Ok((module, info))
+}
+
+/// Returns the rows and columns of the cooperative matrices of a text that has such.
+pub fn matrix_size(text: &str) -> Option<u32> {
+    [16, 8].into_iter().find(|size| text.contains(&format!("coop_mat{size}x{size}")))
 }
 
 /// The first line of the text that follows the header of each shader.
@@ -88,7 +99,9 @@ pub fn name(shader: &str, text: &str, entry: &str, constants: &PipelineConstants
 
 /// Returns a header in one line, without what can be guessed.
 fn short(header: &str) -> String {
-    let line = header.split_whitespace().collect::<Vec<_>>().join(" ");
+    let known = matrix_size(header).is_some();
+    let lines = header.lines().filter(|line| !known || line.starts_with("//"));
+    let line = lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");
     let line = line.replace("alias ", "").replace(" = ", "=").replace(';', "");
     if line.chars().count() > 80 { line.chars().take(79).chain(['…']).collect() } else { line }
 }

@@ -106,6 +106,10 @@ pub fn write(folder: &Path) -> Result<usize, Box<dyn Error>> {
     let mut files = Files { folder, by_text: HashMap::new() };
     let mut catalogue = Catalogue { profile: format!("cs_{}", MODEL.to_str()), texts: Vec::new() };
     for (shader, text) in anygpu::ops::shader_catalogue() {
+        // Cooperative matrices are wgpu's own extension of WGSL: Tint does not know it, and DirectX has none.
+        if specialisations::matrix_size(&text).is_some() {
+            continue;
+        }
         let mut kernels = Vec::new();
         let made = specialisations::each_specialisation(&text, |module, info, entry, constants| {
             let (unchecked, hlsl_entry) = to_hlsl(module, info, entry, false)?;

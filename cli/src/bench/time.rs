@@ -37,7 +37,7 @@ impl Measured {
 pub struct Timed {
     /// The time of one run, in seconds, in each repeat.
     pub seconds: Vec<f64>,
-    /// The kernels of one run; 0 on `cpu`.
+    /// The kernels of one run, in the last repeat; 0 on `cpu`.
     pub dispatches: u64,
 }
 
@@ -54,14 +54,20 @@ pub fn timed(case: &Case, device: &Device, repeats: usize, warm_up: u64) -> anyg
         Ok(start.elapsed().as_secs_f64().max(1e-9) / runs as f64)
     };
     repeat(1)?; // compiles kernels
-    let before = device.dispatches();
     let first = repeat(1)?;
-    let dispatches = device.dispatches() - before;
     let runs = ((REPEAT.as_secs_f64() / first).ceil() as usize).clamp(1, case.most_runs);
     for _ in 0..warm_up {
         repeat(runs)?;
     }
-    let seconds = (0..repeats).map(|_| repeat(runs)).collect::<anygpu::Result<_>>()?;
+    let mut dispatches = 0;
+    let mut measured = || {
+        let before = device.dispatches();
+        let seconds = repeat(runs)?;
+        // In the first runs of all, elementwise kernels are not fused yet.
+        dispatches = (device.dispatches() - before) / runs as u64;
+        Ok(seconds)
+    };
+    let seconds = (0..repeats).map(|_| measured()).collect::<anygpu::Result<_>>()?;
     Ok(Timed { seconds, dispatches })
 }
 

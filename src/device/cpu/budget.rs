@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::host;
+use super::{host, huge_pages};
 use crate::error::{Error, Result};
 
 /// The available memory is read again after so many bytes were requested, since reading it opens several files.
@@ -50,6 +50,7 @@ fn reserve<T>(count: usize) -> Result<(Vec<T>, Grant), Option<u64>> {
     let grant = grant((count as u64).saturating_mul(size_of::<T>() as u64)).map_err(Some)?;
     let mut values = Vec::new();
     values.try_reserve_exact(count).map_err(|_| None)?;
+    huge_pages::advise(values.spare_capacity_mut());
     Ok((values, grant))
 }
 

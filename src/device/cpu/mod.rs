@@ -5,6 +5,7 @@
 
 mod budget;
 mod copy;
+mod huge_pages;
 mod info;
 mod notice;
 mod scratch;

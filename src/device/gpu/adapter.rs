@@ -151,18 +151,17 @@ impl Gpu {
             | Features::SUBGROUP_BARRIER
             | Features::TIMESTAMP_QUERY
             | Features::IMMEDIATES;
-        let descriptor = wgpu::DeviceDescriptor {
+        let plain = wgpu::DeviceDescriptor {
             label: Some(name),
             required_features: handle.adapter.features() & wanted,
             required_limits: handle.adapter.limits(),
             ..Default::default()
         };
-        let opened = pollster::block_on(handle.adapter.request_device(&descriptor));
-        let (device, queue) = opened.map_err(|error| unavailable(error.to_string()))?;
+        let (device, queue) = request(&handle.adapter, plain).map_err(|error| unavailable(error.to_string()))?;
         let health = Health::watch(&device);
         let mut gpu = Gpu {
             name: name.into(),
-            caps: caps(&device, &info),
+            caps: caps(&device, &info, cooperative_size(&handle.adapter)),
             gl: GlLock::new(info.backend),
             faults: Default::default(),
             pool: Arc::default(),
@@ -186,7 +185,45 @@ impl Gpu {
     }
 }
 
-fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Caps {
+/// Opens a device, with cooperative matrices if the adapter has such as the kernels take. If that fails, without them.
+fn request(
+    adapter: &wgpu::Adapter,
+    plain: wgpu::DeviceDescriptor<'_>,
+) -> Result<(wgpu::Device, wgpu::Queue), wgpu::RequestDeviceError> {
+    if cooperative_size(adapter).is_some() {
+        // SAFETY: of the experimental features, only cooperative matrices are requested, and only the kernel of
+        // `matmul_cooperative.wgsl` uses them: `WgslKernel` refuses them in kernels of users. All of its subgroups run its loads,
+        // products and stores together, and these stay within the panels. It is tried on the device before its first use.
+        #[expect(unsafe_code, reason = "wgpu has cooperative matrices as an experiment only")]
+        let experimental_features = unsafe { wgpu::ExperimentalFeatures::enabled() };
+        let mut with = plain.clone();
+        with.required_features |= Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+        with.experimental_features = experimental_features;
+        match pollster::block_on(adapter.request_device(&with)) {
+            Ok(opened) => return Ok(opened),
+            Err(error) => log::info!("{} opens without cooperative matrices only: {error}", adapter.get_info().name),
+        }
+    }
+    pollster::block_on(adapter.request_device(&plain))
+}
+
+/// Returns the rows and columns of an adapter's cooperative matrices of f16 with sums of f32; the larger size, if there are
+/// both. A workgroup of 64 invocations must consist of whole subgroups, of at least 8 invocations.
+fn cooperative_size(adapter: &wgpu::Adapter) -> Option<u32> {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    let needed = Features::EXPERIMENTAL_COOPERATIVE_MATRIX | Features::SHADER_F16 | Features::SUBGROUP;
+    let info = adapter.get_info();
+    if !adapter.features().contains(needed) || info.subgroup_min_size < 8 || info.subgroup_max_size > 64 {
+        return None;
+    }
+    let all = adapter.cooperative_matrix_properties();
+    let has = |size: &u32| {
+        all.iter().any(|p| [p.m_size, p.n_size, p.k_size] == [*size; 3] && [p.ab_type, p.cr_type] == [F16, F32])
+    };
+    [16, 8].into_iter().find(has)
+}
+
+fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo, cooperative_size: Option<u32>) -> Caps {
     let (limits, features) = (device.limits(), device.features());
     let one_size = info.subgroup_min_size == info.subgroup_max_size;
     // On OpenGL, wgpu sets each word by a call of its own; DirectX's root constants are not for arrays that are indexed at run
@@ -201,9 +238,11 @@ fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Caps {
         loop_budget: None,
         flushes_subnormals: false,
         f16: features.contains(Features::SHADER_F16),
+        cooperative: cooperative_size.filter(|_| features.contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX)),
         max_invocations: limits.max_compute_invocations_per_workgroup,
         max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
-        max_immediates: if immediates { limits.max_immediate_size } else { 0 },
+        // naga has a word of 64 bits for the immediates that a kernel reads.
+        max_immediates: if immediates { limits.max_immediate_size.min(64 * 4) } else { 0 },
         workgroup_memory: limits.max_compute_workgroup_storage_size,
         gl: info.backend == wgpu::Backend::Gl,
     }

@@ -1,7 +1,9 @@
-//! Chains of elementwise kernels, which run as one kernel.
+//! Chains of elementwise kernels, which run as one kernel, and of those that follow a product or a convolution, which run as a
+//! part of it.
 //!
 //! An elementwise kernel is not recorded at once. It is kept as the last step of a chain, until a kernel or a transfer
-//! comes that does not continue the chain. Nothing else is delayed, so the order of the work is that of the calls. If the
+//! comes that reads its results or writes what it reads, or that begins another chain. So is a product, as the first step.
+//! Kernels that share a buffer which one of them writes run in the order of the calls; others may pass the chain. If the
 //! same chain has come several times, its formulas become one kernel ([`Fused`]): a result that nobody holds any more, and
 //! that only later steps read, is then neither written nor read. Otherwise its kernels run one by one.
 //!
@@ -10,25 +12,32 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use super::fused::{Fused, Read, Value};
+use super::fused::{Fused, Place, Read, Value};
+use super::pipeline::Key;
 use super::pool::WeakBuffer;
 use super::{Buffer, Gpu, Kernel, Pipeline};
-use crate::error::Result;
-use crate::sync;
 
 /// An elementwise kernel of f32: all elements are next to one another, in vectors of four.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pointwise {
-    /// A WGSL function from up to three numbers to one, which may read `p.a` and `p.b`.
+    /// A WGSL function from numbers to one, which may read `p.a` and `p.b`.
     pub formula: &'static str,
     /// The texts of the functions that it calls.
     pub functions: &'static [&'static str],
     /// The arguments of the function, in order.
-    pub operands: [Option<Operand>; 3],
+    pub operands: [Option<Operand>; OPERANDS],
     /// The bits of `p.a` and `p.b`.
     pub args: [u32; 2],
     /// Elements of the result, and of each operand.
     pub count: usize,
+}
+
+/// The most arguments of a formula.
+const OPERANDS: usize = 6;
+
+/// Returns the arguments of a formula in an array.
+pub(crate) fn operands(list: &[Operand]) -> [Option<Operand>; OPERANDS] {
+    std::array::from_fn(|i| list.get(i).copied())
 }
 
 /// An argument of a formula.
@@ -38,15 +47,36 @@ pub(crate) enum Operand {
     Input(usize, usize),
     /// As an input, but its so many elements, a multiple of four, are repeated.
     Row(usize, usize, usize),
+    /// As an input, but each of its `channels` elements is repeated `span` times, a multiple of four, and all of this again.
+    Channel { index: usize, offset: usize, channels: usize, span: usize },
     /// The number `p.a`.
     Number,
     /// Any number: the formula does not use it.
     Unused,
 }
 
+impl Operand {
+    /// Returns the number of the kernel's input that it reads.
+    fn input(&self) -> Option<usize> {
+        match *self {
+            Operand::Input(index, _) | Operand::Row(index, ..) | Operand::Channel { index, .. } => Some(index),
+            Operand::Number | Operand::Unused => None,
+        }
+    }
+}
+
+/// What makes a kernel a step of a chain.
+#[derive(Clone, Debug)]
+pub(super) enum Link {
+    /// It computes a formula of each element.
+    Formula(Box<Pointwise>),
+    /// It writes each of so many elements once by [`PUT`](super::PUT). It can only be the first step.
+    Product { count: usize },
+}
+
 /// What a buffer of a step holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Source {
+pub(super) enum Source {
     /// One of [`Chain::inputs`].
     Input(usize),
     /// The result of an earlier step.
@@ -54,37 +84,41 @@ enum Source {
 }
 
 /// A kernel of a chain, without its buffers.
-#[derive(Debug)]
-struct Step {
-    kernel: Kernel,
-    call: Pointwise,
-    inputs: Vec<Source>,
-    output: WeakBuffer,
-    words: usize,
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub kernel: Kernel,
+    link: Link,
+    pub inputs: Vec<Source>,
+    pub output: WeakBuffer,
+    pub words: usize,
     /// Whether a later step reads the result.
-    read: bool,
+    pub read: bool,
 }
 
 /// The kernels that are not recorded yet.
 #[derive(Debug, Default)]
-struct Chain {
+pub(super) struct Chain {
     /// The buffers that are read and no results of the chain, each once.
-    inputs: Vec<Buffer>,
-    steps: Vec<Step>,
+    pub inputs: Vec<Buffer>,
+    pub steps: Vec<Step>,
     weight: usize,
 }
 
 /// The chain of a device, and its fused kernels.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
-    open: Chain,
-    known: HashMap<Vec<u64>, Known>,
-    compiled: usize,
+    pub open: Chain,
+    pub known: HashMap<Identity, Known>,
+    /// The kernels of chains, and those of chains that begin with a product, which are many for images of many sizes.
+    pub compiled: [usize; 2],
 }
+
+/// What chains have in common that share a kernel: the product that is their first step, and the formulas.
+pub(super) type Identity = (Option<Key>, Vec<u64>);
 
 /// A chain that came before.
 #[derive(Debug)]
-enum Known {
+pub(super) enum Known {
     /// So many times.
     Seen(u32),
     Fused(Arc<Pipeline>),
@@ -94,23 +128,63 @@ enum Known {
 
 /// The total weight of the steps of a chain. Most formulas weigh 1.
 const MAX_WEIGHT: usize = 32;
+/// The same of a chain after a product, which has its formulas once for each element of a tile. Less than `HEAVY`, since the
+/// texts of the crate's functions are not in its kernel.
+const MAX_WEIGHT_OF_PRODUCT: usize = 6;
+const _: () = assert!(MAX_WEIGHT_OF_PRODUCT < HEAVY);
 /// The weight of a formula that calls functions of the crate, which take long to compile.
 const HEAVY: usize = 8;
-/// The most fused kernels of a device, and the most chains whose number is counted.
-const MAX_FUSED: usize = 256;
+/// The most fused kernels of a device of either kind, and the most chains whose number is counted.
+pub(super) const MAX_FUSED: usize = 256;
 const MAX_KNOWN: usize = 4096;
 
+/// How many times more often a chain with a product runs on a software adapter, which takes up to a second to compile it.
+const SLOW_TO_COMPILE: u32 = 32;
+
 /// How often a chain runs before it is fused: `ANYGPU_FUSION=off` and `ANYGPU_FUSION=always` are for comparisons.
-static RUNS_BEFORE: LazyLock<Option<u32>> = LazyLock::new(|| match std::env::var("ANYGPU_FUSION").as_deref() {
-    Ok("off") => None,
-    Ok("always") => Some(0),
-    _ => Some(2),
-});
+pub(super) static RUNS_BEFORE: LazyLock<Option<u32>> =
+    LazyLock::new(|| match std::env::var("ANYGPU_FUSION").as_deref() {
+        Ok("off") => None,
+        Ok("always") => Some(0),
+        _ => Some(2),
+    });
 
 impl Pointwise {
+    /// Returns the numbers of the kernel's inputs that the formula reads.
+    fn inputs(&self) -> impl Iterator<Item = usize> + '_ {
+        self.operands.iter().flatten().filter_map(Operand::input)
+    }
+
     fn weight(&self) -> usize {
         // The names of the crate's own functions have an underscore, WGSL's do not.
         if self.formula.contains('_') { HEAVY } else { 1 }
+    }
+}
+
+impl Link {
+    fn count(&self) -> usize {
+        match self {
+            Link::Formula(call) => call.count,
+            Link::Product { count } => *count,
+        }
+    }
+
+    /// Returns the most weight of a chain that begins with this step.
+    fn max_weight(&self) -> usize {
+        match self {
+            Link::Formula(_) => MAX_WEIGHT,
+            Link::Product { .. } => MAX_WEIGHT_OF_PRODUCT,
+        }
+    }
+}
+
+impl Step {
+    /// Returns what an input is in a fused kernel.
+    fn value(&self, index: usize, offset: usize, place: Place) -> Value {
+        match self.inputs[index] {
+            Source::Step(earlier) => Value::Step(earlier),
+            Source::Input(input) => Value::Input(Read { input, offset, place }),
+        }
     }
 }
 
@@ -121,12 +195,18 @@ impl Chain {
         step.or_else(|| self.inputs.iter().position(|input| input.id() == buffer.id()).map(Source::Input))
     }
 
+    /// Returns whether a buffer is the result of a step.
+    fn computes(&self, buffer: &Buffer) -> bool {
+        matches!(self.source(buffer), Some(Source::Step(_)))
+    }
+
     /// Returns whether a kernel can become the next step: it reads a result of the chain, and there are bindings enough.
-    fn takes(&self, gpu: &Gpu, kernel: &Kernel, call: &Pointwise) -> bool {
+    pub fn takes(&self, gpu: &Gpu, kernel: &Kernel, link: &Link) -> bool {
+        let (Some(first), Link::Formula(call)) = (self.steps.first(), link) else { return false };
         let mut reads_result = false;
         for operand in call.operands.iter().flatten() {
-            let (&Operand::Input(index, _) | &Operand::Row(index, ..)) = operand else { continue };
-            if let Some(Source::Step(_)) = self.source(&kernel.inputs[index]) {
+            let Some(index) = operand.input() else { continue };
+            if self.computes(&kernel.inputs[index]) {
                 reads_result = true;
                 // A part of a result, or one that is repeated, is no element at the same place.
                 if !matches!(operand, Operand::Input(_, 0)) {
@@ -134,15 +214,43 @@ impl Chain {
                 }
             }
         }
-        let written = self.steps.iter().filter(|step| step.output.is_alive() || !step.read).count();
-        let bindings = self.inputs.len() + kernel.inputs.len() + written + 1;
         reads_result
-            && self.steps[0].call.count == call.count
-            && self.weight + call.weight() <= MAX_WEIGHT
-            && bindings <= gpu.caps.max_storage_buffers as usize
+            && first.link.count() == call.count
+            && self.weight + call.weight() <= first.link.max_weight()
+            && self.bindings(kernel, call) <= gpu.caps.max_storage_buffers as usize
     }
 
-    fn push(&mut self, mut kernel: Kernel, call: Pointwise) {
+    /// Returns how many buffers the one kernel of the chain with this step binds: those of the product, what formulas read, and
+    /// the results that are written.
+    fn bindings(&self, kernel: &Kernel, call: &Pointwise) -> usize {
+        let mut read: Vec<usize> = Vec::new();
+        let mut of_product = 0;
+        for step in &self.steps {
+            let Link::Formula(call) = &step.link else {
+                of_product = step.inputs.len();
+                continue;
+            };
+            for index in call.inputs() {
+                if let Source::Input(input) = step.inputs[index] {
+                    read.push(self.inputs[input].id());
+                }
+            }
+        }
+        let own = call.inputs().map(|index| &kernel.inputs[index]);
+        read.extend(own.filter(|buffer| !self.computes(buffer)).map(Buffer::id));
+        read.sort_unstable();
+        read.dedup();
+        let written = self.steps.iter().filter(|step| step.output.is_alive() || !step.read).count();
+        of_product + read.len() + written + 1
+    }
+
+    /// Returns whether a kernel reads a result of the chain, or writes what the chain reads or writes.
+    pub fn meets(&self, kernel: &Kernel) -> bool {
+        kernel.inputs.iter().any(|buffer| self.computes(buffer))
+            || kernel.outputs.iter().any(|buffer| self.source(buffer).is_some())
+    }
+
+    pub fn push(&mut self, mut kernel: Kernel, link: Link) {
         let Some(output) = kernel.outputs.pop() else { return };
         let mut inputs = Vec::with_capacity(kernel.inputs.len());
         for buffer in std::mem::take(&mut kernel.inputs) {
@@ -155,28 +263,46 @@ impl Chain {
             }
             inputs.push(source);
         }
-        self.weight += call.weight();
+        if let Link::Formula(call) = &link {
+            self.weight += call.weight();
+        }
         let (output, words) = (output.downgrade(), output.len());
-        self.steps.push(Step { kernel, call, inputs, output, words, read: false });
+        self.steps.push(Step { kernel, link, inputs, output, words, read: false });
+    }
+
+    /// Returns the steps after a product, which is recorded and has this result.
+    pub fn after_product(&self, result: Buffer) -> Chain {
+        let source = |source: &Source| match *source {
+            Source::Step(0) => Source::Input(self.inputs.len()),
+            Source::Step(earlier) => Source::Step(earlier - 1),
+            input @ Source::Input(_) => input,
+        };
+        let steps = self.steps.iter().skip(1).cloned();
+        Chain {
+            inputs: self.inputs.iter().cloned().chain([result]).collect(),
+            steps: steps.map(|step| Step { inputs: step.inputs.iter().map(source).collect(), ..step }).collect(),
+            weight: self.weight,
+        }
     }
 
     /// Returns the one kernel that writes the results for which there are `outputs`.
-    fn fused(&self, outputs: &[Option<Buffer>]) -> Fused {
-        let mut fused = Fused::new(self.steps[0].call.count);
+    pub fn fused(&self, outputs: &[Option<Buffer>]) -> Fused<'_> {
+        let mut fused = Fused::new(self.steps.first().map_or(0, |step| step.link.count()));
         for (step, output) in self.steps.iter().zip(outputs) {
+            let Link::Formula(call) = &step.link else {
+                fused.begin(Some((&step.kernel, step.inputs.len())), output.is_some());
+                continue;
+            };
             let argument = |operand: Operand| match operand {
                 Operand::Number => Value::Number,
                 Operand::Unused => Value::Unused,
-                Operand::Input(index, offset) => match step.inputs[index] {
-                    Source::Step(earlier) => Value::Step(earlier),
-                    Source::Input(input) => Value::Input(Read { input, offset, length: None }),
-                },
-                Operand::Row(index, offset, length) => match step.inputs[index] {
-                    Source::Step(earlier) => Value::Step(earlier),
-                    Source::Input(input) => Value::Input(Read { input, offset, length: Some(length) }),
-                },
+                Operand::Input(index, offset) => step.value(index, offset, Place::Element),
+                Operand::Row(index, offset, length) => step.value(index, offset, Place::Row(length)),
+                Operand::Channel { index, offset, channels, span } => {
+                    step.value(index, offset, Place::Channel { channels, span })
+                }
             };
-            fused.push(&step.call, step.call.operands.map(|operand| operand.map(argument)), output.is_some());
+            fused.push(call, call.operands.map(|operand| operand.map(argument)), output.is_some());
         }
         fused
     }
@@ -184,159 +310,19 @@ impl Chain {
 
 impl Chains {
     /// Counts a chain, and returns whether it came often enough before to be worth a kernel of its own.
-    fn is_frequent(&mut self, fused: &Fused) -> bool {
+    pub fn is_frequent(&mut self, gpu: &Gpu, fused: &Fused) -> bool {
         let Some(before) = *RUNS_BEFORE else { return false };
+        let before = if gpu.caps.software && fused.is_epilogue() { before * SLOW_TO_COMPILE } else { before };
         if self.known.len() >= MAX_KNOWN {
             self.known.retain(|_, known| !matches!(known, Known::Seen(_)));
         }
-        match self.known.entry(fused.key()).or_insert(Known::Seen(0)) {
+        match self.known.entry(fused.identity()).or_insert(Known::Seen(0)) {
             Known::Seen(times) => {
                 *times = times.saturating_add(1);
                 *times > before
             }
             Known::Fused(_) => true,
             Known::Failed => false,
-        }
-    }
-}
-
-impl Gpu {
-    /// Records a kernel, after the open chain; or keeps it as the next step of a chain.
-    pub(super) fn chain_or_run(&self, kernel: Kernel) -> Result<()> {
-        let mut chains = sync::lock(&self.chains);
-        let Some(call) = kernel.pointwise.filter(|_| RUNS_BEFORE.is_some()) else {
-            self.flush(&mut chains)?;
-            drop(chains);
-            return self.run_now(&kernel);
-        };
-        if !chains.open.steps.is_empty() && !chains.open.takes(self, &kernel, &call) {
-            self.flush(&mut chains)?;
-        }
-        self.check()?;
-        chains.open.push(kernel, call);
-        Ok(())
-    }
-
-    /// Records the open chain.
-    pub(super) fn flush_chain(&self) -> Result<()> {
-        self.flush(&mut sync::lock(&self.chains))
-    }
-
-    /// Records the open chain before a buffer of `words` words is allocated, if that may return memory to the pool: the
-    /// chain holds its inputs, of which nobody else may need some. A result of another size does not continue the chain.
-    pub(super) fn release_inputs(&self, words: usize) -> Result<()> {
-        let mut chains = sync::lock(&self.chains);
-        match chains.open.steps.first() {
-            Some(step) if step.words != words || !self.has_page(words) => self.flush(&mut chains),
-            _ => Ok(()),
-        }
-    }
-
-    /// As `flush_chain`. The lock is held until all of it is recorded, so that no other thread's kernel comes before it. On
-    /// an error the chain stays open: nobody can read results that were not computed, and the next call tries again.
-    fn flush(&self, chains: &mut Chains) -> Result<()> {
-        let chain = std::mem::take(&mut chains.open);
-        let done = if chain.steps.is_empty() { Ok(()) } else { self.record_chain(chains, &chain) };
-        if done.is_err() {
-            chains.open = chain;
-        }
-        done
-    }
-
-    fn record_chain(&self, chains: &mut Chains, chain: &Chain) -> Result<()> {
-        let mut outputs: Vec<Option<Buffer>> = chain.steps.iter().map(|step| step.output.upgrade()).collect();
-        for (step, output) in chain.steps.iter().zip(&mut outputs) {
-            // A result that no later step reads is computed even if nobody holds it, as if there were no chain; but it needs
-            // no memory that there is not.
-            if !step.read && output.is_none() {
-                *output = self.alloc_again(step.words).ok();
-            }
-        }
-        if outputs.iter().all(Option::is_none) {
-            return Ok(());
-        }
-        if chain.steps.len() > 1 {
-            let fused = chain.fused(&outputs);
-            if chains.is_frequent(&fused)
-                && let Some(done) = self.record_fused(chains, chain, &fused, &outputs)
-            {
-                return done;
-            }
-        }
-        match self.record_steps(chain, &mut outputs.clone()) {
-            // The fused kernel needs no memory for results that only its steps read.
-            Err(error) if error.is_out_of_memory() => {
-                self.record_fused(chains, chain, &chain.fused(&outputs), &outputs).unwrap_or(Err(error))
-            }
-            done => done,
-        }
-    }
-
-    /// Records the one kernel of a chain; `None` if it does not compile.
-    fn record_fused(
-        &self,
-        chains: &mut Chains,
-        chain: &Chain,
-        fused: &Fused,
-        outputs: &[Option<Buffer>],
-    ) -> Option<Result<()>> {
-        let pipeline = self.fused_pipeline(chains, fused)?;
-        let inputs = fused.inputs().iter().map(|&input| &chain.inputs[input]);
-        let buffers: Vec<&Buffer> = inputs.chain(outputs.iter().flatten()).collect();
-        let (params, groups) = fused.call(self);
-        Some(self.record(&pipeline, &params, &buffers, groups))
-    }
-
-    /// Records the kernels of a chain one by one. `outputs` has the results that somebody holds.
-    fn record_steps(&self, chain: &Chain, outputs: &mut [Option<Buffer>]) -> Result<()> {
-        let held: Vec<bool> = outputs.iter().map(Option::is_some).collect();
-        for (i, step) in chain.steps.iter().enumerate() {
-            if !held[i] && !step.read {
-                continue;
-            }
-            let output = outputs[i].take().map_or_else(|| self.alloc_again(step.words), Ok)?;
-            outputs[i] = Some(output.clone());
-            let buffer = |source: &Source| match *source {
-                Source::Input(input) => chain.inputs.get(input).cloned(),
-                Source::Step(earlier) => outputs[earlier].clone(),
-            };
-            let mut kernel = step.kernel.clone();
-            kernel.inputs = step.inputs.iter().filter_map(buffer).collect();
-            kernel.outputs = vec![output];
-            self.run_now(&kernel)?;
-            // Returns the memory of results that only the steps so far read.
-            let later = &chain.steps[i + 1..];
-            for (earlier, output) in outputs.iter_mut().enumerate().take(i) {
-                if !held[earlier] && !later.iter().any(|step| step.inputs.contains(&Source::Step(earlier))) {
-                    *output = None;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the kernel of a chain; `None` if there are too many, or it does not compile.
-    fn fused_pipeline(&self, chains: &mut Chains, fused: &Fused) -> Option<Arc<Pipeline>> {
-        let room = chains.compiled < MAX_FUSED;
-        let known = chains.known.entry(fused.key()).or_insert(Known::Seen(0));
-        match known {
-            Known::Fused(pipeline) => return Some(pipeline.clone()),
-            Known::Failed => return None,
-            Known::Seen(_) if !room => return None,
-            Known::Seen(_) => {}
-        }
-        chains.compiled += 1;
-        match self.compile_fused(fused) {
-            Ok(pipeline) => {
-                let pipeline = Arc::new(pipeline);
-                *known = Known::Fused(pipeline.clone());
-                Some(pipeline)
-            }
-            Err(message) => {
-                log::warn!("{}: a fused kernel does not compile, its steps run one by one: {message}", self.name);
-                *known = Known::Failed;
-                None
-            }
         }
     }
 }

@@ -46,6 +46,17 @@ impl Health {
         self.raised.store(true, Ordering::Release);
     }
 
+    /// Keeps an error that the call which found it cannot return.
+    pub(super) fn keep(&self, error: &Error) {
+        let message = match error {
+            Error::OutOfMemory { .. } => return self.run_out_of_memory(),
+            Error::Gpu { message, .. } => message.clone(),
+            other => other.to_string(),
+        };
+        sync::lock(&self.trouble).message.get_or_insert(message);
+        self.raised.store(true, Ordering::Release);
+    }
+
     /// Keeps that the driver had no memory for something.
     pub(super) fn run_out_of_memory(&self) {
         sync::lock(&self.trouble).out_of_memory = true;

@@ -1,7 +1,8 @@
 //! Kernels: plain data that becomes a [pipeline](super::pipeline), once for each device and specialisation.
 
+use super::chain::{Link, Pointwise};
 use super::shader::{ParamWords, Params, Shader, ShaderText};
-use super::{Buffer, Gpu, Pointwise};
+use super::{Buffer, Gpu};
 use crate::error::{Error, Result};
 
 /// Invocations in a workgroup of all one-dimensional kernels; `WG` in `prelude.wgsl`.
@@ -32,7 +33,7 @@ pub(crate) struct Kernel {
     /// Workgroups in x, y, z; nothing runs if one is 0.
     pub(super) groups: [u32; 3],
     /// Set if the kernel may be fused with others.
-    pub(super) pointwise: Option<Pointwise>,
+    pub(super) link: Option<Link>,
 }
 
 /// A kernel without its grid. See [`Kernel::build`].
@@ -81,13 +82,13 @@ impl Kernel {
             inputs: Vec::new(),
             outputs: Vec::new(),
             groups: [0; 3],
-            pointwise: None,
+            link: None,
         })
     }
 
     /// Says that the kernel computes a formula element by element, so that it may be fused with others.
     pub fn pointwise(mut self, call: Option<Pointwise>) -> Self {
-        self.pointwise = call;
+        self.link = call.map(|call| Link::Formula(Box::new(call)));
         self
     }
 }
@@ -153,7 +154,7 @@ fn grid(count: usize) -> [u32; 3] {
 }
 
 impl Gpu {
-    /// Records a kernel of this crate, or keeps it as a part of a [chain](super::chain), which the next call records.
+    /// Records a kernel of this crate, or keeps it as a part of a [chain](super::chain), which a later call records.
     ///
     /// # Errors
     ///
@@ -171,7 +172,25 @@ impl Gpu {
         self.chain_or_run(kernel)
     }
 
-    /// Records a kernel, with nothing before it that is not recorded.
+    /// Records the kernels of an op with the result `out`. Elementwise kernels that follow may become a part of the last one.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub(crate) fn run_op(&self, mut kernels: Vec<Kernel>, out: &Buffer) -> Result<()> {
+        let writes = |kernel: &Kernel| kernel.outputs.iter().any(|output| output.id() == out.id());
+        if let Some((last, before)) = kernels.split_last_mut()
+            && last.shader.has_epilogue()
+            && writes(last)
+            && !before.iter().any(writes)
+        {
+            // It alone writes the result, so it writes all of it.
+            last.link = Some(Link::Product { count: out.len() });
+        }
+        kernels.into_iter().try_for_each(|kernel| self.run(kernel))
+    }
+
+    /// Records a kernel now. It shares no buffer with the open chain that one of them writes.
     pub(super) fn run_now(&self, kernel: &Kernel) -> Result<()> {
         let pipeline = self.pipeline(kernel)?;
         let buffers: Vec<&Buffer> = kernel.inputs.iter().chain(&kernel.outputs).collect();

@@ -3,7 +3,8 @@
 //! - `adapter.rs` lists adapters and opens one;
 //! - `shader.rs` has the crate's WGSL files and the Rust side of their params;
 //! - `kernel.rs` has a [`Kernel`] as plain data, which `pipeline.rs` compiles, once;
-//! - `chain.rs` keeps elementwise kernels that may become one; `fused.rs` has the text of that one;
+//! - `chain.rs` has elementwise kernels that may become one, or a part of the kernel before them; `chain_record.rs` keeps and
+//!   records them, `fused.rs` has the text of that one, `epilogue.rs` that of the part;
 //! - `queue.rs` records kernels into an open batch and submits it;
 //! - `pool.rs` allocates and recycles buffers;
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
@@ -16,6 +17,8 @@
 
 mod adapter;
 mod chain;
+mod chain_record;
+mod epilogue;
 mod faults;
 mod fused;
 mod gl;
@@ -35,14 +38,15 @@ mod variants;
 use std::sync::{Arc, Mutex};
 
 pub(crate) use adapter::{Handle, enumerate};
-pub(crate) use chain::{Operand, Pointwise};
+pub(crate) use chain::{Operand, Pointwise, operands};
+pub(crate) use epilogue::epilogue_text;
 pub(crate) use faults::EARLIER_WORK;
 pub(crate) use fused::chain_text;
 pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder};
 pub(crate) use pipeline::{ParamsAt, Pipeline, Signature};
 pub(crate) use pool::Buffer;
 pub(crate) use shader::{
-    Bits, FOURS, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl,
+    Bits, FOURS, PUT, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl,
 };
 pub(crate) use tuned::TunedChoice;
 pub(crate) use variants::{AnyFamily, Family, Grid, Variant};
@@ -67,6 +71,8 @@ pub(crate) struct Caps {
     pub flushes_subnormals: bool,
     /// Whether `enable f16;` works.
     pub f16: bool,
+    /// The rows and columns of cooperative matrices of f16 with sums of f32, if subgroups multiply such.
+    pub cooperative: Option<u32>,
     /// Invocations in one workgroup.
     pub max_invocations: u32,
     /// Storage buffers of one kernel.
@@ -119,8 +125,7 @@ impl Gpu {
 
     /// Returns the live, peak and reserved bytes, without those that only kernels need that are not recorded yet.
     pub(crate) fn memory(&self) -> MemoryStats {
-        // On an error the chain stays open, and the next call that needs it returns the error.
-        let _ = self.flush_chain();
+        self.flush_chain_for_counts();
         self.pool.memory()
     }
 

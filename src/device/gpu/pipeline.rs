@@ -61,13 +61,26 @@ pub(crate) struct Pipeline {
 
 /// The properties by which kernels share a pipeline.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Key {
+pub(super) struct Key {
     shader: &'static str,
     entry: &'static str,
     header: &'static str,
     constants: Vec<(&'static str, u64)>,
     inputs: usize,
     outputs: usize,
+}
+
+impl Key {
+    pub fn of(kernel: &Kernel) -> Key {
+        Key {
+            shader: kernel.shader.name,
+            entry: kernel.entry,
+            header: kernel.header,
+            constants: kernel.constants.iter().map(|&(name, value)| (name, value.to_bits())).collect(),
+            inputs: kernel.inputs.len(),
+            outputs: kernel.outputs.len(),
+        }
+    }
 }
 
 /// The most pipelines that are kept. The sizes of images are constants of some kernels, so a program that sees images of
@@ -128,14 +141,7 @@ impl Gpu {
 
     /// Returns the pipeline of a kernel, which is compiled if it is new.
     pub(super) fn pipeline(&self, kernel: &Kernel) -> Result<Arc<Pipeline>> {
-        let key = Key {
-            shader: kernel.shader.name,
-            entry: kernel.entry,
-            header: kernel.header,
-            constants: kernel.constants.iter().map(|&(name, value)| (name, value.to_bits())).collect(),
-            inputs: kernel.inputs.len(),
-            outputs: kernel.outputs.len(),
-        };
+        let key = Key::of(kernel);
         // The lock is held while compiling; otherwise a second thread would compile the same kernel.
         let mut cache = sync::lock(&self.kernels.0);
         if let Some(pipeline) = cache.get(&key) {
@@ -178,8 +184,15 @@ impl Gpu {
     /// # Errors
     ///
     /// The driver's message.
-    pub(super) fn compile_trusted(&self, name: &str, text: &str, signature: Signature) -> Result<Pipeline, String> {
-        let source = Source { name, text: text.into(), entry: name, constants: &[], checked: *CHECKED };
+    pub(super) fn compile_trusted(
+        &self,
+        name: &str,
+        text: &str,
+        entry: &str,
+        constants: &[(&str, f64)],
+        signature: Signature,
+    ) -> Result<Pipeline, String> {
+        let source = Source { name, text: text.into(), entry, constants, checked: *CHECKED };
         self.compile(&source, signature)
     }
 

@@ -120,7 +120,7 @@ impl Gpu {
         self.record(pipeline, params, buffers, groups)
     }
 
-    /// Records one dispatch, with nothing before it that is not recorded.
+    /// Records one dispatch now. It shares no buffer with the open chain that one of them writes.
     pub(super) fn record(
         &self,
         pipeline: &Pipeline,
@@ -165,7 +165,13 @@ impl Gpu {
     }
 
     /// Checks a dispatch now, because wgpu would reject it only together with the whole batch.
-    fn check_dispatch(&self, pipeline: &Pipeline, params: &[u32], buffers: &[&Buffer], groups: [u32; 3]) -> Result<()> {
+    pub(super) fn check_dispatch(
+        &self,
+        pipeline: &Pipeline,
+        params: &[u32],
+        buffers: &[&Buffer],
+        groups: [u32; 3],
+    ) -> Result<()> {
         let most = groups.into_iter().max().unwrap_or(0);
         if most > self.caps.max_workgroups {
             let limit = "max_compute_workgroups_per_dimension";
@@ -305,7 +311,7 @@ impl Gpu {
 
     /// Returns the number of kernels that were recorded since the device was opened.
     pub(crate) fn dispatches(&self) -> u64 {
-        let _ = self.flush_chain(); // as in `Gpu::memory`
+        self.flush_chain_for_counts();
         sync::lock(&self.recorder).dispatched
     }
 

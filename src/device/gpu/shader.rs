@@ -9,6 +9,9 @@ const PRELUDE: &str = include_str!("../../../shaders/prelude.wgsl");
 /// The text that precedes the shaders that read and write vectors of four elements.
 pub(crate) const FOURS: &str = include_str!("../../../shaders/fours.wgsl");
 
+/// The text of the function by which kernels write their results that elementwise kernels may follow.
+pub(crate) const PUT: &str = include_str!("../../../shaders/put.wgsl");
+
 /// A WGSL file of this crate, with the texts that precede it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShaderText {
@@ -40,6 +43,22 @@ impl ShaderText {
     /// Returns the complete text, whose parameters are immediates.
     pub fn with_immediates(&self, header: &str) -> String {
         self.assembled(header).replace(UNIFORM, IMMEDIATES)
+    }
+
+    /// Returns whether the shader writes its results by [`PUT`].
+    pub fn has_epilogue(&self) -> bool {
+        self.files.contains(&PUT)
+    }
+
+    /// Returns the complete text with another function in the place of [`PUT`], which reads more params: `members` of the
+    /// struct.
+    pub fn with_epilogue(&self, header: &str, put: &str, members: &str, immediates: bool) -> String {
+        let files: Vec<&str> = self.files.iter().map(|&file| if file == PUT { put } else { file }).collect();
+        let mut text = [&[header, PRELUDE], &files[..]].concat().concat();
+        let start = text.find("struct Params {").unwrap_or_default();
+        let end = text[start..].find("\n}").map_or(start, |end| start + end + 1);
+        text.insert_str(end, members);
+        if immediates { text.replace(UNIFORM, IMMEDIATES) } else { text }
     }
 
     /// Returns the complete text of a shader that is made at run time, after the texts of the functions that it calls.
@@ -301,6 +320,17 @@ mod tests {
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         assert!(ShaderText::all().count() > 25, "shaders register themselves");
+    }
+
+    #[test]
+    fn results_that_others_may_follow_are_written_by_one_function() {
+        let with: Vec<_> = ShaderText::all().filter(|text| text.has_epilogue()).collect();
+        assert!(with.len() > 10, "{with:?}");
+        for text in with {
+            let files = text.files.iter().filter(|&&file| file != PUT);
+            let code = |line: &str| line.split("//").next().is_some_and(|code| code.contains("out["));
+            assert!(!files.flat_map(|file| file.lines()).any(code), "{} writes its result itself", text.name);
+        }
     }
 
     params! {

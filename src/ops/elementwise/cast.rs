@@ -13,13 +13,14 @@ use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
+use crate::ops::stored::{HALVES, halves};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply};
 use crate::tensor::Tensor;
 
 params! {
     struct DenseParams { count: usize, offset: usize }
 }
-shader!(WIDEN: StridedParams = "widen", after [STRIDED]);
+shader!(WIDEN: StridedParams = "widen", after [STRIDED, HALVES]);
 shader!(NARROW: DenseParams = "narrow");
 shader!(CONVERT: DenseParams = "cast", headers || HEADERS.to_vec());
 
@@ -37,7 +38,7 @@ const HEADERS: [&str; 7] = [
     "alias S = u32;\nalias T = u32;\nconst TOP = 3e38;\nconst LARGEST = 0u;\nconst BOTTOM = -3e38;\nconst LEAST = 0u;\nconst SIGN = 0u;\nfn value(v: S) -> T { return T(v); }\n",
 ];
 
-/// Returns the `OP` of `widen.wgsl` and `narrow.wgsl`.
+/// Returns the `OP` of `narrow.wgsl`.
 fn code(dtype: DType) -> u8 {
     match dtype {
         DType::F16 => 0,
@@ -73,20 +74,28 @@ impl Op for Widen {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let x = &inputs[0];
-        let params = Walk::new([x.layout()]).params(self.name())?;
-        let kernel = Kernel::build(WIDEN, "widen", params).constant("OP", code(x.dtype()));
-        Ok(vec![kernel.input(x).output(out).each(params.count)])
+        Ok(vec![widening(self.name(), &inputs[0], out)?])
     }
 
     fn saves(&self) -> Saves {
         Saves::Nothing
     }
 
+    fn takes_halves(&self) -> bool {
+        true
+    }
+
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let dtype = ctx.inputs[0].dtype();
         Ok(vec![dtype.is_float().then(|| ctx.grad.to_dtype(dtype)).transpose()?])
     }
+}
+
+/// Returns the kernel that converts packed elements of any layout to dense words.
+pub(in crate::ops) fn widening(op: &'static str, x: &GpuIn<Strided>, out: &Buffer) -> Result<Kernel> {
+    let params = Walk::new([x.layout()]).params(op)?;
+    let kernel = Kernel::build(WIDEN, "widen", params).constant("OP", halves(x.dtype()));
+    Ok(kernel.input(x).output(out).each(params.count))
 }
 
 fn widen<B: bytemuck::Pod + Sync, T: Word>(x: &CpuIn<Strided>, out: &mut [T], f: impl Fn(B) -> T + Sync) {
@@ -182,8 +191,12 @@ impl Op for Convert {
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         // One of two types of words is an integer type, which has no gradient.
-        let halves = self.1 == Conversion::Narrow && self.0.is_float();
-        Ok(vec![halves.then(|| ctx.grad.to_dtype(DType::F32)).transpose()?])
+        if self.1 != Conversion::Narrow || !self.0.is_float() {
+            return Ok(vec![None]);
+        }
+        // On adapters, products read halves as they are stored; for other ops, the graph widens them.
+        let grad = if ctx.grad.device().is_cpu() { ctx.grad.to_dtype(DType::F32)? } else { ctx.grad.clone() };
+        Ok(vec![Some(grad)])
     }
 }
 

@@ -8,26 +8,49 @@ pub(in crate::ops) mod promote;
 pub(in crate::ops) mod unary;
 pub(in crate::ops) mod where_cond;
 
-use crate::device::gpu::{self, Operand, Pointwise};
+use crate::device::gpu::{self, Operand, Pointwise, ShaderText};
+use crate::ops::norm::pointwise::FORMULAS as NORMS;
 use binary::{FLOAT_PAIRS, Pair};
 use unary::{Function, MATH, SPECIAL};
+
+/// Returns a call of a formula, as a sample.
+fn call(formula: &'static str, list: &[Operand]) -> Pointwise {
+    let functions = &[MATH, SPECIAL, FLOAT_PAIRS];
+    Pointwise { formula, functions, operands: gpu::operands(list), args: [0; 2], count: 4 }
+}
+
+const ELEMENT: Operand = Operand::Input(0, 0);
+
+/// Returns calls of batch normalisation, with the channels' numbers in one input and the residual in another, as samples.
+fn norms_of_samples(channels: usize, residual: usize) -> [Pointwise; 3] {
+    let channel = |offset| Operand::Channel { index: channels, offset, channels: 4, span: 4 };
+    let list = [ELEMENT, channel(0), channel(4), channel(8), channel(12), Operand::Input(residual, 4)];
+    let [plain, relu, add_relu] = NORMS;
+    [call(plain, &list[..5]), call(relu, &list[..5]), call(add_relu, &list)]
+}
+
+/// Returns calls of functions of an element and of something else, as samples.
+fn pairs_of_samples<'a>(pairs: &'a [(&'a Pair, Operand)]) -> impl Iterator<Item = Pointwise> + 'a {
+    pairs.iter().filter_map(|(pair, operand)| Some(call(pair.float_header()?, &[ELEMENT, *operand])))
+}
 
 /// Returns the text of a fused kernel of some functions, for tests of the texts that are made at run time.
 pub(in crate::ops) fn chain_of_samples() -> String {
     let samples: [&Function; 4] = [&unary::CLAMP, &unary::RELU, &unary::GELU, &unary::SOFTPLUS];
-    let call = |formula, operands| Pointwise {
-        formula,
-        functions: &[MATH, SPECIAL, FLOAT_PAIRS],
-        operands,
-        args: [0; 2],
-        count: 4,
-    };
-    let element = Some(Operand::Input(0, 0));
-    let forward = samples.iter().map(|row| call(row.header(), [element, None, None]));
-    let gradients = samples.iter().filter_map(|row| Some(call(row.gradient_header()?, [element, element, element])));
-    let pairs: [&Pair; 3] = [&binary::ADD, &binary::MAXIMUM, &binary::POW];
-    let pairs =
-        pairs.iter().filter_map(|pair| Some(call(pair.float_header()?, [element, Some(Operand::Row(1, 0, 4)), None])));
-    let number = binary::MUL.float_header().map(|formula| call(formula, [element, Some(Operand::Number), None]));
-    gpu::chain_text(&forward.chain(gradients).chain(pairs).chain(number).collect::<Vec<_>>())
+    let forward = samples.iter().map(|row| call(row.header(), &[ELEMENT]));
+    let gradients = samples.iter().filter_map(|row| Some(call(row.gradient_header()?, &[ELEMENT; 3])));
+    let row = Operand::Row(1, 0, 4);
+    let pairs = [(&binary::ADD, row), (&binary::MAXIMUM, row), (&binary::POW, row), (&binary::MUL, Operand::Number)];
+    let pairs = pairs_of_samples(&pairs);
+    gpu::chain_text(&forward.chain(gradients).chain(pairs).chain(norms_of_samples(2, 1)).collect::<Vec<_>>())
+}
+
+/// Returns the text of a product or a convolution with formulas that follow it, for the same tests. With the buffers of a
+/// product, it has no more than every adapter can bind.
+pub(in crate::ops) fn epilogue_of_samples(shader: &ShaderText, header: &str) -> String {
+    let pairs = [(&binary::ADD, Operand::Row(1, 0, 4)), (&binary::MUL, Operand::Number)];
+    let [_, relu, add_relu] = norms_of_samples(1, 2);
+    let calls: Vec<_> = pairs_of_samples(&pairs).chain([relu, add_relu]).collect();
+    // The comment tells its specialisations from those without formulas.
+    gpu::epilogue_text(shader, &format!("// with an epilogue\n{header}"), &calls)
 }

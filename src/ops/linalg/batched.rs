@@ -5,12 +5,15 @@
 use std::ops::Range;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, Variant};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::{FEW, Sizes};
+use crate::ops::linalg::cooperative;
 use crate::ops::linalg::matmul_variants;
-use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
+use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, ProductParams, Target};
 use crate::ops::linalg::unpacked::{self, UnpackedParams};
 use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::stored::Stored;
 use crate::ops::variants;
 
 /// The number of products that one invocation of the direct kernel adds up.
@@ -22,6 +25,7 @@ const SELDOM: usize = 256 << 10;
 /// A batch of matrices in a buffer.
 pub(super) struct Factor {
     pub buffer: Buffer,
+    pub dtype: DType,
     pub offset: usize,
     pub z: IndexMap,
     /// The distances from one row to the next, and from one column to the next.
@@ -30,6 +34,10 @@ pub(super) struct Factor {
 }
 
 impl Factor {
+    fn stored(&self) -> Stored<'_> {
+        Stored { buffer: &self.buffer, offset: self.offset, dtype: self.dtype }
+    }
+
     /// Returns the number of different matrices in the batch: 1 if all elements share one matrix.
     fn distinct(&self, batch: usize) -> usize {
         if self.z.step == 0 && self.z.outer == 0 { 1 } else { batch }
@@ -58,6 +66,8 @@ struct Side<'a> {
     out_step: usize,
     /// The number of indices across in a block.
     block: usize,
+    /// Whether the panels are those of cooperative matrices, of f16.
+    cooperative: bool,
 }
 
 impl Side<'_> {
@@ -70,19 +80,33 @@ impl Side<'_> {
         (0..across).step_by(block).map(move |first| first..across.min(first + block))
     }
 
-    fn pack(&self, across: &Range<usize>, k: &Range<usize>, z: Range<usize>, panels: &Buffer) -> Kernel {
-        let (depth, across_count) = (k.len(), across.len());
-        let (k_map, j_map) = (IndexMap::even(depth, self.k_step), IndexMap::even(across_count, self.step));
+    /// Returns the words of the panels of one operand.
+    fn words(&self, depth: usize, across: usize) -> usize {
+        let size = Pack::size(self.width, depth, across);
+        if self.cooperative { size / 2 } else { size }
+    }
+
+    /// Returns the kernel that writes panels of `depth` steps, of which those of `k` are not padding.
+    fn pack(&self, across: &Range<usize>, k: &Range<usize>, depth: usize, z: Range<usize>, panels: &Buffer) -> Kernel {
+        let across_count = across.len();
+        let (k_map, j_map) = (IndexMap::even(k.len(), self.k_step), IndexMap::even(across_count, self.step));
         let pack = Pack { width: self.width, depth, across: across_count, k: k_map, j: j_map };
-        let offset = self.factor.offset + across.start * self.step + k.start * self.k_step;
-        pack.batch(&self.factor.buffer, offset, (self.factor.z, z), panels)
+        let from = self.factor.stored().after(across.start * self.step + k.start * self.k_step);
+        let batch = (self.factor.z, z);
+        if self.cooperative {
+            cooperative::pack(&pack, k.len(), from, batch, panels)
+        } else {
+            pack.batch(from, batch, panels)
+        }
     }
 }
 
 impl BatchedProduct {
     pub fn kernels(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
-        let &BatchedProduct { batch, m, k, n, .. } = self;
-        let sides = self.sides();
+        let &BatchedProduct { batch, m, k, n, ref a, ref b } = self;
+        let halves = [a.dtype, b.dtype] == [DType::F16; 2];
+        let cooperative = if halves { cooperative::chosen(gpu, [m, k, n])? } else { None };
+        let sides = self.sides(cooperative.is_some());
         // Saturating, because the elements of shared operands take no memory, and their number may overflow.
         let depth = k.saturating_mul(batch);
         let panels = depth.saturating_mul(sides.iter().map(Side::padded).sum());
@@ -91,11 +115,11 @@ impl BatchedProduct {
         let variant = unpacked::chosen(gpu, &self.params())?;
         let padding = panels / 2 > depth.saturating_mul(m + n) && panels > SELDOM;
         let strided = unpacked::is_strided(variant) && !variants::asked_for(&matmul_variants::FAMILY);
-        if m.min(n) <= FEW || padding || strided {
+        if cooperative.is_none() && (m.min(n) <= FEW || padding || strided) {
             return self.unpacked(gpu, variant, tenth.max(SELDOM), out);
         }
         let floor = if m.min(n) >= B_WIDTH { OFTEN } else { SELDOM };
-        self.in_panels(gpu, sides, floor.max(tenth), out)
+        self.in_panels(gpu, sides, cooperative, floor.max(tenth), out)
     }
 
     /// Returns the params of a product without panels, with whole sums.
@@ -120,8 +144,8 @@ impl BatchedProduct {
     }
 
     /// Returns the left operand, in narrow panels, and the right operand, in wide panels. The operands are exchanged if
-    /// that saves much padding; the result is then written transposed.
-    fn sides(&self) -> [Side<'_>; 2] {
+    /// that saves much padding; the result is then written transposed. Panels of cooperative matrices have one width.
+    fn sides(&self, cooperative: bool) -> [Side<'_>; 2] {
         let (a, b) = (&self.a, &self.b);
         let side = |factor, width, across, step, k_step, out_step| Side {
             factor,
@@ -131,9 +155,13 @@ impl BatchedProduct {
             k_step,
             out_step,
             block: across,
+            cooperative,
         };
         let of_a = |width| side(a, width, self.m, a.row, a.column, self.n);
         let of_b = |width| side(b, width, self.n, b.column, b.row, 1);
+        if cooperative {
+            return [of_a(cooperative::WIDTH), of_b(cooperative::WIDTH)];
+        }
         let padding = |left: Side, right: Side| left.padded() + right.padded();
         let (plain, exchanged) = (padding(of_a(A_WIDTH), of_b(B_WIDTH)), padding(of_b(A_WIDTH), of_a(B_WIDTH)));
         if exchanged * 5 < plain * 4 { [of_b(A_WIDTH), of_a(B_WIDTH)] } else { [of_a(A_WIDTH), of_b(B_WIDTH)] }
@@ -159,58 +187,75 @@ impl BatchedProduct {
         let most = budget / whole.count.max(1);
         let params = whole.in_parts(wanted.min(most).max(k.div_ceil(MAX_DEPTH)));
         let partial = if params.parts == 1 { out.clone() } else { gpu.alloc(params.count)? };
-        let mut kernels = vec![params.kernel(variant, &a.buffer, &b.buffer, &partial)];
+        let mut kernels = vec![params.kernel(variant, [a.stored(), b.stored()], &partial)];
         if params.parts > 1 {
             kernels.extend(sum_parts(gpu, &partial, [batch, params.parts, m * n], out)?);
         }
         Ok(kernels)
     }
 
-    /// Returns the kernels with panels of at most about `budget` elements.
-    fn in_panels(&self, gpu: &Gpu, mut sides: [Side; 2], budget: usize, out: &Buffer) -> Result<Vec<Kernel>> {
+    /// Returns the kernels with panels of at most about `budget` words, multiplied by a variant of cooperative matrices or by
+    /// one that is chosen here.
+    fn in_panels(
+        &self,
+        gpu: &Gpu,
+        mut sides: [Side; 2],
+        cooperative: Option<&'static Variant<ProductParams>>,
+        budget: usize,
+        out: &Buffer,
+    ) -> Result<Vec<Kernel>> {
         let &BatchedProduct { batch, m, k, n, .. } = self;
         let distinct = sides.each_ref().map(|side| side.factor.distinct(batch));
-        let whole: usize = sides.iter().zip(distinct).map(|(side, count)| side.padded() * k * count).sum();
+        let whole: usize = sides.iter().zip(distinct).map(|(side, count)| side.words(k, side.across) * count).sum();
         // Long sums are split into parts: all in one kernel, or one kernel each if the panels would be too large. Hardware
         // also splits the sums of few tiles.
         let in_blocks = whole > budget;
         let most = if in_blocks || gpu.caps().software { 1 } else { (budget - whole) / (batch * m * n).max(1) };
         let wanted = Sizes { m, n, batch }.parts(k).min(most);
-        let part = k.div_ceil(wanted.max(k.div_ceil(MAX_DEPTH)));
+        let steps = if cooperative.is_some() { cooperative::STEPS } else { 1 };
+        let part = k.div_ceil(wanted.max(k.div_ceil(MAX_DEPTH))).next_multiple_of(steps);
         let splits = k.div_ceil(part);
-        let (depth, kernel_splits) = if in_blocks { (part, 1) } else { (k, splits) };
+        // With cooperative matrices, every part has whole fragments.
+        let (depth, kernel_splits) = match cooperative {
+            _ if in_blocks => (part, 1),
+            Some(_) => (part * splits, splits),
+            None => (k, splits),
+        };
         let mut z_block = batch;
         if in_blocks {
-            let most = (budget / depth).max(A_WIDTH + B_WIDTH);
+            let elements = if cooperative.is_some() { 2 * budget } else { budget };
+            let widths = sides.each_ref().map(|side| side.width);
+            let most = (elements / depth).max(widths[0] + widths[1]);
             let [left, right] = sides.each_ref().map(Side::padded);
             z_block = (most / (left + right)).clamp(1, batch);
             if left + right > most {
                 let small = left.min(right).min(most / 2);
                 let [l, r] = if left < right { [small, most - small] } else { [most - small, small] };
-                sides[0].block = (l / A_WIDTH).max(1) * A_WIDTH;
-                sides[1].block = (r / B_WIDTH).max(1) * B_WIDTH;
+                sides[0].block = (l / widths[0]).max(1) * widths[0];
+                sides[1].block = (r / widths[1]).max(1) * widths[1];
             }
         }
         let partial = if splits == 1 { out.clone() } else { gpu.alloc(batch * splits * m * n)? };
-        let sizes = [0, 1].map(|i| Pack::size(sides[i].width, depth, sides[i].block.min(sides[i].padded())));
+        let sizes = [0, 1].map(|i| sides[i].words(depth, sides[i].block.min(sides[i].padded())));
         let counts = distinct.map(|count| if count == 1 { 1 } else { z_block });
         let panels = [gpu.alloc(sizes[0] * counts[0])?, gpu.alloc(sizes[1] * counts[1])?];
         let mut kernels = Vec::new();
         for z in (0..batch).step_by(z_block).map(|first| first..batch.min(first + z_block)) {
             for (part, first) in (0..k).step_by(depth).enumerate() {
                 let k_range = first..k.min(first + depth);
+                let deep = if cooperative.is_some() { depth } else { k_range.len() };
                 let z_of = |i: usize| if distinct[i] == 1 { 0..1 } else { z.clone() };
                 for columns in sides[1].blocks() {
-                    kernels.push(sides[1].pack(&columns, &k_range, z_of(1), &panels[1]));
+                    kernels.push(sides[1].pack(&columns, &k_range, deep, z_of(1), &panels[1]));
                     for rows in sides[0].blocks() {
-                        kernels.push(sides[0].pack(&rows, &k_range, z_of(0), &panels[0]));
+                        kernels.push(sides[0].pack(&rows, &k_range, deep, z_of(0), &panels[0]));
                         let step = |i: usize, across: usize| match distinct[i] {
                             1 => 0,
-                            _ => Pack::size(sides[i].width, k_range.len(), across),
+                            _ => sides[i].words(deep, across),
                         };
                         let product = Product {
                             m: rows.len(),
-                            k: k_range.len(),
+                            k: deep,
                             n: columns.len(),
                             batch: z.len(),
                             splits: kernel_splits,
@@ -222,7 +267,11 @@ impl BatchedProduct {
                         let (row, column) = (sides[0].out_step, sides[1].out_step);
                         let (inner, outer) = if column == 1 { (n, 0) } else { (1, column) };
                         let to = Target { offset, batch: batch_step, row, inner, outer };
-                        kernels.push(product.kernel(gpu, [&panels[0], &panels[1]], None, &partial, to)?);
+                        let panels = panels.each_ref();
+                        kernels.push(match cooperative {
+                            Some(variant) => cooperative::kernel(variant, product, panels, &partial, to)?,
+                            None => product.kernel(gpu, panels, None, &partial, to)?,
+                        });
                     }
                 }
             }
@@ -231,5 +280,46 @@ impl BatchedProduct {
             kernels.extend(sum_parts(gpu, &partial, [batch, splits, m * n], out)?);
         }
         Ok(kernels)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ops::linalg::matmul_variants::numbers;
+    use crate::ops::stored::words;
+
+    /// Multiplies a batch of f16 by a variant of cooperative matrices, in one pass and in small blocks, and compares the results
+    /// with the host. Describes the first wrong element.
+    pub fn compare_cooperative(
+        gpu: &Gpu,
+        variant: &'static Variant<ProductParams>,
+        [m, k, n]: [usize; 3],
+    ) -> Result<Option<String>> {
+        const BATCH: usize = 2;
+        // The left operand is transposed, and the right one begins in the middle of a word; all share it.
+        let (mut a, mut b) = (numbers(BATCH * m * k, 1), numbers(k * n + 1, 2));
+        let (left, right) = (gpu.upload(&words(&mut a, DType::F16))?, gpu.upload(&words(&mut b, DType::F16))?);
+        let dtype = DType::F16;
+        let z = IndexMap::even(BATCH, m * k);
+        let a_side = Factor { buffer: left, dtype, offset: 0, z, row: 1, column: m };
+        let z = IndexMap::even(BATCH, 0);
+        let b_side = Factor { buffer: right, dtype, offset: 1, z, row: n, column: 1 };
+        let product = BatchedProduct { batch: BATCH, m, k, n, a: a_side, b: b_side };
+        for budget in [1 << 22, 1 << 12] {
+            let out = gpu.upload(&vec![f32::NAN.to_bits(); BATCH * m * n])?;
+            for kernel in product.in_panels(gpu, product.sides(true), Some(variant), budget, &out)? {
+                gpu.run(kernel)?;
+            }
+            for (at, got) in gpu.download(&out, 0, BATCH * m * n)?.into_iter().map(f32::from_bits).enumerate() {
+                let (z, i, j) = (at / (m * n), at / n % m, at % n);
+                let expected: f32 = (0..k).map(|k_at| a[(z * k + k_at) * m + i] * b[1 + k_at * n + j]).sum();
+                let close = (got - expected).abs() <= 1e-3; // false for NaN
+                if !close {
+                    return Ok(Some(format!("{m} × {k} × {n}, element {at}: got {got}, expected {expected}")));
+                }
+            }
+        }
+        Ok(None)
     }
 }

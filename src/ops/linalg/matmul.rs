@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::elementwise::cast::widening;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::Walk;
 use crate::ops::linalg::batched::{BatchedProduct, Factor};
@@ -21,6 +22,8 @@ use crate::tensor::Tensor;
 struct MatMul {
     /// The type of the result, if it is not that of the operands.
     result: Option<DType>,
+    /// Whether the operands may be of different float types.
+    mixes: bool,
 }
 
 /// The sizes of one product. `batch` has the batch dimensions of the output.
@@ -78,6 +81,14 @@ impl Op for MatMul {
         Ok((batch, self.result.unwrap_or(inputs[0].dtype())))
     }
 
+    fn reads_halves(&self, _input: usize) -> bool {
+        true
+    }
+
+    fn mixes(&self) -> bool {
+        self.mixes
+    }
+
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let sizes = Sizes::of(inputs[0].shape(), inputs[1].shape())?;
         let (a, b) = (sizes.stretched(inputs[0].layout()), sizes.stretched(inputs[1].layout()));
@@ -125,11 +136,12 @@ impl Op for MatMul {
             row < column
         };
         let product = |x: &Tensor, y: &Tensor, of: &Tensor| match transposed(of) {
-            true => y.t()?.matmul(&x.t()?)?.t(),
-            false => x.matmul(y),
+            true => y.t()?.matmul_mixed(&x.t()?)?.t(),
+            false => x.matmul_mixed(y),
         };
-        let da = ctx.needs[0].then(|| product(g, &b.t()?, a)).transpose()?;
+        // The gradient of `a` comes last, since that of the op before this one often follows it, in the same kernel.
         let db = ctx.needs[1].then(|| product(&a.t()?, g, b)).transpose()?;
+        let da = ctx.needs[0].then(|| product(g, &b.t()?, a)).transpose()?;
         Ok(vec![da, db])
     }
 }
@@ -141,20 +153,24 @@ impl Factor {
         let batch = batch_layout(&layout);
         let Walk { dims, strides: [strides], .. } = Walk::new([&batch]);
         let [row, column] = matrix_strides(&layout);
-        let (buffer, offset) = (input.as_buffer().clone(), layout.offset);
+        let (buffer, dtype, offset) = (input.as_buffer().clone(), input.dtype(), layout.offset);
         let z = match (&dims[..], &strides[..]) {
             (&[count], &[step]) => IndexMap::even(count, step),
             (&[_, inner], &[outer, step]) => IndexMap { inner, step, outer },
             _ => {
                 let dense = Layout::contiguous(&layout.shape);
                 let buffer = gpu.alloc(dense.elem_count())?;
-                kernels.push(strided_kernel(gpu, &input.through(&layout), &buffer, &dense)?);
+                let input = input.through(&layout);
+                kernels.push(match dtype {
+                    DType::F32 => strided_kernel(gpu, &input, &buffer, &dense)?,
+                    _ => widening("matmul", &input, &buffer)?,
+                });
                 let [row, column] = matrix_strides(&dense);
                 let z = IndexMap::even(batch.elem_count(), dense.shape[dense.shape.len() - 2] * row);
-                return Ok(Factor { buffer, offset: 0, z, row, column });
+                return Ok(Factor { buffer, dtype: DType::F32, offset: 0, z, row, column });
             }
         };
-        Ok(Factor { buffer, offset, z, row, column })
+        Ok(Factor { buffer, dtype, offset, z, row, column })
     }
 }
 
@@ -175,11 +191,16 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
-        apply(MatMul { result: None }, &[self, other])
+        apply(MatMul { result: None, mixes: false }, &[self, other])
     }
 
     /// Returns the matrix product as f32 for every float type, so that other terms can be added before it is rounded.
     pub(crate) fn matmul_f32(&self, other: &Tensor) -> Result<Tensor> {
-        apply(MatMul { result: Some(DType::F32) }, &[self, other])
+        apply(MatMul { result: Some(DType::F32), mixes: false }, &[self, other])
+    }
+
+    /// Returns the matrix product of any two float types as f32.
+    pub(in crate::ops) fn matmul_mixed(&self, other: &Tensor) -> Result<Tensor> {
+        apply(MatMul { result: Some(DType::F32), mixes: true }, &[self, other])
     }
 }

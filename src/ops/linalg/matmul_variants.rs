@@ -1,27 +1,27 @@
 //! The variants of the matrix product, and the trial of a variant before its first use on a device.
 
-use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, Variant, shader, wgsl};
+use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, PUT, Variant, shader, wgsl};
 use crate::error::Result;
 use crate::ops::choices::Sizes;
 use crate::ops::linalg::panels::{Product, ProductParams, Target};
 
 /// The text before the source of each variant, and that of convolutions that are products in tiles.
-const PLACES: &str = wgsl!("matmul_places");
+pub(super) const PLACES: &str = wgsl!("matmul_places");
 pub(in crate::ops) const PRODUCT: &str = wgsl!("matmul_product");
 pub(in crate::ops) const TILE_PRODUCT: &str = wgsl!("tile_product");
 pub(in crate::ops) const OF_64: &str = "const ROWS = 8u;\nconst COLUMNS = 8u;\n";
 const OF_128: &str = "const ROWS = 16u;\nconst COLUMNS = 16u;\n";
 
-shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PLACES, PRODUCT]);
-shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PLACES, PRODUCT]);
-shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PLACES, PRODUCT, "const SIDE = 16u;\n"]);
-shader!(TILES_32_SHADER: ProductParams = "matmul_tiles" named "matmul_tiles_32", after [PLACES, PRODUCT, "const SIDE = 8u;\n"]);
-shader!(BLOCKS_64_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_64", after [PLACES, PRODUCT, OF_64, TILE_PRODUCT]);
-shader!(BLOCKS_128_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_128", after [PLACES, PRODUCT, OF_128, TILE_PRODUCT]);
-shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PLACES, PRODUCT]);
+shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PLACES, PRODUCT, PUT]);
+shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PLACES, PRODUCT, PUT]);
+shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PLACES, PRODUCT, PUT, "const SIDE = 16u;\n"]);
+shader!(TILES_32_SHADER: ProductParams = "matmul_tiles" named "matmul_tiles_32", after [PLACES, PRODUCT, PUT, "const SIDE = 8u;\n"]);
+shader!(BLOCKS_64_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_64", after [PLACES, PRODUCT, PUT, OF_64, TILE_PRODUCT]);
+shader!(BLOCKS_128_SHADER: ProductParams = "matmul_blocks" named "matmul_blocks_128", after [PLACES, PRODUCT, PUT, OF_128, TILE_PRODUCT]);
+shader!(pub(in crate::ops) PLAIN_SHADER: ProductParams = "matmul_plain", after [PLACES, PRODUCT, PUT]);
 
 impl ProductParams {
-    fn sizes(&self) -> Sizes {
+    pub(super) fn sizes(&self) -> Sizes {
         Sizes { m: self.m, n: self.n, batch: self.z_count }
     }
 }

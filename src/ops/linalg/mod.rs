@@ -2,13 +2,16 @@
 
 pub(in crate::ops) mod attention;
 pub(in crate::ops) mod batched;
+pub(in crate::ops) mod cooperative;
 pub(in crate::ops) mod einsum;
 pub(in crate::ops) mod gemm;
+pub(in crate::ops) mod lane_sums;
 pub(in crate::ops) mod matmul;
 pub(crate) mod matmul_tuning;
 pub(in crate::ops) mod matmul_variants;
 pub(in crate::ops) mod panels;
 pub(in crate::ops) mod tiles;
 pub(in crate::ops) mod triangle;
+pub(in crate::ops) mod turn;
 pub(in crate::ops) mod unpacked;
 pub(in crate::ops) mod vectors;

@@ -8,14 +8,17 @@ use std::ops::Range;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Variant, params, shader, wgsl};
 use crate::error::{Error, Result};
 use crate::ops::linalg::matmul_variants::{FAMILY, may_share_loads, shares_loads};
+use crate::ops::stored::{HALVES, Stored};
 use crate::ops::{linalg::matmul_tuning, variants};
 
 params! {
-    struct PackParams {
+    /// The parameters of `shaders/pack_operand.wgsl`.
+    pub(super) struct PackParams {
         count: usize,
         depth: usize,
         panels: usize,
         width: usize,
+        steps: usize,
         offset: usize,
         z_first: usize,
         z: [usize; 4],
@@ -44,17 +47,20 @@ params! {
         z_count: usize,
     }
 }
-shader!(PACK: PackParams = "pack", after [INDEX_MAP]);
+shader!(PACK: PackParams = "pack", after [INDEX_MAP, HALVES, PACK_OPERAND]);
 
 /// The text that precedes the shaders with parameters of [`IndexMap`].
 pub(super) const INDEX_MAP: &str = wgsl!("index_map");
+
+/// The text that precedes the shaders which put an operand into panels.
+pub(super) const PACK_OPERAND: &str = wgsl!("pack_operand");
 
 /// Rows of A in a panel, and of out in an invocation.
 pub(in crate::ops) const A_WIDTH: usize = 8;
 /// Columns of B in a panel, and of out in a workgroup.
 pub(in crate::ops) const B_WIDTH: usize = 64;
 /// Elements that one invocation packs.
-const PACK_RUN: usize = 8;
+pub(super) const PACK_RUN: usize = 8;
 /// The most products that one invocation adds up: some drivers end a loop after 65 535 iterations, without an error.
 pub(in crate::ops) const MAX_DEPTH: usize = 32_768;
 /// Rows of out in a tile of `ProductParams`, whose columns are those of a panel of B.
@@ -98,22 +104,28 @@ impl Pack {
         across.div_ceil(width) * width * depth
     }
 
-    /// Returns the kernel that packs the operands of some batch elements side by side, from an offset of `src` on.
-    pub fn batch(&self, src: &Buffer, offset: usize, (z, range): (IndexMap, Range<usize>), dst: &Buffer) -> Kernel {
+    /// Returns the kernel that packs the operands of some batch elements side by side.
+    pub fn batch(&self, src: Stored, batch: (IndexMap, Range<usize>), dst: &Buffer) -> Kernel {
+        let params = self.params(self.depth, src.offset, batch);
+        let kernel = Kernel::build(PACK, "pack", params).constant("W", self.width).constant("X_HALVES", src.halves());
+        kernel.input(&src).output(dst).each(params.count / PACK_RUN)
+    }
+
+    /// Returns the params for some batch elements of an operand at an offset, of which so many steps of k are valid.
+    pub(super) fn params(&self, steps: usize, offset: usize, (z, range): (IndexMap, Range<usize>)) -> PackParams {
         let Pack { width, depth, across, k, j } = *self;
-        let count = Pack::size(width, depth, across) * range.len();
-        let params = PackParams {
-            count,
+        PackParams {
+            count: Pack::size(width, depth, across) * range.len(),
             depth,
             panels: across.div_ceil(width),
             width: across,
+            steps,
             offset,
             z_first: range.start,
             z: z.param(),
             k: k.param(),
             j: j.param(),
-        };
-        Kernel::build(PACK, "pack", params).constant("W", width).input(src).output(dst).each(count / PACK_RUN)
+        }
     }
 }
 

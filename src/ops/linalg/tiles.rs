@@ -44,14 +44,14 @@ fn tile() -> Tile {
     *TILE
 }
 
-/// Returns the number of elements of a vector.
-pub(in crate::ops) fn lanes() -> usize {
-    panel_width() / VECTORS
-}
-
 /// Returns the number of columns in a panel.
 pub(in crate::ops) fn panel_width() -> usize {
     tile().width
+}
+
+/// Returns the most rows of a product that are added up in registers at a time.
+pub(in crate::ops) fn tile_rows() -> usize {
+    tile().rows
 }
 
 /// A left factor `[rows, depth]` in blocks of rows of about the same height.
@@ -143,20 +143,6 @@ impl Left {
                 step: width,
             });
         }
-    }
-}
-
-/// Writes the `[rows, columns]` elements of `a`, whose rows are `row` apart, as columns: `to[k · step + i]` becomes
-/// `a[i · row + k]`.
-#[inline(always)]
-pub(in crate::ops) fn turn(a: &[f32], row: usize, [rows, columns]: [usize; 2], to: &mut [f32], step: usize) {
-    let whole = rows / 8 * 8;
-    for first in (0..whole).step_by(8) {
-        vectorised!(transpose::<8>(&a[first * row..], row, columns, &mut to[first..], step));
-    }
-    for i in whole..rows {
-        let from = &a[i * row..][..columns];
-        from.iter().enumerate().for_each(|(k, v)| to[k * step + i] = *v);
     }
 }
 

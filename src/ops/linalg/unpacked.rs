@@ -1,11 +1,13 @@
 //! Products that read the operands where they are, instead of from panels: the variants, and the trial of a variant before its
 //! first use on a device.
 
-use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, Variant, params, shader, wgsl};
+use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Variant, params, shader, wgsl};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::{FEW, Sizes};
 use crate::ops::linalg::matmul_variants::{OF_64, PRODUCT, TILE_PRODUCT, numbers};
 use crate::ops::linalg::panels::INDEX_MAP;
+use crate::ops::stored::{HALVES, Stored, words};
 use crate::ops::variants;
 
 params! {
@@ -30,9 +32,9 @@ params! {
 }
 
 const TEXT: &str = wgsl!("matmul_unpacked");
-shader!(DIRECT_SHADER: UnpackedParams = "matmul_direct", after [INDEX_MAP, TEXT]);
-shader!(DOTS_SHADER: UnpackedParams = "matmul_dots", after [INDEX_MAP, TEXT]);
-shader!(STRIDED_SHADER: UnpackedParams = "matmul_strided", after [INDEX_MAP, TEXT, PRODUCT, OF_64, TILE_PRODUCT]);
+shader!(DIRECT_SHADER: UnpackedParams = "matmul_direct", after [INDEX_MAP, HALVES, TEXT, PUT]);
+shader!(DOTS_SHADER: UnpackedParams = "matmul_dots", after [INDEX_MAP, HALVES, TEXT, PUT]);
+shader!(STRIDED_SHADER: UnpackedParams = "matmul_strided", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, OF_64, TILE_PRODUCT]);
 
 impl UnpackedParams {
     pub fn sizes(&self) -> Sizes {
@@ -67,15 +69,15 @@ impl UnpackedParams {
         UnpackedParams { count: self.count / self.parts * parts, parts, length, ..self }
     }
 
-    /// Returns the kernel of a variant.
-    pub fn kernel(self, variant: &Variant<UnpackedParams>, a: &Buffer, b: &Buffer, out: &Buffer) -> Kernel {
+    /// Returns the kernel of a variant. The params have the operands' offsets.
+    pub fn kernel(self, variant: &Variant<UnpackedParams>, [a, b]: [Stored; 2], out: &Buffer) -> Kernel {
         variant.kernel(self, |kernel| {
-            let kernel = kernel.input(a).input(b);
+            let kernel = kernel.constant("A_HALVES", a.halves()).constant("B_HALVES", b.halves()).input(&a).input(&b);
             if is_dots(variant) {
                 kernel.constant("LEFT", self.left()).constant("FEW", self.few()).output(out)
             } else if is_strided(variant) {
                 let [deep_a, deep_b] = self.neighbours().map(|[deep, _]| deep);
-                kernel.constant("DEEP_A", deep_a).constant("DEEP_B", deep_b).input(a).output(out)
+                kernel.constant("DEEP_A", deep_a).constant("DEEP_B", deep_b).input(&a).output(out)
             } else {
                 kernel.output(out)
             }
@@ -145,8 +147,12 @@ fn steps(deep: bool, lines: usize, k: usize) -> [usize; 2] {
     if deep { [k, 1] } else { [1, lines] }
 }
 
-/// Multiplies a batch of two by few rows, and by few columns, in two parts, and compares the results with the host.
 fn attempt(gpu: &Gpu, variant: &'static Variant<UnpackedParams>) -> Result<Option<String>> {
+    compare(gpu, variant, [DType::F32; 2])
+}
+
+/// Multiplies a batch of two by few rows, and by few columns, in two parts, and compares the results with the host.
+fn compare(gpu: &Gpu, variant: &'static Variant<UnpackedParams>, dtypes: [DType; 2]) -> Result<Option<String>> {
     const K: usize = 205;
     // Few rows or columns; then more, whose steps of k lie side by side in one operand, or in none.
     let examples = [
@@ -159,7 +165,8 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<UnpackedParams>) -> Result<Optio
     ];
     let is_for = |[m, n]: [usize; 2]| m.min(n) <= FEW || !is_dots(variant);
     for ([m, n], [deep_a, deep_b]) in examples.into_iter().filter(|(sizes, _)| is_for(*sizes)) {
-        let (a, b) = (numbers(2 * m * K, 1), numbers(2 * n * K, 2));
+        let (mut a, mut b) = (numbers(2 * m * K, 1), numbers(2 * n * K, 2));
+        let [left, right] = [gpu.upload(&words(&mut a, dtypes[0]))?, gpu.upload(&words(&mut b, dtypes[1]))?];
         let ([a_row, a_column], [b_column, b_row]) = (steps(deep_a, m, K), steps(deep_b, n, K));
         let whole = UnpackedParams {
             count: 2 * m * n,
@@ -176,9 +183,10 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<UnpackedParams>) -> Result<Optio
             ..UnpackedParams::default()
         };
         let params = whole.in_parts(2);
-        let upload = |x: &[f32]| gpu.upload(bytemuck::cast_slice(x));
-        let out = upload(&vec![f32::NAN; params.count])?;
-        gpu.run(params.kernel(variant, &upload(&a)?, &upload(&b)?, &out))?;
+        let out = gpu.upload(&vec![f32::NAN.to_bits(); params.count])?;
+        let operands = [(&left, dtypes[0]), (&right, dtypes[1])];
+        let operands = operands.map(|(buffer, dtype)| Stored { dtype, ..Stored::words(buffer) });
+        gpu.run(params.kernel(variant, operands, &out))?;
         for (at, got) in gpu.download(&out, 0, params.count)?.into_iter().map(f32::from_bits).enumerate() {
             let (j, i, part, z) = (at % n, at / n % m, at / (n * m) % 2, at / (2 * n * m));
             let range = part * params.length..((part + 1) * params.length).min(K);
@@ -193,4 +201,23 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<UnpackedParams>) -> Result<Optio
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Backend, Device};
+
+    #[test]
+    fn every_variant_reads_halves() -> Result<()> {
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            let Backend::Gpu(gpu) = device.backend()? else { continue };
+            for variant in order(gpu.caps()).iter().filter(|variant| (variant.fits)(gpu.caps())) {
+                for dtypes in [[DType::F16; 2], [DType::F32, DType::BF16]] {
+                    assert_eq!(compare(gpu, variant, dtypes)?, None, "{} on {device}", variant.name);
+                }
+            }
+        }
+        Ok(())
+    }
 }

@@ -164,7 +164,7 @@ impl Op for NormaliseBackward {
         let norm = &self.0;
         let [x, stats, g, gradient_sums] = [0, 1, 2, 3].map(|i| &inputs[i]);
         let [weight, y] = norm.weight_and_result(&inputs[4..]);
-        let (kernel, count) = norm.by_element(gpu, "backward", [x, stats, g], [weight, None])?;
+        let (kernel, count, _) = norm.by_element(gpu, "backward", [x, stats, g], [weight, None])?;
         // The gradient sums and the result have offset 0: they are not views.
         Ok(vec![kernel.input(gradient_sums).input(y.unwrap_or(g)).output(out).each(count)])
     }

@@ -9,6 +9,7 @@ mod backward;
 mod host;
 mod methods;
 mod moment;
+pub(in crate::ops) mod pointwise;
 mod running;
 
 use std::sync::Arc;
@@ -159,21 +160,21 @@ impl NormShape {
     }
 
     /// Starts a kernel that computes an element from an element, in vectors of four if they can be read so, and returns
-    /// the number of its invocations.
+    /// the number of its invocations, and whether it reads vectors.
     fn by_element<'a>(
         &self,
         gpu: &Gpu,
         entry: &'static str,
         [x, stats, last]: [&'a GpuIn<'a, Dense>; 3],
         further: [Option<&'a GpuIn<'a, Dense>>; 2],
-    ) -> Result<(KernelBuilder, usize)> {
+    ) -> Result<(KernelBuilder, usize, bool)> {
         let mut operands = [x, stats, last].into_iter().chain(further.into_iter().flatten());
         let aligned = operands.all(|operand| operand.offset().is_multiple_of(4));
         let in_fours = aligned && self.feature() != 0 && self.sizes[2].is_multiple_of(4);
         let each = if in_fours { elements_each(gpu, true) } else { neighbours_each(gpu, self.elements()) };
         let (shader, run) = if in_fours { (IN_FOURS, each / 4) } else { (SHADER, each) };
         let kernel = self.over((shader, entry), run, [x, stats, last], further)?;
-        Ok((kernel, self.elements().div_ceil(each)))
+        Ok((kernel, self.elements().div_ceil(each), in_fours))
     }
 
     /// Returns where a weight's index is, see `shaders/norm_places.wgsl`.
@@ -252,9 +253,10 @@ impl Op for Normalise {
         let (norm, x, stats) = (&self.0, &inputs[0], &inputs[1]);
         let [weight, bias, residual] = norm.further(inputs);
         // Operands that there are not are not read.
-        let (kernel, count) =
+        let (kernel, count, in_fours) =
             norm.by_element(gpu, "normalise", [x, stats, bias.unwrap_or(stats)], [weight, residual])?;
-        Ok(vec![kernel.input(residual.unwrap_or(x)).output(out).each(count)])
+        let call = norm.pointwise([x, stats], [weight, bias, residual]).filter(|_| in_fours);
+        Ok(vec![kernel.input(residual.unwrap_or(x)).output(out).each(count).pointwise(call)])
     }
 
     fn saves(&self) -> Saves {

@@ -22,13 +22,13 @@ params! {
 shader!(SHADER: Params = "softmax");
 
 /// The longest row that one invocation of the kernel reads (three times). Other ops compute longer rows.
-const MAX_ROW: usize = 16 * 1024;
+pub(in crate::ops) const MAX_ROW: usize = 16 * 1024;
 
 /// The terms that each element of a vector sums up before their total is added in f64.
 const TERMS: usize = 32;
 
 /// The number of columns that the host computes together.
-const COLUMNS: usize = 64;
+pub(in crate::ops) const COLUMNS: usize = 64;
 
 #[derive(Debug)]
 struct Softmax {
@@ -129,7 +129,7 @@ fn joined<S: Simd>(simd: S, lanes: S::f32s, end: &[f32]) -> f32 {
 
 /// Returns the largest element that is not NaN, or −∞.
 #[inline(always)]
-fn largest<S: Simd>(simd: S, row: &[f32]) -> f32 {
+pub(in crate::ops) fn largest<S: Simd>(simd: S, row: &[f32]) -> f32 {
     let (vectors, end) = S::as_simd_f32s(row);
     let lanes = vectors.iter().fold(simd.splat_f32s(f32::NEG_INFINITY), |max, v| larger(simd, max, *v));
     joined(simd, lanes, end)
@@ -137,7 +137,7 @@ fn largest<S: Simd>(simd: S, row: &[f32]) -> f32 {
 
 /// Writes `exp(x − max)` and returns the sum, and the largest element of the next row, which is as long.
 #[inline(always)]
-fn exponentials<S: Simd>(simd: S, x: &[f32], max: f32, out: &mut [f32], next: &[f32]) -> (f64, f32) {
+pub(in crate::ops) fn exponentials<S: Simd>(simd: S, x: &[f32], max: f32, out: &mut [f32], next: &[f32]) -> (f64, f32) {
     let (max, lowest) = (simd.splat_f32s(max), simd.splat_f32s(f32::NEG_INFINITY));
     let ((x, x_end), (next, next_end)) = (S::as_simd_f32s(x), S::as_simd_f32s(next));
     let (out, out_end) = S::as_mut_simd_f32s(out);
@@ -172,7 +172,7 @@ fn exponentials<S: Simd>(simd: S, x: &[f32], max: f32, out: &mut [f32], next: &[
 
 /// Computes some columns of `[R, inner]` on the host together.
 #[inline(always)]
-fn columns(x: &[f32], out: &mut [f32], (first, inner): (usize, usize), log: bool) {
+pub(in crate::ops) fn columns(x: &[f32], out: &mut [f32], (first, inner): (usize, usize), log: bool) {
     let width = COLUMNS.min(inner - first);
     let range = |row: usize| row * inner + first..row * inner + first + width;
     let (mut max, mut sums) = ([f32::NEG_INFINITY; COLUMNS], [0f64; COLUMNS]);

@@ -111,8 +111,8 @@ impl TypedFunction {
     fn pointwise(&self, operands: [gpu::Operand; 2], number: u32, count: usize) -> Pointwise {
         let of_floats = self.shader.text.name == FLOATS.text.name;
         let functions: &[&str] = if of_floats { &[MATH, SPECIAL, FLOAT_PAIRS] } else { &[] };
-        let [a, b] = operands.map(Some);
-        Pointwise { formula: self.header, functions, operands: [a, b, None], args: [number, 0], count }
+        let operands = gpu::operands(&operands);
+        Pointwise { formula: self.header, functions, operands, args: [number, 0], count }
     }
 
     /// Returns the kernel with the first entry point, of vectors of four elements, or with the second one.
@@ -173,6 +173,11 @@ impl Op for Binary {
         };
         let kernel = function.kernel(gpu, entries, walk.is_in_fours(), params, [a, b], out);
         Ok(vec![kernel.pointwise(call)])
+    }
+
+    /// A sum passes its gradient on.
+    fn takes_halves(&self) -> bool {
+        self.pair.is_any(&[&pairs::ADD])
     }
 
     fn saves(&self) -> Saves {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Bits, Buffer, FOURS, Gpu, Kernel, Operand, Pointwise, params, shader, wgsl};
+use crate::device::gpu::{Bits, Buffer, FOURS, Gpu, Kernel, Operand, Pointwise, operands, params, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::promote::to_float;
@@ -270,7 +270,7 @@ impl Op for Unary {
         let call = fusable.then_some(Pointwise {
             formula: self.function.header,
             functions: &[MATH, SPECIAL],
-            operands: [Some(Operand::Input(0, offset)), None, None],
+            operands: operands(&[Operand::Input(0, offset)]),
             args: self.args,
             count,
         });
@@ -339,11 +339,7 @@ impl Op for UnaryGrad {
         let call = (each > 1).then_some(Pointwise {
             formula,
             functions: &[MATH, SPECIAL],
-            operands: [
-                Some(Operand::Input(2, g_offset)),
-                Some(operand("x", 0, x_offset)),
-                Some(operand("y", 1, y_offset)),
-            ],
+            operands: operands(&[Operand::Input(2, g_offset), operand("x", 0, x_offset), operand("y", 1, y_offset)]),
             args: self.args,
             count,
         });

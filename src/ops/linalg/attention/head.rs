@@ -8,7 +8,8 @@ use rayon::prelude::*;
 
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
-use crate::ops::linalg::tiles::{Left, Start, VECTORS, panel_width, turn};
+use crate::ops::linalg::tiles::{Left, Start, VECTORS, panel_width};
+use crate::ops::linalg::turn::turn;
 use crate::ops::vectorised::{exp_below_zero, larger, with_vectors};
 
 /// The terms that are added up before their sum is added to the total, to limit the rounding error of many terms.

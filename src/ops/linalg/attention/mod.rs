@@ -84,16 +84,18 @@ impl Tensor {
         let (&[.., l, e], &[.., s, _]) = (self.shape(), keys.shape()) else {
             return Err(Error::shapes("attention", self.shape(), keys.shape(), "takes [.., L, E] and [.., S, E]"));
         };
-        // With halves, only the operands and the result are rounded: scores and weights stay f32.
+        // With halves, only the operands and the result are rounded: scores and weights stay f32. On adapters, products read keys
+        // and values as they are stored.
         let dtype = lowered(self.dtype());
-        let wide = |x: &Tensor| {
+        let rounded = |x: &Tensor| {
             if !dtype.is_float() || lowered(x.dtype()) != dtype {
                 let expected = if dtype.is_float() { dtype.to_string() } else { "a float type".into() };
                 return Err(Error::DTypeMismatch { op: "attention", expected, got: x.dtype().to_string() });
             }
-            x.to_dtype(dtype)?.to_dtype(DType::F32)
+            x.to_dtype(dtype)
         };
-        let (queries, keys, values) = (wide(self)?, wide(keys)?, wide(values)?);
+        let stored = |x: &Tensor| if x.device().is_cpu() { rounded(x)?.to_dtype(DType::F32) } else { rounded(x) };
+        let (queries, keys, values) = (rounded(self)?.to_dtype(DType::F32)?, stored(keys)?, stored(values)?);
         let _products = products(None);
         let scale = options.scale.unwrap_or_else(|| (e as f32).sqrt().recip());
         let sizes = [self, &keys, &values].map(Tensor::elem_count);
@@ -102,7 +104,7 @@ impl Tensor {
             return fused::attention(op, [&queries, &keys, &values])?.to_dtype(dtype);
         }
         // Scales the queries instead of the scores: they usually have fewer elements.
-        let mut scores = queries.mul_scalar(scale)?.matmul(&keys.t()?)?;
+        let mut scores = queries.mul_scalar(scale)?.matmul_mixed(&keys.t()?)?;
         let past = options.causal.then(|| Tensor::full([l, s], true, self.device())?.tril(0)).transpose()?;
         if let Some(past) = &past {
             scores = hide(&scores, past)?;
@@ -119,7 +121,7 @@ impl Tensor {
         if options.dropout != 0.0 {
             weights = weights.dropout(options.dropout, true)?;
         }
-        let out = weights.matmul(&values)?.to_dtype(dtype)?;
+        let out = weights.matmul_mixed(&values)?.to_dtype(dtype)?;
         served.map_or(Ok(out.clone()), |served| served.where_cond(&out, 0))
     }
 }

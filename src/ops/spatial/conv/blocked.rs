@@ -7,6 +7,7 @@ use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::error::Result;
 use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack, Product};
 use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::stored::Stored;
 use crate::ops::{Dense, GpuIn};
 
 /// Fewer images would leave half of each vector of images empty. Vectors of channels do not depend on the images.
@@ -50,8 +51,7 @@ impl Geometry {
     /// Returns the images of the input.
     fn input_images<'a>(&self, x: &'a GpuIn<'a, Dense>) -> Images<'a> {
         Images {
-            buffer: x.as_buffer(),
-            offset: x.offset(),
+            stored: Stored::of(x),
             image: self.image(),
             channels: self.group_channels(),
             size: self.window.size,
@@ -91,8 +91,7 @@ impl Geometry {
         let (rows, taps) = (self.group_channels(), self.window.taps());
         let span = [window.span(0), window.span(1)];
         let images = Images {
-            buffer: dy.as_buffer(),
-            offset: dy.offset(),
+            stored: Stored::of(dy),
             image: self.out_image(),
             channels: self.group_out(),
             size: self.window.out,
@@ -122,12 +121,12 @@ impl Geometry {
         let block = FOUR * images.channels * images.padded_plane();
         let step = (PASS / block * FOUR).min(self.images.next_multiple_of(FOUR));
         let (blocks, weights) = (gpu.alloc(step / FOUR * block)?, gpu.alloc(Pack::size(A_WIDTH, depth, rows))?);
-        let start = images.offset;
+        let start = images.stored;
         let mut kernels = Vec::new();
         for group in 0..self.groups {
-            let from = weight.offset() + group * self.group_weights();
-            kernels.push(left.batch(weight.as_buffer(), from, ALONE, &weights));
-            images.offset = start + group * images.channels * images.plane();
+            let from = Stored::of(weight).after(group * self.group_weights());
+            kernels.push(left.batch(from, ALONE, &weights));
+            images.stored = start.after(group * images.channels * images.plane());
             for first in (0..self.images).step_by(step) {
                 let count = step.min(self.images - first);
                 let n = count.div_ceil(FOUR) * plane;
@@ -184,17 +183,17 @@ impl Geometry {
         let (len, parts) = (self.groups * self.group_weights(), counts.iter().map(|&count| splits(count)).sum());
         let partial = gpu.alloc(parts * len)?;
         let (x_blocks, grads) = (gpu.alloc(step * image)?, gpu.alloc(step * grad)?);
-        let start = images.offset;
+        let start = images.stored;
         let mut kernels = Vec::new();
         for group in 0..self.groups {
-            images.offset = start + group * images.channels * images.plane();
+            images.stored = start.after(group * images.channels * images.plane());
             let mut done = 0;
             for (i, &count) in counts.iter().enumerate() {
                 let (first, n) = (i * step, blocks * taps);
                 let k = IndexMap { inner: pixels, step: 1, outer: self.out_image() };
                 let (depth_of_sums, j) = (count * pixels, IndexMap::even(rows, pixels));
                 let left = Pack { width: A_WIDTH, depth: depth_of_sums, across: rows, k, j };
-                let from = dy.offset() + (first * self.out_channels + group * rows) * pixels;
+                let from = Stored::of(dy).after((first * self.out_channels + group * rows) * pixels);
                 let params = SumParams {
                     m: rows,
                     n,
@@ -215,7 +214,7 @@ impl Geometry {
                     parts: images.channels,
                     ..SumParams::default()
                 };
-                kernels.push(left.batch(dy.as_buffer(), from, ALONE, &grads));
+                kernels.push(left.batch(from, ALONE, &grads));
                 kernels.push(images.of_channels(first, count, &x_blocks));
                 let sums = Sums::WeightGrad;
                 kernels.push(sums.kernel(self.window.params, params, [&grads, &x_blocks], None, &partial));

@@ -1,9 +1,10 @@
 //! The kernels of a convolution over blocks of four images or channels, see `shaders/image_blocks.wgsl` and
 //! `shaders/conv_blocks.wgsl`. `blocked` says what they compute.
 
-use crate::device::gpu::{Buffer, Kernel, params, shader, wgsl};
+use crate::device::gpu::{Buffer, Kernel, PUT, params, shader, wgsl};
 use crate::ops::linalg::panels::A_WIDTH;
 use crate::ops::spatial::window::{WINDOW, WindowParams};
+use crate::ops::stored::{HALVES, Stored};
 
 params! {
     struct BlockParams {
@@ -24,7 +25,7 @@ params! {
         pad_x: u32,
     }
 }
-shader!(BLOCKS: BlockParams = "image_blocks");
+shader!(BLOCKS: BlockParams = "image_blocks", after [HALVES]);
 
 params! {
     #[derive(Default)]
@@ -51,7 +52,7 @@ params! {
         bias_offset: usize,
     }
 }
-shader!(SUMS: SumParams = "conv_blocks", after [WINDOW, wgsl!("conv_places")]);
+shader!(SUMS: SumParams = "conv_blocks", after [WINDOW, wgsl!("conv_places"), PUT]);
 
 /// Vectors that one invocation of `image_blocks.wgsl` writes.
 const RUN: usize = 8;
@@ -66,8 +67,7 @@ const MOST_PANELS: usize = 3;
 /// The images that a convolution reads: those of one group, with `padding` zeros above and left of them, or less than 0
 /// where lines are left out.
 pub(super) struct Images<'a> {
-    pub buffer: &'a Buffer,
-    pub offset: usize,
+    pub stored: Stored<'a>,
     /// Of one image, with all groups.
     pub image: usize,
     /// Of a group.
@@ -114,7 +114,7 @@ impl Images<'_> {
         let [pad_y, pad_x] = self.padding.map(|padding| padding as u32);
         let params = BlockParams {
             count,
-            offset: self.offset + first * self.image,
+            offset: self.stored.offset + first * self.image,
             inner,
             outer_step,
             inner_step,
@@ -129,7 +129,8 @@ impl Images<'_> {
             pad_y,
             pad_x,
         };
-        Kernel::build(BLOCKS, "image_blocks", params).input(self.buffer).output(to).each(count)
+        let kernel = Kernel::build(BLOCKS, "image_blocks", params).constant("X_HALVES", self.stored.halves());
+        kernel.input(&self.stored).output(to).each(count)
     }
 }
 

@@ -63,7 +63,7 @@ impl Geometry {
 
 /// Cuts `[groups, rows]` into ranges of rows of a group: at most `most` rows each, and enough ranges to keep all threads
 /// busy if there are `tasks` tasks without this.
-pub(super) fn ranges(groups: usize, rows: usize, most: usize, tasks: usize) -> Vec<(usize, Range<usize>)> {
+fn ranges(groups: usize, rows: usize, most: usize, tasks: usize) -> Vec<(usize, Range<usize>)> {
     let threads = rayon::current_num_threads().div_ceil((tasks * groups).max(1));
     let count = rows.div_ceil(most.max(1)).max(threads.min(rows / FEWEST_ROWS)).max(1);
     let of_group = |group| (0..count).map(move |i| (group, i * rows / count..(i + 1) * rows / count));

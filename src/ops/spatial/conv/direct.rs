@@ -4,11 +4,12 @@
 use rayon::prelude::*;
 
 use super::geometry::{Geometry, add};
-use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, PUT, params, shader};
 use crate::error::Result;
 use crate::ops::inputs::run_of;
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::spatial::window::WINDOW;
+use crate::ops::stored::{HALVES, halves};
 use crate::ops::sums::product;
 use crate::ops::{Dense, GpuIn};
 
@@ -30,7 +31,7 @@ params! {
         out_x: usize,
     }
 }
-shader!(SHADER: Params = "conv_direct", after [WINDOW]);
+shader!(SHADER: Params = "conv_direct", after [WINDOW, HALVES, PUT]);
 
 /// Output pixels that one invocation adds for the weight's gradient.
 const RUN: usize = 1024;
@@ -81,6 +82,7 @@ impl Geometry {
             out_x: self.window.out[1],
         };
         let kernel = Kernel::build(SHADER, entry, params).constants(self.window.params.constants());
+        let kernel = kernel.constant("A_HALVES", halves(a.dtype())).constant("B_HALVES", halves(b.dtype()));
         kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(b).input(summand).output(out).each(count)
     }
 

@@ -8,21 +8,24 @@ use std::sync::Arc;
 use super::direct::Direct;
 use super::geometry::{Columns, Geometry};
 use super::grad::{InputGrad, WeightGrad};
-use super::implicit::{chosen, operand};
-use super::{columns, direct, winograd};
+use super::implicit::chosen;
+use super::{columns, direct, small_planes, winograd};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inplace::fill_kernel;
 use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::shape::copy::strided_kernel;
+use crate::ops::stored::Stored;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 
 /// x `[N, C, H, W]`, w `[OC, C / groups, KH, KW]`, optional bias `[OC]` → y `[N, OC, OH, OW]`.
+/// If the second field is true, it is part of a gradient: x and w may be of different float types, and y is f32.
 #[derive(Debug)]
-pub(super) struct Forward(pub Geometry);
+pub(super) struct Forward(pub Geometry, pub bool);
 
 impl Forward {
     fn shape(&self) -> [usize; 4] {
@@ -51,7 +54,16 @@ impl Op for Forward {
             let detail = format!("the bias is [{}], one for each output channel", self.0.out_channels);
             return Err(Error::shapes("conv2d", inputs[1].shape(), bias.shape(), detail));
         }
-        Ok((self.shape().to_vec(), inputs[0].dtype()))
+        Ok((self.shape().to_vec(), if self.1 { DType::F32 } else { inputs[0].dtype() }))
+    }
+
+    /// The bias is always of f32.
+    fn reads_halves(&self, input: usize) -> bool {
+        input < 2
+    }
+
+    fn mixes(&self) -> bool {
+        self.1
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
@@ -60,6 +72,9 @@ impl Op for Forward {
         let bias = inputs.get(2).map(|b| b.slice::<f32>());
         if g.winograd() {
             return winograd::forward(g, x, w, bias, out);
+        }
+        if g.has_small_planes() {
+            return small_planes::forward(g, x, w, bias, out);
         }
         if !g.direct_on_host() {
             return columns::forward(g, x, w, bias, out);
@@ -78,8 +93,8 @@ impl Op for Forward {
         if g.direct() {
             return Ok(vec![g.direct_kernel(Direct::Forward, [x, w], bias, out)]);
         }
-        let operands = [operand(x), operand(w)];
-        if let Some(kernels) = g.forward_implicit(gpu, &chosen(gpu), operands, bias.map(operand), out)? {
+        let operands = [Stored::of(x), Stored::of(w)];
+        if let Some(kernels) = g.forward_implicit(gpu, &chosen(gpu), operands, bias.map(Stored::of), out)? {
             return Ok(kernels);
         }
         if let Some(kernels) = g.forward_in_blocks(gpu, [x, w], bias, out)? {
@@ -97,10 +112,10 @@ impl Op for Forward {
             (gpu.alloc(Pack::size(A_WIDTH, depth, wide))?, gpu.alloc(widest.next_multiple_of(64) * depth)?);
         let mut kernels = Vec::new();
         for group in 0..g.groups {
-            kernels.push(left.batch(w.as_buffer(), w.offset() + group * g.group_weights(), ALONE, &weights));
+            kernels.push(left.batch(Stored::of(w).after(group * g.group_weights()), ALONE, &weights));
             for pass in &passes {
                 let columns = pass.columns();
-                kernels.push(g.kernel(Columns::Write, (pass, group), (x.as_buffer(), &cols), x.offset()));
+                kernels.push(g.kernel(Columns::Write, (pass, group), (Stored::of(x), &cols)));
                 let product = Product { m: wide, k: depth, n: columns, batch: 1, splits, steps: [0, 0] };
                 let offset = (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
                 let to = Target { offset, batch: total, row: pixels, inner: pixels, outer: g.out_image() };
@@ -121,12 +136,11 @@ impl Op for Forward {
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
-        let dx = ctx.needs[0].then(|| apply(InputGrad::gradient(&self.0), &[grad, w])).transpose()?;
+        // The gradient of x comes last, since that of the op before this one often follows it, in the same kernel.
+        let bias = |wanted: &bool| wanted.then(|| grad.to_dtype(DType::F32)?.sum([0, 2, 3], false)).transpose();
+        let dbias = ctx.needs.get(2).map(bias).transpose()?;
         let dw = ctx.needs[1].then(|| apply(WeightGrad(self.0.clone()), &[grad, x])).transpose()?;
-        let mut all = vec![dx, dw];
-        if let Some(&wanted) = ctx.needs.get(2) {
-            all.push(wanted.then(|| grad.sum([0, 2, 3], false)).transpose()?);
-        }
-        Ok(all)
+        let dx = ctx.needs[0].then(|| apply(InputGrad::gradient(&self.0), &[grad, w])).transpose()?;
+        Ok([dx, dw].into_iter().chain(dbias).collect())
     }
 }

@@ -4,6 +4,7 @@ use crate::device::gpu::{Buffer, Kernel, params, shader};
 use crate::ops::inputs::run_of;
 use crate::ops::linalg::panels::B_WIDTH;
 use crate::ops::spatial::window::{WINDOW, Window};
+use crate::ops::stored::{HALVES, Stored};
 use crate::ops::sums::{LONG, Sum};
 
 params! {
@@ -22,7 +23,7 @@ params! {
         out_x: usize,
     }
 }
-shader!(SHADER: Params = "conv", after [WINDOW]);
+shader!(SHADER: Params = "conv", after [WINDOW, HALVES]);
 
 /// The most elements of the columns of one adapter pass: 64 MiB, which every adapter can bind.
 pub(super) const PASS: usize = 16 << 20;
@@ -146,14 +147,8 @@ impl Geometry {
         (passes, widest)
     }
 
-    /// Returns a kernel of `conv.wgsl` over one group of a pass's images, which start at `offset` in x or dx.
-    pub fn kernel(
-        &self,
-        kernel: Columns,
-        (pass, group): (&Pass, usize),
-        (from, to): (&Buffer, &Buffer),
-        offset: usize,
-    ) -> Kernel {
+    /// Returns a kernel of `conv.wgsl` over one group of a pass's images: from x, or from columns of f32 to dx.
+    pub fn kernel(&self, kernel: Columns, (pass, group): (&Pass, usize), (from, to): (Stored, &Buffer)) -> Kernel {
         let (rows, columns) = (self.depth(), pass.columns());
         let [height, width] = self.window.size;
         let [out_y, out_x] = self.window.out;
@@ -164,7 +159,7 @@ impl Geometry {
             count,
             columns,
             first: pass.pixel,
-            offset: offset + pass.image * self.image() + group * self.group_image(),
+            offset: from.offset + pass.image * self.image() + group * self.group_image(),
             add: pass.pixel > 0,
             channels: self.channels,
             depth,
@@ -175,7 +170,10 @@ impl Geometry {
             out_x,
         };
         let constants = self.window.params.constants();
-        let build = |entry| Kernel::build(SHADER, entry, params).constants(constants).input(from).output(to);
+        let build = |entry| {
+            let kernel = Kernel::build(SHADER, entry, params).constants(constants);
+            kernel.constant("X_HALVES", from.halves()).input(&from).output(to)
+        };
         match kernel {
             Columns::Write => build("im2col").workgroups(columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN)),
             Columns::WriteTurned => build("im2col_turned").workgroups(rows.div_ceil(B_WIDTH) * columns.div_ceil(RUN)),

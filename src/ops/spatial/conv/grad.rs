@@ -6,15 +6,16 @@ use std::sync::Arc;
 use super::direct::Direct;
 use super::forward::Forward;
 use super::geometry::{Columns, Geometry, Pass};
-use super::implicit::{chosen, operand};
-use super::{columns, direct, winograd};
-use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
+use super::implicit::chosen;
+use super::{columns, direct, small_planes, winograd, winograd_grad};
+use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::loops_within;
 use crate::ops::linalg::panels::{A_WIDTH, ALONE, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::stored::Stored;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
 
@@ -59,11 +60,22 @@ impl Op for InputGrad {
         Ok((vec![images, channels, window.size[0], window.size[1]], self.dtype))
     }
 
+    fn reads_halves(&self, _input: usize) -> bool {
+        true
+    }
+
+    fn mixes(&self) -> bool {
+        !self.transposed
+    }
+
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let g = &self.g;
         let (dy, w, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         if g.winograd() {
             return winograd::input_grad(g, dy, w, out);
+        }
+        if g.has_small_planes() {
+            return small_planes::input_grad(g, dy, w, out);
         }
         if !g.direct_on_host() {
             return columns::input_grad(g, dy, w, out);
@@ -84,7 +96,7 @@ impl Op for InputGrad {
         }
         let window = &g.window.params;
         loops_within(self.name(), window.loops(), || format!("a kernel of {:?}", window.kernel))?;
-        if let Some(kernels) = g.input_grad_implicit(gpu, &chosen(gpu), [operand(dy), operand(w)], out)? {
+        if let Some(kernels) = g.input_grad_implicit(gpu, &chosen(gpu), [Stored::of(dy), Stored::of(w)], out)? {
             return Ok(kernels);
         }
         if let Some(kernels) = g.input_grad_in_blocks(gpu, [dy, w], out)? {
@@ -104,20 +116,20 @@ impl Op for InputGrad {
         let target = if splits == 1 { cols.clone() } else { gpu.alloc(splits * depth * widest)? };
         let mut kernels = Vec::new();
         for group in 0..g.groups {
-            kernels.push(left.batch(w.as_buffer(), w.offset() + group * g.group_weights(), ALONE, &weights));
+            kernels.push(left.batch(Stored::of(w).after(group * g.group_weights()), ALONE, &weights));
             for pass in &passes {
                 let columns = pass.columns();
                 let j = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
                 let right = Pack { width: B_WIDTH, depth: wide, across: columns, k: IndexMap::even(wide, pixels), j };
-                let from = dy.offset() + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
-                kernels.push(right.batch(dy.as_buffer(), from, ALONE, &grads));
+                let from = Stored::of(dy).after((pass.image * g.out_channels + group * wide) * pixels + pass.pixel);
+                kernels.push(right.batch(from, ALONE, &grads));
                 let product = Product { m: depth, k: wide, n: columns, batch: 1, splits, steps: [0, 0] };
                 let to = Target { offset: 0, batch: depth * columns, row: columns, inner: columns, outer: 0 };
                 kernels.push(product.kernel(gpu, [&weights, &grads], None, &target, to)?);
                 if splits > 1 {
                     kernels.extend(sum_parts(gpu, &target, [1, splits, depth * columns], &cols)?);
                 }
-                kernels.push(g.kernel(Columns::Add, (pass, group), (&cols, out), 0));
+                kernels.push(g.kernel(Columns::Add, (pass, group), (Stored::words(&cols), out)));
             }
         }
         Ok(kernels)
@@ -130,7 +142,7 @@ impl Op for InputGrad {
     /// Computes the gradients of a transposed convolution. The gradient with respect to its input is the convolution.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
-        let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone()), &[grad, w])).transpose()?;
+        let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone(), true), &[grad, w])).transpose()?;
         let dw = ctx.needs[1].then(|| apply(WeightGrad(self.g.clone()), &[x, grad])).transpose()?;
         Ok(vec![dx, dw])
     }
@@ -163,9 +175,23 @@ impl Op for WeightGrad {
         Ok((vec![self.0.out_channels, self.0.group_channels(), kh, kw], DType::F32))
     }
 
+    fn reads_halves(&self, _input: usize) -> bool {
+        true
+    }
+
+    fn mixes(&self) -> bool {
+        true
+    }
+
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let g = &self.0;
         let (dy, x, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
+        if g.winograd_grad() {
+            return winograd_grad::weight_grad(g, dy, x, out);
+        }
+        if g.has_small_planes() {
+            return small_planes::weight_grad(g, dy, x, out);
+        }
         columns::weight_grad(g, dy, x, out)
     }
 
@@ -175,7 +201,7 @@ impl Op for WeightGrad {
         if g.direct() && g.images > 0 {
             return direct::weight_grad(gpu, g, dy, x, out);
         }
-        let operands = [operand(dy), operand(x)];
+        let operands = [Stored::of(dy), Stored::of(x)];
         if let Some(kernels) = g.weight_grad_implicit(gpu, &chosen(gpu), operands, self.run(), out)? {
             return Ok(kernels);
         }
@@ -197,9 +223,9 @@ impl Op for WeightGrad {
                 let columns = pass.columns();
                 let k = IndexMap { inner: pass.pixels, step: 1, outer: g.out_image() };
                 let left = Pack { width: A_WIDTH, depth: columns, across: wide, k, j: IndexMap::even(wide, pixels) };
-                let from = dy.offset() + (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
-                kernels.push(left.batch(dy.as_buffer(), from, ALONE, &grads));
-                kernels.push(g.kernel(Columns::WriteTurned, (pass, group), (x.as_buffer(), &cols), x.offset()));
+                let from = Stored::of(dy).after((pass.image * g.out_channels + group * wide) * pixels + pass.pixel);
+                kernels.push(left.batch(from, ALONE, &grads));
+                kernels.push(g.kernel(Columns::WriteTurned, (pass, group), (Stored::of(x), &cols)));
                 let splits = splits(pass);
                 let product = Product { m: wide, k: columns, n: depth, batch: 1, splits, steps: [0, 0] };
                 let offset = done * len + group * g.group_weights();

@@ -3,13 +3,14 @@
 
 use super::geometry::{Geometry, PASS};
 use super::implicit_variants::{COLUMNS, FAMILY, ImplicitParams, is_columns};
-use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, Variant};
+use crate::device::gpu::{Buffer, Gpu, Kernel, Variant};
 use crate::error::Result;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::linalg::matmul_variants;
 use crate::ops::linalg::panels::{B_WIDTH, IndexMap, MAX_DEPTH, Pack};
 use crate::ops::reduction::reduce::sum_parts;
-use crate::ops::{Dense, GpuIn, variants};
+use crate::ops::stored::Stored;
+use crate::ops::variants;
 
 /// Steps of the sum in a tile; `DEPTH` in `tile_product.wgsl`.
 const STEPS: usize = 8;
@@ -19,13 +20,6 @@ const MOST_PHASES: usize = 16;
 
 /// With fewer channels, most of a tile of the image's gradient would be padding.
 const FEWEST_CHANNELS: usize = 16;
-
-/// An operand: a buffer, and the place of its first element.
-pub(super) type Operand<'a> = (&'a Buffer, usize);
-
-pub(super) fn operand<'a>(input: &'a GpuIn<Dense>) -> Operand<'a> {
-    (input.as_buffer(), input.offset())
-}
 
 /// What chooses the variant for some params: [`chosen`], or the trial of one.
 pub(super) type Choose<'a> = &'a dyn Fn(&ImplicitParams) -> Result<&'static Variant<ImplicitParams>>;
@@ -130,7 +124,7 @@ impl Plan {
         params: ImplicitParams,
         tiles: usize,
         choices: [bool; 2],
-        operands: [&Buffer; 2],
+        operands: (&Buffer, Stored),
         bias: Option<&Buffer>,
     ) -> Kernel {
         let params = ImplicitParams {
@@ -156,7 +150,7 @@ impl Geometry {
     fn weight_panels(
         &self,
         gpu: &Gpu,
-        weight: Operand,
+        weight: Stored,
         [channels, step]: [usize; 2],
         [across, row]: [usize; 2],
     ) -> Result<(Buffer, Kernel)> {
@@ -165,7 +159,7 @@ impl Geometry {
         let pack = Pack { width: B_WIDTH, depth, across, k, j: IndexMap::even(across, row) };
         let panels = gpu.alloc(Pack::size(B_WIDTH, depth, across) * self.groups)?;
         let groups = (IndexMap::even(self.groups, self.group_weights()), 0..self.groups);
-        let kernel = pack.batch(weight.0, weight.1, groups, &panels);
+        let kernel = pack.batch(weight, groups, &panels);
         Ok((panels, kernel))
     }
 
@@ -174,8 +168,8 @@ impl Geometry {
         &self,
         gpu: &Gpu,
         choose: Choose,
-        [x, weight]: [Operand; 2],
-        bias: Option<Operand>,
+        [x, weight]: [Stored; 2],
+        bias: Option<Stored>,
         out: &Buffer,
     ) -> Result<Option<Vec<Kernel>>> {
         let (channels, taps, depth) = (self.group_channels(), self.window.taps(), self.depth());
@@ -188,11 +182,11 @@ impl Geometry {
             outer: self.out_image(),
             line: self.window.out[1],
             step: 1,
-            bias_offset: bias.map_or(0, |(_, offset)| offset),
+            bias_offset: bias.map_or(0, |bias| bias.offset),
             a_depth: depth,
             a_y: self.window.params.kernel[1] * channels,
             a_x: channels,
-            image_offset: x.1,
+            image_offset: x.offset,
             image_step: self.image(),
             channels,
             ..ImplicitParams::over(&self.window)
@@ -201,8 +195,8 @@ impl Geometry {
         let (tiles, total) = (sum.tiles(taps), self.images * self.out_image());
         let Some(plan) = Plan::new(gpu, choose, &params, [tiles, MAX_DEPTH, 1], (total, out))? else { return Ok(None) };
         let (panels, pack) = self.weight_panels(gpu, weight, [channels, taps], [params.m, depth])?;
-        let bias = bias.map(|(buffer, _)| buffer);
-        let mut kernels = vec![pack, plan.kernel(params, tiles, [sum.flat, false], [&panels, x.0], bias)];
+        let bias = bias.map(|bias| bias.buffer);
+        let mut kernels = vec![pack, plan.kernel(params, tiles, [sum.flat, false], (&panels, x), bias)];
         kernels.extend(plan.sum(gpu, out)?);
         Ok(Some(kernels))
     }
@@ -213,7 +207,7 @@ impl Geometry {
         &self,
         gpu: &Gpu,
         choose: Choose,
-        [dy, weight]: [Operand; 2],
+        [dy, weight]: [Stored; 2],
         out: &Buffer,
     ) -> Result<Option<Vec<Kernel>>> {
         let (channels, taps, rows) = (self.group_out(), self.window.taps(), self.group_channels());
@@ -229,7 +223,7 @@ impl Geometry {
             row: self.window.plane(),
             outer: self.image(),
             a_depth: channels * taps,
-            image_offset: dy.1,
+            image_offset: dy.offset,
             image_step: self.out_image(),
             channels,
             ..ImplicitParams::default()
@@ -245,7 +239,7 @@ impl Geometry {
             let taps = y.taps * x.taps;
             if taps > 0 {
                 let params = self.phase(params, y, x);
-                kernels.push(plan.kernel(params, sum.tiles(taps), [sum.flat, false], [&panels, dy.0], None));
+                kernels.push(plan.kernel(params, sum.tiles(taps), [sum.flat, false], (&panels, dy), None));
             }
         }
         kernels.extend(plan.sum(gpu, out)?);
@@ -288,7 +282,7 @@ impl Geometry {
         &self,
         gpu: &Gpu,
         choose: Choose,
-        [dy, x]: [Operand; 2],
+        [dy, x]: [Stored; 2],
         run: usize,
         out: &Buffer,
     ) -> Result<Option<Vec<Kernel>>> {
@@ -319,15 +313,15 @@ impl Geometry {
             let map = IndexMap { inner: pixels, step: 1, outer: self.out_image() };
             let pack = Pack { width: B_WIDTH, depth: k, across: rows, k: map, j: IndexMap::even(rows, pixels) };
             let groups = (IndexMap::even(self.groups, rows * pixels), 0..self.groups);
-            kernels.push(pack.batch(dy.0, dy.1 + first * self.out_image(), groups, &grads));
+            kernels.push(pack.batch(dy.after(first * self.out_image()), groups, &grads));
             let params = ImplicitParams {
                 k,
                 offset: pass * plan.parts * total,
                 a_depth: k,
-                image_offset: x.1 + first * self.image(),
+                image_offset: x.offset + first * self.image(),
                 ..params
             };
-            kernels.push(plan.kernel(params, k.div_ceil(STEPS), [false, true], [&grads, x.0], None));
+            kernels.push(plan.kernel(params, k.div_ceil(STEPS), [false, true], (&grads, x), None));
         }
         kernels.extend(plan.sum(gpu, out)?);
         Ok(Some(kernels))

@@ -3,11 +3,13 @@
 use super::columns;
 use super::geometry::Geometry;
 use super::implicit::Choose;
-use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, Variant, params, shader, wgsl};
+use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Variant, params, shader, wgsl};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::Sizes;
 use crate::ops::linalg::matmul_variants::{PRODUCT, TILE_PRODUCT, UNTOUCHED, numbers};
 use crate::ops::spatial::window::{WINDOW, Window, WindowParams};
+use crate::ops::stored::{HALVES, Stored, words};
 
 params! {
     /// The parameters of `shaders/conv_implicit.wgsl`.
@@ -53,7 +55,7 @@ const STEPS: &str = wgsl!("conv_implicit_steps");
 
 macro_rules! implicit {
     ($id:ident, $name:literal, $tile:literal) => {
-        shader!($id: ImplicitParams = "conv_implicit" named $name, after [WINDOW, PLACES, PRODUCT, $tile, TILE_PRODUCT, STEPS]);
+        shader!($id: ImplicitParams = "conv_implicit" named $name, after [WINDOW, HALVES, PLACES, PRODUCT, PUT, $tile, TILE_PRODUCT, STEPS]);
     };
 }
 implicit!(SHADER_32, "conv_implicit_32", "const ROWS = 4u;\nconst COLUMNS = 16u;\n");
@@ -147,13 +149,14 @@ impl ImplicitParams {
         self,
         variant: &Variant<ImplicitParams>,
         [flat, weight_grad]: [bool; 2],
-        [a, x]: [&Buffer; 2],
+        (a, x): (&Buffer, Stored),
         bias: Option<&Buffer>,
         out: &Buffer,
     ) -> Kernel {
         variant.kernel(self, |kernel| {
             let kernel = kernel.constant("FLAT", flat).constant("WEIGHT_GRAD", weight_grad);
-            kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(x).input(bias.unwrap_or(a)).output(out)
+            let kernel = kernel.constant("X_HALVES", x.halves());
+            kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(&x).input(bias.unwrap_or(a)).output(out)
         })
     }
 }
@@ -178,31 +181,40 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<ImplicitParams>) -> Result<Optio
         return Ok(None);
     }
     for g in examples() {
-        if let Some(wrong) = compare(gpu, variant, &g, &numbers)? {
+        if let Some(wrong) = compare(gpu, variant, &g, &numbers, DType::F32)? {
             return Ok(Some(wrong));
         }
     }
     Ok(None)
 }
 
-/// Computes a convolution and its gradients with a variant, of operands after an offset, and compares them with the host.
+/// Computes a convolution and its gradients with a variant, of operands of a type after an offset, and compares them with the
+/// host.
 /// Describes the first wrong element.
 fn compare(
     gpu: &Gpu,
     variant: &'static Variant<ImplicitParams>,
     g: &Geometry,
     numbers: &dyn Fn(usize, u32) -> Vec<f32>,
+    dtype: DType,
 ) -> Result<Option<String>> {
     const BEFORE: usize = 3;
     let sizes = [g.images * g.image(), g.groups * g.group_weights(), g.images * g.out_image(), g.out_channels];
-    let [x, w, dy, bias] = [0, 1, 2, 3].map(|i| numbers(sizes[i], i as u32 + 1));
+    let before = [f32::NAN; BEFORE];
+    let mut all = [0, 1, 2, 3].map(|i| [&before[..], &numbers(sizes[i], i as u32 + 1)].concat());
+    // The bias is always of f32.
+    let types = [dtype, dtype, dtype, DType::F32];
+    let mut buffers = Vec::new();
+    for (numbers, dtype) in all.iter_mut().zip(types) {
+        buffers.push((gpu.upload(&words(numbers, dtype))?, dtype));
+    }
+    let [x, w, dy, bias] = all.each_ref().map(|numbers| &numbers[BEFORE..]);
     let mut expected = [vec![0.0; dy.len()], vec![0.0; x.len()], vec![0.0; w.len()]];
-    columns::forward(g, &x, &w, Some(&bias), &mut expected[0])?;
-    columns::input_grad(g, &dy, &w, &mut expected[1])?;
-    columns::weight_grad(g, &dy, &x, &mut expected[2])?;
-    let upload = |numbers: &[f32]| gpu.upload(bytemuck::cast_slice(&[&[f32::NAN; BEFORE], numbers].concat()));
-    let [x, w, dy, bias] = [upload(&x)?, upload(&w)?, upload(&dy)?, upload(&bias)?];
-    let [x, w, dy, bias] = [&x, &w, &dy, &bias].map(|buffer| (buffer, BEFORE));
+    columns::forward(g, x, w, Some(bias), &mut expected[0])?;
+    columns::input_grad(g, dy, w, &mut expected[1])?;
+    columns::weight_grad(g, dy, x, &mut expected[2])?;
+    let operand = |i: usize| Stored { buffer: &buffers[i].0, offset: BEFORE, dtype: buffers[i].1 };
+    let [x, w, dy, bias] = [0, 1, 2, 3].map(operand);
     let choose: Choose = &|_| Ok(variant);
     for (what, expected) in expected.iter().enumerate() {
         let out = gpu.upload(bytemuck::cast_slice(&vec![UNTOUCHED; expected.len()]))?;
@@ -267,14 +279,18 @@ mod tests {
     }
 
     /// Compares the geometries with the host: each adapter has a part of them, and all adapters together have all.
-    fn compare_all(numbers: &dyn Fn(usize, u32) -> Vec<f32>, wanted: impl Fn(&str) -> bool) -> Result<()> {
+    fn compare_all(
+        numbers: &dyn Fn(usize, u32) -> Vec<f32>,
+        dtype: DType,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<()> {
         let adapters: Vec<Device> = Device::all().into_iter().filter(|device| !device.is_cpu()).collect();
         for (at, device) in adapters.iter().enumerate() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
             let fits = |variant: &&&'static Variant<ImplicitParams>| (variant.fits)(gpu.caps());
             for variant in order(gpu.caps()).iter().filter(fits).filter(|v| !is_columns(v) && wanted(v.name)) {
                 for g in extremes().iter().skip(at).step_by(adapters.len()) {
-                    assert_eq!(compare(gpu, variant, g, numbers)?, None, "{} on {device}", variant.name);
+                    assert_eq!(compare(gpu, variant, g, numbers, dtype)?, None, "{} on {device}", variant.name);
                 }
             }
         }
@@ -283,7 +299,12 @@ mod tests {
 
     #[test]
     fn every_variant_is_right_at_the_extremes() -> Result<()> {
-        compare_all(&numbers, |_| true)
+        compare_all(&numbers, DType::F32, |_| true)
+    }
+
+    #[test]
+    fn halves_are_read_as_they_are_stored() -> Result<()> {
+        compare_all(&numbers, DType::F16, |name| name == IMPLICIT_64.name)
     }
 
     /// NaN and ∞ of images and gradients are in the sums of the windows that hold them, and in no others.
@@ -298,6 +319,6 @@ mod tests {
             all.iter_mut().skip(40).step_by(113).for_each(|v| *v = f32::INFINITY);
             all
         };
-        compare_all(&spoiled, |name| name == IMPLICIT_64.name)
+        compare_all(&spoiled, DType::F32, |name| name == IMPLICIT_64.name)
     }
 }

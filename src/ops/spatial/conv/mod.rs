@@ -2,9 +2,10 @@
 //! `y[n, o, i, j] = b[o] + Σ_{c, u, v} w[o, c, u, v] · x[n, c, i·s + u·d − p, j·s + v·d − p]`.
 //!
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
-//! `columns` computes all three as matrix products, `winograd` the first two for most 3 × 3 kernels, and `direct` all for
-//! groups of few channels. On hardware, `implicit` multiplies tiles that are read from the image. On software adapters,
-//! `forward` and `grad` multiply panels of columns, or `blocked` reads a padded copy of the image. A convolution over one
+//! `columns` computes all three as matrix products, `winograd` (with `winograd_grad`) most 3 × 3 kernels, `small_planes`
+//! other kernels on several images with small planes, and `direct` groups of few channels. On hardware, `implicit`
+//! multiplies tiles that are read from the image. On software adapters, `forward` and `grad` multiply panels of columns, or
+//! `blocked` reads a padded copy of the image. A convolution over one
 //! dimension is one over two with a height of 1.
 
 mod blocked;
@@ -14,12 +15,17 @@ mod direct;
 mod forward;
 mod geometry;
 mod grad;
+#[cfg(test)]
+mod host_tests;
 mod images;
 mod implicit;
 mod implicit_variants;
+mod lanes;
 mod patches;
+mod small_planes;
 mod strips;
 mod winograd;
+mod winograd_grad;
 
 use forward::Forward;
 use geometry::Geometry;
@@ -213,7 +219,7 @@ impl Tensor {
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<2>) -> Result<Tensor> {
         let geometry = conv.geometry(self.shape(), weight.shape())?;
         let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
-        apply(Forward(geometry), &inputs)
+        apply(Forward(geometry, false), &inputs)
     }
 
     /// Computes a 1-D convolution: `[N, C, L]` with weights `[OC, C / groups, K]` and an optional bias `[OC]` →

@@ -3,39 +3,29 @@
 //! 2016, F(2 × 2, 3 × 3)).
 //!
 //! Tiles of 4 × 4 pixels and kernels are transformed, `V = Bᵀ d B` and `U = G g Gᵀ`. For each of their 16 places, a
-//! matrix product over the channels is computed, `M = U · V`; `Aᵀ M A` is the tile of the result. `strips` does it for some
-//! rows of tiles at a time. The weights' gradient would be the adjoint, but a plain product takes less time.
+//! matrix product over the channels is computed, `M = V · U`; `Aᵀ M A` is the tile of the result. `strips` has the transforms
+//! of tiles. The gradient of the weight is the adjoint, `Gᵀ [Σ (A dy Aᵀ) · V] G` (`winograd_grad`).
 
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 
+use super::columns::{Task, tasks};
 use super::geometry::Geometry;
-use super::strips;
-use crate::device::cpu::scratch;
+use super::lanes::{Planes, kernels};
+use super::strips::{OfPixels, Plan, Strip, gather, load, pixels_of, store, transform};
+use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
+use crate::ops::linalg::lane_sums::{LaneSums, Lie, Part};
+use crate::ops::linalg::tiles::panel_width;
+use crate::ops::vectorised::with_vectors;
 
-/// The number of places in a transformed tile.
+/// The number of places in a transformed tile, and of positions in a kernel.
 pub(super) const PLACES: usize = 16;
+pub(super) const TAPS: usize = 9;
 
 /// With fewer channels, or fewer tiles in a batch, the transforms take more time than they save.
 const LEAST_CHANNELS: usize = 16;
 const LEAST_TILES: usize = 192;
-
-/// Planes `[H, W]` as tiles of 2 × 2 results.
-#[derive(Clone, Copy)]
-pub(super) struct Tiles {
-    /// The size of the planes that are read, their padding, and the size of the planes that are written.
-    pub size: [usize; 2],
-    pub padding: [usize; 2],
-    pub out: [usize; 2],
-}
-
-/// A 3 × 3 convolution of stride 1: `inputs` channels to `outputs`.
-pub(super) struct WinogradConv {
-    pub images: usize,
-    pub inputs: usize,
-    pub outputs: usize,
-    pub tiles: Tiles,
-}
 
 impl Geometry {
     /// Returns whether Winograd's method applies and is faster.
@@ -48,50 +38,120 @@ impl Geometry {
         // In both directions, forward and backward, the tiles must not be much larger than the planes.
         [self.window.out, self.window.size].iter().all(|out| {
             let tiles = out[0].div_ceil(2) * out[1].div_ceil(2);
-            self.images * tiles >= LEAST_TILES && PLACES * tiles * 5 <= 9 * out[0] * out[1] * 3
+            self.images * tiles >= LEAST_TILES && PLACES * tiles * 5 <= TAPS * out[0] * out[1] * 3
         })
     }
+}
 
-    fn tiles(&self) -> Tiles {
-        Tiles { size: self.window.size, padding: self.window.params.padding, out: self.window.out }
+/// Transforms the kernels of one pair of a channel and a block: `G g Gᵀ`.
+struct Kernel<'a> {
+    /// `[TAPS, width]`
+    taps: &'a [f32],
+    turned: bool,
+    /// `[PLACES, terms, width]`, and the term to be written.
+    to: &'a mut [f32],
+    term: usize,
+}
+
+impl WithSimd for Kernel<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Kernel { taps, turned, to, term } = self;
+        let (width, place) = (taps.len() / TAPS, to.len() / PLACES);
+        let half = simd.splat_f32s(0.5);
+        let line = |[a, b, c]: [S::f32s; 3]| {
+            let (outer, inner) = (simd.mul_f32s(half, simd.add_f32s(a, c)), simd.mul_f32s(half, b));
+            [a, simd.add_f32s(outer, inner), simd.sub_f32s(outer, inner), c]
+        };
+        for v in (0..width).step_by(S::F32_LANES) {
+            let tap = |i: usize| load::<S>(taps, if turned { TAPS - 1 - i } else { i } * width + v);
+            let columns: [[S::f32s; 4]; 3] = std::array::from_fn(|x| line([tap(x), tap(3 + x), tap(6 + x)]));
+            for i in 0..4 {
+                let row = line(columns.map(|column| column[i]));
+                for (j, value) in row.into_iter().enumerate() {
+                    store::<S>(to, (4 * i + j) * place + term * width + v, value);
+                }
+            }
+        }
     }
 }
 
-/// Splits `chunk` into `PLACES` equal parts.
-fn places(chunk: &mut [f32]) -> [&mut [f32]; PLACES] {
-    let mut parts = chunk.chunks_exact_mut(chunk.len() / PLACES);
-    std::array::from_fn(|_| parts.next().unwrap_or_default())
-}
-
-/// Computes `G g Gᵀ` of all kernels of w `[OC, C, 3, 3]`, rotated by 180° if `turned`, as `[OC, PLACES, C]`.
-fn transform_weights(w: &[f32], channels: usize, turned: bool, to: &mut [f32]) {
-    let line = |[a, b, c]: [f32; 3]| [a, 0.5 * (a + b + c), 0.5 * (a - b + c), c];
-    to.par_chunks_mut(PLACES * channels).zip(w.par_chunks(9 * channels)).for_each(|(to, w)| {
-        let mut to = places(to);
-        for (c, g) in w.chunks_exact(9).enumerate() {
-            let tap = |i: usize| if turned { g[8 - i] } else { g[i] };
-            let columns: [[f32; 4]; 3] = std::array::from_fn(|x| line([tap(x), tap(3 + x), tap(6 + x)]));
-            for i in 0..4 {
-                let row = line([columns[0][i], columns[1][i], columns[2][i]]);
-                (0..4).for_each(|j| to[4 * i + j][c] = row[j]);
-            }
-        }
-    });
+/// Returns the transformed kernels of w `[OC, C, 3, 3]`, rotated by 180° and from OC to C channels if `backward`:
+/// `[block of results, PLACES, channel, width]`.
+fn transform_weights(w: &[f32], channels: [usize; 2], backward: bool) -> Result<Scratch> {
+    kernels(w, TAPS, channels, backward, PLACES, |taps, term, to| {
+        with_vectors(Kernel { taps, turned: backward, to, term });
+    })
 }
 
 pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) -> Result<()> {
-    let conv = WinogradConv { images: g.images, inputs: g.channels, outputs: g.out_channels, tiles: g.tiles() };
-    let mut u = scratch(PLACES * g.channels * g.out_channels)?;
-    transform_weights(w, g.channels, false, &mut u);
-    strips::convolve(&conv, x, (&u, g.channels, [PLACES * g.channels, 1]), bias, out)
+    let weights = transform_weights(w, [g.channels, g.out_channels], false)?;
+    convolve(g.images, g.planes(), x, &weights, bias, out)
 }
 
 /// Computes the convolution of dy by the rotated kernels, from the output's channels to the input's.
 pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) -> Result<()> {
-    let Tiles { size, padding, out } = g.tiles();
-    let tiles = Tiles { size: out, padding: padding.map(|p| 2 - p), out: size };
-    let conv = WinogradConv { images: g.images, inputs: g.out_channels, outputs: g.channels, tiles };
-    let mut u = scratch(PLACES * g.channels * g.out_channels)?;
-    transform_weights(w, g.channels, true, &mut u);
-    strips::convolve(&conv, dy, (&u, g.channels, [1, PLACES * g.channels]), None, dx)
+    let weights = transform_weights(w, [g.out_channels, g.channels], true)?;
+    let [to, from] = g.planes();
+    convolve(g.images, [Planes { padding: to.padding.map(|p| 2 - p), ..from }, to], dy, &weights, None, dx)
+}
+
+/// Computes x `[N, C, H, W]` → out `[N, OC, OH, OW]`.
+fn convolve(
+    images: usize,
+    planes: [Planes; 2],
+    x: &[f32],
+    weights: &[f32],
+    bias: Option<&[f32]>,
+    out: &mut [f32],
+) -> Result<()> {
+    let [from, to] = &planes;
+    let (plan, width) = (Plan::new(images, from.channels, to.size), panel_width());
+    // Each part of the channels transforms the tiles again: there are only as many as keep all threads busy.
+    let count = rayon::current_num_threads().div_ceil(images.div_ceil(plan.images).max(1)).clamp(1, to.blocks());
+    let channels = |part: usize| to.channels.min(part * to.blocks() / count * width);
+    let parts: Vec<_> = (0..count).map(|i| (0, channels(i)..channels(i + 1))).collect();
+    let tasks = tasks(out, (to.channels * to.plane(), to.plane()), plan.images, &parts);
+    tasks.into_par_iter().try_for_each(|mut task| {
+        let mut tiles = scratch(PLACES * from.blocks() * plan.most_tiles() * width)?;
+        let mut products = scratch(PLACES * plan.most_tiles() * width)?;
+        let [mut read, mut written] = [pixels_of(&plan, from)?, pixels_of(&plan, to)?];
+        for strip in plan.strips(task.images.clone()) {
+            let block = PLACES * strip.tiles() * width;
+            let tiles = &mut tiles[..from.blocks() * block];
+            for (i, to) in tiles.chunks_exact_mut(block).enumerate() {
+                transform::<4, OfPixels>(from, x, (&strip, i), &mut read, to);
+            }
+            multiply(&planes, &strip, [tiles, weights], bias, [&mut products[..block], &mut written], &mut task);
+        }
+        Ok(())
+    })
+}
+
+/// Multiplies the tiles of a strip by the weights of the task's channels, and writes the results.
+fn multiply(
+    [from, to]: &[Planes; 2],
+    strip: &Strip,
+    [tiles, weights]: [&[f32]; 2],
+    bias: Option<&[f32]>,
+    [products, pixels]: [&mut [f32]; 2],
+    task: &mut Task,
+) {
+    let (width, place) = (panel_width(), products.len() / PLACES);
+    let part = |i: usize| Part { a: i * products.len(), b: i * width * width, terms: from.channels_of(i) };
+    let parts: Vec<Part> = (0..from.blocks()).map(part).collect();
+    for first in task.planes.clone().step_by(width) {
+        for (k, products) in products.chunks_exact_mut(place).enumerate() {
+            let b = &weights[(first * PLACES + k * width) * from.channels..];
+            let columns = to.channels_of(first / width);
+            let sums = LaneSums { a: &tiles[k * place..], lie: Lie::Rows(width), b, parts: &parts, columns };
+            sums.compute(strip.tiles(), false, products, width);
+        }
+        let images = strip.images.start - task.images.start..strip.images.end - task.images.start;
+        let planes = (first - task.planes.start) * to.plane();
+        let mut out: Vec<&mut [f32]> = task.out[images].iter_mut().map(|out| &mut out[planes..]).collect();
+        gather(to, (strip, first / width), products, bias.map(|bias| &bias[first..]), pixels, &mut out);
+    }
 }

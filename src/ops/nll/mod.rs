@@ -1,16 +1,18 @@
-//! The negative log-likelihood of labels, element by element.
+//! The negative log-likelihood of labels, element by element, and the cross-entropy.
+
+mod cross_entropy;
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::index::range::check_on_adapter;
 use crate::ops::{
-    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, named, of_sums,
-    same_device,
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, expect_float,
+    named, of_sums, same_device,
 };
 use crate::tensor::Tensor;
 
@@ -22,6 +24,7 @@ params! {
         x_offset: usize,
         label_offset: usize,
         w_offset: usize,
+        g_offset: usize,
         ignored: u32,
     }
 }
@@ -59,6 +62,33 @@ impl Nll {
             return Err(Error::argument("nll", detail));
         }
         Ok(Some(weights.map_or(1.0, |w| w[label as usize])))
+    }
+
+    /// Starts a kernel of so many invocations, with the gradient if there is one.
+    fn kernel(
+        &self,
+        entry: &'static str,
+        [x, labels]: [&GpuIn<Dense>; 2],
+        weights: Option<&GpuIn<Dense>>,
+        grad: Option<&GpuIn<Dense>>,
+        count: usize,
+    ) -> KernelBuilder {
+        let weights = weights.unwrap_or(x); // the kernel does not read them if there are none
+        let params = Params {
+            count,
+            classes: self.classes,
+            inner: self.inner,
+            x_offset: x.offset(),
+            label_offset: labels.offset(),
+            w_offset: weights.offset(),
+            g_offset: grad.map_or(0, GpuIn::offset),
+            ignored: self.ignored.unwrap_or(0),
+        };
+        let kernel = Kernel::build(SHADER, entry, params)
+            .constant("IGNORE", self.ignored.is_some())
+            .constant("WEIGHTED", self.weighted);
+        let kernel = kernel.input(x).input(labels).input(weights);
+        if let Some(grad) = grad { kernel.input(grad) } else { kernel }
     }
 }
 
@@ -112,26 +142,15 @@ impl Op for Nll {
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (x, labels) = (&inputs[0], &inputs[1]);
-        let weights = if self.weighted { &inputs[2] } else { x }; // the kernel does not read them if there are none
         let labelled = labels.elem_count();
-        let params = Params {
-            count: if self.pass == Pass::Backward { labelled * self.classes } else { labelled },
-            classes: self.classes,
-            inner: self.inner,
-            x_offset: x.offset(),
-            label_offset: labels.offset(),
-            w_offset: weights.offset(),
-            ignored: self.ignored.unwrap_or(0),
-        };
+        let count = if self.pass == Pass::Backward { labelled * self.classes } else { labelled };
         let entry = match self.pass {
             Pass::Forward => "forward",
             Pass::Weights => "weights",
             Pass::Backward => "backward",
         };
-        let kernel = Kernel::build(SHADER, entry, params)
-            .constant("IGNORE", self.ignored.is_some())
-            .constant("WEIGHTED", self.weighted);
-        let kernel = kernel.input(x).input(labels).input(weights).output(out).each(params.count);
+        let weights = self.weighted.then(|| &inputs[2]);
+        let kernel = self.kernel(entry, [x, labels], weights, None, count).output(out).each(count);
         if self.pass != Pass::Forward {
             return Ok(vec![kernel]); // the labels were checked in the forward pass
         }
@@ -245,7 +264,7 @@ impl Tensor {
 
     fn mean_nll(&self, labels: &Tensor) -> Result<Tensor> {
         let wide = if self.dtype().is_float() { self.to_dtype(DType::F32)? } else { self.clone() };
-        let x = wide.log_softmax(1)?; // an error for integers
-        Labelled::new(&x, labels, None, None)?.losses(&x)?.mean_all()?.to_dtype(of_sums(self.dtype()))
+        expect_float("cross_entropy", &wide)?;
+        Labelled::new(&wide, labels, None, None)?.cross_entropy(&wide)?.mean_all()?.to_dtype(of_sums(self.dtype()))
     }
 }

@@ -1,0 +1,201 @@
+//! Sums of matrix products on the host, whose factors lie as a convolution's transforms leave them: a right factor has the
+//! columns of one panel in each row, so that nothing is packed between a transform and the products.
+
+use std::ops::Range;
+
+use pulp::{Simd, WithSimd};
+
+use super::tiles::{VECTORS, panel_width, tile_rows};
+use crate::ops::vectorised::with_vectors;
+
+/// The terms after which a sum is added to the result, so that the rounding error is that of a shorter sum.
+const LONGEST: usize = 512;
+
+/// One product of a sum: where its factors start, and its number of terms.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) struct Part {
+    pub a: usize,
+    pub b: usize,
+    pub terms: usize,
+}
+
+/// How the elements of a left factor lie.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) enum Lie {
+    /// The terms of a row are neighbours; the rows are this far apart.
+    Rows(usize),
+    /// The rows of a term are neighbours; the terms are this far apart.
+    Terms(usize),
+}
+
+/// A sum of products `[rows, terms] · [terms, columns]`; the rows of `b` are as far apart as a panel is wide.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct LaneSums<'a> {
+    pub a: &'a [f32],
+    pub lie: Lie,
+    pub b: &'a [f32],
+    pub parts: &'a [Part],
+    /// The columns that are needed, at most the width of a panel. The others may be left as they are.
+    pub columns: usize,
+}
+
+impl LaneSums<'_> {
+    /// Writes the sum to `out`, whose rows are `step` apart, or adds it if `add`.
+    pub fn compute(self, rows: usize, add: bool, out: &mut [f32], step: usize) {
+        debug_assert!(rows == 0 || out.len() >= (rows - 1) * step + panel_width());
+        if rows > 0 {
+            with_vectors(Compute { sums: self, rows, add, out, step });
+        }
+    }
+}
+
+struct Compute<'a> {
+    sums: LaneSums<'a>,
+    rows: usize,
+    add: bool,
+    out: &'a mut [f32],
+    step: usize,
+}
+
+impl WithSimd for Compute<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Compute { sums, rows, mut add, out, step } = self;
+        let blocks = rows.div_ceil(tile_rows());
+        let mut rest = sums.parts;
+        loop {
+            let mut terms = 0;
+            let long = rest.iter().position(|part| {
+                terms += part.terms;
+                terms > LONGEST
+            });
+            let (parts, others) = rest.split_at(long.map_or(rest.len(), |end| end.max(1)));
+            let sums = LaneSums { parts, ..sums };
+            for block in 0..blocks {
+                let [row, end] = [block * rows / blocks, (block + 1) * rows / blocks];
+                let out = &mut out[row * step..];
+                if sums.columns <= S::F32_LANES {
+                    rows_of::<S, 1>(simd, sums, row..end, add, out, step);
+                } else {
+                    rows_of::<S, VECTORS>(simd, sums, row..end, add, out, step);
+                }
+            }
+            (rest, add) = (others, true);
+            if rest.is_empty() {
+                break;
+            }
+        }
+    }
+}
+
+/// Computes the sums of some rows, at most those of a tile, and of `V` vectors of columns.
+#[inline(always)]
+fn rows_of<S: Simd, const V: usize>(
+    simd: S,
+    sums: LaneSums,
+    rows: Range<usize>,
+    add: bool,
+    out: &mut [f32],
+    step: usize,
+) {
+    let row = rows.start;
+    match rows.len() {
+        1 => tile::<S, V, 1>(simd, sums, row, add, out, step),
+        2 => tile::<S, V, 2>(simd, sums, row, add, out, step),
+        3 => tile::<S, V, 3>(simd, sums, row, add, out, step),
+        4 => tile::<S, V, 4>(simd, sums, row, add, out, step),
+        5 => tile::<S, V, 5>(simd, sums, row, add, out, step),
+        6 => tile::<S, V, 6>(simd, sums, row, add, out, step),
+        7 => tile::<S, V, 7>(simd, sums, row, add, out, step),
+        _ => tile::<S, V, 8>(simd, sums, row, add, out, step),
+    }
+}
+
+/// Computes the sums of `M` rows from number `row` on.
+#[inline(always)]
+fn tile<S: Simd, const V: usize, const M: usize>(
+    simd: S,
+    sums: LaneSums,
+    row: usize,
+    add: bool,
+    out: &mut [f32],
+    step: usize,
+) {
+    let LaneSums { a, lie, b, parts, .. } = sums;
+    let mut totals = [[simd.splat_f32s(0.0); V]; M];
+    for part in parts {
+        let b = &b[part.b..][..part.terms * VECTORS * S::F32_LANES];
+        let b = &S::as_simd_f32s(b).0.as_chunks::<VECTORS>().0[..part.terms];
+        match lie {
+            Lie::Rows(apart) => {
+                let a: [&[f32]; M] = std::array::from_fn(|i| &a[part.a + (row + i) * apart..][..part.terms]);
+                for k in 0..part.terms {
+                    for i in 0..M {
+                        let factor = simd.splat_f32s(a[i][k]);
+                        for j in 0..V {
+                            totals[i][j] = simd.mul_add_e_f32s(factor, b[k][j], totals[i][j]);
+                        }
+                    }
+                }
+            }
+            Lie::Terms(apart) => {
+                let mut a = &a[part.a + row..];
+                for b in b {
+                    let Some(factors) = a.first_chunk::<M>() else { break };
+                    for i in 0..M {
+                        let factor = simd.splat_f32s(factors[i]);
+                        for j in 0..V {
+                            totals[i][j] = simd.mul_add_e_f32s(factor, b[j], totals[i][j]);
+                        }
+                    }
+                    a = a.get(apart..).unwrap_or_default();
+                }
+            }
+        }
+    }
+    for i in 0..M {
+        let out = &mut S::as_mut_simd_f32s(&mut out[i * step..][..V * S::F32_LANES]).0[..V];
+        for j in 0..V {
+            out[j] = if add { simd.add_f32s(out[j], totals[i][j]) } else { totals[i][j] };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_products_are_right() {
+        let width = panel_width();
+        for (rows, terms) in [(1, vec![1]), (9, vec![3, 0, 7]), (21, vec![400, 300, 600]), (5, vec![])] {
+            let all: usize = terms.iter().sum();
+            let a: Vec<f32> = (0..rows * all).map(|i| (i % 7) as f32 - 3.0).collect();
+            let b: Vec<f32> = (0..all * width).map(|i| (i % 5) as f32 - 2.0).collect();
+            let turned: Vec<f32> = (0..rows * all).map(|i| a[i % rows * all + i / rows]).collect();
+            let starts = terms.iter().scan(0, |at, terms| {
+                *at += terms;
+                Some(*at - terms)
+            });
+            let starts: Vec<usize> = starts.collect();
+            for (a_of, lie, each) in [(&a, Lie::Rows(all), 1), (&turned, Lie::Terms(rows), rows)] {
+                let part = |(&first, &terms)| Part { a: first * each, b: first * width, terms };
+                let parts: Vec<Part> = starts.iter().zip(&terms).map(part).collect();
+                let mut out = vec![1.0; rows * (width + 3)];
+                for (add, times, columns) in [(false, 1.0, width), (true, 2.0, width), (false, 1.0, 1)] {
+                    let sums = LaneSums { a: a_of, lie, b: &b, parts: &parts, columns };
+                    sums.compute(rows, add, &mut out, width + 3);
+                    for (i, row) in out.chunks_exact(width + 3).enumerate() {
+                        for (j, &v) in row[..columns].iter().enumerate() {
+                            let sum: f32 = (0..all).map(|k| a[i * all + k] * b[k * width + j]).sum();
+                            assert_eq!(v, times * sum, "{rows} × {terms:?} at {i}, {j}");
+                        }
+                        assert_eq!(row[width..], [1.0; 3]);
+                    }
+                }
+            }
+        }
+    }
+}

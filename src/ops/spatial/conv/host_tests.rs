@@ -1,0 +1,83 @@
+//! The ways in which the host computes a convolution, compared with the product of matrices.
+
+use super::geometry::Geometry;
+use super::{columns, small_planes, winograd, winograd_grad};
+use crate::error::Result;
+use crate::ops::spatial::window::{Window, WindowParams};
+
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7919 + seed * 31) % 211) as f32 / 105.0 - 1.0).collect()
+}
+
+fn geometry([images, channels, out_channels]: [usize; 3], size: [usize; 2], params: WindowParams) -> Geometry {
+    let out = [0, 1].map(|d| (size[d] + 2 * params.padding[d] - params.span(d)) / params.stride[d] + 1);
+    Geometry { images, channels, out_channels, groups: 1, window: Window { params, size, out } }
+}
+
+/// Compares what `f` writes with what `wanted` writes.
+#[track_caller]
+fn compare(
+    count: usize,
+    f: impl FnOnce(&mut [f32]) -> Result<()>,
+    wanted: impl FnOnce(&mut [f32]) -> Result<()>,
+) -> Result<()> {
+    let [mut found, mut right] = [vec![f32::NAN; count], vec![f32::NAN; count]];
+    f(&mut found)?;
+    wanted(&mut right)?;
+    let size = right.iter().fold(0f32, |size, v| size.max(v.abs()));
+    let wrong = found.iter().zip(&right).position(|(a, b)| (a - b).abs() > 1e-5 * size || a.is_nan());
+    assert_eq!(wrong, None, "{:?}", wrong.map(|i| (found[i], right[i])));
+    Ok(())
+}
+
+/// Several blocks of channels, several images in a strip and fewer in the last one; then several strips of an image, and
+/// several steps of the weight's gradient.
+#[test]
+fn winograds_method_has_the_results_of_plain_products() -> Result<()> {
+    for (sizes, size, padding) in
+        [([23, 37, 70], [6, 5], [1, 1]), ([5, 40, 33], [38, 41], [0, 2]), ([50, 16, 16], [4, 4], [1, 1])]
+    {
+        let g = geometry(sizes, size, WindowParams { kernel: [3, 3], stride: [1, 1], padding, dilation: [1, 1] });
+        assert!(g.winograd() && g.winograd_grad());
+        let (x, dy) = (&numbers(g.images * g.image(), 1), &numbers(g.images * g.out_image(), 2));
+        let (w, bias) = (&numbers(g.group_weights(), 3), &numbers(g.out_channels, 4));
+        let (y, dx, dw) = (dy.len(), x.len(), w.len());
+        compare(
+            y,
+            |out| winograd::forward(&g, x, w, Some(bias), out),
+            |out| columns::forward(&g, x, w, Some(bias), out),
+        )?;
+        compare(dx, |out| winograd::input_grad(&g, dy, w, out), |out| columns::input_grad(&g, dy, w, out))?;
+        compare(dw, |out| winograd_grad::weight_grad(&g, dy, x, out), |out| columns::weight_grad(&g, dy, x, out))?;
+    }
+    Ok(())
+}
+
+/// Several blocks of channels, fewer images in the last group, windows without a pixel of the image, pixels without a
+/// window; then several steps.
+#[test]
+fn products_over_images_have_the_results_of_plain_products() -> Result<()> {
+    let params = |kernel, stride, padding, dilation| WindowParams { kernel, stride, padding, dilation };
+    for (sizes, size, params) in [
+        ([35, 45, 70], [3, 3], params([3, 3], [1, 1], [1, 1], [1, 1])),
+        ([11, 16, 30], [7, 6], params([3, 2], [2, 3], [3, 1], [1, 2])),
+        ([9, 40, 29], [5, 4], params([2, 1], [3, 2], [0, 2], [3, 1])),
+        ([100, 64, 48], [24, 23], params([3, 3], [2, 2], [1, 1], [1, 1])),
+        // The last step has one group, of one image.
+        ([41, 64, 128], [32, 32], params([3, 3], [2, 2], [1, 1], [1, 1])),
+    ] {
+        let g = geometry(sizes, size, params);
+        assert!(!g.winograd() && g.has_small_planes());
+        let (x, dy) = (&numbers(g.images * g.image(), 1), &numbers(g.images * g.out_image(), 2));
+        let (w, bias) = (&numbers(g.group_weights(), 3), &numbers(g.out_channels, 4));
+        let (y, dx, dw) = (dy.len(), x.len(), w.len());
+        compare(
+            y,
+            |out| small_planes::forward(&g, x, w, Some(bias), out),
+            |out| columns::forward(&g, x, w, Some(bias), out),
+        )?;
+        compare(dx, |out| small_planes::input_grad(&g, dy, w, out), |out| columns::input_grad(&g, dy, w, out))?;
+        compare(dw, |out| small_planes::weight_grad(&g, dy, x, out), |out| columns::weight_grad(&g, dy, x, out))?;
+    }
+    Ok(())
+}
