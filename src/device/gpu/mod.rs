@@ -49,7 +49,7 @@ pub(crate) use shader::{
     Bits, FOURS, PUT, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl,
 };
 pub(crate) use tuned::TunedChoice;
-pub(crate) use variants::{AnyFamily, Family, Grid, Variant};
+pub(crate) use variants::{AnyFamily, Family, Grid, Suits, Variant};
 
 use crate::device::{MemoryStats, Quirk};
 use crate::error::{Error, Result};

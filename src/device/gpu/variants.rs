@@ -19,10 +19,31 @@ pub(crate) struct Variant<P> {
     pub entry: &'static str,
     /// Returns whether an adapter has what the variant needs.
     pub fits: fn(&Caps) -> bool,
-    /// Returns whether the variant is for these params. `None`: for all.
-    pub suits: Option<fn(&P) -> bool>,
+    /// The params that the variant is for.
+    pub suits: Suits<P>,
     /// The grid of the variant.
     pub grid: Grid<P>,
+}
+
+/// The params that a variant is for.
+#[derive(Debug)]
+pub(crate) enum Suits<P> {
+    All,
+    /// Those for which the function returns true.
+    Some(fn(&P) -> bool),
+    /// None: it runs only where the op table asks for it.
+    OnDemand,
+}
+
+impl<P> Suits<P> {
+    /// Returns whether the variant may be chosen for these params, or for any.
+    pub fn accepts(&self, params: Option<&P>) -> bool {
+        match self {
+            Suits::All => true,
+            Suits::Some(suits) => params.is_none_or(suits),
+            Suits::OnDemand => false,
+        }
+    }
 }
 
 /// The number of invocations or workgroups of a variant, computed from its params.
@@ -141,8 +162,8 @@ impl Gpu {
         let choice = choices.entry(family.name).or_default();
         let mut fitting = (family.order)(&self.caps).iter().copied().filter(|v| (v.fits)(&self.caps)).peekable();
         while let Some(variant) = fitting.next() {
-            let usable = params.is_none_or(|params| variant.suits.is_none_or(|suits| suits(params)));
-            let enough = params.is_some() || variant.suits.is_none();
+            let usable = variant.suits.accepts(params);
+            let enough = params.is_some() || matches!(variant.suits, Suits::All);
             if usable && self.is_correct(family, variant, choice, fitting.peek().is_none())? && enough {
                 return Ok(variant);
             }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Variant, shader, wgsl};
+use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Suits, Variant, shader, wgsl};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::linalg::matmul_variants::{self, PLACES, PRODUCT, UNTOUCHED, numbers};
@@ -60,7 +60,7 @@ const COOPERATIVE_16: Variant<ProductParams> = Variant {
     shader: SHADER_16,
     entry: "matmul_cooperative",
     fits: |caps| caps.cooperative == Some(16),
-    suits: Some(|p| p.sizes().suit_cooperative(p.k)),
+    suits: Suits::Some(|p| p.sizes().suit_cooperative(p.k)),
     grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64)),
 };
 
@@ -74,7 +74,7 @@ const COOPERATIVE_8: Variant<ProductParams> = Variant {
 };
 
 /// No kernel: the product reads its halves as others do.
-const OTHERS: Variant<ProductParams> = Variant { name: "others", fits: |_| true, suits: None, ..COOPERATIVE_16 };
+const OTHERS: Variant<ProductParams> = Variant { name: "others", fits: |_| true, suits: Suits::All, ..COOPERATIVE_16 };
 
 static FAMILY: Family<ProductParams> = Family { name: "matmul_cooperative", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }

@@ -1,6 +1,6 @@
 //! The variants of the matrix product, and the trial of a variant before its first use on a device.
 
-use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, PUT, Variant, shader, wgsl};
+use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, PUT, Suits, Variant, shader, wgsl};
 use crate::error::Result;
 use crate::ops::choices::Sizes;
 use crate::ops::linalg::panels::{Product, ProductParams, Target};
@@ -35,13 +35,19 @@ static SUBGROUPS: Variant<ProductParams> = Variant {
     shader: SUBGROUPS_SHADER,
     entry: "matmul_subgroups",
     fits: |caps| caps.software && caps.subgroup == Some(8),
-    suits: None,
+    suits: Suits::All,
     grid: TILED,
 };
 
 /// Uses registers only. It is the fastest variant on other software adapters.
-static PANELS: Variant<ProductParams> =
-    Variant { name: "panels", shader: PANELS_SHADER, entry: "matmul_panels", fits: |_| true, suits: None, grid: TILED };
+static PANELS: Variant<ProductParams> = Variant {
+    name: "panels",
+    shader: PANELS_SHADER,
+    entry: "matmul_panels",
+    fits: |_| true,
+    suits: Suits::All,
+    grid: TILED,
+};
 
 /// Uses workgroup memory, and 8 × 8 elements for each invocation. [`choices`](crate::ops::choices) says for which sizes this
 /// and the next variants are.
@@ -50,7 +56,7 @@ static BLOCKS_128: Variant<ProductParams> = Variant {
     shader: BLOCKS_128_SHADER,
     entry: "matmul_blocks",
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8448,
-    suits: Some(|p| p.sizes().suit_128()),
+    suits: Suits::Some(|p| p.sizes().suit_128()),
     grid: Grid::Workgroups(|p| p.sizes().tiles(128, 128)),
 };
 
@@ -60,7 +66,7 @@ static BLOCKS_64: Variant<ProductParams> = Variant {
     shader: BLOCKS_64_SHADER,
     entry: "matmul_blocks",
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
-    suits: Some(|p| p.sizes().suit_64()),
+    suits: Suits::Some(|p| p.sizes().suit_64()),
     grid: TILED,
 };
 
@@ -70,7 +76,7 @@ static TILES: Variant<ProductParams> = Variant {
     shader: TILES_SHADER,
     entry: "matmul_tiles",
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8704,
-    suits: None,
+    suits: Suits::All,
     grid: TILED,
 };
 
@@ -80,7 +86,7 @@ static TILES_32: Variant<ProductParams> = Variant {
     shader: TILES_32_SHADER,
     entry: "matmul_tiles",
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4608,
-    suits: Some(|p| p.sizes().suit_32()),
+    suits: Suits::Some(|p| p.sizes().suit_32()),
     grid: Grid::Workgroups(|p| p.sizes().tiles(32, 32)),
 };
 
@@ -90,7 +96,7 @@ pub(in crate::ops) static PLAIN: Variant<ProductParams> = Variant {
     shader: PLAIN_SHADER,
     entry: "matmul_plain",
     fits: |_| true,
-    suits: None,
+    suits: Suits::All,
     grid: Grid::Each(|p| p.m * p.n * p.z_count),
 };
 
@@ -220,7 +226,7 @@ pub(in crate::ops) mod tests {
         ] {
             let (m, n, batch) = sizes;
             let params = sized(m, n, batch);
-            let suits = |variant: &&&Variant<ProductParams>| variant.suits.is_none_or(|suits| suits(&params));
+            let suits = |variant: &&&Variant<ProductParams>| variant.suits.accepts(Some(&params));
             let first = ON_HARDWARE.iter().find(suits).map(|variant| variant.name);
             assert_eq!(first, Some(expected), "{sizes:?}");
         }

@@ -1,7 +1,9 @@
 //! Products that read the operands where they are, instead of from panels: the variants, and the trial of a variant before its
 //! first use on a device.
 
-use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Variant, params, shader, wgsl};
+use crate::device::gpu::{
+    AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Suits, Variant, params, shader, wgsl,
+};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::{FEW, Sizes};
@@ -91,7 +93,7 @@ const DOTS: Variant<UnpackedParams> = Variant {
     shader: DOTS_SHADER,
     entry: "matmul_dots",
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 1024,
-    suits: Some(|p| p.sizes().suit_dots(p.k) && p.steps_are_neighbours()),
+    suits: Suits::Some(|p| p.sizes().suit_dots(p.k) && p.steps_are_neighbours()),
     grid: Grid::Workgroups(|p| p.count / p.few().max(1)),
 };
 
@@ -101,7 +103,7 @@ const STRIDED: Variant<UnpackedParams> = Variant {
     shader: STRIDED_SHADER,
     entry: "matmul_strided",
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
-    suits: Some(|p| p.sizes().suit_strided() && p.neighbours().iter().all(|either| either.contains(&true))),
+    suits: Suits::Some(|p| p.sizes().suit_strided() && p.neighbours().iter().all(|either| either.contains(&true))),
     grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64).saturating_mul(p.parts)),
 };
 
@@ -111,7 +113,7 @@ const DIRECT: Variant<UnpackedParams> = Variant {
     shader: DIRECT_SHADER,
     entry: "matmul_direct",
     fits: |_| true,
-    suits: None,
+    suits: Suits::All,
     grid: Grid::Each(|p| p.count),
 };
 
@@ -136,7 +138,7 @@ inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 static ON_HARDWARE: [&Variant<UnpackedParams>; 3] = [&DOTS, &STRIDED, &DIRECT];
 /// Barriers are slow on software adapters: the other variants run there where the op table asks for them.
 static ON_SOFTWARE: [&Variant<UnpackedParams>; 3] =
-    [&Variant { suits: Some(|_| false), ..DOTS }, &Variant { suits: Some(|_| false), ..STRIDED }, &DIRECT];
+    [&Variant { suits: Suits::OnDemand, ..DOTS }, &Variant { suits: Suits::OnDemand, ..STRIDED }, &DIRECT];
 
 fn order(caps: &Caps) -> &'static [&'static Variant<UnpackedParams>] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }

@@ -3,7 +3,9 @@
 use super::columns;
 use super::geometry::Geometry;
 use super::implicit::Choose;
-use crate::device::gpu::{AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Variant, params, shader, wgsl};
+use crate::device::gpu::{
+    AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Suits, Variant, params, shader, wgsl,
+};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::Sizes;
@@ -69,7 +71,7 @@ const IMPLICIT_32: Variant<ImplicitParams> = Variant {
     shader: SHADER_32,
     entry: ENTRY,
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 5248,
-    suits: Some(|p| p.sizes().suit_half()),
+    suits: Suits::Some(|p| p.sizes().suit_half()),
     grid: Grid::Workgroups(|p| p.sizes().tiles(32, 128)),
 };
 
@@ -79,7 +81,7 @@ const IMPLICIT_128: Variant<ImplicitParams> = Variant {
     shader: SHADER_128,
     entry: ENTRY,
     fits: |caps| caps.max_invocations >= 256 && caps.workgroup_memory >= 8448,
-    suits: Some(|p| p.sizes().suit_128()),
+    suits: Suits::Some(|p| p.sizes().suit_128()),
     grid: Grid::Workgroups(|p| p.sizes().tiles(128, 128)),
 };
 
@@ -89,7 +91,7 @@ const IMPLICIT_64: Variant<ImplicitParams> = Variant {
     shader: SHADER_64,
     entry: ENTRY,
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
-    suits: None,
+    suits: Suits::All,
     grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64)),
 };
 
@@ -104,7 +106,7 @@ pub(super) fn is_columns(variant: &Variant<ImplicitParams>) -> bool {
 
 /// Returns a variant that runs only where the op table asks for it.
 const fn on_demand(variant: Variant<ImplicitParams>) -> Variant<ImplicitParams> {
-    Variant { suits: Some(|_| false), ..variant }
+    Variant { suits: Suits::OnDemand, ..variant }
 }
 
 static ON_HARDWARE: [&Variant<ImplicitParams>; 4] = [&IMPLICIT_32, &IMPLICIT_128, &IMPLICIT_64, &COLUMNS];
