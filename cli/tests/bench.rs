@@ -92,7 +92,8 @@ fn an_adapter_has_limits_and_counts_its_kernels() {
     assert_eq!(stderr(&result), "", "no warning about the loops of the probes");
     let lines = json_lines(&result);
     let (probes, rows) = split(&lines);
-    assert_eq!(number(&rows[0], "dispatches"), 100.0, "{}", rows[0]);
+    // Several additions are one kernel.
+    assert!((1.0..100.0).contains(&number(&rows[0], "dispatches")), "{}", rows[0]);
     let softmax = &rows[1];
     assert!(number(softmax, "dispatches") >= 1.0, "{softmax}");
     let reached = number(softmax, "median") / number(&probes[1], "max");

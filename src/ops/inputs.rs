@@ -216,6 +216,11 @@ pub(crate) struct Walk<const K: usize> {
     pub offsets: [usize; K],
 }
 
+/// Returns whether the layouts are row-major without gaps, and of one shape.
+fn all_dense(layouts: &[&Layout]) -> bool {
+    layouts.iter().all(|layout| layout.shape == layouts[0].shape && layout.is_contiguous())
+}
+
 impl<const K: usize> Walk<K> {
     /// Merges neighbouring dimensions that every operand can read with one stride, and drops dimensions of size 1. The
     /// result has at least one dimension.
@@ -249,6 +254,10 @@ impl<const K: usize> Walk<K> {
 
     /// Broadcasts the operands to their common shape.
     pub fn broadcast(op: &'static str, layouts: [&Layout; K]) -> Result<Self> {
+        if layouts[0].elem_count() > 1 && all_dense(&layouts) {
+            let (dims, strides) = (vec![layouts[0].elem_count()], std::array::from_fn(|_| vec![1])); // as `new` finds them
+            return Ok(Walk { dims, strides, offsets: layouts.map(|layout| layout.offset) });
+        }
         let join = |shape: Vec<usize>, layout: &&Layout| broadcast_shapes(op, &shape, &layout.shape);
         let shape = layouts.iter().try_fold(Vec::new(), join)?;
         Ok(Walk::new(layouts.map(|layout| layout.broadcast_to(&shape)).each_ref()))
@@ -274,7 +283,7 @@ impl<const K: usize> Walk<K> {
         f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync,
     ) -> Result<()> {
         // Dense operands of one shape need no walk: making one would take longer than the op of a small tensor.
-        if layouts.iter().all(|layout| layout.shape == layouts[0].shape && layout.is_contiguous()) {
+        if all_dense(&layouts) {
             let offsets = layouts.map(|layout| layout.offset);
             let parts = out.par_chunks_mut(CHUNK).enumerate();
             parts.for_each(|(i, part)| f(offsets.map(|offset| offset + i * CHUNK), [1; K], part));

@@ -101,6 +101,8 @@ pub(super) struct Chain {
     /// The buffers that are read and no results of the chain, each once.
     pub inputs: Vec<Buffer>,
     pub steps: Vec<Step>,
+    /// The numbers of the inputs that formulas read.
+    read: Vec<usize>,
     weight: usize,
 }
 
@@ -127,13 +129,13 @@ pub(super) enum Known {
 }
 
 /// The total weight of the steps of a chain. Most formulas weigh 1.
-const MAX_WEIGHT: usize = 32;
+const MAX_WEIGHT: usize = 128;
 /// The same of a chain after a product, which has its formulas once for each element of a tile. Less than `HEAVY`, since the
 /// texts of the crate's functions are not in its kernel.
 const MAX_WEIGHT_OF_PRODUCT: usize = 6;
 const _: () = assert!(MAX_WEIGHT_OF_PRODUCT < HEAVY);
 /// The weight of a formula that calls functions of the crate, which take long to compile.
-const HEAVY: usize = 8;
+const HEAVY: usize = 32;
 /// The most fused kernels of a device of either kind, and the most chains whose number is counted.
 pub(super) const MAX_FUSED: usize = 256;
 const MAX_KNOWN: usize = 4096;
@@ -179,6 +181,14 @@ impl Link {
 }
 
 impl Step {
+    /// Returns how many inputs the kernel has besides those of formulas.
+    fn own_bindings(&self) -> usize {
+        match self.link {
+            Link::Formula(_) => 0,
+            Link::Product { .. } => self.inputs.len(),
+        }
+    }
+
     /// Returns what an input is in a fused kernel.
     fn value(&self, index: usize, offset: usize, place: Place) -> Value {
         match self.inputs[index] {
@@ -191,8 +201,9 @@ impl Step {
 impl Chain {
     /// Returns what a buffer holds, if the chain knows it.
     fn source(&self, buffer: &Buffer) -> Option<Source> {
-        let step = self.steps.iter().position(|step| step.output.is(buffer)).map(Source::Step);
-        step.or_else(|| self.inputs.iter().position(|input| input.id() == buffer.id()).map(Source::Input))
+        let input = self.inputs.iter().position(|input| input.id() == buffer.id()).map(Source::Input);
+        // Mostly the result of the last step.
+        input.or_else(|| self.steps.iter().rposition(|step| step.output.is(buffer)).map(Source::Step))
     }
 
     /// Returns whether a buffer is the result of a step.
@@ -220,28 +231,23 @@ impl Chain {
             && self.bindings(kernel, call) <= gpu.caps.max_storage_buffers as usize
     }
 
-    /// Returns how many buffers the one kernel of the chain with this step binds: those of the product, what formulas read, and
-    /// the results that are written.
+    /// Returns how many buffers the one kernel of the chain with this step binds: those of the product,
+    /// what formulas read, and the results that are written.
     fn bindings(&self, kernel: &Kernel, call: &Pointwise) -> usize {
-        let mut read: Vec<usize> = Vec::new();
-        let mut of_product = 0;
-        for step in &self.steps {
-            let Link::Formula(call) = &step.link else {
-                of_product = step.inputs.len();
-                continue;
+        let of_product = self.steps.first().map_or(0, |step| step.own_bindings());
+        let mut new: Vec<usize> = Vec::new();
+        for buffer in call.inputs().map(|index| &kernel.inputs[index]) {
+            let known = match self.source(buffer) {
+                Some(Source::Step(_)) => true,
+                Some(Source::Input(input)) => self.read.contains(&input),
+                None => false,
             };
-            for index in call.inputs() {
-                if let Source::Input(input) = step.inputs[index] {
-                    read.push(self.inputs[input].id());
-                }
+            if !known && !new.contains(&buffer.id()) {
+                new.push(buffer.id());
             }
         }
-        let own = call.inputs().map(|index| &kernel.inputs[index]);
-        read.extend(own.filter(|buffer| !self.computes(buffer)).map(Buffer::id));
-        read.sort_unstable();
-        read.dedup();
-        let written = self.steps.iter().filter(|step| step.output.is_alive() || !step.read).count();
-        of_product + read.len() + written + 1
+        let written = self.steps.iter().filter(|step| !step.read || step.output.is_alive()).count();
+        of_product + self.read.len() + new.len() + written + 1
     }
 
     /// Returns whether a kernel reads a result of the chain, or writes what the chain reads or writes.
@@ -265,6 +271,12 @@ impl Chain {
         }
         if let Link::Formula(call) = &link {
             self.weight += call.weight();
+            for index in call.inputs() {
+                match inputs[index] {
+                    Source::Input(input) if !self.read.contains(&input) => self.read.push(input),
+                    _ => {}
+                }
+            }
         }
         let (output, words) = (output.downgrade(), output.len());
         self.steps.push(Step { kernel, link, inputs, output, words, read: false });
@@ -281,6 +293,7 @@ impl Chain {
         Chain {
             inputs: self.inputs.iter().cloned().chain([result]).collect(),
             steps: steps.map(|step| Step { inputs: step.inputs.iter().map(source).collect(), ..step }).collect(),
+            read: self.read.iter().copied().chain([self.inputs.len()]).collect(),
             weight: self.weight,
         }
     }

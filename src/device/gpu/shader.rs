@@ -151,7 +151,8 @@ pub(crate) struct ParamWords {
 
 impl ParamWords {
     pub fn of(params: &impl Params) -> ParamWords {
-        let mut words = ParamWords::default();
+        let words = Vec::with_capacity(size_of_val(params).div_ceil(4));
+        let mut words = ParamWords { words, ..ParamWords::default() };
         params.write(&mut words);
         words.words.resize(words.words.len().next_multiple_of(words.align.max(1)), 0);
         words
