@@ -172,7 +172,8 @@ impl Device {
 
     /// Returns the number of kernels that this crate has recorded for the device since it was opened, also those of
     /// [`WgslKernel`](crate::WgslKernel); 0 for `cpu`. The difference of two calls is the number of kernels between them,
-    /// including the trial of a kernel variant before its first use.
+    /// including the trial of a kernel variant before its first use. With `RUST_LOG=anygpu::kernels=trace`, programs that
+    /// initialise `env_logger` print a line for each: the device, the kernel's name, and the bytes of its buffers.
     ///
     /// ```
     /// use anygpu::{Device, Tensor};

@@ -158,10 +158,24 @@ impl Gpu {
         recorder.pipeline = pipeline.id;
         recorder.kernels += 1;
         recorder.dispatched += 1;
+        self.trace(pipeline, buffers);
         if recorder.kernels >= recorder.batch_limit {
             self.submit(&mut recorder);
         }
         Ok(())
+    }
+
+    /// Writes a line to the log for a kernel: its name, and the bytes of the buffers that it reads and of those that it writes.
+    fn trace(&self, pipeline: &Pipeline, buffers: &[&Buffer]) {
+        const TARGET: &str = "anygpu::kernels";
+        if !log::log_enabled!(target: TARGET, log::Level::Trace) {
+            return;
+        }
+        let bytes = |written: bool| {
+            let bound = pipeline.signature.buffers.iter().zip(buffers).filter(|((_, writes), _)| *writes == written);
+            bound.map(|(_, buffer)| buffer.len() as u64 * 4).collect::<Vec<_>>()
+        };
+        log::trace!(target: TARGET, "{} {} reads {:?} writes {:?}", self.name, pipeline.name, bytes(false), bytes(true));
     }
 
     /// Checks a dispatch now, because wgpu would reject it only together with the whole batch.
