@@ -24,10 +24,13 @@
 //! # Ok::<(), anygpu::Error>(())
 //! ```
 
+mod arguments;
 mod bounds;
+mod launch;
 mod limits;
 mod output;
 mod reflect;
+mod uniform;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -36,12 +39,13 @@ use crate::device::gpu::{Gpu, ParamsAt, Pipeline, Signature};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::shape::checked_elem_count;
 use crate::sync;
 use crate::tensor::Tensor;
+pub use launch::{Invocations, Launch};
 pub use output::Output;
-use output::{Start, dense, started};
-use reflect::{Reflection, StorageBinding, reflect};
+use output::{dense, started};
+use reflect::{Reflection, reflect};
+pub use uniform::ParamValue;
 
 /// A compute kernel in WGSL.
 ///
@@ -54,6 +58,8 @@ use reflect::{Reflection, StorageBinding, reflect};
 /// Outputs are new tensors. An output that the kernel also reads, as `y` in `y[i] = a * x[i] + y[i]`, needs its
 /// starting elements: [`Output::copy_of`] a tensor, or [`Output::zeros`]. Arrays of atomics start as zeros unless the
 /// caller passes a tensor.
+///
+/// [`run`](Self::run) takes the arguments in the order of their bindings, and [`on`](Self::on) by their names.
 ///
 /// An index out of bounds reads an unspecified element of the array or 0, and writes such an element or nothing. On
 /// OpenGL, unlike elsewhere, an integer division by 0 has an unspecified result. Sources have at most 256 KiB,
@@ -123,7 +129,18 @@ impl WgslKernel {
         groups: [u32; 3],
     ) -> Result<Vec<Tensor>> {
         let outputs: Vec<Output> = outputs.iter().map(|output| output.clone().into()).collect();
-        self.check_arguments(device, inputs, &outputs, params)?;
+        self.launch(device, inputs, &outputs, params, groups)
+    }
+
+    fn launch(
+        &self,
+        device: &Device,
+        inputs: &[&Tensor],
+        outputs: &[Output],
+        params: &[u32],
+        groups: [u32; 3],
+    ) -> Result<Vec<Tensor>> {
+        self.check_arguments(device, inputs, outputs, params)?;
         let Backend::Gpu(gpu) = device.backend()? else {
             return Err(self.error("WGSL needs an adapter, and these tensors are on cpu: move them with .to()"));
         };
@@ -132,7 +149,7 @@ impl WgslKernel {
         for input in inputs {
             read.push(dense(gpu, input)?);
         }
-        for output in &outputs {
+        for output in outputs {
             made.push(started(gpu, output)?);
         }
         if !groups.contains(&0) {
@@ -144,63 +161,10 @@ impl WgslKernel {
                 .filter_map(|arg| if arg.written { outputs.next() } else { inputs.next() });
             gpu.dispatch(&pipeline, params, &in_order.collect::<Vec<_>>(), groups)?;
         }
-        let tensors = made.into_iter().zip(&outputs).map(|(buffer, output)| {
+        let tensors = made.into_iter().zip(outputs).map(|(buffer, output)| {
             Tensor::from_storage(Storage::Gpu(buffer), output.shape.dims(), output.dtype, device.clone())
         });
         Ok(tensors.collect())
-    }
-
-    fn check_arguments(&self, device: &Device, inputs: &[&Tensor], outputs: &[Output], params: &[u32]) -> Result<()> {
-        let copied = outputs.iter().filter_map(|output| match output.start {
-            Start::CopyOf(tensor) => Some(tensor),
-            _ => None,
-        });
-        if let Some(stranger) = inputs.iter().copied().chain(copied).find(|tensor| tensor.device() != device) {
-            let (left, right) = (device.to_string(), stranger.device().to_string());
-            return Err(Error::DeviceMismatch { op: "WgslKernel::run", left, right });
-        }
-        let words = self.reflection.params.map_or(0, |(_, words)| words);
-        if params.len() != words {
-            return Err(self.error(format!("its uniform has {words} words, {} params were given", params.len())));
-        }
-        let given_inputs = inputs.iter().map(|input| (input.dtype(), input.elem_count()));
-        let count = |output: &Output| checked_elem_count("WgslKernel::run", output.shape.dims());
-        let given_outputs = outputs.iter().map(|output| Ok((output.dtype, count(output)?)));
-        self.check_side("input", false, given_inputs.collect())?;
-        self.check_side("output", true, given_outputs.collect::<Result<_>>()?)?;
-        let written = self.reflection.bindings.iter().filter(|arg| arg.written);
-        match written.zip(outputs).find(|(arg, output)| arg.read && matches!(output.start, Start::Unspecified)) {
-            Some((StorageBinding { name, .. }, _)) => Err(self.error(format!(
-                "it reads the output '{name}', which needs starting elements: pass Output::copy_of(&tensor), or \
-                 Output::zeros(shape, dtype)"
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    /// Compares the bindings of one direction with the tensors given for them.
-    fn check_side(&self, side: &str, written: bool, given: Vec<(DType, usize)>) -> Result<()> {
-        let args: Vec<&StorageBinding> = self.reflection.bindings.iter().filter(|arg| arg.written == written).collect();
-        if args.len() != given.len() {
-            let names: Vec<_> = args.iter().map(|arg| &*arg.name).collect();
-            let (takes, got) = (names.join(", "), given.len());
-            return Err(self.error(format!("it has the {side} bindings [{takes}], {got} {side}s were given")));
-        }
-        for (arg, (dtype, len)) in args.iter().zip(given) {
-            if arg.dtype != dtype {
-                return Err(self.error(format!("{side} '{}' is of {}, got a tensor of {dtype}", arg.name, arg.dtype)));
-            }
-            if !len.is_multiple_of(arg.width) {
-                let (name, width) = (&arg.name, arg.width);
-                return Err(
-                    self.error(format!("{side} '{name}' is of vectors of {width} elements, got {len} elements"))
-                );
-            }
-            if len == 0 {
-                return Err(self.error(format!("{side} '{}' got an empty tensor, which cannot be bound", arg.name)));
-            }
-        }
-        Ok(())
     }
 
     fn pipeline(&self, device: &Device, gpu: &Gpu) -> Result<Arc<Pipeline>> {
@@ -220,7 +184,8 @@ impl WgslKernel {
             params: self
                 .reflection
                 .params
-                .map_or(ParamsAt::Nowhere, |(binding, words)| ParamsAt::Uniform(binding, words)),
+                .as_ref()
+                .map_or(ParamsAt::Nowhere, |uniform| ParamsAt::Uniform(uniform.binding, uniform.words)),
             buffers: self.reflection.bindings.iter().map(|arg| (arg.binding, arg.written)).collect(),
             exact: true,
         };
@@ -277,7 +242,7 @@ mod tests {
             kernel.reflection.bindings.iter().map(|arg| (&*arg.name, arg.binding, arg.written)).collect();
         assert_eq!(names, [("a", 1, false), ("b", 2, false), ("out", 3, true), ("count", 7, true)]);
         assert!(!kernel.reflection.bindings.iter().any(|arg| arg.written && arg.read), "atomics start as zeros");
-        assert_eq!(kernel.reflection.params, Some((5, 2)));
+        assert!(kernel.reflection.params.as_ref().is_some_and(|params| (params.binding, params.words) == (5, 2)));
         assert!(kernel.reflection.loops);
         assert_eq!(WgslKernel::new(SUM_OF_TWO, "other")?.reflection.bindings.len(), 2);
         Ok(())
@@ -300,7 +265,10 @@ mod tests {
                 ),
                 "'x'",
             ),
-            (&format!("@group(0) @binding(0) var<uniform> m: mat2x2<f32>;\n{compute} {{ let y = m[0].x; }}"), "'m'"),
+            (
+                &format!("enable f16;\n@group(0) @binding(0) var<uniform> m: vec2<f16>;\n{compute} {{ let y = m.x; }}"),
+                "'m' must be made of",
+            ),
         ];
         for (source, expected) in cases {
             let error = WgslKernel::new(source, "f").unwrap_err().to_string();

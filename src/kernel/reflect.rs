@@ -1,8 +1,12 @@
 //! The bindings that a WGSL source declares: parsed and validated by naga, without a device.
 
 use naga::valid::{Capabilities, GlobalUse, ModuleInfo, ValidationFlags, Validator};
-use naga::{AddressSpace, ArraySize, Scalar, ScalarKind, ShaderStage, Statement, StorageAccess, TypeInner, VectorSize};
+use naga::{
+    AddressSpace, ArraySize, Binding, BuiltIn, EntryPoint, Module, Scalar, ScalarKind, ShaderStage, Statement,
+    StorageAccess, TypeInner, VectorSize,
+};
 
+use super::uniform::Uniform;
 use super::{bounds, limits};
 use crate::dtype::DType;
 
@@ -25,8 +29,11 @@ pub(super) struct StorageBinding {
 pub(super) struct Reflection {
     /// Inputs and outputs together, in the order of their bindings.
     pub bindings: Vec<StorageBinding>,
-    /// Binding and words of the uniform params.
-    pub params: Option<(u32, usize)>,
+    pub params: Option<Uniform>,
+    /// `@workgroup_size`; `None` if it is an `override`.
+    pub workgroup_size: Option<[u32; 3]>,
+    /// Whether the entry point takes `@builtin(num_workgroups)`.
+    pub counts_workgroups: bool,
     /// Whether the source contains a loop.
     pub loops: bool,
     /// Bytes of `var<workgroup>` memory.
@@ -43,8 +50,15 @@ pub(super) fn reflect(source: &str, entry: &str) -> Result<Reflection, String> {
         format!("there is no such @compute entry point; the source has [{}]", names.join(", "))
     })?;
     let uses = info.get_entry_point(index);
-    let mut reflection =
-        Reflection { bindings: Vec::new(), params: None, loops: has_loops(&module), workgroup_bytes: 0 };
+    let point = &module.entry_points[index];
+    let mut reflection = Reflection {
+        bindings: Vec::new(),
+        params: None,
+        workgroup_size: point.workgroup_size_overrides.is_none().then_some(point.workgroup_size),
+        counts_workgroups: counts_workgroups(&module, point),
+        loops: has_loops(&module),
+        workgroup_bytes: 0,
+    };
     for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
         reflection.add(&module, global, uses[handle])?;
     }
@@ -105,9 +119,7 @@ impl Reflection {
                 return Err(format!("'{name}' is a second uniform: put all params into one struct"));
             }
             AddressSpace::Uniform => {
-                let words = uniform_words(module, global.ty)
-                    .ok_or_else(|| format!("'{name}' must be made of 4-byte scalars and vectors of them"))?;
-                self.params = Some((at.binding, words));
+                self.params = Some(Uniform::of(module, global, at.binding, &name)?);
             }
             _ => return Err(format!("'{name}' is neither a storage array nor a uniform")),
         }
@@ -135,7 +147,7 @@ fn element_type(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<E
     Some(Element { dtype: number(scalar)?, width, atomic })
 }
 
-fn number(scalar: Scalar) -> Option<DType> {
+pub(super) fn number(scalar: Scalar) -> Option<DType> {
     match (scalar.kind, scalar.width) {
         (ScalarKind::Float, 4) => Some(DType::F32),
         (ScalarKind::Sint, 4) => Some(DType::I32),
@@ -144,15 +156,13 @@ fn number(scalar: Scalar) -> Option<DType> {
     }
 }
 
-/// The size of a uniform in words, if it is made of 4-byte numbers alone.
-fn uniform_words(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<usize> {
-    let inner = &module.types[ty].inner;
-    let plain = match inner {
-        TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } => number(*scalar).is_some(),
-        TypeInner::Struct { members, .. } => members.iter().all(|member| uniform_words(module, member.ty).is_some()),
-        _ => false,
-    };
-    plain.then(|| inner.size(module.to_ctx()) as usize / 4)
+/// Returns whether an entry point takes the number of workgroups, as an argument or in a struct.
+fn counts_workgroups(module: &Module, point: &EntryPoint) -> bool {
+    let counts = |binding: &Option<Binding>| *binding == Some(Binding::BuiltIn(BuiltIn::NumWorkGroups));
+    point.function.arguments.iter().any(|argument| match &module.types[argument.ty].inner {
+        TypeInner::Struct { members, .. } => members.iter().any(|member| counts(&member.binding)),
+        _ => counts(&argument.binding),
+    })
 }
 
 fn has_loops(module: &naga::Module) -> bool {

@@ -1,0 +1,218 @@
+//! Launches of a kernel with its arguments by name.
+
+use bytemuck::NoUninit;
+
+use super::WgslKernel;
+use super::arguments::unknown;
+use super::output::Output;
+use super::uniform::ParamValue;
+use crate::device::{Backend, Device};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// A launch of a [`WgslKernel`] on a device, with tensors and params by the names that they have in the source. Made by
+/// [`WgslKernel::on`].
+///
+/// What does not fit is reported by [`dispatch`](Self::dispatch) or [`workgroups`](Self::workgroups), the first one.
+///
+/// ```
+/// use anygpu::kernel::{Output, WgslKernel};
+/// use anygpu::{Device, Tensor};
+///
+/// let saxpy = WgslKernel::new(
+///     "
+///     struct Params { a: f32 }
+///     @group(0) @binding(0) var<uniform> params: Params;
+///     @group(0) @binding(1) var<storage, read> x: array<f32>;
+///     @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+///     @compute @workgroup_size(64)
+///     fn saxpy(@builtin(global_invocation_id) id: vec3<u32>) {
+///         if id.x < arrayLength(&x) { y[id.x] = params.a * x[id.x] + y[id.x]; }
+///     }
+///     ",
+///     "saxpy",
+/// )?;
+/// for device in Device::all().iter().filter(|device| !device.is_cpu()) {
+///     let (x, y) = (Tensor::ones([100], device)?, Tensor::full([100], 3.0, device)?);
+///     let launch = saxpy.on(device).input("x", &x).output("y", Output::copy_of(&y)).set("a", 2.0);
+///     let sums = launch.dispatch(100)?;
+///     assert_eq!(sums[0].to_vec::<f32>()?, [5.0; 100]);
+/// }
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a launch runs when dispatch() or workgroups() is called"]
+pub struct Launch<'a> {
+    kernel: &'a WgslKernel,
+    device: &'a Device,
+    inputs: Vec<(&'a str, &'a Tensor)>,
+    outputs: Vec<(&'a str, Output<'a>)>,
+    words: Vec<u32>,
+    /// Whether each member of the params has a value.
+    set: Vec<bool>,
+    wrong: Option<String>,
+}
+
+impl WgslKernel {
+    /// Begins a launch on a device, with arguments by name.
+    pub fn on<'a>(&'a self, device: &'a Device) -> Launch<'a> {
+        let uniform = self.reflection.params.as_ref();
+        let words = vec![0; uniform.map_or(0, |uniform| uniform.words)];
+        let set = vec![false; uniform.map_or(0, |uniform| uniform.members.len())];
+        Launch { kernel: self, device, inputs: Vec::new(), outputs: Vec::new(), words, set, wrong: None }
+    }
+}
+
+impl<'a> Launch<'a> {
+    /// Gives the binding `var<storage, read>` of this name a tensor of the device.
+    pub fn input(mut self, name: &'a str, tensor: &'a Tensor) -> Self {
+        self.inputs.push((name, tensor));
+        self
+    }
+
+    /// Gives the binding `var<storage, read_write>` of this name a new tensor: a pair of a shape and an element type, which starts
+    /// as zeros, or an [`Output`].
+    pub fn output(mut self, name: &'a str, output: impl Into<Output<'a>>) -> Self {
+        self.outputs.push((name, output.into()));
+        self
+    }
+
+    /// Sets a member of the uniform's struct: a number, or an array of the numbers of a vector, of an array, or of a matrix by
+    /// its columns. A member of a struct within the struct is `"outer.inner"`, that of an array of structs `"list[0].inner"`; a
+    /// uniform that is no struct has the variable's name.
+    pub fn set(mut self, name: &str, value: impl Into<ParamValue>) -> Self {
+        let uniform = self.kernel.reflection.params.as_ref();
+        let done = match uniform.and_then(|uniform| uniform.member(name)) {
+            Some((i, member)) => {
+                self.set[i] = true;
+                member.write(&value.into(), &mut self.words)
+            }
+            None => Err(unknown("param", name, &self.kernel.params())),
+        };
+        self.note(done)
+    }
+
+    /// Sets the whole uniform to the bytes of a struct with WGSL's layout: that of `#[repr(C)]`, with padding where WGSL
+    /// aligns a member to 8 or 16 bytes.
+    pub fn params<T: NoUninit>(mut self, params: &T) -> Self {
+        let (bytes, words) = (bytemuck::bytes_of(params), self.words.len());
+        if bytes.len() != 4 * words {
+            let detail = format!("its uniform has {} bytes, the struct given for it {}", 4 * words, bytes.len());
+            return self.note(Err(detail));
+        }
+        self.words = bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
+        self.set.fill(true);
+        self
+    }
+
+    /// Runs at least so many invocations and returns the outputs, in the order of their binding numbers: `n` in x, or
+    /// `[x, y, z]`. The number is rounded up to whole workgroups, so the kernel has to leave those past the end out.
+    ///
+    /// Where `n` takes more than 65 535 workgroups, the adapter's limit in x, they are folded over y. For this, the kernel has to
+    /// compute its place from both: with `@workgroup_size(64)` and `@builtin(num_workgroups) count: vec3<u32>`, it is
+    /// `id.x + id.y * count.x * 64u`, and `id.x` alone is refused.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`WgslKernel::run`]; [`Error::Kernel`] for names that the kernel does not have, or that have no argument.
+    pub fn dispatch(self, invocations: impl Into<Invocations>) -> Result<Vec<Tensor>> {
+        let groups = match self.wrong {
+            None => self.kernel.groups(self.device, invocations.into().0)?,
+            Some(_) => [0; 3], // an earlier error, which `workgroups` returns
+        };
+        self.workgroups(groups)
+    }
+
+    /// Runs so many workgroups in x, y and z and returns the outputs, in the order of their binding numbers.
+    ///
+    /// # Errors
+    ///
+    /// As [`dispatch`](Self::dispatch).
+    pub fn workgroups(self, groups: [u32; 3]) -> Result<Vec<Tensor>> {
+        let kernel = self.kernel;
+        if let Some(wrong) = self.wrong {
+            return Err(kernel.error(wrong));
+        }
+        if let (Some(i), Some(uniform)) = (self.set.iter().position(|set| !set), &kernel.reflection.params) {
+            let name = &uniform.members[i].name;
+            return Err(kernel.error(format!("param '{name}' has no value: set it with .set(\"{name}\", …)")));
+        }
+        let inputs: Vec<&Tensor> = kernel.in_order("input", false, &self.inputs)?.into_iter().copied().collect();
+        let outputs: Vec<Output> = kernel.in_order("output", true, &self.outputs)?.into_iter().cloned().collect();
+        kernel.launch(self.device, &inputs, &outputs, &self.words, groups)
+    }
+
+    fn note(mut self, done: Result<(), String>) -> Self {
+        if let Err(wrong) = done {
+            self.wrong.get_or_insert(wrong);
+        }
+        self
+    }
+}
+
+/// A number of invocations: in x, or in x, y and z.
+#[derive(Clone, Copy, Debug)]
+pub struct Invocations([usize; 3]);
+
+impl From<usize> for Invocations {
+    fn from(x: usize) -> Invocations {
+        Invocations([x, 1, 1])
+    }
+}
+
+impl From<[usize; 2]> for Invocations {
+    fn from([x, y]: [usize; 2]) -> Invocations {
+        Invocations([x, y, 1])
+    }
+}
+
+impl From<[usize; 3]> for Invocations {
+    fn from(sizes: [usize; 3]) -> Invocations {
+        Invocations(sizes)
+    }
+}
+
+impl WgslKernel {
+    fn params(&self) -> Vec<&str> {
+        let members = self.reflection.params.iter().flat_map(|uniform| &uniform.members);
+        members.map(|member| &*member.name).collect()
+    }
+
+    /// Returns the workgroups for at least so many invocations.
+    fn groups(&self, device: &Device, invocations: [usize; 3]) -> Result<[u32; 3]> {
+        let size = self.reflection.workgroup_size.ok_or_else(|| {
+            self.error(
+                "its workgroup size is an override: write it as a number, or count the workgroups with .workgroups(…)",
+            )
+        })?;
+        let mut groups = [0; 3];
+        for (d, groups) in groups.iter_mut().enumerate() {
+            *groups = invocations[d].div_ceil(size[d].max(1) as usize);
+        }
+        let most = match device.backend()? {
+            Backend::Gpu(gpu) => gpu.caps().max_workgroups as usize,
+            Backend::Cpu(_) => usize::MAX,
+        };
+        if groups[0] > most && groups[1..] == [1, 1] {
+            if !self.reflection.counts_workgroups {
+                let [n, x] = [invocations[0], size[0] as usize];
+                return Err(self.error(format!(
+                    "{n} invocations are more than {most} workgroups of {x}, the limit of {device} in x: take \
+                     @builtin(num_workgroups) count: vec3<u32>, compute the place as id.x + id.y * count.x * {x}u, and the \
+                     workgroups are folded over y"
+                )));
+            }
+            // As few in y as there can be.
+            let rows = groups[0].div_ceil(most);
+            groups = [groups[0].div_ceil(rows), rows, 1];
+        }
+        let too_many = |count: usize| Error::LimitExceeded {
+            device: device.to_string(),
+            limit: "max_compute_workgroups_per_dimension",
+            value: count as u64,
+            max: most as u64,
+        };
+        let fits = |count: usize| u32::try_from(count).map_err(|_| too_many(count));
+        Ok([fits(groups[0])?, fits(groups[1])?, fits(groups[2])?])
+    }
+}
