@@ -37,7 +37,6 @@ use std::sync::{Arc, Mutex};
 
 use crate::device::gpu::{Gpu, ParamsAt, Pipeline, Signature};
 use crate::device::{Backend, Device, Storage};
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::sync;
 use crate::tensor::Tensor;
@@ -212,6 +211,7 @@ impl WgslKernel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::DType;
 
     const SUM_OF_TWO: &str = "
         struct Params { offset: u32, factor: f32 }

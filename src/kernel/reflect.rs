@@ -2,8 +2,8 @@
 
 use naga::valid::{Capabilities, GlobalUse, ModuleInfo, ValidationFlags, Validator};
 use naga::{
-    AddressSpace, ArraySize, Binding, BuiltIn, EntryPoint, Module, Scalar, ScalarKind, ShaderStage, Statement,
-    StorageAccess, TypeInner, VectorSize,
+    AddressSpace, ArraySize, Binding, BuiltIn, Scalar, ScalarKind, ShaderStage, Statement, StorageAccess, TypeInner,
+    VectorSize,
 };
 
 use super::uniform::Uniform;
@@ -157,7 +157,7 @@ pub(super) fn number(scalar: Scalar) -> Option<DType> {
 }
 
 /// Returns whether an entry point takes the number of workgroups, as an argument or in a struct.
-fn counts_workgroups(module: &Module, point: &EntryPoint) -> bool {
+fn counts_workgroups(module: &naga::Module, point: &naga::EntryPoint) -> bool {
     let counts = |binding: &Option<Binding>| *binding == Some(Binding::BuiltIn(BuiltIn::NumWorkGroups));
     point.function.arguments.iter().any(|argument| match &module.types[argument.ty].inner {
         TypeInner::Struct { members, .. } => members.iter().any(|member| counts(&member.binding)),
