@@ -36,27 +36,31 @@ def counted(kernel, bucket):
 
 
 def main():
-    kernels, bucket = [], 0
+    kernels, bucket, net = [], 0, None
     for line in sys.stdin:
         if found := KERNEL.search(line.rstrip()):
             name, reads, writes = found[1], sizes(found[2]), sizes(found[3])
             kernels.append((name, reads, writes))
-            if name.startswith("optim."):
-                bucket = max(bucket, min(reads + writes))
             continue
         if not line.startswith("{"):
             continue
         row = json.loads(line)
         if not row["dispatches"]:
             continue
+        if net != (row["workload"], row["device"]):
+            # The nets of two workloads have parameters of their own.
+            net, sizes_of_net = (row["workload"], row["device"]), [k for k in kernels if k[0].startswith("optim.")]
+            bucket = min(sizes_of_net[-1][1] + sizes_of_net[-1][2]) if sizes_of_net else 0
         totals = collections.defaultdict(lambda: [0, 0, 0])
         for kernel in kernels[-row["dispatches"]:]:
             total = totals[kernel[0]]
             for i, value in enumerate([1, *counted(kernel, bucket)]):
                 total[i] += value
         read, written = (sum(total[i] for total in totals.values()) for i in (1, 2))
+        least = "not counted" if row["bytes"] is None else f"{row['bytes'] / MIB:.0f} MiB"
         print(f"{row['workload']}, {row['shape']}, {row['device']}: {row['dispatches']} kernels read {read / MIB:.0f} MiB and "
-              f"write {written / MIB:.0f}; the least is {row['bytes'] / MIB:.0f} MiB")
+              f"write {written / MIB:.0f}; the least is {least}")
+        kernels = kernels[-row["dispatches"]:]  # an optimiser of earlier nets is none of the next one
         for name, (count, read, written) in sorted(totals.items(), key=lambda item: -sum(item[1][1:]))[:12]:
             print(f"  {count:4} {name:32} {read / MIB:8.1f} {written / MIB:8.1f}")
 

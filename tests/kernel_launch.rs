@@ -3,7 +3,7 @@
 mod common;
 
 use anygpu::kernel::{Output, WgslKernel};
-use anygpu::{DType, Device, Result, Tensor};
+use anygpu::{DType, Device, Error, Result, Tensor};
 use common::devices;
 
 fn adapters() -> impl Iterator<Item = Device> {
@@ -42,7 +42,7 @@ const ALL: &str = "
     struct Inner { k: i32, at: vec2<f32> }
     struct Params {
         one: u32, three: vec3<f32>, matrix: mat3x3<f32>, wide: mat2x4<f32>, list: array<vec4<u32>, 2>, inner: Inner,
-        inners: array<Inner, 2>,
+        inners: array<array<Inner, 2>, 1>,
     }
     @group(0) @binding(0) var<uniform> p: Params;
     @group(0) @binding(1) var<storage, read_write> out: array<f32>;
@@ -57,8 +57,8 @@ const ALL: &str = "
         out[at] = f32(p.inner.k); at++;
         out[at] = p.inner.at.x; at++;
         out[at] = p.inner.at.y; at++;
-        out[at] = f32(p.inners[1].k); at++;
-        out[at] = p.inners[1].at.y; at++;
+        out[at] = f32(p.inners[0][1].k); at++;
+        out[at] = p.inners[0][1].at.y; at++;
     }
 ";
 
@@ -71,8 +71,8 @@ fn every_kind_of_param_is_written_to_its_place() -> Result<()> {
         let launch = launch.set("one", 3u32).set("three", [1.5f32, 2.5, 3.5]).set("list", [[1, 2, 3, 4], [5, 6, 7, 8]]);
         let launch = launch.set("matrix", [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]);
         let wide: Vec<f32> = (10..18).map(|n| n as f32).collect();
-        let launch = launch.set("wide", &wide[..]).set("inners[0].k", 0).set("inners[0].at", [0.0; 2]);
-        let results = launch.set("inners[1].k", 11).set("inners[1].at", [0.25, 0.75]).dispatch(1)?;
+        let launch = launch.set("wide", &wide[..]).set("inners[0][0].k", 0).set("inners[0][0].at", [0.0; 2]);
+        let results = launch.set("inners[0][1].k", 11).set("inners[0][1].at", [0.25, 0.75]).dispatch(1)?;
         let expected = [
             &[3.0, 1.5, 2.5, 3.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0][..],
             &wide,
@@ -96,7 +96,7 @@ fn a_struct_sets_the_whole_uniform_and_a_name_one_member_of_it() -> Result<()> {
 }
 
 #[test]
-fn more_workgroups_than_x_takes_are_folded_for_kernels_that_count_them() -> Result<()> {
+fn more_workgroups_than_x_takes_are_folded() -> Result<()> {
     let source = |arguments: &str, place: &str| {
         format!(
             "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
@@ -112,20 +112,26 @@ fn more_workgroups_than_x_takes_are_folded_for_kernels_that_count_them() -> Resu
     let counting = ", @builtin(num_workgroups) count: vec3<u32>";
     let folded = WgslKernel::new(&source(counting, "id.x + id.y * count.x * 2u"), "places")?;
     for device in adapters() {
-        let places = folded.on(&device).output("y", ([N], DType::U32)).dispatch(N)?[0].to_vec::<u32>()?;
+        let places = folded.on(&device).output("y", ([N], DType::U32)).dispatch_folded(N)?[0].to_vec::<u32>()?;
         let wrong = places.iter().enumerate().find(|(i, place)| **place as usize != i + 1);
         assert_eq!(wrong, None, "{device}");
-        // An adapter may allow more than WebGPU's 65 535.
-        match plain.on(&device).output("y", ([N], DType::U32)).dispatch(N) {
-            Ok(results) => assert_eq!(results[0].to_vec::<u32>()?[N - 1] as usize, N, "{device}"),
-            Err(error) => {
-                let error = error.to_string();
-                assert!(
-                    error.contains("300001 invocations") && error.contains("id.x + id.y * count.x * 2u"),
-                    "{error}"
-                );
+        let few = folded.on(&device).output("y", ([5], DType::U32)).dispatch_folded(5)?;
+        assert_eq!(few[0].to_vec::<u32>()?, [1, 2, 3, 4, 5], "{device}");
+        // An adapter may allow more than WebGPU's 65 535 workgroups.
+        for kernel in [&plain, &folded] {
+            match kernel.on(&device).output("y", ([N], DType::U32)).dispatch(N) {
+                Ok(results) => assert_eq!(results[0].to_vec::<u32>()?[N - 1] as usize, N, "{device}"),
+                Err(error) => assert!(matches!(error, Error::LimitExceeded { .. }), "{error}"),
             }
         }
+        let refused = |kernel: &WgslKernel, n| {
+            kernel.on(&device).output("y", ([5], DType::U32)).dispatch_folded(n).map(drop).unwrap_err().to_string()
+        };
+        assert!(refused(&plain, 5).contains("id.x + id.y * count.x * 2u"), "{device}");
+        assert!(refused(&folded, (1 << 32) + 1).contains("do not fit in u32"), "{device}");
+        assert!(refused(&folded, usize::MAX).contains("do not fit in u32"), "{device}");
+        let most = plain.on(&device).output("y", ([5], DType::U32)).dispatch(usize::MAX);
+        assert!(matches!(most, Err(Error::LimitExceeded { .. })), "{device}");
         assert_eq!(plain.on(&device).output("y", ([9], DType::U32)).dispatch([9, 1])?[0].to_vec::<u32>()?[8], 9);
         assert_eq!(plain.on(&device).output("y", ([9], DType::U32)).dispatch(0)?[0].to_vec::<u32>()?, [0; 9]);
     }
@@ -169,11 +175,12 @@ fn what_does_not_fit_is_named() -> Result<()> {
         @group(0) @binding(0) var<storage, read_write> y: array<f32>;
         @compute @workgroup_size(SIZE) fn f() { y[0] = 1.0; }";
     let kernel = WgslKernel::new(size, "f")?;
-    let by_override = kernel.on(&device).output("y", ([1], DType::F32));
-    assert!(error(by_override).contains("workgroup size is an override"));
     for device in adapters() {
         let by_workgroups = kernel.on(&device).output("y", ([1], DType::F32)).workgroups([1, 1, 1])?;
         assert_eq!(by_workgroups[0].to_vec::<f32>()?, [1.0], "{device}");
+        let by_override =
+            kernel.on(&device).output("y", ([1], DType::F32)).dispatch(1).map(drop).unwrap_err().to_string();
+        assert!(by_override.contains("workgroup size is an override"), "{device}: {by_override}");
     }
     Ok(())
 }

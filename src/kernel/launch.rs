@@ -13,7 +13,8 @@ use crate::tensor::Tensor;
 /// A launch of a [`WgslKernel`] on a device, with tensors and params by the names that they have in the source. Made by
 /// [`WgslKernel::on`].
 ///
-/// What does not fit is reported by [`dispatch`](Self::dispatch) or [`workgroups`](Self::workgroups), the first one.
+/// What does not fit is an error of the call that runs it: [`dispatch`](Self::dispatch), [`dispatch_folded`](Self::dispatch_folded)
+/// or [`workgroups`](Self::workgroups).
 ///
 /// ```
 /// use anygpu::kernel::{Output, WgslKernel};
@@ -41,7 +42,7 @@ use crate::tensor::Tensor;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "a launch runs when dispatch() or workgroups() is called"]
+#[must_use = "a launch runs when dispatch(), dispatch_folded() or workgroups() is called"]
 pub struct Launch<'a> {
     kernel: &'a WgslKernel,
     device: &'a Device,
@@ -108,19 +109,29 @@ impl<'a> Launch<'a> {
     /// Runs at least so many invocations and returns the outputs, in the order of their binding numbers: `n` in x, or
     /// `[x, y, z]`. The number is rounded up to whole workgroups, so the kernel has to leave those past the end out.
     ///
-    /// Where `n` takes more than 65 535 workgroups, the adapter's limit in x, they are folded over y. For this, the kernel has to
-    /// compute its place from both: with `@workgroup_size(64)` and `@builtin(num_workgroups) count: vec3<u32>`, it is
-    /// `id.x + id.y * count.x * 64u`, and `id.x` alone is refused.
+    /// # Errors
+    ///
+    /// Those of [`WgslKernel::run`], and [`Error::Kernel`] for names that the kernel does not have or that have no argument;
+    /// [`Error::LimitExceeded`] for more workgroups than the adapter takes in a dimension, 65 535 on most: then use
+    /// [`dispatch_folded`](Self::dispatch_folded).
+    pub fn dispatch(self, invocations: impl Into<Invocations>) -> Result<Vec<Tensor>> {
+        let Invocations(invocations) = invocations.into();
+        self.run(|kernel, _| {
+            let size = kernel.workgroup_size()?;
+            Ok([0, 1, 2].map(|d| invocations[d].div_ceil(size[d].max(1) as usize)))
+        })
+    }
+
+    /// Runs at least `n` invocations of a kernel that has its place in x and y together, for more workgroups than an adapter takes
+    /// in x, and returns the outputs. With `@workgroup_size(64)` and `@builtin(num_workgroups) count: vec3<u32>`, the place is
+    /// `id.x + id.y * count.x * 64u`.
     ///
     /// # Errors
     ///
-    /// Those of [`WgslKernel::run`]; [`Error::Kernel`] for names that the kernel does not have, or that have no argument.
-    pub fn dispatch(self, invocations: impl Into<Invocations>) -> Result<Vec<Tensor>> {
-        let groups = match self.wrong {
-            None => self.kernel.groups(self.device, invocations.into().0)?,
-            Some(_) => [0; 3], // an earlier error, which `workgroups` returns
-        };
-        self.workgroups(groups)
+    /// As [`dispatch`](Self::dispatch). [`Error::Kernel`] if the entry point does not take `num_workgroups`, if a workgroup has more
+    /// than one invocation in y or z, or for so many places that they do not fit in u32.
+    pub fn dispatch_folded(self, n: usize) -> Result<Vec<Tensor>> {
+        self.run(|kernel, most| kernel.folded(n, most))
     }
 
     /// Runs so many workgroups in x, y and z and returns the outputs, in the order of their binding numbers.
@@ -129,6 +140,11 @@ impl<'a> Launch<'a> {
     ///
     /// As [`dispatch`](Self::dispatch).
     pub fn workgroups(self, groups: [u32; 3]) -> Result<Vec<Tensor>> {
+        self.run(|_, _| Ok(groups.map(|count| count as usize)))
+    }
+
+    /// Runs the workgroups that a function returns for the kernel and the most of a dimension.
+    fn run(self, groups: impl FnOnce(&WgslKernel, usize) -> Result<[usize; 3]>) -> Result<Vec<Tensor>> {
         let kernel = self.kernel;
         if let Some(wrong) = self.wrong {
             return Err(kernel.error(wrong));
@@ -139,7 +155,17 @@ impl<'a> Launch<'a> {
         }
         let inputs: Vec<&Tensor> = kernel.in_order("input", false, &self.inputs)?.into_iter().copied().collect();
         let outputs: Vec<Output> = kernel.in_order("output", true, &self.outputs)?.into_iter().cloned().collect();
-        kernel.launch(self.device, &inputs, &outputs, &self.words, groups)
+        let Backend::Gpu(gpu) = self.device.backend()? else {
+            return kernel.launch(self.device, &inputs, &outputs, &self.words, [0; 3]); // an error
+        };
+        let most = gpu.caps().max_workgroups as usize;
+        let groups = groups(kernel, most)?;
+        let [Ok(x), Ok(y), Ok(z)] = groups.map(u32::try_from) else {
+            let (device, value) = (self.device.to_string(), groups.into_iter().max().unwrap_or(0) as u64);
+            let limit = "max_compute_workgroups_per_dimension";
+            return Err(Error::LimitExceeded { device, limit, value, max: most as u64 });
+        };
+        kernel.launch(self.device, &inputs, &outputs, &self.words, [x, y, z])
     }
 
     fn note(mut self, done: Result<(), String>) -> Self {
@@ -178,41 +204,28 @@ impl WgslKernel {
         members.map(|member| &*member.name).collect()
     }
 
-    /// Returns the workgroups for at least so many invocations.
-    fn groups(&self, device: &Device, invocations: [usize; 3]) -> Result<[u32; 3]> {
-        let size = self.reflection.workgroup_size.ok_or_else(|| {
-            self.error(
-                "its workgroup size is an override: write it as a number, or count the workgroups with .workgroups(…)",
-            )
-        })?;
-        let mut groups = [0; 3];
-        for (d, groups) in groups.iter_mut().enumerate() {
-            *groups = invocations[d].div_ceil(size[d].max(1) as usize);
+    fn workgroup_size(&self) -> Result<[u32; 3]> {
+        let detail =
+            "its workgroup size is an override: write it as a number, or count the workgroups with .workgroups(…)";
+        self.reflection.workgroup_size.ok_or_else(|| self.error(detail))
+    }
+
+    /// Returns the workgroups in x and y, at most so many each, for at least `n` invocations.
+    fn folded(&self, n: usize, most: usize) -> Result<[usize; 3]> {
+        let [x, y, z] = self.workgroup_size()?;
+        if !self.reflection.counts_workgroups || y != 1 || z != 1 {
+            return Err(self.error(format!(
+                "a folded dispatch needs a kernel with @workgroup_size({x}) and @builtin(num_workgroups) count: vec3<u32>, whose \
+                 place is id.x + id.y * count.x * {x}u"
+            )));
         }
-        let most = match device.backend()? {
-            Backend::Gpu(gpu) => gpu.caps().max_workgroups as usize,
-            Backend::Cpu(_) => usize::MAX,
-        };
-        if groups[0] > most && groups[1..] == [1, 1] {
-            if !self.reflection.counts_workgroups {
-                let [n, x] = [invocations[0], size[0] as usize];
-                return Err(self.error(format!(
-                    "{n} invocations are more than {most} workgroups of {x}, the limit of {device} in x: take \
-                     @builtin(num_workgroups) count: vec3<u32>, compute the place as id.x + id.y * count.x * {x}u, and the \
-                     workgroups are folded over y"
-                )));
-            }
-            // As few in y as there can be.
-            let rows = groups[0].div_ceil(most);
-            groups = [groups[0].div_ceil(rows), rows, 1];
+        let groups = n.div_ceil(x.max(1) as usize);
+        // As few in y as there can be.
+        let rows = groups.div_ceil(most).max(1);
+        let columns = groups.div_ceil(rows);
+        if columns.saturating_mul(rows).saturating_mul(x as usize) as u64 > 1 << 32 {
+            return Err(self.error(format!("{n} places do not fit in u32: split the work")));
         }
-        let too_many = |count: usize| Error::LimitExceeded {
-            device: device.to_string(),
-            limit: "max_compute_workgroups_per_dimension",
-            value: count as u64,
-            max: most as u64,
-        };
-        let fits = |count: usize| u32::try_from(count).map_err(|_| too_many(count));
-        Ok([fits(groups[0])?, fits(groups[1])?, fits(groups[2])?])
+        Ok([columns, rows, 1])
     }
 }

@@ -60,7 +60,7 @@ fn flatten(module: &Module, ty: naga::Handle<naga::Type>, name: &str, at: usize,
         return Some(());
     }
     if let TypeInner::Array { base, size: ArraySize::Constant(count), stride } = module.types[ty].inner
-        && let TypeInner::Struct { .. } = module.types[base].inner
+        && holds_structs(module, base)
     {
         for i in 0..count.get() {
             flatten(module, base, &format!("{name}[{i}]"), at + (i * stride) as usize / 4, to)?;
@@ -71,6 +71,15 @@ fn flatten(module: &Module, ty: naga::Handle<naga::Type>, name: &str, at: usize,
     let dtype = numbers(module, ty, at, &mut places)?;
     to.push(Member { name: name.to_string(), dtype, places });
     Some(())
+}
+
+/// Returns whether a type is a struct, or an array of arrays of structs.
+fn holds_structs(module: &Module, ty: naga::Handle<naga::Type>) -> bool {
+    match module.types[ty].inner {
+        TypeInner::Struct { .. } => true,
+        TypeInner::Array { base, .. } => holds_structs(module, base),
+        _ => false,
+    }
 }
 
 /// Appends the words of the numbers of a type that begins at a word, and returns their type.

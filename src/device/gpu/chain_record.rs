@@ -140,11 +140,14 @@ impl Gpu {
             let output = outputs[i].take().map_or_else(|| self.alloc_again(step.words), Ok)?;
             outputs[i] = Some(output.clone());
             self.record_step(chain, i, output, outputs)?;
-            // Returns the memory of results that only the steps so far read.
+            // Returns the memory of results that this step is the last one to read.
             let later = &chain.steps[i + 1..];
-            for (earlier, output) in outputs.iter_mut().enumerate().take(i) {
-                if !held[earlier] && !later.iter().any(|step| step.inputs.contains(&Source::Step(earlier))) {
-                    *output = None;
+            for source in &step.inputs {
+                if let &Source::Step(earlier) = source
+                    && !held[earlier]
+                    && !later.iter().any(|step| step.inputs.contains(source))
+                {
+                    outputs[earlier] = None;
                 }
             }
         }
