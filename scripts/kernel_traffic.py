@@ -49,8 +49,9 @@ def main():
             continue
         if net != (row["workload"], row["device"]):
             # The nets of two workloads have parameters of their own.
-            net, sizes_of_net = (row["workload"], row["device"]), [k for k in kernels if k[0].startswith("optim.")]
-            bucket = min(sizes_of_net[-1][1] + sizes_of_net[-1][2]) if sizes_of_net else 0
+            net = (row["workload"], row["device"])
+            steps = [reads + writes for name, reads, writes in kernels if name.startswith("optim.")]
+            bucket = min(steps[-1]) if steps else 0
         totals = collections.defaultdict(lambda: [0, 0, 0])
         for kernel in kernels[-row["dispatches"]:]:
             total = totals[kernel[0]]

@@ -128,21 +128,23 @@ impl WgslKernel {
         groups: [u32; 3],
     ) -> Result<Vec<Tensor>> {
         let outputs: Vec<Output> = outputs.iter().map(|output| output.clone().into()).collect();
-        self.launch(device, inputs, &outputs, params, groups)
+        self.launch(device, inputs, &outputs, params, |_| Ok(groups))
     }
 
+    /// Runs the kernel on arguments in the order of their bindings, with as many workgroups as a function returns for the adapter.
     fn launch(
         &self,
         device: &Device,
         inputs: &[&Tensor],
         outputs: &[Output],
         params: &[u32],
-        groups: [u32; 3],
+        groups: impl FnOnce(&Gpu) -> Result<[u32; 3]>,
     ) -> Result<Vec<Tensor>> {
         self.check_arguments(device, inputs, outputs, params)?;
         let Backend::Gpu(gpu) = device.backend()? else {
             return Err(self.error("WGSL needs an adapter, and these tensors are on cpu: move them with .to()"));
         };
+        let groups = groups(gpu)?;
         let pipeline = self.pipeline(device, gpu)?;
         let (mut read, mut made) = (Vec::new(), Vec::new());
         for input in inputs {
@@ -190,8 +192,7 @@ impl WgslKernel {
         };
         let (bytes, most) = (self.reflection.workgroup_bytes, u64::from(gpu.caps().workgroup_memory));
         if bytes > most {
-            let (device, limit) = (device.to_string(), "max_compute_workgroup_storage_size");
-            return Err(Error::LimitExceeded { device, limit, value: bytes, max: most });
+            return Err(gpu.limit("max_compute_workgroup_storage_size", bytes, most));
         }
         let compile = || {
             let clamped = gpu.caps().gl.then(|| reflect::clamped(&self.source)).transpose()?;

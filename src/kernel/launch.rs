@@ -6,15 +6,15 @@ use super::WgslKernel;
 use super::arguments::unknown;
 use super::output::Output;
 use super::uniform::ParamValue;
-use crate::device::{Backend, Device};
-use crate::error::{Error, Result};
+use crate::device::Device;
+use crate::error::Result;
 use crate::tensor::Tensor;
 
-/// A launch of a [`WgslKernel`] on a device, with tensors and params by the names that they have in the source. Made by
-/// [`WgslKernel::on`].
+/// A launch of a [`WgslKernel`] on a device, with tensors and params by the names that they have in the source. Made
+/// by [`WgslKernel::on`].
 ///
-/// What does not fit is an error of the call that runs it: [`dispatch`](Self::dispatch), [`dispatch_folded`](Self::dispatch_folded)
-/// or [`workgroups`](Self::workgroups).
+/// What does not fit is an error of the call that runs it: [`dispatch`](Self::dispatch),
+/// [`dispatch_folded`](Self::dispatch_folded) or [`workgroups`](Self::workgroups).
 ///
 /// ```
 /// use anygpu::kernel::{Output, WgslKernel};
@@ -71,16 +71,16 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// Gives the binding `var<storage, read_write>` of this name a new tensor: a pair of a shape and an element type, which starts
-    /// as zeros, or an [`Output`].
+    /// Gives the binding `var<storage, read_write>` of this name a new tensor: a pair of a shape and an element type,
+    /// which starts as zeros, or an [`Output`].
     pub fn output(mut self, name: &'a str, output: impl Into<Output<'a>>) -> Self {
         self.outputs.push((name, output.into()));
         self
     }
 
-    /// Sets a member of the uniform's struct: a number, or an array of the numbers of a vector, of an array, or of a matrix by
-    /// its columns. A member of a struct within the struct is `"outer.inner"`, that of an array of structs `"list[0].inner"`; a
-    /// uniform that is no struct has the variable's name.
+    /// Sets a member of the uniform's struct: a number, or an array of the numbers of a vector, of an array, or of a
+    /// matrix by its columns. A member of a struct within the struct is `"outer.inner"`, that of an array of structs
+    /// `"list[0].inner"`; a uniform that is no struct has the variable's name.
     pub fn set(mut self, name: &str, value: impl Into<ParamValue>) -> Self {
         let uniform = self.kernel.reflection.params.as_ref();
         let done = match uniform.and_then(|uniform| uniform.member(name)) {
@@ -93,8 +93,8 @@ impl<'a> Launch<'a> {
         self.note(done)
     }
 
-    /// Sets the whole uniform to the bytes of a struct with WGSL's layout: that of `#[repr(C)]`, with padding where WGSL
-    /// aligns a member to 8 or 16 bytes.
+    /// Sets the whole uniform to the bytes of a struct with WGSL's layout: that of `#[repr(C)]`, with padding where
+    /// WGSL aligns a member to 8 or 16 bytes.
     pub fn params<T: NoUninit>(mut self, params: &T) -> Self {
         let (bytes, words) = (bytemuck::bytes_of(params), self.words.len());
         if bytes.len() != 4 * words {
@@ -111,9 +111,9 @@ impl<'a> Launch<'a> {
     ///
     /// # Errors
     ///
-    /// Those of [`WgslKernel::run`], and [`Error::Kernel`] for names that the kernel does not have or that have no argument;
-    /// [`Error::LimitExceeded`] for more workgroups than the adapter takes in a dimension, 65 535 on most: then use
-    /// [`dispatch_folded`](Self::dispatch_folded).
+    /// Those of [`WgslKernel::run`], and [`Error::Kernel`](crate::Error::Kernel) for names that the kernel does not
+    /// have or that have no argument; [`Error::LimitExceeded`](crate::Error::LimitExceeded) for more workgroups than
+    /// the adapter takes in a dimension, 65 535 on most: then use [`dispatch_folded`](Self::dispatch_folded).
     pub fn dispatch(self, invocations: impl Into<Invocations>) -> Result<Vec<Tensor>> {
         let Invocations(invocations) = invocations.into();
         self.run(|kernel, _| {
@@ -122,14 +122,15 @@ impl<'a> Launch<'a> {
         })
     }
 
-    /// Runs at least `n` invocations of a kernel that has its place in x and y together, for more workgroups than an adapter takes
-    /// in x, and returns the outputs. With `@workgroup_size(64)` and `@builtin(num_workgroups) count: vec3<u32>`, the place is
-    /// `id.x + id.y * count.x * 64u`.
+    /// Runs at least `n` invocations of a kernel that has its place in x and y together, for more workgroups than an
+    /// adapter takes in x, and returns the outputs. With `@workgroup_size(64)` and `@builtin(num_workgroups) count:
+    /// vec3<u32>`, the place is `id.x + id.y * count.x * 64u`.
     ///
     /// # Errors
     ///
-    /// As [`dispatch`](Self::dispatch). [`Error::Kernel`] if the entry point does not take `num_workgroups`, if a workgroup has more
-    /// than one invocation in y or z, or for so many places that they do not fit in u32.
+    /// As [`dispatch`](Self::dispatch). [`Error::Kernel`](crate::Error::Kernel) if the entry point does not take
+    /// `num_workgroups`, if a workgroup has more than one invocation in y or z, or for so many places that they do
+    /// not fit in u32.
     pub fn dispatch_folded(self, n: usize) -> Result<Vec<Tensor>> {
         self.run(|kernel, most| kernel.folded(n, most))
     }
@@ -155,17 +156,15 @@ impl<'a> Launch<'a> {
         }
         let inputs: Vec<&Tensor> = kernel.in_order("input", false, &self.inputs)?.into_iter().copied().collect();
         let outputs: Vec<Output> = kernel.in_order("output", true, &self.outputs)?.into_iter().cloned().collect();
-        let Backend::Gpu(gpu) = self.device.backend()? else {
-            return kernel.launch(self.device, &inputs, &outputs, &self.words, [0; 3]); // an error
-        };
-        let most = gpu.caps().max_workgroups as usize;
-        let groups = groups(kernel, most)?;
-        let [Ok(x), Ok(y), Ok(z)] = groups.map(u32::try_from) else {
-            let (device, value) = (self.device.to_string(), groups.into_iter().max().unwrap_or(0) as u64);
-            let limit = "max_compute_workgroups_per_dimension";
-            return Err(Error::LimitExceeded { device, limit, value, max: most as u64 });
-        };
-        kernel.launch(self.device, &inputs, &outputs, &self.words, [x, y, z])
+        kernel.launch(self.device, &inputs, &outputs, &self.words, |gpu| {
+            let most = gpu.caps().max_workgroups;
+            let groups = groups(kernel, most as usize)?;
+            let [Ok(x), Ok(y), Ok(z)] = groups.map(u32::try_from) else {
+                let largest = groups.into_iter().max().unwrap_or(0);
+                return Err(gpu.limit("max_compute_workgroups_per_dimension", largest as u64, most.into()));
+            };
+            Ok([x, y, z])
+        })
     }
 
     fn note(mut self, done: Result<(), String>) -> Self {

@@ -91,9 +91,9 @@ impl Device {
     ///
     /// Before its first use on a device, a variant is tried there on a small input. If it fails, it is put in
     /// quarantine, and the next variant is used. This method opens the device and tries, of each kernel, the variants up to
-    /// the first one that is right and for all sizes, but none that it never uses; a [check](crate::check) tries all of them on more inputs.
-    /// `ANYGPU_QUARANTINE=matmul/tiles` excludes a variant from use; without `matmul/subgroups`, convolutions write their
-    /// columns to memory and multiply them. The list is empty for `cpu`.
+    /// the first one that is right and for all sizes, but none that the device never uses; a [check](crate::check) tries
+    /// all of them on more inputs. `ANYGPU_QUARANTINE=matmul/tiles` excludes a variant from use; without
+    /// `matmul/subgroups`, convolutions write their columns to memory and multiply them. The list is empty for `cpu`.
     ///
     /// # Errors
     /// [`Error::DeviceUnavailable`] if the driver does not open it, [`Error::DeviceLost`].

@@ -146,7 +146,8 @@ impl Gpu {
         lost.unwrap_or_else(|| Error::Gpu { device: self.name.clone(), message: message.into() })
     }
 
-    fn limit(&self, limit: &'static str, value: u64, max: u64) -> Error {
+    /// Returns the error for a value past a limit of the adapter.
+    pub(crate) fn limit(&self, limit: &'static str, value: u64, max: u64) -> Error {
         Error::LimitExceeded { device: self.name.clone(), limit, value, max }
     }
 }
