@@ -34,7 +34,7 @@ use worker::{NO_MATRICES, Results, Worker};
 const CHIPS: [&str; 3] = ["navi31", "navi21", "vega20"];
 
 /// Families of kernels that the table has; the others only have to compile without spills.
-const IN_TABLE: [&str; 5] = ["matmul", "conv", "reduce", "argmax", "softmax"];
+const IN_TABLE: [&str; 6] = ["matmul", "conv", "winograd", "reduce", "argmax", "softmax"];
 
 enum Mode {
     Compare,

@@ -81,6 +81,7 @@ fn conv2d() -> Vec<Case> {
         ([5, 6, 25, 20], [7, 6, 2, 3], [1, 1], [1, 0]), // a weight's gradient in parts
         ([4, 17, 15, 14], [19, 17, 3, 3], [1, 1], [0, 2]), // by Winograd's tiles on the host
         ([15, 16, 16, 17], [16, 16, 3, 3], [1, 1], [1, 1]), // the same, in several blocks
+        ([10, 65, 9, 11], [66, 65, 3, 3], [1, 1], [1, 1]), // and on software adapters
     ] {
         let m = WindowParams::new(stride, padding);
         let all = || operands(image, weight, weight[0]);

@@ -99,6 +99,9 @@ impl Op for InputGrad {
         if let Some(kernels) = g.input_grad_implicit(gpu, &chosen(gpu), [Stored::of(dy), Stored::of(w)], out)? {
             return Ok(kernels);
         }
+        if let Some(kernels) = g.input_grad_by_winograd(gpu, [dy, w], out)? {
+            return Ok(kernels);
+        }
         if let Some(kernels) = g.input_grad_in_blocks(gpu, [dy, w], out)? {
             return Ok(kernels);
         }

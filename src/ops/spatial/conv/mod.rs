@@ -4,9 +4,9 @@
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
 //! `columns` computes all three as matrix products, `winograd` (with `winograd_grad`) most 3 × 3 kernels, `small_planes`
 //! other kernels on several images with small planes, and `direct` groups of few channels. On hardware, `implicit`
-//! multiplies tiles that are read from the image. On software adapters, `forward` and `grad` multiply panels of columns, or
-//! `blocked` reads a padded copy of the image. A convolution over one
-//! dimension is one over two with a height of 1.
+//! multiplies tiles that are read from the image. On software adapters, `winograd_products` computes most 3 × 3 kernels with many
+//! channels; for others `forward` and `grad` multiply panels of columns, or `blocked` reads a padded copy of the image. A
+//! convolution over one dimension is one over two with a height of 1.
 
 mod blocked;
 mod blocks;
@@ -26,6 +26,7 @@ mod small_planes;
 mod strips;
 mod winograd;
 mod winograd_grad;
+mod winograd_products;
 
 use forward::Forward;
 use geometry::Geometry;
@@ -196,8 +197,8 @@ impl Tensor {
     ///
     /// With several groups, output channels `g·OC/groups ..` read only the input channels `g·C/groups ..`.
     ///
-    /// On `cpu`, 3 × 3 kernels with stride 1 and many channels compute results in tiles of 2 × 2 from 4 × 4 pixels
-    /// (Winograd's method). If a pixel is infinite or NaN, so are all four results of a tile that reads it, not only
+    /// On `cpu` and on software adapters, 3 × 3 kernels with stride 1 and many channels compute results in tiles of 2 × 2 from
+    /// 4 × 4 pixels (Winograd's method). If a pixel is infinite or NaN, so are all four results of a tile that reads it, not only
     /// the results whose windows contain it. On adapters, the gradient of the input may multiply zeros around the gradient
     /// of the result: an infinite weight makes pixels NaN at the edges that no window multiplies by it.
     ///
