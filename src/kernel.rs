@@ -25,10 +25,13 @@
 //! ```
 
 mod arguments;
+mod backward;
 mod bounds;
+mod contents;
 mod launch;
 mod limits;
 mod output;
+mod overrides;
 mod reflect;
 mod uniform;
 
@@ -40,6 +43,7 @@ use crate::device::{Backend, Device, Storage};
 use crate::error::{Error, Result};
 use crate::sync;
 use crate::tensor::Tensor;
+pub use backward::KernelBackward;
 pub use launch::{Invocations, Launch};
 pub use output::Output;
 use output::{dense, started};
@@ -50,9 +54,14 @@ pub use uniform::ParamValue;
 ///
 /// Its bindings are in group 0: `var<storage, read>` arrays are the inputs, `var<storage, read_write>` arrays the
 /// outputs, both in the order of their binding numbers; one `var<uniform>` may hold params. Arrays are of `f32`, `i32`
-/// or `u32` (or atomics of the integers), and `arrayLength` is the tensor's number of elements. Arrays may be of `vec2` or
-/// `vec4` of these, for tensors of a whole number of such vectors; then `arrayLength` is the number of vectors. A binding
-/// that the entry point does not use is not an argument.
+/// or `u32` (or atomics of the integers), and `arrayLength` is the tensor's number of elements. Arrays may be of vectors,
+/// matrices, arrays or structs of these, for tensors of a whole number of them with their padding in WGSL's layout: 4 numbers
+/// for a `vec3`. Then `arrayLength` is the number of such elements. A struct with members of several types takes a tensor of
+/// `u32` with their bits. A binding may also be a struct whose last member is such an array, or have a fixed size: the tensor
+/// has all its numbers. A binding that the entry point does not use is not an argument.
+///
+/// A source may have several entry points, of which each is a kernel, and overrides: see
+/// [`with_overrides`](Self::with_overrides).
 ///
 /// Outputs are new tensors. An output that the kernel also reads, as `y` in `y[i] = a * x[i] + y[i]`, needs its
 /// starting elements: [`Output::copy_of`] a tensor, or [`Output::zeros`]. Arrays of atomics start as zeros unless the
@@ -86,9 +95,76 @@ impl WgslKernel {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn new(source: &str, entry: &str) -> Result<Self> {
-        let reflection = limits::on_large_stack(source, || reflect(source, entry))
+        Self::with_overrides(source, entry, &[])
+    }
+
+    /// Parses and validates `source` with values for its overrides, by their names; others have their defaults. Numbers have
+    /// to fit the type of the override, and those of bools are 0 and 1. Overrides can be sizes of workgroups and of arrays
+    /// in workgroup memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), and [`Error::Kernel`] for a name or a value that does not fit, or an override without a value.
+    ///
+    /// ```
+    /// use anygpu::{DType, Device, Tensor, kernel::WgslKernel};
+    ///
+    /// let source = "
+    ///     override SIZE: u32 = 64;
+    ///     override FACTOR: f32;
+    ///     @group(0) @binding(0) var<storage, read> x: array<f32>;
+    ///     @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+    ///     @compute @workgroup_size(SIZE)
+    ///     fn scale(@builtin(global_invocation_id) id: vec3<u32>) {
+    ///         if id.x < arrayLength(&x) { y[id.x] = FACTOR * x[id.x]; }
+    ///     }";
+    /// let triple = WgslKernel::with_overrides(source, "scale", &[("FACTOR", 3.0), ("SIZE", 32.0)])?;
+    /// for device in Device::all().iter().filter(|device| !device.is_cpu()) {
+    ///     let x = Tensor::ones([100], device)?;
+    ///     let y = triple.on(device).input("x", &x).output("y", ([100], DType::F32)).dispatch(100)?;
+    ///     assert_eq!(y[0].to_vec::<f32>()?, [3.0; 100]);
+    /// }
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn with_overrides(source: &str, entry: &str, values: &[(&str, f64)]) -> Result<Self> {
+        let (source, reflection) = limits::on_large_stack(source, || reflect(source, entry, values))
             .map_err(|message| Error::Kernel { name: entry.to_string(), message })?;
-        Ok(WgslKernel { source: source.into(), entry: entry.into(), reflection, pipelines: Mutex::default() })
+        Ok(WgslKernel { source, entry: entry.into(), reflection, pipelines: Mutex::default() })
+    }
+
+    /// Returns the names of the compute entry points of a source, in its order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] with the line and the error there, for a source that is not valid.
+    ///
+    /// ```
+    /// use anygpu::kernel::WgslKernel;
+    /// let source = "@compute @workgroup_size(1) fn a() {} @compute @workgroup_size(1) fn b() {}";
+    /// assert_eq!(WgslKernel::entry_points(source)?, ["a", "b"]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn entry_points(source: &str) -> Result<Vec<String>> {
+        limits::on_large_stack(source, || reflect::entry_points(source))
+            .map_err(|message| Error::Kernel { name: "of a source".to_string(), message })
+    }
+
+    /// Returns the names of the inputs, in the order of their bindings.
+    #[must_use]
+    pub fn inputs(&self) -> Vec<&str> {
+        self.reflection.bindings.iter().filter(|arg| !arg.written).map(|arg| &*arg.name).collect()
+    }
+
+    /// Returns the names of the outputs, in the order of their bindings: that of the results.
+    #[must_use]
+    pub fn outputs(&self) -> Vec<&str> {
+        self.reflection.bindings.iter().filter(|arg| arg.written).map(|arg| &*arg.name).collect()
+    }
+
+    /// Returns the number of invocations of a workgroup in x, y and z.
+    #[must_use]
+    pub fn workgroup_size(&self) -> [u32; 3] {
+        self.reflection.workgroup_size
     }
 
     /// Runs the kernel on the device of the inputs, with `groups` workgroups in x, y and z, and returns the outputs.
@@ -210,147 +286,4 @@ impl WgslKernel {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dtype::DType;
-
-    const SUM_OF_TWO: &str = "
-        struct Params { offset: u32, factor: f32 }
-        @group(0) @binding(3) var<storage, read_write> out: array<f32>;
-        @group(0) @binding(7) var<storage, read_write> count: array<atomic<u32>>;
-        @group(0) @binding(1) var<storage, read> a: array<f32>;
-        @group(0) @binding(2) var<storage, read> b: array<i32>;
-        @group(0) @binding(5) var<uniform> params: Params;
-        @group(0) @binding(1) var<storage, read> unused: array<u32>;
-        @compute @workgroup_size(32)
-        fn sum(@builtin(global_invocation_id) id: vec3<u32>) {
-            if id.x >= arrayLength(&out) { return; }
-            out[id.x] = a[id.x] + params.factor * f32(b[id.x + params.offset]);
-            atomicAdd(&count[0], arrayLength(&a));
-        }
-        @compute @workgroup_size(1)
-        fn other() { for (var i = 0u; i < unused[0]; i++) { out[i] = 0.0; } }
-    ";
-
-    fn adapters() -> impl Iterator<Item = Device> {
-        Device::all().into_iter().filter(|device| !device.is_cpu())
-    }
-
-    #[test]
-    fn bindings_are_reflected_by_entry_point() -> Result<()> {
-        let kernel = WgslKernel::new(SUM_OF_TWO, "sum")?;
-        let names: Vec<_> =
-            kernel.reflection.bindings.iter().map(|arg| (&*arg.name, arg.binding, arg.written)).collect();
-        assert_eq!(names, [("a", 1, false), ("b", 2, false), ("out", 3, true), ("count", 7, true)]);
-        assert!(!kernel.reflection.bindings.iter().any(|arg| arg.written && arg.read), "atomics start as zeros");
-        assert!(kernel.reflection.params.as_ref().is_some_and(|params| (params.binding, params.words) == (5, 2)));
-        assert!(kernel.reflection.loops);
-        assert_eq!(WgslKernel::new(SUM_OF_TWO, "other")?.reflection.bindings.len(), 2);
-        Ok(())
-    }
-
-    #[test]
-    fn broken_sources_say_where() {
-        let compute = "@compute @workgroup_size(1) fn f()";
-        let cases = [
-            ("fn f( {", "line 1"),
-            (&*format!("\n{compute} {{ let x: f32 = 1u; }}"), "line 2"),
-            ("fn g() {}", "no such @compute entry point"),
-            (
-                &format!("@group(1) @binding(0) var<storage, read_write> x: array<f32>;\n{compute} {{ x[0] = 1.0; }}"),
-                "@group(1)",
-            ),
-            (
-                &format!(
-                    "@group(0) @binding(0) var<storage, read_write> x: array<vec3<f32>>;\n{compute} {{ x[0].x = 1.0; }}"
-                ),
-                "'x'",
-            ),
-            (
-                &format!("enable f16;\n@group(0) @binding(0) var<uniform> m: vec2<f16>;\n{compute} {{ let y = m.x; }}"),
-                "'m' must be made of",
-            ),
-        ];
-        for (source, expected) in cases {
-            let error = WgslKernel::new(source, "f").unwrap_err().to_string();
-            assert!(error.starts_with("kernel f: ") && error.contains(expected), "{source}: {error}");
-        }
-    }
-
-    #[test]
-    fn it_runs_on_views_with_exact_lengths() -> Result<()> {
-        let kernel = WgslKernel::new(SUM_OF_TWO, "sum")?;
-        for device in adapters() {
-            let a = Tensor::arange(0.0, 20.0, 1.0, &device)?.narrow(0, 3, 10)?;
-            let b = Tensor::from_slice(&(0..20).collect::<Vec<i32>>(), [2, 10], &device)?.t()?;
-            let outputs = [([5, 2], DType::F32), ([1, 1], DType::U32)];
-            let results = kernel.run(&[&a, &b], &outputs, &[1, 10f32.to_bits()], [1, 1, 1])?;
-            assert_eq!(results[0].shape(), [5, 2]);
-            // b.t() reads 0, 10, 1, 11, 2, …; the kernel starts at its second element.
-            let expected = [103.0, 14.0, 115.0, 26.0, 127.0, 38.0, 139.0, 50.0, 151.0, 62.0f32];
-            assert_eq!(results[0].to_vec::<f32>()?, expected, "{device}");
-            assert_eq!(results[1].to_vec::<u32>()?, [100], "{device}: ten invocations saw ten elements, from zero");
-        }
-        Ok(())
-    }
-
-    const SAXPY: &str = "
-        @group(0) @binding(0) var<storage, read> x: array<f32>;
-        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
-        @group(0) @binding(2) var<storage, read_write> z: array<f32>;
-        fn add(i: u32) { y[i] = 2.0 * x[i] + y[i]; z[i] = x[i]; }
-        @compute @workgroup_size(64)
-        fn saxpy(@builtin(global_invocation_id) id: vec3<u32>) { if id.x < arrayLength(&x) { add(id.x); } }
-    ";
-
-    #[test]
-    fn an_output_that_is_read_needs_its_starting_elements() -> Result<()> {
-        let kernel = WgslKernel::new(SAXPY, "saxpy")?;
-        for device in adapters() {
-            let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0], 4, &device)?;
-            let pair = |shape: usize| Output::from(([shape], DType::F32));
-            let refused = kernel.run(&[&x], &[pair(4), pair(4)], &[], [1, 1, 1]).map(drop).unwrap_err().to_string();
-            assert!(refused.contains("'y'") && refused.contains("Output::copy_of"), "{refused}");
-
-            let zeros = kernel.run(&[&x], &[Output::zeros([4], DType::F32), pair(4)], &[], [1, 1, 1])?;
-            assert_eq!(zeros[0].to_vec::<f32>()?, [2.0, 4.0, 6.0, 8.0], "{device}");
-            // A view: only its elements are copied, and they do not change.
-            let y = Tensor::arange(0.0, 8.0, 1.0, &device)?.reshape([4, 2])?.narrow(1, 1, 1)?;
-            let sums = kernel.run(&[&x], &[Output::copy_of(&y), pair(4)], &[], [1, 1, 1])?;
-            assert_eq!(sums[0].to_vec::<f32>()?, [3.0, 7.0, 11.0, 15.0], "{device}");
-            assert_eq!((sums[0].shape(), sums[1].to_vec::<f32>()?), (&[4, 1][..], x.to_vec()?), "{device}");
-            assert_eq!(y.to_vec::<f32>()?, [1.0, 3.0, 5.0, 7.0], "{device}");
-            let elsewhere = y.to(Device::cpu())?;
-            let elsewhere = kernel.run(&[&x], &[Output::copy_of(&elsewhere), pair(4)], &[], [1, 1, 1]);
-            assert!(matches!(elsewhere.map(drop), Err(Error::DeviceMismatch { .. })), "{device}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn arguments_that_do_not_fit_are_named() -> Result<()> {
-        let kernel = WgslKernel::new(SUM_OF_TWO, "sum")?;
-        let outputs = [([10], DType::F32), ([1], DType::U32)];
-        for device in adapters().chain([Device::cpu()]) {
-            let (a, b) = (Tensor::zeros([10], &device)?, Tensor::from_slice(&[0i32; 11], [11], &device)?);
-            let fails = |inputs: &[&Tensor], outputs: &[([usize; 1], DType)], params: &[u32], expected: &str| {
-                let error = kernel.run(inputs, outputs, params, [1, 1, 1]).map(|_| ()).unwrap_err().to_string();
-                assert!(error.contains(expected), "{device}: {error}");
-            };
-            fails(&[&a], &outputs, &[0, 0], "input bindings [a, b], 1 inputs were given");
-            fails(&[&a, &a], &outputs, &[0, 0], "input 'b' is of i32, got a tensor of f32");
-            fails(&[&a, &b], &outputs[..1], &[0, 0], "output bindings [out, count], 1 outputs");
-            fails(&[&a, &b], &outputs, &[0], "uniform has 2 words, 1 params");
-            fails(&[&a, &b], &[([0], DType::F32), ([1], DType::U32)], &[0, 0], "output 'out' got an empty tensor");
-            fails(&[], &outputs, &[0, 0], "run_on");
-            let huge = kernel.run(&[&a, &b], &[([usize::MAX, 3], DType::F32)], &[0, 0], [1, 1, 1]);
-            assert!(matches!(huge.map(|_| ()), Err(Error::InvalidArgument { .. })), "{device}");
-            if device.is_cpu() {
-                fails(&[&a, &b], &outputs, &[0, 0], "WGSL needs an adapter");
-            } else {
-                fails(&[&a, &b.to(Device::cpu())?], &outputs, &[0, 0], "same device");
-            }
-        }
-        Ok(())
-    }
-}
+mod tests;

@@ -34,7 +34,7 @@ pub use device::{
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
 pub use kernel::WgslKernel;
-pub use ops::{Attention, Conv, Interpolation, Operand, Padding, Pool, Scalar, Sizes, autocast};
+pub use ops::{Attention, Backward, Conv, Interpolation, Operand, Padding, Pool, Scalar, Sizes, autocast, custom_grad};
 pub use parallel::DataParallel;
 pub use shape::{Dim, Dims, Extent, NewShape, Shape};
 pub use tensor::{

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use anygpu::kernel::{Output, WgslKernel};
 use anygpu::{DType, Device, Error, Result, Tensor};
 use common::devices;
@@ -178,9 +180,63 @@ fn what_does_not_fit_is_named() -> Result<()> {
     for device in adapters() {
         let by_workgroups = kernel.on(&device).output("y", ([1], DType::F32)).workgroups([1, 1, 1])?;
         assert_eq!(by_workgroups[0].to_vec::<f32>()?, [1.0], "{device}");
-        let by_override =
-            kernel.on(&device).output("y", ([1], DType::F32)).dispatch(1).map(drop).unwrap_err().to_string();
-        assert!(by_override.contains("workgroup size is an override"), "{device}: {by_override}");
+        let by_override = kernel.on(&device).output("y", ([1], DType::F32)).dispatch(1)?;
+        assert_eq!(by_override[0].to_vec::<f32>()?, [1.0], "{device}");
+    }
+    Ok(())
+}
+
+/// `y = exp(a · x) + c`, whose gradients are `a · (y − c) · g` and `g`.
+#[test]
+fn a_kernel_with_a_gradient_is_an_op_like_any_other() -> Result<()> {
+    const SOURCE: &str = "
+        struct Params { a: f32 }
+        @group(0) @binding(0) var<uniform> params: Params;
+        @group(0) @binding(1) var<storage, read> x: array<f32>;
+        @group(0) @binding(2) var<storage, read> g: array<f32>;
+        @group(0) @binding(3) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(64)
+        fn forward(@builtin(global_invocation_id) id: vec3<u32>) {
+            if id.x < arrayLength(&y) { y[id.x] = exp(params.a * x[id.x]) + y[id.x]; }
+        }
+        @compute @workgroup_size(64)
+        fn backward(@builtin(global_invocation_id) id: vec3<u32>) {
+            if id.x < arrayLength(&y) { y[id.x] = params.a * exp(params.a * x[id.x]) * g[id.x]; }
+        }";
+    let forward = WgslKernel::new(SOURCE, "forward")?;
+    let gradient = Arc::new(WgslKernel::new(SOURCE, "backward")?);
+    for device in adapters() {
+        let values = [-1.0f32, 0.0, 0.5, 2.0];
+        let (x, c) = (Tensor::from_slice(&values, 4, &device)?, Tensor::ones([4], &device)?);
+        let run = |x: &Tensor, c: &Tensor, names: &'static [&'static str]| {
+            let gradient = gradient.clone();
+            let launch = forward.on(&device).input("x", x).output("y", Output::copy_of(c)).set("a", 0.5);
+            launch
+                .with_backward(move |b| {
+                    let (x, g) = (b.input("x")?, b.grad());
+                    assert!(b.needs("y")?);
+                    let dx = gradient.on(x.device()).input("x", x).input("g", g).set("a", 0.5);
+                    let dx = dx.output("y", (x.shape(), DType::F32)).dispatch(x.elem_count())?.remove(0);
+                    Ok(names.iter().copied().zip([dx, g.clone()]).collect())
+                })
+                .dispatch(4)
+                .map(|mut outputs| outputs.remove(0))
+        };
+        let (tracked, start) = (x.requires_grad(), c.requires_grad());
+        let y = run(&tracked, &start, &["x", "y"])?;
+        y.mul_scalar(3.0)?.sum_all()?.backward()?;
+        let close = |got: Vec<f32>, expected: [f32; 4]| {
+            assert!(got.iter().zip(expected).all(|(got, e)| (got - e).abs() < 1e-5), "{device}: {got:?}");
+        };
+        close(y.to_vec()?, values.map(|v| (0.5 * v).exp() + 1.0));
+        close(tracked.grad().unwrap().to_vec()?, values.map(|v| 1.5 * (0.5 * v).exp()));
+        close(start.grad().unwrap().to_vec()?, [3.0; 4]);
+        // Without tracked inputs there is no graph; a wrong name is an error of the backward pass.
+        assert!(!run(&x, &c, &["x", "y"])?.is_tracked());
+        let wrong = run(&tracked, &start, &["x", "z"])?.sum_all()?.backward().unwrap_err().to_string();
+        assert!(wrong.contains("'z'") && wrong.contains("[x, y]"), "{wrong}");
+        let twice = run(&tracked, &start, &["x", "x"])?.sum_all()?.backward().unwrap_err().to_string();
+        assert!(twice.contains("'x'") && twice.contains("twice"), "{twice}");
     }
     Ok(())
 }

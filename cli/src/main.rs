@@ -1,6 +1,6 @@
 //! `anygpu`: list this machine's devices, check and measure them, train on any mix of them.
 //!
-//! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`, `tune`. Results go to standard output
+//! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`, `tune`, `kernel` (with `npy`, its files). Results go to standard output
 //! (`output`), progress and logs to standard error (`progress`); `failure` has the exit statuses, `values` the parsers of
 //! options.
 
@@ -9,7 +9,9 @@ mod check;
 mod devices;
 mod download;
 mod failure;
+mod kernel;
 mod net;
+mod npy;
 mod output;
 mod predict;
 mod progress;
@@ -44,6 +46,7 @@ enum Command {
     Bench(bench::Args),
     Check(check::Args),
     Tune(tune::Args),
+    Kernel(kernel::Args),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args, cli.json),
         Command::Check(args) => check::run(args, cli.json),
         Command::Tune(args) => tune::run(args, cli.json),
+        Command::Kernel(args) => kernel::run(args, cli.json),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -62,15 +62,23 @@ impl WgslKernel {
             if arg.dtype != dtype {
                 return Err(self.error(format!("{side} '{}' is of {}, got a tensor of {dtype}", arg.name, arg.dtype)));
             }
-            if !len.is_multiple_of(arg.width) {
-                let (name, width) = (&arg.name, arg.width);
-                return Err(
-                    self.error(format!("{side} '{name}' is of vectors of {width} elements, got {len} elements"))
-                );
-            }
             if len == 0 {
                 return Err(self.error(format!("{side} '{}' got an empty tensor, which cannot be bound", arg.name)));
             }
+            let (name, head, width) = (&arg.name, arg.head, arg.width);
+            let fits = match width {
+                0 => len == head,
+                _ => len > head && (len - head).is_multiple_of(width),
+            };
+            if fits {
+                continue;
+            }
+            let takes = match (head, width) {
+                (_, 0) => format!("{head} numbers"),
+                (0, _) => format!("{width} numbers for each element"),
+                _ => format!("{head} numbers and then {width} for each element"),
+            };
+            return Err(self.error(format!("{side} '{name}' takes {takes}, got {len}")));
         }
         Ok(())
     }

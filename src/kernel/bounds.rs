@@ -33,12 +33,8 @@ pub(super) fn without_comments(source: &str) -> String {
     text
 }
 
-/// Returns a source without comments, with every index of an array, vector or matrix of a fixed size clamped to that
-/// size.
-///
-/// # Errors
-///
-/// A size that is an `override`, which is known to the driver only.
+/// Returns a source without comments and overrides, with every index of an array, vector or matrix of a fixed size clamped to
+/// that size.
 pub(super) fn clamped(source: &str, module: &Module, info: &ModuleInfo) -> Result<String, String> {
     let mut insertions = Vec::new();
     for (handle, function) in module.functions.iter() {

@@ -1,9 +1,12 @@
 //! Launches of a kernel with its arguments by name.
 
+use std::fmt;
+
 use bytemuck::NoUninit;
 
 use super::WgslKernel;
 use super::arguments::unknown;
+use super::backward::{Function, KernelBackward, with_gradient};
 use super::output::Output;
 use super::uniform::ParamValue;
 use crate::device::Device;
@@ -41,7 +44,6 @@ use crate::tensor::Tensor;
 /// }
 /// # Ok::<(), anygpu::Error>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "a launch runs when dispatch(), dispatch_folded() or workgroups() is called"]
 pub struct Launch<'a> {
     kernel: &'a WgslKernel,
@@ -51,7 +53,20 @@ pub struct Launch<'a> {
     words: Vec<u32>,
     /// Whether each member of the params has a value.
     set: Vec<bool>,
+    backward: Option<Function>,
     wrong: Option<String>,
+}
+
+impl fmt::Debug for Launch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Launch { kernel, device, inputs, outputs, .. } = self;
+        let names = |args: &[&str]| args.join(", ");
+        let inputs = names(&inputs.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        let outputs = names(&outputs.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        let mut all = f.debug_struct("Launch");
+        all.field("kernel", &kernel.entry).field("device", device).field("inputs", &inputs).field("outputs", &outputs);
+        all.finish_non_exhaustive()
+    }
 }
 
 impl WgslKernel {
@@ -60,7 +75,16 @@ impl WgslKernel {
         let uniform = self.reflection.params.as_ref();
         let words = vec![0; uniform.map_or(0, |uniform| uniform.words)];
         let set = vec![false; uniform.map_or(0, |uniform| uniform.members.len())];
-        Launch { kernel: self, device, inputs: Vec::new(), outputs: Vec::new(), words, set, wrong: None }
+        Launch {
+            kernel: self,
+            device,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            words,
+            set,
+            backward: None,
+            wrong: None,
+        }
     }
 }
 
@@ -106,6 +130,16 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// Gives the result a gradient, for a kernel with one output: see [`KernelBackward`]. Without this, results are outside
+    /// of the gradient graph.
+    pub fn with_backward(
+        mut self,
+        backward: impl Fn(&KernelBackward) -> Result<Vec<(&'static str, Tensor)>> + Send + Sync + 'static,
+    ) -> Self {
+        self.backward = Some(Box::new(backward));
+        self
+    }
+
     /// Runs at least so many invocations and returns the outputs, in the order of their binding numbers: `n` in x, or
     /// `[x, y, z]`. The number is rounded up to whole workgroups, so the kernel has to leave those past the end out.
     ///
@@ -117,7 +151,7 @@ impl<'a> Launch<'a> {
     pub fn dispatch(self, invocations: impl Into<Invocations>) -> Result<Vec<Tensor>> {
         let Invocations(invocations) = invocations.into();
         self.run(|kernel, _| {
-            let size = kernel.workgroup_size()?;
+            let size = kernel.reflection.workgroup_size;
             Ok([0, 1, 2].map(|d| invocations[d].div_ceil(size[d].max(1) as usize)))
         })
     }
@@ -156,7 +190,10 @@ impl<'a> Launch<'a> {
         }
         let inputs: Vec<&Tensor> = kernel.in_order("input", false, &self.inputs)?.into_iter().copied().collect();
         let outputs: Vec<Output> = kernel.in_order("output", true, &self.outputs)?.into_iter().cloned().collect();
-        kernel.launch(self.device, &inputs, &outputs, &self.words, |gpu| {
+        if self.backward.is_some() && outputs.len() != 1 {
+            return Err(kernel.error(format!("a gradient is for kernels with one output, it has {}", outputs.len())));
+        }
+        let mut results = kernel.launch(self.device, &inputs, &outputs, &self.words, |gpu| {
             let most = gpu.caps().max_workgroups;
             let groups = groups(kernel, most as usize)?;
             let [Ok(x), Ok(y), Ok(z)] = groups.map(u32::try_from) else {
@@ -164,7 +201,14 @@ impl<'a> Launch<'a> {
                 return Err(gpu.limit("max_compute_workgroups_per_dimension", largest as u64, most.into()));
             };
             Ok([x, y, z])
-        })
+        })?;
+        if let Some(backward) = self.backward
+            && let Some(result) = results.pop()
+        {
+            let read = kernel.read(&inputs, &outputs);
+            results.push(with_gradient(kernel.entry.clone(), backward, read, result)?);
+        }
+        Ok(results)
     }
 
     fn note(mut self, done: Result<(), String>) -> Self {
@@ -203,15 +247,9 @@ impl WgslKernel {
         members.map(|member| &*member.name).collect()
     }
 
-    fn workgroup_size(&self) -> Result<[u32; 3]> {
-        let detail =
-            "its workgroup size is an override: write it as a number, or count the workgroups with .workgroups(…)";
-        self.reflection.workgroup_size.ok_or_else(|| self.error(detail))
-    }
-
     /// Returns the workgroups in x and y, at most so many each, for at least `n` invocations.
     fn folded(&self, n: usize, most: usize) -> Result<[usize; 3]> {
-        let [x, y, z] = self.workgroup_size()?;
+        let [x, y, z] = self.reflection.workgroup_size;
         if !self.reflection.counts_workgroups || y != 1 || z != 1 {
             return Err(self.error(format!(
                 "a folded dispatch needs a kernel with @workgroup_size({x}) and @builtin(num_workgroups) count: vec3<u32>, whose \

@@ -1,13 +1,11 @@
 //! The bindings that a WGSL source declares: parsed and validated by naga, without a device.
 
 use naga::valid::{Capabilities, GlobalUse, ModuleInfo, ValidationFlags, Validator};
-use naga::{
-    AddressSpace, ArraySize, Binding, BuiltIn, Scalar, ScalarKind, ShaderStage, Statement, StorageAccess, TypeInner,
-    VectorSize,
-};
+use naga::{AddressSpace, Binding, BuiltIn, Scalar, ScalarKind, ShaderStage, Statement, StorageAccess, TypeInner};
 
+use super::contents::{Contents, contents};
 use super::uniform::Uniform;
-use super::{bounds, limits};
+use super::{bounds, limits, overrides};
 use crate::dtype::DType;
 
 /// A storage binding.
@@ -20,7 +18,9 @@ pub(super) struct StorageBinding {
     /// Whether the entry point reads its elements other than by atomics.
     pub read: bool,
     pub dtype: DType,
-    /// Elements of the tensor in an element of the array: 2 or 4 for vectors.
+    /// Numbers before the array: those of the members of a struct whose last one is the array.
+    pub head: usize,
+    /// Numbers in an element of the array: more than 1 for vectors, matrices and structs; 0 if the size is fixed.
     pub width: usize,
 }
 
@@ -30,8 +30,8 @@ pub(super) struct Reflection {
     /// Inputs and outputs together, in the order of their bindings.
     pub bindings: Vec<StorageBinding>,
     pub params: Option<Uniform>,
-    /// `@workgroup_size`; `None` if it is an `override`.
-    pub workgroup_size: Option<[u32; 3]>,
+    /// `@workgroup_size`.
+    pub workgroup_size: [u32; 3],
     /// Whether the entry point takes `@builtin(num_workgroups)`.
     pub counts_workgroups: bool,
     /// Whether the source contains a loop.
@@ -40,10 +40,22 @@ pub(super) struct Reflection {
     pub workgroup_bytes: u64,
 }
 
-/// Parses and checks `source`; the error has the line and an excerpt.
-pub(super) fn reflect(source: &str, entry: &str) -> Result<Reflection, String> {
+/// Parses and checks `source` with values for its overrides, and returns it with those as constants; the error has the line
+/// and an excerpt.
+pub(super) fn reflect(source: &str, entry: &str, values: &[(&str, f64)]) -> Result<(String, Reflection), String> {
     let (module, info) = validate(source)?;
     limits::check(&module)?;
+    if module.overrides.is_empty() && values.is_empty() {
+        return Ok((source.to_string(), reflection(&module, &info, entry)?));
+    }
+    let source = overrides::with_values(source, &module, entry, values)?;
+    let (module, info) = validate(&source)?;
+    limits::check(&module)?;
+    let reflection = reflection(&module, &info, entry)?;
+    Ok((source, reflection))
+}
+
+fn reflection(module: &naga::Module, info: &ModuleInfo, entry: &str) -> Result<Reflection, String> {
     let is_entry = |point: &naga::EntryPoint| point.name == entry && point.stage == ShaderStage::Compute;
     let index = module.entry_points.iter().position(is_entry).ok_or_else(|| {
         let names: Vec<_> = module.entry_points.iter().map(|point| &*point.name).collect();
@@ -54,16 +66,23 @@ pub(super) fn reflect(source: &str, entry: &str) -> Result<Reflection, String> {
     let mut reflection = Reflection {
         bindings: Vec::new(),
         params: None,
-        workgroup_size: point.workgroup_size_overrides.is_none().then_some(point.workgroup_size),
-        counts_workgroups: counts_workgroups(&module, point),
-        loops: has_loops(&module),
+        workgroup_size: point.workgroup_size,
+        counts_workgroups: counts_workgroups(module, point),
+        loops: has_loops(module),
         workgroup_bytes: 0,
     };
     for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
-        reflection.add(&module, global, uses[handle])?;
+        reflection.add(module, global, uses[handle])?;
     }
     reflection.bindings.sort_by_key(|arg| arg.binding);
     Ok(reflection)
+}
+
+/// Returns the names of the compute entry points.
+pub(super) fn entry_points(source: &str) -> Result<Vec<String>, String> {
+    let (module, _) = validate(source)?;
+    let points = module.entry_points.iter().filter(|point| point.stage == ShaderStage::Compute);
+    Ok(points.map(|point| point.name.clone()).collect())
 }
 
 /// Returns the source with the indices that OpenGL does not check clamped.
@@ -105,15 +124,11 @@ impl Reflection {
         }
         match global.space {
             AddressSpace::Storage { access } => {
-                let Element { dtype, width, atomic } = element_type(module, global.ty).ok_or_else(|| {
-                    format!(
-                        "'{name}' is not an array<f32>, array<i32> or array<u32> (or vec2, vec4 or atomic of them) \
-                         without a size"
-                    )
-                })?;
+                let Contents { dtype, head, width, atomic } = contents(module, global.ty)
+                    .ok_or_else(|| format!("'{name}' must be made of f32, i32 and u32, or of atomics of them"))?;
                 let written = access.contains(StorageAccess::STORE);
                 let read = uses.contains(GlobalUse::READ) && !atomic;
-                self.bindings.push(StorageBinding { name, binding: at.binding, written, read, dtype, width });
+                self.bindings.push(StorageBinding { name, binding: at.binding, written, read, dtype, head, width });
             }
             AddressSpace::Uniform if self.params.is_some() => {
                 return Err(format!("'{name}' is a second uniform: put all params into one struct"));
@@ -125,26 +140,6 @@ impl Reflection {
         }
         Ok(())
     }
-}
-
-/// The element of an array.
-struct Element {
-    dtype: DType,
-    width: usize,
-    atomic: bool,
-}
-
-/// The element of a runtime-sized array of 4-byte numbers, or of vectors of them that have no gaps between them.
-fn element_type(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<Element> {
-    let TypeInner::Array { base, size: ArraySize::Dynamic, .. } = module.types[ty].inner else { return None };
-    let (scalar, width, atomic) = match module.types[base].inner {
-        TypeInner::Scalar(scalar) => (scalar, 1, false),
-        TypeInner::Atomic(scalar) => (scalar, 1, true),
-        TypeInner::Vector { size: VectorSize::Bi, scalar } => (scalar, 2, false),
-        TypeInner::Vector { size: VectorSize::Quad, scalar } => (scalar, 4, false),
-        _ => return None,
-    };
-    Some(Element { dtype: number(scalar)?, width, atomic })
 }
 
 pub(super) fn number(scalar: Scalar) -> Option<DType> {
@@ -184,7 +179,6 @@ fn block_loops(block: &naga::Block) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::WgslKernel;
-    use crate::{DType, Device, Result, Tensor};
 
     /// What a fragment reads and writes is not checked, so a kernel could leave its buffers.
     #[test]
@@ -202,30 +196,5 @@ mod tests {
         let body = "coopStore(coopLoad<coop_mat8x8<f32, C>>(&x[0], 1000u), &y[0], 1000u);";
         let error = WgslKernel::new(&source(body), "f").map(drop).unwrap_err().to_string();
         assert!(error.contains("cooperative matrices"), "{error}");
-    }
-
-    #[test]
-    fn arrays_of_vectors_are_bound_to_whole_numbers_of_them() -> Result<()> {
-        let source = "
-            @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
-            @group(0) @binding(1) var<storage, read> y: array<vec2<i32>>;
-            @group(0) @binding(2) var<storage, read_write> z: array<vec4<f32>>;
-            @compute @workgroup_size(64)
-            fn reversed(@builtin(global_invocation_id) id: vec3<u32>) {
-                if id.x < arrayLength(&z) { z[id.x] = x[id.x].wzyx + vec4<f32>(y[id.x].xyxy) + f32(arrayLength(&x)); }
-            }";
-        let kernel = WgslKernel::new(source, "reversed")?;
-        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
-            let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [8], &device)?;
-            let y = Tensor::from_slice(&[10i32, 20, 30, 40], [2, 2], &device)?;
-            let run = |x: &Tensor, len: usize| kernel.run(&[x, &y], &[([len], DType::F32)], &[], [1, 1, 1]);
-            let z = run(&x, 8)?[0].to_vec::<f32>()?;
-            assert_eq!(z, [16.0, 25.0, 14.0, 23.0, 40.0, 49.0, 38.0, 47.0], "{device}");
-            let wrong = run(&x.narrow(0, 0, 6)?, 8).map(drop).unwrap_err().to_string();
-            assert!(wrong.contains("input 'x' is of vectors of 4 elements") && wrong.contains("6 elements"), "{wrong}");
-            let wrong = run(&x, 7).map(drop).unwrap_err().to_string();
-            assert!(wrong.contains("output 'z' is of vectors of 4 elements"), "{wrong}");
-        }
-        Ok(())
     }
 }

@@ -50,7 +50,13 @@ impl Uniform {
 }
 
 /// Appends the members of a type that begins at a word; `None` if it holds anything but 4-byte numbers.
-fn flatten(module: &Module, ty: naga::Handle<naga::Type>, name: &str, at: usize, to: &mut Vec<Member>) -> Option<()> {
+pub(super) fn flatten(
+    module: &Module,
+    ty: naga::Handle<naga::Type>,
+    name: &str,
+    at: usize,
+    to: &mut Vec<Member>,
+) -> Option<()> {
     if let TypeInner::Struct { members, .. } = &module.types[ty].inner {
         for member in members {
             let own = member.name.as_deref().unwrap_or("");
@@ -85,7 +91,7 @@ fn holds_structs(module: &Module, ty: naga::Handle<naga::Type>) -> bool {
 /// Appends the words of the numbers of a type that begins at a word, and returns their type.
 fn numbers(module: &Module, ty: naga::Handle<naga::Type>, at: usize, to: &mut Vec<usize>) -> Option<DType> {
     match module.types[ty].inner {
-        TypeInner::Scalar(scalar) => {
+        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => {
             to.push(at);
             number(scalar)
         }

@@ -8,6 +8,7 @@
 
 mod autocast;
 mod choices;
+pub(crate) mod custom_grad;
 mod elementwise;
 mod index;
 pub(crate) mod inplace;
@@ -28,6 +29,7 @@ mod vectorised;
 
 pub use autocast::autocast;
 pub(crate) use autocast::{lowered, of_sums, products};
+pub use custom_grad::{Backward, custom_grad};
 pub use elementwise::binary::operand::{Operand, Scalar};
 pub(crate) use elementwise::cast::repacked;
 pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};

@@ -1,0 +1,252 @@
+//! `anygpu kernel`: runs a WGSL kernel of a file once, on arrays of files.
+
+use std::path::{Path, PathBuf};
+
+use anygpu::kernel::{Output, WgslKernel};
+use anygpu::{DType, Device, Tensor};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::{devices, npy, output};
+
+/// Runs a WGSL kernel on arrays of .npy files.
+///
+/// Bindings, params and overrides have the names of the source. Inputs are bindings var<storage, read>, outputs
+/// var<storage, read_write>. Prints the outputs, and writes those of --save.
+///
+/// Example: anygpu kernel saxpy.wgsl --in x.npy --inout y.npy --set a=2.5 --save y=sum.npy
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The source
+    file: PathBuf,
+    /// The compute entry point, if the source has several
+    #[arg(long, value_name = "NAME")]
+    entry: Option<String>,
+    /// The elements of an input, a .npy file of f32, i32 or u32; without a name, that of the file; may be given several times
+    #[arg(long = "in", value_name = "[NAME=]FILE")]
+    inputs: Vec<String>,
+    /// An output that starts as zeros: its name, type (f32, i32 or u32) and sizes, as y:f32:1024 or m:f32:16x16; may be given
+    /// several times
+    #[arg(long = "out", value_name = "NAME:TYPE:SIZES")]
+    outputs: Vec<String>,
+    /// An output that starts with the elements of a .npy file, for kernels that read what they write; may be given several times
+    #[arg(long = "inout", value_name = "[NAME=]FILE")]
+    in_outs: Vec<String>,
+    /// The file that an output is written to; without a name, that of the file; may be given several times
+    #[arg(long, value_name = "[NAME=]FILE")]
+    save: Vec<String>,
+    /// A member of the uniform: a number, or numbers with commas for vectors, arrays and matrices; may be given several times
+    #[arg(long, value_name = "NAME=NUMBERS")]
+    set: Vec<String>,
+    /// The value of an override; may be given several times
+    #[arg(long = "override", value_name = "NAME=NUMBER")]
+    overrides: Vec<String>,
+    /// Invocations in x, or in x, y and z with commas, rounded up to whole workgroups [default: one for each element of the first
+    /// output]
+    #[arg(long, value_name = "X[,Y[,Z]]", value_delimiter = ',', conflicts_with = "workgroups")]
+    dispatch: Vec<usize>,
+    /// Workgroups in x, y and z, instead of --dispatch
+    #[arg(long, value_name = "X[,Y[,Z]]", value_delimiter = ',')]
+    workgroups: Vec<u32>,
+    /// The device, one only: auto is the first hardware GPU. Without one, name a software adapter, such as soft:0
+    #[arg(long, alias = "device", default_value = "auto", value_name = "NAME")]
+    devices: String,
+}
+
+/// An output, as `--json` prints it.
+#[derive(Serialize)]
+struct Line<'a> {
+    name: &'a str,
+    dtype: String,
+    shape: &'a [usize],
+    /// The file that it was written to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+}
+
+/// Runs the command. `as_json`: a line for each output, without its elements.
+///
+/// # Errors
+/// [`Failure::Usage`] for options that do not have their form; [`Failure::Run`] for a source, arrays or a dispatch that do not
+/// fit, naming them.
+pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
+    let inputs = files("--in", &args.inputs)?;
+    let in_outs = files("--inout", &args.in_outs)?;
+    let outputs: Vec<Empty> = args.outputs.iter().map(|text| Empty::parse(text)).collect::<Result<_, _>>()?;
+    let saved = files("--save", &args.save)?;
+    let sets = args.set.iter().map(|text| numbers("--set", text)).collect::<Result<Vec<_>, _>>()?;
+    let overrides = args.overrides.iter().map(|text| one_number("--override", text)).collect::<Result<Vec<_>, _>>()?;
+    let made: Vec<&str> =
+        in_outs.iter().map(|(name, _)| *name).chain(outputs.iter().map(|output| output.name)).collect();
+    let mut targets = Vec::new();
+    for (name, path) in &saved {
+        if !made.contains(name) {
+            let known = made.join(", ");
+            return Err(Failure::Usage(format!("--save {name}: there is no such output, they are [{known}]")));
+        }
+        targets.push((*name, output::writable("--save", path, &["npy"])?));
+    }
+    let device = device(&args.devices)?;
+
+    let path = args.file.display();
+    let source = std::fs::read_to_string(&args.file).map_err(|error| Failure::Run(format!("{path}: {error}")))?;
+    let entry = match &args.entry {
+        Some(entry) => entry.clone(),
+        None => only_entry(&source, &args.file)?,
+    };
+    let kernel = WgslKernel::with_overrides(&source, &entry, &overrides)?;
+    let read = |files: &[(&'_ str, PathBuf)]| {
+        files.iter().map(|(_, path)| npy::read(path, &device)).collect::<Result<Vec<Tensor>, Failure>>()
+    };
+    let (read_only, started) = (read(&inputs)?, read(&in_outs)?);
+    let mut launch = kernel.on(&device);
+    for ((name, _), tensor) in inputs.iter().zip(&read_only) {
+        launch = launch.input(name, tensor);
+    }
+    for ((name, _), tensor) in in_outs.iter().zip(&started) {
+        launch = launch.output(name, Output::copy_of(tensor));
+    }
+    for output in &outputs {
+        launch = launch.output(output.name, Output::zeros(output.shape.clone(), output.dtype));
+    }
+    for (name, values) in &sets {
+        launch = match values {
+            Numbers::Whole(values) => launch.set(name, &values[..]),
+            Numbers::Float(values) => launch.set(name, &values[..]),
+        };
+    }
+    let order = kernel.outputs();
+    let results = if args.workgroups.is_empty() {
+        let first = started.first().map(Tensor::elem_count).or(outputs.first().map(Empty::elem_count));
+        let all = if args.dispatch.is_empty() { vec![first.unwrap_or(1)] } else { args.dispatch.clone() };
+        launch.dispatch(three("--dispatch", &all)?)?
+    } else {
+        launch.workgroups(three("--workgroups", &args.workgroups)?)?
+    };
+    for (name, tensor) in order.iter().zip(&results) {
+        let target = targets.iter().find(|(saved, _)| saved == name).map(|(_, path)| path);
+        if let Some(path) = target {
+            npy::write(tensor, path)?;
+        }
+        let file = target.map(|path| path.display().to_string());
+        if as_json {
+            output::json(&Line { name, dtype: tensor.dtype().to_string(), shape: tensor.shape(), file })?;
+        } else {
+            output::line(format!("{name} = {tensor}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// An output that starts as zeros.
+struct Empty<'a> {
+    name: &'a str,
+    dtype: DType,
+    shape: Vec<usize>,
+}
+
+impl<'a> Empty<'a> {
+    fn parse(text: &'a str) -> Result<Empty<'a>, Failure> {
+        let wrong = |detail: &str| Failure::Usage(format!("--out {text}: {detail}, as y:f32:1024 or m:u32:16x16"));
+        let [name, dtype, sizes] = text.split(':').collect::<Vec<_>>()[..] else {
+            return Err(wrong("write name, type and sizes with colons"));
+        };
+        let dtype = match dtype {
+            "f32" => DType::F32,
+            "i32" => DType::I32,
+            "u32" => DType::U32,
+            _ => return Err(wrong("the type is f32, i32 or u32")),
+        };
+        let shape = sizes
+            .split('x')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .map_err(|_| wrong("sizes are whole numbers with x"))?;
+        Ok(Empty { name, dtype, shape })
+    }
+
+    fn elem_count(&self) -> usize {
+        self.shape.iter().fold(1, |count, size| count.saturating_mul(*size))
+    }
+}
+
+/// Returns the names and the files of an option. The name of a file without one is that of the file.
+fn files<'a>(option: &str, all: &'a [String]) -> Result<Vec<(&'a str, PathBuf)>, Failure> {
+    let one = |text: &'a String| match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name, PathBuf::from(path))),
+        Some(_) => Err(Failure::Usage(format!("{option} {text}: write NAME=FILE"))),
+        None => match Path::new(text).file_stem().and_then(|stem| stem.to_str()) {
+            Some(stem) => Ok((stem, PathBuf::from(text))),
+            None => Err(Failure::Usage(format!("{option} {text}: write NAME=FILE"))),
+        },
+    };
+    all.iter().map(one).collect()
+}
+
+/// The numbers of a member of the uniform.
+enum Numbers {
+    Whole(Vec<i64>),
+    Float(Vec<f64>),
+}
+
+fn numbers<'a>(option: &str, text: &'a str) -> Result<(&'a str, Numbers), Failure> {
+    let wrong = || Failure::Usage(format!("{option} {text}: write NAME=NUMBER, or NAME=NUMBER,NUMBER,…"));
+    let (name, values) = text.split_once('=').ok_or_else(wrong)?;
+    let values: Vec<&str> = values.split(',').map(str::trim).collect();
+    if let Ok(whole) = values.iter().map(|value| value.parse()).collect() {
+        return Ok((name, Numbers::Whole(whole)));
+    }
+    let floats = values.iter().map(|value| value.parse()).collect::<Result<_, _>>().map_err(|_| wrong())?;
+    Ok((name, Numbers::Float(floats)))
+}
+
+fn one_number<'a>(option: &str, text: &'a str) -> Result<(&'a str, f64), Failure> {
+    let wrong = || Failure::Usage(format!("{option} {text}: write NAME=NUMBER"));
+    let (name, value) = text.split_once('=').ok_or_else(wrong)?;
+    let value = match value {
+        "true" => 1.0,
+        "false" => 0.0,
+        number => number.parse().map_err(|_| wrong())?,
+    };
+    Ok((name, value))
+}
+
+/// Returns up to three sizes as three.
+fn three<T: Copy + From<u8>>(option: &str, sizes: &[T]) -> Result<[T; 3], Failure> {
+    if sizes.len() > 3 {
+        return Err(Failure::Usage(format!("{option}: at most three sizes, x, y and z")));
+    }
+    Ok([0, 1, 2].map(|i| sizes.get(i).copied().unwrap_or(T::from(1))))
+}
+
+/// Returns the entry point of a source that has one.
+fn only_entry(source: &str, path: &Path) -> Result<String, Failure> {
+    let points = WgslKernel::entry_points(source)?;
+    match &points[..] {
+        [entry] => Ok(entry.clone()),
+        [] => Err(Failure::Run(format!("{}: it has no @compute entry point", path.display()))),
+        several => Err(Failure::Usage(format!(
+            "{}: it has the entry points [{}]: name one with --entry",
+            path.display(),
+            several.join(", ")
+        ))),
+    }
+}
+
+/// Returns the adapter that a `--devices` value names.
+fn device(spec: &str) -> Result<Device, Failure> {
+    let selected = devices::select(spec)?;
+    let adapters = || Device::all().iter().filter(|device| !device.is_cpu()).cloned().collect::<Vec<_>>();
+    match &selected[..] {
+        [device, others @ ..] if !device.is_cpu() && (others.is_empty() || spec.trim() == "auto") => Ok(device.clone()),
+        [_] => {
+            let all = adapters();
+            let advice = match &all[..] {
+                [] => "this machine has none".to_string(),
+                _ => format!("name one with --device: {}", devices::names(&all)),
+            };
+            Err(Failure::Usage(format!("WGSL kernels need an adapter, and cpu is none: {advice}")))
+        }
+        _ => Err(Failure::Usage(format!("--devices {spec}: a kernel runs on one device: name one"))),
+    }
+}

@@ -1,0 +1,159 @@
+//! What the storage bindings of a kernel hold, as numbers of tensors.
+
+use naga::{ArraySize, TypeInner};
+
+use super::reflect::number;
+use super::uniform::flatten;
+use crate::dtype::DType;
+
+/// What a storage binding holds: see [`StorageBinding`](super::reflect::StorageBinding).
+pub(super) struct Contents {
+    pub dtype: DType,
+    pub head: usize,
+    pub width: usize,
+    /// Whether it is an array of atomics, or one.
+    pub atomic: bool,
+}
+
+/// Returns what a type holds, if that is numbers of 4 bytes: a struct or an array, whose size may be left to the tensor.
+pub(super) fn contents(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<Contents> {
+    if let TypeInner::Atomic(scalar) = module.types[ty].inner {
+        return Some(Contents { dtype: number(scalar)?, head: 1, width: 0, atomic: true });
+    }
+    let mut numbers = Vec::new();
+    let (mut head, mut width) = (module.types[ty].inner.size(module.to_ctx()) as usize / 4, 0);
+    match &module.types[ty].inner {
+        TypeInner::Array { base, size: ArraySize::Dynamic, stride } => {
+            if let TypeInner::Atomic(scalar) = module.types[*base].inner {
+                return Some(Contents { dtype: number(scalar)?, head: 0, width: 1, atomic: true });
+            }
+            (head, width) = (0, *stride as usize / 4);
+            flatten(module, *base, "", 0, &mut numbers)?;
+        }
+        TypeInner::Struct { members, .. } => {
+            for member in members {
+                match module.types[member.ty].inner {
+                    TypeInner::Array { base, size: ArraySize::Dynamic, stride } => {
+                        (head, width) = (member.offset as usize / 4, stride as usize / 4);
+                        flatten(module, base, "", 0, &mut numbers)?;
+                    }
+                    _ => flatten(module, member.ty, "", 0, &mut numbers)?,
+                }
+            }
+        }
+        _ => flatten(module, ty, "", 0, &mut numbers)?,
+    }
+    let dtype = numbers.first()?.dtype;
+    // Numbers of several types are the bits of u32.
+    let dtype = if numbers.iter().all(|member| member.dtype == dtype) { dtype } else { DType::U32 };
+    Some(Contents { dtype, head, width, atomic: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Output, WgslKernel};
+    use crate::{DType, Device, Result, Tensor};
+
+    #[test]
+    fn arrays_of_vectors_are_bound_to_whole_numbers_of_them() -> Result<()> {
+        let source = "
+            @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+            @group(0) @binding(1) var<storage, read> y: array<vec2<i32>>;
+            @group(0) @binding(2) var<storage, read_write> z: array<vec4<f32>>;
+            @compute @workgroup_size(64)
+            fn reversed(@builtin(global_invocation_id) id: vec3<u32>) {
+                if id.x < arrayLength(&z) { z[id.x] = x[id.x].wzyx + vec4<f32>(y[id.x].xyxy) + f32(arrayLength(&x)); }
+            }";
+        let kernel = WgslKernel::new(source, "reversed")?;
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [8], &device)?;
+            let y = Tensor::from_slice(&[10i32, 20, 30, 40], [2, 2], &device)?;
+            let run = |x: &Tensor, len: usize| kernel.run(&[x, &y], &[([len], DType::F32)], &[], [1, 1, 1]);
+            let z = run(&x, 8)?[0].to_vec::<f32>()?;
+            assert_eq!(z, [16.0, 25.0, 14.0, 23.0, 40.0, 49.0, 38.0, 47.0], "{device}");
+            let wrong = run(&x.narrow(0, 0, 6)?, 8).map(drop).unwrap_err().to_string();
+            assert!(wrong.contains("input 'x' takes 4 numbers for each element, got 6"), "{wrong}");
+            let wrong = run(&x, 7).map(drop).unwrap_err().to_string();
+            assert!(wrong.contains("output 'z' takes 4 numbers for each element, got 7"), "{wrong}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn arrays_of_structs_and_of_vec3_have_their_padding() -> Result<()> {
+        let source = "
+            struct Ball { place: vec3<f32>, mass: f32, speed: vec2<f32> } // 32 bytes: 8 numbers, of which 6 are used
+            struct Tag { number: u32, weight: f32 }
+            @group(0) @binding(0) var<storage, read> balls: array<Ball>;
+            @group(0) @binding(1) var<storage, read> tags: array<Tag>;
+            @group(0) @binding(2) var<storage, read_write> places: array<vec3<f32>>; // 4 numbers each
+            @compute @workgroup_size(64)
+            fn moved(@builtin(global_invocation_id) id: vec3<u32>) {
+                if id.x >= arrayLength(&places) { return; }
+                let ball = balls[id.x];
+                let tag = tags[id.x];
+                places[id.x] = ball.place + vec3<f32>(ball.speed, ball.mass * tag.weight * f32(tag.number));
+            }";
+        let kernel = WgslKernel::new(source, "moved")?;
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            let balls = Tensor::arange(0.0, 16.0, 1.0, &device)?.reshape([2, 8])?;
+            let tags = Tensor::from_slice(&[2u32, 0.5f32.to_bits(), 3, 10f32.to_bits()], [2, 2], &device)?;
+            let run = |balls: &Tensor, tags: &Tensor| {
+                let launch = kernel.on(&device).input("balls", balls).input("tags", tags);
+                launch.output("places", ([2, 4], DType::F32)).dispatch(2)
+            };
+            let places = run(&balls, &tags)?[0].narrow(1, 0, 3)?.to_vec::<f32>()?;
+            assert_eq!(places, [4.0, 6.0, 5.0, 20.0, 22.0, 340.0], "{device}");
+            let wrong = run(&balls.narrow(1, 0, 6)?, &tags).map(drop).unwrap_err().to_string();
+            assert!(wrong.contains("input 'balls' takes 8 numbers for each element, got 12"), "{wrong}");
+            let wrong = run(&balls, &tags.to_dtype(DType::F32)?).map(drop).unwrap_err().to_string();
+            assert!(wrong.contains("input 'tags' is of u32"), "{wrong}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn structs_may_hold_the_array() -> Result<()> {
+        let source = "
+            struct Matrix { size: vec2<f32>, numbers: array<f32> }
+            struct Ends { first: u32, last: u32 }
+            @group(0) @binding(0) var<storage, read> a: Matrix;
+            @group(0) @binding(1) var<storage, read_write> b: Matrix;
+            @group(0) @binding(2) var<storage, read_write> ends: Ends;
+            @group(0) @binding(3) var<storage, read> weights: array<f32, 3>;
+            @compute @workgroup_size(1)
+            fn transposed() {
+                b.size = a.size.yx;
+                let n = u32(a.size.x * a.size.y);
+                for (var i = 0u; i < n; i++) {
+                    b.numbers[i] = weights[2] * a.numbers[i % u32(a.size.x) * u32(a.size.y) + i / u32(a.size.x)];
+                }
+                ends = Ends(u32(b.numbers[0]), u32(b.numbers[n - 1u]));
+            }";
+        let kernel = WgslKernel::new(source, "transposed")?;
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            let a = Tensor::from_slice(&[2f32, 3.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 8, &device)?;
+            let weights = Tensor::from_slice(&[0f32, 0.0, 2.0], 3, &device)?;
+            let run = |a: &Tensor, weights: &Tensor, len: usize, ends: usize| {
+                let launch = kernel.on(&device).input("a", a).input("weights", weights);
+                let launch = launch.output("b", Output::zeros([len], DType::F32));
+                launch.output("ends", ([ends], DType::U32)).dispatch(1)
+            };
+            let results = run(&a, &weights, 8, 2)?;
+            let expected = [3.0, 2.0, 2.0, 8.0, 4.0, 10.0, 6.0, 12.0];
+            assert_eq!(results[0].to_vec::<f32>()?, expected, "{device}");
+            assert_eq!(results[1].to_vec::<u32>()?, [2, 12], "{device}");
+            let fails = |results: Result<Vec<Tensor>>, expected: &str| {
+                let error = results.map(drop).unwrap_err().to_string();
+                assert!(error.contains(expected), "{device}: {error}");
+            };
+            fails(
+                run(&a.narrow(0, 0, 2)?, &weights, 8, 2),
+                "input 'a' takes 2 numbers and then 1 for each element, got 2",
+            );
+            fails(run(&a, &a, 8, 2), "input 'weights' takes 3 numbers, got 8");
+            fails(run(&a, &weights, 8, 1), "output 'ends' takes 2 numbers, got 1");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! Values for the overrides of a source: each becomes a constant of the text, before anything is checked or compiled.
+//!
+//! Sizes of arrays and of workgroups are so known to all checks, on every backend.
+
+use naga::compact::{KeepUnused, compact};
+use naga::{Module, ScalarKind, TypeInner};
+
+use super::arguments::unknown;
+use super::bounds::without_comments;
+
+/// Returns the source with the overrides as constants: of the given values, or of their defaults. Those that the entry point does
+/// not use need none.
+pub(super) fn with_values(
+    source: &str,
+    module: &Module,
+    entry: &str,
+    values: &[(&str, f64)],
+) -> Result<String, String> {
+    let names: Vec<&str> = module.overrides.iter().filter_map(|(_, found)| found.name.as_deref()).collect();
+    for (i, (name, _)) in values.iter().enumerate() {
+        if !names.contains(name) {
+            return Err(unknown("override", name, &names));
+        }
+        if values[..i].iter().any(|(other, _)| other == name) {
+            return Err(format!("override '{name}' is given twice"));
+        }
+    }
+    if names.is_empty() {
+        return Ok(source.to_string());
+    }
+    let used = used_by(module, entry);
+    let source = without_comments(source);
+    let mut text = String::with_capacity(source.len());
+    let mut rest = &*source;
+    while let Some((before, declaration, after)) = next_declaration(rest) {
+        text.push_str(without_id(before).trim_end_matches([' ', '\t']));
+        text.push_str(if text.ends_with('\n') || text.is_empty() { "const " } else { " const " });
+        let (head, default) = match declaration.split_once('=') {
+            Some((head, default)) => (head, Some(default)),
+            None => (declaration, None),
+        };
+        let name = head.split(':').next().unwrap_or(head).trim();
+        let value = match (values.iter().find(|(given, _)| *given == name), default) {
+            (Some((_, value)), _) => literal(module, name, *value)?,
+            (None, Some(default)) => default.trim().to_string(),
+            (None, None) if !used.iter().any(|used| used == name) => literal(module, name, 1.0)?,
+            (None, None) => {
+                return Err(format!("override '{name}' has no value: use WgslKernel::with_overrides"));
+            }
+        };
+        text.push_str(&format!("{} = {value};", head.trim()));
+        // The lines of all that follows stay where they are.
+        let lines = before[without_id(before).len()..].matches('\n').count() + declaration.matches('\n').count();
+        let kept = head.trim().matches('\n').count() + value.matches('\n').count();
+        text.push_str(&"\n".repeat(lines.saturating_sub(kept)));
+        rest = after;
+    }
+    text.push_str(rest);
+    Ok(text)
+}
+
+/// Returns the names of the overrides that an entry point needs, for its size, its variables or its statements.
+fn used_by(module: &Module, entry: &str) -> Vec<String> {
+    let mut module = module.clone();
+    module.entry_points.retain(|point| point.name == entry);
+    compact(&mut module, KeepUnused::No);
+    module.overrides.iter().filter_map(|(_, found)| found.name.clone()).collect()
+}
+
+/// Returns the text before the next word `override`, its declaration up to the semicolon, and the text after that. The word
+/// is a keyword: it is never a name.
+fn next_declaration(text: &str) -> Option<(&str, &str, &str)> {
+    const KEYWORD: &str = "override";
+    let in_name = |c: char| c.is_alphanumeric() || c == '_';
+    let at = text
+        .match_indices(KEYWORD)
+        .map(|(at, _)| at)
+        .find(|&at| !text[..at].ends_with(in_name) && !text[at + KEYWORD.len()..].starts_with(in_name))?;
+    let (declaration, after) = text[at + KEYWORD.len()..].split_once(';')?;
+    Some((&text[..at], declaration, after))
+}
+
+/// Returns a text without an attribute `@id(…)` at its end, which constants do not have.
+fn without_id(text: &str) -> &str {
+    let inner = text.trim_end().strip_suffix(')').and_then(|text| text.rfind('(').map(|at| text[..at].trim_end()));
+    let attribute = inner.and_then(|text| text.strip_suffix("id")).and_then(|text| text.trim_end().strip_suffix('@'));
+    attribute.unwrap_or(text)
+}
+
+/// Returns a value as a literal of an override's type.
+fn literal(module: &Module, name: &str, value: f64) -> Result<String, String> {
+    let found = module.overrides.iter().find(|(_, found)| found.name.as_deref() == Some(name));
+    let scalar = match found.map(|(_, found)| &module.types[found.ty].inner) {
+        Some(TypeInner::Scalar(scalar)) => *scalar,
+        _ => return Err(format!("override '{name}' is no number")),
+    };
+    let whole = |least: f64, most: f64| value.fract() == 0.0 && (least..=most).contains(&value);
+    match (scalar.kind, scalar.width) {
+        (ScalarKind::Bool, _) if value == 0.0 || value == 1.0 => Ok((value == 1.0).to_string()),
+        (ScalarKind::Bool, _) => Err(format!("override '{name}' is a bool: give 0 or 1, not {value}")),
+        (ScalarKind::Uint, 4) if whole(0.0, u32::MAX.into()) => Ok(format!("u32({value})")),
+        (ScalarKind::Sint, 4) if whole(i32::MIN.into(), i32::MAX.into()) => Ok(format!("i32({value})")),
+        (ScalarKind::Float, 4) if (value as f32).is_finite() => Ok(format!("f32({value:?})")),
+        (ScalarKind::Float, 2) if value.abs() <= 65504.0 => Ok(format!("f16({value:?})")),
+        (kind, width) => {
+            let kind = match (kind, width) {
+                (ScalarKind::Uint, 4) => "u32",
+                (ScalarKind::Sint, 4) => "i32",
+                (ScalarKind::Float, 4) => "f32",
+                (ScalarKind::Float, 2) => "f16",
+                _ => "of another type",
+            };
+            Err(format!("override '{name}' is {kind}: {value} is no value of it"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::WgslKernel;
+    use crate::{DType, Device, Result, Tensor};
+
+    const SOURCE: &str = "
+        // override COMMENT: u32;
+        override SIZE: u32;
+        @id(7) override
+            half = SIZE / 2u; override SCALE: f32 = 0.5;
+        override overrides: bool = false; /* override */
+        const override_of = 1u;
+        var<workgroup> shared_by: array<f32, SIZE>;
+        @group(0) @binding(0) var<storage, read> x: array<f32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(SIZE)
+        fn turned(@builtin(local_invocation_index) i: u32, @builtin(workgroup_id) group: vec3<u32>) {
+            let at = min(group.x * SIZE + i, arrayLength(&x) - 1u);
+            shared_by[i] = x[at];
+            workgroupBarrier();
+            let other = select((i + half) % SIZE, SIZE - override_of - i, overrides);
+            if group.x * SIZE + i < arrayLength(&y) { y[at] = SCALE * shared_by[other]; }
+        }";
+
+    #[test]
+    fn overrides_are_sizes_of_arrays_and_workgroups() -> Result<()> {
+        let halves = WgslKernel::with_overrides(SOURCE, "turned", &[("SIZE", 4.0)])?;
+        let values = [("SIZE", 8.0), ("SCALE", -2.0), ("overrides", 1.0)];
+        let turned = WgslKernel::with_overrides(SOURCE, "turned", &values)?;
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            let x = Tensor::arange(0.0, 8.0, 1.0, &device)?;
+            let run =
+                |kernel: &WgslKernel| kernel.on(&device).input("x", &x).output("y", ([8], DType::F32)).dispatch(8);
+            assert_eq!(run(&halves)?[0].to_vec::<f32>()?, [1.0, 1.5, 0.0, 0.5, 3.0, 3.5, 2.0, 2.5], "{device}");
+            let expected = [-14.0, -12.0, -10.0, -8.0, -6.0, -4.0, -2.0, 0.0];
+            assert_eq!(run(&turned)?[0].to_vec::<f32>()?, expected, "{device}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_override_that_the_entry_point_does_not_use_needs_no_value() -> Result<()> {
+        let source = "
+            override SIZE: u32;
+            override OTHER: u32;
+            override FLAG: bool;
+            var<workgroup> all: array<f32, OTHER>;
+            @group(0) @binding(0) var<storage, read_write> y: array<f32>;
+            @compute @workgroup_size(SIZE) fn ones() { y[0] = 1.0; }
+            @compute @workgroup_size(1) fn last() { if FLAG { all[OTHER - 1u] = 2.0; } y[0] = all[OTHER - 1u]; }";
+        assert_eq!(WgslKernel::with_overrides(source, "ones", &[("SIZE", 4.0)])?.workgroup_size(), [4, 1, 1]);
+        let last = WgslKernel::with_overrides(source, "last", &[("FLAG", 1.0)]).map(drop).unwrap_err().to_string();
+        assert!(last.contains("override 'OTHER' has no value"), "{last}");
+        WgslKernel::with_overrides(source, "last", &[("FLAG", 1.0), ("OTHER", 3.0)])?;
+        Ok(())
+    }
+
+    #[test]
+    fn values_that_do_not_fit_are_errors() {
+        let fails = |values: &[(&str, f64)], expected: &str| {
+            let error = WgslKernel::with_overrides(SOURCE, "turned", values).map(drop).unwrap_err().to_string();
+            assert!(error.starts_with("kernel turned: ") && error.contains(expected), "{error}");
+        };
+        fails(&[], "override 'SIZE' has no value");
+        fails(
+            &[("SIZE", 4.0), ("WIDTH", 1.0)],
+            "no override 'WIDTH': its overrides are [SIZE, half, SCALE, overrides]",
+        );
+        fails(&[("SIZE", 4.0), ("SIZE", 4.0)], "given twice");
+        fails(&[("SIZE", 4.5)], "override 'SIZE' is u32: 4.5");
+        fails(&[("SIZE", -1.0)], "override 'SIZE' is u32: -1");
+        fails(&[("SIZE", 4.0), ("SCALE", 1e39)], "override 'SCALE' is f32");
+        fails(&[("SIZE", 4.0), ("overrides", 2.0)], "is a bool");
+        fails(&[("SIZE", 0.0)], "");
+        let without = WgslKernel::new(SOURCE, "turned").map(drop).unwrap_err().to_string();
+        assert!(without.contains("with_overrides"), "{without}");
+        // The lines of errors are those of the source.
+        let wrong = SOURCE.replace("shared_by[i] = x[at]", "shared_by[i] = 1u");
+        let error = WgslKernel::with_overrides(&wrong, "turned", &[("SIZE", 4.0)]).map(drop).unwrap_err().to_string();
+        assert!(error.contains("line 14"), "{error}");
+    }
+}
