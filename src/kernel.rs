@@ -64,8 +64,8 @@ pub use uniform::ParamValue;
 /// [`with_overrides`](Self::with_overrides).
 ///
 /// Outputs are new tensors. An output that the kernel also reads, as `y` in `y[i] = a * x[i] + y[i]`, needs its
-/// starting elements: [`Output::copy_of`] a tensor, or [`Output::zeros`]. Arrays of atomics start as zeros unless the
-/// caller passes a tensor.
+/// starting elements: [`Output::copy_of`] a tensor, or [`Output::zeros`]. Outputs of atomics only start as
+/// zeros unless the caller passes a tensor.
 ///
 /// [`run`](Self::run) takes the arguments in the order of their bindings, and [`on`](Self::on) by their names.
 ///

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use anygpu::checkpoint::TrainingState;
 use anygpu::nn::{self, BatchNorm1d, Linear, Sequential, StateDict};
 use anygpu::optim::{Optimizer, SGD};
@@ -96,5 +98,59 @@ fn the_model_survives_the_loss_of_the_first_device() -> Result<()> {
         on.train_batch(&x, &y, nn::cross_entropy)?;
         sgd.step()?;
     }
+    Ok(())
+}
+
+/// Returns a product that takes a tenth of a second at least, not waited for.
+fn long_work(device: &Device) -> Result<Tensor> {
+    let x = Tensor::full([768, 768], 1.0 / 768.0, device)?;
+    let mut y = x.clone();
+    for _ in 0..4 {
+        y = y.matmul(&x)?;
+    }
+    Ok(y)
+}
+
+/// A wait can end before the device does, which goes on with its work.
+#[test]
+fn a_wait_with_a_limit_loses_nothing() -> Result<()> {
+    let (mut waited, mut all) = (0, 0);
+    for device in to_lose(11) {
+        long_work(&device)?.i((0, 0))?.item::<f32>()?; // compiles the kernels
+        let y = long_work(&device)?;
+        let start = Instant::now();
+        let done = device.synchronize_timeout(Duration::from_millis(5))?;
+        assert!(start.elapsed() < Duration::from_secs(5), "{device}: {:?}", start.elapsed());
+        assert!(device.synchronize_timeout(Duration::from_secs(300))? && !device.is_lost(), "{device}");
+        let value: f32 = y.i((767, 767))?.item()?;
+        assert!((value - 1.0 / 768.0).abs() < 1e-8, "{device}: {value}");
+        (waited, all) = (waited + usize::from(!done), all + 1);
+    }
+    assert!(all == 0 || waited > 0, "no device was waited for");
+    assert!(Device::cpu().synchronize_timeout(Duration::ZERO)?);
+    Ok(())
+}
+
+/// A device that takes longer than its limit is lost, at once and for ever after, and the others go on.
+#[test]
+fn a_device_that_does_not_answer_in_time_is_lost() -> Result<()> {
+    let (mut lost, mut all) = (0, 0);
+    for device in to_lose(12) {
+        long_work(&device)?.i((0, 0))?.item::<f32>()?;
+        device.set_wait_limit(Duration::from_millis(5))?;
+        let y = long_work(&device)?;
+        let start = Instant::now();
+        if let Err(error) = y.to_vec::<f32>() {
+            named(&error, &device);
+            assert!(error.to_string().contains("no answer for 0.005 s"), "{error}");
+            assert!(start.elapsed() < Duration::from_secs(5), "{device}: {:?}", start.elapsed());
+            assert!(device.is_lost());
+            named(&Tensor::ones([2], &device).and_then(|x| x.to_vec::<f32>()).unwrap_err(), &device);
+            lost += 1;
+        }
+        all += 1;
+        assert_eq!(Tensor::ones([2], Device::cpu())?.to_vec::<f32>()?, [1.0; 2]);
+    }
+    assert!(all == 0 || lost > 0, "no device was lost");
     Ok(())
 }

@@ -41,10 +41,14 @@ pub struct Args {
     /// The value of an override; may be given several times
     #[arg(long = "override", value_name = "NAME=NUMBER")]
     overrides: Vec<String>,
-    /// Invocations in x, or in x, y and z with commas, rounded up to whole workgroups [default: one for each element of the first
+    /// Invocations in x, or in x, y and z with commas, rounded up to whole workgroups [default: one for each number of the first
     /// output]
     #[arg(long, value_name = "X[,Y[,Z]]", value_delimiter = ',', conflicts_with = "workgroups")]
     dispatch: Vec<usize>,
+    /// Spread the invocations over y, for a kernel with its place in x and y together, id.x + id.y * count.x * SIZE, where count is
+    /// num_workgroups: most adapters take at most 65535 workgroups in x
+    #[arg(long, conflicts_with = "workgroups")]
+    folded: bool,
     /// Workgroups in x, y and z, instead of --dispatch
     #[arg(long, value_name = "X[,Y[,Z]]", value_delimiter = ',')]
     workgroups: Vec<u32>,
@@ -78,13 +82,22 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let overrides = args.overrides.iter().map(|text| one_number("--override", text)).collect::<Result<Vec<_>, _>>()?;
     let made: Vec<&str> =
         in_outs.iter().map(|(name, _)| *name).chain(outputs.iter().map(|output| output.name)).collect();
-    let mut targets = Vec::new();
+    let mut targets: Vec<(&str, PathBuf)> = Vec::new();
     for (name, path) in &saved {
         if !made.contains(name) {
             let known = made.join(", ");
             return Err(Failure::Usage(format!("--save {name}: there is no such output, they are [{known}]")));
         }
-        targets.push((*name, output::writable("--save", path, &["npy"])?));
+        let path = output::writable("--save", path, &["npy"])?;
+        if targets.iter().any(|(other, file)| other == name || *file == path) {
+            return Err(Failure::Usage(format!("--save {name}: each output has one file, and each file one output")));
+        }
+        targets.push((*name, path));
+    }
+    for (i, (name, _)) in sets.iter().enumerate() {
+        if sets[..i].iter().any(|(other, _)| other == name) {
+            return Err(Failure::Usage(format!("--set {name}: it is set twice")));
+        }
     }
     let device = device(&args.devices)?;
 
@@ -95,6 +108,9 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
         None => only_entry(&source, &args.file)?,
     };
     let kernel = WgslKernel::with_overrides(&source, &entry, &overrides)?;
+    if let Some(name) = kernel.params().iter().find(|name| !sets.iter().any(|(set, _)| set == *name)) {
+        return Err(Failure::Usage(format!("the param '{name}' has no value: use --set {name}=…")));
+    }
     let read = |files: &[(&'_ str, PathBuf)]| {
         files.iter().map(|(_, path)| npy::read(path, &device)).collect::<Result<Vec<Tensor>, Failure>>()
     };
@@ -119,7 +135,11 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let results = if args.workgroups.is_empty() {
         let first = started.first().map(Tensor::elem_count).or(outputs.first().map(Empty::elem_count));
         let all = if args.dispatch.is_empty() { vec![first.unwrap_or(1)] } else { args.dispatch.clone() };
-        launch.dispatch(three("--dispatch", &all)?)?
+        match (args.folded, &all[..]) {
+            (true, [n]) => launch.dispatch_folded(*n)?,
+            (true, _) => return Err(Failure::Usage("--folded: give --dispatch one number".to_string())),
+            (false, all) => launch.dispatch(three("--dispatch", all)?)?,
+        }
     } else {
         launch.workgroups(three("--workgroups", &args.workgroups)?)?
     };

@@ -104,6 +104,14 @@ fn what_does_not_fit_is_an_error() {
         (on(&["two.wgsl", "--inout", "y=wrong.npy", "--entry", "first"]), 1, &["wrong.npy", "no .npy file"]),
         (on(&["two.wgsl", "--inout", "y=none.npy", "--entry", "first"]), 1, &["none.npy"]),
         (on(&["two.wgsl", "--out", "y:f32:4", "--entry", "first", "--dispatch", "1,1,1,1"]), 2, &["at most three"]),
+        (on(&["saxpy.wgsl", "--in", "x.npy", "--inout", "y=x.npy", "--set", "alpha=1"]), 2, &["--set shift="]),
+        (on(&["two.wgsl", "--out", "y:f32:4", "--entry", "first", "--folded"]), 1, &["num_workgroups"]),
+        (
+            on(&["two.wgsl", "--out", "y:f32:4", "--entry", "first", "--save", "y=a.npy", "--save", "y=b.npy"]),
+            2,
+            &["one file"],
+        ),
+        (on(&["saxpy.wgsl", "--set", "alpha=1", "--set", "alpha=2"]), 2, &["set twice"]),
         (on(&["wrong.wgsl"]), 1, &["line 2"]),
         (on(&["none.wgsl"]), 1, &["none.wgsl"]),
     ] {

@@ -1,4 +1,6 @@
-//! The loss of a device: a driver reset, an unplugged card, a suspended laptop.
+//! The loss of a device: a driver reset, an unplugged card, a suspended laptop. And waits that end before the device does.
+
+use std::time::Duration;
 
 use super::{Backend, BackendHandle, Device};
 use crate::error::Result;
@@ -23,6 +25,48 @@ impl Device {
             BackendHandle::Cpu(_) => Ok(()),
             BackendHandle::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.alive()),
         }
+    }
+
+    /// Submits the recorded work and waits for it, for at most this long. Returns whether the device has done it; if not, it goes
+    /// on with it. This never declares the device lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::synchronize`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use anygpu::{Device, Tensor};
+    ///
+    /// for device in &Device::all() {
+    ///     let x = Tensor::ones([64, 64], device)?;
+    ///     let y = x.matmul(&x)?;
+    ///     while !device.synchronize_timeout(Duration::from_millis(16))? {
+    ///         // Draw the next frame.
+    ///     }
+    ///     assert_eq!(y.i((0, 0))?.item::<f32>()?, 64.0);
+    /// }
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn synchronize_timeout(&self, limit: Duration) -> Result<bool> {
+        match &self.0.backend {
+            BackendHandle::Cpu(_) => Ok(true),
+            BackendHandle::Gpu { opened, .. } => opened.get().map_or(Ok(true), |gpu| gpu.synchronize_timeout(limit)),
+        }
+    }
+
+    /// Sets how long a wait for the device may take before the device is considered lost: 10 minutes if this is not called.
+    /// Reads of tensors and [`Device::synchronize`] wait. A limit shorter than the longest kernel loses a device that works.
+    /// Does nothing on `cpu`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the device cannot be opened.
+    pub fn set_wait_limit(&self, limit: Duration) -> Result<()> {
+        if let Backend::Gpu(gpu) = self.backend()? {
+            gpu.set_patience(limit);
+        }
+        Ok(())
     }
 
     /// Loses the device for the rest of the process, for tests of what follows. Does nothing on `cpu`.

@@ -1,6 +1,7 @@
 //! How much memory the tensors of a device take.
 
 use super::{BackendHandle, Device};
+use crate::error::Result;
 
 /// Bytes on one device, counted by this crate (few drivers report them).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,33 @@ impl Device {
         match &self.0.backend {
             BackendHandle::Cpu(cpu) => cpu.reset_peak(),
             BackendHandle::Gpu { opened, .. } => opened.get().into_iter().for_each(|gpu| gpu.reset_peak()),
+        }
+    }
+
+    /// Returns the memory that no tensor holds to the driver or the system, as `torch.cuda.empty_cache`: for other programs, or
+    /// before large tensors of other sizes. It is kept for later tensors otherwise. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::synchronize`].
+    ///
+    /// ```
+    /// use anygpu::{Device, Tensor};
+    /// for device in &Device::all() {
+    ///     drop(Tensor::zeros([256, 1024], device)?);
+    ///     device.empty_cache()?;
+    ///     let memory = device.memory();
+    ///     assert_eq!(memory.reserved, memory.live);
+    /// }
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn empty_cache(&self) -> Result<()> {
+        match &self.0.backend {
+            BackendHandle::Cpu(cpu) => {
+                cpu.trim();
+                Ok(())
+            }
+            BackendHandle::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.trim()),
         }
     }
 }

@@ -68,7 +68,7 @@ impl WgslKernel {
             let (name, head, width) = (&arg.name, arg.head, arg.width);
             let fits = match width {
                 0 => len == head,
-                _ => len > head && (len - head).is_multiple_of(width),
+                _ => len > head && len >= arg.least && (len - head).is_multiple_of(width),
             };
             if fits {
                 continue;
@@ -76,7 +76,7 @@ impl WgslKernel {
             let takes = match (head, width) {
                 (_, 0) => format!("{head} numbers"),
                 (0, _) => format!("{width} numbers for each element"),
-                _ => format!("{head} numbers and then {width} for each element"),
+                _ => format!("{head} numbers and then {width} for each element, {} at least", arg.least),
             };
             return Err(self.error(format!("{side} '{name}' takes {takes}, got {len}")));
         }

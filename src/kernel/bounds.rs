@@ -5,7 +5,10 @@
 
 use naga::proc::IndexableLength;
 use naga::valid::{FunctionInfo, ModuleInfo};
-use naga::{Expression, Function, Module, ScalarKind, TypeInner};
+use naga::{ArraySize, Expression, Function, Module, ScalarKind, TypeInner};
+
+/// What ends a line, and so a comment, in WGSL.
+const LINE_ENDS: [char; 7] = ['\n', '\u{b}', '\u{c}', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
 
 /// Returns the source with spaces in the place of comments, whose brackets would be taken for those of indices.
 pub(super) fn without_comments(source: &str) -> String {
@@ -18,7 +21,7 @@ pub(super) fn without_comments(source: &str) -> String {
             nested -= 1;
             (2, true)
         } else if nested == 0 && rest.starts_with("//") {
-            (rest.find('\n').unwrap_or(rest.len()), true)
+            (rest.find(LINE_ENDS).unwrap_or(rest.len()), true)
         } else {
             (first.len_utf8(), nested > 0)
         };
@@ -33,8 +36,7 @@ pub(super) fn without_comments(source: &str) -> String {
     text
 }
 
-/// Returns a source without comments and overrides, with every index of an array, vector or matrix of a fixed size clamped to
-/// that size.
+/// Returns a source without comments, with every index of an array, vector or matrix of a fixed size clamped to that size.
 pub(super) fn clamped(source: &str, module: &Module, info: &ModuleInfo) -> Result<String, String> {
     let mut insertions = Vec::new();
     for (handle, function) in module.functions.iter() {
@@ -65,6 +67,8 @@ fn collect(
         let length = match info[base].ty.inner_with(&module.types).indexable_length(module) {
             Ok(IndexableLength::Known(length)) => length,
             Ok(IndexableLength::Dynamic) => continue,
+            // The size is an override that the entry point does not use, so it does not use this function either.
+            _ if is_pending(info[base].ty.inner_with(&module.types), module) => continue,
             Err(error) => return Err(format!("OpenGL cannot check the indices of an array: {error}")),
         };
         let span = function.expressions.get_span(handle);
@@ -81,6 +85,15 @@ fn collect(
         insertions.extend([(start, before.to_string()), (end, after)]);
     }
     Ok(())
+}
+
+/// Returns whether a type is an array whose size is an override, or a pointer to one.
+fn is_pending(inner: &TypeInner, module: &Module) -> bool {
+    match inner {
+        TypeInner::Array { size: ArraySize::Pending(_), .. } => true,
+        TypeInner::Pointer { base, .. } => is_pending(&module.types[*base].inner, module),
+        _ => false,
+    }
 }
 
 /// Returns where the text within the last brackets begins and ends, for a text that ends with `]` and begins at `offset`.

@@ -1,9 +1,8 @@
 //! What the storage bindings of a kernel hold, as numbers of tensors.
 
-use naga::{ArraySize, TypeInner};
+use naga::{ArraySize, Handle, Module, Type, TypeInner};
 
 use super::reflect::number;
-use super::uniform::flatten;
 use crate::dtype::DType;
 
 /// What a storage binding holds: see [`StorageBinding`](super::reflect::StorageBinding).
@@ -11,42 +10,52 @@ pub(super) struct Contents {
     pub dtype: DType,
     pub head: usize,
     pub width: usize,
-    /// Whether it is an array of atomics, or one.
+    pub least: usize,
+    /// Whether it is made of atomics only.
     pub atomic: bool,
 }
 
-/// Returns what a type holds, if that is numbers of 4 bytes: a struct or an array, whose size may be left to the tensor.
-pub(super) fn contents(module: &naga::Module, ty: naga::Handle<naga::Type>) -> Option<Contents> {
-    if let TypeInner::Atomic(scalar) = module.types[ty].inner {
-        return Some(Contents { dtype: number(scalar)?, head: 1, width: 0, atomic: true });
-    }
-    let mut numbers = Vec::new();
-    let (mut head, mut width) = (module.types[ty].inner.size(module.to_ctx()) as usize / 4, 0);
-    match &module.types[ty].inner {
-        TypeInner::Array { base, size: ArraySize::Dynamic, stride } => {
-            if let TypeInner::Atomic(scalar) = module.types[*base].inner {
-                return Some(Contents { dtype: number(scalar)?, head: 0, width: 1, atomic: true });
+/// Returns what a type holds, if that is numbers of 4 bytes; its size may be left to the tensor.
+pub(super) fn contents(module: &Module, ty: Handle<Type>) -> Option<Contents> {
+    let least = module.types[ty].inner.size(module.to_ctx()) as usize / 4;
+    let (head, width) = match &module.types[ty].inner {
+        TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => (0, *stride as usize / 4),
+        TypeInner::Struct { members, .. } => match members.last().map(|last| (last, &module.types[last.ty].inner)) {
+            Some((last, TypeInner::Array { size: ArraySize::Dynamic, stride, .. })) => {
+                (last.offset as usize / 4, *stride as usize / 4)
             }
-            (head, width) = (0, *stride as usize / 4);
-            flatten(module, *base, "", 0, &mut numbers)?;
-        }
-        TypeInner::Struct { members, .. } => {
-            for member in members {
-                match module.types[member.ty].inner {
-                    TypeInner::Array { base, size: ArraySize::Dynamic, stride } => {
-                        (head, width) = (member.offset as usize / 4, stride as usize / 4);
-                        flatten(module, base, "", 0, &mut numbers)?;
-                    }
-                    _ => flatten(module, member.ty, "", 0, &mut numbers)?,
-                }
-            }
-        }
-        _ => flatten(module, ty, "", 0, &mut numbers)?,
-    }
-    let dtype = numbers.first()?.dtype;
+            _ => (least, 0),
+        },
+        _ => (least, 0),
+    };
+    let mut found = Vec::new();
+    collect(module, ty, &mut found)?;
+    let &(dtype, _) = found.first()?;
     // Numbers of several types are the bits of u32.
-    let dtype = if numbers.iter().all(|member| member.dtype == dtype) { dtype } else { DType::U32 };
-    Some(Contents { dtype, head, width, atomic: false })
+    let dtype = if found.iter().all(|(other, _)| *other == dtype) { dtype } else { DType::U32 };
+    Some(Contents { dtype, head, width, least, atomic: found.iter().all(|(_, atomic)| *atomic) })
+}
+
+/// Adds the types of all numbers of a type, each once, and whether they are atomics; `None` if it holds anything else.
+fn collect(module: &Module, ty: Handle<Type>, found: &mut Vec<(DType, bool)>) -> Option<()> {
+    let mut add = |scalar, atomic| {
+        let entry = (number(scalar)?, atomic);
+        if !found.contains(&entry) {
+            found.push(entry);
+        }
+        Some(())
+    };
+    match &module.types[ty].inner {
+        TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } | TypeInner::Matrix { scalar, .. } => {
+            add(*scalar, false)
+        }
+        TypeInner::Atomic(scalar) => add(*scalar, true),
+        TypeInner::Array { base, size: ArraySize::Dynamic | ArraySize::Constant(_), .. } => {
+            collect(module, *base, found)
+        }
+        TypeInner::Struct { members, .. } => members.iter().try_for_each(|member| collect(module, member.ty, found)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -149,10 +158,45 @@ mod tests {
             };
             fails(
                 run(&a.narrow(0, 0, 2)?, &weights, 8, 2),
-                "input 'a' takes 2 numbers and then 1 for each element, got 2",
+                "input 'a' takes 2 numbers and then 1 for each element, 4 at least, got 2",
             );
             fails(run(&a, &a, 8, 2), "input 'weights' takes 3 numbers, got 8");
             fails(run(&a, &weights, 8, 1), "output 'ends' takes 2 numbers, got 1");
+            // WGSL rounds the size of the struct up.
+            fails(
+                run(&a.narrow(0, 0, 3)?, &weights, 8, 2),
+                "input 'a' takes 2 numbers and then 1 for each element, 4 at least",
+            );
+            assert_eq!(run(&a, &weights, 8, 2)?[1].to_vec::<u32>()?, [2, 12], "{device}");
+        }
+        Ok(())
+    }
+
+    /// Elements are not listed one by one: this size has no place in memory.
+    #[test]
+    fn huge_arrays_of_a_fixed_size_are_read_at_once() -> Result<()> {
+        let source = "
+            struct Pair { a: u32, b: array<vec2<u32>, 3> }
+            @group(0) @binding(0) var<storage, read> x: array<Pair, 60000000>;
+            @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+            @compute @workgroup_size(1) fn f() { y[0] = x[59999999].b[2].y; }";
+        assert_eq!(WgslKernel::new(source, "f")?.inputs(), ["x"]);
+        Ok(())
+    }
+
+    #[test]
+    fn structs_of_atomics_start_as_zeros() -> Result<()> {
+        let source = "
+            struct Counts { all: atomic<u32>, parts: array<atomic<u32>, 2> }
+            @group(0) @binding(0) var<storage, read_write> counts: Counts;
+            @compute @workgroup_size(8) fn f(@builtin(local_invocation_index) i: u32) {
+                atomicAdd(&counts.all, 1u);
+                atomicAdd(&counts.parts[i % 2u], i);
+            }";
+        let kernel = WgslKernel::new(source, "f")?;
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            let counts = kernel.on(&device).output("counts", ([3], DType::U32)).dispatch(8)?;
+            assert_eq!(counts[0].to_vec::<u32>()?, [8, 12, 16], "{device}");
         }
         Ok(())
     }

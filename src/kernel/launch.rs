@@ -242,7 +242,9 @@ impl From<[usize; 3]> for Invocations {
 }
 
 impl WgslKernel {
-    fn params(&self) -> Vec<&str> {
+    /// Returns the names of the params, as [`Launch::set`] takes them.
+    #[must_use]
+    pub fn params(&self) -> Vec<&str> {
         let members = self.reflection.params.iter().flat_map(|uniform| &uniform.members);
         members.map(|member| &*member.name).collect()
     }

@@ -3,13 +3,13 @@
 //! Sizes of arrays and of workgroups are so known to all checks, on every backend.
 
 use naga::compact::{KeepUnused, compact};
-use naga::{Module, ScalarKind, TypeInner};
+use naga::{Module, Scalar, ScalarKind, TypeInner};
 
 use super::arguments::unknown;
 use super::bounds::without_comments;
 
-/// Returns the source with the overrides as constants: of the given values, or of their defaults. Those that the entry point does
-/// not use need none.
+/// Returns the source with the overrides as constants: of the given values, or of their defaults. Those that have no value, and
+/// that the entry point does not use, stay as they are.
 pub(super) fn with_values(
     source: &str,
     module: &Module,
@@ -33,26 +33,36 @@ pub(super) fn with_values(
     let mut text = String::with_capacity(source.len());
     let mut rest = &*source;
     while let Some((before, declaration, after)) = next_declaration(rest) {
-        text.push_str(without_id(before).trim_end_matches([' ', '\t']));
-        text.push_str(if text.ends_with('\n') || text.is_empty() { "const " } else { " const " });
         let (head, default) = match declaration.split_once('=') {
-            Some((head, default)) => (head, Some(default)),
-            None => (declaration, None),
+            Some((head, default)) => (head.trim(), Some(default.trim())),
+            None => (declaration.trim(), None),
         };
         let name = head.split(':').next().unwrap_or(head).trim();
+        let found = module.overrides.iter().map(|(_, found)| found).find(|found| found.name.as_deref() == Some(name));
+        let scalar = match found.map(|found| &module.types[found.ty].inner) {
+            Some(TypeInner::Scalar(scalar)) => *scalar,
+            _ => return Err(format!("override '{name}' is no number")),
+        };
         let value = match (values.iter().find(|(given, _)| *given == name), default) {
-            (Some((_, value)), _) => literal(module, name, *value)?,
-            (None, Some(default)) => default.trim().to_string(),
-            (None, None) if !used.iter().any(|used| used == name) => literal(module, name, 1.0)?,
+            (Some((_, value)), _) => literal(name, scalar, *value)?,
+            // Nothing that the entry point uses depends on it.
+            _ if !used.iter().any(|used| used == name) => {
+                text.push_str(&format!("{before}override{declaration};"));
+                rest = after;
+                continue;
+            }
+            (None, Some(default)) => default.to_string(),
             (None, None) => {
-                return Err(format!("override '{name}' has no value: use WgslKernel::with_overrides"));
+                let advice = "give it one, with WgslKernel::with_overrides or --override";
+                return Err(format!("override '{name}' has no value: {advice}"));
             }
         };
-        text.push_str(&format!("{} = {value};", head.trim()));
+        // A constant without a type would be of an abstract one, with other arithmetic.
+        let start = without_id(before);
+        text.push_str(&format!("{start} const {name}: {} = {value};", type_name(scalar)));
         // The lines of all that follows stay where they are.
-        let lines = before[without_id(before).len()..].matches('\n').count() + declaration.matches('\n').count();
-        let kept = head.trim().matches('\n').count() + value.matches('\n').count();
-        text.push_str(&"\n".repeat(lines.saturating_sub(kept)));
+        let lines = before[start.len()..].matches('\n').count() + declaration.matches('\n').count();
+        text.push_str(&"\n".repeat(lines - value.matches('\n').count()));
         rest = after;
     }
     text.push_str(rest);
@@ -82,36 +92,46 @@ fn next_declaration(text: &str) -> Option<(&str, &str, &str)> {
 
 /// Returns a text without an attribute `@id(…)` at its end, which constants do not have.
 fn without_id(text: &str) -> &str {
-    let inner = text.trim_end().strip_suffix(')').and_then(|text| text.rfind('(').map(|at| text[..at].trim_end()));
-    let attribute = inner.and_then(|text| text.strip_suffix("id")).and_then(|text| text.trim_end().strip_suffix('@'));
-    attribute.unwrap_or(text)
+    let end = text.trim_end();
+    let mut open = 0usize;
+    for (at, c) in end.char_indices().rev() {
+        match c {
+            ')' => open += 1,
+            '(' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open == 0 {
+            let attribute = end[..at].trim_end().strip_suffix("id").map(str::trim_end);
+            return attribute.and_then(|text| text.strip_suffix('@')).unwrap_or(text);
+        }
+    }
+    text
+}
+
+fn type_name(scalar: Scalar) -> &'static str {
+    match (scalar.kind, scalar.width) {
+        (ScalarKind::Bool, _) => "bool",
+        (ScalarKind::Uint, _) => "u32",
+        (ScalarKind::Sint, _) => "i32",
+        (_, 2) => "f16",
+        _ => "f32",
+    }
 }
 
 /// Returns a value as a literal of an override's type.
-fn literal(module: &Module, name: &str, value: f64) -> Result<String, String> {
-    let found = module.overrides.iter().find(|(_, found)| found.name.as_deref() == Some(name));
-    let scalar = match found.map(|(_, found)| &module.types[found.ty].inner) {
-        Some(TypeInner::Scalar(scalar)) => *scalar,
-        _ => return Err(format!("override '{name}' is no number")),
-    };
+fn literal(name: &str, scalar: Scalar, value: f64) -> Result<String, String> {
     let whole = |least: f64, most: f64| value.fract() == 0.0 && (least..=most).contains(&value);
-    match (scalar.kind, scalar.width) {
-        (ScalarKind::Bool, _) if value == 0.0 || value == 1.0 => Ok((value == 1.0).to_string()),
-        (ScalarKind::Bool, _) => Err(format!("override '{name}' is a bool: give 0 or 1, not {value}")),
-        (ScalarKind::Uint, 4) if whole(0.0, u32::MAX.into()) => Ok(format!("u32({value})")),
-        (ScalarKind::Sint, 4) if whole(i32::MIN.into(), i32::MAX.into()) => Ok(format!("i32({value})")),
-        (ScalarKind::Float, 4) if (value as f32).is_finite() => Ok(format!("f32({value:?})")),
-        (ScalarKind::Float, 2) if value.abs() <= 65504.0 => Ok(format!("f16({value:?})")),
-        (kind, width) => {
-            let kind = match (kind, width) {
-                (ScalarKind::Uint, 4) => "u32",
-                (ScalarKind::Sint, 4) => "i32",
-                (ScalarKind::Float, 4) => "f32",
-                (ScalarKind::Float, 2) => "f16",
-                _ => "of another type",
-            };
-            Err(format!("override '{name}' is {kind}: {value} is no value of it"))
-        }
+    let (fits, text) = match type_name(scalar) {
+        "bool" => (value == 0.0 || value == 1.0, (value == 1.0).to_string()),
+        "u32" => (whole(0.0, u32::MAX.into()), format!("u32({value})")),
+        "i32" => (whole(i32::MIN.into(), i32::MAX.into()), format!("i32({value})")),
+        "f16" => (value.abs() <= 65504.0, format!("f16({value:?})")),
+        _ => ((value as f32).is_finite(), format!("f32({value:?})")),
+    };
+    match (fits, type_name(scalar)) {
+        (true, _) => Ok(text),
+        (false, "bool") => Err(format!("override '{name}' is a bool: give 0 or 1, not {value}")),
+        (false, kind) => Err(format!("override '{name}' is {kind}: {value} is no value of it")),
     }
 }
 
@@ -164,11 +184,39 @@ mod tests {
             var<workgroup> all: array<f32, OTHER>;
             @group(0) @binding(0) var<storage, read_write> y: array<f32>;
             @compute @workgroup_size(SIZE) fn ones() { y[0] = 1.0; }
-            @compute @workgroup_size(1) fn last() { if FLAG { all[OTHER - 1u] = 2.0; } y[0] = all[OTHER - 1u]; }";
-        assert_eq!(WgslKernel::with_overrides(source, "ones", &[("SIZE", 4.0)])?.workgroup_size(), [4, 1, 1]);
+            @compute @workgroup_size(1) fn last() { if FLAG { all[OTHER - 1u] = 2.0; } y[0] = all[OTHER - 1u]; }
+            override TWICE = 2u * OTHER;
+            fn second(i: u32) -> f32 { return all[1] + all[i] / f32(TWICE - OTHER); }
+            @compute @workgroup_size(1) fn other() { y[0] = second(u32(y[0])); }";
+        let ones = WgslKernel::with_overrides(source, "ones", &[("SIZE", 4.0)])?;
+        assert_eq!(ones.workgroup_size(), [4, 1, 1]);
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            let y = ones.on(&device).output("y", ([2], DType::F32)).dispatch(1)?;
+            assert_eq!(y[0].to_vec::<f32>()?, [1.0, 0.0], "{device}");
+        }
         let last = WgslKernel::with_overrides(source, "last", &[("FLAG", 1.0)]).map(drop).unwrap_err().to_string();
         assert!(last.contains("override 'OTHER' has no value"), "{last}");
         WgslKernel::with_overrides(source, "last", &[("FLAG", 1.0), ("OTHER", 3.0)])?;
+        Ok(())
+    }
+
+    /// Constants without a type would be computed in 64 bits.
+    #[test]
+    fn overrides_keep_their_types() -> Result<()> {
+        let source = "
+            override SEED = 3; override @id((9)) NONE: u32 = 1; override LARGE = 16777216.0;
+            @group(0) @binding(0) var<storage, read_write> y: array<i32>;
+            @compute @workgroup_size(1) fn f() { // a comment\r y[0] = SEED * 5; /* another
+                */ y[1] = (SEED - 4) >> 16u; y[2] = i32((LARGE + 1.0) - LARGE);
+            }"
+        .replace("override @id((9)) NONE", "@id((9)) override NONE");
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            for (values, expected) in [(&[][..], [15, -1, 0]), (&[("SEED", -2.0), ("NONE", 2.0)], [-10, -1, 0])] {
+                let kernel = WgslKernel::with_overrides(&source, "f", values)?;
+                let y = kernel.on(&device).output("y", ([3], DType::I32)).dispatch(1)?;
+                assert_eq!(y[0].to_vec::<i32>()?, expected, "{device}");
+            }
+        }
         Ok(())
     }
 

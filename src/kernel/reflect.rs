@@ -22,6 +22,8 @@ pub(super) struct StorageBinding {
     pub head: usize,
     /// Numbers in an element of the array: more than 1 for vectors, matrices and structs; 0 if the size is fixed.
     pub width: usize,
+    /// The fewest numbers, with the padding at the end of a struct.
+    pub least: usize,
 }
 
 /// The bindings of one entry point.
@@ -124,11 +126,20 @@ impl Reflection {
         }
         match global.space {
             AddressSpace::Storage { access } => {
-                let Contents { dtype, head, width, atomic } = contents(module, global.ty)
+                let Contents { dtype, head, width, least, atomic } = contents(module, global.ty)
                     .ok_or_else(|| format!("'{name}' must be made of f32, i32 and u32, or of atomics of them"))?;
                 let written = access.contains(StorageAccess::STORE);
                 let read = uses.contains(GlobalUse::READ) && !atomic;
-                self.bindings.push(StorageBinding { name, binding: at.binding, written, read, dtype, head, width });
+                self.bindings.push(StorageBinding {
+                    name,
+                    binding: at.binding,
+                    written,
+                    read,
+                    dtype,
+                    head,
+                    width,
+                    least,
+                });
             }
             AddressSpace::Uniform if self.params.is_some() => {
                 return Err(format!("'{name}' is a second uniform: put all params into one struct"));

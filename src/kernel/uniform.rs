@@ -50,13 +50,7 @@ impl Uniform {
 }
 
 /// Appends the members of a type that begins at a word; `None` if it holds anything but 4-byte numbers.
-pub(super) fn flatten(
-    module: &Module,
-    ty: naga::Handle<naga::Type>,
-    name: &str,
-    at: usize,
-    to: &mut Vec<Member>,
-) -> Option<()> {
+fn flatten(module: &Module, ty: naga::Handle<naga::Type>, name: &str, at: usize, to: &mut Vec<Member>) -> Option<()> {
     if let TypeInner::Struct { members, .. } = &module.types[ty].inner {
         for member in members {
             let own = member.name.as_deref().unwrap_or("");
@@ -91,7 +85,7 @@ fn holds_structs(module: &Module, ty: naga::Handle<naga::Type>) -> bool {
 /// Appends the words of the numbers of a type that begins at a word, and returns their type.
 fn numbers(module: &Module, ty: naga::Handle<naga::Type>, at: usize, to: &mut Vec<usize>) -> Option<DType> {
     match module.types[ty].inner {
-        TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => {
+        TypeInner::Scalar(scalar) => {
             to.push(at);
             number(scalar)
         }

@@ -169,6 +169,7 @@ impl Gpu {
             chains: Default::default(),
             recorder: queue::Recorder::new(&device).into(),
             staging: transfer::Staging::default(),
+            patience: Default::default(),
             tuned: tuned::Tuned::of(&info.name, &format!("{:?} {} {}", info.backend, info.driver, info.driver_info)),
             variants: variants::Choices::default(),
             health,

@@ -34,6 +34,7 @@ mod tests;
 pub(crate) mod transfer;
 mod tuned;
 mod variants;
+mod wait;
 
 use std::sync::{Arc, Mutex};
 
@@ -113,6 +114,7 @@ pub(crate) struct Gpu {
     chains: Mutex<chain::Chains>,
     recorder: Mutex<queue::Recorder>,
     staging: transfer::Staging,
+    patience: wait::Patience,
     tuned: tuned::Tuned,
     variants: variants::Choices,
 }

@@ -245,7 +245,7 @@ impl Gpu {
     }
 
     /// Releases all unused memory to the driver.
-    pub(super) fn trim(&self) -> Result<()> {
+    pub(crate) fn trim(&self) -> Result<()> {
         let gl = self.gl.enter();
         self.staging.trim();
         drop(gl);

@@ -1,18 +1,15 @@
-//! Copies between the host and devices. Only this file maps buffers, and only this file waits for a device.
+//! Copies between the host and devices. Only this file maps buffers; `wait.rs` waits for what it reads.
 //!
 //! **Order of uploads.** `queue.write_buffer` takes effect before the commands that are recorded and not yet submitted.
 //! An upload into a buffer that the open batch uses (the pool recycles buffers) would be visible to kernels recorded
 //! before it. [`Gpu::write`] prevents this: it uses `write_buffer` for a buffer that the open batch does not use, and
 //! otherwise records a copy into the batch. Large uploads submit the batch first.
 
-use std::any::Any;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use wgpu::{BufferUsages, PollError, PollType};
+use wgpu::BufferUsages;
 
 use super::{Buffer, Gpu};
 use crate::device::cpu::{copy, with_room};
@@ -24,8 +21,6 @@ use crate::sync;
 const CHUNK: usize = 1 << 18;
 /// The most chunks that are read from a device at the same time.
 const IN_FLIGHT: usize = 3;
-/// A device that does not answer for this long is considered lost.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Copies words `offset..offset + len` of `storage` from device `src` to device `dst`, into new storage of `len` words.
 ///
@@ -191,15 +186,6 @@ impl Gpu {
         Ok(())
     }
 
-    /// Submits the recorded work and waits until it is done.
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        let mut recorder = self.recorder()?;
-        let index = self.submit_for_wait(&mut recorder);
-        drop(recorder);
-        self.wait(index)?;
-        self.take_fault()
-    }
-
     /// Calls `take` with a range of a buffer, chunk by chunk, while the next chunks are copied.
     pub(super) fn read_chunks(
         &self,
@@ -254,9 +240,9 @@ impl Gpu {
 
     fn finish_read(&self, read: Option<Read>, take: &mut impl FnMut(&[u32]) -> Result<()>) -> Result<()> {
         let Some(Read { staging, len, submission, mapped }) = read else { return Ok(()) };
-        self.wait(submission)?;
+        self.wait(&submission)?;
         // Another thread that waits may have taken the callback without having called it yet.
-        match mapped.recv_timeout(PATIENCE) {
+        match mapped.recv_timeout(self.patience.limit()) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(self.error(format!("reading back: {error}"))),
             Err(error) => return Err(self.error(format!("reading back: no answer from the driver: {error}"))),
@@ -270,64 +256,6 @@ impl Gpu {
         Ok(())
     }
 
-    /// Waits for one submission, and returns any error that the device had until then.
-    fn wait(&self, submission: wgpu::SubmissionIndex) -> Result<()> {
-        let start = Instant::now();
-        loop {
-            let submission_index = Some(submission.clone());
-            match self.poll(PollType::Wait { submission_index, timeout: Some(Duration::from_secs(5)) }) {
-                Ok(_) => {
-                    self.pool.all_written();
-                    return self.check();
-                }
-                Err(PollError::Timeout) => {
-                    self.check()?;
-                    if start.elapsed() > PATIENCE {
-                        self.health.lose(&format!("no answer for {} s", PATIENCE.as_secs()));
-                    }
-                }
-                Err(error @ PollError::WrongSubmissionIndex(..)) => {
-                    // The submission failed. If the device is lost, the next poll reports it.
-                    self.alive()?;
-                    self.check()?;
-                    return Err(self.error(error.to_string()));
-                }
-            }
-        }
-    }
-
-    /// Returns an error if the device is lost, without waiting for it.
-    pub(crate) fn alive(&self) -> Result<()> {
-        // wgpu reports the loss of a device that was destroyed only when it is polled. OpenGL reports none, and its poll
-        // can wait for another thread.
-        if !self.caps.gl {
-            let _ = self.poll(PollType::Poll);
-        }
-        self.health.alive(&self.name)
-    }
-
-    /// Loses the device, after it has done the recorded work.
-    pub(crate) fn lose(&self) -> Result<()> {
-        self.synchronize()?;
-        self.device.destroy();
-        Ok(())
-    }
-
-    /// Polls the device. If the driver says during this that the device is lost, wgpu calls our handler and panics.
-    fn poll(&self, how: PollType) -> Result<(), PollError> {
-        let _gl = self.gl.enter();
-        let polled = catch_unwind(AssertUnwindSafe(|| self.device.poll(how)));
-        if self.gl_out_of_memory() {
-            self.health.run_out_of_memory();
-        }
-        match polled {
-            Ok(status) => status.map(drop),
-            Err(_) if self.health.alive(&self.name).is_err() => Ok(()),
-            Err(panic) if is_overtaken(&*panic) => Err(PollError::Timeout),
-            Err(panic) => resume_unwind(panic),
-        }
-    }
-
     fn check_range(&self, what: &str, buffer: &Buffer, offset: usize, len: usize) -> Result<()> {
         if !buffer.belongs_to(self) {
             return Err(Error::internal(format!("{what} on {}: the buffer belongs to another device", self.name)));
@@ -338,12 +266,6 @@ impl Gpu {
         }
         Ok(())
     }
-}
-
-/// Returns whether wgpu panicked because another thread saw the end of all work after this thread's wait had timed out:
-/// wgpu-core compares the state before the one with the state after the other. Nothing is lost, and the next wait succeeds.
-fn is_overtaken(panic: &(dyn Any + Send)) -> bool {
-    panic.downcast_ref::<String>().is_some_and(|message| message.starts_with("If the queue is empty"))
 }
 
 /// A chunk that is being read.

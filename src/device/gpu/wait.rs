@@ -1,0 +1,137 @@
+//! Waiting for a device. Only this file waits.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use wgpu::{PollError, PollType, SubmissionIndex};
+
+use super::Gpu;
+use crate::error::Result;
+
+/// How long a device may take to answer before it is considered lost.
+#[derive(Debug)]
+pub(super) struct Patience(AtomicU64);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience(AtomicU64::new(600_000))
+    }
+}
+
+impl Patience {
+    pub(super) fn limit(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+impl Gpu {
+    /// Sets how long waits may take before the device is considered lost.
+    pub(crate) fn set_patience(&self, limit: Duration) {
+        let millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        self.patience.0.store(millis.max(1), Ordering::Relaxed);
+    }
+
+    /// Submits the recorded work and waits until it is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let submission = self.submitted()?;
+        self.wait(&submission)?;
+        self.take_fault()
+    }
+
+    /// Submits the recorded work and waits for at most this long. Returns whether it is done.
+    pub(crate) fn synchronize_timeout(&self, limit: Duration) -> Result<bool> {
+        let submission = self.submitted()?;
+        if !self.wait_until(&submission, Instant::now().checked_add(limit))? {
+            return Ok(false);
+        }
+        self.take_fault()?;
+        Ok(true)
+    }
+
+    fn submitted(&self) -> Result<SubmissionIndex> {
+        let mut recorder = self.recorder()?;
+        Ok(self.submit_for_wait(&mut recorder))
+    }
+
+    /// Waits for one submission, and returns any error that the device had until then. A device that takes longer than its
+    /// limit is lost.
+    pub(super) fn wait(&self, submission: &SubmissionIndex) -> Result<()> {
+        let limit = self.patience.limit();
+        if self.wait_until(submission, Instant::now().checked_add(limit))? {
+            return Ok(());
+        }
+        let message = format!("no answer for {} s", limit.as_secs_f64());
+        self.health.lose(&message);
+        Err(self.error(message))
+    }
+
+    /// Waits for one submission until a time, or without an end. Returns whether it is done, or any error that the device had
+    /// until then.
+    fn wait_until(&self, submission: &SubmissionIndex, end: Option<Instant>) -> Result<bool> {
+        // A loss that the driver reports otherwise than to the wait is seen after some seconds.
+        const LONGEST: Duration = Duration::from_secs(5);
+        loop {
+            let left = end.map_or(LONGEST, |end| end.saturating_duration_since(Instant::now()));
+            let submission_index = Some(submission.clone());
+            match self.poll(PollType::Wait { submission_index, timeout: Some(left.min(LONGEST)) }) {
+                Ok(()) => {
+                    self.pool.all_written();
+                    self.check()?;
+                    return Ok(true);
+                }
+                Err(PollError::Timeout) => {
+                    self.check()?;
+                    if left <= LONGEST && end.is_some_and(|end| end <= Instant::now()) {
+                        return Ok(false);
+                    }
+                }
+                Err(error @ PollError::WrongSubmissionIndex(..)) => {
+                    // The submission failed. If the device is lost, the next poll reports it.
+                    self.alive()?;
+                    self.check()?;
+                    return Err(self.error(error.to_string()));
+                }
+            }
+        }
+    }
+
+    /// Returns an error if the device is lost, without waiting for it.
+    pub(crate) fn alive(&self) -> Result<()> {
+        // wgpu reports the loss of a device that was destroyed only when it is polled. OpenGL reports none, and its poll
+        // can wait for another thread.
+        if !self.caps.gl {
+            let _ = self.poll(PollType::Poll);
+        }
+        self.health.alive(&self.name)
+    }
+
+    /// Loses the device, after it has done the recorded work.
+    pub(crate) fn lose(&self) -> Result<()> {
+        self.synchronize()?;
+        self.device.destroy();
+        Ok(())
+    }
+
+    /// Polls the device. If the driver says during this that the device is lost, wgpu calls our handler and panics.
+    fn poll(&self, how: PollType) -> Result<(), PollError> {
+        let _gl = self.gl.enter();
+        let polled = catch_unwind(AssertUnwindSafe(|| self.device.poll(how)));
+        if self.gl_out_of_memory() {
+            self.health.run_out_of_memory();
+        }
+        match polled {
+            Ok(status) => status.map(drop),
+            Err(_) if self.health.alive(&self.name).is_err() => Ok(()),
+            Err(panic) if is_overtaken(&*panic) => Err(PollError::Timeout),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+/// Returns whether wgpu panicked because another thread saw the end of all work after this thread's wait had timed out:
+/// wgpu-core compares the state before the one with the state after the other. Nothing is lost, and the next wait succeeds.
+fn is_overtaken(panic: &(dyn Any + Send)) -> bool {
+    panic.downcast_ref::<String>().is_some_and(|message| message.starts_with("If the queue is empty"))
+}
