@@ -95,7 +95,8 @@ fn main() -> Result<()> {
     for device in &devices {
         let [value, gradient] = differences(&snake, device)?;
         println!("{device}: differs from the crate's ops by {value:.1e}, the gradient by {gradient:.1e}");
-        assert!(value < 1e-5 && gradient < 1e-4);
+        // The sine of the driver: WGSL asks for an absolute error of 2⁻¹¹ or less. That of the crate is its own.
+        assert!(value < 1e-3 && gradient < 1e-2);
     }
 
     // One net on all of them learns sin(3x).
@@ -112,7 +113,8 @@ fn main() -> Result<()> {
         adam.step()?;
     }
     let [first, last] = [losses[0], losses[149]];
-    println!("the loss on {devices:?} fell from {first:.4} to {last:.4}");
+    let names: Vec<&str> = devices.iter().map(Device::name).collect();
+    println!("the loss on {} fell from {first:.4} to {last:.4}", names.join(", "));
     assert!(last < 0.1 * first);
     Ok(())
 }

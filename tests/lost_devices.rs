@@ -123,7 +123,7 @@ fn a_wait_with_a_limit_loses_nothing() -> Result<()> {
         assert!(start.elapsed() < Duration::from_secs(5), "{device}: {:?}", start.elapsed());
         assert!(device.synchronize_timeout(Duration::from_secs(300))? && !device.is_lost(), "{device}");
         let value: f32 = y.i((767, 767))?.item()?;
-        assert!((value - 1.0 / 768.0).abs() < 1e-8, "{device}: {value}");
+        assert!((value - 1.0 / 768.0).abs() < 1e-6, "{device}: {value}");
         (waited, all) = (waited + usize::from(!done), all + 1);
     }
     assert!(all == 0 || waited > 0, "no device was waited for");

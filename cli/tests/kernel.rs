@@ -63,7 +63,7 @@ fn a_file_runs_on_arrays_of_files() {
         args.extend(["--override", "SIZE=32", "--save", "y=sums.npy"]);
         let result = run(folder.path(), &args);
         assert!(result.status.success(), "{device}: {}", stderr(&result));
-        assert!(stdout(&result).starts_with("y = tensor([15., 27.5, 32.5]"), "{device}: {}", stdout(&result));
+        assert!(stdout(&result).starts_with("y = tensor([15.0000, 27.5000, 32.5000]"), "{device}: {}", stdout(&result));
         assert!(stdout(&result).contains("count = tensor([3]"), "{device}: {}", stdout(&result));
         let written = std::fs::read(folder.path().join("sums.npy")).expect("the file");
         assert_eq!(written, npy(&[15.0, 27.5, 32.5]), "{device}");
