@@ -111,7 +111,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     if let Some(name) = kernel.params().iter().find(|name| !sets.iter().any(|(set, _)| set == *name)) {
         return Err(Failure::Usage(format!("the param '{name}' has no value: use --set {name}=…")));
     }
-    let read = |files: &[(&'_ str, PathBuf)]| {
+    let read = |files: &[(&str, PathBuf)]| {
         files.iter().map(|(_, path)| npy::read(path, &device)).collect::<Result<Vec<Tensor>, Failure>>()
     };
     let (read_only, started) = (read(&inputs)?, read(&in_outs)?);

@@ -14,6 +14,19 @@ pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     format!("it has no {what} '{name}': its {what}s are [{}]", known.join(", "))
 }
 
+/// Checks that each name is known and given once.
+pub(super) fn check_names<T>(what: &str, given: &[(&str, T)], known: &[&str]) -> Result<(), String> {
+    for (i, (name, _)) in given.iter().enumerate() {
+        if !known.contains(name) {
+            return Err(unknown(what, name, known));
+        }
+        if given[..i].iter().any(|(other, _)| other == name) {
+            return Err(format!("{what} '{name}' is given twice"));
+        }
+    }
+    Ok(())
+}
+
 impl WgslKernel {
     /// Checks arguments in the order of their bindings.
     pub(super) fn check_arguments(
@@ -87,14 +100,7 @@ impl WgslKernel {
     pub(super) fn in_order<'g, T>(&self, what: &str, written: bool, given: &'g [(&str, T)]) -> Result<Vec<&'g T>> {
         let bindings = self.reflection.bindings.iter().filter(|arg| arg.written == written);
         let names: Vec<&str> = bindings.map(|arg| &*arg.name).collect();
-        for (i, (name, _)) in given.iter().enumerate() {
-            if !names.contains(name) {
-                return Err(self.error(unknown(what, name, &names)));
-            }
-            if given[..i].iter().any(|(other, _)| other == name) {
-                return Err(self.error(format!("{what} '{name}' is given twice")));
-            }
-        }
+        check_names(what, given, &names).map_err(|wrong| self.error(wrong))?;
         let argument = |name: &&str| {
             let found = given.iter().find(|(given, _)| given == name);
             let missing = || self.error(format!("{what} '{name}' is not given: use .{what}(\"{name}\", …)"));

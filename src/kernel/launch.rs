@@ -60,9 +60,8 @@ pub struct Launch<'a> {
 impl fmt::Debug for Launch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Launch { kernel, device, inputs, outputs, .. } = self;
-        let names = |args: &[&str]| args.join(", ");
-        let inputs = names(&inputs.iter().map(|(name, _)| *name).collect::<Vec<_>>());
-        let outputs = names(&outputs.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        let inputs: Vec<&str> = inputs.iter().map(|(name, _)| *name).collect();
+        let outputs: Vec<&str> = outputs.iter().map(|(name, _)| *name).collect();
         let mut all = f.debug_struct("Launch");
         all.field("kernel", &kernel.entry).field("device", device).field("inputs", &inputs).field("outputs", &outputs);
         all.finish_non_exhaustive()

@@ -5,7 +5,7 @@
 use naga::compact::{KeepUnused, compact};
 use naga::{Module, Scalar, ScalarKind, TypeInner};
 
-use super::arguments::unknown;
+use super::arguments::check_names;
 use super::bounds::without_comments;
 
 /// Returns the source with the overrides as constants: of the given values, or of their defaults. Those that have no value, and
@@ -17,14 +17,7 @@ pub(super) fn with_values(
     values: &[(&str, f64)],
 ) -> Result<String, String> {
     let names: Vec<&str> = module.overrides.iter().filter_map(|(_, found)| found.name.as_deref()).collect();
-    for (i, (name, _)) in values.iter().enumerate() {
-        if !names.contains(name) {
-            return Err(unknown("override", name, &names));
-        }
-        if values[..i].iter().any(|(other, _)| other == name) {
-            return Err(format!("override '{name}' is given twice"));
-        }
-    }
+    check_names("override", values, &names)?;
     if names.is_empty() {
         return Ok(source.to_string());
     }

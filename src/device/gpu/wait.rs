@@ -83,7 +83,7 @@ impl Gpu {
                 }
                 Err(PollError::Timeout) => {
                     self.check()?;
-                    if left <= LONGEST && end.is_some_and(|end| end <= Instant::now()) {
+                    if end.is_some_and(|end| end <= Instant::now()) {
                         return Ok(false);
                     }
                 }

@@ -97,7 +97,7 @@ impl Op for Forward {
         if let Some(kernels) = g.forward_implicit(gpu, &chosen(gpu), operands, bias.map(Stored::of), out)? {
             return Ok(kernels);
         }
-        if let Some(kernels) = g.forward_by_winograd(gpu, [x, w], bias, out)? {
+        if let Some(kernels) = g.by_winograd(gpu, false, [x, w], bias, out)? {
             return Ok(kernels);
         }
         if let Some(kernels) = g.forward_in_blocks(gpu, [x, w], bias, out)? {

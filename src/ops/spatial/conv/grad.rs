@@ -99,7 +99,7 @@ impl Op for InputGrad {
         if let Some(kernels) = g.input_grad_implicit(gpu, &chosen(gpu), [Stored::of(dy), Stored::of(w)], out)? {
             return Ok(kernels);
         }
-        if let Some(kernels) = g.input_grad_by_winograd(gpu, [dy, w], out)? {
+        if let Some(kernels) = g.by_winograd(gpu, true, [dy, w], None, out)? {
             return Ok(kernels);
         }
         if let Some(kernels) = g.input_grad_in_blocks(gpu, [dy, w], out)? {

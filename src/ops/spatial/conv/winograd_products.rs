@@ -70,7 +70,8 @@ struct Convolution<'a> {
     size: [usize; 2],
     padding: [usize; 2],
     weight: Stored<'a>,
-    /// The elements of the weight from an output channel to the next, and from an input channel to the next.
+    /// The elements of the weight from the kernel of a channel of the result to that of the next, and from that of a channel that
+    /// is read to that of the next.
     steps: [usize; 2],
     /// Whether the kernels are turned by 180°.
     turned: bool,
@@ -97,11 +98,13 @@ impl Geometry {
         Ok(channels.iter().all(|&c| c >= least))
     }
 
-    /// Returns the kernels of the convolution, unless others are faster.
-    pub fn forward_by_winograd(
+    /// Returns the kernels of the convolution of x, or (`turned`) of the gradient of the image, unless others are faster. The
+    /// latter is the convolution of dy by the turned kernels, from the channels of the result to those of the image.
+    pub fn by_winograd(
         &self,
         gpu: &Gpu,
-        [x, weight]: [&GpuIn<Dense>; 2],
+        turned: bool,
+        [from, weight]: [&GpuIn<Dense>; 2],
         bias: Option<&GpuIn<Dense>>,
         out: &Buffer,
     ) -> Result<Option<Vec<Kernel>>> {
@@ -109,46 +112,26 @@ impl Geometry {
             return Ok(None);
         }
         let taps = self.window.taps();
-        let convolution = Convolution {
-            images: self.images,
-            from: Stored::of(x),
-            channels: self.channels,
-            size: self.window.size,
-            padding: self.window.params.padding,
-            weight: Stored::of(weight),
-            steps: [self.channels * taps, taps],
-            turned: false,
-            bias,
-            rows: self.out_channels,
-            out_size: self.window.out,
-        };
-        convolution.kernels(gpu, BLOCK, out).map(Some)
-    }
-
-    /// Returns the kernels of the gradient of the image, unless others are faster: the convolution of dy by the turned kernels,
-    /// from the channels of the result to those of the image.
-    pub fn input_grad_by_winograd(
-        &self,
-        gpu: &Gpu,
-        [dy, weight]: [&GpuIn<Dense>; 2],
-        out: &Buffer,
-    ) -> Result<Option<Vec<Kernel>>> {
-        if !self.suits_winograd(gpu)? {
-            return Ok(None);
+        let (mut channels, mut sizes) = ([self.channels, self.out_channels], [self.window.size, self.window.out]);
+        let (mut steps, mut padding) = ([self.channels * taps, taps], self.window.params.padding);
+        if turned {
+            channels.reverse();
+            sizes.reverse();
+            steps.reverse();
+            padding = padding.map(|padding| 2 - padding);
         }
-        let taps = self.window.taps();
         let convolution = Convolution {
             images: self.images,
-            from: Stored::of(dy),
-            channels: self.out_channels,
-            size: self.window.out,
-            padding: self.window.params.padding.map(|padding| 2 - padding),
+            from: Stored::of(from),
+            channels: channels[0],
+            size: sizes[0],
+            padding,
             weight: Stored::of(weight),
-            steps: [taps, self.channels * taps],
-            turned: true,
-            bias: None,
-            rows: self.channels,
-            out_size: self.window.size,
+            steps,
+            turned,
+            bias,
+            rows: channels[1],
+            out_size: sizes[1],
         };
         convolution.kernels(gpu, BLOCK, out).map(Some)
     }
