@@ -174,6 +174,11 @@ impl Case {
         self.variant.is_none_or(|(family, variant)| variants::runs_on(device, family, variant))
     }
 
+    /// Returns whether the case is for a variant that the device never chooses itself.
+    pub fn is_on_demand(&self, device: &Device) -> bool {
+        self.variant.is_some_and(|(family, variant)| variants::is_on_demand(device, family, variant))
+    }
+
     /// Estimates the case's scalar operations on a device, by which [`Load`](super::load::Load) decides.
     pub fn cost(&self) -> u64 {
         let elements = self.inputs.iter().map(|input| input.value.data.len() as u64).max().unwrap_or(0);

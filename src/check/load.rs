@@ -16,9 +16,12 @@ fn budget(kind: DeviceKind) -> u64 {
 
 /// The part of the table that one device runs.
 ///
-/// Of n software adapters, the k-th runs those cases above the budget whose position in their family is k modulo n. So
-/// each case runs on at least one adapter, whatever the names of the adapters are.
+/// Of n software adapters, the k-th runs those shared cases whose position in their family is k modulo n. So each case runs
+/// on at least one adapter, whatever the names of the adapters are. Shared are cases above the budget, and those of variants
+/// that the adapters never choose themselves, since they take long to compile there.
 pub(super) struct Load {
+    device: Device,
+    thorough: bool,
     budget: u64,
     /// The device's place among the machine's software adapters, and their number. A second logical device of an
     /// adapter has no place.
@@ -32,12 +35,18 @@ impl Load {
         let budget = if thorough { u64::MAX } else { budget(kind) };
         let same: Vec<Device> = Device::all().into_iter().filter(|other| other.info().kind == kind).collect();
         let turn = same.iter().position(|other| other == device).map(|place| (place, same.len()));
-        Load { budget, turn }
+        Load { device: device.clone(), thorough, budget, turn }
     }
 
     /// Returns whether the device runs the case, which is at `position` in its family.
     pub fn takes(&self, case: &Case, position: usize) -> bool {
-        case.cost() <= self.budget || self.turn.is_some_and(|(place, count)| position % count == place)
+        let shared =
+            case.cost() > self.budget || (self.is_software() && !self.thorough && case.is_on_demand(&self.device));
+        !shared || self.turn.is_some_and(|(place, count)| position % count == place)
+    }
+
+    fn is_software(&self) -> bool {
+        self.device.info().kind == DeviceKind::Software
     }
 }
 
@@ -54,14 +63,15 @@ mod tests {
 
     #[test]
     fn a_case_above_the_budget_runs_on_one_of_several_adapters() {
-        let loads = [0, 1, 2].map(|place| Load { budget: 100, turn: Some((place, 3)) });
+        let of = |turn| Load { device: Device::cpu(), thorough: false, budget: 100, turn };
+        let loads = [0, 1, 2].map(|place| of(Some((place, 3))));
         for position in 0..7 {
             assert!(loads.iter().all(|load| load.takes(&case(100), position)));
             let takes: Vec<bool> = loads.iter().map(|load| load.takes(&case(101), position)).collect();
             assert_eq!(takes.iter().position(|takes| *takes), Some(position % 3), "{position}");
             assert_eq!(takes.iter().filter(|takes| **takes).count(), 1, "{position}");
         }
-        let logical = Load { budget: 100, turn: None };
+        let logical = of(None);
         assert!(logical.takes(&case(100), 0) && !logical.takes(&case(101), 0));
     }
 

@@ -39,13 +39,23 @@ fn families() -> impl Iterator<Item = &'static dyn AnyFamily> {
     inventory::iter::<&'static dyn AnyFamily>.into_iter().copied()
 }
 
+/// Returns what `f` returns for a family on an adapter; `None` for the host.
+fn on_adapter<R>(device: &Device, family: &str, f: impl FnOnce(&dyn AnyFamily, &Gpu) -> R) -> Option<R> {
+    let family = families().find(|known| known.name() == family)?;
+    match device.backend() {
+        Ok(Backend::Gpu(gpu)) => Some(f(family, gpu)),
+        Ok(Backend::Cpu(_)) | Err(_) => None,
+    }
+}
+
 /// Returns the names of the variants that an adapter can run, in their order; none for the host.
 fn fitting(device: &Device, family: &str) -> Vec<&'static str> {
-    let family = families().find(|known| known.name() == family);
-    match (device.backend(), family) {
-        (Ok(Backend::Gpu(gpu)), Some(family)) => family.fitting(gpu.caps()),
-        _ => Vec::new(),
-    }
+    on_adapter(device, family, |family, gpu| family.fitting(gpu.caps())).unwrap_or_default()
+}
+
+/// Returns whether a device runs a variant only where the op table asks for it.
+pub(crate) fn is_on_demand(device: &Device, family: &str, variant: &str) -> bool {
+    on_adapter(device, family, |family, gpu| family.is_on_demand(gpu.caps(), variant)).unwrap_or(false)
 }
 
 /// Runs `f` on this thread with the given variant of a family, even if it is not the chosen one.

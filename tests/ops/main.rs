@@ -29,7 +29,7 @@ use anygpu::check::{self, Options, Table};
 const ON_ADAPTERS_ONLY: usize = 203;
 
 /// Cases that only one of several software adapters runs.
-const SHARED: usize = 3;
+const SHARED: usize = 95;
 
 /// Checks one family on every device, and reports all failures together.
 fn run(family: &str) {
@@ -114,12 +114,11 @@ fn the_table_is_whole() {
     let software: Vec<_> = of(|kind| kind == DeviceKind::Software).collect();
     for adapter in &software {
         assert_eq!(thorough.cases_on(adapter), whole(adapter), "{adapter}");
-        assert!(table.cases_on(adapter) + SHARED >= whole(adapter), "{adapter} lacks more than SHARED cases");
     }
     if let others @ 1.. = software.len().saturating_sub(1) {
         let together: usize = software.iter().map(|adapter| whole(adapter) - table.cases_on(adapter)).sum();
-        let shared = together / others;
-        assert_eq!(shared, SHARED, "SHARED is another number");
+        // Each of them is left out by all adapters but one.
+        assert_eq!(together, SHARED * others, "SHARED is another number");
     }
     assert!(Table::new(&Options { quick: true, ..Options::default() }).cases() < table.cases());
 }

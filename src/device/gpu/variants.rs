@@ -72,6 +72,9 @@ pub(crate) trait AnyFamily: Sync {
     /// Returns the names of the variants that an adapter can run, in their order.
     fn fitting(&self, caps: &Caps) -> Vec<&'static str>;
 
+    /// Returns whether an adapter runs a variant only where the op table asks for it.
+    fn is_on_demand(&self, caps: &Caps, variant: &str) -> bool;
+
     /// Tries the variants until one is correct that is for all params.
     fn choose(&self, gpu: &Gpu) -> Result<()>;
 }
@@ -85,6 +88,10 @@ impl<P: Params> AnyFamily for Family<P> {
 
     fn fitting(&self, caps: &Caps) -> Vec<&'static str> {
         (self.order)(caps).iter().filter(|variant| (variant.fits)(caps)).map(|variant| variant.name).collect()
+    }
+
+    fn is_on_demand(&self, caps: &Caps, variant: &str) -> bool {
+        self.named(caps, variant).is_some_and(|variant| matches!(variant.suits, Suits::OnDemand))
     }
 
     fn choose(&self, gpu: &Gpu) -> Result<()> {
