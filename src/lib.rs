@@ -10,6 +10,8 @@ pub mod data;
 pub mod device;
 mod dtype;
 mod error;
+#[cfg(feature = "wgpu")]
+pub mod interop;
 pub mod kernel;
 pub mod metrics;
 pub mod nn;
@@ -33,6 +35,8 @@ pub use device::{
 };
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
+#[cfg(feature = "wgpu")]
+pub use interop::wgpu;
 pub use kernel::WgslKernel;
 pub use ops::{Attention, Backward, Conv, Interpolation, Operand, Padding, Pool, Scalar, Sizes, autocast, custom_grad};
 pub use parallel::DataParallel;

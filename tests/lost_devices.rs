@@ -154,3 +154,53 @@ fn a_device_that_does_not_answer_in_time_is_lost() -> Result<()> {
     assert!(all == 0 || lost > 0, "no device was lost");
     Ok(())
 }
+
+/// The name of a lost device means a new device after `reopen`, and the old one stays lost.
+#[test]
+fn a_lost_device_is_opened_again() -> Result<()> {
+    for device in to_lose(14) {
+        assert_eq!(device.reopen()?, device, "it is not lost");
+        let x = Tensor::ones([3], &device)?;
+        device.lose()?;
+        named(&x.to_vec::<f32>().unwrap_err(), &device);
+        let again = device.reopen()?;
+        assert_eq!((again.name(), again.info()), (device.name(), device.info()));
+        assert!(again != device && again.cmp(&device).is_ne() && !again.is_lost() && device.is_lost());
+        assert_eq!([device.reopen()?, Device::new(device.name())?], [again.clone(), again.clone()]);
+
+        let y = Tensor::ones([3], &again)?;
+        named(&x.to_vec::<f32>().unwrap_err(), &device);
+        named(&x.to(&again).unwrap_err(), &device);
+        assert!(matches!(y.add(&x).unwrap_err(), Error::DeviceMismatch { .. }));
+        assert_eq!(y.add(&y)?.to_vec::<f32>()?, [2.0; 3]);
+    }
+    assert_eq!(Device::cpu().reopen()?, Device::cpu());
+    Ok(())
+}
+
+/// A checkpoint of a run whose only device is lost goes on, on the device that is opened again.
+#[test]
+fn training_goes_on_where_the_device_is_opened_again() -> Result<()> {
+    for device in to_lose(15) {
+        let (x, y) = batch()?;
+        let step = |net: &DataParallel, sgd: &mut SGD| -> Result<f32> {
+            let loss = net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?;
+            sgd.step()?;
+            Ok(loss)
+        };
+        let begin = |device: &Device| -> Result<_> {
+            let net = DataParallel::new(net()?, std::slice::from_ref(device))?;
+            let sgd = SGD::new(net.parameters(), 0.1).momentum(0.9);
+            Ok((net, sgd))
+        };
+        let (first, mut sgd) = begin(&device)?;
+        step(&first, &mut sgd)?;
+        let saved = first.state_dict().to(Device::cpu())?;
+        device.lose()?;
+        assert!(step(&first, &mut sgd).unwrap_err().is_device_lost());
+        let (second, mut sgd) = begin(&device.reopen()?)?;
+        second.load_state_dict(&saved, true)?;
+        assert!(step(&second, &mut sgd)?.is_finite());
+    }
+    Ok(())
+}

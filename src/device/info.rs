@@ -227,6 +227,13 @@ pub struct DeviceInfo {
     pub api: String,
     /// The driver and its version.
     pub driver: String,
+    /// The vendor's number, as the driver reports it: of PCI where the chip is a PCI device, and in any case 0 if there is none.
+    pub vendor_id: u32,
+    /// The vendor's number of the model; 0 if there is none.
+    pub device_id: u32,
+    /// Where the card is plugged in, such as `0000:01:00.0`, if the driver reports it: two cards of one model differ by it. A
+    /// program that opens an adapter with wgpu itself finds its device by it.
+    pub pci_bus_id: Option<String>,
     /// Bytes of memory, if the driver reports them.
     pub memory_total: Option<u64>,
     /// Some of `f16`, `subgroups`, `cooperative-matrix`, `timestamps`.

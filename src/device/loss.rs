@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Backend, BackendHandle, Device};
+use super::{Backend, BackendHandle, Device, registry};
 use crate::error::Result;
 
 impl Device {
@@ -67,6 +67,39 @@ impl Device {
             gpu.set_patience(limit);
         }
         Ok(())
+    }
+
+    /// Opens the adapter of a lost device anew, and returns it as a device of the same name: as in a new process, without any of
+    /// the tensors that were on the device. From then on the name means the new device, for [`Device::new`] and
+    /// [`Device::all`] too. This handle and all tensors on it stay lost, and are not equal to those on the new device.
+    ///
+    /// Returns the device itself if it is not lost, and what another call has opened if there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceUnavailable`] if the driver refuses, for example while the card is not there: call it again later. Also for
+    /// a device of `Device::from_wgpu`, which its program opens.
+    ///
+    /// ```
+    /// use anygpu::{Device, Error, Tensor};
+    ///
+    /// fn sum_of_ones(device: &Device) -> anygpu::Result<f32> {
+    ///     match Tensor::ones([100], device)?.sum_all()?.item() {
+    ///         Err(Error::DeviceLost { .. }) => sum_of_ones(&device.reopen()?),
+    ///         result => result,
+    ///     }
+    /// }
+    /// assert_eq!(sum_of_ones(&Device::cpu())?, 100.0);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn reopen(&self) -> Result<Device> {
+        if self.is_cpu() || !self.is_lost() {
+            return Ok(self.clone());
+        }
+        let device =
+            registry::renewed(self).ok_or_else(|| self.unavailable("the program that shares it has to open it"))?;
+        device.backend()?;
+        Ok(device)
     }
 
     /// Loses the device for the rest of the process, for tests of what follows. Does nothing on `cpu`.

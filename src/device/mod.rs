@@ -77,6 +77,12 @@ enum BackendHandle {
     Gpu { handle: gpu::Handle, opened: OnceLock<Arc<gpu::Gpu>>, opening: Mutex<()> },
 }
 
+impl BackendHandle {
+    fn unopened(handle: gpu::Handle) -> BackendHandle {
+        BackendHandle::Gpu { handle, opened: OnceLock::new(), opening: Mutex::new(()) }
+    }
+}
+
 /// An opened device. Every op matches on this once.
 pub(crate) enum Backend<'a> {
     /// The host.
@@ -170,6 +176,20 @@ impl Device {
         }
     }
 
+    /// Submits the recorded work, without waiting for it. Ops are recorded, and the device begins with them when enough are, or
+    /// when something waits for it. Call this before other work of the host, or before commands of your own that need their
+    /// results.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::synchronize`], as far as they are known.
+    pub fn flush(&self) -> Result<()> {
+        match &self.0.backend {
+            BackendHandle::Cpu(_) => Ok(()),
+            BackendHandle::Gpu { opened, .. } => opened.get().map_or(Ok(()), |gpu| gpu.submit_recorded()),
+        }
+    }
+
     /// Returns the number of kernels that this crate has recorded for the device since it was opened, also those of
     /// [`WgslKernel`](crate::WgslKernel); 0 for `cpu`. The difference of two calls is the number of kernels between them,
     /// including the trial of a kernel variant before its first use. With `RUST_LOG=anygpu::kernels=trace`, programs that
@@ -218,6 +238,17 @@ impl Device {
                     }
                 }
                 opened.get().map(Backend::Gpu).ok_or_else(|| self.unavailable("it was not opened"))
+            }
+        }
+    }
+
+    /// Returns another device on the same adapter and with the same name, not opened; `None` for the host.
+    fn unopened(&self) -> Option<Device> {
+        match &self.0.backend {
+            BackendHandle::Cpu(_) => None,
+            BackendHandle::Gpu { handle, .. } => {
+                let (info, backend) = (self.0.info.clone(), BackendHandle::unopened(handle.clone()));
+                Some(Device(Inner { info, backend }.into()))
             }
         }
     }

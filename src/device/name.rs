@@ -49,7 +49,12 @@ impl Eq for Device {}
 impl Ord for Device {
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |device: &Device| Name::parse(device.name());
-        key(self).cmp(&key(other)).then_with(|| self.name().cmp(other.name()))
+        // Two devices have one name if one of them was lost and opened again.
+        let address = |device: &Device| Arc::as_ptr(&device.0) as usize;
+        key(self)
+            .cmp(&key(other))
+            .then_with(|| self.name().cmp(other.name()))
+            .then_with(|| address(self).cmp(&address(other)))
     }
 }
 

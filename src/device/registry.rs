@@ -137,6 +137,17 @@ pub(super) fn gpus() -> Vec<Device> {
     all().into_iter().filter(|device| device.name().starts_with("gpu")).collect()
 }
 
+/// Returns the device that has the name of a lost one now; a new one, if that is still the lost one. `None` if the device is not
+/// of the registry.
+pub(super) fn renewed(lost: &Device) -> Option<Device> {
+    let mut devices = sync::lock(&registry().devices);
+    let current = devices.values_mut().find(|device| device.name() == lost.name())?;
+    if current == lost {
+        *current = lost.unopened()?;
+    }
+    Some(current.clone())
+}
+
 impl Registry {
     fn device(&self, adapter: usize, logical: usize) -> Device {
         let mut devices = sync::lock(&self.devices);
@@ -144,19 +155,13 @@ impl Registry {
             let (info, handle) = &self.adapters[adapter];
             let info = describe(info, canonical_name(&self.slots, adapter, logical));
             let handle = handle.logical(logical);
-            Device(
-                Inner {
-                    info,
-                    backend: BackendHandle::Gpu { handle, opened: OnceLock::new(), opening: Mutex::new(()) },
-                }
-                .into(),
-            )
+            Device(Inner { info, backend: BackendHandle::unopened(handle) }.into())
         });
         device.clone()
     }
 }
 
-fn describe(adapter: &AdapterInfo, name: String) -> DeviceInfo {
+pub(super) fn describe(adapter: &AdapterInfo, name: String) -> DeviceInfo {
     let vendor = match Vendor::from_id(adapter.vendor_id) {
         Vendor::Other(id) => Vendor::from_text(&adapter.name).unwrap_or(Vendor::Other(id)),
         known => known,
@@ -168,6 +173,9 @@ fn describe(adapter: &AdapterInfo, name: String) -> DeviceInfo {
         adapter: adapter.name.clone(),
         api: adapter.api.name().into(),
         driver: [&*adapter.driver, &*adapter.driver_info].join(" ").trim().into(),
+        vendor_id: adapter.vendor_id,
+        device_id: adapter.device_id,
+        pci_bus_id: Some(adapter.pci.clone()).filter(|id| !id.is_empty()),
         memory_total: adapter.memory_total,
         features: adapter.features.clone(),
         limits: adapter.limits,

@@ -207,10 +207,13 @@ impl Tensor {
         match (dense.storage(), dense.device().backend()?) {
             (Storage::Gpu(buffer), Backend::Gpu(gpu)) => gpu.download(buffer, start, len),
             (Storage::Cpu(buffer), _) => copied(&buffer.read()[start..start + len]),
-            (Storage::Gpu(_), Backend::Cpu(_)) => {
-                Err(Error::internal(format!("the storage of a tensor is not on its device, {}", self.device())))
-            }
+            (Storage::Gpu(_), Backend::Cpu(_)) => Err(self.misplaced()),
         }
+    }
+
+    /// Returns the error for a tensor whose storage is not on its device.
+    pub(crate) fn misplaced(&self) -> Error {
+        Error::internal(format!("the storage of a tensor is not on its device, {}", self.device()))
     }
 }
 

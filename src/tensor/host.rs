@@ -102,11 +102,16 @@ impl Tensor {
 
     /// Returns the elements for the method `op`.
     pub(super) fn elements<T: Element>(&self, op: &'static str) -> Result<Vec<T>> {
-        if T::DTYPE != self.dtype() {
-            let (expected, got) = (T::DTYPE.to_string(), self.dtype().to_string());
-            return Err(Error::DTypeMismatch { op, expected, got });
-        }
+        self.typed::<T>(op)?;
         T::unpack(self.to_words()?, self.elem_count(), with_room)
+    }
+
+    /// Returns an error of the method `op` unless `T` is the element type.
+    pub(super) fn typed<T: Element>(&self, op: &'static str) -> Result<()> {
+        if T::DTYPE == self.dtype() {
+            return Ok(());
+        }
+        Err(Error::DTypeMismatch { op, expected: T::DTYPE.to_string(), got: self.dtype().to_string() })
     }
 
     fn not_of_rank(&self, op: &'static str, rank: usize) -> Error {

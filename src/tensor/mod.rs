@@ -1,5 +1,6 @@
 //! The tensor: a storage on a device, a layout, an element type, and its place in the graph.
 
+mod asynchronous;
 mod bucket;
 mod create;
 mod display;
@@ -16,6 +17,7 @@ mod transfer;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+pub use asynchronous::PendingRead;
 pub(crate) use bucket::{Bucket, copied_together, slots};
 pub(crate) use create::from_words;
 pub use index::{Index, Indices, NewAxis};

@@ -1,5 +1,7 @@
 //! Calls with arguments that the methods refuse: wrong shapes, types, dimensions and numbers; tensors of two devices.
 
+use std::sync::mpsc::channel;
+
 use anygpu::nn::{self, CrossEntropyLoss, Reduction};
 use anygpu::{
     Attention, Conv, DType, Device, Interpolation, Padding, Pool, Result, Tensor, autocast, tensor::to_together,
@@ -52,6 +54,10 @@ pub fn creation(d: &Device) -> Result<Vec<Call>> {
     ];
     each!(calls, whole, [rand_like, randn_like]());
     calls.extend([("to_vec", x.to_vec::<u8>().map(drop)), ("to_vec2", x.to_vec2::<u8>().map(drop))]);
+    calls.push(("to_vec_async", pollster::block_on(x.to_vec_async::<u8>()).map(drop)));
+    let (sender, receiver) = channel();
+    x.to_vec_then(move |elements: Result<Vec<u8>>| sender.send(elements).expect("the receiver is there"));
+    calls.push(("to_vec_then", receiver.recv().expect("the function is called").map(drop)));
     #[cfg(feature = "ndarray")]
     calls.push(("to_ndarray", x.to_ndarray::<i32>().map(drop)));
     #[cfg(feature = "image")]

@@ -14,6 +14,9 @@ pub(crate) fn info() -> DeviceInfo {
         adapter: format!("{model}, {cores} {}", if cores == 1 { "thread" } else { "threads" }),
         api: "native".into(),
         driver: format!("anygpu {}", env!("CARGO_PKG_VERSION")),
+        vendor_id: 0,
+        device_id: 0,
+        pci_bus_id: None,
         memory_total: field("/proc/meminfo", "MemTotal").and_then(|text| kibibytes(&text)),
         features: Vec::new(),
         limits: Limits {

@@ -18,6 +18,11 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    #[cfg(feature = "wgpu")]
+    pub(super) fn new(adapter: wgpu::Adapter) -> Handle {
+        Handle { adapter, logical: 0 }
+    }
+
     /// Returns the same adapter as another logical device.
     pub(crate) fn logical(&self, logical: usize) -> Handle {
         Handle { adapter: self.adapter.clone(), logical }
@@ -48,7 +53,13 @@ pub(crate) fn enumerate() -> Vec<(AdapterInfo, Handle)> {
 }
 
 fn inspect(adapter: wgpu::Adapter) -> Option<(AdapterInfo, Handle)> {
-    let (info, limits) = (adapter.get_info(), adapter.limits());
+    let info = describe(&adapter, &adapter.limits(), adapter.features())?;
+    Some((info, Handle { adapter, logical: 0 }))
+}
+
+/// Returns the description of an adapter that can compute, with these limits and features of a device on it.
+pub(super) fn describe(adapter: &wgpu::Adapter, limits: &wgpu::Limits, features: Features) -> Option<AdapterInfo> {
+    let info = adapter.get_info();
     let api = match info.backend {
         wgpu::Backend::Vulkan => Api::Vulkan,
         wgpu::Backend::Metal => Api::Metal,
@@ -61,11 +72,11 @@ fn inspect(adapter: wgpu::Adapter) -> Option<(AdapterInfo, Handle)> {
         log::info!("{} ({}) cannot run compute kernels", info.name, info.backend);
         return None;
     }
-    let info = AdapterInfo {
+    Some(AdapterInfo {
         api,
         kind: kind_of(&info),
-        memory_total: memory_total(&adapter),
-        features: features(&adapter),
+        memory_total: memory_total(adapter),
+        features: names_of(features),
         limits: Limits {
             max_binding: limits.max_storage_buffer_binding_size,
             max_buffer: limits.max_buffer_size,
@@ -81,8 +92,7 @@ fn inspect(adapter: wgpu::Adapter) -> Option<(AdapterInfo, Handle)> {
         pci: info.device_pci_bus_id,
         driver: info.driver,
         driver_info: info.driver_info,
-    };
-    Some((info, Handle { adapter, logical: 0 }))
+    })
 }
 
 fn kind_of(info: &wgpu::AdapterInfo) -> DeviceKind {
@@ -101,15 +111,14 @@ fn kind_of(info: &wgpu::AdapterInfo) -> DeviceKind {
     }
 }
 
-fn features(adapter: &wgpu::Adapter) -> Vec<String> {
+fn names_of(features: Features) -> Vec<String> {
     let known = [
         (Features::SHADER_F16, "f16"),
         (Features::SUBGROUP, "subgroups"),
         (Features::EXPERIMENTAL_COOPERATIVE_MATRIX, "cooperative-matrix"),
         (Features::TIMESTAMP_QUERY, "timestamps"),
     ];
-    let has = adapter.features();
-    known.iter().filter(|(feature, _)| has.contains(*feature)).map(|(_, name)| name.to_string()).collect()
+    known.iter().filter(|(feature, _)| features.contains(*feature)).map(|(_, name)| name.to_string()).collect()
 }
 
 /// Returns the bytes of the device's own memory heaps. Only Vulkan adapters report them.
@@ -159,9 +168,22 @@ impl Gpu {
         };
         let (device, queue) = request(&handle.adapter, plain).map_err(|error| unavailable(error.to_string()))?;
         let health = Health::watch(&device);
+        Self::probed(&handle.adapter, device, queue, name, health)
+    }
+
+    /// Returns a device of wgpu as one of this crate, after it has been probed.
+    pub(super) fn probed(
+        adapter: &wgpu::Adapter,
+        device: wgpu::Device,
+        queue: wgpu::Queue,
+        name: &str,
+        health: Arc<Health>,
+    ) -> Result<Gpu> {
+        let unavailable = |error: Error| Error::DeviceUnavailable { device: name.into(), reason: error.to_string() };
+        let info = adapter.get_info();
         let mut gpu = Gpu {
             name: name.into(),
-            caps: caps(&device, &info, cooperative_size(&handle.adapter)),
+            caps: caps(&device, &info, cooperative_size(adapter)),
             gl: GlLock::new(info.backend),
             faults: Default::default(),
             pool: Arc::default(),
@@ -169,6 +191,7 @@ impl Gpu {
             chains: Default::default(),
             recorder: queue::Recorder::new(&device).into(),
             staging: transfer::Staging::default(),
+            reader: Default::default(),
             patience: Default::default(),
             tuned: tuned::Tuned::of(&info.name, &format!("{:?} {} {}", info.backend, info.driver, info.driver_info)),
             variants: variants::Choices::default(),
@@ -176,9 +199,8 @@ impl Gpu {
             device,
             queue,
         };
-        gpu.caps.loop_budget = probe::loop_budget(&gpu).map_err(|error| unavailable(error.to_string()))?;
-        gpu.caps.flushes_subnormals =
-            probe::flushes_subnormals(&gpu).map_err(|error| unavailable(error.to_string()))?;
+        gpu.caps.loop_budget = probe::loop_budget(&gpu).map_err(unavailable)?;
+        gpu.caps.flushes_subnormals = probe::flushes_subnormals(&gpu).map_err(unavailable)?;
         for quirk in gpu.caps.quirks() {
             log::info!("{name} ({}, {}): {quirk}", info.name, info.driver_info);
         }

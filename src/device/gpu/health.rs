@@ -12,6 +12,8 @@ pub(super) struct Health {
     /// Whether `trouble` holds an error. It is outside of the lock because every call reads it.
     raised: AtomicBool,
     trouble: Mutex<Trouble>,
+    /// Whether the handlers of the device are those of the program that opened it.
+    is_shared: bool,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +32,37 @@ impl Health {
         let watcher = health.clone();
         device.set_device_lost_callback(move |reason, message| watcher.lose(&format!("{reason:?}: {message}")));
         health
+    }
+
+    /// Returns the state of a device whose handlers are not this crate's.
+    #[cfg(feature = "wgpu")]
+    pub(super) fn without_handlers() -> Health {
+        Health { is_shared: true, ..Health::default() }
+    }
+
+    /// Calls `f`, and keeps the errors of its commands that would go to the handler of the program.
+    pub(super) fn observe<R>(&self, device: &wgpu::Device, f: impl FnOnce() -> R) -> R {
+        use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
+
+        if !self.is_shared {
+            return f();
+        }
+        let scopes = [Validation, OutOfMemory, Internal].map(|filter| device.push_error_scope(filter));
+        let result = f();
+        // The innermost one first.
+        scopes
+            .into_iter()
+            .rev()
+            .filter_map(|scope| pollster::block_on(scope.pop()))
+            .for_each(|error| self.report(error));
+        result
+    }
+
+    /// Keeps that a submission failed, which is how a device without handlers of this crate shows that it is lost.
+    pub(super) fn submission_failed(&self) {
+        if self.is_shared {
+            self.lose("it takes no more work");
+        }
     }
 
     /// Keeps an error of the driver. Only the first message is kept: later errors are its consequences.

@@ -8,10 +8,12 @@
 //! - `queue.rs` records kernels into an open batch and submits it;
 //! - `pool.rs` allocates and recycles buffers;
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
+//! - `reader.rs` has the thread that ends reads which nobody waits for;
 //! - `probe.rs` looks for known faults of the driver;
 //! - `variants.rs` tries the variants of a kernel and chooses one;
 //! - `tuned.rs` has the file of the variants that were measured to be the fastest;
 //! - `faults.rs` returns what kernels found in the values of their inputs;
+//! - `interop.rs` has what programs that use wgpu themselves exchange with this crate;
 //! - `gl.rs` has what OpenGL needs;
 //! - `health.rs` keeps errors that the driver raised, for the next host call to report.
 
@@ -23,11 +25,14 @@ mod faults;
 mod fused;
 mod gl;
 mod health;
+#[cfg(feature = "wgpu")]
+mod interop;
 mod kernel;
 mod pipeline;
 mod pool;
 pub(crate) mod probe;
 mod queue;
+mod reader;
 pub(crate) mod shader;
 #[cfg(test)]
 mod tests;
@@ -43,6 +48,8 @@ pub(crate) use chain::{Operand, Pointwise, operands};
 pub(crate) use epilogue::epilogue_text;
 pub(crate) use faults::EARLIER_WORK;
 pub(crate) use fused::chain_text;
+#[cfg(feature = "wgpu")]
+pub(crate) use interop::Copy as TextureCopy;
 pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder};
 pub(crate) use pipeline::{ParamsAt, Pipeline, Signature};
 pub(crate) use pool::Buffer;
@@ -114,6 +121,7 @@ pub(crate) struct Gpu {
     chains: Mutex<chain::Chains>,
     recorder: Mutex<queue::Recorder>,
     staging: transfer::Staging,
+    reader: reader::Reader,
     patience: wait::Patience,
     tuned: tuned::Tuned,
     variants: variants::Choices,
@@ -139,7 +147,10 @@ impl Gpu {
     /// Returns the first error that the driver raised since the last call. If the device is lost, every call returns
     /// that error.
     fn check(&self) -> Result<()> {
-        self.health.check(&self.name, || self.pool.memory().live)
+        match self.health.check(&self.name, || self.pool.memory().live) {
+            Err(Error::Gpu { message, .. }) => Err(self.failure(message)),
+            checked => checked,
+        }
     }
 
     /// Returns an error with this message, or the loss of the device, whose consequence anything else is.

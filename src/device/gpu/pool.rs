@@ -39,6 +39,8 @@ pub(super) struct Page {
     pub id: u64,
     /// The number of the last batch that uses the page, or 0 if there is none yet.
     pub batch: AtomicU64,
+    /// Whether it is memory of the pool, and not a buffer of the program.
+    pub pooled: bool,
 }
 
 impl Buffer {
@@ -104,7 +106,9 @@ impl WeakBuffer {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.pool.put(self.page.clone());
+        if self.page.pooled {
+            self.pool.put(self.page.clone());
+        }
     }
 }
 
@@ -194,7 +198,7 @@ impl Gpu {
         let recycled = sync::lock(&self.pool.free).get_mut(&bytes).and_then(Vec::pop);
         let page = recycled.map_or_else(|| fresh(bytes), Ok)?;
         self.pool.ledger.take(bytes);
-        Ok(Buffer(Arc::new(Inner { page, words, version: AtomicU64::new(0), pool: self.pool.clone() })))
+        Ok(self.handle(page, words))
     }
 
     fn short(&self, requested: u64, available: Option<u64>) -> Error {
@@ -240,8 +244,22 @@ impl Gpu {
             return Err(self.error(super::health::describe(&error)));
         }
         sync::lock(&self.pool.unwritten).extend(grant);
+        Ok(if short { Err(None) } else { Ok(self.page(raw, true).into()) })
+    }
+
+    fn page(&self, raw: wgpu::Buffer, pooled: bool) -> Page {
         let id = self.pool.ids.fetch_add(1, Ordering::Relaxed);
-        Ok(if short { Err(None) } else { Ok(Arc::new(Page { raw, id, batch: AtomicU64::new(0) })) })
+        Page { raw, id, batch: AtomicU64::new(0), pooled }
+    }
+
+    /// Returns a buffer of the program, whose memory is not of the pool.
+    #[cfg(feature = "wgpu")]
+    pub(super) fn wrap(&self, raw: wgpu::Buffer, words: usize) -> Buffer {
+        self.handle(self.page(raw, false).into(), words)
+    }
+
+    fn handle(&self, page: Arc<Page>, words: usize) -> Buffer {
+        Buffer(Arc::new(Inner { page, words, version: AtomicU64::new(0), pool: self.pool.clone() }))
     }
 
     /// Releases all unused memory to the driver.

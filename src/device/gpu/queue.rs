@@ -262,6 +262,9 @@ impl Gpu {
         if let Some(error) = pollster::block_on(validation.pop()) {
             return Err(self.error(format!("kernel {}: {}", pipeline.name, super::health::describe(&error))));
         }
+        if !buffers.iter().all(|buffer| buffer.page().pooled) {
+            return Ok(bind_group); // kept, it would keep the program's buffer
+        }
         if recorder.bind_groups.len() >= MAX_BIND_GROUPS {
             recorder.bind_groups.clear();
         }
@@ -272,6 +275,10 @@ impl Gpu {
     /// Submits the open batch to the driver, together with the uploads that wait for it.
     pub(super) fn submit(&self, recorder: &mut Recorder) -> wgpu::SubmissionIndex {
         let _gl = self.gl.enter();
+        self.health.observe(&self.device, || self.submit_now(recorder))
+    }
+
+    fn submit_now(&self, recorder: &mut Recorder) -> wgpu::SubmissionIndex {
         recorder.close_pass();
         if !recorder.params.is_empty() {
             self.queue.write_buffer(&recorder.params_buffer, 0, bytemuck::cast_slice(&recorder.params));

@@ -1,4 +1,5 @@
-//! Copies between the host and devices. Only this file maps buffers; `wait.rs` waits for what it reads.
+//! Copies between the host and devices. Only this file maps buffers; `wait.rs` waits for what it reads, `reader.rs` takes what
+//! nobody waits for.
 //!
 //! **Order of uploads.** `queue.write_buffer` takes effect before the commands that are recorded and not yet submitted.
 //! An upload into a buffer that the open batch uses (the pool recycles buffers) would be visible to kernels recorded
@@ -21,6 +22,8 @@ use crate::sync;
 const CHUNK: usize = 1 << 18;
 /// The most chunks that are read from a device at the same time.
 const IN_FLIGHT: usize = 3;
+/// The most chunks that are kept for later reads. Reads that nobody waits for may take any number.
+const KEPT: usize = 16;
 
 /// Copies words `offset..offset + len` of `storage` from device `src` to device `dst`, into new storage of `len` words.
 ///
@@ -219,6 +222,13 @@ impl Gpu {
         })
     }
 
+    /// Submits the copies of a range of a buffer to memory that the host can read: one read for each chunk.
+    pub(super) fn start_reads(&self, buffer: &Buffer, offset: usize, len: usize) -> Result<Vec<Read>> {
+        self.check()?;
+        self.check_range("read", buffer, offset, len)?;
+        (0..len).step_by(CHUNK).map(|start| self.start_read(buffer, offset + start, CHUNK.min(len - start))).collect()
+    }
+
     fn start_read(&self, buffer: &Buffer, at: usize, len: usize) -> Result<Read> {
         let gl = self.gl.enter();
         let staging = self.staging.take(&self.device);
@@ -239,14 +249,24 @@ impl Gpu {
     }
 
     fn finish_read(&self, read: Option<Read>, take: &mut impl FnMut(&[u32]) -> Result<()>) -> Result<()> {
-        let Some(Read { staging, len, submission, mapped }) = read else { return Ok(()) };
-        self.wait(&submission)?;
+        let Some(read) = read else { return Ok(()) };
+        self.wait(&read.submission)?;
         // Another thread that waits may have taken the callback without having called it yet.
-        match mapped.recv_timeout(self.patience.limit()) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(self.error(format!("reading back: {error}"))),
-            Err(error) => return Err(self.error(format!("reading back: no answer from the driver: {error}"))),
+        match read.mapped.recv_timeout(self.patience.limit()) {
+            Ok(mapped) => self.take_read(read, mapped, take),
+            Err(error) => Err(self.error(format!("reading back: no answer from the driver: {error}"))),
         }
+    }
+
+    /// Calls `take` with what a read has brought.
+    pub(super) fn take_read(
+        &self,
+        read: Read,
+        mapped: Mapped,
+        take: &mut impl FnMut(&[u32]) -> Result<()>,
+    ) -> Result<()> {
+        mapped.map_err(|error| self.failure(format!("reading back: {error}")))?;
+        let Read { staging, len, .. } = read;
         let view = staging.get_mapped_range(..byte(len)).map_err(|error| self.error(error.to_string()))?;
         take(bytemuck::cast_slice(&view))?;
         drop(view);
@@ -269,12 +289,15 @@ impl Gpu {
 }
 
 /// A chunk that is being read.
-struct Read {
+pub(super) struct Read {
     staging: wgpu::Buffer,
     len: usize,
     submission: wgpu::SubmissionIndex,
-    mapped: Receiver<Result<(), wgpu::BufferAsyncError>>,
+    /// Where the driver says that the host can read it.
+    pub mapped: Receiver<Mapped>,
 }
+
+pub(super) type Mapped = Result<(), wgpu::BufferAsyncError>;
 
 /// Buffers of one chunk that the host can read.
 #[derive(Debug, Default)]
@@ -294,7 +317,10 @@ impl Staging {
     }
 
     fn put(&self, buffer: wgpu::Buffer) {
-        sync::lock(&self.0).push(buffer);
+        let mut kept = sync::lock(&self.0);
+        if kept.len() < KEPT {
+            kept.push(buffer);
+        }
     }
 
     pub(super) fn trim(&self) {

@@ -1,14 +1,15 @@
-//! Waiting for a device. Only this file waits.
+//! Waiting for a device. Only this file waits within the driver.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use wgpu::{PollError, PollType, SubmissionIndex};
 
 use super::Gpu;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How long a device may take to answer before it is considered lost.
 #[derive(Debug)]
@@ -62,9 +63,32 @@ impl Gpu {
         if self.wait_until(submission, Instant::now().checked_add(limit))? {
             return Ok(());
         }
+        Err(self.give_up(limit))
+    }
+
+    /// Loses the device, because it has not answered in time.
+    fn give_up(&self, limit: Duration) -> Error {
         let message = format!("no answer for {} s", limit.as_secs_f64());
         self.health.lose(&message);
-        Err(self.error(message))
+        self.error(message)
+    }
+
+    /// Returns an error, and loses the device, if a wait that began at `start` has lasted longer than it may.
+    pub(super) fn within_patience(&self, start: Instant) -> Result<()> {
+        let limit = self.patience.limit();
+        if start.elapsed() > limit { Err(self.give_up(limit)) } else { Ok(()) }
+    }
+
+    /// Lets the driver say what it has done, without waiting for it. Returns an error if the device is lost.
+    pub(super) fn poll_once(&self) -> Result<()> {
+        let _ = self.poll(PollType::Poll);
+        self.health.alive(&self.name)
+    }
+
+    /// Submits the recorded work.
+    pub(crate) fn submit_recorded(&self) -> Result<()> {
+        self.submitted()?;
+        self.check()
     }
 
     /// Waits for one submission until a time, or without an end. Returns whether it is done, or any error that the device had
@@ -88,23 +112,32 @@ impl Gpu {
                     }
                 }
                 Err(error @ PollError::WrongSubmissionIndex(..)) => {
-                    // The submission failed. If the device is lost, the next poll reports it.
-                    self.alive()?;
+                    self.health.submission_failed();
                     self.check()?;
-                    return Err(self.error(error.to_string()));
+                    return Err(self.failure(error.to_string()));
                 }
             }
         }
+    }
+
+    /// Returns the error of what the driver did not do: the loss of the device, whose consequence it can be, or one with this
+    /// message.
+    pub(super) fn failure(&self, message: String) -> Error {
+        // If the device is lost, a poll reports it; if it is the poll of another thread, in a moment.
+        for _ in 0..50 {
+            if let Err(lost) = self.alive() {
+                return lost;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Error::Gpu { device: self.name.clone(), message }
     }
 
     /// Returns an error if the device is lost, without waiting for it.
     pub(crate) fn alive(&self) -> Result<()> {
         // wgpu reports the loss of a device that was destroyed only when it is polled. OpenGL reports none, and its poll
         // can wait for another thread.
-        if !self.caps.gl {
-            let _ = self.poll(PollType::Poll);
-        }
-        self.health.alive(&self.name)
+        if self.caps.gl { self.health.alive(&self.name) } else { self.poll_once() }
     }
 
     /// Loses the device, after it has done the recorded work.

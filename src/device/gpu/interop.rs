@@ -1,0 +1,154 @@
+//! What programs that use wgpu themselves exchange with this crate: devices, buffers and textures.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::{Buffer, Gpu, Handle, adapter, health};
+use crate::device::{Backend, BackendHandle, Device, Inner, registry};
+use crate::error::{Error, Result};
+
+/// Direction of a copy between a buffer and a texture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copy {
+    ToTexture,
+    FromTexture,
+}
+
+impl Device {
+    /// Returns a device of wgpu as a device of this crate, which shares it with the program that made it: tensors and the
+    /// program's own buffers and textures are then in one memory, and nothing is copied between them. Its name is `wgpu:0`,
+    /// `wgpu:1` and so on, by which [`Device::new`] does not find it. Call this once for a device: what it returns twice are two
+    /// devices to this crate.
+    ///
+    /// The more of the adapter's limits and features the program requests, the more of this crate's kernels can run. With wgpu's
+    /// default limits, no tensor can be larger than 128 MiB. `SHADER_F16`, `SUBGROUP`, `SUBGROUP_BARRIER` and `IMMEDIATES` are
+    /// used if they are there.
+    ///
+    /// The handlers for uncaptured errors and for the loss of the device stay those of the program. Errors of this crate's
+    /// commands are returned by its methods, but for a driver that has no memory for a copy to or from the host: that error goes to
+    /// the program's handler. On OpenGL, wgpu panics in a thread that waits for 6 s while another one calls the driver: use such
+    /// a device in one thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceUnavailable`] if the device cannot run compute kernels.
+    ///
+    /// ```
+    /// use anygpu::{Device, Tensor, wgpu};
+    ///
+    /// // As a program that draws opens its device.
+    /// let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    /// let Ok(adapter) = pollster::block_on(instance.request_adapter(&wgpu::RequestAdapterOptions::default())) else {
+    ///     return Ok(()); // no adapter on this machine
+    /// };
+    /// let wanted = wgpu::DeviceDescriptor { required_limits: adapter.limits(), ..Default::default() };
+    /// let (device, queue) = pollster::block_on(adapter.request_device(&wanted)).unwrap();
+    ///
+    /// let shared = Device::from_wgpu(&adapter, &device, &queue)?;
+    /// let x = Tensor::new([1.0, 2.0, 3.0], &shared)?;
+    /// assert_eq!((&x * 2.0)?.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn from_wgpu(adapter: &wgpu::Adapter, device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Device> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("wgpu:{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let Some(described) = adapter::describe(adapter, &device.limits(), device.features()) else {
+            let reason = format!("{} cannot run compute kernels", adapter.get_info().name);
+            return Err(Error::DeviceUnavailable { device: name, reason });
+        };
+        let gpu = Arc::new(Gpu::shared(adapter, device, queue, &name)?);
+        let info = registry::describe(&described, name);
+        let handle = Handle::new(adapter.clone());
+        let backend = BackendHandle::Gpu { handle, opened: OnceLock::from(gpu), opening: Mutex::new(()) };
+        Ok(Device(Inner { info, backend }.into()))
+    }
+
+    /// Returns the device and the queue of wgpu that this device is, opened: for commands of your own on its tensors'
+    /// [buffers](crate::interop::WgpuBuffer). See there for the order of commands.
+    ///
+    /// Errors of your commands that no error scope of yours captures are returned by a later call of this crate on the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for `cpu`; [`Error::DeviceUnavailable`] if the driver refuses.
+    pub fn as_wgpu(&self) -> Result<(&wgpu::Device, &wgpu::Queue)> {
+        match self.backend()? {
+            Backend::Cpu(_) => Err(Error::argument("as_wgpu", format!("{self} is not a device of wgpu"))),
+            Backend::Gpu(gpu) => Ok((&gpu.device, &gpu.queue)),
+        }
+    }
+}
+
+impl Gpu {
+    /// Returns a device of a program as one of this crate. The program's handlers of errors stay.
+    fn shared(adapter: &wgpu::Adapter, device: &wgpu::Device, queue: &wgpu::Queue, name: &str) -> Result<Gpu> {
+        Gpu::probed(adapter, device.clone(), queue.clone(), name, Arc::new(health::Health::without_handlers()))
+    }
+
+    /// Returns a buffer of a program as one of this crate. The pool never takes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if it is a buffer of another device, or cannot be bound.
+    pub(crate) fn adopt(&self, raw: &wgpu::Buffer, words: usize) -> Result<Buffer> {
+        self.check()?;
+        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        // What is not allowed is an error of this bind group, and otherwise of a whole batch later.
+        let layout = self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+            label: None,
+            entries: &[wgpu::BindGroupLayoutEntry {
+                binding: 0,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer {
+                    ty: wgpu::BufferBindingType::Storage { read_only: false },
+                    has_dynamic_offset: false,
+                    min_binding_size: None,
+                },
+                count: None,
+            }],
+        });
+        let _ = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &layout,
+            entries: &[wgpu::BindGroupEntry { binding: 0, resource: raw.as_entire_binding() }],
+        });
+        match pollster::block_on(validation.pop()) {
+            Some(error) => Err(self.error(health::describe(&error))),
+            None => Ok(self.wrap(raw.clone(), words)),
+        }
+    }
+
+    /// Submits the recorded work, and then a copy of all of a texture's texels from or to a buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if wgpu refuses the copy, for example because the texture is one of another device.
+    pub(crate) fn copy_texture(&self, copy: Copy, buffer: &Buffer, texture: &wgpu::Texture, row: u32) -> Result<()> {
+        self.check()?;
+        let mut recorder = self.recorder()?;
+        self.submit(&mut recorder);
+        let gl = self.gl.enter();
+        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let layout = wgpu::TexelCopyBufferLayout { offset: 0, bytes_per_row: Some(row), rows_per_image: None };
+        let texels = wgpu::TexelCopyBufferInfo { buffer: &buffer.page().raw, layout };
+        match copy {
+            Copy::ToTexture => encoder.copy_buffer_to_texture(texels, texture.as_image_copy(), texture.size()),
+            Copy::FromTexture => encoder.copy_texture_to_buffer(texture.as_image_copy(), texels, texture.size()),
+        }
+        self.queue.submit([encoder.finish()]);
+        let refused = pollster::block_on(validation.pop());
+        drop(gl);
+        match refused {
+            Some(error) => Err(self.error(health::describe(&error))),
+            None => self.check(),
+        }
+    }
+}
+
+impl Buffer {
+    /// Returns the buffer of wgpu, which can be longer.
+    pub(crate) fn raw(&self) -> &wgpu::Buffer {
+        &self.page().raw
+    }
+}

@@ -1,0 +1,98 @@
+//! Reads that the caller does not wait for. A thread of the device takes what they bring.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, SendError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::transfer::{Mapped, Read};
+use super::{Buffer, Gpu};
+use crate::device::cpu::with_room;
+use crate::error::Result;
+use crate::sync::{self, panic_message};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The thread that ends the reads of a device, in their order. It starts with the first of them, and ends with the device.
+#[derive(Debug, Default)]
+pub(super) struct Reader(Mutex<Option<Sender<Job>>>);
+
+impl Reader {
+    fn sender(&self, device: &str) -> io::Result<Sender<Job>> {
+        let mut started = sync::lock(&self.0);
+        if let Some(sender) = &*started {
+            return Ok(sender.clone());
+        }
+        let (sender, receiver) = channel::<Job>();
+        thread::Builder::new().name(format!("reads of {device}")).spawn(move || {
+            for job in receiver {
+                // A panic of the caller's function must not end the reads of others.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
+                    log::error!("a function that was given elements panicked: {}", panic_message(&*panic));
+                }
+            }
+        })?;
+        Ok(started.insert(sender).clone())
+    }
+}
+
+impl Gpu {
+    /// Submits the recorded work and the copy of a range of a buffer, and returns. A thread of the device calls `then` with the
+    /// words, or with an error of the device; this thread does if the error is known at once.
+    pub(crate) fn read_later(
+        self: &Arc<Gpu>,
+        buffer: &Buffer,
+        offset: usize,
+        len: usize,
+        then: impl FnOnce(Result<Vec<u32>>) + Send + 'static,
+    ) {
+        let begun =
+            self.reader.sender(&self.name).map_err(|error| self.error(format!("the thread for reads: {error}")));
+        match begun.and_then(|sender| Ok((sender, self.start_reads(buffer, offset, len)?))) {
+            Err(error) => then(Err(error)),
+            Ok((sender, reads)) => {
+                let gpu = self.clone();
+                let job: Job = Box::new(move || then(gpu.finish_reads(reads, len)));
+                if let Err(SendError(job)) = sender.send(job) {
+                    job(); // The thread has ended: this one waits.
+                }
+            }
+        }
+    }
+
+    fn finish_reads(&self, reads: Vec<Read>, len: usize) -> Result<Vec<u32>> {
+        let mut words = with_room(len)?;
+        for read in reads {
+            let mapped = self.watch(&read)?;
+            self.take_read(read, mapped, &mut |chunk: &[u32]| {
+                words.extend_from_slice(chunk);
+                Ok(())
+            })?;
+        }
+        self.pool.all_written();
+        self.check()?;
+        self.take_fault()?;
+        Ok(words)
+    }
+
+    /// Asks the driver again and again whether a read has ended. A wait within the driver would keep other threads from freeing
+    /// buffers and, on OpenGL, from everything.
+    fn watch(&self, read: &Read) -> Result<Mapped> {
+        const LONGEST: Duration = Duration::from_millis(1);
+        let start = Instant::now();
+        loop {
+            self.poll_once()?;
+            // The longer it has taken, the less another moment matters.
+            let pause = (start.elapsed() / 8).clamp(Duration::from_micros(20), LONGEST);
+            match read.mapped.recv_timeout(pause) {
+                Ok(mapped) => return Ok(mapped),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(self.failure("reading back: the driver dropped the read".into()));
+                }
+                Err(RecvTimeoutError::Timeout) => self.within_patience(start)?,
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Reading elements without waiting for the device.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_channel::oneshot::{Receiver, channel};
+
+use crate::device::cpu::{copied, with_room};
+use crate::device::{Backend, Storage};
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// The elements of a tensor that is being read: a [`Future`], for any executor. Made by [`Tensor::to_vec_async`].
+///
+/// The read goes on whether this is polled or not.
+#[derive(Debug)]
+#[must_use = "the elements arrive by .await or try_get()"]
+pub struct PendingRead<T>(Receiver<Result<Vec<T>>>);
+
+impl<T> PendingRead<T> {
+    /// Returns the elements or the error if they have arrived, once: for a program that draws frames and has no executor.
+    pub fn try_get(&mut self) -> Option<Result<Vec<T>>> {
+        match self.0.try_recv() {
+            Ok(arrived) => arrived,
+            Err(_) => Some(Err(nothing_left())),
+        }
+    }
+}
+
+impl<T> Future for PendingRead<T> {
+    type Output = Result<Vec<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map(|arrived| arrived.unwrap_or_else(|_| Err(nothing_left())))
+    }
+}
+
+fn nothing_left() -> Error {
+    Error::argument("to_vec_async", "the elements were taken already, or the thread that reads them has ended")
+}
+
+impl Tensor {
+    /// Begins to read the elements in row-major order, and returns at once: for threads that must not wait for a device, such as
+    /// that of a window. The elements are those of this moment, whatever is written to the tensor later.
+    ///
+    /// The recorded work is submitted, and a thread of this crate takes the elements when the device has computed them. On `cpu`
+    /// they are copied before this returns. On OpenGL, calls of all threads wait for each other.
+    ///
+    /// # Errors
+    /// The future returns those of [`Tensor::to_vec`].
+    ///
+    /// ```
+    /// # use anygpu::{Device, Tensor};
+    /// for device in &Device::all() {
+    ///     let x = Tensor::ones([64, 64], device)?;
+    ///     let mut row_sums = x.matmul(&x)?.i(0)?.to_vec_async::<f32>();
+    ///     let sums = loop {
+    ///         if let Some(sums) = row_sums.try_get() {
+    ///             break sums?;
+    ///         }
+    ///         // Draw the next frame.
+    ///     };
+    ///     assert_eq!(sums, [64.0; 64]);
+    ///     let twice = pollster::block_on((&x * 2.0)?.to_vec_async::<f32>())?; // or .await
+    ///     assert_eq!(twice, [2.0; 64 * 64]);
+    /// }
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn to_vec_async<T: Element>(&self) -> PendingRead<T> {
+        let (sender, receiver) = channel();
+        // The receiver may be dropped by then.
+        self.elements_later("to_vec_async", move |elements| drop(sender.send(elements)));
+        PendingRead(receiver)
+    }
+
+    /// As [`Tensor::to_vec_async`], but gives the elements to a function. A thread of this crate calls it; on `cpu`, and if an
+    /// error is known at once, this thread does before this returns. The function should be short, since other reads of the device
+    /// wait for it, and must not wait for another of them.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// # use anygpu::Tensor;
+    /// let (sender, receiver) = mpsc::channel();
+    /// Tensor::new([1.0, 2.5], None)?.to_vec_then(move |elements: anygpu::Result<Vec<f32>>| {
+    ///     sender.send(elements).ok(); // or ask the window to draw itself again
+    /// });
+    /// assert_eq!(receiver.recv().unwrap()?, [1.0, 2.5]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn to_vec_then<T: Element>(&self, then: impl FnOnce(Result<Vec<T>>) + Send + 'static) {
+        self.elements_later("to_vec_then", then);
+    }
+
+    fn elements_later<T: Element>(&self, op: &'static str, then: impl FnOnce(Result<Vec<T>>) + Send + 'static) {
+        let count = self.elem_count();
+        let words = match self.typed::<T>(op).and_then(|()| self.as_words()) {
+            Ok(words) => words,
+            Err(error) => return then(Err(error)),
+        };
+        let taken = move |words: Result<Vec<u32>>| then(words.and_then(|words| T::unpack(words, count, with_room)));
+        let (start, len) = (words.layout().offset, words.elem_count());
+        match (words.storage(), words.device().backend()) {
+            (_, Err(error)) => taken(Err(error)),
+            (Storage::Gpu(buffer), Ok(Backend::Gpu(gpu))) => gpu.read_later(buffer, start, len, taken),
+            (Storage::Cpu(buffer), _) => taken(copied(&buffer.read()[start..start + len])),
+            (Storage::Gpu(_), Ok(Backend::Cpu(_))) => taken(Err(self.misplaced())),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Programs that use wgpu themselves: shared devices, buffers and textures, the order of commands, and errors.
+
+mod common;
+
+use anygpu::interop::wgpu;
+use anygpu::{DType, Device, Error, Result, Tensor};
+
+const USAGES: wgpu::BufferUsages =
+    wgpu::BufferUsages::STORAGE.union(wgpu::BufferUsages::COPY_SRC).union(wgpu::BufferUsages::COPY_DST);
+
+/// A program's own adapter and device.
+struct Program {
+    adapter: wgpu::Adapter,
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+}
+
+/// Opens each adapter of the machine as a program does, with wgpu's default limits or with all that it has.
+fn programs(all_limits: bool) -> Vec<Program> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    let open = |adapter: wgpu::Adapter| {
+        let limits = if all_limits { adapter.limits() } else { wgpu::Limits::default() };
+        let wanted = wgpu::DeviceDescriptor { required_limits: limits, ..Default::default() };
+        let (device, queue) = pollster::block_on(adapter.request_device(&wanted)).ok()?;
+        Some(Program { adapter, device, queue })
+    };
+    let found: Vec<Program> = adapters.into_iter().filter_map(open).collect();
+    let adapters = Device::all().len() - 1; // without `cpu`
+    assert!(found.len() >= adapters, "{} of {adapters} adapters were opened", found.len());
+    found
+}
+
+fn shared(program: &Program) -> Result<Device> {
+    Device::from_wgpu(&program.adapter, &program.device, &program.queue)
+}
+
+fn adapters() -> Vec<Device> {
+    common::devices().into_iter().filter(|device| !device.is_cpu()).collect()
+}
+
+fn buffer(device: &wgpu::Device, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+    device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+}
+
+fn texture(device: &wgpu::Device, size: [u32; 3], format: wgpu::TextureFormat) -> wgpu::Texture {
+    let [width, height, depth_or_array_layers] = size;
+    device.create_texture(&wgpu::TextureDescriptor {
+        label: None,
+        size: wgpu::Extent3d { width, height, depth_or_array_layers },
+        mip_level_count: 1,
+        sample_count: 1,
+        dimension: wgpu::TextureDimension::D2,
+        format,
+        usage: wgpu::TextureUsages::COPY_SRC | wgpu::TextureUsages::COPY_DST | wgpu::TextureUsages::TEXTURE_BINDING,
+        view_formats: &[],
+    })
+}
+
+/// A device with few limits and features computes what the host does: products, convolutions, sums, and their gradients.
+#[test]
+fn devices_of_programs_compute() -> Result<()> {
+    for all_limits in [false, true] {
+        for program in &programs(all_limits) {
+            let device = shared(program)?;
+            assert!(device.name().starts_with("wgpu:") && !Device::all().contains(&device));
+            assert_eq!(device.info().adapter, program.adapter.get_info().name);
+            assert!(Device::new(device.name()).is_err());
+            let results = |device: &Device| -> Result<Vec<Vec<f32>>> {
+                let values = |count: usize| (0..count).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect::<Vec<_>>();
+                let image = Tensor::from_slice(&values(3 * 5 * 12 * 13), [3, 5, 12, 13], device)?.requires_grad();
+                let weight = Tensor::from_slice(&values(7 * 5 * 9), [7, 5, 3, 3], device)?.requires_grad();
+                let y = image.conv2d(&weight, None, anygpu::Conv::new().padding(1))?.relu()?.max_pool2d(2)?;
+                let flat = y.flatten(1)?;
+                let logits = flat.matmul(&flat.t()?)?.softmax(-1)?;
+                (&logits * &logits)?.sum_all()?.backward()?;
+                [y.detach(), logits.detach(), image.grad().expect("a gradient"), weight.grad().expect("a gradient")]
+                    .iter()
+                    .map(Tensor::to_vec)
+                    .collect()
+            };
+            for (got, expected) in results(&device)?.iter().zip(&results(&Device::cpu())?) {
+                let most = expected.iter().fold(1e-3f32, |most, v| most.max(v.abs()));
+                let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * most;
+                assert!(got.iter().zip(expected).all(close), "{} ({all_limits})", device.info().adapter);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The program's commands and this crate's ops read each other's results in the order of the calls.
+#[test]
+fn commands_and_ops_take_turns() -> Result<()> {
+    for program in &programs(true) {
+        let device = shared(program)?;
+        let raw = buffer(&program.device, 64, USAGES);
+        let tensor = Tensor::from_wgpu_buffer(&raw, [4, 3], DType::F32, &device)?;
+        for round in 0..20 {
+            let start = round as f32;
+            let written: Vec<f32> = (0..12).map(|i| start + i as f32).collect();
+            device.flush()?;
+            program.queue.write_buffer(&raw, 0, bytemuck::cast_slice(&written));
+            program.queue.submit([]);
+            let doubled = (&tensor * 2.0)?;
+            tensor.fill_(-1.0)?;
+
+            let view = doubled.narrow(0, 1, 2)?; // from byte 12 on
+            let (from, to) = (view.as_wgpu_buffer()?, tensor.as_wgpu_buffer()?);
+            assert_eq!((from.offset(), from.size(), to.offset(), to.size()), (12, 24, 0, 48));
+            let mut commands = program.device.create_command_encoder(&Default::default());
+            commands.copy_buffer_to_buffer(from.buffer(), from.offset(), to.buffer(), 0, from.size());
+            program.queue.submit([commands.finish()]);
+
+            let expected: Vec<f32> =
+                (0..12).map(|i| if i < 6 { 2.0 * (start + 3.0 + i as f32) } else { -1.0 }).collect();
+            assert_eq!(tensor.to_vec::<f32>()?, expected, "{}", device.info().adapter);
+        }
+        assert!(to_binding_is_refused(&device)?);
+        assert_eq!(device.memory().live, 0, "the program's buffer is not the pool's");
+    }
+    Ok(())
+}
+
+/// Elements that begin at byte 12 cannot be bound, and those of a copy can.
+fn to_binding_is_refused(device: &Device) -> Result<bool> {
+    let rows = Tensor::ones([4, 3], device)?;
+    let row = rows.narrow(0, 1, 1)?;
+    assert!(rows.as_wgpu_buffer()?.binding().is_ok() && row.copy()?.as_wgpu_buffer()?.binding().is_ok());
+    assert!(Tensor::zeros([0], device)?.as_wgpu_buffer()?.binding().is_err());
+    Ok(matches!(row.as_wgpu_buffer()?.binding(), Err(Error::InvalidArgument { .. })))
+}
+
+/// Dropping the tensor leaves the program's buffer alone: the pool gives it to nobody.
+#[test]
+fn a_buffer_stays_the_programs() -> Result<()> {
+    for device in &adapters() {
+        let (raw, queue) = device.as_wgpu()?;
+        let own = buffer(raw, 1024, USAGES);
+        queue.write_buffer(&own, 0, &[7; 1024]);
+        queue.submit([]);
+        let bytes = Tensor::from_wgpu_buffer(&own, 1000, DType::U8, device)?;
+        assert_eq!(bytes.to_dtype(DType::F32)?.sum_all()?.item::<f32>()?, 7000.0);
+        drop(bytes);
+        let others: Vec<Tensor> = (0..8).map(|i| Tensor::full(256, i, device)).collect::<Result<_>>()?;
+        device.synchronize()?;
+        let again = Tensor::from_wgpu_buffer(&own, 1024, DType::U8, device)?;
+        assert!(again.to_vec::<u8>()?.iter().all(|&byte| byte == 7), "{device}");
+        assert_eq!(others[5].to_vec::<i32>()?, [5; 256]);
+    }
+    Ok(())
+}
+
+#[test]
+fn texels_are_elements() -> Result<()> {
+    for device in &adapters() {
+        let (raw, _) = device.as_wgpu()?;
+        use wgpu::TextureFormat as Format;
+        let formats = [
+            (Format::Rgba8Unorm, DType::U8, 4),
+            (Format::Bgra8UnormSrgb, DType::U8, 4),
+            (Format::R8Unorm, DType::U8, 1),
+            (Format::Rg8Uint, DType::U8, 2),
+            (Format::Rgba16Float, DType::F16, 4),
+            (Format::R32Float, DType::F32, 1),
+            (Format::Rgba32Float, DType::F32, 4),
+            (Format::R32Uint, DType::U32, 1),
+        ];
+        for (format, dtype, channels) in formats {
+            // Rows of one texel, of rows that need padding, and of rows that do not.
+            for (width, height) in [(1, 1), (7, 5), (64, 3), (256, 2)] {
+                let own = texture(raw, [width, height, 1], format);
+                let shape = [height as usize, width as usize, channels];
+                let count = shape.iter().product::<usize>();
+                let values =
+                    Tensor::from_slice(&(0..count).map(|i| (i % 251) as f32).collect::<Vec<_>>(), shape, device)?;
+                let values = values.to_dtype(dtype)?;
+                values.copy_to_texture(&own)?;
+                let back = Tensor::from_texture(&own, device)?;
+                assert_eq!((back.shape(), back.dtype()), (&shape[..], dtype));
+                assert!(back.equal(&values)?, "{format:?} {shape:?} on {device}");
+                // A view that is not in row-major order.
+                let turned = values.permute([1, 0, 2])?.contiguous()?.permute([1, 0, 2])?;
+                Tensor::full(shape, 9.0f32, device)?.to_dtype(dtype)?.copy_to_texture(&own)?;
+                turned.copy_to_texture(&own)?;
+                assert!(Tensor::from_texture(&own, device)?.equal(&values)?, "{format:?} {shape:?} on {device}");
+            }
+        }
+        let gray = texture(raw, [3, 2, 1], Format::R8Unorm);
+        Tensor::from_slice(&[1u8, 2, 3, 4, 5, 6], [2, 3], device)?.copy_to_texture(&gray)?;
+        assert_eq!(Tensor::from_texture(&gray, device)?.to_vec::<u8>()?, [1, 2, 3, 4, 5, 6]);
+    }
+    Ok(())
+}
+
+/// Whatever does not fit is an error of the call, and everything after it works.
+#[test]
+fn what_does_not_fit_is_refused() -> Result<()> {
+    let adapters = adapters();
+    for (i, device) in adapters.iter().enumerate() {
+        let (raw, _) = device.as_wgpu()?;
+        let small = buffer(raw, 60, USAGES);
+        let fits = buffer(raw, 64, USAGES);
+        let storage_only = buffer(raw, 64, wgpu::BufferUsages::STORAGE);
+        let argument = |result: Result<Tensor>, text: &str| match result {
+            Err(Error::InvalidArgument { detail, .. }) => assert!(detail.contains(text), "{detail}"),
+            other => panic!("{other:?} on {device}"),
+        };
+        argument(Tensor::from_wgpu_buffer(&small, 15, DType::F32, device), "needs 64 bytes");
+        argument(Tensor::from_wgpu_buffer(&fits, 17, DType::F32, device), "the buffer has 64");
+        argument(Tensor::from_wgpu_buffer(&storage_only, 16, DType::F32, device), "COPY_DST");
+        argument(Tensor::from_wgpu_buffer(&fits, 16, DType::F32, &Device::cpu()), "cpu");
+        let layers = texture(raw, [4, 4, 2], wgpu::TextureFormat::R32Float);
+        argument(Tensor::from_texture(&layers, device), "one layer");
+        let plane = texture(raw, [4, 4, 1], wgpu::TextureFormat::R32Float);
+        argument(Tensor::from_texture(&plane, &Device::cpu()), "cpu");
+        let depth = texture(raw, [4, 4, 1], wgpu::TextureFormat::Depth32Float);
+        argument(Tensor::from_texture(&depth, device), "Depth32Float");
+        let ones = Tensor::ones([4, 4], device)?;
+        assert!(matches!(ones.to_dtype(DType::U8)?.copy_to_texture(&plane), Err(Error::DTypeMismatch { .. })));
+        assert!(matches!(ones.narrow(0, 0, 3)?.copy_to_texture(&plane), Err(Error::InvalidArgument { .. })));
+        assert!(matches!(ones.cpu()?.copy_to_texture(&plane), Err(Error::InvalidArgument { .. })));
+        assert!(matches!(ones.cpu()?.as_wgpu_buffer(), Err(Error::InvalidArgument { .. })));
+        assert!(matches!(Tensor::ones([2, 3], device)?.t()?.as_wgpu_buffer(), Err(Error::InvalidArgument { .. })));
+        assert!(matches!(Device::cpu().as_wgpu(), Err(Error::InvalidArgument { .. })));
+        // What belongs to another device is known to wgpu only.
+        let other = &adapters[(i + 1) % adapters.len()];
+        if other != device {
+            let theirs = buffer(other.as_wgpu()?.0, 64, USAGES);
+            assert!(matches!(Tensor::from_wgpu_buffer(&theirs, 16, DType::F32, device), Err(Error::Gpu { .. })));
+            let theirs = texture(other.as_wgpu()?.0, [4, 4, 1], wgpu::TextureFormat::R32Float);
+            assert!(matches!(ones.copy_to_texture(&theirs), Err(Error::Gpu { .. })));
+            assert!(matches!(Tensor::from_texture(&theirs, device), Err(Error::Gpu { .. })));
+        }
+        ones.copy_to_texture(&plane)?;
+        assert_eq!(Tensor::from_texture(&plane, device)?.to_vec::<f32>()?, [1.0; 16]);
+    }
+    Ok(())
+}
+
+/// A program that loses its device gets typed errors, and its own handlers are called.
+#[test]
+fn a_program_loses_its_device() -> Result<()> {
+    for program in programs(true) {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        program.device.set_device_lost_callback(move |_, message| drop(sender.send(message)));
+        let device = shared(&program)?;
+        let x = Tensor::ones([8], &device)?;
+        assert_eq!(x.to_vec::<f32>()?, [1.0; 8]);
+        program.device.destroy();
+        let lost = x.add(&x).and_then(|y| y.to_vec::<f32>()).unwrap_err();
+        assert!(matches!(lost, Error::DeviceLost { .. }), "{lost} on {}", device.info().adapter);
+        assert!(device.synchronize().is_err() && device.is_lost());
+        assert!(matches!(device.reopen(), Err(Error::DeviceUnavailable { .. })));
+        let _ = program.device.poll(wgpu::PollType::Poll);
+        receiver.recv_timeout(std::time::Duration::from_secs(10)).expect("the program's handler was called");
+    }
+    Ok(())
+}
