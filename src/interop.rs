@@ -18,6 +18,12 @@
 //!   read what is written.
 //! - A [`WgpuBuffer`] keeps the memory of its tensor. Hold it until the commands that use the buffer are submitted: then the memory
 //!   can be that of another tensor.
+//! - Functions that wgpu calls back (`map_async`, `on_submitted_work_done`, handlers of errors) must not call this crate, nor wait
+//!   for a thread that does: they can be called within a call of this crate, which holds its locks.
+//! - Buffers and textures must be those of the device of [`Device::as_wgpu`] or the one given to [`Device::from_wgpu`]. Those of
+//!   another device of the same `wgpu::Instance` are errors. Those of another instance cannot be told apart: wgpu panics, or takes
+//!   them for something else.
+//! - The buffer of [`Tensor::as_wgpu_buffer`] is that of a tensor already: do not make another tensor of it.
 //! - Writes of the program are as those of methods whose names end in `_`, but the graph does not notice them: do not write to
 //!   what a gradient needs.
 //!
@@ -144,7 +150,8 @@ impl Tensor {
     /// Returns the beginning of a buffer of the program as a tensor, without a copy. The tensor holds the buffer. See
     /// [the module](crate::interop) for the order of commands.
     ///
-    /// The elements are in row-major order. Methods whose names end in `_` write to the buffer, also between the tensor's end and
+    /// The elements are in row-major order. Several tensors of one buffer share the elements; the first one must be the longest.
+    /// Methods whose names end in `_` write to the buffer, also between the tensor's end and
     /// the next multiple of 16 bytes. The buffer must not be mapped while ops use it.
     ///
     /// # Errors

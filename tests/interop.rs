@@ -15,13 +15,12 @@ struct Program {
     queue: wgpu::Queue,
 }
 
-/// Opens each adapter of the machine as a program does, with wgpu's default limits or with all that it has.
-fn programs(all_limits: bool) -> Vec<Program> {
+/// Opens each adapter of the machine as a program does, with these limits.
+fn programs(limits: fn(&wgpu::Adapter) -> wgpu::Limits) -> Vec<Program> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
     let open = |adapter: wgpu::Adapter| {
-        let limits = if all_limits { adapter.limits() } else { wgpu::Limits::default() };
-        let wanted = wgpu::DeviceDescriptor { required_limits: limits, ..Default::default() };
+        let wanted = wgpu::DeviceDescriptor { required_limits: limits(&adapter), ..Default::default() };
         let (device, queue) = pollster::block_on(adapter.request_device(&wanted)).ok()?;
         Some(Program { adapter, device, queue })
     };
@@ -60,8 +59,10 @@ fn texture(device: &wgpu::Device, size: [u32; 3], format: wgpu::TextureFormat) -
 /// A device with few limits and features computes what the host does: products, convolutions, sums, and their gradients.
 #[test]
 fn devices_of_programs_compute() -> Result<()> {
-    for all_limits in [false, true] {
-        for program in &programs(all_limits) {
+    let limits: [fn(&wgpu::Adapter) -> wgpu::Limits; 3] =
+        [|_| wgpu::Limits::downlevel_defaults(), |_| wgpu::Limits::default(), wgpu::Adapter::limits];
+    for (i, limits) in limits.into_iter().enumerate() {
+        for program in &programs(limits) {
             let device = shared(program)?;
             assert!(device.name().starts_with("wgpu:") && !Device::all().contains(&device));
             assert_eq!(device.info().adapter, program.adapter.get_info().name);
@@ -82,7 +83,7 @@ fn devices_of_programs_compute() -> Result<()> {
             for (got, expected) in results(&device)?.iter().zip(&results(&Device::cpu())?) {
                 let most = expected.iter().fold(1e-3f32, |most, v| most.max(v.abs()));
                 let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * most;
-                assert!(got.iter().zip(expected).all(close), "{} ({all_limits})", device.info().adapter);
+                assert!(got.iter().zip(expected).all(close), "{} ({i})", device.info().adapter);
             }
         }
     }
@@ -92,7 +93,7 @@ fn devices_of_programs_compute() -> Result<()> {
 /// The program's commands and this crate's ops read each other's results in the order of the calls.
 #[test]
 fn commands_and_ops_take_turns() -> Result<()> {
-    for program in &programs(true) {
+    for program in &programs(wgpu::Adapter::limits) {
         let device = shared(program)?;
         let raw = buffer(&program.device, 64, USAGES);
         let tensor = Tensor::from_wgpu_buffer(&raw, [4, 3], DType::F32, &device)?;
@@ -238,22 +239,70 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// Two tensors of one buffer are known to be in the same memory.
+#[test]
+fn a_buffer_is_one_memory() -> Result<()> {
+    for device in &adapters() {
+        let own = buffer(device.as_wgpu()?.0, 64, USAGES);
+        let long = Tensor::from_wgpu_buffer(&own, 16, DType::F32, device)?;
+        let short = Tensor::from_wgpu_buffer(&own, [2, 2], DType::F32, device)?;
+        long.fill_(3.0)?;
+        let sum = short.add(&short)?;
+        long.copy_(&Tensor::ones(16, device)?)?;
+        assert_eq!((sum.to_vec::<f32>()?, short.to_vec::<f32>()?), (vec![6.0; 4], vec![1.0; 4]), "{device}");
+        drop(long);
+        drop(short);
+        let short = Tensor::from_wgpu_buffer(&own, 4, DType::F32, device)?;
+        assert!(matches!(Tensor::from_wgpu_buffer(&own, 16, DType::F32, device), Err(Error::Gpu { .. })));
+        assert_eq!(short.to_vec::<f32>()?, [1.0; 4]);
+    }
+    Ok(())
+}
+
+/// A submit that wgpu refuses because of the program's buffer is an error of that call, and the device goes on.
+#[test]
+fn a_refused_submit_is_no_loss() -> Result<()> {
+    for program in &programs(wgpu::Adapter::limits) {
+        let device = shared(program)?;
+        let own = buffer(&program.device, 64, USAGES);
+        let tensor = Tensor::from_wgpu_buffer(&own, 16, DType::F32, &device)?;
+        let doubled = (&tensor * 2.0)?;
+        own.destroy();
+        let refused = doubled.to_vec::<f32>().unwrap_err();
+        assert!(matches!(refused, Error::Gpu { .. }), "{refused} on {}", device.info().adapter);
+        let later = |y: Tensor| pollster::block_on(y.to_vec_async::<f32>());
+        let refused = (&tensor * 3.0).and_then(later).unwrap_err();
+        assert!(matches!(refused, Error::Gpu { .. }), "{refused} on {}", device.info().adapter);
+        assert!(!device.is_lost());
+        drop((doubled, tensor));
+        device.synchronize().ok(); // what could not be computed is tried again as long as somebody has it
+        assert_eq!(Tensor::ones([3], &device)?.to_vec::<f32>()?, [1.0; 3]);
+    }
+    Ok(())
+}
+
 /// A program that loses its device gets typed errors, and its own handlers are called.
 #[test]
 fn a_program_loses_its_device() -> Result<()> {
-    for program in programs(true) {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        program.device.set_device_lost_callback(move |_, message| drop(sender.send(message)));
-        let device = shared(&program)?;
-        let x = Tensor::ones([8], &device)?;
-        assert_eq!(x.to_vec::<f32>()?, [1.0; 8]);
-        program.device.destroy();
-        let lost = x.add(&x).and_then(|y| y.to_vec::<f32>()).unwrap_err();
-        assert!(matches!(lost, Error::DeviceLost { .. }), "{lost} on {}", device.info().adapter);
-        assert!(device.synchronize().is_err() && device.is_lost());
-        assert!(matches!(device.reopen(), Err(Error::DeviceUnavailable { .. })));
-        let _ = program.device.poll(wgpu::PollType::Poll);
-        receiver.recv_timeout(std::time::Duration::from_secs(10)).expect("the program's handler was called");
+    // Whether something was read before, how many elements there are, and whether the read waits.
+    for (warm, count, waits) in [(true, 8, true), (false, 8, true), (false, 600_000, true), (false, 600_000, false)] {
+        for program in programs(wgpu::Adapter::limits) {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            program.device.set_device_lost_callback(move |_, message| drop(sender.send(message)));
+            let device = shared(&program)?;
+            let x = Tensor::ones([count], &device)?;
+            if warm {
+                assert_eq!(x.to_vec::<f32>()?, [1.0; 8]);
+            }
+            program.device.destroy();
+            let read = |y: Tensor| if waits { y.to_vec::<f32>() } else { pollster::block_on(y.to_vec_async()) };
+            let lost = x.add(&x).and_then(read).unwrap_err();
+            assert!(matches!(lost, Error::DeviceLost { .. }), "{lost} on {}", device.info().adapter);
+            assert!(device.synchronize().is_err() && device.is_lost());
+            assert!(matches!(device.reopen(), Err(Error::DeviceUnavailable { .. })));
+            let _ = program.device.poll(wgpu::PollType::Poll);
+            receiver.recv_timeout(std::time::Duration::from_secs(10)).expect("the program's handler was called");
+        }
     }
     Ok(())
 }

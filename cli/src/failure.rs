@@ -10,6 +10,8 @@ pub enum Failure {
     Usage(String),
     /// The work failed: exit status 1.
     Run(String),
+    /// A device is lost: exit status 1, unless the command can go on.
+    DeviceLost(String),
     /// Ctrl-C or another signal ended the work: the message, and the exit status.
     Stopped(String, u8),
     /// The reader of standard output has closed the pipe (`| head`). Nothing is printed.
@@ -24,7 +26,7 @@ impl Failure {
                 print(&format!("error: {message}\n\nFor more information, try '--help'."));
                 ExitCode::from(2)
             }
-            Failure::Run(message) => {
+            Failure::Run(message) | Failure::DeviceLost(message) => {
                 print(&format!("error: {message}"));
                 ExitCode::from(1)
             }
@@ -47,6 +49,7 @@ impl From<anygpu::Error> for Failure {
     fn from(error: anygpu::Error) -> Self {
         match error {
             anygpu::Error::UnknownDevice { .. } => Failure::Usage(error.to_string()),
+            error if error.is_device_lost() => Failure::DeviceLost(error.to_string()),
             error if error.is_out_of_memory() => {
                 Failure::Run(format!("{error}: use smaller batches or images, or fewer programs on that device"))
             }

@@ -230,3 +230,42 @@ fn live_curves_are_drawn_in_a_terminal() {
     }
     assert!(text.chars().filter(|c| ('\u{2801}'..='\u{28ff}').contains(c)).count() > 20, "{text}");
 }
+
+/// A run whose device is lost in the middle of an epoch ends with the losses of one whose device is not.
+#[test]
+fn a_run_goes_on_after_the_loss_of_a_device() {
+    if anygpu::Device::new("soft:0").is_err() {
+        assert!(std::env::var("ANYGPU_REQUIRE_DEVICES").is_err(), "soft:0 is required");
+        eprintln!("NOT TESTED: no soft:0 here");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let run = |devices: &str, more: &[&str]| {
+        let args = ["train", "--limit", "600", "--epochs", "2", "--json", "--devices", devices];
+        output(&[&args[..], more].concat())
+    };
+    let expected = json_lines(&run("soft:0", &[]));
+    let expected = expected.last().expect("a summary");
+    // A step takes about twenty kernels, so this is in the first epoch, and the second time after a checkpoint of it.
+    for (faults, every) in [("lose=100", "100"), ("lose=150", "2")] {
+        let file = dir.path().join(faults);
+        let file = file.with_extension("safetensors");
+        let resume = ["--checkpoint", text(&file), "--checkpoint-steps", every, "--on-device-loss", "resume"];
+        let device = format!("chaos:soft:0?{faults}");
+        let done = run(&device, &resume);
+        assert!(stderr(&done).contains("is lost") && stderr(&done).contains("the run continues"), "{}", stderr(&done));
+        let lines = json_lines(&done);
+        let summary = lines.last().expect("a summary");
+        assert_eq!((lines.len(), &summary["devices"][0]), (3, &Value::from(&*device)));
+        let losses = |summary: &Value| summary["step_losses"].as_array().expect("losses").clone();
+        let (got, wanted) = (losses(summary), losses(expected));
+        assert_eq!(got.len(), wanted.len());
+        assert!(got.iter().zip(&wanted).all(|(a, b)| close(a, b)), "{faults}: {got:?}, without a loss {wanted:?}");
+
+        let stopped = dir.path().join("stopped.safetensors");
+        let lost = run(&device, &["--checkpoint", text(&stopped)]);
+        assert_eq!(lost.status.code(), Some(1), "{}", stderr(&lost));
+        assert!(stderr(&lost).contains(&format!("device {device} is lost")), "{}", stderr(&lost));
+    }
+    fails(&run("cpu", &["--on-device-loss", "resume"]), 2, &["--checkpoint"]);
+}

@@ -16,16 +16,15 @@ fn budget(kind: DeviceKind) -> u64 {
 
 /// The part of the table that one device runs.
 ///
-/// Of n software adapters, the k-th runs those shared cases whose position in their family is k modulo n. So each case runs
+/// Of n software adapters that can run a case, the k-th runs those shared cases whose position in their family is k modulo n. So each case runs
 /// on at least one adapter, whatever the names of the adapters are. Shared are cases above the budget, and those of variants
 /// that the adapters never choose themselves, since they take long to compile there.
 pub(super) struct Load {
     device: Device,
     thorough: bool,
     budget: u64,
-    /// The device's place among the machine's software adapters, and their number. A second logical device of an
-    /// adapter has no place.
-    turn: Option<(usize, usize)>,
+    /// The machine's software adapters, for one of them; a second logical device of an adapter is not among them.
+    adapters: Vec<Device>,
 }
 
 impl Load {
@@ -33,16 +32,22 @@ impl Load {
     pub fn of(device: &Device, thorough: bool) -> Load {
         let kind = device.info().kind;
         let budget = if thorough { u64::MAX } else { budget(kind) };
-        let same: Vec<Device> = Device::all().into_iter().filter(|other| other.info().kind == kind).collect();
-        let turn = same.iter().position(|other| other == device).map(|place| (place, same.len()));
-        Load { device: device.clone(), thorough, budget, turn }
+        let adapters = Device::all().into_iter().filter(|other| other.info().kind == kind).collect();
+        Load { device: device.clone(), thorough, budget, adapters }
     }
 
     /// Returns whether the device runs the case, which is at `position` in its family.
     pub fn takes(&self, case: &Case, position: usize) -> bool {
-        let shared =
-            case.cost() > self.budget || (self.is_software() && !self.thorough && case.is_on_demand(&self.device));
-        !shared || self.turn.is_some_and(|(place, count)| position % count == place)
+        let on_demand = || self.is_software() && !self.thorough && case.is_on_demand(&self.device);
+        if case.cost() <= self.budget && !on_demand() {
+            return true;
+        }
+        let able: Vec<&Device> = match case.variant {
+            None => self.adapters.iter().collect(),
+            Some(_) => self.adapters.iter().filter(|adapter| case.runs_on(adapter)).collect(),
+        };
+        let place = able.iter().position(|&adapter| *adapter == self.device);
+        place.is_some_and(|place| position % able.len() == place)
     }
 
     fn is_software(&self) -> bool {
@@ -63,15 +68,18 @@ mod tests {
 
     #[test]
     fn a_case_above_the_budget_runs_on_one_of_several_adapters() {
-        let of = |turn| Load { device: Device::cpu(), thorough: false, budget: 100, turn };
-        let loads = [0, 1, 2].map(|place| of(Some((place, 3))));
+        // Logical devices of the host stand for adapters.
+        let adapters: Vec<Device> = (0..3).map(|i| Device::new(&format!("cpu/{i}")).expect("the host")).collect();
+        let of =
+            |device: &Device| Load { device: device.clone(), thorough: false, budget: 100, adapters: adapters.clone() };
+        let loads: Vec<Load> = adapters.iter().map(of).collect();
         for position in 0..7 {
             assert!(loads.iter().all(|load| load.takes(&case(100), position)));
             let takes: Vec<bool> = loads.iter().map(|load| load.takes(&case(101), position)).collect();
             assert_eq!(takes.iter().position(|takes| *takes), Some(position % 3), "{position}");
             assert_eq!(takes.iter().filter(|takes| **takes).count(), 1, "{position}");
         }
-        let logical = of(None);
+        let logical = of(&Device::new("cpu/5").expect("the host"));
         assert!(logical.takes(&case(100), 0) && !logical.takes(&case(101), 0));
     }
 

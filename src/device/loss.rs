@@ -77,8 +77,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceUnavailable`] if the driver refuses, for example while the card is not there: call it again later. Also for
-    /// a device of `Device::from_wgpu`, which its program opens.
+    /// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the driver refuses, for example while the card is not
+    /// there: call it again later. Also for a device of `Device::from_wgpu`, which its program opens, and on OpenGL, where a process has one device.
     ///
     /// ```
     /// use anygpu::{Device, Error, Tensor};
@@ -95,6 +95,9 @@ impl Device {
     pub fn reopen(&self) -> Result<Device> {
         if self.is_cpu() || !self.is_lost() {
             return Ok(self.clone());
+        }
+        if self.info().api == "GL" {
+            return Err(self.unavailable("a GL driver has one device per process, which is lost"));
         }
         let device =
             registry::renewed(self).ok_or_else(|| self.unavailable("the program that shares it has to open it"))?;

@@ -22,6 +22,25 @@
 //! `cpu`. There are 16 of each, `/0` to `/15`; those of the host share its memory and threads. The rules of order and
 //! visibility are in `registry.rs`.
 //!
+//! # Devices that fail
+//!
+//! `chaos:soft:0?lose=100` is one more logical device on the adapter of `soft:0`, which is lost when it has run 100 kernels, for
+//! tests of what a program does then. `oom=7` lets its seventh allocation fail for want of memory, `slow=5` lets each of its
+//! submits take five milliseconds longer, and `lose=100&slow=5` is both. The name can be used wherever that of a device can.
+//! [Opened again](Device::reopen), it has no more faults. Adapters on OpenGL and `cpu` cannot be lost.
+//!
+//! ```
+//! use anygpu::{Device, Tensor};
+//!
+//! # if Device::new("soft:0").is_err() { return Ok(()); }
+//! let device = Device::new("chaos:soft:0?lose=20")?;
+//! let mut x = Tensor::ones([4], &device)?;
+//! let lost = (0..20).try_for_each(|_| { x = (&x + 1.0)?; x.to_vec::<f32>().map(drop) }).unwrap_err();
+//! assert!(lost.is_device_lost());
+//! assert_eq!(Tensor::ones([4], &device.reopen()?)?.to_vec::<f32>()?, [1.0; 4]);
+//! # Ok::<(), anygpu::Error>(())
+//! ```
+//!
 //! # `fork`
 //!
 //! A process that was forked (`fork` without `exec`) cannot use any device: its copies of the drivers' connections and of
@@ -34,6 +53,7 @@
 //! order, as `CUDA_VISIBLE_DEVICES` does. A software adapter named there counts as a GPU; it can still be called
 //! `soft:k` (the k-th software adapter of the list). An empty list hides all adapters; `cpu` is always visible.
 
+mod chaos;
 pub(crate) mod cpu;
 pub(crate) mod gpu;
 mod info;
@@ -242,12 +262,13 @@ impl Device {
         }
     }
 
-    /// Returns another device on the same adapter and with the same name, not opened; `None` for the host.
+    /// Returns another device on the same adapter and with the same name, without faults, not opened; `None` for the host.
     fn unopened(&self) -> Option<Device> {
         match &self.0.backend {
             BackendHandle::Cpu(_) => None,
             BackendHandle::Gpu { handle, .. } => {
-                let (info, backend) = (self.0.info.clone(), BackendHandle::unopened(handle.clone()));
+                let handle = handle.clone().with(chaos::Chaos::default());
+                let (info, backend) = (self.0.info.clone(), BackendHandle::unopened(handle));
                 Some(Device(Inner { info, backend }.into()))
             }
         }

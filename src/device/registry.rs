@@ -16,7 +16,7 @@ use std::sync::{Mutex, OnceLock};
 use super::gpu::{self, Handle};
 use super::info::{DeviceInfo, DeviceKind, Limits, Vendor};
 use super::name::Name;
-use super::{BackendHandle, Device, Inner, cpu};
+use super::{BackendHandle, Device, Inner, chaos, cpu};
 use crate::error::{Error, Result};
 use crate::sync;
 
@@ -71,7 +71,8 @@ struct Registry {
     adapters: Vec<(AdapterInfo, Handle)>,
     kinds: Vec<DeviceKind>,
     slots: Vec<Slot>,
-    devices: Mutex<HashMap<(usize, usize), Device>>,
+    /// The devices that were asked for, by name.
+    devices: Mutex<HashMap<String, Device>>,
 }
 
 fn registry() -> &'static Registry {
@@ -117,6 +118,12 @@ pub(super) fn find(name: &str) -> Result<Device> {
         available.push("cpu".into());
         Error::UnknownDevice { name: name.into(), available }
     };
+    let lower = name.trim().to_ascii_lowercase();
+    if let Some((device, chaos)) = chaos::parse(&lower)? {
+        let parsed = Name::parse(device).ok_or_else(unknown)?;
+        let (adapter, logical) = lookup(&registry().slots, &registry().kinds, parsed).ok_or_else(unknown)?;
+        return Ok(registry().named(lower, adapter, |handle| handle.logical(logical).with(chaos)));
+    }
     match Name::parse(name).ok_or_else(unknown)? {
         Name::Cpu { logical } => logical_cpu(logical).ok_or_else(unknown),
         name => {
@@ -137,25 +144,28 @@ pub(super) fn gpus() -> Vec<Device> {
     all().into_iter().filter(|device| device.name().starts_with("gpu")).collect()
 }
 
-/// Returns the device that has the name of a lost one now; a new one, if that is still the lost one. `None` if the device is not
+/// Returns the device that has the name of a lost one now; a new one, if that is lost too. `None` if the device is not
 /// of the registry.
 pub(super) fn renewed(lost: &Device) -> Option<Device> {
     let mut devices = sync::lock(&registry().devices);
-    let current = devices.values_mut().find(|device| device.name() == lost.name())?;
-    if current == lost {
-        *current = lost.unopened()?;
+    let current = devices.get_mut(lost.name())?;
+    if current == lost || current.is_lost() {
+        *current = current.unopened()?;
     }
     Some(current.clone())
 }
 
 impl Registry {
     fn device(&self, adapter: usize, logical: usize) -> Device {
+        self.named(canonical_name(&self.slots, adapter, logical), adapter, |handle| handle.logical(logical))
+    }
+
+    /// Returns the device of this name, which is on this adapter.
+    fn named(&self, name: String, adapter: usize, handle: impl FnOnce(&Handle) -> Handle) -> Device {
         let mut devices = sync::lock(&self.devices);
-        let device = devices.entry((adapter, logical)).or_insert_with(|| {
-            let (info, handle) = &self.adapters[adapter];
-            let info = describe(info, canonical_name(&self.slots, adapter, logical));
-            let handle = handle.logical(logical);
-            Device(Inner { info, backend: BackendHandle::unopened(handle) }.into())
+        let device = devices.entry(name.clone()).or_insert_with(|| {
+            let (info, whole) = &self.adapters[adapter];
+            Device(Inner { info: describe(info, name), backend: BackendHandle::unopened(handle(whole)) }.into())
         });
         device.clone()
     }

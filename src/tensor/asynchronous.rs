@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 
 /// The elements of a tensor that is being read: a [`Future`], for any executor. Made by [`Tensor::to_vec_async`].
 ///
-/// The read goes on whether this is polled or not.
+/// The read goes on whether this is polled or not. To drop this is to ignore the result, and any error of the work before it.
 #[derive(Debug)]
 #[must_use = "the elements arrive by .await or try_get()"]
 pub struct PendingRead<T>(Receiver<Result<Vec<T>>>);
@@ -94,17 +94,18 @@ impl Tensor {
 
     fn elements_later<T: Element>(&self, op: &'static str, then: impl FnOnce(Result<Vec<T>>) + Send + 'static) {
         let count = self.elem_count();
+        let taken = move |words: Result<Vec<u32>>| then(words.and_then(|words| T::unpack(words, count, with_room)));
         let words = match self.typed::<T>(op).and_then(|()| self.as_words()) {
             Ok(words) => words,
-            Err(error) => return then(Err(error)),
+            Err(error) => return taken(Err(error)),
         };
-        let taken = move |words: Result<Vec<u32>>| then(words.and_then(|words| T::unpack(words, count, with_room)));
         let (start, len) = (words.layout().offset, words.elem_count());
-        match (words.storage(), words.device().backend()) {
-            (_, Err(error)) => taken(Err(error)),
-            (Storage::Gpu(buffer), Ok(Backend::Gpu(gpu))) => gpu.read_later(buffer, start, len, taken),
-            (Storage::Cpu(buffer), _) => taken(copied(&buffer.read()[start..start + len])),
-            (Storage::Gpu(_), Ok(Backend::Cpu(_))) => taken(Err(self.misplaced())),
-        }
+        let now = match (words.storage(), words.device().backend()) {
+            (Storage::Gpu(buffer), Ok(Backend::Gpu(gpu))) => return gpu.read_later(buffer, start, len, taken),
+            (Storage::Cpu(buffer), Ok(_)) => copied(&buffer.read()[start..start + len]),
+            (Storage::Gpu(_), Ok(Backend::Cpu(_))) => Err(self.misplaced()),
+            (_, Err(error)) => Err(error),
+        };
+        taken(now);
     }
 }

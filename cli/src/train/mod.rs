@@ -1,8 +1,9 @@
 //! `anygpu train`: trains a net on images, on any mix of devices.
 //!
 //! `options` has the command line, `outputs` what is checked before training, `source` the images, `trainer` the loop,
-//! `record` the losses, `resume` the checkpoints, `stop` what Ctrl-C does, and `live` the curves in the terminal.
+//! `record` the losses, `resume` the checkpoints, `device_loss` what follows the loss of a device, `stop` what Ctrl-C does, and `live` the curves in the terminal.
 
+mod device_loss;
 mod live;
 mod options;
 mod outputs;
@@ -21,7 +22,9 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::net::Card;
 use crate::{devices, output};
+use device_loss::DeviceLosses;
 pub use options::Args;
+use stop::Stop;
 use trainer::Trainer;
 
 /// One epoch, as `--json` prints it.
@@ -91,12 +94,21 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let devices = devices::select(&args.devices)?;
     outputs::check(args, &devices)?;
     let source = source::load(args)?;
-    let mut trainer = Trainer::new(args, devices, &source)?;
+    let stop = Stop::listen();
+    let mut trainer = Trainer::new(args, devices, &source, stop.clone())?;
     let first = if args.resume { trainer.resume()? } else { 1 };
     let before = trainer.run.epochs.len();
     let mut curves = Curves::new(args, &trainer)?;
-    for epoch in first..=args.epochs() {
-        trainer.epoch(epoch, args.epochs())?;
+    let (mut epoch, mut losses) = (first, DeviceLosses::new(args, &source, &stop));
+    while epoch <= args.epochs() {
+        match trainer.epoch(epoch, args.epochs()) {
+            Ok(()) => epoch += 1,
+            Err(Failure::DeviceLost(lost)) => {
+                (trainer, epoch) = losses.recover(&trainer, lost)?;
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        }
         let Some(done) = trainer.run.epochs.last() else { continue };
         if as_json {
             output::json(done)?;

@@ -66,6 +66,10 @@ pub struct Args {
     /// Continue from --checkpoint, on any devices; start a new run if there is no such file yet
     #[arg(long, requires = "checkpoint")]
     pub resume: bool,
+    /// What to do when a device is lost (a driver reset, an unplugged card): end the run, or open the device again and
+    /// continue from --checkpoint, without those that do not open
+    #[arg(long, value_enum, default_value = "stop", requires_if("resume", "checkpoint"))]
+    pub on_device_loss: OnDeviceLoss,
     /// Write the losses for TensorBoard into this folder. If that fails, training goes on with a warning
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
@@ -76,6 +80,15 @@ pub struct Args {
     /// Draw the curves in the terminal while the net trains
     #[arg(long)]
     pub live: bool,
+}
+
+/// The values of `--on-device-loss`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnDeviceLoss {
+    /// The run ends with an error; --checkpoint can be continued
+    Stop,
+    /// The run continues from its last checkpoint, or from its start
+    Resume,
 }
 
 /// The values of `--scheduler`.

@@ -94,6 +94,11 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Returns the number of steps of the run in the file, if this run wrote or read it.
+    pub fn steps(&self) -> Option<u64> {
+        self.saved
+    }
+
     /// Returns which step the file holds, for people.
     pub fn holds(&self) -> String {
         let path = self.path.display();

@@ -7,7 +7,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 /// Whether the run was asked to end, by Ctrl-C or by `kill`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Stop {
     /// The number of the signal; 0 before one came.
     signal: Arc<AtomicUsize>,

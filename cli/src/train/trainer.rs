@@ -72,7 +72,7 @@ impl Trainer {
     ///
     /// # Errors
     /// If a device has no memory.
-    pub fn new(args: &Args, devices: Vec<Device>, source: &Source) -> Result<Self, Failure> {
+    pub fn new(args: &Args, devices: Vec<Device>, source: &Source, stop: Stop) -> Result<Self, Failure> {
         manual_seed(args.seed);
         let card = &source.card;
         let net = DataParallel::new(card.model.build(card.channels, card.classes.len())?, &devices)?;
@@ -93,8 +93,7 @@ impl Trainer {
         let (run, checkpoint) = (Run { net, sgd, scheduler, record, epochs: Vec::new() }, Checkpoint::new(args, card));
         let folder = source.slow.then(|| args.data.clone());
         let live = if args.live { Live::on_terminal(args.epochs()) } else { None };
-        let (begun, stop) = (Mean::new(), Stop::listen());
-        Ok(Trainer { devices, run, train, test, checkpoint, begun, folder, live, stop })
+        Ok(Trainer { devices, run, train, test, checkpoint, begun: Mean::new(), folder, live, stop })
     }
 
     /// Restores `--checkpoint`, if the file exists. Returns the number of the next epoch, from 1.
@@ -140,6 +139,11 @@ impl Trainer {
             checkpoint.save(&mut self.run, self.train.state(), &Mean::new())?;
         }
         Ok(())
+    }
+
+    /// Returns the number of the step that the checkpoint holds; 0 without one.
+    pub fn saved(&self) -> u64 {
+        self.checkpoint.as_ref().and_then(Checkpoint::steps).unwrap_or(0)
     }
 
     /// Leaves the curves of `--live` on the terminal.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wgpu::{Backends, DownlevelFlags, Features};
 
 use super::{Caps, Gpu, gl::GlLock, health::Health, pipeline, probe, queue, transfer, tuned, variants};
+use crate::device::chaos::{self, Chaos};
 use crate::device::registry::{AdapterInfo, Api};
 use crate::device::{DeviceKind, Limits};
 use crate::error::{Error, Result};
@@ -15,17 +16,23 @@ use crate::error::{Error, Result};
 pub(crate) struct Handle {
     adapter: wgpu::Adapter,
     logical: usize,
+    chaos: Chaos,
 }
 
 impl Handle {
     #[cfg(feature = "wgpu")]
     pub(super) fn new(adapter: wgpu::Adapter) -> Handle {
-        Handle { adapter, logical: 0 }
+        Handle { adapter, logical: 0, chaos: Chaos::default() }
     }
 
     /// Returns the same adapter as another logical device.
     pub(crate) fn logical(&self, logical: usize) -> Handle {
-        Handle { adapter: self.adapter.clone(), logical }
+        Handle { logical, ..self.clone() }
+    }
+
+    /// Returns the same device with faults.
+    pub(in crate::device) fn with(self, chaos: Chaos) -> Handle {
+        Handle { chaos, ..self }
     }
 }
 
@@ -54,7 +61,7 @@ pub(crate) fn enumerate() -> Vec<(AdapterInfo, Handle)> {
 
 fn inspect(adapter: wgpu::Adapter) -> Option<(AdapterInfo, Handle)> {
     let info = describe(&adapter, &adapter.limits(), adapter.features())?;
-    Some((info, Handle { adapter, logical: 0 }))
+    Some((info, Handle { adapter, logical: 0, chaos: Chaos::default() }))
 }
 
 /// Returns the description of an adapter that can compute, with these limits and features of a device on it.
@@ -152,7 +159,7 @@ impl Gpu {
     pub(crate) fn open(handle: &Handle, name: &str) -> Result<Gpu> {
         let unavailable = |reason: String| Error::DeviceUnavailable { device: name.into(), reason };
         let info = handle.adapter.get_info();
-        if info.backend == wgpu::Backend::Gl && handle.logical > 0 {
+        if info.backend == wgpu::Backend::Gl && (handle.logical > 0 || handle.chaos != Chaos::default()) {
             return Err(unavailable("a GL driver has one logical device per process".into()));
         }
         let wanted = Features::SHADER_F16
@@ -168,7 +175,8 @@ impl Gpu {
         };
         let (device, queue) = request(&handle.adapter, plain).map_err(|error| unavailable(error.to_string()))?;
         let health = Health::watch(&device);
-        Self::probed(&handle.adapter, device, queue, name, health)
+        let gpu = Self::probed(&handle.adapter, device, queue, name, health)?;
+        Ok(Gpu { chaos: chaos::Faults::new(handle.chaos), ..gpu })
     }
 
     /// Returns a device of wgpu as one of this crate, after it has been probed.
@@ -193,6 +201,9 @@ impl Gpu {
             staging: transfer::Staging::default(),
             reader: Default::default(),
             patience: Default::default(),
+            chaos: Default::default(),
+            #[cfg(feature = "wgpu")]
+            adopted: Default::default(),
             tuned: tuned::Tuned::of(&info.name, &format!("{:?} {} {}", info.backend, info.driver, info.driver_info)),
             variants: variants::Choices::default(),
             health,

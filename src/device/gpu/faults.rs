@@ -5,6 +5,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::transfer::Read;
 use super::{Buffer, Gpu};
 use crate::error::{Error, Result};
 use crate::sync;
@@ -13,7 +14,7 @@ use crate::sync;
 pub(crate) const EARLIER_WORK: &str = "in work since it was last waited for)";
 
 /// Words of a fault: the number of its op, the index and the size of the dimension. All are 0 if there is none.
-const WORDS: usize = 3;
+pub(super) const WORDS: usize = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct Faults {
@@ -59,9 +60,28 @@ impl Gpu {
         let Some(record) = sync::lock(&self.faults.buffer).clone() else { return Ok(()) };
         let mut words = [0; WORDS];
         self.read_words(&record, &mut words)?;
-        let [op, index, size] = words;
-        let Some(position) = op.checked_sub(1) else { return Ok(()) };
+        let fault = self.fault(words);
+        if fault.is_err() {
+            self.clear(&record)?;
+        }
+        fault
+    }
+
+    /// Begins to read the fault of the work that was recorded before, for [`Gpu::fault`], without waiting. Later work begins
+    /// without a fault. Returns `None` if no kernel could find one.
+    pub(super) fn start_fault(&self) -> Result<Option<Read>> {
+        if !self.faults.expected.swap(false, Ordering::AcqRel) {
+            return Ok(None);
+        }
+        let Some(record) = sync::lock(&self.faults.buffer).clone() else { return Ok(None) };
+        let read = self.start_read(&record, 0, WORDS)?;
         self.clear(&record)?;
+        Ok(Some(read))
+    }
+
+    /// Returns the fault that these words are, as an error.
+    pub(super) fn fault(&self, [op, index, size]: [u32; WORDS]) -> Result<()> {
+        let Some(position) = op.checked_sub(1) else { return Ok(()) };
         let op = sync::lock(&self.faults.ops).get(position as usize).copied().unwrap_or("an op");
         let detail = format!("index {} is not within a dimension of {size}", index as i32);
         Err(Error::argument(op, format!("{detail} (found on {}, {EARLIER_WORK}", self.name)))

@@ -1,6 +1,7 @@
 //! Errors that the driver raised outside of any error scope. They are kept, and the next host call reports them. wgpu's
 //! own handler would panic.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -56,6 +57,19 @@ impl Health {
             .filter_map(|scope| pollster::block_on(scope.pop()))
             .for_each(|error| self.report(error));
         result
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Marks a device without handlers of this crate as lost, since wgpu panicked when it was polled: so it reports what it would
+    /// report to a handler. Returns whether the device is one.
+    pub(super) fn lose_by_panic(&self, panic: &(dyn Any + Send)) -> bool {
+        if self.is_shared {
+            self.lose(&sync::panic_message(panic));
+        }
+        self.is_shared
     }
 
     /// Keeps that a submission failed, which is how a device without handlers of this crate shows that it is lost.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::{Buffer, Gpu, Handle, adapter, health};
 use crate::device::{Backend, BackendHandle, Device, Inner, registry};
 use crate::error::{Error, Result};
+use crate::sync;
 
 /// Direction of a copy between a buffer and a texture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +26,8 @@ impl Device {
     /// used if they are there.
     ///
     /// The handlers for uncaptured errors and for the loss of the device stay those of the program. Errors of this crate's
-    /// commands are returned by its methods, but for a driver that has no memory for a copy to or from the host: that error goes to
-    /// the program's handler. On OpenGL, wgpu panics in a thread that waits for 6 s while another one calls the driver: use such
+    /// commands are returned by its methods, but for a driver that has no memory for anything else than a tensor: that error goes
+    /// to the program's handler. On OpenGL, wgpu panics in a thread that waits for 6 s while another one calls the driver: use such
     /// a device in one thread.
     ///
     /// # Errors
@@ -92,6 +93,17 @@ impl Gpu {
     /// [`Error::Gpu`] if it is a buffer of another device, or cannot be bound.
     pub(crate) fn adopt(&self, raw: &wgpu::Buffer, words: usize) -> Result<Buffer> {
         self.check()?;
+        let mut adopted = sync::lock(&self.adopted);
+        adopted.retain(|(_, buffer)| buffer.is_alive());
+        // One handle for all tensors in a buffer, since the order of uses is known by handle.
+        let same = adopted.iter().find(|(other, _)| other == raw).and_then(|(_, buffer)| buffer.upgrade());
+        if let Some(same) = same {
+            let (has, name) = (same.len() * 4, &self.name);
+            let smaller = || {
+                self.error(format!("the buffer is a tensor of {has} bytes on {name} already: make the longest first"))
+            };
+            return if same.len() >= words { Ok(same) } else { Err(smaller()) };
+        }
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         // What is not allowed is an error of this bind group, and otherwise of a whole batch later.
         let layout = self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
@@ -114,7 +126,11 @@ impl Gpu {
         });
         match pollster::block_on(validation.pop()) {
             Some(error) => Err(self.error(health::describe(&error))),
-            None => Ok(self.wrap(raw.clone(), words)),
+            None => {
+                let buffer = self.wrap(raw.clone(), words);
+                adopted.push((raw.clone(), buffer.downgrade()));
+                Ok(buffer)
+            }
         }
     }
 

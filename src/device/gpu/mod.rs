@@ -59,6 +59,7 @@ pub(crate) use shader::{
 pub(crate) use tuned::TunedChoice;
 pub(crate) use variants::{AnyFamily, Family, Grid, Suits, Variant};
 
+use crate::device::chaos::Faults;
 use crate::device::{MemoryStats, Quirk};
 use crate::error::{Error, Result};
 
@@ -123,6 +124,10 @@ pub(crate) struct Gpu {
     staging: transfer::Staging,
     reader: reader::Reader,
     patience: wait::Patience,
+    /// The buffers of programs that are tensors.
+    #[cfg(feature = "wgpu")]
+    adopted: Mutex<Vec<(wgpu::Buffer, pool::WeakBuffer)>>,
+    chaos: Faults,
     tuned: tuned::Tuned,
     variants: variants::Choices,
 }

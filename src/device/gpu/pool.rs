@@ -135,6 +135,11 @@ impl Pool {
         sync::lock(&self.unwritten).clear();
     }
 
+    /// Returns the host memory of pages that may not be written yet, to be kept until what is submitted now is done.
+    pub(super) fn take_unwritten(&self) -> Vec<cpu::Grant> {
+        std::mem::take(&mut sync::lock(&self.unwritten))
+    }
+
     fn put(&self, page: Arc<Page>) {
         self.ledger.give(page.raw.size());
         sync::lock(&self.free).entry(page.raw.size()).or_default().push(page);
@@ -158,6 +163,9 @@ impl Gpu {
         self.check()?;
         #[cfg(test)]
         crate::device::injected_faults::allocation(&self.name)?;
+        if self.chaos.run_out_of_memory() {
+            return Err(self.short(words as u64 * 4, None));
+        }
         if words > self.caps.max_binding_words {
             let max = self.caps.max_binding_words as u64 * 4;
             return Err(self.limit("max_storage_buffer_binding_size", words as u64 * 4, max));
@@ -201,7 +209,7 @@ impl Gpu {
         Ok(self.handle(page, words))
     }
 
-    fn short(&self, requested: u64, available: Option<u64>) -> Error {
+    pub(super) fn short(&self, requested: u64, available: Option<u64>) -> Error {
         Error::OutOfMemory { device: self.name.clone(), requested, in_use: self.pool.memory().live, available }
     }
 
@@ -226,25 +234,39 @@ impl Gpu {
 
     /// Creates a page, or returns that there is no memory; of a software adapter, how much the host has.
     fn create_page(&self, bytes: u64) -> Result<Result<Arc<Page>, Option<u64>>> {
-        let grant = match self.caps.software.then(|| cpu::grant_driver(bytes, DRIVER_BLOCK)).transpose() {
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let created = self.create_buffer(bytes, usage)?;
+        Ok(created.map(|(raw, grant)| {
+            sync::lock(&self.pool.unwritten).extend(grant);
+            self.page(raw, true).into()
+        }))
+    }
+
+    /// Creates a buffer, with the host memory that it takes when a software adapter writes it; or returns as
+    /// [`Gpu::create_page`] that there is no memory.
+    #[expect(clippy::type_complexity, reason = "the outer result is for other errors of the driver")]
+    pub(super) fn create_buffer(
+        &self,
+        size: u64,
+        usage: wgpu::BufferUsages,
+    ) -> Result<Result<(wgpu::Buffer, Option<cpu::Grant>), Option<u64>>> {
+        let grant = match self.caps.software.then(|| cpu::grant_driver(size, DRIVER_BLOCK)).transpose() {
             Ok(grant) => grant,
             Err(available) => return Ok(Err(available)),
         };
-        let _gl = self.gl.enter();
+        let gl = self.gl.enter();
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let raw = self.device.create_buffer(&wgpu::BufferDescriptor {
-            label: None,
-            size: bytes,
-            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
+        let raw = self.device.create_buffer(&descriptor);
         let short = pollster::block_on(memory.pop()).is_some() | self.gl_out_of_memory();
-        if let Some(error) = pollster::block_on(validation.pop()) {
-            return Err(self.error(super::health::describe(&error)));
+        let refused = pollster::block_on(validation.pop());
+        drop(gl);
+        match refused {
+            Some(error) => Err(self.failure(super::health::describe(&error))),
+            None if short => Ok(Err(None)),
+            None => Ok(Ok((raw, grant))),
         }
-        sync::lock(&self.pool.unwritten).extend(grant);
-        Ok(if short { Err(None) } else { Ok(self.page(raw, true).into()) })
     }
 
     fn page(&self, raw: wgpu::Buffer, pooled: bool) -> Page {

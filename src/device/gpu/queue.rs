@@ -158,6 +158,9 @@ impl Gpu {
         recorder.pipeline = pipeline.id;
         recorder.kernels += 1;
         recorder.dispatched += 1;
+        if self.chaos.lose() {
+            self.device.destroy();
+        }
         self.trace(pipeline, buffers);
         if recorder.kernels >= recorder.batch_limit {
             self.submit(&mut recorder);
@@ -274,6 +277,7 @@ impl Gpu {
 
     /// Submits the open batch to the driver, together with the uploads that wait for it.
     pub(super) fn submit(&self, recorder: &mut Recorder) -> wgpu::SubmissionIndex {
+        self.chaos.slow_down();
         let _gl = self.gl.enter();
         self.health.observe(&self.device, || self.submit_now(recorder))
     }

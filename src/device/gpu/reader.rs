@@ -9,11 +9,20 @@ use std::time::{Duration, Instant};
 
 use super::transfer::{Mapped, Read};
 use super::{Buffer, Gpu};
-use crate::device::cpu::with_room;
+use crate::device::cpu::{Grant, with_room};
 use crate::error::Result;
 use crate::sync::{self, panic_message};
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// A read that is submitted.
+struct Begun {
+    reads: Vec<Read>,
+    /// The fault of the work before it.
+    fault: Option<Read>,
+    /// Host memory of buffers that are written when it is done.
+    _grants: Vec<Grant>,
+}
 
 /// The thread that ends the reads of a device, in their order. It starts with the first of them, and ends with the device.
 #[derive(Debug, Default)]
@@ -48,13 +57,18 @@ impl Gpu {
         len: usize,
         then: impl FnOnce(Result<Vec<u32>>) + Send + 'static,
     ) {
-        let begun =
-            self.reader.sender(&self.name).map_err(|error| self.error(format!("the thread for reads: {error}")));
-        match begun.and_then(|sender| Ok((sender, self.start_reads(buffer, offset, len)?))) {
+        let sender = self.reader.sender(&self.name);
+        let sender = sender.map_err(|error| self.error(format!("the thread for reads: {error}")));
+        match sender.and_then(|sender| Ok((sender, self.begin(buffer, offset, len)?))) {
             Err(error) => then(Err(error)),
-            Ok((sender, reads)) => {
+            Ok((sender, begun)) => {
                 let gpu = self.clone();
-                let job: Job = Box::new(move || then(gpu.finish_reads(reads, len)));
+                let job: Job = Box::new(move || {
+                    // wgpu panics for some errors of drivers. Whoever waits for the words gets an error in any case.
+                    let words = catch_unwind(AssertUnwindSafe(|| gpu.finish(begun, len)));
+                    let words = words.unwrap_or_else(|panic| Err(gpu.error(panic_message(&*panic))));
+                    then(words);
+                });
                 if let Err(SendError(job)) = sender.send(job) {
                     job(); // The thread has ended: this one waits.
                 }
@@ -62,18 +76,30 @@ impl Gpu {
         }
     }
 
-    fn finish_reads(&self, reads: Vec<Read>, len: usize) -> Result<Vec<u32>> {
+    /// Submits the recorded work and the reads, and returns any error that the work has had until now.
+    fn begin(&self, buffer: &Buffer, offset: usize, len: usize) -> Result<Begun> {
+        let reads = self.start_reads(buffer, offset, len)?;
+        let fault = self.start_fault()?;
+        self.check()?;
+        Ok(Begun { reads, fault, _grants: self.pool.take_unwritten() })
+    }
+
+    /// Returns the words, or the errors that belong to them: other calls get those of other work.
+    fn finish(&self, begun: Begun, len: usize) -> Result<Vec<u32>> {
         let mut words = with_room(len)?;
-        for read in reads {
+        for read in begun.reads {
             let mapped = self.watch(&read)?;
             self.take_read(read, mapped, &mut |chunk: &[u32]| {
                 words.extend_from_slice(chunk);
                 Ok(())
             })?;
         }
-        self.pool.all_written();
-        self.check()?;
-        self.take_fault()?;
+        if let Some(read) = begun.fault {
+            let mapped = self.watch(&read)?;
+            self.take_read(read, mapped, &mut |fault: &[u32]| {
+                fault.try_into().map_or(Ok(()), |fault| self.fault(fault))
+            })?;
+        }
         Ok(words)
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use wgpu::BufferUsages;
 
 use super::{Buffer, Gpu};
-use crate::device::cpu::{copy, with_room};
+use crate::device::cpu::{Grant, copy, with_room};
 use crate::device::{Backend, Device, Storage};
 use crate::error::{Error, Result};
 use crate::sync;
@@ -229,10 +229,8 @@ impl Gpu {
         (0..len).step_by(CHUNK).map(|start| self.start_read(buffer, offset + start, CHUNK.min(len - start))).collect()
     }
 
-    fn start_read(&self, buffer: &Buffer, at: usize, len: usize) -> Result<Read> {
-        let gl = self.gl.enter();
-        let staging = self.staging.take(&self.device);
-        drop(gl);
+    pub(super) fn start_read(&self, buffer: &Buffer, at: usize, len: usize) -> Result<Read> {
+        let (staging, grant) = self.staging_buffer()?;
         let mut recorder = self.recorder()?;
         recorder.touch(buffer);
         let encoder = recorder.encoder(&self.device);
@@ -241,11 +239,22 @@ impl Gpu {
         drop(recorder);
         let (done, mapped) = channel();
         let _gl = self.gl.enter();
-        staging.map_async(wgpu::MapMode::Read, ..byte(len), move |result| {
-            // The receiver is dropped if an error ended the read.
-            let _ = done.send(result);
+        self.health.observe(&self.device, || {
+            staging.map_async(wgpu::MapMode::Read, ..byte(len), move |result| {
+                // The receiver is dropped if an error ended the read.
+                let _ = done.send(result);
+            });
         });
-        Ok(Read { staging, len, submission, mapped })
+        Ok(Read { staging, _grant: grant, len, submission, mapped })
+    }
+
+    /// Returns a buffer of one chunk that the host can read, and the host memory that a new one may take until it is written.
+    fn staging_buffer(&self) -> Result<(wgpu::Buffer, Option<Grant>)> {
+        if let Some(kept) = sync::lock(&self.staging.0).pop() {
+            return Ok((kept, None));
+        }
+        let created = self.create_buffer(byte(CHUNK), BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
+        created.map_err(|available| self.short(byte(CHUNK), available))
     }
 
     fn finish_read(&self, read: Option<Read>, take: &mut impl FnMut(&[u32]) -> Result<()>) -> Result<()> {
@@ -265,7 +274,11 @@ impl Gpu {
         mapped: Mapped,
         take: &mut impl FnMut(&[u32]) -> Result<()>,
     ) -> Result<()> {
-        mapped.map_err(|error| self.failure(format!("reading back: {error}")))?;
+        if let Err(error) = mapped {
+            // The submit was not refused, or the call that made it would have returned that.
+            self.health.submission_failed();
+            return Err(self.failure(format!("reading back: {error}")));
+        }
         let Read { staging, len, .. } = read;
         let view = staging.get_mapped_range(..byte(len)).map_err(|error| self.error(error.to_string()))?;
         take(bytemuck::cast_slice(&view))?;
@@ -291,6 +304,8 @@ impl Gpu {
 /// A chunk that is being read.
 pub(super) struct Read {
     staging: wgpu::Buffer,
+    /// Host memory of the buffer until the device has written it.
+    _grant: Option<Grant>,
     len: usize,
     submission: wgpu::SubmissionIndex,
     /// Where the driver says that the host can read it.
@@ -304,18 +319,6 @@ pub(super) type Mapped = Result<(), wgpu::BufferAsyncError>;
 pub(super) struct Staging(Mutex<Vec<wgpu::Buffer>>);
 
 impl Staging {
-    fn take(&self, device: &wgpu::Device) -> wgpu::Buffer {
-        let kept = sync::lock(&self.0).pop();
-        kept.unwrap_or_else(|| {
-            device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("download"),
-                size: byte(CHUNK),
-                usage: BufferUsages::MAP_READ | BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            })
-        })
-    }
-
     fn put(&self, buffer: wgpu::Buffer) {
         let mut kept = sync::lock(&self.0);
         if kept.len() < KEPT {

@@ -112,8 +112,9 @@ impl Gpu {
                     }
                 }
                 Err(error @ PollError::WrongSubmissionIndex(..)) => {
-                    self.health.submission_failed();
+                    // A refused submit has left its error. If there is none, the device is lost.
                     self.check()?;
+                    self.health.submission_failed();
                     return Err(self.failure(error.to_string()));
                 }
             }
@@ -123,14 +124,32 @@ impl Gpu {
     /// Returns the error of what the driver did not do: the loss of the device, whose consequence it can be, or one with this
     /// message.
     pub(super) fn failure(&self, message: String) -> Error {
-        // If the device is lost, a poll reports it; if it is the poll of another thread, in a moment.
-        for _ in 0..50 {
+        // wgpu reports the loss of a device when all submitted work has ended, to whichever thread polls then.
+        const LONGEST: Duration = Duration::from_secs(10);
+        let error = Error::Gpu { device: self.name.clone(), message };
+        if self.health.is_shared() && !self.takes_work() {
+            self.health.submission_failed();
+        }
+        if self.caps.gl || self.health.is_shared() {
+            return self.health.alive(&self.name).err().unwrap_or(error);
+        }
+        let _ = self.poll(PollType::Wait { submission_index: None, timeout: Some(LONGEST) });
+        for _ in 0..10 {
             if let Err(lost) = self.alive() {
                 return lost;
             }
             thread::sleep(Duration::from_millis(2));
         }
-        Error::Gpu { device: self.name.clone(), message }
+        error
+    }
+
+    /// Returns whether the device accepts a submit of nothing.
+    fn takes_work(&self) -> bool {
+        let gl = self.gl.enter();
+        let submission_index = Some(self.queue.submit([]));
+        drop(gl);
+        let polled = self.poll(PollType::Wait { submission_index, timeout: Some(Duration::ZERO) });
+        !matches!(polled, Err(PollError::WrongSubmissionIndex(..)))
     }
 
     /// Returns an error if the device is lost, without waiting for it.
@@ -158,6 +177,7 @@ impl Gpu {
             Ok(status) => status.map(drop),
             Err(_) if self.health.alive(&self.name).is_err() => Ok(()),
             Err(panic) if is_overtaken(&*panic) => Err(PollError::Timeout),
+            Err(panic) if self.health.lose_by_panic(&*panic) => Ok(()),
             Err(panic) => resume_unwind(panic),
         }
     }
