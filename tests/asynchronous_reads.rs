@@ -62,11 +62,14 @@ fn nothing_waits() -> Result<()> {
     for device in &devices() {
         drop(work(device)?.to_vec::<f32>()?); // compiles the kernels
         let y = work(device)?;
-        let mut read = y.to_vec_async::<f32>();
-        if device.info().kind == DeviceKind::Software {
-            // The products take tens of milliseconds there.
-            assert!(read.try_get().is_none(), "{device} was waited for");
+        // The products take tens of milliseconds on software adapters; a thread may be held up for so long, but not always. On
+        // OpenGL, calls wait for each other.
+        if device.info().kind == DeviceKind::Software && device.info().api != "GL" {
+            let returns_before = || Ok::<_, Error>(work(device)?.to_vec_async::<f32>().try_get().is_none());
+            let mut all = (0..5).map(|_| returns_before());
+            assert!(all.any(|before| before.unwrap_or_else(|error| panic!("{error}"))), "{device} was waited for");
         }
+        let mut read = y.to_vec_async::<f32>();
         let start = Instant::now();
         let elements = loop {
             if let Some(elements) = read.try_get() {
