@@ -29,8 +29,8 @@ impl<'a> DeviceLosses<'a> {
     /// Returns the run as it goes on after the loss of a device, and the number of its next epoch, from 1.
     ///
     /// # Errors
-    /// [`Failure::DeviceLost`] with the message `lost` if the run is to stop then, or if devices are lost again and again; the errors of
-    /// restoring the run.
+    /// [`Failure::DeviceLost`] with the message `lost` if the run is to stop then, or if devices are lost again and again; the
+    /// errors of restoring the run.
     pub fn recover(&mut self, run: &Trainer, lost: String) -> Result<(Trainer, usize), Failure> {
         let mut devices = run.devices.clone();
         let mut message = lost;

@@ -1,7 +1,8 @@
 //! `anygpu train`: trains a net on images, on any mix of devices.
 //!
 //! `options` has the command line, `outputs` what is checked before training, `source` the images, `trainer` the loop,
-//! `record` the losses, `resume` the checkpoints, `device_loss` what follows the loss of a device, `stop` what Ctrl-C does, and `live` the curves in the terminal.
+//! `record` the losses, `resume` the checkpoints, `device_loss` what follows the loss of a device, `stop` what Ctrl-C does,
+//! and `live` the curves in the terminal.
 
 mod device_loss;
 mod live;

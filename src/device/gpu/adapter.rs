@@ -20,7 +20,6 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    #[cfg(feature = "wgpu")]
     pub(super) fn new(adapter: wgpu::Adapter) -> Handle {
         Handle { adapter, logical: 0, chaos: Chaos::default() }
     }
@@ -61,7 +60,7 @@ pub(crate) fn enumerate() -> Vec<(AdapterInfo, Handle)> {
 
 fn inspect(adapter: wgpu::Adapter) -> Option<(AdapterInfo, Handle)> {
     let info = describe(&adapter, &adapter.limits(), adapter.features())?;
-    Some((info, Handle { adapter, logical: 0, chaos: Chaos::default() }))
+    Some((info, Handle::new(adapter)))
 }
 
 /// Returns the description of an adapter that can compute, with these limits and features of a device on it.

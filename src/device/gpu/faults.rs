@@ -14,7 +14,7 @@ use crate::sync;
 pub(crate) const EARLIER_WORK: &str = "in work since it was last waited for)";
 
 /// Words of a fault: the number of its op, the index and the size of the dimension. All are 0 if there is none.
-pub(super) const WORDS: usize = 3;
+const WORDS: usize = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct Faults {
