@@ -38,7 +38,7 @@ mod uniform;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::device::gpu::{Gpu, ParamsAt, Pipeline, Signature};
+use crate::device::gpu::{Buffer, Dispatch, Gpu, ParamsAt, Pipeline, Signature};
 use crate::device::{Backend, Device, Storage};
 use crate::error::{Error, Result};
 use crate::sync;
@@ -54,7 +54,8 @@ pub use uniform::ParamValue;
 ///
 /// Its bindings are in group 0: `var<storage, read>` arrays are the inputs, `var<storage, read_write>` arrays the
 /// outputs, both in the order of their binding numbers; one `var<uniform>` may hold params. Arrays are of `f32`, `i32`
-/// or `u32` (or atomics of the integers), and `arrayLength` is the tensor's number of elements. Arrays may be of vectors,
+/// or `u32` (or atomics of the integers), or of `f16` on adapters that have it, and `arrayLength` is the tensor's number of
+/// elements; of an odd number of `f16`, it is one more. Arrays may be of vectors,
 /// matrices, arrays or structs of these, for tensors of a whole number of them with their padding in WGSL's layout: 4 numbers
 /// for a `vec3`. Then `arrayLength` is the number of such elements. A struct with members of several types takes a tensor of
 /// `u32` with their bits. A binding may also be a struct whose last member is such an array, or have a fixed size: the tensor
@@ -236,7 +237,8 @@ impl WgslKernel {
                 .bindings
                 .iter()
                 .filter_map(|arg| if arg.written { outputs.next() } else { inputs.next() });
-            gpu.dispatch(&pipeline, params, &in_order.collect::<Vec<_>>(), groups)?;
+            let buffers: Vec<&Buffer> = in_order.collect();
+            gpu.dispatch(&Dispatch { pipeline: &pipeline, params, buffers: &buffers, groups, op: "".into() })?;
         }
         let tensors = made.into_iter().zip(outputs).map(|(buffer, output)| {
             Tensor::from_storage(Storage::Gpu(buffer), output.shape.dims(), output.dtype, device.clone())
@@ -256,6 +258,9 @@ impl WgslKernel {
                 self.entry,
                 device.info().driver
             );
+        }
+        if self.reflection.halves && !gpu.caps().f16 {
+            return Err(self.error(format!("it has f16, which {device} does not compute with: use f32 there")));
         }
         let signature = Signature {
             params: self

@@ -305,3 +305,17 @@ fn prints_the_devices() {
     let names: Vec<_> = Device::all().iter().map(name).collect();
     println!("devices={}; try_gpu: {}; count: {}", names.join(", "), try_gpu(0), device_count());
 }
+
+#[test]
+fn drivers_tell_how_much_memory_is_free() {
+    for device in devices() {
+        match device.driver_memory() {
+            Some(memory) => {
+                assert!(0 < memory.free && memory.free <= memory.total, "{device}: {memory:?}");
+                assert_eq!(Some(memory.total), device.info().memory_total, "{device}");
+                assert!(["native", "Vulkan"].contains(&&*device.info().api), "{device}");
+            }
+            None => assert!(!device.is_cpu() || !cfg!(target_os = "linux"), "{device} tells nothing"),
+        }
+    }
+}

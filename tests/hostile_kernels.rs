@@ -1,13 +1,8 @@
 //! Users' kernels that are wrong on purpose: each is an error or harmless, and none ends the process.
 
-mod common;
-
 use anygpu::kernel::WgslKernel;
-use anygpu::{DType, Device, Error, Result, Tensor};
-
-fn adapters() -> impl Iterator<Item = Device> {
-    common::devices().into_iter().filter(|device| !device.is_cpu())
-}
+use anygpu::testing::adapters;
+use anygpu::{DType, Error, Result, Tensor};
 
 /// Indices far outside of arrays that are not bound: they read an element of the array, and write within it or nothing.
 #[test]

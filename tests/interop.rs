@@ -1,8 +1,7 @@
 //! Programs that use wgpu themselves: shared devices, buffers and textures, the order of commands, and errors.
 
-mod common;
-
 use anygpu::interop::wgpu;
+use anygpu::testing::adapters;
 use anygpu::{DType, Device, Error, Result, Tensor};
 
 const USAGES: wgpu::BufferUsages =
@@ -32,10 +31,6 @@ fn programs(limits: fn(&wgpu::Adapter) -> wgpu::Limits) -> Vec<Program> {
 
 fn shared(program: &Program) -> Result<Device> {
     Device::from_wgpu(&program.adapter, &program.device, &program.queue)
-}
-
-fn adapters() -> Vec<Device> {
-    common::devices().into_iter().filter(|device| !device.is_cpu()).collect()
 }
 
 fn buffer(device: &wgpu::Device, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {

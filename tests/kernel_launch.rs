@@ -1,16 +1,10 @@
 //! Launches of WGSL kernels with arguments by name.
 
-mod common;
-
 use std::sync::Arc;
 
 use anygpu::kernel::{Output, WgslKernel};
+use anygpu::testing::adapters;
 use anygpu::{DType, Device, Error, Result, Tensor};
-use common::devices;
-
-fn adapters() -> impl Iterator<Item = Device> {
-    devices().into_iter().filter(|device| !device.is_cpu())
-}
 
 const SAXPY: &str = "
     struct Params { n: u32, a: f32 }

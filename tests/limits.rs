@@ -4,14 +4,10 @@
 mod common;
 
 use anygpu::{Device, Error, Result, Tensor};
-use common::devices;
+use common::{adapters, devices};
 
 /// 128 MiB: what lavapipe and llvmpipe let a kernel bind.
 const BINDING: usize = 128 << 20;
-
-fn adapters() -> Vec<Device> {
-    devices().into_iter().filter(|device| !device.is_cpu()).collect()
-}
 
 /// That the error names a limit of WebGPU with what was needed and what there is, or says that memory is out.
 #[track_caller]

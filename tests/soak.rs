@@ -1,15 +1,18 @@
-//! Random work on eight threads over all devices, for `ANYGPU_SOAK_SECONDS` (3 if it is not set). Results are right all the
-//! time. From the fifth part of the time on, memory does not grow; this is asserted for runs of two minutes and more.
+//! Random work on eight threads over all devices, for `ANYGPU_SOAK_SECONDS` (3 if it is not set): ops of random shapes, copies
+//! between devices, training on one and on two, kernels of users, reads that do not wait, and errors on purpose. Results are right
+//! all the time, and only the errors come that are asked for. From the fifth part of the time on, memory does not grow; this is
+//! asserted for runs of two minutes and more.
 
 mod common;
 
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anygpu::nn::{CrossEntropyLoss, Module, models};
+use anygpu::kernel::Output;
+use anygpu::nn::{self, CrossEntropyLoss, Module, models};
 use anygpu::optim::SGD;
-use anygpu::{Conv, Device, Pool, Result, Tensor};
+use anygpu::{Conv, DataParallel, Device, Error, Pool, Result, Tensor, WgslKernel};
 
 /// A generator of numbers: Knuth's multiplier, upper bits.
 struct Numbers(u64);
@@ -21,11 +24,55 @@ impl Numbers {
     }
 }
 
+static SAXPY: LazyLock<WgslKernel> = LazyLock::new(|| {
+    let source = "
+        struct Params { a: f32 }
+        @group(0) @binding(0) var<uniform> params: Params;
+        @group(0) @binding(1) var<storage, read> x: array<f32>;
+        @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(64)
+        fn saxpy(@builtin(global_invocation_id) id: vec3<u32>) {
+            if id.x < arrayLength(&x) { y[id.x] += params.a * x[id.x]; }
+        }";
+    WgslKernel::new(source, "saxpy").expect("the kernel is valid")
+});
+
+/// Returns how many of five calls fail as they must.
+fn errors_on_purpose(x: &Tensor, other: &Device) -> Result<usize> {
+    let [n, columns] = [x.shape()[0], x.shape()[1]];
+    let elsewhere = Tensor::ones([columns], other)?;
+    let kinds = [
+        matches!(x.matmul(&Tensor::ones([columns + 1, n], x.device())?), Err(Error::ShapeMismatch { .. })),
+        matches!(x.narrow(0, n, 1), Err(Error::InvalidArgument { .. })),
+        matches!(
+            Tensor::zeros([1 << 20, 1 << 20], x.device()),
+            Err(Error::OutOfMemory { .. } | Error::LimitExceeded { .. })
+        ),
+        x.device() == other || matches!(x.add(&elsewhere), Err(Error::DeviceMismatch { .. })),
+        matches!(Device::new("gpu:99"), Err(Error::UnknownDevice { .. })),
+    ];
+    Ok(kinds.into_iter().filter(|right| *right).count())
+}
+
+/// Loses a device of chaos on the first adapter that can be lost, in the middle of what the thread does, and opens it again.
+fn loss_of_a_device(devices: &[Device], thread: u64) -> Result<()> {
+    let Some(adapter) = devices.iter().find(|device| !device.is_cpu() && device.info().api != "GL") else {
+        return Ok(());
+    };
+    let device = Device::new(&format!("chaos:{adapter}?lose={}", 20 + thread))?;
+    let mut x = Tensor::ones([4], &device)?;
+    let lost =
+        (0..40).try_for_each(|_| x.add(1.0).and_then(|y| std::mem::replace(&mut x, y).to_vec::<f32>()).map(drop));
+    assert!(lost.is_err_and(|error| error.is_device_lost()), "thread {thread}");
+    assert_eq!(Tensor::ones([4], &device.reopen()?)?.sum_all()?.item::<f32>()?, 4.0);
+    Ok(())
+}
+
 /// One piece of work of a random size. Returns what it computed and what is right.
 fn work(numbers: &mut Numbers, device: &Device, other: &Device) -> Result<(f32, f32)> {
     let n = 1 + numbers.below(200);
     let ones = Tensor::ones([n, 7], device)?;
-    match numbers.below(7) {
+    match numbers.below(11) {
         0 => Ok((ones.matmul(&ones.t()?)?.sum_all()?.item()?, 7.0 * (n * n) as f32)),
         1 => Ok((ones.to(other)?.add(1.0)?.to(device)?.sum_all()?.item()?, 14.0 * n as f32)),
         2 => {
@@ -53,6 +100,29 @@ fn work(numbers: &mut Numbers, device: &Device, other: &Device) -> Result<(f32, 
                 loss.backward()?;
                 optimizer.step()?;
                 losses.push(loss.item::<f32>()?);
+            }
+            Ok((f32::from(u8::from(losses[2] < losses[0])), 1.0))
+        }
+        6 => {
+            if device.is_cpu() {
+                return Ok((0.0, 0.0));
+            }
+            let y = ones.add(0.5)?;
+            let launch = SAXPY.on(device).set("a", 2.0).input("x", &ones).output("y", Output::copy_of(&y));
+            Ok((launch.dispatch(7 * n)?.remove(0).sum_all()?.item()?, 3.5 * 7.0 * n as f32))
+        }
+        7 => Ok((errors_on_purpose(&ones, other)? as f32, 5.0)),
+        8 => Ok((pollster::block_on(ones.sum_all()?.to_vec_async::<f32>())?[0], 7.0 * n as f32)),
+        9 => {
+            let devices = if device == other { vec![device.clone()] } else { vec![device.clone(), other.clone()] };
+            let net = DataParallel::new(models::mlp(&[7, 5, 3])?, &devices)?;
+            let labels = Tensor::full([n], 1u32, device)?;
+            let mut optimizer = SGD::new(net.parameters(), 0.1);
+            let mut losses = Vec::new();
+            for _ in 0..3 {
+                optimizer.zero_grad();
+                losses.push(net.train_batch(&ones, &labels, nn::cross_entropy)?.item::<f32>()?);
+                optimizer.step()?;
             }
             Ok((f32::from(u8::from(losses[2] < losses[0])), 1.0))
         }
@@ -88,6 +158,7 @@ fn eight_threads_on_all_devices() {
             let devices = &devices;
             move || {
                 let (mut numbers, mut count) = (Numbers(seed), 0);
+                loss_of_a_device(devices, seed).unwrap();
                 while begin.elapsed() < time {
                     let device = &devices[numbers.below(devices.len())];
                     let other = &devices[numbers.below(devices.len())];

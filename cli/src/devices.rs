@@ -30,6 +30,8 @@ struct DeviceRow {
     device_id: u32,
     pci_bus_id: Option<String>,
     memory_total: Option<u64>,
+    /// What this process can still have of it, if the driver tells.
+    memory_free: Option<u64>,
     features: Vec<String>,
     quirks: Vec<String>,
     /// Kernel variants that are not used, because their results are wrong on this device.
@@ -58,6 +60,7 @@ impl DeviceRow {
             device_id: info.device_id,
             pci_bus_id: info.pci_bus_id.clone(),
             memory_total: info.memory_total,
+            memory_free: device.driver_memory().map(|memory| memory.free),
             features: info.features.clone(),
             quirks,
             quarantined,

@@ -1,6 +1,6 @@
 //! `anygpu`: list this machine's devices, check and measure them, train on any mix of them.
 //!
-//! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`, `tune`, `kernel` (with `npy`, its files). Results go to standard output
+//! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`, `tune`, `kernel` (with `npy`, its files), `top`. Results go to standard output
 //! (`output`), progress and logs to standard error (`progress`); `failure` has the exit statuses, `values` the parsers of
 //! options.
 
@@ -15,12 +15,14 @@ mod npy;
 mod output;
 mod predict;
 mod progress;
+mod top;
 mod train;
 mod tune;
 mod values;
 
 use std::process::ExitCode;
 
+use anygpu::watch::StatusFile;
 use clap::{Parser, Subcommand};
 
 /// Tensors and training on any mix of GPUs of any vendor, software adapters and the CPU.
@@ -47,6 +49,14 @@ enum Command {
     Check(check::Args),
     Tune(tune::Args),
     Kernel(kernel::Args),
+    Top(top::Args),
+}
+
+impl Command {
+    /// Returns whether the command computes for so long that `anygpu top` shows it.
+    fn is_work(&self) -> bool {
+        !matches!(self, Command::Devices(_) | Command::Top(_))
+    }
 }
 
 fn main() -> ExitCode {
@@ -57,6 +67,7 @@ fn main() -> ExitCode {
     let quiet = "warn,anygpu::kernel=error,wgpu_core=error,wgpu_hal=error,naga=error";
     let log = env_logger::Env::default().default_filter_or(quiet);
     env_logger::Builder::from_env(log).init();
+    let status = cli.command.is_work().then(|| StatusFile::publish(&title()));
     let result = match &cli.command {
         Command::Devices(args) => devices::run(args, cli.json),
         Command::Train(args) => train::run(args, cli.json),
@@ -65,11 +76,19 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(args, cli.json),
         Command::Tune(args) => tune::run(args, cli.json),
         Command::Kernel(args) => kernel::run(args, cli.json),
+        Command::Top(args) => top::run(args, cli.json),
     };
+    drop(status);
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Returns the command line, for `anygpu top`.
+fn title() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    ["anygpu".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// Prevents two lines about XDG_RUNTIME_DIR on standard error.

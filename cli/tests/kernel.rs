@@ -4,7 +4,8 @@ mod common;
 
 use std::path::Path;
 
-use common::{anygpu, fails, json_lines, output, stderr, stdout};
+use anygpu::testing::{adapter, adapters};
+use common::{anygpu, fails, json_lines, stderr, stdout};
 
 const SOURCE: &str = "
 override SIZE: u32 = 64;
@@ -34,12 +35,6 @@ fn npy(values: &[f32]) -> Vec<u8> {
     bytes
 }
 
-fn adapters() -> Vec<String> {
-    let devices = json_lines(&output(&["devices", "--json"]));
-    let names = devices.iter().filter_map(|device| device["name"].as_str());
-    names.filter(|name| *name != "cpu").map(str::to_owned).collect()
-}
-
 /// Runs the command in a folder with the source and the arrays.
 fn run(folder: &Path, args: &[&str]) -> std::process::Output {
     anygpu(args).current_dir(folder).output().expect("it starts")
@@ -58,7 +53,8 @@ fn folder() -> tempfile::TempDir {
 fn a_file_runs_on_arrays_of_files() {
     let folder = folder();
     for device in adapters() {
-        let mut args = vec!["kernel", "saxpy.wgsl", "--device", &device, "--in", "x.npy", "--inout", "y=start.npy"];
+        let mut args =
+            vec!["kernel", "saxpy.wgsl", "--device", device.name(), "--in", "x.npy", "--inout", "y=start.npy"];
         args.extend(["--out", "count:u32:1", "--set", "alpha=2.5", "--set", "shift=0,1"]);
         args.extend(["--override", "SIZE=32", "--save", "y=sums.npy"]);
         let result = run(folder.path(), &args);
@@ -86,9 +82,9 @@ fn what_does_not_fit_is_an_error() {
     std::fs::write(folder.path().join("wrong.npy"), b"no array").expect("a file");
     let check = |args: &[&str], status: i32, words: &[&str]| fails(&run(folder.path(), args), status, words);
     check(&["kernel", "two.wgsl", "--device", "cpu"], 2, &["need an adapter"]);
-    let Some(device) = adapters().into_iter().next() else { return };
+    let Some(device) = adapter() else { return };
     let on = |args: &[&'static str]| -> Vec<String> {
-        ["kernel", "--device", &device].into_iter().chain(args.iter().copied()).map(str::to_owned).collect()
+        ["kernel", "--device", device.name()].into_iter().chain(args.iter().copied()).map(str::to_owned).collect()
     };
     for (args, status, words) in [
         (on(&["two.wgsl", "--out", "y:f32:4"]), 2, &["[first, second]", "--entry"][..]),

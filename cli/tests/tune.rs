@@ -2,6 +2,7 @@
 
 mod common;
 
+use anygpu::testing::adapter;
 use common::{anygpu, fails, json_lines, output, stderr, stdout};
 use serde_json::Value;
 
@@ -15,19 +16,12 @@ fn the_cpu_has_nothing_to_tune() {
     fails(&output(&["tune", "--devices", "gpu:77"]), 2, &["gpu:77"]);
 }
 
-/// The first adapter of this machine, if it has one.
-fn adapter() -> Option<String> {
-    let devices = json_lines(&output(&["devices", "--json"]));
-    let names = devices.iter().filter_map(|device| device["name"].as_str());
-    names.filter(|name| *name != "cpu").map(str::to_owned).next()
-}
-
 #[test]
 fn choices_are_stored_for_the_next_run() {
     let Some(device) = adapter() else { return };
     let cache = tempfile::tempdir().expect("a folder");
     let run = |args: &[&str]| anygpu(args).env("XDG_CACHE_HOME", cache.path()).output().expect("it starts");
-    let lines = json_lines(&run(&["tune", "--devices", &device, "--json"]));
+    let lines = json_lines(&run(&["tune", "--devices", device.name(), "--json"]));
     let (summary, classes) = lines.split_last().expect("a summary");
     assert!(classes.len() >= 8 && summary["classes"] == classes.len(), "{summary}");
     for line in classes {
@@ -40,7 +34,7 @@ fn choices_are_stored_for_the_next_run() {
     let whole = std::fs::read(&file).expect("the stored choices");
 
     // Quiet when whole, a warning when damaged, and none of it when it is turned off.
-    let matmul = ["bench", "matmul", "--size", "96", "--devices", &device, "--repeats", "1", "--json"];
+    let matmul = ["bench", "matmul", "--size", "96", "--devices", device.name(), "--repeats", "1", "--json"];
     let result = run(&matmul);
     assert!(result.status.success() && !stderr(&result).contains("tuned"), "{}", stderr(&result));
     std::fs::write(&file, &whole[..whole.len() - 3]).expect("a file");

@@ -1,6 +1,6 @@
 //! Arrays of `f64`, with which oracles compute, and a function that compares them with tensors.
 //!
-//! Public for the crate's own tests only.
+//! Public for the crate's own tests; [`testing`](crate::testing) is for those of its users.
 
 use half::{bf16, f16};
 
@@ -177,6 +177,29 @@ pub fn worst(got: &[f64], expected: &[f64], tolerance: Tolerance) -> Option<(Com
     // Of equal errors the first, which is the easiest to examine.
     let worst = elements().reduce(|a, b| if (b.ratio(), b.error) > (a.ratio(), a.error) { b } else { a })?;
     Some((worst, wrong))
+}
+
+/// Compares the shape and the elements of a tensor.
+///
+/// # Errors
+///
+/// A text that states the shapes, or the number of wrong elements and the worst of them, or why the tensor cannot be read.
+pub fn difference(got: &Tensor, expected: &Nd, tolerance: Tolerance) -> Result<(), String> {
+    if got.shape() != expected.shape {
+        return Err(format!("the shape is {:?}, expected {:?}", got.shape(), expected.shape));
+    }
+    let values = values(got).map_err(|error| error.to_string())?;
+    match worst(&values, &expected.data, tolerance) {
+        Some((worst, wrong)) if wrong > 0 => {
+            let Compared { position, got, expected: value, error, allowed } = worst;
+            let (at, count) = (index_of(position, &expected.shape), values.len());
+            Err(format!(
+                "{wrong} of {count} elements differ, the worst at {at:?}: got {got}, expected {value}, error {error:.2e}, \
+                 allowed {allowed:.2e}"
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the index of the element at a position in row-major order.

@@ -69,6 +69,30 @@ impl Device {
         Ok(())
     }
 
+    /// Sets about how long the work may take that is submitted to the driver at once; `None`, the default, for no limit. Between
+    /// submits, other programs and other devices on the adapter get their turns: with 4 milliseconds, a window beside it can draw
+    /// 60 frames a second. Fewer kernels are then submitted at once, each time when those before are done, which costs
+    /// throughput. A single kernel is not cut. Does nothing on `cpu`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceUnavailable`](crate::Error::DeviceUnavailable) if the device cannot be opened.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let device = anygpu::try_gpu(0);
+    /// device.set_submit_time(Some(Duration::from_millis(4)))?;
+    /// # device.set_submit_time(None)?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn set_submit_time(&self, limit: Option<Duration>) -> Result<()> {
+        if let Backend::Gpu(gpu) = self.backend()? {
+            gpu.set_submit_time(limit);
+        }
+        Ok(())
+    }
+
     /// Opens the adapter of a lost device anew, and returns it as a device of the same name: as in a new process, without any of
     /// the tensors that were on the device. From then on the name means the new device, for [`Device::new`] and
     /// [`Device::all`] too. This handle and all tensors on it stay lost, and are not equal to those on the new device.

@@ -1,6 +1,8 @@
 //! How much memory the tensors of a device take.
 
-use super::{BackendHandle, Device};
+use std::path::Path;
+
+use super::{BackendHandle, Device, cpu, registry};
 use crate::error::Result;
 
 /// Bytes on one device, counted by this crate (few drivers report them).
@@ -14,7 +16,41 @@ pub struct MemoryStats {
     pub reserved: u64,
 }
 
+/// Bytes of the memory that a device computes in, as its driver or the system tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DriverMemory {
+    /// All that there is.
+    pub total: u64,
+    /// What this process can still have: less than the total by what all programs use.
+    pub free: u64,
+}
+
 impl Device {
+    /// Returns the memory that the device has, and what is free of it, as `torch.cuda.mem_get_info`. It asks the driver each time,
+    /// and does not open the device. `None` if nothing tells: Vulkan does with `VK_EXT_memory_budget`, which the drivers of cards have,
+    /// and Linux does for `cpu`; Metal, DirectX 12 and OpenGL do not.
+    ///
+    /// ```
+    /// use anygpu::Device;
+    ///
+    /// for device in &Device::all() {
+    ///     if let Some(memory) = device.driver_memory() {
+    ///         assert!(memory.free <= memory.total);
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn driver_memory(&self) -> Option<DriverMemory> {
+        match &self.0.backend {
+            BackendHandle::Cpu(_) => {
+                let total = self.info().memory_total?;
+                Some(DriverMemory { total, free: cpu::available(Path::new("/"))?.min(total) })
+            }
+            BackendHandle::Gpu { handle, .. } => handle.driver_memory(),
+        }
+    }
+
     /// Returns the bytes in use; all zero for an adapter that is not opened yet.
     #[must_use]
     pub fn memory(&self) -> MemoryStats {
@@ -22,6 +58,19 @@ impl Device {
             BackendHandle::Cpu(cpu) => cpu.memory(),
             BackendHandle::Gpu { opened, .. } => opened.get().map(|gpu| gpu.memory()).unwrap_or_default(),
         }
+    }
+
+    /// Returns the devices that this process may have used, each with its bytes and the number of its kernels. Unlike
+    /// [`Device::memory`] and [`Device::dispatches`], this changes nothing: kernels that wait to be recorded are not in it.
+    pub(crate) fn activity() -> Vec<(Device, MemoryStats, u64)> {
+        let of = |device: Device| {
+            let (memory, kernels) = match &device.0.backend {
+                BackendHandle::Cpu(cpu) => (cpu.memory(), 0),
+                BackendHandle::Gpu { opened, .. } => opened.get().map(|gpu| gpu.activity()).unwrap_or_default(),
+            };
+            (device, memory, kernels)
+        };
+        registry::known().into_iter().map(of).collect()
     }
 
     /// Resets [`MemoryStats::peak`] to the bytes that are live now, to measure one part of a program.

@@ -64,6 +64,7 @@ mod loss;
 mod memory;
 mod name;
 mod pool;
+pub(crate) mod profile;
 mod registry;
 mod storage;
 
@@ -71,7 +72,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub use info::{DeviceInfo, DeviceKind, Limits, Quirk, Vendor};
 pub use list::Devices;
-pub use memory::MemoryStats;
+pub use memory::{DriverMemory, MemoryStats};
 pub use name::IntoDevice;
 
 pub(crate) use gpu::transfer;

@@ -75,8 +75,9 @@ struct Registry {
     devices: Mutex<HashMap<String, Device>>,
 }
 
+static REGISTRY: OnceLock<Registry> = OnceLock::new();
+
 fn registry() -> &'static Registry {
-    static REGISTRY: OnceLock<Registry> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         let mut found: Vec<Option<(AdapterInfo, Handle)>> = gpu::enumerate().into_iter().map(Some).collect();
         let infos: Vec<AdapterInfo> = found.iter().flatten().map(|(info, _)| info.clone()).collect();
@@ -107,8 +108,8 @@ fn logical_cpu(logical: usize) -> Option<Device> {
 }
 
 fn host(name: String) -> Device {
-    let info = DeviceInfo { name, ..cpu::info() };
-    Device(Inner { info, backend: BackendHandle::Cpu(cpu::host().clone()) }.into())
+    let backend = BackendHandle::Cpu(cpu::logical(&name));
+    Device(Inner { info: DeviceInfo { name, ..cpu::info() }, backend }.into())
 }
 
 /// The device called `name`, not opened.
@@ -137,6 +138,15 @@ pub(super) fn find(name: &str) -> Result<Device> {
 pub(super) fn all() -> Vec<Device> {
     let adapters = registry().slots.iter().map(|slot| registry().device(slot.adapter, slot.logical));
     adapters.chain([cpu()]).collect()
+}
+
+/// The host and the adapters' devices that were asked for so far, logical ones too. This does not look for adapters.
+pub(super) fn known() -> Vec<Device> {
+    let devices = REGISTRY.get().map(|registry| sync::lock(&registry.devices).values().cloned().collect::<Vec<_>>());
+    let mut devices = devices.unwrap_or_default();
+    devices.sort_by(|a, b| a.name().cmp(b.name()));
+    devices.push(cpu());
+    devices
 }
 
 /// The devices called `gpu:…`.

@@ -2,7 +2,7 @@
 
 use naga::{ArraySize, Handle, Module, Type, TypeInner};
 
-use super::reflect::number;
+use super::reflect::element;
 use crate::dtype::DType;
 
 /// What a storage binding holds: see [`StorageBinding`](super::reflect::StorageBinding).
@@ -15,31 +15,32 @@ pub(super) struct Contents {
     pub atomic: bool,
 }
 
-/// Returns what a type holds, if that is numbers of 4 bytes; its size may be left to the tensor.
+/// Returns what a type holds, if that is numbers of tensors; its size may be left to the tensor.
 pub(super) fn contents(module: &Module, ty: Handle<Type>) -> Option<Contents> {
-    let least = module.types[ty].inner.size(module.to_ctx()) as usize / 4;
-    let (head, width) = match &module.types[ty].inner {
-        TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => (0, *stride as usize / 4),
-        TypeInner::Struct { members, .. } => match members.last().map(|last| (last, &module.types[last.ty].inner)) {
-            Some((last, TypeInner::Array { size: ArraySize::Dynamic, stride, .. })) => {
-                (last.offset as usize / 4, *stride as usize / 4)
-            }
-            _ => (least, 0),
-        },
-        _ => (least, 0),
-    };
     let mut found = Vec::new();
     collect(module, ty, &mut found)?;
     let &(dtype, _) = found.first()?;
     // Numbers of several types are the bits of u32.
     let dtype = if found.iter().all(|(other, _)| *other == dtype) { dtype } else { DType::U32 };
+    let numbers = |bytes: u32| bytes as usize / if dtype == DType::F16 { 2 } else { 4 };
+    let least = numbers(module.types[ty].inner.size(module.to_ctx()));
+    let (head, width) = match &module.types[ty].inner {
+        TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => (0, numbers(*stride)),
+        TypeInner::Struct { members, .. } => match members.last().map(|last| (last, &module.types[last.ty].inner)) {
+            Some((last, TypeInner::Array { size: ArraySize::Dynamic, stride, .. })) => {
+                (numbers(last.offset), numbers(*stride))
+            }
+            _ => (least, 0),
+        },
+        _ => (least, 0),
+    };
     Some(Contents { dtype, head, width, least, atomic: found.iter().all(|(_, atomic)| *atomic) })
 }
 
 /// Adds the types of all numbers of a type, each once, and whether they are atomics; `None` if it holds anything else.
 fn collect(module: &Module, ty: Handle<Type>, found: &mut Vec<(DType, bool)>) -> Option<()> {
     let mut add = |scalar, atomic| {
-        let entry = (number(scalar)?, atomic);
+        let entry = (element(scalar)?, atomic);
         if !found.contains(&entry) {
             found.push(entry);
         }
@@ -84,6 +85,51 @@ mod tests {
             assert!(wrong.contains("input 'x' takes 4 numbers for each element, got 6"), "{wrong}");
             let wrong = run(&x, 7).map(drop).unwrap_err().to_string();
             assert!(wrong.contains("output 'z' takes 4 numbers for each element, got 7"), "{wrong}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn halves_are_bound_as_they_are_stored() -> Result<()> {
+        let source = "
+            enable f16;
+            struct Pair { half: f16, whole: f32 }
+            @group(0) @binding(0) var<storage, read> x: array<f16>;
+            @group(0) @binding(1) var<storage, read> y: array<vec2<f16>>;
+            @group(0) @binding(2) var<storage, read> pairs: array<Pair>; // 8 bytes: two numbers of u32
+            @group(0) @binding(3) var<storage, read_write> z: array<f16>;
+            @compute @workgroup_size(64)
+            fn sums(@builtin(global_invocation_id) id: vec3<u32>) {
+                if id.x >= arrayLength(&z) { return; }
+                let pair = y[id.x % arrayLength(&y)];
+                z[id.x] = z[id.x] + x[id.x] * pair.x + pair.y + pairs[0].half * f16(pairs[0].whole);
+            }";
+        let kernel = WgslKernel::new(source, "sums")?;
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            let halves = |values: Vec<f32>| Tensor::from_vec(values, [7], &device)?.to_dtype(DType::F16);
+            let all = halves((0..7).map(|i| i as f32).collect())?;
+            let y = Tensor::new([2.0, 0.5], &device)?.to_dtype(DType::F16)?;
+            let pairs = Tensor::new([0x4200u32, 2f32.to_bits()], &device)?; // 3 as f16, and 2
+            let start = halves(vec![100.0; 7])?;
+            let run = |x: &Tensor, y: &Tensor| {
+                let launch = kernel.on(&device).input("x", x).input("y", y).input("pairs", &pairs);
+                launch.output("z", Output::copy_of(&start.narrow(0, 0, x.elem_count())?)).dispatch(x.elem_count())
+            };
+            if !device.info().features.iter().any(|feature| feature == "f16") {
+                let wrong = run(&all, &y).map(drop).unwrap_err().to_string();
+                assert!(wrong.contains("f16") && wrong.contains(device.name()), "{wrong}");
+                continue;
+            }
+            // An odd number of elements, and a view that begins in the middle of a word.
+            let z = &run(&all, &y)?[0];
+            let expected = |first: usize| (first..7).map(|i| 106.5 + 2.0 * i as f32).collect::<Vec<_>>();
+            assert_eq!((z.dtype(), z.to_dtype(DType::F32)?.to_vec::<f32>()?), (DType::F16, expected(0)), "{device}");
+            let z = &run(&all.narrow(0, 3, 4)?, &y)?[0];
+            assert_eq!(z.to_dtype(DType::F32)?.to_vec::<f32>()?, expected(3), "{device}");
+            let wrong = run(&all, &all).map(drop).unwrap_err().to_string();
+            assert!(wrong.contains("input 'y' takes 2 numbers for each element, got 7"), "{wrong}");
+            let wrong = run(&all.to_dtype(DType::F32)?, &y).map(drop).unwrap_err().to_string();
+            assert!(wrong.contains("input 'x' is of f16, got a tensor of f32"), "{wrong}");
         }
         Ok(())
     }

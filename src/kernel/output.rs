@@ -76,7 +76,8 @@ impl<S: Into<Shape>> From<(S, DType)> for Output<'_> {
 
 /// A new buffer for an output, with its starting elements.
 pub(super) fn started(gpu: &Gpu, output: &Output) -> Result<Buffer> {
-    let buffer = gpu.alloc(checked_elem_count("WgslKernel::run", output.shape.dims())?)?;
+    let count = checked_elem_count("WgslKernel::run", output.shape.dims())?;
+    let buffer = gpu.alloc(output.dtype.words(count))?;
     match output.start {
         Start::CopyOf(tensor) => gpu.copy(&dense(gpu, tensor)?, 0, &buffer, 0, buffer.len())?,
         Start::Zeros | Start::Unspecified => gpu.clear(&buffer)?,
@@ -84,10 +85,13 @@ pub(super) fn started(gpu: &Gpu, output: &Output) -> Result<Buffer> {
     Ok(buffer)
 }
 
-/// The elements of a tensor as a buffer of exactly their length.
+/// The elements of a tensor as a buffer of exactly their words.
 pub(super) fn dense(gpu: &Gpu, tensor: &Tensor) -> Result<Buffer> {
-    let tensor = tensor.contiguous()?;
-    let (offset, len) = (tensor.layout().offset, tensor.elem_count());
+    let dtype = tensor.dtype();
+    // Elements that begin in the middle of a word have to be moved.
+    let moved = tensor.layout().offset % dtype.per_word() != 0;
+    let tensor = if moved { tensor.copy()? } else { tensor.contiguous()? };
+    let (offset, len) = (tensor.layout().offset / dtype.per_word(), dtype.words(tensor.elem_count()));
     match tensor.storage() {
         Storage::Gpu(buffer) if offset == 0 && buffer.len() == len => Ok(buffer.clone()),
         Storage::Gpu(buffer) => {

@@ -40,6 +40,8 @@ pub(super) struct Reflection {
     pub loops: bool,
     /// Bytes of `var<workgroup>` memory.
     pub workgroup_bytes: u64,
+    /// Whether the source has `f16`, which not all adapters compute with.
+    pub halves: bool,
 }
 
 /// Parses and checks `source` with values for its overrides, and returns it with those as constants; the error has the line
@@ -72,6 +74,7 @@ fn reflection(module: &naga::Module, info: &ModuleInfo, entry: &str) -> Result<R
         counts_workgroups: counts_workgroups(module, point),
         loops: has_loops(module),
         workgroup_bytes: 0,
+        halves: module.types.iter().any(|(_, ty)| ty.inner.scalar_width() == Some(2)),
     };
     for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
         reflection.add(module, global, uses[handle])?;
@@ -126,8 +129,9 @@ impl Reflection {
         }
         match global.space {
             AddressSpace::Storage { access } => {
-                let Contents { dtype, head, width, least, atomic } = contents(module, global.ty)
-                    .ok_or_else(|| format!("'{name}' must be made of f32, i32 and u32, or of atomics of them"))?;
+                let Contents { dtype, head, width, least, atomic } = contents(module, global.ty).ok_or_else(|| {
+                    format!("'{name}' must be made of f32, f16, i32 and u32, or of atomics of the integers")
+                })?;
                 let written = access.contains(StorageAccess::STORE);
                 let read = uses.contains(GlobalUse::READ) && !atomic;
                 self.bindings.push(StorageBinding {
@@ -153,6 +157,13 @@ impl Reflection {
     }
 }
 
+/// Returns the element type of a scalar in storage.
+pub(super) fn element(scalar: Scalar) -> Option<DType> {
+    let half = scalar.kind == ScalarKind::Float && scalar.width == 2;
+    if half { Some(DType::F16) } else { number(scalar) }
+}
+
+/// Returns the element type of a scalar in a uniform.
 pub(super) fn number(scalar: Scalar) -> Option<DType> {
     match (scalar.kind, scalar.width) {
         (ScalarKind::Float, 4) => Some(DType::F32),

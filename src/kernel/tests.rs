@@ -49,9 +49,7 @@ fn broken_sources_say_where() {
             "@group(1)",
         ),
         (
-            &format!(
-                "enable f16;\n@group(0) @binding(0) var<storage, read_write> x: array<f16>;\n{compute} {{ x[0] = 1.0h; }}"
-            ),
+            &format!("@group(0) @binding(0) var<storage, read_write> x: array<f64>;\n{compute} {{ x[0] = 1.0lf; }}"),
             "'x'",
         ),
         (

@@ -275,7 +275,8 @@ fn compute<O: Op>(op: &O, inputs: &[&Tensor], words: usize) -> Result<Storage> {
             if words > 0 {
                 let guards = inputs::read_all(inputs)?;
                 let views: Vec<_> = inputs.iter().map(|t| CpuIn::new(t, &guards)).collect::<Result<_>>()?;
-                op.cpu(&views, CpuOut(&mut out.write()[..words]))?;
+                let result = &mut out.write()[..words];
+                cpu.timed(op.name(), || op.cpu(&views, CpuOut(result)))?;
             }
             Ok(Storage::Cpu(out))
         }
@@ -283,7 +284,7 @@ fn compute<O: Op>(op: &O, inputs: &[&Tensor], words: usize) -> Result<Storage> {
             let out = gpu.alloc(words)?;
             if words > 0 {
                 let views: Vec<_> = inputs.iter().map(|t| GpuIn::new(t)).collect::<Result<_>>()?;
-                gpu.run_op(op.gpu(gpu, &views, &out)?, &out)?;
+                gpu.run_op(op.name(), op.gpu(gpu, &views, &out)?, &out)?;
             }
             Ok(Storage::Gpu(out))
         }

@@ -146,7 +146,7 @@ pub(crate) fn optimiser_step(w: &Tensor, g: &Tensor, state: &[Tensor], rule: Upd
         return Ok(());
     }
     match w.device().backend()? {
-        Backend::Cpu(_) => on_cpu(w, g, state, rule)?,
+        Backend::Cpu(cpu) => cpu.timed(NAME, || on_cpu(w, g, state, rule))?,
         Backend::Gpu(gpu) => on_gpu(gpu, w, g, state, rule)?,
     }
     w.storage().bump();

@@ -10,6 +10,7 @@ mod workloads;
 use std::path::PathBuf;
 
 use anygpu::Device;
+use anygpu::profiler::Profile;
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use crate::failure::Failure;
 use crate::values::{at_least_one, whole};
 use crate::{devices, output, progress};
 use probes::{Limits, Probe, Probes};
-use time::{Measured, Timed, timed};
+use time::{Measured, Runs, Timed, timed};
 use workloads::{Case, Sizes, cases};
 
 /// Measures the speed of devices in named workloads.
@@ -53,6 +54,10 @@ pub struct Args {
     /// Draw the throughput of matmul and elementwise against their size, as PNG or SVG
     #[arg(long, value_name = "out.png|out.svg")]
     plot: Option<PathBuf>,
+    /// Profile one more run of each workload: print its kernels with their times, and write a trace for ui.perfetto.dev into
+    /// this folder
+    #[arg(long, value_name = "FOLDER")]
+    profile: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -126,6 +131,8 @@ struct Measurement {
     dispatches: Option<u64>,
     /// The most bytes that tensors held at once on the device while this ran; none for probes.
     peak_memory: Option<u64>,
+    #[serde(skip)]
+    profile: Option<Profile>,
 }
 
 impl Args {
@@ -182,6 +189,10 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     args.check_sizes()?;
     let devices = devices::select(&args.devices.join(","))?;
     args.check_plot()?;
+    if let Some(folder) = &args.profile {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| Failure::Usage(format!("--profile {}: {error}", folder.display())))?;
+    }
     let mut rows = Vec::new();
     let mut result = Ok(());
     for device in &devices {
@@ -201,6 +212,9 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
         let mut table = output::table(&header);
         table.add_rows(rows.iter().map(Measurement::cells));
         output::line(table)?;
+    }
+    for (row, profile) in rows.iter().filter_map(|row| Some((row, row.profile.as_ref()?))) {
+        row.show_profile(profile, args, as_json)?;
     }
     match &args.plot {
         Some(path) if result.is_ok() => plot::save(&rows, path),
@@ -233,11 +247,21 @@ fn measure_all(
 }
 
 impl Measurement {
+    /// Prints one run's kernels, unless the output is for programs, and writes their trace.
+    fn show_profile(&self, profile: &Profile, args: &Args, as_json: bool) -> Result<(), Failure> {
+        let Some(folder) = &args.profile else { return Ok(()) };
+        let title = format!("{} {} {}", self.workload, self.shape, self.device);
+        let words = title.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        let name = words.collect::<Vec<_>>().join("-");
+        profile.save_chrome_trace(folder.join(format!("{name}.json")))?;
+        if as_json { Ok(()) } else { output::line(format!("\n{title}\n{profile}")) }
+    }
+
     fn of_probe(device: &Device, probe: &Probe, unit: workloads::Unit) -> Measurement {
         let Measured { min, median, max } = Measured::of(probe.rates.iter().map(|rate| rate * 1e-9).collect());
         let (shape, device, unit) = (probe.shape.clone(), device.to_string(), unit.name());
         let (limit, share, flops, bytes, size) = (None, None, None, None, None);
-        let (workload, dispatches, peak_memory) = ("probe", None, None);
+        let (workload, dispatches, peak_memory, profile) = ("probe", None, None, None);
         Measurement {
             workload,
             shape,
@@ -253,6 +277,7 @@ impl Measurement {
             size,
             dispatches,
             peak_memory,
+            profile,
         }
     }
 
@@ -276,9 +301,10 @@ fn measure(case: &Case, args: &Args, device: &Device, limits: Option<Limits>) ->
     let (workload, shape) = (case.workload, case.shape.clone());
     let spinner = progress::spinner(format!("{workload} {shape} on {device}"));
     device.reset_peak_memory();
-    let times = timed(case, device, args.repeats, args.warm_up).and_then(|times| Ok((times, (case.cost)()?)));
+    let runs = Runs { repeats: args.repeats, warm_up: args.warm_up, profiled: args.profile.is_some() };
+    let times = timed(case, device, runs).and_then(|times| Ok((times, (case.cost)()?)));
     spinner.finish_and_clear();
-    let (Timed { seconds, dispatches }, cost) = times.map_err(|e| match Failure::from(e) {
+    let (Timed { seconds, dispatches, profile }, cost) = times.map_err(|e| match Failure::from(e) {
         Failure::Run(message) => Failure::Run(format!("bench {workload} {shape} on {device}: {message}")),
         other => other,
     })?;
@@ -301,6 +327,7 @@ fn measure(case: &Case, args: &Args, device: &Device, limits: Option<Limits>) ->
         size: case.size,
         dispatches: (!device.is_cpu()).then_some(dispatches),
         peak_memory,
+        profile,
     })
 }
 

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use anygpu::profiler::{Profile, Profiler};
 use anygpu::{Device, manual_seed};
 
 use super::workloads::Case;
@@ -39,10 +40,21 @@ pub struct Timed {
     pub seconds: Vec<f64>,
     /// The kernels of one run, in the last repeat; 0 on `cpu`.
     pub dispatches: u64,
+    /// What one more run did, if it was asked for.
+    pub profile: Option<Profile>,
+}
+
+/// How often a workload runs.
+pub struct Runs {
+    pub repeats: usize,
+    pub warm_up: u64,
+    /// Whether one more run is profiled.
+    pub profiled: bool,
 }
 
 /// Times a workload. A repeat takes at least [`REPEAT`], or the most runs of the case.
-pub fn timed(case: &Case, device: &Device, repeats: usize, warm_up: u64) -> anygpu::Result<Timed> {
+pub fn timed(case: &Case, device: &Device, runs: Runs) -> anygpu::Result<Timed> {
+    let Runs { repeats, warm_up, profiled } = runs;
     manual_seed(0);
     let mut run = (case.prepare)(device)?;
     let mut repeat = |runs: usize| -> anygpu::Result<f64> {
@@ -68,7 +80,13 @@ pub fn timed(case: &Case, device: &Device, repeats: usize, warm_up: u64) -> anyg
         Ok(seconds)
     };
     let seconds = (0..repeats).map(|_| measured()).collect::<anygpu::Result<_>>()?;
-    Ok(Timed { seconds, dispatches })
+    let mut profile = None;
+    if profiled {
+        let profiler = Profiler::start(std::slice::from_ref(device))?;
+        repeat(1)?;
+        profile = Some(profiler.stop()?);
+    }
+    Ok(Timed { seconds, dispatches, profile })
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ pub(super) fn granted<T>(count: usize) -> Result<(Vec<T>, Grant)> {
 
 /// Returns the bytes that this process can still use, by the system and by the control groups that the process is in;
 /// `None` on systems without `/proc/meminfo`. `root` is `/`, except in tests.
-fn available(root: &Path) -> Option<u64> {
+pub(crate) fn available(root: &Path) -> Option<u64> {
     let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let field = |key| value(&meminfo, key).map(|kibibytes| kibibytes.saturating_mul(1024));
     let system = field("MemAvailable:")?.saturating_add(field("SwapFree:").unwrap_or(0));

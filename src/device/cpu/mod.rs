@@ -10,7 +10,7 @@ mod info;
 mod notice;
 mod scratch;
 
-pub(crate) use budget::{Grant, grant_driver, with_room};
+pub(crate) use budget::{Grant, available, grant_driver, with_room};
 pub(crate) use copy::{copied, copy};
 pub(crate) use info::info;
 pub(crate) use scratch::{Scratch, scratch};
@@ -22,6 +22,7 @@ use std::sync::{Arc, LazyLock, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard}
 
 use crate::device::MemoryStats;
 use crate::device::pool::{Ledger, class_of};
+use crate::device::profile::Profiling;
 use crate::error::Result;
 use crate::sync;
 
@@ -31,7 +32,10 @@ const KEEP_BYTES: u64 = 1 << 30;
 /// The host device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cpu {
+    /// The device's name.
+    name: String,
     pool: Arc<Pool>,
+    profiling: Arc<Profiling>,
 }
 
 #[derive(Debug, Default)]
@@ -43,8 +47,13 @@ struct Pool {
 
 /// The one host of the process.
 pub(crate) fn host() -> &'static Cpu {
-    static HOST: LazyLock<Cpu> = LazyLock::new(Cpu::default);
+    static HOST: LazyLock<Cpu> = LazyLock::new(|| Cpu { name: "cpu".into(), ..Cpu::default() });
     &HOST
+}
+
+/// Returns a logical device of the host, with the same memory.
+pub(crate) fn logical(name: &str) -> Cpu {
+    Cpu { name: name.into(), pool: host().pool.clone(), profiling: Arc::default() }
 }
 
 impl Cpu {
@@ -70,6 +79,16 @@ impl Cpu {
         self.pool.ledger.reserve(bytes(data.len()));
         let words = data.len();
         self.wrap(data, words, false)
+    }
+
+    /// Returns whether the device is profiled.
+    pub(crate) fn profiling(&self) -> &Profiling {
+        &self.profiling
+    }
+
+    /// Runs an op, whose time is recorded if the device is profiled.
+    pub(crate) fn timed<T>(&self, op: &str, f: impl FnOnce() -> T) -> T {
+        self.profiling.timed(&self.name, op, f)
     }
 
     /// Live, peak and reserved bytes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use wgpu::{Backends, DownlevelFlags, Features};
 
-use super::{Caps, Gpu, gl::GlLock, health::Health, pipeline, probe, queue, transfer, tuned, variants};
+use super::{Caps, Gpu, driver_memory, gl::GlLock, health::Health, pipeline, probe, queue, transfer, tuned, variants};
 use crate::device::chaos::{self, Chaos};
 use crate::device::registry::{AdapterInfo, Api};
 use crate::device::{DeviceKind, Limits};
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// An adapter that can be opened, and the index of a logical device on it.
 #[derive(Clone)]
 pub(crate) struct Handle {
-    adapter: wgpu::Adapter,
+    pub(super) adapter: wgpu::Adapter,
     logical: usize,
     chaos: Chaos,
 }
@@ -81,7 +81,7 @@ pub(super) fn describe(adapter: &wgpu::Adapter, limits: &wgpu::Limits, features:
     Some(AdapterInfo {
         api,
         kind: kind_of(&info),
-        memory_total: memory_total(adapter),
+        memory_total: driver_memory::total(adapter),
         features: names_of(features),
         limits: Limits {
             max_binding: limits.max_storage_buffer_binding_size,
@@ -125,28 +125,6 @@ fn names_of(features: Features) -> Vec<String> {
         (Features::TIMESTAMP_QUERY, "timestamps"),
     ];
     known.iter().filter(|(feature, _)| features.contains(*feature)).map(|(_, name)| name.to_string()).collect()
-}
-
-/// Returns the bytes of the device's own memory heaps. Only Vulkan adapters report them.
-#[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd", windows))]
-fn memory_total(adapter: &wgpu::Adapter) -> Option<u64> {
-    const DEVICE_LOCAL: u32 = 1; // VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
-    // SAFETY: the adapter lives longer than the guard, and nothing of it is destroyed.
-    #[expect(unsafe_code, reason = "wgpu does not tell how much memory an adapter has")]
-    let hal = unsafe { adapter.as_hal::<wgpu::hal::api::Vulkan>() }?;
-    // SAFETY: the physical device belongs to this instance.
-    #[expect(unsafe_code, reason = "a plain query of the Vulkan loader")]
-    let memory = unsafe {
-        let instance = hal.shared_instance().raw_instance();
-        instance.get_physical_device_memory_properties(hal.raw_physical_device())
-    };
-    let heaps = memory.memory_heaps.iter().take(memory.memory_heap_count as usize);
-    Some(heaps.filter(|heap| heap.flags.as_raw() & DEVICE_LOCAL != 0).map(|heap| heap.size).sum())
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd", windows)))]
-fn memory_total(_adapter: &wgpu::Adapter) -> Option<u64> {
-    None
 }
 
 impl Gpu {
@@ -201,6 +179,8 @@ impl Gpu {
             reader: Default::default(),
             patience: Default::default(),
             chaos: Default::default(),
+            timestamps: Default::default(),
+            pacing: Default::default(),
             #[cfg(feature = "wgpu")]
             adopted: Default::default(),
             tuned: tuned::Tuned::of(&info.name, &format!("{:?} {} {}", info.backend, info.driver, info.driver_info)),

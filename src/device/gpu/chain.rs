@@ -199,6 +199,16 @@ impl Step {
 }
 
 impl Chain {
+    /// Returns the names of the ops of the steps, for profiles.
+    pub fn ops(&self) -> String {
+        const MOST: usize = 8;
+        let mut names: Vec<&str> = self.steps.iter().take(MOST).map(|step| step.kernel.op).collect();
+        if self.steps.len() > MOST {
+            names.push("…");
+        }
+        names.join("+")
+    }
+
     /// Returns what a buffer holds, if the chain knows it.
     fn source(&self, buffer: &Buffer) -> Option<Source> {
         let input = self.inputs.iter().position(|input| input.id() == buffer.id()).map(Source::Input);

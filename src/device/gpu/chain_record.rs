@@ -1,9 +1,11 @@
 //! Records the steps of a [chain](super::chain): as one kernel, or one by one.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::chain::{Chain, Chains, Known, Link, MAX_FUSED, RUNS_BEFORE, Source};
 use super::fused::Fused;
+use super::queue::Dispatch;
 use super::{Buffer, Gpu, Kernel, Pipeline};
 use crate::error::Result;
 use crate::sync;
@@ -30,8 +32,7 @@ impl Gpu {
         if let Link::Product { .. } = link {
             // What cannot run is an error of its own op, not of the call that ends the chain.
             let pipeline = self.pipeline(&kernel)?;
-            let buffers: Vec<&Buffer> = kernel.inputs.iter().chain(&kernel.outputs).collect();
-            self.check_dispatch(&pipeline, &kernel.params.words, &buffers, kernel.groups)?;
+            self.check_dispatch(&kernel.dispatch(&pipeline, &kernel.buffers()))?;
         }
         chains.open.push(kernel, link);
         Ok(())
@@ -127,7 +128,8 @@ impl Gpu {
         }
         buffers.extend(bound.chain(written));
         let (params, groups) = fused.call(self);
-        Some(self.record(&pipeline, &params, &buffers, groups))
+        let op = if self.is_profiled() { chain.ops().into() } else { Cow::Borrowed("") };
+        Some(self.record(&Dispatch { pipeline: &pipeline, params: &params, buffers: &buffers, groups, op }))
     }
 
     /// Records the kernels of a chain one by one. `outputs` has the results that somebody holds.

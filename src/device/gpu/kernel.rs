@@ -1,8 +1,9 @@
 //! Kernels: plain data that becomes a [pipeline](super::pipeline), once for each device and specialisation.
 
 use super::chain::{Link, Pointwise};
+use super::queue::Dispatch;
 use super::shader::{ParamWords, Params, Shader, ShaderText};
-use super::{Buffer, Gpu};
+use super::{Buffer, Gpu, Pipeline};
 use crate::error::{Error, Result};
 
 /// Invocations in a workgroup of all one-dimensional kernels; `WG` in `prelude.wgsl`.
@@ -34,6 +35,8 @@ pub(crate) struct Kernel {
     pub(super) groups: [u32; 3],
     /// Set if the kernel may be fused with others.
     pub(super) link: Option<Link>,
+    /// The op that it computes; empty if none.
+    pub(super) op: &'static str,
 }
 
 /// A kernel without its grid. See [`Kernel::build`].
@@ -83,7 +86,18 @@ impl Kernel {
             outputs: Vec::new(),
             groups: [0; 3],
             link: None,
+            op: "",
         })
+    }
+
+    /// Returns the buffers of the kernel in the order of their bindings.
+    pub(super) fn buffers(&self) -> Vec<&Buffer> {
+        self.inputs.iter().chain(&self.outputs).collect()
+    }
+
+    /// Returns the call of the kernel's pipeline with its buffers.
+    pub(super) fn dispatch<'a>(&'a self, pipeline: &'a Pipeline, buffers: &'a [&'a Buffer]) -> Dispatch<'a> {
+        Dispatch { pipeline, params: &self.params.words, buffers, groups: self.groups, op: self.op.into() }
     }
 
     /// Says that the kernel computes a formula element by element, so that it may be fused with others.
@@ -172,12 +186,13 @@ impl Gpu {
         self.chain_or_run(kernel)
     }
 
-    /// Records the kernels of an op with the result `out`. Elementwise kernels that follow may become a part of the last one.
+    /// Records the kernels of the op `name` with the result `out`. Elementwise kernels that follow may become a part of the last one.
     ///
     /// # Errors
     ///
     /// As [`run`](Self::run).
-    pub(crate) fn run_op(&self, mut kernels: Vec<Kernel>, out: &Buffer) -> Result<()> {
+    pub(crate) fn run_op(&self, name: &'static str, mut kernels: Vec<Kernel>, out: &Buffer) -> Result<()> {
+        kernels.iter_mut().for_each(|kernel| kernel.op = name);
         let writes = |kernel: &Kernel| kernel.outputs.iter().any(|output| output.id() == out.id());
         if let Some((last, before)) = kernels.split_last_mut()
             && last.shader.has_epilogue()
@@ -193,8 +208,7 @@ impl Gpu {
     /// Records a kernel now. It shares no buffer with the open chain that one of them writes.
     pub(super) fn run_now(&self, kernel: &Kernel) -> Result<()> {
         let pipeline = self.pipeline(kernel)?;
-        let buffers: Vec<&Buffer> = kernel.inputs.iter().chain(&kernel.outputs).collect();
-        self.record(&pipeline, &kernel.params.words, &buffers, kernel.groups)
+        self.record(&kernel.dispatch(&pipeline, &kernel.buffers()))
     }
 }
 

@@ -6,8 +6,11 @@
 //! - `chain.rs` has elementwise kernels that may become one, or a part of the kernel before them; `chain_record.rs` keeps and
 //!   records them, `fused.rs` has the text of that one, `epilogue.rs` that of the part;
 //! - `queue.rs` records kernels into an open batch and submits it;
+//! - `pacing.rs` limits the time of a submit;
 //! - `pool.rs` allocates and recycles buffers;
 //! - `transfer.rs` moves words between host and devices: the only file that maps buffers or waits;
+//! - `driver_memory.rs` asks Vulkan how much memory there is;
+//! - `timestamps.rs` measures single kernels for profiles;
 //! - `reader.rs` has the thread that ends reads which nobody waits for;
 //! - `probe.rs` looks for known faults of the driver;
 //! - `variants.rs` tries the variants of a kernel and chooses one;
@@ -20,6 +23,7 @@
 mod adapter;
 mod chain;
 mod chain_record;
+mod driver_memory;
 mod epilogue;
 mod faults;
 mod fused;
@@ -28,6 +32,7 @@ mod health;
 #[cfg(feature = "wgpu")]
 mod interop;
 mod kernel;
+mod pacing;
 mod pipeline;
 mod pool;
 pub(crate) mod probe;
@@ -36,6 +41,7 @@ mod reader;
 pub(crate) mod shader;
 #[cfg(test)]
 mod tests;
+mod timestamps;
 pub(crate) mod transfer;
 mod tuned;
 mod variants;
@@ -53,6 +59,7 @@ pub(crate) use interop::Copy as TextureCopy;
 pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder};
 pub(crate) use pipeline::{ParamsAt, Pipeline, Signature};
 pub(crate) use pool::Buffer;
+pub(crate) use queue::Dispatch;
 pub(crate) use shader::{
     Bits, FOURS, PUT, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl,
 };
@@ -128,6 +135,8 @@ pub(crate) struct Gpu {
     #[cfg(feature = "wgpu")]
     adopted: Mutex<Vec<(wgpu::Buffer, pool::WeakBuffer)>>,
     chaos: Faults,
+    timestamps: timestamps::Timestamps,
+    pacing: pacing::Pacing,
     tuned: tuned::Tuned,
     variants: variants::Choices,
 }

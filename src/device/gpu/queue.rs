@@ -6,18 +6,22 @@
 //! one uniform buffer that the kernels read at dynamic offsets. This write takes effect before the batch and after
 //! everything submitted earlier.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
+use super::timestamps::{PassQueries, Timing};
 use super::{Buffer, Gpu, ParamsAt, Pipeline};
+use crate::device::MemoryStats;
 use crate::error::Result;
 use crate::sync;
 
 /// Kernels of the first batch after the host has waited: few, because the device is idle and needs work soon. Each
 /// further batch has twice as many, up to `LAST_BATCH`.
 const FIRST_BATCH: usize = 16;
-const LAST_BATCH: usize = 256;
+pub(super) const LAST_BATCH: usize = 256;
 /// The most bytes of the params of one batch.
 const PARAMS_BYTES: usize = 1 << 17;
 /// The most bytes of the params of one kernel: the size that every adapter allows for a uniform buffer.
@@ -28,6 +32,18 @@ const SLOT: usize = 256;
 const MAX_BIND_GROUPS: usize = 4096;
 /// The most bytes of small uploads that may wait for the next submit.
 const MAX_PENDING: usize = 4 << 20;
+
+/// A kernel with all that it is called with.
+pub(crate) struct Dispatch<'a> {
+    pub pipeline: &'a Pipeline,
+    pub params: &'a [u32],
+    /// Those of the pipeline's signature.
+    pub buffers: &'a [&'a Buffer],
+    /// Workgroups in x, y, z.
+    pub groups: [u32; 3],
+    /// What it computes, for profiles; empty if the kernel's own name says it.
+    pub op: Cow<'a, str>,
+}
 
 /// The open batch.
 pub(super) struct Recorder {
@@ -78,6 +94,11 @@ impl Recorder {
         self.encoder.get_or_insert_with(|| new_encoder(device))
     }
 
+    /// Returns the number of kernels of the open batch.
+    pub(super) fn kernels(&self) -> usize {
+        self.kernels
+    }
+
     /// Marks a buffer as used by the open batch.
     pub(super) fn touch(&self, buffer: &Buffer) {
         buffer.page().batch.store(self.batch, Ordering::Relaxed);
@@ -91,6 +112,14 @@ impl Recorder {
     fn close_pass(&mut self) {
         self.pass = None;
         self.pipeline = 0;
+    }
+
+    /// Opens a pass whose begin and end the device writes down.
+    pub(super) fn timed_pass(&mut self, device: &wgpu::Device, queries: &PassQueries) {
+        self.close_pass();
+        let encoder = self.encoder.get_or_insert_with(|| new_encoder(device));
+        let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes: Some(queries.writes()) };
+        self.pass = Some(encoder.begin_compute_pass(&descriptor).forget_lifetime());
     }
 
     /// Returns the open pass, and opens it if necessary.
@@ -108,29 +137,23 @@ fn new_encoder(device: &wgpu::Device) -> wgpu::CommandEncoder {
 }
 
 impl Gpu {
-    /// Records one dispatch. `buffers` are those of the pipeline's signature.
-    pub(crate) fn dispatch(
-        &self,
-        pipeline: &Pipeline,
-        params: &[u32],
-        buffers: &[&Buffer],
-        groups: [u32; 3],
-    ) -> Result<()> {
+    /// Records one dispatch.
+    pub(crate) fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<()> {
         self.flush_chain()?;
-        self.record(pipeline, params, buffers, groups)
+        self.record(dispatch)
     }
 
     /// Records one dispatch now. It shares no buffer with the open chain that one of them writes.
-    pub(super) fn record(
-        &self,
-        pipeline: &Pipeline,
-        params: &[u32],
-        buffers: &[&Buffer],
-        groups: [u32; 3],
-    ) -> Result<()> {
+    pub(super) fn record(&self, dispatch: &Dispatch<'_>) -> Result<()> {
+        let &Dispatch { pipeline, params, buffers, groups, .. } = dispatch;
         self.check()?;
-        self.check_dispatch(pipeline, params, buffers, groups)?;
+        self.check_dispatch(dispatch)?;
+        let timing = self.timing()?;
         let mut recorder = sync::lock(&self.recorder);
+        if let Timing::Host(_) = timing {
+            let before = self.submit_for_wait(&mut recorder);
+            self.wait(&before)?;
+        }
         let uniform = matches!(pipeline.signature.params, ParamsAt::Uniform(..));
         let slot = if uniform { (params.len() * 4).next_multiple_of(SLOT).max(SLOT) } else { 0 };
         if recorder.params.len() * 4 + slot > PARAMS_BYTES {
@@ -144,6 +167,12 @@ impl Gpu {
         }
         buffers.iter().for_each(|buffer| recorder.touch(buffer));
 
+        if let Timing::Pass = timing {
+            match self.queries(Some(dispatch)) {
+                Some(queries) => recorder.timed_pass(&self.device, &queries),
+                None => self.miss_time(),
+            }
+        }
         let same_pipeline = recorder.pass.is_some() && recorder.pipeline == pipeline.id;
         let pass = recorder.pass(&self.device);
         if !same_pipeline {
@@ -162,8 +191,17 @@ impl Gpu {
             self.device.destroy();
         }
         self.trace(pipeline, buffers);
-        if recorder.kernels >= recorder.batch_limit {
-            self.submit(&mut recorder);
+        match timing {
+            Timing::Off => {}
+            Timing::Pass => recorder.close_pass(), // or the pass would be that of later kernels too
+            Timing::Host(record) => {
+                let start = Instant::now();
+                let submission = self.submit_for_wait(&mut recorder);
+                return self.time_on_host(&record, dispatch, start, &submission);
+            }
+        }
+        if recorder.kernels >= self.pacing.most_kernels(recorder.batch_limit) {
+            self.submit_full(&mut recorder)?;
         }
         Ok(())
     }
@@ -182,13 +220,8 @@ impl Gpu {
     }
 
     /// Checks a dispatch now, because wgpu would reject it only together with the whole batch.
-    pub(super) fn check_dispatch(
-        &self,
-        pipeline: &Pipeline,
-        params: &[u32],
-        buffers: &[&Buffer],
-        groups: [u32; 3],
-    ) -> Result<()> {
+    pub(super) fn check_dispatch(&self, dispatch: &Dispatch<'_>) -> Result<()> {
+        let &Dispatch { pipeline, params, buffers, groups, .. } = dispatch;
         let most = groups.into_iter().max().unwrap_or(0);
         if most > self.caps.max_workgroups {
             let limit = "max_compute_workgroups_per_dimension";
@@ -338,6 +371,11 @@ impl Gpu {
     pub(crate) fn dispatches(&self) -> u64 {
         self.flush_chain_for_counts();
         sync::lock(&self.recorder).dispatched
+    }
+
+    /// Returns the bytes of tensors, and the number of kernels, without those that wait to be recorded.
+    pub(crate) fn activity(&self) -> (MemoryStats, u64) {
+        (self.pool.memory(), sync::lock(&self.recorder).dispatched)
     }
 
     pub(super) fn forget_bind_groups(&self) {

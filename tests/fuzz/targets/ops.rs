@@ -3,6 +3,7 @@
 use std::mem::discriminant;
 use std::sync::LazyLock;
 
+use anygpu::testing::adapter;
 use anygpu::{Attention, Conv, DType, Device, Interpolation, Padding, Pool, Result, Tensor};
 
 use super::text::Bytes;
@@ -10,13 +11,7 @@ use super::text::Bytes;
 /// The adapter: `ANYGPU_FUZZ_DEVICE`, or the machine's first.
 static ADAPTER: LazyLock<Device> = LazyLock::new(|| match std::env::var("ANYGPU_FUZZ_DEVICE") {
     Ok(name) => Device::new(&name).expect("ANYGPU_FUZZ_DEVICE is a device"),
-    Err(_) => {
-        let first = Vec::from(Device::all()).into_iter().find(|device| !device.is_cpu());
-        first.unwrap_or_else(|| {
-            eprintln!("NOT TESTED: there is no adapter to compare cpu with");
-            Device::cpu()
-        })
-    }
+    Err(_) => adapter().unwrap_or_else(Device::cpu), // cpu is compared with itself
 });
 
 /// Opens the adapter.
