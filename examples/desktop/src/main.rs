@@ -14,9 +14,10 @@ mod training;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
+use anygpu::Device;
 use eframe::{NativeOptions, egui};
 
-use app::{App, Outcome};
+use app::{App, Outcome, Start};
 
 fn main() -> ExitCode {
     let options = match options::parse(std::env::args().skip(1)) {
@@ -53,6 +54,11 @@ fn leave_a_core() {
 
 /// Shows the window until it is closed. Returns the line that is printed then, if there is one.
 fn run(options: options::Options) -> Result<Option<String>, String> {
+    let start = Start {
+        classify: options.classify.as_deref().map(Device::new).transpose().map_err(|error| error.to_string())?,
+        train: options.train.as_deref().map(Device::list).transpose().map_err(|error| error.to_string())?,
+        options,
+    };
     let mut native = NativeOptions {
         viewport: egui::ViewportBuilder::default().with_title("anygpu").with_inner_size(app::SIZE),
         // Software adapters take long for it.
@@ -62,7 +68,7 @@ fn run(options: options::Options) -> Result<Option<String>, String> {
     native.wgpu_options.wgpu_setup = devices::setup().into();
     let outcome: Outcome = Arc::new(OnceLock::new());
     let shared = outcome.clone();
-    let create: eframe::AppCreator = Box::new(|creation| Ok(Box::new(App::new(creation, options, shared)?)));
+    let create: eframe::AppCreator = Box::new(|creation| Ok(Box::new(App::new(creation, start, shared)?)));
     eframe::run_native("anygpu", native, create).map_err(|error| format!("cannot show a window: {error}"))?;
     outcome.get().cloned().transpose()
 }

@@ -1,44 +1,66 @@
-// Turns a picture around its middle, the more the nearer to it, and mixes it with its edges.
+// Turns a picture around its middle, the more the
+// nearer to it, and mixes it with its edges.
 
-struct Params { width: u32, height: u32, angle: f32, edges: f32 }
+struct Params {
+    width: u32, height: u32,
+    angle: f32, edges: f32,
+}
+@group(0) @binding(0)
+var<uniform> params: Params;
+@group(0) @binding(1)
+var<storage, read> picture: array<vec4f>;
+@group(0) @binding(2)
+var<storage, read_write> filtered: array<vec4f>;
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> picture: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> filtered: array<vec4<f32>>;
+fn size() -> vec2u {
+    return vec2(params.width, params.height);
+}
 
-fn pixel(place: vec2<i32>) -> vec4<f32> {
-    let inside = clamp(place, vec2(0), vec2(i32(params.width), i32(params.height)) - 1);
-    return picture[u32(inside.y) * params.width + u32(inside.x)];
+fn pixel(place: vec2i) -> vec4f {
+    let last = vec2i(size()) - 1;
+    let at = vec2u(clamp(place, vec2i(), last));
+    return picture[at.y * params.width + at.x];
 }
 
 // The colour between four pixels.
-fn colour(place: vec2<f32>) -> vec4<f32> {
-    let corner = floor(place - 0.5);
-    let part = place - 0.5 - corner;
-    let at = vec2<i32>(corner);
-    let top = mix(pixel(at), pixel(at + vec2(1, 0)), part.x);
-    let bottom = mix(pixel(at + vec2(0, 1)), pixel(at + vec2(1, 1)), part.x);
-    return mix(top, bottom, part.y);
+fn colour(place: vec2f) -> vec4f {
+    let at = vec2i(floor(place - 0.5));
+    let part = fract(place - 0.5);
+    let x = vec2(1, 0);
+    let y = vec2(0, 1);
+    return mix(
+        mix(pixel(at), pixel(at + x), part.x),
+        mix(pixel(at + y), pixel(at + x + y), part.x),
+        part.y,
+    );
 }
 
 @compute @workgroup_size(8, 8)
-fn swirl(@builtin(global_invocation_id) id: vec3<u32>) {
-    if id.x >= params.width || id.y >= params.height { return; }
-    let middle = 0.5 * vec2(f32(params.width), f32(params.height));
-    let from_middle = vec2<f32>(id.xy) + 0.5 - middle;
-    let near = max(1.0 - length(from_middle) / min(middle.x, middle.y), 0.0);
+fn swirl(
+    @builtin(global_invocation_id) id: vec3u,
+) {
+    if any(id.xy >= size()) { return; }
+    let middle = 0.5 * vec2f(size());
+    let d = vec2f(id.xy) + 0.5 - middle;
+    let radius = min(middle.x, middle.y);
+    let near = max(1.0 - length(d) / radius, 0.0);
     let angle = params.angle * near * near;
     let c = cos(angle);
     let s = sin(angle);
-    let place = middle + vec2(c * from_middle.x - s * from_middle.y, s * from_middle.x + c * from_middle.y);
-
+    let place = middle + vec2(c * d.x - s * d.y,
+                              s * d.x + c * d.y);
     var result = colour(place);
     if params.edges > 0.0 {
-        let at = vec2<i32>(floor(place));
-        let across = pixel(at + vec2(1, 0)) - pixel(at - vec2(1, 0));
-        let down = pixel(at + vec2(0, 1)) - pixel(at - vec2(0, 1));
-        result = mix(result, sqrt(across * across + down * down), params.edges);
+        let at = vec2i(floor(place));
+        let x = vec2(1, 0);
+        let y = vec2(0, 1);
+        let dx = pixel(at + x) - pixel(at - x);
+        let dy = pixel(at + y) - pixel(at - y);
+        let edge = sqrt(dx * dx + dy * dy);
+        result = mix(result, edge, params.edges);
     }
     // The texture has bytes.
-    filtered[id.y * params.width + id.x] = vec4(round(255.0 * clamp(result.rgb, vec3(0.0), vec3(1.0))), 255.0);
+    let rgb = round(255.0 * saturate(result.rgb));
+    let i = id.y * params.width + id.x;
+    filtered[i] = vec4(rgb, 255.0);
 }

@@ -36,7 +36,6 @@ struct Run {
 }
 
 /// The training of a net: at most one run at a time, and what the last one has reached.
-#[derive(Default)]
 pub struct Training {
     /// The devices that the next run uses.
     pub devices: Vec<Device>,
@@ -47,6 +46,11 @@ pub struct Training {
 }
 
 impl Training {
+    /// Returns a training that has not begun.
+    pub fn new(devices: Vec<Device>) -> Training {
+        Training { devices, history: History::default(), run: None, error: None }
+    }
+
     /// Returns whether a run is going on.
     pub fn is_running(&self) -> bool {
         self.run.is_some()
