@@ -8,7 +8,7 @@ struct Params {
 @group(0) @binding(0)
 var<uniform> params: Params;
 @group(0) @binding(1)
-var<storage, read> picture: array<vec4f>;
+var<storage, read> picture: array<u32>;
 @group(0) @binding(2)
 var<storage, read_write> filtered: array<vec4f>;
 
@@ -19,7 +19,8 @@ fn size() -> vec2u {
 fn pixel(place: vec2i) -> vec4f {
     let last = vec2i(size()) - 1;
     let at = vec2u(clamp(place, vec2i(), last));
-    return picture[at.y * params.width + at.x];
+    let i = at.y * params.width + at.x;
+    return unpack4x8unorm(picture[i]);
 }
 
 // The colour between four pixels.
