@@ -31,7 +31,6 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    leave_a_core();
     match run(options) {
         Ok(Some(report)) => {
             println!("{report}");
@@ -43,13 +42,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Leaves one core to the window: the device `cpu` computes in the threads of rayon, by default one for each core.
-fn leave_a_core() {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // Fails only if the threads have been started already.
-    rayon::ThreadPoolBuilder::new().num_threads(cores.saturating_sub(1).max(1)).build_global().ok();
 }
 
 /// Shows the window until it is closed. Returns the line that is printed then, if there is one.
