@@ -87,7 +87,8 @@ impl App {
             filter.run(settings).map_err(text)?;
             Ok(filter)
         });
-        // Not the window's device by default: while a thread compiles kernels on a device, calls of other threads on it wait.
+        // Not the window's device by default: while a thread compiles kernels on a device, calls of other threads on it
+        // wait.
         let classifies = start.classify.unwrap_or_else(|| try_gpu(0));
         let trains = start.train.is_some();
         let other = devices::for_training(window.as_ref().ok());
@@ -131,8 +132,8 @@ impl App {
         self.classifier.classify(Some(self.canvas.centred()));
     }
 
-    /// Ends the program when its device is lost or its time is over: takes the screenshot, waits for it, writes it, and closes
-    /// the window.
+    /// Ends the program when its device is lost or its time is over: takes the screenshot, waits for it, writes it, and
+    /// closes the window.
     fn close_when_due(&mut self, context: &egui::Context) {
         if let Some(message) = self.faults.lost.get() {
             self.outcome.set(Err(message.clone())).ok();

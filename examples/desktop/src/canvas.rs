@@ -96,8 +96,8 @@ impl Canvas {
         }
     }
 
-    /// Returns a square for each pixel with ink. A texture of all pixels would cost software adapters more: they are slow where
-    /// much is painted.
+    /// Returns a square for each pixel with ink. A texture of all pixels would cost software adapters more: they are
+    /// slow where much is painted.
     fn ink(&self, canvas: Rect) -> egui::Mesh {
         let mut mesh = egui::Mesh::default();
         let side = canvas.width() / SIDE as f32;

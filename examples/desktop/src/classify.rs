@@ -1,7 +1,8 @@
 //! The classification of a drawing while the window goes on drawing frames.
 //!
-//! What takes long is done by a thread: to open a device, to load weights, and the first forward pass, for which the driver
-//! compiles kernels. The passes after it are recorded by the thread of the window, and their results are read without waiting.
+//! What takes long is done by a thread: to open a device, to load weights, and the first forward pass, for which the
+//! driver compiles kernels. The passes after it are recorded by the thread of the window, and their results are read
+//! without waiting.
 
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::{self, JoinHandle};
@@ -132,8 +133,8 @@ impl Classifier {
         self.loading.is_some() && self.net.is_none()
     }
 
-    /// Takes what has arrived and begins what is to be done. Called in every frame; never waits for a device. Returns whether
-    /// something is on its way.
+    /// Takes what has arrived and begins what is to be done. Called in every frame; never waits for a device. Returns
+    /// whether something is on its way.
     pub fn update(&mut self, context: &egui::Context) -> bool {
         if let Err(error) = self.advance(context) {
             (self.error, self.net, self.pending) = (Some(error.to_string()), None, None);

@@ -14,8 +14,8 @@ pub struct Faults {
     pub lost: OnceLock<String>,
 }
 
-/// Returns how eframe opens its device: on the fastest kind of adapter that can draw windows, with all that the adapter can do.
-/// By default it asks for little, and more limits let more of anygpu's kernels run.
+/// Returns how eframe opens its device: on the fastest kind of adapter that can draw windows, with all that the adapter
+/// can do. By default it asks for little, and more limits let more of anygpu's kernels run.
 ///
 /// The environment variable `WGPU_ADAPTER_NAME` chooses an adapter by a part of its name or of its driver's version.
 pub fn setup() -> egui_wgpu::WgpuSetupCreateNew {
@@ -34,8 +34,8 @@ pub fn setup() -> egui_wgpu::WgpuSetupCreateNew {
 
 /// Returns the first adapter that can draw on the surface, GPUs before software adapters.
 ///
-/// Adapters are asked one after another until one can. SwiftShader is the last: as Chrome has it, it ends the process with a
-/// segmentation fault when it is asked about a window of X11.
+/// Adapters are asked one after another until one can. SwiftShader is the last: as Chrome has it, it ends the process
+/// with a segmentation fault when it is asked about a window of X11.
 fn select(adapters: &[wgpu::Adapter], surface: Option<&wgpu::Surface<'_>>) -> Result<wgpu::Adapter, String> {
     let wanted = std::env::var("WGPU_ADAPTER_NAME").unwrap_or_default().to_lowercase();
     let mut adapters: Vec<(wgpu::AdapterInfo, &wgpu::Adapter)> =
@@ -53,8 +53,8 @@ fn select(adapters: &[wgpu::Adapter], surface: Option<&wgpu::Surface<'_>>) -> Re
     found.cloned().ok_or_else(|| "there is no adapter that can draw a window: install a graphics driver".into())
 }
 
-/// Returns the faults of the window's device, to which later ones are added. Without these handlers, wgpu panics. They must not
-/// call anygpu.
+/// Returns the faults of the window's device, to which later ones are added. Without these handlers, wgpu panics. They
+/// must not call anygpu.
 pub fn faults(device: &wgpu::Device, context: &egui::Context) -> Arc<Faults> {
     let faults = Arc::new(Faults::default());
     let (refused, lost, context) = (faults.clone(), faults.clone(), context.clone());

@@ -1,5 +1,5 @@
-//! A picture that a kernel of this program filters on the window's own device. The result goes to a texture that egui draws:
-//! no pixel passes through the host.
+//! A picture that a kernel of this program filters on the window's own device. The result goes to a texture that egui
+//! draws: no pixel passes through the host.
 
 use std::f32::consts::TAU;
 
@@ -9,8 +9,8 @@ use eframe::{egui, egui_wgpu};
 /// The digits in a row and in a column of the picture.
 const DIGITS: usize = 6;
 
-/// The pixels of a digit's cell. The rows of the picture are a multiple of 256 bytes, as those of a buffer that is copied to a
-/// texture must be: for other widths, anygpu copies them once more.
+/// The pixels of a digit's cell. The rows of the picture are a multiple of 256 bytes, as those of a buffer that is
+/// copied to a texture must be: for other widths, anygpu copies them once more.
 const CELL: usize = 32;
 
 /// The pixels of the picture's sides.
@@ -35,7 +35,8 @@ pub struct Settings {
 pub struct Filter {
     device: Device,
     kernel: WgslKernel,
-    /// The pixels, `[height, width]`, each with its four bytes in one word: fewer to read for the kernel than as floats.
+    /// The pixels, `[height, width]`, each with its four bytes in one word: fewer to read for the kernel than as
+    /// floats.
     picture: Tensor,
     texture: wgpu::Texture,
     id: egui::TextureId,

@@ -1,5 +1,5 @@
-//! A window with a drawing that is classified, a picture filter and a training run: how a program with a user interface uses
-//! anygpu without waiting for a device. See README.md beside the manifest.
+//! A window with a drawing that is classified, a picture filter and a training run: how a program with a user interface
+//! uses anygpu without waiting for a device. See README.md beside the manifest.
 
 mod app;
 mod canvas;

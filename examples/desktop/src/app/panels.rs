@@ -74,7 +74,8 @@ impl App {
             ui.add(egui::Slider::new(&mut self.settings.edges, 0.0..=1.0).show_value(false).text("edges"));
             ui.checkbox(&mut self.animated, "move");
         });
-        if let Some(message) = &self.source_error {
+        // The lines after the first one repeat the source.
+        if let Some(message) = self.source_error.as_ref().and_then(|message| message.lines().next()) {
             error(ui, message);
         }
         egui::ScrollArea::vertical().auto_shrink(false).show(ui, |ui| {
@@ -173,5 +174,7 @@ fn line<R>(ui: &mut egui::Ui, show: impl FnOnce(&mut egui::Ui) -> R) -> R {
 }
 
 fn error(ui: &mut egui::Ui, message: &str) {
-    ui.add(egui::Label::new(RichText::new(message).color(Color32::from_rgb(255, 110, 100))).wrap());
+    let text = RichText::new(message).color(Color32::from_rgb(255, 110, 100));
+    // The layout of columns would spread the words over the whole width.
+    ui.with_layout(egui::Layout::top_down(egui::Align::Min), |ui| ui.add(egui::Label::new(text).wrap()));
 }
