@@ -37,7 +37,8 @@ fn frames_are_drawn_while_a_net_is_trained() {
     let Some(output) = run(&arguments) else { return };
     let report = String::from_utf8_lossy(&output.stdout);
     println!("{report}");
-    assert!(number(&report, " frames in") > 10, "{report}");
+    // Not how many: a busy machine without a GPU draws two in a second.
+    assert!(number(&report, " frames in") >= 1, "{report}");
     assert!(number(&report, " steps on cpu") >= 1, "{report}");
 
     let picture = image::open(&file).expect("a PNG").to_rgb8();
