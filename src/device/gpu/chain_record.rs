@@ -17,21 +17,26 @@ impl Gpu {
     /// Records a kernel, after the open chain if the two share a buffer that one of them writes; or keeps it as the next step of
     /// a chain.
     pub(super) fn chain_or_run(&self, mut kernel: Kernel) -> Result<()> {
+        let link = kernel.link.take_if(|_| RUNS_BEFORE.is_some());
+        // Compiled before the lock is taken, which other threads need for kernels that are compiled already.
+        let pipeline = match link {
+            Some(Link::Formula(_)) => None,
+            _ => Some(self.pipeline(&kernel)?),
+        };
         let mut chains = sync::lock(&self.chains);
-        let Some(link) = kernel.link.take_if(|_| RUNS_BEFORE.is_some()) else {
+        let Some(link) = link else {
             // Only what reads or changes buffers of the chain has to wait for it.
             if chains.open.meets(&kernel) {
                 self.flush(&mut chains)?;
             }
-            return self.run_now(&kernel);
+            return pipeline.map_or(Ok(()), |pipeline| self.record(&kernel.dispatch(&pipeline, &kernel.buffers())));
         };
         if !chains.open.steps.is_empty() && !chains.open.takes(self, &kernel, &link) {
             self.flush(&mut chains)?;
         }
         self.check()?;
-        if let Link::Product { .. } = link {
+        if let Some(pipeline) = pipeline {
             // What cannot run is an error of its own op, not of the call that ends the chain.
-            let pipeline = self.pipeline(&kernel)?;
             self.check_dispatch(&kernel.dispatch(&pipeline, &kernel.buffers()))?;
         }
         chains.open.push(kernel, link);

@@ -60,7 +60,7 @@ pub(crate) struct Pipeline {
 }
 
 /// The properties by which kernels share a pipeline.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     shader: &'static str,
     entry: &'static str,
@@ -95,6 +95,8 @@ pub(super) struct Cache(Mutex<Pipelines>);
 struct Pipelines {
     /// With the number of the last use.
     all: HashMap<Key, (Arc<Pipeline>, u64)>,
+    /// The kernels that are being compiled: the thread that does so holds the lock.
+    compiling: HashMap<Key, Arc<Mutex<()>>>,
     uses: u64,
 }
 
@@ -142,11 +144,32 @@ impl Gpu {
     /// Returns the pipeline of a kernel, which is compiled if it is new.
     pub(super) fn pipeline(&self, kernel: &Kernel) -> Result<Arc<Pipeline>> {
         let key = Key::of(kernel);
-        // The lock is held while compiling; otherwise a second thread would compile the same kernel.
         let mut cache = sync::lock(&self.kernels.0);
         if let Some(pipeline) = cache.get(&key) {
             return Ok(pipeline);
         }
+        let compiling = cache.compiling.entry(key.clone()).or_default().clone();
+        drop(cache);
+        // Threads that need this kernel wait until one of them has compiled it; the others go on.
+        let _turn = sync::lock(&compiling);
+        if let Some(pipeline) = sync::lock(&self.kernels.0).get(&key) {
+            return Ok(pipeline);
+        }
+        let compiled = self.compile_kernel(kernel);
+        let mut cache = sync::lock(&self.kernels.0);
+        cache.compiling.remove(&key);
+        let pipeline = Arc::new(compiled?);
+        let dropped = cache.insert(key, pipeline.clone());
+        drop(cache);
+        if !dropped.is_empty() {
+            self.forget_bind_groups();
+            let _gl = self.gl.enter();
+            drop(dropped);
+        }
+        Ok(pipeline)
+    }
+
+    fn compile_kernel(&self, kernel: &Kernel) -> Result<Pipeline> {
         let signature = Signature::of(kernel, self.caps.max_immediates);
         let text = match signature.params {
             ParamsAt::Immediates(_) => kernel.shader.with_immediates(kernel.header),
@@ -159,15 +182,7 @@ impl Gpu {
             constants: &kernel.constants,
             checked: *CHECKED,
         };
-        let pipeline = Arc::new(self.compile(&source, signature).map_err(|message| self.error(message))?);
-        let dropped = cache.insert(key, pipeline.clone());
-        drop(cache);
-        if !dropped.is_empty() {
-            self.forget_bind_groups();
-            let _gl = self.gl.enter();
-            drop(dropped);
-        }
-        Ok(pipeline)
+        self.compile(&source, signature).map_err(|message| self.error(message))
     }
 
     /// Compiles a user's kernel, with all of wgpu's checks.
@@ -266,5 +281,63 @@ impl Gpu {
         });
         let entries: Vec<_> = params.into_iter().chain(buffers).collect();
         self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::device::gpu::{Shader, params};
+    use crate::device::{Backend, Device};
+
+    params! {
+        struct Params { value: u32 }
+    }
+
+    const SHADER: Shader<Params> = Shader::new(
+        "pipeline-tests",
+        &["
+            struct Params { value: u32 }
+            override FACTOR: u32;
+            @group(0) @binding(0) var<uniform> p: Params;
+            @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+            @compute @workgroup_size(1) fn set() { y[0] = FACTOR * p.value; }
+        "],
+        || vec![""],
+    );
+
+    /// A kernel that one thread compiles delays only threads that need it.
+    #[test]
+    fn a_compilation_delays_no_other_kernel() -> Result<()> {
+        const LONGEST: Duration = Duration::from_secs(120);
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()) {
+            let Backend::Gpu(gpu) = device.backend()? else { continue };
+            let y = gpu.alloc(1)?;
+            let kernel = |factor: u32| {
+                Kernel::build(SHADER, "set", Params { value: 3 }).constant("FACTOR", factor).output(&y).each(1)
+            };
+            let (slow, other) = (kernel(5), kernel(7));
+            let compiling = Arc::new(Mutex::new(()));
+            let held = sync::lock(&compiling);
+            sync::lock(&gpu.kernels.0).compiling.insert(Key::of(&slow), compiling.clone());
+            thread::scope(|scope| {
+                let (done, slow_done) = channel();
+                scope.spawn(move || done.send(gpu.run(slow)));
+                let (done, other_done) = channel();
+                scope.spawn(move || done.send(gpu.run(other)));
+                let first = other_done.recv_timeout(LONGEST);
+                let waits = slow_done.try_recv().is_err();
+                drop(held); // before anything fails, so that the threads end
+                assert!(waits && first.is_ok_and(|ran| ran.is_ok()), "{device}");
+                assert!(slow_done.recv_timeout(LONGEST).is_ok_and(|ran| ran.is_ok()), "{device}");
+            });
+            assert_eq!(gpu.download(&y, 0, 1)?, [15], "{device}: the last one was not the slow one");
+            assert!(sync::lock(&gpu.kernels.0).compiling.keys().all(|key| key.shader != SHADER.text.name));
+        }
+        Ok(())
     }
 }
