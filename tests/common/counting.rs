@@ -41,6 +41,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// The bytes that are allocated now.
+pub fn live() -> usize {
+    LIVE.load(Ordering::Relaxed)
+}
+
 /// A result, the time that it took, and the bytes that were allocated at most beyond what was allocated before.
 pub fn measured<T>(f: impl FnOnce() -> T) -> (T, Duration, usize) {
     let before = LIVE.load(Ordering::Relaxed);
