@@ -96,7 +96,11 @@ impl Op for InputGrad {
         }
         let window = &g.window.params;
         loops_within(self.name(), window.loops(), || format!("a kernel of {:?}", window.kernel))?;
-        if let Some(kernels) = g.input_grad_implicit(gpu, &chosen(gpu), [Stored::of(dy), Stored::of(w)], out)? {
+        let operands = [Stored::of(dy), Stored::of(w)];
+        if let Some(kernels) = g.input_grad_cooperative(gpu, operands, out)? {
+            return Ok(kernels);
+        }
+        if let Some(kernels) = g.input_grad_implicit(gpu, &chosen(gpu), operands, out)? {
             return Ok(kernels);
         }
         if let Some(kernels) = g.by_winograd(gpu, true, [dy, w], None, out)? {
@@ -205,6 +209,9 @@ impl Op for WeightGrad {
             return direct::weight_grad(gpu, g, dy, x, out);
         }
         let operands = [Stored::of(dy), Stored::of(x)];
+        if let Some(kernels) = g.weight_grad_cooperative(gpu, operands, self.run(), out)? {
+            return Ok(kernels);
+        }
         if let Some(kernels) = g.weight_grad_implicit(gpu, &chosen(gpu), operands, self.run(), out)? {
             return Ok(kernels);
         }
