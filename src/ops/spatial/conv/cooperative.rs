@@ -3,6 +3,7 @@
 //! of a kernel of one position are the panels that a product of the image would have.
 
 use super::geometry::{COLUMNS, Geometry, Pass};
+use super::grad::MOST_PARTIAL;
 use super::implicit_variants::{self, Computed, LONGEST, compare_with_host, examples};
 use crate::device::gpu::{AnyFamily, Buffer, Family, Gpu, Kernel, Variant, params, shader};
 use crate::dtype::DType;
@@ -34,8 +35,16 @@ params! {
 }
 shader!(SHADER: Params = "conv_halves", after [WINDOW, COLUMNS, HALF_PANELS]);
 
-/// The words of panels, and those of parts of sums, that are in memory at a time: as many as products always may have.
-const WORDS: usize = OFTEN;
+/// The words that are in memory at a time.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    panels: usize,
+    /// Parts of sums.
+    sums: usize,
+}
+
+/// As many panels as products always may have, and as many parts as the gradient of a weight has elsewhere.
+const ROOM: Room = Room { panels: OFTEN, sums: MOST_PARTIAL };
 
 type Matrices = Variant<ProductParams>;
 
@@ -52,28 +61,28 @@ fn attempt(gpu: &Gpu, variant: &'static Matrices) -> Result<Option<String>> {
         return Ok(Some(wrong));
     }
     for g in examples() {
-        if let Some(wrong) = compare(gpu, variant, &g, (&numbers, WORDS))? {
+        if let Some(wrong) = compare(gpu, variant, &g, (&numbers, ROOM))? {
             return Ok(Some(wrong));
         }
     }
     Ok(None)
 }
 
-/// Computes a convolution and its gradients with a variant and so many words at a time, and compares them with the host. Cards
+/// Computes a convolution and its gradients with a variant, and compares them with the host. Cards
 /// round their sums in ways of their own.
 fn compare(
     gpu: &Gpu,
     variant: &Matrices,
     g: &Geometry,
-    (numbers, words): (&dyn Fn(usize, u32) -> Vec<f32>, usize),
+    (numbers, room): (&dyn Fn(usize, u32) -> Vec<f32>, Room),
 ) -> Result<Option<String>> {
     compare_with_host(gpu, g, (numbers, DType::F16, 1e-3), &|what, [x, w, dy, bias], out| match what {
-        Computed::Forward => g.weight_by_columns(gpu, variant, Weight::of(g, w), x, Some(bias), (words, out)),
+        Computed::Forward => g.weight_by_columns(gpu, variant, Weight::of(g, w), x, Some(bias), (room, out)),
         Computed::InputGrad => match g.turned() {
-            Some(turned) => turned.weight_by_columns(gpu, variant, Weight::turned(g, w), dy, None, (words, out)),
+            Some(turned) => turned.weight_by_columns(gpu, variant, Weight::turned(g, w), dy, None, (room, out)),
             None => Ok(None),
         },
-        Computed::WeightGrad => g.gradient_by_columns(gpu, variant, [dy, x], LONGEST, (words, out)),
+        Computed::WeightGrad => g.gradient_by_columns(gpu, variant, [dy, x], LONGEST, (room, out)),
     })
 }
 
@@ -120,7 +129,7 @@ impl Geometry {
     ) -> Result<Option<Vec<Kernel>>> {
         let sizes = [self.group_out(), self.depth(), self.images * self.window.pixels()];
         let Some(variant) = self.matrices(gpu, [x, w], sizes)? else { return Ok(None) };
-        self.weight_by_columns(gpu, variant, Weight::of(self, w), x, bias, (WORDS, out))
+        self.weight_by_columns(gpu, variant, Weight::of(self, w), x, bias, (ROOM, out))
     }
 
     /// Returns the same for the gradient of the image of a convolution without stride: a convolution of dy.
@@ -128,7 +137,7 @@ impl Geometry {
         let Some(turned) = self.turned() else { return Ok(None) };
         let sizes = [turned.group_out(), turned.depth(), turned.images * turned.window.pixels()];
         let Some(variant) = self.matrices(gpu, [dy, w], sizes)? else { return Ok(None) };
-        turned.weight_by_columns(gpu, variant, Weight::turned(self, w), dy, None, (WORDS, out))
+        turned.weight_by_columns(gpu, variant, Weight::turned(self, w), dy, None, (ROOM, out))
     }
 
     /// Returns the same for the gradient of the weight. Each part of the sums is over at most `run` output pixels.
@@ -141,7 +150,7 @@ impl Geometry {
     ) -> Result<Option<Vec<Kernel>>> {
         let sizes = [self.group_out(), self.images * self.window.pixels(), self.depth()];
         let Some(variant) = self.matrices(gpu, [dy, x], sizes)? else { return Ok(None) };
-        self.gradient_by_columns(gpu, variant, [dy, x], run, (WORDS, out))
+        self.gradient_by_columns(gpu, variant, [dy, x], run, (ROOM, out))
     }
 
     /// Returns the convolution of the gradient of the result whose result is the gradient of the image; `None` under a stride.
@@ -185,7 +194,7 @@ impl Geometry {
     }
 
     /// Returns the kernels that multiply the weight by the columns of x, or `None` if the sums are too long for one pass. Each
-    /// operand has at most about half of the `words`.
+    /// operand has at most about half of the room for panels.
     fn weight_by_columns(
         &self,
         gpu: &Gpu,
@@ -193,14 +202,14 @@ impl Geometry {
         weight: Weight,
         x: Stored,
         bias: Option<Stored>,
-        (words, out): (usize, &Buffer),
+        (room, out): (Room, &Buffer),
     ) -> Result<Option<Vec<Kernel>>> {
         let (rows, pixels, valid) = (self.group_out(), self.window.pixels(), self.depth());
         let steps = valid.next_multiple_of(STEPS);
         if steps > MAX_DEPTH {
             return Ok(None);
         }
-        let most = (words / steps / WIDTH * WIDTH).max(WIDTH);
+        let most = (room.panels / steps / WIDTH * WIDTH).max(WIDTH);
         let (passes, widest) = self.passes_of(most);
         let block = most.min(rows);
         let [weights, cols] = [block, widest].map(|across| gpu.alloc(Pack::size(WIDTH, steps, across) / 2));
@@ -230,42 +239,55 @@ impl Geometry {
         Ok(Some(kernels))
     }
 
-    /// Returns the kernels that multiply dy by the columns of x, or `None` if a panel of all rows is too large.
+    /// Returns the kernels that multiply dy by the columns of x, or `None` if there is no room for panels of all rows, or for
+    /// the parts of the sums.
     fn gradient_by_columns(
         &self,
         gpu: &Gpu,
         variant: &Matrices,
         [dy, x]: [Stored; 2],
         run: usize,
-        (words, out): (usize, &Buffer),
+        (room, out): (Room, &Buffer),
     ) -> Result<Option<Vec<Kernel>>> {
         let (rows, pixels, depth) = (self.group_out(), self.window.pixels(), self.depth());
         let len = self.groups * self.group_weights();
         let column = rows.next_multiple_of(WIDTH) + depth.next_multiple_of(WIDTH);
-        let most = 2 * words / column / WIDTH * WIDTH;
+        let most = 2 * room.panels / column / WIDTH * WIDTH;
         if most == 0 || self.images * pixels == 0 {
             return Ok(None);
         }
         let (passes, _) = self.passes_of(most);
         // Few tiles have more parts, as long as those are in memory.
-        let room = words / (len * passes.len()).max(1);
+        let affordable = room.sums / (len * passes.len()).max(1);
         let parts = |columns: usize| {
-            let wanted = Sizes { m: rows, n: depth, batch: 1 }.parts(columns).min(room);
+            let wanted = Sizes { m: rows, n: depth, batch: 1 }.parts(columns).min(affordable);
             let part = columns.div_ceil(wanted.max(columns.div_ceil(run))).next_multiple_of(STEPS);
             (part, columns.div_ceil(part))
         };
-        let all: usize = passes.iter().map(|pass| parts(pass.columns()).1).sum();
-        let steps = passes.iter().map(|pass| parts(pass.columns())).map(|(part, splits)| part * splits).max();
-        let [grads, cols] = [rows, depth].map(|across| gpu.alloc(Pack::size(WIDTH, steps.unwrap_or(0), across) / 2));
+        let sizes: Vec<_> = passes.iter().map(|pass| parts(pass.columns())).collect();
+        let all: usize = sizes.iter().map(|&(_, splits)| splits).sum();
+        let steps = sizes.iter().map(|(part, splits)| part * splits).max().unwrap_or(0);
+        // Where the parts of all passes are too many, their sum so far is the first of the next ones, in a second buffer.
+        let turns = all > 1 && all * len > room.sums;
+        let largest = sizes.iter().map(|&(_, splits)| splits).max().unwrap_or(0);
+        let slots = if turns { (room.sums / 2 / len).max(largest + 1) } else { all };
+        let tenth = (self.images * (self.image() + self.out_image()) / 2 + len) / 10;
+        if turns && 2 * slots * len > room.sums.max(tenth) {
+            return Ok(None);
+        }
+        let [grads, cols] = [rows, depth].map(|across| gpu.alloc(Pack::size(WIDTH, steps, across) / 2));
         let (grads, cols) = (grads?, cols?);
-        let partial = if all == 1 { out.clone() } else { gpu.alloc(all * len)? };
-        let mut kernels = Vec::new();
-        for group in 0..self.groups {
-            let mut done = 0;
-            for pass in &passes {
-                let columns = pass.columns();
-                let (part, splits) = parts(columns);
-                let steps = part * splits;
+        let mut partial = if all == 1 { out.clone() } else { gpu.alloc(slots * len)? };
+        let mut other = if turns { gpu.alloc(slots * len)? } else { partial.clone() };
+        let (mut kernels, mut done) = (Vec::new(), 0);
+        for (pass, &(part, splits)) in passes.iter().zip(&sizes) {
+            if done + splits > slots {
+                kernels.extend(sum_parts(gpu, &partial, [1, done, len], &other)?);
+                std::mem::swap(&mut partial, &mut other);
+                done = 1;
+            }
+            let (columns, steps) = (pass.columns(), part * splits);
+            for group in 0..self.groups {
                 let k = IndexMap { inner: pass.pixels, step: 1, outer: self.out_image() };
                 let left = Pack { width: WIDTH, depth: steps, across: rows, k, j: IndexMap::even(rows, pixels) };
                 let from = dy.after((pass.image * self.out_channels + group * rows) * pixels + pass.pixel);
@@ -275,11 +297,11 @@ impl Geometry {
                 let offset = done * len + group * self.group_weights();
                 let to = Target { offset, batch: len, row: depth, inner: depth, outer: 0 };
                 kernels.push(product.variant(variant, [&grads, &cols], None, &partial, to)?);
-                done += splits;
             }
+            done += splits;
         }
         if all > 1 {
-            kernels.extend(sum_parts(gpu, &partial, [1, all, len], out)?);
+            kernels.extend(sum_parts(gpu, &partial, [1, done, len], out)?);
         }
         Ok(Some(kernels))
     }
@@ -287,6 +309,8 @@ impl Geometry {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
     use crate::device::{Backend, Device};
     use crate::ops::linalg::cooperative::tests::{PLAIN_8, PLAIN_16};
@@ -306,6 +330,43 @@ mod tests {
         all.iter().map(|(x, w, conv)| conv.geometry(x, w).expect("a convolution")).collect()
     }
 
+    /// Layers with far more columns, weights or parts of sums than have room.
+    #[test]
+    fn temporaries_are_small() -> Result<()> {
+        let conv = Conv::<2>::new().padding(1);
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()).take(1) {
+            let Backend::Gpu(gpu) = device.backend()? else { continue };
+            let [any, out] = [gpu.alloc(4)?, gpu.alloc(4)?];
+            let x = Stored { buffer: &any, offset: 0, dtype: DType::F16 };
+            for (image, weight) in [
+                ([64, 256, 56, 56], [256, 256, 3, 3]),
+                ([256, 512, 7, 7], [512, 512, 3, 3]),
+                ([20, 3500, 9, 9], [3500, 3500, 3, 3]),
+                ([1, 64, 2048, 2048], [64, 64, 3, 3]),
+            ] {
+                let g = conv.geometry(&image, &weight)?;
+                let (turned, to) = (g.turned().expect("no stride"), (ROOM, &out));
+                let all = [
+                    (g.weight_by_columns(gpu, &PLAIN_16, Weight::of(&g, x), x, None, to)?, 0),
+                    (turned.weight_by_columns(gpu, &PLAIN_16, Weight::turned(&g, x), x, None, to)?, 0),
+                    (g.gradient_by_columns(gpu, &PLAIN_16, [x, x], MAX_DEPTH, to)?, ROOM.sums),
+                ];
+                for (i, (kernels, sums)) in all.into_iter().enumerate() {
+                    let Some(kernels) = kernels else {
+                        assert!(i == 2 && weight[0] == 3500, "{image:?}"); // parts of 110 M elements
+                        continue;
+                    };
+                    let written = kernels.iter().flat_map(Kernel::written).filter(|to| to.id() != out.id());
+                    let sizes: HashMap<usize, usize> = written.map(|to| (to.id(), to.len())).collect();
+                    let words: usize = sizes.values().sum();
+                    // The parts of a sum are padded to whole fragments.
+                    assert!(words <= ROOM.panels / 16 * 17 + sums, "{words} words for {image:?}, {i}");
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The kernels but for the fragments, in one pass and in passes of 64 columns, with a variant for each adapter.
     #[test]
     fn convolutions_are_right_with_fragments_in_plain_wgsl() -> Result<()> {
@@ -316,9 +377,10 @@ mod tests {
             // Compiling takes the most time: each adapter has a part of them, and all adapters together have all.
             for g in more().into_iter().chain(extremes()).skip(at).step_by(adapters.len()) {
                 let panels = g.group_out().next_multiple_of(WIDTH) + g.depth().next_multiple_of(WIDTH);
-                for words in [WORDS, panels * WIDTH / 2] {
-                    let wrong = compare(gpu, variant, &g, (&numbers, words))?;
-                    assert_eq!(wrong, None, "{} on {device}, {words} words", variant.name);
+                let small = Room { panels: panels * WIDTH / 2, sums: 4 * g.groups * g.group_weights() };
+                for room in [ROOM, small] {
+                    let wrong = compare(gpu, variant, &g, (&numbers, room))?;
+                    assert_eq!(wrong, None, "{} on {device}, {room:?}", variant.name);
                 }
             }
         }

@@ -24,7 +24,7 @@ const RUN: [usize; 2] = [4096, MAX_DEPTH];
 
 /// The most elements of the weight gradient's partial sums in an adapter's memory, unless this would need longer runs
 /// than `RUN` allows.
-const MOST_PARTIAL: usize = 16 << 20;
+pub(super) const MOST_PARTIAL: usize = 16 << 20;
 
 /// dy `[N, OC, OH, OW]`, w `[OC, C / groups, KH, KW]` → dx `[N, C, H, W]`: `wᵀ · dy`, added as an image.
 #[derive(Debug)]
