@@ -8,7 +8,12 @@ import json
 import sys
 
 # Cases of variants that no adapter of this machine has: family, op, and their number.
-NOWHERE = [("matmul", "matmul/cooperative_16", 6), ("matmul", "matmul/cooperative_8", 6)]
+NOWHERE = [
+    ("conv", "conv2d/cooperative_16", 7),
+    ("conv", "conv2d/cooperative_8", 7),
+    ("matmul", "matmul/cooperative_16", 6),
+    ("matmul", "matmul/cooperative_8", 6),
+]
 
 def main():
     rows = [json.loads(line) for line in sys.stdin if line.startswith("{")]

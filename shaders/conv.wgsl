@@ -1,6 +1,5 @@
-// Writes a convolution's image as a matrix, and adds it back (after window.wgsl and halves.wgsl). Images are [N, C, H, W]; a pass
-// handles one group of their channels. Each column is for one output pixel:
-//   cols[(c, ky, kx), (n, oy, ox)] = x[n, c, oy·stride_y + ky·dilation_y − pad_y, ox·stride_x + …], 0 outside the image.
+// Writes a convolution's image as a matrix (conv_columns.wgsl), and adds it back. After window.wgsl, halves.wgsl and
+// conv_columns.wgsl.
 //
 // `im2col`       writes panels for a right operand [rows, columns] (64 columns side by side, see pack.wgsl), rows being
 //                 DEPTH·KH·KW. One workgroup: RUN rows of a panel.
@@ -32,27 +31,10 @@ override X_HALVES: u32 = 0u;
 const PANEL = WG;
 const RUN = 8u;
 
+alias Pixel = f32;
+
 fn of_x(i: u32) -> f32 {
     return float_of(x[word_of(i, X_HALVES)], i, X_HALVES);
-}
-
-/// Returns the number of rows of the columns.
-fn all_rows() -> u32 {
-    return p.depth * KERNEL_Y * KERNEL_X;
-}
-
-/// Returns the pixel that row (c, ky, kx) has in the column of output pixel `at`.
-fn element(row: u32, at: Place) -> f32 {
-    let kx = row % KERNEL_X;
-    let ky = (row / KERNEL_X) % KERNEL_Y;
-    let c = row / (KERNEL_X * KERNEL_Y);
-    // Above or left of the image the subtraction wraps around to a huge number, which the comparison rejects too.
-    let y = at.y * STRIDE_Y + ky * DILATION_Y - PAD_Y;
-    let xx = at.x * STRIDE_X + kx * DILATION_X - PAD_X;
-    if y >= p.height || xx >= p.width {
-        return 0.0;
-    }
-    return of_x(p.offset + ((at.plane * p.channels + c) * p.height + y) * p.width + xx);
 }
 
 @compute @workgroup_size(WG)

@@ -6,7 +6,7 @@ use crate::ops::Conv;
 
 pub(super) fn cases() -> Vec<Case> {
     let plain = [conv2d(), conv2d_dilation_and_groups(), conv2d_layouts(), conv2d_of_great_depth()];
-    let others = [conv2d_in_several_passes(), conv_transpose2d(), conv1d(), halves(), variants()];
+    let others = [conv2d_in_several_passes(), conv_transpose2d(), conv1d(), halves(), variants(), cooperative()];
     plain.into_iter().chain(others).flatten().collect()
 }
 
@@ -212,6 +212,32 @@ fn variants() -> Vec<Case> {
             let small = operands([y[0], y[1], y[2], y[3]], weight, image[1]);
             push("transposed", transpose("", small, m, [0, 0]).within(1e-4, 1e-5));
             push("weight's gradient", weight_grad(image, weight, m));
+        }
+    }
+    cases
+}
+
+/// Returns cases of f16 for the variants of cooperative matrices: the convolution and, without stride, its transpose.
+fn cooperative() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for variant in ["cooperative_16", "cooperative_8"] {
+        let mut push = |what: &str, case: Case| {
+            let case = case.within(4e-3, 2e-3).result_dtype(DType::F16);
+            cases.push(case.named(format!("conv2d/{variant} {what}")).variant("conv2d_cooperative", variant));
+        };
+        let halves = |inputs: Vec<Input>| inputs.into_iter().map(|input| input.of(DType::F16)).collect::<Vec<_>>();
+        for (image, weight, m) in [
+            ([3, 20, 7, 9], [70, 20, 3, 3], WindowParams::new([1, 1], [1, 1])),
+            ([2, 48, 6, 5], [36, 16, 2, 3], WindowParams { groups: 3, ..WindowParams::new([2, 3], [1, 0]) }),
+            ([2, 17, 6, 7], [33, 17, 1, 1], WindowParams::new([1, 1], [0, 0])),
+            ([1, 40, 9, 8], [40, 40, 3, 2], WindowParams { dilation: [3, 2], ..WindowParams::new([1, 1], [3, 1]) }),
+        ] {
+            push("convolution", conv("", halves(operands(image, weight, weight[0])), m));
+            if m.stride == [1, 1] {
+                let y = window::conv2d(&x(image), &w(weight), None, m).shape;
+                let small = operands([y[0], y[1], y[2], y[3]], weight, image[1]);
+                push("transposed", transpose("", halves(small), m, [0, 0]));
+            }
         }
     }
     cases

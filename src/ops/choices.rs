@@ -20,6 +20,7 @@
 //! | convolution: m channels of the result, n pixels; gradients alike | variant |
 //! |---|---|
 //! | groups of few channels (`Geometry::direct`) | no variant: `conv_direct.wgsl` |
+//! | f16 only, with [`FEWEST_COOPERATIVE`] rows, columns and steps of k of the product, where the adapter has cooperative matrices; not the gradient of an image under a stride | `conv2d_cooperative/cooperative_16`, `_8` |
 //! | gradient of an image of fewer than 16 channels, or with more than 16 places between windows | `conv2d/columns` |
 //! | gradient of a weight, without images or from such that one image fills a pass | `conv2d/columns` |
 //! | m up to 32, or 65 to 96, or 129 to 160 | `conv2d/implicit_32` |

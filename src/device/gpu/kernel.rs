@@ -72,6 +72,12 @@ macro_rules! constants {
 constants! { bool: |v| f64::from(u8::from(v)); u8: |v| v.into(); u32: |v| v.into(); usize: |v| v as f64; }
 
 impl Kernel {
+    /// Returns the buffers that it writes.
+    #[cfg(test)]
+    pub fn written(&self) -> &[Buffer] {
+        &self.outputs
+    }
+
     /// Starts a kernel: `Kernel::build(SHADER, "entry", Params { .. }).input(x).output(out).each(count)`.
     ///
     /// Inputs and outputs are bound in the order of the calls, inputs first.

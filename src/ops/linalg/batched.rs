@@ -19,7 +19,7 @@ use crate::ops::variants;
 /// The number of products that one invocation of the direct kernel adds up.
 const PART: usize = 256;
 /// The number of elements of panels that is always allowed: if panels are read often, and if they are not.
-const OFTEN: usize = 8 << 20;
+pub(in crate::ops) const OFTEN: usize = 8 << 20;
 const SELDOM: usize = 256 << 10;
 
 /// A batch of matrices in a buffer.
@@ -105,7 +105,7 @@ impl BatchedProduct {
     pub fn kernels(&self, gpu: &Gpu, out: &Buffer) -> Result<Vec<Kernel>> {
         let &BatchedProduct { batch, m, k, n, ref a, ref b } = self;
         let halves = [a.dtype, b.dtype] == [DType::F16; 2];
-        let cooperative = if halves { cooperative::chosen(gpu, [m, k, n])? } else { None };
+        let cooperative = if halves { cooperative::chosen(gpu, &cooperative::FAMILY, [m, k, n])? } else { None };
         let sides = self.sides(cooperative.is_some());
         // Saturating, because the elements of shared operands take no memory, and their number may overflow.
         let depth = k.saturating_mul(batch);
@@ -269,7 +269,7 @@ impl BatchedProduct {
                         let to = Target { offset, batch: batch_step, row, inner, outer };
                         let panels = panels.each_ref();
                         kernels.push(match cooperative {
-                            Some(variant) => cooperative::kernel(variant, product, panels, &partial, to)?,
+                            Some(variant) => product.variant(variant, panels, None, &partial, to)?,
                             None => product.kernel(gpu, panels, None, &partial, to)?,
                         });
                     }

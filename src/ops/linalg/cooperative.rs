@@ -14,15 +14,24 @@ use crate::ops::stored::{Stored, words};
 use crate::ops::variants;
 
 /// Rows of A, and columns of B, in a panel.
-pub(super) const WIDTH: usize = 64;
+pub(in crate::ops) const WIDTH: usize = 64;
 /// The steps of k in a panel are a multiple of this: those of the largest fragment.
-pub(super) const STEPS: usize = 16;
+pub(in crate::ops) const STEPS: usize = 16;
 
-shader!(PACK: PackParams = "pack_halves", after [INDEX_MAP, PACK_OPERAND]);
+/// The text that precedes the shaders which write panels of halves.
+pub(in crate::ops) const HALF_PANELS: &str = wgsl!("half_panels");
+
+shader!(PACK: PackParams = "pack_halves", after [INDEX_MAP, PACK_OPERAND, HALF_PANELS]);
 
 /// Returns the kernel that writes the panels of some batch elements of f16 side by side, see `shaders/pack_halves.wgsl`. The
 /// width is [`WIDTH`], the depth a multiple of [`STEPS`], and steps of k from `steps` on are 0.
-pub(super) fn pack(pack: &Pack, steps: usize, src: Stored, batch: (IndexMap, Range<usize>), dst: &Buffer) -> Kernel {
+pub(in crate::ops) fn pack(
+    pack: &Pack,
+    steps: usize,
+    src: Stored,
+    batch: (IndexMap, Range<usize>),
+    dst: &Buffer,
+) -> Kernel {
     let params = pack.params(steps, src.offset, batch);
     Kernel::build(PACK, "pack_halves", params).input(&src).output(dst).each(params.count / PACK_RUN)
 }
@@ -76,37 +85,33 @@ const COOPERATIVE_8: Variant<ProductParams> = Variant {
 /// No kernel: the product reads its halves as others do.
 const OTHERS: Variant<ProductParams> = Variant { name: "others", fits: |_| true, suits: Suits::All, ..COOPERATIVE_16 };
 
-static FAMILY: Family<ProductParams> = Family { name: "matmul_cooperative", order, attempt };
+pub(super) static FAMILY: Family<ProductParams> = Family { name: "matmul_cooperative", order, attempt };
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
-fn order(_: &Caps) -> &'static [&'static Variant<ProductParams>] {
+pub(in crate::ops) fn order(_: &Caps) -> &'static [&'static Variant<ProductParams>] {
     static ORDER: [&Variant<ProductParams>; 3] = [&COOPERATIVE_16, &COOPERATIVE_8, &OTHERS];
     &ORDER
 }
 
-/// Returns the variant for a product of f16, if the adapter has one, it is right there, and the sizes suit it.
-pub(super) fn chosen(gpu: &Gpu, [m, k, n]: [usize; 3]) -> Result<Option<&'static Variant<ProductParams>>> {
+/// Returns the variant of a family in this [`order`] for a product of f16, if the adapter has one, it is right there, and the
+/// sizes suit it.
+pub(in crate::ops) fn chosen(
+    gpu: &Gpu,
+    family: &Family<ProductParams>,
+    [m, k, n]: [usize; 3],
+) -> Result<Option<&'static Variant<ProductParams>>> {
     if gpu.caps().cooperative.is_none() || variants::asked_for(&matmul_variants::FAMILY) {
         return Ok(None);
     }
     let to = Target { offset: 0, batch: 0, row: n, inner: n, outer: 0 };
     let params = ProductParams { k, ..Product { m, k: 1, n, batch: 1, splits: 1, steps: [0; 2] }.sized(to)? };
-    let variant = variants::chosen(gpu, &FAMILY, &params)?;
-    Ok((variant.name != OTHERS.name).then_some(variant))
+    let variant = variants::chosen(gpu, family, &params)?;
+    Ok((!is_others(variant)).then_some(variant))
 }
 
-/// Returns the kernel of a variant. `steps` of the product are words, and its k is a multiple of [`STEPS`] for each part.
-pub(super) fn kernel(
-    variant: &Variant<ProductParams>,
-    product: Product,
-    [a, b]: [&Buffer; 2],
-    out: &Buffer,
-    to: Target,
-) -> Result<Kernel> {
-    let header = (variant.shader.text.headers)().first().copied().unwrap_or_default();
-    Ok(variant.kernel(product.sized(to)?, |kernel| {
-        kernel.header(header).constant("HAS_BIAS", false).input(a).input(b).input(a).output(out)
-    }))
+/// Returns whether a variant is no kernel of cooperative matrices.
+pub(in crate::ops) fn is_others(variant: &Variant<ProductParams>) -> bool {
+    variant.name == OTHERS.name
 }
 
 /// Sizes that are no multiples of fragments, tiles or panels, and more than one of each; sums of many fragments, in two parts.
@@ -121,8 +126,8 @@ const BEFORE: usize = 1;
 
 /// Multiplies a batch of two with a variant and compares the result with the host. Describes the first wrong element. Sums that
 /// a driver loses, or adds twice, from one fragment to the next are far from the host's.
-fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams>) -> Result<Option<String>> {
-    if variant.name == OTHERS.name {
+pub(in crate::ops) fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams>) -> Result<Option<String>> {
+    if is_others(variant) {
         return Ok(None);
     }
     let (mut a, mut b) = (numbers(BEFORE + BATCH * M * K, 1), numbers(BATCH * K * N, 2));
@@ -146,7 +151,7 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams>) -> Result<Option
     let out = gpu.upload(bytemuck::cast_slice(&expected))?;
     let product =
         Product { m: M, k: PART * SPLITS, n: N, batch: BATCH, splits: SPLITS, steps: sizes.map(|size| size / 2) };
-    gpu.run(kernel(variant, product, panels.each_ref(), &out, to)?)?;
+    gpu.run(product.variant(variant, panels.each_ref(), None, &out, to)?)?;
     let got = gpu.download(&out, 0, expected.len())?;
     for (z, m) in (0..BATCH * SPLITS).flat_map(|z| (0..M).map(move |m| (z, m))) {
         let (batch, range) = (z / SPLITS, z % SPLITS * PART..K.min((z % SPLITS + 1) * PART));
@@ -165,7 +170,7 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<ProductParams>) -> Result<Option
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::ops) mod tests {
     use super::*;
     use crate::device::gpu::Shader;
     use crate::device::{Backend, Device};
@@ -206,12 +211,12 @@ mod tests {
             multiply(group_number(group), Team(local / LANES, WG / LANES, me, LANES));
         }";
     const FILES: &[&str] = &[PLACES, PRODUCT, PUT, PLAIN, wgsl!("matmul_cooperative")];
-    static PLAIN_16: Variant<ProductParams> = Variant {
+    pub(in crate::ops) static PLAIN_16: Variant<ProductParams> = Variant {
         name: "plain_16",
         shader: Shader::new("cooperative_plain_16", FILES, || vec!["const S = 16u;\nconst LANES = 64u;\n"]),
         ..COOPERATIVE_16
     };
-    static PLAIN_8: Variant<ProductParams> = Variant {
+    pub(in crate::ops) static PLAIN_8: Variant<ProductParams> = Variant {
         name: "plain_8",
         shader: Shader::new("cooperative_plain_8", FILES, || vec!["const S = 8u;\nconst LANES = 32u;\n"]),
         ..COOPERATIVE_8

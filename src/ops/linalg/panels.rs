@@ -60,7 +60,7 @@ pub(in crate::ops) const A_WIDTH: usize = 8;
 /// Columns of B in a panel, and of out in a workgroup.
 pub(in crate::ops) const B_WIDTH: usize = 64;
 /// Elements that one invocation packs.
-pub(super) const PACK_RUN: usize = 8;
+pub(in crate::ops) const PACK_RUN: usize = 8;
 /// The most products that one invocation adds up: some drivers end a loop after 65 535 iterations, without an error.
 pub(in crate::ops) const MAX_DEPTH: usize = 32_768;
 /// Rows of out in a tile of `ProductParams`, whose columns are those of a panel of B.
@@ -180,7 +180,7 @@ impl Product {
         Ok(may_share_loads(gpu.caps()) && shares_loads(variants::chosen(gpu, &FAMILY, &one.params(None, to)?)?))
     }
 
-    /// Returns the kernel of a variant.
+    /// Returns the kernel of a variant. With cooperative matrices, `steps` are words, and parts of k have whole fragments.
     pub fn variant(
         self,
         variant: &Variant<ProductParams>,
@@ -226,7 +226,9 @@ impl Product {
         out: &Buffer,
     ) -> Kernel {
         let summand = bias.map_or(a, |(buffer, _)| buffer);
+        let header = (variant.shader.text.headers)().first().copied().unwrap_or_default();
         variant.kernel(params, |kernel| {
+            let kernel = kernel.header(header);
             kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(b).input(summand).output(out)
         })
     }

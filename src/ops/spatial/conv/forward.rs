@@ -94,6 +94,9 @@ impl Op for Forward {
             return Ok(vec![g.direct_kernel(Direct::Forward, [x, w], bias, out)]);
         }
         let operands = [Stored::of(x), Stored::of(w)];
+        if let Some(kernels) = g.forward_cooperative(gpu, operands, bias.map(Stored::of), out)? {
+            return Ok(kernels);
+        }
         if let Some(kernels) = g.forward_implicit(gpu, &chosen(gpu), operands, bias.map(Stored::of), out)? {
             return Ok(kernels);
         }

@@ -1,6 +1,6 @@
 //! The sizes of one convolution, its images as columns, and the passes in which an adapter handles them.
 
-use crate::device::gpu::{Buffer, Kernel, params, shader};
+use crate::device::gpu::{Buffer, Kernel, params, shader, wgsl};
 use crate::ops::inputs::run_of;
 use crate::ops::linalg::panels::B_WIDTH;
 use crate::ops::spatial::window::{WINDOW, Window};
@@ -23,7 +23,10 @@ params! {
         out_x: usize,
     }
 }
-shader!(SHADER: Params = "conv", after [WINDOW, HALVES]);
+shader!(SHADER: Params = "conv", after [WINDOW, HALVES, COLUMNS]);
+
+/// The text that precedes the shaders which write columns.
+pub(super) const COLUMNS: &str = wgsl!("conv_columns");
 
 /// The most elements of the columns of one adapter pass: 64 MiB, which every adapter can bind.
 pub(super) const PASS: usize = 16 << 20;
@@ -127,10 +130,14 @@ impl Geometry {
     /// Returns the passes of an adapter: each has as many whole images as fit, or a part of an image that does not fit.
     /// Also returns the number of columns of the widest pass, for buffers that all passes use in turn.
     pub fn passes(&self) -> (Vec<Pass>, usize) {
-        let pixels = self.window.pixels();
         // The gradients store a pixel's column, or the gradient of its channels, in whole panels.
         let column = self.depth().next_multiple_of(64).max(self.group_out().next_multiple_of(8));
-        let most = (PASS / column / 64 * 64).max(64);
+        self.passes_of((PASS / column / 64 * 64).max(64))
+    }
+
+    /// As [`Geometry::passes`], with at most `most` columns.
+    pub fn passes_of(&self, most: usize) -> (Vec<Pass>, usize) {
+        let pixels = self.window.pixels();
         let step = (most / pixels.max(1)).max(1);
         let mut passes = Vec::new();
         for image in (0..self.images).step_by(step) {

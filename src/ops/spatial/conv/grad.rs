@@ -24,7 +24,7 @@ const RUN: [usize; 2] = [4096, MAX_DEPTH];
 
 /// The most elements of the weight gradient's partial sums in an adapter's memory, unless this would need longer runs
 /// than `RUN` allows.
-const MOST_PARTIAL: usize = 16 << 20;
+pub(super) const MOST_PARTIAL: usize = 16 << 20;
 
 /// dy `[N, OC, OH, OW]`, w `[OC, C / groups, KH, KW]` → dx `[N, C, H, W]`: `wᵀ · dy`, added as an image.
 #[derive(Debug)]
@@ -96,7 +96,11 @@ impl Op for InputGrad {
         }
         let window = &g.window.params;
         loops_within(self.name(), window.loops(), || format!("a kernel of {:?}", window.kernel))?;
-        if let Some(kernels) = g.input_grad_implicit(gpu, &chosen(gpu), [Stored::of(dy), Stored::of(w)], out)? {
+        let operands = [Stored::of(dy), Stored::of(w)];
+        if let Some(kernels) = g.input_grad_cooperative(gpu, operands, out)? {
+            return Ok(kernels);
+        }
+        if let Some(kernels) = g.input_grad_implicit(gpu, &chosen(gpu), operands, out)? {
             return Ok(kernels);
         }
         if let Some(kernels) = g.by_winograd(gpu, true, [dy, w], None, out)? {
@@ -205,6 +209,9 @@ impl Op for WeightGrad {
             return direct::weight_grad(gpu, g, dy, x, out);
         }
         let operands = [Stored::of(dy), Stored::of(x)];
+        if let Some(kernels) = g.weight_grad_cooperative(gpu, operands, self.run(), out)? {
+            return Ok(kernels);
+        }
         if let Some(kernels) = g.weight_grad_implicit(gpu, &chosen(gpu), operands, self.run(), out)? {
             return Ok(kernels);
         }

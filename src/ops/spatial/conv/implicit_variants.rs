@@ -165,7 +165,7 @@ impl ImplicitParams {
 
 /// Returns convolutions whose sums have tiles of single positions, and of any steps; each with several tiles, strides, and
 /// sums that are split.
-fn examples() -> [Geometry; 2] {
+pub(super) fn examples() -> [Geometry; 2] {
     let geometry = |images, [channels, out_channels]: [usize; 2], groups, size: [usize; 2], params: WindowParams| {
         let out = [0, 1].map(|d| (size[d] + 2 * params.padding[d] - params.span(d)) / params.stride[d] + 1);
         Geometry { images, channels, out_channels, groups, window: Window { params, size, out } }
@@ -190,15 +190,40 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<ImplicitParams>) -> Result<Optio
     Ok(None)
 }
 
-/// Computes a convolution and its gradients with a variant, of operands of a type after an offset, and compares them with the
-/// host.
-/// Describes the first wrong element.
+/// Computes a convolution and its gradients with a variant, and compares them with the host.
 fn compare(
     gpu: &Gpu,
     variant: &'static Variant<ImplicitParams>,
     g: &Geometry,
     numbers: &dyn Fn(usize, u32) -> Vec<f32>,
     dtype: DType,
+) -> Result<Option<String>> {
+    let choose: Choose = &|_| Ok(variant);
+    compare_with_host(gpu, g, (numbers, dtype, 1e-4), &|what, [x, w, dy, bias], out| match what {
+        Computed::Forward => g.forward_implicit(gpu, choose, [x, w], Some(bias), out),
+        Computed::InputGrad => g.input_grad_implicit(gpu, choose, [dy, w], out),
+        Computed::WeightGrad => g.weight_grad_implicit(gpu, choose, [dy, x], LONGEST, out),
+    })
+}
+
+/// What a trial compares.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Computed {
+    Forward,
+    InputGrad,
+    WeightGrad,
+}
+
+/// Returns the kernels of what is computed from x, w, dy and the bias, or `None` where they are not for the sizes.
+pub(super) type Kernels<'a> = &'a dyn Fn(Computed, [Stored; 4], &Buffer) -> Result<Option<Vec<Kernel>>>;
+
+/// Computes a convolution and its gradients, of operands of a type after an odd offset, and compares them with the host.
+/// Describes the first wrong element.
+pub(super) fn compare_with_host(
+    gpu: &Gpu,
+    g: &Geometry,
+    (numbers, dtype, tolerance): (&dyn Fn(usize, u32) -> Vec<f32>, DType, f32),
+    kernels: Kernels,
 ) -> Result<Option<String>> {
     const BEFORE: usize = 3;
     let sizes = [g.images * g.image(), g.groups * g.group_weights(), g.images * g.out_image(), g.out_channels];
@@ -216,42 +241,38 @@ fn compare(
     columns::input_grad(g, dy, w, &mut expected[1])?;
     columns::weight_grad(g, dy, x, &mut expected[2])?;
     let operand = |i: usize| Stored { buffer: &buffers[i].0, offset: BEFORE, dtype: buffers[i].1 };
-    let [x, w, dy, bias] = [0, 1, 2, 3].map(operand);
-    let choose: Choose = &|_| Ok(variant);
-    for (what, expected) in expected.iter().enumerate() {
+    let operands = [0, 1, 2, 3].map(operand);
+    for (what, expected) in [Computed::Forward, Computed::InputGrad, Computed::WeightGrad].into_iter().zip(&expected) {
         let out = gpu.upload(bytemuck::cast_slice(&vec![UNTOUCHED; expected.len()]))?;
-        let kernels = match what {
-            0 => g.forward_implicit(gpu, choose, [x, w], Some(bias), &out)?,
-            1 => g.input_grad_implicit(gpu, choose, [dy, w], &out)?,
-            _ => g.weight_grad_implicit(gpu, choose, [dy, x], LONGEST, &out)?,
-        };
-        let Some(kernels) = kernels else { continue };
+        let Some(kernels) = kernels(what, operands, &out)? else { continue };
         kernels.into_iter().try_for_each(|kernel| gpu.run(kernel))?;
         let got = gpu.download(&out, 0, expected.len())?;
-        if let Some(i) = got.iter().zip(expected).position(|(&got, &expected)| !close(f32::from_bits(got), expected)) {
-            let what = ["the convolution", "the image's gradient", "the weight's gradient"][what];
+        let right = |got: u32, expected: f32| close(f32::from_bits(got), expected, tolerance);
+        if let Some(i) = got.iter().zip(expected).position(|(&got, &expected)| !right(got, expected)) {
             let (got, expected) = (f32::from_bits(got[i]), expected[i]);
-            return Ok(Some(format!("element {i} of {what} of {g:?}: got {got}, expected {expected}")));
+            return Ok(Some(format!("element {i} of {what:?} of {g:?}: got {got}, expected {expected}")));
         }
     }
     Ok(None)
 }
 
 /// The most windows of a part of the weight's gradient in a trial.
-const LONGEST: usize = 256;
+pub(super) const LONGEST: usize = 256;
 
-fn close(got: f32, expected: f32) -> bool {
-    (got.is_nan() && expected.is_nan()) || got == expected || (got - expected).abs() <= 1e-4 + 1e-5 * expected.abs()
+fn close(got: f32, expected: f32, tolerance: f32) -> bool {
+    (got.is_nan() && expected.is_nan())
+        || got == expected
+        || (got - expected).abs() <= tolerance + 1e-5 * expected.abs()
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::device::{Backend, Device};
     use crate::ops::spatial::conv::Conv;
 
     /// x `[N, C, H, W]`, w `[OC, C / groups, KH, KW]` and options, at the extremes of sizes.
-    fn extremes() -> Vec<Geometry> {
+    pub fn extremes() -> Vec<Geometry> {
         let conv = Conv::<2>::new;
         let all = [
             ([1, 1, 1, 1], [1, 1, 1, 1], conv()),

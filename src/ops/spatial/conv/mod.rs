@@ -4,13 +4,15 @@
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
 //! `columns` computes all three as matrix products, `winograd` (with `winograd_grad`) most 3 × 3 kernels, `small_planes`
 //! other kernels on several images with small planes, and `direct` groups of few channels. On hardware, `implicit`
-//! multiplies tiles that are read from the image. On software adapters, `winograd_products` computes most 3 × 3 kernels with many
-//! channels; for others `forward` and `grad` multiply panels of columns, or `blocked` reads a padded copy of the image. A
-//! convolution over one dimension is one over two with a height of 1.
+//! multiplies tiles that are read from the image, and `cooperative` panels of f16 where the adapter has cooperative matrices. On
+//! software adapters, `winograd_products` computes most 3 × 3 kernels with many channels; for others `forward` and `grad` multiply
+//! panels of columns, or `blocked` reads a padded copy of the image. A convolution over one dimension is one over two with a
+//! height of 1.
 
 mod blocked;
 mod blocks;
 mod columns;
+mod cooperative;
 mod direct;
 mod forward;
 mod geometry;

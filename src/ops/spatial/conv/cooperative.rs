@@ -1,0 +1,389 @@
+//! Convolutions of f16 and their gradients by cooperative matrices: the pixels under the windows are written in panels of halves
+//! (`shaders/conv_halves.wgsl`), some columns at a time, and multiplied as other products of f16 (`linalg/cooperative.rs`). Those
+//! of a kernel of one position are the panels that a product of the image would have.
+
+use super::geometry::{COLUMNS, Geometry, Pass};
+use super::grad::MOST_PARTIAL;
+use super::implicit_variants::{self, Computed, LONGEST, compare_with_host, examples};
+use crate::device::gpu::{AnyFamily, Buffer, Family, Gpu, Kernel, Variant, params, shader};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::choices::Sizes;
+use crate::ops::linalg::batched::OFTEN;
+use crate::ops::linalg::cooperative::{self, HALF_PANELS, STEPS, WIDTH};
+use crate::ops::linalg::matmul_variants::numbers;
+use crate::ops::linalg::panels::{ALONE, IndexMap, MAX_DEPTH, PACK_RUN, Pack, Product, ProductParams, Target};
+use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::spatial::window::{WINDOW, Window, WindowParams};
+use crate::ops::stored::Stored;
+use crate::ops::variants;
+
+params! {
+    struct Params {
+        count: usize,
+        columns: usize,
+        first: usize,
+        steps: usize,
+        offset: usize,
+        channels: usize,
+        depth: usize,
+        height: usize,
+        width: usize,
+        out_y: usize,
+        out_x: usize,
+    }
+}
+shader!(SHADER: Params = "conv_halves", after [WINDOW, COLUMNS, HALF_PANELS]);
+
+/// The words that are in memory at a time.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    panels: usize,
+    /// Parts of sums.
+    sums: usize,
+}
+
+/// As many panels as products always may have, and as many parts as the gradient of a weight has elsewhere.
+const ROOM: Room = Room { panels: OFTEN, sums: MOST_PARTIAL };
+
+type Matrices = Variant<ProductParams>;
+
+/// The same variants as those of products, which have a trial of their own with the kernels of this file.
+static FAMILY: Family<ProductParams> = Family { name: "conv2d_cooperative", order: cooperative::order, attempt };
+inventory::submit! { &FAMILY as &'static dyn AnyFamily }
+
+/// Tries the product, then a convolution and its gradients.
+fn attempt(gpu: &Gpu, variant: &'static Matrices) -> Result<Option<String>> {
+    if cooperative::is_others(variant) {
+        return Ok(None);
+    }
+    if let Some(wrong) = cooperative::attempt(gpu, variant)? {
+        return Ok(Some(wrong));
+    }
+    for g in examples() {
+        if let Some(wrong) = compare(gpu, variant, &g, (&numbers, ROOM))? {
+            return Ok(Some(wrong));
+        }
+    }
+    Ok(None)
+}
+
+/// Computes a convolution and its gradients with a variant, and compares them with the host. Cards
+/// round their sums in ways of their own.
+fn compare(
+    gpu: &Gpu,
+    variant: &Matrices,
+    g: &Geometry,
+    (numbers, room): (&dyn Fn(usize, u32) -> Vec<f32>, Room),
+) -> Result<Option<String>> {
+    compare_with_host(gpu, g, (numbers, DType::F16, 1e-3), &|what, [x, w, dy, bias], out| match what {
+        Computed::Forward => g.weight_by_columns(gpu, variant, Weight::of(g, w), x, Some(bias), (room, out)),
+        Computed::InputGrad => match g.turned() {
+            Some(turned) => turned.weight_by_columns(gpu, variant, Weight::turned(g, w), dy, None, (room, out)),
+            None => Ok(None),
+        },
+        Computed::WeightGrad => g.gradient_by_columns(gpu, variant, [dy, x], LONGEST, (room, out)),
+    })
+}
+
+/// The weight of a convolution as the left operand of a product: its elements, with those of the first group first.
+struct Weight<'a> {
+    stored: Stored<'a>,
+    k: IndexMap,
+    j: IndexMap,
+}
+
+impl<'a> Weight<'a> {
+    fn of(g: &Geometry, stored: Stored<'a>) -> Weight<'a> {
+        let (depth, rows) = (g.depth(), g.group_out());
+        Weight { stored, k: IndexMap::even(depth, 1), j: IndexMap::even(rows, depth) }
+    }
+
+    /// Returns the weight of the [turned](Geometry::turned) convolution: with its kernels turned by 180°, from the channels of
+    /// the result to those of the image.
+    fn turned(g: &Geometry, stored: Stored<'a>) -> Weight<'a> {
+        let taps = g.window.taps();
+        // From a position of a kernel to the one before, modulo 2³².
+        let back = u32::MAX as usize;
+        let k = IndexMap { inner: taps, step: back, outer: g.depth() };
+        Weight { stored: stored.after(taps - 1), k, j: IndexMap::even(g.group_channels(), taps) }
+    }
+}
+
+impl Geometry {
+    /// Returns the variant for a product `[m, k] · [k, n]` of operands of f16, unless the op table asks for another one.
+    fn matrices(&self, gpu: &Gpu, operands: [Stored; 2], sizes: [usize; 3]) -> Result<Option<&'static Matrices>> {
+        if operands.iter().any(|x| x.dtype != DType::F16) || variants::asked_for(&implicit_variants::FAMILY) {
+            return Ok(None);
+        }
+        cooperative::chosen(gpu, &FAMILY, sizes)
+    }
+
+    /// Returns the kernels of the convolution by cooperative matrices, if the adapter has such and the sizes suit them.
+    pub fn forward_cooperative(
+        &self,
+        gpu: &Gpu,
+        [x, w]: [Stored; 2],
+        bias: Option<Stored>,
+        out: &Buffer,
+    ) -> Result<Option<Vec<Kernel>>> {
+        let sizes = [self.group_out(), self.depth(), self.images * self.window.pixels()];
+        let Some(variant) = self.matrices(gpu, [x, w], sizes)? else { return Ok(None) };
+        self.weight_by_columns(gpu, variant, Weight::of(self, w), x, bias, (ROOM, out))
+    }
+
+    /// Returns the same for the gradient of the image of a convolution without stride: a convolution of dy.
+    pub fn input_grad_cooperative(&self, gpu: &Gpu, [dy, w]: [Stored; 2], out: &Buffer) -> Result<Option<Vec<Kernel>>> {
+        let Some(turned) = self.turned() else { return Ok(None) };
+        let sizes = [turned.group_out(), turned.depth(), turned.images * turned.window.pixels()];
+        let Some(variant) = self.matrices(gpu, [dy, w], sizes)? else { return Ok(None) };
+        turned.weight_by_columns(gpu, variant, Weight::turned(self, w), dy, None, (ROOM, out))
+    }
+
+    /// Returns the same for the gradient of the weight. Each part of the sums is over at most `run` output pixels.
+    pub fn weight_grad_cooperative(
+        &self,
+        gpu: &Gpu,
+        [dy, x]: [Stored; 2],
+        run: usize,
+        out: &Buffer,
+    ) -> Result<Option<Vec<Kernel>>> {
+        let sizes = [self.group_out(), self.images * self.window.pixels(), self.depth()];
+        let Some(variant) = self.matrices(gpu, [dy, x], sizes)? else { return Ok(None) };
+        self.gradient_by_columns(gpu, variant, [dy, x], run, (ROOM, out))
+    }
+
+    /// Returns the convolution of the gradient of the result whose result is the gradient of the image; `None` under a stride.
+    fn turned(&self) -> Option<Geometry> {
+        let Window { params, size, out } = self.window;
+        // Less than 0, modulo 2³², where the image has more padding than the windows reach beyond a pixel.
+        let padding = [0, 1].map(|d| (params.span(d) - 1).wrapping_sub(params.padding[d]) & u32::MAX as usize);
+        let window = Window { params: WindowParams { padding, ..params }, size: out, out: size };
+        let (channels, out_channels) = (self.out_channels, self.channels);
+        (params.stride == [1, 1]).then(|| Geometry { channels, out_channels, window, ..self.clone() })
+    }
+
+    /// Returns the kernel that writes the columns of one group of a pass as an operand with so many steps of k: as the right one
+    /// of a product by the weight or, turned, as the one of a product by the gradient of the result.
+    fn half_columns(
+        &self,
+        turned: bool,
+        (pass, group): (&Pass, usize),
+        steps: usize,
+        (from, to): (Stored, &Buffer),
+    ) -> Kernel {
+        let across = if turned { self.depth() } else { pass.columns() };
+        let [height, width] = self.window.size;
+        let [out_y, out_x] = self.window.out;
+        let params = Params {
+            count: Pack::size(WIDTH, steps, across) / PACK_RUN,
+            columns: pass.columns(),
+            first: pass.pixel,
+            steps,
+            offset: from.offset + pass.image * self.image() + group * self.group_image(),
+            channels: self.channels,
+            depth: self.group_channels(),
+            height,
+            width,
+            out_y,
+            out_x,
+        };
+        let entry = if turned { "im2col_halves_turned" } else { "im2col_halves" };
+        let kernel = Kernel::build(SHADER, entry, params).constants(self.window.params.constants());
+        kernel.input(&from).output(to).each(params.count)
+    }
+
+    /// Returns the kernels that multiply the weight by the columns of x, or `None` if the sums are too long for one pass. Each
+    /// operand has at most about half of the room for panels.
+    fn weight_by_columns(
+        &self,
+        gpu: &Gpu,
+        variant: &Matrices,
+        weight: Weight,
+        x: Stored,
+        bias: Option<Stored>,
+        (room, out): (Room, &Buffer),
+    ) -> Result<Option<Vec<Kernel>>> {
+        let (rows, pixels, valid) = (self.group_out(), self.window.pixels(), self.depth());
+        let steps = valid.next_multiple_of(STEPS);
+        if steps > MAX_DEPTH {
+            return Ok(None);
+        }
+        let most = (room.panels / steps / WIDTH * WIDTH).max(WIDTH);
+        let (passes, widest) = self.passes_of(most);
+        let block = most.min(rows);
+        let [weights, cols] = [block, widest].map(|across| gpu.alloc(Pack::size(WIDTH, steps, across) / 2));
+        let (weights, cols) = (weights?, cols?);
+        let mut kernels = Vec::new();
+        for group in 0..self.groups {
+            for (number, pass) in passes.iter().enumerate() {
+                let columns = pass.columns();
+                kernels.push(self.half_columns(false, (pass, group), steps, (x, &cols)));
+                for first in (0..rows).step_by(block) {
+                    let across = block.min(rows - first);
+                    // All passes read the same panels, unless those hold a part of the rows.
+                    if number == 0 || block < rows {
+                        let pack = Pack { width: WIDTH, depth: steps, across, k: weight.k, j: weight.j };
+                        let from = weight.stored.after(group * self.group_weights() + first * weight.j.step);
+                        kernels.push(cooperative::pack(&pack, valid, from, ALONE, &weights));
+                    }
+                    let product = Product { m: across, k: steps, n: columns, batch: 1, splits: 1, steps: [0, 0] };
+                    let row = group * rows + first;
+                    let offset = (pass.image * self.out_channels + row) * pixels + pass.pixel;
+                    let to = Target { offset, batch: 0, row: pixels, inner: pixels, outer: self.out_image() };
+                    let bias = bias.map(|bias| (bias.buffer, bias.offset + row));
+                    kernels.push(product.variant(variant, [&weights, &cols], bias, out, to)?);
+                }
+            }
+        }
+        Ok(Some(kernels))
+    }
+
+    /// Returns the kernels that multiply dy by the columns of x, or `None` if there is no room for panels of all rows, or for
+    /// the parts of the sums.
+    fn gradient_by_columns(
+        &self,
+        gpu: &Gpu,
+        variant: &Matrices,
+        [dy, x]: [Stored; 2],
+        run: usize,
+        (room, out): (Room, &Buffer),
+    ) -> Result<Option<Vec<Kernel>>> {
+        let (rows, pixels, depth) = (self.group_out(), self.window.pixels(), self.depth());
+        let len = self.groups * self.group_weights();
+        let column = rows.next_multiple_of(WIDTH) + depth.next_multiple_of(WIDTH);
+        let most = 2 * room.panels / column / WIDTH * WIDTH;
+        if most == 0 || self.images * pixels == 0 {
+            return Ok(None);
+        }
+        let (passes, _) = self.passes_of(most);
+        // Few tiles have more parts, as long as those are in memory.
+        let affordable = room.sums / (len * passes.len()).max(1);
+        let parts = |columns: usize| {
+            let wanted = Sizes { m: rows, n: depth, batch: 1 }.parts(columns).min(affordable);
+            let part = columns.div_ceil(wanted.max(columns.div_ceil(run))).next_multiple_of(STEPS);
+            (part, columns.div_ceil(part))
+        };
+        let sizes: Vec<_> = passes.iter().map(|pass| parts(pass.columns())).collect();
+        let all: usize = sizes.iter().map(|&(_, splits)| splits).sum();
+        let steps = sizes.iter().map(|(part, splits)| part * splits).max().unwrap_or(0);
+        // Where the parts of all passes are too many, their sum so far is the first of the next ones, in a second buffer.
+        let turns = all > 1 && all * len > room.sums;
+        let largest = sizes.iter().map(|&(_, splits)| splits).max().unwrap_or(0);
+        let slots = if turns { (room.sums / 2 / len).max(largest + 1) } else { all };
+        let tenth = (self.images * (self.image() + self.out_image()) / 2 + len) / 10;
+        if turns && 2 * slots * len > room.sums.max(tenth) {
+            return Ok(None);
+        }
+        let [grads, cols] = [rows, depth].map(|across| gpu.alloc(Pack::size(WIDTH, steps, across) / 2));
+        let (grads, cols) = (grads?, cols?);
+        let mut partial = if all == 1 { out.clone() } else { gpu.alloc(slots * len)? };
+        let mut other = if turns { gpu.alloc(slots * len)? } else { partial.clone() };
+        let (mut kernels, mut done) = (Vec::new(), 0);
+        for (pass, &(part, splits)) in passes.iter().zip(&sizes) {
+            if done + splits > slots {
+                kernels.extend(sum_parts(gpu, &partial, [1, done, len], &other)?);
+                std::mem::swap(&mut partial, &mut other);
+                done = 1;
+            }
+            let (columns, steps) = (pass.columns(), part * splits);
+            for group in 0..self.groups {
+                let k = IndexMap { inner: pass.pixels, step: 1, outer: self.out_image() };
+                let left = Pack { width: WIDTH, depth: steps, across: rows, k, j: IndexMap::even(rows, pixels) };
+                let from = dy.after((pass.image * self.out_channels + group * rows) * pixels + pass.pixel);
+                kernels.push(cooperative::pack(&left, columns, from, ALONE, &grads));
+                kernels.push(self.half_columns(true, (pass, group), steps, (x, &cols)));
+                let product = Product { m: rows, k: steps, n: depth, batch: 1, splits, steps: [0, 0] };
+                let offset = done * len + group * self.group_weights();
+                let to = Target { offset, batch: len, row: depth, inner: depth, outer: 0 };
+                kernels.push(product.variant(variant, [&grads, &cols], None, &partial, to)?);
+            }
+            done += splits;
+        }
+        if all > 1 {
+            kernels.extend(sum_parts(gpu, &partial, [1, done, len], out)?);
+        }
+        Ok(Some(kernels))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::device::{Backend, Device};
+    use crate::ops::linalg::cooperative::tests::{PLAIN_8, PLAIN_16};
+    use crate::ops::spatial::conv::Conv;
+    use crate::ops::spatial::conv::implicit_variants::tests::extremes;
+
+    /// Channels and rows of several panels, groups of them under a stride, and images of one and of several panels. The sums are
+    /// short enough for Mesa 22, which counts the rounds of all loops together: those of the fragments are many.
+    fn more() -> Vec<Geometry> {
+        let conv = Conv::<2>::new;
+        let all = [
+            ([2, 33, 7, 9], [36, 33, 5, 5], conv().padding(2)),
+            ([3, 80, 9, 7], [132, 40, 3, 3], conv().groups(2).stride(2).padding(1)),
+            ([3, 33, 11, 10], [65, 33, 1, 1], conv()),
+            ([2, 6, 19, 13], [130, 3, 3, 3], conv().groups(2).padding([1, 2]).dilation([2, 1])),
+        ];
+        all.iter().map(|(x, w, conv)| conv.geometry(x, w).expect("a convolution")).collect()
+    }
+
+    /// Layers with far more columns, weights or parts of sums than have room.
+    #[test]
+    fn temporaries_are_small() -> Result<()> {
+        let conv = Conv::<2>::new().padding(1);
+        for device in Device::all().into_iter().filter(|device| !device.is_cpu()).take(1) {
+            let Backend::Gpu(gpu) = device.backend()? else { continue };
+            let [any, out] = [gpu.alloc(4)?, gpu.alloc(4)?];
+            let x = Stored { buffer: &any, offset: 0, dtype: DType::F16 };
+            for (image, weight) in [
+                ([64, 256, 56, 56], [256, 256, 3, 3]),
+                ([256, 512, 7, 7], [512, 512, 3, 3]),
+                ([20, 3500, 9, 9], [3500, 3500, 3, 3]),
+                ([1, 64, 2048, 2048], [64, 64, 3, 3]),
+            ] {
+                let g = conv.geometry(&image, &weight)?;
+                let (turned, to) = (g.turned().expect("no stride"), (ROOM, &out));
+                let all = [
+                    (g.weight_by_columns(gpu, &PLAIN_16, Weight::of(&g, x), x, None, to)?, 0),
+                    (turned.weight_by_columns(gpu, &PLAIN_16, Weight::turned(&g, x), x, None, to)?, 0),
+                    (g.gradient_by_columns(gpu, &PLAIN_16, [x, x], MAX_DEPTH, to)?, ROOM.sums),
+                ];
+                for (i, (kernels, sums)) in all.into_iter().enumerate() {
+                    let Some(kernels) = kernels else {
+                        assert!(i == 2 && weight[0] == 3500, "{image:?}"); // parts of 110 M elements
+                        continue;
+                    };
+                    let written = kernels.iter().flat_map(Kernel::written).filter(|to| to.id() != out.id());
+                    let sizes: HashMap<usize, usize> = written.map(|to| (to.id(), to.len())).collect();
+                    let words: usize = sizes.values().sum();
+                    // The parts of a sum are padded to whole fragments.
+                    assert!(words <= ROOM.panels / 16 * 17 + sums, "{words} words for {image:?}, {i}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernels but for the fragments, in one pass and in passes of 64 columns, with a variant for each adapter.
+    #[test]
+    fn convolutions_are_right_with_fragments_in_plain_wgsl() -> Result<()> {
+        let adapters: Vec<Device> = Device::all().into_iter().filter(|device| !device.is_cpu()).collect();
+        for ((at, device), variant) in adapters.iter().enumerate().zip([&PLAIN_16, &PLAIN_8].into_iter().cycle()) {
+            let Backend::Gpu(gpu) = device.backend()? else { continue };
+            assert_eq!(attempt(gpu, variant)?, None, "{} on {device}", variant.name);
+            // Compiling takes the most time: each adapter has a part of them, and all adapters together have all.
+            for g in more().into_iter().chain(extremes()).skip(at).step_by(adapters.len()) {
+                let panels = g.group_out().next_multiple_of(WIDTH) + g.depth().next_multiple_of(WIDTH);
+                let small = Room { panels: panels * WIDTH / 2, sums: 4 * g.groups * g.group_weights() };
+                for room in [ROOM, small] {
+                    let wrong = compare(gpu, variant, &g, (&numbers, room))?;
+                    assert_eq!(wrong, None, "{} on {device}, {room:?}", variant.name);
+                }
+            }
+        }
+        Ok(())
+    }
+}
