@@ -55,7 +55,7 @@ pub use uniform::ParamValue;
 /// Its bindings are in group 0: `var<storage, read>` arrays are the inputs, `var<storage, read_write>` arrays the
 /// outputs, both in the order of their binding numbers; one `var<uniform>` may hold params. Arrays are of `f32`, `i32`
 /// or `u32` (or atomics of the integers), or of `f16` on adapters that have it, and `arrayLength` is the tensor's number of
-/// elements; of an odd number of `f16`, it is one more. Arrays may be of vectors,
+/// elements; of an odd number of `f16`, it is one more, and the last element is unspecified. Params cannot be `f16`. Arrays may be of vectors,
 /// matrices, arrays or structs of these, for tensors of a whole number of them with their padding in WGSL's layout: 4 numbers
 /// for a `vec3`. Then `arrayLength` is the number of such elements. A struct with members of several types takes a tensor of
 /// `u32` with their bits. A binding may also be a struct whose last member is such an array, or have a fixed size: the tensor

@@ -8,7 +8,7 @@
 //! let x = Tensor::rand([64, 64], &devices[0])?;
 //! let profiler = Profiler::start(&devices)?;
 //! let y = x.matmul(&x)?.relu()?;
-//! let profile = profiler.stop()?;
+//! let profile = profiler.stop();
 //! println!("{profile}"); // ops by device, with calls, times, shares and bytes
 //! # let path = std::env::temp_dir().join(format!("anygpu-profile-{}.json", std::process::id()));
 //! profile.save_chrome_trace(&path)?; // for ui.perfetto.dev or chrome://tracing
@@ -21,7 +21,7 @@
 //! as they do otherwise. So the kernels are as fast as without a profile, but not the time between them. Adapters without
 //! timestamps ([`DeviceInfo::features`](crate::DeviceInfo::features) has `timestamps` for those that have them) run one kernel at
 //! a time, and the time is that from its submit to its end as the host sees it. Ops of `cpu` are measured around their loops.
-//! Copies between the host and a device are not measured.
+//! Copies are not measured, nor is, on `cpu`, the creation of tensors. A device that is opened anew meanwhile is not profiled.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ impl Profiler {
     /// Begins to record what these devices do, by any thread. It waits for what they do already.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if one of them is profiled already, also by its place in the list; those of
+    /// [`Error::InvalidArgument`] if one of them is profiled already, or is in the list twice; those of
     /// [`Device::synchronize`].
     pub fn start(devices: &[Device]) -> Result<Profiler> {
         let mut profiler = Profiler { devices: Vec::new(), record: Arc::new(Record::new()) };
@@ -63,28 +63,24 @@ impl Profiler {
         Ok(profiler)
     }
 
-    /// Waits for the devices and returns what they did.
-    ///
-    /// # Errors
-    /// Those of [`Device::synchronize`]; no device is profiled any more then.
-    pub fn stop(mut self) -> Result<Profile> {
-        self.end()?;
+    /// Waits for the devices and returns what they did, with their [errors](Profile::errors).
+    pub fn stop(mut self) -> Profile {
+        let errors = self.end();
         let elapsed = self.record.since.elapsed();
         let (mut events, missed) = self.record.take();
-        events.sort_by(|a, b| a.start.cmp(&b.start));
-        Ok(Profile { events, missed, elapsed })
+        events.sort_by_key(|event| event.start);
+        Profile { events, missed, elapsed, errors }
     }
 
-    /// Ends the profile of every device, and returns the first error.
-    fn end(&mut self) -> Result<()> {
-        let ended: Vec<_> = self.devices.drain(..).map(|device| device.stop_profile()).collect();
-        ended.into_iter().collect()
+    /// Ends the profile of every device, and returns the errors.
+    fn end(&mut self) -> Vec<Error> {
+        self.devices.drain(..).filter_map(|device| device.stop_profile().err()).collect()
     }
 }
 
 impl Drop for Profiler {
     fn drop(&mut self) {
-        if let Err(error) = self.end() {
+        for error in self.end() {
             log::warn!("the profile was dropped: {error}");
         }
     }
@@ -98,6 +94,7 @@ pub struct Profile {
     events: Vec<Event>,
     missed: u64,
     elapsed: Duration,
+    errors: Vec<Error>,
 }
 
 /// All calls of one kernel for one op on one device.
@@ -129,6 +126,12 @@ impl Profile {
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed
+    }
+
+    /// Returns the errors of devices, such as their loss: their last kernels are missed then.
+    #[must_use]
+    pub fn errors(&self) -> &[Error] {
+        &self.errors
     }
 
     /// Returns the time from start to stop.
@@ -264,7 +267,7 @@ impl fmt::Display for Profile {
         if self.missed > 0 {
             writeln!(f, "{} calls without a time", self.missed)?;
         }
-        Ok(())
+        self.errors.iter().try_for_each(|error| writeln!(f, "{error}"))
     }
 }
 
@@ -287,7 +290,7 @@ mod tests {
             event("soft:0", "add", 3, 1, 1_000_000),
             event("soft:0", "matmul", 5, 5, 3_000_000),
         ];
-        Profile { events, missed: 1, elapsed: Duration::from_millis(20) }
+        Profile { events, missed: 1, elapsed: Duration::from_millis(20), errors: Vec::new() }
     }
 
     #[test]

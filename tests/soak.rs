@@ -184,7 +184,9 @@ fn eight_threads_on_all_devices() {
     };
     let peaks = [0, 1].map(|kind| [0.0, 0.2, 0.4, 0.6, 0.8].map(|from| between(kind, from, from + 0.2)));
     let [resident, allocated] = peaks;
-    println!("{count} pieces of work; in the five fifths of the time at most {resident:.0?} MiB resident, {allocated:.1?} allocated");
+    println!(
+        "{count} pieces of work; in the five fifths of the time at most {resident:.0?} MiB resident, {allocated:.1?} allocated"
+    );
     // Freed memory of drivers and of threads that have ended is not all given back to the system.
     let grows = |peaks: [f64; 5], most: f64| peaks[4] > peaks[1] * most;
     let memory_grows = grows(resident, 1.1) || grows(allocated, 1.05);

@@ -73,15 +73,19 @@ pub(crate) struct Profiling {
 }
 
 impl Profiling {
-    /// Begins; returns false if it has begun already.
-    pub fn start(&self, record: &Arc<Record>) -> bool {
+    /// Sets where events will go. Returns false if they go somewhere already.
+    pub fn reserve(&self, record: &Arc<Record>) -> bool {
         let mut current = sync::lock(&self.record);
         if current.is_some() {
             return false;
         }
         *current = Some(record.clone());
-        self.on.store(true, Ordering::Relaxed);
         true
+    }
+
+    /// Begins to record events.
+    pub fn enable(&self) {
+        self.on.store(true, Ordering::Relaxed);
     }
 
     pub fn stop(&self) {
@@ -113,7 +117,11 @@ impl Device {
     /// Begins to record the times of the device's work. Work that is recorded already is done first.
     pub(crate) fn start_profile(&self, record: &Arc<Record>) -> Result<()> {
         let started = match self.backend()? {
-            Backend::Cpu(cpu) => cpu.profiling().start(record),
+            Backend::Cpu(cpu) => {
+                let reserved = cpu.profiling().reserve(record);
+                cpu.profiling().enable(); // another profiler has done so if not this one
+                reserved
+            }
             Backend::Gpu(gpu) => gpu.start_profile(record)?,
         };
         if started {

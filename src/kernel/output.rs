@@ -89,7 +89,7 @@ pub(super) fn started(gpu: &Gpu, output: &Output) -> Result<Buffer> {
 pub(super) fn dense(gpu: &Gpu, tensor: &Tensor) -> Result<Buffer> {
     let dtype = tensor.dtype();
     // Elements that begin in the middle of a word have to be moved.
-    let moved = tensor.layout().offset % dtype.per_word() != 0;
+    let moved = !tensor.layout().offset.is_multiple_of(dtype.per_word());
     let tensor = if moved { tensor.copy()? } else { tensor.contiguous()? };
     let (offset, len) = (tensor.layout().offset / dtype.per_word(), dtype.words(tensor.elem_count()));
     match tensor.storage() {

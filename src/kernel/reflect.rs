@@ -74,7 +74,7 @@ fn reflection(module: &naga::Module, info: &ModuleInfo, entry: &str) -> Result<R
         counts_workgroups: counts_workgroups(module, point),
         loops: has_loops(module),
         workgroup_bytes: 0,
-        halves: module.types.iter().any(|(_, ty)| ty.inner.scalar_width() == Some(2)),
+        halves: module.types.iter().any(|(_, ty)| ty.inner.scalar().is_some_and(is_half)),
     };
     for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
         reflection.add(module, global, uses[handle])?;
@@ -159,8 +159,11 @@ impl Reflection {
 
 /// Returns the element type of a scalar in storage.
 pub(super) fn element(scalar: Scalar) -> Option<DType> {
-    let half = scalar.kind == ScalarKind::Float && scalar.width == 2;
-    if half { Some(DType::F16) } else { number(scalar) }
+    if is_half(scalar) { Some(DType::F16) } else { number(scalar) }
+}
+
+fn is_half(scalar: Scalar) -> bool {
+    (scalar.kind, scalar.width) == (ScalarKind::Float, 2)
 }
 
 /// Returns the element type of a scalar in a uniform.

@@ -4,12 +4,12 @@
 //! once in a second; one that is older belongs to a process that has ended.
 
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
-use crate::atomic::write_atomically;
 use crate::cache_dir::cache_dir;
 use crate::device::{Device, MemoryStats};
 
@@ -18,6 +18,10 @@ const FORMAT: &str = "anygpu-status-1";
 const EVERY: Duration = Duration::from_secs(1);
 /// The age from which a file is that of a process that has ended.
 const OLD: Duration = Duration::from_secs(5);
+/// The most bytes that are read of a file.
+const MOST_BYTES: u64 = 64 << 10;
+/// How long the end of a program waits for the end of the thread.
+const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// Publishes what this process does on its devices, until it is dropped: for `anygpu top`, and for [`processes`].
 ///
@@ -27,50 +31,68 @@ const OLD: Duration = Duration::from_secs(5);
 /// let _status = anygpu::watch::StatusFile::publish("my job");
 /// ```
 ///
-/// A thread writes a file in the user's cache folder once in a second.
+/// A thread writes a file in the user's cache folder once in a second. Devices of [`Device::from_wgpu`] are not in it.
 #[derive(Debug)]
 #[must_use = "nothing is published when it is dropped"]
 pub struct StatusFile {
-    ended: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// Ends the thread when it is dropped, and what the thread drops when it ends; none if nothing is published.
+    thread: Option<(Sender<()>, Receiver<()>)>,
 }
 
 impl StatusFile {
-    /// Begins to publish under a title, such as the command line. If the file cannot be written, that is logged, and
-    /// nothing else happens.
+    /// Begins to publish under a title, such as the command line. If that is not possible, it is logged, and nothing else
+    /// happens.
     pub fn publish(title: &str) -> StatusFile {
-        folder().map_or(StatusFile { ended: None, thread: None }, |folder| StatusFile::publish_in(&folder, title))
+        folder().map_or(StatusFile { thread: None }, |folder| StatusFile::publish_in(&folder, title))
     }
 
     fn publish_in(folder: &Path, title: &str) -> StatusFile {
-        let (ended, end) = channel();
-        let path = folder.join(std::process::id().to_string());
+        let ((sender, end), (ended, receiver)) = (channel(), channel());
+        let pid = std::process::id();
         let title = title.replace(|c: char| c.is_control(), " ");
-        let write = move || {
-            let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
-                write_atomically(&path, |file| file.write_all(text(std::process::id(), &title).as_bytes()))
-            });
-            if let Err(error) = written {
-                log::info!("{} cannot be written, and anygpu top does not show this process: {error}", path.display());
-                return;
+        let publisher = thread::Builder::new().name("anygpu status".into()).spawn({
+            let folder = folder.to_owned();
+            move || {
+                let _ended: Sender<()> = ended;
+                if let Err(error) = publish_until(&end, &folder, pid, &title) {
+                    log::info!("anygpu top does not show this process: {}: {error}", folder.display());
+                }
             }
-            while let Err(RecvTimeoutError::Timeout) = end.recv_timeout(EVERY) {
-                // It was possible before; a full disk is no reason to end.
-                let _ = write_atomically(&path, |file| file.write_all(text(std::process::id(), &title).as_bytes()));
+        });
+        match publisher {
+            Ok(_) => StatusFile { thread: Some((sender, receiver)) },
+            Err(error) => {
+                log::info!("anygpu top does not show this process: {error}");
+                StatusFile { thread: None }
             }
-            let _ = fs::remove_file(&path);
-        };
-        let thread = thread::Builder::new().name("anygpu status".into()).spawn(write);
-        StatusFile { ended: Some(ended), thread: thread.ok() }
+        }
     }
+}
+
+/// Writes the file again and again until `end` has no sender, and removes it.
+fn publish_until(end: &Receiver<()>, folder: &Path, pid: u32, title: &str) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    processes_in(folder); // removes what is left of others
+    // Containers that share a home may have equal numbers of processes.
+    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+    let path = folder.join(format!("{pid}-{nanos}"));
+    let new = folder.join(format!("new-{pid}-{nanos}"));
+    // A reader sees the old or the new file. It need not survive a loss of power.
+    let write = || fs::write(&new, text(pid, title)).and_then(|()| fs::rename(&new, &path));
+    let mut written = write();
+    while written.is_ok() && end.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+        written = write();
+    }
+    let _ = (fs::remove_file(&new), fs::remove_file(&path));
+    written
 }
 
 impl Drop for StatusFile {
     fn drop(&mut self) {
-        self.ended = None; // the thread's receiver ends with it
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let Some((sender, ended)) = self.thread.take() else { return };
+        drop(sender);
+        // The end of a program does not wait for a file system that hangs.
+        let _ = ended.recv_timeout(LAST_WAIT);
     }
 }
 
@@ -147,18 +169,21 @@ pub fn processes() -> Vec<ProcessStatus> {
     folder().map_or(Vec::new(), |folder| processes_in(&folder))
 }
 
+/// As `processes`, from a folder; removes files of processes that have ended.
 fn processes_in(folder: &Path) -> Vec<ProcessStatus> {
     let Ok(files) = fs::read_dir(folder) else { return Vec::new() };
-    let recent = |file: &fs::DirEntry| {
-        let age = file.metadata().and_then(|meta| meta.modified()).map(|at| SystemTime::now().duration_since(at));
-        !matches!(age, Ok(Ok(age)) if age > OLD)
-    };
     let read = |file: fs::DirEntry| {
-        if !recent(&file) {
+        let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
+        let age = SystemTime::now().duration_since(meta.modified().ok()?).unwrap_or_default();
+        if age > OLD {
             let _ = fs::remove_file(file.path());
             return None;
         }
-        parse(&fs::read_to_string(file.path()).ok()?)
+        let name = file.file_name().into_string().ok()?;
+        let pid: u32 = name.split_once('-')?.0.parse().ok()?;
+        let mut text = String::new();
+        fs::File::open(file.path()).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+        parse(&text).filter(|process| process.pid == pid)
     };
     let mut all: Vec<ProcessStatus> = files.flatten().filter_map(read).collect();
     all.sort_by_key(|process| process.pid);
@@ -178,6 +203,10 @@ fn text(pid: u32, title: &str) -> String {
 }
 
 fn parse(text: &str) -> Option<ProcessStatus> {
+    // A terminal would obey control characters.
+    if text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
+        return None;
+    }
     let mut lines = text.lines();
     let mut first = lines.next()?.splitn(3, '\t');
     if first.next()? != FORMAT {
@@ -221,21 +250,25 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let whole = "anygpu-status-1\t7\ta job\ngpu:0\tcard through Vulkan\t0000:01:00.0\t1\t2\t3\t4\n";
         for (name, text) in [
-            ("7", whole),
-            ("8", "anygpu-status-2\t8\tof a later version\n"),
-            ("9", "anygpu-status-1\t9\ttorn\ngpu:0\tcard"),
-            ("10", ""),
+            ("7-1", whole),
+            ("new-7-1", whole),
+            ("70-1", whole),
+            ("8-1", "anygpu-status-2\t8\tof a later version\n"),
+            ("9-1", "anygpu-status-1\t9\ttorn\ngpu:0\tcard"),
+            ("10-1", ""),
+            ("11-1", "anygpu-status-1\t11\t\x1b[2J\n"),
         ] {
             fs::write(folder.path().join(name), text).expect("a file");
         }
+        fs::create_dir(folder.path().join("12-1")).expect("a folder");
         let found = processes_in(folder.path());
-        assert_eq!(found.len(), 1);
+        assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].pid, &*found[0].title, found[0].devices.len()), (7, "a job", 1));
         assert_eq!(found[0].devices[0].line(), whole.split_once('\n').expect("two lines").1);
-        let file = fs::File::options().write(true).open(folder.path().join("7")).expect("the file");
+        let file = fs::File::options().write(true).open(folder.path().join("7-1")).expect("the file");
         file.set_modified(SystemTime::now() - 2 * OLD).expect("its time");
         assert_eq!(processes_in(folder.path()), []);
-        assert!(!folder.path().join("7").exists());
+        assert!(!folder.path().join("7-1").exists());
         assert_eq!(processes_in(&folder.path().join("none")), []);
     }
 }

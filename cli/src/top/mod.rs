@@ -115,7 +115,10 @@ fn rows_of(devices: &[Device], processes: &[ProcessStatus], counts: &mut Counts)
             Some(status.kernels.checked_sub(*kernels)? as f64 / seconds.max(1e-3)).filter(|_| status.kernels > 0)
         });
         next.insert(key, (status.kernels, now));
-        let here = devices.iter().find(|device| status.is_of(device));
+        // Of equal cards that have no bus id, the one with the same name.
+        let same = |device: &&Device| status.is_of(device);
+        let here =
+            devices.iter().filter(same).find(|device| device.name() == status.name).or(devices.iter().find(same));
         ProcessRow {
             pid: process.pid,
             process: process.title.clone(),

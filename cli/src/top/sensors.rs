@@ -4,8 +4,11 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anygpu::{Device, DeviceKind, Vendor};
 use serde::Serialize;
@@ -85,7 +88,8 @@ impl Sensors {
         });
         let load = self.before.zip(times).and_then(|((busy_before, before), (busy, all))| {
             let passed = all.checked_sub(before).filter(|passed| *passed > 0)?;
-            Some(busy.saturating_sub(busy_before) as f64 / passed as f64)
+            // The system may take back what it counted as idle.
+            Some((busy.saturating_sub(busy_before) as f64 / passed as f64).min(1.0))
         });
         self.before = times;
         let memory = self.text("proc/meminfo").unwrap_or_default();
@@ -145,9 +149,29 @@ type Cards = HashMap<String, Reading>;
 fn nvidia_cards() -> Cards {
     let fields = "pci.bus_id,utilization.gpu,temperature.gpu,power.draw,memory.used,memory.total";
     let format = "--format=csv,noheader,nounits";
-    let output =
-        Command::new("nvidia-smi").args([&format!("--query-gpu={fields}"), format]).stdin(Stdio::null()).output();
-    output.map_or_else(|_| Cards::new(), |output| cards_of(&String::from_utf8_lossy(&output.stdout)))
+    let mut command = Command::new("nvidia-smi");
+    command.args([&format!("--query-gpu={fields}"), format]).stdin(Stdio::null()).stderr(Stdio::null());
+    output_within(&mut command, Duration::from_secs(3)).map_or_else(Cards::new, |text| cards_of(&text))
+}
+
+/// Returns what a command writes, which must be little, or `None` if it does not start, fails or takes longer than this.
+fn output_within(command: &mut Command, limit: Duration) -> Option<String> {
+    let mut child = command.stdout(Stdio::piped()).spawn().ok()?;
+    let begin = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => break,
+            Ok(None) if begin.elapsed() < limit => thread::sleep(Duration::from_millis(5)),
+            _ => {
+                // A driver that hangs may keep even a killed process.
+                let _ = child.kill();
+                return None;
+            }
+        }
+    }
+    let mut text = String::new();
+    child.stdout.take()?.read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// Returns the cards of lines of `nvidia-smi`: percent, degrees Celsius, watts and MiB, or `[N/A]` for what a card does not tell.
@@ -221,6 +245,18 @@ mod tests {
         assert_eq!((cards.len(), cards["0000:01:00.0"]), (2, first));
         assert_eq!((cards["0000:0a:00.0"].load, cards["0000:0a:00.0"].temperature), (None, Some(33.0)));
         assert_eq!(bus_id("0000:0A:00.0"), Some("0000:0a:00.0".into()));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_command_that_hangs_or_fails_has_no_output() {
+        let run = |script: &str, millis| {
+            output_within(Command::new("sh").args(["-c", script]), Duration::from_millis(millis))
+        };
+        assert_eq!(run("echo 1", 20_000), Some("1\n".into()));
+        assert_eq!(run("echo 1; exit 3", 20_000), None);
+        assert_eq!(run("exec sleep 60", 50), None);
+        assert_eq!(output_within(&mut Command::new("there-is-no-such-command"), Duration::from_secs(1)), None);
     }
 
     #[test]

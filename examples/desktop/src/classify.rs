@@ -133,7 +133,7 @@ impl Classifier {
         self.loading.is_some() && self.net.is_none()
     }
 
-    /// Takes what has arrived and begins what is to be done. Called in every frame; never waits for a device. Returns
+    /// Takes what has arrived and begins what is to be done. Called in every frame; does not wait for results of a device. Returns
     /// whether something is on its way.
     pub fn update(&mut self, context: &egui::Context) -> bool {
         if let Err(error) = self.advance(context) {

@@ -189,6 +189,8 @@ impl Gpu {
         if kernel.groups.contains(&0) {
             return self.check();
         }
+        self.pace()?;
+        self.collect_times();
         self.chain_or_run(kernel)
     }
 

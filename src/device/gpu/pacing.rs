@@ -1,36 +1,46 @@
 //! Submits of a limited time, so that others get their turns on the adapter: the frames of a window, for instance.
 //!
-//! A batch is submitted when the one before it is done, and has as many kernels as took the limit then. Without a limit, batches
-//! have a number of kernels that does not depend on their time, and wait for nothing.
+//! A batch has as many kernels as took the limit before. Two batches at most are in flight: before a kernel is recorded, while no
+//! lock is held, its thread waits for the older one. Without a limit, batches have a number of kernels that does not depend on
+//! their time, and wait for nothing.
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Gpu;
-use super::queue::{LAST_BATCH, Recorder};
+use super::queue::LAST_BATCH;
 use crate::error::Result;
 use crate::sync;
 
-/// A wait that is shorter found the device idle, so that the time since the submit says little about its work.
-const IDLE: Duration = Duration::from_micros(50);
+/// A wait that is shorter found the batch done already, so that its time is at most the one since its submit.
+const DONE: Duration = Duration::from_micros(50);
+/// The most full batches in flight: one that the device computes, and one for when it is done.
+const IN_FLIGHT: usize = 2;
 
-/// The limit of a device, and what its last batch took.
+/// The limit of a device, and its full batches in flight.
 #[derive(Debug, Default)]
 pub(super) struct Pacing {
     /// Nanoseconds; 0 if there is no limit.
     limit: AtomicU64,
     /// Kernels of the next batch.
     kernels: AtomicUsize,
-    last: Mutex<Option<Batch>>,
+    batches: Mutex<Batches>,
 }
 
-/// A batch that was submitted while nothing else was in flight.
+#[derive(Debug, Default)]
+struct Batches {
+    in_flight: VecDeque<Batch>,
+    /// When the last wait for one of them ended.
+    last_done: Option<Instant>,
+}
+
 #[derive(Debug)]
 struct Batch {
     submission: wgpu::SubmissionIndex,
     kernels: usize,
-    begin: Instant,
+    submitted: Instant,
 }
 
 impl Pacing {
@@ -43,12 +53,31 @@ impl Pacing {
     pub(super) fn most_kernels(&self, otherwise: usize) -> usize {
         if self.limit().is_some() { self.kernels.load(Ordering::Relaxed).max(1) } else { otherwise }
     }
+
+    /// Keeps a full batch that was submitted.
+    pub(super) fn submitted(&self, submission: wgpu::SubmissionIndex, kernels: usize) {
+        if self.limit().is_some() {
+            let batch = Batch { submission, kernels, submitted: Instant::now() };
+            sync::lock(&self.batches).in_flight.push_back(batch);
+        }
+    }
+
+    /// Returns the oldest batch, if there are as many in flight as there may be.
+    fn too_many(&self) -> Option<Batch> {
+        let mut batches = sync::lock(&self.batches);
+        if batches.in_flight.len() >= IN_FLIGHT { batches.in_flight.pop_front() } else { None }
+    }
 }
 
-/// Returns how many kernels take the limit, if so many took `time`.
-fn kernels_within(limit: Duration, kernels: usize, time: Duration) -> usize {
+/// Returns how many kernels take the limit, if so many took `time`, or less if the device was done before it was asked.
+fn kernels_within(limit: Duration, kernels: usize, time: Duration, or_less: bool) -> usize {
     let each = time.as_secs_f64() / kernels.max(1) as f64;
-    (limit.as_secs_f64() / each.max(1e-9)).clamp(1.0, LAST_BATCH as f64) as usize
+    let fitting = (limit.as_secs_f64() / each.max(1e-9)).clamp(1.0, LAST_BATCH as f64) as usize;
+    match or_less {
+        false => fitting,
+        // No more than is known to fit, but for a batch that took less than half of the limit with all that was around it.
+        true => fitting.max(kernels).min(2 * kernels).min(LAST_BATCH),
+    }
 }
 
 impl Gpu {
@@ -56,29 +85,23 @@ impl Gpu {
     pub(crate) fn set_submit_time(&self, limit: Option<Duration>) {
         let nanos = limit.map_or(0, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1));
         self.pacing.kernels.store(1, Ordering::Relaxed); // until it is known how long they take
-        *sync::lock(&self.pacing.last) = None;
+        *sync::lock(&self.pacing.batches) = Batches::default();
         self.pacing.limit.store(nanos, Ordering::Relaxed);
     }
 
-    /// Submits the open batch, which is full.
-    pub(super) fn submit_full(&self, recorder: &mut Recorder) -> Result<()> {
-        let Some(limit) = self.pacing.limit() else {
-            self.submit(recorder);
-            return Ok(());
-        };
-        let mut last = sync::lock(&self.pacing.last);
-        if let Some(Batch { submission, kernels, begin }) = last.take() {
-            let waits = Instant::now();
-            self.wait(&submission)?;
-            let next = if waits.elapsed() > IDLE {
-                kernels_within(limit, kernels, begin.elapsed())
-            } else {
-                (2 * kernels).min(LAST_BATCH)
-            };
+    /// Waits until another batch may be submitted, if there is a limit. No lock may be held.
+    pub(super) fn pace(&self) -> Result<()> {
+        let Some(limit) = self.pacing.limit() else { return Ok(()) };
+        while let Some(Batch { submission, kernels, submitted }) = self.pacing.too_many() {
+            let begin = Instant::now();
+            self.wait_for_earlier(&submission)?;
+            let mut batches = sync::lock(&self.pacing.batches);
+            // The device began with it when the one before was done.
+            let began = batches.last_done.map_or(submitted, |done| done.max(submitted));
+            let next = kernels_within(limit, kernels, began.elapsed(), begin.elapsed() < DONE);
+            batches.last_done = Some(Instant::now());
             self.pacing.kernels.store(next, Ordering::Relaxed);
         }
-        let (kernels, begin) = (recorder.kernels(), Instant::now());
-        *last = Some(Batch { submission: self.submit(recorder), kernels, begin });
         Ok(())
     }
 }
@@ -86,21 +109,26 @@ impl Gpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Backend, Device};
+    use crate::device::{Backend, Device, DeviceKind};
     use crate::tensor::Tensor;
 
     #[test]
     fn a_batch_has_the_kernels_of_its_time() {
-        let of =
-            |millis, kernels, took| kernels_within(Duration::from_millis(millis), kernels, Duration::from_millis(took));
-        assert_eq!([of(10, 4, 8), of(10, 1, 30), of(10, 16, 1), of(10, 0, 0)], [5, 1, 160, LAST_BATCH]);
+        let of = |kernels, took, or_less| {
+            kernels_within(Duration::from_millis(10), kernels, Duration::from_millis(took), or_less)
+        };
+        assert_eq!([of(4, 8, false), of(1, 30, false), of(16, 1, false), of(0, 0, false)], [5, 1, 160, LAST_BATCH]);
+        // The device was idle: twice as many at most, and no fewer.
+        assert_eq!([of(4, 3, true), of(4, 6, true), of(4, 30, true), of(200, 1, true)], [8, 6, 4, LAST_BATCH]);
     }
 
     /// Products of some milliseconds each: without a limit they are a few batches, with one they are many.
     #[test]
     fn long_work_is_cut_into_submits() -> Result<()> {
         const PRODUCTS: usize = 40;
-        for adapter in Device::all().into_iter().filter(|device| !device.is_cpu() && device.info().api != "GL") {
+        // On software adapters, where a product takes milliseconds.
+        let software = |device: &Device| device.info().kind == DeviceKind::Software && device.info().api != "GL";
+        for adapter in Device::all().into_iter().filter(software) {
             // A device of its own: other tests would submit too.
             let device = Device::new(&format!("{adapter}/13"))?;
             let Backend::Gpu(gpu) = device.backend()? else { continue };

@@ -94,11 +94,6 @@ impl Recorder {
         self.encoder.get_or_insert_with(|| new_encoder(device))
     }
 
-    /// Returns the number of kernels of the open batch.
-    pub(super) fn kernels(&self) -> usize {
-        self.kernels
-    }
-
     /// Marks a buffer as used by the open batch.
     pub(super) fn touch(&self, buffer: &Buffer) {
         buffer.page().batch.store(self.batch, Ordering::Relaxed);
@@ -139,6 +134,8 @@ fn new_encoder(device: &wgpu::Device) -> wgpu::CommandEncoder {
 impl Gpu {
     /// Records one dispatch.
     pub(crate) fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<()> {
+        self.pace()?;
+        self.collect_times();
         self.flush_chain()?;
         self.record(dispatch)
     }
@@ -148,11 +145,11 @@ impl Gpu {
         let &Dispatch { pipeline, params, buffers, groups, .. } = dispatch;
         self.check()?;
         self.check_dispatch(dispatch)?;
-        let timing = self.timing()?;
+        let timing = self.timing();
         let mut recorder = sync::lock(&self.recorder);
         if let Timing::Host(_) = timing {
             let before = self.submit_for_wait(&mut recorder);
-            self.wait(&before)?;
+            self.wait_for_earlier(&before)?;
         }
         let uniform = matches!(pipeline.signature.params, ParamsAt::Uniform(..));
         let slot = if uniform { (params.len() * 4).next_multiple_of(SLOT).max(SLOT) } else { 0 };
@@ -168,7 +165,7 @@ impl Gpu {
         buffers.iter().for_each(|buffer| recorder.touch(buffer));
 
         if let Timing::Pass = timing {
-            match self.queries(Some(dispatch)) {
+            match self.queries(dispatch) {
                 Some(queries) => recorder.timed_pass(&self.device, &queries),
                 None => self.miss_time(),
             }
@@ -201,7 +198,9 @@ impl Gpu {
             }
         }
         if recorder.kernels >= self.pacing.most_kernels(recorder.batch_limit) {
-            self.submit_full(&mut recorder)?;
+            let kernels = recorder.kernels;
+            let submission = self.submit(&mut recorder);
+            self.pacing.submitted(submission, kernels);
         }
         Ok(())
     }

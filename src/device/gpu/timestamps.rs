@@ -12,9 +12,11 @@ use crate::sync;
 
 /// The kernels of a query set, which may have 4096 queries.
 const KERNELS: usize = 2048;
-/// A new query set is made when fewer kernels than this fit into the last one: threads that record at the same time each need
+/// Another query set is begun when fewer kernels than this fit into the last one: threads that record at the same time each need
 /// one.
 const SPARE: usize = 64;
+/// The query sets that may be full before their times are read. Drivers have few.
+const MOST_FULL: usize = 3;
 
 /// The state of a device's profile.
 #[derive(Debug, Default)]
@@ -26,9 +28,33 @@ pub(super) struct Timestamps {
 /// The timestamps of one profile.
 #[derive(Debug)]
 struct Timer {
+    clock: Clock,
+    /// The last one is being filled.
     sets: Vec<QuerySet>,
-    /// The time of the host, from the start of the profile, at which the device's first timestamp was written.
-    first: Duration,
+    /// Sets whose times were read.
+    read: Vec<QuerySet>,
+}
+
+/// A time of the device that the host knows.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    ticks: u64,
+    /// From the start of the profile.
+    at: Duration,
+    /// Seconds of a tick.
+    tick: f64,
+}
+
+impl Clock {
+    /// Returns begin and length of what happened between two timestamps; `None` if they were not written, or if the device's clock
+    /// was set anew between them.
+    fn times(&self, begin: u64, end: u64) -> Option<(Duration, Duration)> {
+        if begin == 0 || end < begin {
+            return None;
+        }
+        let time = |ticks: u64| Duration::from_secs_f64(ticks as f64 * self.tick);
+        Some((self.at + time(begin.saturating_sub(self.ticks)), time(end - begin)))
+    }
 }
 
 /// Queries of up to [`KERNELS`] kernels.
@@ -38,8 +64,8 @@ struct QuerySet {
     /// What the queries are resolved to, and where the host reads it from.
     resolved: wgpu::Buffer,
     words: Buffer,
-    /// What each pair of queries is of; the first of all is of an empty pass.
-    kernels: Vec<Option<Timed>>,
+    /// What each pair of queries is of.
+    kernels: Vec<Timed>,
 }
 
 /// A kernel whose time is measured.
@@ -101,62 +127,87 @@ impl Gpu {
     /// Begins to measure kernels. Returns false if they are measured already.
     pub(crate) fn start_profile(&self, record: &Arc<Record>) -> Result<bool> {
         self.synchronize()?;
-        if !self.timestamps.profiling.start(record) {
+        if !self.timestamps.profiling.reserve(record) {
             return Ok(false);
         }
         if self.has_timestamps() {
-            let first = self.first_timestamp(record);
-            if first.is_err() {
-                self.timestamps.profiling.stop();
+            match self.timer(record) {
+                Ok(timer) => *sync::lock(&self.timestamps.timer) = Some(timer),
+                Err(error) => {
+                    self.timestamps.profiling.stop();
+                    return Err(error);
+                }
             }
-            first?;
         }
+        self.timestamps.profiling.enable();
         Ok(true)
     }
 
-    /// Lets the device write a timestamp whose time is known to the host: that of an empty pass, while the device does nothing
-    /// else. It is in the middle between the submit and the answer, to within half of the time between them.
-    fn first_timestamp(&self, record: &Arc<Record>) -> Result<()> {
-        let set = self.query_set()?;
-        *sync::lock(&self.timestamps.timer) = Some(Timer { sets: vec![set], first: Duration::ZERO });
-        let mut recorder = sync::lock(&self.recorder);
-        if let Some(queries) = self.queries(None) {
-            recorder.timed_pass(&self.device, &queries);
-        }
+    /// Lets the device write timestamps around an empty pass, while it does nothing else that this crate knows of. They are in the
+    /// middle between the submit and the answer, to within half of the time between them.
+    fn timer(&self, record: &Record) -> Result<Timer> {
+        let set = self.query_set().ok_or_else(|| self.error("the driver makes no timestamps"))?;
+        let mut recorder = self.recorder()?;
+        recorder.timed_pass(&self.device, &PassQueries { set: set.raw.clone(), first: 0 });
         let submitted = record.since.elapsed();
         let submission = self.submit_for_wait(&mut recorder);
         drop(recorder);
         self.wait(&submission)?;
-        if let Some(timer) = &mut *sync::lock(&self.timestamps.timer) {
-            timer.first = (submitted + record.since.elapsed()) / 2;
-        }
-        Ok(())
+        let at = (submitted + record.since.elapsed()) / 2;
+        let ticks = self.resolved(&set, 1)?[0];
+        let tick = f64::from(self.queue.get_timestamp_period()) * 1e-9;
+        Ok(Timer { clock: Clock { ticks, at, tick }, sets: vec![set], read: Vec::new() })
     }
 
     /// Returns how the next kernel is measured. Makes room for its queries.
-    pub(super) fn timing(&self) -> Result<Timing> {
-        let Some(record) = self.timestamps.profiling.record() else { return Ok(Timing::Off) };
+    pub(super) fn timing(&self) -> Timing {
+        let Some(record) = self.timestamps.profiling.record() else { return Timing::Off };
         if !self.has_timestamps() {
-            return Ok(Timing::Host(record));
+            return Timing::Host(record);
         }
         let full = |timer: &Timer| timer.sets.last().is_none_or(|set| set.kernels.len() + SPARE > KERNELS);
         if sync::lock(&self.timestamps.timer).as_ref().is_some_and(full) {
-            let set = self.query_set()?;
-            if let Some(timer) = &mut *sync::lock(&self.timestamps.timer) {
-                timer.sets.push(set);
+            let read = sync::lock(&self.timestamps.timer).as_mut().and_then(|timer| timer.read.pop());
+            // Without a set, the times of the kernels are missed.
+            let next = read.or_else(|| self.query_set());
+            if let (Some(timer), Some(next)) = (&mut *sync::lock(&self.timestamps.timer), next) {
+                timer.sets.push(next);
             }
         }
-        Ok(Timing::Pass)
+        Timing::Pass
     }
 
-    /// Returns the queries for a kernel, or for an empty pass, which must then be recorded; `None` if there is no room.
-    pub(super) fn queries(&self, dispatch: Option<&Dispatch<'_>>) -> Option<PassQueries> {
+    /// Returns the queries for a kernel, which must then be recorded; `None` if there is no room.
+    pub(super) fn queries(&self, dispatch: &Dispatch<'_>) -> Option<PassQueries> {
         let mut timer = sync::lock(&self.timestamps.timer);
-        let timer = timer.as_mut()?;
-        let set = timer.sets.iter_mut().rev().find(|set| set.kernels.len() < KERNELS)?;
+        let set = timer.as_mut()?.sets.iter_mut().rev().find(|set| set.kernels.len() < KERNELS)?;
         let first = set.kernels.len() as u32 * 2;
-        set.kernels.push(dispatch.map(Timed::of));
+        set.kernels.push(Timed::of(dispatch));
         Some(PassQueries { set: set.raw.clone(), first })
+    }
+
+    /// Reads the times of full query sets, if there are several. No lock may be held: this waits for the device.
+    pub(super) fn collect_times(&self) {
+        if !self.is_profiled() {
+            return;
+        }
+        let full = match &mut *sync::lock(&self.timestamps.timer) {
+            Some(timer) if timer.sets.len() > MOST_FULL => {
+                let last = timer.sets.len() - 1;
+                (timer.clock, timer.sets.drain(..last).collect::<Vec<_>>())
+            }
+            _ => return,
+        };
+        let Some(record) = self.timestamps.profiling.record() else { return };
+        let (clock, mut sets) = full;
+        for set in &mut sets {
+            if let Err(error) = self.record_times(&record, clock, set) {
+                self.health.keep(&error);
+            }
+        }
+        if let Some(timer) = &mut *sync::lock(&self.timestamps.timer) {
+            timer.read.extend(sets);
+        }
     }
 
     /// Counts a kernel whose time is not known.
@@ -180,57 +231,57 @@ impl Gpu {
         Ok(())
     }
 
-    fn query_set(&self) -> Result<QuerySet> {
+    /// Returns a new query set; `None` if the driver does not make one.
+    fn query_set(&self) -> Option<QuerySet> {
         const QUERIES: u32 = 2 * KERNELS as u32;
         const BYTES: u64 = QUERIES as u64 * 8;
         // Not `alloc`: a chain may be being recorded.
-        let words = self.alloc_again(BYTES as usize / 4)?;
+        let words = self.alloc_again(BYTES as usize / 4).ok()?;
         let _gl = self.gl.enter();
-        let label = Some("timestamps");
-        let raw = self.device.create_query_set(&wgpu::QuerySetDescriptor {
-            label,
-            ty: wgpu::QueryType::Timestamp,
-            count: QUERIES,
-        });
+        let filters = [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation];
+        let scopes = filters.map(|filter| self.device.push_error_scope(filter));
+        let (label, ty) = (Some("timestamps"), wgpu::QueryType::Timestamp);
+        let raw = self.device.create_query_set(&wgpu::QuerySetDescriptor { label, ty, count: QUERIES });
         let usage = wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC;
         let resolved = wgpu::BufferDescriptor { label, size: BYTES, usage, mapped_at_creation: false };
         let resolved = self.device.create_buffer(&resolved);
-        Ok(QuerySet { raw, resolved, words, kernels: Vec::new() })
+        // The last scope ends first.
+        let errors = scopes.into_iter().rev().filter_map(|scope| pollster::block_on(scope.pop())).count();
+        (errors == 0).then_some(QuerySet { raw, resolved, words, kernels: Vec::new() })
     }
 
     /// Ends the measuring, and records the times of all kernels since its start.
     pub(crate) fn stop_profile(&self) -> Result<()> {
         let Some(record) = self.timestamps.profiling.record() else { return Ok(()) };
-        let recorded = self.flush_chain();
-        self.timestamps.profiling.stop();
+        let mut result = self.flush_chain();
         let timer = sync::lock(&self.timestamps.timer).take();
-        recorded?;
-        let Some(timer) = timer else { return Ok(()) };
-        let period = f64::from(self.queue.get_timestamp_period()) * 1e-9;
-        let time = |ticks: u64| Duration::from_secs_f64(ticks as f64 * period);
-        let mut origin = None;
-        for set in timer.sets {
-            let times = self.resolved(&set)?;
-            for (kernel, pair) in set.kernels.into_iter().zip(times.chunks_exact(2)) {
-                let (start, end) = (pair[0], pair[1]);
-                let origin = *origin.get_or_insert(start);
-                let Some(kernel) = kernel else { continue };
-                // A device whose clock was set anew in between writes an end before the start.
-                match end.checked_sub(start) {
-                    Some(ticks) => {
-                        let at = timer.first + time(start.saturating_sub(origin));
-                        record.add(kernel.event(&self.name, at, time(ticks)));
-                    }
-                    None => record.miss(),
-                }
+        self.timestamps.profiling.stop();
+        if let Some(Timer { clock, mut sets, .. }) = timer {
+            for set in &mut sets {
+                let read = self.record_times(&record, clock, set);
+                result = result.and(read);
             }
         }
-        Ok(())
+        result
     }
 
-    /// Returns the timestamps of a set.
-    fn resolved(&self, set: &QuerySet) -> Result<Vec<u64>> {
-        let queries = set.kernels.len() as u32 * 2;
+    /// Records the times of the kernels of a set, which has none then. Times that cannot be read are missed.
+    fn record_times(&self, record: &Record, clock: Clock, set: &mut QuerySet) -> Result<()> {
+        let times = self.resolved(set, set.kernels.len());
+        let ticks = times.as_deref().unwrap_or_default();
+        for (i, kernel) in set.kernels.drain(..).enumerate() {
+            let pair = ticks.get(2 * i).zip(ticks.get(2 * i + 1));
+            match pair.and_then(|(&begin, &end)| clock.times(begin, end)) {
+                Some((start, duration)) => record.add(kernel.event(&self.name, start, duration)),
+                None => record.miss(),
+            }
+        }
+        times.map(drop)
+    }
+
+    /// Returns the timestamps of the first kernels of a set, two for each.
+    fn resolved(&self, set: &QuerySet, kernels: usize) -> Result<Vec<u64>> {
+        let queries = kernels as u32 * 2;
         if queries == 0 {
             return Ok(Vec::new());
         }
@@ -242,5 +293,19 @@ impl Gpu {
         drop(recorder);
         let words = self.download(&set.words, 0, queries as usize * 2)?;
         Ok(words.chunks_exact(2).map(|pair| u64::from(pair[0]) | u64::from(pair[1]) << 32).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_become_times_of_the_profile() {
+        let clock = Clock { ticks: 1000, at: Duration::from_micros(50), tick: 1e-6 };
+        let micros = |begin, length| Some((Duration::from_micros(begin), Duration::from_micros(length)));
+        assert_eq!(clock.times(1100, 1130), micros(150, 30));
+        assert_eq!(clock.times(900, 900), micros(50, 0)); // before the first one, by another clock
+        assert_eq!([clock.times(0, 5), clock.times(0, 0), clock.times(1200, 1100)], [None; 3]);
     }
 }

@@ -47,6 +47,7 @@ impl Gpu {
         if !self.wait_until(&submission, Instant::now().checked_add(limit))? {
             return Ok(false);
         }
+        self.pool.all_written();
         self.take_fault()?;
         Ok(true)
     }
@@ -59,6 +60,13 @@ impl Gpu {
     /// Waits for one submission, and returns any error that the device had until then. A device that takes longer than its
     /// limit is lost.
     pub(super) fn wait(&self, submission: &SubmissionIndex) -> Result<()> {
+        self.wait_for_earlier(submission)?;
+        self.pool.all_written();
+        Ok(())
+    }
+
+    /// As `wait`, for a submission after which more was recorded: memory of that is not written when this returns.
+    pub(super) fn wait_for_earlier(&self, submission: &SubmissionIndex) -> Result<()> {
         let limit = self.patience.limit();
         if self.wait_until(submission, Instant::now().checked_add(limit))? {
             return Ok(());
@@ -101,7 +109,6 @@ impl Gpu {
             let submission_index = Some(submission.clone());
             match self.poll(PollType::Wait { submission_index, timeout: Some(left.min(LONGEST)) }) {
                 Ok(()) => {
-                    self.pool.all_written();
                     self.check()?;
                     return Ok(true);
                 }
