@@ -305,7 +305,7 @@ mod tests {
             override FACTOR: u32;
             @group(0) @binding(0) var<uniform> p: Params;
             @group(0) @binding(1) var<storage, read_write> y: array<u32>;
-            @compute @workgroup_size(1) fn set() { y[0] = FACTOR * p.value; }
+            @compute @workgroup_size(1) fn scaled() { y[0] = FACTOR * p.value; }
         "],
         || vec![""],
     );
@@ -318,7 +318,7 @@ mod tests {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
             let y = gpu.alloc(1)?;
             let kernel = |factor: u32| {
-                Kernel::build(SHADER, "set", Params { value: 3 }).constant("FACTOR", factor).output(&y).each(1)
+                Kernel::build(SHADER, "scaled", Params { value: 3 }).constant("FACTOR", factor).output(&y).each(1)
             };
             let (slow, other) = (kernel(5), kernel(7));
             let compiling = Arc::new(Mutex::new(()));
@@ -332,8 +332,9 @@ mod tests {
                 let first = other_done.recv_timeout(LONGEST);
                 let waits = slow_done.try_recv().is_err();
                 drop(held); // before anything fails, so that the threads end
-                assert!(waits && first.is_ok_and(|ran| ran.is_ok()), "{device}");
-                assert!(slow_done.recv_timeout(LONGEST).is_ok_and(|ran| ran.is_ok()), "{device}");
+                let second = slow_done.recv_timeout(LONGEST);
+                assert!(waits && matches!(first, Ok(Ok(()))), "{device}: {waits} {first:?}");
+                assert!(matches!(second, Ok(Ok(()))), "{device}: {second:?}");
             });
             assert_eq!(gpu.download(&y, 0, 1)?, [15], "{device}: the last one was not the slow one");
             assert!(sync::lock(&gpu.kernels.0).compiling.keys().all(|key| key.shader != SHADER.text.name));
