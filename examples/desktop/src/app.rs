@@ -87,8 +87,8 @@ impl App {
             filter.run(settings).map_err(text)?;
             Ok(filter)
         });
-        // Not the window's device by default: while a thread compiles kernels on a device, calls of other threads on it
-        // wait.
+        // Not the window's device by default: while a thread compiles the kernel of a chain of elementwise ops, other
+        // threads that use the device wait.
         let classifies = start.classify.unwrap_or_else(|| try_gpu(0));
         let trains = start.train.is_some();
         let other = devices::for_training(window.as_ref().ok());
@@ -102,7 +102,6 @@ impl App {
             source: filter::SOURCE.into(),
             source_error: None,
             training: Training::new(start.train.unwrap_or_else(|| vec![other])),
-
             frames: Frames::new(),
             begun: false,
             closing: None,
