@@ -12,6 +12,7 @@ mod dtype;
 mod error;
 #[cfg(feature = "wgpu")]
 pub mod interop;
+mod json;
 pub mod kernel;
 pub mod metrics;
 pub mod nn;

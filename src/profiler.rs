@@ -23,7 +23,6 @@
 //! a time, and the time is that from its submit to its end as the host sees it. Ops of `cpu` are measured around their loops.
 //! Copies are not measured, nor is, on `cpu`, the creation of tensors. A device that is opened anew meanwhile is not profiled.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
@@ -36,6 +35,7 @@ use crate::atomic::write_atomically;
 use crate::device::Device;
 use crate::device::profile::Record;
 use crate::error::{Error, Result};
+use crate::json::quoted;
 
 /// Rows of a printed profile, unless the format has a precision.
 const ROWS: usize = 30;
@@ -154,8 +154,10 @@ impl Profile {
             total.bytes += bytes;
         }
         let mut totals: Vec<Total> = totals.into_values().collect();
-        let names = |total: &Total| [&total.device, &total.op, &total.kernel].map(String::clone);
-        totals.sort_by(|a, b| b.duration.cmp(&a.duration).then_with(|| names(a).cmp(&names(b))));
+        totals.sort_by(|a, b| {
+            let names = [&a.device, &a.op, &a.kernel].cmp(&[&b.device, &b.op, &b.kernel]);
+            b.duration.cmp(&a.duration).then(names)
+        });
         totals
     }
 
@@ -182,7 +184,7 @@ impl Profile {
         let written = write_atomically(path, |file| {
             write!(file, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
             for (row, (device, _)) in busy.iter().enumerate() {
-                let name = json(device);
+                let name = quoted(device);
                 let comma = if row > 0 { "," } else { "" };
                 write!(
                     file,
@@ -191,7 +193,7 @@ impl Profile {
             }
             for event in &self.events {
                 let row = busy.iter().position(|(device, _)| *device == event.device).unwrap_or(0);
-                let (op, kernel) = (json(&event.op), json(&event.kernel));
+                let (op, kernel) = (quoted(&event.op), quoted(&event.kernel));
                 let [start, duration] = [event.start, event.duration].map(|time| time.as_secs_f64() * 1e6);
                 let bytes = event.bytes;
                 write!(
@@ -204,20 +206,6 @@ impl Profile {
         });
         written.map_err(|error| Error::Data { path: path.display().to_string(), detail: error.to_string() })
     }
-}
-
-/// Returns a text as a string of JSON.
-fn json(text: &str) -> Cow<'static, str> {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", c as u32)),
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted.into()
 }
 
 impl fmt::Display for Profile {

@@ -16,6 +16,7 @@ use super::{Fault, damaged, read_file};
 use crate::atomic::write_atomically;
 use crate::device::Device;
 use crate::error::Result;
+use crate::json::quoted;
 use crate::nn::{StateDict, moved};
 use crate::tensor::Tensor;
 
@@ -156,22 +157,6 @@ fn header(entries: &[(&str, &Tensor)], metadata: &Metadata) -> String {
     // The elements begin at a multiple of eight bytes.
     let gap = json.len().next_multiple_of(8) - json.len();
     json.extend(std::iter::repeat_n(' ', gap));
-    json
-}
-
-/// A string of JSON.
-fn quoted(text: &str) -> String {
-    let mut json = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => json.extend(['\\', c]),
-            c if c < ' ' => {
-                let _ = write!(json, "\\u{:04x}", u32::from(c));
-            }
-            c => json.push(c),
-        }
-    }
-    json.push('"');
     json
 }
 

@@ -60,7 +60,7 @@ impl Device {
         }
     }
 
-    /// Returns the devices that this process may have used, each with its bytes and the number of its kernels. Unlike
+    /// Returns the devices that were asked for by name or in lists so far, each with its bytes and the number of its kernels. Unlike
     /// [`Device::memory`] and [`Device::dispatches`], this changes nothing: kernels that wait to be recorded are not in it.
     pub(crate) fn activity() -> Vec<(Device, MemoryStats, u64)> {
         let of = |device: Device| {

@@ -81,7 +81,7 @@ impl Cpu {
         self.wrap(data, words, false)
     }
 
-    /// Returns whether the device is profiled.
+    /// Returns whether the device is profiled, and where its events go.
     pub(crate) fn profiling(&self) -> &Profiling {
         &self.profiling
     }
