@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use crate::context::{self, Restore};
+use crate::device::labelled_by_default;
 use crate::error::{Error, Result};
 use crate::ops::{self, Differentiable, Gradient};
 use crate::sync::lock;
@@ -160,7 +161,7 @@ impl Tensor {
     /// or a tensor that the gradient needs was modified in place after the forward pass; errors of the ops that compute
     /// the gradients.
     pub fn backward(&self) -> Result<()> {
-        self.pass_back(false)
+        labelled_by_default("gradients", || self.pass_back(false))
     }
 
     /// Like [`Tensor::backward`], but keeps the graph for another backward pass.
@@ -180,7 +181,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn backward_retain_graph(&self) -> Result<()> {
-        self.pass_back(true)
+        labelled_by_default("gradients", || self.pass_back(true))
     }
 
     fn pass_back(&self, retain: bool) -> Result<()> {

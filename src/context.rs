@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
+use crate::device::{current_label, labelled};
 use crate::dtype::DType;
 use crate::process_group::Rank;
 
@@ -32,6 +33,8 @@ pub(crate) struct Context {
     pub nets: Vec<usize>,
     /// The method that the user called, while it calls others: the name in their errors.
     pub caller: Option<&'static str>,
+    /// The label of memory of the thread that this one works for. Its own is in `device`, which comes before this.
+    pub label: Option<Arc<str>>,
     /// The record of the calls of layers, while a summary is made.
     pub calls: Option<Arc<Mutex<Vec<LayerCall>>>>,
 }
@@ -54,6 +57,7 @@ impl Context {
             rank: None,
             nets: Vec::new(),
             caller: None,
+            label: None,
             calls: None,
         }
     }
@@ -61,13 +65,14 @@ impl Context {
     /// Returns the state for a thread that works for this one. The rank is left out: a rank belongs to one thread,
     /// since the exchanges of a process group are ordered.
     pub fn current() -> Context {
-        Context { rank: None, ..read(Context::clone) }
+        Context { rank: None, label: current_label(), ..read(Context::clone) }
     }
 
     /// Runs `f` in this state.
-    pub fn run<T>(self, f: impl FnOnce() -> T) -> T {
+    pub fn run<T>(mut self, f: impl FnOnce() -> T) -> T {
+        let label = self.label.take();
         let _restore = set(|context| context, self);
-        f()
+        labelled(label, f)
     }
 }
 

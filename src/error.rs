@@ -94,8 +94,9 @@ pub enum Error {
     },
     /// The device has no memory left, even after all cached buffers were released.
     #[error(
-        "out of memory on {device}: {requested} bytes requested, {in_use} bytes in use by tensors{}",
-        available.map(|bytes| format!(", {bytes} bytes of host memory available")).unwrap_or_default()
+        "out of memory on {device}: {requested} bytes requested, {in_use} bytes in use by tensors{}{}",
+        available.map(|bytes| format!(", {bytes} bytes of host memory available")).unwrap_or_default(),
+        listed(held)
     )]
     OutOfMemory {
         /// The device's name.
@@ -106,6 +107,8 @@ pub enum Error {
         in_use: u64,
         /// The number of bytes of host memory that were available, if there were too few. Software adapters use it too.
         available: Option<u64>,
+        /// What holds the most of it, as [`Device::memory_report`](crate::Device::memory_report) prints it.
+        held: Vec<String>,
     },
     /// A size is larger than the adapter allows.
     #[error("{device} allows {limit} up to {max}, but {value} is needed: split the tensor, or use another device")]
@@ -279,6 +282,11 @@ macro_rules! try_from_str {
     };
 }
 pub(crate) use try_from_str;
+
+/// What holds the most memory, for the end of a message.
+fn listed(held: &[String]) -> String {
+    if held.is_empty() { String::new() } else { format!("; most is held by {}", held.join(", ")) }
+}
 
 /// Names of devices in other libraries, in full or before the colon, and what stands for them here.
 const FOREIGN: [(&str, &[&str]); 2] = [

@@ -34,7 +34,7 @@ pub mod watch;
 
 pub use autograd::{NoGrad, no_grad};
 pub use device::{
-    Device, DeviceInfo, DeviceKind, IntoDevice, Vendor, device_count, is_available, try_all_gpus, try_gpu,
+    Device, DeviceInfo, DeviceKind, IntoDevice, Vendor, device_count, is_available, memory_label, try_all_gpus, try_gpu,
 };
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};

@@ -36,7 +36,10 @@ pub(in crate::device) fn fails(this: Fault) -> bool {
 /// Returns the error of an allocation that is to fail.
 pub(in crate::device) fn allocation(device: &str) -> crate::Result<()> {
     match fails(Fault::Allocation) {
-        true => Err(crate::Error::OutOfMemory { device: device.into(), requested: 0, in_use: 0, available: None }),
+        true => {
+            let (device, held) = (device.into(), Vec::new());
+            Err(crate::Error::OutOfMemory { device, requested: 0, in_use: 0, available: None, held })
+        }
         false => Ok(()),
     }
 }

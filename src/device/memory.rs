@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{BackendHandle, Device, cpu, registry};
+use super::{BackendHandle, Device, HeldMemory, cpu, registry};
 use crate::error::Result;
 
 /// Bytes on one device, counted by this crate (few drivers report them).
@@ -71,6 +71,14 @@ impl Device {
             (device, memory, kernels)
         };
         registry::known().into_iter().map(of).collect()
+    }
+
+    /// Returns the large tensors of the device by who made them.
+    pub(super) fn held_memory(&self) -> Vec<HeldMemory> {
+        match &self.0.backend {
+            BackendHandle::Cpu(cpu) => cpu.held_memory(),
+            BackendHandle::Gpu { opened, .. } => opened.get().map(|gpu| gpu.held_memory()).unwrap_or_default(),
+        }
     }
 
     /// Resets [`MemoryStats::peak`] to the bytes that are live now, to measure one part of a program.

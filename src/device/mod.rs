@@ -62,6 +62,7 @@ pub(crate) mod injected_faults;
 mod list;
 mod loss;
 mod memory;
+mod memory_report;
 mod name;
 mod pool;
 pub(crate) mod profile;
@@ -73,9 +74,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub use info::{DeviceInfo, DeviceKind, Limits, Quirk, Vendor};
 pub use list::Devices;
 pub use memory::{DriverMemory, MemoryStats};
+pub use memory_report::{HeldMemory, MemoryReport, memory_label};
 pub use name::IntoDevice;
 
 pub(crate) use gpu::transfer;
+pub(crate) use memory_report::{current_label, labelled, labelled_by_default, set_method};
 pub(crate) use storage::Storage;
 
 use crate::error::{Error, Result};
@@ -255,8 +258,9 @@ impl Device {
                 if opened.get().is_none() {
                     let _one_at_a_time = sync::lock(opening);
                     if opened.get().is_none() {
-                        let gpu = gpu::Gpu::open(handle, self.name())?;
-                        return Ok(Backend::Gpu(opened.get_or_init(|| Arc::new(gpu))));
+                        let gpu = Arc::new(gpu::Gpu::open(handle, self.name())?);
+                        gpu.wait_at_exit();
+                        return Ok(Backend::Gpu(opened.get_or_init(|| gpu)));
                     }
                 }
                 opened.get().map(Backend::Gpu).ok_or_else(|| self.unavailable("it was not opened"))

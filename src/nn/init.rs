@@ -34,8 +34,10 @@ use crate::tensor::Tensor;
 /// √(6 / ((1 + a²) · fan_in)) is the same.)
 pub(super) fn fresh(shape: &[usize], fan_in: usize) -> Result<Tensor> {
     let bound = 1.0 / (fan_in.max(1) as f32).sqrt();
-    let drawn = Tensor::rand(shape, None)?; // on [0, 1)
-    Ok(drawn.mul_scalar(2.0 * bound)?.add_scalar(-bound)?.requires_grad())
+    labelled_by_default("parameters", || {
+        let drawn = Tensor::rand(shape, None)?; // on [0, 1)
+        Ok(drawn.mul_scalar(2.0 * bound)?.add_scalar(-bound)?.requires_grad())
+    })
 }
 
 /// Selects the pass in which the Kaiming rules preserve the variance.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::device::Device;
+use crate::device::{Device, labelled_by_default};
 use crate::error::Result;
 use crate::ops::duplicate;
 use crate::tensor::{Tensor, copied_together};
@@ -16,7 +16,7 @@ pub(crate) fn parameters_onto(parameters: &[Tensor], device: &Device) -> Result<
         // The module's layers are on several devices. This is rare, so each is copied separately.
         from = from.iter().map(|parameter| parameter.to(device)).collect::<Result<_>>()?;
     }
-    let copies = copied_together(&from.iter().collect::<Vec<_>>(), device)?;
+    let copies = labelled_by_default("parameters", || copied_together(&from.iter().collect::<Vec<_>>(), device))?;
     let leaf = |(parameter, copy): (&Tensor, Tensor)| if parameter.is_tracked() { copy.requires_grad() } else { copy };
     Ok(parameters.iter().zip(copies).map(leaf).collect())
 }

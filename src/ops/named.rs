@@ -2,6 +2,7 @@
 
 use crate::context;
 use crate::device::gpu::EARLIER_WORK;
+use crate::device::set_method;
 use crate::error::{Error, Result};
 
 /// Runs the body of a method that is composed of others. An error of theirs gets the name of this one.
@@ -13,7 +14,17 @@ pub(crate) fn named<T>(op: &'static str, f: impl FnOnce() -> Result<T>) -> Resul
         return f();
     }
     let _caller = context::set(|context| &mut context.caller, Some(op));
+    let _method = Method(set_method(Some(op)));
     f().map_err(|error| renamed(error, op))
+}
+
+/// The method before, in whose name tensors are allocated again when this is dropped.
+struct Method(Option<&'static str>);
+
+impl Drop for Method {
+    fn drop(&mut self) {
+        set_method(self.0);
+    }
 }
 
 /// Returns the name for an error that a kernel will find: that of the method which the user called, or that of the op.

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::Parameters;
+use crate::device::labelled_by_default;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::moved;
@@ -145,7 +146,8 @@ impl ParameterBucket {
         }
         let flat = self.bucket.flat();
         while self.state.len() < rule(1).state_tensors() {
-            self.state.push(Tensor::zeros(flat.shape(), flat.device())?);
+            let zeros = labelled_by_default("optimizer state", || Tensor::zeros(flat.shape(), flat.device()))?;
+            self.state.push(zeros);
         }
         let all: Vec<(usize, i32)> =
             (0..grads.len()).filter(|&i| grads[i].is_some()).map(|i| (i, self.steps[i])).collect();

@@ -86,6 +86,7 @@ pub(super) fn granted<T>(count: usize) -> Result<(Vec<T>, Grant)> {
         requested: (count as u64).saturating_mul(size_of::<T>() as u64),
         in_use: host().memory().live,
         available,
+        held: host().most_memory(),
     })
 }
 

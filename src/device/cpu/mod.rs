@@ -20,9 +20,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::device::MemoryStats;
+use crate::device::memory_report::{Accounts, Entry};
 use crate::device::pool::{Ledger, class_of};
 use crate::device::profile::Profiling;
+use crate::device::{HeldMemory, MemoryStats};
 use crate::error::Result;
 use crate::sync;
 
@@ -43,6 +44,7 @@ struct Pool {
     /// By size. There are few sizes: a lookup in a tree takes less time than a hash.
     free: Mutex<BTreeMap<usize, Vec<Vec<u32>>>>,
     ledger: Ledger,
+    accounts: Accounts,
 }
 
 /// The one host of the process.
@@ -96,6 +98,16 @@ impl Cpu {
         self.pool.ledger.stats()
     }
 
+    /// Returns the large tensors by who made them.
+    pub(crate) fn held_memory(&self) -> Vec<HeldMemory> {
+        self.pool.accounts.held()
+    }
+
+    /// Returns what holds the most, for errors.
+    fn most_memory(&self) -> Vec<String> {
+        self.pool.accounts.most()
+    }
+
     /// Resets the peak to the live bytes.
     pub(crate) fn reset_peak(&self) {
         self.pool.ledger.reset_peak();
@@ -118,8 +130,9 @@ impl Cpu {
 
     fn wrap(&self, data: Vec<u32>, words: usize, pooled: bool) -> Arc<CpuBuffer> {
         self.pool.ledger.take(bytes(data.len()));
+        let entry = self.pool.accounts.enter(bytes(data.len()));
         let (pool, version) = (self.pool.clone(), AtomicU64::new(0));
-        Arc::new(CpuBuffer { words, data: RwLock::new(data), pooled, pool, version })
+        Arc::new(CpuBuffer { words, data: RwLock::new(data), pooled, pool, _entry: entry, version })
     }
 }
 
@@ -161,6 +174,7 @@ pub(crate) struct CpuBuffer {
     /// Whether `data` came from the pool.
     pooled: bool,
     pool: Arc<Pool>,
+    _entry: Option<Entry>,
     version: AtomicU64,
 }
 

@@ -132,7 +132,8 @@ impl Health {
         lost.map_or(Ok(()), |reason| Err(Error::DeviceLost { device: device.into(), reason }))
     }
 
-    pub(super) fn check(&self, device: &str, in_use: impl FnOnce() -> u64) -> Result<()> {
+    /// Returns what was raised since the last call, once; `short` is the error of a lack of memory.
+    pub(super) fn check(&self, device: &str, short: impl FnOnce() -> Error) -> Result<()> {
         if !self.raised.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -141,7 +142,7 @@ impl Health {
         self.raised.store(false, Ordering::Release);
         let message = trouble.message.take();
         if std::mem::take(&mut trouble.out_of_memory) {
-            return Err(Error::OutOfMemory { device: device.into(), requested: 0, in_use: in_use(), available: None });
+            return Err(short());
         }
         message.map_or(Ok(()), |message| Err(Error::Gpu { device: device.into(), message }))
     }

@@ -58,6 +58,7 @@ impl Device {
             return Err(Error::DeviceUnavailable { device: name, reason });
         };
         let gpu = Arc::new(Gpu::shared(adapter, device, queue, &name)?);
+        gpu.wait_at_exit();
         let info = registry::describe(&described, name);
         let handle = Handle::new(adapter.clone());
         let backend = BackendHandle::Gpu { handle, opened: OnceLock::from(gpu), opening: Mutex::new(()) };

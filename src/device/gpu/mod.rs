@@ -5,6 +5,7 @@
 //! - `kernel.rs` has a [`Kernel`] as plain data, which `pipeline.rs` compiles, once;
 //! - `chain.rs` has elementwise kernels that may become one, or a part of the kernel before them; `chain_record.rs` keeps and
 //!   records them, `fused.rs` has the text of that one, `epilogue.rs` that of the part;
+//! - `bind_groups.rs` keeps the bind groups that were used last;
 //! - `queue.rs` records kernels into an open batch and submits it;
 //! - `pacing.rs` limits the time of a submit;
 //! - `pool.rs` allocates and recycles buffers;
@@ -12,6 +13,7 @@
 //! - `driver_memory.rs` asks Vulkan how much memory there is;
 //! - `timestamps.rs` measures single kernels for profiles;
 //! - `reader.rs` has the thread that ends reads which nobody waits for;
+//! - `process_exit.rs` lets the end of the process wait for software adapters;
 //! - `probe.rs` looks for known faults of the driver;
 //! - `variants.rs` tries the variants of a kernel and chooses one;
 //! - `tuned.rs` has the file of the variants that were measured to be the fastest;
@@ -21,6 +23,7 @@
 //! - `health.rs` keeps errors that the driver raised, for the next host call to report.
 
 mod adapter;
+mod bind_groups;
 mod chain;
 mod chain_record;
 mod driver_memory;
@@ -36,6 +39,7 @@ mod pacing;
 mod pipeline;
 mod pool;
 pub(crate) mod probe;
+mod process_exit;
 mod queue;
 mod reader;
 pub(crate) mod shader;
@@ -67,7 +71,7 @@ pub(crate) use tuned::TunedChoice;
 pub(crate) use variants::{AnyFamily, Family, Grid, Suits, Variant};
 
 use crate::device::chaos::Faults;
-use crate::device::{MemoryStats, Quirk};
+use crate::device::{HeldMemory, MemoryStats, Quirk};
 use crate::error::{Error, Result};
 
 /// The properties of an adapter by which kernels choose their variant and their grid.
@@ -153,6 +157,11 @@ impl Gpu {
         self.pool.memory()
     }
 
+    /// Returns the large tensors by who made them.
+    pub(crate) fn held_memory(&self) -> Vec<HeldMemory> {
+        self.pool.accounts().held()
+    }
+
     /// Resets the peak to the live bytes.
     pub(crate) fn reset_peak(&self) {
         self.pool.reset_peak();
@@ -161,7 +170,7 @@ impl Gpu {
     /// Returns the first error that the driver raised since the last call. If the device is lost, every call returns
     /// that error.
     fn check(&self) -> Result<()> {
-        match self.health.check(&self.name, || self.pool.memory().live) {
+        match self.health.check(&self.name, || self.short(0, None)) {
             Err(Error::Gpu { message, .. }) => Err(self.failure(message)),
             checked => checked,
         }

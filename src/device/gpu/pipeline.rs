@@ -213,6 +213,7 @@ impl Gpu {
 
     fn compile(&self, source: &Source<'_>, signature: Signature) -> Result<Pipeline, String> {
         static IDS: AtomicU64 = AtomicU64::new(1);
+        let _within = self.within_driver();
         let _gl = self.gl.enter();
         let internal = self.device.push_error_scope(wgpu::ErrorFilter::Internal);
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::Gpu;
+use crate::device::memory_report::{Accounts, Entry};
 use crate::device::pool::{Ledger, class_of};
 use crate::device::{MemoryStats, cpu};
 use crate::error::{Error, Result};
@@ -29,6 +30,7 @@ struct Inner {
     words: usize,
     version: AtomicU64,
     pool: Arc<Pool>,
+    _entry: Option<Entry>,
 }
 
 /// One wgpu buffer of a class's size.
@@ -117,6 +119,7 @@ pub(super) struct Pool {
     free: Mutex<HashMap<u64, Vec<Arc<Page>>>>,
     ids: AtomicU64,
     ledger: Ledger,
+    accounts: Accounts,
     /// Host memory of pages that may not be written yet: kernels write them after the submit.
     unwritten: Mutex<Vec<cpu::Grant>>,
 }
@@ -124,6 +127,10 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn memory(&self) -> MemoryStats {
         self.ledger.stats()
+    }
+
+    pub(super) fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     pub(super) fn reset_peak(&self) {
@@ -206,11 +213,13 @@ impl Gpu {
         let recycled = sync::lock(&self.pool.free).get_mut(&bytes).and_then(Vec::pop);
         let page = recycled.map_or_else(|| fresh(bytes), Ok)?;
         self.pool.ledger.take(bytes);
-        Ok(self.handle(page, words))
+        let entry = self.pool.accounts.enter(bytes);
+        Ok(self.handle(page, words, entry))
     }
 
     pub(super) fn short(&self, requested: u64, available: Option<u64>) -> Error {
-        Error::OutOfMemory { device: self.name.clone(), requested, in_use: self.pool.memory().live, available }
+        let held = self.pool.accounts.most();
+        Error::OutOfMemory { device: self.name.clone(), requested, in_use: self.pool.memory().live, available, held }
     }
 
     fn fresh_page(&self, bytes: u64) -> Result<Arc<Page>> {
@@ -277,11 +286,11 @@ impl Gpu {
     /// Returns a buffer of the program, whose memory is not of the pool.
     #[cfg(feature = "wgpu")]
     pub(super) fn wrap(&self, raw: wgpu::Buffer, words: usize) -> Buffer {
-        self.handle(self.page(raw, false).into(), words)
+        self.handle(self.page(raw, false).into(), words, None)
     }
 
-    fn handle(&self, page: Arc<Page>, words: usize) -> Buffer {
-        Buffer(Arc::new(Inner { page, words, version: AtomicU64::new(0), pool: self.pool.clone() }))
+    fn handle(&self, page: Arc<Page>, words: usize, entry: Option<Entry>) -> Buffer {
+        Buffer(Arc::new(Inner { page, words, version: AtomicU64::new(0), pool: self.pool.clone(), _entry: entry }))
     }
 
     /// Releases all unused memory to the driver.

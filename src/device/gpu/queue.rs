@@ -7,11 +7,11 @@
 //! everything submitted earlier.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::bind_groups::BindGroups;
 use super::timestamps::{PassQueries, Timing};
 use super::{Buffer, Gpu, ParamsAt, Pipeline};
 use crate::device::MemoryStats;
@@ -28,8 +28,6 @@ const PARAMS_BYTES: usize = 1 << 17;
 const MAX_PARAMS: usize = 1 << 14;
 /// Uniform offsets must be multiples of this; it is enough for every adapter.
 const SLOT: usize = 256;
-/// The most bind groups that are kept; when there are more, all are dropped together.
-const MAX_BIND_GROUPS: usize = 4096;
 /// The most bytes of small uploads that may wait for the next submit.
 const MAX_PENDING: usize = 4 << 20;
 
@@ -59,11 +57,8 @@ pub(super) struct Recorder {
     pending: usize,
     params: Vec<u32>,
     params_buffer: wgpu::Buffer,
-    bind_groups: HashMap<BindKey, wgpu::BindGroup>,
+    bind_groups: BindGroups<wgpu::BindGroup>,
 }
-
-/// A pipeline, the bytes of its params, its pages, and the bytes of each.
-type BindKey = (u64, usize, Vec<(u64, u64)>);
 
 impl Recorder {
     pub(super) fn new(device: &wgpu::Device) -> Recorder {
@@ -84,7 +79,7 @@ impl Recorder {
             pending: 0,
             params: Vec::new(),
             params_buffer,
-            bind_groups: HashMap::new(),
+            bind_groups: BindGroups::default(),
         }
     }
 
@@ -264,7 +259,7 @@ impl Gpu {
         let pages = buffers.iter().map(|buffer| (buffer.page().id, bytes(buffer)));
         let key = (pipeline.id, slot, pages.collect());
         if let Some(bind_group) = recorder.bind_groups.get(&key) {
-            return Ok(bind_group.clone());
+            return Ok(bind_group);
         }
         let uniform = match pipeline.signature.params {
             ParamsAt::Uniform(binding, _) => Some(binding),
@@ -300,9 +295,6 @@ impl Gpu {
         if !buffers.iter().all(|buffer| buffer.page().pooled) {
             return Ok(bind_group); // kept, it would keep the program's buffer
         }
-        if recorder.bind_groups.len() >= MAX_BIND_GROUPS {
-            recorder.bind_groups.clear();
-        }
         recorder.bind_groups.insert(key, bind_group.clone());
         Ok(bind_group)
     }
@@ -310,6 +302,7 @@ impl Gpu {
     /// Submits the open batch to the driver, together with the uploads that wait for it.
     pub(super) fn submit(&self, recorder: &mut Recorder) -> wgpu::SubmissionIndex {
         self.chaos.slow_down();
+        let _within = self.within_driver();
         let _gl = self.gl.enter();
         self.health.observe(&self.device, || self.submit_now(recorder))
     }

@@ -128,6 +128,15 @@ impl Gpu {
         }
     }
 
+    /// Waits until the device has done all that was submitted, or until a time.
+    #[cfg(target_os = "linux")]
+    pub(super) fn wait_for_submitted(&self, end: Instant) {
+        if self.health.alive(&self.name).is_ok() {
+            let timeout = Some(end.saturating_duration_since(Instant::now()));
+            let _ = self.poll(PollType::Wait { submission_index: None, timeout });
+        }
+    }
+
     /// Returns the error of what the driver did not do: the loss of the device, whose consequence it can be, or one with this
     /// message.
     pub(super) fn failure(&self, message: String) -> Error {

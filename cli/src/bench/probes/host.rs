@@ -75,7 +75,13 @@ fn buffers(sizes: &[usize]) -> Result<(Vec<f32>, Vec<f32>)> {
     let both = sizes.iter().find_map(|&floats| filled(floats, 1.5).zip(filled(floats, 0.0)));
     both.ok_or_else(|| {
         let least = sizes.last().map_or(0, |&floats| floats as u64);
-        Error::OutOfMemory { device: "cpu".to_string(), requested: least.saturating_mul(8), in_use: 0, available: None }
+        Error::OutOfMemory {
+            device: "cpu".to_string(),
+            requested: least.saturating_mul(8),
+            in_use: 0,
+            available: None,
+            held: Vec::new(),
+        }
     })
 }
 

@@ -1,0 +1,83 @@
+//! The bind groups of a device, so that kernels that are recorded again with the same buffers need no new ones.
+
+use std::collections::HashMap;
+
+/// Those that were used last are kept: at most twice as many.
+const GENERATION: usize = 512;
+
+/// A pipeline, the bytes of its params, its pages, and the bytes of each.
+pub(super) type Key = (u64, usize, Vec<(u64, u64)>);
+
+/// Bind groups in two generations. The older one is dropped when the newer one is full: what was not used for so long is
+/// not used again, as a rule. A bind group takes some kilobytes, and of work of ever new shapes none would come twice.
+#[derive(Debug)]
+pub(super) struct BindGroups<B> {
+    newer: HashMap<Key, B>,
+    older: HashMap<Key, B>,
+}
+
+impl<B> Default for BindGroups<B> {
+    fn default() -> Self {
+        BindGroups { newer: HashMap::new(), older: HashMap::new() }
+    }
+}
+
+impl<B: Clone> BindGroups<B> {
+    pub(super) fn get(&mut self, key: &Key) -> Option<B> {
+        if let Some(found) = self.newer.get(key) {
+            return Some(found.clone());
+        }
+        let (key, found) = self.older.remove_entry(key)?;
+        self.insert(key, found.clone());
+        Some(found)
+    }
+
+    pub(super) fn insert(&mut self, key: Key, bind_group: B) {
+        if self.newer.len() >= GENERATION {
+            self.older = std::mem::take(&mut self.newer);
+        }
+        self.newer.insert(key, bind_group);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.newer.clear();
+        self.older.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(id: usize) -> Key {
+        (id as u64, 0, vec![(1, 4)])
+    }
+
+    #[test]
+    fn those_that_are_used_stay() {
+        let mut all = BindGroups::default();
+        for id in 0..10 * GENERATION {
+            all.insert(key(id), id);
+            assert_eq!(all.get(&key(0)), Some(0), "used every time");
+            assert!(all.newer.len() + all.older.len() <= 2 * GENERATION);
+        }
+        // Of the others, those of the last generation are there.
+        let last = 10 * GENERATION - 1;
+        assert_eq!([last, last - GENERATION + 2, 1].map(|id| all.get(&key(id)).is_some()), [true, true, false]);
+        all.clear();
+        assert_eq!(all.get(&key(last)), None);
+    }
+
+    #[test]
+    fn what_fits_into_a_generation_is_never_dropped() {
+        let mut all = BindGroups::default();
+        let mut made = 0;
+        for id in (0..5).flat_map(|_| 0..GENERATION) {
+            if all.get(&key(id)).is_none() {
+                all.insert(key(id), id);
+                made += 1;
+            }
+        }
+        assert_eq!(made, GENERATION);
+    }
+}
