@@ -1,6 +1,7 @@
 use super::linear::linear;
 use super::simple::probability;
 use super::{Linear, Mode, Module, init, summary};
+use crate::device::labelled_by_default;
 use crate::error::{Error, Result};
 use crate::ops::Attention;
 use crate::tensor::Tensor;
@@ -49,7 +50,7 @@ impl MultiheadAttention {
             return Err(Error::argument("MultiheadAttention", detail));
         }
         let all = width.saturating_mul(3); // creating the weight fails if this is too large
-        let in_proj_weight = Tensor::zeros([all, width], None)?.requires_grad();
+        let in_proj_weight = labelled_by_default("parameters", || Tensor::zeros([all, width], None))?.requires_grad();
         init::xavier_uniform_(&in_proj_weight, 1.0)?;
         let out_proj = Linear::new(width, width)?;
         out_proj.bias().map_or(Ok(()), init::zeros_)?;

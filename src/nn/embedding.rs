@@ -1,4 +1,5 @@
 use super::{Module, summary};
+use crate::device::labelled_by_default;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -31,7 +32,9 @@ impl Embedding {
             let detail = format!("{count} vectors of {width} elements: both must be at least 1");
             return Err(Error::argument("Embedding", detail));
         }
-        Ok(Embedding { weight: Tensor::randn([count, width], None)?.requires_grad() })
+        Ok(Embedding {
+            weight: labelled_by_default("parameters", || Tensor::randn([count, width], None))?.requires_grad(),
+        })
     }
 
     /// Returns the weight, `[count, width]`.

@@ -26,6 +26,7 @@
 //! ```
 
 use crate::autograd::no_grad;
+use crate::device::labelled_by_default;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
