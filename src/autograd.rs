@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use crate::context::{self, Restore};
+use crate::context::{self, GradientHook, Restore};
 use crate::device::labelled_by_default;
 use crate::error::{Error, Result};
 use crate::ops::{self, Differentiable, Gradient};
@@ -193,12 +193,18 @@ impl Tensor {
         }
         let _guard = NoGrad::new();
         let _types = ops::products(None); // gradients have the types of the forward pass
+        let hook = context::read(|context| context.gradient_hook.clone());
         let mut grads = Sums::from([(self.id(), (self.detach().ones_like()?, false))]);
         for tensor in users_first(self)? {
             let Some((grad, own)) = grads.remove(&tensor.id()) else { continue };
             match tensor.node() {
                 Some(node) => push_back(node, &tensor, grad, retain, &mut grads)?,
-                None => accumulate(&tensor, grad, own)?,
+                None => {
+                    accumulate(&tensor, grad, own)?;
+                    if let Some(GradientHook(hook)) = &hook {
+                        hook(&tensor)?;
+                    }
+                }
             }
         }
         Ok(())

@@ -5,12 +5,15 @@
 //! new thread.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use crate::device::{current_label, labelled};
 use crate::dtype::DType;
+use crate::error::Result;
 use crate::process_group::Rank;
+use crate::tensor::Tensor;
 
 thread_local! {
     static CONTEXT: RefCell<Context> = const { RefCell::new(Context::new()) };
@@ -35,8 +38,22 @@ pub(crate) struct Context {
     pub caller: Option<&'static str>,
     /// The label of memory of the thread that this one works for. Its own is in `device`, which comes before this.
     pub label: Option<Arc<str>>,
+    /// Called in a backward pass for each leaf that has its whole gradient of that pass.
+    pub gradient_hook: Option<GradientHook>,
     /// The record of the calls of layers, while a summary is made.
     pub calls: Option<Arc<Mutex<Vec<LayerCall>>>>,
+}
+
+/// A function that is given a leaf.
+#[derive(Clone)]
+pub(crate) struct GradientHook(pub Arc<LeafFunction>);
+
+type LeafFunction = dyn Fn(&Tensor) -> Result<()> + Send + Sync;
+
+impl fmt::Debug for GradientHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GradientHook")
+    }
 }
 
 /// The output of one call of a layer.
@@ -58,14 +75,15 @@ impl Context {
             nets: Vec::new(),
             caller: None,
             label: None,
+            gradient_hook: None,
             calls: None,
         }
     }
 
     /// Returns the state for a thread that works for this one. The rank is left out: a rank belongs to one thread,
-    /// since the exchanges of a process group are ordered.
+    /// since the exchanges of a process group are ordered. So is the hook, which belongs to one backward pass.
     pub fn current() -> Context {
-        Context { rank: None, label: current_label(), ..read(Context::clone) }
+        Context { rank: None, gradient_hook: None, label: current_label(), ..read(Context::clone) }
     }
 
     /// Runs `f` in this state.

@@ -164,6 +164,14 @@ pub enum Error {
          different layers, which a batch norm over several devices cannot"
     )]
     Abandoned,
+    /// A device did not end its part of a step in time.
+    #[error("{device} has not ended its part of the step for {seconds} s")]
+    Timeout {
+        /// The device's name.
+        device: String,
+        /// The limit, in seconds.
+        seconds: f64,
+    },
     /// The worker thread of a device panicked, because of a bug in a module or a loss function.
     #[error("worker thread of {device} panicked: {message}")]
     WorkerPanic {
@@ -215,6 +223,26 @@ impl Error {
         match self {
             Error::Abandoned => true,
             Error::Replica { error, .. } => error.is_abandoned(),
+            _ => false,
+        }
+    }
+
+    /// Returns whether a device failed, so that another device may be able to do the same.
+    pub(crate) fn is_of_device(&self) -> bool {
+        match self {
+            Error::Replica { error, .. } => error.is_of_device(),
+            Error::Gpu { .. } | Error::WorkerPanic { .. } | Error::Timeout { .. } | Error::DeviceUnavailable { .. } => {
+                true
+            }
+            _ => self.is_device_lost() || self.is_for_less_memory(),
+        }
+    }
+
+    /// Returns whether the same may work with less data at a time.
+    pub(crate) fn is_for_less_memory(&self) -> bool {
+        match self {
+            Error::OutOfMemory { .. } | Error::LimitExceeded { .. } => true,
+            Error::Replica { error, .. } => error.is_for_less_memory(),
             _ => false,
         }
     }

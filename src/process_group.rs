@@ -73,6 +73,17 @@ impl ProcessGroup {
         self.progress.iter().map(|progress| progress.drawn.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 
+    /// Returns whether a rank waits for others in an exchange.
+    pub fn is_waiting(&self, rank: usize) -> bool {
+        lock(&self.exchange).brought[rank].is_some()
+    }
+
+    /// Lets all exchanges fail from now on, as after the end of a rank.
+    pub fn abandon(&self) {
+        lock(&self.exchange).left += 1;
+        self.changed.notify_all();
+    }
+
     fn total(&self) -> usize {
         self.samples.iter().sum::<usize>().max(1)
     }
@@ -84,8 +95,7 @@ impl Rank {
         struct Leave(Arc<ProcessGroup>);
         impl Drop for Leave {
             fn drop(&mut self) {
-                lock(&self.0.exchange).left += 1;
-                self.0.changed.notify_all();
+                self.0.abandon();
             }
         }
         let _leave = Leave(self.group.clone());

@@ -1,35 +1,50 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::ops::DerefMut;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::replica::{LocalGradients, Replica};
+use super::gradient_buckets::BucketPlan;
+use super::members::{Member, State};
+use super::reducer::Reducer;
+use super::replica::Replica;
 use super::shares::{Balance, Shares};
-use super::worker::{Worker, wait_all};
 use crate::context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
 use crate::optim::Parameters;
-use crate::process_group::ProcessGroup;
 use crate::sync::lock;
-use crate::tensor::{Tensor, generator, skip_blocks, weighted_sum};
+use crate::tensor::{Bucket, Tensor};
 
-/// The number of steps after which the first replica's parameters overwrite the others'. Each device rounds its own
-/// updates, and this bounds the differences.
-const STEPS_BETWEEN_BROADCASTS: u64 = 256;
+/// The size of a bucket of gradients: large enough for the speed of a link, and small enough that the last one, for which nothing
+/// is left to compute, takes little time.
+const BUCKET_BYTES: usize = 4 << 20;
+/// The default of [`DataParallel::with_time_limit`].
+const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// A net on any mix of devices, trained with the same steps as on one device.
 ///
 /// Each device has a replica of the net and, if there are several devices, a thread.
 /// [`train_batch`](DataParallel::train_batch) splits the batch along its first dimension, one part per device.
 /// Gradients are averaged *by the number of samples*, in the order of the devices, so the step equals that of one
-/// device over the whole batch for any [`Shares`]. Create one optimiser for [`parameters`](DataParallel::parameters),
-/// which are those of all replicas.
+/// device over the whole batch for any [`Shares`]. Create one optimiser for [`parameters`](DataParallel::parameters).
 ///
 /// Training steps switch the net to training mode, predictions to evaluation mode ([`Module::train`],
 /// [`Module::eval`]). Batch norm uses the statistics of the *whole* batch, like PyTorch's `SyncBatchNorm`, with two
 /// short exchanges through the host for each such layer. Dropout drops the same elements as on one device.
 ///
-/// With one device, there is no extra thread, and a step does not read anything back.
+/// # With several devices
+///
+/// The values that are trained are on the host: the parameters, the buffers and the optimiser's state. Each replica gets copies
+/// of the parameters before it computes, so that all replicas have the same bits, whatever their devices round. Gradients come
+/// back in [buckets](DataParallel::with_bucket_bytes) while backward goes on, and are averaged on the host meanwhile.
+///
+/// **Devices may fail.** If a device is lost, its driver reports an error, a panic ends its part of a step, or it does not end it
+/// [in time](DataParallel::with_time_limit), the step is repeated on the other devices, from the same values: the results are
+/// those of a run without the failure, and a warning is logged. The device is then [left out](DataParallel::left_out) until it
+/// [rejoins](DataParallel::rejoin). A device that runs out of memory gets smaller shares first.
+///
+/// With one device, there is no extra thread and no copy on the host, and a step does not read anything back.
 ///
 /// # Example
 /// ```
@@ -50,13 +65,38 @@ const STEPS_BETWEEN_BROADCASTS: u64 = 256;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub struct DataParallel {
-    pub(super) replicas: Vec<Replica>,
-    /// One per replica; empty if there is only one replica.
-    pub(super) workers: Vec<Worker>,
-    /// The number of steps. A step, a prediction and a loading hold this lock, one at a time.
-    steps: Mutex<u64>,
-    /// Locked for moments only, so that the shares can be read during a step.
-    pub(super) balance: Mutex<Balance>,
+    /// What is trained: on the host if there are several devices, otherwise the only replica.
+    pub(super) host: Replica,
+    /// A step, a prediction and a loading hold this lock, one at a time.
+    state: Mutex<State>,
+    /// Locked for moments only, so that it can be read during a step.
+    pub(super) roster: Mutex<Roster>,
+    plan: Arc<BucketPlan>,
+}
+
+/// What other threads may ask about the devices.
+pub(super) struct Roster {
+    pub(super) devices: Vec<Device>,
+    pub(super) nets: Vec<Arc<dyn Module>>,
+    /// Why devices are left out.
+    pub(super) left_out: Vec<Option<Error>>,
+    pub(super) balance: Balance,
+    pub(super) time_limit: Duration,
+}
+
+impl Roster {
+    /// Replaces the replica of a device that takes part again.
+    pub(super) fn set_member(&mut self, index: usize, replica: &Replica) {
+        (self.devices[index], self.nets[index]) = (replica.device.clone(), replica.net.clone());
+        self.left_out[index] = None;
+        self.balance.take_in(index);
+    }
+
+    /// Returns the error for a call when all devices are left out.
+    pub(super) fn all_out(&self) -> Error {
+        let first = self.left_out.iter().flatten().next().cloned();
+        first.unwrap_or_else(|| Error::internal("no device takes part"))
+    }
 }
 
 impl DataParallel {
@@ -82,13 +122,21 @@ impl DataParallel {
         if let Some((i, twice)) = devices.iter().enumerate().find(|(i, device)| devices[..*i].contains(device)) {
             return Err(Error::argument("DataParallel", listed_twice(devices, i, twice)));
         }
-        let replicas = devices.iter().map(|device| Replica::new(&net, device)).collect::<Result<Vec<_>>>()?;
-        let workers = match devices {
-            [_] => Vec::new(),
-            several => several.iter().map(Worker::start).collect::<Result<_>>()?,
+        let (host, members) = match devices {
+            [only] => (Replica::new(&net, only)?, Vec::new()),
+            several => {
+                let host = Replica::new(&net, &Device::cpu())?;
+                let members = several.iter().map(|device| Member::new(&host, device)).collect::<Result<Vec<_>>>()?;
+                (host, members)
+            }
         };
-        let balance = Mutex::new(Balance::new(Shares::default(), devices.len())?);
-        Ok(DataParallel { replicas, workers, steps: Mutex::new(0), balance })
+        let nets = members.iter().map(|member| member.replica.net.clone()).collect();
+        let balance = Balance::new(Shares::default(), devices.len())?;
+        let left_out = vec![None; devices.len()];
+        let roster = Roster { devices: devices.to_vec(), nets, left_out, balance, time_limit: TIME_LIMIT };
+        let plan = BucketPlan::new(&host.trained(), BUCKET_BYTES).into();
+        let state = Mutex::new(State { steps: 0, members });
+        Ok(DataParallel { host, state, roster: Mutex::new(roster), plan })
     }
 
     /// Sets how batches are split. The default is by measured speed.
@@ -96,36 +144,69 @@ impl DataParallel {
     /// # Errors
     /// [`Error::InvalidArgument`] unless fixed shares are one positive number per device.
     pub fn with_shares(self, shares: Shares) -> Result<DataParallel> {
-        let devices = self.replicas.len();
-        *lock(&self.balance) = Balance::new(shares, devices)?;
+        let mut roster = lock(&self.roster);
+        roster.balance = Balance::new(shares, roster.devices.len())?;
+        drop(roster);
         Ok(self)
     }
 
-    /// Returns the fraction of the next batch that each device gets. They add up to 1.
+    /// Sets the size in bytes of the buckets in which gradients are read from several devices: 4 MiB if this is not called. A
+    /// bucket is read while backward computes the next ones. A gradient larger than this is a bucket of its own. The results do
+    /// not depend on it.
+    ///
+    /// ```
+    /// # use anygpu::{DataParallel, Device, nn::Linear};
+    /// let devices = [Device::new("cpu/0")?, Device::new("cpu/1")?];
+    /// let net = DataParallel::new(Linear::new(4, 3)?, &devices)?.with_bucket_bytes(1 << 20);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_bucket_bytes(mut self, bytes: usize) -> DataParallel {
+        self.plan = BucketPlan::new(&self.host.trained(), bytes).into();
+        self
+    }
+
+    /// Sets how long a device may take for its part of a step or a prediction, before the call is repeated without it: 10
+    /// minutes if this is not called. The first step includes the compilation of kernels. Has no effect with one device.
+    ///
+    /// ```
+    /// # use anygpu::{DataParallel, Device, nn::Linear};
+    /// use std::time::Duration;
+    ///
+    /// let devices = [Device::new("cpu/0")?, Device::new("cpu/1")?];
+    /// let net = DataParallel::new(Linear::new(4, 3)?, &devices)?.with_time_limit(Duration::from_secs(60));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_time_limit(self, limit: Duration) -> DataParallel {
+        lock(&self.roster).time_limit = limit;
+        self
+    }
+
+    /// Returns the fraction of the next batch that each device gets: 0 for one that is left out. They add up to 1.
     pub fn shares(&self) -> Vec<f64> {
-        lock(&self.balance).weights()
+        lock(&self.roster).balance.weights()
     }
 
     /// Returns the devices, in order.
     pub fn devices(&self) -> Vec<Device> {
-        self.replicas.iter().map(|replica| replica.device.clone()).collect()
+        lock(&self.roster).devices.clone()
     }
 
-    /// Returns the replica of the first device that is not lost.
+    /// Returns the net that is trained: on the host if there are several devices, otherwise on the device. To compute with it is
+    /// not to compute on several devices: see [`predict`](DataParallel::predict).
     pub fn module(&self) -> &dyn Module {
-        &*self.living().net
-    }
-
-    /// Returns the replica of the first device that is not lost, or the first replica if all are.
-    fn living(&self) -> &Replica {
-        self.replicas.iter().find(|replica| !replica.device.is_lost()).unwrap_or(&self.replicas[0])
+        &*self.host.net
     }
 
     /// Starts a call that no other call may be in the middle of, until the guards are dropped.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this thread works for such a call.
-    pub(super) fn alone(&self, call: &'static str) -> Result<(MutexGuard<'_, u64>, impl Drop + use<>)> {
+    pub(super) fn alone(
+        &self,
+        call: &'static str,
+    ) -> Result<(impl DerefMut<Target = State> + use<'_>, impl Drop + use<>)> {
         let me = std::ptr::from_ref(self).addr();
         let mut nets = context::read(|context| context.nets.clone());
         if nets.contains(&me) {
@@ -134,17 +215,16 @@ impl DataParallel {
             return Err(Error::argument(call, detail));
         }
         nets.push(me);
-        let guard = lock(&self.steps);
+        let guard = lock(&self.state);
         Ok((guard, context::set(|context| &mut context.nets, nets)))
     }
 
-    /// Returns the parameters of all replicas for the optimiser, the first device's first.
+    /// Returns the parameters for the optimiser: those of [`module`](DataParallel::module). After a step, they have the gradients.
     pub fn parameters(&self) -> Parameters {
-        Parameters::of_replicas(self.replicas.iter().map(|replica| &*replica.parameters))
+        self.host.parameters.to_vec().into()
     }
 
-    /// Returns the values of one replica by name, without the prefix `module.`: of the first one whose device is not
-    /// lost. The parameters of the other replicas differ only by rounding; their buffers may differ.
+    /// Returns the values of the net by name, without the prefix `module.`.
     pub fn state_dict(&self) -> StateDict {
         self.module().state_dict()
     }
@@ -152,18 +232,17 @@ impl DataParallel {
     /// Like [`Module::load_state_dict`], for every replica.
     ///
     /// # Errors
-    /// Same as [`Module::load_state_dict`]. If a device fails after others got the values, the replicas differ: load
-    /// again. [`Error::InvalidArgument`] if it is called by a loss function of [`train_batch`](DataParallel::train_batch).
+    /// Same as [`Module::load_state_dict`]. [`Error::InvalidArgument`] if it is called by a loss function of
+    /// [`train_batch`](DataParallel::train_batch).
     pub fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<KeyReport> {
-        let _alone = self.alone("load_state_dict")?;
-        let report = self.replicas[0].net.load_state_dict(state, strict)?;
-        self.replicas[1..].iter().try_for_each(|other| other.net.load_state_dict(state, strict).map(|_| ()))?;
-        Ok(report)
+        let (mut members, _in_call) = self.alone("load_state_dict")?;
+        members.members.iter_mut().for_each(|member| member.buffers = false);
+        self.host.net.load_state_dict(state, strict)
     }
 
     /// Computes the forward and backward pass of one step over all devices. Takes `images: [N, ..]`, `labels: [N, ..]`
-    /// and a loss function that returns a *mean* over samples. Afterwards, every replica's parameters have the gradient
-    /// of the whole batch. Earlier gradients are cleared. Call the optimiser's `step()` next.
+    /// and a loss function that returns a *mean* over samples. Afterwards, the [`parameters`](DataParallel::parameters) have the
+    /// gradient of the whole batch. Earlier gradients are cleared. Call the optimiser's `step()` next.
     ///
     /// Returns the loss of the whole batch as a scalar. With one device, it is on that device and the call does not
     /// wait for it. With several, it is on `cpu`.
@@ -172,88 +251,74 @@ impl DataParallel {
     /// - [`Error::ShapeMismatch`] unless there are as many labels as images; [`Error::InvalidArgument`] for an empty
     ///   batch, and if the loss function calls this method, [`predict`](DataParallel::predict) or another one that
     ///   computes with this net.
-    /// - With several devices, [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device that failed.
-    /// - [`Error::DeviceLost`], also within [`Error::Replica`], for a device that is lost. With one device, a loss in
-    ///   the middle of a step is reported by the first call that waits for the step.
+    /// - With several devices, [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device that failed, if the
+    ///   failure is not one of a device, or all devices fail.
+    /// - With one device, [`Error::DeviceLost`] if it is lost. A loss in the middle of a step is reported by the first call that
+    ///   waits for the step.
     ///
-    /// On error, all gradients are cleared, and all replicas get the buffers of the first device that is not lost, so
-    /// that they stay equal.
+    /// On error, all gradients are cleared. With several devices, parameters and buffers are as they were.
     pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
         let samples = samples(images, labels)?;
-        let (mut steps, _in_call) = self.alone("train_batch")?;
-        let loss = match self.replicas.as_slice() {
-            [only] => only.backward(images, labels, loss_fn),
-            _ => self.train_split(images, labels, samples, Arc::new(loss_fn), &mut steps),
+        let (mut state, _in_call) = self.alone("train_batch")?;
+        let loss = match state.members.is_empty() {
+            true => self.host.backward(images, labels, loss_fn),
+            false => self.train_split(&mut state, images, labels, samples, Arc::new(loss_fn)),
         };
         if loss.is_err() {
-            self.replicas.iter().for_each(Replica::zero_grad);
-            // Some replicas may have updated their running statistics before another failed. Errors are ignored: the
-            // buffers of a device that cannot be reached stay unchanged.
-            let source = self.living();
-            let others = self.replicas.iter().filter(|other| other.device != source.device);
-            others.for_each(|other| drop(other.copy_buffers_from(source)));
+            self.host.zero_grad();
         }
         loss
     }
 
     fn train_split<F>(
         &self,
+        state: &mut State,
         images: &Tensor,
         labels: &Tensor,
         samples: usize,
         loss_fn: Arc<F>,
-        steps: &mut u64,
     ) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
-        if *steps > 0 && steps.is_multiple_of(STEPS_BETWEEN_BROADCASTS) {
-            self.on_all(
-                |replica, first| if replica.device == first.device { Ok(()) } else { replica.copy_from(first) },
-            )?;
+        self.host.zero_grad();
+        self.take_in_reopened(state);
+        let (present, buffers, block, loss) = self.with_survivors(state, samples, |state, sizes| {
+            let shares: Vec<f64> = sizes.iter().filter(|&&n| n > 0).map(|&n| n as f64 / samples as f64).collect();
+            let mut reducer = Reducer::new(&self.plan, &shares)?;
+            let (plan, loss_fn) = (self.plan.clone(), loss_fn.clone());
+            let work = move |replica: &Replica, part: super::members::Part| {
+                let [images, labels] = &part.inputs[..] else { return Err(Error::internal("a part has two inputs")) };
+                let step = replica.local_gradients(images, labels, &*loss_fn, &plan, part.deliver)?;
+                // All ranks have updated their buffers alike.
+                let buffers = if part.rank == 0 { replica.buffers_on_host()? } else { Vec::new() };
+                Ok((step, buffers))
+            };
+            let take = |rank, bucket, part| reducer.take(rank, bucket, part);
+            let parts = self.attempt(state, sizes, &[images, labels], work, take)?;
+            let (block, loss) = reducer.finish()?;
+            let mut roster = lock(&self.roster);
+            let (mut present, mut buffers) = (vec![false; self.host.trained().len()], None);
+            let busy = (0..sizes.len()).filter(|&i| sizes[i] > 0);
+            for (i, (step, of_first)) in busy.zip(parts) {
+                roster.balance.record(i, sizes[i], step.seconds);
+                present.iter_mut().zip(step.present).for_each(|(any, here)| *any |= here);
+                buffers.get_or_insert(of_first);
+            }
+            Ok((present, buffers.unwrap_or_default(), block, loss))
+        })?;
+        state.steps += 1;
+        self.host.set_buffers(&buffers)?;
+        let trained = self.host.trained();
+        for ((parameter, view), present) in
+            trained.iter().zip(Bucket::laid_out(block, &trained).tensors()?).zip(present)
+        {
+            parameter.set_grad(present.then_some(view));
         }
-        *steps += 1;
-
-        let sizes = lock(&self.balance).sizes(samples);
-        let (images, labels) = (images.split_sizes(&sizes, 0)?, labels.split_sizes(&sizes, 0)?);
-        let busy: Vec<usize> = (0..sizes.len()).filter(|&i| sizes[i] > 0).collect();
-        let group = ProcessGroup::new(busy.iter().map(|&i| sizes[i]).collect(), generator());
-        let jobs = busy.iter().zip(group.ranks()).map(|(&i, rank)| {
-            let (replica, images, labels) = (self.replicas[i].clone(), images[i].clone(), labels[i].clone());
-            let loss_fn = loss_fn.clone();
-            self.workers[i].submit(move || rank.scope(|| replica.local_gradients(&images, &labels, &*loss_fn)))
-        });
-        let parts = wait_all(jobs.collect())?;
-        skip_blocks(group.drawn());
-        self.copy_buffers_to_idle(&sizes)?;
-        let mut balance = lock(&self.balance);
-        busy.iter().zip(&parts).for_each(|(&i, part)| balance.record(i, sizes[i], part.seconds));
-        drop(balance);
-
-        let shares: Vec<f64> = busy.iter().map(|&i| sizes[i] as f64 / samples as f64).collect();
-        let mean = Arc::new(mean(parts, &shares)?);
-        let set = mean.clone();
-        self.on_all(move |replica, _| replica.set_gradients(&set))?;
-        mean.loss()
-    }
-
-    /// Copies the buffers of a replica that had samples to those that had none in this step.
-    fn copy_buffers_to_idle(&self, sizes: &[usize]) -> Result<()> {
-        let Some(source) = sizes.iter().position(|&size| size > 0) else { return Ok(()) };
-        let mut idle = (0..sizes.len()).filter(|&i| sizes[i] == 0);
-        idle.try_for_each(|i| self.replicas[i].copy_buffers_from(&self.replicas[source]))
-    }
-
-    /// Runs `work(replica, first replica)` on all threads concurrently and waits for them.
-    fn on_all(&self, work: impl Fn(&Replica, &Replica) -> Result<()> + Clone + Send + 'static) -> Result<()> {
-        let start = |(worker, replica): (&Worker, &Replica)| {
-            let (work, replica, first) = (work.clone(), replica.clone(), self.replicas[0].clone());
-            worker.submit(move || work(&replica, &first))
-        };
-        wait_all(self.workers.iter().zip(&self.replicas).map(start).collect()).map(|_| ())
+        Tensor::scalar(loss, None)
     }
 }
 
@@ -281,22 +346,13 @@ fn samples(images: &Tensor, labels: &Tensor) -> Result<usize> {
     }
 }
 
-/// Returns the mean of gradients and losses, weighted by the shares, computed in order.
-fn mean(parts: Vec<LocalGradients>, shares: &[f64]) -> Result<LocalGradients> {
-    let flat: Vec<Tensor> = parts.iter().map(|part| part.bucket.flat().clone()).collect();
-    let sum = weighted_sum(&flat, Some(shares))?;
-    let any = |mut all: LocalGradients, part: LocalGradients| {
-        all.present.iter_mut().zip(part.present).for_each(|(any, present)| *any |= present);
-        LocalGradients { seconds: all.seconds.max(part.seconds), ..all }
-    };
-    let all = parts.into_iter().reduce(any).ok_or_else(|| Error::argument("train_batch", "no device has samples"))?;
-    Ok(LocalGradients { bucket: all.bucket.with_flat(sum), ..all })
-}
-
 /// Formats the devices and their shares.
 impl fmt::Debug for DataParallel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.replicas.iter().map(|replica| replica.device.name()).collect();
-        f.debug_struct("DataParallel").field("devices", &names).field("shares", &self.shares()).finish_non_exhaustive()
+        let devices: Vec<String> = self.devices().iter().map(Device::to_string).collect();
+        f.debug_struct("DataParallel")
+            .field("devices", &devices)
+            .field("shares", &self.shares())
+            .finish_non_exhaustive()
     }
 }

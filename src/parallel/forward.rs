@@ -2,32 +2,38 @@
 
 use super::DataParallel;
 use super::collectives::gather;
+use super::members::{Part, State};
 use super::replica::Replica;
-use super::worker::wait_all;
 use crate::context;
 use crate::data::DataLoader;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::metrics::Accuracy;
-use crate::process_group::ProcessGroup;
 use crate::sync::lock;
-use crate::tensor::{Tensor, generator, skip_blocks};
+use crate::tensor::Tensor;
+
+/// An output, and the buffers after it.
+type Output = (Tensor, Vec<Tensor>);
 
 impl DataParallel {
-    /// Returns the device on which outputs are gathered: the first one.
+    /// Returns the device on which outputs are gathered: the first one that is not left out.
     #[must_use]
-    pub fn output_device(&self) -> &Device {
-        &self.replicas[0].device
+    pub fn output_device(&self) -> Device {
+        let roster = lock(&self.roster);
+        let first = roster.devices.iter().enumerate().find(|(i, _)| roster.balance.takes_part(*i));
+        first.map_or(&roster.devices[0], |(_, device)| device).clone()
     }
 
-    /// Switches all replicas to training mode; see [`Module::train`](crate::nn::Module::train).
+    /// Switches the net to training mode on all devices; see [`Module::train`](crate::nn::Module::train).
     pub fn train(&self) {
-        self.replicas.iter().for_each(|replica| replica.net.train());
+        self.host.net.train();
+        lock(&self.roster).nets.iter().for_each(|net| net.train());
     }
 
-    /// Switches all replicas to evaluation mode; see [`Module::eval`](crate::nn::Module::eval).
+    /// Switches the net to evaluation mode on all devices; see [`Module::eval`](crate::nn::Module::eval).
     pub fn eval(&self) {
-        self.replicas.iter().for_each(|replica| replica.net.eval());
+        self.host.net.eval();
+        lock(&self.roster).nets.iter().for_each(|net| net.eval());
     }
 
     /// Returns the net's output for `input: [N, ..]`, on [`output_device`](DataParallel::output_device), in the mode that
@@ -51,73 +57,64 @@ impl DataParallel {
     ///
     /// let net = DataParallel::new(Linear::new(4, 3)?, &[Device::cpu(), Device::new("cpu/1")?])?;
     /// let y = no_grad(|| net.forward(&x))?;
-    /// assert_eq!((y.shape(), y.device()), (&[8, 3][..], net.output_device()));
+    /// assert_eq!((y.shape(), y.device()), (&[8, 3][..], &net.output_device()));
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        let _alone = self.alone("forward")?;
-        if self.workers.is_empty() {
-            return self.replicas[0].forward(input);
+        let (mut state, _in_call) = self.alone("forward")?;
+        if state.members.is_empty() {
+            return self.host.forward(input);
         }
-        let tracked = input.is_tracked() || self.replicas[0].parameters.iter().any(Tensor::is_tracked);
+        let tracked = input.is_tracked() || self.host.parameters.iter().any(Tensor::is_tracked);
         if tracked && context::read(|context| context.recording) {
             let detail = "the gradients of several replicas are exchanged by train_batch only: train with \
                           train_batch(&x, &y, loss_fn), or compute outputs within no_grad(|| …), as predict does";
             return Err(Error::argument("forward", detail));
         }
-        match self.parts(input) {
-            Some(sizes) => self.split(input, sizes, Replica::forward),
-            None => {
-                let output = self.replicas[0].forward(input)?;
-                // In training mode, the running statistics of the first replica were updated, and only those.
-                self.replicas[1..].iter().try_for_each(|other| other.copy_buffers_from(&self.replicas[0]))?;
-                Ok(output)
-            }
-        }
+        // In training mode, the replicas update their running statistics.
+        let (output, buffers) = self.split(&mut state, input, |replica, input, rank| {
+            let output = replica.forward(input)?;
+            Ok((output, if rank == 0 { replica.buffers_on_host()? } else { Vec::new() }))
+        })?;
+        self.host.set_buffers(&buffers)?;
+        Ok(output)
     }
 
-    /// Returns the net's output for `images: [N, ..]` in evaluation mode, on the first device and outside the graph. The
-    /// images are split among the devices as in training.
+    /// Returns the net's output for `images: [N, ..]` in evaluation mode, on [`output_device`](DataParallel::output_device) and
+    /// outside the graph. The images are split among the devices as in training.
     ///
     /// # Errors
-    /// Those of the net's ops; with several devices, with the name of the device that failed. A lost device and a call
-    /// by a loss function are errors as in [`train_batch`](DataParallel::train_batch).
+    /// Those of the net's ops. A device that fails and a call by a loss function are treated as in
+    /// [`train_batch`](DataParallel::train_batch).
     pub fn predict(&self, images: &Tensor) -> Result<Tensor> {
-        let _alone = self.alone("predict")?; // not during a step, which switches the layers to training mode
-        match self.parts(images) {
-            Some(sizes) => self.split(images, sizes, Replica::predict),
-            None => self.replicas[0].predict(images),
+        let (mut state, _in_call) = self.alone("predict")?; // not during a step, which switches the layers to training mode
+        if state.members.is_empty() {
+            return self.host.predict(images);
         }
+        Ok(self.split(&mut state, images, |replica, input, _| Ok((replica.predict(input)?, Vec::new())))?.0)
     }
 
-    /// Returns the number of samples of each replica, or `None` if the first one alone computes the output: there is no
-    /// other, or there are too few samples.
-    fn parts(&self, input: &Tensor) -> Option<Vec<usize>> {
-        let samples = input.shape().first().copied().unwrap_or(0);
-        let sizes = lock(&self.balance).sizes(samples);
-        (!self.workers.is_empty() && !sizes.contains(&0)).then_some(sizes)
-    }
-
-    /// Runs `work` of each replica on its part of the input, and gathers the outputs.
+    /// Runs `work` of each replica on its part of the input, with its rank, and gathers the outputs. Returns the buffers of the
+    /// first one.
     fn split(
         &self,
+        state: &mut State,
         input: &Tensor,
-        sizes: Vec<usize>,
-        work: fn(&Replica, &Tensor) -> Result<Tensor>,
-    ) -> Result<Tensor> {
-        let group = ProcessGroup::new(sizes.clone(), generator());
-        let parts = input.split_sizes(&sizes, 0)?.into_iter().zip(group.ranks());
-        let jobs = self.workers.iter().zip(&self.replicas).zip(parts).map(|((worker, replica), (part, rank))| {
-            let replica = replica.clone();
-            worker.submit(move || {
-                let output = rank.scope(|| work(&replica, &part))?;
+        work: fn(&Replica, &Tensor, usize) -> Result<Output>,
+    ) -> Result<Output> {
+        let Some(&samples) = input.shape().first() else {
+            return Err(Error::argument("DataParallel", "the input is a scalar, and has no samples to split"));
+        };
+        let outputs = self.with_survivors(state, samples, |state, sizes| {
+            let work = move |replica: &Replica, part: Part| {
+                let output = work(replica, &part.inputs[0], part.rank)?;
                 replica.device.synchronize()?; // here, so that a failure is reported as this device's error
                 Ok(output)
-            })
-        });
-        let outputs = wait_all(jobs.collect())?;
-        skip_blocks(group.drawn());
-        gather(&outputs, &self.replicas[0].device)
+            };
+            self.attempt(state, sizes, &[input], work, |_, _, _| Ok(()))
+        })?;
+        let (outputs, mut buffers): (Vec<Tensor>, Vec<Vec<Tensor>>) = outputs.into_iter().unzip();
+        Ok((gather(&outputs, &self.output_device())?, buffers.swap_remove(0)))
     }
 
     /// Returns the accuracy over one epoch of `loader`, 0 to 1: the fraction of samples whose greatest output is at

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::gradient_buckets::{BucketPlan, Deliver, GradientBuckets};
 use crate::autograd::no_grad;
 use crate::context;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nn::{Module, buffers_onto, parameters_onto, replacing};
 use crate::ops::inplace::copy_;
 use crate::tensor::{Bucket, Tensor, to_together};
@@ -19,23 +20,12 @@ pub(super) struct Replica {
     pub(super) parameters: Arc<[Tensor]>,
 }
 
-/// The gradients and the loss of a replica's part of a batch, on the host.
-pub(super) struct LocalGradients {
-    /// The gradients of the parameters that are not frozen, followed by the loss `[1]`.
-    pub(super) bucket: Bucket,
-    /// Whether the loss depends on each parameter. The gradients of the others are 0 in the bucket.
+/// What a replica knows of its part of a step when all of its gradients are on the host.
+pub(super) struct LocalStep {
+    /// Whether the loss depends on each parameter that is not frozen.
     pub(super) present: Vec<bool>,
-    /// The time from the samples on the host to the gradients on the host.
+    /// The time from the samples on the host to the gradients on the host, without the time that it waited for other devices.
     pub(super) seconds: f64,
-}
-
-impl LocalGradients {
-    /// Returns the loss as a scalar.
-    pub(super) fn loss(&self) -> Result<Tensor> {
-        let tensors = self.bucket.tensors()?;
-        let loss = tensors.last().map_or(Ok(f32::NAN), Tensor::item)?;
-        Tensor::scalar(loss, None)
-    }
 }
 
 impl Replica {
@@ -50,18 +40,22 @@ impl Replica {
         Ok(Replica { device: device.clone(), net: Arc::from(net), parameters: parameters.into() })
     }
 
+    /// Returns the number of in-place writes to the parameters.
+    pub(super) fn version(&self) -> u64 {
+        self.parameters.first().map_or(0, |first| first.storage().version())
+    }
+
     pub(super) fn zero_grad(&self) {
         self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
     }
 
     /// Returns the parameters that are not frozen. Only their gradients are exchanged.
-    fn trained(&self) -> impl Iterator<Item = &Tensor> {
-        self.parameters.iter().filter(|parameter| parameter.is_tracked())
+    pub(super) fn trained(&self) -> Vec<Tensor> {
+        self.parameters.iter().filter(|parameter| parameter.is_tracked()).cloned().collect()
     }
 
-    /// Moves the samples to this device in one copy, and computes the gradients of the parameters. Returns the loss on
-    /// this device without reading it back.
-    pub(super) fn backward(
+    /// Moves the samples to this device in one copy, and computes the loss in training mode. Returns it in the graph.
+    fn loss(
         &self,
         images: &Tensor,
         labels: &Tensor,
@@ -70,59 +64,89 @@ impl Replica {
         self.zero_grad();
         self.net.train();
         let moved = to_together(&[images, labels], &self.device)?;
-        let loss = loss_fn(&self.net.forward(&moved[0])?, &moved[1])?;
+        loss_fn(&self.net.forward(&moved[0])?, &moved[1])
+    }
+
+    /// Computes the gradients of the parameters. Returns the loss on this device without reading it back.
+    pub(super) fn backward(
+        &self,
+        images: &Tensor,
+        labels: &Tensor,
+        loss_fn: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let loss = self.loss(images, labels, loss_fn)?;
         loss.backward()?;
         self.device.alive()?;
         Ok(loss.detach())
     }
 
-    /// Like [`backward`](Replica::backward), and reads loss and gradients back in one download.
+    /// Computes the gradients of the parameters, and gives each bucket of them to `deliver` as soon as it is on the host. The
+    /// parameters have no gradients afterwards.
     pub(super) fn local_gradients(
         &self,
         images: &Tensor,
         labels: &Tensor,
         loss_fn: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
-    ) -> Result<LocalGradients> {
+        plan: &Arc<BucketPlan>,
+        deliver: Deliver,
+    ) -> Result<LocalStep> {
         let start = Instant::now();
-        let loss = self.backward(images, labels, loss_fn)?;
-        let grads: Vec<Option<Tensor>> = self.trained().map(Tensor::grad).collect();
-        let present = grads.iter().map(Option::is_some).collect();
-        let mut parts = Vec::with_capacity(grads.len() + 1);
-        for (grad, parameter) in grads.into_iter().zip(self.trained()) {
-            parts.push(grad.map_or_else(|| Tensor::zeros(parameter.shape(), &self.device), Ok)?);
-        }
-        parts.push(loss.reshape([1])?);
-        let bucket = Bucket::gather(&parts)?.to(&Device::cpu())?;
+        let loss = self.loss(images, labels, loss_fn)?;
+        let buckets = GradientBuckets::new(plan, self.trained(), &loss, deliver);
+        buckets.during(|| loss.backward())?;
+        drop(loss);
+        let present = buckets.finish()?;
+        self.device.alive()?;
         let waited = context::rank().map(|rank| rank.waited()).unwrap_or_default();
-        Ok(LocalGradients { bucket, present, seconds: start.elapsed().saturating_sub(waited).as_secs_f64() })
+        Ok(LocalStep { present, seconds: start.elapsed().saturating_sub(waited).as_secs_f64() })
     }
 
-    /// Uploads the gradients in one copy and sets views of it as gradients, which the optimiser recognises as a bucket.
-    pub(super) fn set_gradients(&self, mean: &LocalGradients) -> Result<()> {
-        let views = mean.bucket.to(&self.device)?.tensors()?;
-        for ((parameter, view), present) in self.trained().zip(views).zip(&mean.present) {
-            parameter.set_grad(present.then_some(view));
+    /// Overwrites the parameters with those of a replica on the host.
+    pub(super) fn copy_parameters_from(&self, host: &Replica) -> Result<()> {
+        match self.block().zip(host.block()) {
+            Some((to, from)) => to.copy_from(&from)?,
+            None => copy_each(&self.parameters, &host.parameters)?,
         }
         self.device.alive()
     }
 
-    /// Overwrites the parameters and the buffers with those of `source`. Parameters that are a bucket are copied at
-    /// once.
-    pub(super) fn copy_from(&self, source: &Replica) -> Result<()> {
-        self.copy(&self.parameters, &source.parameters)?;
-        self.copy_buffers_from(source)
+    /// Returns an error unless the parameters are those of a replica on the host, to the bit.
+    pub(super) fn same_parameters(&self, host: &Replica) -> Result<()> {
+        let (here, there) = (copies(&self.parameters)?, copies(&host.parameters)?);
+        match here.iter().zip(&there).position(|(here, there)| here != there) {
+            Some(index) => {
+                let message = format!(
+                    "parameter {index} on the device differs from what was written to it: its memory or its driver is faulty"
+                );
+                Err(Error::Gpu { device: self.device.to_string(), message })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the words of all parameters as a bucket, unless there are none.
+    fn block(&self) -> Option<Bucket> {
+        let words: Vec<Tensor> = self.parameters.iter().map(Tensor::as_words).collect::<Result<_>>().ok()?;
+        Bucket::recognise(&words)
     }
 
     /// Overwrites each buffer with that of `source`.
     pub(super) fn copy_buffers_from(&self, source: &Replica) -> Result<()> {
-        self.copy(&buffers(&*self.net), &buffers(&*source.net))
+        self.set_buffers(&buffers(&*source.net))
     }
 
-    fn copy(&self, to: &[Tensor], from: &[Tensor]) -> Result<()> {
-        match (Bucket::recognise(to), Bucket::recognise(from)) {
-            (Some(to), Some(from)) => to.copy_from(&from),
-            _ => to.iter().zip(from).try_for_each(|(to, from)| copy_(to, &from.detach().to(&self.device)?)),
+    /// Overwrites each buffer with the tensor at its place in the list, on any device.
+    pub(super) fn set_buffers(&self, values: &[Tensor]) -> Result<()> {
+        copy_each(&buffers(&*self.net), values)
+    }
+
+    /// Returns the values of the buffers on the host, in one copy.
+    pub(super) fn buffers_on_host(&self) -> Result<Vec<Tensor>> {
+        let buffers = buffers(&*self.net);
+        if buffers.is_empty() {
+            return Ok(buffers);
         }
+        to_together(&buffers.iter().collect::<Vec<_>>(), &Device::cpu())
     }
 
     /// Returns the net's output in evaluation mode and outside the graph, without waiting for it.
@@ -137,6 +161,15 @@ impl Replica {
         self.device.alive()?;
         Ok(output)
     }
+}
+
+fn copy_each(to: &[Tensor], from: &[Tensor]) -> Result<()> {
+    to.iter().zip(from).try_for_each(|(to, from)| copy_(to, &from.detach().to(to.device())?))
+}
+
+/// Returns the words of each tensor.
+fn copies(tensors: &[Tensor]) -> Result<Vec<Vec<u32>>> {
+    tensors.iter().map(Tensor::to_words).collect()
 }
 
 fn buffers(net: &dyn Module) -> Vec<Tensor> {

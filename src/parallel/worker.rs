@@ -2,7 +2,9 @@
 //! keep two such devices busy. Also, the failure of one device must not stop the others' work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SendError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
 use crate::context::Context;
@@ -17,13 +19,9 @@ pub(super) struct Worker {
     device: Device,
     /// `None` only while being dropped.
     jobs: Option<Sender<Job>>,
+    /// Whether a job is running.
+    busy: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// The result of a job that may still be running.
-pub(super) struct Pending<T> {
-    device: Device,
-    answer: Receiver<Result<T>>,
 }
 
 impl Worker {
@@ -35,57 +33,50 @@ impl Worker {
             device: device.to_string(),
             reason: format!("its thread could not be started: {e}"),
         })?;
-        Ok(Worker { device: device.clone(), jobs: Some(jobs), thread: Some(thread) })
+        let busy = Arc::new(AtomicBool::new(false));
+        Ok(Worker { device: device.clone(), jobs: Some(jobs), busy, thread: Some(thread) })
     }
 
-    /// Starts `work` on the worker's thread, with the context of this one. [`Pending::wait`] returns its error, or its
-    /// panic as an error, with the device's name.
-    pub(super) fn submit<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Pending<T> {
-        let (reply, answer) = channel();
+    /// Starts `work` on the worker's thread, with the context of this one. That thread then calls `then` with the result: an
+    /// error, or a panic as an error, has the device's name.
+    pub(super) fn submit<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+        then: impl FnOnce(Result<T>) + Send + 'static,
+    ) {
         let device = self.device.clone();
         let context = Context::current();
         let work = move || context.run(work);
-        let job = move || {
+        self.busy.store(true, Ordering::Release);
+        let busy = self.busy.clone();
+        let job: Job = Box::new(move || {
             let result = match catch_unwind(AssertUnwindSafe(work)) {
                 Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), error: Box::new(e) }),
                 Err(panic) => {
                     Err(Error::WorkerPanic { device: device.to_string(), message: panic_message(panic.as_ref()) })
                 }
             };
-            let _ = reply.send(result); // an error means that the receiver was dropped
-        };
-        if let Some(jobs) = &self.jobs {
-            let _ = jobs.send(Box::new(job)); // if the thread has ended, the reply is dropped, and `wait` returns an error
+            busy.store(false, Ordering::Release);
+            then(result);
+        });
+        if let Some(Err(SendError(job))) = self.jobs.as_ref().map(|jobs| jobs.send(job)) {
+            job(); // The thread has ended, which it does not before the worker is dropped.
         }
-        Pending { device: self.device.clone(), answer }
+    }
+
+    /// Returns whether a job is running.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
     }
 }
 
+/// Waits for the job that is running, if it was waited for. A job that was given up goes on without this.
 impl Drop for Worker {
     fn drop(&mut self) {
         self.jobs = None; // ends the thread's loop
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take().filter(|_| !self.is_busy()) {
             let _ = thread.join(); // its jobs catch their panics
         }
-    }
-}
-
-impl<T> Pending<T> {
-    /// Waits for the result.
-    pub(super) fn wait(self) -> Result<T> {
-        self.answer.recv().unwrap_or_else(|_| {
-            Err(Error::internal(format!("the worker thread of {} ended before it returned a result", self.device)))
-        })
-    }
-}
-
-/// Waits for all jobs, so that none is still running when the caller returns. Returns the first error that is not a
-/// consequence of another job's error.
-pub(super) fn wait_all<T>(pending: Vec<Pending<T>>) -> Result<Vec<T>> {
-    let answers: Vec<Result<T>> = pending.into_iter().map(Pending::wait).collect();
-    match answers.iter().find_map(|answer| answer.as_ref().err().filter(|e| !e.is_abandoned())) {
-        Some(cause) => Err(cause.clone()),
-        None => answers.into_iter().collect(),
     }
 }
 
@@ -93,29 +84,30 @@ pub(super) fn wait_all<T>(pending: Vec<Pending<T>>) -> Result<Vec<T>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn errors_and_panics_name_the_device_and_the_thread_lives_on() {
-        let worker = Worker::start(&Device::cpu()).unwrap();
-        let error = worker.submit::<()>(|| Err(Error::Autograd("no".into()))).wait().unwrap_err();
-        assert_eq!(error.to_string(), "replica on cpu: backward: no");
-        let panic = worker.submit::<()>(|| panic!("bug {}", 7)).wait().unwrap_err();
-        assert_eq!(panic.to_string(), "worker thread of cpu panicked: bug 7");
-        assert_eq!(worker.submit(|| Ok(5)).wait(), Ok(5));
-        drop(worker.submit(|| Ok(())));
+    fn wait<T: Send + 'static>(worker: &Worker, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        let (send, receive) = channel();
+        worker.submit(work, move |result| send.send(result).unwrap());
+        receive.recv().unwrap()
     }
 
     #[test]
-    fn all_are_waited_for_before_an_error_is_given() {
-        let workers = [Worker::start(&Device::cpu()).unwrap(), Worker::start(&Device::cpu()).unwrap()];
-        let slow = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let done = slow.clone();
-        let failing = workers[0].submit(|| Err(Error::Autograd("early".into())));
-        let finishing = workers[1].submit(move || {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            done.store(true, std::sync::atomic::Ordering::SeqCst);
-            Ok(())
-        });
-        assert!(wait_all(vec![failing, finishing]).is_err());
-        assert!(slow.load(std::sync::atomic::Ordering::SeqCst));
+    fn errors_and_panics_name_the_device_and_the_thread_lives_on() {
+        let worker = Worker::start(&Device::cpu()).unwrap();
+        let error = wait::<()>(&worker, || Err(Error::Autograd("no".into()))).unwrap_err();
+        assert_eq!(error.to_string(), "replica on cpu: backward: no");
+        let panic = wait::<()>(&worker, || panic!("bug {}", 7)).unwrap_err();
+        assert_eq!(panic.to_string(), "worker thread of cpu panicked: bug 7");
+        assert_eq!(wait(&worker, || Ok(5)), Ok(5));
+        assert!(!worker.is_busy());
+    }
+
+    #[test]
+    fn a_job_that_hangs_does_not_hold_up_the_drop() {
+        let worker = Worker::start(&Device::cpu()).unwrap();
+        let (end, ended) = channel::<()>();
+        worker.submit(move || Ok(ended.recv().ok()), |_| ());
+        assert!(worker.is_busy());
+        drop(worker);
+        drop(end);
     }
 }

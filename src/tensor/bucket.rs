@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::Tensor;
+use super::transfer::overwrite;
 use crate::device::Device;
 use crate::error::Result;
 use crate::ops;
@@ -89,6 +90,11 @@ impl Bucket {
         Bucket::recognise(tensors).map_or_else(|| Bucket::gather(tensors), Ok)
     }
 
+    /// Returns `flat` as a bucket whose tensors have the shapes of these.
+    pub fn laid_out(flat: Tensor, like: &[Tensor]) -> Bucket {
+        Bucket { flat, places: places(like) }
+    }
+
     /// Splits a list of tensors into the longest runs that fill consecutive slots of a block.
     pub fn runs(tensors: &[Tensor]) -> impl Iterator<Item = &[Tensor]> {
         tensors.chunk_by(follows)
@@ -132,6 +138,12 @@ impl Bucket {
     /// # Errors
     /// Those of the devices; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) if the lengths differ.
     pub fn copy_from(&self, source: &Bucket) -> Result<()> {
+        if self.flat.dtype() == source.flat.dtype()
+            && !self.flat.dtype().is_packed()
+            && overwrite(&self.flat, &source.flat)?
+        {
+            return Ok(());
+        }
         copy_(&self.flat, &source.flat.to(self.flat.device())?)
     }
 

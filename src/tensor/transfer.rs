@@ -1,7 +1,7 @@
 //! Moving tensors between devices.
 
 use crate::autograd::no_grad;
-use crate::device::{Device, transfer};
+use crate::device::{Backend, Device, Storage, transfer};
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::tensor::{Tensor, copied_together};
@@ -66,6 +66,19 @@ pub(crate) fn weighted_sum(tensors: &[Tensor], weights: Option<&[f64]>) -> Resul
         }
         Ok(sum)
     })
+}
+
+/// Overwrites the words of a contiguous tensor on an adapter with those of one on the host, without a copy between them. Returns
+/// whether it could: the tensors are where that is possible, and have equal lengths.
+pub(crate) fn overwrite(dst: &Tensor, src: &Tensor) -> Result<bool> {
+    let (Storage::Gpu(to), Storage::Cpu(from)) = (dst.storage(), src.storage()) else { return Ok(false) };
+    let (Backend::Gpu(gpu), true) = (dst.device().backend()?, dst.elem_count() == src.elem_count()) else {
+        return Ok(false);
+    };
+    let start = src.layout().offset;
+    gpu.write(to, dst.layout().offset, &from.read()[start..start + src.elem_count()])?;
+    dst.storage().bump();
+    Ok(true)
 }
 
 /// Returns a copy on another device, outside the graph.

@@ -116,6 +116,7 @@ impl Trainer {
     /// # Errors
     /// [`Failure::Run`] if the loss is not finite; [`Failure::Stopped`] after Ctrl-C; the errors of devices and data.
     pub fn epoch(&mut self, epoch: usize, epochs: usize) -> Result<(), Failure> {
+        self.run.net.rejoin()?; // devices that failed in the last epoch get another chance
         let mut bar = EpochBar::new(epoch, epochs, self.train.len());
         let mut speed = Throughput::new();
         let pass = self.pass(epoch, &mut bar, &mut speed)?;
