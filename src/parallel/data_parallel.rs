@@ -8,7 +8,7 @@ use super::members::{Member, State};
 use super::reducer::Reducer;
 use super::replica::Replica;
 use super::shares::{Balance, Shares};
-use crate::context;
+use super::turns::take_turn;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
@@ -207,16 +207,7 @@ impl DataParallel {
         &self,
         call: &'static str,
     ) -> Result<(impl DerefMut<Target = State> + use<'_>, impl Drop + use<>)> {
-        let me = std::ptr::from_ref(self).addr();
-        let mut nets = context::read(|context| context.nets.clone());
-        if nets.contains(&me) {
-            let detail = "called by a loss function or a layer of the same DataParallel, while that is in the middle of \
-                          a call: use the arguments of the loss function, or another DataParallel";
-            return Err(Error::argument(call, detail));
-        }
-        nets.push(me);
-        let guard = lock(&self.state);
-        Ok((guard, context::set(|context| &mut context.nets, nets)))
+        take_turn("DataParallel", call, std::ptr::from_ref(self).addr(), &self.state)
     }
 
     /// Returns the parameters for the optimiser: those of [`module`](DataParallel::module). After a step, they have the gradients.
@@ -335,7 +326,7 @@ fn listed_twice(devices: &[Device], position: usize, twice: &Device) -> String {
 }
 
 /// Returns the number of samples of a batch.
-fn samples(images: &Tensor, labels: &Tensor) -> Result<usize> {
+pub(super) fn samples(images: &Tensor, labels: &Tensor) -> Result<usize> {
     match (images.shape().first(), labels.shape().first()) {
         (Some(0), Some(0)) => Err(Error::argument("train_batch", "the batch is empty")),
         (Some(&images), Some(&labels)) if images == labels => Ok(images),
