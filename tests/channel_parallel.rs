@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::LazyLock;
+
 use anygpu::nn::{self, Conv2d, Linear, Module, ReLU, Sequential};
 use anygpu::optim::{Adam, SGD};
 use anygpu::parallel::{ChannelParallelConv2d, ColumnParallelLinear, RowParallelLinear};
@@ -9,13 +11,13 @@ use anygpu::{DType, DataParallel, Device, Error, Result, Tensor, autocast, no_gr
 use common::{device, devices, values};
 
 /// Two and three devices with weights: every kind with the host, the adapters together, logical ones, and one device twice.
-fn mixes() -> Vec<(Vec<Device>, Vec<f64>)> {
+static MIXES: LazyLock<Vec<(Vec<Device>, Vec<f64>)>> = LazyLock::new(|| {
     let lists = [["cpu/0", "cpu/1", "cpu/2"], ["soft:0", "cpu", "soft:2"], ["cpu", "soft:0", "cpu"]];
     let named = lists.iter().filter_map(|list| list.iter().map(|name| device(name)).collect());
     let pairs = devices().into_iter().map(|device| vec![Device::cpu(), device]);
     let weighted = |devices: Vec<Device>| [4.0, 1.0, 2.5][..devices.len()].to_vec();
     named.chain(pairs).map(|devices: Vec<Device>| (devices.clone(), weighted(devices))).collect()
-}
+});
 
 #[track_caller]
 fn assert_like(what: &str, got: &Tensor, expected: &Tensor, relative: f64) -> Result<()> {
@@ -42,7 +44,7 @@ fn compare<P: Module, L: Module>(
         assert_eq!(y.device(), x.device());
         // Every element of the output has another gradient.
         let factors =
-            Tensor::arange(0.0, y.elem_count() as f64, 1.0, x.device())?.mul(0.013)?.cos()?.reshape(y.shape())?;
+            Tensor::arange(0.0, y.elem_count() as f32, 1.0, x.device())?.mul(0.013)?.cos()?.reshape(y.shape())?;
         y.mul(&factors)?.sum_all()?.backward()?;
         Ok([y.detach(), x.grad().expect("a gradient")])
     };
@@ -74,14 +76,14 @@ fn linear_layers_are_those_of_one_device() -> Result<()> {
     for bias in [true, false] {
         let layer = Linear::new(11, 7)?;
         let layer = if bias { layer } else { layer.without_bias() };
-        for (devices, weights) in mixes() {
+        for (devices, weights) in &*MIXES {
             for shape in [&[5, 11][..], &[2, 3, 11], &[11]] {
                 let x = Tensor::rand(shape, None)?.add(-0.5)?;
                 let what = format!("{shape:?} on {devices:?}");
-                let column = ColumnParallelLinear::new(&layer, &devices, &weights)?;
-                assert_eq!(column.devices(), devices);
+                let column = ColumnParallelLinear::new(&layer, devices, weights)?;
+                assert_eq!(&column.devices(), devices);
                 compare(&format!("columns, {what}"), &layer, &column, ColumnParallelLinear::to_linear, &x)?;
-                let row = RowParallelLinear::new(&layer, &devices, &weights)?;
+                let row = RowParallelLinear::new(&layer, devices, weights)?;
                 compare(&format!("rows, {what}"), &layer, &row, RowParallelLinear::to_linear, &x)?;
             }
         }
@@ -97,9 +99,9 @@ fn convolutions_are_those_of_one_device() -> Result<()> {
     let depthwise = Conv2d::new(6, 6, 3)?.groups(6)?;
     for (conv, channels) in [(plain, 4), (strided, 4), (grouped, 8), (depthwise, 6)] {
         let x = Tensor::rand([3, channels, 9, 8], None)?.add(-0.5)?;
-        for (devices, weights) in mixes() {
-            let parallel = ChannelParallelConv2d::new(&conv, &devices, &weights)?;
-            assert_eq!(parallel.devices(), devices);
+        for (devices, weights) in &*MIXES {
+            let parallel = ChannelParallelConv2d::new(&conv, devices, weights)?;
+            assert_eq!(&parallel.devices(), devices);
             compare(&format!("{conv:?} on {devices:?}"), &conv, &parallel, ChannelParallelConv2d::to_conv2d, &x)?;
         }
     }
@@ -137,11 +139,11 @@ fn five_steps_are_those_of_one_device() -> Result<()> {
             Ok(own)
         };
         let expected = losses(&net([own(&conv)?, own(&up)?, own(&down)?]), adam)?;
-        for (devices, weights) in mixes() {
+        for (devices, weights) in &*MIXES {
             let layers: Layers = [
-                Box::new(ChannelParallelConv2d::new(&conv, &devices, &weights)?),
-                Box::new(ColumnParallelLinear::new(&up, &devices, &weights)?),
-                Box::new(RowParallelLinear::new(&down, &devices, &weights)?),
+                Box::new(ChannelParallelConv2d::new(&conv, devices, weights)?),
+                Box::new(ColumnParallelLinear::new(&up, devices, weights)?),
+                Box::new(RowParallelLinear::new(&down, devices, weights)?),
             ];
             assert_like(&format!("Adam: {adam}, on {devices:?}"), &losses(&net(layers), adam)?, &expected, 1e-5)?;
         }
@@ -188,8 +190,8 @@ fn gradients_flow_where_they_do_in_the_plain_layer() -> Result<()> {
 fn a_moved_layer_computes_the_same() -> Result<()> {
     let (conv, x) = (Conv2d::new(2, 5, 3)?, Tensor::rand([4, 2, 6, 6], None)?);
     let expected = conv.forward(&x)?.detach();
-    for (devices, weights) in mixes() {
-        let parallel = ChannelParallelConv2d::new(&conv, &devices, &weights)?;
+    for (devices, weights) in &*MIXES {
+        let parallel = ChannelParallelConv2d::new(&conv, devices, weights)?;
         let names: Vec<String> = parallel.named_parameters().into_iter().map(|(name, _)| name).take(3).collect();
         assert_eq!(names, ["parts.0.weight", "parts.0.bias", "parts.1.weight"]);
         let device = &devices[devices.len() - 1];

@@ -179,8 +179,9 @@ fn frozen_stages_are_those_of_one_device() -> Result<()> {
             frozen.iter().for_each(|&k: &usize| stages[k].requires_grad_(false));
             Ok(stages)
         };
+        let expected = step_of_one(&freeze()?, 7);
         let net = Pipeline::new(freeze()?, &on_host()?)?.with_micro_batches(3)?;
-        match (step_of_one(&freeze()?, 7), step_of(&net, 7)) {
+        match (expected, step_of(&net, 7)) {
             (Ok(expected), Ok(got)) => assert_like(&format!("{frozen:?}"), &got, &expected, 1e-5),
             (Err(expected), Err(got)) => {
                 assert!(frozen.len() == 3 && got.to_string().ends_with(&expected.to_string()), "{got}")
@@ -253,15 +254,16 @@ fn one_forward_one_backward_keeps_fewer_micro_batches() -> Result<()> {
         let net = Pipeline::new(stages, &devices)?.with_micro_batches(16)?.with_schedule(schedule);
         devices.iter().for_each(Device::reset_peak_memory);
         let before: Vec<u64> = devices.iter().map(|device| device.memory().live).collect();
-        net.train_batch(&x, &y, nn::mse_loss)?;
-        let peak = |(device, before): (&Device, &u64)| (device.memory().peak - before) as f64 / (6 << 14) as f64;
+        net.train_batch(&x, &y, |output, y| output.sub(y)?.square()?.mean_all())?;
+        let peak = |(device, before): (&Device, &u64)| (device.memory().peak - before) as f64;
         Ok(devices.iter().zip(&before).map(peak).collect())
     };
     let (one, all) = (peaks(OneForwardOneBackward)?, peaks(GPipe)?);
     for (k, (one, all)) in one.iter().zip(&all).enumerate() {
-        let live = (3 - k) as f64;
-        assert!(*one >= live && *one <= live + 2.0, "stage {k} held {one} micro-batches of its own");
-        assert!(*all >= 16.0, "stage {k} held {all} micro-batches of its own");
+        // Beside the activations, there are gradients and the input of the backward pass under way.
+        let (live, part) = ((3 - k) as f64, one / all);
+        assert!(part >= live / 18.0 && part <= (live + 2.0) / 16.0, "stage {k}: {one} bytes instead of {all}");
+        assert!(*all >= (16 * 6 << 14) as f64, "stage {k}: {all} bytes");
     }
     Ok(())
 }
