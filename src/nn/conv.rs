@@ -183,7 +183,8 @@ convolution! {
 }
 
 impl Conv2d {
-    /// Returns the layer with the settings of `like`, and this `weight: [OC, C / groups, KH, KW]` and `bias: [OC]`, in `groups` groups.
+    /// Returns the layer with the settings of `like`, and this `weight: [OC, C / groups, KH, KW]` and `bias: [OC]`, in `groups`
+    /// groups.
     pub(crate) fn of_parts(like: &Conv2d, weight: Tensor, bias: Option<Tensor>, groups: usize) -> Conv2d {
         let channels = [weight.shape()[1] * groups, weight.shape()[0]];
         Conv2d { weight, bias, conv: like.conv.groups(groups), channels }

@@ -7,14 +7,14 @@ use crate::tensor::Tensor;
 /// A [`Conv2d`] whose output channels are split among devices: each has some of the kernels and of the bias, and computes its
 /// channels of the output.
 ///
-/// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]`, on the device of x, which may be any. The parts compute at the same time, forward and
-/// backward, and the copies between devices go through the host. A convolution with groups is split between groups, and each device
-/// gets the input channels of its groups alone. The parameters are `parts.0.weight: [OC₀, C / groups, KH, KW]`,
+/// `x: [N, C, H, W]` → `y: [N, OC, OH, OW]`, on the device of x, which may be any. The parts compute at the same time, forward
+/// and backward, and the copies between devices go through the host. A convolution with groups is split between groups, and each
+/// device gets the input channels of its groups alone. The parameters are `parts.0.weight: [OC₀, C / groups, KH, KW]`,
 /// `parts.0.bias: [OC₀]`, `parts.1.weight` and so on, each on its device; an optimiser takes them as they are.
 ///
-/// Make it from a layer that has its values, from a checkpoint for example; [`to_conv2d`](ChannelParallelConv2d::to_conv2d) returns
-/// the plain layer, for saving. [`Module::to`] moves all parts to one device, where they compute the same, so call it for the net
-/// first.
+/// Make it from a layer that has its values, from a checkpoint for example; [`to_conv2d`](ChannelParallelConv2d::to_conv2d)
+/// returns the plain layer, for saving. [`Module::to`] moves all parts to one device, where they compute the same, so call it for
+/// the net first.
 ///
 /// # Example
 /// ```
@@ -41,8 +41,8 @@ impl ChannelParallelConv2d {
     /// device has at least one channel, or one group. A frozen parameter stays frozen.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are no devices, more devices than output channels or groups, or weights that do not fit;
-    /// those of opening the devices.
+    /// [`Error::InvalidArgument`] if there are no devices, more devices than output channels or groups, or weights that do not
+    /// fit; those of opening the devices.
     pub fn new(conv: &Conv2d, devices: &[Device], weights: &[f64]) -> Result<ChannelParallelConv2d> {
         let [inputs, outputs] = conv.channels();
         let groups = inputs / conv.weight().shape()[1].max(1);

@@ -4,16 +4,16 @@ use crate::error::{Error, Result};
 use crate::nn::{Linear, Module};
 use crate::tensor::Tensor;
 
-/// A [`Linear`] layer whose output features are split among devices: each has some rows of the weight and of the bias, and computes
-/// its part of the output.
+/// A [`Linear`] layer whose output features are split among devices: each has some rows of the weight and of the bias, and
+/// computes its part of the output.
 ///
-/// `x: [.., in]` → `y: [.., out]`, on the device of x, which may be any. The parts compute at the same time, forward and backward,
-/// and the copies between devices go through the host. The parameters are `parts.0.weight: [out₀, in]`, `parts.0.bias: [out₀]`,
-/// `parts.1.weight` and so on, each on its device; an optimiser takes them as they are.
+/// `x: [.., in]` → `y: [.., out]`, on the device of x, which may be any. The parts compute at the same time, forward and
+/// backward, and the copies between devices go through the host. The parameters are `parts.0.weight: [out₀, in]`,
+/// `parts.0.bias: [out₀]`, `parts.1.weight` and so on, each on its device; an optimiser takes them as they are.
 ///
-/// Make it from a layer that has its values, from a checkpoint for example; [`to_linear`](ColumnParallelLinear::to_linear) returns
-/// the plain layer, for saving. [`Module::to`] moves all parts to one device, where they compute the same, so call it for the net
-/// first.
+/// Make it from a layer that has its values, from a checkpoint for example; [`to_linear`](ColumnParallelLinear::to_linear)
+/// returns the plain layer, for saving. [`Module::to`] moves all parts to one device, where they compute the same, so call it for
+/// the net first.
 ///
 /// # Example
 /// ```
@@ -42,8 +42,8 @@ impl ColumnParallelLinear {
     /// has at least one output. A frozen parameter stays frozen.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are no devices, more devices than outputs, or weights that do not fit; those of opening
-    /// the devices.
+    /// [`Error::InvalidArgument`] if there are no devices, more devices than outputs, or weights that do not fit; those of
+    /// opening the devices.
     pub fn new(linear: &Linear, devices: &[Device], weights: &[f64]) -> Result<ColumnParallelLinear> {
         let sizes = sizes("ColumnParallelLinear", linear.weight().shape()[0], devices, weights)?;
         let part = |(range, device): ((usize, usize), &Device)| {
@@ -94,11 +94,11 @@ impl Module for ColumnParallelLinear {
     }
 }
 
-/// A [`Linear`] layer whose input features are split among devices: each has some columns of the weight, and computes a term of the
-/// output. The terms are added in the order of the devices, in f32.
+/// A [`Linear`] layer whose input features are split among devices: each has some columns of the weight, and computes a term of
+/// the output. The terms are added in the order of the devices, in f32.
 ///
-/// `x: [.., in]` → `y: [.., out]`, on the device of x, which may be any. The parts compute at the same time, forward and backward,
-/// and the copies between devices go through the host: each device gets its part of x alone. The parameters are
+/// `x: [.., in]` → `y: [.., out]`, on the device of x, which may be any. The parts compute at the same time, forward and
+/// backward, and the copies between devices go through the host: each device gets its part of x alone. The parameters are
 /// `parts.0.weight: [out, in₀]`, `parts.0.bias: [out]`, which the first device has whole, `parts.1.weight: [out, in₁]` and so on.
 ///
 /// For checkpoints and for moves, see [`ColumnParallelLinear`], which also has an example.
@@ -108,8 +108,8 @@ pub struct RowParallelLinear {
 }
 
 impl RowParallelLinear {
-    /// Splits the inputs of a layer among devices in proportion to `weights`, one positive number for each device. Every device has
-    /// at least one input. A frozen parameter stays frozen.
+    /// Splits the inputs of a layer among devices in proportion to `weights`, one positive number for each device. Every device
+    /// has at least one input. A frozen parameter stays frozen.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are no devices, more devices than inputs, or weights that do not fit; those of opening

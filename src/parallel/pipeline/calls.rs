@@ -23,16 +23,16 @@ use crate::tensor::{Tensor, generator, skip_blocks};
 const GRACE: Duration = Duration::from_secs(10);
 
 impl Pipeline {
-    /// Computes the forward and backward pass of one step over all stages. Takes `x: [N, ..]`, `y: [N, ..]` (labels, which go to the
-    /// last stage's device) and a loss function that returns a *mean* over samples; it gets the output and the labels of one
-    /// micro-batch. Afterwards, the [`parameters`](Pipeline::parameters) have the gradient of the whole batch. Earlier gradients are
-    /// cleared. Call the optimiser's `step()` next.
+    /// Computes the forward and backward pass of one step over all stages. Takes `x: [N, ..]`, `y: [N, ..]` (labels, which go to
+    /// the last stage's device) and a loss function that returns a *mean* over samples; it gets the output and the labels of one
+    /// micro-batch. Afterwards, the [`parameters`](Pipeline::parameters) have the gradient of the whole batch. Earlier gradients
+    /// are cleared. Call the optimiser's `step()` next.
     ///
     /// Returns the loss of the whole batch as a scalar on the last stage's device.
     ///
     /// # Errors
-    /// - [`Error::ShapeMismatch`] unless there are as many labels as inputs; [`Error::InvalidArgument`] for an empty batch, and if
-    ///   the loss function calls this method or another one that computes with this pipeline.
+    /// - [`Error::ShapeMismatch`] unless there are as many labels as inputs; [`Error::InvalidArgument`] for an empty batch, and
+    ///   if the loss function calls this method or another one that computes with this pipeline.
     /// - [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device whose stage failed. What a device has not
     ///   computed yet is reported by the first call that waits for it.
     ///
@@ -75,12 +75,13 @@ impl Pipeline {
         self.outputs(&workers, x)
     }
 
-    /// Returns the net's output for `x: [N, ..]` in the mode that the net is in, on the last stage's device and outside the graph: a
-    /// new net is in training mode, and [`train_batch`](Pipeline::train_batch) and [`predict`](Pipeline::predict) switch it.
+    /// Returns the net's output for `x: [N, ..]` in the mode that the net is in, on the last stage's device and outside the
+    /// graph: a new net is in training mode, and [`train_batch`](Pipeline::train_batch) and [`predict`](Pipeline::predict) switch
+    /// it.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] outside [`no_grad`](crate::no_grad), unless all parameters are frozen, since gradients are those
-    /// of `train_batch`; those of `predict`.
+    /// [`Error::InvalidArgument`] outside [`no_grad`](crate::no_grad), unless all parameters are frozen, since gradients are
+    /// those of `train_batch`; those of `predict`.
     ///
     /// ```
     /// use anygpu::nn::{Linear, Sequential};
@@ -157,8 +158,8 @@ impl Pipeline {
         Ok(results)
     }
 
-    /// Waits for the results of all stages, which `next` returns with the number of the stage. After the first error, the others are
-    /// told to end.
+    /// Waits for the results of all stages, which `next` returns with the number of the stage. After the first error, the others
+    /// are told to end.
     fn wait<T>(
         &self,
         exchange: &Exchange,

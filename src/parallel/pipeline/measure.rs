@@ -18,17 +18,17 @@ use crate::units;
 const RUNS: usize = 3;
 
 impl Pipeline {
-    /// Cuts a net into stages for these devices, in their order: neighbouring layers of the [`Sequential`] form a stage. The layers
-    /// are measured one by one on each device, forward and backward, with `example`, which has the shape of a micro-batch. The cut
-    /// makes the slowest stage as fast as possible, with the time to move its input, its output and their gradients. It respects
-    /// the memory of each device where that is [known](Device::driver_memory): parameters with their gradients and two tensors of
-    /// optimiser state, and the activations of as many micro-batches as
+    /// Cuts a net into stages for these devices, in their order: neighbouring layers of the [`Sequential`] form a stage. The
+    /// layers are measured one by one on each device, forward and backward, with `example`, which has the shape of a micro-batch.
+    /// The cut makes the slowest stage as fast as possible, with the time to move its input, its output and their gradients. It
+    /// respects the memory of each device where that is [known](Device::driver_memory): parameters with their gradients and two
+    /// tensors of optimiser state, and the activations of as many micro-batches as
     /// [`OneForwardOneBackward`](super::PipelineSchedule::OneForwardOneBackward) keeps. `cpu` and software adapters share the
     /// host's memory, which counts for each of them in equal parts.
     ///
-    /// A device that does not pay gets no stage: the pipeline would be slower with it. [`devices`](Pipeline::devices) has those with
-    /// a stage, and a line of the log names the others. Since times are measured, repeated calls may cut in different places.
-    /// Values and running statistics of `net`, and the generator of random numbers, are not changed.
+    /// A device that does not pay gets no stage: the pipeline would be slower with it. [`devices`](Pipeline::devices) has those
+    /// with a stage, and a line of the log names the others. Since times are measured, repeated calls may cut in different
+    /// places. Values and running statistics of `net`, and the generator of random numbers, are not changed.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there are no devices or no layers, if no cut fits into the devices' memory, and those of
@@ -70,8 +70,8 @@ fn does_not_fit(costs: &Costs, devices: &[Device]) -> Error {
     };
     let limits: Vec<String> = devices.iter().zip(&costs.limits).map(limit).collect();
     let detail = format!(
-        "no cut fits: the parameters take {parameters}, four times that with gradients and optimiser state, and the activations of \
-         a micro-batch {activations}; {} of memory are free. Use more devices, or an example with fewer samples",
+        "no cut fits: the parameters take {parameters}, four times that with gradients and optimiser state, and the activations \
+         of a micro-batch {activations}; {} of memory are free. Use more devices, or an example with fewer samples",
         limits.join(", ")
     );
     Error::argument("Pipeline::cut", detail)

@@ -31,18 +31,21 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 ///
 /// The net is a chain of stages, each a [`Sequential`] on a device and a thread of its own. A batch is split into micro-batches:
 /// while a stage computes one of them, the next stage computes the one before. Activations and gradients go from device to device
-/// through the host. [`train_batch`](Pipeline::train_batch) adds the gradients of the micro-batches by the number of samples, so a
-/// step equals that of one device over the whole batch, with any number of micro-batches and either [`PipelineSchedule`]. Create one
-/// optimiser for the [`parameters`](Pipeline::parameters), which are on all devices; it updates each on its own device.
+/// through the host. [`train_batch`](Pipeline::train_batch) adds the gradients of the micro-batches by the number of samples, so
+/// a step equals that of one device over the whole batch, with any number of micro-batches and either [`PipelineSchedule`].
+/// Create one optimiser for the [`parameters`](Pipeline::parameters), which are on all devices; it updates each on its own
+/// device.
 ///
-/// [`Pipeline::cut`] chooses the stages by measured time and by memory. Devices may be of any kind, and one may have several stages.
+/// [`Pipeline::cut`] chooses the stages by measured time and by memory. Devices may be of any kind, and one may have several
+/// stages.
 ///
-/// **Layers that depend on other samples.** Batch norm uses the statistics of a *micro-batch*, as in GPipe, and updates its running
-/// statistics once for each; results then depend on the number of micro-batches. Dropout drops the same elements as on one device.
+/// **Layers that depend on other samples.** Batch norm uses the statistics of a *micro-batch*, as in GPipe, and updates its
+/// running statistics once for each; results then depend on the number of micro-batches. Dropout drops the same elements as on
+/// one device.
 ///
-/// **A device that fails** ends the call with an error that has its name. The gradients are then cleared, and the parameters are as
-/// they were; running statistics may have been updated by some micro-batches. The layers of a lost device are lost with it: create
-/// another pipeline and load a checkpoint.
+/// **A device that fails** ends the call with an error that has its name. The gradients are then cleared, and the parameters are
+/// as they were; running statistics may have been updated by some micro-batches. The layers of a lost device are lost with it:
+/// create another pipeline and load a checkpoint.
 ///
 /// # Example
 /// ```
@@ -81,12 +84,12 @@ pub struct Pipeline {
 impl Pipeline {
     /// Creates a pipeline with copies of the stages: stage i on device i. A device may be listed several times.
     ///
-    /// Layers have the names that they would have in one [`Sequential`], so that checkpoints fit the net on one device and back: a
-    /// layer named by [`push`](Sequential::push) gets its index in the whole net, and other names stay.
+    /// Layers have the names that they would have in one [`Sequential`], so that checkpoints fit the net on one device and back:
+    /// a layer named by [`push`](Sequential::push) gets its index in the whole net, and other names stay.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there are no stages, unless there are as many devices as stages, if layers of two stages have
-    /// the same name, and if two stages share a parameter, which can be on one device only; those of opening the devices.
+    /// [`Error::InvalidArgument`] if there are no stages, unless there are as many devices as stages, if layers of two stages
+    /// have the same name, and if two stages share a parameter, which can be on one device only; those of opening the devices.
     ///
     /// ```
     /// use anygpu::nn::{Linear, ReLU, Sequential};
@@ -137,9 +140,9 @@ impl Pipeline {
         Ok(Pipeline { net, ranges, stages, workers, micro_batches, schedule, time_limit: TIME_LIMIT })
     }
 
-    /// Sets the number of micro-batches of a batch: 4 for each stage if this is not called. They have equal numbers of samples, as
-    /// far as that is possible; a batch with fewer samples has one micro-batch for each. With K stages and n micro-batches, a stage
-    /// idles for (K − 1) / (n + K − 1) of a step.
+    /// Sets the number of micro-batches of a batch: 4 for each stage if this is not called. They have equal numbers of samples,
+    /// as far as that is possible; a batch with fewer samples has one micro-batch for each. With K stages and n micro-batches, a
+    /// stage idles for (K − 1) / (n + K − 1) of a step.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for 0.
@@ -200,8 +203,8 @@ impl Pipeline {
         self.ranges.iter().map(|range| self.net.part(range.clone())).collect()
     }
 
-    /// Returns all layers as one net, with the tensors of the pipeline on all of its devices: for checkpoints and initialisations.
-    /// Compute with [`predict`](Pipeline::predict).
+    /// Returns all layers as one net, with the tensors of the pipeline on all of its devices: for checkpoints and
+    /// initialisations. Compute with [`predict`](Pipeline::predict).
     #[must_use]
     pub fn module(&self) -> &Sequential {
         &self.net
