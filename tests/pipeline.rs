@@ -197,7 +197,7 @@ fn batch_norm_is_that_of_each_micro_batch() -> Result<()> {
     let _turn = alone();
     let stages = || -> Result<Vec<Sequential>> {
         manual_seed(4);
-        let first = Sequential::new().push(Flatten).push(Linear::new(64, 10)?);
+        let first = Sequential::new().push(Flatten).push(Linear::new(64, 10)?.without_bias());
         Ok(vec![first, Sequential::new().push(BatchNorm1d::new(10)?).push(Linear::new(10, 5)?)])
     };
     let (x, y) = batch(11, 0)?;
