@@ -102,13 +102,13 @@ fn a_stage_that_hangs_ends_the_call() -> Result<()> {
     for stage in 0..3 {
         let devices = Device::list("cpu/0,cpu/1,cpu/2")?;
         let (net, on) = faulty(Fault::Hang, stage, &devices)?;
-        let net = net.with_time_limit(Duration::from_millis(300));
+        let net = net.with_time_limit(Duration::from_secs(1));
         let start = Instant::now();
         let error = net.train_batch(&x, &y, nn::cross_entropy).unwrap_err().to_string();
-        assert!(error.contains(&format!("{} has not ended its part of the step for 0.3 s", devices[stage])), "{error}");
+        assert!(error.contains(&format!("{} has not ended its part of the step for 1 s", devices[stage])), "{error}");
         let again = net.train_batch(&x, &y, nn::cross_entropy).unwrap_err().to_string();
         assert_eq!(again, error, "it hangs still");
-        assert!(start.elapsed() < Duration::from_secs(8) && !has_gradients(&net));
+        assert!(start.elapsed() < Duration::from_secs(9) && !has_gradients(&net));
         on.store(false, Ordering::Release);
         let works = (0..1000).any(|_| {
             std::thread::sleep(Duration::from_millis(5));
