@@ -6,6 +6,7 @@
 //! - [`Shares`]: the part of a batch that each device gets.
 
 mod accumulate;
+mod balance;
 pub mod collectives;
 mod data_parallel;
 mod forward;
@@ -14,6 +15,8 @@ mod members;
 mod reducer;
 mod replica;
 mod shares;
+mod timeline;
+mod train;
 mod worker;
 
 pub use collectives::{
@@ -21,3 +24,4 @@ pub use collectives::{
 };
 pub use data_parallel::DataParallel;
 pub use shares::Shares;
+pub use timeline::{DeviceReport, ParallelReport};
