@@ -96,6 +96,18 @@ fn a_step_may_have_any_inputs_and_losses() -> Result<()> {
         let loss = many.step(&inputs, step)?.item::<f32>()?;
         assert!((loss - expected).abs() < 1e-5 * expected, "{mix:?}: {loss}, expected {expected}");
         assert_close(&gradients(&many)?, &gradients(&one)?, &format!("{mix:?}"));
+        let outputs = |net: &DataParallel| {
+            let work = |net: &dyn Module, part: &[Tensor]| {
+                let net = net.downcast_ref::<Two>().ok_or_else(|| Error::Autograd("another net".into()))?;
+                let (sum, product) = net.both(&part[0], &part[1])?;
+                Ok(vec![sum.sum(1, false)?, product])
+            };
+            net.predict_with(&inputs[..2], work)?.iter().map(|output| Ok(Some(output.to_vec::<f32>()?))).collect()
+        };
+        let (got, expected): (Result<Vec<_>>, Result<Vec<_>>) = (outputs(&many), outputs(&one));
+        assert_close(&got?, &expected?, &format!("outputs on {mix:?}"));
+        let uneven = |_: &dyn Module, part: &[Tensor]| Ok(vec![part[0].clone(); part[0].shape()[0]]);
+        assert!(many.predict_with(&inputs[..1], uneven).is_err_and(|error| error.to_string().contains("more outputs")));
     }
     let short = numbers(&[10, 7], 2)?;
     let error = one.step(&[inputs[0], &short], step).unwrap_err().to_string();

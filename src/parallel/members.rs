@@ -320,12 +320,14 @@ mod tests {
     use super::*;
     use crate::nn::{BatchNorm1d, Linear, Sequential, cross_entropy};
     use crate::optim::Adam;
+    use crate::parallel::Shares;
 
     /// Whatever the devices round, the parameters of all replicas have the same bits.
     #[test]
     fn replicas_have_equal_bits_and_a_wrong_one_is_found() -> Result<()> {
         let net = Sequential::new().push(Linear::new(4, 30)?).push(BatchNorm1d::new(30)?).push(Linear::new(30, 3)?);
-        let net = DataParallel::new(net, &Device::all())?;
+        // Each has samples in every step, so that none keeps parameters of an earlier one.
+        let net = DataParallel::new(net, &Device::all())?.with_shares(Shares::Even)?;
         let mut adam = Adam::new(net.parameters(), 0.01);
         let (x, y) = (Tensor::rand([20, 4], None)?, Tensor::from_slice(&[0u32, 1, 2, 1].repeat(5), 20, None)?);
         for _ in 0..3 {

@@ -143,6 +143,20 @@ impl Replica {
         no_grad(|| self.forward(&images.detach()))
     }
 
+    /// Returns what `work` computes with the net in evaluation mode and outside the graph, without waiting for it.
+    pub(super) fn predict_with(
+        &self,
+        inputs: &[Tensor],
+        work: &(impl Fn(&dyn Module, &[Tensor]) -> Result<Vec<Tensor>> + ?Sized),
+    ) -> Result<Vec<Tensor>> {
+        self.net.eval();
+        let inputs: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
+        let moved = to_together(&inputs.iter().collect::<Vec<_>>(), &self.device)?;
+        let outputs = no_grad(|| work(&*self.net, &moved))?;
+        self.device.alive()?;
+        Ok(outputs)
+    }
+
     /// Returns the net's output in its present mode, without waiting for it.
     pub(super) fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let output = self.net.forward(&input.to(&self.device)?)?;

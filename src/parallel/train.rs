@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::DataParallel;
+use super::forward::samples;
 use super::members::{Part, State};
 use super::reducer::Reducer;
 use super::replica::{Replica, StepFn};
@@ -107,7 +108,10 @@ impl DataParallel {
     }
 
     fn compute_step(&self, call: &'static str, inputs: &[&Tensor], step: Arc<StepFn>) -> Result<Tensor> {
-        let samples = samples(call, inputs)?;
+        let samples = match samples(call, inputs)? {
+            0 => return Err(Error::argument(call, "the batch is empty")),
+            samples => samples,
+        };
         let (mut state, _in_call) = self.alone(call)?;
         let loss = match state.members.is_empty() {
             true => self.host.backward(&inputs.iter().copied().cloned().collect::<Vec<_>>(), &*step),
@@ -280,28 +284,5 @@ impl Gradients {
         let Some(sum) = sum else { return Ok(Gradients { present: part.present, block, loss }) };
         let present = sum.present.iter().zip(part.present).map(|(&before, here)| before | here).collect();
         Ok(Gradients { present, block: sum.block.add(&block)?, loss: sum.loss + loss })
-    }
-}
-
-/// Returns the number of samples of a batch.
-fn samples(call: &'static str, inputs: &[&Tensor]) -> Result<usize> {
-    let Some((first, others)) = inputs.split_first() else {
-        return Err(Error::argument(call, "there are no inputs to split"));
-    };
-    for other in others {
-        if first.shape().first() != other.shape().first() {
-            let rule = "there must be as many labels as images: the first dimensions must be equal";
-            return Err(Error::shapes(call, first.shape(), other.shape(), rule));
-        }
-    }
-    match first.shape().first() {
-        Some(0) => Err(Error::argument(call, "the batch is empty")),
-        Some(&samples) => Ok(samples),
-        None => Err(Error::shapes(
-            call,
-            first.shape(),
-            &[],
-            "the first dimension is that of the samples, and a scalar has none",
-        )),
     }
 }
