@@ -1,5 +1,7 @@
 //! The output of the net over all devices, without a step.
 
+use std::sync::Arc;
+
 use super::DataParallel;
 use super::collectives::gather;
 use super::members::{Part, State};
@@ -9,11 +11,12 @@ use crate::data::DataLoader;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::metrics::Accuracy;
+use crate::nn::Module;
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
-/// An output, and the buffers after it.
-type Output = (Tensor, Vec<Tensor>);
+/// Outputs, and the buffers after them.
+type Outputs = (Vec<Tensor>, Vec<Tensor>);
 
 impl DataParallel {
     /// Returns the device on which outputs are gathered: the first one that is not left out.
@@ -26,14 +29,29 @@ impl DataParallel {
 
     /// Switches the net to training mode on all devices; see [`Module::train`](crate::nn::Module::train).
     pub fn train(&self) {
-        self.host.net.train();
-        lock(&self.roster).nets.iter().for_each(|net| net.train());
+        self.each_replica(|net| net.train());
     }
 
     /// Switches the net to evaluation mode on all devices; see [`Module::eval`](crate::nn::Module::eval).
     pub fn eval(&self) {
-        self.host.net.eval();
-        lock(&self.roster).nets.iter().for_each(|net| net.eval());
+        self.each_replica(|net| net.eval());
+    }
+
+    /// Calls `f` with the net of each device, and with the one on the host if there are several devices: to switch the modes of
+    /// layers. Do not change values: those of the net that is trained are written with [`module`](DataParallel::module).
+    ///
+    /// ```
+    /// use anygpu::nn::models::resnet18;
+    /// use anygpu::{DataParallel, Device};
+    ///
+    /// let net = DataParallel::new(resnet18(1, 10)?, &[Device::new("cpu/0")?, Device::new("cpu/1")?])?;
+    /// net.each_replica(|net| net.get_submodule("bn1").into_iter().for_each(|norm| norm.keep_eval(true)));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn each_replica(&self, f: impl Fn(&dyn Module)) {
+        f(&*self.host.net);
+        let nets = lock(&self.roster).nets.clone(); // `f` may ask this for something
+        nets.iter().for_each(|net| f(&**net));
     }
 
     /// Returns the net's output for `input: [N, ..]`, on [`output_device`](DataParallel::output_device), in the mode that
@@ -72,12 +90,11 @@ impl DataParallel {
             return Err(Error::argument("forward", detail));
         }
         // In training mode, the replicas update their running statistics.
-        let (output, buffers) = self.split(&mut state, input, |replica, input, rank| {
-            let output = replica.forward(input)?;
-            Ok((output, if rank == 0 { replica.buffers_on_host()? } else { Vec::new() }))
+        let outputs = self.split(&mut state, "forward", &[input], |replica, inputs, rank| {
+            let output = replica.forward(&inputs[0])?;
+            Ok((vec![output], if rank == 0 { replica.buffers_on_host()? } else { Vec::new() }))
         })?;
-        self.host.set_buffers(&buffers)?;
-        Ok(output)
+        only(outputs)
     }
 
     /// Returns the net's output for `images: [N, ..]` in evaluation mode, on [`output_device`](DataParallel::output_device) and
@@ -91,30 +108,105 @@ impl DataParallel {
         if state.members.is_empty() {
             return self.host.predict(images);
         }
-        Ok(self.split(&mut state, images, |replica, input, _| Ok((replica.predict(input)?, Vec::new())))?.0)
+        let outputs = self.split(&mut state, "predict", &[images], |replica, inputs, _| {
+            Ok((vec![replica.predict(&inputs[0])?], Vec::new()))
+        })?;
+        only(outputs)
     }
 
-    /// Runs `work` of each replica on its part of the input, with its rank, and gathers the outputs. Returns the buffers of the
+    /// As [`predict`](DataParallel::predict), with a computation of your own: for nets with several inputs or outputs.
+    ///
+    /// All `inputs` are split along their first dimension, whose size is the same. `work` is called for each device, in parallel,
+    /// with the replica of the net in evaluation mode and the device's part of each input. It returns outputs whose first dimension
+    /// is that of the samples; each is gathered.
+    ///
+    /// # Errors
+    /// As [`predict`](DataParallel::predict); [`Error::ShapeMismatch`] unless all inputs have as many samples.
+    ///
+    /// ```
+    /// use anygpu::{DataParallel, Device, Tensor, nn::Linear};
+    ///
+    /// let net = DataParallel::new(Linear::new(4, 3)?, &[Device::new("cpu/0")?, Device::new("cpu/1")?])?;
+    /// let (a, b) = (Tensor::rand([10, 4], None)?, Tensor::rand([10, 4], None)?);
+    /// let outputs = net.predict_with(&[&a, &b], |replica, part| {
+    ///     let (a, b) = (replica.forward(&part[0])?, replica.forward(&part[1])?);
+    ///     Ok(vec![(&a - &b)?.square()?.sum(1, false)?, a])
+    /// })?;
+    /// assert_eq!((outputs[0].shape(), outputs[1].shape()), (&[10][..], &[10, 3][..]));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn predict_with<F>(&self, inputs: &[&Tensor], work: F) -> Result<Vec<Tensor>>
+    where
+        F: Fn(&dyn Module, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+    {
+        let (mut state, _in_call) = self.alone("predict_with")?;
+        if state.members.is_empty() {
+            samples("predict_with", inputs)?;
+            return self.host.predict_with(&inputs.iter().copied().cloned().collect::<Vec<_>>(), &work);
+        }
+        let work = Arc::new(work);
+        self.split(&mut state, "predict_with", inputs, move |replica, inputs, _| {
+            Ok((replica.predict_with(inputs, &*work)?, Vec::new()))
+        })
+    }
+
+    /// Runs `work` of each replica on its part of the inputs, with its rank, and gathers the outputs. The buffers become those of the
     /// first one.
     fn split(
         &self,
         state: &mut State,
-        input: &Tensor,
-        work: fn(&Replica, &Tensor, usize) -> Result<Output>,
-    ) -> Result<Output> {
-        let Some(&samples) = input.shape().first() else {
-            return Err(Error::argument("DataParallel", "the input is a scalar, and has no samples to split"));
-        };
-        let outputs = self.with_survivors(state, samples, |state, sizes| {
+        call: &'static str,
+        inputs: &[&Tensor],
+        work: impl Fn(&Replica, &[Tensor], usize) -> Result<Outputs> + Clone + Send + 'static,
+    ) -> Result<Vec<Tensor>> {
+        let samples = samples(call, inputs)?;
+        self.in_pieces(samples, |sizes| {
+            let (mut pieces, mut start) = (Vec::with_capacity(sizes.len()), 0);
+            for &size in sizes {
+                let part = |input: &&Tensor| input.narrow(0, start, size);
+                let part = inputs.iter().map(part).collect::<Result<Vec<_>>>()?;
+                let (outputs, buffers) = self.split_at_once(state, call, &part, work.clone())?;
+                // Running statistics of a forward pass in training mode.
+                self.host.set_buffers(&buffers)?;
+                pieces.push(outputs);
+                start += size;
+            }
+            self.gathered(call, pieces)
+        })
+    }
+
+    /// As [`split`](DataParallel::split), for samples that the devices compute at once.
+    fn split_at_once(
+        &self,
+        state: &mut State,
+        call: &'static str,
+        inputs: &[Tensor],
+        work: impl Fn(&Replica, &[Tensor], usize) -> Result<Outputs> + Clone + Send + 'static,
+    ) -> Result<Outputs> {
+        let inputs: Vec<&Tensor> = inputs.iter().collect();
+        let outputs = self.with_survivors(state, samples(call, &inputs)?, |state, sizes| {
+            let work = work.clone();
             let work = move |replica: &Replica, part: Part| {
-                let output = work(replica, &part.inputs[0], part.rank)?;
+                let output = work(replica, &part.inputs, part.rank)?;
                 replica.device.synchronize()?; // here, so that a failure is reported as this device's error
                 Ok(output)
             };
-            self.attempt(state, sizes, &[input], work, |_, _, _| Ok(()))
+            self.attempt(state, sizes, &inputs, work, |_, _, _| Ok(()))
         })?;
-        let (outputs, mut buffers): (Vec<Tensor>, Vec<Vec<Tensor>>) = outputs.into_iter().unzip();
-        Ok((gather(&outputs, &self.output_device())?, buffers.swap_remove(0)))
+        let (outputs, mut buffers): (Vec<Vec<Tensor>>, Vec<Vec<Tensor>>) = outputs.into_iter().unzip();
+        Ok((self.gathered(call, outputs)?, buffers.swap_remove(0)))
+    }
+
+    /// Concatenates each output of several parts of the samples, on the output device.
+    fn gathered(&self, call: &'static str, parts: Vec<Vec<Tensor>>) -> Result<Vec<Tensor>> {
+        let count = parts.first().map_or(0, Vec::len);
+        if parts.iter().any(|outputs| outputs.len() != count) {
+            return Err(Error::argument(call, "the function returned more outputs for some samples than for others"));
+        }
+        let device = self.output_device();
+        (0..count)
+            .map(|i| gather(&parts.iter().map(|outputs| outputs[i].clone()).collect::<Vec<_>>(), &device))
+            .collect()
     }
 
     /// Returns the accuracy over one epoch of `loader`, 0 to 1: the fraction of samples whose greatest output is at
@@ -132,5 +224,28 @@ impl DataParallel {
             return Err(Error::argument("evaluate", "the loader has no samples, so that there is no accuracy"));
         }
         accuracy.value()
+    }
+}
+
+/// Returns the only output of a call.
+fn only(mut outputs: Vec<Tensor>) -> Result<Tensor> {
+    outputs.pop().ok_or_else(|| Error::internal("a net without an output"))
+}
+
+/// Returns the number of samples of inputs that are to be split.
+pub(super) fn samples(call: &'static str, inputs: &[&Tensor]) -> Result<usize> {
+    let Some((first, others)) = inputs.split_first() else {
+        return Err(Error::argument(call, "there are no inputs to split"));
+    };
+    let Some(&samples) = first.shape().first() else {
+        return Err(Error::argument(call, "the input is a scalar, and has no samples to split"));
+    };
+    match others.iter().find(|other| other.shape().first() != Some(&samples)) {
+        Some(other) => {
+            let rule =
+                "there must be as many labels as images, or samples of each input: the first dimensions must be equal";
+            Err(Error::shapes(call, first.shape(), other.shape(), rule))
+        }
+        None => Ok(samples),
     }
 }

@@ -8,6 +8,7 @@
 //! - [`Shares`]: the part of a batch that each device gets.
 
 mod accumulate;
+mod balance;
 mod channel_parallel;
 pub mod collectives;
 mod data_parallel;
@@ -18,6 +19,8 @@ mod pipeline;
 mod reducer;
 mod replica;
 mod shares;
+mod timeline;
+mod train;
 mod turns;
 mod worker;
 
@@ -28,3 +31,4 @@ pub use collectives::{
 pub use data_parallel::DataParallel;
 pub use pipeline::{Pipeline, PipelineSchedule};
 pub use shares::Shares;
+pub use timeline::{DeviceReport, ParallelReport};

@@ -77,6 +77,13 @@ pub struct Args {
     /// warning
     #[arg(long, value_name = "out.png|out.svg")]
     pub plot: Option<PathBuf>,
+    /// Print at the end what each of several devices did: its share, its time for samples, for copies and without work, and how
+    /// many times as fast they were as the fastest one alone
+    #[arg(long)]
+    pub report: bool,
+    /// Write when each of several devices computed and copied, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
     /// Draw the curves in the terminal while the net trains
     #[arg(long)]
     pub live: bool,

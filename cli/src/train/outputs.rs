@@ -20,6 +20,14 @@ pub fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
             devices.len()
         )));
     }
+    for (option, given) in [("--report", args.report), ("--trace", args.trace.is_some())] {
+        if given && devices.len() < 2 {
+            let instead = "on one device, `anygpu bench --profile` shows where the time goes";
+            return Err(Failure::Usage(format!(
+                "{option} is about several devices, and --devices names one: {instead}"
+            )));
+        }
+    }
     if let Some(path) = args.checkpoint.as_deref().filter(|path| path.exists() && !args.resume) {
         let path = path.display();
         return Err(Failure::Usage(format!(
@@ -30,6 +38,7 @@ pub fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
         ("--save", &args.save, &["safetensors"][..]),
         ("--checkpoint", &args.checkpoint, &["safetensors"]),
         ("--plot", &args.plot, &["png", "svg"]),
+        ("--trace", &args.trace, &["json"]),
     ];
     let mut files: Vec<(&str, PathBuf)> = Vec::new();
     for (option, path, kinds) in outputs {

@@ -76,7 +76,8 @@ impl Checkpoint {
             .loader(at)
             .text("options", serde_json::to_string(&self.options).unwrap_or_default()) // cannot fail: it is all text
             .number("steps", run.record.steps as f64)
-            .numbers("step_losses", losses);
+            .numbers("step_losses", losses)
+            .numbers("balance", run.net.balance_state());
         for (name, text) in self.card.to_metadata() {
             state = state.text(&name, text);
         }
@@ -124,6 +125,7 @@ impl Checkpoint {
         if let Some(scheduler) = &mut run.scheduler {
             scheduler.load_state(&state.get_numbers("scheduler"))?;
         }
+        run.net.load_balance_state(&state.get_numbers("balance"));
         let losses = state.get_numbers("step_losses");
         run.record.step_losses = losses.into_iter().map(|(_, loss)| loss as f32).collect();
         run.record.steps = state.get("steps")? as u64;

@@ -76,6 +76,9 @@ impl Trainer {
         manual_seed(args.seed);
         let card = &source.card;
         let net = DataParallel::new(card.model.build(card.channels, card.classes.len())?, &devices)?;
+        if args.trace.is_some() {
+            net.start_trace();
+        }
         let mut sgd = SGD::new(net.parameters(), args.lr()).momentum(card.model.recipe().momentum);
         // Batches are uploaded in advance to a single device. Several devices split them in `DataParallel`.
         let place = if let [only] = &devices[..] { only.clone() } else { Device::cpu() };

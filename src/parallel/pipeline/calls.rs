@@ -12,7 +12,7 @@ use crate::autograd::no_grad;
 use crate::context;
 use crate::error::{Error, Result};
 use crate::parallel::collectives::split_sizes;
-use crate::parallel::data_parallel::samples;
+use crate::parallel::forward::samples;
 use crate::parallel::replica::Replica;
 use crate::parallel::turns::take_turn;
 use crate::parallel::worker::Worker;
@@ -41,7 +41,10 @@ impl Pipeline {
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
-        let samples = samples(x, y)?;
+        let samples = samples("train_batch", &[x, y])?;
+        if samples == 0 {
+            return Err(Error::argument("train_batch", "the batch is empty"));
+        }
         let (workers, _in_call) = self.alone("train_batch")?;
         let sizes = self.sizes(samples);
         self.zero_grad();
@@ -72,7 +75,7 @@ impl Pipeline {
     pub fn predict(&self, x: &Tensor) -> Result<Tensor> {
         let (workers, _in_call) = self.alone("predict")?; // not during a step, which switches the layers to training mode
         self.eval();
-        self.outputs(&workers, x)
+        self.outputs(&workers, "predict", x)
     }
 
     /// Returns the net's output for `x: [N, ..]` in the mode that the net is in, on the last stage's device and outside the
@@ -101,14 +104,12 @@ impl Pipeline {
             return Err(Error::argument("forward", detail));
         }
         let (workers, _in_call) = self.alone("forward")?;
-        self.outputs(&workers, x)
+        self.outputs(&workers, "forward", x)
     }
 
-    fn outputs(&self, workers: &[Worker], x: &Tensor) -> Result<Tensor> {
-        let Some(&samples) = x.shape().first() else {
-            return Err(Error::argument("Pipeline", "the input is a scalar, and has no samples to split"));
-        };
-        let outputs = no_grad(|| self.run(workers, x, &self.sizes(samples), |stage| stage.outputs()))?;
+    fn outputs(&self, workers: &[Worker], call: &'static str, x: &Tensor) -> Result<Tensor> {
+        let sizes = self.sizes(samples(call, &[x])?);
+        let outputs = no_grad(|| self.run(workers, x, &sizes, |stage| stage.outputs()))?;
         let outputs: Vec<&Tensor> = outputs.iter().flatten().collect();
         Tensor::cat(&outputs, 0)
     }

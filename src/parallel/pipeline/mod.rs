@@ -204,7 +204,8 @@ impl Pipeline {
     }
 
     /// Returns all layers as one net, with the tensors of the pipeline on all of its devices: for checkpoints and
-    /// initialisations. Compute with [`predict`](Pipeline::predict).
+    /// initialisations. Compute with [`predict`](Pipeline::predict). Its modes are its own: call
+    /// [`keep_eval`](Module::keep_eval) for a layer before the pipeline is created.
     #[must_use]
     pub fn module(&self) -> &Sequential {
         &self.net
