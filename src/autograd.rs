@@ -184,6 +184,20 @@ impl Tensor {
         labelled_by_default("gradients", || self.pass_back(true))
     }
 
+    /// Like [`Tensor::backward`], for a tensor of any shape in the graph, from its gradient on: the earlier part of a graph whose
+    /// later part is elsewhere.
+    pub(crate) fn backward_from(&self, grad: &Tensor, retain: bool) -> Result<()> {
+        if grad.shape() != self.shape() {
+            return Err(Error::shapes(
+                "backward",
+                self.shape(),
+                grad.shape(),
+                "a gradient has the shape of its tensor",
+            ));
+        }
+        labelled_by_default("gradients", || self.walk_back(grad.detach(), retain))
+    }
+
     fn pass_back(&self, retain: bool) -> Result<()> {
         if self.elem_count() != 1 {
             return Err(Error::Autograd(format!("needs one value, not a tensor of shape {:?}: sum it", self.shape())));
@@ -191,10 +205,15 @@ impl Tensor {
         if !self.is_tracked() {
             return Err(Error::Autograd("the tensor depends on no tensor with requires_grad".into()));
         }
+        self.walk_back(self.detach().ones_like()?, retain)
+    }
+
+    /// Adds the gradients of the leaves that this tensor depends on, whose own gradient is `grad`.
+    fn walk_back(&self, grad: Tensor, retain: bool) -> Result<()> {
         let _guard = NoGrad::new();
         let _types = ops::products(None); // gradients have the types of the forward pass
         let hook = context::read(|context| context.gradient_hook.clone());
-        let mut grads = Sums::from([(self.id(), (self.detach().ones_like()?, false))]);
+        let mut grads = Sums::from([(self.id(), (grad, false))]);
         for tensor in users_first(self)? {
             let Some((grad, own)) = grads.remove(&tensor.id()) else { continue };
             match tensor.node() {

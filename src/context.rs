@@ -31,8 +31,8 @@ pub(crate) struct Context {
     pub variant: Option<(&'static str, &'static str)>,
     /// The rank of this thread in a process group, while it takes part in a joint step.
     pub rank: Option<Rank>,
-    /// The nets ([`DataParallel`](crate::DataParallel)) in whose calls this thread takes part, by their addresses. A
-    /// call holds the lock of its net, so a call of the same net in it would wait for ever.
+    /// The nets ([`DataParallel`](crate::DataParallel), [`Pipeline`](crate::Pipeline)) in whose calls this thread takes part, by
+    /// their addresses. A call holds the lock of its net, so a call of the same net in it would wait for ever.
     pub nets: Vec<usize>,
     /// The method that the user called, while it calls others: the name in their errors.
     pub caller: Option<&'static str>,

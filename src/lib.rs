@@ -43,7 +43,7 @@ pub use error::{Error, Result};
 pub use interop::wgpu;
 pub use kernel::WgslKernel;
 pub use ops::{Attention, Backward, Conv, Interpolation, Operand, Padding, Pool, Scalar, Sizes, autocast, custom_grad};
-pub use parallel::DataParallel;
+pub use parallel::{DataParallel, Pipeline};
 pub use shape::{Dim, Dims, Extent, NewShape, Shape};
 pub use tensor::{
     Index, Indices, NewAxis, RandomState, Tensor, TensorData, manual_seed, random_state, set_random_state,

@@ -18,6 +18,8 @@ use crate::tensor::{Tensor, weighted_sum};
 pub(crate) struct ProcessGroup {
     /// The number of samples of each rank.
     samples: Vec<usize>,
+    /// Whether the ranks compute at the same time, and exchange values.
+    joint: bool,
     /// The position at which the group's random numbers begin.
     stream: Stream,
     progress: Vec<Progress>,
@@ -56,10 +58,20 @@ pub(crate) struct Rank {
 impl ProcessGroup {
     /// Creates a group with one rank for each number of samples. Random numbers are drawn from `stream`.
     pub fn new(samples: Vec<usize>, stream: Stream) -> Arc<ProcessGroup> {
+        ProcessGroup::of(samples, stream, true)
+    }
+
+    /// Creates a group whose ranks are parts of a batch that a net computes one after another, such as the micro-batches of a
+    /// pipeline. Together, they draw the words that one device would draw, but they exchange nothing.
+    pub fn in_turn(samples: Vec<usize>, stream: Stream) -> Arc<ProcessGroup> {
+        ProcessGroup::of(samples, stream, false)
+    }
+
+    fn of(samples: Vec<usize>, stream: Stream, joint: bool) -> Arc<ProcessGroup> {
         let progress = samples.iter().map(|_| Progress::default()).collect();
         let brought = samples.iter().map(|_| None).collect();
         let exchange = Mutex::new(Exchange { brought, ..Exchange::default() });
-        Arc::new(ProcessGroup { samples, stream, progress, exchange, changed: Condvar::new() })
+        Arc::new(ProcessGroup { samples, joint, stream, progress, exchange, changed: Condvar::new() })
     }
 
     /// Returns the ranks, in order.
@@ -101,6 +113,11 @@ impl Rank {
         let _leave = Leave(self.group.clone());
         let _rank = context::set(|context| &mut context.rank, Some(self));
         work()
+    }
+
+    /// Returns whether this rank exchanges values with others.
+    pub fn is_joint(&self) -> bool {
+        self.group.joint
     }
 
     /// Scales `count`, a number proportional to this rank's samples, to all ranks.

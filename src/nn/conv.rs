@@ -182,6 +182,20 @@ convolution! {
     ConvTranspose2d, 2, conv_transpose2d, |inputs, outputs, groups| [inputs, outputs / groups]
 }
 
+impl Conv2d {
+    /// Returns the layer with the settings of `like`, and this `weight: [OC, C / groups, KH, KW]` and `bias: [OC]`, in `groups`
+    /// groups.
+    pub(crate) fn of_parts(like: &Conv2d, weight: Tensor, bias: Option<Tensor>, groups: usize) -> Conv2d {
+        let channels = [weight.shape()[1] * groups, weight.shape()[0]];
+        Conv2d { weight, bias, conv: like.conv.groups(groups), channels }
+    }
+
+    /// Returns the numbers of channels in and out.
+    pub(crate) fn channels(&self) -> [usize; 2] {
+        self.channels
+    }
+}
+
 impl ConvTranspose2d {
     /// Sets the number of rows and columns added at the end of the result. It must be less than the stride or the
     /// dilation; otherwise [`forward`](Module::forward) returns an error.

@@ -46,6 +46,11 @@ impl Linear {
         Ok(Linear { weight, bias: Some(init::fresh(&[outputs], inputs)?) })
     }
 
+    /// Returns the layer with this `weight: [out, in]` and `bias: [out]`.
+    pub(crate) fn of_parts(weight: Tensor, bias: Option<Tensor>) -> Linear {
+        Linear { weight, bias }
+    }
+
     /// Returns the same layer without its bias: y = x Wᵀ.
     #[must_use]
     pub fn without_bias(mut self) -> Linear {

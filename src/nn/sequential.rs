@@ -1,5 +1,5 @@
 use std::fmt;
-use std::ops::{Index, IndexMut};
+use std::ops::{Index, IndexMut, Range};
 
 use super::{Child, Module, ReLU, summary};
 use crate::error::{Error, Result};
@@ -81,6 +81,11 @@ impl Sequential {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn add_module(&mut self, name: &str, layer: impl Module) -> Result<()> {
+        self.append(name, Box::new(layer))
+    }
+
+    /// Appends a layer, as [`add_module`](Sequential::add_module).
+    pub(crate) fn append(&mut self, name: &str, layer: Box<dyn Module>) -> Result<()> {
         if name.is_empty() || name.contains('.') {
             let detail = format!("'{name}' is not a valid layer name: it must not be empty or contain a dot");
             return Err(Error::argument("Sequential", detail));
@@ -89,8 +94,18 @@ impl Sequential {
             let detail = format!("there already is a layer '{name}': layer names must be unique");
             return Err(Error::argument("Sequential", detail));
         }
-        self.layers.push((name.to_string(), Box::new(layer)));
+        self.layers.push((name.to_string(), layer));
         Ok(())
+    }
+
+    /// Returns the layers with their names, or the error for the first name that was refused.
+    pub(crate) fn into_layers(self) -> Result<Vec<(String, Box<dyn Module>)>> {
+        self.refused.map_or(Ok(self.layers), Err)
+    }
+
+    /// Returns a net of a range of these layers, with their names and tensors.
+    pub(crate) fn part(&self, layers: Range<usize>) -> Sequential {
+        Sequential { layers: self.layers[layers].to_vec(), refused: None }
     }
 
     /// Returns the number of layers.

@@ -9,7 +9,7 @@ use super::members::{Member, State};
 use super::replica::Replica;
 use super::shares::Shares;
 use super::timeline::{ParallelReport, Timeline};
-use crate::context;
+use super::turns::take_turn;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
@@ -240,16 +240,7 @@ impl DataParallel {
         &self,
         call: &'static str,
     ) -> Result<(impl DerefMut<Target = State> + use<'_>, impl Drop + use<>)> {
-        let me = std::ptr::from_ref(self).addr();
-        let mut nets = context::read(|context| context.nets.clone());
-        if nets.contains(&me) {
-            let detail = "called by a loss function or a layer of the same DataParallel, while that is in the middle of \
-                          a call: use the arguments of the loss function, or another DataParallel";
-            return Err(Error::argument(call, detail));
-        }
-        nets.push(me);
-        let guard = lock(&self.state);
-        Ok((guard, context::set(|context| &mut context.nets, nets)))
+        take_turn("DataParallel", call, std::ptr::from_ref(self).addr(), &self.state)
     }
 
     /// Returns the parameters for the optimiser: those of [`module`](DataParallel::module). After a step, they have the gradients.

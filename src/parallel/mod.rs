@@ -3,25 +3,32 @@
 //! - [`collectives`]: scatter, gather, broadcast and all-reduce of tensors, for programs that drive the devices
 //!   themselves;
 //! - [`DataParallel`]: one replica of a net per device, each on its own thread, with the results of training one net;
+//! - [`Pipeline`]: the layers of one net on several devices, for nets that one device cannot hold;
+//! - [`ColumnParallelLinear`], [`RowParallelLinear`], [`ChannelParallelConv2d`]: one layer on several devices;
 //! - [`Shares`]: the part of a batch that each device gets.
 
 mod accumulate;
 mod balance;
+mod channel_parallel;
 pub mod collectives;
 mod data_parallel;
 mod forward;
 mod gradient_buckets;
 mod members;
+mod pipeline;
 mod reducer;
 mod replica;
 mod shares;
 mod timeline;
 mod train;
+mod turns;
 mod worker;
 
+pub use channel_parallel::{ChannelParallelConv2d, ColumnParallelLinear, RowParallelLinear};
 pub use collectives::{
     all_reduce, all_reduce_mean, broadcast, gather, scatter, split_batch, split_batch_by, split_sizes,
 };
 pub use data_parallel::DataParallel;
+pub use pipeline::{Pipeline, PipelineSchedule};
 pub use shares::Shares;
 pub use timeline::{DeviceReport, ParallelReport};

@@ -1,6 +1,7 @@
 //! One thread per device. A submit to lavapipe blocks until the previous one is done, so a single host thread cannot
 //! keep two such devices busy. Also, the failure of one device must not stop the others' work.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,19 @@ use crate::error::{Error, Result};
 use crate::sync::panic_message;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs `work` for a device. An error, or a panic as an error, has the device's name.
+pub(super) fn on_device<T>(device: &Device, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), error: Box::new(e) }),
+        Err(panic) => Err(Error::WorkerPanic { device: device.to_string(), message: panic_message(panic.as_ref()) }),
+    }
+}
+
+/// Returns the error for a thread of a device that did not start.
+pub(super) fn not_started(device: &Device, error: &io::Error) -> Error {
+    Error::DeviceUnavailable { device: device.to_string(), reason: format!("its thread could not be started: {error}") }
+}
 
 /// A thread that runs jobs in order until the worker is dropped.
 pub(super) struct Worker {
@@ -29,10 +43,7 @@ impl Worker {
         let (jobs, inbox) = channel::<Job>();
         let thread =
             Builder::new().name(format!("anygpu {device}")).spawn(move || inbox.into_iter().for_each(|job| job()));
-        let thread = thread.map_err(|e| Error::DeviceUnavailable {
-            device: device.to_string(),
-            reason: format!("its thread could not be started: {e}"),
-        })?;
+        let thread = thread.map_err(|error| not_started(device, &error))?;
         let busy = Arc::new(AtomicBool::new(false));
         Ok(Worker { device: device.clone(), jobs: Some(jobs), busy, thread: Some(thread) })
     }
@@ -50,12 +61,7 @@ impl Worker {
         self.busy.store(true, Ordering::Release);
         let busy = self.busy.clone();
         let job: Job = Box::new(move || {
-            let result = match catch_unwind(AssertUnwindSafe(work)) {
-                Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), error: Box::new(e) }),
-                Err(panic) => {
-                    Err(Error::WorkerPanic { device: device.to_string(), message: panic_message(panic.as_ref()) })
-                }
-            };
+            let result = on_device(&device, work);
             busy.store(false, Ordering::Release);
             then(result);
         });

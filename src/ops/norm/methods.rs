@@ -270,7 +270,7 @@ impl BatchNorm<'_> {
             return Err(Error::argument(name, format!("{shape:?} is not [N, C, ..]")));
         };
         let span: usize = shape[2..].iter().product();
-        let rank = context::rank().filter(|_| training || running.is_none());
+        let rank = context::rank().filter(|rank| rank.is_joint() && (training || running.is_none()));
         let count = rank.as_ref().map_or(samples * span, |rank| rank.over_all(samples * span));
         if training && count < 2 {
             let detail = format!("{shape:?} has {count} elements for each channel: training needs at least 2");

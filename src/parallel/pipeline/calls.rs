@@ -1,0 +1,205 @@
+//! The calls of a pipeline that compute, over all of its stages.
+
+use std::ops::DerefMut;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::Pipeline;
+use super::exchange::Exchange;
+use super::stage::{Call, StageCall, Training};
+use crate::autograd::no_grad;
+use crate::context;
+use crate::error::{Error, Result};
+use crate::parallel::collectives::split_sizes;
+use crate::parallel::forward::samples;
+use crate::parallel::replica::Replica;
+use crate::parallel::turns::take_turn;
+use crate::parallel::worker::Worker;
+use crate::process_group::ProcessGroup;
+use crate::tensor::{Tensor, generator, skip_blocks};
+
+/// How long stages that are not late may take to end a call that was given up.
+const GRACE: Duration = Duration::from_secs(10);
+
+impl Pipeline {
+    /// Computes the forward and backward pass of one step over all stages. Takes `x: [N, ..]`, `y: [N, ..]` (labels, which go to
+    /// the last stage's device) and a loss function that returns a *mean* over samples; it gets the output and the labels of one
+    /// micro-batch. Afterwards, the [`parameters`](Pipeline::parameters) have the gradient of the whole batch. Earlier gradients
+    /// are cleared. Call the optimiser's `step()` next.
+    ///
+    /// Returns the loss of the whole batch as a scalar on the last stage's device.
+    ///
+    /// # Errors
+    /// - [`Error::ShapeMismatch`] unless there are as many labels as inputs; [`Error::InvalidArgument`] for an empty batch, and
+    ///   if the loss function calls this method or another one that computes with this pipeline.
+    /// - [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device whose stage failed. What a device has not
+    ///   computed yet is reported by the first call that waits for it.
+    ///
+    /// On error, all gradients are cleared.
+    pub fn train_batch<F>(&self, x: &Tensor, y: &Tensor, loss_fn: F) -> Result<Tensor>
+    where
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    {
+        let samples = samples("train_batch", &[x, y])?;
+        if samples == 0 {
+            return Err(Error::argument("train_batch", "the batch is empty"));
+        }
+        let (workers, _in_call) = self.alone("train_batch")?;
+        let sizes = self.sizes(samples);
+        self.zero_grad();
+        self.train();
+        let any = |stage: &Replica| stage.parameters.iter().any(Tensor::is_tracked);
+        let training = Training {
+            schedule: self.schedule,
+            labels: y.detach().split_sizes(&sizes, 0)?,
+            weights: sizes.iter().map(|&size| size as f64 / samples as f64).collect(),
+            trained: (0..self.stages.len()).map(|k| self.stages[..=k].iter().any(any)).collect(),
+            loss_fn,
+        };
+        let training = Arc::new(training);
+        let losses = self.run(&workers, x, &sizes, move |stage| stage.gradients(&training));
+        let loss = losses.and_then(|losses| {
+            losses.into_iter().flatten().last().ok_or_else(|| Error::internal("the last stage has no loss"))
+        });
+        if loss.is_err() {
+            self.zero_grad();
+        }
+        loss
+    }
+
+    /// Returns the net's output for `x: [N, ..]` in evaluation mode, on the last stage's device and outside the graph.
+    ///
+    /// # Errors
+    /// Those of the layers, with the name of the device; those of [`train_batch`](Pipeline::train_batch).
+    pub fn predict(&self, x: &Tensor) -> Result<Tensor> {
+        let (workers, _in_call) = self.alone("predict")?; // not during a step, which switches the layers to training mode
+        self.eval();
+        self.outputs(&workers, "predict", x)
+    }
+
+    /// Returns the net's output for `x: [N, ..]` in the mode that the net is in, on the last stage's device and outside the
+    /// graph: a new net is in training mode, and [`train_batch`](Pipeline::train_batch) and [`predict`](Pipeline::predict) switch
+    /// it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] outside [`no_grad`](crate::no_grad), unless all parameters are frozen, since gradients are
+    /// those of `train_batch`; those of `predict`.
+    ///
+    /// ```
+    /// use anygpu::nn::{Linear, Sequential};
+    /// use anygpu::{Device, Pipeline, Tensor, no_grad};
+    ///
+    /// let stage = |from, to| -> anygpu::Result<Sequential> { Ok(Sequential::new().push(Linear::new(from, to)?)) };
+    /// let net = Pipeline::new(vec![stage(4, 8)?, stage(8, 3)?], &[Device::cpu(), Device::new("cpu/1")?])?;
+    /// let y = no_grad(|| net.forward(&Tensor::rand([6, 4], None)?))?;
+    /// assert_eq!((y.shape(), y.device()), (&[6, 3][..], &net.devices()[1]));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let tracked = x.is_tracked() || self.parameters().iter().any(Tensor::is_tracked);
+        if tracked && context::read(|context| context.recording) {
+            let detail = "the gradients of a pipeline are those of train_batch: train with train_batch(&x, &y, loss_fn), or \
+                          compute outputs within no_grad(|| …), as predict does";
+            return Err(Error::argument("forward", detail));
+        }
+        let (workers, _in_call) = self.alone("forward")?;
+        self.outputs(&workers, "forward", x)
+    }
+
+    fn outputs(&self, workers: &[Worker], call: &'static str, x: &Tensor) -> Result<Tensor> {
+        let sizes = self.sizes(samples(call, &[x])?);
+        let outputs = no_grad(|| self.run(workers, x, &sizes, |stage| stage.outputs()))?;
+        let outputs: Vec<&Tensor> = outputs.iter().flatten().collect();
+        Tensor::cat(&outputs, 0)
+    }
+
+    /// Starts a call that no other call may be in the middle of, until the guards are dropped.
+    pub(super) fn alone(
+        &self,
+        call: &'static str,
+    ) -> Result<(impl DerefMut<Target = Vec<Worker>> + use<'_>, impl Drop + use<>)> {
+        take_turn("Pipeline", call, std::ptr::from_ref(self).addr(), &self.workers)
+    }
+
+    fn zero_grad(&self) {
+        self.stages.iter().for_each(Replica::zero_grad);
+    }
+
+    /// Returns the number of samples of each micro-batch. There is at least one micro-batch, which may be empty.
+    fn sizes(&self, samples: usize) -> Vec<usize> {
+        split_sizes(samples, &vec![1.0; self.micro_batches.min(samples).max(1)])
+    }
+
+    /// Runs `work` of each stage on its thread, and waits for them. Returns the results by stage.
+    fn run<T: Send + 'static>(
+        &self,
+        workers: &[Worker],
+        x: &Tensor,
+        sizes: &[usize],
+        work: impl Fn(&StageCall) -> Result<T> + Clone + Send + 'static,
+    ) -> Result<Vec<T>> {
+        if let Some(stage) = workers.iter().position(Worker::is_busy) {
+            return Err(self.late(stage)); // it still hangs in an earlier call
+        }
+        let group = ProcessGroup::in_turn(sizes.to_vec(), generator());
+        let exchange = Exchange::new(self.stages.len());
+        let inputs = x.detach().split_sizes(sizes, 0)?;
+        let call = Call { exchange, devices: self.devices(), inputs, ranks: group.ranks().collect() };
+        let call = Arc::new(call);
+        let (ended, results) = channel();
+        for (stage, (replica, worker)) in self.stages.iter().zip(workers).enumerate() {
+            let (ended, work) = (ended.clone(), work.clone());
+            let part = StageCall { stage, replica: replica.clone(), call: call.clone() };
+            worker.submit(move || work(&part), move |result| drop(ended.send((stage, result))));
+        }
+        drop(ended);
+        let results = self.wait(&call.exchange, |limit| results.recv_timeout(limit))?;
+        skip_blocks(group.drawn());
+        Ok(results)
+    }
+
+    /// Waits for the results of all stages, which `next` returns with the number of the stage. After the first error, the others
+    /// are told to end.
+    fn wait<T>(
+        &self,
+        exchange: &Exchange,
+        next: impl Fn(Duration) -> Result<(usize, Result<T>), RecvTimeoutError>,
+    ) -> Result<Vec<T>> {
+        let mut results: Vec<Option<Result<T>>> = self.stages.iter().map(|_| None).collect();
+        let (mut limit, mut done, mut given_up) = (self.time_limit, 0, false);
+        while results.iter().any(Option::is_none) {
+            match next(limit) {
+                Ok((stage, result)) => {
+                    if result.is_err() {
+                        exchange.abandon();
+                    }
+                    results[stage] = Some(result);
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::internal("the stages' answers are lost")),
+                Err(RecvTimeoutError::Timeout) if !given_up && exchange.done() != done => done = exchange.done(),
+                Err(RecvTimeoutError::Timeout) => {
+                    // A stage that waits for another is not late itself, unless that is the second time.
+                    let late = |k: &usize| results[*k].is_none() && (given_up || !exchange.is_waiting(*k));
+                    for k in (0..self.stages.len()).filter(late).collect::<Vec<_>>() {
+                        results[k] = Some(Err(self.late(k)));
+                    }
+                    exchange.abandon();
+                    (limit, given_up) = (GRACE, true);
+                }
+            }
+        }
+        let results: Vec<Result<T>> = results.into_iter().flatten().collect();
+        let cause = results.iter().filter_map(|result| result.as_ref().err()).find(|error| !error.is_abandoned());
+        if let Some(cause) = cause {
+            return Err(cause.clone());
+        }
+        results.into_iter().collect()
+    }
+
+    fn late(&self, stage: usize) -> Error {
+        let device = self.stages[stage].device.to_string();
+        let error = Error::Timeout { device: device.clone(), seconds: self.time_limit.as_secs_f64() };
+        Error::Replica { device, error: Box::new(error) }
+    }
+}
