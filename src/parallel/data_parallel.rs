@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::gradient_buckets::BucketPlan;
+use super::machines::Machines;
 use super::members::{Member, State};
 use super::reducer::Reducer;
 use super::replica::Replica;
@@ -68,10 +69,12 @@ pub struct DataParallel {
     /// What is trained: on the host if there are several devices, otherwise the only replica.
     pub(super) host: Replica,
     /// A step, a prediction and a loading hold this lock, one at a time.
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// Locked for moments only, so that it can be read during a step.
     pub(super) roster: Mutex<Roster>,
-    plan: Arc<BucketPlan>,
+    pub(super) plan: Arc<BucketPlan>,
+    /// The other processes that train the net, if there are any.
+    pub(super) machines: Option<Machines>,
 }
 
 /// What other threads may ask about the devices.
@@ -135,8 +138,8 @@ impl DataParallel {
         let left_out = vec![None; devices.len()];
         let roster = Roster { devices: devices.to_vec(), nets, left_out, balance, time_limit: TIME_LIMIT };
         let plan = BucketPlan::new(&host.trained(), BUCKET_BYTES).into();
-        let state = Mutex::new(State { steps: 0, members });
-        Ok(DataParallel { host, state, roster: Mutex::new(roster), plan })
+        let state = Mutex::new(State { members, ..State::default() });
+        Ok(DataParallel { host, state, roster: Mutex::new(roster), plan, machines: None })
     }
 
     /// Sets how batches are split. The default is by measured speed.
@@ -261,13 +264,14 @@ impl DataParallel {
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
-        let samples = samples(images, labels)?;
+        let samples = samples(images, labels, self.machines.is_some())?;
         let (mut state, _in_call) = self.alone("train_batch")?;
         let loss = match state.members.is_empty() {
             true => self.host.backward(images, labels, loss_fn),
             false => self.train_split(&mut state, images, labels, samples, Arc::new(loss_fn)),
         };
-        if loss.is_err() {
+        if let Err(error) = &loss {
+            self.machines.iter().for_each(|machines| machines.abort(error)); // the other processes wait for this one
             self.host.zero_grad();
         }
         loss
@@ -286,8 +290,14 @@ impl DataParallel {
     {
         self.host.zero_grad();
         self.take_in_reopened(state);
-        let (present, buffers, block, loss) = self.with_survivors(state, samples, |state, sizes| {
-            let shares: Vec<f64> = sizes.iter().filter(|&&n| n > 0).map(|&n| n as f64 / samples as f64).collect();
+        let begin = |machines: &Machines| machines.begin(&self.host, &self.plan, state, samples);
+        let mut joint = self.machines.as_ref().map(begin).transpose()?;
+        let moved = |batch: &Tensor| joint.as_ref().map_or_else(|| Ok(batch.clone()), |joint| joint.samples(batch));
+        let (images, labels) = (&moved(images)?, &moved(labels)?);
+        state.joint = joint.as_ref().map(|joint| joint.place());
+        let total = state.joint.as_ref().map_or(samples, |joint| joint.total);
+        let (mut present, buffers, block, mut loss, seconds) = self.with_survivors(state, samples.max(1), |state, sizes| {
+            let shares: Vec<f64> = sizes.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total as f64).collect();
             let mut reducer = Reducer::new(&self.plan, &shares)?;
             let (plan, loss_fn) = (self.plan.clone(), loss_fn.clone());
             let work = move |replica: &Replica, part: super::members::Part| {
@@ -297,19 +307,29 @@ impl DataParallel {
                 let buffers = if part.rank == 0 { replica.buffers_on_host()? } else { Vec::new() };
                 Ok((step, buffers))
             };
-            let take = |rank, bucket, part| reducer.take(rank, bucket, part);
+            let take = |rank, bucket, part| {
+                if reducer.take(rank, bucket, part)? && let Some(joint) = &mut joint {
+                    joint.send(bucket, reducer.mean(bucket)?);
+                }
+                Ok(())
+            };
             let parts = self.attempt(state, sizes, &[images, labels], work, take)?;
             let (block, loss) = reducer.finish()?;
             let mut roster = lock(&self.roster);
-            let (mut present, mut buffers) = (vec![false; self.host.trained().len()], None);
+            let (mut present, mut buffers, mut seconds) = (vec![false; self.host.trained().len()], None, 0.0f64);
             let busy = (0..sizes.len()).filter(|&i| sizes[i] > 0);
             for (i, (step, of_first)) in busy.zip(parts) {
                 roster.balance.record(i, sizes[i], step.seconds);
                 present.iter_mut().zip(step.present).for_each(|(any, here)| *any |= here);
                 buffers.get_or_insert(of_first);
+                seconds = seconds.max(step.seconds);
             }
-            Ok((present, buffers.unwrap_or_default(), block, loss))
+            Ok((present, buffers.unwrap_or_default(), block, loss, seconds))
         })?;
+        state.joint = None;
+        if let Some(joint) = joint {
+            joint.finish(seconds, &block, &mut loss, &mut present)?;
+        }
         state.steps += 1;
         self.host.set_buffers(&buffers)?;
         let trained = self.host.trained();
@@ -334,10 +354,10 @@ fn listed_twice(devices: &[Device], position: usize, twice: &Device) -> String {
     )
 }
 
-/// Returns the number of samples of a batch.
-fn samples(images: &Tensor, labels: &Tensor) -> Result<usize> {
+/// Returns the number of samples of a batch, or of a part of one.
+fn samples(images: &Tensor, labels: &Tensor, part: bool) -> Result<usize> {
     match (images.shape().first(), labels.shape().first()) {
-        (Some(0), Some(0)) => Err(Error::argument("train_batch", "the batch is empty")),
+        (Some(0), Some(0)) if !part => Err(Error::argument("train_batch", "the batch is empty")),
         (Some(&images), Some(&labels)) if images == labels => Ok(images),
         _ => {
             let rule = "there must be as many labels as images: the first dimensions must be equal";

@@ -3,13 +3,15 @@
 //! - [`collectives`]: scatter, gather, broadcast and all-reduce of tensors, for programs that drive the devices
 //!   themselves;
 //! - [`DataParallel`]: one replica of a net per device, each on its own thread, with the results of training one net;
-//! - [`Shares`]: the part of a batch that each device gets.
+//! - [`Shares`]: the part of a batch that each device gets;
+//! - `Communicator` (feature `mpi`): the processes on several machines that train one net together.
 
 mod accumulate;
 pub mod collectives;
 mod data_parallel;
 mod forward;
 mod gradient_buckets;
+mod machines;
 mod members;
 mod reducer;
 mod replica;
@@ -20,4 +22,6 @@ pub use collectives::{
     all_reduce, all_reduce_mean, broadcast, gather, scatter, split_batch, split_batch_by, split_sizes,
 };
 pub use data_parallel::DataParallel;
+#[cfg(feature = "mpi")]
+pub use machines::Communicator;
 pub use shares::Shares;

@@ -5,20 +5,30 @@ use std::path::{Path, PathBuf};
 use anygpu::Device;
 
 use super::Args;
+use super::options::OnDeviceLoss;
+use super::ranks::Ranks;
 use crate::failure::Failure;
 use crate::output::writable;
 
-/// Checks that each device gets an image per step, and that the outputs of the run can be written.
+/// Checks that each device gets an image per step, and that the outputs of the run can be written, which the first of several
+/// processes writes.
 ///
 /// # Errors
 /// [`Failure::Usage`] for options that contradict each other, [`Failure::Run`] for a file that cannot be written.
-pub fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
+pub fn check(args: &Args, devices: &[Device], ranks: &Ranks) -> Result<(), Failure> {
     if args.batch_size() < devices.len() {
         return Err(Failure::Usage(format!(
             "--batch-size {} is too small for {} devices: each needs at least one image per step",
             args.batch_size(),
             devices.len()
         )));
+    }
+    if ranks.are_several() && args.on_device_loss == OnDeviceLoss::Resume {
+        let advice = "a rank whose devices are all lost ends the job: start it again with --resume";
+        return Err(Failure::Usage(format!("--on-device-loss resume: not with several ranks: {advice}")));
+    }
+    if !ranks.is_first() {
+        return Ok(());
     }
     if let Some(path) = args.checkpoint.as_deref().filter(|path| path.exists() && !args.resume) {
         let path = path.display();
