@@ -13,7 +13,9 @@ use anygpu::testing::device;
 use anygpu::{DataParallel, Device, Result, Tensor, manual_seed};
 
 /// What the rank is to do, where it writes, and on which devices it runs.
-const [MODE, FOLDER, DEVICES]: [&str; 3] = ["ANYGPU_TEST_MPI_MODE", "ANYGPU_TEST_MPI_FOLDER", "ANYGPU_TEST_MPI_DEVICES"];
+const MODE: &str = "ANYGPU_TEST_MPI_MODE";
+const FOLDER: &str = "ANYGPU_TEST_MPI_FOLDER";
+const DEVICES: &str = "ANYGPU_TEST_MPI_DEVICES";
 /// 7 · 13 + 2: with four ranks, two have no sample of an epoch's last batch.
 const SAMPLES: usize = 93;
 const BATCH: usize = 13;

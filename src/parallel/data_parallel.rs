@@ -290,8 +290,10 @@ impl DataParallel {
     {
         self.host.zero_grad();
         self.take_in_reopened(state);
-        let begin = |machines: &Machines| machines.begin(&self.host, &self.plan, state, samples);
-        let mut joint = self.machines.as_ref().map(begin).transpose()?;
+        let mut joint = match &self.machines {
+            Some(machines) => Some(machines.begin(&self.host, &self.plan, state, samples)?),
+            None => None,
+        };
         let moved = |batch: &Tensor| joint.as_ref().map_or_else(|| Ok(batch.clone()), |joint| joint.samples(batch));
         let (images, labels) = (&moved(images)?, &moved(labels)?);
         state.joint = joint.as_ref().map(|joint| joint.place());

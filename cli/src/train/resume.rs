@@ -134,18 +134,11 @@ impl Checkpoint {
     /// # Errors
     /// [`Failure::Run`] for a damaged file, [`Failure::Usage`] for that of a run with other options.
     pub fn restore(&mut self, run: &mut Run) -> Result<Option<(LoaderState, Mean)>, Failure> {
-        // The machines of several processes need not share a file system.
-        let file = if self.ranks.is_first() && self.path.exists() {
-            let unreadable = |error| Failure::Run(format!("--resume: {}: cannot be read: {error}", self.path.display()));
-            std::fs::read(&self.path).map_err(unreadable)?
-        } else {
-            Vec::new()
+        let state = match self.ranks.are_several() {
+            true => self.of_first()?,
+            false => self.path.exists().then(|| TrainingState::load(&self.path)).transpose()?,
         };
-        let file = self.ranks.broadcast(file)?;
-        if file.is_empty() && !self.path.exists() || file.is_empty() && !self.ranks.is_first() {
-            return Ok(None);
-        }
-        let state = TrainingState::from_bytes(&file, &self.path)?;
+        let Some(state) = state else { return Ok(None) };
         self.compare(&state)?;
         state.restore_module(&run.net)?.restore_optimizer(&mut run.sgd)?.restore_random_state();
         let at = state.loader_state()?;
@@ -167,6 +160,19 @@ impl Checkpoint {
             begun.add(&mean, state.get("count")? as usize)?;
         }
         Ok(Some((at, begun)))
+    }
+
+    /// Returns the state in the file of rank 0, if it exists: the machines of several processes need not share a file system.
+    fn of_first(&self) -> Result<Option<TrainingState>, Failure> {
+        let file = match self.ranks.is_first() && self.path.exists() {
+            true => std::fs::read(&self.path).map_err(|error| {
+                Failure::Run(format!("--resume: {}: cannot be read: {error}", self.path.display()))
+            })?,
+            false => Vec::new(),
+        };
+        let file = self.ranks.broadcast(file)?;
+        let nothing = file.is_empty() && !(self.ranks.is_first() && self.path.exists());
+        Ok(if nothing { None } else { Some(TrainingState::from_bytes(&file, &self.path)?) })
     }
 
     /// Returns an error that names the options in which the file's run and this one differ.

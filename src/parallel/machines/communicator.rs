@@ -116,12 +116,12 @@ impl Channel {
 
     /// Returns the sums of the values of all ranks.
     pub fn sum(&self, own: &[f32]) -> Result<Vec<f32>> {
-        self.all_reduce(own, || SystemOperation::sum())
+        self.all_reduce(own, SystemOperation::sum)
     }
 
     /// Returns the greatest of the values of all ranks.
     pub fn max(&self, own: &[f32]) -> Result<Vec<f32>> {
-        self.all_reduce(own, || SystemOperation::max())
+        self.all_reduce(own, SystemOperation::max)
     }
 
     fn all_reduce(&self, own: &[f32], op: fn() -> SystemOperation) -> Result<Vec<f32>> {
