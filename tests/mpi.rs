@@ -48,7 +48,7 @@ fn train(net: &DataParallel, before: impl Fn(usize)) -> Result<(Vec<f32>, Vec<f3
         for batch in &loader {
             let (x, y) = batch?;
             before(losses.len());
-            let panics = std::env::var(MODE).is_ok_and(|mode| mode == "fails") && losses.len() == 7;
+            let panics = std::env::var(MODE).is_ok_and(|mode| mode == "fails") && losses.len() == 9;
             let loss = net.train_batch(&x, &y, move |logits, labels| {
                 assert!(!panics || logits.device().name() != "cpu/1", "a fault on purpose");
                 nn::cross_entropy(logits, labels)
