@@ -24,18 +24,14 @@ finish() {
 }
 trap finish EXIT
 
+machine() {
+    local name=anygpu-$id-$1
+    ip -n "$name" link set lo up && ip -n "$name" addr add "10.77.0.$1/24" dev "veth$id" && ip -n "$name" link set "veth$id" up
+}
 namespaces() {
-    local i
-    for i in 1 2; do
-        ip netns add "anygpu-$id-$i"
-        ip -n "anygpu-$id-$i" link set lo up
-    done
-    ip link add "veth$id" netns "anygpu-$id-1" type veth peer name "veth$id" netns "anygpu-$id-2"
-    for i in 1 2; do
-        ip -n "anygpu-$id-$i" addr add "10.77.0.$i/24" dev "veth$id"
-        ip -n "anygpu-$id-$i" link set "veth$id" up
-    done
-    ip netns exec "anygpu-$id-1" unshare --uts hostname machine-1
+    ip netns add "anygpu-$id-1" && ip netns add "anygpu-$id-2" &&
+        ip link add "veth$id" netns "anygpu-$id-1" type veth peer name "veth$id" netns "anygpu-$id-2" &&
+        machine 1 && machine 2 && ip netns exec "anygpu-$id-1" unshare --uts true
 }
 if ! reason=$(namespaces 2>&1); then
     echo "SKIPPED: no network namespaces here: $reason"
@@ -55,7 +51,7 @@ if [ -n "${ANYGPU_CUT_AFTER:-}" ]; then
     (sleep "$ANYGPU_CUT_AFTER"; ip -n "anygpu-$id-1" link set "veth$id" down) &
 fi
 
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export TMPDIR=$folder OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # All messages go over the link: shared memory would reach the other namespace too.
 "$folder/agent" 10.77.0.1 exec mpirun --oversubscribe --timeout "${ANYGPU_MPI_TIMEOUT:-120}" \
     --mca plm_rsh_agent "$folder/agent" --mca btl tcp,self \

@@ -96,6 +96,8 @@ fn rank() -> Result<()> {
 fn mpirun(mode: &str, folder: &Path, devices: &[&str]) -> Output {
     let mut command = Command::new("mpirun");
     command.args(["--oversubscribe", "--timeout", "100"]);
+    // Of two jobs that start at the same time, one may fail to make the folder of their files.
+    command.env("TMPDIR", folder);
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     for (i, devices) in devices.iter().enumerate() {
         command.args([":"].iter().take(i.min(1))).args(["-n", "1", "env"]);

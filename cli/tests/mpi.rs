@@ -14,19 +14,20 @@ use serde_json::Value;
 const RUN: [&str; 8] = ["train", "--limit", "700", "--epochs", "2", "--scheduler", "cosine", "--json"];
 const EXE: &str = env!("CARGO_BIN_EXE_anygpu");
 
-/// The command on one rank for each name of devices, each with these words.
-fn mpirun(devices: &[&str], words: &[&str]) -> Command {
+/// The command on one rank for each name of devices, each with these words. Of two jobs that start at the same time, one may fail
+/// to make the folder of their files: it is in `folder`.
+fn mpirun(folder: &Path, devices: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new("mpirun");
     command.args(["--oversubscribe", "--timeout", "150"]).env_remove("ANYGPU_VISIBLE_DEVICES");
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("TMPDIR", folder).env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     for (i, devices) in devices.iter().enumerate() {
         command.args([":"].iter().take(i.min(1))).args(["-n", "1", EXE]).args(words).args(["--devices", devices]);
     }
     command
 }
 
-fn run(devices: &[&str], words: &[&str]) -> Output {
-    mpirun(devices, words).output().expect("mpirun starts: Debian has it in openmpi-bin")
+fn run(folder: &Path, devices: &[&str], words: &[&str]) -> Output {
+    mpirun(folder, devices, words).output().expect("mpirun starts: Debian has it in openmpi-bin")
 }
 
 fn text(path: &Path) -> &str {
@@ -59,14 +60,14 @@ fn ranks_have_the_losses_of_one_process_and_a_killed_rank_leaves_a_checkpoint() 
     let net = folder.path().join("net.safetensors");
     let expected = json_lines(&output(&[&RUN[..], &["--devices", "cpu"]].concat()));
 
-    let joint = json_lines(&run(&["cpu", "cpu,cpu/1"], &[&RUN[..], &["--save", text(&net)]].concat()));
+    let joint = json_lines(&run(folder.path(), &["cpu", "cpu,cpu/1"], &[&RUN[..], &["--save", text(&net)]].concat()));
     same(&joint, &expected);
     assert_eq!(joint[joint.len() - 1]["ranks"][1]["devices"], serde_json::json!(["cpu", "cpu/1"]));
     assert!(net.exists());
 
     // A rank dies after some steps of the first epoch.
     let words = [&RUN[..], &["--checkpoint", text(&file), "--checkpoint-steps", "2", "--resume"]].concat();
-    let mut job = mpirun(&["cpu", "cpu"], &words);
+    let mut job = mpirun(folder.path(), &["cpu", "cpu"], &words);
     let job = job.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("mpirun starts");
     let start = Instant::now();
     while !file.exists() && start.elapsed() < Duration::from_secs(60) {
@@ -84,7 +85,7 @@ fn ranks_have_the_losses_of_one_process_and_a_killed_rank_leaves_a_checkpoint() 
     }
 
     // It goes on as if nothing had been, also with other ranks.
-    let resumed = json_lines(&run(&["cpu/1", "cpu", "cpu"], &words));
+    let resumed = json_lines(&run(folder.path(), &["cpu/1", "cpu", "cpu"], &words));
     same(&resumed, &expected);
 }
 
@@ -108,14 +109,15 @@ fn two_machines_have_the_losses_of_one() {
 
 #[test]
 fn ranks_with_other_options_or_a_failure_end_with_a_message() {
+    let folder = tempfile::tempdir().expect("a folder");
     let two = |first: &[&str], second: &[&str]| {
-        let mut command = mpirun(&["cpu"], first);
+        let mut command = mpirun(folder.path(), &["cpu"], first);
         command.args([":", "-n", "1", EXE]).args(second).args(["--devices", "cpu"]);
         command.output().expect("mpirun starts")
     };
     let seeds = two(&["train", "--seed", "1"], &["train", "--seed", "2"]);
     let missing = two(&["train"], &["train", "--data", "/nonexistent"]);
-    let device = run(&["cpu", "gpu:99"], &["train"]);
+    let device = run(folder.path(), &["cpu", "gpu:99"], &["train"]);
     for (output, words) in [
         (seeds, ["all ranks need the same options", "\"--seed\":\"2\""]),
         (missing, ["error: rank 1 on ", "/nonexistent"]),

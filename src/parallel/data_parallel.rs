@@ -291,7 +291,7 @@ impl DataParallel {
         self.host.zero_grad();
         self.take_in_reopened(state);
         let mut joint = match &self.machines {
-            Some(machines) => Some(machines.begin(&self.host, &self.plan, state, samples)?),
+            Some(machines) => Some(machines.begin(self, state, samples)?),
             None => None,
         };
         let moved = |batch: &Tensor| joint.as_ref().map_or_else(|| Ok(batch.clone()), |joint| joint.samples(batch));

@@ -98,6 +98,12 @@ impl Balance {
         }
     }
 
+    /// Returns whether the shares follow the speeds.
+    #[cfg(feature = "mpi")]
+    pub(super) fn is_measured(&self) -> bool {
+        self.shares == Shares::Measured
+    }
+
     /// Sets whether a device takes part.
     pub(super) fn set_part(&mut self, index: usize, takes_part: bool) {
         self.devices[index].out = !takes_part;

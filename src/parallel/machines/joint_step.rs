@@ -27,6 +27,8 @@ use crate::tensor::{RandomState, Tensor, from_words, random_state, set_random_st
 
 /// The number of steps after which the parts of batches follow the measured speeds.
 const STEPS_BETWEEN_CUTS: u64 = 16;
+/// What a process says instead of its position in the batches if their parts are not to follow the speeds.
+const UNMEASURED: u64 = u64::MAX;
 
 /// What a net has for its training with other processes. The thread and the channel are dropped before the communicator.
 pub(in crate::parallel) struct Machines {
@@ -102,7 +104,8 @@ impl Machines {
     ///
     /// # Errors
     /// If the nets of the processes are not the same, or no process has samples.
-    pub fn begin(&self, host: &Replica, plan: &BucketPlan, state: &State, samples: usize) -> Result<JointStep<'_>> {
+    pub fn begin(&self, net: &DataParallel, state: &State, samples: usize) -> Result<JointStep<'_>> {
+        let measured = lock(&net.roster).balance.is_measured();
         let mut speeds = lock(&self.speeds);
         let check = state.steps.is_multiple_of(STEPS_BETWEEN_CHECKS);
         let RandomState { seed, drawn } = random_state();
@@ -112,11 +115,11 @@ impl Machines {
             state.members.len() as u64,
             seed,
             drawn,
-            fingerprint(plan),
-            if check { checksum(host)? } else { 0 },
+            fingerprint(&net.plan),
+            if check { checksum(&net.host)? } else { 0 },
             last_samples as u64,
             last_seconds.to_bits(),
-            self.shard.position(),
+            if measured { self.shard.position() } else { UNMEASURED },
         ];
         let all = self.communicator.agree(Act::Step, &words);
         let differs = |word: usize| all.iter().position(|words| words[word] != all[0][word]);
@@ -127,7 +130,8 @@ impl Machines {
         if let Some(rank) = differs(6) {
             let message = format!(
                 "the parameters of rank {rank} differ from those of rank 0 before step {}: all ranks must load the same values and \
-                 take the same steps of the same optimiser; otherwise, the memory of a machine is faulty",
+                 take the same steps of the same optimiser, in the same build of the program; otherwise, the memory of a machine \
+                 is faulty",
                 state.steps
             );
             return Err(self.communicator.error(message));
@@ -136,7 +140,8 @@ impl Machines {
         for (rank, words) in all.iter().enumerate() {
             speeds.balance.record(rank, words[7] as usize, f64::from_bits(words[8]));
         }
-        if state.steps.is_multiple_of(STEPS_BETWEEN_CUTS) && state.steps > 0 && differs(9).is_none() {
+        let cut = state.steps > 0 && state.steps.is_multiple_of(STEPS_BETWEEN_CUTS);
+        if cut && differs(9).is_none() && all[0][9] != UNMEASURED {
             self.shard.set_weights(speeds.balance.weights());
         }
         let counts: Vec<usize> = all.iter().map(|words| words[1] as usize).collect();
@@ -149,7 +154,7 @@ impl Machines {
         let exchanges = Exchanges { channel: self.exchanges.clone(), rank, entries, done: Mutex::default() };
         let before = counts[..rank].iter().sum();
         let place = Joint { before, total, empty: samples == 0, outside: Arc::new(exchanges) };
-        let plan = (0..plan.len()).map(|bucket| plan.range(bucket)).collect();
+        let plan = (0..net.plan.len()).map(|bucket| net.plan.range(bucket)).collect();
         let (sender, results) = channel();
         Ok(JointStep { machines: self, plan, place, samples, waiting: BTreeMap::new(), next: 0, sender, results })
     }

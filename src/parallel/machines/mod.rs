@@ -22,7 +22,8 @@ use crate::data::Shard;
 impl DataParallel {
     /// Returns the part of each batch that this process is to load, for
     /// [`DataLoader::shard`](crate::data::DataLoader::shard). With several processes (`with_communicator`, feature `mpi`), the
-    /// parts follow the measured speeds of the processes; otherwise, it is the whole batch.
+    /// parts follow the measured speeds of the processes, unless a process has other [`Shares`](super::Shares) than measured ones;
+    /// otherwise, it is the whole batch.
     ///
     /// ```
     /// use anygpu::data::{DataLoader, mnist_5k};

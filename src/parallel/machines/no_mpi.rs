@@ -3,9 +3,8 @@
 use crate::Tensor;
 use crate::data::Shard;
 use crate::error::{Error, Result};
-use crate::parallel::gradient_buckets::BucketPlan;
+use crate::parallel::DataParallel;
 use crate::parallel::members::State;
-use crate::parallel::replica::Replica;
 use crate::process_group::Joint;
 
 /// Other processes, which there are not.
@@ -19,7 +18,7 @@ impl Machines {
         match *self {}
     }
 
-    pub fn begin(&self, _: &Replica, _: &BucketPlan, _: &State, _: usize) -> Result<JointStep> {
+    pub fn begin(&self, _: &DataParallel, _: &State, _: usize) -> Result<JointStep> {
         match *self {}
     }
 
