@@ -40,6 +40,9 @@ pub(crate) struct Context {
     pub label: Option<Arc<str>>,
     /// Called in a backward pass for each leaf that has its whole gradient of that pass.
     pub gradient_hook: Option<GradientHook>,
+    /// Whether layers that are switched to a mode now are kept in evaluation mode from now on, or no longer. `None` leaves that as
+    /// it is.
+    pub keeps_eval: Option<bool>,
     /// The record of the calls of layers, while a summary is made.
     pub calls: Option<Arc<Mutex<Vec<LayerCall>>>>,
 }
@@ -76,6 +79,7 @@ impl Context {
             caller: None,
             label: None,
             gradient_hook: None,
+            keeps_eval: None,
             calls: None,
         }
     }

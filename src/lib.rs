@@ -5,6 +5,7 @@ mod autograd;
 mod cache_dir;
 pub mod check;
 pub mod checkpoint;
+mod chrome_trace;
 mod context;
 pub mod data;
 pub mod device;

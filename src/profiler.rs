@@ -31,7 +31,7 @@ use std::time::Duration;
 
 pub use crate::device::profile::Event;
 
-use crate::atomic::write_atomically;
+use crate::chrome_trace::{self, TraceEvent};
 use crate::device::Device;
 use crate::device::profile::Record;
 use crate::error::{Error, Result};
@@ -179,32 +179,16 @@ impl Profile {
     /// # Errors
     /// [`Error::Data`] if the file cannot be written. A file that was there is then as before.
     pub fn save_chrome_trace(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
         let busy = self.busy();
-        let written = write_atomically(path, |file| {
-            write!(file, "{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
-            for (row, (device, _)) in busy.iter().enumerate() {
-                let name = quoted(device);
-                let comma = if row > 0 { "," } else { "" };
-                write!(
-                    file,
-                    "{comma}\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":{row},\"args\":{{\"name\":{name}}}}}"
-                )?;
-            }
-            for event in &self.events {
-                let row = busy.iter().position(|(device, _)| *device == event.device).unwrap_or(0);
-                let (op, kernel) = (quoted(&event.op), quoted(&event.kernel));
-                let [start, duration] = [event.start, event.duration].map(|time| time.as_secs_f64() * 1e6);
-                let bytes = event.bytes;
-                write!(
-                    file,
-                    ",\n{{\"name\":{op},\"ph\":\"X\",\"pid\":0,\"tid\":{row},\"ts\":{start:.3},\"dur\":{duration:.3},\
-                     \"args\":{{\"kernel\":{kernel},\"bytes\":{bytes}}}}}"
-                )?;
-            }
-            writeln!(file, "\n]}}")
+        let row = |name: &str| busy.iter().position(|(device, _)| *device == name).unwrap_or(0);
+        let events = self.events.iter().map(|event| TraceEvent {
+            row: row(&event.device),
+            name: &event.op,
+            start: event.start,
+            duration: event.duration,
+            arguments: vec![("kernel", quoted(&event.kernel)), ("bytes", event.bytes.to_string())],
         });
-        written.map_err(|error| Error::Data { path: path.display().to_string(), detail: error.to_string() })
+        chrome_trace::save(path.as_ref(), busy.iter().map(|(device, _)| *device), events)
     }
 }
 

@@ -123,7 +123,7 @@ fn a_run_survives_panics() -> Result<()> {
         let (when, which) = (below(STEPS), devices[below(3)].clone());
         let name = which.clone();
         let fault: Fault = Arc::new(move |step, device| assert!(step != when || device != &name, "on purpose"));
-        let net = DataParallel::new(net()?, &devices)?;
+        let net = DataParallel::new(net()?, &devices)?.with_shares(Shares::Even)?; // all have samples in every step
         let what = format!("{which} of {devices:?} panics at step {when}");
         assert_losses(&losses(&net, &fault)?, &expected, &what);
         let out = net.left_out();
@@ -154,7 +154,9 @@ fn a_run_survives_devices_that_hang() -> Result<()> {
                 count.fetch_add(1, Ordering::AcqRel);
             }
         });
-        let net = DataParallel::new(net()?, &devices)?.with_time_limit(Duration::from_millis(1500));
+        let net = DataParallel::new(net()?, &devices)?
+            .with_shares(Shares::Even)?
+            .with_time_limit(Duration::from_millis(1500));
         let what = format!("{which} hangs at step {when}");
         assert_losses(&losses(&net, &fault)?, &expected, &what);
         let out = net.left_out();

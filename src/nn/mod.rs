@@ -31,6 +31,7 @@ mod summary;
 
 use std::collections::HashSet;
 
+use crate::context;
 use crate::device::{Device, IntoDevice};
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -137,6 +138,26 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// are still recorded; [`no_grad`](crate::no_grad) turns them off.
     fn eval(&self) {
         self.set_training(false);
+    }
+
+    /// Keeps this module and its layers in evaluation mode (`true`), whatever switches a net around them to training mode, such as
+    /// [`DataParallel::train_batch`](crate::DataParallel::train_batch); or no longer (`false`), which switches them to training
+    /// mode. A batch norm that is kept so has fixed statistics, as is usual when a small part of a net is trained further.
+    /// Clones of the module are kept alike.
+    ///
+    /// ```
+    /// use anygpu::nn::{BatchNorm1d, Linear, Module, Sequential};
+    ///
+    /// let net = Sequential::new().add("fc", Linear::new(3, 3)?).add("norm", BatchNorm1d::new(3)?);
+    /// net["norm"].keep_eval(true);
+    /// net.train();
+    /// net.forward(&anygpu::Tensor::rand([4, 3], None)?)?;
+    /// assert_eq!(net.get("norm.running_mean").map(|mean| mean.to_vec::<f32>()), Some(Ok(vec![0.0; 3])));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    fn keep_eval(&self, keep: bool) {
+        let _kept = context::set(|context| &mut context.keeps_eval, Some(keep));
+        self.set_training(!keep);
     }
 
     /// Returns all buffers with their dotted names, in order.
@@ -262,16 +283,7 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     fn to_(&mut self, device: &Device) -> Result<()> {
-        let elsewhere = |tensors: Vec<Tensor>| {
-            let stay = tensors.iter().all(|tensor| tensor.device() == device);
-            if stay { Vec::new() } else { tensors }
-        };
-        let parameters = elsewhere(self.parameters());
-        let buffers = elsewhere(self.named_buffers().into_iter().map(|(_, buffer)| buffer).collect());
-        let (moved, moved_buffers) = (parameters_onto(&parameters, device)?, buffers_onto(&buffers, device)?);
-        self.visit_mut(&mut replacing(&parameters, &moved));
-        self.visit_buffers_mut(&mut replacing(&buffers, &moved_buffers));
-        Ok(())
+        relocate::to_(self, device)
     }
 
     /// Returns the parameter or buffer with this dotted name, if there is one.
@@ -369,18 +381,10 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
 
     /// Freezes (`false`) or unfreezes (`true`) all parameters. A frozen parameter gets no gradient, and optimisers do
     /// not update it. As with [`to`](Module::to), the parameters become new tensors over the same elements: create the
-    /// optimiser afterwards. Batch norm's running statistics are not parameters. In a training loop of your own,
-    /// [`eval`](Module::eval) keeps them unchanged; [`DataParallel::train_batch`](crate::DataParallel::train_batch)
-    /// always runs in training mode and updates them.
+    /// optimiser afterwards. Batch norm's running statistics are not parameters: [`keep_eval`](Module::keep_eval) keeps them
+    /// unchanged.
     fn requires_grad_(&mut self, requires_grad: bool) {
-        let old = self.parameters();
-        let switched = |parameter: &Tensor| match (parameter.is_tracked(), requires_grad) {
-            (true, false) => parameter.detach(),
-            (false, true) => parameter.requires_grad(),
-            _ => parameter.clone(),
-        };
-        let new: Vec<Tensor> = old.iter().map(switched).collect();
-        self.visit_mut(&mut replacing(&old, &new));
+        relocate::requires_grad_(self, requires_grad);
     }
 
     /// Runs the module once on zeros of this shape, in evaluation mode and outside the graph. Returns a printable table

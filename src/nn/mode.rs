@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Child;
+use crate::context;
 use crate::tensor::Tensor;
 
 /// Whether a layer is in training mode, which is the default. Layers that behave differently in training have a field
@@ -35,26 +36,31 @@ use crate::tensor::Tensor;
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Mode(AtomicBool);
+pub struct Mode {
+    training: AtomicBool,
+    /// Whether [`Module::keep_eval`](super::Module::keep_eval) keeps the layer in evaluation mode.
+    kept: AtomicBool,
+}
 
 impl Mode {
     /// Returns whether the layer is in training mode.
     pub fn is_training(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.training.load(Ordering::Relaxed)
     }
 }
 
 impl Default for Mode {
     /// Returns training mode.
     fn default() -> Self {
-        Mode(AtomicBool::new(true))
+        Mode { training: AtomicBool::new(true), kept: AtomicBool::new(false) }
     }
 }
 
 /// The clone starts in the same mode; later switches of one do not affect the other.
 impl Clone for Mode {
     fn clone(&self) -> Self {
-        Mode(AtomicBool::new(self.is_training()))
+        let kept = AtomicBool::new(self.kept.load(Ordering::Relaxed));
+        Mode { training: AtomicBool::new(self.is_training()), kept }
     }
 }
 
@@ -64,7 +70,11 @@ impl Child for Mode {
     fn visit_as_mut(&mut self, _: &str, _: &mut dyn FnMut(&str, &mut Tensor)) {}
 
     fn tell_training(&self, training: bool) {
-        self.0.store(training, Ordering::Relaxed);
+        if let Some(kept) = context::read(|context| context.keeps_eval) {
+            self.kept.store(kept, Ordering::Relaxed);
+        }
+        let kept = self.kept.load(Ordering::Relaxed);
+        self.training.store(training && !kept, Ordering::Relaxed);
     }
 }
 

@@ -2,10 +2,37 @@
 
 use std::collections::HashMap;
 
+use super::Module;
 use crate::device::{Device, labelled_by_default};
 use crate::error::Result;
 use crate::ops::duplicate;
 use crate::tensor::{Tensor, copied_together};
+
+/// Moves a module in place; see [`Module::to_`].
+pub(super) fn to_<M: Module + ?Sized>(module: &mut M, device: &Device) -> Result<()> {
+    let elsewhere = |tensors: Vec<Tensor>| {
+        let stay = tensors.iter().all(|tensor| tensor.device() == device);
+        if stay { Vec::new() } else { tensors }
+    };
+    let parameters = elsewhere(module.parameters());
+    let buffers = elsewhere(module.named_buffers().into_iter().map(|(_, buffer)| buffer).collect());
+    let (moved, moved_buffers) = (parameters_onto(&parameters, device)?, buffers_onto(&buffers, device)?);
+    module.visit_mut(&mut replacing(&parameters, &moved));
+    module.visit_buffers_mut(&mut replacing(&buffers, &moved_buffers));
+    Ok(())
+}
+
+/// Freezes or unfreezes all parameters; see [`Module::requires_grad_`].
+pub(super) fn requires_grad_<M: Module + ?Sized>(module: &mut M, requires_grad: bool) {
+    let old = module.parameters();
+    let switched = |parameter: &Tensor| match (parameter.is_tracked(), requires_grad) {
+        (true, false) => parameter.detach(),
+        (false, true) => parameter.requires_grad(),
+        _ => parameter.clone(),
+    };
+    let new: Vec<Tensor> = old.iter().map(switched).collect();
+    module.visit_mut(&mut replacing(&old, &new));
+}
 
 /// Returns copies of the parameters as new leaves in one bucket on `device`. Frozen parameters stay frozen. There is
 /// one transfer through host memory.
@@ -41,7 +68,6 @@ pub(crate) fn replacing<'a>(old: &'a [Tensor], new: &'a [Tensor]) -> impl FnMut(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nn::Module;
     use crate::tensor::Bucket;
     use crate::{DType, DataParallel};
 

@@ -3,19 +3,19 @@ use std::ops::DerefMut;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::balance::Balance;
 use super::gradient_buckets::BucketPlan;
 use super::machines::Machines;
 use super::members::{Member, State};
-use super::reducer::Reducer;
 use super::replica::Replica;
-use super::shares::{Balance, Shares};
+use super::shares::Shares;
+use super::timeline::{ParallelReport, Timeline};
 use crate::context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
 use crate::optim::Parameters;
 use crate::sync::lock;
-use crate::tensor::{Bucket, Tensor};
 
 /// The size of a bucket of gradients: large enough for the speed of a link, and small enough that the last one, for which nothing
 /// is left to compute, takes little time.
@@ -31,7 +31,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 /// device over the whole batch for any [`Shares`]. Create one optimiser for [`parameters`](DataParallel::parameters).
 ///
 /// Training steps switch the net to training mode, predictions to evaluation mode ([`Module::train`],
-/// [`Module::eval`]). Batch norm uses the statistics of the *whole* batch, like PyTorch's `SyncBatchNorm`, with two
+/// [`Module::eval`]), but for layers that are [kept in evaluation mode](Module::keep_eval). Batch norm uses the statistics of the *whole* batch, like PyTorch's `SyncBatchNorm`, with two
 /// short exchanges through the host for each such layer. Dropout drops the same elements as on one device.
 ///
 /// # With several devices
@@ -43,7 +43,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 /// **Devices may fail.** If a device is lost, its driver reports an error, a panic ends its part of a step, or it does not end it
 /// [in time](DataParallel::with_time_limit), the step is repeated on the other devices, from the same values: the results are
 /// those of a run without the failure, and a warning is logged. The device is then [left out](DataParallel::left_out) until it
-/// [rejoins](DataParallel::rejoin). A device that runs out of memory gets smaller shares first.
+/// [rejoins](DataParallel::rejoin). A device that runs out of memory gets smaller shares first. If the devices together have too
+/// little memory for a batch, it is computed in parts whose gradients are added up: the same step, but that batch norm then has
+/// the statistics of each part, and dropout other random numbers.
 ///
 /// With one device, there is no extra thread and no copy on the host, and a step does not read anything back.
 ///
@@ -85,6 +87,9 @@ pub(super) struct Roster {
     pub(super) left_out: Vec<Option<Error>>,
     pub(super) balance: Balance,
     pub(super) time_limit: Duration,
+    pub(super) timeline: Timeline,
+    /// Whether each device gets no samples because its copies take too long.
+    idle: Vec<bool>,
 }
 
 impl Roster {
@@ -93,6 +98,32 @@ impl Roster {
         (self.devices[index], self.nets[index]) = (replica.device.clone(), replica.net.clone());
         self.left_out[index] = None;
         self.balance.take_in(index);
+    }
+
+    /// Returns the names of the devices.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.devices.iter().map(Device::to_string).collect()
+    }
+
+    /// Returns what the devices did, and which take part now.
+    pub(super) fn report(&self) -> ParallelReport {
+        let mut report = self.timeline.report().clone();
+        for (index, device) in report.devices.iter_mut().enumerate() {
+            device.takes_part = self.balance.takes_part(index) && !self.balance.does_not_pay(index);
+        }
+        report
+    }
+
+    /// Logs which devices have begun not to pay for their communication.
+    pub(super) fn name_those_that_do_not_pay(&mut self) {
+        let idle: Vec<bool> = (0..self.devices.len()).map(|i| self.balance.does_not_pay(i)).collect();
+        for (i, device) in self.devices.iter().enumerate().filter(|(i, _)| idle[*i] && !self.idle[*i]) {
+            let after = self.balance.cost(i);
+            log::info!(
+                "{device} gets no samples: {after}, longer than a step of the others; it is measured again later"
+            );
+        }
+        self.idle = idle;
     }
 
     /// Returns the error for a call when all devices are left out.
@@ -135,8 +166,9 @@ impl DataParallel {
         };
         let nets = members.iter().map(|member| member.replica.net.clone()).collect();
         let balance = Balance::new(Shares::default(), devices.len())?;
-        let left_out = vec![None; devices.len()];
-        let roster = Roster { devices: devices.to_vec(), nets, left_out, balance, time_limit: TIME_LIMIT };
+        let (left_out, idle, timeline) = (vec![None; devices.len()], vec![false; devices.len()], Timeline::default());
+        let roster =
+            Roster { devices: devices.to_vec(), nets, left_out, balance, time_limit: TIME_LIMIT, timeline, idle };
         let plan = BucketPlan::new(&host.trained(), BUCKET_BYTES).into();
         let state = Mutex::new(State { members, ..State::default() });
         Ok(DataParallel { host, state, roster: Mutex::new(roster), plan, machines: None })
@@ -186,7 +218,8 @@ impl DataParallel {
         self
     }
 
-    /// Returns the fraction of the next batch that each device gets: 0 for one that is left out. They add up to 1.
+    /// Returns the fraction of the next batch that each device gets: 0 for one that is left out, or whose copies take longer than
+    /// the steps of the others ([`Shares::Measured`]). They add up to 1.
     pub fn shares(&self) -> Vec<f64> {
         lock(&self.roster).balance.weights()
     }
@@ -242,106 +275,6 @@ impl DataParallel {
         members.members.iter_mut().for_each(|member| member.buffers = false);
         self.host.net.load_state_dict(state, strict)
     }
-
-    /// Computes the forward and backward pass of one step over all devices. Takes `images: [N, ..]`, `labels: [N, ..]`
-    /// and a loss function that returns a *mean* over samples. Afterwards, the [`parameters`](DataParallel::parameters) have the
-    /// gradient of the whole batch. Earlier gradients are cleared. Call the optimiser's `step()` next.
-    ///
-    /// Returns the loss of the whole batch as a scalar. With one device, it is on that device and the call does not
-    /// wait for it. With several, it is on `cpu`.
-    ///
-    /// # Errors
-    /// - [`Error::ShapeMismatch`] unless there are as many labels as images; [`Error::InvalidArgument`] for an empty
-    ///   batch, and if the loss function calls this method, [`predict`](DataParallel::predict) or another one that
-    ///   computes with this net.
-    /// - With several devices, [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device that failed, if the
-    ///   failure is not one of a device, or all devices fail.
-    /// - With one device, [`Error::DeviceLost`] if it is lost. A loss in the middle of a step is reported by the first call that
-    ///   waits for the step.
-    ///
-    /// On error, all gradients are cleared. With several devices, parameters and buffers are as they were.
-    pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
-    where
-        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
-    {
-        let samples = samples(images, labels, self.machines.is_some())?;
-        let (mut state, _in_call) = self.alone("train_batch")?;
-        let loss = match state.members.is_empty() {
-            true => self.host.backward(images, labels, loss_fn),
-            false => self.train_split(&mut state, images, labels, samples, Arc::new(loss_fn)),
-        };
-        if let Err(error) = &loss {
-            self.machines.iter().for_each(|machines| machines.abort(error)); // the other processes wait for this one
-            self.host.zero_grad();
-        }
-        loss
-    }
-
-    fn train_split<F>(
-        &self,
-        state: &mut State,
-        images: &Tensor,
-        labels: &Tensor,
-        samples: usize,
-        loss_fn: Arc<F>,
-    ) -> Result<Tensor>
-    where
-        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
-    {
-        self.host.zero_grad();
-        self.take_in_reopened(state);
-        let mut joint = match &self.machines {
-            Some(machines) => Some(machines.begin(self, state, samples)?),
-            None => None,
-        };
-        let moved = |batch: &Tensor| joint.as_ref().map_or_else(|| Ok(batch.clone()), |joint| joint.samples(batch));
-        let (images, labels) = (&moved(images)?, &moved(labels)?);
-        state.joint = joint.as_ref().map(|joint| joint.place());
-        let total = state.joint.as_ref().map_or(samples, |joint| joint.total);
-        let (mut present, buffers, block, mut loss, seconds) = self.with_survivors(state, samples.max(1), |state, sizes| {
-            let shares: Vec<f64> = sizes.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total as f64).collect();
-            let mut reducer = Reducer::new(&self.plan, &shares)?;
-            let (plan, loss_fn) = (self.plan.clone(), loss_fn.clone());
-            let work = move |replica: &Replica, part: super::members::Part| {
-                let [images, labels] = &part.inputs[..] else { return Err(Error::internal("a part has two inputs")) };
-                let step = replica.local_gradients(images, labels, &*loss_fn, &plan, part.deliver)?;
-                // All ranks have updated their buffers alike.
-                let buffers = if part.rank == 0 { replica.buffers_on_host()? } else { Vec::new() };
-                Ok((step, buffers))
-            };
-            let take = |rank, bucket, part| {
-                if reducer.take(rank, bucket, part)? && let Some(joint) = &mut joint {
-                    joint.send(bucket, reducer.mean(bucket)?);
-                }
-                Ok(())
-            };
-            let parts = self.attempt(state, sizes, &[images, labels], work, take)?;
-            let (block, loss) = reducer.finish()?;
-            let mut roster = lock(&self.roster);
-            let (mut present, mut buffers, mut seconds) = (vec![false; self.host.trained().len()], None, 0.0f64);
-            let busy = (0..sizes.len()).filter(|&i| sizes[i] > 0);
-            for (i, (step, of_first)) in busy.zip(parts) {
-                roster.balance.record(i, sizes[i], step.seconds);
-                present.iter_mut().zip(step.present).for_each(|(any, here)| *any |= here);
-                buffers.get_or_insert(of_first);
-                seconds = seconds.max(step.seconds);
-            }
-            Ok((present, buffers.unwrap_or_default(), block, loss, seconds))
-        })?;
-        state.joint = None;
-        if let Some(joint) = joint {
-            joint.finish(seconds, &block, &mut loss, &mut present)?;
-        }
-        state.steps += 1;
-        self.host.set_buffers(&buffers)?;
-        let trained = self.host.trained();
-        for ((parameter, view), present) in
-            trained.iter().zip(Bucket::laid_out(block, &trained).tensors()?).zip(present)
-        {
-            parameter.set_grad(present.then_some(view));
-        }
-        Tensor::scalar(loss, None)
-    }
 }
 
 /// Returns why a device that is listed twice is refused, with devices that can be listed instead.
@@ -354,18 +287,6 @@ fn listed_twice(devices: &[Device], position: usize, twice: &Device) -> String {
          try_all_gpus() does, or list its logical devices: {}",
         logical.join(", ")
     )
-}
-
-/// Returns the number of samples of a batch, or of a part of one.
-fn samples(images: &Tensor, labels: &Tensor, part: bool) -> Result<usize> {
-    match (images.shape().first(), labels.shape().first()) {
-        (Some(0), Some(0)) if !part => Err(Error::argument("train_batch", "the batch is empty")),
-        (Some(&images), Some(&labels)) if images == labels => Ok(images),
-        _ => {
-            let rule = "there must be as many labels as images: the first dimensions must be equal";
-            Err(Error::shapes("train_batch", images.shape(), labels.shape(), rule))
-        }
-    }
 }
 
 /// Formats the devices and their shares.

@@ -9,6 +9,7 @@ use crate::data::DataLoader;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::metrics::Accuracy;
+use crate::nn::Module;
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
@@ -26,14 +27,29 @@ impl DataParallel {
 
     /// Switches the net to training mode on all devices; see [`Module::train`](crate::nn::Module::train).
     pub fn train(&self) {
-        self.host.net.train();
-        lock(&self.roster).nets.iter().for_each(|net| net.train());
+        self.each_replica(|net| net.train());
     }
 
     /// Switches the net to evaluation mode on all devices; see [`Module::eval`](crate::nn::Module::eval).
     pub fn eval(&self) {
-        self.host.net.eval();
-        lock(&self.roster).nets.iter().for_each(|net| net.eval());
+        self.each_replica(|net| net.eval());
+    }
+
+    /// Calls `f` with the net of each device, and with the one on the host if there are several devices: to switch the modes of
+    /// layers. Do not change values: those of the net that is trained are written with [`module`](DataParallel::module).
+    ///
+    /// ```
+    /// use anygpu::nn::models::resnet18;
+    /// use anygpu::{DataParallel, Device};
+    ///
+    /// let net = DataParallel::new(resnet18(1, 10)?, &[Device::new("cpu/0")?, Device::new("cpu/1")?])?;
+    /// net.each_replica(|net| net.get_submodule("bn1").into_iter().for_each(|norm| norm.keep_eval(true)));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn each_replica(&self, f: impl Fn(&dyn Module)) {
+        f(&*self.host.net);
+        let nets = lock(&self.roster).nets.clone(); // `f` may ask this for something
+        nets.iter().for_each(|net| f(&**net));
     }
 
     /// Returns the net's output for `input: [N, ..]`, on [`output_device`](DataParallel::output_device), in the mode that
@@ -72,12 +88,10 @@ impl DataParallel {
             return Err(Error::argument("forward", detail));
         }
         // In training mode, the replicas update their running statistics.
-        let (output, buffers) = self.split(&mut state, input, |replica, input, rank| {
+        self.split(&mut state, input, |replica, input, rank| {
             let output = replica.forward(input)?;
             Ok((output, if rank == 0 { replica.buffers_on_host()? } else { Vec::new() }))
-        })?;
-        self.host.set_buffers(&buffers)?;
-        Ok(output)
+        })
     }
 
     /// Returns the net's output for `images: [N, ..]` in evaluation mode, on [`output_device`](DataParallel::output_device) and
@@ -91,21 +105,44 @@ impl DataParallel {
         if state.members.is_empty() {
             return self.host.predict(images);
         }
-        Ok(self.split(&mut state, images, |replica, input, _| Ok((replica.predict(input)?, Vec::new())))?.0)
+        self.split(&mut state, images, |replica, input, _| Ok((replica.predict(input)?, Vec::new())))
     }
 
-    /// Runs `work` of each replica on its part of the input, with its rank, and gathers the outputs. Returns the buffers of the
+    /// Runs `work` of each replica on its part of the input, with its rank, and gathers the outputs. The buffers become those of the
     /// first one.
     fn split(
         &self,
         state: &mut State,
         input: &Tensor,
         work: fn(&Replica, &Tensor, usize) -> Result<Output>,
-    ) -> Result<Output> {
+    ) -> Result<Tensor> {
         let Some(&samples) = input.shape().first() else {
             return Err(Error::argument("DataParallel", "the input is a scalar, and has no samples to split"));
         };
-        let outputs = self.with_survivors(state, samples, |state, sizes| {
+        self.in_pieces(samples, |sizes| {
+            let (mut outputs, mut start) = (Vec::with_capacity(sizes.len()), 0);
+            for &size in sizes {
+                let (output, buffers) = self.split_at_once(state, &input.narrow(0, start, size)?, work)?;
+                // Running statistics of a forward pass in training mode.
+                self.host.set_buffers(&buffers)?;
+                outputs.push(output);
+                start += size;
+            }
+            match &outputs[..] {
+                [whole] => Ok(whole.clone()),
+                _ => gather(&outputs, &self.output_device()),
+            }
+        })
+    }
+
+    /// As [`split`](DataParallel::split), for samples that the devices compute at once.
+    fn split_at_once(
+        &self,
+        state: &mut State,
+        input: &Tensor,
+        work: fn(&Replica, &Tensor, usize) -> Result<Output>,
+    ) -> Result<Output> {
+        let outputs = self.with_survivors(state, input.shape()[0], |state, sizes| {
             let work = move |replica: &Replica, part: Part| {
                 let output = work(replica, &part.inputs[0], part.rank)?;
                 replica.device.synchronize()?; // here, so that a failure is reported as this device's error

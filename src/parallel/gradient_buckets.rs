@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use crate::context::{self, GradientHook};
 use crate::error::{Error, Result};
@@ -79,8 +80,11 @@ pub(super) type Deliver = Arc<dyn Fn(usize, Tensor) + Send + Sync>;
 pub(super) struct GradientBuckets {
     sender: Arc<BucketSender>,
     /// One message for each bucket that has arrived.
-    arrivals: Receiver<Result<()>>,
+    arrivals: Receiver<Arrival>,
 }
+
+/// The number of a bucket that has arrived, when the device had computed it, and when it was on the host.
+type Arrival = Result<(usize, (Instant, Instant))>;
 
 struct BucketSender {
     plan: Arc<BucketPlan>,
@@ -90,7 +94,7 @@ struct BucketSender {
     loss: Tensor,
     progress: Mutex<Progress>,
     deliver: Deliver,
-    arrived: Sender<Result<()>>,
+    arrived: Sender<Arrival>,
 }
 
 struct Progress {
@@ -121,16 +125,20 @@ impl GradientBuckets {
     }
 
     /// Sends the other buckets, with zeros for the parameters that the loss does not depend on, and waits until all have arrived.
-    /// Returns which parameters have a gradient.
-    pub fn finish(self) -> Result<Vec<bool>> {
+    /// Returns which parameters have a gradient, and for each bucket when the device had computed it and when it was on the host.
+    pub fn finish(self) -> Result<(Vec<bool>, Vec<(Instant, Instant)>)> {
         let Progress { present, missing } = &*lock(&self.sender.progress);
         (0..missing.len())
             .filter(|&bucket| missing[bucket] > 0 || self.sender.plan.buckets[bucket].is_empty())
             .try_for_each(|bucket| self.sender.send(bucket))?;
-        for _ in 0..self.sender.plan.len() {
-            self.arrivals.recv().unwrap_or_else(|_| Err(Error::internal("a bucket of gradients was not read")))?;
+        let mut times = vec![(Instant::now(), Instant::now()); self.sender.plan.len()];
+        for _ in 0..times.len() {
+            let arrival = self.arrivals.recv();
+            let (bucket, read) =
+                arrival.unwrap_or_else(|_| Err(Error::internal("a bucket of gradients was not read")))?;
+            times[bucket] = read;
         }
-        Ok(present.clone())
+        Ok((present.clone(), times))
     }
 }
 
@@ -161,15 +169,19 @@ impl BucketSender {
         let flat = Bucket::gather(&parts)?.flat().to_dtype(DType::F32)?;
         let (deliver, arrived) = (self.deliver.clone(), self.arrived.clone());
         let len = flat.elem_count();
-        let take = move |elements: Result<Tensor>| {
-            let taken = elements.map(|elements| deliver(bucket, elements));
+        let take = move |elements: Result<Tensor>, computed: Instant| {
+            let taken = elements.map(|elements| {
+                let on_host = Instant::now();
+                deliver(bucket, elements);
+                (bucket, (computed, on_host))
+            });
             let _ = arrived.send(taken); // an error means that the step has ended with one
         };
         if device.is_cpu() {
-            take(Ok(flat));
+            take(Ok(flat), Instant::now());
         } else {
-            flat.to_vec_then::<f32>(move |words| {
-                take(words.and_then(|words| Tensor::from_vec(words, len, Device::cpu())))
+            flat.elements_later::<f32>("train_batch", move |words, computed| {
+                take(words.and_then(|words| Tensor::from_vec(words, len, Device::cpu())), computed);
             });
         }
         Ok(())
@@ -209,7 +221,9 @@ mod tests {
             let plan = Arc::new(BucketPlan::new(&parameters, 1));
             let buckets = GradientBuckets::new(&plan, parameters.clone(), &loss, deliver);
             buckets.during(|| loss.backward())?;
-            assert_eq!(buckets.finish()?, [true, false, true], "{device}");
+            let (present, times) = buckets.finish()?;
+            assert_eq!(present, [true, false, true], "{device}");
+            assert!(times.len() == 3 && times.iter().all(|(computed, arrived)| computed <= arrived), "{device}");
             let values = |bucket: usize| lock(&got)[bucket].clone().expect("a bucket").to_vec::<f32>();
             let (last, middle, first) = (values(0)?, values(1)?, values(2)?);
             assert_eq!((&last[..4], last[64]), (&[1.0, 1.0, 1.0, 0.0][..], 9.0), "{device}");

@@ -5,6 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use super::DataParallel;
+use super::balance::Balance;
+use super::collectives::split_sizes;
 use super::gradient_buckets::Deliver;
 use super::replica::Replica;
 use super::worker::Worker;
@@ -63,6 +65,9 @@ pub(super) struct Part {
     pub(super) inputs: Vec<Tensor>,
     /// Takes buckets of gradients.
     pub(super) deliver: Deliver,
+    /// When its thread began to copy the host's values to the device, and when it had copied them.
+    pub(super) begin: Instant,
+    pub(super) copied: Instant,
 }
 
 /// Why an attempt at a call has failed.
@@ -90,14 +95,14 @@ impl DataParallel {
     /// that failed are then left out.
     ///
     /// # Errors
-    /// An error that is not one of a device; the first one, if no device is left. No device is then left out, but those that hang.
+    /// An error that is not one of a device; the first one, if the devices that are left cannot have all samples. No device is then
+    /// left out, but those that hang. How much fits into the memory of devices stays known.
     pub(super) fn with_survivors<T>(
         &self,
         state: &mut State,
         samples: usize,
         mut attempt: impl FnMut(&mut State, &[usize]) -> Result<T, Failed>,
     ) -> Result<T> {
-        let before = lock(&self.roster).balance.clone();
         let mut failed: Vec<(usize, Error)> = Vec::new();
         let mut first = None;
         let end = loop {
@@ -123,9 +128,6 @@ impl DataParallel {
             }
         };
         let mut roster = lock(&self.roster);
-        if end.is_err() {
-            roster.balance = before;
-        }
         for (index, error) in failed {
             state.members[index].out |= end.is_ok();
             if state.members[index].out {
@@ -134,6 +136,25 @@ impl DataParallel {
         }
         state.members.iter().enumerate().for_each(|(index, member)| roster.balance.set_part(index, !member.out));
         end
+    }
+
+    /// Calls `compute` with the sizes of the parts of a batch that fit into the memory of the devices, one after another: the whole
+    /// batch, if it fits. If they turn out not to fit, it is called again with smaller ones.
+    pub(super) fn in_pieces<T>(&self, samples: usize, mut compute: impl FnMut(&[usize]) -> Result<T>) -> Result<T> {
+        let pieces = || lock(&self.roster).balance.pieces(samples);
+        let mut count = pieces();
+        loop {
+            let error = match compute(&split_sizes(samples, &vec![1.0; count])) {
+                Ok(result) => return Ok(result),
+                Err(error) => error,
+            };
+            let more = pieces();
+            if !error.is_for_less_memory() || more <= count {
+                return Err(error);
+            }
+            log::warn!("{error}: the batch is computed in {more} parts");
+            count = more;
+        }
     }
 
     /// Runs `work` for the part of each member that has samples, as the ranks of a group, and waits for them. `take` is called
@@ -161,9 +182,10 @@ impl DataParallel {
             let (deliver, ended) = (sender.clone(), sender.clone());
             // An error of `send` means that the call was given up.
             let deliver: Deliver = Arc::new(move |bucket, part| drop(deliver.send(Event::Bucket(rank, bucket, part))));
-            let part = Part { rank, inputs: parts.iter().map(|input| input[i].clone()).collect(), deliver };
+            let inputs = parts.iter().map(|input| input[i].clone()).collect();
             let job = move || {
                 place.scope(|| {
+                    let begin = Instant::now();
                     if parameters {
                         replica.copy_parameters_from(&host)?;
                     }
@@ -173,7 +195,7 @@ impl DataParallel {
                     if check {
                         replica.same_parameters(&host)?;
                     }
-                    work(&replica, part)
+                    work(&replica, Part { rank, inputs, deliver, begin, copied: Instant::now() })
                 })
             };
             member.worker.submit(job, move |result| drop(ended.send(Event::Ended(rank, result))));
@@ -294,7 +316,7 @@ impl DataParallel {
 }
 
 /// Returns the indices of the members with samples. If there are no samples, the first one computes an empty part.
-fn with_samples(sizes: &[usize], balance: &super::shares::Balance) -> Vec<usize> {
+fn with_samples(sizes: &[usize], balance: &Balance) -> Vec<usize> {
     let busy: Vec<usize> = (0..sizes.len()).filter(|&i| sizes[i] > 0).collect();
     if busy.is_empty() { (0..sizes.len()).find(|&i| balance.takes_part(i)).into_iter().collect() } else { busy }
 }

@@ -7,6 +7,7 @@
 //! - `Communicator` (feature `mpi`): the processes on several machines that train one net together.
 
 mod accumulate;
+mod balance;
 pub mod collectives;
 mod data_parallel;
 mod forward;
@@ -16,6 +17,8 @@ mod members;
 mod reducer;
 mod replica;
 mod shares;
+mod timeline;
+mod train;
 mod worker;
 
 pub use collectives::{
@@ -25,3 +28,4 @@ pub use data_parallel::DataParallel;
 #[cfg(feature = "mpi")]
 pub use machines::Communicator;
 pub use shares::Shares;
+pub use timeline::{DeviceReport, ParallelReport};

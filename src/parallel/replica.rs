@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::gradient_buckets::{BucketPlan, Deliver, GradientBuckets};
+use super::gradient_buckets::{BucketPlan, GradientBuckets};
+use super::members::Part;
+use super::timeline::PartTimes;
 use crate::autograd::no_grad;
 use crate::context;
 use crate::device::Device;
@@ -20,12 +22,14 @@ pub(super) struct Replica {
     pub(super) parameters: Arc<[Tensor]>,
 }
 
+/// Computes the loss of a part of a batch, by a replica's net from its inputs.
+pub(super) type StepFn = dyn Fn(&dyn Module, &[Tensor]) -> Result<Tensor> + Send + Sync;
+
 /// What a replica knows of its part of a step when all of its gradients are on the host.
 pub(super) struct LocalStep {
     /// Whether the loss depends on each parameter that is not frozen.
     pub(super) present: Vec<bool>,
-    /// The time from the samples on the host to the gradients on the host, without the time that it waited for other devices.
-    pub(super) seconds: f64,
+    pub(super) times: PartTimes,
 }
 
 impl Replica {
@@ -55,50 +59,34 @@ impl Replica {
     }
 
     /// Moves the samples to this device in one copy, and computes the loss in training mode. Returns it in the graph.
-    fn loss(
-        &self,
-        images: &Tensor,
-        labels: &Tensor,
-        loss_fn: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
-    ) -> Result<Tensor> {
+    fn loss(&self, inputs: &[Tensor], step: &StepFn) -> Result<Tensor> {
         self.zero_grad();
         self.net.train();
-        let moved = to_together(&[images, labels], &self.device)?;
-        loss_fn(&self.net.forward(&moved[0])?, &moved[1])
+        step(&*self.net, &to_together(&inputs.iter().collect::<Vec<_>>(), &self.device)?)
     }
 
     /// Computes the gradients of the parameters. Returns the loss on this device without reading it back.
-    pub(super) fn backward(
-        &self,
-        images: &Tensor,
-        labels: &Tensor,
-        loss_fn: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
-    ) -> Result<Tensor> {
-        let loss = self.loss(images, labels, loss_fn)?;
+    pub(super) fn backward(&self, inputs: &[Tensor], step: &StepFn) -> Result<Tensor> {
+        let loss = self.loss(inputs, step)?;
         loss.backward()?;
         self.device.alive()?;
         Ok(loss.detach())
     }
 
-    /// Computes the gradients of the parameters, and gives each bucket of them to `deliver` as soon as it is on the host. The
-    /// parameters have no gradients afterwards.
-    pub(super) fn local_gradients(
-        &self,
-        images: &Tensor,
-        labels: &Tensor,
-        loss_fn: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
-        plan: &Arc<BucketPlan>,
-        deliver: Deliver,
-    ) -> Result<LocalStep> {
-        let start = Instant::now();
-        let loss = self.loss(images, labels, loss_fn)?;
-        let buckets = GradientBuckets::new(plan, self.trained(), &loss, deliver);
-        buckets.during(|| loss.backward())?;
+    /// Computes the gradients of the parameters for a part of a batch, and gives each bucket of them to [`Part::deliver`] as soon as
+    /// it is on the host. The parameters have no gradients afterwards.
+    pub(super) fn local_gradients(&self, part: Part, step: &StepFn, plan: &Arc<BucketPlan>) -> Result<LocalStep> {
+        let loss = self.loss(&part.inputs, step)?;
+        let forward = Instant::now();
+        let gradients = GradientBuckets::new(plan, self.trained(), &loss, part.deliver);
+        gradients.during(|| loss.backward())?;
+        let backward = Instant::now();
         drop(loss);
-        let present = buckets.finish()?;
+        let (present, buckets) = gradients.finish()?;
         self.device.alive()?;
         let waited = context::rank().map(|rank| rank.waited()).unwrap_or_default();
-        Ok(LocalStep { present, seconds: start.elapsed().saturating_sub(waited).as_secs_f64() })
+        let (begin, copied) = (part.begin, part.copied);
+        Ok(LocalStep { present, times: PartTimes { begin, copied, forward, backward, buckets, waited } })
     }
 
     /// Overwrites the parameters with those of a replica on the host.

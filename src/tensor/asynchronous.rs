@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use futures_channel::oneshot::{Receiver, channel};
 
@@ -70,7 +71,7 @@ impl Tensor {
     pub fn to_vec_async<T: Element>(&self) -> PendingRead<T> {
         let (sender, receiver) = channel();
         // The receiver may be dropped by then.
-        self.elements_later("to_vec_async", move |elements| drop(sender.send(elements)));
+        self.elements_later("to_vec_async", move |elements, _| drop(sender.send(elements)));
         PendingRead(receiver)
     }
 
@@ -89,15 +90,22 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn to_vec_then<T: Element>(&self, then: impl FnOnce(Result<Vec<T>>) + Send + 'static) {
-        self.elements_later("to_vec_then", then);
+        self.elements_later("to_vec_then", |elements, _| then(elements));
     }
 
-    fn elements_later<T: Element>(&self, op: &'static str, then: impl FnOnce(Result<Vec<T>>) + Send + 'static) {
+    /// As [`Tensor::to_vec_then`]; the function is also given the time when the device had computed the elements.
+    pub(crate) fn elements_later<T: Element>(
+        &self,
+        op: &'static str,
+        then: impl FnOnce(Result<Vec<T>>, Instant) + Send + 'static,
+    ) {
         let count = self.elem_count();
-        let taken = move |words: Result<Vec<u32>>| then(words.and_then(|words| T::unpack(words, count, with_room)));
+        let taken = move |words: Result<Vec<u32>>, ended: Instant| {
+            then(words.and_then(|words| T::unpack(words, count, with_room)), ended);
+        };
         let words = match self.typed::<T>(op).and_then(|()| self.as_words()) {
             Ok(words) => words,
-            Err(error) => return taken(Err(error)),
+            Err(error) => return taken(Err(error), Instant::now()),
         };
         let (start, len) = (words.layout().offset, words.elem_count());
         let now = match (words.storage(), words.device().backend()) {
@@ -106,6 +114,6 @@ impl Tensor {
             (Storage::Gpu(_), Ok(Backend::Cpu(_))) => Err(self.misplaced()),
             (_, Err(error)) => Err(error),
         };
-        taken(now);
+        taken(now, Instant::now());
     }
 }

@@ -18,6 +18,7 @@ mod trainer;
 use std::path::{Path, PathBuf};
 
 use anygpu::checkpoint;
+use anygpu::parallel::{DeviceReport, ParallelReport};
 use anygpu::watch::Animator;
 use serde::Serialize;
 
@@ -88,9 +89,46 @@ struct Summary {
     step_losses: Vec<f32>,
     /// The most bytes that tensors held on each device.
     memory_peak: Vec<u64>,
+    /// What each device did, with `--report`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<Report>,
     /// All processes of the run, if there are several. The devices above are those of rank 0.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ranks: Vec<Rank>,
+}
+
+/// What `--report` tells, in JSON. Times are in seconds.
+#[derive(Serialize)]
+struct Report {
+    steps: u64,
+    samples: u64,
+    seconds: f64,
+    speed_up: Option<f64>,
+    hidden_copies: Option<f64>,
+    devices: Vec<DeviceTimes>,
+}
+
+/// What one device did.
+#[derive(Serialize)]
+struct DeviceTimes {
+    device: String,
+    samples: u64,
+    compute: f64,
+    copies: f64,
+    idle: f64,
+    takes_part: bool,
+}
+
+impl From<ParallelReport> for Report {
+    fn from(report: ParallelReport) -> Report {
+        let (speed_up, hidden_copies) = (report.speed_up(), report.hidden());
+        let times = |device: DeviceReport| {
+            let DeviceReport { device, samples, compute, copies, idle, takes_part, .. } = device;
+            DeviceTimes { device, samples, compute, copies, idle, takes_part }
+        };
+        let ParallelReport { steps, samples, seconds, devices, .. } = report;
+        Report { steps, samples, seconds, speed_up, hidden_copies, devices: devices.into_iter().map(times).collect() }
+    }
 }
 
 /// Runs the command. `as_json`: one object per epoch and last the summary, instead of one line for people.
@@ -142,6 +180,9 @@ fn train(args: &Args, as_json: bool, ranks: &Ranks) -> Result<(), Failure> {
     let test_acc = if finished { trainer.measure()? } else { epochs.last().map_or(f64::NAN, |e| e.test_acc) };
     if let Some(path) = &args.save {
         save(path, &trainer, &source.card)?;
+    }
+    if let Some(path) = &args.trace {
+        trainer.run.net.save_trace(path)?;
     }
     let names = trainer.devices.iter().map(ToString::to_string).collect();
     let table = ranks.table(names, &trainer.run.net.shard().weights());
@@ -213,6 +254,9 @@ fn report(
             0 => devices::names(&trainer.devices),
             _ => ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         };
+        if args.report {
+            output::line(trainer.run.net.report().to_string().trim_end())?;
+        }
         return output::line(format!("test acc {test_acc:.2}, {sec_per_epoch:.1} s/epoch on {names}"));
     }
     output::json(&Summary {
@@ -225,6 +269,7 @@ fn report(
         shares: trainer.run.net.shares(),
         step_losses: trainer.run.record.step_losses.clone(),
         memory_peak: trainer.devices.iter().map(|device| device.memory().peak).collect(),
+        report: args.report.then(|| Report::from(trainer.run.net.report())),
         ranks,
     })
 }

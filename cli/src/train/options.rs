@@ -79,6 +79,13 @@ pub struct Args {
     /// warning
     #[arg(long, value_name = "out.png|out.svg")]
     pub plot: Option<PathBuf>,
+    /// Print at the end what each of several devices did: its share, its time for samples, for copies and without work, and how
+    /// many times as fast they were as the fastest one alone
+    #[arg(long)]
+    pub report: bool,
+    /// Write when each of several devices computed and copied, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
     /// Draw the curves in the terminal while the net trains
     #[arg(long)]
     pub live: bool,
@@ -146,7 +153,7 @@ impl Args {
 
     /// The options of a process that neither prints nor writes files.
     pub fn without_outputs(&self) -> Args {
-        Args { save: None, log_dir: None, plot: None, live: false, ..self.clone() }
+        Args { save: None, log_dir: None, plot: None, trace: None, live: false, report: false, ..self.clone() }
     }
 
     /// What the files of `--data` may decode to.

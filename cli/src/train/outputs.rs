@@ -27,6 +27,14 @@ pub fn check(args: &Args, devices: &[Device], ranks: &Ranks) -> Result<(), Failu
         let advice = "a rank whose devices are all lost ends the job: start it again with --resume";
         return Err(Failure::Usage(format!("--on-device-loss resume: not with several ranks: {advice}")));
     }
+    for (option, given) in [("--report", args.report), ("--trace", args.trace.is_some())] {
+        if given && devices.len() < 2 && !ranks.are_several() {
+            let instead = "on one device, `anygpu bench --profile` shows where the time goes";
+            return Err(Failure::Usage(format!(
+                "{option} is about several devices, and --devices names one: {instead}"
+            )));
+        }
+    }
     if !ranks.is_first() {
         return Ok(());
     }
@@ -40,6 +48,7 @@ pub fn check(args: &Args, devices: &[Device], ranks: &Ranks) -> Result<(), Failu
         ("--save", &args.save, &["safetensors"][..]),
         ("--checkpoint", &args.checkpoint, &["safetensors"]),
         ("--plot", &args.plot, &["png", "svg"]),
+        ("--trace", &args.trace, &["json"]),
     ];
     let mut files: Vec<(&str, PathBuf)> = Vec::new();
     for (option, path, kinds) in outputs {

@@ -96,7 +96,8 @@ impl Checkpoint {
             .loader(at)
             .text("options", serde_json::to_string(&self.options).unwrap_or_default()) // cannot fail: it is all text
             .number("steps", run.record.steps as f64)
-            .numbers("step_losses", losses);
+            .numbers("step_losses", losses)
+            .numbers("balance", run.net.balance_state());
         for (name, text) in self.card.to_metadata() {
             state = state.text(&name, text);
         }
@@ -144,6 +145,9 @@ impl Checkpoint {
         let at = state.loader_state()?;
         if let Some(scheduler) = &mut run.scheduler {
             scheduler.load_state(&state.get_numbers("scheduler"))?;
+        }
+        if self.ranks.is_first() {
+            run.net.load_balance_state(&state.get_numbers("balance")); // that of other processes is not in the file
         }
         let losses = state.get_numbers("step_losses");
         run.record.step_losses = losses.into_iter().map(|(_, loss)| loss as f32).collect();

@@ -86,6 +86,9 @@ impl Trainer {
         let card = &source.card;
         let net = DataParallel::new(card.model.build(card.channels, card.classes.len())?, &devices)?;
         let net = ranks.join(net)?;
+        if args.trace.is_some() {
+            net.start_trace();
+        }
         let mut sgd = SGD::new(net.parameters(), args.lr()).momentum(card.model.recipe().momentum);
         // Batches are uploaded in advance to a single device. Several devices, or processes, split them in `DataParallel`.
         let place = if let ([only], false) = (&devices[..], ranks.are_several()) { only.clone() } else { Device::cpu() };

@@ -49,25 +49,27 @@ impl Reader {
 
 impl Gpu {
     /// Submits the recorded work and the copy of a range of a buffer, and returns. A thread of the device calls `then` with the
-    /// words, or with an error of the device; this thread does if the error is known at once.
+    /// words, or with an error of the device, and with the time when the device had ended; this thread does if the error is known
+    /// at once.
     pub(crate) fn read_later(
         self: &Arc<Gpu>,
         buffer: &Buffer,
         offset: usize,
         len: usize,
-        then: impl FnOnce(Result<Vec<u32>>) + Send + 'static,
+        then: impl FnOnce(Result<Vec<u32>>, Instant) + Send + 'static,
     ) {
         let sender = self.reader.sender(&self.name);
         let sender = sender.map_err(|error| self.error(format!("the thread for reads: {error}")));
         match sender.and_then(|sender| Ok((sender, self.begin(buffer, offset, len)?))) {
-            Err(error) => then(Err(error)),
+            Err(error) => then(Err(error), Instant::now()),
             Ok((sender, begun)) => {
                 let gpu = self.clone();
                 let job: Job = Box::new(move || {
                     // wgpu panics for some errors of drivers. Whoever waits for the words gets an error in any case.
-                    let words = catch_unwind(AssertUnwindSafe(|| gpu.finish(begun, len)));
+                    let mut ended = None;
+                    let words = catch_unwind(AssertUnwindSafe(|| gpu.finish(begun, len, &mut ended)));
                     let words = words.unwrap_or_else(|panic| Err(gpu.error(panic_message(&*panic))));
-                    then(words);
+                    then(words, ended.unwrap_or_else(Instant::now));
                 });
                 if let Err(SendError(job)) = sender.send(job) {
                     job(); // The thread has ended: this one waits.
@@ -84,11 +86,13 @@ impl Gpu {
         Ok(Begun { reads, fault, _grants: self.pool.take_unwritten() })
     }
 
-    /// Returns the words, or the errors that belong to them: other calls get those of other work.
-    fn finish(&self, begun: Begun, len: usize) -> Result<Vec<u32>> {
+    /// Returns the words, or the errors that belong to them: other calls get those of other work. `ended` is when the device had
+    /// done what was recorded before.
+    fn finish(&self, begun: Begun, len: usize, ended: &mut Option<Instant>) -> Result<Vec<u32>> {
         let mut words = with_room(len)?;
         for read in begun.reads {
             let mapped = self.watch(&read)?;
+            ended.get_or_insert_with(Instant::now);
             self.take_read(read, mapped, &mut |chunk: &[u32]| {
                 words.extend_from_slice(chunk);
                 Ok(())

@@ -18,9 +18,10 @@ use crate::error::{Error, Result};
 use crate::ops::inplace::copy_;
 use crate::parallel::DataParallel;
 use crate::parallel::gradient_buckets::BucketPlan;
+use crate::parallel::balance::Balance;
 use crate::parallel::members::{Member, STEPS_BETWEEN_CHECKS, State};
 use crate::parallel::replica::{Replica, buffers};
-use crate::parallel::shares::{Balance, Shares};
+use crate::parallel::shares::Shares;
 use crate::process_group::{Joint, Outside};
 use crate::sync::lock;
 use crate::tensor::{RandomState, Tensor, from_words, random_state, set_random_state};
@@ -52,8 +53,9 @@ pub(in crate::parallel) struct JointStep<'a> {
     machines: &'a Machines,
     plan: Vec<std::ops::Range<usize>>,
     place: Joint,
-    /// The number of samples of this process.
+    /// The number of samples of this process, and how long it has computed.
     samples: usize,
+    seconds: f64,
     /// Buckets that came before others that all processes send first.
     waiting: BTreeMap<usize, Vec<f32>>,
     /// The next bucket to send.
@@ -138,7 +140,7 @@ impl Machines {
         }
         set_random_state(RandomState { seed: all[0][3], drawn: all[0][4] });
         for (rank, words) in all.iter().enumerate() {
-            speeds.balance.record(rank, words[7] as usize, f64::from_bits(words[8]));
+            speeds.balance.record(rank, words[7] as usize, f64::from_bits(words[8]), 0.0);
         }
         let cut = state.steps > 0 && state.steps.is_multiple_of(STEPS_BETWEEN_CUTS);
         if cut && differs(9).is_none() && all[0][9] != UNMEASURED {
@@ -156,7 +158,7 @@ impl Machines {
         let place = Joint { before, total, empty: samples == 0, outside: Arc::new(exchanges) };
         let plan = (0..net.plan.len()).map(|bucket| net.plan.range(bucket)).collect();
         let (sender, results) = channel();
-        Ok(JointStep { machines: self, plan, place, samples, waiting: BTreeMap::new(), next: 0, sender, results })
+        Ok(JointStep { machines: self, plan, place, samples, seconds: 0.0, waiting: BTreeMap::new(), next: 0, sender, results })
     }
 
     /// Ends the job because of an error of this process.
@@ -198,10 +200,15 @@ impl JointStep<'_> {
         }
     }
 
+    /// Notes how long this process has computed.
+    pub fn took(&mut self, seconds: f64) {
+        self.seconds = seconds;
+    }
+
     /// Waits for the sums of all buckets and overwrites those of this process with them: the gradients, the loss, and which
-    /// parameters have a gradient. `seconds` is how long this process has computed.
-    pub fn finish(self, seconds: f64, block: &Tensor, loss: &mut f32, present: &mut [bool]) -> Result<()> {
-        lock(&self.machines.speeds).last = (self.samples, seconds);
+    /// parameters have a gradient.
+    pub fn finish(self, block: &Tensor, loss: &mut f32, present: &mut [bool]) -> Result<()> {
+        lock(&self.machines.speeds).last = (self.samples, self.seconds);
         let flags = present.iter().map(|&present| f32::from(u8::from(present && !self.place.empty))).collect();
         self.machines.gradients.submit(flags, Combine::Max, &self.sender);
         let Storage::Cpu(storage) = block.storage() else { return Err(block.misplaced()) };

@@ -12,9 +12,9 @@ mod no_mpi;
 #[cfg(feature = "mpi")]
 pub use communicator::Communicator;
 #[cfg(feature = "mpi")]
-pub(super) use joint_step::Machines;
+pub(super) use joint_step::{JointStep, Machines};
 #[cfg(not(feature = "mpi"))]
-pub(super) use no_mpi::Machines;
+pub(super) use no_mpi::{JointStep, Machines};
 
 use super::DataParallel;
 use crate::data::Shard;

@@ -1,0 +1,345 @@
+//! Steps over all devices.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::DataParallel;
+use super::machines::{JointStep, Machines};
+use super::members::{Part, State};
+use super::reducer::Reducer;
+use super::replica::{Replica, StepFn};
+use super::timeline::ParallelReport;
+use crate::error::{Error, Result};
+use crate::nn::Module;
+use crate::ops::duplicate;
+use crate::sync::lock;
+use crate::tensor::{Bucket, Tensor, random_state, set_random_state};
+
+/// The mean gradients of a batch or a part of it.
+struct Gradients {
+    /// Whether the loss depends on each parameter that is not frozen.
+    present: Vec<bool>,
+    /// The gradients in the slots of a bucket.
+    block: Tensor,
+    loss: f32,
+}
+
+impl DataParallel {
+    /// Computes the forward and backward pass of one step over all devices. Takes `images: [N, ..]`, `labels: [N, ..]`
+    /// and a loss function that returns a *mean* over samples. Afterwards, the [`parameters`](DataParallel::parameters) have the
+    /// gradient of the whole batch. Earlier gradients are cleared. Call the optimiser's `step()` next.
+    ///
+    /// Returns the loss of the whole batch as a scalar. With one device, it is on that device and the call does not
+    /// wait for it. With several, it is on `cpu`. Nets with several inputs or outputs, and other steps, are for
+    /// [`step`](DataParallel::step).
+    ///
+    /// # Errors
+    /// - [`Error::ShapeMismatch`] unless there are as many labels as images; [`Error::InvalidArgument`] for an empty
+    ///   batch, and if the loss function calls this method, [`predict`](DataParallel::predict) or another one that
+    ///   computes with this net.
+    /// - With several devices, [`Error::Replica`] or [`Error::WorkerPanic`] with the name of the device that failed, if the
+    ///   failure is not one of a device, or all devices fail.
+    /// - With one device, [`Error::DeviceLost`] if it is lost. A loss in the middle of a step is reported by the first call that
+    ///   waits for the step.
+    ///
+    /// On error, all gradients are cleared. With several devices, parameters and buffers are as they were.
+    pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
+    where
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    {
+        let step = move |net: &dyn Module, part: &[Tensor]| match part {
+            [images, labels] => loss_fn(&net.forward(images)?, labels),
+            _ => Err(Error::internal("a part has images and labels")),
+        };
+        self.compute_step("train_batch", &[images, labels], Arc::new(step))
+    }
+
+    /// As [`train_batch`](DataParallel::train_batch), with a step of your own: for nets with several inputs or outputs, for losses
+    /// that depend on more than an output and labels, or for several passes through the net.
+    ///
+    /// All `inputs` are split along their first dimension, whose size is the same. `step` is called for each device, in parallel,
+    /// with the replica of the net and the device's part of each input. It returns the *mean* loss of these samples, a scalar.
+    ///
+    /// # Errors
+    /// As [`train_batch`](DataParallel::train_batch).
+    ///
+    /// ```
+    /// use anygpu::nn::{self, Linear};
+    /// use anygpu::{DataParallel, Device, Result, Tensor};
+    ///
+    /// /// Says how alike two vectors are.
+    /// #[derive(Clone)]
+    /// struct Siamese {
+    ///     side: Linear,
+    /// }
+    ///
+    /// impl Siamese {
+    ///     fn compare(&self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    ///         (self.side.forward(a)? * self.side.forward(b)?)?.sum(1, false)
+    ///     }
+    /// }
+    ///
+    /// impl Module for Siamese {
+    ///     anygpu::children!(side);
+    ///
+    ///     fn forward(&self, pair: &Tensor) -> Result<Tensor> {
+    ///         self.compare(&pair.select(0, 0)?, &pair.select(0, 1)?)
+    ///     }
+    /// }
+    /// use anygpu::nn::Module;
+    ///
+    /// let devices = [Device::new("cpu/0")?, Device::new("cpu/1")?];
+    /// let net = DataParallel::new(Siamese { side: Linear::new(4, 8)? }, &devices)?;
+    /// let [a, b, alike] = [[6, 4].as_slice(), &[6, 4], &[6]].map(|shape| Tensor::rand(shape, None));
+    /// let loss = net.step(&[&a?, &b?, &alike?], |replica, part| {
+    ///     let net = replica.downcast_ref::<Siamese>().expect("the net that was given to DataParallel::new");
+    ///     nn::mse_loss(&net.compare(&part[0], &part[1])?, &part[2], nn::Reduction::Mean)
+    /// })?;
+    /// assert_eq!(loss.elem_count(), 1);
+    /// assert!(net.parameters().iter().all(|parameter| parameter.grad().is_some()));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn step<F>(&self, inputs: &[&Tensor], step: F) -> Result<Tensor>
+    where
+        F: Fn(&dyn Module, &[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+    {
+        self.compute_step("step", inputs, Arc::new(step))
+    }
+
+    fn compute_step(&self, call: &'static str, inputs: &[&Tensor], step: Arc<StepFn>) -> Result<Tensor> {
+        let samples = samples(call, inputs, self.machines.is_some())?;
+        let (mut state, _in_call) = self.alone(call)?;
+        let loss = match state.members.is_empty() {
+            true => self.host.backward(&inputs.iter().copied().cloned().collect::<Vec<_>>(), &*step),
+            false => self.split_step(&mut state, inputs, samples, &step),
+        };
+        if let Err(error) = &loss {
+            self.machines.iter().for_each(|machines| machines.abort(error)); // the other processes wait for this one
+            self.host.zero_grad();
+        }
+        loss
+    }
+
+    /// Computes a step with several devices, in parts if they have too little memory for all samples at once.
+    fn split_step(&self, state: &mut State, inputs: &[&Tensor], samples: usize, step: &Arc<StepFn>) -> Result<Tensor> {
+        self.host.zero_grad();
+        self.take_in_reopened(state);
+        let gradients = match &self.machines {
+            Some(machines) => self.joint_gradients(machines, state, inputs, samples, step)?,
+            None => self.in_pieces(samples, |sizes| self.accumulate(state, inputs, sizes, step))?,
+        };
+        state.steps += 1;
+        lock(&self.roster).timeline.count_step();
+        let trained = self.host.trained();
+        let views = Bucket::laid_out(gradients.block, &trained).tensors()?;
+        for ((parameter, view), present) in trained.iter().zip(views).zip(gradients.present) {
+            parameter.set_grad(present.then_some(view));
+        }
+        Tensor::scalar(gradients.loss, None)
+    }
+
+    /// Returns the mean gradients of a batch that is computed in parts of these sizes. On error, the buffers and the generator are
+    /// as they were.
+    fn accumulate(
+        &self,
+        state: &mut State,
+        inputs: &[&Tensor],
+        sizes: &[usize],
+        step: &Arc<StepFn>,
+    ) -> Result<Gradients> {
+        if let [samples] = sizes {
+            return self.gradients(state, inputs, *samples, step, None);
+        }
+        let samples: usize = sizes.iter().sum();
+        let buffers = self.host.buffers_on_host()?.iter().map(duplicate).collect::<Result<Vec<_>>>()?;
+        let random = random_state();
+        let (mut sum, mut start): (Option<Gradients>, _) = (None, 0);
+        for &size in sizes {
+            let part = |input: &&Tensor| input.narrow(0, start, size);
+            let parts = inputs.iter().map(part).collect::<Result<Vec<_>>>()?;
+            let gradients = self.gradients(state, &parts.iter().collect::<Vec<_>>(), size, step, None);
+            let gradients = gradients.and_then(|new| Gradients::add(sum.take(), new, size as f64 / samples as f64));
+            match gradients {
+                Ok(gradients) => sum = Some(gradients),
+                Err(error) => {
+                    self.host.set_buffers(&buffers)?;
+                    state.members.iter_mut().for_each(|member| member.buffers = false);
+                    set_random_state(random);
+                    return Err(error);
+                }
+            }
+            start += size;
+        }
+        sum.ok_or_else(|| Error::internal("a batch of no parts"))
+    }
+
+    /// Returns the mean gradients over all processes. A process does not compute its samples in parts: the others would have to take
+    /// part in the exchanges of each.
+    fn joint_gradients(
+        &self,
+        machines: &Machines,
+        state: &mut State,
+        inputs: &[&Tensor],
+        samples: usize,
+        step: &Arc<StepFn>,
+    ) -> Result<Gradients> {
+        let mut joint = machines.begin(self, state, samples)?;
+        let inputs = inputs.iter().map(|input| joint.samples(input)).collect::<Result<Vec<_>>>()?;
+        let inputs: Vec<&Tensor> = inputs.iter().collect();
+        state.joint = Some(joint.place());
+        let gradients = self.gradients(state, &inputs, samples.max(1), step, Some(&mut joint));
+        state.joint = None;
+        let Gradients { mut present, block, mut loss } = gradients?;
+        joint.finish(&block, &mut loss, &mut present)?;
+        Ok(Gradients { present, block, loss })
+    }
+
+    /// Returns the mean gradients of samples that the devices compute at once: with other processes, the part of this one.
+    fn gradients(
+        &self,
+        state: &mut State,
+        inputs: &[&Tensor],
+        samples: usize,
+        step: &Arc<StepFn>,
+        mut joint: Option<&mut JointStep<'_>>,
+    ) -> Result<Gradients> {
+        let total = state.joint.as_ref().map_or(samples, |joint| joint.total);
+        let (gradients, buffers) = self.with_survivors(state, samples, |state, sizes| {
+            let begin = Instant::now();
+            let shares: Vec<f64> = sizes.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total as f64).collect();
+            let mut reducer = Reducer::new(&self.plan, &shares)?;
+            let (plan, step) = (self.plan.clone(), step.clone());
+            let work = move |replica: &Replica, part: Part| {
+                let rank = part.rank;
+                let local = replica.local_gradients(part, &*step, &plan)?;
+                // All ranks have updated their buffers alike.
+                let buffers = if rank == 0 { replica.buffers_on_host()? } else { Vec::new() };
+                Ok((local, buffers))
+            };
+            let take = |rank, bucket, part| {
+                if reducer.take(rank, bucket, part)?
+                    && let Some(joint) = &mut joint
+                {
+                    joint.send(bucket, reducer.mean(bucket)?);
+                }
+                Ok(())
+            };
+            let parts = self.attempt(state, sizes, inputs, work, take)?;
+            let (block, loss) = reducer.finish()?;
+            let roster = &mut *lock(&self.roster);
+            let (mut present, mut buffers) = (vec![false; self.host.trained().len()], None);
+            let busy = (0..sizes.len()).filter(|&i| sizes[i] > 0);
+            let mut times = Vec::with_capacity(parts.len());
+            for (i, (local, of_first)) in busy.zip(parts) {
+                let (compute, copies) = (local.times.compute(), local.times.copies());
+                roster.balance.record(i, sizes[i], compute.as_secs_f64(), copies.as_secs_f64());
+                present.iter_mut().zip(local.present).for_each(|(any, here)| *any |= here);
+                buffers.get_or_insert(of_first);
+                times.push((i, sizes[i], local.times));
+            }
+            let seconds = times.iter().map(|(_, _, times)| (times.compute() + times.copies()).as_secs_f64());
+            let seconds = seconds.fold(0.0, f64::max);
+            joint.iter_mut().for_each(|joint| joint.took(seconds));
+            roster.balance.record_step(samples, begin.elapsed().as_secs_f64());
+            roster.timeline.add(&roster.names(), begin, &times);
+            roster.name_those_that_do_not_pay();
+            Ok((Gradients { present, block, loss }, buffers.unwrap_or_default()))
+        })?;
+        self.host.set_buffers(&buffers)?;
+        Ok(gradients)
+    }
+
+    /// Returns what each device did in the steps until now, and how fast they were together. It is empty with one device, for which
+    /// a step does not wait.
+    #[must_use]
+    pub fn report(&self) -> ParallelReport {
+        lock(&self.roster).report()
+    }
+
+    /// Begins a trace of the steps that follow: when each device copied, computed, and sent its gradients. An earlier trace is
+    /// dropped. It ends after a million events.
+    pub fn start_trace(&self) {
+        lock(&self.roster).timeline.start_trace();
+    }
+
+    /// Writes the trace as a file of Chrome's trace format, for `ui.perfetto.dev` and `chrome://tracing`: a row for the steps, and
+    /// for each device one for what it computes and one for its gradients on their way to the host. *forward* and *backward* end
+    /// when they are recorded; *compute* ends when the device has computed the last gradient.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] without [`start_trace`](DataParallel::start_trace); [`Error::Data`] if the file cannot be written.
+    ///
+    /// ```
+    /// # use anygpu::{DataParallel, Device, Tensor, nn};
+    /// let net = DataParallel::new(nn::Linear::new(4, 3)?, &[Device::new("cpu/0")?, Device::new("cpu/1")?])?;
+    /// net.start_trace();
+    /// let (x, y) = (Tensor::rand([6, 4], None)?, Tensor::new([0u32, 1, 2, 0, 1, 2], None)?);
+    /// net.train_batch(&x, &y, nn::cross_entropy)?;
+    /// # let path = std::env::temp_dir().join(format!("anygpu-steps-{}.json", std::process::id()));
+    /// net.save_trace(&path)?;
+    /// # std::fs::remove_file(&path).ok();
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn save_trace(&self, path: impl AsRef<Path>) -> Result<()> {
+        let roster = lock(&self.roster);
+        roster.timeline.save_trace(&roster.names(), path.as_ref())
+    }
+
+    /// Returns what [`Shares::Measured`](super::Shares::Measured) knows about the devices, for a checkpoint: with
+    /// [`load_balance_state`](DataParallel::load_balance_state), a run that is resumed splits its batches as before.
+    #[must_use]
+    pub fn balance_state(&self) -> Vec<(String, f64)> {
+        let roster = lock(&self.roster);
+        roster.balance.state(&roster.names())
+    }
+
+    /// Takes over what [`balance_state`](DataParallel::balance_state) returned, for the devices of the same names.
+    ///
+    /// ```
+    /// # use anygpu::{DataParallel, Device, nn::Linear};
+    /// let devices = [Device::new("cpu/0")?, Device::new("cpu/1")?];
+    /// let (net, again) = (DataParallel::new(Linear::new(4, 3)?, &devices)?, DataParallel::new(Linear::new(4, 3)?, &devices)?);
+    /// again.load_balance_state(&net.balance_state());
+    /// assert_eq!(again.shares(), net.shares());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn load_balance_state(&self, state: &[(String, f64)]) {
+        let roster = &mut *lock(&self.roster);
+        roster.balance.load_state(&roster.names(), state);
+    }
+}
+
+impl Gradients {
+    /// Adds `weight` times the gradients of a part of a batch to a sum.
+    fn add(sum: Option<Gradients>, part: Gradients, weight: f64) -> Result<Gradients> {
+        let block = part.block.mul(weight as f32)?;
+        let loss = part.loss * weight as f32;
+        let Some(sum) = sum else { return Ok(Gradients { present: part.present, block, loss }) };
+        let present = sum.present.iter().zip(part.present).map(|(&before, here)| before | here).collect();
+        Ok(Gradients { present, block: sum.block.add(&block)?, loss: sum.loss + loss })
+    }
+}
+
+/// Returns the number of samples of a batch, or of a process's part of one, which may be empty.
+fn samples(call: &'static str, inputs: &[&Tensor], part: bool) -> Result<usize> {
+    let Some((first, others)) = inputs.split_first() else {
+        return Err(Error::argument(call, "there are no inputs to split"));
+    };
+    for other in others {
+        if first.shape().first() != other.shape().first() {
+            let rule = "there must be as many labels as images: the first dimensions must be equal";
+            return Err(Error::shapes(call, first.shape(), other.shape(), rule));
+        }
+    }
+    match first.shape().first() {
+        Some(0) if !part => Err(Error::argument(call, "the batch is empty")),
+        Some(&samples) => Ok(samples),
+        None => Err(Error::shapes(
+            call,
+            first.shape(),
+            &[],
+            "the first dimension is that of the samples, and a scalar has none",
+        )),
+    }
+}

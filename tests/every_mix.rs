@@ -1,0 +1,158 @@
+//! The same losses on every mix of devices, for every way to share a batch: those of one device over the whole batch.
+//!
+//! By default a few mixes, which differ between nets and ways to share. `ANYGPU_EVERY_MIX=1` takes all of them.
+
+mod common;
+
+use anygpu::nn::{self, Module};
+use anygpu::optim::SGD;
+use anygpu::parallel::Shares;
+use anygpu::{DataParallel, Device, Result, Tensor, manual_seed};
+use common::device;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+/// The generator is the process's: the tests take turns.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Two logical devices of lavapipe, SwiftShader, OpenGL and the host, as far as the machine has them.
+fn devices() -> Vec<Device> {
+    ["cpu", "soft:0/0", "soft:0/1", "soft:2", "soft:3"].iter().filter_map(|name| device(name)).collect()
+}
+
+fn all_mixes() -> bool {
+    std::env::var_os("ANYGPU_EVERY_MIX").is_some()
+}
+
+/// All subsets of at least two devices.
+fn subsets() -> Vec<Vec<Device>> {
+    let devices = devices();
+    let chosen =
+        |bits: u32| devices.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, d)| d.clone()).collect();
+    (0..1u32 << devices.len()).filter(|bits| bits.count_ones() >= 2).map(chosen).collect()
+}
+
+/// Measured, fixed, and wildly uneven shares.
+fn shares(devices: usize) -> [Shares; 3] {
+    let fixed = (0..devices).map(|i| 1.0 + i as f64).collect();
+    let uneven = (0..devices).map(|i| 1e-4f64.powi(i as i32)).collect();
+    [Shares::Measured, Shares::Fixed(fixed), Shares::Fixed(uneven)]
+}
+
+/// The losses of a run with momentum.
+fn losses(net: DataParallel, batches: &[(Tensor, Tensor)], lr: f32) -> Result<Vec<f64>> {
+    let mut sgd = SGD::new(net.parameters(), lr).momentum(0.9);
+    let mut losses = Vec::new();
+    for (images, labels) in batches {
+        losses.push(f64::from(net.train_batch(images, labels, nn::cross_entropy)?.item::<f32>()?));
+        sgd.step()?;
+    }
+    assert!(net.left_out().is_empty());
+    Ok(losses)
+}
+
+#[track_caller]
+fn assert_losses(got: &[f64], expected: &[f64], what: &str) -> f64 {
+    let apart = got.iter().zip(expected).map(|(g, e)| (g - e).abs() / e.abs()).fold(0.0, f64::max);
+    assert!(got.len() == expected.len() && apart <= 1e-4, "{what}: {apart:e}\n{got:?}, expected\n{expected:?}");
+    apart
+}
+
+/// Runs every `step`-th of all pairs of a mix and shares.
+fn compare(
+    net: &dyn Fn() -> Result<DataParallelSource>,
+    batches: &[(Tensor, Tensor)],
+    lr: f32,
+    step: usize,
+) -> Result<()> {
+    let expected = losses(DataParallel::new(net()?, &[Device::cpu()])?, batches, lr)?;
+    let step = if all_mixes() { 1 } else { step };
+    let pairs = subsets().into_iter().flat_map(|mix| shares(mix.len()).map(|shares| (mix.clone(), shares)));
+    let (mut count, mut worst) = (0, 0.0f64);
+    for (mix, shares) in pairs.collect::<Vec<_>>().into_iter().rev().step_by(step) {
+        let what = format!("{mix:?}, {shares:?}");
+        let got = losses(DataParallel::new(net()?, &mix)?.with_shares(shares)?, batches, lr)?;
+        worst = worst.max(assert_losses(&got, &expected, &what));
+        count += 1;
+    }
+    println!("{count} pairs of devices and shares, {} steps: losses differ by at most {worst:.1e}", batches.len());
+    Ok(())
+}
+
+type DataParallelSource = Box<dyn Module>;
+
+#[test]
+fn twenty_steps_of_lenet() -> Result<()> {
+    let _turn = alone();
+    let batches = anygpu::data::mnist_5k()?.loaders(20, 0)?.0.epoch(0).take(20).collect::<Result<Vec<_>>>()?;
+    let net = || -> Result<DataParallelSource> {
+        manual_seed(0);
+        Ok(Box::new(nn::models::lenet()?))
+    };
+    compare(&net, &batches, 0.02, 13)
+}
+
+#[test]
+fn five_steps_of_resnet18() -> Result<()> {
+    let _turn = alone();
+    manual_seed(1);
+    let batch = |_| {
+        let labels = Tensor::randint(0, 10, [10], Device::cpu())?;
+        Ok((Tensor::rand([10, 1, 16, 16], None)?, labels))
+    };
+    let batches = (0..5).map(batch).collect::<Result<Vec<_>>>()?;
+    let net = || -> Result<DataParallelSource> {
+        manual_seed(2);
+        Ok(Box::new(nn::models::resnet18(1, 10)?))
+    };
+    compare(&net, &batches, 0.01, 39)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(0), ..ProptestConfig::default() })]
+
+    /// Any shares, batch sizes, bucket sizes and lists of devices.
+    #[test]
+    fn a_step_is_that_of_one_device(
+        chosen in proptest::collection::vec(0usize..8, 2..5),
+        weights in proptest::collection::vec(1e-3f64..1e3, 5),
+        samples in 3usize..40,
+        bucket in prop_oneof![Just(1usize), 1usize..2000, Just(usize::MAX)],
+        measured in any::<bool>(),
+    ) {
+        let _turn = alone();
+        let mut all = devices();
+        all.extend(["cpu/1", "cpu/2", "cpu/3"].iter().filter_map(|name| device(name)));
+        let mut mix: Vec<Device> = Vec::new();
+        for index in chosen {
+            let device = &all[index % all.len()];
+            if !mix.contains(device) {
+                mix.push(device.clone());
+            }
+        }
+        let run = |devices: &[Device]| -> Result<Vec<f64>> {
+            manual_seed(7);
+            let net = nn::Sequential::new()
+                .push(nn::Linear::new(6, 20)?)
+                .push(nn::BatchNorm1d::new(20)?)
+                .push(nn::ReLU)
+                .push(nn::Dropout::new(0.4)?)
+                .push(nn::Linear::new(20, 4)?);
+            let shares = if measured { Shares::Measured } else { Shares::Fixed(weights[..devices.len()].to_vec()) };
+            let net = DataParallel::new(net, devices)?.with_shares(shares)?.with_bucket_bytes(bucket);
+            let batch = |step: usize| {
+                let values = (0..samples * 6).map(|i| ((i * 31 + step * 7) % 23) as f32 / 11.5 - 1.0).collect();
+                let labels = (0..samples).map(|i| ((i + step) % 4) as u32).collect();
+                Ok((Tensor::from_vec(values, [samples, 6], None)?, Tensor::from_vec(labels, samples, None)?))
+            };
+            losses(net, &(0..3).map(batch).collect::<Result<Vec<_>>>()?, 0.05)
+        };
+        let (got, expected) = (run(&mix).unwrap(), run(&[Device::cpu()]).unwrap());
+        for (got, expected) in got.iter().zip(&expected) {
+            prop_assert!((got - expected).abs() <= 1e-4 * expected.abs() + 1e-6, "{:?}: {}, expected {}", mix, got, expected);
+        }
+    }
+}
