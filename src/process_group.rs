@@ -26,6 +26,7 @@ pub(crate) trait Outside: std::fmt::Debug + Send + Sync {
 
 /// A group's place in a step of several processes.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "without MPI, there are no other processes"))]
 pub(crate) struct Joint {
     /// The number of samples of the processes before this one.
     pub before: usize,

@@ -9,10 +9,12 @@ use crate::sync::lock;
 
 /// From how many batches after the present one new weights hold. The threads of a loader, of which there are at most
 /// [`MOST_WORKERS`], may have made all batches before that one, each two in advance. All processes cut a batch alike.
+#[cfg(any(test, feature = "mpi"))]
 const AHEAD: u64 = 32;
 /// The most threads of a loader that makes parts of batches.
 pub(super) const MOST_WORKERS: usize = 15;
 /// The change of a weight that is worth new weights.
+#[cfg(any(test, feature = "mpi"))]
 const NOTICEABLE: f64 = 0.02;
 
 /// The place of a process among those that train one net together, for [`DataLoader::shard`](super::DataLoader::shard).
@@ -75,11 +77,13 @@ impl Shard {
     }
 
     /// Returns the greatest number of a batch that was requested.
+    #[cfg(feature = "mpi")]
     pub(crate) fn position(&self) -> u64 {
         lock(&self.schedule).reached
     }
 
     /// Sets the weights of the batches that no loader has begun. All processes must do so at the same position.
+    #[cfg(any(test, feature = "mpi"))]
     pub(crate) fn set_weights(&self, weights: Vec<f64>) {
         let mut schedule = lock(&self.schedule);
         let from = schedule.reached.saturating_add(AHEAD);
