@@ -53,7 +53,7 @@ fi
 
 export TMPDIR=$folder OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # All messages go over the link: shared memory would reach the other namespace too.
-"$folder/agent" 10.77.0.1 exec mpirun --oversubscribe --timeout "${ANYGPU_MPI_TIMEOUT:-120}" \
+"$folder/agent" 10.77.0.1 exec mpirun --oversubscribe --bind-to none --timeout "${ANYGPU_MPI_TIMEOUT:-120}" \
     --mca plm_rsh_agent "$folder/agent" --mca btl tcp,self \
     --mca oob_tcp_if_include 10.77.0.0/24 --mca btl_tcp_if_include 10.77.0.0/24 \
     --mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 3 \

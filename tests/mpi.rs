@@ -95,7 +95,7 @@ fn rank() -> Result<()> {
 /// Runs one rank for each list of devices.
 fn mpirun(mode: &str, folder: &Path, devices: &[&str]) -> Output {
     let mut command = Command::new("mpirun");
-    command.args(["--oversubscribe", "--timeout", "100"]);
+    command.args(["--oversubscribe", "--bind-to", "none", "--timeout", "100"]);
     // Of two jobs that start at the same time, one may fail to make the folder of their files.
     command.env("TMPDIR", folder);
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");

@@ -15,7 +15,6 @@ pub enum Failure {
     /// Ctrl-C or another signal ended the work: the message, and the exit status.
     Stopped(String, u8),
     /// As `Stopped`, where another process prints the message.
-    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "without MPI, there is one process"))]
     Quiet(u8),
     /// The reader of standard output has closed the pipe (`| head`). Nothing is printed.
     ClosedPipe,

@@ -18,7 +18,7 @@ const EXE: &str = env!("CARGO_BIN_EXE_anygpu");
 /// to make the folder of their files: it is in `folder`.
 fn mpirun(folder: &Path, devices: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new("mpirun");
-    command.args(["--oversubscribe", "--timeout", "150"]).env_remove("ANYGPU_VISIBLE_DEVICES");
+    command.args(["--oversubscribe", "--bind-to", "none", "--timeout", "150"]).env_remove("ANYGPU_VISIBLE_DEVICES");
     command.env("TMPDIR", folder).env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     for (i, devices) in devices.iter().enumerate() {
         command.args([":"].iter().take(i.min(1))).args(["-n", "1", EXE]).args(words).args(["--devices", devices]);

@@ -14,6 +14,8 @@ use crate::sync::lock;
 
 /// The number of words in an [agreement](Communicator::agree).
 pub(super) const WORDS: usize = 10;
+/// The variable by which Open MPI tells a process that it may only use some of the cores: by default one, in small jobs.
+const BOUND: &str = "OMPI_MCA_orte_bound_at_launch";
 /// The most elements in one message: MPI counts with 31 bits.
 const MOST: usize = 1 << 28;
 
@@ -164,6 +166,9 @@ impl Communicator {
         if threading != Threading::Multiple {
             let message = "this MPI library does not support several threads (MPI_THREAD_MULTIPLE): use one that was built with them";
             return failed(rank, &host, message);
+        }
+        if std::env::var_os(BOUND).is_some() && std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1) {
+            log::warn!("mpirun has bound rank {rank} on {host} to one core, for all of its threads: add --bind-to none");
         }
         let control = Channel::new(world.duplicate());
         Ok(Communicator { inner: Arc::new(Inner { rank, world_size, host, control, _universe: universe }) })
