@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::communicator::Channel;
 use crate::error::{Error, Result};
@@ -10,8 +11,11 @@ use crate::error::{Error, Result};
 struct Job {
     values: Vec<f32>,
     how: Combine,
-    result: Sender<Result<Vec<f32>>>,
+    result: Sender<Combined>,
 }
+
+/// The combined values, and how long the messages took.
+pub(super) type Combined = Result<(Vec<f32>, Duration)>;
 
 /// How values are combined.
 #[derive(Clone, Copy, Debug)]
@@ -34,11 +38,12 @@ impl GradientThread {
         let (jobs, inbox) = channel::<Job>();
         let run = move || {
             for Job { values, how, result } in inbox {
+                let begin = Instant::now();
                 let combined = match how {
                     Combine::Sum => messages.sum(&values),
                     Combine::Max => messages.max(&values),
                 };
-                let _ = result.send(combined); // an error means that the step has ended with one
+                let _ = result.send(combined.map(|values| (values, begin.elapsed()))); // an error means that the step has ended with one
             }
         };
         let thread = Builder::new().name("anygpu gradients".into()).spawn(run)?;
@@ -46,7 +51,7 @@ impl GradientThread {
     }
 
     /// Starts to combine `values`. The results come in the order of the calls.
-    pub fn submit(&self, values: Vec<f32>, how: Combine, result: &Sender<Result<Vec<f32>>>) {
+    pub fn submit(&self, values: Vec<f32>, how: Combine, result: &Sender<Combined>) {
         let job = Job { values, how, result: result.clone() };
         if self.jobs.as_ref().is_none_or(|jobs| jobs.send(job).is_err()) {
             let _ = result.send(Err(Error::internal("the thread for gradients of other processes has ended")));
@@ -64,6 +69,6 @@ impl Drop for GradientThread {
 }
 
 /// Returns the next result.
-pub(super) fn receive(results: &Receiver<Result<Vec<f32>>>) -> Result<Vec<f32>> {
+pub(super) fn receive(results: &Receiver<Combined>) -> Combined {
     results.recv().unwrap_or_else(|_| Err(Error::internal("gradients of other processes are missing")))
 }

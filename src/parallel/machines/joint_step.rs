@@ -9,9 +9,10 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::communicator::{Act, Channel, Communicator, WORDS};
-use super::gradient_thread::{Combine, GradientThread, receive};
+use super::gradient_thread::{Combine, Combined, GradientThread, receive};
 use crate::data::Shard;
 use crate::device::{Device, Storage};
 use crate::error::{Error, Result};
@@ -46,6 +47,8 @@ struct Speeds {
     balance: Balance,
     /// The samples and seconds of this process in the last step.
     last: (usize, f64),
+    /// How long the messages with gradients took in all steps, and how long this process waited for them after backward.
+    messages: [Duration; 2],
 }
 
 /// A step that has begun.
@@ -60,8 +63,8 @@ pub(in crate::parallel) struct JointStep<'a> {
     waiting: BTreeMap<usize, Vec<f32>>,
     /// The next bucket to send.
     next: usize,
-    sender: Sender<Result<Vec<f32>>>,
-    results: Receiver<Result<Vec<f32>>>,
+    sender: Sender<Combined>,
+    results: Receiver<Combined>,
 }
 
 /// The exchanges in the middle of a step.
@@ -171,6 +174,14 @@ impl Machines {
     }
 }
 
+/// Logs how long the messages took.
+impl Drop for Machines {
+    fn drop(&mut self) {
+        let [took, waited] = lock(&self.speeds).messages.map(|time| time.as_secs_f64());
+        log::debug!("messages with gradients took {took:.3} s; {waited:.3} s of waiting for them were after backward");
+    }
+}
+
 impl JointStep<'_> {
     pub fn place(&self) -> Joint {
         self.place.clone()
@@ -208,12 +219,13 @@ impl JointStep<'_> {
     /// Waits for the sums of all buckets and overwrites those of this process with them: the gradients, the loss, and which
     /// parameters have a gradient.
     pub fn finish(self, block: &Tensor, loss: &mut f32, present: &mut [bool]) -> Result<()> {
-        lock(&self.machines.speeds).last = (self.samples, self.seconds);
+        let (begin, mut took) = (Instant::now(), Duration::ZERO);
         let flags = present.iter().map(|&present| f32::from(u8::from(present && !self.place.empty))).collect();
         self.machines.gradients.submit(flags, Combine::Max, &self.sender);
         let Storage::Cpu(storage) = block.storage() else { return Err(block.misplaced()) };
         for (bucket, range) in self.plan.iter().enumerate() {
-            let sums = receive(&self.results)?;
+            let (sums, duration) = receive(&self.results)?;
+            took += duration;
             let words = &mut storage.write()[range.clone()];
             let misfit = || Error::internal(format!("bucket {bucket} of all processes has {} elements", sums.len()));
             words.copy_from_slice(bytemuck::cast_slice(sums.get(..words.len()).ok_or_else(misfit)?));
@@ -221,7 +233,12 @@ impl JointStep<'_> {
                 *loss = sums.last().copied().unwrap_or(f32::NAN);
             }
         }
-        present.iter_mut().zip(receive(&self.results)?).for_each(|(present, flag)| *present = flag > 0.0);
+        let (flags, duration) = receive(&self.results)?;
+        present.iter_mut().zip(flags).for_each(|(present, flag)| *present = flag > 0.0);
+        let mut speeds = lock(&self.machines.speeds);
+        speeds.last = (self.samples, self.seconds);
+        speeds.messages[0] += took + duration;
+        speeds.messages[1] += begin.elapsed();
         Ok(())
     }
 }
@@ -276,7 +293,7 @@ impl DataParallel {
         let machines = Machines {
             gradients: GradientThread::start(communicator.channel()).map_err(no_thread)?,
             exchanges: Arc::new(communicator.channel()),
-            speeds: Mutex::new(Speeds { balance: Balance::new(Shares::Measured, ranks)?, last: (0, 0.0) }),
+            speeds: Mutex::new(Speeds { balance: Balance::new(Shares::Measured, ranks)?, last: (0, 0.0), messages: [Duration::ZERO; 2] }),
             shard: Shard::equal(communicator.rank(), ranks),
             communicator: communicator.clone(),
         };
