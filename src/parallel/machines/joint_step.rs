@@ -258,6 +258,7 @@ impl DataParallel {
     /// also with one device, so call this before [`parameters`](DataParallel::parameters). An error of
     /// `train_batch` that arises in the middle of a step ends the job, with a message that names the rank, the machine and the
     /// cause, because the other processes wait for this one. A device that fails is no such error if the process has another one.
+    /// A lack of memory is one if the process's devices together cannot hold its part, which is not cut further.
     ///
     /// # Errors
     /// [`Error::Communication`] on all processes if their nets differ; [`Error::OutOfMemory`].
