@@ -50,6 +50,7 @@ impl Checkpoint {
     pub fn compare_ranks(args: &Args, ranks: &Ranks) -> Result<(), Failure> {
         let mut options = Self::options(args);
         options.insert("--epochs".into(), Some(args.epochs().to_string()));
+        options.insert("--resume".into(), Some(args.resume.to_string()));
         options.insert("--checkpoint-steps".into(), args.checkpoint_steps.map(|steps| steps.to_string()));
         ranks.compare(&serde_json::to_string(&options).unwrap_or_default()) // cannot fail: it is all text
     }

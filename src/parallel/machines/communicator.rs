@@ -58,7 +58,8 @@ pub(super) enum Act {
     /// It drops its communicator.
     End,
     Barrier,
-    Bytes,
+    Broadcast,
+    Gather,
     Numbers,
     /// It creates a net, or takes a step with it.
     Net,
@@ -67,10 +68,11 @@ pub(super) enum Act {
 
 impl Act {
     fn name(code: u64) -> &'static str {
-        const NAMES: [&str; 6] = [
+        const NAMES: [&str; 7] = [
             "has ended its run",
             "waits in barrier",
-            "exchanges bytes",
+            "is in broadcast",
+            "is in all_gather",
             "adds numbers",
             "creates a DataParallel",
             "takes a training step",
@@ -202,7 +204,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::OutOfMemory`] if there is no memory for them.
     pub fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
-        let len = self.agree(Act::Bytes, &[bytes.len() as u64])[0][1] as usize;
+        let len = self.agree(Act::Broadcast, &[bytes.len() as u64])[0][1] as usize;
         let mut bytes = if self.rank() == 0 { bytes } else { with_room(len)? };
         bytes.resize(len, 0);
         self.inner.control.broadcast(&mut bytes);
@@ -212,7 +214,7 @@ impl Communicator {
     /// Returns the bytes of all processes, in order of the ranks.
     #[must_use]
     pub fn all_gather(&self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let lens = self.agree(Act::Bytes, &[bytes.len() as u64]);
+        let lens = self.agree(Act::Gather, &[bytes.len() as u64]);
         let lens: Vec<usize> = lens.iter().map(|words| words[1] as usize).collect();
         let mut all = self.inner.control.all_gather_counts(bytes, &lens).into_iter();
         lens.iter().map(|&len| all.by_ref().take(len).collect()).collect()
