@@ -176,6 +176,16 @@ pub enum Error {
         /// The limit, in seconds.
         seconds: f64,
     },
+    /// The processes of a job cannot train together, because of MPI or of what they were asked to do.
+    #[error("rank {rank} on {host}: {message}")]
+    Communication {
+        /// The rank of this process.
+        rank: usize,
+        /// The name of its machine.
+        host: String,
+        /// What is wrong.
+        message: String,
+    },
     /// The worker thread of a device panicked, because of a bug in a module or a loss function.
     #[error("worker thread of {device} panicked: {message}")]
     WorkerPanic {

@@ -13,13 +13,39 @@ use crate::philox::Stream;
 use crate::sync::lock;
 use crate::tensor::{Tensor, weighted_sum};
 
+/// The exchange of values with the same step's groups in other processes.
+pub(crate) trait Outside: std::fmt::Debug + Send + Sync {
+    /// Contributes values to round `round` of the step, and returns those of all processes, in order of their ranks. Each
+    /// process contributes a whole number of entries of `width` values; further entries of zeros may be in the result. If the
+    /// round is over, because a part of the step is repeated, returns its values again.
+    ///
+    /// # Errors
+    /// If the exchange is not possible.
+    fn gather(&self, round: u64, width: usize, own: Vec<f64>) -> Result<Arc<Vec<f64>>>;
+}
+
+/// A group's place in a step of several processes.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "without MPI, there are no other processes"))]
+pub(crate) struct Joint {
+    /// The number of samples of the processes before this one.
+    pub before: usize,
+    /// The number of samples of all processes.
+    pub total: usize,
+    /// Whether the samples of this process do not count: it has none, and takes part in the exchanges only.
+    pub empty: bool,
+    pub outside: Arc<dyn Outside>,
+}
+
 /// Threads that exchange values in rounds.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup {
     /// The number of samples of each rank.
     samples: Vec<usize>,
-    /// Whether the ranks compute at the same time, and exchange values.
-    joint: bool,
+    /// Whether the ranks compute one after another, and exchange nothing.
+    in_turn: bool,
+    /// The other processes of the step, if there are any.
+    joint: Option<Joint>,
     /// The position at which the group's random numbers begin.
     stream: Stream,
     progress: Vec<Progress>,
@@ -46,6 +72,8 @@ struct Exchange {
     result: Arc<Vec<f32>>,
     /// The number of ranks that have ended, with or without an error.
     left: usize,
+    /// Whether a rank exchanges the values of the current round with other processes.
+    outside: bool,
 }
 
 /// One member of a group.
@@ -56,22 +84,26 @@ pub(crate) struct Rank {
 }
 
 impl ProcessGroup {
-    /// Creates a group with one rank for each number of samples. Random numbers are drawn from `stream`.
-    pub fn new(samples: Vec<usize>, stream: Stream) -> Arc<ProcessGroup> {
-        ProcessGroup::of(samples, stream, true)
+    /// Creates a group with one rank for each number of samples. Random numbers are drawn from `stream`. `joint` is its place
+    /// among the groups of other processes, if there are any.
+    pub fn new(mut samples: Vec<usize>, stream: Stream, joint: Option<Joint>) -> Arc<ProcessGroup> {
+        if joint.as_ref().is_some_and(|joint| joint.empty) {
+            samples.fill(0);
+        }
+        ProcessGroup::of(samples, stream, false, joint)
     }
 
     /// Creates a group whose ranks are parts of a batch that a net computes one after another, such as the micro-batches of a
     /// pipeline. Together, they draw the words that one device would draw, but they exchange nothing.
     pub fn in_turn(samples: Vec<usize>, stream: Stream) -> Arc<ProcessGroup> {
-        ProcessGroup::of(samples, stream, false)
+        ProcessGroup::of(samples, stream, true, None)
     }
 
-    fn of(samples: Vec<usize>, stream: Stream, joint: bool) -> Arc<ProcessGroup> {
+    fn of(samples: Vec<usize>, stream: Stream, in_turn: bool, joint: Option<Joint>) -> Arc<ProcessGroup> {
         let progress = samples.iter().map(|_| Progress::default()).collect();
         let brought = samples.iter().map(|_| None).collect();
         let exchange = Mutex::new(Exchange { brought, ..Exchange::default() });
-        Arc::new(ProcessGroup { samples, joint, stream, progress, exchange, changed: Condvar::new() })
+        Arc::new(ProcessGroup { samples, in_turn, joint, stream, progress, exchange, changed: Condvar::new() })
     }
 
     /// Returns the ranks, in order.
@@ -87,7 +119,13 @@ impl ProcessGroup {
 
     /// Returns whether a rank waits for others in an exchange.
     pub fn is_waiting(&self, rank: usize) -> bool {
-        lock(&self.exchange).brought[rank].is_some()
+        let exchange = lock(&self.exchange);
+        exchange.outside || exchange.brought[rank].is_some()
+    }
+
+    /// Returns whether the ranks wait for other processes.
+    pub fn is_waiting_outside(&self) -> bool {
+        lock(&self.exchange).outside
     }
 
     /// Lets all exchanges fail from now on, as after the end of a rank.
@@ -97,7 +135,18 @@ impl ProcessGroup {
     }
 
     fn total(&self) -> usize {
-        self.samples.iter().sum::<usize>().max(1)
+        let own = || self.samples.iter().sum::<usize>();
+        self.joint.as_ref().map_or_else(own, |joint| joint.total).max(1)
+    }
+
+    /// Returns the share and the values of each rank of all processes, from those of this one.
+    fn of_all(&self, round: u64, own: Vec<(f64, Vec<f32>)>) -> Result<Vec<(f64, Vec<f32>)>> {
+        let Some(joint) = &self.joint else { return Ok(own) };
+        let width = 1 + own.first().map_or(0, |(_, values)| values.len());
+        let entry = |(share, values): (f64, Vec<f32>)| [share].into_iter().chain(values.into_iter().map(f64::from));
+        let all = joint.outside.gather(round, width, own.into_iter().flat_map(entry).collect())?;
+        let entries = all.chunks_exact(width).filter(|entry| entry[0] > 0.0); // others have no samples
+        Ok(entries.map(|entry| (entry[0], entry[1..].iter().map(|&value| value as f32).collect())).collect())
     }
 }
 
@@ -117,7 +166,7 @@ impl Rank {
 
     /// Returns whether this rank exchanges values with others.
     pub fn is_joint(&self) -> bool {
-        self.group.joint
+        !self.group.in_turn
     }
 
     /// Scales `count`, a number proportional to this rank's samples, to all ranks.
@@ -129,7 +178,8 @@ impl Rank {
     /// number of words of its first block that belong to the previous rank. Together, the ranks draw the same words as
     /// one device would.
     pub fn words(&self, count: usize) -> (Stream, usize) {
-        let before: usize = self.group.samples[..self.rank].iter().sum();
+        let before = self.group.joint.as_ref().map_or(0, |joint| joint.before)
+            + self.group.samples[..self.rank].iter().sum::<usize>();
         let at = (count as u128 * before as u128 / self.samples() as u128) as u64;
         let blocks = (self.over_all(count) as u64).div_ceil(4);
         let drawn = self.progress().drawn.fetch_add(blocks, Ordering::Relaxed);
@@ -153,7 +203,11 @@ impl Rank {
         own: Vec<f32>,
         merge: impl FnOnce(&[(f64, Vec<f32>)]) -> Result<Vec<f32>>,
     ) -> Result<Arc<Vec<f32>>> {
+        let start = Instant::now();
         let mut exchange = lock(&self.group.exchange);
+        if exchange.left > 0 {
+            return Err(Error::Abandoned);
+        }
         let round = exchange.done;
         exchange.brought[self.rank] = Some(own);
         if exchange.brought.iter().all(Option::is_some) {
@@ -162,11 +216,15 @@ impl Rank {
             if all.iter().any(|(_, values)| values.len() != all[0].1.len()) {
                 return Err(Error::Abandoned); // this rank then leaves the group, which the others notice
             }
-            exchange.result = Arc::new(merge(&all)?);
+            exchange.outside = self.group.joint.is_some();
+            drop(exchange); // others may ask what this group waits for
+            let result = self.group.of_all(round, all).and_then(|all| merge(&all));
+            exchange = lock(&self.group.exchange);
+            exchange.outside = false;
+            exchange.result = Arc::new(result?);
             exchange.done += 1;
             self.group.changed.notify_all();
         }
-        let start = Instant::now();
         while exchange.done == round {
             if exchange.left > 0 {
                 return Err(Error::Abandoned);
@@ -204,7 +262,7 @@ mod tests {
     const START: Stream = Stream { seed: 7, first: 1 << 40 };
 
     fn run<T: Send>(samples: &[usize], work: impl Fn(usize, &Rank) -> T + Sync) -> Vec<T> {
-        let group = ProcessGroup::new(samples.to_vec(), START);
+        let group = ProcessGroup::new(samples.to_vec(), START, None);
         thread::scope(|s| {
             let work = &work;
             let threads: Vec<_> = group
@@ -263,8 +321,46 @@ mod tests {
 
     #[test]
     fn counts_grow_with_the_group() {
-        let ranks: Vec<Rank> = ProcessGroup::new(vec![2, 6], START).ranks().collect();
+        let ranks: Vec<Rank> = ProcessGroup::new(vec![2, 6], START, None).ranks().collect();
         let [a, b] = &ranks[..] else { panic!("two ranks") };
         assert_eq!((a.over_all(20), b.over_all(60)), (80, 80));
+    }
+
+    /// What two processes have in an exchange, without the processes.
+    #[derive(Debug)]
+    struct Other(Vec<f64>);
+
+    impl Outside for Other {
+        fn gather(&self, _: u64, width: usize, own: Vec<f64>) -> Result<Arc<Vec<f64>>> {
+            assert!(self.0.len().is_multiple_of(width) && own.len().is_multiple_of(width));
+            Ok(Arc::new([&self.0[..], &own].concat()))
+        }
+    }
+
+    #[test]
+    fn a_group_is_a_part_of_a_step_of_several_processes() {
+        // The other process has 5 of 8 samples, and an entry without samples.
+        let outside = Arc::new(Other(vec![5.0 / 8.0, 2.0, 0.0, f64::NAN]));
+        for (samples, empty) in [(vec![1, 2], false), (vec![1], true)] {
+            let total = if empty { 5 } else { 8 };
+            let other = Arc::new(Other(vec![5.0 / f64::from(total), 2.0, 0.0, f64::NAN]));
+            let joint =
+                Joint { before: 5, total: total as usize, empty, outside: if empty { other } else { outside.clone() } };
+            let group = ProcessGroup::new(samples.clone(), START, Some(joint));
+            let sums: Vec<f32> = thread::scope(|s| {
+                let work = |rank: Rank| rank.scope(|| context::rank().expect("in a scope").weighted_sum(vec![4.0]));
+                let threads: Vec<_> = group.ranks().map(|rank| s.spawn(move || work(rank))).collect();
+                threads.into_iter().map(|t| t.join().expect("no panic").unwrap()[0]).collect()
+            });
+            let expected = if empty { 2.0 } else { 2.0 * 5.0 / 8.0 + 4.0 * 3.0 / 8.0 };
+            assert!(sums.iter().all(|sum| *sum == expected), "{sums:?}");
+            // Words come after those of the other process, and all processes draw as many.
+            let last = group.ranks().last().expect("a rank");
+            let rows = if empty { 1 } else { samples[1] };
+            let (stream, skip) = last.words(rows * 5);
+            let at = if empty { 25 } else { 30 };
+            assert_eq!((stream.first - START.first, skip), (at / 4, (at % 4) as usize));
+            assert_eq!(group.drawn(), (total as u64 * 5).div_ceil(4));
+        }
     }
 }

@@ -2,10 +2,12 @@
 
 mod dims;
 mod new_shape;
+mod split;
 
 pub use dims::{Dim, Dims};
 pub(crate) use dims::{dimension, dimensions};
 pub use new_shape::{Extent, NewShape};
+pub use split::split_sizes;
 
 use crate::error::{Error, Result};
 

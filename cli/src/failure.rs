@@ -14,6 +14,8 @@ pub enum Failure {
     DeviceLost(String),
     /// Ctrl-C or another signal ended the work: the message, and the exit status.
     Stopped(String, u8),
+    /// As `Stopped`, where another process prints the message.
+    Quiet(u8),
     /// The reader of standard output has closed the pipe (`| head`). Nothing is printed.
     ClosedPipe,
 }
@@ -21,21 +23,25 @@ pub enum Failure {
 impl Failure {
     /// Prints the error on standard error, and returns the exit status.
     pub fn report(self) -> ExitCode {
+        let (message, status) = self.message();
         match self {
-            Failure::Usage(message) => {
-                print(&format!("error: {message}\n\nFor more information, try '--help'."));
-                ExitCode::from(2)
-            }
-            Failure::Run(message) | Failure::DeviceLost(message) => {
-                print(&format!("error: {message}"));
-                ExitCode::from(1)
-            }
-            Failure::Stopped(message, status) => {
-                print(&message);
-                ExitCode::from(status)
-            }
+            Failure::Usage(_) => print(&format!("error: {message}\n\nFor more information, try '--help'.")),
+            Failure::Run(_) | Failure::DeviceLost(_) => print(&format!("error: {message}")),
+            Failure::Stopped(..) => print(&message),
+            Failure::Quiet(_) | Failure::ClosedPipe => {}
+        }
+        ExitCode::from(status)
+    }
+
+    /// Returns what is wrong, and the exit status.
+    pub fn message(&self) -> (String, u8) {
+        match self {
+            Failure::Usage(message) => (message.clone(), 2),
+            Failure::Run(message) | Failure::DeviceLost(message) => (message.clone(), 1),
+            Failure::Stopped(message, status) => (message.clone(), *status),
+            Failure::Quiet(status) => (String::new(), *status),
             // The status that a shell reports for a program that SIGPIPE ended.
-            Failure::ClosedPipe => ExitCode::from(141),
+            Failure::ClosedPipe => ("standard output is closed".to_string(), 141),
         }
     }
 }

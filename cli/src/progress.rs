@@ -9,14 +9,17 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// The bar of one epoch of training.
 pub struct EpochBar {
     bar: ProgressBar,
+    /// Whether nothing is printed.
+    quiet: bool,
 }
 
 impl EpochBar {
-    /// Creates a bar over `images` images.
-    pub fn new(epoch: usize, epochs: usize, images: usize) -> Self {
-        let bar = draw(images as u64, "{prefix} [{bar:30}] {pos}/{len}  {msg}");
+    /// Creates a bar over `images` images. If it is `quiet`, nothing is printed.
+    pub fn new(epoch: usize, epochs: usize, images: usize, quiet: bool) -> Self {
+        let template = "{prefix} [{bar:30}] {pos}/{len}  {msg}";
+        let bar = if quiet { ProgressBar::hidden() } else { draw(images as u64, template) };
         bar.set_prefix(format!("epoch {epoch}/{epochs}"));
-        EpochBar { bar }
+        EpochBar { bar, quiet }
     }
 
     /// Advances the bar by `images`.
@@ -38,7 +41,9 @@ impl EpochBar {
     /// Replaces the bar by this line.
     pub fn finish(self, line: &str) {
         self.bar.finish_and_clear();
-        say(line);
+        if !self.quiet {
+            say(line);
+        }
     }
 }
 

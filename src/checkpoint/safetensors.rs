@@ -66,8 +66,12 @@ pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Resul
 
 /// Reads the tensors, on `cpu`, and the metadata. Logs which tensors are skipped.
 pub(super) fn read(path: &Path) -> Result<(StateDict, Metadata)> {
-    let bytes = read_file(path)?;
-    let Contents { state, metadata, skipped } = parse(&bytes).map_err(|fault| fault.of(path))?;
+    read_bytes(&read_file(path)?, path)
+}
+
+/// Reads the bytes of a file. `path` is its name in errors and warnings.
+pub(super) fn read_bytes(bytes: &[u8], path: &Path) -> Result<(StateDict, Metadata)> {
+    let Contents { state, metadata, skipped } = parse(bytes).map_err(|fault| fault.of(path))?;
     skipped.iter().for_each(|reason| log::warn!("{}: a tensor is skipped: {reason}", path.display()));
     Ok((state, metadata))
 }

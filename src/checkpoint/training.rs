@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::safetensors::{self, Metadata};
-use super::{RESERVED, damaged, extension, groups, is_reserved};
+use super::{RESERVED, damaged, extension, groups, is_reserved, read_file};
 use crate::data::LoaderState;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
@@ -242,7 +242,17 @@ impl TrainingState {
     /// As [`load`](super::load); [`Error::Data`] if it is not a training checkpoint.
     pub fn load(path: impl AsRef<Path>) -> Result<TrainingState> {
         let path = path.as_ref();
-        let (tensors, mut metadata) = safetensors::read(path)?;
+        TrainingState::from_bytes(&read_file(path)?, path)
+    }
+
+    /// Like [`load`](TrainingState::load), from the bytes of such a file, which another process may have read. `origin` is the name of
+    /// the file in errors.
+    ///
+    /// # Errors
+    /// Same as [`load`](TrainingState::load).
+    pub fn from_bytes(bytes: &[u8], origin: impl AsRef<Path>) -> Result<TrainingState> {
+        let path = origin.as_ref();
+        let (tensors, mut metadata) = safetensors::read_bytes(bytes, path)?;
         if metadata.remove(TRAINING).is_none() {
             return Err(damaged(path, "this is no training checkpoint: read it with checkpoint::load"));
         }

@@ -1,5 +1,6 @@
 //! The batches of one epoch, made on request, or in advance by threads.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +10,7 @@ use std::thread::{Builder, JoinHandle};
 use super::collate::Stack;
 use super::loader::{DataLoader, LoaderState};
 use super::random::shuffle_epoch;
+use super::shard::Shard;
 use super::{Batch, Dataset, Random, Sample};
 use crate::context::Context;
 use crate::device::Device;
@@ -33,6 +35,8 @@ pub(super) struct LoaderConfig {
     pub collate: Option<Collate>,
     /// Where batches are made, if it was said; otherwise, they stay where the samples are.
     pub device: Option<Device>,
+    /// Which part of each batch is made, if not the whole.
+    pub shard: Option<Shard>,
 }
 
 /// The samples of an epoch in order.
@@ -54,6 +58,11 @@ impl EpochOrder {
             Ok(order)
         };
         EpochOrder { epoch, samples, batches: config.batches(), order: config.shuffled.then(shuffled) }
+    }
+
+    /// The number of batch `k` among those of all epochs.
+    fn number(&self, k: usize) -> u64 {
+        self.epoch.wrapping_mul(self.batches as u64).wrapping_add(k as u64)
     }
 
     /// The number of the sample at position `i`.
@@ -87,7 +96,24 @@ impl LoaderConfig {
     /// Sets `at` to the number of the sample that is being made.
     fn assemble(&self, order: &EpochOrder, k: usize, stop: &AtomicBool, at: &mut Option<usize>) -> Result<Vec<Tensor>> {
         let start = k * self.batch_size;
-        let places = start..start.saturating_add(self.batch_size).min(order.samples);
+        let whole = start..start.saturating_add(self.batch_size).min(order.samples);
+        let places = self.shard.as_ref().map_or(whole.clone(), |shard| shard.part(order.number(k), whole));
+        if places.is_empty() {
+            // One sample tells the shapes.
+            let batch = self.stacked(order, start..start + 1, stop, at)?;
+            return batch.iter().map(|part| part.narrow(0, 0, 0)).collect();
+        }
+        self.stacked(order, places, stop, at)
+    }
+
+    /// Makes a batch of the samples at these places.
+    fn stacked(
+        &self,
+        order: &EpochOrder,
+        places: Range<usize>,
+        stop: &AtomicBool,
+        at: &mut Option<usize>,
+    ) -> Result<Vec<Tensor>> {
         if self.maps.is_empty() && self.collate.is_none() {
             let mut indices = with_room(places.len())?;
             places.clone().try_for_each(|i| order.sample(i).map(|index| indices.push(index)))?;
@@ -241,6 +267,9 @@ impl<B: Batch> Iterator for Epoch<'_, B> {
                 self.track(LoaderState { epoch: epoch + 1, batches: 0 }, true);
             }
             return None;
+        }
+        if let Some(shard) = &self.loader.config().shard {
+            shard.reached(self.order.number(k));
         }
         let parts = match &self.pool {
             Some(pool) => pool.receive(k),

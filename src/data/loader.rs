@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::epoch::{Epoch, EpochOrder, LoaderConfig, WorkerPool};
+use super::shard::{MOST_WORKERS, Shard};
 use super::transforms::Transform;
 use super::{Batch, Dataset, Random, Sample};
 use crate::device::Device;
@@ -89,6 +90,7 @@ impl DataLoader {
             maps: Vec::new(),
             collate: None,
             device: None,
+            shard: None,
         };
         Ok(DataLoader::with(config, 0, false))
     }
@@ -199,7 +201,7 @@ impl<B> DataLoader<B> {
     }
 
     /// Makes batches in `threads` threads, each up to two batches in advance. With 0, which is the default, each batch
-    /// is made when the loop requests it. Leaving a loop early waits until each thread has finished its current sample.
+    /// is made when the loop requests it. With a [`shard`](Self::shard), there are at most 15 threads. Leaving a loop early waits until each thread has finished its current sample.
     #[must_use]
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
@@ -213,6 +215,29 @@ impl<B> DataLoader<B> {
     pub fn prefetch(mut self, device: &Device) -> Self {
         self.config.device = Some(device.clone());
         self.ahead = true;
+        self
+    }
+
+    /// Makes only this process's part of each batch, for training with several processes: see [`Shard`]. The order of the
+    /// samples, their augmentations and the number of batches stay those of one process. In a batch with fewer samples than
+    /// there are processes, some have a part with no samples.
+    ///
+    /// ```
+    /// use anygpu::Tensor;
+    /// use anygpu::data::{DataLoader, Shard, TensorDataset};
+    ///
+    /// let x = Tensor::arange(0.0, 5.0, 1.0, None)?;
+    /// let part = |rank| {
+    ///     let loader = DataLoader::new(TensorDataset::new(&[&x])?, 4)?.shard(&Shard::new(rank, 2)?).items::<Tensor>();
+    ///     loader.epoch(0).map(|x| x?.to_vec::<f32>()).collect::<Result<Vec<_>, _>>()
+    /// };
+    /// assert_eq!(part(0)?, [vec![0.0, 1.0], vec![4.0]]);
+    /// assert_eq!(part(1)?, [vec![2.0, 3.0], vec![]]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    #[must_use]
+    pub fn shard(mut self, shard: &Shard) -> Self {
+        self.config.shard = Some(shard.clone());
         self
     }
 
@@ -270,6 +295,7 @@ impl<B> DataLoader<B> {
     fn start(&self, from: LoaderState, tracked: bool) -> Epoch<'_, B> {
         let order = Arc::new(EpochOrder::new(&self.config, from.epoch));
         let threads = if self.ahead { self.workers.max(1) } else { self.workers };
+        let threads = if self.config.shard.is_some() { threads.min(MOST_WORKERS) } else { threads };
         let pool = (threads > 0).then(|| WorkerPool::start(&self.config, &order, from.batches, threads));
         Epoch::new(self, order, pool, from.batches, tracked)
     }

@@ -167,6 +167,12 @@ impl Balance {
         samples.div_ceil(room.max(1)).max(1)
     }
 
+    /// Returns whether the shares follow the speeds.
+    #[cfg(feature = "mpi")]
+    pub(super) fn is_measured(&self) -> bool {
+        self.shares == Shares::Measured
+    }
+
     /// Sets whether a device takes part.
     pub(super) fn set_part(&mut self, index: usize, takes_part: bool) {
         self.devices[index].out = !takes_part;

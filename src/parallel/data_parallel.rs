@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::balance::Balance;
 use super::gradient_buckets::BucketPlan;
+use super::machines::Machines;
 use super::members::{Member, State};
 use super::replica::Replica;
 use super::shares::Shares;
@@ -70,10 +71,12 @@ pub struct DataParallel {
     /// What is trained: on the host if there are several devices, otherwise the only replica.
     pub(super) host: Replica,
     /// A step, a prediction and a loading hold this lock, one at a time.
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// Locked for moments only, so that it can be read during a step.
     pub(super) roster: Mutex<Roster>,
     pub(super) plan: Arc<BucketPlan>,
+    /// The other processes that train the net, if there are any.
+    pub(super) machines: Option<Machines>,
 }
 
 /// What other threads may ask about the devices.
@@ -167,8 +170,8 @@ impl DataParallel {
         let roster =
             Roster { devices: devices.to_vec(), nets, left_out, balance, time_limit: TIME_LIMIT, timeline, idle };
         let plan = BucketPlan::new(&host.trained(), BUCKET_BYTES).into();
-        let state = Mutex::new(State { steps: 0, members });
-        Ok(DataParallel { host, state, roster: Mutex::new(roster), plan })
+        let state = Mutex::new(State { members, ..State::default() });
+        Ok(DataParallel { host, state, roster: Mutex::new(roster), plan, machines: None })
     }
 
     /// Sets how batches are split. The default is by measured speed.

@@ -62,6 +62,12 @@ impl BucketPlan {
         self.starts[start]..self.starts[end]
     }
 
+    /// Returns the start of each parameter in the block, and the end of the block.
+    #[cfg(feature = "mpi")]
+    pub fn starts(&self) -> &[usize] {
+        &self.starts
+    }
+
     fn bucket_of(&self, parameter: usize) -> usize {
         self.buckets.partition_point(|bucket| bucket.start > parameter)
     }

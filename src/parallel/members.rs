@@ -12,14 +12,14 @@ use super::replica::Replica;
 use super::worker::Worker;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::process_group::ProcessGroup;
+use crate::process_group::{Joint, ProcessGroup};
 use crate::sync::lock;
 use crate::tensor::{Tensor, generator, skip_blocks};
 
 /// How long devices that are not late may take to end a step that was given up.
 const GRACE: Duration = Duration::from_secs(10);
 /// The number of steps between two comparisons of the parameters of all devices.
-const STEPS_BETWEEN_CHECKS: u64 = 256;
+pub(super) const STEPS_BETWEEN_CHECKS: u64 = 256;
 
 /// What a call holds while it computes.
 #[derive(Default)]
@@ -28,6 +28,8 @@ pub(super) struct State {
     pub(super) steps: u64,
     /// One per device; none if there is only one device.
     pub(super) members: Vec<Member>,
+    /// During a step with other processes: this one's place among them.
+    pub(super) joint: Option<Joint>,
 }
 
 /// A replica with its thread.
@@ -50,7 +52,7 @@ impl Member {
     }
 
     /// Notes that the replica may have any values.
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         (self.parameters, self.buffers) = (None, false);
     }
 }
@@ -168,7 +170,7 @@ impl DataParallel {
         let busy = with_samples(sizes, &lock(&self.roster).balance);
         let split = |input: &&Tensor| input.split_sizes(sizes, 0);
         let parts = inputs.iter().map(split).collect::<Result<Vec<_>>>()?;
-        let group = ProcessGroup::new(busy.iter().map(|&i| sizes[i]).collect(), generator());
+        let group = ProcessGroup::new(busy.iter().map(|&i| sizes[i]).collect(), generator(), state.joint.clone());
         let check = state.steps > 0 && state.steps.is_multiple_of(STEPS_BETWEEN_CHECKS);
         let version = self.host.version();
         let (sender, events) = channel();
@@ -211,6 +213,10 @@ impl DataParallel {
                 Ok(Event::Ended(rank, result)) => results[rank] = Some(result),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Error::internal("the replicas' answers are lost").into());
+                }
+                // Other processes have limits of their own.
+                Err(RecvTimeoutError::Timeout) if !given_up && group.is_waiting_outside() => {
+                    until = Instant::now().checked_add(limit);
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     // A device that waits for another is not late itself, unless that is the second time.

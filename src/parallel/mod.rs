@@ -5,7 +5,8 @@
 //! - [`DataParallel`]: one replica of a net per device, each on its own thread, with the results of training one net;
 //! - [`Pipeline`]: the layers of one net on several devices, for nets that one device cannot hold;
 //! - [`ColumnParallelLinear`], [`RowParallelLinear`], [`ChannelParallelConv2d`]: one layer on several devices;
-//! - [`Shares`]: the part of a batch that each device gets.
+//! - [`Shares`]: the part of a batch that each device gets;
+//! - `Communicator` (feature `mpi`): the processes on several machines that train one net together.
 
 mod accumulate;
 mod balance;
@@ -14,6 +15,7 @@ pub mod collectives;
 mod data_parallel;
 mod forward;
 mod gradient_buckets;
+mod machines;
 mod members;
 mod pipeline;
 mod reducer;
@@ -29,6 +31,8 @@ pub use collectives::{
     all_reduce, all_reduce_mean, broadcast, gather, scatter, split_batch, split_batch_by, split_sizes,
 };
 pub use data_parallel::DataParallel;
+#[cfg(feature = "mpi")]
+pub use machines::Communicator;
 pub use pipeline::{Pipeline, PipelineSchedule};
 pub use shares::Shares;
 pub use timeline::{DeviceReport, ParallelReport};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::gradient_buckets::BucketPlan;
+use crate::device::cpu::with_room;
 use crate::device::{Device, Storage};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -34,11 +35,11 @@ impl Reducer {
         Ok(Reducer { plan: plan.clone(), weights, parts, block, loss: 0.0, missing: plan.len() })
     }
 
-    /// Takes a rank's part of a bucket.
+    /// Takes a rank's part of a bucket. Returns whether it was the last one.
     ///
     /// # Errors
     /// [`Error::Internal`] if the part has another size than the bucket, or was already taken.
-    pub fn take(&mut self, rank: usize, bucket: usize, part: Tensor) -> Result<()> {
+    pub fn take(&mut self, rank: usize, bucket: usize, part: Tensor) -> Result<bool> {
         let range = self.plan.range(bucket);
         let place = self.parts.get_mut(bucket).and_then(|parts| parts.get_mut(rank)).filter(|part| part.is_none());
         let Some(place) = place else {
@@ -47,7 +48,7 @@ impl Reducer {
         *place = Some(part);
         let parts: Vec<Tensor> = self.parts[bucket].iter().flatten().cloned().collect();
         if parts.len() < self.weights.len() {
-            return Ok(());
+            return Ok(false);
         }
         self.parts[bucket].clear();
         self.missing -= 1;
@@ -68,7 +69,19 @@ impl Reducer {
                 terms.iter().zip(&self.weights).map(|(term, weight)| weight * term.last().copied().unwrap_or(f32::NAN));
             self.loss = losses.reduce(|sum, loss| sum + loss).unwrap_or(f32::NAN);
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Returns a copy of the means of a bucket, after its last part was taken, and after those of bucket 0 the mean loss.
+    pub fn mean(&self, bucket: usize) -> Result<Vec<f32>> {
+        let Storage::Cpu(block) = self.block.storage() else { return Err(self.block.misplaced()) };
+        let range = self.plan.range(bucket);
+        let mut means = with_room(range.len() + 1)?;
+        means.extend_from_slice(bytemuck::cast_slice(&block.read()[range]));
+        if bucket == 0 {
+            means.push(self.loss);
+        }
+        Ok(means)
     }
 
     /// Returns the means and the mean loss.
@@ -122,10 +135,13 @@ mod tests {
                     if bucket == 0 {
                         part.push(rank as f32);
                     }
-                    reducer.take(rank, bucket, Tensor::from_slice(&part, part.len(), None)?)?;
+                    let last = reducer.take(rank, bucket, Tensor::from_slice(&part, part.len(), None)?)?;
+                    assert_eq!(last, rank == 2);
                 }
             }
+            let copies = (0..plan.len()).rev().map(|bucket| reducer.mean(bucket)).collect::<Result<Vec<_>>>()?.concat();
             let (means, loss) = reducer.finish()?;
+            assert_eq!((copies.last(), &copies[..plan.elements()]), (Some(&loss), &means.to_vec::<f32>()?[..]));
             let means = means.to_vec::<f32>()?;
             let expected = |i: usize| {
                 shares.iter().enumerate().map(|(rank, share)| share * f64::from(value(rank, i))).sum::<f64>()

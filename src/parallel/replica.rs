@@ -174,6 +174,6 @@ fn copies(tensors: &[Tensor]) -> Result<Vec<Vec<u32>>> {
     tensors.iter().map(Tensor::to_words).collect()
 }
 
-fn buffers(net: &dyn Module) -> Vec<Tensor> {
+pub(super) fn buffers(net: &dyn Module) -> Vec<Tensor> {
     net.named_buffers().into_iter().map(|(_, buffer)| buffer).collect()
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::DataParallel;
 use super::forward::samples;
+use super::machines::{JointStep, Machines};
 use super::members::{Part, State};
 use super::reducer::Reducer;
 use super::replica::{Replica, StepFn};
@@ -109,7 +110,8 @@ impl DataParallel {
 
     fn compute_step(&self, call: &'static str, inputs: &[&Tensor], step: Arc<StepFn>) -> Result<Tensor> {
         let samples = match samples(call, inputs)? {
-            0 => return Err(Error::argument(call, "the batch is empty")),
+            // A process's part of a batch may be empty.
+            0 if self.machines.is_none() => return Err(Error::argument(call, "the batch is empty")),
             samples => samples,
         };
         let (mut state, _in_call) = self.alone(call)?;
@@ -117,7 +119,8 @@ impl DataParallel {
             true => self.host.backward(&inputs.iter().copied().cloned().collect::<Vec<_>>(), &*step),
             false => self.split_step(&mut state, inputs, samples, &step),
         };
-        if loss.is_err() {
+        if let Err(error) = &loss {
+            self.machines.iter().for_each(|machines| machines.abort(error)); // the other processes wait for this one
             self.host.zero_grad();
         }
         loss
@@ -127,7 +130,10 @@ impl DataParallel {
     fn split_step(&self, state: &mut State, inputs: &[&Tensor], samples: usize, step: &Arc<StepFn>) -> Result<Tensor> {
         self.host.zero_grad();
         self.take_in_reopened(state);
-        let gradients = self.in_pieces(samples, |sizes| self.accumulate(state, inputs, sizes, step))?;
+        let gradients = match &self.machines {
+            Some(machines) => self.joint_gradients(machines, state, inputs, samples, step)?,
+            None => self.in_pieces(samples, |sizes| self.accumulate(state, inputs, sizes, step))?,
+        };
         state.steps += 1;
         lock(&self.roster).timeline.count_step();
         let trained = self.host.trained();
@@ -148,7 +154,7 @@ impl DataParallel {
         step: &Arc<StepFn>,
     ) -> Result<Gradients> {
         if let [samples] = sizes {
-            return self.gradients(state, inputs, *samples, step);
+            return self.gradients(state, inputs, *samples, step, None);
         }
         let samples: usize = sizes.iter().sum();
         let buffers = self.host.buffers_on_host()?.iter().map(duplicate).collect::<Result<Vec<_>>>()?;
@@ -157,7 +163,7 @@ impl DataParallel {
         for &size in sizes {
             let part = |input: &&Tensor| input.narrow(0, start, size);
             let parts = inputs.iter().map(part).collect::<Result<Vec<_>>>()?;
-            let gradients = self.gradients(state, &parts.iter().collect::<Vec<_>>(), size, step);
+            let gradients = self.gradients(state, &parts.iter().collect::<Vec<_>>(), size, step, None);
             let gradients = gradients.and_then(|new| Gradients::add(sum.take(), new, size as f64 / samples as f64));
             match gradients {
                 Ok(gradients) => sum = Some(gradients),
@@ -173,17 +179,40 @@ impl DataParallel {
         sum.ok_or_else(|| Error::internal("a batch of no parts"))
     }
 
-    /// Returns the mean gradients of samples that the devices compute at once.
+    /// Returns the mean gradients over all processes. A process does not compute its samples in parts: the others would have to take
+    /// part in the exchanges of each.
+    fn joint_gradients(
+        &self,
+        machines: &Machines,
+        state: &mut State,
+        inputs: &[&Tensor],
+        samples: usize,
+        step: &Arc<StepFn>,
+    ) -> Result<Gradients> {
+        let mut joint = machines.begin(self, state, samples)?;
+        let inputs = inputs.iter().map(|input| joint.samples(input)).collect::<Result<Vec<_>>>()?;
+        let inputs: Vec<&Tensor> = inputs.iter().collect();
+        state.joint = Some(joint.place());
+        let gradients = self.gradients(state, &inputs, samples.max(1), step, Some(&mut joint));
+        state.joint = None;
+        let Gradients { mut present, block, mut loss } = gradients?;
+        joint.finish(&block, &mut loss, &mut present)?;
+        Ok(Gradients { present, block, loss })
+    }
+
+    /// Returns the mean gradients of samples that the devices compute at once: with other processes, the part of this one.
     fn gradients(
         &self,
         state: &mut State,
         inputs: &[&Tensor],
         samples: usize,
         step: &Arc<StepFn>,
+        mut joint: Option<&mut JointStep<'_>>,
     ) -> Result<Gradients> {
+        let total = state.joint.as_ref().map_or(samples, |joint| joint.total);
         let (gradients, buffers) = self.with_survivors(state, samples, |state, sizes| {
             let begin = Instant::now();
-            let shares: Vec<f64> = sizes.iter().filter(|&&n| n > 0).map(|&n| n as f64 / samples as f64).collect();
+            let shares: Vec<f64> = sizes.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total as f64).collect();
             let mut reducer = Reducer::new(&self.plan, &shares)?;
             let (plan, step) = (self.plan.clone(), step.clone());
             let work = move |replica: &Replica, part: Part| {
@@ -193,7 +222,14 @@ impl DataParallel {
                 let buffers = if rank == 0 { replica.buffers_on_host()? } else { Vec::new() };
                 Ok((local, buffers))
             };
-            let take = |rank, bucket, part| reducer.take(rank, bucket, part);
+            let take = |rank, bucket, part| {
+                if reducer.take(rank, bucket, part)?
+                    && let Some(joint) = &mut joint
+                {
+                    joint.send(bucket, reducer.mean(bucket)?);
+                }
+                Ok(())
+            };
             let parts = self.attempt(state, sizes, inputs, work, take)?;
             let (block, loss) = reducer.finish()?;
             let roster = &mut *lock(&self.roster);
@@ -207,6 +243,9 @@ impl DataParallel {
                 buffers.get_or_insert(of_first);
                 times.push((i, sizes[i], local.times));
             }
+            let seconds = times.iter().map(|(_, _, times)| (times.compute() + times.copies()).as_secs_f64());
+            let seconds = seconds.fold(0.0, f64::max);
+            joint.iter_mut().for_each(|joint| joint.took(seconds));
             roster.balance.record_step(samples, begin.elapsed().as_secs_f64());
             roster.timeline.add(&roster.names(), begin, &times);
             roster.name_those_that_do_not_pay();

@@ -3,6 +3,7 @@
 use anygpu::Device;
 
 use super::options::{Args, OnDeviceLoss};
+use super::ranks::Ranks;
 use super::source::Source;
 use super::stop::Stop;
 use super::trainer::Trainer;
@@ -54,7 +55,7 @@ impl<'a> DeviceLosses<'a> {
     }
 
     fn begin(&self, devices: Vec<Device>) -> Result<(Trainer, usize), Failure> {
-        let mut trainer = Trainer::new(self.args, devices, self.source, self.stop.clone())?;
+        let mut trainer = Trainer::new(self.args, devices, self.source, self.stop.clone(), &Ranks::default())?;
         let epoch = trainer.resume()?;
         Ok((trainer, epoch))
     }

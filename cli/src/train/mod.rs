@@ -1,13 +1,14 @@
 //! `anygpu train`: trains a net on images, on any mix of devices.
 //!
 //! `options` has the command line, `outputs` what is checked before training, `source` the images, `trainer` the loop,
-//! `record` the losses, `resume` the checkpoints, `device_loss` what follows the loss of a device, `stop` what Ctrl-C does,
+//! `record` the losses, `ranks` the processes that `mpirun` started, `resume` the checkpoints, `device_loss` what follows the loss of a device, `stop` what Ctrl-C does,
 //! and `live` the curves in the terminal.
 
 mod device_loss;
 mod live;
 mod options;
 mod outputs;
+mod ranks;
 mod record;
 mod resume;
 mod source;
@@ -26,6 +27,8 @@ use crate::net::Card;
 use crate::{devices, output};
 use device_loss::DeviceLosses;
 pub use options::Args;
+use ranks::{Rank, Ranks};
+use resume::Checkpoint;
 use stop::Stop;
 use trainer::Trainer;
 
@@ -89,6 +92,9 @@ struct Summary {
     /// What each device did, with `--report`.
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
+    /// All processes of the run, if there are several. The devices above are those of rank 0.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ranks: Vec<Rank>,
 }
 
 /// What `--report` tells, in JSON. Times are in seconds.
@@ -130,11 +136,21 @@ impl From<ParallelReport> for Report {
 /// # Errors
 /// [`Failure::Usage`] for options that do not fit this machine, [`Failure::Run`] when training fails.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
+    let ranks = Ranks::start()?;
+    let result = match ranks.is_first() {
+        true => train(args, as_json, &ranks),
+        false => train(&args.without_outputs(), as_json, &ranks),
+    };
+    ranks.end(result)
+}
+
+fn train(args: &Args, as_json: bool, ranks: &Ranks) -> Result<(), Failure> {
     let devices = devices::select(&args.devices)?;
-    outputs::check(args, &devices)?;
+    outputs::check(args, &devices, ranks)?;
     let source = source::load(args)?;
-    let stop = Stop::listen();
-    let mut trainer = Trainer::new(args, devices, &source, stop.clone())?;
+    let stop = Stop::listen(ranks);
+    Checkpoint::compare_ranks(args, ranks)?;
+    let mut trainer = Trainer::new(args, devices, &source, stop.clone(), ranks)?;
     let first = if args.resume { trainer.resume()? } else { 1 };
     let before = trainer.run.epochs.len();
     let mut curves = Curves::new(args, &trainer)?;
@@ -142,14 +158,14 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     while epoch <= args.epochs() {
         match trainer.epoch(epoch, args.epochs()) {
             Ok(()) => epoch += 1,
-            Err(Failure::DeviceLost(lost)) => {
+            Err(Failure::DeviceLost(lost)) if !ranks.are_several() => {
                 (trainer, epoch) = losses.recover(&trainer, lost)?;
                 continue;
             }
             Err(failure) => return Err(failure),
         }
         let Some(done) = trainer.run.epochs.last() else { continue };
-        if as_json {
+        if as_json && ranks.is_first() {
             output::json(done)?;
         }
         curves.add(done)?;
@@ -168,7 +184,12 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
         trainer.run.net.save_trace(path)?;
     }
-    report(args, &trainer, &epochs[if finished { 0 } else { before }..], test_acc, as_json)
+    let names = trainer.devices.iter().map(ToString::to_string).collect();
+    let table = ranks.table(names, &trainer.run.net.shard().weights());
+    match ranks.is_first() {
+        true => report(args, &trainer, &epochs[if finished { 0 } else { before }..], test_acc, as_json, table),
+        false => Ok(()),
+    }
 }
 
 /// The picture of `--plot`.
@@ -218,11 +239,21 @@ fn save(path: &Path, trainer: &Trainer, card: &Card) -> Result<(), Failure> {
 }
 
 /// Prints the summary of the epochs since this start, or of all epochs of a finished run.
-fn report(args: &Args, trainer: &Trainer, epochs: &[Epoch], test_acc: f64, as_json: bool) -> Result<(), Failure> {
+fn report(
+    args: &Args,
+    trainer: &Trainer,
+    epochs: &[Epoch],
+    test_acc: f64,
+    as_json: bool,
+    ranks: Vec<Rank>,
+) -> Result<(), Failure> {
     let seconds: f64 = epochs.iter().map(|e| e.seconds).sum();
     let sec_per_epoch = seconds / epochs.len().max(1) as f64;
     if !as_json {
-        let names = devices::names(&trainer.devices);
+        let names = match ranks.len() {
+            0 => devices::names(&trainer.devices),
+            _ => ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        };
         if args.report {
             output::line(trainer.run.net.report().to_string().trim_end())?;
         }
@@ -239,5 +270,6 @@ fn report(args: &Args, trainer: &Trainer, epochs: &[Epoch], test_acc: f64, as_js
         step_losses: trainer.run.record.step_losses.clone(),
         memory_peak: trainer.devices.iter().map(|device| device.memory().peak).collect(),
         report: args.report.then(|| Report::from(trainer.run.net.report())),
+        ranks,
     })
 }

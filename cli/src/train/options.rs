@@ -12,7 +12,9 @@ use crate::values::{above_zero, at_least_one, whole};
 /// Trains a net on images, on any mix of devices.
 ///
 /// With no option: LeNet on 5,000 handwritten digits that are built in (4,000 to train, 1,000 to test).
-#[derive(clap::Args, Debug)]
+///
+/// Several machines: `mpirun --hostfile HOSTS anygpu train ...`, if the command was built with its feature `mpi`.
+#[derive(clap::Args, Clone, Debug)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
     /// The net
@@ -147,6 +149,11 @@ impl Args {
     /// Height and width of the images.
     pub fn side(&self) -> usize {
         self.resize.unwrap_or(self.model.side())
+    }
+
+    /// The options of a process that neither prints nor writes files.
+    pub fn without_outputs(&self) -> Args {
+        Args { save: None, log_dir: None, plot: None, trace: None, live: false, report: false, ..self.clone() }
     }
 
     /// What the files of `--data` may decode to.

@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 use anygpu::Device;
 
 use super::Args;
+use super::options::OnDeviceLoss;
+use super::ranks::Ranks;
 use crate::failure::Failure;
 use crate::output::writable;
 
-/// Checks that each device gets an image per step, and that the outputs of the run can be written.
+/// Checks that each device gets an image per step, and that the outputs of the run can be written, which the first of several
+/// processes writes.
 ///
 /// # Errors
 /// [`Failure::Usage`] for options that contradict each other, [`Failure::Run`] for a file that cannot be written.
-pub fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
+pub fn check(args: &Args, devices: &[Device], ranks: &Ranks) -> Result<(), Failure> {
     if args.batch_size() < devices.len() {
         return Err(Failure::Usage(format!(
             "--batch-size {} is too small for {} devices: each needs at least one image per step",
@@ -20,13 +23,20 @@ pub fn check(args: &Args, devices: &[Device]) -> Result<(), Failure> {
             devices.len()
         )));
     }
+    if ranks.are_several() && args.on_device_loss == OnDeviceLoss::Resume {
+        let advice = "a rank whose devices are all lost ends the job: start it again with --resume";
+        return Err(Failure::Usage(format!("--on-device-loss resume: not with several ranks: {advice}")));
+    }
     for (option, given) in [("--report", args.report), ("--trace", args.trace.is_some())] {
-        if given && devices.len() < 2 {
+        if given && devices.len() < 2 && !ranks.are_several() {
             let instead = "on one device, `anygpu bench --profile` shows where the time goes";
             return Err(Failure::Usage(format!(
                 "{option} is about several devices, and --devices names one: {instead}"
             )));
         }
+    }
+    if !ranks.is_first() {
+        return Ok(());
     }
     if let Some(path) = args.checkpoint.as_deref().filter(|path| path.exists() && !args.resume) {
         let path = path.display();

@@ -11,6 +11,7 @@ use anygpu::{Device, Tensor};
 
 use super::Epoch;
 use super::options::{Args, Rate};
+use super::ranks::Ranks;
 use super::trainer::Run;
 use crate::failure::Failure;
 use crate::net::Card;
@@ -27,6 +28,8 @@ pub struct Checkpoint {
     card: Card,
     /// The number of steps of the run in the file, if the file is there.
     saved: Option<u64>,
+    /// The processes of the run. The first one reads and writes the file.
+    ranks: Ranks,
 }
 
 /// Options with their values; `None` for an option without one.
@@ -37,7 +40,23 @@ const MODEL: &str = "[MODEL]";
 
 impl Checkpoint {
     /// Returns the checkpoint that the options name, of a net with this card.
-    pub fn new(args: &Args, card: &Card) -> Option<Checkpoint> {
+    pub fn new(args: &Args, card: &Card, ranks: &Ranks) -> Option<Checkpoint> {
+        let (path, every) = (args.checkpoint.clone()?, args.checkpoint_steps.unwrap_or(0));
+        let (options, card) = (Self::options(args), card.clone());
+        Some(Checkpoint { path, every, options, card, saved: None, ranks: ranks.clone() })
+    }
+
+    /// Returns an error unless all processes of a run have the same options.
+    pub fn compare_ranks(args: &Args, ranks: &Ranks) -> Result<(), Failure> {
+        let mut options = Self::options(args);
+        options.insert("--epochs".into(), Some(args.epochs().to_string()));
+        options.insert("--resume".into(), Some(args.resume.to_string()));
+        options.insert("--checkpoint-steps".into(), args.checkpoint_steps.map(|steps| steps.to_string()));
+        ranks.compare(&serde_json::to_string(&options).unwrap_or_default()) // cannot fail: it is all text
+    }
+
+    /// Returns the options that the run's numbers depend on.
+    fn options(args: &Args) -> Options {
         let given = |value: &dyn std::fmt::Display| Some(value.to_string());
         let options = [
             (MODEL, given(&args.model.name())),
@@ -51,9 +70,7 @@ impl Checkpoint {
             // Without a schedule, a run can be continued for more epochs.
             ("--epochs", (args.scheduler != Rate::Constant).then(|| args.epochs().to_string())),
         ];
-        let options = options.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
-        let (path, every) = (args.checkpoint.clone()?, args.checkpoint_steps.unwrap_or(0));
-        Some(Checkpoint { path, every, options, card: card.clone(), saved: None })
+        options.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
 
     /// Returns whether a checkpoint is due within an epoch.
@@ -68,6 +85,10 @@ impl Checkpoint {
     pub fn save(&mut self, run: &mut Run, at: LoaderState, mean: &Mean) -> Result<(), Failure> {
         run.record.read()?;
         run.record.flush();
+        if !self.ranks.is_first() {
+            self.saved = Some(run.record.steps);
+            return Ok(());
+        }
         let first = run.record.step_losses.iter().enumerate();
         let losses: Vec<(String, f64)> = first.map(|(i, loss)| (i.to_string(), f64::from(*loss))).collect();
         let mut state = TrainingState::new()
@@ -115,17 +136,20 @@ impl Checkpoint {
     /// # Errors
     /// [`Failure::Run`] for a damaged file, [`Failure::Usage`] for that of a run with other options.
     pub fn restore(&mut self, run: &mut Run) -> Result<Option<(LoaderState, Mean)>, Failure> {
-        if !self.path.exists() {
-            return Ok(None);
-        }
-        let state = TrainingState::load(&self.path)?;
+        let state = match self.ranks.are_several() {
+            true => self.of_first()?,
+            false => self.path.exists().then(|| TrainingState::load(&self.path)).transpose()?,
+        };
+        let Some(state) = state else { return Ok(None) };
         self.compare(&state)?;
         state.restore_module(&run.net)?.restore_optimizer(&mut run.sgd)?.restore_random_state();
         let at = state.loader_state()?;
         if let Some(scheduler) = &mut run.scheduler {
             scheduler.load_state(&state.get_numbers("scheduler"))?;
         }
-        run.net.load_balance_state(&state.get_numbers("balance"));
+        if self.ranks.is_first() {
+            run.net.load_balance_state(&state.get_numbers("balance")); // that of other processes is not in the file
+        }
         let losses = state.get_numbers("step_losses");
         run.record.step_losses = losses.into_iter().map(|(_, loss)| loss as f32).collect();
         run.record.steps = state.get("steps")? as u64;
@@ -141,6 +165,18 @@ impl Checkpoint {
             begun.add(&mean, state.get("count")? as usize)?;
         }
         Ok(Some((at, begun)))
+    }
+
+    /// Returns the state in the file of rank 0, if it exists: the machines of several processes need not share a file system.
+    fn of_first(&self) -> Result<Option<TrainingState>, Failure> {
+        let file = match self.ranks.is_first() && self.path.exists() {
+            true => std::fs::read(&self.path)
+                .map_err(|error| Failure::Run(format!("--resume: {}: cannot be read: {error}", self.path.display())))?,
+            false => Vec::new(),
+        };
+        let file = self.ranks.broadcast(file)?;
+        let nothing = file.is_empty() && !(self.ranks.is_first() && self.path.exists());
+        Ok(if nothing { None } else { Some(TrainingState::from_bytes(&file, &self.path)?) })
     }
 
     /// Returns an error that names the options in which the file's run and this one differ.

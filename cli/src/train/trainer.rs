@@ -7,6 +7,7 @@ use anygpu::watch::ProgressLine;
 use anygpu::{DataParallel, Device, Tensor, manual_seed, nn};
 
 use super::live::Live;
+use super::ranks::Ranks;
 use super::record::Record;
 use super::resume::Checkpoint;
 use super::source::Source;
@@ -58,6 +59,8 @@ pub struct Trainer {
     folder: Option<String>,
     live: Option<Live>,
     stop: Stop,
+    ranks: Ranks,
+    batch_size: usize,
 }
 
 /// The end of a pass over the training images.
@@ -72,31 +75,37 @@ impl Trainer {
     ///
     /// # Errors
     /// If a device has no memory.
-    pub fn new(args: &Args, devices: Vec<Device>, source: &Source, stop: Stop) -> Result<Self, Failure> {
+    pub fn new(args: &Args, devices: Vec<Device>, source: &Source, stop: Stop, ranks: &Ranks) -> Result<Self, Failure> {
         manual_seed(args.seed);
         let card = &source.card;
         let net = DataParallel::new(card.model.build(card.channels, card.classes.len())?, &devices)?;
+        let net = ranks.join(net)?;
         if args.trace.is_some() {
             net.start_trace();
         }
         let mut sgd = SGD::new(net.parameters(), args.lr()).momentum(card.model.recipe().momentum);
-        // Batches are uploaded in advance to a single device. Several devices split them in `DataParallel`.
-        let place = if let [only] = &devices[..] { only.clone() } else { Device::cpu() };
+        // Batches are uploaded in advance to a single device. Several devices, or processes, split them in `DataParallel`.
+        let place =
+            if let ([only], false) = (&devices[..], ranks.are_several()) { only.clone() } else { Device::cpu() };
         let loader = |set| {
             let loader = DataLoader::new(set, args.batch_size())?.transform(card.transform()).prefetch(&place);
             Ok::<_, Failure>(if source.slow { loader.workers(DECODERS) } else { loader })
         };
-        let (mut train, test) = (loader(source.train.clone())?.shuffle(args.seed), loader(source.test.clone())?);
+        let mut train = loader(source.train.clone())?.shuffle(args.seed).shard(&net.shard());
+        let test = loader(source.test.clone())?.shard(&ranks.shard()?);
         if card.model.has_batch_norm() && train.len() >= args.batch_size() {
             train = train.drop_last(); // the statistics of a few images would disturb the running ones
         }
         let steps = train.batches() as u64 * args.epochs() as u64;
         let scheduler = args.scheduler.start(steps, &mut sgd)?;
         let record = Record::new(args.log_dir.as_deref());
-        let (run, checkpoint) = (Run { net, sgd, scheduler, record, epochs: Vec::new() }, Checkpoint::new(args, card));
+        let (run, checkpoint) =
+            (Run { net, sgd, scheduler, record, epochs: Vec::new() }, Checkpoint::new(args, card, ranks));
         let folder = source.slow.then(|| args.data.clone());
         let live = if args.live { Live::on_terminal(args.epochs()) } else { None };
-        Ok(Trainer { devices, run, train, test, checkpoint, begun: Mean::new(), folder, live, stop })
+        let (ranks, batch_size, begun) = (ranks.clone(), args.batch_size(), Mean::new());
+        stop.saved(checkpoint.as_ref().map_or_else(|| "nothing is saved".to_string(), Checkpoint::holds));
+        Ok(Trainer { devices, run, train, test, checkpoint, begun, folder, live, stop, ranks, batch_size })
     }
 
     /// Restores `--checkpoint`, if the file exists. Returns the number of the next epoch, from 1.
@@ -106,6 +115,7 @@ impl Trainer {
     pub fn resume(&mut self) -> Result<usize, Failure> {
         let Some(checkpoint) = &mut self.checkpoint else { return Ok(1) };
         let Some((at, begun)) = checkpoint.restore(&mut self.run)? else { return Ok(1) };
+        self.stop.saved(checkpoint.holds());
         self.train.set_state(at);
         self.begun = begun;
         if let Some(live) = &mut self.live {
@@ -120,7 +130,7 @@ impl Trainer {
     /// [`Failure::Run`] if the loss is not finite; [`Failure::Stopped`] after Ctrl-C; the errors of devices and data.
     pub fn epoch(&mut self, epoch: usize, epochs: usize) -> Result<(), Failure> {
         self.run.net.rejoin()?; // devices that failed in the last epoch get another chance
-        let mut bar = EpochBar::new(epoch, epochs, self.train.len());
+        let mut bar = EpochBar::new(epoch, epochs, self.train.len(), !self.ranks.is_first());
         let mut speed = Throughput::new();
         let pass = self.pass(epoch, &mut bar, &mut speed)?;
         let train_loss = converging(epoch, pass.loss.value()?)?;
@@ -141,6 +151,7 @@ impl Trainer {
         self.run.epochs.push(done);
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.save(&mut self.run, self.train.state(), &Mean::new())?;
+            self.stop.saved(checkpoint.holds());
         }
         Ok(())
     }
@@ -157,8 +168,13 @@ impl Trainer {
         }
     }
 
-    /// The current shares of the devices; empty for one device.
+    /// The current shares of the devices, or of several processes; empty for one device.
     fn shares(&self) -> String {
+        if self.ranks.are_several() {
+            let weights = self.run.net.shard().weights();
+            let named = weights.iter().zip(0..).map(|(share, rank)| format!("rank {rank} {:.0} %", 100.0 * share));
+            return format!("  ({})", named.collect::<Vec<_>>().join(", "));
+        }
         let shares = self.run.net.shares();
         let named = self.devices.iter().zip(&shares).map(|(device, share)| format!("{device} {:.0} %", 100.0 * share));
         if shares.len() < 2 { String::new() } else { format!("  ({})", named.collect::<Vec<_>>().join(", ")) }
@@ -170,10 +186,11 @@ impl Trainer {
         for (step, batch) in (&self.train).into_iter().enumerate() {
             let (images, labels) = batch.map_err(|error| self.unreadable(error))?;
             let (loss, lr) = self.run.step(&images, &labels)?;
-            pass.loss.add(&loss, labels.elem_count())?;
             pass.at = self.train.state();
-            speed.add(labels.elem_count());
-            bar.advance(labels.elem_count());
+            let images = self.images(pass.at);
+            pass.loss.add(&loss, images)?;
+            speed.add(images);
+            bar.advance(images);
             let free = loss.device().is_cpu(); // as with several devices, whose losses the host adds up
             if bar.is_visible() && (free || step % SHOW_EVERY == 0) {
                 let memory = ProgressLine::memory_of(&self.devices);
@@ -192,6 +209,7 @@ impl Trainer {
             if let Some(checkpoint) = self.checkpoint.as_mut().filter(|checkpoint| checkpoint.is_due(pass.at.batches)) {
                 converging(epoch, pass.loss.value()?)?; // keeps the last good checkpoint
                 checkpoint.save(&mut self.run, pass.at, &pass.loss)?;
+                self.stop.saved(checkpoint.holds());
             }
         }
         self.run.record.read()?;
@@ -199,6 +217,12 @@ impl Trainer {
             device.synchronize()?;
         }
         Ok(pass)
+    }
+
+    /// The number of images in the batch before a position, over all processes.
+    fn images(&self, at: LoaderState) -> usize {
+        let before = at.batches.saturating_sub(1) * self.batch_size;
+        self.train.len().saturating_sub(before).min(self.batch_size)
     }
 
     /// Returns the failure of a run that was asked to end after the last step: which step it is, and which file holds it.
@@ -248,12 +272,18 @@ impl Trainer {
                 return Ok(None);
             }
             let (images, labels) = batch.map_err(|error| self.unreadable(error))?;
+            if labels.elem_count() == 0 {
+                continue; // there are more processes than images in this batch
+            }
             let logits = self.run.net.predict(&images)?;
             let labels = labels.to(logits.device())?;
             loss.add(&nn::cross_entropy(&logits, &labels)?, labels.elem_count())?;
             accuracy.add(&logits, &labels)?;
         }
-        Ok(Some((loss.value()?, accuracy.value()?)))
+        let count = loss.count() as f64;
+        let of = |mean: f64| if count > 0.0 { mean * count } else { 0.0 };
+        let [loss, right, count] = self.ranks.sum([of(loss.value()?), of(accuracy.value()?), count]);
+        Ok(Some((loss / count, right / count)))
     }
 }
 
