@@ -10,6 +10,7 @@ use super::replica::Replica;
 use super::shares::{Balance, Shares};
 use crate::context;
 use crate::device::Device;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
 use crate::optim::Parameters;
@@ -72,6 +73,8 @@ pub struct DataParallel {
     /// Locked for moments only, so that it can be read during a step.
     pub(super) roster: Mutex<Roster>,
     plan: Arc<BucketPlan>,
+    /// The format in which gradients travel.
+    pub(super) wire: DType,
 }
 
 /// What other threads may ask about the devices.
@@ -136,7 +139,7 @@ impl DataParallel {
         let roster = Roster { devices: devices.to_vec(), nets, left_out, balance, time_limit: TIME_LIMIT };
         let plan = BucketPlan::new(&host.trained(), BUCKET_BYTES).into();
         let state = Mutex::new(State { steps: 0, members });
-        Ok(DataParallel { host, state, roster: Mutex::new(roster), plan })
+        Ok(DataParallel { host, state, roster: Mutex::new(roster), plan, wire: DType::F32 })
     }
 
     /// Sets how batches are split. The default is by measured speed.
@@ -236,7 +239,10 @@ impl DataParallel {
     /// [`train_batch`](DataParallel::train_batch).
     pub fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<KeyReport> {
         let (mut members, _in_call) = self.alone("load_state_dict")?;
-        members.members.iter_mut().for_each(|member| member.buffers = false);
+        for member in &mut members.members {
+            member.buffers = false;
+            member.replica.feedback.clear();
+        }
         self.host.net.load_state_dict(state, strict)
     }
 
@@ -286,13 +292,15 @@ impl DataParallel {
     {
         self.host.zero_grad();
         self.take_in_reopened(state);
-        let (present, buffers, block, loss) = self.with_survivors(state, samples, |state, sizes| {
+        let (present, buffers, block, loss, residuals) = self.with_survivors(state, samples, |state, sizes| {
             let shares: Vec<f64> = sizes.iter().filter(|&&n| n > 0).map(|&n| n as f64 / samples as f64).collect();
+            let shares: Arc<[f64]> = shares.into();
             let mut reducer = Reducer::new(&self.plan, &shares)?;
-            let (plan, loss_fn) = (self.plan.clone(), loss_fn.clone());
+            let (plan, loss_fn, wire) = (self.plan.clone(), loss_fn.clone(), self.wire);
             let work = move |replica: &Replica, part: super::members::Part| {
                 let [images, labels] = &part.inputs[..] else { return Err(Error::internal("a part has two inputs")) };
-                let step = replica.local_gradients(images, labels, &*loss_fn, &plan, part.deliver)?;
+                let wire = replica.feedback.wire(wire, shares[part.rank]);
+                let step = replica.local_gradients(images, labels, &*loss_fn, &plan, wire, part.deliver)?;
                 // All ranks have updated their buffers alike.
                 let buffers = if part.rank == 0 { replica.buffers_on_host()? } else { Vec::new() };
                 Ok((step, buffers))
@@ -301,17 +309,19 @@ impl DataParallel {
             let parts = self.attempt(state, sizes, &[images, labels], work, take)?;
             let (block, loss) = reducer.finish()?;
             let mut roster = lock(&self.roster);
-            let (mut present, mut buffers) = (vec![false; self.host.trained().len()], None);
+            let (mut present, mut buffers, mut residuals) = (vec![false; self.host.trained().len()], None, Vec::new());
             let busy = (0..sizes.len()).filter(|&i| sizes[i] > 0);
             for (i, (step, of_first)) in busy.zip(parts) {
                 roster.balance.record(i, sizes[i], step.seconds);
                 present.iter_mut().zip(step.present).for_each(|(any, here)| *any |= here);
                 buffers.get_or_insert(of_first);
+                residuals.push((i, step.residuals));
             }
-            Ok((present, buffers.unwrap_or_default(), block, loss))
+            Ok((present, buffers.unwrap_or_default(), block, loss, residuals))
         })?;
         state.steps += 1;
         self.host.set_buffers(&buffers)?;
+        residuals.into_iter().for_each(|(i, lost)| state.members[i].replica.feedback.keep(lost));
         let trained = self.host.trained();
         for ((parameter, view), present) in
             trained.iter().zip(Bucket::laid_out(block, &trained).tensors()?).zip(present)

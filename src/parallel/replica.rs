@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::gradient_buckets::{BucketPlan, Deliver, GradientBuckets};
+use super::wire::{Feedback, Residuals, Wire};
 use crate::autograd::no_grad;
 use crate::context;
 use crate::device::Device;
@@ -18,6 +19,8 @@ pub(super) struct Replica {
     pub(super) device: Device,
     pub(super) net: Arc<dyn Module>,
     pub(super) parameters: Arc<[Tensor]>,
+    /// What the format of gradients has lost in the last step.
+    pub(super) feedback: Feedback,
 }
 
 /// What a replica knows of its part of a step when all of its gradients are on the host.
@@ -26,6 +29,8 @@ pub(super) struct LocalStep {
     pub(super) present: Vec<bool>,
     /// The time from the samples on the host to the gradients on the host, without the time that it waited for other devices.
     pub(super) seconds: f64,
+    /// What the format of gradients has lost, to be kept if the step happens.
+    pub(super) residuals: Residuals,
 }
 
 impl Replica {
@@ -37,7 +42,8 @@ impl Replica {
         net.visit_mut(&mut replacing(&old, &parameters));
         let old = buffers(template);
         net.visit_buffers_mut(&mut replacing(&old, &buffers_onto(&old, device)?));
-        Ok(Replica { device: device.clone(), net: Arc::from(net), parameters: parameters.into() })
+        let (net, feedback) = (Arc::from(net), Feedback::default());
+        Ok(Replica { device: device.clone(), net, parameters: parameters.into(), feedback })
     }
 
     /// Returns the number of in-place writes to the parameters.
@@ -88,17 +94,19 @@ impl Replica {
         labels: &Tensor,
         loss_fn: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
         plan: &Arc<BucketPlan>,
+        wire: Wire,
         deliver: Deliver,
     ) -> Result<LocalStep> {
         let start = Instant::now();
         let loss = self.loss(images, labels, loss_fn)?;
-        let buckets = GradientBuckets::new(plan, self.trained(), &loss, deliver);
+        let buckets = GradientBuckets::new(plan, self.trained(), &loss, wire, deliver);
         buckets.during(|| loss.backward())?;
         drop(loss);
-        let present = buckets.finish()?;
+        let (present, residuals) = buckets.finish()?;
         self.device.alive()?;
         let waited = context::rank().map(|rank| rank.waited()).unwrap_or_default();
-        Ok(LocalStep { present, seconds: start.elapsed().saturating_sub(waited).as_secs_f64() })
+        let seconds = start.elapsed().saturating_sub(waited).as_secs_f64();
+        Ok(LocalStep { present, seconds, residuals })
     }
 
     /// Overwrites the parameters with those of a replica on the host.
