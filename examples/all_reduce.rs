@@ -54,7 +54,7 @@ fn rate(seconds: f64) -> f64 {
 /// Returns the seconds of reading a tensor of each adapter, all at once, and of writing one to each.
 fn copies(devices: &[Device]) -> Result<[f64; 2]> {
     let adapters: Vec<&Device> = devices.iter().filter(|device| !device.is_cpu()).collect();
-    let tensors = adapters.iter().map(|d| Tensor::full(ELEMENTS, 1.0, **d)).collect::<Result<Vec<_>>>()?;
+    let tensors = adapters.iter().map(|d| Tensor::full(ELEMENTS, 1.0, *d)).collect::<Result<Vec<_>>>()?;
     let host = vec![1.0f32; ELEMENTS];
     let down = median(|| on_threads(&tensors, |tensor| tensor.to_vec::<f32>().map(drop)))?;
     let up = median(|| {

@@ -131,13 +131,14 @@ fn a_run_survives_failures() -> Result<()> {
     let _turn = alone();
     let expected = losses(&net(&[Device::cpu()], DType::F32)?, nothing)?;
     let own = |device: &&Device| !device.is_cpu() && device.info().api != "GL" && !device.name().contains('/');
-    for (run, adapter) in common::devices().iter().filter(own).flat_map(|device| (0..3).map(move |run| (run, device))) {
-        let fault = if run == 1 { "oom=150".into() } else { format!("lose={}", 200 + 700 * run) };
+    let all = common::devices();
+    for (run, adapter) in all.iter().filter(own).enumerate() {
+        let fault = if run % 2 == 1 { "oom=150".into() } else { format!("lose={}", 200 + 400 * run) };
         let device = Device::new(&format!("chaos:{adapter}?{fault}"))?;
         let net = net(&[device.clone(), Device::new("cpu/1")?, Device::new("cpu/2")?], DType::F16)?;
         let got = losses(&net, nothing)?;
         assert!(distance(&got, &expected) < 1e-3, "{device}: {got:?}, expected {expected:?}");
-        if run != 1 {
+        if run % 2 == 0 {
             assert_eq!(net.left_out().len(), 1, "{device}");
         }
     }

@@ -101,7 +101,8 @@ impl DataParallel {
     ///
     /// As halves, each bucket is scaled by its largest element, so that none overflows. What rounding has lost stays on the device
     /// and is added to its gradients in the next step, so that updates are late by a step, and not lost: *error feedback*. That
-    /// is as much memory on each device as the gradients take. Losses are exact. A gradient that is not finite arrives as such.
+    /// is as much memory on each device as the gradients take. `cpu` rounds too, so that the numbers do not depend on where a part of
+    /// the batch is computed. Losses are exact. A gradient that is not finite arrives as such.
     /// What was lost is not in checkpoints: a resumed run begins without it, and so does a device that rejoins.
     ///
     /// # Errors
@@ -186,7 +187,8 @@ mod tests {
     #[test]
     fn feedback_makes_up_for_what_was_lost() -> Result<()> {
         for device in &Device::all() {
-            let (feedback, values) = (Feedback::default(), [1.0f32, 1.0 + 1.0 / 4096.0, 1e-9]);
+            // The second is in the middle of two halves, the third is a subnormal half: some drivers make 0 of it.
+            let (feedback, values) = (Feedback::default(), [1.0f32, 4098.1 / 16_384.0, 3.6543e-10]);
             let (mut with, mut without, mut expected) = ([0.0f64; 3], [0.0f64; 3], [0.0f64; 3]);
             for step in 0..40 {
                 let share = if step % 2 == 0 { 0.25 } else { 0.5 };
@@ -202,8 +204,8 @@ mod tests {
             }
             for i in 1..3 {
                 let errors = [with[i], without[i]].map(|sum| (sum - expected[i]).abs() / expected[i]);
-                assert!(errors[0] < 2e-5 || i == 2 && errors[0] < 0.1, "{device}: {errors:?}");
-                assert!(errors[0] < errors[1] / 5.0, "{device}: {errors:?}");
+                assert!(errors[0] < 3e-5 || i == 2 && errors[0] < 0.3, "{device}: {errors:?}");
+                assert!(errors[0] < errors[1] / 3.0, "{device}: {errors:?}");
             }
         }
         Ok(())
