@@ -147,6 +147,7 @@ fn a_run_survives_failures() -> Result<()> {
 
 #[test]
 fn other_formats_are_refused() -> Result<()> {
+    let _turn = alone();
     let error = DataParallel::new(Linear::new(2, 2)?, &[Device::cpu()])?.with_wire(DType::I32).unwrap_err();
     assert!(matches!(error, Error::DTypeMismatch { op: "with_wire", .. }), "{error}");
     Ok(())
