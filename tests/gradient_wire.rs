@@ -75,6 +75,9 @@ fn losses_are_near_those_of_floats_and_nearer_with_feedback() -> Result<()> {
         assert!(distance(&got, &expected) < 1e-3, "{mix:?}: {got:?}, expected {expected:?}");
         // The first loss is of the same parameters, and exact.
         assert_eq!(got[0], expected[0], "{mix:?}");
+        if mix.iter().any(|device| !device.is_cpu()) {
+            continue; // the tests of the format compare the devices
+        }
         // Loading a net forgets what was lost.
         let forgetful = net(&mix, DType::F16)?;
         losses(&forgetful, |_, net| net.load_state_dict(&net.state_dict(), true).map(drop))?;
