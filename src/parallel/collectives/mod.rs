@@ -30,8 +30,8 @@
 //! threads of the host when the last device's has come, where the drivers have put them; and a thread for each device writes it.
 //! An all-reduce then moves each tensor once over the link of its device in each direction, which is the least possible. A ring or
 //! a tree moves as much and more over the same links, since each of its steps between two adapters is a read and a write, and has
-//! more steps that wait for each other. The sum is not the slowest part: see "Collectives" in `BENCHMARKS.md` for times beside
-//! those of the copies alone.
+//! more steps that wait for each other. On software adapters and `cpu`, an all-reduce takes 0.4 to 0.9 of the time of its copies one
+//! after the other: see "Collectives" in `BENCHMARKS.md`.
 
 mod exchange;
 mod handle;
