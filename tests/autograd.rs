@@ -3,7 +3,7 @@
 mod common;
 
 use anygpu::optim::SGD;
-use anygpu::parallel::all_reduce;
+use anygpu::parallel::{ReduceOp, all_reduce};
 use anygpu::{Device, Error, NoGrad, Result, Tensor, no_grad};
 use common::devices;
 
@@ -203,7 +203,7 @@ fn leaves_own_their_gradients() -> Result<()> {
         let b = Tensor::ones([3], &device)?.requires_grad();
         a.add(&b)?.sum_all()?.backward()?;
         let (ga, gb) = (a.grad().expect("a gradient"), b.grad().expect("a gradient"));
-        all_reduce(&[ga, Tensor::ones([3], None)?.to(&other(&device)?)?])?;
+        all_reduce(&[ga, Tensor::ones([3], &other(&device)?)?], ReduceOp::Sum)?;
         assert_eq!(gb.to_vec::<f32>()?, [1.0; 3], "{device}");
     }
     Ok(())
@@ -211,8 +211,7 @@ fn leaves_own_their_gradients() -> Result<()> {
 
 /// Any device but this one.
 fn other(device: &Device) -> Result<Device> {
-    let all = devices();
-    Ok(all.into_iter().find(|d| d != device).unwrap_or_default())
+    devices().into_iter().find(|d| d != device).map_or_else(|| Device::new("cpu/1"), Ok)
 }
 
 /// The gradient of exp is a formula of its result: a later write into that must be noticed.
@@ -222,7 +221,7 @@ fn a_result_modified_in_place_is_refused() -> Result<()> {
     let [first, second, ..] = all.as_slice() else { return Ok(()) };
     let x = Tensor::ones([2], first)?.requires_grad();
     let y = x.exp()?;
-    all_reduce(&[y.detach(), Tensor::ones([2], second)?])?;
+    all_reduce(&[y.detach(), Tensor::ones([2], second)?], ReduceOp::Sum)?;
     let error = y.sum_all()?.backward().expect_err("y was written");
     assert!(error.to_string().contains("exp"), "{error}");
     Ok(())

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anygpu::nn::{self, Linear, Module, Sequential};
 use anygpu::optim::SGD;
-use anygpu::parallel::{self, Shares};
+use anygpu::parallel::{self, ReduceOp, Shares};
 use anygpu::{DataParallel, Device, Error, Result, Tensor, data, manual_seed, no_grad};
 use common::{device, devices, values};
 
@@ -151,7 +151,7 @@ fn collectives_over_every_device() -> Result<()> {
     let copies = parallel::broadcast(&x, &all)?;
     assert!(copies.iter().zip(&all).all(|(copy, device)| copy.device() == device && copy.shape() == [33, 3]));
     let owned: Vec<Tensor> = all.iter().map(|d| Tensor::full([5], 2.0, d)).collect::<Result<_>>()?;
-    parallel::all_reduce(&owned)?;
+    parallel::all_reduce(&owned, ReduceOp::Sum)?;
     for tensor in &owned {
         assert_eq!(tensor.to_vec::<f32>()?, [2.0 * all.len() as f32; 5], "{}", tensor.device());
     }

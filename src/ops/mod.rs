@@ -8,6 +8,7 @@
 
 mod autocast;
 mod choices;
+pub(crate) mod combine;
 pub(crate) mod custom_grad;
 mod elementwise;
 mod index;

@@ -12,6 +12,7 @@ use super::shares::Shares;
 use super::timeline::{ParallelReport, Timeline};
 use super::turns::take_turn;
 use crate::device::Device;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
 use crate::optim::Parameters;
@@ -77,6 +78,8 @@ pub struct DataParallel {
     pub(super) plan: Arc<BucketPlan>,
     /// The other processes that train the net, if there are any.
     pub(super) machines: Option<Machines>,
+    /// The format in which gradients travel.
+    pub(super) wire: DType,
 }
 
 /// What other threads may ask about the devices.
@@ -171,7 +174,7 @@ impl DataParallel {
             Roster { devices: devices.to_vec(), nets, left_out, balance, time_limit: TIME_LIMIT, timeline, idle };
         let plan = BucketPlan::new(&host.trained(), BUCKET_BYTES).into();
         let state = Mutex::new(State { members, ..State::default() });
-        Ok(DataParallel { host, state, roster: Mutex::new(roster), plan, machines: None })
+        Ok(DataParallel { host, state, roster: Mutex::new(roster), plan, machines: None, wire: DType::F32 })
     }
 
     /// Sets how batches are split. The default is by measured speed.
@@ -263,7 +266,10 @@ impl DataParallel {
     /// [`train_batch`](DataParallel::train_batch).
     pub fn load_state_dict(&self, state: &StateDict, strict: bool) -> Result<KeyReport> {
         let (mut members, _in_call) = self.alone("load_state_dict")?;
-        members.members.iter_mut().for_each(|member| member.buffers = false);
+        for member in &mut members.members {
+            member.buffers = false;
+            member.replica.feedback.clear();
+        }
         self.host.net.load_state_dict(state, strict)
     }
 }

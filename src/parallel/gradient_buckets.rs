@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::wire::{Narrowed, Residuals, Wire, widened};
 use crate::context::{self, GradientHook};
 use crate::error::{Error, Result};
 use crate::sync::lock;
@@ -92,6 +93,7 @@ struct BucketSender {
     /// The number of each parameter by the id of its tensor.
     numbers: HashMap<u64, usize>,
     loss: Tensor,
+    wire: Wire,
     progress: Mutex<Progress>,
     deliver: Deliver,
     arrived: Sender<Arrival>,
@@ -102,17 +104,26 @@ struct Progress {
     present: Vec<bool>,
     /// The number of parameters of each bucket without a gradient.
     missing: Vec<usize>,
+    /// What the format has lost of each bucket.
+    lost: Vec<Option<Tensor>>,
 }
 
 impl GradientBuckets {
     /// Prepares for the backward pass of `loss`, which has one element.
-    pub fn new(plan: &Arc<BucketPlan>, parameters: Vec<Tensor>, loss: &Tensor, deliver: Deliver) -> GradientBuckets {
+    pub fn new(
+        plan: &Arc<BucketPlan>,
+        parameters: Vec<Tensor>,
+        loss: &Tensor,
+        wire: Wire,
+        deliver: Deliver,
+    ) -> GradientBuckets {
         let (arrived, arrivals) = channel();
-        let present = vec![false; parameters.len()];
-        let progress = Mutex::new(Progress { present, missing: plan.buckets.iter().map(Range::len).collect() });
+        let (present, lost) = (vec![false; parameters.len()], vec![None; plan.len()]);
+        let missing = plan.buckets.iter().map(Range::len).collect();
+        let progress = Mutex::new(Progress { present, missing, lost });
         let numbers = parameters.iter().map(Tensor::id).zip(0..).collect();
         let (plan, loss) = (plan.clone(), loss.detach());
-        let sender = BucketSender { plan, parameters, numbers, loss, progress, deliver, arrived };
+        let sender = BucketSender { plan, parameters, numbers, loss, wire, progress, deliver, arrived };
         GradientBuckets { sender: Arc::new(sender), arrivals }
     }
 
@@ -125,9 +136,10 @@ impl GradientBuckets {
     }
 
     /// Sends the other buckets, with zeros for the parameters that the loss does not depend on, and waits until all have arrived.
-    /// Returns which parameters have a gradient, and for each bucket when the device had computed it and when it was on the host.
-    pub fn finish(self) -> Result<(Vec<bool>, Vec<(Instant, Instant)>)> {
-        let Progress { present, missing } = &*lock(&self.sender.progress);
+    /// Returns which parameters have a gradient, when the device had computed each bucket and when it was on the host, and what the
+    /// format has lost.
+    pub fn finish(self) -> Result<(Vec<bool>, Vec<(Instant, Instant)>, Residuals)> {
+        let missing = lock(&self.sender.progress).missing.clone();
         (0..missing.len())
             .filter(|&bucket| missing[bucket] > 0 || self.sender.plan.buckets[bucket].is_empty())
             .try_for_each(|bucket| self.sender.send(bucket))?;
@@ -138,7 +150,9 @@ impl GradientBuckets {
                 arrival.unwrap_or_else(|_| Err(Error::internal("a bucket of gradients was not read")))?;
             times[bucket] = read;
         }
-        Ok((present.clone(), times))
+        let Progress { present, lost, .. } = &mut *lock(&self.sender.progress);
+        let residuals = Residuals { share: self.sender.wire.share, buckets: std::mem::take(lost) };
+        Ok((std::mem::take(present), times, residuals))
     }
 }
 
@@ -163,12 +177,7 @@ impl BucketSender {
             parts.push(parameter.grad().map_or_else(|| Tensor::zeros(parameter.shape(), device), Ok)?);
             parameter.set_grad(None);
         }
-        if bucket == 0 {
-            parts.push(self.loss.reshape([1])?);
-        }
-        let flat = Bucket::gather(&parts)?.flat().to_dtype(DType::F32)?;
         let (deliver, arrived) = (self.deliver.clone(), self.arrived.clone());
-        let len = flat.elem_count();
         let take = move |elements: Result<Tensor>, computed: Instant| {
             let taken = elements.map(|elements| {
                 let on_host = Instant::now();
@@ -177,6 +186,14 @@ impl BucketSender {
             });
             let _ = arrived.send(taken); // an error means that the step has ended with one
         };
+        if self.wire.dtype == DType::F16 && !parts.is_empty() {
+            return self.send_halves(bucket, &parts, take);
+        }
+        if bucket == 0 {
+            parts.push(self.loss.reshape([1])?);
+        }
+        let flat = Bucket::gather(&parts)?.flat().to_dtype(DType::F32)?;
+        let len = flat.elem_count();
         if device.is_cpu() {
             take(Ok(flat), Instant::now());
         } else {
@@ -186,11 +203,38 @@ impl BucketSender {
         }
         Ok(())
     }
+
+    /// Starts the read of a bucket as halves.
+    fn send_halves(
+        &self,
+        bucket: usize,
+        parts: &[Tensor],
+        take: impl FnOnce(Result<Tensor>, Instant) + Send + 'static,
+    ) -> Result<()> {
+        let flat = Bucket::gather(parts)?.flat().to_dtype(DType::F32)?;
+        let Narrowed { words, residual } = self.wire.narrowed(bucket, &flat)?;
+        lock(&self.progress).lost[bucket] = Some(residual);
+        let (len, slots) = (flat.elem_count(), (bucket == 0).then(|| self.plan.range(bucket).len()));
+        let words = match slots {
+            Some(_) => crate::ops::cat(&[&words, &self.loss.to_dtype(DType::F32)?.reshape([1])?.as_words()?], 0)?,
+            None => words,
+        };
+        if words.device().is_cpu() {
+            let elements = words.with_slice(|words: &[u32]| widened(words, len, slots));
+            take(elements.and_then(|elements| elements), Instant::now());
+        } else {
+            words.elements_later::<u32>("train_batch", move |words, computed| {
+                take(words.and_then(|words| widened(&words, len, slots)), computed);
+            });
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parallel::wire::Feedback;
 
     fn plan(sizes: &[usize], bytes: usize) -> BucketPlan {
         let parameters: Vec<Tensor> = sizes.iter().map(|&size| Tensor::zeros(size, None).unwrap()).collect();
@@ -211,18 +255,20 @@ mod tests {
 
     #[test]
     fn every_gradient_arrives_once_with_zeros_for_the_missing() -> Result<()> {
-        for device in Device::all() {
-            let leaf = |value: f32| Ok(Tensor::full([3], value, &device)?.requires_grad());
+        for (device, dtype) in Device::all().iter().flat_map(|device| [(device, DType::F32), (device, DType::F16)]) {
+            let leaf = |value: f32| Ok(Tensor::full([3], value, device)?.requires_grad());
             let parameters = [leaf(1.0)?, leaf(2.0)?, leaf(3.0)?].to_vec();
             let loss = parameters[0].mul(&parameters[2])?.sum_all()?;
             let got = Arc::new(Mutex::new(vec![None; 3]));
             let taken = got.clone();
             let deliver: Deliver = Arc::new(move |bucket, elements| lock(&taken)[bucket] = Some(elements));
             let plan = Arc::new(BucketPlan::new(&parameters, 1));
-            let buckets = GradientBuckets::new(&plan, parameters.clone(), &loss, deliver);
+            let wire = Feedback::default().wire(dtype, 1.0);
+            let buckets = GradientBuckets::new(&plan, parameters.clone(), &loss, wire, deliver);
             buckets.during(|| loss.backward())?;
-            let (present, times) = buckets.finish()?;
+            let (present, times, residuals) = buckets.finish()?;
             assert_eq!(present, [true, false, true], "{device}");
+            assert!(residuals.buckets.iter().all(|lost| lost.is_some() == (dtype == DType::F16)), "{device}");
             assert!(times.len() == 3 && times.iter().all(|(computed, arrived)| computed <= arrived), "{device}");
             let values = |bucket: usize| lock(&got)[bucket].clone().expect("a bucket").to_vec::<f32>();
             let (last, middle, first) = (values(0)?, values(1)?, values(2)?);

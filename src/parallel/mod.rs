@@ -1,7 +1,6 @@
 //! Training and inference on several devices at once.
 //!
-//! - [`collectives`]: scatter, gather, broadcast and all-reduce of tensors, for programs that drive the devices
-//!   themselves;
+//! - [`collectives`]: broadcast, scatter, gather, all-reduce and so on of tensors, for programs that drive the devices themselves;
 //! - [`DataParallel`]: one replica of a net per device, each on its own thread, with the results of training one net;
 //! - [`Pipeline`]: the layers of one net on several devices, for nets that one device cannot hold;
 //! - [`ColumnParallelLinear`], [`RowParallelLinear`], [`ChannelParallelConv2d`]: one layer on several devices;
@@ -24,11 +23,14 @@ mod shares;
 mod timeline;
 mod train;
 mod turns;
+mod wire;
 mod worker;
 
 pub use channel_parallel::{ChannelParallelConv2d, ColumnParallelLinear, RowParallelLinear};
 pub use collectives::{
-    all_reduce, all_reduce_mean, broadcast, gather, scatter, split_batch, split_batch_by, split_sizes,
+    Handle, ReduceOp, all_gather, all_gather_async, all_reduce, all_reduce_async, all_to_all, all_to_all_async,
+    broadcast, broadcast_async, gather, gather_async, reduce, reduce_async, reduce_scatter, reduce_scatter_async,
+    scatter, scatter_async, scatter_sizes, split_batch, split_batch_by, split_sizes,
 };
 pub use data_parallel::DataParallel;
 #[cfg(feature = "mpi")]

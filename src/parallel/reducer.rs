@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::gradient_buckets::BucketPlan;
 use crate::device::cpu::with_room;
 use crate::device::{Device, Storage};
 use crate::error::{Error, Result};
+use crate::ops::combine::{Combine, combine_floats};
 use crate::tensor::Tensor;
-
-/// The elements that one task sums. They stay in a core's cache for all terms.
-const CHUNK: usize = 1 << 12;
 
 /// The weighted mean of buckets, each computed when the last rank's part of it has arrived.
 pub(super) struct Reducer {
@@ -103,16 +99,7 @@ fn weighted_mean(mean: &mut [f32], terms: &[&[f32]], weights: &[f32]) -> Result<
     if mean.len() - len >= 64 {
         return Err(Error::internal(format!("a bucket of {} elements has {len}", mean.len())));
     }
-    mean[..len].par_chunks_mut(CHUNK).enumerate().for_each(|(i, mean)| {
-        let at = i * CHUNK;
-        for (k, (term, weight)) in terms.iter().zip(weights).enumerate() {
-            let pairs = mean.iter_mut().zip(&term[at..]);
-            match k {
-                0 => pairs.for_each(|(mean, term)| *mean = weight * term),
-                _ => pairs.for_each(|(mean, term)| *mean += weight * term),
-            }
-        }
-    });
+    combine_floats(Combine::Add, &mut mean[..len], terms, weights);
     Ok(())
 }
 

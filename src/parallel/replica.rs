@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::gradient_buckets::{BucketPlan, GradientBuckets};
 use super::members::Part;
 use super::timeline::PartTimes;
+use super::wire::{Feedback, Residuals, Wire};
 use crate::autograd::no_grad;
 use crate::context;
 use crate::device::Device;
@@ -20,6 +21,8 @@ pub(super) struct Replica {
     pub(super) device: Device,
     pub(super) net: Arc<dyn Module>,
     pub(super) parameters: Arc<[Tensor]>,
+    /// What the format of gradients has lost in the last step.
+    pub(super) feedback: Feedback,
 }
 
 /// Computes the loss of a part of a batch, by a replica's net from its inputs.
@@ -30,6 +33,8 @@ pub(super) struct LocalStep {
     /// Whether the loss depends on each parameter that is not frozen.
     pub(super) present: Vec<bool>,
     pub(super) times: PartTimes,
+    /// What the format of gradients has lost, to be kept if the step happens.
+    pub(super) residuals: Residuals,
 }
 
 impl Replica {
@@ -41,7 +46,8 @@ impl Replica {
         net.visit_mut(&mut replacing(&old, &parameters));
         let old = buffers(template);
         net.visit_buffers_mut(&mut replacing(&old, &buffers_onto(&old, device)?));
-        Ok(Replica { device: device.clone(), net: Arc::from(net), parameters: parameters.into() })
+        let (net, feedback) = (Arc::from(net), Feedback::default());
+        Ok(Replica { device: device.clone(), net, parameters: parameters.into(), feedback })
     }
 
     /// Returns the number of in-place writes to the parameters.
@@ -75,18 +81,25 @@ impl Replica {
 
     /// Computes the gradients of the parameters for a part of a batch, and gives each bucket of them to [`Part::deliver`] as soon as
     /// it is on the host. The parameters have no gradients afterwards.
-    pub(super) fn local_gradients(&self, part: Part, step: &StepFn, plan: &Arc<BucketPlan>) -> Result<LocalStep> {
+    pub(super) fn local_gradients(
+        &self,
+        part: Part,
+        step: &StepFn,
+        plan: &Arc<BucketPlan>,
+        wire: Wire,
+    ) -> Result<LocalStep> {
         let loss = self.loss(&part.inputs, step)?;
         let forward = Instant::now();
-        let gradients = GradientBuckets::new(plan, self.trained(), &loss, part.deliver);
+        let gradients = GradientBuckets::new(plan, self.trained(), &loss, wire, part.deliver);
         gradients.during(|| loss.backward())?;
         let backward = Instant::now();
         drop(loss);
-        let (present, buckets) = gradients.finish()?;
+        let (present, buckets, residuals) = gradients.finish()?;
         self.device.alive()?;
         let waited = context::rank().map(|rank| rank.waited()).unwrap_or_default();
         let (begin, copied) = (part.begin, part.copied);
-        Ok(LocalStep { present, times: PartTimes { begin, copied, forward, backward, buckets, waited } })
+        let times = PartTimes { begin, copied, forward, backward, buckets, waited };
+        Ok(LocalStep { present, times, residuals })
     }
 
     /// Overwrites the parameters with those of a replica on the host.

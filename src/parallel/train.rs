@@ -154,22 +154,26 @@ impl DataParallel {
         step: &Arc<StepFn>,
     ) -> Result<Gradients> {
         if let [samples] = sizes {
-            return self.gradients(state, inputs, *samples, step, None);
+            return self.gradients(state, inputs, *samples, *samples, step, None);
         }
         let samples: usize = sizes.iter().sum();
         let buffers = self.host.buffers_on_host()?.iter().map(duplicate).collect::<Result<Vec<_>>>()?;
         let random = random_state();
+        let residuals: Vec<_> = state.members.iter().map(|member| member.replica.feedback.kept()).collect();
         let (mut sum, mut start): (Option<Gradients>, _) = (None, 0);
         for &size in sizes {
             let part = |input: &&Tensor| input.narrow(0, start, size);
             let parts = inputs.iter().map(part).collect::<Result<Vec<_>>>()?;
-            let gradients = self.gradients(state, &parts.iter().collect::<Vec<_>>(), size, step, None);
+            let gradients = self.gradients(state, &parts.iter().collect::<Vec<_>>(), size, samples, step, None);
             let gradients = gradients.and_then(|new| Gradients::add(sum.take(), new, size as f64 / samples as f64));
             match gradients {
                 Ok(gradients) => sum = Some(gradients),
                 Err(error) => {
                     self.host.set_buffers(&buffers)?;
-                    state.members.iter_mut().for_each(|member| member.buffers = false);
+                    for (member, residuals) in state.members.iter_mut().zip(residuals) {
+                        member.buffers = false;
+                        member.replica.feedback.restore(residuals);
+                    }
                     set_random_state(random);
                     return Err(error);
                 }
@@ -193,31 +197,36 @@ impl DataParallel {
         let inputs = inputs.iter().map(|input| joint.samples(input)).collect::<Result<Vec<_>>>()?;
         let inputs: Vec<&Tensor> = inputs.iter().collect();
         state.joint = Some(joint.place());
-        let gradients = self.gradients(state, &inputs, samples.max(1), step, Some(&mut joint));
+        let (samples, total) = (samples.max(1), joint.place().total);
+        let gradients = self.gradients(state, &inputs, samples, total, step, Some(&mut joint));
         state.joint = None;
         let Gradients { mut present, block, mut loss } = gradients?;
         joint.finish(&block, &mut loss, &mut present)?;
         Ok(Gradients { present, block, loss })
     }
 
-    /// Returns the mean gradients of samples that the devices compute at once: with other processes, the part of this one.
+    /// Returns the mean gradients of samples that the devices compute at once, of `whole` samples of the step: with other processes,
+    /// the part of this one.
     fn gradients(
         &self,
         state: &mut State,
         inputs: &[&Tensor],
         samples: usize,
+        whole: usize,
         step: &Arc<StepFn>,
         mut joint: Option<&mut JointStep<'_>>,
     ) -> Result<Gradients> {
         let total = state.joint.as_ref().map_or(samples, |joint| joint.total);
-        let (gradients, buffers) = self.with_survivors(state, samples, |state, sizes| {
+        let (gradients, buffers, residuals) = self.with_survivors(state, samples, |state, sizes| {
             let begin = Instant::now();
             let shares: Vec<f64> = sizes.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total as f64).collect();
             let mut reducer = Reducer::new(&self.plan, &shares)?;
-            let (plan, step) = (self.plan.clone(), step.clone());
+            let (plan, step, wire) = (self.plan.clone(), step.clone(), self.wire);
+            let of_step: Arc<[f64]> = shares.iter().map(|share| share * total as f64 / whole as f64).collect();
             let work = move |replica: &Replica, part: Part| {
                 let rank = part.rank;
-                let local = replica.local_gradients(part, &*step, &plan)?;
+                let wire = replica.feedback.wire(wire, of_step[rank]);
+                let local = replica.local_gradients(part, &*step, &plan, wire)?;
                 // All ranks have updated their buffers alike.
                 let buffers = if rank == 0 { replica.buffers_on_host()? } else { Vec::new() };
                 Ok((local, buffers))
@@ -235,13 +244,14 @@ impl DataParallel {
             let roster = &mut *lock(&self.roster);
             let (mut present, mut buffers) = (vec![false; self.host.trained().len()], None);
             let busy = (0..sizes.len()).filter(|&i| sizes[i] > 0);
-            let mut times = Vec::with_capacity(parts.len());
+            let (mut times, mut residuals) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
             for (i, (local, of_first)) in busy.zip(parts) {
                 let (compute, copies) = (local.times.compute(), local.times.copies());
                 roster.balance.record(i, sizes[i], compute.as_secs_f64(), copies.as_secs_f64());
                 present.iter_mut().zip(local.present).for_each(|(any, here)| *any |= here);
                 buffers.get_or_insert(of_first);
                 times.push((i, sizes[i], local.times));
+                residuals.push((i, local.residuals));
             }
             let seconds = times.iter().map(|(_, _, times)| (times.compute() + times.copies()).as_secs_f64());
             let seconds = seconds.fold(0.0, f64::max);
@@ -249,9 +259,10 @@ impl DataParallel {
             roster.balance.record_step(samples, begin.elapsed().as_secs_f64());
             roster.timeline.add(&roster.names(), begin, &times);
             roster.name_those_that_do_not_pay();
-            Ok((Gradients { present, block, loss }, buffers.unwrap_or_default()))
+            Ok((Gradients { present, block, loss }, buffers.unwrap_or_default(), residuals))
         })?;
         self.host.set_buffers(&buffers)?;
+        residuals.into_iter().for_each(|(i, lost)| state.members[i].replica.feedback.keep(lost));
         Ok(gradients)
     }
 

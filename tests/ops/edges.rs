@@ -1,7 +1,7 @@
 //! Cases at the limits of types, shapes and infinities that do not fit the op table.
 
 use anygpu::nn::{CrossEntropyLoss, Reduction};
-use anygpu::parallel::all_reduce;
+use anygpu::parallel::{ReduceOp, all_reduce};
 use anygpu::{DType, Device, Padding, Result, Tensor, s};
 
 use crate::common::devices;
@@ -19,8 +19,8 @@ fn halves_are_written_in_place_within_their_words() -> Result<()> {
     for device in devices() {
         let [a, b] =
             [[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]].map(|v| floats(&v, &device).and_then(|t| t.to_dtype(DType::F16)));
-        let (a, b) = (a?, b?.to(Device::cpu())?);
-        all_reduce(&[a.clone(), b.clone()])?;
+        let (a, b) = (a?, b?.to(Device::new("cpu/1")?)?);
+        all_reduce(&[a.clone(), b.clone()], ReduceOp::Sum)?;
         assert_eq!((read(&a)?, read(&b)?), (vec![11.0, 22.0, 33.0], vec![11.0, 22.0, 33.0]), "{device}");
 
         let running = |value: f32| Tensor::full([3], value, &device)?.to_dtype(DType::BF16);

@@ -64,6 +64,7 @@ pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder};
 pub(crate) use pipeline::{ParamsAt, Pipeline, Signature};
 pub(crate) use pool::Buffer;
 pub(crate) use queue::Dispatch;
+pub(crate) use reader::Chunk;
 pub(crate) use shader::{
     Bits, FOURS, PUT, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl,
 };

@@ -1,6 +1,7 @@
 //! Reads that the caller does not wait for. A thread of the device takes what they bring.
 
 use std::io;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, SendError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -47,7 +48,69 @@ impl Reader {
     }
 }
 
+/// A chunk of a buffer, in memory that the driver shares with the host.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    gpu: Arc<Gpu>,
+    staging: wgpu::Buffer,
+    /// Absent while this is dropped.
+    view: Option<wgpu::BufferView>,
+}
+
+impl Deref for Chunk {
+    type Target = [u32];
+    fn deref(&self) -> &[u32] {
+        self.view.as_deref().map_or(&[], bytemuck::cast_slice)
+    }
+}
+
+/// Gives the memory back, for later reads.
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.view = None;
+        self.gpu.end_read(self.staging.clone());
+    }
+}
+
 impl Gpu {
+    /// Submits the recorded work and the copy of a range of a buffer, and returns. A thread of the device calls `each` with every
+    /// chunk of [`CHUNK`](super::transfer::CHUNK) words, in order, where the driver has put it: nothing is copied on the host. An
+    /// error is the last call.
+    pub(crate) fn read_chunks_later(
+        self: &Arc<Gpu>,
+        buffer: &Buffer,
+        offset: usize,
+        len: usize,
+        mut each: impl FnMut(Result<Chunk>) + Send + 'static,
+    ) {
+        let sender =
+            self.reader.sender(&self.name).map_err(|error| self.error(format!("the thread for reads: {error}")));
+        match sender.and_then(|sender| Ok((sender, self.begin(buffer, offset, len)?))) {
+            Err(error) => each(Err(error)),
+            Ok((sender, begun)) => {
+                let gpu = self.clone();
+                let job: Job = Box::new(move || {
+                    let ended = catch_unwind(AssertUnwindSafe(|| gpu.give_chunks(begun, &mut each)));
+                    if let Err(error) = ended.unwrap_or_else(|panic| Err(gpu.error(panic_message(&*panic)))) {
+                        each(Err(error));
+                    }
+                });
+                if let Err(SendError(job)) = sender.send(job) {
+                    job(); // The thread has ended: this one waits.
+                }
+            }
+        }
+    }
+
+    fn give_chunks(self: &Arc<Gpu>, begun: Begun, each: &mut impl FnMut(Result<Chunk>)) -> Result<()> {
+        for read in begun.reads {
+            let mapped = self.watch(&read)?;
+            let (staging, view) = self.mapped(read, mapped)?;
+            each(Ok(Chunk { gpu: self.clone(), staging, view: Some(view) }));
+        }
+        self.finish_fault(begun.fault)
+    }
+
     /// Submits the recorded work and the copy of a range of a buffer, and returns. A thread of the device calls `then` with the
     /// words, or with an error of the device, and with the time when the device had ended; this thread does if the error is known
     /// at once.
@@ -98,13 +161,15 @@ impl Gpu {
                 Ok(())
             })?;
         }
-        if let Some(read) = begun.fault {
-            let mapped = self.watch(&read)?;
-            self.take_read(read, mapped, &mut |fault: &[u32]| {
-                fault.try_into().map_or(Ok(()), |fault| self.fault(fault))
-            })?;
-        }
+        self.finish_fault(begun.fault)?;
         Ok(words)
+    }
+
+    /// Returns the error that kernels found in the values of their inputs.
+    fn finish_fault(&self, fault: Option<Read>) -> Result<()> {
+        let Some(read) = fault else { return Ok(()) };
+        let mapped = self.watch(&read)?;
+        self.take_read(read, mapped, &mut |fault: &[u32]| fault.try_into().map_or(Ok(()), |fault| self.fault(fault)))
     }
 
     /// Asks the driver again and again whether a read has ended. A wait within the driver would keep other threads from freeing

@@ -19,11 +19,12 @@ use crate::error::{Error, Result};
 use crate::sync;
 
 /// Words of a chunk (1 MiB): small enough for the cache, and small enough that both directions of a copy overlap.
-const CHUNK: usize = 1 << 18;
+pub(crate) const CHUNK: usize = 1 << 18;
 /// The most chunks that are read from a device at the same time.
 const IN_FLIGHT: usize = 3;
-/// The most chunks that are kept for later reads. Reads that nobody waits for may take any number.
-const KEPT: usize = 16;
+/// The most chunks that are kept for later reads: reads that nobody waits for begin with all chunks of a tensor at once, and memory
+/// that is new to the process is several times slower.
+const KEPT: usize = 64;
 
 /// Copies words `offset..offset + len` of `storage` from device `src` to device `dst`, into new storage of `len` words.
 ///
@@ -274,6 +275,15 @@ impl Gpu {
         mapped: Mapped,
         take: &mut impl FnMut(&[u32]) -> Result<()>,
     ) -> Result<()> {
+        let (staging, view) = self.mapped(read, mapped)?;
+        take(bytemuck::cast_slice(&view))?;
+        drop(view);
+        self.end_read(staging);
+        Ok(())
+    }
+
+    /// Returns what a read has brought, and the buffer that it is in, for [`Gpu::end_read`].
+    pub(super) fn mapped(&self, read: Read, mapped: Mapped) -> Result<(wgpu::Buffer, wgpu::BufferView)> {
         if let Err(error) = mapped {
             // The submit was not refused, or the call that made it would have returned that.
             self.health.submission_failed();
@@ -281,12 +291,14 @@ impl Gpu {
         }
         let Read { staging, len, .. } = read;
         let view = staging.get_mapped_range(..byte(len)).map_err(|error| self.error(error.to_string()))?;
-        take(bytemuck::cast_slice(&view))?;
-        drop(view);
+        Ok((staging, view))
+    }
+
+    /// Keeps the buffer of a read for later ones. There is no view of it any more.
+    pub(super) fn end_read(&self, staging: wgpu::Buffer) {
         let _gl = self.gl.enter();
         staging.unmap();
         self.staging.put(staging);
-        Ok(())
     }
 
     fn check_range(&self, what: &str, buffer: &Buffer, offset: usize, len: usize) -> Result<()> {

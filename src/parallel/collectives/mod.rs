@@ -1,0 +1,123 @@
+//! Collectives: operations on one tensor of each of several devices, of any mix, as those of `torch.distributed` and NCCL.
+//!
+//! | function | takes | gives |
+//! |---|---|---|
+//! | [`broadcast`] | a tensor | a copy on each device |
+//! | [`scatter`] | a tensor | a part of its first dimension on each device |
+//! | [`gather`] | a tensor of each device | their concatenation on one device |
+//! | [`all_gather`] | a tensor of each device | their concatenation on each device |
+//! | [`reduce`] | equal shapes on each device | their [sum, mean, …](ReduceOp) on one device |
+//! | [`all_reduce`] | equal shapes on each device | the same in place, on each device |
+//! | [`reduce_scatter`] | equal shapes on each device | a part of the reduction on each device |
+//! | [`all_to_all`] | a tensor of each device, in parts | on each device, its part of all tensors |
+//!
+//! Parts may have unequal sizes, for devices of unequal speed: [`split_sizes`] computes them from weights. A device may be listed
+//! once; parts of one device have names of their own, such as `cpu/0` and `cpu/1`. The results are outside the graph, but for
+//! those of `broadcast`, `scatter` and `gather`.
+//!
+//! **Without waiting.** Each function has a form with the suffix `_async`, which begins the reads of all devices and returns a
+//! [`Handle`]. Several may be in flight. Until a handle is done, do not write to the tensors that were given, nor read those that
+//! are reduced in place. The blocking functions are the same code on the calling thread, so that both give the same bits, whatever
+//! the times of the devices are.
+//!
+//! **Errors.** A device that is lost or fails meanwhile ends the collective with its error, which names it; nothing waits for it
+//! longer than [`Device::set_wait_limit`] says. Tensors that are reduced in place then have unspecified elements.
+//!
+//! # How elements travel
+//!
+//! Two adapters of WebGPU have no common memory: what one sends to another is read into memory of the host and written from there.
+//! So the sum is computed there, on the way: all devices are read at the same time, in chunks of 1 MiB; a chunk is reduced by all
+//! threads of the host when the last device's has come, where the drivers have put them; and a thread for each device writes it.
+//! An all-reduce then moves each tensor once over the link of its device in each direction, which is the least possible. A ring or
+//! a tree moves as much and more over the same links, since each of its steps between two adapters is a read and a write, and has
+//! more steps that wait for each other. On software adapters and `cpu`, an all-reduce takes 0.4 to 0.9 of the time of its copies one
+//! after the other: see "Collectives" in `BENCHMARKS.md`.
+
+mod exchange;
+mod handle;
+mod moves;
+mod reduce_op;
+mod reductions;
+mod split;
+
+pub use handle::Handle;
+pub use moves::{
+    all_gather, all_gather_async, all_to_all, all_to_all_async, broadcast, broadcast_async, gather, gather_async,
+    scatter, scatter_async, scatter_sizes,
+};
+pub use reduce_op::ReduceOp;
+pub use reductions::{all_reduce, all_reduce_async, reduce, reduce_async, reduce_scatter, reduce_scatter_async};
+pub use split::{split_batch, split_batch_by, split_sizes};
+
+use crate::autograd::no_grad;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use exchange::{Exchange, Stream, uninitialised};
+
+/// A collective whose arguments are checked.
+struct Collective<T> {
+    op: &'static str,
+    streams: Vec<Stream>,
+    /// Makes the result of what has arrived.
+    finish: Box<dyn FnOnce() -> Result<T> + Send>,
+}
+
+impl<T: Send + 'static> Collective<T> {
+    fn new(op: &'static str, streams: Vec<Stream>, finish: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
+        Collective { op, streams, finish: Box::new(finish) }
+    }
+
+    /// Computes it on this thread.
+    fn now(self) -> Result<T> {
+        Exchange::begin(self.streams)?.finish()?;
+        no_grad(self.finish)
+    }
+
+    /// Begins the reads, and leaves the rest to another thread.
+    fn later(self) -> Result<Handle<T>> {
+        let (exchange, finish) = (Exchange::begin(self.streams)?, self.finish);
+        Handle::start(self.op, move || {
+            exchange.finish()?;
+            no_grad(finish)
+        })
+    }
+}
+
+/// Checks a list of devices: at least one, and none twice.
+fn check_devices<'a>(op: &'static str, devices: impl IntoIterator<Item = &'a Device>) -> Result<()> {
+    let mut seen: Vec<&Device> = Vec::new();
+    for device in devices {
+        if seen.contains(&device) {
+            let detail = format!(
+                "device {device} is listed twice: list it once, or list logical devices of it, such as cpu/0 and cpu/1"
+            );
+            return Err(Error::argument(op, detail));
+        }
+        seen.push(device);
+    }
+    if seen.is_empty() { Err(Error::argument(op, "the list of devices is empty")) } else { Ok(()) }
+}
+
+/// Returns the first dimension of a tensor.
+fn rows(op: &'static str, x: &Tensor) -> Result<usize> {
+    let first = x.shape().first().copied();
+    first.ok_or_else(|| Error::argument(op, "a scalar has no first dimension"))
+}
+
+/// Checks that there is one size for each of `parts` parts and that they add up to `rows`; makes equal ones if there are none.
+fn sizes_of(op: &'static str, rows: usize, parts: usize, sizes: Option<&[usize]>) -> Result<Vec<usize>> {
+    let Some(sizes) = sizes else { return Ok(split_sizes(rows, &vec![1.0; parts])) };
+    let sum = sizes.iter().try_fold(0usize, |sum, size| sum.checked_add(*size));
+    if sizes.len() == parts && sum == Some(rows) {
+        return Ok(sizes.to_vec());
+    }
+    let detail = format!("sizes {sizes:?}: there must be {parts}, which add up to the first dimension, {rows}");
+    Err(Error::argument(op, detail))
+}
+
+/// Returns a new tensor on a device, and its words.
+fn target(shape: &[usize], like: &Tensor, device: &Device) -> Result<(Tensor, Tensor)> {
+    let words = uninitialised(like.dtype().words(shape.iter().product()), device)?;
+    Ok((words.tensor_at_word(0, shape, like.dtype()), words))
+}
