@@ -1,6 +1,16 @@
-//! Faults for tests: the n-th allocation or the n-th submit of this thread fails, on any device.
+//! Faults for tests: the n-th allocation or the n-th submit of this thread fails, on any device, and kernels of chains take as long
+//! to compile as a test holds a lock.
 
 use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::sync;
+
+/// The lock that each compilation of a chain's kernel takes.
+pub(crate) static COMPILES: Mutex<()> = Mutex::new(());
+/// How many compilations have come to the lock.
+pub(crate) static COMPILATIONS: AtomicUsize = AtomicUsize::new(0);
 
 /// What can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +41,12 @@ pub(in crate::device) fn fails(this: Fault) -> bool {
         }
         _ => false,
     }
+}
+
+/// Waits until no test holds the lock.
+pub(in crate::device) fn compilation() {
+    COMPILATIONS.fetch_add(1, Ordering::SeqCst);
+    drop(sync::lock(&COMPILES));
 }
 
 /// Returns the error of an allocation that is to fail.
