@@ -56,6 +56,7 @@ fn endless() -> Result<()> {
     for other in others.take(2) {
         assert_eq!(Tensor::ones([300], &other)?.sum_all()?.item::<f32>()?, 300.0, "{other}");
     }
+    drop((x, y, kernel, device)); // which does not wait for the kernel
     println!("the others go on");
     Ok(())
 }
@@ -89,6 +90,45 @@ fn a_kernel_that_never_ends_loses_its_device_only() {
         println!("{}", all.join("\n"));
         assert!(goes_on, "{device}: {all:?}");
     }
+}
+
+/// The device of a child whose system has no driver for Vulkan any more.
+const GONE: &str = "ANYGPU_TEST_GONE_DEVICE";
+
+#[test]
+#[ignore = "run by a_driver_that_is_gone_is_an_error_by_name, in a process of its own"]
+fn gone() -> Result<()> {
+    let Ok(name) = std::env::var(GONE) else { return Ok(()) };
+    let begin = Instant::now();
+    if let Err(error) = Device::new(&name) {
+        println!("{name}: within {:.2} s: {error}", begin.elapsed().as_secs_f64());
+        assert!(matches!(error, Error::UnknownDevice { .. }) && error.to_string().contains("cpu"), "{error}");
+        for device in Device::all() {
+            assert_eq!(Tensor::ones([300], &device)?.sum_all()?.item::<f32>()?, 300.0, "{device}");
+        }
+        println!("the others go on");
+    }
+    Ok(())
+}
+
+/// A name that a program remembers, of a driver that was there before. Adapters of OpenGL stay, under the first names.
+#[test]
+fn a_driver_that_is_gone_is_an_error_by_name() {
+    let adapters: Vec<Device> =
+        common::devices().into_iter().filter(|d| !d.is_cpu() && !d.name().contains('/')).collect();
+    let left = adapters.iter().filter(|device| device.info().api == "GL").count();
+    let (Some(last), true) = (adapters.last(), adapters.len() > left) else { return };
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["gone", "--exact", "--ignored", "--nocapture"])
+        .env(GONE, last.name())
+        .env("VK_DRIVER_FILES", "/nonexistent")
+        .env_remove("VK_ADD_DRIVER_FILES")
+        .env_remove("ANYGPU_VISIBLE_DEVICES")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    assert!(output.status.success() && said.contains("the others go on"), "{said}");
 }
 
 /// Four threads compute on a device that is destroyed, and one on `cpu`.

@@ -1,5 +1,5 @@
-//! Faults for tests: the n-th allocation or the n-th submit of this thread fails, on any device, and kernels of chains take as long
-//! to compile as a test holds a lock.
+//! Faults for tests: the n-th allocation or the n-th submit of this thread fails, on any device, or its compilations of kernels of
+//! chains take as long as a test holds a lock.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::sync;
 
-/// The lock that each compilation of a chain's kernel takes.
+/// The lock that compilations wait for: see [`hold_compilations`].
 pub(crate) static COMPILES: Mutex<()> = Mutex::new(());
 /// How many compilations have come to the lock.
 pub(crate) static COMPILATIONS: AtomicUsize = AtomicUsize::new(0);
@@ -22,6 +22,7 @@ pub(crate) enum Fault {
 }
 
 thread_local! {
+    static HOLDS_COMPILATIONS: Cell<bool> = const { Cell::new(false) };
     /// The fault, and how many calls succeed before.
     static NEXT: Cell<Option<(Fault, usize)>> = const { Cell::new(None) };
 }
@@ -43,10 +44,17 @@ pub(in crate::device) fn fails(this: Fault) -> bool {
     }
 }
 
-/// Waits until no test holds the lock.
+/// Lets compilations of chains' kernels by this thread wait for the lock.
+pub(crate) fn hold_compilations() {
+    HOLDS_COMPILATIONS.set(true);
+}
+
+/// Waits until no test holds the lock, if this thread's compilations do.
 pub(in crate::device) fn compilation() {
-    COMPILATIONS.fetch_add(1, Ordering::SeqCst);
-    drop(sync::lock(&COMPILES));
+    if HOLDS_COMPILATIONS.get() {
+        COMPILATIONS.fetch_add(1, Ordering::SeqCst);
+        drop(sync::lock(&COMPILES));
+    }
 }
 
 /// Returns the error of an allocation that is to fail.
