@@ -28,8 +28,10 @@ mod arguments;
 mod backward;
 mod bounds;
 mod contents;
+mod known;
 mod launch;
 mod limits;
+mod loops;
 mod output;
 mod overrides;
 mod reflect;
@@ -47,7 +49,7 @@ pub use backward::KernelBackward;
 pub use launch::{Invocations, Launch};
 pub use output::Output;
 use output::{dense, started};
-use reflect::{Reflection, reflect};
+use reflect::{Reflected, Reflection, reflect};
 pub use uniform::ParamValue;
 
 /// A compute kernel in WGSL.
@@ -79,6 +81,8 @@ pub struct WgslKernel {
     source: String,
     entry: String,
     reflection: Reflection,
+    /// The module, if it has loops.
+    loops: Option<naga::Module>,
     pipelines: Mutex<HashMap<Device, Arc<Pipeline>>>,
 }
 
@@ -128,9 +132,9 @@ impl WgslKernel {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn with_overrides(source: &str, entry: &str, values: &[(&str, f64)]) -> Result<Self> {
-        let (source, reflection) = limits::on_large_stack(source, || reflect(source, entry, values))
+        let Reflected { source, reflection, loops } = limits::on_large_stack(source, || reflect(source, entry, values))
             .map_err(|message| Error::Kernel { name: entry.to_string(), message })?;
-        Ok(WgslKernel { source, entry: entry.into(), reflection, pipelines: Mutex::default() })
+        Ok(WgslKernel { source, entry: entry.into(), reflection, loops, pipelines: Mutex::default() })
     }
 
     /// Returns the names of the compute entry points of a source, in its order.
@@ -177,7 +181,8 @@ impl WgslKernel {
     /// # Errors
     ///
     /// [`Error::Kernel`] if the arguments do not fit the bindings, if an output that the kernel reads has no starting
-    /// elements, on `cpu`, or if the driver refuses to compile the kernel;
+    /// elements, on `cpu`, if the driver refuses to compile the kernel, or if its loops are longer than the driver runs them (see
+    /// [`Launch::allow_long_loops`]);
     /// [`Error::InvalidArgument`] for an output of more elements than can be addressed;
     /// [`Error::DeviceMismatch`]; [`Error::LimitExceeded`]; [`Error::OutOfMemory`].
     pub fn run<'a, O: Into<Output<'a>> + Clone>(
@@ -205,16 +210,18 @@ impl WgslKernel {
         groups: [u32; 3],
     ) -> Result<Vec<Tensor>> {
         let outputs: Vec<Output> = outputs.iter().map(|output| output.clone().into()).collect();
-        self.launch(device, inputs, &outputs, params, |_| Ok(groups))
+        self.launch(device, inputs, &outputs, params, false, |_| Ok(groups))
     }
 
     /// Runs the kernel on arguments in the order of their bindings, with as many workgroups as a function returns for the adapter.
+    /// `long_loops` are loops with more iterations than the driver runs.
     fn launch(
         &self,
         device: &Device,
         inputs: &[&Tensor],
         outputs: &[Output],
         params: &[u32],
+        long_loops: bool,
         groups: impl FnOnce(&Gpu) -> Result<[u32; 3]>,
     ) -> Result<Vec<Tensor>> {
         self.check_arguments(device, inputs, outputs, params)?;
@@ -222,6 +229,9 @@ impl WgslKernel {
             return Err(self.error("WGSL needs an adapter, and these tensors are on cpu: move them with .to()"));
         };
         let groups = groups(gpu)?;
+        if !long_loops && !groups.contains(&0) {
+            self.check_loops((device, gpu), inputs, outputs, params, groups)?;
+        }
         let pipeline = self.pipeline(device, gpu)?;
         let (mut read, mut made) = (Vec::new(), Vec::new());
         for input in inputs {
@@ -250,14 +260,6 @@ impl WgslKernel {
         let mut pipelines = sync::lock(&self.pipelines);
         if let Some(pipeline) = pipelines.get(device) {
             return Ok(pipeline.clone());
-        }
-        if let (true, Some(budget)) = (self.reflection.loops, gpu.caps().loop_budget) {
-            log::warn!(
-                "kernel {} has loops, and the driver of {device} ({}) silently leaves them after some {budget} \
-                 iterations per invocation in total: give each invocation less work",
-                self.entry,
-                device.info().driver
-            );
         }
         if self.reflection.halves && !gpu.caps().f16 {
             return Err(self.error(format!("it has f16, which {device} does not compute with: use f32 there")));

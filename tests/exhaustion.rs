@@ -4,6 +4,7 @@
 mod common;
 
 use std::process::Command;
+use std::time::Instant;
 
 use anygpu::{Device, Error, Result, Tensor};
 
@@ -24,7 +25,7 @@ fn run_limited(name: &str, device: &Device, kibibytes: u64) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{device}, {kibibytes} KiB: {}\n{out}\n{err}", output.status);
-    print!("{device}, {kibibytes} KiB: {}", out.lines().filter(|line| line.contains("blocks")).collect::<String>());
+    println!("{device}, {kibibytes} KiB: {}", out.lines().find(|line| line.contains("blocks")).unwrap_or(""));
 }
 
 #[cfg(target_os = "linux")]
@@ -47,14 +48,15 @@ fn fills_memory() -> Result<()> {
         }
     };
     let mut blocks = Vec::new();
-    let error = loop {
+    let (error, took) = loop {
+        let begin = Instant::now();
         match Tensor::full([BLOCK], blocks.len() as f32, &device).and_then(|t| device.synchronize().map(|()| t)) {
             Ok(block) => blocks.push(block),
-            Err(error) => break error,
+            Err(error) => break (error, begin.elapsed().as_secs_f64()),
         }
         assert!(blocks.len() < 60, "60 blocks of 128 MiB");
     };
-    println!("{} blocks, then {error}", blocks.len());
+    println!("{} blocks, then within {took:.2} s: {error}", blocks.len());
     assert!(error.is_out_of_memory(), "{error}");
     for (value, block) in blocks.iter().enumerate() {
         for at in [0, BLOCK / 2, BLOCK - 1] {

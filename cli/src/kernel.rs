@@ -52,6 +52,9 @@ pub struct Args {
     /// Workgroups in x, y and z, instead of --dispatch
     #[arg(long, value_name = "X[,Y[,Z]]", value_delimiter = ',')]
     workgroups: Vec<u32>,
+    /// Run loops with more iterations than the device's driver does: results are then wrong. See its quirk loop-budget
+    #[arg(long)]
+    allow_long_loops: bool,
     /// The device, one only: auto is the first hardware GPU. Without one, name a software adapter, such as soft:0
     #[arg(long, alias = "device", default_value = "auto", value_name = "NAME")]
     devices: String,
@@ -130,6 +133,9 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
             Numbers::Whole(values) => launch.set(name, &values[..]),
             Numbers::Float(values) => launch.set(name, &values[..]),
         };
+    }
+    if args.allow_long_loops {
+        launch = launch.allow_long_loops();
     }
     let order = kernel.outputs();
     let results = if args.workgroups.is_empty() {

@@ -1,6 +1,16 @@
-//! Faults for tests: the n-th allocation or the n-th submit of this thread fails, on any device.
+//! Faults for tests: the n-th allocation or the n-th submit of this thread fails, on any device, or its compilations of kernels of
+//! chains take as long as a test holds a lock.
 
 use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::sync;
+
+/// The lock that compilations wait for: see [`hold_compilations`].
+pub(crate) static COMPILES: Mutex<()> = Mutex::new(());
+/// How many compilations have come to the lock.
+pub(crate) static COMPILATIONS: AtomicUsize = AtomicUsize::new(0);
 
 /// What can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +22,7 @@ pub(crate) enum Fault {
 }
 
 thread_local! {
+    static HOLDS_COMPILATIONS: Cell<bool> = const { Cell::new(false) };
     /// The fault, and how many calls succeed before.
     static NEXT: Cell<Option<(Fault, usize)>> = const { Cell::new(None) };
 }
@@ -30,6 +41,19 @@ pub(in crate::device) fn fails(this: Fault) -> bool {
             false
         }
         _ => false,
+    }
+}
+
+/// Lets compilations of chains' kernels by this thread wait for the lock.
+pub(crate) fn hold_compilations() {
+    HOLDS_COMPILATIONS.set(true);
+}
+
+/// Waits until no test holds the lock, if this thread's compilations do.
+pub(in crate::device) fn compilation() {
+    if HOLDS_COMPILATIONS.get() {
+        COMPILATIONS.fetch_add(1, Ordering::SeqCst);
+        drop(sync::lock(&COMPILES));
     }
 }
 

@@ -36,27 +36,33 @@ pub(super) struct Reflection {
     pub workgroup_size: [u32; 3],
     /// Whether the entry point takes `@builtin(num_workgroups)`.
     pub counts_workgroups: bool,
-    /// Whether the source contains a loop.
-    pub loops: bool,
     /// Bytes of `var<workgroup>` memory.
     pub workgroup_bytes: u64,
     /// Whether the source has `f16`, which not all adapters compute with.
     pub halves: bool,
 }
 
-/// Parses and checks `source` with values for its overrides, and returns it with those as constants; the error has the line
-/// and an excerpt.
-pub(super) fn reflect(source: &str, entry: &str, values: &[(&str, f64)]) -> Result<(String, Reflection), String> {
-    let (module, info) = validate(source)?;
+/// A source that was parsed and checked.
+pub(super) struct Reflected {
+    /// With the overrides as constants.
+    pub source: String,
+    pub reflection: Reflection,
+    /// Its module, if it contains a loop.
+    pub loops: Option<naga::Module>,
+}
+
+/// Parses and checks `source` with values for its overrides; the error has the line and an excerpt.
+pub(super) fn reflect(source: &str, entry: &str, values: &[(&str, f64)]) -> Result<Reflected, String> {
+    let (mut module, mut info) = validate(source)?;
     limits::check(&module)?;
-    if module.overrides.is_empty() && values.is_empty() {
-        return Ok((source.to_string(), reflection(&module, &info, entry)?));
+    let mut source = source.to_string();
+    if !module.overrides.is_empty() || !values.is_empty() {
+        source = overrides::with_values(&source, &module, entry, values)?;
+        (module, info) = validate(&source)?;
+        limits::check(&module)?;
     }
-    let source = overrides::with_values(source, &module, entry, values)?;
-    let (module, info) = validate(&source)?;
-    limits::check(&module)?;
     let reflection = reflection(&module, &info, entry)?;
-    Ok((source, reflection))
+    Ok(Reflected { source, reflection, loops: has_loops(&module).then_some(module) })
 }
 
 fn reflection(module: &naga::Module, info: &ModuleInfo, entry: &str) -> Result<Reflection, String> {
@@ -72,7 +78,6 @@ fn reflection(module: &naga::Module, info: &ModuleInfo, entry: &str) -> Result<R
         params: None,
         workgroup_size: point.workgroup_size,
         counts_workgroups: counts_workgroups(module, point),
-        loops: has_loops(module),
         workgroup_bytes: 0,
         halves: module.types.iter().any(|(_, ty)| ty.inner.scalar().is_some_and(is_half)),
     };

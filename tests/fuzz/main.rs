@@ -2,6 +2,7 @@
 //! (`fuzz/README.md`). A target must not panic, and its memory and time are bounded for every input.
 //!
 //! - `ANYGPU_FUZZ_SECONDS`: how long, over all targets; the default is 5.
+//! - `ANYGPU_FUZZ_COUNT`: a target ends after so many inputs, if there is time for them.
 //! - `ANYGPU_FUZZ_SEED`: which mutations. Input i of a target depends on the seed, the target and i alone.
 //! - `ANYGPU_FUZZ_TARGET`: one target only.
 //! - `ANYGPU_FUZZ_INPUT`: a file to run instead, in the target that its name begins with.
@@ -92,9 +93,10 @@ fn corpus(target: &Target) -> Vec<Vec<u8>> {
 fn run(target: &Target, seed: u64, time: Duration) -> (usize, Vec<String>) {
     let corpus = corpus(target);
     let current = folder().join(format!("{}-running", target.name));
+    let most = variable("ANYGPU_FUZZ_COUNT", usize::MAX);
     let (start, mut count, mut faults) = (Instant::now(), 0, Vec::<String>::new());
     // The corpus is run whole, however little time there is.
-    while count < corpus.len() || (start.elapsed() < time && faults.len() < 10) {
+    while count < corpus.len() || (count < most && start.elapsed() < time && faults.len() < 10) {
         let input = match corpus.get(count) {
             Some(input) => input.clone(),
             None => Mutator::new(seed, target.name, count).input(&corpus, target.longest),
@@ -149,9 +151,11 @@ fn no_input_panics_or_takes_too_much() {
     let mut faults = Vec::new();
     for target in targets {
         (target.prepare)();
+        let begin = Instant::now();
         let (count, found) =
             run(target, seed, Duration::from_secs_f64(seconds * f64::from(target.share) / f64::from(shares)));
-        println!("{}: {count} inputs with seed {seed}, {} faults", target.name, found.len());
+        let (took, faults_found) = (begin.elapsed().as_secs(), found.len());
+        println!("{}: {count} inputs with seed {seed} in {took} s, {faults_found} faults", target.name);
         faults.extend(found);
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));

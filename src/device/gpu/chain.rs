@@ -9,7 +9,7 @@
 //!
 //! The chain does not own the results of its steps, so that their memory returns to the pool as if they had run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use super::fused::{Fused, Place, Read, Value};
@@ -111,6 +111,8 @@ pub(super) struct Chain {
 pub(super) struct Chains {
     pub open: Chain,
     pub known: HashMap<Identity, Known>,
+    /// The kernels of formulas that were compiled: they can be recorded while the lock is held.
+    pub compiled_steps: HashSet<u64>,
     /// The kernels of chains, and those of chains that begin with a product, which are many for images of many sizes.
     pub compiled: [usize; 2],
 }
@@ -123,6 +125,8 @@ pub(super) type Identity = (Option<Key>, Vec<u64>);
 pub(super) enum Known {
     /// So many times.
     Seen(u32),
+    /// A thread compiles its kernel.
+    Compiling,
     Fused(Arc<Pipeline>),
     /// Its kernel does not compile.
     Failed,
@@ -138,7 +142,7 @@ const _: () = assert!(MAX_WEIGHT_OF_PRODUCT < HEAVY);
 const HEAVY: usize = 32;
 /// The most fused kernels of a device of either kind, and the most chains whose number is counted.
 pub(super) const MAX_FUSED: usize = 256;
-const MAX_KNOWN: usize = 4096;
+pub(super) const MAX_KNOWN: usize = 4096;
 
 /// How many times more often a chain with a product runs on a software adapter, which takes up to a second to compile it.
 const SLOW_TO_COMPILE: u32 = 32;
@@ -345,7 +349,7 @@ impl Chains {
                 *times > before
             }
             Known::Fused(_) => true,
-            Known::Failed => false,
+            Known::Compiling | Known::Failed => false,
         }
     }
 }

@@ -6,7 +6,8 @@
 
 use super::chain::Pointwise;
 use super::fused::Fused;
-use super::{Gpu, Kernel, ParamsAt, Pipeline, ShaderText, Signature};
+use super::pipeline::Generated;
+use super::{Gpu, Kernel, ParamsAt, ShaderText, Signature};
 
 /// Words before those of the formulas: a zero, and padding.
 const ZERO: [u32; 4] = [0; 4];
@@ -63,13 +64,8 @@ pub(crate) fn epilogue_text(shader: &ShaderText, header: &str, calls: &[Pointwis
 }
 
 impl Gpu {
-    /// Compiles a product with formulas.
-    pub(super) fn compile_with_epilogue(
-        &self,
-        product: &Kernel,
-        inputs: usize,
-        fused: &Fused,
-    ) -> Result<Pipeline, String> {
+    /// Returns the kernel of a product with formulas.
+    pub(super) fn product_with_formulas(&self, product: &Kernel, inputs: usize, fused: &Fused) -> Generated {
         let words = fused.words(product.params.words.len().next_multiple_of(4) + ZERO.len());
         let params = ParamsAt::of(words, self.caps.max_immediates);
         let (own, bound) = (inputs + 1, fused.bound.len());
@@ -80,6 +76,6 @@ impl Gpu {
             product.shader.with_epilogue(product.header, &fused.put(own), &fused.members_of_epilogue(), immediates);
         let name = format!("{}.{} fused", product.shader.name, product.entry);
         let signature = Signature { params, buffers, exact: false };
-        self.compile_trusted(&name, &text, product.entry, &product.constants, signature)
+        Generated { name, text, entry: product.entry, constants: product.constants.clone(), signature }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::chain::{Operand, Pointwise};
 use super::kernel::grid_of;
-use super::pipeline::Key;
-use super::{Gpu, Kernel, ParamsAt, Pipeline, ShaderText, Signature};
+use super::pipeline::{Generated, Key};
+use super::{Gpu, Kernel, ParamsAt, ShaderText, Signature};
 
 /// How an input buffer is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -349,14 +349,14 @@ impl Fused<'_> {
 }
 
 impl Gpu {
-    /// Compiles the kernel of a chain.
-    pub(super) fn compile_fused(&self, fused: &Fused) -> Result<Pipeline, String> {
+    /// Returns the kernel of a chain.
+    pub(super) fn fused_kernel(&self, fused: &Fused) -> Generated {
         if let Some((kernel, inputs)) = fused.product {
-            return self.compile_with_epilogue(kernel, inputs, fused);
+            return self.product_with_formulas(kernel, inputs, fused);
         }
         let signature = fused.signature(self.caps.max_immediates);
         let immediates = matches!(signature.params, ParamsAt::Immediates(_));
         let text = ShaderText::generated(&fused.functions, &fused.text(), immediates);
-        self.compile_trusted("fused", &text, "fused", &[], signature)
+        Generated { name: "fused".into(), text, entry: "fused", constants: Vec::new(), signature }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -81,6 +82,17 @@ impl Key {
             outputs: kernel.outputs.len(),
         }
     }
+
+    /// Returns a number for the properties, in less time: of texts, it takes the place in memory.
+    pub fn hashed(kernel: &Kernel) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let texts = [kernel.shader.name, kernel.entry, kernel.header].map(|text| text.as_ptr() as usize);
+        (texts, kernel.inputs.len(), kernel.outputs.len()).hash(&mut hasher);
+        for (_, value) in &kernel.constants {
+            value.to_bits().hash(&mut hasher);
+        }
+        hasher.finish()
+    }
 }
 
 /// The most pipelines that are kept. The sizes of images are constants of some kernels, so a program that sees images of
@@ -123,6 +135,16 @@ impl Pipelines {
 
 /// The crate's own kernels are not checked, as wgpu's checks cost them 25 to 50 %; if this variable is set, they are.
 static CHECKED: LazyLock<bool> = LazyLock::new(|| std::env::var_os("ANYGPU_CHECKED_KERNELS").is_some_and(|v| v == "1"));
+
+/// A kernel whose text this crate made, not compiled yet.
+#[derive(Debug)]
+pub(super) struct Generated {
+    pub name: String,
+    pub text: String,
+    pub entry: &'static str,
+    pub constants: Vec<(&'static str, f64)>,
+    pub signature: Signature,
+}
 
 /// The text and the options of one compilation.
 struct Source<'a> {
@@ -199,15 +221,9 @@ impl Gpu {
     /// # Errors
     ///
     /// The driver's message.
-    pub(super) fn compile_trusted(
-        &self,
-        name: &str,
-        text: &str,
-        entry: &str,
-        constants: &[(&str, f64)],
-        signature: Signature,
-    ) -> Result<Pipeline, String> {
-        let source = Source { name, text: text.into(), entry, constants, checked: *CHECKED };
+    pub(super) fn compile_generated(&self, kernel: Generated) -> Result<Pipeline, String> {
+        let Generated { name, text, entry, constants, signature } = kernel;
+        let source = Source { name: &name, text: text.into(), entry, constants: &constants, checked: *CHECKED };
         self.compile(&source, signature)
     }
 

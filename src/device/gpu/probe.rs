@@ -9,7 +9,8 @@ params! {
 shader!(SHADER: Params = "probe");
 
 /// Returns the number of iterations after which the driver leaves a loop without an error, if it does so in one loop of
-/// 70 000 iterations or in two nested loops of 300 × 300.
+/// 70 000 iterations or in two nested loops of 300 × 300: the larger number, since a driver may also count the iteration in which
+/// a loop ends.
 pub(super) fn loop_budget(gpu: &Gpu) -> Result<Option<u32>> {
     let tries = [(1, 70_000), (300, 300)];
     let counts = gpu.alloc(tries.len())?;
@@ -18,7 +19,7 @@ pub(super) fn loop_budget(gpu: &Gpu) -> Result<Option<u32>> {
     gpu.run(Kernel::build(SHADER, "count_iterations", params).output(&counts).workgroups(tries.len()))?;
     let counts = gpu.download(&counts, 0, tries.len())?;
     let cut_short = counts.iter().zip(tries).filter(|&(&count, (outer, inner))| count < outer * inner);
-    Ok(cut_short.map(|(&count, _)| count).min())
+    Ok(cut_short.map(|(&count, _)| count).max())
 }
 
 /// Returns whether the driver replaces subnormal numbers by 0: a product, a difference, or an operand.

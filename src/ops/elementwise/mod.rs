@@ -3,6 +3,8 @@
 pub(in crate::ops) mod binary;
 pub(in crate::ops) mod cast;
 mod close;
+#[cfg(test)]
+mod compile_tests;
 pub(in crate::ops) mod masked_fill;
 pub(in crate::ops) mod promote;
 pub(in crate::ops) mod unary;
