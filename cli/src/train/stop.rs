@@ -82,8 +82,8 @@ impl Seen {
         }
         let before = self.answers.load(Ordering::Relaxed);
         thread::sleep(PATIENCE);
-        if self.answers.load(Ordering::Relaxed) == before {
-            let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.answers.load(Ordering::Relaxed) == before && !saved.is_empty() {
             progress::say(&format!("the run is to end while it waits for other ranks: {saved}"));
         }
     }

@@ -277,9 +277,9 @@ impl Inner {
     }
 
     fn abort(&self, message: &str, status: i32) -> ! {
-        let mut out = std::io::stderr();
-        let _ = writeln!(out, "error: rank {} on {}: {message}", self.rank, self.host); // it may be closed
-        let _ = out.flush();
+        // In one piece, since mpirun mixes the lines of all ranks. It may be closed.
+        let line = format!("error: rank {} on {}: {message}\n", self.rank, self.host);
+        let _ = std::io::stderr().write_all(line.as_bytes());
         SimpleCommunicator::world().abort(status)
     }
 }
