@@ -3,15 +3,15 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SendError, Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, Mutex};
+use std::thread::Builder;
 
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::sync::panic_message;
+use crate::sync::{lock, panic_message};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -28,6 +28,10 @@ pub(super) fn not_started(device: &Device, error: &io::Error) -> Error {
     Error::DeviceUnavailable { device: device.to_string(), reason: format!("its thread could not be started: {error}") }
 }
 
+/// Threads of workers that were dropped, for the next ones: wgpu keeps an entry for each thread that ever used a device, so that a
+/// program which makes many nets must not have a new thread for each.
+static IDLE: Mutex<Vec<Sender<Job>>> = Mutex::new(Vec::new());
+
 /// A thread that runs jobs in order until the worker is dropped.
 pub(super) struct Worker {
     device: Device,
@@ -35,17 +39,22 @@ pub(super) struct Worker {
     jobs: Option<Sender<Job>>,
     /// Whether a job is running.
     busy: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
     pub(super) fn start(device: &Device) -> Result<Worker> {
-        let (jobs, inbox) = channel::<Job>();
-        let thread =
-            Builder::new().name(format!("anygpu {device}")).spawn(move || inbox.into_iter().for_each(|job| job()));
-        let thread = thread.map_err(|error| not_started(device, &error))?;
-        let busy = Arc::new(AtomicBool::new(false));
-        Ok(Worker { device: device.clone(), jobs: Some(jobs), busy, thread: Some(thread) })
+        let idle = lock(&IDLE).pop();
+        let jobs = match idle {
+            Some(jobs) => jobs,
+            None => {
+                let (jobs, inbox) = channel::<Job>();
+                let thread =
+                    Builder::new().name("anygpu worker".into()).spawn(move || inbox.into_iter().for_each(|job| job()));
+                thread.map_err(|error| not_started(device, &error))?;
+                jobs
+            }
+        };
+        Ok(Worker { device: device.clone(), jobs: Some(jobs), busy: Arc::new(AtomicBool::new(false)) })
     }
 
     /// Starts `work` on the worker's thread, with the context of this one. That thread then calls `then` with the result: an
@@ -66,7 +75,7 @@ impl Worker {
             then(result);
         });
         if let Some(Err(SendError(job))) = self.jobs.as_ref().map(|jobs| jobs.send(job)) {
-            job(); // The thread has ended, which it does not before the worker is dropped.
+            job(); // The thread has ended, which it does not while someone has its sender.
         }
     }
 
@@ -76,13 +85,10 @@ impl Worker {
     }
 }
 
-/// Waits for the job that is running, if it was waited for. A job that was given up goes on without this.
+/// Gives the thread to the next worker. If a job that was given up is still running, the thread ends after it.
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.jobs = None; // ends the thread's loop
-        if let Some(thread) = self.thread.take().filter(|_| !self.is_busy()) {
-            let _ = thread.join(); // its jobs catch their panics
-        }
+        lock(&IDLE).extend(self.jobs.take().filter(|_| !self.is_busy()));
     }
 }
 
@@ -105,6 +111,18 @@ mod tests {
         assert_eq!(panic.to_string(), "worker thread of cpu panicked: bug 7");
         assert_eq!(wait(&worker, || Ok(5)), Ok(5));
         assert!(!worker.is_busy());
+    }
+
+    #[test]
+    fn threads_are_used_again() {
+        let ids: std::collections::HashSet<_> = (0..50)
+            .map(|_| {
+                let worker = Worker::start(&Device::cpu()).unwrap();
+                wait(&worker, || Ok(std::thread::current().id())).unwrap()
+            })
+            .collect();
+        // Other tests take and give threads meanwhile.
+        assert!(ids.len() < 25, "{} threads", ids.len());
     }
 
     #[test]
