@@ -283,13 +283,18 @@ impl Gpu {
             }),
         });
         let entries: Vec<_> = params.into_iter().chain(storage).collect();
-        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        // wgpu keeps some 260 bytes for each thread that ever opened a scope, and threads of training are many. Without a scope, an
+        // error goes to the handler of this crate, if the device has it.
+        let scope = self.health.is_shared().then(|| self.device.push_error_scope(wgpu::ErrorFilter::Validation));
         let bind_group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(&pipeline.name),
             layout: &pipeline.layout,
             entries: &entries,
         });
-        if let Some(error) = pollster::block_on(validation.pop()) {
+        if scope.is_none() {
+            self.check()?;
+        }
+        if let Some(error) = scope.and_then(|scope| pollster::block_on(scope.pop())) {
             return Err(self.error(format!("kernel {}: {}", pipeline.name, super::health::describe(&error))));
         }
         if !buffers.iter().all(|buffer| buffer.page().pooled) {
