@@ -84,6 +84,16 @@ pub(super) struct GradientBuckets {
     arrivals: Receiver<Arrival>,
 }
 
+/// What is known when all buckets have arrived.
+pub(super) struct Gradients {
+    /// Which parameters have a gradient.
+    pub present: Vec<bool>,
+    /// For each bucket, when the device had computed it, and when it was on the host.
+    pub times: Vec<(Instant, Instant)>,
+    /// What the format has lost.
+    pub residuals: Residuals,
+}
+
 /// The number of a bucket that has arrived, when the device had computed it, and when it was on the host.
 type Arrival = Result<(usize, (Instant, Instant))>;
 
@@ -136,9 +146,7 @@ impl GradientBuckets {
     }
 
     /// Sends the other buckets, with zeros for the parameters that the loss does not depend on, and waits until all have arrived.
-    /// Returns which parameters have a gradient, when the device had computed each bucket and when it was on the host, and what the
-    /// format has lost.
-    pub fn finish(self) -> Result<(Vec<bool>, Vec<(Instant, Instant)>, Residuals)> {
+    pub fn finish(self) -> Result<Gradients> {
         let missing = lock(&self.sender.progress).missing.clone();
         (0..missing.len())
             .filter(|&bucket| missing[bucket] > 0 || self.sender.plan.buckets[bucket].is_empty())
@@ -152,7 +160,7 @@ impl GradientBuckets {
         }
         let Progress { present, lost, .. } = &mut *lock(&self.sender.progress);
         let residuals = Residuals { share: self.sender.wire.share, buckets: std::mem::take(lost) };
-        Ok((std::mem::take(present), times, residuals))
+        Ok(Gradients { present: std::mem::take(present), times, residuals })
     }
 }
 
@@ -266,7 +274,7 @@ mod tests {
             let wire = Feedback::default().wire(dtype, 1.0);
             let buckets = GradientBuckets::new(&plan, parameters.clone(), &loss, wire, deliver);
             buckets.during(|| loss.backward())?;
-            let (present, times, residuals) = buckets.finish()?;
+            let Gradients { present, times, residuals } = buckets.finish()?;
             assert_eq!(present, [true, false, true], "{device}");
             assert!(residuals.buckets.iter().all(|lost| lost.is_some() == (dtype == DType::F16)), "{device}");
             assert!(times.len() == 3 && times.iter().all(|(computed, arrived)| computed <= arrived), "{device}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::gradient_buckets::{BucketPlan, GradientBuckets};
+use super::gradient_buckets::{BucketPlan, GradientBuckets, Gradients};
 use super::members::Part;
 use super::timeline::PartTimes;
 use super::wire::{Feedback, Residuals, Wire};
@@ -94,7 +94,7 @@ impl Replica {
         gradients.during(|| loss.backward())?;
         let backward = Instant::now();
         drop(loss);
-        let (present, buckets, residuals) = gradients.finish()?;
+        let Gradients { present, times: buckets, residuals } = gradients.finish()?;
         self.device.alive()?;
         let waited = context::rank().map(|rank| rank.waited()).unwrap_or_default();
         let (begin, copied) = (part.begin, part.copied);

@@ -120,7 +120,9 @@ impl DataParallel {
             false => self.split_step(&mut state, inputs, samples, &step),
         };
         if let Err(error) = &loss {
-            self.machines.iter().for_each(|machines| machines.abort(error)); // the other processes wait for this one
+            if let Some(machines) = &self.machines {
+                machines.abort(error); // the other processes wait for this one
+            }
             self.host.zero_grad();
         }
         loss

@@ -89,7 +89,9 @@ impl Ranks {
 
     /// Ends all processes with a message.
     fn abort(&self, message: &str, status: u8) {
-        self.communicator.iter().for_each(|communicator| communicator.abort(message, i32::from(status)));
+        if let Some(communicator) = &self.communicator {
+            communicator.abort(message, i32::from(status));
+        }
     }
 }
 
