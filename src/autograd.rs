@@ -333,7 +333,11 @@ fn users_first(root: &Tensor) -> Result<Vec<Tensor>> {
             let Some(node) = tensor.node() else { continue };
             let saved = lock(&node.0.saved);
             let Saved { inputs, .. } = saved.as_ref().ok_or_else(freed)?;
-            stack.extend(inputs.iter().filter(|t| t.is_tracked()).map(|t| (t.clone(), false)));
+            // Leaves come directly after the last op that uses them, so that their gradients can be sent while others are computed.
+            for leaves in [true, false] {
+                let wanted = inputs.iter().filter(|input| input.is_tracked() && input.node().is_none() == leaves);
+                stack.extend(wanted.map(|input| (input.clone(), false)));
+            }
         }
     }
     finished.reverse();

@@ -242,6 +242,7 @@ impl BucketSender {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nn::{Linear, Module};
     use crate::parallel::wire::Feedback;
 
     fn plan(sizes: &[usize], bytes: usize) -> BucketPlan {
@@ -259,6 +260,27 @@ mod tests {
         assert_eq!((plan.range(0), plan.range(1), plan.len()), (128..576, 0..128, 2));
         assert_eq!(self::plan(&[100, 1, 300, 64], usize::MAX).range(0), 0..576);
         assert_eq!((self::plan(&[], 8).len(), self::plan(&[0], 8).range(0)), (1, 0..0));
+    }
+
+    #[test]
+    fn a_layer_is_sent_before_the_layers_before_it_are_computed() -> Result<()> {
+        let net = [Linear::new(3, 4)?, Linear::new(4, 5)?, Linear::new(5, 1)?];
+        let mut x = Tensor::rand([2, 3], None)?;
+        for layer in &net {
+            x = layer.forward(&x)?.tanh()?;
+        }
+        let (loss, parameters) = (x.sum_all()?, net.iter().flat_map(Linear::parameters).collect::<Vec<_>>());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let taken = order.clone();
+        let deliver: Deliver = Arc::new(move |bucket, _| lock(&taken).push(bucket));
+        let plan = Arc::new(BucketPlan::new(&parameters, 1));
+        let wire = Feedback::default().wire(DType::F32, 1.0);
+        let buckets = GradientBuckets::new(&plan, parameters, &loss, wire, deliver);
+        buckets.during(|| loss.backward())?;
+        let layers: Vec<usize> = lock(&order).iter().map(|bucket| bucket / 2).collect();
+        assert_eq!(layers, [0, 0, 1, 1, 2, 2], "two parameters of each layer, the last layer first");
+        buckets.finish()?;
+        Ok(())
     }
 
     #[test]
