@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::metrics::Accuracy;
 use crate::nn::Module;
+use crate::ops::cat;
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
@@ -171,7 +172,10 @@ impl DataParallel {
                 pieces.push(outputs);
                 start += size;
             }
-            self.gathered(call, pieces)
+            joined(call, &pieces, |outputs| match outputs {
+                [whole] => Ok(whole.clone()),
+                several => cat(&several.iter().collect::<Vec<_>>(), 0),
+            })
         })
     }
 
@@ -194,19 +198,8 @@ impl DataParallel {
             self.attempt(state, sizes, &inputs, work, |_, _, _| Ok(()))
         })?;
         let (outputs, mut buffers): (Vec<Vec<Tensor>>, Vec<Vec<Tensor>>) = outputs.into_iter().unzip();
-        Ok((self.gathered(call, outputs)?, buffers.swap_remove(0)))
-    }
-
-    /// Concatenates each output of several parts of the samples, on the output device.
-    fn gathered(&self, call: &'static str, parts: Vec<Vec<Tensor>>) -> Result<Vec<Tensor>> {
-        let count = parts.first().map_or(0, Vec::len);
-        if parts.iter().any(|outputs| outputs.len() != count) {
-            return Err(Error::argument(call, "the function returned more outputs for some samples than for others"));
-        }
         let device = self.output_device();
-        (0..count)
-            .map(|i| gather(&parts.iter().map(|outputs| outputs[i].clone()).collect::<Vec<_>>(), &device))
-            .collect()
+        Ok((joined(call, &outputs, |outputs| gather(outputs, &device))?, buffers.swap_remove(0)))
     }
 
     /// Returns the accuracy over one epoch of `loader`, 0 to 1: the fraction of samples whose greatest output is at
@@ -225,6 +218,19 @@ impl DataParallel {
         }
         accuracy.value()
     }
+}
+
+/// Joins each output of several parts of the samples.
+fn joined(
+    call: &'static str,
+    parts: &[Vec<Tensor>],
+    join: impl Fn(&[Tensor]) -> Result<Tensor>,
+) -> Result<Vec<Tensor>> {
+    let count = parts.first().map_or(0, Vec::len);
+    if parts.iter().any(|outputs| outputs.len() != count) {
+        return Err(Error::argument(call, "the function returned more outputs for some samples than for others"));
+    }
+    (0..count).map(|i| join(&parts.iter().map(|outputs| outputs[i].clone()).collect::<Vec<_>>())).collect()
 }
 
 /// Returns the only output of a call.
