@@ -333,11 +333,12 @@ fn users_first(root: &Tensor) -> Result<Vec<Tensor>> {
             let Some(node) = tensor.node() else { continue };
             let saved = lock(&node.0.saved);
             let Saved { inputs, .. } = saved.as_ref().ok_or_else(freed)?;
-            // Leaves come directly after the last op that uses them, so that their gradients can be sent while others are computed.
-            for leaves in [true, false] {
-                let wanted = inputs.iter().filter(|input| input.is_tracked() && input.node().is_none() == leaves);
-                stack.extend(wanted.map(|input| (input.clone(), false)));
-            }
+            // Leaves, and views of them, come directly after the last op that uses them, so that their gradients can be sent while
+            // others are computed: what was made last, such as the transpose of a weight, has the fewest ops behind it. Any order
+            // is right.
+            let mut inputs: Vec<&Tensor> = inputs.iter().filter(|input| input.is_tracked()).collect();
+            inputs.sort_by_key(|input| (input.node().is_some(), std::cmp::Reverse(input.id())));
+            stack.extend(inputs.into_iter().map(|input| (input.clone(), false)));
         }
     }
     finished.reverse();
