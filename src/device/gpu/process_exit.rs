@@ -68,12 +68,12 @@ mod linux {
     /// anywhere.
     extern "C" fn at_exit() {
         let end = Instant::now() + LONGEST;
-        if thread::Builder::new().name("anygpu-exit".into()).spawn(move || wait_for_all(end)).is_ok() {
+        if thread::Builder::new().name("anygpu-exit".into()).spawn(move || -> () { wait_for_all(end) }).is_ok() {
             drop(DONE.1.wait_timeout_while(sync::lock(&DONE.0), LONGEST, |done| !*done));
         }
     }
 
-    fn wait_for_all(end: Instant) {
+    fn wait_for_all(end: Instant) -> ! {
         std::mem::forget(sync::write(&DRIVERS));
         let opened = std::mem::take(&mut *sync::lock(&OPENED));
         for gpu in opened.iter().filter_map(Weak::upgrade) {
@@ -82,5 +82,10 @@ mod linux {
         }
         *sync::lock(&DONE.0) = true;
         DONE.1.notify_all();
+        // The end of this thread would run what drivers do at the end of a thread, while `exit` runs what they do at the end of
+        // the process: both may free the same memory.
+        loop {
+            thread::park();
+        }
     }
 }
