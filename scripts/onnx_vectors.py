@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes tests/data/onnx-node.tar.gz: ONNX's own test vectors of the operators that map to ops of ours.
+"""Makes tests/data/onnx-node.tar.gz: ONNX's own test vectors of operators and of small models.
 
     scripts/onnx_vectors.py [wheel]
 
 They come from the wheel of onnx 1.16.2 (later wheels leave them out), which pip downloads unless it is given; its
-SHA-256 is checked. A test is a folder: model.onnx and test_data_set_0/{input,output}_<i>.pb. It takes the models of one
-node with an operator of the list below whose files are at most 300 kB each. The same wheel gives the same bytes.
-Python's standard library only.
+SHA-256 is checked. A test is a folder: model.onnx and test_data_set_0/{input,output}_<i>.pb. It takes those whose inputs
+and outputs are tensors, not of strings or complex numbers, whose operators are of ONNX's own domain, and whose files are
+at most 300 kB each. The same wheel gives the same bytes. Python's standard library only.
 """
 
 import gzip
@@ -22,22 +22,11 @@ import zipfile
 VERSION = "1.16.2"
 SHA256 = "7b98aa9733bd4b781eb931d33b4078ff2837e7d68062460726d6dd011f332bd4"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PREFIX = "onnx/backend/test/data/node/"
+PREFIX = "onnx/backend/test/data/"
+FOLDERS = ("node", "pytorch-converted", "pytorch-operator", "simple")
 LARGEST = 300_000
-
-OPERATORS = set(
-    """
-    Abs Neg Sign Exp Log Sqrt Reciprocal Sin Cos Tan Tanh Sigmoid Erf Floor Ceil Round Clip Relu LeakyRelu Elu Gelu HardSwish
-    Softplus Softsign Celu Selu ThresholdedRelu HardSigmoid Mish PRelu Shrink IsNaN IsInf Identity Dropout Cast CastLike
-    Add Sub Mul Div Pow Mod Max Min Mean Sum Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not Where
-    ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare
-    ArgMax ArgMin CumSum Softmax LogSoftmax Hardmax LayerNormalization GroupNormalization InstanceNormalization
-    BatchNormalization MeanVarianceNormalization NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
-    MatMul Gemm Einsum Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool Resize Upsample
-    Reshape Flatten Transpose Squeeze Unsqueeze Expand Tile Concat Split Slice Pad DepthToSpace SpaceToDepth
-    Gather GatherElements Scatter ScatterElements OneHot TopK Trilu Range EyeLike ConstantOfShape
-    """.split()
-)
+# Codes of TensorProto.DataType.
+STRING, COMPLEX = 8, (14, 15)
 
 
 def fields(message):
@@ -65,10 +54,22 @@ def fields(message):
         i += size
 
 
-def operators(model):
-    """The operators of a ModelProto's nodes: .graph = 7, .node = 1, .op_type = 4."""
+def values(graph, number):
+    """The element types of a graph's inputs (11) or outputs (12); None for what is not a tensor."""
+    for key, value in fields(graph):
+        if key == number:
+            kind = dict(fields(dict(fields(value)).get(2, b"")))
+            yield dict(fields(kind[1])).get(1) if 1 in kind else None
+
+
+def is_taken(model):
+    """Whether a ModelProto is of tensors and of ONNX's operators: .graph = 7; .node = 1, .domain = 7."""
     graph = dict(fields(model))[7]
-    return [dict(fields(node))[4].decode() for number, node in fields(graph) if number == 1]
+    kinds = [*values(graph, 11), *values(graph, 12)]
+    domains = [dict(fields(node)).get(7, b"") for number, node in fields(graph) if number == 1]
+    return all(domain in (b"", b"ai.onnx") for domain in domains) and all(
+        kind is not None and kind != STRING and kind not in COMPLEX for kind in kinds
+    )
 
 
 def download(folder):
@@ -85,16 +86,18 @@ def subset(wheel):
     names = sorted(name for name in wheel.namelist() if name.startswith(PREFIX) and not name.endswith("/"))
     tests = {}
     for name in names:
-        tests.setdefault(name[len(PREFIX) :].split("/")[0], []).append(name)
+        folder, test, *rest = name[len(PREFIX) :].split("/")
+        if folder in FOLDERS and rest:
+            tests.setdefault((folder, test), []).append((f"{test}/{'/'.join(rest)}", name))
     kept, count = [], 0
-    for test, files in tests.items():
-        found = operators(wheel.read(f"{PREFIX}{test}/model.onnx"))
-        small = all(wheel.getinfo(name).file_size <= LARGEST for name in files)
-        if len(found) == 1 and found[0] in OPERATORS and small:
-            count += 1
-            kept += [(name[len(PREFIX) :], wheel.read(name)) for name in files]
-        elif len(found) == 1 and found[0] in OPERATORS:
+    for (folder, test), files in tests.items():
+        if not is_taken(wheel.read(f"{PREFIX}{folder}/{test}/model.onnx")):
+            continue
+        if any(wheel.getinfo(name).file_size > LARGEST for _, name in files):
             print(f"too large: {test}")
+            continue
+        count += 1
+        kept += [(short, wheel.read(name)) for short, name in files]
     return kept, count
 
 

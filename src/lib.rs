@@ -17,6 +17,8 @@ mod json;
 pub mod kernel;
 pub mod metrics;
 pub mod nn;
+#[cfg(feature = "onnx")]
+pub mod onnx;
 pub mod ops;
 pub mod optim;
 pub mod parallel;

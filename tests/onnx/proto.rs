@@ -114,6 +114,10 @@ pub enum Type {
     Uint32,
     Uint64,
     Bfloat16,
+    /// 8 bits: 4 or 5 of exponent, by the code of the format.
+    Float8(i32),
+    Uint4,
+    Int4,
 }
 
 impl Type {
@@ -135,15 +139,16 @@ impl Type {
             13 => Type::Uint64,
             14 | 15 => return Err("complex"),
             16 => Type::Bfloat16,
-            17..=20 => return Err("float8"),
-            21 | 22 => return Err("int4"),
+            17..=20 => Type::Float8(code),
+            21 => Type::Uint4,
+            22 => Type::Int4,
             _ => return Err("unknown"),
         })
     }
 
     fn size(self) -> usize {
         match self {
-            Type::Uint8 | Type::Int8 | Type::Bool => 1,
+            Type::Uint8 | Type::Int8 | Type::Bool | Type::Float8(_) | Type::Uint4 | Type::Int4 => 1,
             Type::Uint16 | Type::Int16 | Type::Float16 | Type::Bfloat16 => 2,
             Type::Float | Type::Int32 | Type::Uint32 => 4,
             Type::Int64 | Type::Double | Type::Uint64 => 8,
@@ -164,7 +169,20 @@ impl TensorProto {
     pub fn value(&self) -> Result<Value, &'static str> {
         let kind = Type::of(self.data_type)?;
         let shape: Vec<usize> = self.dims.iter().map(|&dim| dim as usize).collect();
+        let count = shape.iter().product();
         let data: Vec<f64> = match kind {
+            // Two elements of 4 bits share a byte.
+            Type::Uint4 | Type::Int4 => {
+                let bytes: Vec<u8> = match self.raw_data.is_empty() {
+                    true => self.int32_data.iter().map(|&v| v as u8).collect(),
+                    false => self.raw_data.clone(),
+                };
+                let all = bytes.iter().flat_map(|&byte| [byte & 15, byte >> 4]).map(f64::from).take(count);
+                all.map(|v| if kind == Type::Int4 && v > 7.0 { v - 16.0 } else { v }).collect()
+            }
+            Type::Float8(_) if self.raw_data.is_empty() => {
+                self.int32_data.iter().map(|&v| number(kind, &[v as u8])).collect()
+            }
             _ if !self.raw_data.is_empty() => {
                 self.raw_data.chunks_exact(kind.size()).map(|bytes| number(kind, bytes)).collect()
             }
@@ -197,7 +215,8 @@ fn number(kind: Type, bytes: &[u8]) -> f64 {
         Type::Int16 => (bits as i16).into(),
         Type::Int32 => (bits as i32).into(),
         Type::Int64 => bits as i64 as f64,
-        Type::Bool | Type::Uint8 | Type::Uint16 | Type::Uint32 | Type::Uint64 => bits as f64,
+        Type::Float8(code) => float8(code, bits as u8),
+        Type::Bool | Type::Uint4 | Type::Int4 | Type::Uint8 | Type::Uint16 | Type::Uint32 | Type::Uint64 => bits as f64,
     }
 }
 
@@ -211,4 +230,19 @@ fn half(bits: u16) -> f64 {
         _ => (1.0 + mantissa) * 2f64.powi(exponent - 15),
     };
     if bits >> 15 == 1 { -size } else { size }
+}
+
+/// 17: e4m3fn, 18: e4m3fnuz, 19: e5m2, 20: e5m2fnuz.
+fn float8(code: i32, byte: u8) -> f64 {
+    let (fraction, bias) = [(3, 7), (3, 8), (2, 15), (2, 16)][code as usize - 17];
+    let (exponent, m) =
+        (i32::from(byte & 127) >> fraction, f64::from(byte & ((1 << fraction) - 1)) / f64::from(1 << fraction));
+    let size = match (code, byte & 127) {
+        (18 | 20, 0) if byte == 128 => f64::NAN,
+        (17, 127) | (19, 125..) => f64::NAN,
+        (19, 124) => f64::INFINITY,
+        _ if exponent == 0 => m * 2f64.powi(1 - bias),
+        _ => (1.0 + m) * 2f64.powi(exponent - bias),
+    };
+    if byte > 127 { -size } else { size }
 }

@@ -1,40 +1,41 @@
 //! Resize and Upsample. ONNX has more ways to round a position than PyTorch's `interpolate` and this crate.
 
-use anygpu::{Interpolation, Tensor};
+use super::super::call::{Call, Operator};
+use crate::Interpolation;
+use crate::error::Result;
+use crate::tensor::Tensor;
 
-use super::call::{Call, Outcome, skip};
-
-pub fn map(call: &Call) -> Option<Outcome> {
-    match call.op() {
-        "Resize" | "Upsample" => Some(resize(call).map(|tensor| vec![tensor])),
+pub(super) fn find(op: &str) -> Option<Operator> {
+    match op {
+        "Resize" | "Upsample" => Some(Operator::One(resize)),
         _ => None,
     }
 }
 
-fn resize(call: &Call) -> Outcome<Tensor> {
+fn resize(call: &Call) -> Result<Tensor> {
     let x = call.x(0)?;
-    let &[_, _, h, w] = x.shape() else { return skip("images of a rank other than 4") };
+    let &[_, _, h, w] = x.shape() else { return call.refuse("images of a rank other than 4") };
     let size = size(call, [h, w])?;
-    let ways: Vec<Interpolation> = [0, 1].map(|d| way(call, [h, w][d], size[d])).into_iter().collect::<Outcome<_>>()?;
+    let ways: Vec<Interpolation> = [0, 1].map(|d| way(call, [h, w][d], size[d])).into_iter().collect::<Result<_>>()?;
     if ways[0] != ways[1] {
-        return skip("a rounding for each dimension");
+        return call.refuse("a rounding for each dimension");
     }
-    Ok(x.interpolate(size, ways[0])?)
+    x.interpolate(size, ways[0])
 }
 
 /// The images' new size. A scale that is not the ratio of the sizes places the pixels elsewhere than ours does.
-fn size(call: &Call, old: [usize; 2]) -> Outcome<[usize; 2]> {
+fn size(call: &Call, old: [usize; 2]) -> Result<[usize; 2]> {
     let upsample = call.op() == "Upsample";
     let axes: Vec<usize> = call.ints("axes").unwrap_or(vec![0, 1, 2, 3]).iter().map(|&axis| axis as usize).collect();
     let old = [1, 1, old[0], old[1]];
-    let filled = |i: usize| call.value(i).map(|value| value.data.clone()).filter(|data| !data.is_empty());
+    let filled = |i: usize| Result::Ok(call.floats(i)?.filter(|data| !data.is_empty()));
     let mut new = [1, 1, old[2], old[3]];
-    match (filled(if upsample { 1 } else { 2 }), filled(3)) {
+    match (filled(if upsample || call.opset() < 11 { 1 } else { 2 })?, filled(3)?) {
         (Some(scales), _) => {
             for (&axis, scale) in axes.iter().zip(scales) {
                 let exact = old[axis] as f64 * scale;
                 if exact.fract() != 0.0 {
-                    return skip("a scale that is not the ratio of the sizes");
+                    return call.refuse("a scale that is not the ratio of the sizes");
                 }
                 new[axis] = exact as usize;
             }
@@ -42,30 +43,34 @@ fn size(call: &Call, old: [usize; 2]) -> Outcome<[usize; 2]> {
         (None, Some(sizes)) if call.text("keep_aspect_ratio_policy", "stretch") == "stretch" => {
             axes.iter().zip(sizes).for_each(|(&axis, size)| new[axis] = if axis < 2 { 1 } else { size as usize });
         }
-        _ => return skip("sizes that keep the aspect ratio"),
+        _ => return call.refuse("sizes that keep the aspect ratio"),
     }
     Ok([new[2], new[3]])
 }
 
 /// The way of ours that gives the same positions, along a dimension of `from` pixels made `to`.
-fn way(call: &Call, from: usize, to: usize) -> Outcome<Interpolation> {
+fn way(call: &Call, from: usize, to: usize) -> Result<Interpolation> {
     let upsample = call.op() == "Upsample";
-    let position = call.text("coordinate_transformation_mode", if upsample { "asymmetric" } else { "half_pixel" });
-    let rounding = call.text("nearest_mode", if upsample { "floor" } else { "round_prefer_floor" });
+    let position = call.text(
+        "coordinate_transformation_mode",
+        if upsample || call.opset() < 11 { "asymmetric" } else { "half_pixel" },
+    );
+    let rounding =
+        call.text("nearest_mode", if upsample || call.opset() < 11 { "floor" } else { "round_prefer_floor" });
     let mode = call.text("mode", "nearest");
-    if call.int("antialias", 0) == 1 {
-        return skip("antialiasing");
+    if call.flag("antialias") {
+        return call.refuse("antialiasing");
     }
     // Where no position is half-way between two pixels, it matters not which of them is preferred.
     let tie = (0..to).any(|o| ((2 * o + 1) * from).is_multiple_of(2 * to));
-    match (mode.as_str(), position.as_str(), rounding.as_str()) {
+    match (mode.as_ref(), position.as_ref(), rounding.as_ref()) {
         ("nearest", "asymmetric", "floor") => Ok(Interpolation::Nearest),
         ("nearest", "half_pixel", "round_prefer_ceil") => Ok(Interpolation::NearestExact),
         ("nearest", "half_pixel", "round_prefer_floor") if !tie => Ok(Interpolation::NearestExact),
         ("linear", "half_pixel", _) => Ok(Interpolation::Linear { align_corners: false }),
         ("linear", "pytorch_half_pixel", _) if to > 1 => Ok(Interpolation::Linear { align_corners: false }),
         ("linear", "align_corners", _) => Ok(Interpolation::Linear { align_corners: true }),
-        ("nearest", _, _) => skip(format!("nearest by {position} and {rounding}")),
-        _ => skip(format!("{mode} by {position}")),
+        ("nearest", _, _) => call.refuse(format!("nearest by {position} and {rounding}")),
+        _ => call.refuse(format!("{mode} by {position}")),
     }
 }

@@ -1,0 +1,275 @@
+//! Arrays on the host: constants of a file, and the shape arithmetic of a graph, which has 64-bit integers.
+
+use half::{bf16, f16};
+
+use super::element_type::ElementType;
+use super::fault;
+use super::float8;
+use super::proto::TensorProto;
+use crate::device::Device;
+use crate::device::cpu::with_room;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::shape::checked_elem_count;
+use crate::tensor::Tensor;
+
+/// The elements of an [`Array`]: exact for every type but integers of 2⁶³ and more, which are refused.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Elements {
+    Ints(Vec<i64>),
+    Floats(Vec<f64>),
+}
+
+/// A tensor on the host, in row-major order.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Array {
+    pub shape: Vec<usize>,
+    pub kind: ElementType,
+    pub elements: Elements,
+}
+
+impl Array {
+    /// Integers of one dimension, as shapes and axes are.
+    pub fn ints(values: Vec<i64>) -> Array {
+        Array { shape: vec![values.len()], kind: ElementType::Int64, elements: Elements::Ints(values) }
+    }
+
+    pub fn scalar(kind: ElementType, value: i64) -> Array {
+        Array { shape: Vec::new(), kind, elements: Elements::Ints(vec![value]) }
+    }
+
+    pub fn bool(value: bool) -> Array {
+        Array::scalar(ElementType::Bool, value.into())
+    }
+
+    pub fn count(&self) -> usize {
+        match &self.elements {
+            Elements::Ints(values) => values.len(),
+            Elements::Floats(values) => values.len(),
+        }
+    }
+
+    /// The elements as integers; floats are truncated.
+    pub fn to_ints(&self) -> Vec<i64> {
+        match &self.elements {
+            Elements::Ints(values) => values.clone(),
+            Elements::Floats(values) => values.iter().map(|&value| value as i64).collect(),
+        }
+    }
+
+    pub fn to_floats(&self) -> Vec<f64> {
+        match &self.elements {
+            Elements::Ints(values) => values.iter().map(|&value| value as f64).collect(),
+            Elements::Floats(values) => values.clone(),
+        }
+    }
+
+    /// Returns the same elements in another shape of as many.
+    pub fn reshaped(&self, shape: Vec<usize>) -> Array {
+        Array { shape, ..self.clone() }
+    }
+
+    /// Returns the elements at these positions.
+    pub fn picked(&self, shape: Vec<usize>, positions: impl Iterator<Item = usize>) -> Array {
+        let elements = match &self.elements {
+            Elements::Ints(values) => Elements::Ints(positions.map(|i| values[i]).collect()),
+            Elements::Floats(values) => Elements::Floats(positions.map(|i| values[i]).collect()),
+        };
+        Array { shape, kind: self.kind, elements }
+    }
+
+    /// Returns the elements converted: floats are truncated to integers and rounded to narrower floats, integers wrap, and floats
+    /// that are too large for 8 bits become the largest.
+    pub fn cast(&self, kind: ElementType) -> Array {
+        self.converted(kind, true)
+    }
+
+    /// Like [`cast`](Array::cast); `saturate` says whether floats that are too large for 8 bits become the largest.
+    pub fn converted(&self, kind: ElementType, saturate: bool) -> Array {
+        let rounded = |value: f64, kind| rounded(value, kind, saturate);
+        let elements = match (&self.elements, kind) {
+            (elements, kind) if kind.is_float() => {
+                let floats = match elements {
+                    Elements::Ints(values) => values.iter().map(|&value| rounded(value as f64, kind)).collect(),
+                    Elements::Floats(values) => values.iter().map(|&value| rounded(value, kind)).collect(),
+                };
+                Elements::Floats(floats)
+            }
+            (Elements::Ints(values), ElementType::Bool) => {
+                Elements::Ints(values.iter().map(|&value| (value != 0).into()).collect())
+            }
+            (Elements::Floats(values), ElementType::Bool) => {
+                Elements::Ints(values.iter().map(|&value| (value != 0.0).into()).collect())
+            }
+            (Elements::Ints(values), kind) => {
+                Elements::Ints(values.iter().map(|&value| wrapped(value, kind)).collect())
+            }
+            (Elements::Floats(values), kind) if kind.bits() == 4 => {
+                let (low, high) = kind.range();
+                Elements::Ints(values.iter().map(|&value| (value as i64).clamp(low, high)).collect())
+            }
+            (Elements::Floats(values), kind) => {
+                Elements::Ints(values.iter().map(|&value| wrapped(value as i64, kind)).collect())
+            }
+        };
+        Array { shape: self.shape.clone(), kind, elements }
+    }
+
+    /// Returns a copy on a device.
+    ///
+    /// # Errors
+    ///
+    /// If an integer does not fit the type that stands for its own.
+    pub fn upload(&self, device: &Device) -> Result<Tensor> {
+        let shape = self.shape.as_slice();
+        let dtype = self.kind.dtype();
+        let tensor =
+            match &self.elements {
+                Elements::Floats(values) => {
+                    let mut words = with_room(values.len())?;
+                    words.extend(values.iter().map(|&value| value as f32));
+                    Tensor::from_vec(words, shape, device)?
+                }
+                Elements::Ints(values) => match dtype {
+                    DType::I32 => {
+                        let mut words = with_room(values.len())?;
+                        for &value in values {
+                            words.push(i32::try_from(value).or_else(|_| narrowed(value, self.kind))?);
+                        }
+                        Tensor::from_vec(words, shape, device)?
+                    }
+                    _ => {
+                        let mut words = with_room(values.len())?;
+                        for &value in values {
+                            let word = u32::try_from(value);
+                            words.push(word.map_err(|_| {
+                                fault(format!("{value} does not fit u32, which stands for {}", self.kind))
+                            })?);
+                        }
+                        Tensor::from_vec(words, shape, device)?
+                    }
+                },
+            };
+        tensor.to_dtype(dtype)
+    }
+
+    /// Reads a tensor back.
+    pub fn download(tensor: &Tensor, kind: ElementType) -> Result<Array> {
+        let elements = match tensor.dtype() {
+            dtype if dtype.is_float() => {
+                let values = tensor.to_dtype(DType::F32)?.to_vec::<f32>()?;
+                Elements::Floats(values.into_iter().map(f64::from).collect())
+            }
+            DType::I32 => Elements::Ints(tensor.to_vec::<i32>()?.into_iter().map(i64::from).collect()),
+            _ => Elements::Ints(tensor.to_dtype(DType::U32)?.to_vec::<u32>()?.into_iter().map(i64::from).collect()),
+        };
+        Ok(Array { shape: tensor.shape().to_vec(), kind, elements })
+    }
+
+    /// Decodes a tensor of a file, whose elements lie in the message itself.
+    pub fn decode(proto: &TensorProto) -> Result<Array> {
+        let kind = ElementType::of(proto.data_type)?;
+        let (shape, count) = shape_of(proto)?;
+        let elements = match kind {
+            _ if !proto.raw_data.is_empty() => raw(kind, &proto.raw_data, count)?,
+            ElementType::Float => Elements::Floats(proto.float_data.iter().map(|&v| v.into()).collect()),
+            ElementType::Double => Elements::Floats(proto.double_data.clone()),
+            ElementType::Int64 => Elements::Ints(proto.int64_data.clone()),
+            ElementType::Uint32 | ElementType::Uint64 => {
+                Elements::Ints(proto.uint64_data.iter().map(|&v| unsigned(v)).collect::<Result<_>>()?)
+            }
+            ElementType::Float16 => {
+                Elements::Floats(proto.int32_data.iter().map(|&v| f16::from_bits(v as u16).to_f64()).collect())
+            }
+            ElementType::Bfloat16 => {
+                Elements::Floats(proto.int32_data.iter().map(|&v| bf16::from_bits(v as u16).to_f64()).collect())
+            }
+            kind if kind.bits() == 4 || kind.is_float8() => {
+                let bytes: Vec<u8> = proto.int32_data.iter().map(|&v| v as u8).collect();
+                raw(kind, &bytes, count)?
+            }
+            _ => Elements::Ints(proto.int32_data.iter().map(|&v| v.into()).collect()),
+        };
+        let array = Array { shape, kind, elements };
+        if array.count() != count {
+            return Err(fault(format!("a tensor of shape {:?} has {} elements", array.shape, array.count())));
+        }
+        Ok(array)
+    }
+}
+
+/// The sizes of a tensor of a file, and how many elements these make.
+pub(super) fn shape_of(proto: &TensorProto) -> Result<(Vec<usize>, usize)> {
+    let size = |&dim: &i64| usize::try_from(dim).map_err(|_| fault(format!("a tensor has the dimension {dim}")));
+    let shape: Vec<usize> = proto.dims.iter().map(size).collect::<Result<_>>()?;
+    let count = checked_elem_count("onnx", &shape)?;
+    Ok((shape, count))
+}
+
+/// Decodes `count` little-endian elements; two elements of 4 bits share a byte, the first in its lower half.
+fn raw(kind: ElementType, bytes: &[u8], count: usize) -> Result<Elements> {
+    let expected = count.checked_mul(kind.bits()).map(|bits| bits.div_ceil(8));
+    if expected != Some(bytes.len()) {
+        return Err(fault(format!("{count} elements of {kind} do not lie in {} bytes", bytes.len())));
+    }
+    if kind.bits() == 4 {
+        let half = |i: usize| i64::from(bytes[i / 2] >> (4 * (i % 2)) & 15);
+        let sign = |v: i64| if kind == ElementType::Int4 && v > 7 { v - 16 } else { v };
+        return Ok(Elements::Ints((0..count).map(|i| sign(half(i))).collect()));
+    }
+    let words = bytes.chunks_exact(kind.bits() / 8).map(|chunk| {
+        let mut wide = [0; 8];
+        wide[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(wide)
+    });
+    Ok(match kind {
+        ElementType::Float => Elements::Floats(words.map(|bits| f32::from_bits(bits as u32).into()).collect()),
+        ElementType::Double => Elements::Floats(words.map(f64::from_bits).collect()),
+        ElementType::Float16 => Elements::Floats(words.map(|bits| f16::from_bits(bits as u16).to_f64()).collect()),
+        ElementType::Bfloat16 => Elements::Floats(words.map(|bits| bf16::from_bits(bits as u16).to_f64()).collect()),
+        kind if kind.is_float8() => Elements::Floats(words.map(|bits| float8::decoded(kind, bits as u8)).collect()),
+        ElementType::Int8 => Elements::Ints(words.map(|bits| (bits as i8).into()).collect()),
+        ElementType::Int16 => Elements::Ints(words.map(|bits| (bits as i16).into()).collect()),
+        ElementType::Int32 => Elements::Ints(words.map(|bits| (bits as i32).into()).collect()),
+        ElementType::Int64 => Elements::Ints(words.map(|bits| bits as i64).collect()),
+        _ => Elements::Ints(words.map(unsigned).collect::<Result<_>>()?),
+    })
+}
+
+fn unsigned(value: u64) -> Result<i64> {
+    i64::try_from(value).map_err(|_| fault(format!("{value} is beyond the integers of 63 bits")))
+}
+
+/// The value in a narrower float type.
+fn rounded(value: f64, kind: ElementType, saturate: bool) -> f64 {
+    match kind {
+        ElementType::Float => (value as f32).into(),
+        ElementType::Float16 => f16::from_f64(value).to_f64(),
+        ElementType::Bfloat16 => bf16::from_f64(value).to_f64(),
+        _ => float8::rounded(kind, value, saturate),
+    }
+}
+
+/// The value in a narrower integer type, without its upper bits.
+fn wrapped(value: i64, kind: ElementType) -> i64 {
+    match kind {
+        ElementType::Int4 => value << 60 >> 60,
+        ElementType::Uint4 => value & 15,
+        ElementType::Int8 => (value as i8).into(),
+        ElementType::Uint8 => (value as u8).into(),
+        ElementType::Int16 => (value as i16).into(),
+        ElementType::Uint16 => (value as u16).into(),
+        ElementType::Int32 => (value as i32).into(),
+        ElementType::Uint32 => (value as u32).into(),
+        _ => value,
+    }
+}
+
+/// 64-bit integers mark open ends of ranges by their extremes, which are i32's as well.
+fn narrowed(value: i64, kind: ElementType) -> Result<i32> {
+    match value {
+        i64::MAX => Ok(i32::MAX),
+        i64::MIN => Ok(i32::MIN),
+        _ => Err(fault(format!("{value} does not fit i32, which stands for {kind}"))),
+    }
+}

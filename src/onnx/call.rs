@@ -1,0 +1,209 @@
+//! One node with its inputs on a device: the interface of the operators.
+
+use std::borrow::Cow;
+
+use super::array::Array;
+use super::element_type::ElementType;
+use super::fault;
+use super::node::Node;
+use super::value::Value;
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// A node that is executed.
+pub(super) struct Call<'a> {
+    pub node: &'a Node,
+    /// The values of its inputs, `None` where one is left out.
+    pub inputs: &'a [Option<Value>],
+    pub device: &'a Device,
+    /// Whether the model is in training mode, in which dropout drops.
+    pub training: bool,
+}
+
+/// How an operator is computed.
+#[derive(Clone, Copy)]
+pub(super) enum Operator {
+    /// One tensor, whose element type is that of the first input where its tensors can have it.
+    One(fn(&Call) -> Result<Tensor>),
+    /// Any number of values.
+    Values(fn(&Call) -> Result<Vec<Value>>),
+}
+
+impl Operator {
+    pub fn call(self, call: &Call) -> Result<Vec<Value>> {
+        match self {
+            Operator::One(f) => {
+                let tensor = f(call)?;
+                let first = call.inputs.iter().flatten().next();
+                let value = match first {
+                    Some(first) if !matches!(first, Value::Sequence(_)) => Value::of(tensor, first.kind()),
+                    _ => Value::natural(tensor),
+                };
+                Ok(vec![value])
+            }
+            Operator::Values(f) => f(call),
+        }
+    }
+}
+
+impl Call<'_> {
+    pub fn op(&self) -> &str {
+        &self.node.op_type
+    }
+
+    pub fn opset(&self) -> i64 {
+        self.node.opset
+    }
+
+    pub fn int(&self, name: &str, default: i64) -> i64 {
+        self.node.attribute(name).map_or(default, |attribute| attribute.i)
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        self.int(name, 0) != 0
+    }
+
+    pub fn float(&self, name: &str, default: f32) -> f32 {
+        self.node.attribute(name).map_or(default, |attribute| attribute.f)
+    }
+
+    pub fn text<'b>(&'b self, name: &str, default: &'b str) -> Cow<'b, str> {
+        self.node.attribute(name).map_or(default.into(), |attribute| String::from_utf8_lossy(&attribute.s))
+    }
+
+    pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
+        self.node.attribute(name).map(|attribute| attribute.ints.clone())
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.node.attribute(name).is_some()
+    }
+
+    /// An attribute that is a tensor.
+    pub fn constant(&self, name: &str) -> Result<Option<Array>> {
+        self.node.attribute(name).and_then(|attribute| attribute.t.as_ref()).map(Array::decode).transpose()
+    }
+
+    /// The value of input `i`, or `None` where it is left out.
+    pub fn value(&self, i: usize) -> Option<&Value> {
+        self.inputs.get(i)?.as_ref()
+    }
+
+    /// The value of input `i`.
+    pub fn needed(&self, i: usize) -> Result<&Value> {
+        self.value(i).ok_or_else(|| fault(format!("input {i} is missing")))
+    }
+
+    /// Input `i` as integers on the host: axes, shapes, sizes.
+    pub fn whole(&self, i: usize) -> Result<Option<Vec<i64>>> {
+        self.value(i).map(|value| Ok(value.read()?.to_ints())).transpose()
+    }
+
+    /// Input `i` as floats on the host.
+    pub fn floats(&self, i: usize) -> Result<Option<Vec<f64>>> {
+        self.value(i).map(|value| Ok(value.read()?.to_floats())).transpose()
+    }
+
+    /// The only element of input `i`, or `None` where it is left out or empty.
+    pub fn number(&self, i: usize) -> Result<Option<f64>> {
+        Ok(self.floats(i)?.and_then(|values| values.first().copied()))
+    }
+
+    /// What later opsets give as input `i` and earlier ones as an attribute.
+    pub fn list(&self, name: &str, i: usize) -> Result<Option<Vec<i64>>> {
+        Ok(self.whole(i)?.or_else(|| self.ints(name)))
+    }
+
+    /// Input `i` as a tensor on the device.
+    pub fn x(&self, i: usize) -> Result<Tensor> {
+        self.needed(i)?.tensor(self.device)
+    }
+
+    /// Input `i`, or `None` where it is left out.
+    pub fn maybe(&self, i: usize) -> Result<Option<Tensor>> {
+        self.value(i).map(|value| value.tensor(self.device)).transpose()
+    }
+
+    /// All inputs that are given; at least one.
+    pub fn all(&self) -> Result<Vec<Tensor>> {
+        let all: Vec<Tensor> =
+            self.inputs.iter().flatten().map(|value| value.tensor(self.device)).collect::<Result<_>>()?;
+        if all.is_empty() { Err(fault("input 0 is missing")) } else { Ok(all) }
+    }
+
+    /// Two inputs that an operator combines, in one element type. Tensors that stand for the same integers may be signed or not.
+    pub fn pair(&self, i: usize, j: usize) -> Result<(Tensor, Tensor)> {
+        alike(self.x(i)?, self.x(j)?)
+    }
+
+    /// The dimension that an axis names, counted from the end where it is negative.
+    pub fn dim(&self, axis: i64, rank: usize) -> Result<usize> {
+        let dim = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
+        match usize::try_from(dim) {
+            Ok(dim) if dim < rank => Ok(dim),
+            _ => Err(fault(format!("axis {axis} is not one of {rank} dimensions"))),
+        }
+    }
+
+    pub fn dims(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>> {
+        axes.iter().map(|&axis| self.dim(axis, rank)).collect()
+    }
+
+    /// The dimension of an attribute `axis`.
+    pub fn axis(&self, default: i64, rank: usize) -> Result<usize> {
+        self.dim(self.int("axis", default), rank)
+    }
+
+    /// The type that an attribute names.
+    pub fn type_attribute(&self, name: &str) -> Result<Option<ElementType>> {
+        match self.has(name) {
+            true => ElementType::of(i32::try_from(self.int(name, 0)).unwrap_or(0)).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// How many outputs the node has, counting those without a name before the last.
+    pub fn outputs(&self) -> usize {
+        self.node.outputs.len()
+    }
+
+    /// Whether output `i` is used.
+    pub fn wants(&self, i: usize) -> bool {
+        self.node.outputs.get(i).is_some_and(Option::is_some)
+    }
+
+    pub fn refuse<T>(&self, what: impl std::fmt::Display) -> Result<T> {
+        Err(fault(format!("{what} is not supported")))
+    }
+}
+
+/// Two tensors in one element type: integers that are signed and unsigned become signed.
+pub(super) fn alike(x: Tensor, y: Tensor) -> Result<(Tensor, Tensor)> {
+    match (x.dtype(), y.dtype()) {
+        (DType::I32, DType::U32) => Ok((x, y.to_dtype(DType::I32)?)),
+        (DType::U32, DType::I32) => Ok((x.to_dtype(DType::I32)?, y)),
+        _ => Ok((x, y)),
+    }
+}
+
+/// Sizes that must not be negative.
+pub(super) fn sizes(values: &[i64]) -> Result<Vec<usize>> {
+    values.iter().map(|&value| size(value)).collect()
+}
+
+pub(super) fn size(value: i64) -> Result<usize> {
+    usize::try_from(value).map_err(|_| fault(format!("{value} is not a size")))
+}
+
+/// The error of a node with its name.
+pub(super) fn of_node(error: Error, node: &Node) -> Error {
+    if error.is_of_device() || error.is_abandoned() {
+        return error;
+    }
+    let name = if node.name.is_empty() { String::new() } else { format!(" '{}'", node.name) };
+    let text = error.to_string();
+    let text = text.strip_prefix("onnx: ").unwrap_or(&text);
+    fault(format!("node{name} ({}): {text}", node.op_type))
+}

@@ -1,0 +1,189 @@
+//! ONNX's element types.
+
+use std::fmt;
+
+use super::fault;
+use crate::dtype::DType;
+use crate::error::Result;
+
+/// The type of the elements of a tensor in an ONNX file.
+///
+/// [`dtype`](ElementType::dtype) is the type of the tensors that this crate computes with instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ElementType {
+    /// 32-bit float.
+    Float,
+    /// 8-bit unsigned integer.
+    Uint8,
+    /// 8-bit signed integer.
+    Int8,
+    /// 16-bit unsigned integer.
+    Uint16,
+    /// 16-bit signed integer.
+    Int16,
+    /// 32-bit signed integer.
+    Int32,
+    /// 64-bit signed integer: sizes and indices.
+    Int64,
+    /// `true` or `false`.
+    Bool,
+    /// 16-bit float, IEEE 754 binary16.
+    Float16,
+    /// 64-bit float.
+    Double,
+    /// 32-bit unsigned integer.
+    Uint32,
+    /// 64-bit unsigned integer.
+    Uint64,
+    /// The upper half of a 32-bit float.
+    Bfloat16,
+    /// 4-bit unsigned integer.
+    Uint4,
+    /// 4-bit signed integer.
+    Int4,
+    /// 8-bit float: 4 bits of exponent, 3 of fraction, no infinity.
+    Float8E4m3fn,
+    /// 8-bit float: 4 bits of exponent, 3 of fraction, no infinity and no negative zero.
+    Float8E4m3fnuz,
+    /// 8-bit float: 5 bits of exponent, 2 of fraction.
+    Float8E5m2,
+    /// 8-bit float: 5 bits of exponent, 2 of fraction, no infinity and no negative zero.
+    Float8E5m2fnuz,
+}
+
+impl ElementType {
+    /// The type of a code of `TensorProto.DataType`.
+    pub(super) fn of(code: i32) -> Result<ElementType> {
+        Ok(match code {
+            1 => ElementType::Float,
+            2 => ElementType::Uint8,
+            3 => ElementType::Int8,
+            4 => ElementType::Uint16,
+            5 => ElementType::Int16,
+            6 => ElementType::Int32,
+            7 => ElementType::Int64,
+            9 => ElementType::Bool,
+            10 => ElementType::Float16,
+            11 => ElementType::Double,
+            12 => ElementType::Uint32,
+            13 => ElementType::Uint64,
+            16 => ElementType::Bfloat16,
+            21 => ElementType::Uint4,
+            22 => ElementType::Int4,
+            8 => return Err(fault("elements of type string are not supported")),
+            14 | 15 => return Err(fault("elements of complex types are not supported")),
+            17 => ElementType::Float8E4m3fn,
+            18 => ElementType::Float8E4m3fnuz,
+            19 => ElementType::Float8E5m2,
+            20 => ElementType::Float8E5m2fnuz,
+            code => return Err(fault(format!("element type {code} is unknown"))),
+        })
+    }
+
+    /// The code of `TensorProto.DataType`.
+    pub(super) fn code(dtype: DType) -> i32 {
+        match dtype {
+            DType::F32 => 1,
+            DType::U8 => 2,
+            DType::I32 => 6,
+            DType::Bool => 9,
+            DType::F16 => 10,
+            DType::U32 => 12,
+            DType::BF16 => 16,
+        }
+    }
+
+    /// Returns the type of the tensors that stand for values of this type: `f32` for floats of 64 and of 8 bits,
+    /// `i32` for all signed integers, and for unsigned ones of 4 and 16 bits.
+    #[must_use]
+    pub fn dtype(self) -> DType {
+        match self {
+            ElementType::Float | ElementType::Double => DType::F32,
+            kind if kind.is_float8() => DType::F32,
+            ElementType::Float16 => DType::F16,
+            ElementType::Bfloat16 => DType::BF16,
+            ElementType::Uint32 | ElementType::Uint64 => DType::U32,
+            ElementType::Uint8 => DType::U8,
+            ElementType::Bool => DType::Bool,
+            _ => DType::I32,
+        }
+    }
+
+    /// The type of ONNX that a tensor of this crate has by itself.
+    pub(super) fn natural(dtype: DType) -> ElementType {
+        match dtype {
+            DType::F32 => ElementType::Float,
+            DType::F16 => ElementType::Float16,
+            DType::BF16 => ElementType::Bfloat16,
+            DType::I32 => ElementType::Int32,
+            DType::U32 => ElementType::Uint32,
+            DType::U8 => ElementType::Uint8,
+            DType::Bool => ElementType::Bool,
+        }
+    }
+
+    pub(super) fn is_float(self) -> bool {
+        self.dtype().is_float()
+    }
+
+    pub(super) fn is_float8(self) -> bool {
+        use ElementType::{Float8E4m3fn, Float8E4m3fnuz, Float8E5m2, Float8E5m2fnuz};
+        matches!(self, Float8E4m3fn | Float8E4m3fnuz | Float8E5m2 | Float8E5m2fnuz)
+    }
+
+    /// The size of an element in a file in bits.
+    pub(super) fn bits(self) -> usize {
+        match self {
+            ElementType::Uint4 | ElementType::Int4 => 4,
+            ElementType::Uint8 | ElementType::Int8 | ElementType::Bool => 8,
+            kind if kind.is_float8() => 8,
+            ElementType::Uint16 | ElementType::Int16 | ElementType::Float16 | ElementType::Bfloat16 => 16,
+            ElementType::Float | ElementType::Int32 | ElementType::Uint32 => 32,
+            _ => 64,
+        }
+    }
+
+    /// The least and the greatest integer of this type; for floats, those of 64 bits.
+    pub(super) fn range(self) -> (i64, i64) {
+        match self {
+            ElementType::Bool => (0, 1),
+            ElementType::Uint4 => (0, 15),
+            ElementType::Int4 => (-8, 7),
+            ElementType::Uint8 => (0, u8::MAX.into()),
+            ElementType::Int8 => (i8::MIN.into(), i8::MAX.into()),
+            ElementType::Uint16 => (0, u16::MAX.into()),
+            ElementType::Int16 => (i16::MIN.into(), i16::MAX.into()),
+            ElementType::Int32 => (i32::MIN.into(), i32::MAX.into()),
+            ElementType::Uint32 => (0, u32::MAX.into()),
+            ElementType::Uint64 => (0, i64::MAX),
+            _ => (i64::MIN, i64::MAX),
+        }
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ElementType::Float => "float",
+            ElementType::Uint8 => "uint8",
+            ElementType::Int8 => "int8",
+            ElementType::Uint16 => "uint16",
+            ElementType::Int16 => "int16",
+            ElementType::Int32 => "int32",
+            ElementType::Int64 => "int64",
+            ElementType::Bool => "bool",
+            ElementType::Float16 => "float16",
+            ElementType::Double => "double",
+            ElementType::Uint32 => "uint32",
+            ElementType::Uint64 => "uint64",
+            ElementType::Bfloat16 => "bfloat16",
+            ElementType::Uint4 => "uint4",
+            ElementType::Int4 => "int4",
+            ElementType::Float8E4m3fn => "float8e4m3fn",
+            ElementType::Float8E4m3fnuz => "float8e4m3fnuz",
+            ElementType::Float8E5m2 => "float8e5m2",
+            ElementType::Float8E5m2fnuz => "float8e5m2fnuz",
+        })
+    }
+}

@@ -1,0 +1,128 @@
+//! Models of other frameworks: files of ONNX, run and trained on any device. Feature `onnx`.
+//!
+//! [`load`] gives a [`Model`], which is a [`Module`](crate::nn::Module): it moves between devices, its weights are parameters
+//! that an optimiser and [`DataParallel`](crate::DataParallel) train, and its state is saved and loaded by the names of the file.
+//!
+//! ```no_run
+//! use anygpu::nn::Module;
+//! use anygpu::{Tensor, onnx, try_gpu};
+//!
+//! let device = try_gpu(0);
+//! let model = onnx::load("model.onnx")?.to(&device)?;
+//! println!("{model}"); // its inputs, outputs and operators
+//! let x = Tensor::rand([1, 3, 224, 224], &device)?;
+//! let outputs = model.run(&[("images", &x)])?;
+//! println!("{}", outputs["scores"]);
+//! # Ok::<(), anygpu::Error>(())
+//! ```
+//!
+//! # What is supported
+//!
+//! Operator sets 1 to 26, with the operators that map to ops of this crate, functions of the file, and `If`, `Loop` and `Scan`.
+//! A file with others is refused by [`load`], in one error that lists all of them. Elements are of the types that this crate
+//! has: see [`ElementType::dtype`]. Integers of 64 bits are exact on the host, where shape arithmetic is done, and `i32` on
+//! devices; an integer that does not fit is an error where it is seen, and wraps in arithmetic on a device. Floats of 64 bits
+//! are rounded to `f32`. Strings, maps, optionals, sparse tensors and complex numbers are not supported.
+//!
+//! # Execution
+//!
+//! Tensors stay on the model's device between operators. Shapes and what is computed from them are on the host; nothing is read
+//! back unless the graph itself asks for it: a condition, a size or a shape that depends on elements. Nodes that read only
+//! constants are computed once, at [`load`]. A value's memory is free for others after its last use.
+//!
+//! # Training
+//!
+//! Parameters are the floats of the file that convolutions, products, normalisations, recurrent layers and elementwise arithmetic
+//! read; statistics of batch norms and other large constants are buffers. Batch norms keep their statistics in training mode,
+//! since a file without its training form has them fixed; dropout drops in training mode.
+//!
+//! # Files of unknown origin
+//!
+//! Nothing in a file can run. Damaged and hostile files are errors. Reading takes memory in proportion to the file's size,
+//! and external data is read only from files in the model's own folder. Running a model may take any time and memory: it says
+//! itself how often its loops run and how large its tensors are, and a lack of memory is an error.
+
+mod array;
+mod build;
+mod call;
+mod element_type;
+mod float8;
+mod fold;
+mod host;
+mod info;
+mod model;
+mod node;
+mod ops;
+mod proto;
+mod run;
+mod value;
+mod weights;
+
+use std::path::Path;
+
+use prost::Message;
+use prost::bytes::Bytes;
+
+use crate::device::cpu::with_room;
+use crate::error::{Error, Result};
+use crate::regular_file;
+use weights::ExternalData;
+
+pub use element_type::ElementType;
+pub use info::{Dimension, ValueInfo};
+pub use model::{Model, Outputs};
+
+/// An error of this module.
+fn fault(detail: impl Into<String>) -> Error {
+    Error::argument("onnx", detail)
+}
+
+/// Reads a model from a file, and the external data that it names from files in the same folder. Its tensors are on `cpu`.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if the file cannot be read, is damaged, or needs what is not supported; operators that are not
+/// supported are all listed.
+///
+/// ```
+/// let error = anygpu::onnx::load("no such file.onnx").unwrap_err();
+/// assert!(error.to_string().contains("no such file.onnx"));
+/// ```
+pub fn load(path: impl AsRef<Path>) -> Result<Model> {
+    let path = path.as_ref();
+    let failed = |why: &dyn std::fmt::Display| fault(format!("{}: {why}", path.display()));
+    let read = || -> std::io::Result<Result<Vec<u8>>> {
+        let (mut file, length) = regular_file::open(path)?;
+        let room = usize::try_from(length).map_err(std::io::Error::other).map(with_room::<u8>)?;
+        Ok(match room {
+            Ok(mut bytes) => {
+                std::io::Read::read_to_end(&mut file, &mut bytes)?;
+                Ok(bytes)
+            }
+            Err(error) => Err(error),
+        })
+    };
+    let bytes = read().map_err(|error| failed(&error))??;
+    parse(bytes.into(), ExternalData::beside(path)).map_err(|error| match &error {
+        Error::InvalidArgument { detail, .. } => failed(detail),
+        _ => error,
+    })
+}
+
+/// Reads a model from the bytes of a file.
+///
+/// # Errors
+/// As [`load`]; also if the model has external data.
+///
+/// ```
+/// assert!(anygpu::onnx::load_bytes(b"not a model").is_err());
+/// ```
+pub fn load_bytes(bytes: &[u8]) -> Result<Model> {
+    let mut copy = with_room(bytes.len())?;
+    copy.extend_from_slice(bytes);
+    parse(copy.into(), ExternalData::default())
+}
+
+fn parse(bytes: Bytes, external: ExternalData) -> Result<Model> {
+    let proto = proto::ModelProto::decode(bytes).map_err(|error| fault(format!("not a model of ONNX: {error}")))?;
+    Model::new(&proto, external)
+}

@@ -1,0 +1,241 @@
+//! Elementwise operators: arithmetic, comparisons, activations, casts.
+
+use super::super::call::{Call, Operator, alike};
+use super::super::fault;
+use super::super::value::Value;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+pub(super) fn find(op: &str) -> Option<Operator> {
+    unary(op).or_else(|| binary(op)).or_else(|| activation(op)).or_else(|| {
+        Some(match op {
+            "Identity" => Operator::Values(|call| Ok(vec![call.needed(0)?.clone()])),
+            "Dropout" => Operator::Values(dropout),
+            "Cast" => Operator::Values(cast),
+            "CastLike" => Operator::Values(|call| {
+                let kind = call.needed(1)?.kind();
+                Ok(vec![to_kind(call, kind)?])
+            }),
+            "Where" => Operator::Values(where_cond),
+            "Pow" => Operator::One(pow),
+            "Mod" => Operator::One(|call| {
+                let (x, y) = call.pair(0, 1)?;
+                if call.flag("fmod") { x.fmod(&y) } else { x.rem(&y) }
+            }),
+            "Mean" => Operator::One(|call| {
+                let count = call.all()?.len();
+                fold(call, |x, y| x.add(y))?.mul_scalar(1.0 / count as f32)
+            }),
+            "Clip" => Operator::One(clip),
+            "IsInf" => Operator::One(is_inf),
+            _ => return None,
+        })
+    })
+}
+
+fn unary(op: &str) -> Option<Operator> {
+    Some(Operator::One(match op {
+        "Abs" => |call| call.x(0)?.abs(),
+        "Neg" => |call| call.x(0)?.neg(),
+        "Sign" => |call| call.x(0)?.sign(),
+        "Exp" => |call| call.x(0)?.exp(),
+        "Log" => |call| call.x(0)?.log(),
+        "Sqrt" => |call| call.x(0)?.sqrt(),
+        "Reciprocal" => |call| call.x(0)?.recip(),
+        "Sin" => |call| call.x(0)?.sin(),
+        "Cos" => |call| call.x(0)?.cos(),
+        "Tan" => |call| call.x(0)?.tan(),
+        "Tanh" => |call| call.x(0)?.tanh(),
+        "Sigmoid" => |call| call.x(0)?.sigmoid(),
+        "Erf" => |call| call.x(0)?.erf(),
+        "Floor" => |call| call.x(0)?.floor(),
+        "Ceil" => |call| call.x(0)?.ceil(),
+        "Round" => |call| call.x(0)?.round(),
+        "Relu" => |call| call.x(0)?.relu(),
+        "HardSwish" => |call| call.x(0)?.hardswish(),
+        "Mish" => |call| call.x(0)?.mish(),
+        "Softplus" => |call| call.x(0)?.softplus(1.0, 20.0),
+        "Softsign" => |call| call.x(0)?.softsign(),
+        "IsNaN" => |call| call.x(0)?.isnan(),
+        "Not" => |call| call.x(0)?.logical_not(),
+        _ => return None,
+    }))
+}
+
+/// What takes two tensors, or any number of them from left to right.
+fn binary(op: &str) -> Option<Operator> {
+    Some(Operator::One(match op {
+        "Add" | "Sum" => |call| fold(call, |x, y| x.add(y)),
+        "Sub" => |call| fold(call, |x, y| x.sub(y)),
+        "Mul" => |call| fold(call, |x, y| x.mul(y)),
+        "Max" => |call| fold(call, |x, y| x.maximum(y)),
+        "Min" => |call| fold(call, |x, y| x.minimum(y)),
+        "Equal" => |call| fold(call, |x, y| x.eq(y)),
+        "Greater" => |call| fold(call, |x, y| x.gt(y)),
+        "GreaterOrEqual" => |call| fold(call, |x, y| x.ge(y)),
+        "Less" => |call| fold(call, |x, y| x.lt(y)),
+        "LessOrEqual" => |call| fold(call, |x, y| x.le(y)),
+        "And" => |call| fold(call, Tensor::logical_and),
+        "Or" => |call| fold(call, Tensor::logical_or),
+        "Xor" => |call| fold(call, Tensor::logical_xor),
+        // This crate's quotient of integers is a float, as in PyTorch; ONNX's is a whole number.
+        "Div" => |call| fold(call, |x, y| if x.dtype().is_float() { x.div(y) } else { x.div_trunc(y) }),
+        _ => return None,
+    }))
+}
+
+fn fold(call: &Call, f: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let mut all = call.all()?.into_iter();
+    let mut out = all.next().ok_or_else(|| fault("input 0 is missing"))?;
+    for tensor in all {
+        let (x, y) = alike(out, tensor)?;
+        out = f(&x, &aligned(call, &x, y)?)?;
+    }
+    Ok(out)
+}
+
+/// The second operand. Up to operator set 6, an axis says which dimension of the first one its own begin at.
+fn aligned(call: &Call, x: &Tensor, y: Tensor) -> Result<Tensor> {
+    if call.opset() > 6 || !call.has("axis") {
+        return Ok(y);
+    }
+    let end = call.axis(-1, x.rank())? + y.rank();
+    let after = x.rank().checked_sub(end).ok_or_else(|| fault("the second input does not fit the axis"))?;
+    y.reshape([y.shape(), &vec![1; after]].concat())
+}
+
+fn cast(call: &Call) -> Result<Vec<Value>> {
+    let kind = call.type_attribute("to")?.ok_or_else(|| fault("the attribute 'to' is missing"))?;
+    Ok(vec![to_kind(call, kind)?])
+}
+
+/// Floats are truncated; integers that are narrower than those that stand for them wrap, floats that become 4 bits are cut. Floats of 8 bits are made on the host.
+fn to_kind(call: &Call, kind: super::super::ElementType) -> Result<Value> {
+    if kind.is_float8() {
+        return Ok(call.needed(0)?.read()?.converted(kind, call.int("saturate", 1) != 0).into());
+    }
+    let x = call.x(0)?;
+    let (low, high) = kind.range();
+    let narrow = kind.dtype() == DType::I32 && kind.bits() < 32;
+    let y = match (x.dtype().is_float(), kind.dtype()) {
+        (true, dtype) if !dtype.is_float() && dtype != DType::Bool => x.trunc()?.to_dtype(dtype)?,
+        (_, dtype) => x.to_dtype(dtype)?,
+    };
+    if !narrow {
+        return Ok(Value::Device(y, kind));
+    }
+    if kind.bits() == 4 && x.dtype().is_float() {
+        return Ok(Value::Device(x.trunc()?.clamp(Some(low as f32), Some(high as f32))?.to_dtype(DType::I32)?, kind));
+    }
+    let (low, span) = (low as i32, (high - low + 1) as i32);
+    Ok(Value::Device(y.sub(low)?.rem(span)?.add(low)?, kind))
+}
+
+fn where_cond(call: &Call) -> Result<Vec<Value>> {
+    let (x, y) = call.pair(1, 2)?;
+    Ok(vec![Value::of(call.x(0)?.where_cond(&x, &y)?, call.needed(1)?.kind())])
+}
+
+/// The result has the type of the base, whatever the exponent's is.
+fn pow(call: &Call) -> Result<Tensor> {
+    let x = call.x(0)?;
+    // A small exponent of the file is known to the host: squares are products.
+    if let Some(exponent) = call.needed(1)?.array().filter(|array| array.count() == 1) {
+        let exponent = exponent.to_floats()[0];
+        if x.dtype().is_float() && exponent == 2.0 && call.needed(1)?.shape()?.len() <= x.rank() {
+            return x.square();
+        }
+    }
+    x.pow(&aligned(call, &x, call.x(1)?.to_dtype(x.dtype())?)?)?.to_dtype(x.dtype())
+}
+
+/// Bounds are attributes up to opset 10, and inputs of one element since; either may be left out.
+fn clip(call: &Call) -> Result<Tensor> {
+    let x = call.x(0)?;
+    let bound = |name: &str, i: usize| match call.number(i)? {
+        Some(value) => Ok(Some(value as f32)),
+        None => Result::Ok(call.has(name).then(|| call.float(name, 0.0))),
+    };
+    match (bound("min", 1)?, bound("max", 2)?) {
+        (None, None) => Ok(x),
+        // Of a lower bound above the upper one, ONNX takes the upper.
+        (Some(min), Some(max)) if min > max => Ok(x.mul_scalar(0.0)?.add_scalar(max)?.to_dtype(x.dtype())?),
+        (min, max) => x.clamp(min, max),
+    }
+}
+
+fn is_inf(call: &Call) -> Result<Tensor> {
+    let x = call.x(0)?;
+    match (call.int("detect_negative", 1), call.int("detect_positive", 1)) {
+        (0, 0) => x.isinf()?.logical_and(&x.isnan()?),
+        (0, _) => x.eq(f32::INFINITY),
+        (_, 0) => x.eq(f32::NEG_INFINITY),
+        _ => x.isinf(),
+    }
+}
+
+/// Drops in training mode of the model, or where the file itself says that it is trained.
+fn dropout(call: &Call) -> Result<Vec<Value>> {
+    let x = call.x(0)?;
+    let ratio = call.number(1)?.map_or(call.float("ratio", 0.5), |ratio| ratio as f32);
+    let training = call.training || call.number(2)?.is_some_and(|training| training != 0.0);
+    if training && ratio > 0.0 && call.wants(1) {
+        return call.refuse("the mask of a dropout in training mode");
+    }
+    let mut outputs = vec![Value::of(x.dropout(ratio, training)?, call.needed(0)?.kind())];
+    if call.outputs() > 1 {
+        outputs.push(Value::natural(Tensor::ones(x.shape(), x.device())?.to_dtype(DType::Bool)?));
+    }
+    Ok(outputs)
+}
+
+/// Functions with parameters, and those that are a line of this crate's.
+fn activation(op: &str) -> Option<Operator> {
+    Some(Operator::One(match op {
+        "LeakyRelu" => |call| call.x(0)?.leaky_relu(call.float("alpha", 0.01)),
+        "Elu" => |call| call.x(0)?.elu(call.float("alpha", 1.0)),
+        "Gelu" => {
+            |call| if call.text("approximate", "none") == "tanh" { call.x(0)?.gelu_tanh() } else { call.x(0)?.gelu() }
+        }
+        "HardSigmoid" => |call| {
+            let x = call.x(0)?.mul_scalar(call.float("alpha", 0.2))?;
+            x.add_scalar(call.float("beta", 0.5))?.clamp(Some(0.0), Some(1.0))
+        },
+        // max(x, 0) + min(0, α (eˣ⸍ᵅ − 1))
+        "Celu" => |call| {
+            let (x, alpha) = (call.x(0)?, call.float("alpha", 1.0));
+            let negative = x.clamp(None, Some(0.0))?.mul_scalar(1.0 / alpha)?.expm1()?;
+            x.relu()?.add(&negative.mul_scalar(alpha)?)
+        },
+        "Selu" => |call| call.x(0)?.elu(call.float("alpha", 1.673_263_2))?.mul_scalar(call.float("gamma", 1.050_701)),
+        "ThresholdedRelu" => |call| {
+            let x = call.x(0)?;
+            above(&x, call.float("alpha", 1.0), &x)
+        },
+        // x + bias below −λ, x − bias above λ, else 0
+        "Shrink" => |call| {
+            let (x, bias, lambd) = (call.x(0)?, call.float("bias", 0.0), call.float("lambd", 0.5));
+            let low = above(&x.neg()?, lambd, &x.add_scalar(bias)?)?;
+            above(&x, lambd, &x.add_scalar(-bias)?)?.add(&low)
+        },
+        "PRelu" => |call| {
+            let (x, slope) = (call.x(0)?, call.x(1)?);
+            // Up to operator set 6, a vector has a slope for each channel.
+            let channels = call.opset() < 7 && slope.rank() == 1 && slope.elem_count() > 1;
+            let rest = vec![1; x.rank().saturating_sub(2)];
+            let slope = if channels { slope.reshape([slope.shape(), &rest].concat())? } else { slope };
+            x.relu()?.add(&x.clamp(None, Some(0.0))?.mul(&slope)?)
+        },
+        "Swish" => |call| {
+            let x = call.x(0)?;
+            x.mul(&x.mul_scalar(call.float("alpha", 1.0))?.sigmoid()?)
+        },
+        _ => return None,
+    }))
+}
+
+/// `y` where `x` is above a limit, else 0.
+fn above(x: &Tensor, limit: f32, y: &Tensor) -> Result<Tensor> {
+    x.gt(limit)?.where_cond(y, 0.0)
+}

@@ -1,0 +1,100 @@
+//! Operators that ONNX Runtime's optimiser and quantiser write.
+
+use super::super::call::{Call, Operator, size};
+use super::super::value::Value;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+pub(super) fn find(op: &str) -> Option<Operator> {
+    Some(match op {
+        "Gelu" => Operator::One(|call| call.x(0)?.gelu()),
+        "BiasGelu" => Operator::One(|call| call.x(0)?.add(&call.x(1)?)?.gelu()),
+        "FastGelu" => Operator::One(|call| match call.maybe(1)? {
+            Some(bias) => call.x(0)?.add(&bias)?.gelu_tanh(),
+            None => call.x(0)?.gelu_tanh(),
+        }),
+        "QuickGelu" => Operator::One(|call| {
+            let x = call.x(0)?;
+            x.mul(&x.mul_scalar(call.float("alpha", 1.702))?.sigmoid()?)
+        }),
+        "FusedMatMul" => Operator::One(fused_matmul),
+        "MatMulNBits" => Operator::One(matmul_n_bits),
+        "SkipLayerNormalization" => Operator::Values(skip_layer_norm),
+        _ => return None,
+    })
+}
+
+/// α · A · B, each transposed in its last two dimensions on request.
+fn fused_matmul(call: &Call) -> Result<Tensor> {
+    let operand = |i: usize, flag: &str| {
+        let x = call.x(i)?;
+        if call.flag(flag) { x.transpose(-2, -1) } else { Ok(x) }
+    };
+    if call.flag("transBatchA") || call.flag("transBatchB") {
+        return call.refuse("a transposed batch");
+    }
+    let product = operand(0, "transA")?.matmul(&operand(1, "transB")?)?;
+    let alpha = call.float("alpha", 1.0);
+    if alpha == 1.0 { Ok(product) } else { product.mul_scalar(alpha) }
+}
+
+/// The normalised sum of two tensors and a bias.
+fn skip_layer_norm(call: &Call) -> Result<Vec<Value>> {
+    let mut sum = call.x(0)?.add(&call.x(1)?)?;
+    if let Some(bias) = call.maybe(4)? {
+        sum = sum.add(&bias)?;
+    }
+    let (weight, bias) = (call.x(2)?, call.maybe(3)?);
+    let y = sum.layer_norm(weight.shape(), Some(&weight), bias.as_ref(), call.float("epsilon", 1e-12))?;
+    if call.wants(1) || call.wants(2) {
+        return call.refuse("the mean and the deviation");
+    }
+    let mut outputs = vec![Value::natural(y)];
+    if call.wants(3) {
+        outputs.extend([Value::natural(sum.clone()), Value::natural(sum.clone()), Value::natural(sum)]);
+    }
+    Ok(outputs)
+}
+
+/// A product with a matrix of integers of a few bits, `[N, blocks, bytes]`, each block with a scale and a zero point.
+fn matmul_n_bits(call: &Call) -> Result<Tensor> {
+    let (a, packed, scales) = (call.x(0)?, call.x(1)?, call.x(2)?);
+    let (k, n) = (size(call.int("K", 0))?, size(call.int("N", 0))?);
+    let (bits, block) = (call.int("bits", 4), size(call.int("block_size", 0))?);
+    if call.value(4).is_some() {
+        return call.refuse("an index of groups");
+    }
+    if !matches!(bits, 4 | 8) || block == 0 || block % 2 != 0 {
+        return call.refuse(format!("a matrix of {bits} bits with blocks of {block}"));
+    }
+    let blocks = k.div_ceil(block);
+    let values = unpacked(&packed, bits)?.reshape([n, blocks, block])?;
+    let centred = match call.maybe(3)? {
+        // Zero points of integers are packed as the matrix is, each row from a whole byte.
+        Some(zero) if zero.dtype() == DType::U8 => {
+            let zero = unpacked(&zero, bits)?.reshape([n, zero.elem_count() * (8 / bits as usize) / n.max(1)])?;
+            values.sub(&zero.narrow(1, 0, blocks)?.unsqueeze(2)?)?
+        }
+        Some(zero) => values.sub(&zero.to_dtype(DType::F32)?.reshape([n, blocks, 1])?)?,
+        None => values.sub_scalar(if bits == 4 { 8.0 } else { 128.0 })?,
+    };
+    let weights = centred.mul(&scales.to_dtype(DType::F32)?.reshape([n, blocks, 1])?)?;
+    let weights = weights.reshape([n, blocks * block])?.narrow(1, 0, k)?.to_dtype(a.dtype())?;
+    let y = a.matmul(&weights.t()?)?;
+    match call.maybe(5)? {
+        Some(bias) => y.add(&bias),
+        None => Ok(y),
+    }
+}
+
+/// Integers of 4 or 8 bits as floats, in one dimension; the first of a byte is in its lower half.
+fn unpacked(packed: &Tensor, bits: i64) -> Result<Tensor> {
+    let bytes = packed.reshape(-1)?.to_dtype(DType::F32)?;
+    if bits == 8 {
+        return Ok(bytes);
+    }
+    let high = bytes.mul_scalar(1.0 / 16.0)?.floor()?;
+    let low = bytes.sub(&high.mul_scalar(16.0)?)?;
+    Tensor::stack(&[low, high], 1)?.reshape(-1)
+}

@@ -1,0 +1,46 @@
+//! Operators of ONNX in ops of this crate.
+
+mod elementwise;
+mod index;
+mod layers;
+mod linear;
+mod microsoft;
+mod norms;
+mod pads;
+mod quantised;
+mod recurrent;
+mod reduce;
+mod resize;
+mod sequence;
+mod shape;
+mod window;
+
+use super::call::Operator;
+
+pub(super) use index::{Range, slice_range};
+pub(super) use shape::{new_shape, shape_values, split_sizes};
+
+/// The function of an operator, if there is one. The domain of ONNX's own operators is empty.
+pub(super) fn find(domain: &str, op: &str) -> Option<Operator> {
+    match domain {
+        "" => {
+            let families = [
+                elementwise::find,
+                reduce::find,
+                linear::find,
+                layers::find,
+                norms::find,
+                index::find,
+                pads::find,
+                quantised::find,
+                recurrent::find,
+                resize::find,
+                sequence::find,
+                shape::find,
+            ];
+            families.into_iter().find_map(|family| family(op))
+        }
+        "com.microsoft" => microsoft::find(op),
+        _ => None,
+    }
+}

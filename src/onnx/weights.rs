@@ -1,0 +1,239 @@
+//! The tensors of a file: which of them are parameters, and where their elements are.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Component, Path, PathBuf};
+
+use half::{bf16, f16};
+use prost::bytes::Bytes;
+
+use super::array::{Array, shape_of};
+use super::element_type::ElementType;
+use super::fault;
+use super::node::{Graph, Node, Source};
+use super::proto::TensorProto;
+use super::value::Value;
+use crate::device::Device;
+use crate::device::cpu::with_room;
+use crate::error::Result;
+use crate::regular_file;
+use crate::tensor::Tensor;
+
+/// Float tensors with at most this many elements that are neither parameters nor statistics stay on the host: scales, bounds.
+const FEW: usize = 64;
+
+/// A tensor of a model.
+pub(super) struct Weight {
+    pub name: String,
+    pub stored: Stored,
+}
+
+pub(super) enum Stored {
+    /// As it is in the file.
+    Raw(TensorProto),
+    /// On the host, or computed when the model was loaded.
+    Constant(Value),
+    /// What training changes.
+    Parameter(Tensor),
+    /// What moves with the module and is not trained.
+    Buffer(Tensor),
+    /// What nothing reads.
+    Unused,
+}
+
+/// What a node does with a weight.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    None,
+    Constant,
+    Buffer,
+    Parameter,
+}
+
+impl Weight {
+    pub fn raw(name: &str, proto: TensorProto) -> Weight {
+        Weight { name: name.to_owned(), stored: Stored::Raw(proto) }
+    }
+
+    /// The value for execution.
+    pub fn value(&self) -> Result<Value> {
+        match &self.stored {
+            Stored::Raw(proto) => Array::decode(proto).map(Value::from),
+            Stored::Constant(value) => Ok(value.clone()),
+            Stored::Parameter(tensor) | Stored::Buffer(tensor) => Ok(Value::natural(tensor.clone())),
+            Stored::Unused => Err(fault(format!("tensor '{}' was dropped", self.name))),
+        }
+    }
+
+    /// How many elements it claims to have, and whether they are floats.
+    pub fn about(&self) -> Result<(usize, ElementType)> {
+        match &self.stored {
+            Stored::Raw(proto) => Ok((shape_of(proto)?.1, ElementType::of(proto.data_type)?)),
+            _ => {
+                let value = self.value()?;
+                Ok((value.shape()?.iter().product(), value.kind()))
+            }
+        }
+    }
+}
+
+impl Clone for Weight {
+    /// Clones keep copies of the host's values on devices of their own: each clone may be on another device.
+    fn clone(&self) -> Weight {
+        let stored = match &self.stored {
+            Stored::Raw(proto) => Stored::Raw(proto.clone()),
+            Stored::Constant(Value::Host(host)) => Stored::Constant(host.array.clone().into()),
+            Stored::Constant(value) => Stored::Constant(value.clone()),
+            Stored::Parameter(tensor) => Stored::Parameter(tensor.clone()),
+            Stored::Buffer(tensor) => Stored::Buffer(tensor.clone()),
+            Stored::Unused => Stored::Unused,
+        };
+        Weight { name: self.name.clone(), stored }
+    }
+}
+
+/// Decides what each weight is, by the operators that read it, and decodes it.
+pub(super) fn assign(weights: &mut [Weight], graph: &Graph) -> Result<()> {
+    let mut roles = vec![Role::None; weights.len()];
+    let mut raise = |source: Source, role: Role| {
+        if let Source::Weight(weight) = source {
+            roles[weight] = roles[weight].max(role);
+        }
+    };
+    graph.outputs.iter().for_each(|&output| raise(output, Role::Constant));
+    graph.visit(&mut |node| {
+        node.inputs.iter().enumerate().filter_map(|(i, source)| Some((i, (*source)?))).for_each(|(i, source)| {
+            raise(source, role(node, i));
+        });
+        node.body.graphs().for_each(|graph| {
+            graph.outputs.iter().for_each(|&output| raise(output, Role::Constant));
+            graph.captures.iter().for_each(|&(outer, _)| raise(outer, Role::Constant));
+        });
+    });
+    for (weight, role) in weights.iter_mut().zip(roles) {
+        let stored = decoded(weight, role).map_err(|error| {
+            let text = error.to_string();
+            fault(format!("tensor '{}': {}", weight.name, text.strip_prefix("onnx: ").unwrap_or(&text)))
+        })?;
+        weight.stored = stored;
+    }
+    Ok(())
+}
+
+/// What an operator's input is, if it comes from the file.
+fn role(node: &Node, input: usize) -> Role {
+    match (node.op_type.as_str(), input) {
+        ("BatchNormalization", 3 | 4) => Role::Buffer,
+        ("Conv" | "ConvTranspose" | "BatchNormalization" | "LayerNormalization" | "InstanceNormalization", 1 | 2)
+        | ("GroupNormalization" | "RMSNormalization" | "SimplifiedLayerNormalization", 1 | 2)
+        | ("Gemm" | "MatMul" | "FusedMatMul" | "Einsum", _)
+        | ("PRelu", 1)
+        | ("LSTM" | "GRU" | "RNN", 1..=3)
+        | ("Gather", 0)
+        | ("Add" | "Sub" | "Mul" | "Div", _) => Role::Parameter,
+        _ => Role::Constant,
+    }
+}
+
+fn decoded(weight: &Weight, role: Role) -> Result<Stored> {
+    if role == Role::None {
+        return Ok(Stored::Unused);
+    }
+    let (count, kind) = weight.about()?;
+    let on_host =
+        !kind.is_float() || (role == Role::Constant && count <= FEW) || (role == Role::Parameter && count <= 1);
+    if on_host {
+        return weight.value().map(Stored::Constant);
+    }
+    let tensor = match &weight.stored {
+        Stored::Raw(proto) => floats(proto, kind)?,
+        _ => weight.value()?.tensor(&Device::cpu())?,
+    };
+    Ok(match role {
+        Role::Parameter => Stored::Parameter(tensor.requires_grad()),
+        _ => Stored::Buffer(tensor),
+    })
+}
+
+/// Decodes a tensor of floats without a detour over wider elements.
+fn floats(proto: &TensorProto, kind: ElementType) -> Result<Tensor> {
+    let (shape, count) = shape_of(proto)?;
+    let raw = &proto.raw_data;
+    let whole = raw.len() == count.saturating_mul(kind.bits() / 8);
+    match kind {
+        ElementType::Float if whole => {
+            let mut values: Vec<f32> = with_room(count)?;
+            values.extend(raw.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+            Tensor::from_vec(values, shape, None)
+        }
+        ElementType::Float16 if whole => {
+            let mut values: Vec<f16> = with_room(count)?;
+            values.extend(raw.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]])));
+            Tensor::from_vec(values, shape, None)
+        }
+        ElementType::Bfloat16 if whole => {
+            let mut values: Vec<bf16> = with_room(count)?;
+            values.extend(raw.chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]])));
+            Tensor::from_vec(values, shape, None)
+        }
+        _ => Array::decode(proto)?.upload(&Device::cpu()),
+    }
+}
+
+/// Where the elements of tensors are that are not in the model's own file: in files of its folder.
+#[derive(Clone, Default)]
+pub(super) struct ExternalData {
+    folder: Option<PathBuf>,
+}
+
+impl ExternalData {
+    pub fn beside(file: &Path) -> ExternalData {
+        let folder = file.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        ExternalData { folder: folder.map(Path::to_owned) }
+    }
+
+    /// Returns the tensor with its elements in `raw_data`.
+    pub fn resolve(&self, proto: &TensorProto) -> Result<TensorProto> {
+        if proto.data_location != 1 {
+            return Ok(proto.clone());
+        }
+        let entry =
+            |key: &str| proto.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
+        let number = |key: &str| {
+            let parsed = entry(key).map(|text| text.trim().parse::<u64>());
+            parsed.transpose().map_err(|_| fault(format!("{key} of its external data is not a number")))
+        };
+        let location = entry("location").ok_or_else(|| fault("its external data has no location"))?;
+        let Some(folder) = &self.folder else {
+            return Err(fault(format!("its elements are in the file '{location}': load the model by its path")));
+        };
+        let (_, count) = shape_of(proto)?;
+        let bits = count.checked_mul(ElementType::of(proto.data_type)?.bits());
+        let length = bits.ok_or_else(|| fault("its size overflows"))?.div_ceil(8);
+        let bytes = read(folder, location, number("offset")?.unwrap_or(0), length)?;
+        Ok(TensorProto { raw_data: bytes, data_location: 0, external_data: Vec::new(), ..proto.clone() })
+    }
+}
+
+/// Reads `length` bytes of a file within the folder.
+fn read(folder: &Path, location: &str, offset: u64, length: usize) -> Result<Bytes> {
+    let failed = |why: String| fault(format!("external data '{location}': {why}"));
+    if !Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return Err(failed("the file must be in the model's folder".into()));
+    }
+    let path = folder.join(location);
+    let within = || Ok::<_, std::io::Error>(path.canonicalize()?.starts_with(folder.canonicalize()?));
+    if !within().map_err(|error| failed(error.to_string()))? {
+        return Err(failed("the file must be in the model's folder, and is a link out of it".into()));
+    }
+    let (mut file, size) = regular_file::open(&path).map_err(|error| failed(error.to_string()))?;
+    if offset.checked_add(length as u64).is_none_or(|end| end > size) {
+        return Err(failed(format!("{length} bytes at {offset} are beyond its end at {size}")));
+    }
+    let mut bytes: Vec<u8> = with_room(length)?;
+    file.seek(SeekFrom::Start(offset)).map_err(|error| failed(error.to_string()))?;
+    file.take(length as u64).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
+    match bytes.len() == length {
+        true => Ok(bytes.into()),
+        false => Err(failed("it was cut while it was read".into())),
+    }
+}
