@@ -1,3 +1,5 @@
+//! Attention with several heads.
+
 use super::linear::linear;
 use super::simple::probability;
 use super::{Linear, Mode, Module, init, summary};
