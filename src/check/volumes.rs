@@ -26,7 +26,9 @@ fn operands(image: [usize; 5], weight: [usize; 5], channels: usize) -> Vec<Input
 }
 
 /// Image, weight, the windows along each dimension, groups.
-fn convolutions() -> [([usize; 5], [usize; 5], [Along; 3], usize); 6] {
+type Convolution = ([usize; 5], [usize; 5], [Along; 3], usize);
+
+fn convolutions() -> [Convolution; 6] {
     let plain = along(1, [0, 0], 1);
     [
         ([1, 1, 1, 1, 1], [1, 1, 1, 1, 1], [plain; 3], 1),

@@ -3,7 +3,6 @@
 
 use super::{Module, summary};
 use crate::device::labelled_by_default;
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 

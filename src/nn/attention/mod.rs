@@ -1,4 +1,8 @@
-//! Attention with several heads.
+//! Attention with several heads, and the layers of transformers, which are made of it.
+
+mod transformer;
+
+pub use transformer::{TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer};
 
 use super::linear::linear;
 use super::simple::probability;
