@@ -2,7 +2,7 @@
 //! in debug builds and in those of `.ci/run`), or allocates more memory than the machine has.
 
 use anygpu::nn::{self, Module};
-use anygpu::{Conv, DType, Interpolation, Padding, Pool, Result, Tensor};
+use anygpu::{Conv, ConvPadding, DType, Interpolation, Padding, Pool, Result, Tensor};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -132,6 +132,25 @@ proptest! {
     }
 
     #[test]
+    fn volumes(
+        x in tensor(5), w in tensor(5), each in prop::array::uniform3([number(), number()]), stride in number(),
+        extra in number(), easy in vec(any::<bool>(), 3), out in size(),
+    ) {
+        let mut conv = Conv::new();
+        conv = if easy[0] { conv } else { conv.stride(stride) };
+        conv = if easy[1] { conv.padding(ConvPadding::Same) } else { conv.padding(each) };
+        conv = if easy[2] { conv } else { conv.dilation(extra) };
+        differentiate(x.conv3d(&w, None, conv));
+        differentiate(x.conv_transpose3d(&w, None, conv.padding(if easy[1] { [[0; 2]; 3] } else { each })));
+        differentiate(x.conv_transpose3d(&w, None, conv.padding(extra).output_padding(extra)));
+        let mut pool = Pool::new(if easy[0] { [2, 1, 1] } else { [extra, 2, out] });
+        pool = if easy[1] { pool } else { pool.stride(stride).padding(extra) };
+        differentiate(x.max_pool3d(pool.dilation(each[0][0])));
+        differentiate(x.avg_pool3d(pool.ceil_mode(easy[2])));
+        differentiate(x.adaptive_avg_pool3d(out));
+    }
+
+    #[test]
     fn normalisations(x in tensor(3), groups in number(), normalized in shape(0..=3), c in 0..4usize) {
         let weight = Tensor::ones([c], None).unwrap().requires_grad();
         differentiate(x.group_norm(groups, Some(&weight), Some(&weight), 1e-5));
@@ -157,6 +176,10 @@ proptest! {
         let _ = (nn::Linear::new(a, b), nn::Embedding::new(a, b), nn::MultiheadAttention::new(a, groups));
         let _ = (nn::Conv2d::new(a, b, [k, l]).and_then(|conv| conv.groups(groups)), nn::Conv1d::new(a, b, k));
         let _ = nn::ConvTranspose2d::new(a, b, [k, l]).and_then(|conv| conv.groups(groups));
+        let _ = (nn::Conv3d::new(a, b, [k, l, 1]), nn::ConvTranspose3d::new(a, b, [k, l, 1]), nn::PReLU::new(a));
+        let _ = (nn::LSTM::new(a, b).and_then(|lstm| lstm.bidirectional()), nn::GRU::new(a, b), nn::GRUCell::new(a, b));
+        let _ = nn::Embedding::new(a, b).and_then(|table| table.padding_idx(k));
+        let _ = nn::TransformerEncoderLayer::new(a, groups).and_then(|layer| layer.dim_feedforward(b));
         let _ = (nn::LayerNorm::new(&[a, b, c]), nn::RMSNorm::new(&[a, b, c]), nn::GroupNorm::new(groups, a), nn::BatchNorm2d::new(a));
         let _ = (nn::models::mlp(&[a, b, c]), nn::models::BasicBlock::new(a.min(usize::MAX - 1), 0, stride));
     }

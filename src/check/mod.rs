@@ -49,6 +49,7 @@ mod sort;
 mod statistics;
 mod totals;
 mod views;
+mod volumes;
 mod window;
 
 /// The imports of every family.
@@ -93,6 +94,7 @@ const FAMILIES: &[Family] = &[
     ("statistics", statistics::cases),
     ("totals", totals::cases),
     ("views", views::cases),
+    ("volumes", volumes::cases),
 ];
 
 /// The selection of cases of the table to run.

@@ -141,3 +141,91 @@ pub fn adaptive_pool2d(x: &Nd, average: bool, size: [usize; 2]) -> Nd {
         }
     })
 }
+
+/// How windows move along one of three dimensions.
+#[derive(Clone, Copy, Debug)]
+pub struct Along {
+    pub stride: usize,
+    pub padding: [usize; 2],
+    pub dilation: usize,
+}
+
+impl Along {
+    fn windows(&self, size: usize, kernel: usize) -> usize {
+        (size + self.padding[0] + self.padding[1] - self.dilation * (kernel - 1) - 1) / self.stride + 1
+    }
+
+    fn source(&self, o: usize, k: usize, size: usize) -> Option<usize> {
+        (o * self.stride + k * self.dilation).checked_sub(self.padding[0]).filter(|&at| at < size)
+    }
+}
+
+/// Computes the convolution of `x: [N, C, D, H, W]`, `w: [OC, C / groups, KD, KH, KW]`, `bias: [OC]`.
+pub fn conv3d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: [Along; 3], groups: usize) -> Nd {
+    let (deep, wide) = (w.shape[1], w.shape[0] / groups);
+    let out = [0, 1, 2].map(|d| m[d].windows(x.shape[2 + d], w.shape[2 + d]));
+    Nd::from_fn(&[x.shape[0], w.shape[0], out[0], out[1], out[2]], |index| {
+        let mut sum = bias.map_or(0.0, |b| b.data[index[1]]);
+        Nd::from_fn(&w.shape[1..], |tap| {
+            let at = [0, 1, 2].map(|d| m[d].source(index[2 + d], tap[1 + d], x.shape[2 + d]));
+            if let [Some(z), Some(y), Some(x_)] = at {
+                let pixel = x.at(&[index[0], index[1] / wide * deep + tap[0], z, y, x_]);
+                sum += pixel * w.at(&[index[1], tap[0], tap[1], tap[2], tap[3]]);
+            }
+            0.0
+        });
+        sum
+    })
+}
+
+/// Computes `x: [N, C, D, H, W]`, `w: [C, OC / groups, KD, KH, KW]`, `bias: [OC]`: adds each voxel's product with the kernel
+/// to the result.
+pub fn conv_transpose3d(x: &Nd, w: &Nd, bias: Option<&Nd>, m: [Along; 3], groups: usize, extra: [usize; 3]) -> Nd {
+    let (from, wide) = (x.shape[1] / groups, w.shape[1]);
+    let size = [0, 1, 2].map(|d| {
+        let Along { stride, padding: [before, after], dilation } = m[d];
+        (x.shape[2 + d] - 1) * stride + dilation * (w.shape[2 + d] - 1) + extra[d] + 1 - before - after
+    });
+    let oc = wide * groups;
+    let mut out = Nd::from_fn(&[x.shape[0], oc, size[0], size[1], size[2]], |i| bias.map_or(0.0, |b| b.data[i[1]]));
+    Nd::from_fn(&x.shape, |at| {
+        Nd::from_fn(&w.shape[1..], |tap| {
+            let to = [0, 1, 2].map(|d| m[d].source(at[2 + d], tap[1 + d], size[d]));
+            if let [Some(z), Some(y), Some(x_)] = to {
+                let channel = at[1] / from * wide + tap[0];
+                let place = (((at[0] * oc + channel) * size[0] + z) * size[1] + y) * size[2] + x_;
+                out.data[place] += x.at(at) * w.at(&[at[1], tap[0], tap[1], tap[2], tap[3]]);
+            }
+            0.0
+        });
+        0.0
+    });
+    out
+}
+
+/// Pools `[N, C, D, H, W]` with windows of one size: the kernel, stride, padding and dilation of each dimension. With `ceil` a
+/// last window may extend past the padding, if it starts before it.
+pub fn pool3d(x: &Nd, mean: Option<Mean>, m: [[usize; 4]; 3], ceil: bool) -> Nd {
+    let count = |d: usize| {
+        let ([kernel, stride, padding, dilation], size) = (m[d], x.shape[2 + d]);
+        let end = size + 2 * padding + if ceil { stride } else { 1 };
+        (0..size + padding).step_by(stride).filter(|start| start + dilation * (kernel - 1) + 1 < end).count()
+    };
+    Nd::from_fn(&[x.shape[0], x.shape[1], count(0), count(1), count(2)], |index| {
+        let (mut inside, mut padded) = (Vec::new(), 0u32);
+        Nd::from_fn(&m.map(|[kernel, ..]| kernel), |tap| {
+            let places = [0, 1, 2].map(|d| index[2 + d] * m[d][1] + tap[d] * m[d][3]);
+            padded += u32::from((0..3).all(|d| places[d] < x.shape[2 + d] + 2 * m[d][2]));
+            let inner = [0, 1, 2].map(|d| places[d].checked_sub(m[d][2]).filter(|&at| at < x.shape[2 + d]));
+            if let [Some(z), Some(y), Some(x_)] = inner {
+                inside.push(x.at(&[index[0], index[1], z, y, x_]));
+            }
+            0.0
+        });
+        match mean {
+            Some(Mean::IncludePad) => inside.iter().sum::<f64>() / f64::from(padded),
+            Some(Mean::ExcludePad) => inside.iter().sum::<f64>() / inside.len() as f64,
+            None => inside.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    })
+}

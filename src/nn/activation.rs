@@ -2,7 +2,8 @@
 //! `Tensor`.
 
 use super::{Module, summary};
-use crate::error::Result;
+use crate::device::labelled_by_default;
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 /// Layers without settings. Each calls one method of `Tensor`.
@@ -111,4 +112,78 @@ set! {
     Softmax(dim: isize = 1) => softmax;
     /// The logarithm of [`Softmax`].
     LogSoftmax(dim: isize = -1) => log_softmax;
+}
+
+/// The rectified linear unit with a learned slope: x if x > 0, else a · x.
+///
+/// `x: [N, C, ..]` → `[N, C, ..]`, with `weight: [1]` for one slope, or `[C]` for one for each channel, the second dimension;
+/// PyTorch's `num_parameters`. The slopes start at 0.25.
+///
+/// # Example
+/// ```
+/// use anygpu::nn::{Module, PReLU};
+/// use anygpu::Tensor;
+///
+/// let x = Tensor::try_from([[-4.0, 2.0], [1.0, -8.0]])?;
+/// assert_eq!(PReLU::new(1)?.forward(&x)?.to_vec::<f32>()?, [-1.0, 2.0, 1.0, -2.0]);
+///
+/// let layer = PReLU::new(2)?;
+/// layer.weight().copy_(&Tensor::try_from([0.5, 0.0])?)?;
+/// assert_eq!(layer.forward(&x)?.to_vec::<f32>()?, [-2.0, 2.0, 1.0, 0.0]);
+/// assert!(PReLU::new(3)?.forward(&x).is_err()); // two channels
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PReLU {
+    weight: Tensor,
+}
+
+impl PReLU {
+    /// Creates a layer with `count` slopes: 1, or one for each channel.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if `count` is 0.
+    pub fn new(count: usize) -> Result<PReLU> {
+        if count == 0 {
+            return Err(Error::argument("PReLU", "there must be at least one slope"));
+        }
+        let weight = labelled_by_default("parameters", || Tensor::full([count], 0.25f32, None))?;
+        Ok(PReLU { weight: weight.requires_grad() })
+    }
+
+    /// Returns the slopes, `[count]`.
+    #[must_use]
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// Returns the slopes in a shape that broadcasts to the input.
+    fn slopes(&self, input: &Tensor) -> Result<Tensor> {
+        let (count, shape) = (self.weight.elem_count(), input.shape());
+        match shape {
+            _ if count == 1 => Ok(self.weight.clone()),
+            [_, channels, rest @ ..] if *channels == count => {
+                self.weight.reshape([&[count][..], &vec![1; rest.len()]].concat())
+            }
+            _ => {
+                let detail = "the layer has one slope for each channel, the second dimension of the input";
+                Err(Error::shapes("PReLU", shape, self.weight.shape(), detail))
+            }
+        }
+    }
+}
+
+impl Module for PReLU {
+    crate::children!(weight);
+
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        if !input.dtype().is_float() {
+            let expected = "a float type (convert integers with x.to_dtype(DType::F32)?)".into();
+            return Err(Error::DTypeMismatch { op: "PReLU", expected, got: input.dtype().to_string() });
+        }
+        // At 0 the slope counts, as in PyTorch.
+        let slopes = self.slopes(input)?.to_dtype(input.dtype())?;
+        let negative = input.gt(0.0)?.where_cond(0.0, input)?;
+        summary::seen(self, input.relu()?.add(&negative.mul(&slopes)?))
+    }
 }

@@ -1,9 +1,9 @@
-//! Convolutions as layers. A size is one number for all dimensions; with two dimensions, it may also be
-//! `[vertical, horizontal]`.
+//! Convolutions as layers. A size is one number for all dimensions, or an array with one for each: `[vertical, horizontal]`
+//! for two, `[depth, vertical, horizontal]` for three.
 
 use super::{Module, init, summary};
 use crate::error::{Error, Result};
-use crate::ops::{Conv, Sizes};
+use crate::ops::{Conv, ConvPadding, Sizes};
 use crate::shape::checked_elem_count;
 use crate::tensor::Tensor;
 
@@ -49,10 +49,11 @@ macro_rules! convolution {
                 self
             }
 
-            /// Sets the padding: the number of zeros added on both sides of the input. For a transposed convolution, it
-            /// is the number of elements removed from both sides of the result.
+            /// Sets the padding: the number of zeros added on both sides of the input, or `[before, after]` for each
+            /// dimension, or [`ConvPadding::Same`]. For a transposed convolution, it is the number of elements removed
+            /// from the sides of the result.
             #[must_use]
-            pub fn padding(mut self, padding: impl Sizes<$d>) -> $name {
+            pub fn padding(mut self, padding: impl Into<ConvPadding<$d>>) -> $name {
                 self.conv = self.conv.padding(padding);
                 self
             }
@@ -135,6 +136,8 @@ convolution! {
     /// assert_eq!(Conv2d::new(3, 16, 5)?.forward(&x)?.shape(), [8, 16, 28, 28]);
     /// assert_eq!(Conv2d::new(3, 16, 5)?.stride(2).padding(2).forward(&x)?.shape(), [8, 16, 16, 16]);
     /// assert_eq!(Conv2d::new(3, 6, [1, 3])?.dilation(2).groups(3)?.forward(&x)?.shape(), [8, 6, 32, 28]);
+    /// let same = Conv2d::new(3, 16, 4)?.padding(anygpu::ConvPadding::Same); // PyTorch's padding="same"
+    /// assert_eq!(same.forward(&x)?.shape(), [8, 16, 32, 32]);
     ///
     /// assert!(Conv2d::new(4, 16, 5)?.forward(&x).is_err()); // 4 channels expected, 3 given
     /// # Ok::<(), anygpu::Error>(())
@@ -182,6 +185,63 @@ convolution! {
     ConvTranspose2d, 2, conv_transpose2d, |inputs, outputs, groups| [inputs, outputs / groups]
 }
 
+convolution! {
+    /// A 3-D convolution: [`Conv2d`] over volumes; see [`Tensor::conv3d`].
+    ///
+    /// `x: [N, C, D, H, W]` → `y: [N, OC, OD, OH, OW]` with OD = (D + 2·padding − dilation·(KD − 1) − 1) / stride + 1 (rounded
+    /// down), OH and OW likewise; `weight: [OC, C / groups, KD, KH, KW]` and `bias: [OC]`, both initialised uniformly on
+    /// ±1/√(C / groups · KD·KH·KW).
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{Conv3d, Module};
+    /// use anygpu::Tensor;
+    ///
+    /// let x = Tensor::ones([2, 3, 8, 16, 16], None)?;
+    /// assert_eq!(Conv3d::new(3, 4, 3)?.padding(1).forward(&x)?.shape(), [2, 4, 8, 16, 16]);
+    /// assert_eq!(Conv3d::new(3, 4, [1, 3, 3])?.stride([2, 1, 1]).forward(&x)?.shape(), [2, 4, 4, 14, 14]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    Conv3d, 3, conv3d, |inputs, outputs, groups| [outputs, inputs / groups]
+}
+
+convolution! {
+    /// A transposed 1-D convolution: [`ConvTranspose2d`] along one dimension.
+    ///
+    /// `x: [N, C, L]` → `y: [N, OC, (L − 1)·stride − 2·padding + dilation·(K − 1) + output_padding + 1]`;
+    /// `weight: [C, OC / groups, K]` and `bias: [OC]`, both initialised uniformly on ±1/√(OC / groups · K), as in PyTorch.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{ConvTranspose1d, Module};
+    /// use anygpu::Tensor;
+    ///
+    /// let x = Tensor::ones([8, 16, 10], None)?;
+    /// assert_eq!(ConvTranspose1d::new(16, 4, 4)?.stride(2).padding(1).forward(&x)?.shape(), [8, 4, 20]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    ConvTranspose1d, 1, conv_transpose1d, |inputs, outputs, groups| [inputs, outputs / groups]
+}
+
+convolution! {
+    /// A transposed 3-D convolution: [`ConvTranspose2d`] over volumes; see [`Tensor::conv_transpose3d`].
+    ///
+    /// `x: [N, C, D, H, W]` → `y: [N, OC, OD, OH, OW]` with OD = (D − 1)·stride − 2·padding + dilation·(KD − 1) +
+    /// output_padding + 1, OH and OW likewise; `weight: [C, OC / groups, KD, KH, KW]` and `bias: [OC]`, both initialised
+    /// uniformly on ±1/√(OC / groups · KD·KH·KW), as in PyTorch.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{ConvTranspose3d, Module};
+    /// use anygpu::Tensor;
+    ///
+    /// let x = Tensor::ones([2, 16, 3, 5, 5], None)?;
+    /// assert_eq!(ConvTranspose3d::new(16, 4, 2)?.stride(2).forward(&x)?.shape(), [2, 4, 6, 10, 10]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    ConvTranspose3d, 3, conv_transpose3d, |inputs, outputs, groups| [inputs, outputs / groups]
+}
+
 impl Conv2d {
     /// Returns the layer with the settings of `like`, and this `weight: [OC, C / groups, KH, KW]` and `bias: [OC]`, in `groups`
     /// groups.
@@ -196,12 +256,23 @@ impl Conv2d {
     }
 }
 
-impl ConvTranspose2d {
-    /// Sets the number of rows and columns added at the end of the result. It must be less than the stride or the
-    /// dilation; otherwise [`forward`](Module::forward) returns an error.
-    #[must_use]
-    pub fn output_padding(mut self, output_padding: impl Sizes<2>) -> ConvTranspose2d {
-        self.conv = self.conv.output_padding(output_padding);
-        self
-    }
+/// Adds the setting that only transposed convolutions have.
+macro_rules! output_padding {
+    ($($name:ident, $d:literal;)*) => {$(
+        impl $name {
+            /// Sets the number of elements added at the end of the result in each dimension. It must be less than the
+            /// stride or the dilation; otherwise [`forward`](Module::forward) returns an error.
+            #[must_use]
+            pub fn output_padding(mut self, output_padding: impl Sizes<$d>) -> $name {
+                self.conv = self.conv.output_padding(output_padding);
+                self
+            }
+        }
+    )*};
+}
+
+output_padding! {
+    ConvTranspose1d, 1;
+    ConvTranspose2d, 2;
+    ConvTranspose3d, 3;
 }

@@ -40,7 +40,7 @@ pub(crate) use named::named;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;
 pub(crate) use shape::view::SliceRange;
-pub use spatial::conv::Conv;
+pub use spatial::conv::{Conv, ConvPadding};
 pub use spatial::pool::Pool;
 pub use spatial::resize::Interpolation;
 pub use spatial::window::Sizes;

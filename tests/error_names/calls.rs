@@ -275,6 +275,17 @@ pub fn layers(d: &Device) -> Result<Vec<Call>> {
     each!(calls, image.to_dtype(DType::I32)?, [adaptive_max_pool2d, adaptive_avg_pool2d]([1, 2]));
     each!(calls, line.to_dtype(DType::I32)?, [adaptive_max_pool1d, adaptive_avg_pool1d](1));
     each!(calls, line.to_dtype(DType::I32)?, [adaptive_max_pool1d, adaptive_avg_pool1d](2));
+    let volume = &Tensor::zeros([1, 2, 3, 5, 5], d)?;
+    each!(calls, x, [conv3d, conv_transpose3d](x, None, Conv::new()));
+    each!(calls, volume, [conv3d, conv_transpose3d](volume, Some(x), Conv::new()));
+    each!(calls, volume.to_dtype(DType::I32)?, [conv3d, conv_transpose3d](&volume.transpose(0, 1)?, None, Conv::new()));
+    each!(calls, volume, [max_pool3d, avg_pool3d](7));
+    each!(calls, volume.to_dtype(DType::I32)?, [max_pool3d, avg_pool3d](2));
+    each!(calls, volume, [adaptive_max_pool3d, adaptive_avg_pool3d](0));
+    each!(calls, image, [max_pool2d_with_indices](7));
+    each!(calls, image.to_dtype(DType::I32)?, [max_pool2d_with_indices](2));
+    each!(calls, line, [max_pool1d_with_indices](7));
+    each!(calls, line.to_dtype(DType::I32)?, [max_pool1d_with_indices](2));
     each!(calls, whole, [cross_entropy](labels));
     each!(calls, x, [cross_entropy](vector));
     each!(calls, vector, [tril, triu](0));

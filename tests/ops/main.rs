@@ -81,6 +81,7 @@ families! {
     statistics,
     totals,
     views,
+    volumes,
 }
 
 #[test]

@@ -70,29 +70,78 @@ impl WindowParams<1> {
     }
 }
 
-impl WindowParams {
+impl WindowParams<3> {
+    /// Returns the windows' part within the planes `[H, W]` of a volume.
+    pub fn planes(self) -> WindowParams {
+        let after = |[_, height, width]: [usize; 3]| [height, width];
+        let WindowParams { kernel, stride, padding, dilation } = self;
+        WindowParams {
+            kernel: after(kernel),
+            stride: after(stride),
+            padding: after(padding),
+            dilation: after(dilation),
+        }
+    }
+
+    /// Returns the windows' part along the depth of a volume, for planes `[D, H·W]`.
+    pub fn depth(self) -> WindowParams {
+        let first = |[depth, _, _]: [usize; 3], second: usize| [depth, second];
+        let WindowParams { kernel, stride, padding, dilation } = self;
+        WindowParams {
+            kernel: first(kernel, 1),
+            stride: first(stride, 1),
+            padding: first(padding, 0),
+            dilation: first(dilation, 1),
+        }
+    }
+}
+
+impl<const D: usize> WindowParams<D> {
     /// Returns the length that the kernel covers in one direction: `dilation · (kernel − 1) + 1`.
     pub fn span(&self, d: usize) -> usize {
         self.dilation[d].saturating_mul(self.kernel[d].saturating_sub(1)).saturating_add(1)
     }
 
-    /// Returns the loop iterations of an invocation that visits every position of a kernel.
-    pub fn loops(&self) -> usize {
-        self.kernel[0].saturating_mul(self.kernel[1].saturating_add(1))
-    }
-
     /// Checks that kernel, stride and dilation are not 0, and that all sizes fit in the shaders' integers.
-    pub fn check(&self, op: &'static str, size: [usize; 2]) -> Result<()> {
+    pub fn check(&self, op: &'static str, size: [usize; D]) -> Result<()> {
         let WindowParams { kernel, stride, padding, dilation } = *self;
         if kernel.contains(&0) || stride.contains(&0) || dilation.contains(&0) {
             let detail = format!("kernel {kernel:?}, stride {stride:?} and dilation {dilation:?} must not be 0");
             return Err(Error::argument(op, detail));
         }
-        let numbers = [size, stride, padding, [self.span(0), self.span(1)]];
+        let numbers = [size, stride, padding, std::array::from_fn(|d| self.span(d))];
         match numbers.as_flattened().iter().max() {
             Some(&most) if most > MOST => Err(Error::argument(op, format!("a size of {most} is more than {MOST}"))),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the number of windows in each direction, after [`WindowParams::check`]:
+    /// `⌊(size + 2·padding − span) / stride⌋ + 1`. With `ceil`, there is also the window that starts in the image or its
+    /// first padding and extends past the end.
+    pub fn counts(&self, op: &'static str, size: [usize; D], ceil: bool) -> Result<[usize; D]> {
+        self.check(op, size)?;
+        let mut counts = [0; D];
+        for (d, count) in counts.iter_mut().enumerate() {
+            let Some(room) = (size[d] + 2 * self.padding[d]).checked_sub(self.span(d)) else {
+                let WindowParams { kernel, padding, dilation, .. } = self;
+                let dilated = if *dilation == [1; D] { String::new() } else { format!(" with dilation {dilation:?}") };
+                let detail =
+                    format!("kernel {kernel:?}{dilated} is larger than the image {size:?} with padding {padding:?}");
+                return Err(Error::argument(op, detail));
+            };
+            let whole = room / self.stride[d] + 1;
+            let more = ceil && room % self.stride[d] > 0 && whole * self.stride[d] < size[d] + self.padding[d];
+            *count = whole + usize::from(more);
+        }
+        Ok(counts)
+    }
+}
+
+impl WindowParams {
+    /// Returns the loop iterations of an invocation that visits every position of a kernel.
+    pub fn loops(&self) -> usize {
+        self.kernel[0].saturating_mul(self.kernel[1].saturating_add(1))
     }
 
     /// Returns the constants of `window.wgsl`.
@@ -103,28 +152,9 @@ impl WindowParams {
         names.into_iter().flatten().zip([kernel, stride, padding, dilation].into_iter().flatten())
     }
 
-    /// Returns the windows over planes of one size.
-    ///
-    /// There are `⌊(size + 2·padding − span) / stride⌋ + 1` in each direction. With `ceil`, there is also the window
-    /// that starts in the image or its first padding and extends past the end.
+    /// Returns the windows over planes of one size, as many as [`WindowParams::counts`] says.
     pub fn over(self, op: &'static str, size: [usize; 2], ceil: bool) -> Result<Window> {
-        self.check(op, size)?;
-        let count = |d: usize| {
-            let room = (size[d] + 2 * self.padding[d]).checked_sub(self.span(d))?;
-            let whole = room / self.stride[d] + 1;
-            let more = ceil && room % self.stride[d] > 0 && whole * self.stride[d] < size[d] + self.padding[d];
-            Some(whole + usize::from(more))
-        };
-        match (count(0), count(1)) {
-            (Some(h), Some(w)) => Ok(Window { params: self, size, out: [h, w] }),
-            _ => {
-                let WindowParams { kernel, padding, dilation, .. } = self;
-                let dilated = if dilation == [1, 1] { String::new() } else { format!(" with dilation {dilation:?}") };
-                let detail =
-                    format!("kernel {kernel:?}{dilated} is larger than the image {size:?} with padding {padding:?}");
-                Err(Error::argument(op, detail))
-            }
-        }
+        Ok(Window { params: self, size, out: self.counts(op, size, ceil)? })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Convolution (cross-correlation, as in every deep-learning library) over one or two dimensions, and its transpose:
+//! Convolution (cross-correlation, as in every deep-learning library) over one, two or three dimensions, and its transpose:
 //! `y[n, o, i, j] = b[o] + Σ_{c, u, v} w[o, c, u, v] · x[n, c, i·s + u·d − p, j·s + v·d − p]`.
 //!
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
@@ -7,7 +7,7 @@
 //! multiplies tiles that are read from the image, and `cooperative` panels of f16 where the adapter has cooperative matrices. On
 //! software adapters, `winograd_products` computes most 3 × 3 kernels with many channels; for others `forward` and `grad` multiply
 //! panels of columns, or `blocked` reads a padded copy of the image. A convolution over one dimension is one over two with a
-//! height of 1.
+//! height of 1; `volumes` makes those over three of convolutions over two. `padding` has the zeros around images.
 
 mod blocked;
 mod blocks;
@@ -23,12 +23,16 @@ mod images;
 mod implicit;
 mod implicit_variants;
 mod lanes;
+mod padding;
 mod patches;
 mod small_planes;
 mod strips;
+mod volumes;
 mod winograd;
 mod winograd_grad;
 mod winograd_products;
+
+pub use padding::ConvPadding;
 
 use forward::Forward;
 use geometry::Geometry;
@@ -44,7 +48,8 @@ use crate::tensor::Tensor;
 
 /// The options of a convolution over `D` dimensions, for [`Tensor::conv2d`] and similar methods.
 ///
-/// Sizes are one number for all dimensions, or an array, `[vertical, horizontal]` for two.
+/// Sizes are one number for all dimensions, or an array, `[vertical, horizontal]` for two and `[depth, vertical, horizontal]`
+/// for three.
 ///
 /// ```
 /// use anygpu::{Conv, Tensor};
@@ -56,8 +61,9 @@ use crate::tensor::Tensor;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Conv<const D: usize> {
-    /// The size of the kernel is that of the weight.
+    /// The size of the kernel is that of the weight, and the padding is that of `padding`: see [`Conv::settled`].
     window: WindowParams<D>,
+    padding: ConvPadding<D>,
     output_padding: [usize; D],
     groups: usize,
 }
@@ -66,8 +72,6 @@ window_setters! {
     Conv {
         /// Sets the step from one window to the next.
         stride;
-        /// Sets the zeros on each side of the image; in a transposed convolution, the elements removed there.
-        padding;
         /// Sets the distance between the pixels that neighbouring kernel elements read.
         dilation;
     }
@@ -77,7 +81,15 @@ impl<const D: usize> Conv<D> {
     /// Returns the defaults: stride 1, no padding, no dilation, one group.
     pub fn new() -> Self {
         let window = WindowParams { kernel: [1; D], stride: [1; D], padding: [0; D], dilation: [1; D] };
-        Conv { window, output_padding: [0; D], groups: 1 }
+        Conv { window, padding: ConvPadding::Equal([0; D]), output_padding: [0; D], groups: 1 }
+    }
+
+    /// Sets the zeros around the image; in a transposed convolution, the elements removed there. One number or an array of
+    /// one for each dimension is for both sides; `[before, after]` for each dimension, or [`ConvPadding::Same`], are for
+    /// each side.
+    pub fn padding(mut self, padding: impl Into<ConvPadding<D>>) -> Self {
+        self.padding = padding.into();
+        self
     }
 
     /// Sets the number of groups of channels; each output channel reads one. As many groups as channels: depthwise.
@@ -105,11 +117,16 @@ impl Conv<1> {
     /// Returns the same options for images of height 1: they apply to the width.
     fn flat(self) -> Conv<2> {
         let [width] = self.output_padding;
-        Conv { window: self.window.flat(), output_padding: [0, width], groups: self.groups }
+        Conv {
+            window: self.window.flat(),
+            padding: self.padding.flat(),
+            output_padding: [0, width],
+            groups: self.groups,
+        }
     }
 }
 
-impl Conv<2> {
+impl<const D: usize> Conv<D> {
     fn check_groups(&self, op: &'static str, channels: [usize; 2]) -> Result<()> {
         if self.groups > 0 && channels.iter().all(|c| c % self.groups == 0) {
             return Ok(());
@@ -119,22 +136,72 @@ impl Conv<2> {
         Err(Error::argument(op, detail))
     }
 
-    /// Returns the convolution of x `[N, C, H, W]` by w `[OC, C / groups, KH, KW]`.
-    fn geometry(&self, x: &[usize], w: &[usize]) -> Result<Geometry> {
-        let (&[images, channels, h, wd], &[out_channels, depth, kh, kw]) = (x, w) else {
-            let detail = "the input is [N, C, H, W], the weight [OC, C / groups, KH, KW]";
-            return Err(Error::shapes("conv2d", x, w, detail));
-        };
-        self.check_groups("conv2d", [channels, out_channels])?;
+    /// Checks the groups of a convolution of `[N, channels, ..]` by `[out_channels, depth, ..]`, and that there is no output
+    /// padding.
+    fn check_channels(&self, op: &'static str, x: &[usize], w: &[usize]) -> Result<()> {
+        let (channels, [out_channels, depth]) = (x[1], [w[0], w[1]]);
+        self.check_groups(op, [channels, out_channels])?;
         if depth.checked_mul(self.groups) != Some(channels) {
             let groups = if self.groups == 1 { String::new() } else { format!(" in each of {} groups", self.groups) };
             let detail = format!("the input has {channels} channels, the weight is for {depth}{groups}");
+            return Err(Error::shapes(op, x, w, detail));
+        }
+        if self.output_padding != [0; D] {
+            return Err(Error::argument(op, "output_padding is for transposed convolutions"));
+        }
+        check_pixels(op, x)
+    }
+
+    /// Returns the number of output channels of a transposed convolution of `[N, from, ..]` by `[from, OC / groups, ..]`.
+    fn transposed_channels(&self, op: &'static str, x: &[usize], w: &[usize]) -> Result<usize> {
+        let (from, [w_from, wide]) = (x[1], [w[0], w[1]]);
+        if from != w_from {
+            let detail = format!("the input has {from} channels, the weight is for {w_from}");
+            return Err(Error::shapes(op, x, w, detail));
+        }
+        let Some(channels) = wide.checked_mul(self.groups) else {
+            let detail = format!("{} groups of {wide} channels are more than there can be", self.groups);
+            return Err(Error::argument(op, detail));
+        };
+        self.check_groups(op, [from, channels])?;
+        check_pixels(op, x)?;
+        Ok(channels)
+    }
+
+    /// Returns the size of the result of a transposed convolution whose windows, with their padding, are `params`.
+    fn transposed_size(&self, op: &'static str, x: &[usize], params: &WindowParams<D>) -> Result<[usize; D]> {
+        let (from, extra) = (std::array::from_fn(|d| x[2 + d]), self.output_padding);
+        params.check(op, from)?;
+        if (0..D).any(|d| extra[d] >= params.stride[d].max(params.dilation[d])) {
+            let detail = format!("output_padding {extra:?} must be less than the stride or the dilation");
+            return Err(Error::argument(op, detail));
+        }
+        let size = |d: usize| {
+            let whole = (from[d] - 1).checked_mul(params.stride[d])?.checked_add(params.span(d) + extra[d])?;
+            whole.checked_sub(2 * params.padding[d]).filter(|&size| size > 0)
+        };
+        let mut sizes = [0; D];
+        for (d, to) in sizes.iter_mut().enumerate() {
+            let Some(size) = size(d) else {
+                let (padding, kernel) = (params.padding, params.kernel);
+                let detail = format!("padding {padding:?} is too large: the result of {x:?} by {kernel:?} is empty");
+                return Err(Error::argument(op, detail));
+            };
+            *to = size;
+        }
+        params.check(op, sizes)?;
+        Ok(sizes)
+    }
+}
+
+impl Conv<2> {
+    /// Returns the convolution of x `[N, C, H, W]` by w `[OC, C / groups, KH, KW]`.
+    fn geometry(&self, x: &[usize], w: &[usize]) -> Result<Geometry> {
+        let (&[images, channels, h, wd], &[out_channels, _, kh, kw]) = (x, w) else {
+            let detail = "the input is [N, C, H, W], the weight [OC, C / groups, KH, KW]";
             return Err(Error::shapes("conv2d", x, w, detail));
-        }
-        if self.output_padding != [0, 0] {
-            return Err(Error::argument("conv2d", "output_padding is for transposed convolutions"));
-        }
-        check_pixels("conv2d", x)?;
+        };
+        self.check_channels("conv2d", x, w)?;
         let window = WindowParams { kernel: [kh, kw], ..self.window }.over("conv2d", [h, wd], false)?;
         Ok(Geometry { images, channels, out_channels, groups: self.groups, window })
     }
@@ -143,36 +210,14 @@ impl Conv<2> {
     /// `[C, OC / groups, KH, KW]`.
     fn transposed(&self, x: &[usize], w: &[usize]) -> Result<Geometry> {
         const OP: &str = "conv_transpose2d";
-        let (&[images, from, h, wd], &[w_from, wide, kh, kw]) = (x, w) else {
+        let (&[images, from, h, wd], &[_, _, kh, kw]) = (x, w) else {
             let detail = "the input is [N, C, H, W], the weight [C, OC / groups, KH, KW]";
             return Err(Error::shapes(OP, x, w, detail));
         };
-        if from != w_from {
-            let detail = format!("the input has {from} channels, the weight is for {w_from}");
-            return Err(Error::shapes(OP, x, w, detail));
-        }
-        let Some(channels) = wide.checked_mul(self.groups) else {
-            let detail = format!("{} groups of {wide} channels are more than there can be", self.groups);
-            return Err(Error::argument(OP, detail));
-        };
-        self.check_groups(OP, [from, channels])?;
-        check_pixels(OP, x)?;
-        let (params, extra) = (WindowParams { kernel: [kh, kw], ..self.window }, self.output_padding);
-        params.check(OP, [h, wd])?;
-        if (0..2).any(|d| extra[d] >= params.stride[d].max(params.dilation[d])) {
-            let detail = format!("output_padding {extra:?} must be less than the stride or the dilation");
-            return Err(Error::argument(OP, detail));
-        }
-        let size = |d: usize| {
-            let whole = ([h, wd][d] - 1).checked_mul(params.stride[d])?.checked_add(params.span(d) + extra[d])?;
-            whole.checked_sub(2 * params.padding[d]).filter(|&size| size > 0)
-        };
-        let (Some(height), Some(width)) = (size(0), size(1)) else {
-            let detail = format!("padding {:?} is too large: the result of {x:?} by {w:?} is empty", params.padding);
-            return Err(Error::argument(OP, detail));
-        };
-        params.check(OP, [height, width])?;
-        let window = Window { params, size: [height, width], out: [h, wd] };
+        let channels = self.transposed_channels(OP, x, w)?;
+        let params = WindowParams { kernel: [kh, kw], ..self.window };
+        let size = self.transposed_size(OP, x, &params)?;
+        let window = Window { params, size, out: [h, wd] };
         Ok(Geometry { images, channels, out_channels: from, groups: self.groups, window })
     }
 }
@@ -182,6 +227,17 @@ fn check_pixels(op: &'static str, x: &[usize]) -> Result<()> {
         return Err(Error::argument(op, format!("the images of {x:?} have no pixels")));
     }
     Ok(())
+}
+
+/// Checks the bias of a transposed convolution.
+fn check_bias(op: &'static str, weight: &Tensor, bias: Option<&Tensor>, channels: usize) -> Result<()> {
+    match bias.filter(|bias| bias.shape() != [channels]) {
+        Some(bias) => {
+            let detail = format!("the bias is [{channels}], one for each output channel");
+            Err(Error::shapes(op, weight.shape(), bias.shape(), detail))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns `[.., L]` as `[.., 1, L]`, if it has the rank of a 1-D convolution's operands.
@@ -220,8 +276,9 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<2>) -> Result<Tensor> {
-        let geometry = conv.geometry(self.shape(), weight.shape())?;
-        let inputs: Vec<&Tensor> = [self, weight].into_iter().chain(bias).collect();
+        let (x, conv) = conv.settled("conv2d", self, weight)?;
+        let geometry = conv.geometry(x.shape(), weight.shape())?;
+        let inputs: Vec<&Tensor> = [&x, weight].into_iter().chain(bias).collect();
         apply(Forward(geometry, false), &inputs)
     }
 
@@ -262,17 +319,17 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn conv_transpose2d(&self, weight: &Tensor, bias: Option<&Tensor>, conv: Conv<2>) -> Result<Tensor> {
+        const OP: &str = "conv_transpose2d";
+        let (conv, cut) = conv.settled_transposed(OP, weight)?;
         let geometry = conv.transposed(self.shape(), weight.shape())?;
         let channels = geometry.channels;
-        if let Some(bias) = bias.filter(|b| b.shape() != [channels]) {
-            let detail = format!("the bias is [{channels}], one for each output channel");
-            return Err(Error::shapes("conv_transpose2d", weight.shape(), bias.shape(), detail));
-        }
+        check_bias(OP, weight, bias, channels)?;
+        cut.check(OP, geometry.window.size)?;
         // The bias is added before the result is rounded to halves.
         let dtype = lowered(self.dtype());
         let result = if bias.is_some() { DType::F32 } else { dtype };
-        named("conv_transpose2d", || {
-            let out = apply(InputGrad::transposed(&geometry, result), &[self, weight])?;
+        named(OP, || {
+            let out = cut.apply(&apply(InputGrad::transposed(&geometry, result), &[self, weight])?)?;
             match bias {
                 Some(bias) => out.add(&bias.to_dtype(DType::F32)?.reshape([channels, 1, 1])?)?.to_dtype(dtype),
                 None => Ok(out),

@@ -172,7 +172,7 @@ impl Op for AdaptiveGrad {
 }
 
 /// Pools the last `sizes.len()` dimensions to `sizes`, the last one first.
-fn pool(op: &'static str, x: &Tensor, max: bool, rank: usize, sizes: &[usize]) -> Result<Tensor> {
+pub(super) fn pool(op: &'static str, x: &Tensor, max: bool, rank: usize, sizes: &[usize]) -> Result<Tensor> {
     let first = rank - sizes.len();
     if x.rank() != rank {
         return Err(Error::argument(op, format!("the input has {rank} dimensions, not {:?}", x.shape())));

@@ -1,11 +1,13 @@
-//! Pooling: `sliding` has windows of one size, `adaptive` windows that divide an image into a given number of parts.
+//! Pooling: `sliding` has windows of one size, `adaptive` windows that divide an image into a given number of parts. `volumes`
+//! pools three dimensions by planes and then along the depth.
 
 mod adaptive;
 mod largest;
 mod quarters;
 mod sliding;
+mod volumes;
 
-use sliding::{PoolMode, Windows};
+use sliding::{PoolMode, Positions, Windows};
 
 use crate::error::{Error, Result};
 use crate::ops::apply;
@@ -91,6 +93,28 @@ impl Pool<1> {
     }
 }
 
+impl<const D: usize> Pool<D> {
+    fn mode(&self, max: bool) -> PoolMode {
+        if max { PoolMode::Max } else { PoolMode::Avg { count_include_pad: self.count_include_pad } }
+    }
+
+    /// Checks what the windows and the image `[N, C, ..]` must have for a maximum or a mean.
+    fn check(&self, op: &'static str, x: &Tensor, max: bool) -> Result<()> {
+        let WindowParams { kernel, padding, dilation, .. } = self.window;
+        if (0..D).any(|d| padding[d] > kernel[d] / 2) {
+            let detail = format!("padding {padding:?} must be at most half the kernel {kernel:?}");
+            return Err(Error::argument(op, detail));
+        }
+        if !max && dilation != [1; D] {
+            return Err(Error::argument(op, format!("dilation {dilation:?} is for maxima only")));
+        }
+        if x.shape()[2..].contains(&0) {
+            return Err(Error::argument(op, format!("the planes of {:?} have no pixels", x.shape())));
+        }
+        Ok(())
+    }
+}
+
 impl Pool<2> {
     /// Returns the windows' part in direction `d`, with size 1 in the other direction.
     fn along(mut self, d: usize) -> Self {
@@ -99,28 +123,22 @@ impl Pool<2> {
         self
     }
 
-    fn run(self, x: &Tensor, max: bool) -> Result<Tensor> {
-        let mode = if max { PoolMode::Max } else { PoolMode::Avg { count_include_pad: self.count_include_pad } };
-        let op = if max { "max_pool2d" } else { "avg_pool2d" };
+    /// Returns the windows over the planes of x.
+    fn windows(self, op: &'static str, x: &Tensor, max: bool) -> Result<Windows> {
         let &[_, _, h, w] = x.shape() else {
             return Err(Error::argument(op, format!("the input is [N, C, H, W], not {:?}", x.shape())));
         };
-        let WindowParams { kernel, padding, dilation, .. } = self.window;
-        if (0..2).any(|d| padding[d] > kernel[d] / 2) {
-            let detail = format!("padding {padding:?} must be at most half the kernel {kernel:?}");
-            return Err(Error::argument(op, detail));
-        }
-        if !max && dilation != [1, 1] {
-            return Err(Error::argument(op, format!("dilation {dilation:?} is for maxima only")));
-        }
-        if h == 0 || w == 0 {
-            return Err(Error::argument(op, format!("the planes of {:?} have no pixels", x.shape())));
-        }
-        let window = self.window.over(op, [h, w], self.ceil_mode)?;
+        self.check(op, x, max)?;
+        Ok(Windows { mode: self.mode(max), window: self.window.over(op, [h, w], self.ceil_mode)? })
+    }
+
+    fn run(self, x: &Tensor, max: bool) -> Result<Tensor> {
+        let windows = self.windows(if max { "max_pool2d" } else { "avg_pool2d" }, x, max)?;
+        let kernel = self.window.kernel;
         if kernel.iter().all(|&k| k > 1) && kernel[0].saturating_mul(kernel[1]) > SEPARABLE {
             return self.along(0).run(&self.along(1).run(x, max)?, max);
         }
-        apply(Windows { mode, window }, &[x])
+        apply(windows, &[x])
     }
 }
 
@@ -153,6 +171,47 @@ impl Tensor {
     /// ```
     pub fn max_pool2d(&self, pool: impl Into<Pool<2>>) -> Result<Tensor> {
         pool.into().run(self, true)
+    }
+
+    /// Returns the largest element of each window, as [`Tensor::max_pool2d`], and its position in the plane, `h · W + w`, as
+    /// u32. The first of equal maxima counts. The position of a window without a pixel is [`u32::MAX`].
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool2d`].
+    ///
+    /// ```
+    /// # use anygpu::{Pool, Tensor};
+    /// let x = Tensor::try_from([[1.0, 2.0, 5.0], [3.0, 6.0, 4.0]])?.reshape([1, 1, 2, 3])?;
+    /// let (values, positions) = x.max_pool2d_with_indices(Pool::new([1, 3]))?;
+    /// assert_eq!(values.to_vec::<f32>()?, [5.0, 6.0]);
+    /// assert_eq!(positions.to_vec::<u32>()?, [2, 4]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn max_pool2d_with_indices(&self, pool: impl Into<Pool<2>>) -> Result<(Tensor, Tensor)> {
+        let (op, pool) = ("max_pool2d_with_indices", pool.into());
+        let windows = pool.windows(op, self, true)?;
+        named(op, || Ok((pool.run(self, true)?, apply(Positions(windows), &[self])?)))
+    }
+
+    /// Returns the largest element of each window, as [`Tensor::max_pool1d`], and its position, as u32: see
+    /// [`Tensor::max_pool2d_with_indices`].
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool2d`].
+    ///
+    /// ```
+    /// # use anygpu::{Pool, Tensor};
+    /// let x = Tensor::try_from([1.0, 3.0, 2.0, 4.0, 9.0])?.reshape([1, 1, 5])?;
+    /// let (_, positions) = x.max_pool1d_with_indices(Pool::new(2))?;
+    /// assert_eq!(positions.to_vec::<u32>()?, [1, 3]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn max_pool1d_with_indices(&self, pool: impl Into<Pool<1>>) -> Result<(Tensor, Tensor)> {
+        let images = unflattened("max_pool1d_with_indices", self)?;
+        named("max_pool1d_with_indices", || {
+            let (values, positions) = images.max_pool2d_with_indices(pool.into().flat())?;
+            Ok((values.squeeze(2)?, positions.squeeze(2)?))
+        })
     }
 
     /// Returns the mean of each window: shapes as [`Tensor::max_pool2d`].

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use super::largest::{NONE, largest};
 use super::quarters;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inputs::{loops_within, run_of};
 use crate::ops::spatial::window::{WINDOW, Window};
@@ -217,5 +218,38 @@ impl Op for PoolGrad {
         let taken = gpu.alloc(g.elem_count())?;
         let index = windows.kernel(Pass::Index, x, &taken)?;
         Ok(vec![index, windows.kernel(Pass::Backward { taken: &taken }, g, out)?])
+    }
+}
+
+/// x `[N, C, H, W]` → the position of each window's maximum in its plane `[N, C, OH, OW]`, u32.
+#[derive(Debug)]
+pub(super) struct Positions(pub Windows);
+
+impl Op for Positions {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
+
+    fn name(&self) -> &'static str {
+        "max_pool2d_with_indices"
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((self.0.output(inputs)?.0, DType::U32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let (window, x, out) = (&self.0.window, inputs[0].slice::<f32>(), out.slice::<u32>());
+        let planes = out.par_chunks_mut(window.pixels()).zip(x.par_chunks(window.plane())).with_min_len(16);
+        let values = || vec![0.0; window.pixels()];
+        planes.for_each_init(values, |values, (out, x)| vectorised!(largest(window, x, values, out)));
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        Ok(vec![self.0.kernel(Pass::Index, &inputs[0], out)?])
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        Ok(vec![None]) // a position has no gradient
     }
 }

@@ -1,3 +1,9 @@
+//! Attention with several heads, and the layers of transformers, which are made of it.
+
+mod transformer;
+
+pub use transformer::{TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer};
+
 use super::linear::linear;
 use super::simple::probability;
 use super::{Linear, Mode, Module, init, summary};

@@ -1,0 +1,211 @@
+//! The recurrent layers, with PyTorch's options, names and order of gates.
+
+use super::stack::{Results, Stack};
+use super::steps::Kind;
+use crate::error::Result;
+use crate::nn::simple::probability;
+use crate::nn::{Module, summary};
+use crate::tensor::Tensor;
+
+/// Defines a recurrent layer from its docs and its type.
+macro_rules! recurrent {
+    ($(#[$doc:meta])* $name:ident, $kind:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name {
+            stack: Stack,
+        }
+
+        impl $name {
+            /// Creates one layer from `inputs` to `hidden` features, in one direction, for sequences `[T, N, I]`.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if one of the sizes is 0.
+            pub fn new(inputs: usize, hidden: usize) -> Result<$name> {
+                Ok($name { stack: Stack::new(stringify!($name), $kind, inputs, hidden)? })
+            }
+
+            /// Sets the number of layers; each reads the outputs of the one before. The parameters get new random values:
+            /// call this first, on a new layer.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if it is 0.
+            pub fn num_layers(self, layers: usize) -> Result<$name> {
+                Ok($name { stack: self.stack.num_layers(layers)? })
+            }
+
+            /// Reads sequences in both directions, with parameters of their own. Outputs have the features of both, the
+            /// forward ones first. The parameters get new random values: call this first, on a new layer.
+            ///
+            /// # Errors
+            /// Those of creating the parameters.
+            pub fn bidirectional(self) -> Result<$name> {
+                Ok($name { stack: self.stack.bidirectional()? })
+            }
+
+            /// Returns the same layer without its biases.
+            #[must_use]
+            pub fn without_bias(self) -> $name {
+                $name { stack: self.stack.without_bias() }
+            }
+
+            /// Takes and gives sequences with the batch first: `[N, T, I]`. States are `[layers · directions, N, H]`
+            /// nevertheless, as in PyTorch.
+            #[must_use]
+            pub fn batch_first(mut self) -> $name {
+                self.stack.batch_first = true;
+                self
+            }
+
+            /// Sets the dropout probability for the outputs of all layers but the last, in training.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) unless `p` is between 0 and 1.
+            pub fn dropout(mut self, p: f32) -> Result<$name> {
+                self.stack.dropout = probability(stringify!($name), p)?;
+                Ok(self)
+            }
+        }
+
+        impl Module for $name {
+            /// Returns the outputs of all steps, with first states of zeros.
+            fn forward(&self, input: &Tensor) -> Result<Tensor> {
+                summary::seen(self, self.stack.run(input, [None, None]).map(|results| results.outputs))
+            }
+
+            fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {
+                self.stack.visit(f);
+            }
+
+            fn visit_mut(&mut self, f: &mut dyn FnMut(&str, &mut Tensor)) {
+                self.stack.visit_mut(f);
+            }
+
+            fn set_training(&self, training: bool) {
+                self.stack.set_training(training);
+            }
+        }
+    };
+}
+
+/// Adds the forward function of layers whose state is one tensor.
+macro_rules! of_one_state {
+    ($($name:ident),*) => {$(
+        impl $name {
+            /// Returns the outputs of all steps, as [`forward`](Module::forward), and the last states `[layers · directions,
+            /// N, H]`, of each layer the forward direction first. `h` has the first states in this shape; without it, they
+            /// are zeros. For one sequence `[T, I]`, states are `[layers · directions, H]`.
+            ///
+            /// # Errors
+            /// Those of [`forward`](Module::forward);
+            /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) for a state of another shape.
+            pub fn forward_with_state(&self, input: &Tensor, h: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+                let results = self.stack.run(input, [h, None]).map_err(|error| error.of_layer(stringify!($name)))?;
+                summary::recorded(self, Ok(results.outputs.clone()))?;
+                Ok((results.outputs, results.h))
+            }
+        }
+    )*};
+}
+
+recurrent! {
+    /// A recurrent net (Elman's): `h = tanh(W_ih x + b_ih + W_hh h + b_hh)` for each element x of a sequence.
+    ///
+    /// `x: [T, N, I]` → `[T, N, directions · H]`; with [`batch_first`](RNN::batch_first) `[N, T, I]`; one sequence `[T, I]` →
+    /// `[T, directions · H]`. The parameters have PyTorch's names and shapes: `weight_ih_l0: [H, I]`, `weight_hh_l0: [H, H]`,
+    /// `bias_ih_l0: [H]`, `bias_hh_l0: [H]`, then `_l0_reverse`, `_l1` and so on; all are initialised uniformly on ±1/√H. Halves
+    /// are computed in f32 within the steps.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{Module, RNN};
+    /// use anygpu::Tensor;
+    ///
+    /// let layer = RNN::new(3, 8)?.num_layers(2)?.batch_first();
+    /// let x = Tensor::rand([4, 10, 3], None)?;
+    /// assert_eq!(layer.forward(&x)?.shape(), [4, 10, 8]);
+    /// let (_, h) = layer.forward_with_state(&x, None)?;
+    /// assert_eq!(layer.forward_with_state(&x, Some(&h))?.1.shape(), [2, 4, 8]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    RNN, Kind::Tanh
+}
+
+recurrent! {
+    /// Long short-term memory (Hochreiter & Schmidhuber, 1997). With the gates i, f, g, o of `W_ih x + b_ih + W_hh h + b_hh`:
+    /// `c = σ(f) · c + σ(i) · tanh(g)`, `h = σ(o) · tanh(c)`, for each element x of a sequence.
+    ///
+    /// `x: [T, N, I]` → `[T, N, directions · H]`; with [`batch_first`](LSTM::batch_first) `[N, T, I]`; one sequence `[T, I]` →
+    /// `[T, directions · H]`. The parameters have PyTorch's names and shapes: `weight_ih_l0: [4 H, I]`, `weight_hh_l0: [4 H, H]`,
+    /// `bias_ih_l0: [4 H]`, `bias_hh_l0: [4 H]`, then `_l0_reverse`, `_l1` and so on; all are initialised uniformly on ±1/√H.
+    /// Halves are computed in f32 within the steps. PyTorch's `proj_size` is not supported.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{LSTM, Module};
+    /// use anygpu::Tensor;
+    ///
+    /// let layer = LSTM::new(3, 8)?.bidirectional()?.batch_first();
+    /// let x = Tensor::rand([4, 10, 3], None)?;
+    /// let (outputs, (h, c)) = layer.forward_with_state(&x, None)?;
+    /// assert_eq!((outputs.shape(), h.shape(), c.shape()), (&[4, 10, 16][..], &[2, 4, 8][..], &[2, 4, 8][..]));
+    /// assert_eq!(layer.forward_with_state(&x, Some((&h, &c)))?.0.shape(), [4, 10, 16]);
+    /// assert_eq!(layer.named_parameters()[4].0, "weight_ih_l0_reverse");
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    LSTM, Kind::Lstm
+}
+
+recurrent! {
+    /// Gated recurrent units (Cho et al., 2014), with PyTorch's formula: `r = σ(W_ir x + b_ir + W_hr h + b_hr)`, z likewise,
+    /// `n = tanh(W_in x + b_in + r · (W_hn h + b_hn))`, `h = (1 − z) · n + z · h`, for each element x of a sequence.
+    ///
+    /// `x: [T, N, I]` → `[T, N, directions · H]`; with [`batch_first`](GRU::batch_first) `[N, T, I]`; one sequence `[T, I]` →
+    /// `[T, directions · H]`. The parameters have PyTorch's names and shapes, with the gates r, z, n: `weight_ih_l0: [3 H, I]`,
+    /// `weight_hh_l0: [3 H, H]`, `bias_ih_l0: [3 H]`, `bias_hh_l0: [3 H]`, then `_l0_reverse`, `_l1` and so on; all are initialised
+    /// uniformly on ±1/√H. Halves are computed in f32 within the steps.
+    ///
+    /// # Example
+    /// ```
+    /// use anygpu::nn::{GRU, Module};
+    /// use anygpu::Tensor;
+    ///
+    /// let layer = GRU::new(3, 8)?.num_layers(2)?.dropout(0.5)?;
+    /// let (outputs, h) = layer.forward_with_state(&Tensor::rand([10, 4, 3], None)?, None)?;
+    /// assert_eq!((outputs.shape(), h.shape()), (&[10, 4, 8][..], &[2, 4, 8][..]));
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    GRU, Kind::Gru
+}
+
+of_one_state!(RNN, GRU);
+
+impl RNN {
+    /// Computes relu in place of tanh: PyTorch's `nonlinearity="relu"`.
+    #[must_use]
+    pub fn relu(mut self) -> RNN {
+        self.stack.kind = Kind::Relu;
+        self
+    }
+}
+
+impl LSTM {
+    /// Returns the outputs of all steps, as [`forward`](Module::forward), and the last states h and c, `[layers · directions, N,
+    /// H]` each, of each layer the forward direction first. `state` has the first h and c in this shape; without it, they are
+    /// zeros. For one sequence `[T, I]`, states are `[layers · directions, H]`.
+    ///
+    /// # Errors
+    /// Those of [`forward`](Module::forward); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) for a state of another
+    /// shape.
+    pub fn forward_with_state(
+        &self,
+        input: &Tensor,
+        state: Option<(&Tensor, &Tensor)>,
+    ) -> Result<(Tensor, (Tensor, Tensor))> {
+        let results = self.stack.run(input, [state.map(|(h, _)| h), state.map(|(_, c)| c)]);
+        let Results { outputs, h, c } = results.map_err(|error| error.of_layer("LSTM"))?;
+        summary::recorded(self, Ok(outputs.clone()))?;
+        let c = c.unwrap_or_else(|| h.clone()); // an LSTM has one
+        Ok((outputs, (h, c)))
+    }
+}

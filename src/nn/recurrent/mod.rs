@@ -1,0 +1,11 @@
+//! Recurrent layers. `steps` has the formulas of one step and their gradients, `direction` a layer in one direction, `stack` the
+//! layers with PyTorch's options, `layers` and `cells` the modules.
+
+mod cells;
+pub(crate) mod direction;
+mod layers;
+mod stack;
+pub(crate) mod steps;
+
+pub use cells::{GRUCell, LSTMCell, RNNCell};
+pub use layers::{GRU, LSTM, RNN};
