@@ -42,7 +42,10 @@ pub use error::{Error, Result};
 #[cfg(feature = "wgpu")]
 pub use interop::wgpu;
 pub use kernel::WgslKernel;
-pub use ops::{Attention, Backward, Conv, Interpolation, Operand, Padding, Pool, Scalar, Sizes, autocast, custom_grad};
+pub use ops::{
+    Attention, Backward, Conv, Interpolation, Operand, Padding, Pool, Resample, ResampleCoordinates, ResampleFilter,
+    ResampleRounding, Scalar, ScatterReduce, Sizes, autocast, custom_grad,
+};
 pub use parallel::{DataParallel, Pipeline};
 pub use shape::{Dim, Dims, Extent, NewShape, Shape};
 pub use tensor::{
