@@ -1,7 +1,8 @@
 // bounds:  starts[row, r] ← how many of the row's sorted indices are below r; sorted is [rows, K], starts is [rows, R + 1].
-// segment: out[a, r, b] ← base[a, r, b] + Σ src[a, order[row, j], b] over starts[row, r] ≤ j < starts[row, r + 1], or with
-//          LAST, the last of these src if there is one, otherwise base. row is (a, b), or 0 with SHARED. A dispatch
-//          adds j = first … last − 1; every dispatch after the first one continues with the values in out.
+// segment: out[a, r, b] ← base[a, r, b] ⊕ src[a, order[row, j], b] ⊕ … over starts[row, r] ≤ j < starts[row, r + 1], ⊕
+//          chosen by OP; with LAST, the last of these src if there is one, otherwise base. row is (a, b), or 0 with
+//          SHARED. A dispatch takes j = first … last − 1; every dispatch after the first continues with the values in out.
+//          The sum of a dispatch's own sources is added to what was there before.
 // All dense. The header sets the type T. One invocation: one element of out.
 
 struct Params {
@@ -18,7 +19,12 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 
 override SHARED: bool = false;
-override LAST: bool = false;
+override OP: u32 = 0u;
+const SUM = 0u;
+const PROD = 1u;
+const MAX = 2u;
+const MIN = 3u;
+const LAST = 4u;
 
 @group(0) @binding(1) var<storage, read> sorted: array<u32>;
 @group(0) @binding(2) var<storage, read_write> starts_out: array<u32>;
@@ -50,6 +56,15 @@ fn bounds(id: Id) {
 @group(0) @binding(4) var<storage, read> src: array<T>;
 @group(0) @binding(5) var<storage, read_write> sums: array<T>;
 
+fn join(a: T, v: T) -> T {
+    switch OP {
+        case SUM: { return a + v; }
+        case PROD: { return a * v; }
+        case MAX: { return select(a, v, v > a || is_nan(f32(v))); }
+        default: { return select(a, v, v < a || is_nan(f32(v))); }
+    }
+}
+
 @compute @workgroup_size(WG)
 fn segment(id: Id) {
     let i = linear_index(id);
@@ -63,7 +78,7 @@ fn segment(id: Id) {
     let source = p.src_offset + a * p.picks * p.inner + b;
     var low = starts[row * (p.size + 1u) + r];
     var high = starts[row * (p.size + 1u) + r + 1u];
-    if LAST {
+    if OP == LAST {
         if low < high {
             sums[i] = src[source + order[row * p.picks + high - 1u] * p.inner];
         } else {
@@ -73,14 +88,17 @@ fn segment(id: Id) {
     }
     low = max(low, p.first);
     high = min(high, p.last);
-    var total = T(0);
-    for (var j = low; j < high; j++) {
-        total += src[source + order[row * p.picks + j] * p.inner];
-    }
+    var before = sums[i];
     if p.first == 0u {
-        total = base[p.base_offset + i] + total;
-    } else {
-        total = sums[i] + total;
+        before = base[p.base_offset + i];
     }
-    sums[i] = total;
+    if low >= high {
+        sums[i] = before;
+        return;
+    }
+    var total = src[source + order[row * p.picks + low] * p.inner];
+    for (var j = low + 1u; j < high; j++) {
+        total = join(total, src[source + order[row * p.picks + j] * p.inner]);
+    }
+    sums[i] = join(before, total);
 }

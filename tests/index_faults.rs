@@ -36,6 +36,12 @@ fn an_index_that_is_out_of_range_is_an_error() -> Result<()> {
         same(fault(&device, || x.scatter(0, &like([0, 9, 1])?, &x)), "scatter", 9, 4);
         same(fault(&device, || x.scatter_add(0, &like([7, 0, 1])?, &x)), "scatter_add", 7, 4);
         same(fault(&device, || x.index_add(0, &rows(&[5])?, &x.narrow(0, 0, 1)?)), "index_add", 5, 4);
+        same(fault(&device, || x.index_copy(0, &rows(&[5])?, &x.narrow(0, 0, 1)?)), "index_copy", 5, 4);
+        same(fault(&device, || x.index(&[&rows(&[1, 6])?])), "index", 6, 4);
+        same(fault(&device, || x.index(&[&rows(&[1, 2])?, &rows(&[0, 3])?])), "index", 3, 3);
+        same(fault(&device, || x.index(&[&rows(&[-1, 2])?, &rows(&[0, 2])?])), "index", -1, 4);
+        let one = Tensor::ones(1, &device)?;
+        same(fault(&device, || x.index_put(&[&rows(&[4])?, &rows(&[0])?], &one, true)), "index_put", 4, 4);
         same(fault(&device, || rows(&[0, 3])?.one_hot(3)), "one_hot", 3, 3);
         let mut matrix = ConfusionMatrix::new(3);
         same(fault(&device, || matrix.add(&x, &rows(&[0, 1, 2, 3])?)), "one_hot", 3, 3);

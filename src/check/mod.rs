@@ -33,6 +33,7 @@ mod arrange;
 mod conv;
 mod elementwise;
 mod index;
+mod indexing;
 mod inplace;
 mod loss;
 mod matmul;
@@ -43,6 +44,7 @@ mod pool;
 mod products;
 mod random;
 mod reduce;
+mod resample;
 mod resize;
 mod softmax;
 mod sort;
@@ -78,6 +80,7 @@ const FAMILIES: &[Family] = &[
     ("conv", conv::cases),
     ("elementwise", elementwise::cases),
     ("index", index::cases),
+    ("indexing", indexing::cases),
     ("inplace", inplace::cases),
     ("loss", loss::cases),
     ("matmul", matmul::cases),
@@ -88,6 +91,7 @@ const FAMILIES: &[Family] = &[
     ("products", products::cases),
     ("random", random::cases),
     ("reduce", reduce::cases),
+    ("resample", resample::cases),
     ("resize", resize::cases),
     ("softmax", softmax::cases),
     ("sort", sort::cases),

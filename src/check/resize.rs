@@ -21,6 +21,7 @@ fn weight(i: usize, o: usize, len: usize, size: usize, mode: Interpolation) -> f
         Interpolation::Linear { align_corners: false } => ((at + 0.5) * scale - 0.5).clamp(0.0, len as f64 - 1.0),
         Interpolation::Linear { align_corners: true } if size == 1 => 0.0,
         Interpolation::Linear { align_corners: true } => at * (len as f64 - 1.0) / (size as f64 - 1.0),
+        Interpolation::Cubic { .. } => unreachable!("the cases of resample.rs"),
     };
     (1.0 - (position - i as f64).abs()).max(0.0)
 }

@@ -33,6 +33,7 @@ pub(crate) use autocast::{lowered, of_sums, products};
 pub use custom_grad::{Backward, custom_grad};
 pub use elementwise::binary::operand::{Operand, Scalar};
 pub(crate) use elementwise::cast::repacked;
+pub use index::scatter_reduce::ScatterReduce;
 pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};
 pub use linalg::attention::Attention;
 pub(crate) use linalg::matmul_tuning;
@@ -42,6 +43,7 @@ pub use shape::pad::Padding;
 pub(crate) use shape::view::SliceRange;
 pub use spatial::conv::{Conv, ConvPadding};
 pub use spatial::pool::Pool;
+pub use spatial::resample::{Resample, ResampleCoordinates, ResampleFilter, ResampleRounding};
 pub use spatial::resize::Interpolation;
 pub use spatial::window::Sizes;
 

@@ -21,6 +21,7 @@ const TOTAL: &[&str] = &[
     "equal",
     "from_image",
     "from_ndarray",
+    "nonzero",
     "ones_like",
     "prod_all",
     "scalar",

@@ -1,6 +1,8 @@
-//! Ops that take an index: gather, scatter and sort; `range` reports indices that are out of range.
+//! Ops that take an index: gather, scatter, indexing by tensors, and sort; `range` reports indices that are out of range.
 
+pub(in crate::ops) mod advanced;
 pub(in crate::ops) mod gather;
 pub(in crate::ops) mod range;
 pub(in crate::ops) mod scatter;
+pub(in crate::ops) mod scatter_reduce;
 pub(in crate::ops) mod sort;

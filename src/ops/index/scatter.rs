@@ -1,4 +1,5 @@
-//! Writing and adding by index: `scatter`, `scatter_add`, `index_add`.
+//! Writing, adding and reducing by index: `scatter`, `scatter_add`, `index_add`, `index_copy`, and the kernels of
+//! `scatter_reduce.rs`.
 //!
 //! Adapters have no float atomics, and sums with atomics would differ from run to run. Instead the indices are sorted
 //! (stably), and each element of the output adds its own sources in their order.
@@ -6,12 +7,14 @@
 use std::sync::Arc;
 
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
-use crate::dtype::{DType, Word};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::elementwise::binary::Number;
 use crate::ops::index::gather::{dim_and_index, leading};
 use crate::ops::index::range::{check_indices, check_on_adapter};
 use crate::ops::index::sort::order;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
+use crate::ops::reduction::reduce::Reduction;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::sums::{LONG, Sum};
 use crate::ops::{
@@ -39,18 +42,32 @@ const CHUNK: usize = 16 * 1024;
 
 /// What is done with a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum ScatterMode {
-    Add,
+pub(super) enum ScatterMode {
+    /// The element and its sources are reduced, in the order of the sources.
+    Reduce(Reduction),
     /// The source replaces the element; the last source is kept.
     Assign,
 }
 
+/// The sum.
+pub(super) const ADD: ScatterMode = ScatterMode::Reduce(Reduction::Sum);
+
+impl ScatterMode {
+    /// Returns the shader's `OP`.
+    fn code(self) -> u8 {
+        match self {
+            ScatterMode::Reduce(reduction) => reduction as u8,
+            ScatterMode::Assign => 4,
+        }
+    }
+}
+
 /// `base: [A, R, B]`, `index: [A, K, B]`, or `[K]` if it is shared, `src: [A, K, B]` → `[A, R, B]`.
-#[derive(Debug)]
-struct Scatter {
-    dim: usize,
-    shared: bool,
-    mode: ScatterMode,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scatter {
+    pub dim: usize,
+    pub shared: bool,
+    pub mode: ScatterMode,
 }
 
 impl Op for Scatter {
@@ -59,9 +76,12 @@ impl Op for Scatter {
 
     fn name(&self) -> &'static str {
         match (self.mode, self.shared) {
-            (ScatterMode::Add, true) => "index_add",
-            (ScatterMode::Add, false) => "scatter_add",
-            (ScatterMode::Assign, _) => "scatter",
+            (ADD, true) => "index_add",
+            (ADD, false) => "scatter_add",
+            (ScatterMode::Assign, true) => "index_copy",
+            (ScatterMode::Assign, false) => "scatter",
+            (ScatterMode::Reduce(_), true) => "index_reduce",
+            (ScatterMode::Reduce(_), false) => "scatter_reduce",
         }
     }
 
@@ -74,12 +94,11 @@ impl Op for Scatter {
         let sizes = around(inputs[0].shape(), self.dim);
         let index = inputs[1].slice::<u32>();
         check_indices(self.name(), index, sizes[1])?;
-        match (self.mode, inputs[0].dtype()) {
-            (ScatterMode::Add, DType::F32) if inputs[2].shape()[self.dim] > LONG => self.add_many(inputs, out, sizes),
-            (ScatterMode::Add, DType::F32) => self.scatter(inputs, out, sizes, |a: &mut f32, v| *a += v),
-            (ScatterMode::Add, DType::I32) => self.scatter(inputs, out, sizes, |a: &mut i32, v| *a = a.wrapping_add(v)),
-            (ScatterMode::Add, _) => self.scatter(inputs, out, sizes, |a: &mut u32, v| *a = a.wrapping_add(v)),
-            (ScatterMode::Assign, _) => self.scatter(inputs, out, sizes, |a: &mut u32, v| *a = v),
+        match inputs[0].dtype() {
+            DType::F32 if self.mode == ADD && inputs[2].shape()[self.dim] > LONG => self.add_many(inputs, out, sizes),
+            DType::F32 => self.fold::<f32>(inputs, out, sizes),
+            DType::I32 => self.fold::<i32>(inputs, out, sizes),
+            _ => self.fold::<u32>(inputs, out, sizes),
         }
         Ok(())
     }
@@ -101,15 +120,16 @@ impl Op for Scatter {
         let (places, starts) = (gpu.alloc(rows * picks)?, gpu.alloc(edges)?);
         let (sorting, sorted) = order(gpu, (&buffer, offset, DType::U32), [rows, picks], false, &places)?;
         kernels.extend(sorting);
-        let header = scalar_header(if self.mode == ScatterMode::Add { base.dtype() } else { DType::U32 });
+        let assign = self.mode == ScatterMode::Assign;
+        let header = scalar_header(if assign { DType::U32 } else { base.dtype() });
         let kernel = |entry, count: usize, first: usize| {
             let (base_offset, src_offset, last) = (base.offset(), src.offset(), first + CHUNK);
             let params = Params { count, inner, size, picks, base_offset, src_offset, first, last };
             let kernel = Kernel::build(SHADER, entry, params).header(header);
-            kernel.constant("SHARED", self.shared).constant("LAST", self.mode == ScatterMode::Assign)
+            kernel.constant("SHARED", self.shared).constant("OP", self.mode.code())
         };
         kernels.push(kernel("bounds", edges, 0).input(&sorted).output(&starts).each(edges));
-        let chunks = if self.mode == ScatterMode::Add { picks.div_ceil(CHUNK).max(1) } else { 1 };
+        let chunks = if assign { 1 } else { picks.div_ceil(CHUNK).max(1) };
         for chunk in 0..chunks {
             let kernel = kernel("segment", count, chunk * CHUNK).input(base).input(&starts).input(&places).input(src);
             kernels.push(kernel.output(out).each(count));
@@ -118,32 +138,63 @@ impl Op for Scatter {
     }
 
     fn saves(&self) -> Saves {
-        Saves::Inputs
+        match self.mode {
+            ScatterMode::Reduce(Reduction::Max | Reduction::Min) => Saves::All,
+            _ => Saves::Inputs,
+        }
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        let (g, index, src) = (ctx.grad, &ctx.inputs[1], &ctx.inputs[2]);
-        if self.mode == ScatterMode::Add {
-            let of_src = || if self.shared { g.index_select(self.dim, index) } else { g.gather(self.dim, index) };
-            return Ok(vec![Some(g.clone()), None, ctx.needs[2].then(of_src).transpose()?]);
+        match self.mode {
+            ScatterMode::Reduce(Reduction::Sum) => {
+                let of_src = || self.taken(ctx.grad, &ctx.inputs[1]);
+                Ok(vec![Some(ctx.grad.clone()), None, ctx.needs[2].then(of_src).transpose()?])
+            }
+            ScatterMode::Reduce(Reduction::Prod) => self.gradients_of_products(ctx),
+            ScatterMode::Reduce(_) => self.gradients_of_extremes(ctx),
+            ScatterMode::Assign => self.gradients_of_assignment(ctx),
         }
-        let of_base = || g.scatter(self.dim, index, &src.zeros_like()?);
-        // A source has a gradient only if it is the last one of its index. Then `gather` returns its own position.
+    }
+}
+
+impl Scatter {
+    /// Returns the elements that an index refers to.
+    pub fn taken(&self, x: &Tensor, index: &Tensor) -> Result<Tensor> {
+        if self.shared { x.index_select(self.dim, index) } else { x.gather(self.dim, index) }
+    }
+
+    /// Applies the op with another mode.
+    pub fn put(&self, mode: ScatterMode, base: &Tensor, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        apply(Scatter { mode, ..*self }, &[base, index, src])
+    }
+
+    fn gradients_of_assignment(&self, ctx: &Gradient) -> Result<Gradients> {
+        let (g, index, src) = (ctx.grad, &ctx.inputs[1], &ctx.inputs[2]);
+        let of_base = || self.put(ScatterMode::Assign, g, index, &src.zeros_like()?);
+        // A source has a gradient only if it is the last one of its index. Then its own position is at this index.
         let of_src = || {
             let shape = src.shape();
             let mut column = vec![1; shape.len()];
             column[self.dim] = shape[self.dim];
             let own = Tensor::iota(shape[self.dim], g.device())?.reshape(column)?.broadcast_to(shape)?;
             let nobody = Tensor::full(g.shape(), 0u32, g.device())?;
-            let last = nobody.scatter(self.dim, index, &own)?.gather(self.dim, index)?;
-            last.eq(&own)?.where_cond(&g.gather(self.dim, index)?, 0.0)
+            let last = self.taken(&self.put(ScatterMode::Assign, &nobody, index, &own)?, index)?;
+            last.eq(&own)?.where_cond(&self.taken(g, index)?, 0.0)
         };
         let base = ctx.needs[0].then(of_base).transpose()?;
         Ok(vec![base, None, ctx.needs[2].then(of_src).transpose()?])
     }
-}
 
-impl Scatter {
+    fn fold<T: Number>(&self, inputs: &[CpuIn<Dense>], out: CpuOut, sizes: [usize; 3]) {
+        match self.mode {
+            ScatterMode::Reduce(Reduction::Sum) => self.scatter(inputs, out, sizes, T::plus),
+            ScatterMode::Reduce(Reduction::Prod) => self.scatter(inputs, out, sizes, T::times),
+            ScatterMode::Reduce(Reduction::Max) => self.scatter(inputs, out, sizes, |a, v: T| v.larger(a)),
+            ScatterMode::Reduce(Reduction::Min) => self.scatter(inputs, out, sizes, |a, v: T| v.smaller(a)),
+            ScatterMode::Assign => self.scatter(inputs, out, sizes, |_, v: T| v),
+        }
+    }
+
     /// Adds as [`Scatter::scatter`] does, for f32. A target with more than `LONG` sources is added in f64.
     fn add_many(&self, inputs: &[CpuIn<Dense>], out: CpuOut, [_, size, inner]: [usize; 3]) {
         let (index, src, out) = (inputs[1].slice::<u32>(), inputs[2].slice::<f32>(), out.slice::<f32>());
@@ -177,12 +228,12 @@ impl Scatter {
     }
 
     /// Applies every source in its order, on the host; the indices are within `[A, R, B]`.
-    fn scatter<T: Word>(
+    fn scatter<T: Number>(
         &self,
         inputs: &[CpuIn<Dense>],
         out: CpuOut,
         [_, size, inner]: [usize; 3],
-        put: impl Fn(&mut T, T),
+        put: impl Fn(T, T) -> T,
     ) {
         let (index, src, out) = (inputs[1].slice::<u32>(), inputs[2].slice::<T>(), out.slice::<T>());
         out.copy_from_slice(inputs[0].slice::<T>());
@@ -191,23 +242,32 @@ impl Scatter {
             let out = &mut out[row / picks * size * inner..][..size * inner];
             if self.shared {
                 let out = &mut out[index[row % picks] as usize * inner..][..inner];
-                out.iter_mut().zip(src).for_each(|(out, &v)| put(out, v));
+                out.iter_mut().zip(src).for_each(|(out, &v)| *out = put(*out, v));
             } else {
                 let index = &index[row * inner..][..inner];
-                src.iter().zip(index).enumerate().for_each(|(b, (&v, &r))| put(&mut out[r as usize * inner + b], v));
+                for (b, (&v, &r)) in src.iter().zip(index).enumerate() {
+                    let out = &mut out[r as usize * inner + b];
+                    *out = put(*out, v);
+                }
             }
         }
     }
 }
 
-/// Checks and applies `scatter` and `scatter_add`.
-fn scattered(base: &Tensor, dim: impl Dim, index: &Tensor, src: &Tensor, mode: ScatterMode) -> Result<Tensor> {
+/// Checks and applies an op of elements, such as `scatter` and `scatter_add`.
+pub(super) fn scattered(
+    base: &Tensor,
+    dim: impl Dim,
+    index: &Tensor,
+    src: &Tensor,
+    mode: ScatterMode,
+) -> Result<Tensor> {
     let op = |dim| Scatter { dim, shared: false, mode };
     let name = op(0).name();
     let (dim, index) = dim_and_index(name, base, dim, index, false)?;
     same_device(name, &[base, src])?;
     expect_dtype(name, src, base.dtype())?;
-    if mode == ScatterMode::Add && base.dtype() == DType::Bool {
+    if mode == ADD && base.dtype() == DType::Bool {
         return whether_any(base, src, |base, src| scattered(base, dim, &index, src, mode));
     }
     if src.rank() != index.rank() || index.shape().iter().zip(src.shape()).any(|(i, s)| i > s) {
@@ -222,6 +282,22 @@ fn scattered(base: &Tensor, dim: impl Dim, index: &Tensor, src: &Tensor, mode: S
         return Tensor::cat(&[&changed, &base.narrow(d, kept, base.shape()[d] - kept)?], d);
     }
     apply(op(dim), &[base, &index, &src])
+}
+
+/// Checks and applies an op of slices, such as `index_add`.
+pub(super) fn sliced(base: &Tensor, dim: impl Dim, index: &Tensor, src: &Tensor, mode: ScatterMode) -> Result<Tensor> {
+    let op = |dim| Scatter { dim, shared: true, mode };
+    let name = op(0).name();
+    let (dim, index) = dim_and_index(name, base, dim, index, true)?;
+    same_device(name, &[base, src])?;
+    expect_dtype(name, src, base.dtype())?;
+    let mut shape = base.shape().to_vec();
+    shape[dim] = index.elem_count();
+    if src.shape() != shape {
+        return Err(Error::shapes(name, src.shape(), &shape, "the index requires the second shape"));
+    }
+    let put = |base: &Tensor, src: &Tensor| apply(op(dim), &[base, &index, src]);
+    if mode == ADD && base.dtype() == DType::Bool { whether_any(base, src, put) } else { put(base, src) }
 }
 
 /// Computes a sum of booleans: whether any of them is true, as in PyTorch. They are added as numbers.
@@ -250,7 +326,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn scatter_add(&self, dim: impl Dim, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        scattered(self, dim, index, src, ScatterMode::Add)
+        scattered(self, dim, index, src, ADD)
     }
 
     /// Writes sources into this tensor by index along `dim`: `out[i][index[i][j][k]][k] = src[i][j][k]` for `dim` 1.
@@ -286,17 +362,23 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn index_add(&self, dim: impl Dim, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let (dim, index) = dim_and_index("index_add", self, dim, index, true)?;
-        same_device("index_add", &[self, src])?;
-        expect_dtype("index_add", src, self.dtype())?;
-        let mut shape = self.shape().to_vec();
-        shape[dim] = index.elem_count();
-        if src.shape() != shape {
-            return Err(Error::shapes("index_add", src.shape(), &shape, "the index requires the second shape"));
-        }
-        let add = |base: &Tensor, src: &Tensor| {
-            apply(Scatter { dim, shared: true, mode: ScatterMode::Add }, &[base, &index, src])
-        };
-        if self.dtype() == DType::Bool { whether_any(self, src, add) } else { add(self, src) }
+        sliced(self, dim, index, src, ADD)
+    }
+
+    /// Writes slices into this tensor by index: `[.., n, ..]`, an index `[k]` and sources `[.., k, ..]` → `[.., n, ..]`.
+    /// If a slice has several sources, the last one is kept, on every device, and only that one has a gradient.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter_add`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::zeros([3, 2], None)?;
+    /// let y = x.index_copy(0, &Tensor::try_from([2u32, 0])?, &Tensor::try_from([[1.0, 2.0], [3.0, 4.0]])?)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [3.0, 4.0, 0.0, 0.0, 1.0, 2.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn index_copy(&self, dim: impl Dim, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        sliced(self, dim, index, src, ScatterMode::Assign)
     }
 }

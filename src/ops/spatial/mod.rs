@@ -2,5 +2,6 @@
 
 pub(in crate::ops) mod conv;
 pub(in crate::ops) mod pool;
+pub(in crate::ops) mod resample;
 pub(in crate::ops) mod resize;
 pub(in crate::ops) mod window;

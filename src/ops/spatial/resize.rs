@@ -1,4 +1,4 @@
-//! Resampling of images to another size: nearest, and linear in any number of dimensions, one after the other.
+//! Resampling of images to another size: nearest, linear and cubic in any number of dimensions, one after the other.
 //!
 //! A source position is computed as a fraction of integers, not with a rounded scale, so all devices agree.
 
@@ -9,8 +9,11 @@ use rayon::prelude::*;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
+use crate::ops::spatial::resample::{Resample, ResampleCoordinates, ResampleFilter};
 use crate::ops::sums::{Sum, added};
-use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
+use crate::ops::{
+    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named,
+};
 use crate::tensor::Tensor;
 
 params! {
@@ -32,24 +35,50 @@ pub enum Interpolation {
         /// `o·(L − 1) / (O − 1)`. Otherwise the images' borders keep theirs: `(o + ½)·L / O − ½`, but at least 0.
         align_corners: bool,
     },
+    /// A cubic convolution of the four pixels around its position, with a = −0.75; in two dimensions this is PyTorch's
+    /// `"bicubic"`. Pixels beyond the edges are equal to the edge's.
+    Cubic {
+        /// As in `Linear`; otherwise the position is `(o + ½)·L / O − ½`, also below 0.
+        align_corners: bool,
+    },
 }
 
-impl Interpolation {
-    /// Returns the shader's `OP`.
-    fn code(self) -> u8 {
-        match self {
-            Interpolation::Nearest => 0,
-            Interpolation::NearestExact => 1,
-            Interpolation::Linear { align_corners: false } => 2,
-            Interpolation::Linear { align_corners: true } => 3,
-        }
+/// The ways of [`Interpolation`] whose weights the kernel computes, in the order of the shader's codes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Nearest,
+    NearestExact,
+    Linear,
+    LinearAligned,
+}
+
+impl Way {
+    fn is_linear(self) -> bool {
+        matches!(self, Way::Linear | Way::LinearAligned)
     }
+}
+
+/// Resizes one dimension.
+fn resized(x: &Tensor, mode: Interpolation, dim: usize, size: usize) -> Result<Tensor> {
+    let mode = match mode {
+        Interpolation::Nearest => Way::Nearest,
+        Interpolation::NearestExact => Way::NearestExact,
+        Interpolation::Linear { align_corners: false } => Way::Linear,
+        Interpolation::Linear { align_corners: true } => Way::LinearAligned,
+        Interpolation::Cubic { align_corners } => {
+            let coordinates =
+                if align_corners { ResampleCoordinates::AlignCorners } else { ResampleCoordinates::HalfPixel };
+            let how = Resample::new(size).coordinates(coordinates).filter(ResampleFilter::Cubic { a: -0.75 });
+            return x.resample(dim, &how);
+        }
+    };
+    apply(Resize { mode, dim, len: x.shape()[dim], size }, &[x])
 }
 
 /// `[outer, len, inner]` → `[outer, size, inner]`
 #[derive(Clone, Copy, Debug)]
 struct Resize {
-    mode: Interpolation,
+    mode: Way,
     dim: usize,
     len: usize,
     size: usize,
@@ -61,15 +90,15 @@ impl Resize {
         let Resize { len, size, .. } = *self;
         let centre = (2 * o + 1) * len;
         let (above, below) = match self.mode {
-            Interpolation::Nearest => (o * len, size),
-            Interpolation::NearestExact => (centre, 2 * size),
-            Interpolation::Linear { align_corners: false } => (centre.saturating_sub(size), 2 * size),
-            Interpolation::Linear { align_corners: true } => (o * (len - 1), (size - 1).max(1)),
+            Way::Nearest => (o * len, size),
+            Way::NearestExact => (centre, 2 * size),
+            Way::Linear => (centre.saturating_sub(size), 2 * size),
+            Way::LinearAligned => (o * (len - 1), (size - 1).max(1)),
         };
         let first = above / below;
-        match self.mode {
-            Interpolation::Linear { .. } => (first, (first + 1).min(len - 1), (above % below) as f32 / below as f32),
-            _ => (first, first, 0.0),
+        match self.mode.is_linear() {
+            true => (first, (first + 1).min(len - 1), (above % below) as f32 / below as f32),
+            false => (first, first, 0.0),
         }
     }
 
@@ -82,7 +111,7 @@ impl Resize {
         }
         let [outer, _, inner] = around(x.shape(), self.dim);
         let params = Params { count: outer * to * inner, len, size, inner, offset: x.offset() };
-        let kernel = Kernel::build(SHADER, entry, params).constant("OP", self.mode.code());
+        let kernel = Kernel::build(SHADER, entry, params).constant("OP", self.mode as u8);
         Ok(kernel.input(x).output(out).each(params.count))
     }
 }
@@ -113,7 +142,7 @@ impl Op for Resize {
         all.for_each(|(out, x)| {
             for (line, &(first, second, weight)) in out.chunks_mut(inner).zip(&sources) {
                 let (a, b) = (&x[first * inner..][..inner], &x[second * inner..][..inner]);
-                if !matches!(self.mode, Interpolation::Linear { .. }) {
+                if !self.mode.is_linear() {
                     line.copy_from_slice(a);
                     continue;
                 }
@@ -214,13 +243,9 @@ impl Tensor {
             let detail = format!("neither {size:?} nor the images of {:?} may have a size of 0", self.shape());
             return Err(Error::argument("interpolate", detail));
         }
-        let mut out = self.clone();
-        for dim in (2..D + 2).rev() {
-            let (len, size) = (self.shape()[dim], size[dim - 2]);
-            if len != size {
-                out = apply(Resize { mode, dim, len, size }, &[&out])?;
-            }
-        }
-        Ok(out)
+        named("interpolate", || {
+            let mut changed = (2..D + 2).rev().filter(|&dim| self.shape()[dim] != size[dim - 2]);
+            changed.try_fold(self.clone(), |x, dim| resized(&x, mode, dim, size[dim - 2]))
+        })
     }
 }
