@@ -194,7 +194,8 @@ impl fmt::Display for Model {
         let description = &self.description;
         let mut operators: BTreeMap<&str, usize> = BTreeMap::new();
         description.graph.nodes.iter().for_each(|node| *operators.entry(&node.op_type).or_default() += 1);
-        writeln!(f, "operator set {}, by {}", description.opset, description.producer)?;
+        let by = if description.producer.is_empty() { String::new() } else { format!(", by {}", description.producer) };
+        writeln!(f, "operator set {}{by}", description.opset)?;
         description.inputs.iter().try_for_each(|info| writeln!(f, "input {info}"))?;
         description.outputs.iter().try_for_each(|info| writeln!(f, "output {info}"))?;
         writeln!(f, "{} parameters", self.num_parameters())?;

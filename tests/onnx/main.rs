@@ -9,6 +9,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod hostile;
+mod models;
 mod proto;
 
 use std::collections::BTreeMap;
@@ -193,10 +195,13 @@ struct Report {
 
 /// Why a test's outputs cannot be compared.
 fn known_wrong(name: &str) -> Option<&'static str> {
-    if name.starts_with("test_training_dropout") && !name.contains("zero_ratio") {
+    if (name.starts_with("test_training_dropout") && !name.contains("zero_ratio")) || name.starts_with("test_bernoulli")
+    {
         Some("another generator's random numbers")
     } else if name.starts_with("test_qlinearmatmul") && name.contains("int8_float") && !name.contains("uint8") {
         Some("its outputs wrap, where the operator's text says that they saturate")
+    } else if name == "test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True" {
+        Some("it counts what lies beyond the padding; PyTorch, ONNX Runtime and later versions of ONNX do not")
     } else {
         None
     }

@@ -23,6 +23,8 @@ pub struct Opset {
 pub struct Graph {
     #[prost(message, repeated, tag = "1")]
     pub node: Vec<Node>,
+    #[prost(message, repeated, tag = "5")]
+    pub initializer: Vec<TensorProto>,
     #[prost(message, repeated, tag = "11")]
     pub input: Vec<ValueInfo>,
     #[prost(message, repeated, tag = "12")]
@@ -48,6 +50,30 @@ pub struct Kind {
 pub struct TensorKind {
     #[prost(int32, tag = "1")]
     pub elem_type: i32,
+    #[prost(message, optional, tag = "2")]
+    pub shape: Option<Shape>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Shape {
+    #[prost(message, repeated, tag = "1")]
+    pub dim: Vec<Dim>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Dim {
+    #[prost(int64, optional, tag = "1")]
+    pub value: Option<i64>,
+    #[prost(string, optional, tag = "2")]
+    pub symbol: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Entry {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -56,6 +82,8 @@ pub struct Node {
     pub input: Vec<String>,
     #[prost(string, repeated, tag = "2")]
     pub output: Vec<String>,
+    #[prost(string, tag = "3")]
+    pub name: String,
     #[prost(string, tag = "4")]
     pub op_type: String,
     #[prost(message, repeated, tag = "5")]
@@ -74,6 +102,8 @@ pub struct Attribute {
     pub s: Vec<u8>,
     #[prost(message, optional, tag = "5")]
     pub t: Option<TensorProto>,
+    #[prost(message, optional, tag = "6")]
+    pub g: Option<Graph>,
     #[prost(int64, repeated, tag = "8")]
     pub ints: Vec<i64>,
 }
@@ -90,12 +120,18 @@ pub struct TensorProto {
     pub int32_data: Vec<i32>,
     #[prost(int64, repeated, tag = "7")]
     pub int64_data: Vec<i64>,
+    #[prost(string, tag = "8")]
+    pub name: String,
     #[prost(bytes = "vec", tag = "9")]
     pub raw_data: Vec<u8>,
     #[prost(double, repeated, tag = "10")]
     pub double_data: Vec<f64>,
     #[prost(uint64, repeated, tag = "11")]
     pub uint64_data: Vec<u64>,
+    #[prost(message, repeated, tag = "13")]
+    pub external_data: Vec<Entry>,
+    #[prost(int32, tag = "14")]
+    pub data_location: i32,
 }
 
 /// `TensorProto.DataType`, as far as we read it.

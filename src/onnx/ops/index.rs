@@ -5,6 +5,7 @@ use super::super::call::{Call, Operator, size, sizes};
 use super::super::element_type::ElementType;
 use super::super::fault;
 use super::super::value::Value;
+use crate::ScatterReduce;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -211,14 +212,25 @@ fn with_batch(call: &Call, tuples: &Value, index: &[usize], batch: usize) -> Res
     Ok(Value::Device(Tensor::cat(&parts, last)?, ElementType::Int64))
 }
 
+/// How `reduction` combines what comes to the same place; `None` if the last one stays.
+fn reduction(call: &Call) -> Result<Option<ScatterReduce>> {
+    Ok(Some(match call.text("reduction", "none").as_ref() {
+        "none" => return Ok(None),
+        "add" => ScatterReduce::Sum,
+        "mul" => ScatterReduce::Prod,
+        "max" => ScatterReduce::Amax,
+        "min" => ScatterReduce::Amin,
+        kind => return call.refuse(format!("scattering by {kind}")),
+    }))
+}
+
 fn scatter(call: &Call) -> Result<Tensor> {
     let (x, source) = (call.x(0)?, call.x(2)?);
     let dim = call.axis(0, x.rank())?;
     let index = indices(call.needed(1)?, x.shape()[dim], call.device)?;
-    match call.text("reduction", "none").as_ref() {
-        "add" => x.scatter_add(dim, &index, &source),
-        "none" => x.scatter(dim, &index, &source),
-        kind => call.refuse(format!("scattering by {kind}")),
+    match reduction(call)? {
+        Some(reduce) => x.scatter_reduce(dim, &index, &source, reduce, true),
+        None => x.scatter(dim, &index, &source),
     }
 }
 
@@ -232,10 +244,9 @@ fn scatter_nd(call: &Call) -> Result<Tensor> {
     let count = flat.elem_count();
     let flat = flat.unsqueeze(1)?.broadcast_to([count, width])?;
     let (table, source) = (x.reshape([rows, width])?, source.reshape([count, width])?);
-    let out = match call.text("reduction", "none").as_ref() {
-        "add" => table.scatter_add(0, &flat, &source)?,
-        "none" => table.scatter(0, &flat, &source)?,
-        kind => return call.refuse(format!("scattering by {kind}")),
+    let out = match reduction(call)? {
+        Some(reduce) => table.scatter_reduce(0, &flat, &source, reduce, true)?,
+        None => table.scatter(0, &flat, &source)?,
     };
     out.reshape(x.shape())
 }
@@ -300,8 +311,12 @@ fn constant(call: &Call) -> Result<Vec<Value>> {
         return Err(fault("the value has more than one element"));
     }
     let kind = value.kind;
-    let one = value.reshaped(Vec::new()).upload(call.device)?;
-    Ok(vec![Value::Device(one.broadcast_to(shape)?.contiguous()?, kind)])
+    let number = value.to_floats()[0];
+    let tensor = match kind.is_float() {
+        true => Tensor::full(shape, number as f32, call.device)?,
+        false => Tensor::full(shape, value.to_ints()[0] as i32, call.device)?,
+    };
+    Ok(vec![Value::Device(tensor.to_dtype(kind.dtype())?, kind)])
 }
 
 /// The indices of what is not zero. How many there are is known when the tensor is read back.

@@ -1,9 +1,9 @@
-//! Convolutions and pooling.
+//! Convolutions.
 
-use super::super::call::{Call, Operator, sizes};
+use super::super::call::{Call, Operator, size, sizes};
 use super::super::fault;
-use super::window::Window;
-use crate::dtype::DType;
+use super::window::{Window, lifted};
+use crate::Padding;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -11,88 +11,78 @@ pub(super) fn find(op: &str) -> Option<Operator> {
     Some(Operator::One(match op {
         "Conv" => conv,
         "ConvTranspose" => conv_transpose,
-        "MaxPool" => max_pool,
-        "AveragePool" => average_pool,
-        "LpPool" => lp_pool,
-        "GlobalAveragePool" => |call| {
-            let (x, dims) = spatial(call)?;
-            x.mean(&dims, true)
-        },
-        "GlobalMaxPool" => |call| {
-            let (x, dims) = spatial(call)?;
-            x.max(&dims, true)
-        },
-        "GlobalLpPool" => |call| {
-            let (x, dims) = spatial(call)?;
-            x.norm(call.int("p", 2) as f32, &dims, true)
-        },
         _ => return None,
     }))
 }
 
-/// The input and its spatial dimensions.
-fn spatial(call: &Call) -> Result<(Tensor, Vec<usize>)> {
-    let x = call.x(0)?;
-    let dims = (2..x.rank()).collect();
-    Ok((x, dims))
+fn groups(call: &Call) -> Result<usize> {
+    size(call.int("group", 1))
 }
 
 fn conv(call: &Call) -> Result<Tensor> {
     let (x, w, bias) = (call.x(0)?, call.x(1)?, call.maybe(2)?);
     let window = Window::of(call, &x, w.shape().get(2..).unwrap_or_default())?;
-    let (padding, image) = window.padded(call, &x, 0.0)?;
-    window.back(image.conv2d(&window.image(&w)?, bias.as_ref(), window.conv(call)?.padding(padding))?)
+    convolved(call, &window, &x, &w, bias.as_ref())
+}
+
+/// The convolution of a window that is read from `call`.
+pub(super) fn convolved(call: &Call, window: &Window, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let groups = groups(call)?;
+    if window.rank == 3 {
+        return x.conv3d(w, bias, window.conv(groups).padding(window.padding::<3>()));
+    }
+    let conv = window.conv(groups).padding(window.padding::<2>());
+    window.back(window.image(x)?.conv2d(&window.image(w)?, bias, conv)?)
 }
 
 /// The whole output without padding is cut where the sides differ.
 fn conv_transpose(call: &Call) -> Result<Tensor> {
     let (x, w, bias) = (call.x(0)?, call.x(1)?, call.maybe(2)?);
     let mut window = Window::of(call, &x, w.shape().get(2..).unwrap_or_default())?;
-    let more = match sizes(&call.ints("output_padding").unwrap_or_default())?.as_slice() {
-        [] => [0; 2],
-        [one] => [0, *one],
-        [first, second, ..] => [*first, *second],
-    };
-    let (image, w) = (window.image(&x)?, window.image(&w)?);
-    let more = wanted_output(call, &mut window, &image, more)?;
-    let conv = window.conv(call)?.output_padding(more);
-    // What an op pads at the end is less than a step.
-    let direct = window.begin == window.end && (0..2).all(|d| more[d] < window.stride[d].max(window.dilation[d]));
-    let y = match direct {
-        true => image.conv_transpose2d(&w, bias.as_ref(), conv.padding(window.begin))?,
-        false => {
-            let mut y = image.conv_transpose2d(&w, None, window.conv(call)?)?;
-            let margins = [(0, 0), (0, 0), (0, more[0]), (0, more[1])];
-            y = y.pad(&margins, crate::Padding::Constant(0.0))?;
-            for d in 0..2 {
-                let left = y.shape()[2 + d].checked_sub(window.begin[d] + window.end[d]);
-                y = y.narrow(
-                    2 + d,
-                    window.begin[d],
-                    left.ok_or_else(|| fault("the padding is larger than the output"))?,
-                )?;
-            }
-            match &bias {
-                Some(bias) => y.add(&bias.reshape([1, bias.elem_count(), 1, 1])?)?,
-                None => y,
-            }
+    let mut more = sizes(&call.ints("output_padding").unwrap_or_default())?;
+    more.resize(window.rank, 0);
+    wanted_output(call, &mut window, &x, &mut more)?;
+    let (groups, rank) = (groups(call)?, window.rank);
+    // What the op pads at the end is less than a step.
+    let small = (0..rank).all(|d| more[d] < window.stride[d].max(window.dilation[d]));
+    if window.begin == window.end && small {
+        if rank == 3 {
+            let conv = window.conv(groups).padding(window.padding::<3>()).output_padding(lifted(&more, 0));
+            return x.conv_transpose3d(&w, bias.as_ref(), conv);
         }
+        let conv = window.conv(groups).padding(window.padding::<2>()).output_padding(lifted(&more, 0));
+        return window.back(window.image(&x)?.conv_transpose2d(&window.image(&w)?, bias.as_ref(), conv)?);
+    }
+    let y = match rank {
+        3 => x.conv_transpose3d(&w, None, window.conv(groups))?,
+        _ => window.back(window.image(&x)?.conv_transpose2d(&window.image(&w)?, None, window.conv(groups))?)?,
     };
-    window.back(y)
+    let margins: Vec<(usize, usize)> = more.iter().map(|&more| (0, more)).collect();
+    let mut y = y.pad(&margins, Padding::Constant(0.0))?;
+    for d in 0..rank {
+        let left = y.shape()[2 + d].checked_sub(window.begin[d] + window.end[d]);
+        y = y.narrow(2 + d, window.begin[d], left.ok_or_else(|| fault("the padding is larger than the output"))?)?;
+    }
+    match &bias {
+        Some(bias) => y.add(&bias.reshape([&[bias.elem_count()], &vec![1; rank][..]].concat())?),
+        None => Ok(y),
+    }
 }
 
 /// Pads, or more at the end, from `output_shape`, or from SAME, which means the input's size times the stride.
-fn wanted_output(call: &Call, window: &mut Window, image: &Tensor, mut more: [usize; 2]) -> Result<[usize; 2]> {
+fn wanted_output(call: &Call, window: &mut Window, x: &Tensor, more: &mut [usize]) -> Result<()> {
     let auto = call.text("auto_pad", "NOTSET");
     let wanted = call.ints("output_shape").map(|list| sizes(&list)).transpose()?.filter(|list| !list.is_empty());
     if wanted.is_none() && !auto.starts_with("SAME") {
-        return Ok(more);
+        return Ok(());
     }
-    for d in usize::from(window.is_flat())..2 {
-        let (size, stride) = (image.shape()[2 + d], window.stride[d]);
+    for d in 0..window.rank {
+        let (size, stride) = (x.shape()[2 + d], window.stride[d]);
         let out = match &wanted {
+            // The last sizes are those of the dimensions of the window.
             Some(list) => {
-                *list.get((list.len() + d).wrapping_sub(2)).ok_or_else(|| fault("output_shape is too short"))?
+                let at = (list.len() + d).checked_sub(window.rank);
+                *at.and_then(|at| list.get(at)).ok_or_else(|| fault("output_shape is too short"))?
             }
             None => size.saturating_mul(stride),
         };
@@ -103,54 +93,5 @@ fn wanted_output(call: &Call, window: &mut Window, image: &Tensor, mut more: [us
         let upper = auto == "SAME_UPPER";
         (window.begin[d], window.end[d]) = if upper { (less, total - less) } else { (total - less, less) };
     }
-    Ok(more)
-}
-
-fn kernel(call: &Call) -> Result<Vec<usize>> {
-    sizes(&call.ints("kernel_shape").unwrap_or_default())
-}
-
-fn max_pool(call: &Call) -> Result<Tensor> {
-    if call.wants(1) {
-        return call.refuse("the positions of the maxima");
-    }
-    // The op pools floats; every u8 is one.
-    let (x, dtype) = (call.x(0)?.to_dtype(DType::F32)?, call.x(0)?.dtype());
-    let window = Window::of(call, &x, &kernel(call)?)?;
-    let (padding, image) = window.padded(call, &x, f64::NEG_INFINITY)?;
-    window.back(image.max_pool2d(window.pool().padding(padding))?)?.to_dtype(dtype)
-}
-
-/// Where padding that the op does not make itself does not count, the mean is a quotient of two means.
-fn average_pool(call: &Call) -> Result<Tensor> {
-    let x = call.x(0)?;
-    let window = Window::of(call, &x, &kernel(call)?)?;
-    if window.dilation != [1, 1] {
-        return call.refuse("a mean over dilated windows");
-    }
-    let counts = call.flag("count_include_pad");
-    let mean = |x: &Tensor| {
-        let (padding, image) = window.padded(call, x, 0.0)?;
-        let include = counts || !window.leaves_padding(call);
-        image.avg_pool2d(window.pool().padding(padding).count_include_pad(include))
-    };
-    let y = match counts || window.leaves_padding(call) {
-        true => mean(&x)?,
-        false => mean(&x)?.div(&mean(&Tensor::ones(x.shape(), x.device())?)?)?,
-    };
-    window.back(y)
-}
-
-/// (Σ |x|ᵖ)¹⸍ᵖ over a window.
-fn lp_pool(call: &Call) -> Result<Tensor> {
-    let x = call.x(0)?;
-    let window = Window::of(call, &x, &kernel(call)?)?;
-    if window.dilation != [1, 1] {
-        return call.refuse("a norm over dilated windows");
-    }
-    let p = call.int("p", 2) as f32;
-    let (padding, image) = window.padded(call, &x.abs()?.pow(p)?, 0.0)?;
-    let count = (window.kernel[0] * window.kernel[1]) as f32;
-    let sum = image.avg_pool2d(window.pool().padding(padding))?.mul_scalar(count)?;
-    window.back(sum.pow(1.0 / p)?)
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Operators of ONNX in ops of this crate.
 
+mod detection;
 mod elementwise;
 mod index;
 mod layers;
@@ -7,12 +8,16 @@ mod linear;
 mod microsoft;
 mod norms;
 mod pads;
+mod pools;
 mod quantised;
+mod random;
 mod recurrent;
 mod reduce;
 mod resize;
 mod sequence;
 mod shape;
+mod signal;
+mod values;
 mod window;
 
 use super::call::Operator;
@@ -32,7 +37,12 @@ pub(super) fn find(domain: &str, op: &str) -> Option<Operator> {
                 norms::find,
                 index::find,
                 pads::find,
+                pools::find,
                 quantised::find,
+                detection::find,
+                signal::find,
+                random::find,
+                values::find,
                 recurrent::find,
                 resize::find,
                 sequence::find,

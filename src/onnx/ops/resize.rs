@@ -1,9 +1,10 @@
-//! Resize and Upsample. ONNX has more ways to round a position than PyTorch's `interpolate` and this crate.
+//! Resize and Upsample.
 
-use super::super::call::{Call, Operator};
-use crate::Interpolation;
+use super::super::call::{Call, Operator, sizes};
+use super::super::fault;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use crate::{Interpolation, Resample, ResampleCoordinates, ResampleFilter, ResampleRounding};
 
 pub(super) fn find(op: &str) -> Option<Operator> {
     match op {
@@ -12,65 +13,145 @@ pub(super) fn find(op: &str) -> Option<Operator> {
     }
 }
 
+/// A dimension that changes: its new size, and the scale of its positions.
+struct Change {
+    dim: usize,
+    size: usize,
+    scale: f64,
+}
+
+/// Whether the operator is of the time when positions were those of `asymmetric`.
+fn is_old(call: &Call) -> bool {
+    call.op() == "Upsample" || call.opset() < 11
+}
+
 fn resize(call: &Call) -> Result<Tensor> {
     let x = call.x(0)?;
-    let &[_, _, h, w] = x.shape() else { return call.refuse("images of a rank other than 4") };
-    let size = size(call, [h, w])?;
-    let ways: Vec<Interpolation> = [0, 1].map(|d| way(call, [h, w][d], size[d])).into_iter().collect::<Result<_>>()?;
-    if ways[0] != ways[1] {
-        return call.refuse("a rounding for each dimension");
+    let axes = match call.ints("axes") {
+        Some(axes) => call.dims(&axes, x.rank())?,
+        None => (0..x.rank()).collect(),
+    };
+    let changes = changes(call, x.shape(), &axes)?;
+    if let Some(y) = by_planes(call, &x, &changes)? {
+        return Ok(y);
     }
-    x.interpolate(size, ways[0])
+    let roi = if is_old(call) { None } else { call.floats(1)? };
+    let mut y = x.clone();
+    for change in changes {
+        let coordinates =
+            coordinates(call, &roi, axes.iter().position(|&axis| axis == change.dim).unwrap_or(0), axes.len())?;
+        let crops = matches!(coordinates, ResampleCoordinates::CropAndResize { .. });
+        if change.scale == 1.0 && change.size == x.shape()[change.dim] && !crops {
+            continue;
+        }
+        let how = Resample::new(change.size).scale(change.scale).filter(filter(call)?).coordinates(coordinates);
+        let nearest = matches!(filter(call)?, ResampleFilter::Nearest(_));
+        let how =
+            how.antialias(call.flag("antialias") && !nearest).exclude_outside(call.flag("exclude_outside") && !nearest);
+        y = y.resample(change.dim, &how)?;
+    }
+    Ok(y)
 }
 
-/// The images' new size. A scale that is not the ratio of the sizes places the pixels elsewhere than ours does.
-fn size(call: &Call, old: [usize; 2]) -> Result<[usize; 2]> {
-    let upsample = call.op() == "Upsample";
-    let axes: Vec<usize> = call.ints("axes").unwrap_or(vec![0, 1, 2, 3]).iter().map(|&axis| axis as usize).collect();
-    let old = [1, 1, old[0], old[1]];
-    let filled = |i: usize| Result::Ok(call.floats(i)?.filter(|data| !data.is_empty()));
-    let mut new = [1, 1, old[2], old[3]];
-    match (filled(if upsample || call.opset() < 11 { 1 } else { 2 })?, filled(3)?) {
-        (Some(scales), _) => {
-            for (&axis, scale) in axes.iter().zip(scales) {
-                let exact = old[axis] as f64 * scale;
-                if exact.fract() != 0.0 {
-                    return call.refuse("a scale that is not the ratio of the sizes");
-                }
-                new[axis] = exact as usize;
-            }
+/// The new sizes, from scales or given.
+fn changes(call: &Call, shape: &[usize], axes: &[usize]) -> Result<Vec<Change>> {
+    let given = |i: usize| Result::Ok(call.floats(i)?.filter(|list| !list.is_empty()));
+    let scales = match call.node.attribute("scales") {
+        Some(attribute) => Some(attribute.floats.iter().map(|&scale| f64::from(scale)).collect()),
+        None => given(if is_old(call) { 1 } else { 2 })?,
+    };
+    let counted = |count: usize| match count == axes.len() {
+        true => Ok(()),
+        false => Err(fault(format!("{count} scales or sizes for {} dimensions", axes.len()))),
+    };
+    if let Some(scales) = scales {
+        counted(scales.len())?;
+        if let Some(scale) = scales.iter().find(|scale| !(scale.is_finite() && **scale > 0.0)) {
+            return Err(fault(format!("a scale of {scale}")));
         }
-        (None, Some(sizes)) if call.text("keep_aspect_ratio_policy", "stretch") == "stretch" => {
-            axes.iter().zip(sizes).for_each(|(&axis, size)| new[axis] = if axis < 2 { 1 } else { size as usize });
-        }
-        _ => return call.refuse("sizes that keep the aspect ratio"),
+        let change =
+            |(&dim, scale): (&usize, f64)| Change { dim, size: (shape[dim] as f64 * scale).floor() as usize, scale };
+        return Ok(axes.iter().zip(scales).map(change).collect());
     }
-    Ok([new[2], new[3]])
+    let wanted = given(3)?.ok_or_else(|| fault("neither scales nor sizes are given"))?;
+    counted(wanted.len())?;
+    let wanted = sizes(&wanted.iter().map(|&size| size as i64).collect::<Vec<_>>())?;
+    let ratios = axes.iter().zip(&wanted).map(|(&dim, &size)| size as f64 / shape[dim] as f64);
+    let policy = call.text("keep_aspect_ratio_policy", "stretch");
+    // One scale for all dimensions, by which none is larger than wanted, or none smaller.
+    let common = match policy.as_ref() {
+        "stretch" => None,
+        "not_larger" => Some(ratios.clone().fold(f64::INFINITY, f64::min)),
+        "not_smaller" => Some(ratios.clone().fold(0.0, f64::max)),
+        policy => return call.refuse(format!("the policy {policy}")),
+    };
+    let change = |((&dim, &size), ratio): ((&usize, &usize), f64)| match common {
+        Some(scale) => Change { dim, size: (shape[dim] as f64 * scale).round() as usize, scale },
+        None => Change { dim, size, scale: ratio },
+    };
+    Ok(axes.iter().zip(&wanted).zip(ratios).map(change).collect())
 }
 
-/// The way of ours that gives the same positions, along a dimension of `from` pixels made `to`.
-fn way(call: &Call, from: usize, to: usize) -> Result<Interpolation> {
-    let upsample = call.op() == "Upsample";
-    let position = call.text(
-        "coordinate_transformation_mode",
-        if upsample || call.opset() < 11 { "asymmetric" } else { "half_pixel" },
-    );
-    let rounding =
-        call.text("nearest_mode", if upsample || call.opset() < 11 { "floor" } else { "round_prefer_floor" });
-    let mode = call.text("mode", "nearest");
-    if call.flag("antialias") {
-        return call.refuse("antialiasing");
+fn filter(call: &Call) -> Result<ResampleFilter> {
+    let rounding = call.text("nearest_mode", if is_old(call) { "floor" } else { "round_prefer_floor" });
+    Ok(match call.text("mode", "nearest").as_ref() {
+        "nearest" => ResampleFilter::Nearest(match rounding.as_ref() {
+            "floor" => ResampleRounding::Floor,
+            "ceil" => ResampleRounding::Ceil,
+            "round_prefer_ceil" => ResampleRounding::PreferCeil,
+            _ => ResampleRounding::PreferFloor,
+        }),
+        "linear" | "bilinear" => ResampleFilter::Linear,
+        "cubic" => ResampleFilter::Cubic { a: call.float("cubic_coeff_a", -0.75) },
+        mode => return call.refuse(format!("the mode {mode}")),
+    })
+}
+
+/// The positions along axis `i` of `count`. Regions of interest list all starts, then all ends.
+fn coordinates(call: &Call, roi: &Option<Vec<f64>>, i: usize, count: usize) -> Result<ResampleCoordinates> {
+    let mode = call.text("coordinate_transformation_mode", if is_old(call) { "asymmetric" } else { "half_pixel" });
+    Ok(match mode.as_ref() {
+        "half_pixel" => ResampleCoordinates::HalfPixel,
+        "pytorch_half_pixel" => ResampleCoordinates::PytorchHalfPixel,
+        "half_pixel_symmetric" => ResampleCoordinates::HalfPixelSymmetric,
+        "align_corners" => ResampleCoordinates::AlignCorners,
+        "asymmetric" => ResampleCoordinates::Asymmetric,
+        "tf_crop_and_resize" => {
+            let part = roi.as_ref().and_then(|roi| Some((*roi.get(i)?, *roi.get(i + count)?)));
+            let (start, end) = part.ok_or_else(|| fault("the region of interest is missing"))?;
+            ResampleCoordinates::CropAndResize { start, end, extrapolation: call.float("extrapolation_value", 0.0) }
+        }
+        mode => return call.refuse(format!("the coordinates {mode}")),
+    })
+}
+
+/// Images whose heights and widths change in one of PyTorch's ways, for which there are kernels.
+fn by_planes(call: &Call, x: &Tensor, changes: &[Change]) -> Result<Option<Tensor>> {
+    let &[_, _, h, w] = x.shape() else { return Ok(None) };
+    let mut size = [h, w];
+    for change in changes {
+        let exact = change.size as f64 == x.shape()[change.dim] as f64 * change.scale;
+        match change.dim {
+            0 | 1 if change.size == x.shape()[change.dim] && exact => {}
+            2 | 3 if exact => size[change.dim - 2] = change.size,
+            _ => return Ok(None),
+        }
     }
+    let mode = call.text("coordinate_transformation_mode", if is_old(call) { "asymmetric" } else { "half_pixel" });
+    let old = [h, w];
     // Where no position is half-way between two pixels, it matters not which of them is preferred.
-    let tie = (0..to).any(|o| ((2 * o + 1) * from).is_multiple_of(2 * to));
-    match (mode.as_ref(), position.as_ref(), rounding.as_ref()) {
-        ("nearest", "asymmetric", "floor") => Ok(Interpolation::Nearest),
-        ("nearest", "half_pixel", "round_prefer_ceil") => Ok(Interpolation::NearestExact),
-        ("nearest", "half_pixel", "round_prefer_floor") if !tie => Ok(Interpolation::NearestExact),
-        ("linear", "half_pixel", _) => Ok(Interpolation::Linear { align_corners: false }),
-        ("linear", "pytorch_half_pixel", _) if to > 1 => Ok(Interpolation::Linear { align_corners: false }),
-        ("linear", "align_corners", _) => Ok(Interpolation::Linear { align_corners: true }),
-        ("nearest", _, _) => call.refuse(format!("nearest by {position} and {rounding}")),
-        _ => call.refuse(format!("{mode} by {position}")),
-    }
+    let tie = (0..2).any(|d| (0..size[d]).any(|o| ((2 * o + 1) * old[d]).is_multiple_of(2 * size[d])));
+    let way = match (filter(call)?, mode.as_ref()) {
+        _ if call.flag("antialias") || call.flag("exclude_outside") => return Ok(None),
+        (ResampleFilter::Nearest(ResampleRounding::Floor), "asymmetric") => Interpolation::Nearest,
+        (ResampleFilter::Nearest(ResampleRounding::PreferCeil), "half_pixel") => Interpolation::NearestExact,
+        (ResampleFilter::Nearest(ResampleRounding::PreferFloor), "half_pixel") if !tie => Interpolation::NearestExact,
+        (ResampleFilter::Linear, "half_pixel") => Interpolation::Linear { align_corners: false },
+        (ResampleFilter::Linear, "pytorch_half_pixel") if size.iter().all(|&size| size > 1) => {
+            Interpolation::Linear { align_corners: false }
+        }
+        (ResampleFilter::Linear, "align_corners") => Interpolation::Linear { align_corners: true },
+        _ => return Ok(None),
+    };
+    x.interpolate(size, way).map(Some)
 }

@@ -4,20 +4,24 @@ use super::super::call::{Call, sizes};
 use super::super::fault;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::{Conv, Padding, Pool};
+use crate::{Conv, ConvPadding, Padding, Pool};
 
-/// How a window moves over two dimensions; one dimension is given a second of size 1 before it.
+/// How a window moves over one, two or three dimensions. One dimension is computed as two, of which the first has size 1.
 pub(super) struct Window {
-    flat: bool,
-    pub kernel: [usize; 2],
-    pub stride: [usize; 2],
-    pub dilation: [usize; 2],
-    pub begin: [usize; 2],
-    pub end: [usize; 2],
-    /// Whether the last window may begin within the image and end beyond it.
-    ceil: bool,
-    /// Whether `auto_pad` chose the padding, which leaves no part of a window.
-    auto: bool,
+    pub rank: usize,
+    pub kernel: Vec<usize>,
+    pub stride: Vec<usize>,
+    pub dilation: Vec<usize>,
+    pub begin: Vec<usize>,
+    pub end: Vec<usize>,
+    /// Whether the last window may end beyond the image, where windows of whole steps leave some of it out.
+    pub ceil: bool,
+}
+
+/// A list for `D` dimensions, with `fill` before the only one of two.
+pub(super) fn lifted<const D: usize>(list: &[usize], fill: usize) -> [usize; D] {
+    let before = D.saturating_sub(list.len());
+    std::array::from_fn(|d| d.checked_sub(before).and_then(|i| list.get(i)).copied().unwrap_or(fill))
 }
 
 impl Window {
@@ -27,13 +31,9 @@ impl Window {
         if x.rank() != rank + 2 {
             return Err(fault(format!("a window of {kernel:?} over a shape of {:?}", x.shape())));
         }
-        let flat = match rank {
-            1 => true,
-            2 => false,
-            rank => return call.refuse(format!("a window of {rank} dimensions")),
-        };
-        // A dimension before the only one: one step of one pixel.
-        let both = |list: &[usize], before: usize| if flat { [before, list[0]] } else { [list[0], list[1]] };
+        if rank == 0 || rank > 3 {
+            return call.refuse(format!("a window of {rank} dimensions"));
+        }
         let list = |name: &str, count: usize, default: usize| -> Result<Vec<usize>> {
             let given = call
                 .ints(name)
@@ -61,55 +61,51 @@ impl Window {
             let less = total / 2;
             (pads[d], pads[rank + d]) = if auto == "SAME_UPPER" { (less, total - less) } else { (total - less, less) };
         }
-        let (begin, end) = pads.split_at(rank);
-        let (begin, end) = (both(begin, 0), both(end, 0));
-        Ok(Window {
-            flat,
-            kernel: both(kernel, 1),
-            stride: both(&stride, 1),
-            dilation: both(&dilation, 1),
-            begin,
-            end,
-            ceil: call.flag("ceil_mode"),
-            auto: auto != "NOTSET",
-        })
+        let end = pads.split_off(rank);
+        let ceil = call.flag("ceil_mode") && auto == "NOTSET";
+        Ok(Window { rank, kernel: kernel.to_vec(), stride, dilation, begin: pads, end, ceil })
     }
 
-    pub fn is_flat(&self) -> bool {
-        self.flat
-    }
-
-    /// `[N, C, H, W]` for both ranks.
+    /// `[N, C, H, W]` for one dimension.
     pub fn image(&self, x: &Tensor) -> Result<Tensor> {
-        if self.flat { x.unsqueeze(2) } else { Ok(x.clone()) }
+        if self.rank == 1 { x.unsqueeze(2) } else { Ok(x.clone()) }
     }
 
     pub fn back(&self, y: Tensor) -> Result<Tensor> {
-        if self.flat { y.squeeze(2) } else { Ok(y) }
+        if self.rank == 1 { y.squeeze(2) } else { Ok(y) }
     }
 
-    /// Whether the op can do the padding: pools refuse more than half a window.
-    pub fn leaves_padding(&self, call: &Call) -> bool {
-        self.begin == self.end && (call.op() == "Conv" || (0..2).all(|d| self.begin[d] <= self.kernel[d] / 2))
+    /// Whether a pool can do the padding: the same on both sides, and no more than half a window.
+    pub fn pool_pads(&self) -> bool {
+        self.begin == self.end && self.begin.iter().zip(&self.kernel).all(|(&pad, &kernel)| pad <= kernel / 2)
     }
 
-    /// What is left for the op to pad, and the image, padded with `value` where the op does not do it.
-    pub fn padded(&self, call: &Call, x: &Tensor, value: f64) -> Result<([usize; 2], Tensor)> {
-        let image = self.image(x)?;
-        if self.leaves_padding(call) {
-            return Ok((self.begin, image));
+    /// `x` with the window's padding.
+    pub fn padded(&self, x: &Tensor, value: f64) -> Result<Tensor> {
+        let margins: Vec<(usize, usize)> = self.begin.iter().copied().zip(self.end.iter().copied()).collect();
+        x.pad(&margins, Padding::Constant(value))
+    }
+
+    /// A convolution without padding.
+    pub fn conv<const D: usize>(&self, groups: usize) -> Conv<D> {
+        Conv::new().stride(lifted(&self.stride, 1)).dilation(lifted(&self.dilation, 1)).groups(groups)
+    }
+
+    /// The padding of a convolution.
+    pub fn padding<const D: usize>(&self) -> ConvPadding<D> {
+        let (begin, end): ([usize; D], [usize; D]) = (lifted(&self.begin, 0), lifted(&self.end, 0));
+        if begin == end {
+            ConvPadding::Equal(begin)
+        } else {
+            ConvPadding::Each(std::array::from_fn(|d| [begin[d], end[d]]))
         }
-        let margins = [(0, 0), (0, 0), (self.begin[0], self.end[0]), (self.begin[1], self.end[1])];
-        Ok(([0; 2], image.pad(&margins, Padding::Constant(value))?))
     }
 
-    pub fn conv(&self, call: &Call) -> Result<Conv<2>> {
-        let groups = super::super::call::size(call.int("group", 1))?;
-        Ok(Conv::new().stride(self.stride).dilation(self.dilation).groups(groups))
-    }
-
-    pub fn pool(&self) -> Pool<2> {
-        let pool = Pool::new(self.kernel).stride(self.stride).dilation(self.dilation);
-        pool.ceil_mode(self.ceil && !self.auto)
+    /// A pool; with its own padding if that is possible and wanted.
+    pub fn pool<const D: usize>(&self, pads: bool) -> Pool<D> {
+        let pool =
+            Pool::new(lifted(&self.kernel, 1)).stride(lifted(&self.stride, 1)).dilation(lifted(&self.dilation, 1));
+        let pool = pool.ceil_mode(self.ceil);
+        if pads { pool.padding(lifted(&self.begin, 0)) } else { pool }
     }
 }

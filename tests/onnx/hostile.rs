@@ -1,0 +1,134 @@
+//! Damaged and hostile files: an error, or a model that runs, in bounded memory. `ANYGPU_ONNX_MUTATIONS` says how many mutations of
+//! each test vector are tried.
+
+use std::time::{Duration, Instant};
+
+use anygpu::{DType, Device, Tensor, no_grad, onnx};
+
+use super::models::{bytes, floats, graph, ints, node, two_layers, value};
+use super::tests;
+
+/// xorshift64*
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n.max(1)
+    }
+}
+
+/// Changes a few bytes, cuts, or doubles a part.
+fn mutated(original: &[u8], numbers: &mut Numbers) -> Vec<u8> {
+    let mut bytes = original.to_vec();
+    for _ in 0..1 + numbers.below(4) {
+        let at = numbers.below(bytes.len());
+        match numbers.below(8) {
+            0..=2 => bytes[at] = numbers.below(256) as u8,
+            3 => bytes[at] ^= 1 << numbers.below(8),
+            4 => bytes[at] = [0, 1, 127, 128, 255][numbers.below(5)],
+            5 => bytes.truncate(at.max(1)),
+            6 => {
+                let end = (at + 1 + numbers.below(40)).min(bytes.len());
+                let part = bytes[at..end].to_vec();
+                bytes.splice(at..at, part);
+            }
+            _ => _ = bytes.remove(at),
+        }
+        if bytes.is_empty() {
+            bytes.push(0);
+        }
+    }
+    bytes
+}
+
+/// Loads a file, and runs what comes of it on zeros of the shapes that it asks for, if these are small.
+fn try_file(bytes: &[u8]) {
+    let Ok(model) = onnx::load_bytes(bytes) else { return };
+    let mut inputs = Vec::new();
+    for info in model.inputs() {
+        let size = |dim: &onnx::Dimension| if let onnx::Dimension::Size(size) = dim { *size } else { 2 };
+        let shape: Vec<usize> = info.shape.iter().flatten().map(size).collect();
+        let count = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
+        if count.is_none_or(|count| count > 1 << 16) {
+            return;
+        }
+        let zeros = Tensor::zeros(shape, None).and_then(|x| x.to_dtype(info.element_type.dtype()));
+        inputs.push((info.name.as_str(), zeros.expect("zeros")));
+    }
+    let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (*name, x)).collect();
+    if let Ok(outputs) = no_grad(|| model.run(&inputs)) {
+        for (_, y) in outputs.iter() {
+            y.to_dtype(DType::F32).and_then(|y| y.sum_all()?.item::<f32>()).expect("a computed output can be read");
+        }
+    }
+}
+
+#[test]
+fn mutated_files_are_errors_or_models() {
+    let count: usize = std::env::var("ANYGPU_ONNX_MUTATIONS").map_or(2, |text| text.parse().expect("a number"));
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut slowest = (Duration::ZERO, String::new());
+    let begin = Instant::now();
+    let mut tried = 0usize;
+    for (name, files) in tests() {
+        for _ in 0..count {
+            let file = mutated(&files["model.onnx"], &mut numbers);
+            let start = Instant::now();
+            try_file(&file);
+            tried += 1;
+            if start.elapsed() > slowest.0 {
+                slowest = (start.elapsed(), name.clone());
+            }
+        }
+    }
+    println!("{tried} files in {:.0?}; the slowest took {:.2?} ({})", begin.elapsed(), slowest.0, slowest.1);
+    assert!(slowest.0 < Duration::from_secs(20), "{slowest:?}");
+}
+
+/// Short files that ask for much.
+#[test]
+fn files_cannot_ask_for_more_than_they_have() {
+    let x = || vec![value("x", &[2])];
+    let y = || vec![value("y", &[0])];
+    let huge = [1i64 << 40];
+    for (what, nodes, weights) in [
+        ("a constant of a shape", vec![node("ConstantOfShape", &["n"], &["y"], vec![])], vec![ints("n", &huge)]),
+        ("a tiling", vec![node("Tile", &["x", "n"], &["y"], vec![])], vec![ints("n", &huge)]),
+        ("a padding", vec![node("Pad", &["x", "n"], &["y"], vec![])], vec![ints("n", &[1 << 40, 1 << 40])]),
+        ("a tensor without elements", vec![node("Add", &["x", "w"], &["y"], vec![])], vec![floats("w", &huge, &[])]),
+    ] {
+        let model = bytes(graph(nodes, weights, x(), y()));
+        let start = Instant::now();
+        if let Ok(model) = onnx::load_bytes(&model) {
+            // The host may have room for what is asked; here it has not.
+            let zeros = Tensor::zeros(2, &Device::cpu()).unwrap();
+            assert!(model.run(&[("x", &zeros)]).is_err(), "{what}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "{what} took {:?}", start.elapsed());
+    }
+}
+
+/// Constants that double sixty times are left for the run, which has no room for them.
+#[test]
+fn folding_is_bounded() {
+    let doubled = |i: usize| node("Concat", &[&format!("c{i}"), &format!("c{i}")], &[&format!("c{}", i + 1)], vec![]);
+    let nodes = (0..60).map(doubled).collect();
+    let start = Instant::now();
+    let file = bytes(graph(nodes, vec![floats("c0", &[2], &[1.0, 2.0])], vec![], vec![value("c60", &[0])]));
+    assert!(onnx::load_bytes(&file).is_ok());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+/// Every file that is cut short is an error or, at the end of a message, a model.
+#[test]
+fn cut_files_are_errors() {
+    let whole = two_layers();
+    for length in 0..whole.len() {
+        try_file(&whole[..length]);
+    }
+    assert!(onnx::load_bytes(&whole).is_ok());
+    assert!(onnx::load_bytes(&[]).is_err());
+}

@@ -1,0 +1,250 @@
+//! What a loaded model is to a program: its description, errors, parameters, training, devices and threads.
+
+use anygpu::nn::{Module, Reduction, mse_loss};
+use anygpu::onnx::{self, Dimension};
+use anygpu::optim::SGD;
+use anygpu::{DataParallel, Device, Error, Tensor};
+use prost::Message;
+
+use super::common::devices;
+use super::proto::{Attribute, Dim, Entry, Graph, Kind, Model, Node, Opset, Shape, TensorKind, TensorProto, ValueInfo};
+
+pub fn node(op: &str, input: &[&str], output: &[&str], attribute: Vec<Attribute>) -> Node {
+    let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+    Node {
+        input: owned(input),
+        output: owned(output),
+        name: format!("{}_1", op.to_lowercase()),
+        op_type: op.into(),
+        attribute,
+    }
+}
+
+pub fn floats(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
+    TensorProto {
+        name: name.into(),
+        dims: dims.into(),
+        data_type: 1,
+        float_data: values.into(),
+        ..TensorProto::default()
+    }
+}
+
+pub fn ints(name: &str, values: &[i64]) -> TensorProto {
+    let dims = vec![values.len() as i64];
+    TensorProto { name: name.into(), dims, data_type: 7, int64_data: values.into(), ..TensorProto::default() }
+}
+
+/// An input or output of floats; a size of 0 is the symbol `batch`.
+pub fn value(name: &str, dims: &[i64]) -> ValueInfo {
+    let dim = |&size: &i64| match size {
+        0 => Dim { value: None, symbol: Some("batch".into()) },
+        size => Dim { value: Some(size), symbol: None },
+    };
+    let shape = Some(Shape { dim: dims.iter().map(dim).collect() });
+    ValueInfo { name: name.into(), kind: Some(Kind { tensor: Some(TensorKind { elem_type: 1, shape }) }) }
+}
+
+pub fn graph(node: Vec<Node>, initializer: Vec<TensorProto>, input: Vec<ValueInfo>, output: Vec<ValueInfo>) -> Graph {
+    Graph { node, initializer, input, output }
+}
+
+pub fn bytes(graph: Graph) -> Vec<u8> {
+    let opset_import = vec![Opset { domain: String::new(), version: 17 }];
+    Model { graph: Some(graph), opset_import }.encode_to_vec()
+}
+
+/// y = relu(x A + a) B, with x `[batch, 2]`.
+pub fn two_layers() -> Vec<u8> {
+    let nodes = vec![
+        node("MatMul", &["x", "first.weight"], &["h1"], vec![]),
+        node("Add", &["h1", "first.bias"], &["h2"], vec![]),
+        node("Relu", &["h2"], &["h3"], vec![]),
+        node("MatMul", &["h3", "second.weight"], &["y"], vec![]),
+    ];
+    let weights = vec![
+        floats("first.weight", &[2, 3], &[1.0, -1.0, 0.5, 2.0, 0.25, -0.5]),
+        floats("first.bias", &[3], &[0.1, 0.2, 0.3]),
+        floats("second.weight", &[3, 1], &[1.0, -2.0, 0.5]),
+    ];
+    bytes(graph(nodes, weights, vec![value("x", &[0, 2])], vec![value("y", &[0, 1])]))
+}
+
+fn message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[test]
+fn describes_its_inputs_and_parameters() {
+    let model = onnx::load_bytes(&two_layers()).unwrap();
+    assert_eq!(model.inputs()[0].shape, Some(vec![Dimension::Symbol("batch".into()), Dimension::Size(2)]));
+    assert_eq!(model.outputs()[0].to_string(), "'y': float [batch, 1]");
+    let names: Vec<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["first.weight", "first.bias", "second.weight"]);
+    let text = model.to_string();
+    assert!(text.contains("12 parameters") && text.contains("MatMul 2"), "{text}");
+    let state = model.state_dict();
+    assert_eq!(state.names().count(), 3);
+    onnx::load_bytes(&two_layers()).unwrap().load_state_dict(&state, true).unwrap();
+    assert_eq!(model.summary(&[4, 2]).unwrap().parameters, 12);
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let model = onnx::load_bytes(&two_layers()).unwrap();
+    let x = Tensor::ones([3, 2], None).unwrap();
+    assert!(message(model.run(&[("z", &x)])).contains("no input 'z'; its inputs are 'x': float [batch, 2]"));
+    assert!(message(model.run(&[])).contains("'x': float [batch, 2] is missing"));
+    assert!(message(model.forward(&Tensor::ones([3, 4], None).unwrap())).contains("is given the shape [3, 4]"));
+    let whole = Tensor::full([3, 2], 1i32, None).unwrap();
+    assert!(matches!(model.forward(&whole), Err(Error::DTypeMismatch { .. })));
+    let elsewhere = Tensor::ones([3, 2], Device::new("cpu/1").unwrap()).unwrap();
+    assert!(matches!(model.forward(&elsewhere), Err(Error::DeviceMismatch { .. })));
+
+    let unknown = vec![
+        node("Foo", &["x"], &["a"], vec![]),
+        node("Bar", &["a"], &["b"], vec![]),
+        node("Foo", &["b"], &["y"], vec![]),
+    ];
+    let unknown = bytes(graph(unknown, vec![], vec![value("x", &[2])], vec![value("y", &[2])]));
+    let text = message(onnx::load_bytes(&unknown));
+    assert!(text.contains("not supported: Foo (foo_1, foo_1), Bar (bar_1)"), "{text}");
+
+    let mismatched = vec![node("Add", &["x", "w"], &["y"], vec![])];
+    let weights = vec![floats("w", &[3], &[1.0, 2.0, 3.0])];
+    let mismatched = bytes(graph(mismatched, weights, vec![value("x", &[2])], vec![value("y", &[2])]));
+    let model = onnx::load_bytes(&mismatched).unwrap();
+    let text = message(model.forward(&Tensor::ones(2, None).unwrap()));
+    assert!(text.contains("node 'add_1' (Add)") && text.contains("[2] and [3]"), "{text}");
+
+    let unread = bytes(graph(vec![node("Relu", &["q"], &["y"], vec![])], vec![], vec![], vec![value("y", &[2])]));
+    assert!(message(onnx::load_bytes(&unread)).contains("reads 'q', which nothing before it gives"));
+}
+
+/// Five steps lower the loss, on each device alike, and with several devices as with one.
+#[test]
+fn trains_on_every_device() {
+    let losses = |net: &dyn Fn(&Tensor, &Tensor) -> f32| -> Vec<f32> {
+        let x = Tensor::try_from([[1.0, 2.0], [0.5, -1.0], [-2.0, 0.25], [3.0, 1.0]]).unwrap();
+        let y = Tensor::try_from([[1.0], [0.0], [-1.0], [0.5]]).unwrap();
+        (0..5).map(|_| net(&x, &y)).collect()
+    };
+    let mut all = Vec::new();
+    for device in devices() {
+        let model = onnx::load_bytes(&two_layers()).unwrap().to(&device).unwrap();
+        let sgd = std::cell::RefCell::new(SGD::new(model.parameters(), 0.02));
+        all.push(losses(&|x, y| {
+            let loss =
+                mse_loss(&model.forward(&x.to(&device).unwrap()).unwrap(), &y.to(&device).unwrap(), Reduction::Mean)
+                    .unwrap();
+            loss.backward().unwrap();
+            sgd.borrow_mut().step().unwrap();
+            sgd.borrow_mut().zero_grad();
+            loss.item().unwrap()
+        }));
+    }
+    let devices = [Device::new("cpu/0").unwrap(), Device::new("cpu/1").unwrap()];
+    let net = DataParallel::new(onnx::load_bytes(&two_layers()).unwrap(), &devices).unwrap();
+    let sgd = std::cell::RefCell::new(SGD::new(net.parameters(), 0.02));
+    all.push(losses(&|x, y| {
+        let output = net.train_batch(x, y, |output, y| mse_loss(output, y, Reduction::Mean)).unwrap();
+        sgd.borrow_mut().step().unwrap();
+        sgd.borrow_mut().zero_grad();
+        output.item().unwrap()
+    }));
+    assert!(all[0][4] < all[0][0] * 0.9, "{:?}", all[0]);
+    for other in &all[1..] {
+        other.iter().zip(&all[0]).for_each(|(a, b)| assert!((a - b).abs() <= 1e-4 * b.abs(), "{all:?}"));
+    }
+}
+
+/// The sum of `x` until it exceeds 100, by a loop whose condition depends on the elements; the number of trips is a stacked output.
+#[test]
+fn loops_and_conditions_run_on_every_device() {
+    let inner = graph(
+        vec![
+            node("Add", &["sum", "x"], &["next"], vec![]),
+            node(
+                "ReduceMax",
+                &["next"],
+                &["largest"],
+                vec![Attribute { name: "keepdims".into(), ..Attribute::default() }],
+            ),
+            node("Less", &["largest", "limit"], &["go"], vec![]),
+        ],
+        vec![],
+        vec![value("trip", &[]), value("condition", &[]), value("sum", &[2])],
+        vec![value("go", &[]), value("next", &[2]), value("largest", &[])],
+    );
+    let body = Attribute { name: "body".into(), g: Some(inner), ..Attribute::default() };
+    let nodes = vec![node("Loop", &["", "", "x"], &["y", "all"], vec![body])];
+    let limit = vec![floats("limit", &[], &[100.0])];
+    let model = bytes(graph(nodes, limit, vec![value("x", &[2])], vec![value("y", &[2]), value("all", &[0])]));
+    for device in devices() {
+        let model = onnx::load_bytes(&model).unwrap();
+        let x = Tensor::try_from([30.0, 7.0]).unwrap().to(&device).unwrap();
+        let outputs = model.run(&[("x", &x)]).unwrap();
+        assert_eq!(outputs["y"].to_vec::<f32>().unwrap(), [120.0, 28.0], "{device}");
+        assert_eq!(outputs["all"].to_vec::<f32>().unwrap(), [60.0, 90.0, 120.0], "{device}");
+    }
+}
+
+#[test]
+fn many_threads_run_one_model() {
+    for device in devices() {
+        let model = onnx::load_bytes(&two_layers()).unwrap().to(&device).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (model, device) = (&model, &device);
+                scope.spawn(move || {
+                    for i in 0..10 {
+                        let v = (thread * 10 + i) as f32;
+                        let x = Tensor::from_vec(vec![v, 0.0], [1, 2], device).unwrap();
+                        let hidden = [v + 0.1, (0.2 - v).max(0.0), 0.5 * v + 0.3];
+                        let expected = hidden[0] - 2.0 * hidden[1] + 0.5 * hidden[2];
+                        let got = model.forward(&x).unwrap().to_vec::<f32>().unwrap()[0];
+                        assert!((got - expected).abs() < 1e-4, "{v} on {device}: {got}, not {expected}");
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Elements in another file of the folder are read; a path out of it is refused, also by a link.
+#[test]
+fn external_data_stays_in_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = folder.path().join("models");
+    std::fs::create_dir(&inside).unwrap();
+    let elements: Vec<u8> = [9.0f32, 1.5, -2.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+    std::fs::write(inside.join("weights.bin"), &elements).unwrap();
+    std::fs::write(folder.path().join("outside.bin"), &elements).unwrap();
+    let load = |location: &str, offset: &str| {
+        let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
+        let external_data = vec![entry("location", location), entry("offset", offset), entry("length", "8")];
+        let weight = TensorProto { external_data, data_location: 1, ..floats("w", &[2], &[]) };
+        let model = graph(
+            vec![node("Add", &["x", "w"], &["y"], vec![])],
+            vec![weight],
+            vec![value("x", &[2])],
+            vec![value("y", &[2])],
+        );
+        std::fs::write(inside.join("model.onnx"), bytes(model)).unwrap();
+        onnx::load(inside.join("model.onnx"))
+    };
+    let y = load("weights.bin", "4").unwrap().forward(&Tensor::zeros(2, None).unwrap()).unwrap();
+    assert_eq!(y.to_vec::<f32>().unwrap(), [1.5, -2.0]);
+    assert!(message(load("weights.bin", "8")).contains("beyond its end"));
+    assert!(message(load("../outside.bin", "0")).contains("must be in the model's folder"));
+    let absolute = folder.path().join("outside.bin");
+    assert!(message(load(&absolute.to_string_lossy(), "0")).contains("must be in the model's folder"));
+    assert!(message(load("missing.bin", "0")).contains("missing.bin"));
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("../outside.bin", inside.join("link.bin")).unwrap();
+        assert!(message(load("link.bin", "0")).contains("a link out of it"));
+    }
+    let alone = std::fs::read(inside.join("model.onnx")).unwrap();
+    assert!(message(onnx::load_bytes(&alone)).contains("load the model by its path"));
+}
