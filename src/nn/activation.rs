@@ -128,7 +128,7 @@ set! {
 /// assert_eq!(PReLU::new(1)?.forward(&x)?.to_vec::<f32>()?, [-1.0, 2.0, 1.0, -2.0]);
 ///
 /// let layer = PReLU::new(2)?;
-/// layer.weight().copy_(&Tensor::try_from([0.5, 0.0])?)?;
+/// anygpu::no_grad(|| layer.weight().copy_(&Tensor::try_from([0.5, 0.0])?))?;
 /// assert_eq!(layer.forward(&x)?.to_vec::<f32>()?, [-2.0, 2.0, 1.0, 0.0]);
 /// assert!(PReLU::new(3)?.forward(&x).is_err()); // two channels
 /// # Ok::<(), anygpu::Error>(())
