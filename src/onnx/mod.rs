@@ -28,7 +28,7 @@
 //!
 //! Tensors stay on the model's device between operators. Shapes and what is computed from them are on the host; nothing is read
 //! back unless the graph itself asks for it: a condition, a size or a shape that depends on elements. Nodes that read only
-//! constants are computed once, at [`load`]. A value's memory is free for others after its last use.
+//! constants are computed once, at [`load`]; scales and shifts of channels, such as batch norms, become part of convolutions. A value's memory is free for others after its last use.
 //!
 //! # Training
 //!
@@ -48,6 +48,7 @@ mod call;
 mod element_type;
 mod float8;
 mod fold;
+mod fuse;
 mod host;
 mod info;
 mod model;

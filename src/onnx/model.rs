@@ -9,12 +9,14 @@ use super::array::Array;
 use super::build::Builder;
 use super::fault;
 use super::fold::fold;
+use super::fuse::fuse;
 use super::info::ValueInfo;
 use super::node::Graph;
 use super::proto::ModelProto;
 use super::run::Run;
 use super::value::Value;
 use super::weights::{ExternalData, Stored, Weight, assign};
+use crate::autograd::no_grad;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -53,6 +55,7 @@ impl Model {
         let mut built = builder.model(graph)?;
         let mut weights = std::mem::take(&mut builder.weights);
         fold(&mut built, &mut weights)?;
+        no_grad(|| fuse(&mut built, &mut weights));
         assign(&mut weights, &built)?;
         let given = |name: &str| graph.initializer.iter().any(|initializer| initializer.name == name);
         let inputs =

@@ -284,6 +284,10 @@ fn real_models_give_what_onnx_runtime_gives() {
         {
             let start = std::time::Instant::now();
             match real_case(&model, case, device) {
+                // Three models of 1.5 to 400 MiB a tensor, on adapters that bind 128 MiB.
+                Err(text) if text.contains("max_storage_buffer_binding_size") => {
+                    println!("{name:>26} on {device:<7} skipped: {text}")
+                }
                 Ok(error) => println!(
                     "{name:>26} on {device:<7} differs by {error:.1e} ({:.2} s)",
                     start.elapsed().as_secs_f64()

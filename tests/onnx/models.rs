@@ -248,3 +248,64 @@ fn external_data_stays_in_the_folder() {
     let alone = std::fs::read(inside.join("model.onnx")).unwrap();
     assert!(message(onnx::load_bytes(&alone)).contains("load the model by its path"));
 }
+
+/// Batch norm, scales and shifts around convolutions, and activations of several operators: the model has fewer nodes and the
+/// same numbers as its operators one by one, which the names of intermediate outputs keep apart.
+#[test]
+fn fused_models_give_the_same_numbers() {
+    let nodes = |end: &str| {
+        vec![
+            node("Mul", &["x", "two"], &["a"], vec![]),
+            node("Add", &["a", "shift"], &["b"], vec![]),
+            node("Conv", &["b", "w1"], &["c"], vec![]),
+            node("BatchNormalization", &["c", "gamma", "beta", "mean", "variance"], &["d"], vec![]),
+            node("Add", &["three", "d"], &["e"], vec![]),
+            node("Clip", &["e", "zero", "six"], &["f"], vec![]),
+            node("Mul", &["d", "f"], &["g"], vec![]),
+            node("Div", &["g", "six"], &["h"], vec![]),
+            node("Mul", &["scale", "h"], &["i"], vec![]),
+            node("Conv", &["i", "w2", "bias"], &["j"], vec![pads(1)]),
+            node("Sub", &["j", "shift3"], &["k"], vec![]),
+            node("Sigmoid", &["k"], &["l"], vec![]),
+            node("Mul", &["l", "k"], &[end], vec![]),
+        ]
+    };
+    let pattern = |count: usize| -> Vec<f32> { (0..count).map(|i| ((i * 7 + 3) % 11) as f32 / 11.0 - 0.4).collect() };
+    let weights = vec![
+        floats("two", &[], &[2.0]),
+        floats("shift", &[2, 1, 1], &[0.5, -0.25]),
+        floats("w1", &[3, 2, 1, 1], &pattern(6)),
+        floats("gamma", &[3], &[1.5, -0.5, 0.75]),
+        floats("beta", &[3], &[0.1, 0.2, -0.3]),
+        floats("mean", &[3], &[0.05, -0.1, 0.2]),
+        floats("variance", &[3], &[0.5, 2.0, 1.0]),
+        floats("three", &[], &[3.0]),
+        floats("zero", &[], &[0.0]),
+        floats("six", &[], &[6.0]),
+        floats("scale", &[1, 3, 1, 1], &[0.5, 2.0, -1.0]),
+        floats("w2", &[3, 3, 3, 3], &pattern(81)),
+        floats("bias", &[3], &[0.3, 0.1, -0.2]),
+        floats("shift3", &[3, 1, 1], &[0.2, -0.4, 0.6]),
+    ];
+    let input = || vec![value("x", &[0, 2, 5, 4])];
+    let names: Vec<String> = ('a'..='l').map(String::from).collect();
+    let all = names.iter().map(|name| value(name, &[0])).chain([value("y", &[0])]).collect();
+    let fused = onnx::load_bytes(&bytes(graph(nodes("y"), weights.clone(), input(), vec![value("y", &[0])]))).unwrap();
+    let plain = onnx::load_bytes(&bytes(graph(nodes("y"), weights, input(), all))).unwrap();
+    assert!(fused.to_string().ends_with("operators: Conv 2, HardSwish 1, Swish 1"), "{fused}");
+    assert!(plain.to_string().contains("BatchNormalization 1"), "{plain}");
+    for device in devices() {
+        let (fused, plain) = (fused.clone().to(&device).unwrap(), plain.clone().to(&device).unwrap());
+        let x = Tensor::from_vec(pattern(80), [2, 2, 5, 4], &device).unwrap();
+        let expected = plain.run(&[("x", &x)]).unwrap()["y"].to_vec::<f32>().unwrap();
+        let got = fused.forward(&x).unwrap().to_vec::<f32>().unwrap();
+        got.iter().zip(&expected).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{a}, not {b} on {device}"));
+    }
+    let names: Vec<String> = fused.named_parameters().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["w1", "w1.bias", "w2", "bias"]);
+}
+
+/// Padding of both dimensions on both sides.
+fn pads(size: i64) -> Attribute {
+    Attribute { name: "pads".into(), ints: vec![size; 4], ..Attribute::default() }
+}

@@ -199,6 +199,10 @@ fn activation(op: &str) -> Option<Operator> {
             |call| if call.text("approximate", "none") == "tanh" { call.x(0)?.gelu_tanh() } else { call.x(0)?.gelu() }
         }
         "HardSigmoid" => |call| {
+            let sixth = (call.float("alpha", 0.2) - 1.0 / 6.0).abs() < 1e-7 && call.float("beta", 0.5) == 0.5;
+            if sixth {
+                return call.x(0)?.hardsigmoid();
+            }
             let x = call.x(0)?.mul_scalar(call.float("alpha", 0.2))?;
             x.add_scalar(call.float("beta", 0.5))?.clamp(Some(0.0), Some(1.0))
         },
@@ -229,6 +233,9 @@ fn activation(op: &str) -> Option<Operator> {
         },
         "Swish" => |call| {
             let x = call.x(0)?;
+            if call.float("alpha", 1.0) == 1.0 {
+                return x.silu();
+            }
             x.mul(&x.mul_scalar(call.float("alpha", 1.0))?.sigmoid()?)
         },
         _ => return None,
