@@ -43,8 +43,8 @@ pub use error::{Error, Result};
 pub use interop::wgpu;
 pub use kernel::WgslKernel;
 pub use ops::{
-    Attention, Backward, Conv, Interpolation, Operand, Padding, Pool, Resample, ResampleCoordinates, ResampleFilter,
-    ResampleRounding, Scalar, ScatterReduce, Sizes, autocast, custom_grad,
+    Attention, Backward, Conv, GridMode, GridPadding, Interpolation, Operand, Padding, Pool, Resample,
+    ResampleCoordinates, ResampleFilter, ResampleRounding, Scalar, ScatterReduce, Sizes, Unfold, autocast, custom_grad,
 };
 pub use parallel::{DataParallel, Pipeline};
 pub use shape::{Dim, Dims, Extent, NewShape, Shape};
