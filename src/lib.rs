@@ -17,9 +17,9 @@ mod json;
 pub mod kernel;
 pub mod metrics;
 pub mod nn;
+pub mod npy;
 #[cfg(feature = "onnx")]
 pub mod onnx;
-pub mod npy;
 pub mod ops;
 pub mod optim;
 pub mod parallel;
