@@ -193,8 +193,12 @@ pub(super) fn sizes(values: &[i64]) -> Result<Vec<usize>> {
     values.iter().map(|&value| size(value)).collect()
 }
 
+/// A size. None is larger than 2³¹, so products of two do not overflow.
 pub(super) fn size(value: i64) -> Result<usize> {
-    usize::try_from(value).map_err(|_| fault(format!("{value} is not a size")))
+    match usize::try_from(value) {
+        Ok(size) if value <= i64::from(i32::MAX) => Ok(size),
+        _ => Err(fault(format!("{value} is not a size"))),
+    }
 }
 
 /// The error of a node with its name.

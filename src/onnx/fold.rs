@@ -70,7 +70,10 @@ impl Folder<'_> {
             for inner in node.body.graphs_mut() {
                 let mut captured = HashMap::new();
                 inner.captures.retain(|&(outer, slot)| match place(&known, outer) {
-                    Source::Weight(weight) => captured.insert(slot, weight).is_some() && false,
+                    Source::Weight(weight) => {
+                        captured.insert(slot, weight);
+                        false
+                    }
                     Source::Slot(_) => true,
                 });
                 self.graph(inner, captured);

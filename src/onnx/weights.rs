@@ -29,7 +29,7 @@ pub(super) struct Weight {
 
 pub(super) enum Stored {
     /// As it is in the file.
-    Raw(TensorProto),
+    Raw(Box<TensorProto>),
     /// On the host, or computed when the model was loaded.
     Constant(Value),
     /// What training changes.
@@ -51,7 +51,7 @@ enum Role {
 
 impl Weight {
     pub fn raw(name: &str, proto: TensorProto) -> Weight {
-        Weight { name: name.to_owned(), stored: Stored::Raw(proto) }
+        Weight { name: name.to_owned(), stored: Stored::Raw(Box::new(proto)) }
     }
 
     /// The value for execution.

@@ -13,7 +13,7 @@ pub(super) fn evaluate(call: &Call, inputs: &[Option<&Array>]) -> Option<Result<
     let one = match call.op() {
         "Shape" => shape(call, x),
         "Size" => Ok(Array::scalar(ElementType::Int64, x.count() as i64)),
-        "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => new_shape(call, &x.shape).map(|shape| x.reshaped(shape)),
+        "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => reshape(call, x),
         "Transpose" => transpose(call, x),
         "Gather" => gather(call, x, (*inputs.get(1)?)?)?,
         "Concat" => concat(call, &inputs.iter().copied().collect::<Option<Vec<_>>>()?),
@@ -27,6 +27,14 @@ pub(super) fn evaluate(call: &Call, inputs: &[Option<&Array>]) -> Option<Result<
         _ => return None,
     };
     Some(one.map(|array| vec![array]))
+}
+
+fn reshape(call: &Call, x: &Array) -> Result<Array> {
+    let shape = new_shape(call, &x.shape)?;
+    match count(&shape) == Some(x.count()) {
+        true => Ok(x.reshaped(shape)),
+        false => Err(fault(format!("{} elements do not fill the shape {shape:?}", x.count()))),
+    }
 }
 
 /// A result that is made only if it is small: a shape, and what fills it.

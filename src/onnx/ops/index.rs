@@ -75,7 +75,11 @@ pub(in super::super) fn slice_range(call: &Call, shape: &[usize]) -> Result<Vec<
         };
         Ok(Range { dim, start: start as usize, count: count as usize, step })
     };
-    (0..starts.len()).map(range).collect()
+    let ranges: Vec<Range> = (0..starts.len()).map(range).collect::<Result<_>>()?;
+    match ranges.iter().enumerate().find(|(i, range)| ranges[..*i].iter().any(|other| other.dim == range.dim)) {
+        Some((_, range)) => Err(fault(format!("dimension {} is sliced twice", range.dim))),
+        None => Ok(ranges),
+    }
 }
 
 fn slice(call: &Call) -> Result<Tensor> {
@@ -331,8 +335,8 @@ fn non_zero(call: &Call) -> Result<Vec<Value>> {
     let found: Vec<usize> = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
     let size = |dim: usize| array.shape.get(dim).copied().unwrap_or(1).max(1);
     let mut all = Vec::with_capacity(rank * found.len());
-    for dim in 0..rank {
-        all.extend(found.iter().map(|&at| (at / strides[dim] % size(dim)) as i64));
+    for (dim, stride) in strides.iter().enumerate() {
+        all.extend(found.iter().map(|&at| (at / stride % size(dim)) as i64));
     }
     Ok(vec![Array::ints(all).reshaped(vec![rank, found.len()]).into()])
 }

@@ -77,7 +77,7 @@ fn wanted_output(call: &Call, window: &mut Window, x: &Tensor, more: &mut [usize
     if wanted.is_none() && !auto.starts_with("SAME") {
         return Ok(());
     }
-    for d in 0..window.rank {
+    for (d, more) in more.iter_mut().enumerate() {
         let (size, stride) = (x.shape()[2 + d], window.stride[d]);
         let out = match &wanted {
             // The last sizes are those of the dimensions of the window.
@@ -87,8 +87,8 @@ fn wanted_output(call: &Call, window: &mut Window, x: &Tensor, more: &mut [usize
             }
             None => size.saturating_mul(stride),
         };
-        let whole = stride * size.saturating_sub(1) + more[d] + (window.kernel[d] - 1) * window.dilation[d] + 1;
-        more[d] += out.saturating_sub(whole);
+        let whole = stride * size.saturating_sub(1) + *more + (window.kernel[d] - 1) * window.dilation[d] + 1;
+        *more += out.saturating_sub(whole);
         let total = whole.saturating_sub(out);
         let less = total / 2;
         let upper = auto == "SAME_UPPER";

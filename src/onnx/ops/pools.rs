@@ -108,13 +108,13 @@ fn window_sums(window: &Window, x: &Tensor) -> Result<Tensor> {
     let (planes, image) = (x.shape()[0] * x.shape()[1], &x.shape()[2..]);
     let mut margins = Vec::new();
     let mut counts = x.shape()[..2].to_vec();
-    for d in 0..window.rank {
-        let (size, stride) = (image[d] + window.begin[d] + window.end[d], window.stride[d]);
+    for (d, &pixels) in image.iter().enumerate() {
+        let (size, stride) = (pixels + window.begin[d] + window.end[d], window.stride[d]);
         let span = window.dilation[d] * (window.kernel[d] - 1) + 1;
         let rest = size.checked_sub(span).ok_or_else(|| fault("a window is larger than the image"))?;
         let mut steps = if window.ceil { rest.div_ceil(stride) } else { rest / stride };
         // A window that begins beyond the image and its first padding does not count.
-        if window.ceil && steps * stride >= image[d] + window.begin[d] {
+        if window.ceil && steps * stride >= pixels + window.begin[d] {
             steps -= 1;
         }
         margins.push((window.begin[d], window.end[d] + (steps * stride + span).saturating_sub(size)));
@@ -158,8 +158,8 @@ fn average_pool(call: &Call) -> Result<Tensor> {
         let totals = window_sums(&around, &wide)?;
         let shape = sums.shape().to_vec();
         let mut totals = totals;
-        for d in 2..shape.len() {
-            totals = totals.narrow(d, 0, shape[d])?;
+        for (d, &size) in shape.iter().enumerate().skip(2) {
+            totals = totals.narrow(d, 0, size)?;
         }
         return sums.div(&totals);
     }

@@ -221,10 +221,8 @@ fn layer(call: &Call, gates: usize, functions: usize) -> Result<Vec<Value>> {
 /// Whether each step is within its sequence, `[T, B, 1]`; `None` if all are.
 fn mask(call: &Call, steps: usize, batch: usize) -> Result<Option<Tensor>> {
     let Some(lengths) = call.value(4) else { return Ok(None) };
-    if let Some(array) = lengths.array() {
-        if array.to_ints().iter().all(|&length| length >= steps as i64) {
-            return Ok(None);
-        }
+    if lengths.array().is_some_and(|array| array.to_ints().iter().all(|&length| length >= steps as i64)) {
+        return Ok(None);
     }
     let lengths = lengths.tensor(call.device)?.to_dtype(DType::I32)?.reshape([1, batch, 1])?;
     let counted = Tensor::iota(steps, call.device)?.to_dtype(DType::I32)?.reshape([steps, 1, 1])?;

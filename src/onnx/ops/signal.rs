@@ -124,8 +124,9 @@ fn window(call: &Call, terms: &[f64]) -> Result<Vec<Value>> {
     if count > 1 << 24 {
         return call.refuse(format!("a window of {count}"));
     }
-    let term =
-        |n: usize, i: usize| (2.0 * PI * (i * n) as f64 / period as f64).cos() * if i % 2 == 0 { 1.0 } else { -1.0 };
+    let term = |n: usize, i: usize| {
+        (2.0 * PI * (i * n) as f64 / period as f64).cos() * if i.is_multiple_of(2) { 1.0 } else { -1.0 }
+    };
     let value = |n: usize| terms.iter().enumerate().map(|(i, a)| a * term(n, i)).sum();
     let elements = Elements::Floats((0..count).map(value).collect());
     Ok(vec![Array { shape: vec![count], kind: ElementType::Double, elements }.cast(kind).into()])
