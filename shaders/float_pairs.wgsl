@@ -134,12 +134,7 @@ fn m_atan2(y: f32, x: f32) -> f32 {
     let large = max(a, b);
     var q = select(small / large, 1.0, small == large); // also for two infinities
     q = select(q, 0.0, large == 0.0);
-    // tan(π/8) divides the octant.
-    let upper = q > 0.41421356;
-    let u = select(q, (q - 1.0) / (q + 1.0), upper);
-    let z = u * u;
-    let poly = (((8.05374449538e-2 * z - 1.38776856032e-1) * z + 1.99777106478e-1) * z - 3.33329491539e-1) * z * u + u;
-    var angle = select(poly, poly + 0.78539816, upper);
+    var angle = angle_of(q);
     angle = select(angle, 1.57079632679 - angle, a > b);
     angle = select(angle, 3.14159265359 - angle, bitcast<u32>(x) >= SIGN);
     return select(copy_sign(angle, y), x + y, is_nan(x) || is_nan(y));

@@ -1,5 +1,5 @@
-// Running sums or products along a dimension, in chunks: x and out are [A, R, B] dense.
-// scan:  scans each chunk of `length` of R alone; totals[a, c, b] ← the sum or product of chunk c.
+// Running sums, products or extremes along a dimension, in chunks: x and out are [A, R, B] dense.
+// scan:  scans each chunk of `length` of R alone; totals[a, c, b] ← the result of chunk c.
 // shift: joins each element with the total of all chunks before its own: the result of `scan` on the totals.
 // The header sets the type T. One invocation: one chunk in `scan`, one element in `shift`.
 
@@ -19,12 +19,16 @@ struct Params {
 
 override OP: u32;
 const SUM = 0u;
+const PROD = 1u;
+const MAX = 2u;
 
 fn join(a: T, b: T) -> T {
-    if OP == SUM {
-        return a + b;
+    switch OP {
+        case SUM: { return a + b; }
+        case PROD: { return a * b; }
+        case MAX: { return select(a, b, b > a || is_nan(f32(b))); }
+        default: { return select(a, b, b < a || is_nan(f32(b))); }
     }
-    return a * b;
 }
 
 @compute @workgroup_size(WG)

@@ -129,3 +129,13 @@ fn tanh_softplus(x: f32) -> f32 {
     let e = m_exp(min(x, 20.0));
     return e * (e + 2.0) / (e * (e + 2.0) + 2.0);
 }
+
+/// Returns the arc tangent of q for 0 ≤ q ≤ 1.
+fn angle_of(q: f32) -> f32 {
+    // tan(π/8) divides the octant.
+    let upper = q > 0.41421356;
+    let u = select(q, (q - 1.0) / (q + 1.0), upper);
+    let z = u * u;
+    let poly = (((8.05374449538e-2 * z - 1.38776856032e-1) * z + 1.99777106478e-1) * z - 3.33329491539e-1) * z * u + u;
+    return select(poly, poly + 0.78539816, upper);
+}

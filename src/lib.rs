@@ -17,6 +17,7 @@ mod json;
 pub mod kernel;
 pub mod metrics;
 pub mod nn;
+pub mod npy;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 pub mod ops;
@@ -28,6 +29,7 @@ mod process_group;
 pub mod profiler;
 mod regular_file;
 mod shape;
+mod stored_zip;
 mod sync;
 pub mod tensor;
 pub mod testing;
@@ -45,8 +47,8 @@ pub use error::{Error, Result};
 pub use interop::wgpu;
 pub use kernel::WgslKernel;
 pub use ops::{
-    Attention, Backward, Conv, ConvPadding, Interpolation, Operand, Padding, Pool, Resample, ResampleCoordinates,
-    ResampleFilter, ResampleRounding, Scalar, ScatterReduce, Sizes, autocast, custom_grad,
+    Attention, Backward, Conv, ConvPadding, GridMode, GridPadding, Interpolation, Operand, Padding, Pool, Resample,
+    ResampleCoordinates, ResampleFilter, ResampleRounding, Scalar, ScatterReduce, Sizes, Unfold, autocast, custom_grad,
 };
 pub use parallel::{DataParallel, Pipeline};
 pub use shape::{Dim, Dims, Extent, NewShape, Shape};

@@ -7,7 +7,7 @@ use anygpu::{DType, Device, Tensor};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::{devices, npy, output};
+use crate::{devices, output};
 
 /// Runs a WGSL kernel on arrays of .npy files.
 ///
@@ -22,7 +22,8 @@ pub struct Args {
     /// The compute entry point, if the source has several
     #[arg(long, value_name = "NAME")]
     entry: Option<String>,
-    /// The elements of an input, a .npy file of f32, i32 or u32; without a name, that of the file; may be given several times
+    /// The elements of an input, a .npy file of float32, int32 or uint32; without a name, that of the file; may be given
+    /// several times
     #[arg(long = "in", value_name = "[NAME=]FILE")]
     inputs: Vec<String>,
     /// An output that starts as zeros: its name, type (f32, i32 or u32) and sizes, as y:f32:1024 or m:f32:16x16; may be given
@@ -115,7 +116,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("the param '{name}' has no value: use --set {name}=…")));
     }
     let read = |files: &[(&str, PathBuf)]| {
-        files.iter().map(|(_, path)| npy::read(path, &device)).collect::<Result<Vec<Tensor>, Failure>>()
+        files.iter().map(|(_, path)| Tensor::from_npy(path, &device)).collect::<anygpu::Result<Vec<Tensor>>>()
     };
     let (read_only, started) = (read(&inputs)?, read(&in_outs)?);
     let mut launch = kernel.on(&device);
@@ -152,7 +153,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     for (name, tensor) in order.iter().zip(&results) {
         let target = targets.iter().find(|(saved, _)| saved == name).map(|(_, path)| path);
         if let Some(path) = target {
-            npy::write(tensor, path)?;
+            tensor.save_npy(path)?;
         }
         let file = target.map(|path| path.display().to_string());
         if as_json {

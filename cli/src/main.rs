@@ -1,6 +1,6 @@
 //! `anygpu`: list this machine's devices, check and measure them, train on any mix of them.
 //!
-//! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`, `tune`, `kernel` (with `npy`, its files), `top`. Results go to standard output
+//! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`, `tune`, `kernel`, `top`. Results go to standard output
 //! (`output`), progress and logs to standard error (`progress`); `failure` has the exit statuses, `values` the parsers of
 //! options.
 
@@ -11,7 +11,6 @@ mod download;
 mod failure;
 mod kernel;
 mod net;
-mod npy;
 mod output;
 mod predict;
 mod progress;

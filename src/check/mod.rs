@@ -38,6 +38,7 @@ mod inplace;
 mod loss;
 mod matmul;
 mod norm;
+mod order;
 mod pad;
 mod pairs;
 mod pool;
@@ -46,6 +47,7 @@ mod random;
 mod reduce;
 mod resample;
 mod resize;
+mod sampling;
 mod softmax;
 mod sort;
 mod statistics;
@@ -85,6 +87,7 @@ const FAMILIES: &[Family] = &[
     ("loss", loss::cases),
     ("matmul", matmul::cases),
     ("norm", norm::cases),
+    ("order", order::cases),
     ("pad", pad::cases),
     ("pairs", pairs::cases),
     ("pool", pool::cases),
@@ -93,6 +96,7 @@ const FAMILIES: &[Family] = &[
     ("reduce", reduce::cases),
     ("resample", resample::cases),
     ("resize", resize::cases),
+    ("sampling", sampling::cases),
     ("softmax", softmax::cases),
     ("sort", sort::cases),
     ("statistics", statistics::cases),

@@ -3,10 +3,21 @@
 use super::prelude::*;
 
 pub(super) fn cases() -> Vec<Case> {
-    [layouts(), halves(), everywhere(), whole_numbers(), mixed(), comparisons(), verdicts(), where_cond(), large()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        layouts(),
+        halves(),
+        everywhere(),
+        whole_numbers(),
+        bits(),
+        mixed(),
+        comparisons(),
+        verdicts(),
+        where_cond(),
+        large(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 type Binary = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>, fn(f64, f64) -> f64);
@@ -170,6 +181,41 @@ fn whole_numbers() -> Vec<Case> {
         let inputs = [dense(whole(&[33], 0, 99, 5)).of(dtype), dense(whole(&[33], 1, 9, 6)).of(dtype)];
         let oracle = |x: &[&Nd]| oracle::binary(x[0], x[1], |a, b| a / b);
         cases.push(Case::new(format!("div {dtype}"), inputs, |t| &t[0] / &t[1], oracle).within(0.0, 1e-6));
+    }
+    cases
+}
+
+/// Returns cases of functions of bits. Bytes are computed as larger numbers and lose what they cannot hold.
+fn bits() -> Vec<Case> {
+    type Bits = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>, fn(i64, i64) -> i64);
+    let logical: [Bits; 3] = [
+        ("bitwise_and", |a, b| a.bitwise_and(b), |a, b| a & b),
+        ("bitwise_or", |a, b| a.bitwise_or(b), |a, b| a | b),
+        ("bitwise_xor", |a, b| a.bitwise_xor(b), |a, b| a ^ b),
+    ];
+    let shifts: [Bits; 2] = [
+        ("bitwise_left_shift", |a, b| a.bitwise_left_shift(b), |a, b| if (0..32).contains(&b) { a << b } else { 0 }),
+        ("bitwise_right_shift", |a, b| a.bitwise_right_shift(b), |a, b| a >> if (0..32).contains(&b) { b } else { 32 }),
+    ];
+    let mut cases = Vec::new();
+    for dtype in [DType::I32, DType::U32, DType::U8, DType::Bool] {
+        let kept = move |v: i64| match dtype {
+            DType::I32 => f64::from(v as i32),
+            DType::U32 => f64::from(v as u32),
+            _ => f64::from(v as u8),
+        };
+        let low = if dtype == DType::I32 { -3 } else { 0 };
+        let a = dense(whole(&[7, 17], 40 * low, 130, 5)).of(dtype);
+        let shifts = if dtype == DType::Bool { &[][..] } else { &shifts };
+        for &(name, op, f) in logical.iter().chain(shifts) {
+            let inputs = [a.clone(), dense(whole(&[17], low, 40, 6)).of(dtype)];
+            let oracle = move |x: &[&Nd]| oracle::binary(x[0], x[1], |a, b| kept(f(a as i64, b as i64)));
+            let case = Case::new(format!("{name} {dtype}"), inputs, move |t| op(&t[0], &t[1]), oracle);
+            cases.push(case.result_dtype(dtype));
+        }
+        let not = move |x: &[&Nd]| x[0].map(|v| if dtype == DType::Bool { 1.0 - v } else { kept(!(v as i64)) });
+        let case = Case::new(format!("bitwise_not {dtype}"), [a], |t| t[0].bitwise_not(), not);
+        cases.push(case.result_dtype(dtype));
     }
     cases
 }

@@ -42,9 +42,11 @@ pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;
 pub(crate) use shape::view::SliceRange;
 pub use spatial::conv::{Conv, ConvPadding};
+pub use spatial::grid_sample::{GridMode, GridPadding};
 pub use spatial::pool::Pool;
 pub use spatial::resample::{Resample, ResampleCoordinates, ResampleFilter, ResampleRounding};
 pub use spatial::resize::Interpolation;
+pub use spatial::unfold::Unfold;
 pub use spatial::window::Sizes;
 
 use std::fmt;

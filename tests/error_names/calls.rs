@@ -4,8 +4,7 @@ use std::sync::mpsc::channel;
 
 use anygpu::nn::{self, CrossEntropyLoss, Reduction};
 use anygpu::{
-    Attention, Conv, DType, Device, Interpolation, Padding, Pool, Resample, Result, ScatterReduce, Tensor, autocast,
-    tensor::to_together,
+    Attention, Conv, DType, Device, Interpolation, Padding, Pool, Result, Tensor, autocast, tensor::to_together,
 };
 
 /// The name that the error must have, and the result.
@@ -17,6 +16,7 @@ macro_rules! each {
         $($calls.push((stringify!($name), $x.$name $arguments.map(drop)));)*
     };
 }
+pub(crate) use each;
 
 /// Creation and reading.
 pub fn creation(d: &Device) -> Result<Vec<Call>> {
@@ -164,22 +164,7 @@ pub fn reductions(d: &Device) -> Result<Vec<Call>> {
     each!(calls, x, [gather, index_select](2, rows));
     each!(calls, x, [gather, index_select](0, index));
     each!(calls, x, [gather, index_select](0, &x.i(0)?));
-    calls.extend([
-        ("index", x.index(&[]).map(drop)),
-        ("index", x.index(&[rows, rows, rows]).map(drop)),
-        ("index", x.index(&[x]).map(drop)),
-        ("index", x.index(&[&empty.ne(0)?]).map(drop)),
-        ("index_put", x.index_put(&[rows], whole, true).map(drop)),
-        ("index_put", x.index_put(&[rows], &Tensor::zeros(7, d)?, false).map(drop)),
-        ("masked_select", x.masked_select(&Tensor::zeros(7, d)?).map(drop)),
-        (
-            "scatter_reduce",
-            x.to_dtype(DType::Bool)?.scatter_reduce(0, whole, &x.ne(0)?, ScatterReduce::Mean, true).map(drop),
-        ),
-    ]);
-    each!(calls, x, [scatter_reduce, index_reduce](2, rows, x, ScatterReduce::Amax, false));
-    each!(calls, x, [scatter_reduce, index_reduce](0, rows, whole, ScatterReduce::Mean, true));
-    each!(calls, x, [scatter, scatter_add, index_add, index_copy](2, rows, x));
+    each!(calls, x, [scatter, scatter_add, index_add](2, rows, x));
     each!(calls, x, [scatter, scatter_add](0, whole, whole));
     each!(calls, x, [scatter, scatter_add](0, whole, index));
     Ok(calls)
@@ -267,15 +252,6 @@ pub fn layers(d: &Device) -> Result<Vec<Call>> {
         ("batch_norm_add_relu", whole.batch_norm_add_relu(whole, None, None, None, true, 0.1, 0.0).map(drop)),
         ("interpolate", x.interpolate([2, 2], Interpolation::Nearest).map(drop)),
         ("interpolate", image.to_dtype(DType::I32)?.interpolate([2, 2], Interpolation::Nearest).map(drop)),
-        (
-            "interpolate",
-            image.to_dtype(DType::I32)?.interpolate([2, 2], Interpolation::Cubic { align_corners: true }).map(drop),
-        ),
-        ("resample", x.resample(2, &Resample::new(3)).map(drop)),
-        ("resample", whole.resample(1, &Resample::new(2)).map(drop)),
-        ("resample", x.resample(1, &Resample::new(4).scale(-1.0)).map(drop)),
-        ("resample", x.resample(1, &Resample::new(1 << 24).antialias(true).scale(1e-9)).map(drop)),
-        ("resample", x.narrow(1, 0, 0)?.resample(1, &Resample::new(4)).map(drop)),
         ("nll_loss", nn::nll_loss(x, vector, Reduction::Mean).map(drop)),
         ("nll_loss", nn::nll_loss(whole, labels, Reduction::Mean).map(drop)),
         ("cross_entropy", nn::cross_entropy(whole, labels).map(drop)),
@@ -379,13 +355,8 @@ pub fn mixed(d: &Device, other: &Device) -> Result<Vec<Call>> {
     each!(calls, x, [index_select](0, index));
     each!(calls, x, [scatter, scatter_add](0, rows, x));
     each!(calls, x, [scatter, scatter_add](0, &rows.to(d)?, y));
-    each!(calls, x, [index_add, index_copy](0, index, x));
-    each!(calls, x, [index_add, index_copy](0, &index.to(d)?, y));
-    each!(calls, x, [scatter_reduce](0, &rows.to(d)?, y, ScatterReduce::Prod, false));
-    each!(calls, x, [index_reduce](0, index, x, ScatterReduce::Prod, false));
-    calls.push(("index", x.index(&[index]).map(drop)));
-    calls.push(("index_put", x.index_put(&[&index.to(d)?], y, false).map(drop)));
-    calls.push(("masked_select", x.masked_select(y).map(drop)));
+    each!(calls, x, [index_add](0, index, x));
+    each!(calls, x, [index_add](0, &index.to(d)?, y));
     each!(calls, image, [conv2d, conv_transpose2d](far, None, Conv::new()));
     each!(calls, image, [conv2d, conv_transpose2d](&far.to(d)?, Some(&z.i(..2)?), Conv::new()));
     each!(calls, line, [conv1d, conv_transpose1d](near, None, Conv::new()));

@@ -6,6 +6,7 @@ mod common;
 mod source;
 
 mod calls;
+mod indexing;
 
 use std::collections::BTreeSet;
 
@@ -22,6 +23,8 @@ const TOTAL: &[&str] = &[
     "from_image",
     "from_ndarray",
     "nonzero",
+    "unique",
+    "unique_with_counts",
     "ones_like",
     "prod_all",
     "scalar",
@@ -45,8 +48,16 @@ type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>);
 /// The functions of one element, which all refuse a layout of too many dimensions on an adapter.
 const UNARY: &[Unary] = &[
     ("abs", Tensor::abs),
+    ("acos", Tensor::acos),
+    ("acosh", Tensor::acosh),
+    ("asin", Tensor::asin),
+    ("asinh", Tensor::asinh),
+    ("atan", Tensor::atan),
+    ("atanh", Tensor::atanh),
+    ("bitwise_not", Tensor::bitwise_not),
     ("ceil", Tensor::ceil),
     ("cos", Tensor::cos),
+    ("cosh", Tensor::cosh),
     ("elu", |x| x.elu(1.0)),
     ("erf", Tensor::erf),
     ("exp", Tensor::exp),
@@ -77,6 +88,7 @@ const UNARY: &[Unary] = &[
     ("sign", Tensor::sign),
     ("silu", Tensor::silu),
     ("sin", Tensor::sin),
+    ("sinh", Tensor::sinh),
     ("softplus", |x| x.softplus(1.0, 20.0)),
     ("softsign", Tensor::softsign),
     ("sqrt", Tensor::sqrt),
@@ -91,10 +103,19 @@ const UNARY: &[Unary] = &[
 
 /// All calls for a device, and another one if there is one.
 fn calls_on(device: &Device, other: Option<&Device>) -> Result<Vec<Call>> {
-    let families = [calls::creation, calls::shapes, calls::reductions, calls::elements, calls::layers];
+    let families = [
+        calls::creation,
+        calls::shapes,
+        calls::reductions,
+        calls::elements,
+        calls::layers,
+        indexing::indices,
+        indexing::samples,
+    ];
     let mut all = families.iter().map(|family| family(device)).collect::<Result<Vec<_>>>()?.concat();
     if let Some(other) = other {
         all.extend(calls::mixed(device, other)?);
+        all.extend(indexing::mixed(device, other)?);
     }
     if !device.is_cpu() {
         // More dimensions than a kernel walks, in an order in which none of them merge.

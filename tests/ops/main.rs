@@ -14,6 +14,7 @@ mod errors;
 mod fours;
 mod infinities;
 mod inplace;
+mod inverse;
 mod long_sums;
 mod operands;
 mod panels;
@@ -70,6 +71,7 @@ families! {
     loss,
     matmul,
     norm,
+    order,
     pad,
     pairs,
     pool,
@@ -78,6 +80,7 @@ families! {
     reduce,
     resample,
     resize,
+    sampling,
     softmax,
     sort,
     statistics,

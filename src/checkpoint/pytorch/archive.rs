@@ -2,14 +2,11 @@
 //! …
 
 use std::collections::HashMap;
-use std::io::{self, Cursor};
-use std::ops::Range;
-
-use zip::{CompressionMethod, ZipArchive};
 
 use super::Contents;
 use super::pickle::Machine;
 use crate::checkpoint::Fault;
+use crate::stored_zip::StoredZip;
 
 /// Checks every entry, and runs the pickle.
 pub(super) fn contents(file: &[u8]) -> Result<Contents<'_>, Fault> {
@@ -30,37 +27,14 @@ pub(super) fn contents(file: &[u8]) -> Result<Contents<'_>, Fault> {
     Ok(Contents { objects: machine.objects, root, storages: entries.into_iter().filter_map(storage).collect() })
 }
 
-/// The entries by name, as slices of the file. They must be stored uncompressed, match their CRC-32, have distinct
-/// names and not overlap.
+/// The entries by name, as slices of the file.
 fn entries(file: &[u8]) -> Result<HashMap<String, &[u8]>, Fault> {
-    let failed = |error: zip::result::ZipError| format!("not a whole zip archive: {error}");
-    let mut archive = ZipArchive::new(Cursor::new(file)).map_err(failed)?;
+    let archive = StoredZip::open(file)?;
     let is_code = |name: &str| name.ends_with("/constants.pkl") || name.contains("/code/");
-    if archive.file_names().flatten().any(|name| is_code(&name)) {
+    if archive.names().any(|name| is_code(&name)) {
         return Err("it is a TorchScript file (of torch.jit.save), which holds code: in Python, load it with \
                     torch.jit.load and write its weights with torch.save(model.state_dict(), \"weights.pt\")"
             .into());
     }
-    if archive.has_duplicate_names() || archive.has_overlapping_files().map_err(failed)? {
-        return Err("damaged: entries of its zip archive have one name or one place".into());
-    }
-    let mut entries = HashMap::new();
-    for index in 0..archive.len() {
-        let mut entry = archive.by_index(index).map_err(failed)?;
-        let name = entry.name().map_err(failed)?.into_owned();
-        if entry.compression() != CompressionMethod::Stored || entry.size() != entry.compressed_size() {
-            return Err(format!("{name} is compressed, which torch.save never does").into());
-        }
-        let part = entry.data_start().and_then(|start| place(start, entry.size())).and_then(|place| file.get(place));
-        let part = part.ok_or_else(|| format!("damaged: {name} lies outside of the file"))?;
-        // Reading an entry to its end compares the checksum.
-        io::copy(&mut entry, &mut io::sink()).map_err(|error| format!("damaged: {name}: {error}"))?;
-        drop(entry);
-        entries.insert(name, part);
-    }
-    Ok(entries)
-}
-
-fn place(start: u64, size: u64) -> Option<Range<usize>> {
-    Some(usize::try_from(start).ok()?..usize::try_from(start.checked_add(size)?).ok()?)
+    Ok(archive.entries(", which torch.save never does")?.into_iter().collect())
 }

@@ -13,11 +13,11 @@ pub(in crate::ops) mod where_cond;
 use crate::device::gpu::{self, Operand, Pointwise, ShaderText};
 use crate::ops::norm::pointwise::FORMULAS as NORMS;
 use binary::{FLOAT_PAIRS, Pair};
-use unary::{Function, MATH, SPECIAL};
+use unary::{Function, INVERSE, MATH, SPECIAL};
 
 /// Returns a call of a formula, as a sample.
 fn call(formula: &'static str, list: &[Operand]) -> Pointwise {
-    let functions = &[MATH, SPECIAL, FLOAT_PAIRS];
+    let functions = &[MATH, SPECIAL, INVERSE, FLOAT_PAIRS];
     Pointwise { formula, functions, operands: gpu::operands(list), args: [0; 2], count: 4 }
 }
 
@@ -38,7 +38,7 @@ fn pairs_of_samples<'a>(pairs: &'a [(&'a Pair, Operand)]) -> impl Iterator<Item 
 
 /// Returns the text of a fused kernel of some functions, for tests of the texts that are made at run time.
 pub(in crate::ops) fn chain_of_samples() -> String {
-    let samples: [&Function; 4] = [&unary::CLAMP, &unary::RELU, &unary::GELU, &unary::SOFTPLUS];
+    let samples: [&Function; 5] = [&unary::CLAMP, &unary::RELU, &unary::GELU, &unary::SOFTPLUS, &unary::ASINH];
     let forward = samples.iter().map(|row| call(row.header(), &[ELEMENT]));
     let gradients = samples.iter().filter_map(|row| Some(call(row.gradient_header()?, &[ELEMENT; 3])));
     let row = Operand::Row(1, 0, 4);

@@ -2,6 +2,7 @@
 
 pub(in crate::ops) mod advanced;
 pub(in crate::ops) mod gather;
+pub(in crate::ops) mod order;
 pub(in crate::ops) mod range;
 pub(in crate::ops) mod scatter;
 pub(in crate::ops) mod scatter_reduce;

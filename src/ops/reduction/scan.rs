@@ -1,4 +1,4 @@
-//! Running sums and products along a dimension.
+//! Running sums, products and extremes along a dimension.
 //!
 //! Adapters scan each chunk and then the totals of the chunks, in as many levels as needed. The order of additions
 //! depends on the shape only. On the host, f32 is added in f64.
@@ -10,8 +10,9 @@ use rayon::prelude::*;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
+use crate::ops::elementwise::binary::Number;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
-use crate::ops::reduction::reduce::countable;
+use crate::ops::reduction::reduce::{Reduction, countable};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
@@ -27,11 +28,16 @@ const ROW: usize = 1024;
 /// The length of a chunk otherwise.
 const CHUNK: usize = 64;
 
-/// The running sum or product.
+/// The running result of a reduction. Those of extremes have no gradient.
 #[derive(Debug)]
 struct Scan {
-    product: bool,
+    reduction: Reduction,
     dim: usize,
+}
+
+/// Returns the result of a reduction up to each element.
+pub(in crate::ops) fn running(x: &Tensor, reduction: Reduction, dim: usize) -> Result<Tensor> {
+    apply(Scan { reduction, dim }, &[x])
 }
 
 impl Op for Scan {
@@ -39,19 +45,18 @@ impl Op for Scan {
     const ELEMENTS: Elements = Elements::Any;
 
     fn name(&self) -> &'static str {
-        if self.product { "cumprod" } else { "cumsum" }
+        ["cumsum", "cumprod", "cummax", "cummin"][self.reduction as usize]
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
         let sizes = around(x.shape(), self.dim);
-        match (x.dtype(), self.product) {
-            (DType::F32, false) => scan(x, out, sizes, 0f64, |a, v: f32| a + f64::from(v), |a| a as f32),
-            (DType::F32, true) => scan(x, out, sizes, 1f64, |a, v: f32| a * f64::from(v), |a| a as f32),
-            (DType::I32, false) => scan(x, out, sizes, 0i32, |a, v: i32| a.wrapping_add(v), |a| a),
-            (DType::I32, true) => scan(x, out, sizes, 1i32, |a, v: i32| a.wrapping_mul(v), |a| a),
-            (_, false) => scan(x, out, sizes, 0u32, |a, v: u32| a.wrapping_add(v), |a| a),
-            (_, true) => scan(x, out, sizes, 1u32, |a, v: u32| a.wrapping_mul(v), |a| a),
+        match (x.dtype(), self.reduction) {
+            (DType::F32, Reduction::Sum) => scan(x, out, sizes, 0f64, |a, v: f32| a + f64::from(v), |a| a as f32),
+            (DType::F32, Reduction::Prod) => scan(x, out, sizes, 1f64, |a, v: f32| a * f64::from(v), |a| a as f32),
+            (DType::F32, _) => self.fold::<f32>(x, out, sizes, [1.0, f32::NEG_INFINITY, f32::INFINITY]),
+            (DType::I32, _) => self.fold::<i32>(x, out, sizes, [1, i32::MIN, i32::MAX]),
+            _ => self.fold::<u32>(x, out, sizes, [1, u32::MIN, u32::MAX]),
         }
         Ok(())
     }
@@ -64,13 +69,15 @@ impl Op for Scan {
     }
 
     fn saves(&self) -> Saves {
-        if self.product { Saves::All } else { Saves::Nothing }
+        if self.reduction == Reduction::Prod { Saves::All } else { Saves::Nothing }
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let backwards = |g: &Tensor| g.flip([self.dim])?.cumsum(self.dim)?.flip([self.dim]);
-        if !self.product {
-            return Ok(vec![Some(backwards(ctx.grad)?)]);
+        match self.reduction {
+            Reduction::Sum => return Ok(vec![Some(backwards(ctx.grad)?)]),
+            Reduction::Prod => {}
+            _ => return Ok(vec![None]),
         }
         // The gradient of x[i] is Σ_{j ≥ i} g[j] · y[j] / x[i]. For the first zero of a row, this is 0 / 0. The
         // gradient of this zero is Σ g[j] · y'[j], where y' are the products of the row with a 1 in place of the zero.
@@ -87,6 +94,16 @@ impl Op for Scan {
 }
 
 impl Scan {
+    /// Scans on the host with the arithmetic of the elements, from 1, the smallest or the largest of them on.
+    fn fold<T: Number>(&self, x: &CpuIn<Dense>, out: CpuOut, sizes: [usize; 3], [one, low, high]: [T; 3]) {
+        match self.reduction {
+            Reduction::Sum => scan(x, out, sizes, T::zeroed(), T::plus, |a| a),
+            Reduction::Prod => scan(x, out, sizes, one, T::times, |a| a),
+            Reduction::Max => scan(x, out, sizes, low, |a, v: T| v.larger(a), |a| a),
+            Reduction::Min => scan(x, out, sizes, high, |a, v: T| v.smaller(a), |a| a),
+        }
+    }
+
     /// Adds the kernels for `[A, R, B]` from an offset of a buffer.
     fn level(
         &self,
@@ -101,7 +118,7 @@ impl Scan {
         let chunks = reduced.div_ceil(length);
         let kernel = |entry, count: usize| {
             let params = Params { count, reduced, inner, chunks, length, offset };
-            Kernel::build(SHADER, entry, params).header(scalar_header(dtype)).constant("OP", self.product)
+            Kernel::build(SHADER, entry, params).header(scalar_header(dtype)).constant("OP", self.reduction as u8)
         };
         let (parts, whole) = (outer * chunks * inner, outer * reduced * inner);
         let totals = gpu.alloc(parts)?;
@@ -150,7 +167,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn cumsum(&self, dim: impl Dim) -> Result<Tensor> {
-        apply(Scan { product: false, dim: dimension("cumsum", dim, self.shape())? }, &[&countable(self)?])
+        apply(Scan { reduction: Reduction::Sum, dim: dimension("cumsum", dim, self.shape())? }, &[&countable(self)?])
     }
 
     /// Returns the product up to each element along `dim`, in the same shape. u8 and bool are multiplied as i32 (torch:
@@ -168,6 +185,6 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn cumprod(&self, dim: impl Dim) -> Result<Tensor> {
-        apply(Scan { product: true, dim: dimension("cumprod", dim, self.shape())? }, &[&countable(self)?])
+        apply(Scan { reduction: Reduction::Prod, dim: dimension("cumprod", dim, self.shape())? }, &[&countable(self)?])
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 
 use anygpu::data::{Dataset, ImageSet, Limits, cifar10};
+use anygpu::{Device, Tensor, npy};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -90,5 +91,19 @@ pub fn image(bytes: &[u8]) {
     read(bytes);
     if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         read(&repaired(bytes));
+    }
+}
+
+/// A `.npy` file and a `.npz` archive.
+pub fn npy(bytes: &[u8]) {
+    if let Ok(tensor) = Tensor::from_npy(super::file("x.npy", bytes), Device::cpu()) {
+        let path = super::file("again.npy", b"");
+        tensor.save_npy(&path).expect("our folder");
+        let again = Tensor::from_npy(&path, Device::cpu()).expect("what was written");
+        assert_eq!((again.shape(), again.dtype()), (tensor.shape(), tensor.dtype()));
+        assert!(tensor.elem_count() <= bytes.len());
+    }
+    if let Ok(arrays) = npy::load_npz(super::file("x.npz", bytes), Device::cpu()) {
+        assert!(arrays.iter().map(|(_, tensor)| tensor.elem_count()).sum::<usize>() <= bytes.len());
     }
 }

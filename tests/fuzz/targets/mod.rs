@@ -34,6 +34,7 @@ pub const TARGETS: &[Target] = &[
     parser("idx", data::idx),
     parser("cifar", data::cifar),
     parser("image", data::image),
+    parser("npy", data::npy),
     parser("safetensors", checkpoints::safetensors),
     parser("training", checkpoints::training),
     parser("pytorch", checkpoints::pytorch),

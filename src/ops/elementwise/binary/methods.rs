@@ -146,6 +146,28 @@ methods! {
     /// Returns the angle of the point (other, self) in radians, from −π to π: the arc tangent of `a / b` in the correct
     /// quadrant. Integers become f32.
     atan2 => ATAN2;
+    /// Returns the bits that both integers have; of booleans, whether both are true. See [`Tensor::add`] for broadcasting
+    /// and types; floats are an error.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([6, -1])?;
+    /// assert_eq!(x.bitwise_and(3)?.to_vec::<i32>()?, [2, 3]);
+    /// assert_eq!(x.bitwise_xor(3)?.to_vec::<i32>()?, [5, -4]);
+    /// assert_eq!(x.bitwise_left_shift(4)?.to_vec::<i32>()?, [96, -16]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    bitwise_and => BITWISE_AND;
+    /// Returns the bits that any of two integers has; of booleans, whether any is true. Floats are an error.
+    bitwise_or => BITWISE_OR;
+    /// Returns the bits that only one of two integers has; of booleans, whether only one is true. Floats are an error.
+    bitwise_xor => BITWISE_XOR;
+    /// Returns the integers a with their bits shifted b places to the left. All bits are lost if b is negative or not
+    /// below 32. Floats and booleans are an error.
+    bitwise_left_shift => LEFT_SHIFT;
+    /// Returns the integers a with their bits shifted b places to the right; the sign of i32 is kept. Nothing else is left if
+    /// b is negative or not below 32. Floats and booleans are an error.
+    bitwise_right_shift => RIGHT_SHIFT;
     /// Returns whether a = b, as [`DType::Bool`](crate::DType::Bool); see [`Tensor::add`] for broadcasting and types.
     /// NaN is not equal to any number, nor to NaN. The result has no gradient.
     ///

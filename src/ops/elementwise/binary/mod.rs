@@ -145,6 +145,11 @@ macro_rules! pairs {
         u32: typed!(u32 => u32, WHOLE, false, $whole, Number::$f),
         ..NONE
     } };
+    (@ whole $f:expr, $wgsl:literal) => { Pair {
+        i32: typed!(i32 => i32, SHADER, true, $wgsl, $f),
+        u32: typed!(u32 => u32, SHADER, false, $wgsl, $f),
+        ..NONE
+    } };
     (@ floats $f:expr, $wgsl:literal) => { Pair { f32: typed!(f32 => f32, FLOATS, false, $wgsl, $f), ..NONE } };
     (@ bits_of $f:expr, $wgsl:literal) => { Pair { u32: typed!(u32 => u32, SHADER, false, $wgsl, $f), ..NONE } };
     (@ bits $f:expr, $wgsl:literal) => { Pair { truth: true, ..pairs!(@ bits_of $f, $wgsl) } };
@@ -182,6 +187,14 @@ pairs! {
     AND = bits "logical_and" (|x, y| x & y, "x & y");
     OR = bits "logical_or" (|x, y| x | y, "x | y");
     XOR = bits "logical_xor" (|x, y| x ^ y, "x ^ y");
+    BITWISE_AND = whole "bitwise_and" (|x, y| x & y, "x & y");
+    BITWISE_OR = whole "bitwise_or" (|x, y| x | y, "x | y");
+    BITWISE_XOR = whole "bitwise_xor" (|x, y| x ^ y, "x ^ y");
+    LEFT_SHIFT = whole "bitwise_left_shift" (|x, y| if (0..32).contains(&y) { x << y } else { 0 },
+        "select(x << (u32(y) & 31u), T(0), u32(y) > 31u)");
+    // A shift by more leaves the sign.
+    RIGHT_SHIFT = whole "bitwise_right_shift" (|x, y| if (0..32).contains(&y) { x >> y } else { x >> 31 >> 1 },
+        "(x >> min(u32(y) / 2u, 16u)) >> min(u32(y) - u32(y) / 2u, 16u)");
     OR_ADD = bits_of "add" (|x, y| x | y, "x | y"); // of booleans
     // Factors of gradients: 1 where equal; the share of the larger element; the gradients of powers and angles.
     SAME = floats "eq" (|x, y| f32::from(u8::from(x == y)), "select(0.0, 1.0, x == y)");

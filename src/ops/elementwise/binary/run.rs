@@ -35,6 +35,9 @@ pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Res
         }
     }
     let dtype = common_type(pair.name, a, b)?;
+    if pair.f32.is_none() && dtype.is_float() {
+        return Err(Error::DTypeMismatch { op: pair.name, expected: "integers".into(), got: dtype.to_string() });
+    }
     let dtype = if pair.for_type(dtype.wide()).is_some() { dtype } else { DType::F32 };
     let pair = if dtype == DType::Bool { of_booleans(pair)? } else { pair };
     let ready = |x: &Tensor| if pair.truth { x.detach().to_dtype(dtype) } else { x.to_dtype(dtype) };
@@ -64,7 +67,8 @@ fn comparable(op: &'static str, signed: &Tensor, unsigned: &Tensor) -> Result<[T
 /// Returns the function for booleans, which are added by `or` and multiplied by `and`. A function that has no meaning
 /// for booleans is an error.
 fn of_booleans(pair: &'static Pair) -> Result<&'static Pair> {
-    let keeps = pair.is_any(&[&pairs::MUL, &pairs::MAXIMUM, &pairs::MINIMUM]);
+    let bits = [&pairs::BITWISE_AND, &pairs::BITWISE_OR, &pairs::BITWISE_XOR];
+    let keeps = pair.is_any(&[&pairs::MUL, &pairs::MAXIMUM, &pairs::MINIMUM]) || pair.is_any(&bits);
     if std::ptr::eq(pair, &pairs::ADD) {
         Ok(&pairs::OR_ADD)
     } else if pair.truth || keeps {

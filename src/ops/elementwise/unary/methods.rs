@@ -33,6 +33,18 @@ fn plain(x: &Tensor, function: &'static Function) -> Result<Tensor> {
     float(x, function, [0.0; 2])
 }
 
+/// Inverts the bits of integers; of booleans, the values.
+fn inverted(x: &Tensor) -> Result<Tensor> {
+    match x.dtype() {
+        DType::Bool => named("bitwise_not", || x.logical_not()),
+        DType::I32 => integer(x, &unary::BITS_I32, [0; 2]),
+        dtype if dtype.is_float() => {
+            Err(Error::DTypeMismatch { op: "bitwise_not", expected: "integers".into(), got: dtype.to_string() })
+        }
+        _ => integer(x, &unary::BITS_U32, [0; 2]),
+    }
+}
+
 /// Computes a function that keeps the element type, with the row for floats, i32 or u32; `None` is the identity.
 fn kept(
     x: &Tensor,
@@ -66,6 +78,8 @@ methods! {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     abs(x) => kept(x, &unary::ABS, Some(&unary::ABS_I32), None);
+    /// Returns the integers with all bits inverted, in the same type; of booleans, the negation. Floats are an error.
+    bitwise_not(x) => inverted(x);
     /// Returns −1, 0 or 1 by the sign, in the same type; 0 for NaN. The gradient is 0.
     sign(x) => kept(x, &unary::SIGN, Some(&unary::SIGN_I32), Some(&unary::SIGN_U32));
     /// Returns `x²`. Integers keep their type and wrap around; booleans are an error.
@@ -115,6 +129,30 @@ methods! {
     cos(x) => plain(x, &unary::COS);
     /// Returns the tangent of x in radians, however large x is; NaN for ±∞. Integers become f32.
     tan(x) => plain(x, &unary::TAN);
+    /// Returns the angle in radians, from −π/2 to π/2, whose sine is x: NaN beyond ±1. Integers become f32.
+    asin(x) => plain(x, &unary::ASIN);
+    /// Returns the angle in radians, from 0 to π, whose cosine is x: NaN beyond ±1. Integers become f32.
+    acos(x) => plain(x, &unary::ACOS);
+    /// Returns the angle in radians, from −π/2 to π/2, whose tangent is x. Integers become f32. See also
+    /// [`Tensor::atan2`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let x = Tensor::try_from([0.0, f32::INFINITY])?;
+    /// assert_eq!(x.atan()?.to_vec::<f32>()?, [0.0, std::f32::consts::FRAC_PI_2]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    atan(x) => plain(x, &unary::ATAN);
+    /// Returns the hyperbolic sine. Integers become f32.
+    sinh(x) => plain(x, &unary::SINH);
+    /// Returns the hyperbolic cosine. Integers become f32.
+    cosh(x) => plain(x, &unary::COSH);
+    /// Returns the number whose hyperbolic sine is x. Integers become f32.
+    asinh(x) => plain(x, &unary::ASINH);
+    /// Returns the number, at least 0, whose hyperbolic cosine is x: NaN below 1. Integers become f32.
+    acosh(x) => plain(x, &unary::ACOSH);
+    /// Returns the number whose hyperbolic tangent is x: ±∞ at ±1, NaN beyond. Integers become f32.
+    atanh(x) => plain(x, &unary::ATANH);
     /// Returns the hyperbolic tangent. Integers become f32.
     tanh(x) => plain(x, &unary::TANH);
     /// Returns `1 / (1 + e⁻ˣ)`. Integers become f32.

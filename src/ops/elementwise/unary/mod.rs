@@ -24,12 +24,13 @@ use crate::ops::{
 };
 use crate::tensor::Tensor;
 use special::{
-    clamp, erf, exp, gelu_gradient, gelu_inner, gelu_slope, normal, sigmoid, sign, softplus, tanh, tanh_softplus,
+    clamp, erf, exp, gelu_gradient, gelu_inner, gelu_slope, normal, sigmoid, sign, softplus, tanh, tanh_softplus, wide,
 };
 
 /// Functions of f32 that are put before the shaders of formulas.
 pub(in crate::ops) const MATH: &str = wgsl!("math");
 pub(in crate::ops) const SPECIAL: &str = wgsl!("special");
+pub(in crate::ops) const INVERSE: &str = wgsl!("inverse");
 
 params! {
     struct Params { count: usize, offset: usize, run: usize, a: Bits, b: Bits }
@@ -39,8 +40,8 @@ params! {
         count: usize, x_offset: usize, y_offset: usize, g_offset: usize, run: usize, a: f32, b: f32,
     }
 }
-shader!(SHADER: Params = "unary", after [FOURS, MATH, SPECIAL], headers headers);
-shader!(GRAD_SHADER: GradParams = "unary_grad", after [FOURS, MATH, SPECIAL], headers grad_headers);
+shader!(SHADER: Params = "unary", after [FOURS, MATH, SPECIAL, INVERSE], headers headers);
+shader!(GRAD_SHADER: GradParams = "unary_grad", after [FOURS, MATH, SPECIAL, INVERSE], headers grad_headers);
 
 /// The number of elements of one task of the host: enough to justify the cost of a task.
 pub(in crate::ops) const CHUNK: usize = 16 * 1024;
@@ -137,6 +138,18 @@ floats! {
     SIN "sin": |x, _| x.sin(), "m_sin(x)"; |g, x, _, _| g * x.cos(), "g * m_cos(x)";
     COS "cos": |x, _| x.cos(), "m_cos(x)"; |g, x, _, _| -g * x.sin(), "-g * m_sin(x)";
     TAN "tan": |x, _| x.tan(), "m_tan(x)"; |g, _, y, _| g * (1.0 + y * y), "g * (1.0 + y * y)";
+    ASIN "asin": |x, _| x.asin(), "m_asin(x)";
+        |g, x, _, _| g / ((1.0 - x) * (1.0 + x)).sqrt(), "g / sqrt((1.0 - x) * (1.0 + x))";
+    ACOS "acos": |x, _| x.acos(), "m_acos(x)";
+        |g, x, _, _| -g / ((1.0 - x) * (1.0 + x)).sqrt(), "-g / sqrt((1.0 - x) * (1.0 + x))";
+    ATAN "atan": |x, _| x.atan(), "m_atan(x)"; |g, x, _, _| g / (1.0 + x * x), "g / (1.0 + x * x)";
+    SINH "sinh": |x, _| x.sinh(), "m_sinh(x)"; |g, x, _, _| g * x.cosh(), "g * m_cosh(x)";
+    COSH "cosh": |x, _| x.cosh(), "m_cosh(x)"; |g, x, _, _| g * x.sinh(), "g * m_sinh(x)";
+    ASINH "asinh": |x, _| wide(x, f64::asinh), "m_asinh(x)"; |g, x, _, _| g / (x * x + 1.0).sqrt(), "g / sqrt(x * x + 1.0)";
+    ACOSH "acosh": |x, _| wide(x, f64::acosh), "m_acosh(x)";
+        |g, x, _, _| g / ((x - 1.0) * (x + 1.0)).sqrt(), "g / sqrt((x - 1.0) * (x + 1.0))";
+    ATANH "atanh": |x, _| wide(x, f64::atanh), "m_atanh(x)";
+        |g, x, _, _| g / ((1.0 - x) * (1.0 + x)), "g / ((1.0 - x) * (1.0 + x))";
     TANH "tanh" vectorised: |x, _| tanh(x), "m_tanh(x)"; |g, _, y, _| g * (1.0 - y * y), "g * (1.0 - y * y)";
     SIGMOID "sigmoid" vectorised: |x, _| sigmoid(x), "m_sigmoid(x)"; |g, _, y, _| g * y * (1.0 - y), "g * y * (1.0 - y)";
     ERF "erf": |x, _| erf(x), "m_erf(x)"; |g, x, _, _| g * FRAC_2_SQRT_PI * exp(-x * x), "g * 1.1283792 * m_exp(-x * x)";
@@ -190,6 +203,8 @@ others! {
     NOT_F32 "logical_not": f32 as F32 => truth, |x, _| u32::from(x == 0.0), "select(0u, 1u, x == 0.0 && !is_nan(x))";
     NOT_U32 "logical_not": u32 as U32 => truth, |x, _| u32::from(x == 0), "select(0u, 1u, x == 0u)";
     NOT_I32 "logical_not": i32 as I32 => truth, |x, _| u32::from(x == 0), "select(0u, 1u, x == 0i)";
+    BITS_I32 "bitwise_not": i32 as I32 => same, |x, _| !x, "~x";
+    BITS_U32 "bitwise_not": u32 as U32 => same, |x, _| !x, "~x";
     NEG_I32 "neg": i32 as I32 => same, |x, _| x.wrapping_neg(), "0i - x";
     NEG_U32 "neg": u32 as U32 => same, |x, _| x.wrapping_neg(), "0u - x";
     ABS_I32 "abs": i32 as I32 => same, |x, _| x.wrapping_abs(), "abs(x)";
@@ -269,7 +284,7 @@ impl Op for Unary {
         let fusable = each > 1 && self.function.takes == DType::F32 && !self.function.truth;
         let call = fusable.then_some(Pointwise {
             formula: self.function.header,
-            functions: &[MATH, SPECIAL],
+            functions: &[MATH, SPECIAL, INVERSE],
             operands: operands(&[Operand::Input(0, offset)]),
             args: self.args,
             count,
@@ -338,7 +353,7 @@ impl Op for UnaryGrad {
             |name, index, offset| if uses(formula, name) { Operand::Input(index, offset) } else { Operand::Unused };
         let call = (each > 1).then_some(Pointwise {
             formula,
-            functions: &[MATH, SPECIAL],
+            functions: &[MATH, SPECIAL, INVERSE],
             operands: operands(&[Operand::Input(2, g_offset), operand("x", 0, x_offset), operand("y", 1, y_offset)]),
             args: self.args,
             count,

@@ -29,6 +29,11 @@ fn exp_of_difference(x: f32, less: f32) -> f32 {
     y * f32::from_bits(half << 23) * f32::from_bits(both.wrapping_sub(half) << 23)
 }
 
+/// Computes a function in f64.
+pub(in crate::ops) fn wide(x: f32, f: impl Fn(f64) -> f64) -> f32 {
+    f(f64::from(x)) as f32
+}
+
 /// Returns 1 or −1 by the sign, 0 for 0 and NaN.
 pub(in crate::ops) fn sign(x: f32) -> f32 {
     if x > 0.0 {

@@ -1,0 +1,195 @@
+//! NumPy's files: `.npy`, one array, and `.npz`, arrays by name.
+//!
+//! [`Tensor::from_npy`] and [`Tensor::save_npy`] read and write one tensor, [`load_npz`] and [`save_npz`] several. The memory that a
+//! file takes is in proportion to its size, whatever its header says. Files with Python objects are refused; nothing in a
+//! file is run.
+//!
+//! ```
+//! use anygpu::{Tensor, npy};
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! let path = folder.path().join("arrays.npz");
+//! let (x, y) = (Tensor::try_from([[1.0, 2.0]])?, Tensor::try_from([3u8])?);
+//! npy::save_npz(&path, &[("x", &x), ("y", &y)])?; // numpy.load("arrays.npz")["x"]
+//! let arrays = npy::load_npz(&path, None)?;
+//! assert_eq!(arrays[0].0, "x");
+//! assert_eq!(arrays[1].1.to_vec::<u8>()?, [3]);
+//! # Ok::<(), anygpu::Error>(())
+//! ```
+
+mod header;
+mod numbers;
+
+use std::collections::BTreeSet;
+use std::io::{Cursor, Read, Write};
+use std::path::Path;
+
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use crate::atomic::write_atomically;
+use crate::device::cpu::with_room;
+use crate::device::{Device, IntoDevice};
+use crate::error::{Error, Result};
+use crate::regular_file;
+use crate::stored_zip::StoredZip;
+use crate::tensor::Tensor;
+use header::Header;
+
+/// What is wrong with a file, or an error of a device.
+enum Fault {
+    File(String),
+    Other(Error),
+}
+
+impl From<String> for Fault {
+    fn from(detail: String) -> Fault {
+        Fault::File(detail)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Other(error)
+    }
+}
+
+/// Returns the error of a file.
+fn error(path: &Path, fault: impl Into<Fault>) -> Error {
+    match fault.into() {
+        Fault::File(detail) => Error::Data { path: path.display().to_string(), detail },
+        Fault::Other(error) => error,
+    }
+}
+
+/// Reads a regular file.
+fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+    let (mut file, length) = regular_file::open(path).map_err(|error| error.to_string())?;
+    let length = usize::try_from(length).map_err(|_| format!("{length} bytes are more than memory can hold"))?;
+    let mut bytes = with_room(length)?;
+    // No more than was there when it was opened.
+    Read::by_ref(&mut file).take(length as u64).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+/// Returns the tensor of the bytes of a `.npy` file.
+fn tensor(bytes: &[u8], device: &Device) -> Result<Tensor, Fault> {
+    let (header, data) = Header::parse(bytes)?;
+    if !header.fortran_order || header.shape.len() < 2 {
+        return numbers::tensor(&header.kind, data, &header.shape, device);
+    }
+    let reversed: Vec<usize> = header.shape.iter().rev().copied().collect();
+    let columns = numbers::tensor(&header.kind, data, &reversed, &Device::cpu())?;
+    let order: Vec<usize> = (0..reversed.len()).rev().collect();
+    Ok(columns.permute(&order[..])?.contiguous()?.to(device)?)
+}
+
+/// Returns the bytes of a `.npy` file of a tensor.
+fn bytes(op: &'static str, tensor: &Tensor) -> Result<Vec<u8>> {
+    if tensor.rank() > header::DIMENSIONS {
+        let detail =
+            format!("a tensor of rank {} is no array of NumPy's: at most {}", tensor.rank(), header::DIMENSIONS);
+        return Err(Error::argument(op, detail));
+    }
+    let (name, data) = numbers::bytes(tensor)?;
+    let header = header::text(name, tensor.shape());
+    let mut all = with_room(header.len() + data.len())?;
+    all.extend(header);
+    all.extend(data);
+    Ok(all)
+}
+
+/// Reads all arrays of a `.npz` file, as `numpy.savez` writes it, with their names and in the file's order.
+///
+/// The element types are as in [`Tensor::from_npy`].
+///
+/// # Errors
+/// [`Error::Data`] if the file cannot be read, is damaged, is compressed (by `numpy.savez_compressed`), or has an array that
+/// [`Tensor::from_npy`] refuses; a device error if there is not enough memory.
+pub fn load_npz(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<Vec<(String, Tensor)>> {
+    let (path, device) = (path.as_ref(), device.into_device()?);
+    let arrays = || -> Result<Vec<(String, Tensor)>, Fault> {
+        let file = read(path)?;
+        let entries = StoredZip::open(&file)?.entries(": save with numpy.savez, not numpy.savez_compressed")?;
+        let mut arrays = Vec::new();
+        for (name, part) in entries {
+            let short = name.strip_suffix(".npy").ok_or_else(|| format!("{name} is no array: its name lacks .npy"))?;
+            let tensor = tensor(part, &device).map_err(|fault| match fault {
+                Fault::File(detail) => Fault::File(format!("{name}: {detail}")),
+                other => other,
+            })?;
+            arrays.push((short.to_owned(), tensor));
+        }
+        Ok(arrays)
+    };
+    arrays().map_err(|fault| error(path, fault))
+}
+
+/// Writes tensors with their names to a `.npz` file, whole or not at all. NumPy reads it with `numpy.load`.
+///
+/// The element types are as in [`Tensor::save_npy`].
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if a name is empty or occurs twice, or a tensor has more than 64 dimensions; [`Error::Data`] if the file cannot be written; errors of
+/// earlier work on the devices.
+pub fn save_npz(path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<()> {
+    let path = path.as_ref();
+    let mut names = BTreeSet::new();
+    if let Some((name, _)) = tensors.iter().find(|(name, _)| name.is_empty() || !names.insert(*name)) {
+        return Err(Error::argument("save_npz", format!("the name '{name}' is empty or occurs twice")));
+    }
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, tensor) in tensors {
+        let data = bytes("save_npz", tensor)?;
+        let large = data.len() >= u32::MAX as usize;
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(large);
+        let started = archive.start_file(format!("{name}.npy"), options).map_err(|error| error.to_string());
+        let written = started.and_then(|()| archive.write_all(&data).map_err(|error| error.to_string()));
+        written.map_err(|detail| error(path, detail))?;
+    }
+    let whole = archive.finish().map_err(|fault| error(path, fault.to_string()))?.into_inner();
+    write_atomically(path, |file| file.write_all(&whole)).map_err(|fault| error(path, fault.to_string()))
+}
+
+impl Tensor {
+    /// Reads an array of a `.npy` file, as `numpy.save` writes it, in rows or in columns and of either byte order.
+    ///
+    /// | NumPy | here |
+    /// |---|---|
+    /// | `float32`, `float16` | f32, f16 |
+    /// | `float64` | f32, rounded to the nearest; a finite number beyond f32 is an error |
+    /// | `int32`, `int16`, `int8`, `uint16` | i32 |
+    /// | `int64` | i32; a number beyond it is an error |
+    /// | `uint32` | u32 |
+    /// | `uint64` | u32; a number beyond it is an error |
+    /// | `uint8`, `bool` | u8, bool |
+    ///
+    /// # Errors
+    /// [`Error::Data`] if the file cannot be read, is damaged, or has elements of another type; a device error if there is
+    /// not enough memory.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let folder = tempfile::tempdir().unwrap();
+    /// let path = folder.path().join("x.npy");
+    /// Tensor::try_from([[1.5, 2.5]])?.save_npy(&path)?;
+    /// assert_eq!(Tensor::from_npy(&path, None)?.to_vec2::<f32>()?, [[1.5, 2.5]]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn from_npy(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<Tensor> {
+        let (path, device) = (path.as_ref(), device.into_device()?);
+        read(path).and_then(|bytes| tensor(&bytes, &device)).map_err(|fault| error(path, fault))
+    }
+
+    /// Writes this tensor to a `.npy` file, whole or not at all. NumPy reads it with `numpy.load`.
+    ///
+    /// Elements keep their type, except that bf16, which NumPy lacks, becomes `float32`, without rounding.
+    ///
+    /// # Errors
+    /// [`Error::Data`] if the file cannot be written; [`Error::InvalidArgument`] for more than 64 dimensions; errors of
+    /// earlier work on the device.
+    pub fn save_npy(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (path, data) = (path.as_ref(), bytes("save_npy", self)?);
+        write_atomically(path, |file| file.write_all(&data)).map_err(|fault| error(path, fault.to_string()))
+    }
+}
