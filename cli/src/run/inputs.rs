@@ -60,14 +60,7 @@ impl Source {
 /// [`Failure::Usage`] for inputs that are missing, unknown or do not fit the model; [`Failure::Run`] for files that cannot be read.
 pub fn all(args: &Args, model: &Model, device: &Device) -> Result<Vec<Input>, Failure> {
     let infos = model.inputs();
-    let mut given: Vec<(&ValueInfo, Source)> = Vec::new();
-    for text in &args.inputs {
-        let (info, value) = named("--input", text, "input", infos)?;
-        if given.iter().any(|(other, _)| other.name == info.name) {
-            return Err(Failure::Usage(format!("--input {}: it is given twice", info.name)));
-        }
-        given.push((info, Source::parse(value)?));
-    }
+    let given = given(args, infos)?;
     let has_images = given.iter().any(|(_, source)| matches!(source, Source::Image(_)));
     images::check(args, has_images)?;
     let others: &[&str] = if has_images { &["height", "width"] } else { &[] };
@@ -77,45 +70,55 @@ pub fn all(args: &Args, model: &Model, device: &Device) -> Result<Vec<Input>, Fa
     if !missing.is_empty() && !args.random {
         return Err(Failure::Usage(report(&missing, infos)));
     }
-    // Files say the sizes of open dimensions; what has no size of its own comes after them.
+    // Shapes and conditions come of integers: the host reads them before anything runs. A model without weights runs where
+    // its inputs are.
+    let bare = model.parameters().is_empty() && model.named_buffers().is_empty();
+    let all_there = bare && infos.iter().all(|info| !info.element_type.dtype().is_float());
+    let mut inputs = Vec::with_capacity(infos.len());
+    let all = given.into_iter().map(|(info, source)| (info, Some(source)));
+    for (info, source) in all.chain(missing.into_iter().map(|info| (info, None))) {
+        let is_image = matches!(source, Some(Source::Image(_)));
+        let tensor = match source {
+            Some(Source::Array(path)) => file(info, &path)?,
+            Some(Source::Image(path)) => Picture::new(args, info, &path)?.tensor(&sizes)?,
+            Some(Source::List(numbers)) => list(info, &numbers, &sizes)?,
+            Some(Source::Number(number)) => filled(info, number, &sizes)?,
+            None => random(info, &sizes)?,
+        };
+        sizes.bind(info, tensor.shape())?;
+        let tensor = if tensor.dtype().is_float() || all_there { tensor.to(device)? } else { tensor };
+        inputs.push(Input { name: info.name.clone(), tensor, batch: batch(info, is_image) });
+    }
+    inputs.sort_by_key(|input| !input.tensor.dtype().is_float());
+    Ok(inputs)
+}
+
+/// Returns the inputs of `--input`: files first, since they say the sizes of open dimensions, then what may take sizes of them.
+fn given<'a>(args: &Args, infos: &'a [ValueInfo]) -> Result<Vec<(&'a ValueInfo, Source)>, Failure> {
+    let mut given: Vec<(&ValueInfo, Source)> = Vec::new();
+    for text in &args.inputs {
+        let (info, value) = named("--input", text, "input", infos)?;
+        if given.iter().any(|(other, _)| other.name == info.name) {
+            return Err(Failure::Usage(format!("--input {}: it is given twice", info.name)));
+        }
+        given.push((info, Source::parse(value)?));
+    }
     given.sort_by_key(|(_, source)| match source {
         Source::Array(_) | Source::Image(_) => 0,
         Source::List(_) => 1,
         Source::Number(_) => 2,
     });
-    let bare = model.parameters().is_empty() && model.named_buffers().is_empty();
-    let only_integers = infos.iter().all(|info| !info.element_type.dtype().is_float());
-    let mut inputs = Vec::with_capacity(infos.len());
-    let mut add = |info: &ValueInfo, tensor: Tensor, is_image: bool| -> Result<(), Failure> {
-        // Shapes and conditions come of integers: the host reads them before anything runs. A model without weights runs
-        // where its inputs are.
-        let is_float = tensor.dtype().is_float();
-        let tensor = if is_float || bare && only_integers { tensor.to(device)? } else { tensor };
-        let open = |dimension: &Dimension| !matches!(dimension, Dimension::Size(_));
-        let rows = info.shape.as_ref().is_some_and(|shape| shape.len() > 1 && open(&shape[0]));
-        let batch = if is_image { Some("images") } else { rows.then_some("rows") };
-        inputs.push(Input { name: info.name.clone(), tensor, batch });
-        Ok(())
-    };
-    for (info, source) in given {
-        let picture = |path: &PathBuf| Picture::new(args, info, path)?.tensor(&sizes);
-        let is_image = matches!(source, Source::Image(_));
-        let tensor = match source {
-            Source::Array(path) => file(info, &path)?,
-            Source::Image(path) => picture(&path)?,
-            Source::List(numbers) => list(info, &numbers, &sizes)?,
-            Source::Number(number) => filled(info, number, &sizes)?,
-        };
-        sizes.bind(info, tensor.shape())?;
-        add(info, tensor, is_image)?;
+    Ok(given)
+}
+
+/// Returns what the first dimension of an input counts, if it is open or that of images.
+fn batch(info: &ValueInfo, is_image: bool) -> Option<&'static str> {
+    let open = |dimension: &Dimension| !matches!(dimension, Dimension::Size(_));
+    match &info.shape {
+        Some(shape) if is_image => (shape.len() == 4).then_some("images"),
+        Some(shape) => (shape.len() > 1 && open(&shape[0])).then_some("rows"),
+        None => is_image.then_some("images"),
     }
-    for info in missing {
-        let tensor = random(info, &sizes)?;
-        sizes.bind(info, tensor.shape())?;
-        add(info, tensor, false)?;
-    }
-    inputs.sort_by_key(|input| !input.tensor.dtype().is_float());
-    Ok(inputs)
 }
 
 /// The error of inputs that are missing.

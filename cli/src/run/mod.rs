@@ -160,12 +160,12 @@ fn describe(model: &Model, as_json: bool) -> Result<(), Failure> {
 }
 
 /// Returns the name and the value of an option `[NAME=]VALUE`, whose name is one of these and may be left out if there is one.
-fn named<'a>(
+fn named<'a, 'b>(
     option: &str,
-    text: &'a str,
+    text: &'b str,
     kind: &str,
     infos: &'a [ValueInfo],
-) -> Result<(&'a ValueInfo, &'a str), Failure> {
+) -> Result<(&'a ValueInfo, &'b str), Failure> {
     let found = text.split_once('=').and_then(|(name, value)| {
         let info = infos.iter().find(|info| info.name == name)?;
         Some((info, value))

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anygpu::Tensor;
-use anygpu::onnx::{Model, Outputs};
+use anygpu::onnx::{Model, Outputs, ValueInfo};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::inputs::numbers;
 use super::{Args, named};
@@ -49,6 +49,58 @@ impl Summary {
     }
 }
 
+/// What is printed of an output.
+struct Row<'a> {
+    name: &'a str,
+    kind: String,
+    shape: &'a [usize],
+    numbers: Vec<f64>,
+    summary: Summary,
+    /// The file that it was written to.
+    file: Option<&'a PathBuf>,
+    /// For each row of scores, the largest.
+    top: Option<Vec<Vec<Guess>>>,
+}
+
+impl Row<'_> {
+    fn first(&self) -> &[f64] {
+        &self.numbers[..self.numbers.len().min(FIRST)]
+    }
+
+    fn json(&self) -> Value {
+        let Summary { least, mean, largest, nan } = self.summary;
+        let mut line = json!({
+            "output": self.name, "type": self.kind, "shape": self.shape, "least": least, "mean": mean, "largest": largest,
+            "nan": nan, "first": self.first(),
+        });
+        if let Some(path) = self.file {
+            line["file"] = json!(path.display().to_string());
+        }
+        if let Some(top) = &self.top {
+            line["top"] = json!(top);
+        }
+        line
+    }
+
+    fn cells(&self) -> [String; 7] {
+        let [least, mean, largest] = match self.numbers.is_empty() {
+            true => [const { String::new() }; 3],
+            false => [self.summary.least, self.summary.mean, self.summary.largest].map(shown),
+        };
+        let more = if self.first().len() < self.numbers.len() { " …" } else { "" };
+        let first = self.first().iter().copied().map(shown).collect::<Vec<_>>().join(" ") + more;
+        [self.name.to_owned(), self.kind.clone(), format!("{:?}", self.shape), least, mean, largest, first]
+    }
+
+    /// The lines below the table.
+    fn notes(&self) -> Vec<String> {
+        let (name, nan, count) = (self.name, self.summary.nan, self.numbers.len());
+        let nan = (nan > 0).then(|| format!("{name}: {nan} of {count} elements are NaN"));
+        let ranked = self.top.iter().flatten().enumerate().map(|(row, guesses)| ranking(name, row, guesses));
+        nan.into_iter().chain(ranked).collect()
+    }
+}
+
 /// A number in a table.
 pub fn shown(number: f64) -> String {
     let size = number.abs();
@@ -88,48 +140,17 @@ impl Report {
     /// # Errors
     /// [`Failure::Run`] if a file cannot be written, or for `--top` of outputs that are no scores.
     pub fn show(&self, model: &Model, outputs: &Outputs, as_json: bool) -> Result<(), Failure> {
-        let mut table = output::table(&["output", "type", "shape", "least", "mean", "largest", "first elements"]);
-        let (mut lines, mut ranked) = (Vec::new(), false);
-        for (info, (name, tensor)) in model.outputs().iter().zip(outputs.iter()) {
-            let numbers = numbers(tensor)?;
-            let summary = Summary::of(&numbers);
-            let file = self.files.iter().find(|(of, _)| of == name).map(|(_, path)| path);
-            if let Some(path) = file {
-                tensor.save_npy(path)?;
-            }
-            let top = self.top(tensor, &numbers)?;
-            ranked |= top.is_some();
-            let first = &numbers[..numbers.len().min(FIRST)];
-            let (kind, shape) = (info.element_type.to_string(), tensor.shape());
-            if as_json {
-                let mut line = json!({
-                    "output": name, "type": kind, "shape": shape, "least": summary.least, "mean": summary.mean,
-                    "largest": summary.largest, "nan": summary.nan, "first": first,
-                });
-                let more = file.map(|path| ("file", json!(path.display().to_string())));
-                let more = more.into_iter().chain(top.map(|top| ("top", json!(top))));
-                line.as_object_mut().into_iter().for_each(|line: &mut Map<String, Value>| {
-                    line.extend(more.clone().map(|(key, value)| (key.to_owned(), value)));
-                });
-                output::json(&line)?;
-                continue;
-            }
-            let more = if first.len() < numbers.len() { " …" } else { "" };
-            let first = first.iter().copied().map(shown).collect::<Vec<_>>().join(" ") + more;
-            let [least, mean, largest] = match numbers.is_empty() {
-                true => [const { String::new() }; 3],
-                false => [summary.least, summary.mean, summary.largest].map(shown),
-            };
-            table.add_row([name.to_owned(), kind, format!("{shape:?}"), least, mean, largest, first]);
-            if summary.nan > 0 {
-                lines.push(format!("{name}: {} of {} elements are NaN", summary.nan, numbers.len()));
-            }
-            lines.extend(top.iter().flatten().enumerate().map(|(row, guesses)| ranking(name, row, guesses)));
-        }
-        if !as_json {
+        let row = |(info, (name, tensor)): (&ValueInfo, (_, _))| self.row(info, name, tensor);
+        let rows: Vec<Row> = model.outputs().iter().zip(outputs.iter()).map(row).collect::<Result<_, _>>()?;
+        if as_json {
+            rows.iter().try_for_each(|row| output::json(&row.json()))?;
+        } else {
+            let mut table = output::table(&["output", "type", "shape", "least", "mean", "largest", "first elements"]);
+            table.add_rows(rows.iter().map(Row::cells));
             output::line(table)?;
-            lines.iter().try_for_each(output::line)?;
+            rows.iter().flat_map(Row::notes).try_for_each(output::line)?;
         }
+        let ranked = rows.iter().any(|row| row.top.is_some());
         match self.top {
             Some(_) if !ranked => {
                 Err(Failure::Run("--top: no output has scores of classes, the shape [rows, classes]".to_owned()))
@@ -138,10 +159,23 @@ impl Report {
         }
     }
 
-    /// Returns the largest scores of each row, if they are asked for and the output has the shape `[rows, classes]`.
+    /// Returns what is printed of an output, and writes its file.
+    fn row<'a>(&'a self, info: &ValueInfo, name: &'a str, tensor: &'a Tensor) -> Result<Row<'a>, Failure> {
+        let numbers = numbers(tensor)?;
+        let file = self.files.iter().find(|(of, _)| of == name).map(|(_, path)| path);
+        if let Some(path) = file {
+            tensor.save_npy(path)?;
+        }
+        let (kind, shape, summary) = (info.element_type.to_string(), tensor.shape(), Summary::of(&numbers));
+        let top = self.top(tensor, &numbers)?;
+        Ok(Row { name, kind, shape, numbers, summary, file, top })
+    }
+
+    /// Returns the largest scores of each row, if they are asked for and the output has the shape `[rows, classes]`, after which
+    /// may be dimensions of size 1.
     fn top(&self, tensor: &Tensor, numbers: &[f64]) -> Result<Option<Vec<Vec<Guess>>>, Failure> {
-        let (Some(count), &[_, classes]) = (self.top, tensor.shape()) else { return Ok(None) };
-        if classes == 0 || !tensor.dtype().is_float() {
+        let (Some(count), &[_, classes, ref others @ ..]) = (self.top, tensor.shape()) else { return Ok(None) };
+        if classes == 0 || others.iter().any(|size| *size != 1) || !tensor.dtype().is_float() {
             return Ok(None);
         }
         if let Some(labels) = self.labels.as_ref().filter(|labels| labels.len() != classes) {
