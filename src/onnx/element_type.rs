@@ -81,19 +81,6 @@ impl ElementType {
         })
     }
 
-    /// The code of `TensorProto.DataType`.
-    pub(super) fn code(dtype: DType) -> i32 {
-        match dtype {
-            DType::F32 => 1,
-            DType::U8 => 2,
-            DType::I32 => 6,
-            DType::Bool => 9,
-            DType::F16 => 10,
-            DType::U32 => 12,
-            DType::BF16 => 16,
-        }
-    }
-
     /// Returns the type of the tensors that stand for values of this type: `f32` for floats of 64 and of 8 bits,
     /// `i32` for all signed integers, and for unsigned ones of 4 and 16 bits.
     #[must_use]

@@ -3,14 +3,15 @@
 use super::super::call::{Call, Operator, size, sizes};
 use super::super::fault;
 use super::window::{Window, lifted};
-use crate::Padding;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use crate::{GridMode, GridPadding, Padding};
 
 pub(super) fn find(op: &str) -> Option<Operator> {
     Some(Operator::One(match op {
         "Conv" => conv,
         "ConvTranspose" => conv_transpose,
+        "DeformConv" => deform_conv,
         _ => return None,
     }))
 }
@@ -94,4 +95,49 @@ fn wanted_output(call: &Call, window: &mut Window, x: &Tensor, more: &mut [usize
         (window.begin[d], window.end[d]) = if upper { (less, total - less) } else { (total - less, less) };
     }
     Ok(())
+}
+
+/// A convolution whose taps are each moved by an offset, and scaled by a mask: the moved pixels become columns of a product.
+fn deform_conv(call: &Call) -> Result<Tensor> {
+    let (x, w, offset) = (call.x(0)?, call.x(1)?, call.x(2)?);
+    let (bias, mask) = (call.maybe(3)?, call.maybe(4)?);
+    let window = Window::of(call, &x, w.shape().get(2..).unwrap_or_default())?;
+    let (&[n, c, h, wide], &[outputs, _, rows, columns]) = (x.shape(), w.shape()) else {
+        return call.refuse(format!("a deformable convolution over {:?}", x.shape()));
+    };
+    let (groups, parts) = (groups(call)?, size(call.int("offset_group", 1))?);
+    let &[_, _, height, width] = offset.shape() else {
+        return Err(fault(format!("offsets of shape {:?}", offset.shape())));
+    };
+    let (taps, places) = (rows * columns, height * width);
+    if groups == 0 || parts == 0 || c % groups != 0 || c % parts != 0 || outputs % groups != 0 {
+        return Err(fault(format!("{c} channels, {outputs} outputs, {groups} groups and {parts} groups of offsets")));
+    }
+    // Without an offset, tap (i, j) of the output (y, x) is at (y · stride − pad + i · dilation, …).
+    let mut fixed = Vec::with_capacity(taps * 2 * places);
+    for tap in 0..taps {
+        for d in 0..2 {
+            let step = [tap / columns, tap % columns][d] * window.dilation[d];
+            let at = |place: usize| [place / width, place % width][d] * window.stride[d] + step;
+            fixed.extend((0..places).map(|place| at(place) as f32 - window.begin[d] as f32));
+        }
+    }
+    let fixed = Tensor::from_vec(fixed, [1, 1, taps, 2, places], call.device)?;
+    let moved = offset.reshape([n, parts, taps, 2, places])?.add(&fixed)?;
+    // In the units of a grid: −1 and 1 are the borders of the image, x before y.
+    let along =
+        |d: usize, size: usize| moved.select(3, d)?.mul_scalar(2.0 / size as f32)?.add_scalar(1.0 / size as f32 - 1.0);
+    let grid = Tensor::stack(&[along(1, wide)?, along(0, h)?], 4)?.reshape([n * parts, taps, places, 2])?;
+    let images = x.reshape([n * parts, c / parts, h, wide])?;
+    let mut found = images.grid_sample(&grid, GridMode::Bilinear, GridPadding::Zeros, false)?;
+    if let Some(mask) = mask {
+        found = found.mul(&mask.reshape([n * parts, 1, taps, places])?)?;
+    }
+    let depth = c / groups * taps;
+    let product = w.reshape([groups, outputs / groups, depth])?.matmul(&found.reshape([n, groups, depth, places])?)?;
+    let y = product.reshape([n, outputs, height, width])?;
+    match bias {
+        Some(bias) => y.add(&bias.reshape([outputs, 1, 1])?),
+        None => Ok(y),
+    }
 }

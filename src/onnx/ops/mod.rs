@@ -1,5 +1,6 @@
 //! Operators of ONNX in ops of this crate.
 
+mod bits;
 mod detection;
 mod elementwise;
 mod index;
@@ -40,6 +41,7 @@ pub(super) fn find(domain: &str, op: &str) -> Option<Operator> {
                 pools::find,
                 quantised::find,
                 detection::find,
+                bits::find,
                 signal::find,
                 random::find,
                 values::find,

@@ -1,16 +1,51 @@
-//! Resize and Upsample.
+//! Images at other positions: Resize, Upsample and GridSample; and images of their windows, Col2Im.
 
 use super::super::call::{Call, Operator, sizes};
 use super::super::fault;
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::{Interpolation, Resample, ResampleCoordinates, ResampleFilter, ResampleRounding};
+use crate::{
+    GridMode, GridPadding, Interpolation, Resample, ResampleCoordinates, ResampleFilter, ResampleRounding, Unfold,
+};
 
 pub(super) fn find(op: &str) -> Option<Operator> {
-    match op {
-        "Resize" | "Upsample" => Some(Operator::One(resize)),
-        _ => None,
-    }
+    Some(Operator::One(match op {
+        "Resize" | "Upsample" => resize,
+        "GridSample" => grid_sample,
+        "Col2Im" => col2im,
+        _ => return None,
+    }))
+}
+
+fn grid_sample(call: &Call) -> Result<Tensor> {
+    let mode = match call.text("mode", "linear").as_ref() {
+        "nearest" => GridMode::Nearest,
+        "cubic" | "bicubic" => GridMode::Bicubic,
+        _ => GridMode::Bilinear,
+    };
+    let padding = match call.text("padding_mode", "zeros").as_ref() {
+        "border" => GridPadding::Border,
+        "reflection" => GridPadding::Reflection,
+        _ => GridPadding::Zeros,
+    };
+    call.x(0)?.grid_sample(&call.x(1)?, mode, padding, call.flag("align_corners"))
+}
+
+/// The sums of columns at their places in images, whose padding is cut away.
+fn col2im(call: &Call) -> Result<Tensor> {
+    let x = call.x(0)?;
+    let (image, block) = (sizes(&call.whole(1)?.unwrap_or_default())?, sizes(&call.whole(2)?.unwrap_or_default())?);
+    let (&[height, width], &[rows, columns]) = (image.as_slice(), block.as_slice()) else {
+        return call.refuse(format!("images of {} dimensions", image.len()));
+    };
+    let list = |name: &str, count: usize, default: usize| -> Result<Vec<usize>> {
+        let given = call.ints(name).map_or(Ok(vec![default; count]), |list| sizes(&list))?;
+        if given.len() == count { Ok(given) } else { Err(fault(format!("{name} of {given:?}"))) }
+    };
+    let (stride, dilation, pads) = (list("strides", 2, 1)?, list("dilations", 2, 1)?, list("pads", 4, 0)?);
+    let windows = Unfold::new([rows, columns]).stride([stride[0], stride[1]]).dilation([dilation[0], dilation[1]]);
+    let padded = x.fold([height + pads[0] + pads[2], width + pads[1] + pads[3]], windows)?;
+    padded.narrow(2, pads[0], height)?.narrow(3, pads[1], width)
 }
 
 /// A dimension that changes: its new size, and the scale of its positions.

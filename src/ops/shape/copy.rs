@@ -97,6 +97,9 @@ impl Cat {
     }
 }
 
+/// The most elements that one thread joins.
+const FEW: usize = 1 << 15;
+
 impl Op for Cat {
     type Layout = Strided;
     const ELEMENTS: Elements = Elements::Any;
@@ -135,7 +138,13 @@ impl Op for Cat {
             parts.push((input, part, Layout { offset: 0, ..place }));
             rest = others;
         }
-        parts.into_par_iter().for_each(|(input, part, place)| strided_copy(input, part, &place));
+        // To wake other threads takes longer than to copy a few thousand elements.
+        let few = inputs.iter().map(|input| input.elem_count()).sum::<usize>() <= FEW;
+        let copy = |(input, part, place): (&CpuIn<Strided>, &mut [u32], Layout)| strided_copy(input, part, &place);
+        match few {
+            true => parts.into_iter().for_each(copy),
+            false => parts.into_par_iter().for_each(copy),
+        }
         Ok(())
     }
 

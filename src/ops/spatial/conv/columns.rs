@@ -96,19 +96,30 @@ pub(super) fn tasks<'a>(
     tasks
 }
 
+/// Products that one thread computes in the time that it takes to wake another one.
+const SMALL: usize = 1 << 18;
+
 pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) -> Result<()> {
     let (depth, wide, each) = (g.depth(), g.group_out(), g.images_each(g.most_images()));
     let parts = ranges(g.groups, wide, wide, g.images.div_ceil(each));
     let weights = |(group, rows): &(usize, Range<usize>)| {
         Left::from(&w[(group * wide + rows.start) * depth..], [depth, 1], [rows.len(), depth])
     };
-    let weights: Vec<Left> = parts.par_iter().map(weights).collect::<Result<_>>()?;
+    let small = g.images * g.out_image() * depth <= SMALL;
+    let weights: Vec<Left> = match small {
+        true => parts.iter().map(weights).collect::<Result<_>>()?,
+        false => parts.par_iter().map(weights).collect::<Result<_>>()?,
+    };
     let tasks = tasks(out, (g.out_image(), g.window.pixels()), each, &parts);
-    tasks.into_par_iter().try_for_each(|task| {
+    let compute = |task: Task| {
         let first = task.group * wide + task.planes.start;
         let bias = bias.map_or(Start::Zero, |bias| Start::Rows(&bias[first..first + task.planes.len()]));
         forward_task(g, x, &weights[task.part], bias, task)
-    })
+    };
+    match small {
+        true => tasks.into_iter().try_for_each(compute),
+        false => tasks.into_par_iter().try_for_each(compute),
+    }
 }
 
 fn forward_task(g: &Geometry, x: &[f32], weights: &Left, bias: Start, mut task: Task) -> Result<()> {

@@ -115,10 +115,15 @@ pub(super) fn weight_grad(
     Ok(kernels)
 }
 
+/// Products that one thread computes in the time that it takes to wake another one.
+const SMALL: usize = 1 << 16;
+
 /// Computes the convolution on the host, plane by plane.
 pub(super) fn cpu_forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
     let [pixels, plane, taps, stride, deep, wide] = g.direct_sizes();
-    out.par_chunks_mut(pixels).enumerate().for_each(|(at, y)| {
+    // Planes of so little work that waking another thread takes longer are one task.
+    let planes = (SMALL / (pixels * taps * deep).max(1)).max(1);
+    out.par_chunks_mut(pixels).enumerate().with_min_len(planes).for_each(|(at, y)| {
         let (n, o) = (at / g.out_channels, at % g.out_channels);
         y.fill(bias.map_or(0.0, |bias| bias[o]));
         for c in 0..deep {
