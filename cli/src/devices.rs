@@ -157,6 +157,18 @@ pub fn select(spec: &str) -> Result<Vec<Device>, Failure> {
     Ok(devices)
 }
 
+/// Returns the only device that a `--devices` value names; `auto` is the first hardware GPU, else the CPU.
+///
+/// # Errors
+/// As [`select`], and [`Failure::Usage`] for several devices.
+pub fn one(command: &str, spec: &str) -> Result<Device, Failure> {
+    let mut devices = select(spec)?;
+    if spec.trim() != "auto" && devices.len() > 1 {
+        return Err(Failure::Usage(format!("--devices {spec}: {command} computes on one device: name one")));
+    }
+    Ok(devices.remove(0))
+}
+
 /// The names as text: `[gpu:0, cpu]`.
 pub fn names(devices: &[Device]) -> String {
     let names: Vec<&str> = devices.iter().map(Device::name).collect();

@@ -1,6 +1,6 @@
 //! `anygpu`: list this machine's devices, check and measure them, train on any mix of them.
 //!
-//! One file or folder per command: `devices`, `check`, `train`, `predict`, `bench`, `tune`, `kernel`, `top`. Results go to standard output
+//! One file or folder per command: `devices`, `check`, `train`, `predict`, `run`, `bench`, `tune`, `kernel`, `top`. Results go to standard output
 //! (`output`), progress and logs to standard error (`progress`); `failure` has the exit statuses, `values` the parsers of
 //! options.
 
@@ -14,6 +14,7 @@ mod net;
 mod output;
 mod predict;
 mod progress;
+mod run;
 mod top;
 mod train;
 mod tune;
@@ -44,6 +45,7 @@ enum Command {
     Devices(devices::Args),
     Train(train::Args),
     Predict(predict::Args),
+    Run(run::Args),
     Bench(bench::Args),
     Check(check::Args),
     Tune(tune::Args),
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(args, cli.json),
         Command::Train(args) => train::run(args, cli.json),
         Command::Predict(args) => predict::run(args, cli.json),
+        Command::Run(args) => run::run(args, cli.json),
         Command::Bench(args) => bench::run(args, cli.json),
         Command::Check(args) => check::run(args, cli.json),
         Command::Tune(args) => tune::run(args, cli.json),

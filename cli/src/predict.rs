@@ -86,11 +86,7 @@ struct Guess {
 /// [`Failure::Usage`] if neither the file nor the options name the net; [`Failure::Run`] naming a file that is damaged
 /// or does not fit.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
-    let mut devices = devices::select(&args.devices)?;
-    if args.devices.trim() != "auto" && devices.len() > 1 {
-        return Err(Failure::Usage(format!("--devices {}: predict computes on one device: name one", args.devices)));
-    }
-    let device = devices.remove(0);
+    let device = devices::one("predict", &args.devices)?;
     let (net, card) = load(args, &device)?;
     for path in &args.images {
         let prediction = predict(args, &net, &card, path, &device)?;
