@@ -129,6 +129,7 @@ fn a_model_is_described() {
     }
     let lines = json_lines(&run(Path::new("."), "pixels.onnx", "cpu", &["--describe", "--json"]));
     assert_eq!(lines[0]["inputs"], json!([{ "name": "x", "type": "uint8", "shape": ["n", "h", null, 3] }]));
+    fails(&run(Path::new("."), "mixed.onnx", "cpu", &["--describe", "--random"]), 2, &["--describe", "--random"]);
 }
 
 /// Times and comparisons on every device. Random numbers are those of the seed, on all of them.

@@ -167,7 +167,7 @@ fn list(info: &ValueInfo, numbers: &[f64], sizes: &Sizes) -> Result<Tensor, Fail
     let count: usize = shape.iter().fold(1, |count, size| count.saturating_mul(*size));
     let open = (0..shape.len()).find(|&at| sizes.of(info, at).is_none());
     match open {
-        Some(at) if count > 0 && numbers.len() % count == 0 => shape[at] = numbers.len() / count,
+        Some(at) if count > 0 && numbers.len().is_multiple_of(count) => shape[at] = numbers.len() / count,
         _ if count == numbers.len() => {}
         _ => {
             let given = numbers.len();

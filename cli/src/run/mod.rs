@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, alias = "device", default_value = "auto", value_name = "NAME")]
     devices: String,
     /// Print the inputs, the outputs and the operators of the model, and run nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["inputs", "random", "sizes", "outputs", "top", "bench", "profile", "compare"])]
     describe: bool,
     /// Write an output to a .npy file; the name may be left out if the model has one output; may be given several times
     #[arg(long = "output", value_name = "[NAME=]FILE")]

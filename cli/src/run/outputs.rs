@@ -106,7 +106,7 @@ pub fn shown(number: f64) -> String {
     let size = number.abs();
     match number {
         _ if number.fract() == 0.0 && size < 1e9 => format!("{number}"),
-        _ if size.is_finite() && (size >= 1e5 || size < 1e-3) => format!("{number:.4e}"),
+        _ if size.is_finite() && !(1e-3..1e5).contains(&size) => format!("{number:.4e}"),
         _ => format!("{number:.5}"),
     }
 }
