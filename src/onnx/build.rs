@@ -1,6 +1,9 @@
 //! From the messages of a file to a graph: names become numbers, operators functions.
 
 use std::collections::HashMap;
+use std::rc::Rc;
+
+use prost::Message;
 
 use super::call::of_node;
 use super::element_type::ElementType;
@@ -14,6 +17,8 @@ use crate::error::Result;
 /// The most nodes of a model, functions counted at each of their calls: a file of functions that call each other twice grows
 /// without limit.
 const MOST_NODES: usize = 1 << 20;
+/// The most bytes of constants that the calls of functions copy.
+const MOST_COPIED: usize = 1 << 30;
 /// The deepest nesting of graphs and functions.
 const DEEPEST: usize = 32;
 /// The oldest and the newest version of ONNX's operator set that operators are written for.
@@ -40,11 +45,13 @@ impl Scope {
 /// Reads the graphs of a model.
 pub(super) struct Builder<'a> {
     opsets: Vec<HashMap<&'a str, i64>>,
-    functions: HashMap<(&'a str, &'a str), &'a FunctionProto>,
+    functions: Rc<HashMap<(&'a str, &'a str), &'a FunctionProto>>,
     external: ExternalData,
     pub weights: Vec<Weight>,
     scopes: Vec<Scope>,
     nodes: usize,
+    /// Bytes of constants of functions, at each of their calls.
+    copied: usize,
     /// Operators without a function, each with the names of its nodes.
     unknown: Vec<(String, Vec<String>)>,
 }
@@ -63,7 +70,7 @@ impl<'a> Builder<'a> {
         functions: &'a [FunctionProto],
         external: ExternalData,
     ) -> Result<Builder<'a>> {
-        let functions = functions.iter().map(|f| ((domain(&f.domain), f.name.as_str()), f)).collect();
+        let functions = Rc::new(functions.iter().map(|f| ((domain(&f.domain), f.name.as_str()), f)).collect());
         let opsets = versions(opsets);
         if let Some(&version) = opsets.get("").filter(|&&version| version < OPSETS.0 || version > OPSETS.1) {
             let (oldest, newest) = OPSETS;
@@ -79,6 +86,7 @@ impl<'a> Builder<'a> {
             weights: Vec::new(),
             scopes: Vec::new(),
             nodes: 0,
+            copied: 0,
             unknown: Vec::new(),
         })
     }
@@ -107,6 +115,7 @@ impl<'a> Builder<'a> {
         if !proto.sparse_initializer.is_empty() {
             return Err(fault("sparse initializers are not supported"));
         }
+        self.count(proto.initializer.len())?;
         for initializer in &proto.initializer {
             let weight = self.weight(&initializer.name, initializer)?;
             scope.names.insert(initializer.name.clone(), weight);
@@ -125,6 +134,7 @@ impl<'a> Builder<'a> {
         if self.scopes.len() >= DEEPEST {
             return Err(fault(format!("graphs and functions are nested more than {DEEPEST} deep")));
         }
+        self.count(inputs.len() + outputs.len())?;
         self.scopes.push(scope);
         let mut list = Vec::new();
         for node in nodes {
@@ -139,8 +149,23 @@ impl<'a> Builder<'a> {
         Ok(Graph { inputs, nodes: list, outputs, slots: scope.slots, captures: scope.captures })
     }
 
+    /// Counts nodes, and what takes memory like them.
+    fn count(&mut self, more: usize) -> Result<()> {
+        self.nodes = self.nodes.saturating_add(more);
+        match self.nodes > MOST_NODES {
+            true => Err(fault(format!("the model has more than {MOST_NODES} nodes"))),
+            false => Ok(()),
+        }
+    }
+
     /// Adds a tensor of the file to the weights.
     fn weight(&mut self, name: &str, proto: &TensorProto) -> Result<Source> {
+        if self.scopes.iter().any(|scope| scope.closed) {
+            self.copied = self.copied.saturating_add(proto.encoded_len());
+            if self.copied > MOST_COPIED {
+                return Err(fault("the constants of its functions take too much memory"));
+            }
+        }
         let read = || {
             ElementType::of(proto.data_type)?;
             self.external.resolve(proto)
@@ -174,10 +199,7 @@ impl<'a> Builder<'a> {
 
     /// Reads a node; `None` for one that only gives a value another name.
     fn node(&mut self, proto: &'a NodeProto) -> Result<Option<Node>> {
-        self.nodes += 1;
-        if self.nodes > MOST_NODES {
-            return Err(fault(format!("the model has more than {MOST_NODES} nodes")));
-        }
+        self.count(1)?;
         let mut inputs = Vec::with_capacity(proto.input.len());
         for name in &proto.input {
             inputs.push(match name.as_str() {
@@ -286,16 +308,17 @@ impl<'a> Builder<'a> {
         let nodes: Vec<NodeProto> = function.node.iter().map(|node| bound(node, function, call)).collect();
         let mut inner = Builder {
             opsets: vec![versions(&function.opset_import)],
-            functions: self.functions.iter().map(|(&key, &value)| (key, value)).collect(),
+            functions: self.functions.clone(),
             external: self.external.clone(),
             weights: std::mem::take(&mut self.weights),
             scopes: std::mem::take(&mut self.scopes),
             nodes: self.nodes,
+            copied: self.copied,
             unknown: std::mem::take(&mut self.unknown),
         };
         let graph = inner.body(&nodes, inputs, &outputs, scope);
         (self.weights, self.scopes) = (inner.weights, inner.scopes);
-        (self.nodes, self.unknown) = (inner.nodes, inner.unknown);
+        (self.nodes, self.copied, self.unknown) = (inner.nodes, inner.copied, inner.unknown);
         graph.map(Body::Function)
     }
 }
@@ -307,15 +330,22 @@ fn bound(node: &NodeProto, function: &FunctionProto, call: &NodeProto) -> NodePr
         of(&call.attribute).or_else(|| of(&function.attribute_proto))
     };
     let mut node = node.clone();
-    let attributes = std::mem::take(&mut node.attribute);
-    node.attribute = attributes
-        .into_iter()
-        .filter_map(|attribute| match attribute.ref_attr_name.as_str() {
-            "" => Some(attribute),
-            reference => given(reference).map(|value| AttributeProto { name: attribute.name, ..value }),
-        })
-        .collect();
+    bind(&mut node, &given);
     node
+}
+
+/// Replaces references to attributes of a function, also in the graphs within a node.
+fn bind(node: &mut NodeProto, given: &dyn Fn(&str) -> Option<AttributeProto>) {
+    let attributes = std::mem::take(&mut node.attribute);
+    let one = |mut attribute: AttributeProto| match attribute.ref_attr_name.as_str() {
+        "" => {
+            let graph = attribute.g.as_mut();
+            graph.into_iter().flat_map(|graph| &mut graph.node).for_each(|node| bind(node, given));
+            Some(attribute)
+        }
+        reference => given(reference).map(|value| AttributeProto { name: attribute.name, ..value }),
+    };
+    node.attribute = attributes.into_iter().filter_map(one).collect();
 }
 
 /// The other forms of a constant: numbers as attributes.

@@ -38,7 +38,9 @@ impl Operator {
                 let tensor = f(call)?;
                 let first = call.inputs.iter().flatten().next();
                 let value = match first {
-                    Some(first) if !matches!(first, Value::Sequence(_)) => Value::of(tensor, first.kind()),
+                    Some(first) if !matches!(first, Value::Sequence(_)) => {
+                        Value::of(wrapped(tensor, first.kind())?, first.kind())
+                    }
                     _ => Value::natural(tensor),
                 };
                 Ok(vec![value])
@@ -186,6 +188,16 @@ pub(super) fn alike(x: Tensor, y: Tensor) -> Result<(Tensor, Tensor)> {
         (DType::U32, DType::I32) => Ok((x.to_dtype(DType::I32)?, y)),
         _ => Ok((x, y)),
     }
+}
+
+/// The integers of a tensor as those of a narrower type, without the upper bits. Other tensors are returned as they are.
+pub(super) fn wrapped(x: Tensor, kind: ElementType) -> Result<Tensor> {
+    if x.dtype() != DType::I32 || kind.dtype() != DType::I32 || kind.bits() >= 32 {
+        return Ok(x);
+    }
+    let (low, high) = kind.range();
+    let (low, span) = (low as i32, (high - low + 1) as i32);
+    x.sub(low)?.rem(span)?.add(low)
 }
 
 /// Sizes that must not be negative.

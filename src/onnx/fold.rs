@@ -42,7 +42,7 @@ const SPARE: usize = 1 << 22;
 pub(super) fn fold(graph: &mut Graph, weights: &mut Vec<Weight>) -> Result<()> {
     let mut room = SPARE;
     for weight in weights.iter() {
-        room = room.saturating_add(weight.about()?.0.saturating_mul(4));
+        room = room.saturating_add(weight.present()?.saturating_mul(4));
     }
     let mut folder = Folder { weights, room };
     no_grad(|| folder.graph(graph, HashMap::new()));

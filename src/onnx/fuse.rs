@@ -19,7 +19,8 @@ pub(super) fn fuse(graph: &mut Graph, weights: &mut Vec<Weight>) {
         node.body.graphs_mut().for_each(|graph| fuse(graph, weights));
     }
     let nodes = std::mem::take(&mut graph.nodes).into_iter().map(Some).collect();
-    let mut fuser = Fuser { nodes, weights, users: HashMap::new() };
+    let own = weights.len();
+    let mut fuser = Fuser { nodes, weights, users: HashMap::new(), makers: HashMap::new(), own };
     fuser.count_users(graph);
     for at in 0..fuser.nodes.len() {
         fuser.hardswish(at);
@@ -41,6 +42,10 @@ struct Fuser<'a> {
     weights: &'a mut Vec<Weight>,
     /// The nodes that read each slot; a slot that the graph's outputs or inner graphs read has a user beyond the last node.
     users: HashMap<usize, Vec<usize>>,
+    /// The node that computes each slot.
+    makers: HashMap<usize, usize>,
+    /// The weights of the file; those beyond were made here.
+    own: usize,
 }
 
 /// One scale and one shift for each channel: y = scale · x + shift.
@@ -54,6 +59,7 @@ impl Fuser<'_> {
         let beyond = self.nodes.len();
         for (at, node) in self.nodes.iter().enumerate() {
             let Some(node) = node else { continue };
+            node.outputs.iter().flatten().for_each(|&slot| _ = self.makers.insert(slot, at));
             for source in node.inputs.iter().flatten() {
                 if let Source::Slot(slot) = source {
                     self.users.entry(*slot).or_default().push(at);
@@ -73,7 +79,8 @@ impl Fuser<'_> {
     }
 
     fn node(&self, at: usize) -> Option<&Node> {
-        self.nodes.get(at)?.as_ref()
+        // A function of the file may have the name of an operator.
+        self.nodes.get(at)?.as_ref().filter(|node| matches!(node.body, Body::Operator(_)))
     }
 
     /// The only output of a node, and the only node that reads it.
@@ -85,11 +92,6 @@ impl Fuser<'_> {
         }
     }
 
-    /// The node that computes a slot.
-    fn maker(&self, slot: usize) -> Option<usize> {
-        self.nodes.iter().position(|node| node.as_ref().is_some_and(|node| node.outputs.contains(&Some(slot))))
-    }
-
     /// The only element of a weight.
     fn number(&self, source: Option<Source>) -> Option<f64> {
         let Some(Source::Weight(weight)) = source else { return None };
@@ -98,6 +100,14 @@ impl Fuser<'_> {
             return None;
         }
         weight.value().ok()?.read().ok()?.to_floats().first().copied()
+    }
+
+    /// Whether a weight is one element of at most one dimension.
+    fn is_scalar(&self, source: Option<Source>) -> bool {
+        let Some(Source::Weight(weight)) = source else { return false };
+        self.weights[weight]
+            .value()
+            .is_ok_and(|value| value.shape().is_ok_and(|shape| shape.len() <= 1 && shape.iter().all(|&size| size == 1)))
     }
 
     /// The two inputs of a node, the one that is computed first.
@@ -291,6 +301,13 @@ impl Fuser<'_> {
                 _ => format!("{}.bias", names.first().map_or("", String::as_str)),
             });
         }
+        for source in inputs.iter().skip(1).flatten() {
+            if let Source::Weight(old) = *source
+                && old >= self.own
+            {
+                self.weights[old].stored = Stored::Unused;
+            }
+        }
         let places = self.weights.len();
         for (name, tensor) in names.into_iter().zip(new) {
             let value = super::value::Value::natural(tensor);
@@ -322,6 +339,7 @@ impl Fuser<'_> {
         self.put(at, shape, values, bias)?;
         let removed = self.nodes[next].take()?;
         self.forget(next, &removed);
+        removed.outputs.iter().flatten().for_each(|&slot| _ = self.makers.insert(slot, at));
         self.nodes[at].as_mut()?.outputs = removed.outputs;
         Some(())
     }
@@ -337,14 +355,21 @@ impl Fuser<'_> {
         let (shape, mut values, mut bias) = self.convolution(node)?;
         let Some(Source::Slot(slot)) = node.inputs[0] else { return None };
         let groups = node.attribute("group").map_or(1, |attribute| attribute.i);
-        let (groups, each) = (usize::try_from(groups).ok().filter(|&groups| groups > 0)?, shape[1]);
+        let divides = |groups: &usize| *groups > 0 && shape[0].is_multiple_of(*groups);
+        let (groups, each) = (usize::try_from(groups).ok().filter(divides)?, shape[1]);
         let pads = |attribute: &AttributeProto| attribute.ints.iter().any(|&pad| pad != 0);
         let auto =
             node.attribute("auto_pad").is_some_and(|attribute| !matches!(&attribute.s[..], b"NOTSET" | b"VALID" | b""));
         let padded = node.attribute("pads").is_some_and(pads) || auto;
-        let before = self.maker(slot)?;
+        let before = *self.makers.get(&slot)?;
         self.only_user(before).filter(|(_, user)| *user == at)?;
-        let (x, affine) = self.affine(self.node(before)?, each * groups, shape.len() - 2)?;
+        let maker = self.node(before)?;
+        let (x, affine) = self.affine(maker, each * groups, shape.len() - 2)?;
+        // A vector or a tensor could give its input more channels or dimensions than it has.
+        let keeps_shape = maker.op_type == "BatchNormalization" || self.is_scalar(self.computed_and_weight(maker)?.1);
+        if !keeps_shape {
+            return None;
+        }
         if padded && affine.shift.iter().any(|&shift| shift != 0.0) {
             return None;
         }

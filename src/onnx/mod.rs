@@ -21,13 +21,14 @@
 //! Operator sets 1 to 26, with the operators that map to ops of this crate, functions of the file, and `If`, `Loop` and `Scan`.
 //! A file with others is refused by [`load`], in one error that lists all of them. Elements are of the types that this crate
 //! has: see [`ElementType::dtype`]. Integers of 64 bits are exact on the host, where shape arithmetic is done, and `i32` on
-//! devices; an integer that does not fit is an error where it is seen, and wraps in arithmetic on a device. Floats of 64 bits
+//! devices, where arithmetic wraps. A constant or an input that does not fit is an error, but for the extremes of 64 bits, which mark open
+//! ends of ranges: these become those of 32 bits. Floats of 64 bits
 //! are rounded to `f32`. Strings, maps, optionals, sparse tensors and complex numbers are not supported.
 //!
 //! # Execution
 //!
 //! Tensors stay on the model's device between operators. Shapes and what is computed from them are on the host; nothing is read
-//! back unless the graph itself asks for it: a condition, a size or a shape that depends on elements. Nodes that read only
+//! back unless the graph itself asks for it: a condition, a size or a shape that depends on elements. Most nodes that read only
 //! constants are computed once, at [`load`]; scales and shifts of channels, such as batch norms, become part of convolutions. A value's memory is free for others after its last use.
 //!
 //! # Training

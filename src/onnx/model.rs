@@ -1,6 +1,6 @@
 //! A model of a file as a module.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::ops::Index;
 use std::sync::Arc;
@@ -57,9 +57,9 @@ impl Model {
         fold(&mut built, &mut weights)?;
         no_grad(|| fuse(&mut built, &mut weights));
         assign(&mut weights, &built)?;
-        let given = |name: &str| graph.initializer.iter().any(|initializer| initializer.name == name);
-        let inputs =
-            graph.input.iter().filter(|input| !given(&input.name)).map(ValueInfo::of).collect::<Result<_>>()?;
+        let given: HashSet<&str> = graph.initializer.iter().map(|initializer| initializer.name.as_str()).collect();
+        let open = graph.input.iter().filter(|input| !given.contains(input.name.as_str()));
+        let inputs = open.map(ValueInfo::of).collect::<Result<_>>()?;
         let outputs = graph.output.iter().map(ValueInfo::of).collect::<Result<_>>()?;
         let producer = format!("{} {}", proto.producer_name, proto.producer_version).trim().to_owned();
         let opset = proto.opset_import.iter().find(|set| set.domain.is_empty()).map_or(0, |set| set.version);

@@ -1,15 +1,17 @@
 //! The tensors of a file: which of them are parameters, and where their elements are.
 
+use std::collections::{HashMap, HashSet};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 use half::{bf16, f16};
+use prost::Message;
 use prost::bytes::Bytes;
 
 use super::array::{Array, shape_of};
 use super::element_type::ElementType;
 use super::fault;
-use super::node::{Graph, Node, Source};
+use super::node::{Body, Graph, Node, Source};
 use super::proto::TensorProto;
 use super::value::Value;
 use crate::device::Device;
@@ -46,6 +48,8 @@ enum Role {
     None,
     Constant,
     Buffer,
+    /// An operand of elementwise arithmetic: a parameter if it has several elements.
+    Arithmetic,
     Parameter,
 }
 
@@ -73,6 +77,18 @@ impl Weight {
                 Ok((value.shape()?.iter().product(), value.kind()))
             }
         }
+    }
+}
+
+impl Weight {
+    /// How many elements it has at most, by the size of what is in the file.
+    pub fn present(&self) -> Result<usize> {
+        let count = self.about()?.0;
+        Ok(match &self.stored {
+            // At most two elements lie in a byte.
+            Stored::Raw(proto) => count.min(proto.encoded_len().saturating_mul(2)),
+            _ => count,
+        })
     }
 }
 
@@ -116,11 +132,30 @@ pub(super) fn assign(weights: &mut [Weight], graph: &Graph) -> Result<()> {
         })?;
         weight.stored = stored;
     }
+    name_apart(weights);
     Ok(())
+}
+
+/// Gives each parameter and buffer a name of its own: a tensor that fusion made anew for two convolutions, or a constant of a
+/// function that is called twice, has the same name in both places.
+fn name_apart(weights: &mut [Weight]) {
+    let (mut names, mut numbers) = (HashSet::new(), HashMap::new());
+    for weight in weights.iter_mut().filter(|weight| matches!(weight.stored, Stored::Parameter(_) | Stored::Buffer(_)))
+    {
+        let base = weight.name.clone();
+        while !names.insert(weight.name.clone()) {
+            let number = numbers.entry(base.clone()).or_insert(1);
+            *number += 1;
+            weight.name = format!("{base}.{number}");
+        }
+    }
 }
 
 /// What an operator's input is, if it comes from the file.
 fn role(node: &Node, input: usize) -> Role {
+    if !matches!(node.body, Body::Operator(_)) {
+        return Role::Constant;
+    }
     match (node.op_type.as_str(), input) {
         ("BatchNormalization", 3 | 4) => Role::Buffer,
         ("Conv" | "ConvTranspose" | "BatchNormalization" | "LayerNormalization" | "InstanceNormalization", 1 | 2)
@@ -128,8 +163,8 @@ fn role(node: &Node, input: usize) -> Role {
         | ("Gemm" | "MatMul" | "FusedMatMul" | "Einsum", _)
         | ("PRelu", 1)
         | ("LSTM" | "GRU" | "RNN", 1..=3)
-        | ("Gather", 0)
-        | ("Add" | "Sub" | "Mul" | "Div", _) => Role::Parameter,
+        | ("Gather", 0) => Role::Parameter,
+        ("Add" | "Sub" | "Mul" | "Div", _) => Role::Arithmetic,
         _ => Role::Constant,
     }
 }
@@ -140,16 +175,20 @@ fn decoded(weight: &Weight, role: Role) -> Result<Stored> {
     }
     let (count, kind) = weight.about()?;
     let on_host =
-        !kind.is_float() || (role == Role::Constant && count <= FEW) || (role == Role::Parameter && count <= 1);
+        !kind.is_float() || (role == Role::Constant && count <= FEW) || (role == Role::Arithmetic && count <= 1);
     if on_host {
-        return weight.value().map(Stored::Constant);
+        // What was computed on `cpu` when the model was loaded does not move with it; a value of the host does.
+        return Ok(Stored::Constant(match weight.value()? {
+            value @ Value::Device(..) => value.read()?.into(),
+            value => value,
+        }));
     }
     let tensor = match &weight.stored {
         Stored::Raw(proto) => floats(proto, kind)?,
         _ => weight.value()?.tensor(&Device::cpu())?,
     };
     Ok(match role {
-        Role::Parameter => Stored::Parameter(tensor.requires_grad()),
+        Role::Parameter | Role::Arithmetic => Stored::Parameter(tensor.requires_grad()),
         _ => Stored::Buffer(tensor),
     })
 }

@@ -100,7 +100,7 @@ fn gather(call: &Call, x: &Array, index: &Array) -> Option<Result<Array>> {
 
 fn concat(call: &Call, arrays: &[&Array]) -> Result<Array> {
     let first = arrays[0];
-    let dim = call.axis(0, first.shape.len())?;
+    let dim = call.axis(i64::from(call.opset() < 4), first.shape.len())?;
     let mut shape = first.shape.clone();
     shape[dim] = 0;
     for array in arrays {
@@ -141,7 +141,8 @@ fn slice(call: &Call, x: &Array) -> Result<Array> {
     let mut first = 0;
     for Range { dim, start, count, step } in slice_range(call, &x.shape)? {
         first += start * by[dim].unsigned_abs();
-        by[dim] *= step as isize;
+        // A step that is taken is shorter than the dimension.
+        by[dim] = if count > 1 { by[dim] * step as isize } else { 0 };
         shape[dim] = count;
     }
     if shape.contains(&0) {

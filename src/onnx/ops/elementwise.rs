@@ -1,6 +1,6 @@
 //! Elementwise operators: arithmetic, comparisons, activations, casts.
 
-use super::super::call::{Call, Operator, alike};
+use super::super::call::{Call, Operator, alike, wrapped};
 use super::super::fault;
 use super::super::value::Value;
 use crate::dtype::DType;
@@ -136,8 +136,7 @@ fn to_kind(call: &Call, kind: super::super::ElementType) -> Result<Value> {
     if kind.bits() == 4 && x.dtype().is_float() {
         return Ok(Value::Device(x.trunc()?.clamp(Some(low as f32), Some(high as f32))?.to_dtype(DType::I32)?, kind));
     }
-    let (low, span) = (low as i32, (high - low + 1) as i32);
-    Ok(Value::Device(y.sub(low)?.rem(span)?.add(low)?, kind))
+    Ok(Value::Device(wrapped(y, kind)?, kind))
 }
 
 fn where_cond(call: &Call) -> Result<Vec<Value>> {
@@ -155,7 +154,11 @@ fn pow(call: &Call) -> Result<Tensor> {
             return x.square();
         }
     }
-    x.pow(&aligned(call, &x, call.x(1)?.to_dtype(x.dtype())?)?)?.to_dtype(x.dtype())
+    let y = aligned(call, &x, call.x(1)?)?;
+    if !x.dtype().is_float() && y.dtype().is_float() {
+        return x.to_dtype(DType::F32)?.pow(&y.to_dtype(DType::F32)?)?.trunc()?.to_dtype(x.dtype());
+    }
+    x.pow(&y.to_dtype(x.dtype())?)?.to_dtype(x.dtype())
 }
 
 /// Bounds are attributes up to opset 10, and inputs of one element since; either may be left out.
@@ -165,6 +168,17 @@ fn clip(call: &Call) -> Result<Tensor> {
         Some(value) => Ok(Some(value as f32)),
         None => Result::Ok(call.has(name).then(|| call.float(name, 0.0))),
     };
+    if !x.dtype().is_float() {
+        // Bounds of integers are integers; many are no f32.
+        let mut x = x;
+        if let Some(low) = call.maybe(1)?.filter(|low| low.elem_count() == 1) {
+            x = x.maximum(&low.reshape(())?)?;
+        }
+        if let Some(high) = call.maybe(2)?.filter(|high| high.elem_count() == 1) {
+            x = x.minimum(&high.reshape(())?)?;
+        }
+        return Ok(x);
+    }
     match (bound("min", 1)?, bound("max", 2)?) {
         (None, None) => Ok(x),
         // Of a lower bound above the upper one, ONNX takes the upper.

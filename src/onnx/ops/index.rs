@@ -35,9 +35,8 @@ pub(super) fn find(op: &str) -> Option<Operator> {
 
 fn concat(call: &Call) -> Result<Tensor> {
     let x = call.all()?;
-    // A tensor of no elements may be of another rank in files of old exporters.
     let x: Vec<&Tensor> = x.iter().collect();
-    Tensor::cat(&x, call.axis(0, x[0].rank())?)
+    Tensor::cat(&x, call.axis(i64::from(call.opset() < 4), x[0].rank())?)
 }
 
 /// A range of a dimension: `count` elements from `start`, every `step`th; a negative step goes back.
@@ -318,7 +317,11 @@ fn constant(call: &Call) -> Result<Vec<Value>> {
     let number = value.to_floats()[0];
     let tensor = match kind.is_float() {
         true => Tensor::full(shape, number as f32, call.device)?,
-        false => Tensor::full(shape, value.to_ints()[0] as i32, call.device)?,
+        // The copy of one element says whether it fits.
+        false => match value.reshaped(Vec::new()).upload(&Device::cpu())? {
+            one if one.dtype() == DType::I32 => Tensor::full(shape, one.item::<i32>()?, call.device)?,
+            one => Tensor::full(shape, one.to_dtype(DType::U32)?.item::<u32>()?, call.device)?,
+        },
     };
     Ok(vec![Value::Device(tensor.to_dtype(kind.dtype())?, kind)])
 }

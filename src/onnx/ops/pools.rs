@@ -26,7 +26,7 @@ pub(super) fn find(op: &str) -> Option<Operator> {
         }),
         "GlobalLpPool" => Operator::One(|call| {
             let (x, dims) = spatial(call)?;
-            x.norm(call.int("p", 2) as f32, &dims, true)
+            x.norm(exponent(call), &dims, true)
         }),
         _ => return None,
     })
@@ -178,10 +178,15 @@ fn average_pool(call: &Call) -> Result<Tensor> {
     }
 }
 
+/// The exponent of a norm, which was a float at first.
+fn exponent(call: &Call) -> f32 {
+    if call.opset() < 2 { call.float("p", 2.0) } else { call.int("p", 2) as f32 }
+}
+
 /// (Σ |x|ᵖ)¹⸍ᵖ over a window.
 fn lp_pool(call: &Call) -> Result<Tensor> {
     let x = call.x(0)?;
     let window = Window::of(call, &x, &kernel(call)?)?;
-    let p = call.int("p", 2) as f32;
+    let p = exponent(call);
     window_sums(&window, &x.abs()?.pow(p)?)?.pow(1.0 / p)
 }

@@ -40,6 +40,7 @@ fn spread(call: &Call, v: Tensor, x: &[usize]) -> Result<Tensor> {
     if block == 0 || v.rank() != x.len() || blocks != x[axis].div_ceil(block) {
         return Err(fault(format!("scales of shape {:?} with blocks of {block} for a shape of {x:?}", v.shape())));
     }
+    let block = block.min(x[axis].max(1));
     let mut shape = v.shape().to_vec();
     shape.insert(axis + 1, block);
     let wide = v.unsqueeze(axis + 1)?.broadcast_to(shape)?;
@@ -115,8 +116,9 @@ fn dynamic(call: &Call) -> Result<Vec<Value>> {
 fn exact_product(x: &Tensor, y: &Tensor, product: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let high = x.mul_scalar(1.0 / 16.0)?.floor()?;
     let low = x.sub(&high.mul_scalar(16.0)?)?;
-    let high = product(&high, y)?.to_dtype(DType::I32)?;
-    high.mul(16)?.add(&product(&low, y)?.to_dtype(DType::I32)?)
+    // A convolution may be computed with fractions, whose sums are near the integers.
+    let whole = |x: &Tensor| product(x, y)?.round()?.to_dtype(DType::I32);
+    whole(&high)?.mul(16)?.add(&whole(&low)?)
 }
 
 /// The zero point of a matrix: one, or one for each row (of the first) or column (of the second).

@@ -129,20 +129,29 @@ impl Direction<'_> {
     }
 }
 
-/// The activations of direction `d`.
+/// The activations of direction `d`. Parameters are listed for those functions that have them, in the order of all functions; or
+/// one for each.
 fn activations(call: &Call, d: usize, count: usize) -> Vec<Activation> {
     let defaults: &[&str] = if count == 1 { &["Tanh"] } else { &["Sigmoid", "Tanh", "Tanh"] };
     let floats = |name: &str| call.node.attribute(name).map(|attribute| attribute.floats.clone()).unwrap_or_default();
-    let (alphas, betas) = (floats("activation_alpha"), floats("activation_beta"));
     let names = call.node.attribute("activations").map(|attribute| attribute.strings.clone()).unwrap_or_default();
-    let name = |i: usize| names.get(d * count + i).map(|name| String::from_utf8_lossy(name).into_owned());
-    (0..count)
-        .map(|i| Activation {
-            name: name(i).unwrap_or_else(|| defaults[i].into()),
-            alpha: alphas.get(d * count + i).copied(),
-            beta: betas.get(d * count + i).copied(),
-        })
-        .collect()
+    let name =
+        |i: usize| names.get(i).map_or(defaults[i % count].into(), |name| String::from_utf8_lossy(name).into_owned());
+    let of = |list: &str, takers: &[&str]| -> Vec<Option<f32>> {
+        let values = floats(list);
+        if values.len() == names.len() {
+            return values.into_iter().map(Some).collect();
+        }
+        let mut values = values.into_iter();
+        let takes = |i: usize| takers.contains(&name(i).to_ascii_lowercase().as_str());
+        (0..(d + 1) * count).map(|i| if takes(i) { values.next() } else { None }).collect()
+    };
+    let alphas =
+        of("activation_alpha", &["affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"]);
+    let betas = of("activation_beta", &["affine", "scaledtanh", "hardsigmoid"]);
+    let at = |list: &[Option<f32>], i: usize| list.get(i).copied().flatten();
+    let one = |i: usize| Activation { name: name(i), alpha: at(&alphas, i), beta: at(&betas, i) };
+    (d * count..(d + 1) * count).map(one).collect()
 }
 
 /// A layer of `gates` gates and `functions` activations, in one or both directions.

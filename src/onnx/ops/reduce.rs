@@ -41,7 +41,15 @@ fn reduce(call: &Call, f: Reduction) -> Result<Tensor> {
     let x = call.x(0)?;
     let axes = call.list("axes", 1)?.unwrap_or_default();
     let dims: Vec<usize> = match axes.is_empty() {
-        true if call.flag("noop_with_empty_axes") => return Ok(x),
+        // Nothing is reduced, but each element is transformed.
+        true if call.flag("noop_with_empty_axes") => {
+            return match call.op() {
+                "ReduceSumSquare" => x.square(),
+                "ReduceL1" | "ReduceL2" => x.abs(),
+                "ReduceLogSum" => x.log(),
+                _ => Ok(x),
+            };
+        }
         true => (0..x.rank()).collect(),
         false => call.dims(&axes, x.rank())?,
     };
@@ -114,8 +122,10 @@ fn cumsum(call: &Call) -> Result<Tensor> {
     let reverse = call.flag("reverse");
     let x = if reverse { x.flip([dim])? } else { x };
     let mut sums = x.cumsum(dim)?;
-    if call.flag("exclusive") {
-        sums = sums.sub(&x)?;
+    if call.flag("exclusive") && x.shape()[dim] > 0 {
+        let count = x.shape()[dim];
+        let zeros = Tensor::zeros(x.narrow(dim, 0, 1)?.shape(), x.device())?.to_dtype(sums.dtype())?;
+        sums = Tensor::cat(&[&zeros, &sums.narrow(dim, 0, count - 1)?], dim)?;
     }
     if reverse { sums.flip([dim]) } else { Ok(sums) }
 }

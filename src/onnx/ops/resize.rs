@@ -104,8 +104,11 @@ fn changes(call: &Call, shape: &[usize], axes: &[usize]) -> Result<Vec<Change>> 
         if let Some(scale) = scales.iter().find(|scale| !(scale.is_finite() && **scale > 0.0)) {
             return Err(fault(format!("a scale of {scale}")));
         }
-        let change =
-            |(&dim, scale): (&usize, f64)| Change { dim, size: (shape[dim] as f64 * scale).floor() as usize, scale };
+        let change = |(&dim, scale): (&usize, f64)| Change {
+            dim,
+            size: (shape[dim] as f32 * scale as f32).floor() as usize,
+            scale,
+        };
         return Ok(axes.iter().zip(scales).map(change).collect());
     }
     let wanted = given(3)?.ok_or_else(|| fault("neither scales nor sizes are given"))?;

@@ -127,7 +127,11 @@ pub(in super::super) fn split_sizes(call: &Call, shape: &[usize]) -> Result<(usi
     let parts = match call.list("split", 1)? {
         Some(parts) => sizes(&parts)?,
         None => {
-            let parts = size(call.int("num_outputs", parts as i64))?.max(1);
+            let count = size(call.int("num_outputs", parts as i64))?.max(1);
+            if count > parts.max(1) {
+                return Err(fault(format!("{count} parts for {parts} outputs")));
+            }
+            let parts = count;
             let equal = length.div_ceil(parts);
             (0..parts).map(|i| equal.min(length.saturating_sub(i * equal))).collect()
         }
