@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod functions;
 mod hostile;
 mod models;
 mod proto;

@@ -17,6 +17,7 @@ pub fn node(op: &str, input: &[&str], output: &[&str], attribute: Vec<Attribute>
         name: format!("{}_1", op.to_lowercase()),
         op_type: op.into(),
         attribute,
+        domain: String::new(),
     }
 }
 
@@ -51,7 +52,7 @@ pub fn graph(node: Vec<Node>, initializer: Vec<TensorProto>, input: Vec<ValueInf
 
 pub fn bytes(graph: Graph) -> Vec<u8> {
     let opset_import = vec![Opset { domain: String::new(), version: 17 }];
-    Model { graph: Some(graph), opset_import }.encode_to_vec()
+    Model { graph: Some(graph), opset_import, functions: vec![] }.encode_to_vec()
 }
 
 /// y = relu(x A + a) B, with x `[batch, 2]`.

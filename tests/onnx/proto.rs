@@ -9,6 +9,24 @@ pub struct Model {
     pub graph: Option<Graph>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<Opset>,
+    #[prost(message, repeated, tag = "25")]
+    pub functions: Vec<Function>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Function {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, repeated, tag = "4")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub output: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub node: Vec<Node>,
+    #[prost(message, repeated, tag = "9")]
+    pub opset_import: Vec<Opset>,
+    #[prost(string, tag = "10")]
+    pub domain: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -88,6 +106,8 @@ pub struct Node {
     pub op_type: String,
     #[prost(message, repeated, tag = "5")]
     pub attribute: Vec<Attribute>,
+    #[prost(string, tag = "7")]
+    pub domain: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -104,8 +124,14 @@ pub struct Attribute {
     pub t: Option<TensorProto>,
     #[prost(message, optional, tag = "6")]
     pub g: Option<Graph>,
+    #[prost(float, repeated, tag = "7")]
+    pub floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
     pub ints: Vec<i64>,
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub strings: Vec<Vec<u8>>,
+    #[prost(string, tag = "21")]
+    pub ref_attr_name: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
