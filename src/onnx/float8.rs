@@ -81,7 +81,7 @@ mod tests {
         for kind in [Float8E4m3fn, Float8E4m3fnuz, Float8E5m2, Float8E5m2fnuz] {
             for byte in 0..126u8 {
                 let (low, high) = (decoded(kind, byte), decoded(kind, byte + 1));
-                if low.is_infinite() {
+                if !low.is_finite() {
                     continue;
                 }
                 assert_eq!(rounded(kind, low, true), low, "{kind} {byte}");
