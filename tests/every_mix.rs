@@ -60,18 +60,17 @@ fn difference(got: &[f64], expected: &[f64]) -> f64 {
     got.iter().zip(expected).map(|(g, e)| (g - e).abs() / e.abs()).fold(0.0, f64::max)
 }
 
-/// Runs every `step`-th of all pairs of a mix and shares, and then says which of them differ. One in `strays` may differ by up to
-/// 1e-2 (none if it is 0): a net with sharp decisions, such as the maximum of a window, can take another one after a rounding.
+/// Runs every `step`-th of all pairs of a mix and shares, and then says which of them differ.
 fn compare(
     net: &dyn Fn() -> Result<DataParallelSource>,
     batches: &[(Tensor, Tensor)],
     lr: f32,
-    (step, strays): (usize, usize),
+    step: usize,
 ) -> Result<()> {
     let expected = losses(DataParallel::new(net()?, &[Device::cpu()])?, batches, lr)?;
     let step = if all_mixes() { 1 } else { step };
     let pairs = subsets().into_iter().flat_map(|mix| shares(mix.len()).map(|shares| (mix.clone(), shares)));
-    let (mut count, mut worst, mut wrong) = (0usize, 0.0f64, Vec::new());
+    let (mut count, mut worst, mut wrong) = (0, 0.0f64, Vec::new());
     for (mix, shares) in pairs.collect::<Vec<_>>().into_iter().rev().step_by(step) {
         let names: Vec<&str> = mix.iter().map(Device::name).collect();
         let what = format!("{}, {shares:?}", names.join(" + "));
@@ -85,8 +84,7 @@ fn compare(
         count += 1;
     }
     println!("{count} pairs of devices and shares, {} steps: losses differ by at most {worst:.1e}", batches.len());
-    let allowed = count.checked_div(strays).unwrap_or(0);
-    assert!(wrong.len() <= allowed && worst < 1e-2, "{} of {count} pairs differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} of {count} pairs differ:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }
 
@@ -100,7 +98,7 @@ fn twenty_steps_of_lenet() -> Result<()> {
         manual_seed(0);
         Ok(Box::new(nn::models::lenet()?))
     };
-    compare(&net, &batches, 0.02, (13, 0))
+    compare(&net, &batches, 0.02, 13)
 }
 
 #[test]
@@ -116,8 +114,7 @@ fn five_steps_of_resnet18() -> Result<()> {
         manual_seed(2);
         Ok(Box::new(nn::models::resnet18(1, 10)?))
     };
-    // On one device, noise of 6e-8 in the images moves the losses by 5e-4 to 4e-3 in 2 of 60 runs: see BENCHMARKS.md.
-    compare(&net, &batches, 5e-4, (39, 20))
+    compare(&net, &batches, 5e-4, 39)
 }
 
 proptest! {
