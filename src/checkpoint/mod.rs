@@ -36,11 +36,10 @@ mod safetensors;
 mod training;
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 
 use crate::device::IntoDevice;
-use crate::device::cpu::with_room;
+use crate::device::cpu::read_whole;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
 
@@ -190,12 +189,7 @@ fn damaged(path: &Path, detail: impl Into<String>) -> Error {
 
 /// The bytes of a regular file. A device or pipe, which may be endless, is an error.
 fn read_file(path: &Path) -> Result<Vec<u8>> {
-    let failed = |error: std::io::Error| damaged(path, format!("cannot be read: {error}"));
-    let (file, length) = crate::regular_file::open(path).map_err(failed)?;
-    let size = usize::try_from(length).map_err(|_| damaged(path, "larger than the memory of this machine"))?;
-    let mut bytes = with_room(size)?;
-    file.take(length).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
+    read_whole(path, |error| damaged(path, format!("cannot be read: {error}")))
 }
 
 /// An error while a file is read: of the file, or of a device.

@@ -21,17 +21,16 @@ mod header;
 mod numbers;
 
 use std::collections::BTreeSet;
-use std::io::{Cursor, Read, Write};
+use std::io::{Cursor, Write};
 use std::path::Path;
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use crate::atomic::write_atomically;
-use crate::device::cpu::with_room;
+use crate::device::cpu::{read_whole, with_room};
 use crate::device::{Device, IntoDevice};
 use crate::error::{Error, Result};
-use crate::regular_file;
 use crate::stored_zip::StoredZip;
 use crate::tensor::Tensor;
 use header::Header;
@@ -64,12 +63,7 @@ fn error(path: &Path, fault: impl Into<Fault>) -> Error {
 
 /// Reads a regular file.
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    let (mut file, length) = regular_file::open(path).map_err(|error| error.to_string())?;
-    let length = usize::try_from(length).map_err(|_| format!("{length} bytes are more than memory can hold"))?;
-    let mut bytes = with_room(length)?;
-    // No more than was there when it was opened.
-    Read::by_ref(&mut file).take(length as u64).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    Ok(bytes)
+    read_whole(path, |error| Fault::File(error.to_string()))
 }
 
 /// Returns the tensor of the bytes of a `.npy` file.

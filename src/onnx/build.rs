@@ -7,11 +7,11 @@ use prost::Message;
 
 use super::call::of_node;
 use super::element_type::ElementType;
-use super::fault;
 use super::node::{Body, Graph, Node, Source};
 use super::ops;
 use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OpsetProto, TensorProto};
 use super::weights::{ExternalData, Weight};
+use super::{detail, fault};
 use crate::error::Result;
 
 /// The most nodes of a model, functions counted at each of their calls: a file of functions that call each other twice grows
@@ -244,8 +244,8 @@ impl<'a> Builder<'a> {
     fn renamed(&mut self, proto: &NodeProto, inputs: &[Option<Source>]) -> Result<Option<Source>> {
         let attribute = |name: &str| proto.attribute.iter().find(|attribute| attribute.name == name);
         match (proto.op_type.as_str(), inputs) {
-            ("Identity", [Some(source)]) if proto.domain.is_empty() => Ok(Some(*source)),
-            ("Constant", _) if proto.domain.is_empty() => {
+            ("Identity", [Some(source)]) if domain(&proto.domain).is_empty() => Ok(Some(*source)),
+            ("Constant", _) if domain(&proto.domain).is_empty() => {
                 let name = proto.output.first().map_or("", String::as_str);
                 let tensor = match attribute("value").and_then(|attribute| attribute.t.as_ref()) {
                     Some(tensor) => tensor.clone(),
@@ -364,10 +364,4 @@ fn constant(attribute: &AttributeProto) -> Option<TensorProto> {
         _ => return None,
     };
     Some(tensor)
-}
-
-/// The text of an error without the name of this module.
-fn detail(error: &crate::error::Error) -> String {
-    let text = error.to_string();
-    text.strip_prefix("onnx: ").unwrap_or(&text).to_owned()
 }

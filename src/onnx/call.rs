@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::array::Array;
 use super::element_type::ElementType;
-use super::fault;
 use super::node::Node;
 use super::value::Value;
+use super::{detail, fault};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -219,7 +219,5 @@ pub(super) fn of_node(error: Error, node: &Node) -> Error {
         return error;
     }
     let name = if node.name.is_empty() { String::new() } else { format!(" '{}'", node.name) };
-    let text = error.to_string();
-    let text = text.strip_prefix("onnx: ").unwrap_or(&text);
-    fault(format!("node{name} ({}): {text}", node.op_type))
+    fault(format!("node{name} ({}): {}", node.op_type, detail(&error)))
 }

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use super::call::Operator;
 use super::element_type::ElementType;
 use super::node::{Body, Graph, Node, Source};
 use super::ops;
@@ -121,7 +120,7 @@ impl Fuser<'_> {
 
     /// Makes node `at` an activation of `x`, and removes the others of the pattern.
     fn replace(&mut self, at: usize, op: &str, x: usize, parts: &[usize]) {
-        let Some(Operator::One(_)) = ops::find("", op) else { return };
+        let Some(operator) = ops::find("", op) else { return };
         for &part in parts {
             if let Some(node) = self.nodes[part].take() {
                 self.forget(part, &node);
@@ -129,7 +128,6 @@ impl Fuser<'_> {
         }
         let Some(old) = self.nodes[at].take() else { return };
         self.forget(at, &old);
-        let Some(operator) = ops::find("", op) else { return };
         let node = Node {
             op_type: op.to_owned(),
             opset: 22,

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::element_type::ElementType;
-use super::fault;
 use super::proto::ValueInfoProto;
+use super::{detail, fault};
 use crate::error::Result;
 
 /// The size of a dimension of an input or an output.
@@ -51,10 +51,7 @@ impl ValueInfo {
                 proto.name
             )));
         };
-        let failed = |error: crate::error::Error| {
-            let text = error.to_string();
-            fault(format!("'{}': {}", proto.name, text.strip_prefix("onnx: ").unwrap_or(&text)))
-        };
+        let failed = |error| fault(format!("'{}': {}", proto.name, detail(&error)));
         let element_type = ElementType::of(tensor.elem_type).map_err(failed)?;
         let dimension = |dim: &super::proto::DimensionProto| match (dim.dim_value, &dim.dim_param) {
             (Some(size), _) if size > 0 => usize::try_from(size).map_or(Dimension::Any, Dimension::Size),

@@ -65,9 +65,8 @@ use std::path::Path;
 use prost::Message;
 use prost::bytes::Bytes;
 
-use crate::device::cpu::with_room;
+use crate::device::cpu::{read_whole, with_room};
 use crate::error::{Error, Result};
-use crate::regular_file;
 use weights::ExternalData;
 
 pub use element_type::ElementType;
@@ -77,6 +76,12 @@ pub use model::{Model, Outputs};
 /// An error of this module.
 fn fault(detail: impl Into<String>) -> Error {
     Error::argument("onnx", detail)
+}
+
+/// The text of an error, without the name of this module: to be part of another error's.
+fn detail(error: &Error) -> String {
+    let text = error.to_string();
+    text.strip_prefix("onnx: ").unwrap_or(&text).to_owned()
 }
 
 /// Reads a model from a file, and the external data that it names from files in the same folder. Its tensors are on `cpu`.
@@ -92,18 +97,7 @@ fn fault(detail: impl Into<String>) -> Error {
 pub fn load(path: impl AsRef<Path>) -> Result<Model> {
     let path = path.as_ref();
     let failed = |why: &dyn std::fmt::Display| fault(format!("{}: {why}", path.display()));
-    let read = || -> std::io::Result<Result<Vec<u8>>> {
-        let (mut file, length) = regular_file::open(path)?;
-        let room = usize::try_from(length).map_err(std::io::Error::other).map(with_room::<u8>)?;
-        Ok(match room {
-            Ok(mut bytes) => {
-                std::io::Read::read_to_end(&mut file, &mut bytes)?;
-                Ok(bytes)
-            }
-            Err(error) => Err(error),
-        })
-    };
-    let bytes = read().map_err(|error| failed(&error))??;
+    let bytes = read_whole(path, |error| failed(&error))?;
     parse(bytes.into(), ExternalData::beside(path)).map_err(|error| match &error {
         Error::InvalidArgument { detail, .. } => failed(detail),
         _ => error,

@@ -10,10 +10,10 @@ use prost::bytes::Bytes;
 
 use super::array::{Array, shape_of};
 use super::element_type::ElementType;
-use super::fault;
 use super::node::{Body, Graph, Node, Source};
 use super::proto::TensorProto;
 use super::value::Value;
+use super::{detail, fault};
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::error::Result;
@@ -126,10 +126,8 @@ pub(super) fn assign(weights: &mut [Weight], graph: &Graph) -> Result<()> {
         });
     });
     for (weight, role) in weights.iter_mut().zip(roles) {
-        let stored = decoded(weight, role).map_err(|error| {
-            let text = error.to_string();
-            fault(format!("tensor '{}': {}", weight.name, text.strip_prefix("onnx: ").unwrap_or(&text)))
-        })?;
+        let failed = |error| fault(format!("tensor '{}': {}", weight.name, detail(&error)));
+        let stored = decoded(weight, role).map_err(failed)?;
         weight.stored = stored;
     }
     name_apart(weights);

@@ -9,11 +9,13 @@ mod huge_pages;
 mod info;
 mod notice;
 mod scratch;
+mod whole_file;
 
 pub(crate) use budget::{Grant, available, grant_driver, with_room};
 pub(crate) use copy::{copied, copy};
 pub(crate) use info::info;
 pub(crate) use scratch::{Scratch, scratch};
+pub(crate) use whole_file::read_whole;
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};

@@ -4,11 +4,13 @@
 mod arithmetic;
 mod movement;
 
+pub(super) use movement::non_zero;
+
 use super::array::{Array, Elements};
 use super::call::Call;
-use super::fault;
 use super::value::Value;
 use crate::error::Result;
+use crate::shape::broadcast_shapes;
 
 /// The most elements of an input, and of the result of an elementwise operator.
 const MOST: usize = 1 << 20;
@@ -36,15 +38,7 @@ pub(super) fn evaluate(call: &Call) -> Option<Result<Vec<Value>>> {
 
 /// The shape that two shapes broadcast to.
 fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
-    let rank = a.len().max(b.len());
-    let size = |shape: &[usize], dim: usize| (dim + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
-    let join = |dim: usize| match (size(a, dim), size(b, dim)) {
-        (x, y) if x == y => Ok(x),
-        (1, y) => Ok(y),
-        (x, 1) => Ok(x),
-        _ => Err(fault(format!("shapes {a:?} and {b:?} do not broadcast"))),
-    };
-    (0..rank).map(join).collect()
+    broadcast_shapes("onnx", a, b)
 }
 
 /// The number of elements of a shape; `None` beyond all limits.

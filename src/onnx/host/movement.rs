@@ -213,7 +213,7 @@ fn range<'a>(start: &'a Array, limit: &Array, delta: &'a Array) -> Grown<'a> {
 }
 
 /// The indices of what is not zero, `[rank, count]`.
-fn non_zero(x: &Array) -> Array {
+pub(in super::super) fn non_zero(x: &Array) -> Array {
     let found: Vec<usize> = match &x.elements {
         Elements::Ints(values) => (0..values.len()).filter(|&i| values[i] != 0).collect(),
         Elements::Floats(values) => (0..values.len()).filter(|&i| values[i] != 0.0).collect(),

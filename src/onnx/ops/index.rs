@@ -4,6 +4,7 @@ use super::super::array::Array;
 use super::super::call::{Call, Operator, size, sizes};
 use super::super::element_type::ElementType;
 use super::super::fault;
+use super::super::host;
 use super::super::value::Value;
 use crate::ScatterReduce;
 use crate::device::Device;
@@ -155,21 +156,15 @@ fn gather_elements(call: &Call) -> Result<Tensor> {
     x.gather(dim, &indices(call.needed(1)?, x.shape()[dim], call.device)?)
 }
 
-/// Positions in the flattened leading dimensions, from tuples along the last dimension of an index tensor.
-fn flat_positions(tuples: &Value, leading: &[usize], device: &Device) -> Result<Tensor> {
-    let all = tuples.tensor(device)?;
-    let all = if all.dtype() == DType::I32 { all } else { all.to_dtype(DType::I32)? };
+/// The indices of each of some leading dimensions, from tuples along the last dimension of an index tensor.
+fn tuple_parts(tuples: &Value, leading: &[usize], device: &Device) -> Result<Vec<Tensor>> {
+    let all = tuples.tensor(device)?.to_dtype(DType::I32)?;
     let last = all.rank() - 1;
-    let mut flat: Option<Tensor> = None;
-    for (i, &size) in leading.iter().enumerate() {
-        let part = Value::Device(all.narrow(last, i, 1)?, ElementType::Int64);
-        let part = indices(&part, size, device)?;
-        flat = Some(match flat {
-            Some(flat) => flat.mul(i32::try_from(size).unwrap_or(i32::MAX))?.add(&part)?,
-            None => part,
-        });
-    }
-    flat.ok_or_else(|| fault("the index tuples are empty"))?.reshape(-1)
+    let part = |(i, &size): (usize, &usize)| {
+        let part = Value::Device(all.select(last, i)?, ElementType::Int64);
+        indices(&part, size, device)
+    };
+    leading.iter().enumerate().map(part).collect()
 }
 
 /// How many leading dimensions index tuples name, checked.
@@ -184,35 +179,18 @@ fn tuple_length(index: &[usize], rank: usize, batch: usize) -> Result<usize> {
 fn gather_nd(call: &Call) -> Result<Tensor> {
     let (x, tuples) = (call.x(0)?, call.needed(1)?);
     let batch = size(call.int("batch_dims", 0))?;
-    let index = tuples.shape()?.to_vec();
-    let length = tuple_length(&index, x.rank(), batch)?;
-    let rest = x.shape()[batch + length..].to_vec();
-    let shape = [&index[..index.len() - 1], &rest].concat();
-    let leading = &x.shape()[..batch + length];
-    let tuples = match batch {
-        0 => tuples.clone(),
-        _ => with_batch(call, tuples, &index, batch)?,
-    };
-    let flat = flat_positions(&tuples, leading, call.device)?;
-    let rows: usize = leading.iter().product();
-    x.reshape([&[rows], &rest[..]].concat())?.index_select(0, &flat)?.reshape(shape)
-}
-
-/// Tuples with the indices of the common dimensions before their own.
-fn with_batch(call: &Call, tuples: &Value, index: &[usize], batch: usize) -> Result<Value> {
-    let mut parts = Vec::new();
-    let mut shape = index.to_vec();
-    if let Some(last) = shape.last_mut() {
-        *last = 1;
-    }
+    let index = tuples.shape()?;
+    let length = tuple_length(index, x.rank(), batch)?;
+    let places = &index[..index.len() - 1];
+    let mut parts = Vec::with_capacity(batch + length);
     for dim in 0..batch {
+        // Each place is in the part of the common dimensions that it has itself.
         let counted = Tensor::iota(index[dim], call.device)?.to_dtype(DType::I32)?;
-        let place: Vec<usize> = (0..shape.len()).map(|d| if d == dim { index[d] } else { 1 }).collect();
-        parts.push(counted.reshape(place)?.broadcast_to(shape.clone())?);
+        let shape: Vec<usize> = (0..places.len()).map(|d| if d == dim { index[d] } else { 1 }).collect();
+        parts.push(counted.reshape(shape)?.broadcast_to(places)?);
     }
-    parts.push(tuples.tensor(call.device)?.to_dtype(DType::I32)?);
-    let last = index.len() - 1;
-    Ok(Value::Device(Tensor::cat(&parts, last)?, ElementType::Int64))
+    parts.extend(tuple_parts(tuples, &x.shape()[batch..batch + length], call.device)?);
+    x.index(&parts.iter().collect::<Vec<_>>())
 }
 
 /// How `reduction` combines what comes to the same place; `None` if the last one stays.
@@ -239,19 +217,16 @@ fn scatter(call: &Call) -> Result<Tensor> {
 
 fn scatter_nd(call: &Call) -> Result<Tensor> {
     let (x, tuples, source) = (call.x(0)?, call.needed(1)?, call.x(2)?);
-    let index = tuples.shape()?;
-    let length = tuple_length(index, x.rank(), 0)?;
+    let length = tuple_length(tuples.shape()?, x.rank(), 0)?;
     let (leading, rest) = x.shape().split_at(length);
+    let parts = tuple_parts(tuples, leading, call.device)?;
+    let parts: Vec<&Tensor> = parts.iter().collect();
+    let Some(reduce) = reduction(call)? else { return x.index_put(&parts, &source, false) };
+    // The number of each row, taken by the same indices as the rows.
     let (rows, width) = (leading.iter().product::<usize>(), rest.iter().product::<usize>());
-    let flat = flat_positions(tuples, leading, call.device)?;
-    let count = flat.elem_count();
-    let flat = flat.unsqueeze(1)?.broadcast_to([count, width])?;
-    let (table, source) = (x.reshape([rows, width])?, source.reshape([count, width])?);
-    let out = match reduction(call)? {
-        Some(reduce) => table.scatter_reduce(0, &flat, &source, reduce, true)?,
-        None => table.scatter(0, &flat, &source)?,
-    };
-    out.reshape(x.shape())
+    let numbers = Tensor::iota(rows, call.device)?.reshape(leading)?.index(&parts)?.reshape(-1)?;
+    let (table, source) = (x.reshape([rows, width])?, source.reshape([numbers.elem_count(), width])?);
+    table.index_reduce(0, &numbers, &source, reduce, true)?.reshape(x.shape())
 }
 
 /// `[off, on]` as values; an index from the end counts back, one beyond the depth gives a row of `off`.
@@ -328,20 +303,7 @@ fn constant(call: &Call) -> Result<Vec<Value>> {
 
 /// The indices of what is not zero. How many there are is known when the tensor is read back.
 fn non_zero(call: &Call) -> Result<Vec<Value>> {
-    let array = call.needed(0)?.read()?;
-    let rank = array.shape.len().max(1);
-    let mut strides = vec![1usize; rank];
-    for dim in (1..array.shape.len()).rev() {
-        strides[dim - 1] = strides[dim] * array.shape[dim];
-    }
-    let values = array.to_floats();
-    let found: Vec<usize> = (0..values.len()).filter(|&i| values[i] != 0.0).collect();
-    let size = |dim: usize| array.shape.get(dim).copied().unwrap_or(1).max(1);
-    let mut all = Vec::with_capacity(rank * found.len());
-    for (dim, stride) in strides.iter().enumerate() {
-        all.extend(found.iter().map(|&at| (at / stride % size(dim)) as i64));
-    }
-    Ok(vec![Array::ints(all).reshaped(vec![rank, found.len()]).into()])
+    Ok(vec![host::non_zero(&call.needed(0)?.read()?).into()])
 }
 
 /// The slices whose condition is true; of the flattened tensor without an axis.

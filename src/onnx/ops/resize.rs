@@ -178,12 +178,12 @@ fn by_planes(call: &Call, x: &Tensor, changes: &[Change]) -> Result<Option<Tenso
     let mode = call.text("coordinate_transformation_mode", if is_old(call) { "asymmetric" } else { "half_pixel" });
     let old = [h, w];
     // Where no position is half-way between two pixels, it matters not which of them is preferred.
-    let tie = (0..2).any(|d| (0..size[d]).any(|o| ((2 * o + 1) * old[d]).is_multiple_of(2 * size[d])));
+    let tie = || (0..2).any(|d| (0..size[d]).any(|o| ((2 * o + 1) * old[d]).is_multiple_of(2 * size[d])));
     let way = match (filter(call)?, mode.as_ref()) {
         _ if call.flag("antialias") || call.flag("exclude_outside") => return Ok(None),
         (ResampleFilter::Nearest(ResampleRounding::Floor), "asymmetric") => Interpolation::Nearest,
         (ResampleFilter::Nearest(ResampleRounding::PreferCeil), "half_pixel") => Interpolation::NearestExact,
-        (ResampleFilter::Nearest(ResampleRounding::PreferFloor), "half_pixel") if !tie => Interpolation::NearestExact,
+        (ResampleFilter::Nearest(ResampleRounding::PreferFloor), "half_pixel") if !tie() => Interpolation::NearestExact,
         (ResampleFilter::Linear, "half_pixel") => Interpolation::Linear { align_corners: false },
         (ResampleFilter::Linear, "pytorch_half_pixel") if size.iter().all(|&size| size > 1) => {
             Interpolation::Linear { align_corners: false }

@@ -115,7 +115,8 @@ pub(super) fn weight_grad(
     Ok(kernels)
 }
 
-/// Products that one thread computes in the time that it takes to wake another one.
+/// Products that one thread computes by these loops, which are slower than those of columns, in the time that it takes to wake
+/// another one.
 const SMALL: usize = 1 << 16;
 
 /// Computes the convolution on the host, plane by plane.
