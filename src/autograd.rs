@@ -94,7 +94,11 @@ pub(crate) fn is_recording() -> bool {
 
 /// Adds a node to `out` if any input is tracked.
 pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
-    if !is_recording() || !inputs.iter().any(|t| t.is_tracked()) {
+    let (recording, trace) = context::read(|context| (context.recording, context.trace.clone()));
+    if let Some(trace) = trace {
+        ops::traced::note(&trace, op.op_name(), op.description(inputs), inputs, &out);
+    }
+    if !recording || !inputs.iter().any(|t| t.is_tracked()) {
         return out;
     }
     let saves = op.saves();

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use crate::device::{current_label, labelled};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::ops::traced::Tracing;
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 
@@ -43,6 +44,8 @@ pub(crate) struct Context {
     /// Whether layers that are switched to a mode now are kept in evaluation mode from now on, or no longer. `None` leaves that as
     /// it is.
     pub keeps_eval: Option<bool>,
+    /// The record of all ops, while a computation is traced.
+    pub trace: Option<Tracing>,
     /// The record of the calls of layers, while a summary is made.
     pub calls: Option<Arc<Mutex<Vec<LayerCall>>>>,
 }
@@ -80,6 +83,7 @@ impl Context {
             label: None,
             gradient_hook: None,
             keeps_eval: None,
+            trace: None,
             calls: None,
         }
     }

@@ -109,6 +109,15 @@ impl DType {
         }
     }
 
+    /// Returns the number that a word of the wide type stands for.
+    pub(crate) fn number(self, word: u32) -> f64 {
+        match self.wide() {
+            DType::F32 => f32::from_bits(word).into(),
+            DType::I32 => (word as i32).into(),
+            _ => word.into(),
+        }
+    }
+
     /// Returns whether several elements share a word.
     pub(crate) fn is_packed(self) -> bool {
         self.size() < 4

@@ -81,6 +81,21 @@ impl ElementType {
         })
     }
 
+    /// The code of a type that this crate writes.
+    pub(super) fn code(self) -> i64 {
+        match self {
+            ElementType::Float => 1,
+            ElementType::Uint8 => 2,
+            ElementType::Int32 => 6,
+            ElementType::Int64 => 7,
+            ElementType::Bool => 9,
+            ElementType::Float16 => 10,
+            ElementType::Uint32 => 12,
+            ElementType::Bfloat16 => 16,
+            _ => 0, // undefined: natural types and indices are all that is written
+        }
+    }
+
     /// Returns the type of the tensors that stand for values of this type: `f32` for floats of 64 and of 8 bits,
     /// `i32` for all signed integers, and for unsigned ones of 4 and 16 bits.
     #[must_use]

@@ -47,6 +47,7 @@ mod array;
 mod build;
 mod call;
 mod element_type;
+mod export;
 mod float8;
 mod fold;
 mod fuse;
@@ -70,6 +71,7 @@ use crate::error::{Error, Result};
 use weights::ExternalData;
 
 pub use element_type::ElementType;
+pub use export::{Exporter, export};
 pub use info::{Dimension, ValueInfo};
 pub use model::{Model, Outputs};
 

@@ -25,6 +25,7 @@ mod shape;
 mod spatial;
 mod stored;
 mod sums;
+pub(crate) mod traced;
 pub(crate) mod variants;
 mod vectorised;
 
@@ -61,6 +62,7 @@ use crate::tensor::Tensor;
 use elementwise::cast::{narrowed, widened};
 use inputs::Reads;
 use stored::halves;
+use traced::Traced;
 
 /// The shape and the element type of an op's result.
 pub(crate) type Output = (Vec<usize>, DType);
@@ -179,6 +181,12 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
         Saves::All
     }
 
+    /// Returns what the op computes as plain data; `None` for an op that is only part of a gradient, and for others that cannot be
+    /// written down so.
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        None
+    }
+
     /// Computes the gradient with respect to each input. If the op broadcast an input, its gradient may have the
     /// broadcast shape; the graph then sums it to the shape of the input. The default, for an op that is only part of a
     /// gradient, returns an error.
@@ -194,6 +202,11 @@ pub(crate) trait Differentiable: fmt::Debug + Send + Sync + 'static {
     fn saves(&self) -> Saves;
 
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients>;
+
+    /// Returns what the node computes from these inputs as plain data, if that is possible.
+    fn description(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        None
+    }
 
     /// Returns whether [`gradients`](Differentiable::gradients) takes halves for the gradient of a result of f32.
     fn takes_halves(&self) -> bool {
@@ -216,6 +229,10 @@ impl<O: Op> Differentiable for O {
 
     fn takes_halves(&self) -> bool {
         Op::takes_halves(self)
+    }
+
+    fn description(&self, inputs: &[&Tensor]) -> Option<Traced> {
+        self.traced(inputs)
     }
 }
 

@@ -10,6 +10,7 @@
 mod common;
 
 mod edges;
+mod export;
 mod functions;
 mod hostile;
 mod models;

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
 use crate::ops::stored::{HALVES, halves};
+use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply};
 use crate::tensor::Tensor;
 
@@ -57,6 +58,10 @@ impl Op for Widen {
 
     fn name(&self) -> &'static str {
         "to_dtype"
+    }
+
+    fn traced(&self, inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Cast(inputs[0].dtype().wide()))
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
@@ -143,6 +148,15 @@ impl Op for Convert {
 
     fn name(&self) -> &'static str {
         "to_dtype"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(match self.1 {
+            Conversion::Truth => Traced::Truth(self.0),
+            // Comparisons give words of 0 and 1.
+            Conversion::Narrow if self.0 == DType::Bool => Traced::Truth(self.0),
+            _ => Traced::Cast(self.0),
+        })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -6,6 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::number_word;
+use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, same_device};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
@@ -27,6 +28,11 @@ impl Op for MaskedFill {
 
     fn name(&self) -> &'static str {
         "masked_fill"
+    }
+
+    fn traced(&self, inputs: &[&Tensor]) -> Option<Traced> {
+        let number = inputs[0].dtype().number(self.value);
+        Some(Traced::MaskedFill(number))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::binary::operand::{Operand, common_type};
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
+use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype,
 };
@@ -25,6 +26,10 @@ impl Op for WhereCond {
 
     fn name(&self) -> &'static str {
         "where_cond"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Where)
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::index::gather::indices;
 use crate::ops::index::range::{check_indices, check_on_adapter};
+use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named, same_device};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
@@ -31,6 +32,10 @@ impl Op for Join {
 
     fn name(&self) -> &'static str {
         "index"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::JoinIndices(self.sizes[1]))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

@@ -10,6 +10,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::around;
+use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named, same_device,
 };
@@ -34,6 +35,10 @@ impl Op for Gather {
 
     fn name(&self) -> &'static str {
         if self.shared { "index_select" } else { "gather" }
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Gather { dim: self.dim, shared: self.shared })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -17,6 +17,7 @@ use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::reduction::reduce::Reduction;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::sums::{LONG, Sum};
+use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, same_device,
 };
@@ -83,6 +84,14 @@ impl Op for Scatter {
             (ScatterMode::Reduce(_), true) => "index_reduce",
             (ScatterMode::Reduce(_), false) => "scatter_reduce",
         }
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        let reduction = match self.mode {
+            ScatterMode::Reduce(reduction) => Some(reduction.name()),
+            ScatterMode::Assign => None,
+        };
+        Some(Traced::Scatter { dim: self.dim, shared: self.shared, reduction })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
@@ -38,6 +39,10 @@ impl Op for Argsort {
 
     fn name(&self) -> &'static str {
         "argsort"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Argsort { descending: self.descending })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

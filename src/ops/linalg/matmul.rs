@@ -14,6 +14,7 @@ use crate::ops::linalg::batched::{BatchedProduct, Factor};
 use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 use crate::ops::linalg::panels::IndexMap;
 use crate::ops::shape::copy::strided_kernel;
+use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply};
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
@@ -73,6 +74,10 @@ impl Op for MatMul {
 
     fn name(&self) -> &'static str {
         "matmul"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::MatMul)
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

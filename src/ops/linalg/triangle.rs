@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
+use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
 use crate::tensor::Tensor;
 
@@ -26,6 +27,10 @@ impl Op for Triangle {
 
     fn name(&self) -> &'static str {
         if self.upper { "triu" } else { "tril" }
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Triangle { upper: self.upper, diagonal: self.diagonal.into() })
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

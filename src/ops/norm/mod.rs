@@ -21,6 +21,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::{elements_each, neighbours_each};
 use crate::ops::vectorised::vectorised;
+use crate::ops::traced::{Norm, Traced};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
@@ -108,6 +109,13 @@ impl NormShape {
     fn further<'a, T>(&self, inputs: &'a [T]) -> [Option<&'a T>; 3] {
         let mut rest = inputs.iter().skip(2);
         [self.weight, self.bias, self.then == Then::AddRelu].map(|given| if given { rest.next() } else { None })
+    }
+
+    /// Returns the normalisation as plain data.
+    fn traced(&self) -> Norm {
+        let NormShape { sizes, span, features, eps, centre, weight, bias, then, .. } = *self;
+        let (relu, residual) = (then != Then::Nothing, then == Then::AddRelu);
+        Norm { sizes, span, features, eps, centre, weight, bias, residual, relu }
     }
 
     /// Returns the number of elements of each statistic.
@@ -204,6 +212,10 @@ impl Op for Moments {
         "moments"
     }
 
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Moments(self.0.traced()))
+    }
+
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
         Ok((vec![2, self.0.sizes[1]], DType::F32))
     }
@@ -240,6 +252,10 @@ impl Op for Normalise {
 
     fn name(&self) -> &'static str {
         "norm"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Normalise(self.0.traced()))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

@@ -8,6 +8,7 @@ use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
+use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
@@ -40,6 +41,10 @@ impl Op for Arg {
 
     fn name(&self) -> &'static str {
         if self.smallest { "argmin" } else { "argmax" }
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Arg { dim: self.dim, smallest: self.smallest })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
+use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, of_sums};
 use crate::shape::{Dims, dimensions};
 use crate::tensor::Tensor;
@@ -45,7 +46,7 @@ pub(in crate::ops) enum Reduction {
 }
 
 impl Reduction {
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         ["sum", "prod", "max", "min"][self as usize]
     }
 }
@@ -78,6 +79,10 @@ impl Op for Reduce {
 
     fn name(&self) -> &'static str {
         self.reduction.name()
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Reduce { reduction: self.reduction.name(), dims: self.dims() })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

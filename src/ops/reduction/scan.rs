@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::reduction::reduce::{Reduction, countable};
+use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
@@ -46,6 +47,10 @@ impl Op for Scan {
 
     fn name(&self) -> &'static str {
         ["cumsum", "cumprod", "cummax", "cummin"][self.reduction as usize]
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        (self.reduction == Reduction::Sum).then_some(Traced::RunningSum(self.dim))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

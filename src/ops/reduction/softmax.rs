@@ -12,6 +12,7 @@ use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::{around, rows_in_fours};
 use crate::ops::vectorised::{exp_below_zero, larger, vectorised, with_vectors};
+use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, of_sums};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
@@ -42,6 +43,10 @@ impl Op for Softmax {
 
     fn name(&self) -> &'static str {
         if self.log { "log_softmax" } else { "softmax" }
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Softmax { dim: self.dim, log: self.log })
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

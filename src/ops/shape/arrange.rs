@@ -6,6 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::inputs::MAX_RANK;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
+use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Saves, Strided, apply, named};
 use crate::shape::{Dim, Dims, Layout, Shape, dimension, dimensions};
 use crate::tensor::Tensor;
@@ -35,6 +36,10 @@ impl Op for Flip {
 
     fn name(&self) -> &'static str {
         "flip"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Flip(self.dims.clone()))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {

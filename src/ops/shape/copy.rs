@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk, elements_each, neighbours_each};
 use crate::ops::shape::join;
+use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype, named,
 };
@@ -108,6 +109,10 @@ impl Op for Cat {
         "cat"
     }
 
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Cat(self.dim))
+    }
+
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let first = inputs[0];
         let mut shape = first.shape().to_vec();
@@ -192,6 +197,10 @@ impl Op for Contiguous {
 
     fn name(&self) -> &'static str {
         "contiguous"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Same)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {

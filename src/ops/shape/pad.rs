@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::number_word;
 use crate::ops::inputs::{MAX_RANK, around, loops_within};
 use crate::ops::sums::{Sum, added};
+use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply,
 };
@@ -108,6 +109,10 @@ impl Op for Pad {
 
     fn name(&self) -> &'static str {
         "pad"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Pad(self.padding, self.margins.clone()))
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -2,6 +2,7 @@
 
 use crate::device::IntoDevice;
 use crate::error::Result;
+use crate::ops::traced::Traced;
 use crate::ops::{Differentiable, Gradient, Gradients, Saves};
 use crate::tensor::Tensor;
 
@@ -11,6 +12,10 @@ struct ToDevice;
 impl Differentiable for ToDevice {
     fn op_name(&self) -> &'static str {
         "to"
+    }
+
+    fn description(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Same)
     }
 
     fn saves(&self) -> Saves {

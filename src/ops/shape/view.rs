@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
+use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Differentiable, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply,
 };
@@ -68,6 +69,16 @@ impl Differentiable for View {
             View::Diagonal { .. } => "diagonal",
             View::Broadcast(_) => "broadcast_to",
         }
+    }
+
+    fn description(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(match self {
+            View::Reshape(shape) => Traced::Reshape(shape.clone()),
+            View::Permute(dims) => Traced::Permute(dims.clone()),
+            View::Slice(parts) => Traced::Slice(parts.clone()),
+            View::Diagonal { .. } => return None,
+            View::Broadcast(shape) => Traced::Broadcast(shape.clone()),
+        })
     }
 
     fn saves(&self) -> Saves {

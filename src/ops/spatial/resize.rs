@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::spatial::resample::{Resample, ResampleCoordinates, ResampleFilter};
 use crate::ops::sums::{Sum, added};
+use crate::ops::traced::{Interpolated, Traced};
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named,
 };
@@ -122,6 +123,16 @@ impl Op for Resize {
 
     fn name(&self) -> &'static str {
         "interpolate"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        let mode = match self.mode {
+            Way::Nearest => Interpolated::Nearest,
+            Way::NearestExact => Interpolated::NearestExact,
+            Way::Linear => Interpolated::Linear,
+            Way::LinearAligned => Interpolated::LinearAligned,
+        };
+        Some(Traced::Interpolate { dim: self.dim, size: self.size, mode })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -8,6 +8,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, loops_within, scalar_header};
 use crate::ops::spatial::window::{Sizes, Window, WindowParams, window_setters};
+use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
 
@@ -81,6 +82,10 @@ impl Op for ToColumns {
         "unfold"
     }
 
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Columns(self.0.traced()))
+    }
+
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let (shape, window) = (inputs[0].shape(), &self.0);
         Ok((vec![shape[0], shape[1] * window.taps(), window.pixels()], inputs[0].dtype()))
@@ -127,6 +132,10 @@ impl Op for ToPlanes {
 
     fn name(&self) -> &'static str {
         "fold"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Planes(self.0.traced()))
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -2,6 +2,7 @@
 
 use crate::device::gpu::wgsl;
 use crate::error::{Error, Result};
+use crate::ops::traced::Windows;
 
 /// The text that precedes the shaders with sliding windows: their settings as override constants.
 pub(in crate::ops) const WINDOW: &str = wgsl!("window");
@@ -167,6 +168,12 @@ pub(in crate::ops) struct Window {
 }
 
 impl Window {
+    /// Returns the windows as plain data.
+    pub fn traced(&self) -> Windows {
+        let WindowParams { kernel, stride, padding, dilation } = self.params;
+        Windows { kernel, stride, padding, dilation, size: self.size, out: self.out }
+    }
+
     /// Returns the number of positions in a kernel.
     pub fn taps(&self) -> usize {
         self.params.kernel[0] * self.params.kernel[1]

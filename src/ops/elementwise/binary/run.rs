@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary as pairs;
 use crate::ops::elementwise::unary::{CHUNK, MATH, SPECIAL};
 use crate::ops::inputs::{StridedParams, Walk, elements_each};
+use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype,
     no_gradient, same_device,
@@ -150,6 +151,11 @@ impl Op for Binary {
         self.pair.name
     }
 
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        let factors = [&pairs::SAME, &pairs::SHARE, &pairs::POW_BASE, &pairs::POW_EXPONENT, &pairs::ANGLE_GRADIENT];
+        (!self.pair.is_any(&factors)).then(|| Traced::Binary(self.name()))
+    }
+
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let (a, b) = (inputs[0], inputs[1]);
         expect_dtype(self.name(), b, a.dtype())?;
@@ -224,6 +230,11 @@ impl Op for WithNumber {
 
     fn name(&self) -> &'static str {
         self.pair.name
+    }
+
+    fn traced(&self, inputs: &[&Tensor]) -> Option<Traced> {
+        let number = inputs[0].dtype().number(self.word);
+        Some(Traced::WithNumber { name: self.name(), number, left: self.left })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::ops::elementwise::promote::to_float;
 use crate::ops::inputs::elements_each;
 use crate::ops::vectorised::vectorised;
+use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype,
     no_gradient,
@@ -259,6 +260,11 @@ impl Op for Unary {
 
     fn name(&self) -> &'static str {
         self.function.name
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        let args = self.args.map(|word| self.function.takes.number(word));
+        Some(Traced::Unary(self.name(), args))
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -9,6 +9,7 @@ use super::head::{Head, Rows};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::linalg::tiles::panel_width;
+use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
@@ -109,6 +110,10 @@ impl Op for Fused {
 
     fn name(&self) -> &'static str {
         "attention"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Attention { scale: self.scale.into(), causal: self.causal })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

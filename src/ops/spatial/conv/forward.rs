@@ -18,6 +18,7 @@ use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack, Prod
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::stored::Stored;
+use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::shape::Layout;
 use crate::tensor::Tensor;
@@ -47,6 +48,10 @@ impl Op for Forward {
 
     fn name(&self) -> &'static str {
         "conv2d"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        (!self.1).then(|| Traced::Conv { groups: self.0.groups, window: self.0.window.traced() })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

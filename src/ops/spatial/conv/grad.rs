@@ -16,6 +16,7 @@ use crate::ops::inputs::loops_within;
 use crate::ops::linalg::panels::{A_WIDTH, ALONE, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::stored::Stored;
+use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
 
@@ -53,6 +54,11 @@ impl Op for InputGrad {
 
     fn name(&self) -> &'static str {
         if self.transposed { "conv_transpose2d" } else { "conv2d_input_grad" }
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        let Geometry { groups, window, .. } = &self.g;
+        self.transposed.then(|| Traced::ConvTranspose { groups: *groups, window: window.traced() })
     }
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::spatial::window::Sizes;
 use crate::ops::sums::{Sum, added};
+use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named,
 };
@@ -82,6 +83,17 @@ impl Op for Adaptive {
 
     fn name(&self) -> &'static str {
         if self.max { "adaptive_max_pool" } else { "adaptive_avg_pool" }
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        let parts = (0..self.out).map(|o| self.part(o));
+        if self.max {
+            let parts = parts.map(|part| [part.start, part.end]).collect();
+            return Some(Traced::MaxOfParts { dim: self.dim, parts });
+        }
+        let weight = |part: &Range<usize>, i| if part.contains(&i) { 1.0 / part.len() as f32 } else { 0.0 };
+        let rows = parts.flat_map(|part| (0..self.len).map(move |i| weight(&part, i))).collect();
+        Some(Traced::Along { dim: self.dim, rows })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -13,6 +13,7 @@ use crate::ops::inputs::{loops_within, run_of};
 use crate::ops::spatial::window::{WINDOW, Window};
 use crate::ops::sums::{Sum, added};
 use crate::ops::vectorised::vectorised;
+use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
 
@@ -128,6 +129,14 @@ impl Op for Windows {
         if self.mode == PoolMode::Max { "max_pool2d" } else { "avg_pool2d" }
     }
 
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        let window = self.window.traced();
+        Some(match self.mode {
+            PoolMode::Max => Traced::MaxPool(window),
+            PoolMode::Avg { count_include_pad } => Traced::AvgPool { window, count_pad: count_include_pad },
+        })
+    }
+
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let (shape, [h, w]) = (inputs[0].shape(), self.window.out);
         Ok((vec![shape[0], shape[1], h, w], inputs[0].dtype()))
@@ -231,6 +240,10 @@ impl Op for Positions {
 
     fn name(&self) -> &'static str {
         "max_pool2d_with_indices"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::MaxPoolPositions(self.0.window.traced()))
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -10,6 +10,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::sums::{Sum, added};
+use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_float};
 use crate::tensor::Tensor;
 
@@ -60,6 +61,15 @@ impl Matrix {
         (0..self.rows()).map(|row| self.row(row).next().map_or(0, |(place, _)| place as u32)).collect()
     }
 
+    /// Returns all elements of all rows, one row after the other.
+    pub fn dense(&self) -> Vec<f32> {
+        let mut all = vec![0.0; self.rows() * self.columns];
+        for row in 0..self.rows() {
+            self.row(row).for_each(|(column, weight)| all[row * self.columns + column] += weight);
+        }
+        all
+    }
+
     /// Returns the number of elements of the longest row.
     fn longest(&self) -> usize {
         self.starts.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
@@ -103,6 +113,10 @@ impl Op for Product {
 
     fn name(&self) -> &'static str {
         self.op
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::Along { dim: self.dim, rows: self.matrix.dense() })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -1,0 +1,312 @@
+//! Functions of single elements, comparisons, casts.
+
+use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
+
+use super::graph::{Graph, Id, Operand, kind_of};
+use super::translate::Call;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::onnx::ElementType;
+use crate::ops::traced::Traced;
+
+const FLOAT: ElementType = ElementType::Float;
+
+pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
+    Ok(match what {
+        Traced::Cast(to) => {
+            let (id, to) = (call.stored(0)?, kind_of(*to));
+            // Truths stay what they are until a number is needed.
+            let later = call.graph().kind(id) == ElementType::Bool && to == ElementType::Uint32;
+            Some(if later { id } else { call.graph().cast(id, to) })
+        }
+        Traced::Truth(_) => Some(call.input_as(0, ElementType::Bool)?),
+        Traced::Unary(name, args) => unary(call, name, *args)?,
+        Traced::Binary(name) => {
+            let logical = name.starts_with("logical_");
+            let [a, b] = if logical { truths(call)? } else { operands(call)? };
+            binary(call, name, a, b)?
+        }
+        Traced::WithNumber { name, number, left } => {
+            let kind = arithmetic(call.dtype(0));
+            let x = call.input_as(0, kind)?;
+            let number = call.graph().number(*number, kind);
+            let [a, b] = if *left { [number, x] } else { [x, number] };
+            binary(call, name, a, b)?
+        }
+        Traced::Where => {
+            let kind = kind_of(call.dtype(0).wide());
+            let [a, b, condition] =
+                [call.input_as(0, kind)?, call.input_as(1, kind)?, call.input_as(2, ElementType::Bool)?];
+            Some(chosen(call.graph(), condition, a, b))
+        }
+        Traced::MaskedFill(number) => {
+            let (x, mask) = (call.input(0)?, call.input_as(1, ElementType::Bool)?);
+            let kind = call.graph().kind(x);
+            let number = call.graph().number(*number, kind);
+            Some(chosen(call.graph(), mask, number, x))
+        }
+        _ => None,
+    })
+}
+
+/// a where the condition is true, else b.
+fn chosen(graph: &mut Graph, condition: Id, a: Id, b: Id) -> Id {
+    let kind = graph.kind(a);
+    let [id] = graph.nodes("Where", &[condition.into(), a.into(), b.into()], &[], [kind]);
+    id
+}
+
+/// The type in which numbers of a type are computed: few runtimes compute with unsigned integers.
+pub(super) fn arithmetic(dtype: DType) -> ElementType {
+    match dtype.wide() {
+        DType::U32 => ElementType::Int64,
+        wide => kind_of(wide),
+    }
+}
+
+fn operands(call: &mut Call) -> Result<[Id; 2]> {
+    let kind = arithmetic(call.dtype(0));
+    Ok([call.input_as(0, kind)?, call.input_as(1, kind)?])
+}
+
+fn truths(call: &mut Call) -> Result<[Id; 2]> {
+    Ok([call.input_as(0, ElementType::Bool)?, call.input_as(1, ElementType::Bool)?])
+}
+
+/// The result for unsigned integers wraps around, as it does in their own type.
+fn wrapped(call: &mut Call, id: Id) -> Id {
+    let unsigned = call.dtype(0).wide() == DType::U32;
+    if unsigned { call.graph().cast(id, ElementType::Uint32) } else { id }
+}
+
+fn binary(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Option<Id>> {
+    let float = call.dtype(0).wide() == DType::F32;
+    let plain = match name {
+        "add" => "Add",
+        "sub" => "Sub",
+        "mul" => "Mul",
+        "div" => "Div",
+        "pow" => "Pow",
+        "maximum" => "Max",
+        "minimum" => "Min",
+        "bitwise_and" => "BitwiseAnd",
+        "bitwise_or" => "BitwiseOr",
+        "bitwise_xor" => "BitwiseXor",
+        _ => "",
+    };
+    if !plain.is_empty() {
+        let id = match (plain, with_bias(call.graph(), a, b)) {
+            ("Add", Some(id)) => id,
+            _ => call.graph().simple(plain, &[a, b]),
+        };
+        return Ok(Some(wrapped(call, id)));
+    }
+    let g = call.graph();
+    Ok(Some(match name {
+        "eq" => g.truth("Equal", &[a, b]),
+        "lt" => g.truth("Less", &[a, b]),
+        "le" => g.truth("LessOrEqual", &[a, b]),
+        "gt" => g.truth("Greater", &[a, b]),
+        "ge" => g.truth("GreaterOrEqual", &[a, b]),
+        "ne" => {
+            let equal = g.truth("Equal", &[a, b]);
+            g.truth("Not", &[equal])
+        }
+        "logical_and" => g.truth("And", &[a, b]),
+        "logical_or" => g.truth("Or", &[a, b]),
+        "logical_xor" => g.truth("Xor", &[a, b]),
+        "fmod" => g.node("Mod", &[a.into(), b.into()], &[("fmod", true.into())]),
+        "rem" if !float => g.simple("Mod", &[a, b]),
+        "div_trunc" if !float => g.simple("Div", &[a, b]),
+        "div_trunc" => {
+            let quotient = g.simple("Div", &[a, b]);
+            truncated(g, quotient)
+        }
+        "div_floor" | "rem" if float => {
+            let quotient = g.simple("Div", &[a, b]);
+            let whole = g.simple("Floor", &[quotient]);
+            if name == "div_floor" {
+                return Ok(Some(whole));
+            }
+            let taken = g.simple("Mul", &[whole, b]);
+            g.simple("Sub", &[a, taken])
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// A product with a transposed matrix and what is added to it are one operator, if the second is a row.
+fn with_bias(g: &mut Graph, a: Id, b: Id) -> Option<Id> {
+    let product = g.made_by(a, "Gemm").filter(|node| node.inputs.len() == 2)?;
+    let row = match &g.values[b].source {
+        super::graph::Source::Named(_, x) | super::graph::Source::Tensor(x) => x.rank() == 1,
+        _ => false,
+    };
+    if !row {
+        return None;
+    }
+    let (mut inputs, attributes) = (product.inputs.clone(), product.attributes.clone());
+    inputs.push(b.into());
+    Some(g.node("Gemm", &inputs, &attributes))
+}
+
+fn truncated(g: &mut Graph, x: Id) -> Id {
+    let size = g.simple("Abs", &[x]);
+    let [whole, sign] = [g.simple("Floor", &[size]), g.simple("Sign", &[x])];
+    g.simple("Mul", &[whole, sign])
+}
+
+fn unary(call: &mut Call, name: &str, args: [f64; 2]) -> Result<Option<Id>> {
+    if name == "logical_not" {
+        let x = call.input_as(0, ElementType::Bool)?;
+        return Ok(Some(call.graph().truth("Not", &[x])));
+    }
+    if call.dtype(0).wide() == DType::F32 {
+        let x = call.input(0)?;
+        return Ok(of_float(call.graph(), name, x, args));
+    }
+    let x = call.input_as(0, arithmetic(call.dtype(0)))?;
+    let g = call.graph();
+    let kind = g.kind(x);
+    let id = match name {
+        "neg" => g.simple("Neg", &[x]),
+        "abs" => g.simple("Abs", &[x]),
+        "sign" => g.simple("Sign", &[x]),
+        "square" => g.simple("Mul", &[x, x]),
+        "bitwise_not" => g.simple("BitwiseNot", &[x]),
+        "clamp" => {
+            let [low, high] = args.map(|bound| g.number(bound, kind));
+            g.simple("Clip", &[x, low, high])
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(wrapped(call, id)))
+}
+
+/// The operators that have the name of a function, in their way of writing it.
+fn named(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "neg" => "Neg",
+        "abs" => "Abs",
+        "sign" => "Sign",
+        "recip" => "Reciprocal",
+        "exp" => "Exp",
+        "log" => "Log",
+        "sqrt" => "Sqrt",
+        "sin" => "Sin",
+        "cos" => "Cos",
+        "tan" => "Tan",
+        "asin" => "Asin",
+        "acos" => "Acos",
+        "atan" => "Atan",
+        "sinh" => "Sinh",
+        "cosh" => "Cosh",
+        "asinh" => "Asinh",
+        "acosh" => "Acosh",
+        "atanh" => "Atanh",
+        "tanh" => "Tanh",
+        "sigmoid" => "Sigmoid",
+        "erf" => "Erf",
+        "floor" => "Floor",
+        "ceil" => "Ceil",
+        "round" => "Round",
+        "relu" => "Relu",
+        "mish" => "Mish",
+        "hardswish" => "HardSwish",
+        "softsign" => "Softsign",
+        _ => return None,
+    })
+}
+
+fn of_float(g: &mut Graph, name: &str, x: Id, [a, b]: [f64; 2]) -> Option<Id> {
+    if let Some(op) = named(name) {
+        return Some(g.simple(op, &[x]));
+    }
+    let alpha = |value: f64| [("alpha", (value as f32).into())];
+    Some(match name {
+        "square" => g.simple("Mul", &[x, x]),
+        "exp2" => {
+            let two = g.number(2.0, FLOAT);
+            g.simple("Pow", &[two, x])
+        }
+        "expm1" => {
+            let power = g.simple("Exp", &[x]);
+            with_number(g, "Sub", power, 1.0)
+        }
+        "log2" => {
+            let log = g.simple("Log", &[x]);
+            with_number(g, "Div", log, LN_2)
+        }
+        "log1p" => {
+            let more = with_number(g, "Add", x, 1.0);
+            g.simple("Log", &[more])
+        }
+        "rsqrt" => {
+            let root = g.simple("Sqrt", &[x]);
+            g.simple("Reciprocal", &[root])
+        }
+        "trunc" => truncated(g, x),
+        "clamp" | "hardtanh" => {
+            let [low, high] = [a, b].map(|bound| match bound.is_finite() {
+                true => Operand::Value(g.number(bound, FLOAT)),
+                false => Operand::Nothing,
+            });
+            g.node("Clip", &[x.into(), low, high], &[])
+        }
+        "leaky_relu" => g.node("LeakyRelu", &[x.into()], &alpha(a)),
+        "elu" => g.node("Elu", &[x.into()], &alpha(a)),
+        "hardsigmoid" => {
+            let attributes = [("alpha", (1.0 / 6.0f32).into()), ("beta", 0.5f32.into())];
+            g.node("HardSigmoid", &[x.into()], &attributes)
+        }
+        "gelu" => {
+            let scaled = with_number(g, "Mul", x, FRAC_1_SQRT_2);
+            let erf = g.simple("Erf", &[scaled]);
+            let more = with_number(g, "Add", erf, 1.0);
+            let product = g.simple("Mul", &[x, more]);
+            with_number(g, "Mul", product, 0.5)
+        }
+        // x · sigmoid(2 √(2/π) (x + 0.044715 x³)), which is x (1 + tanh(…)) / 2
+        "gelu_tanh" => {
+            let square = g.simple("Mul", &[x, x]);
+            let cubic = with_number(g, "Mul", square, 0.044715);
+            let factor = with_number(g, "Add", cubic, 1.0);
+            let inner = g.simple("Mul", &[x, factor]);
+            let inner = with_number(g, "Mul", inner, (8.0 / std::f64::consts::PI).sqrt());
+            let gate = g.simple("Sigmoid", &[inner]);
+            g.simple("Mul", &[x, gate])
+        }
+        "silu" => {
+            let gate = g.simple("Sigmoid", &[x]);
+            g.simple("Mul", &[x, gate])
+        }
+        // Above the threshold, log(1 + exp(x β)) / β is x.
+        "softplus" => {
+            let scaled = if a == 1.0 { x } else { with_number(g, "Mul", x, a) };
+            let soft = g.simple("Softplus", &[scaled]);
+            let soft = if a == 1.0 { soft } else { with_number(g, "Div", soft, a) };
+            let threshold = g.number(b, FLOAT);
+            let above = g.truth("Greater", &[scaled, threshold]);
+            chosen(g, above, x, soft)
+        }
+        "log_sigmoid" => {
+            let negative = g.simple("Neg", &[x]);
+            let soft = g.simple("Softplus", &[negative]);
+            g.simple("Neg", &[soft])
+        }
+        "isnan" => g.truth("IsNaN", &[x]),
+        "isinf" => g.truth("IsInf", &[x]),
+        "isfinite" => {
+            let either = [g.truth("IsNaN", &[x]), g.truth("IsInf", &[x])];
+            let either = g.truth("Or", &either);
+            g.truth("Not", &[either])
+        }
+        _ => return None,
+    })
+}
+
+pub(super) fn with_number(g: &mut Graph, op: &'static str, x: Id, number: f64) -> Id {
+    let kind = g.kind(x);
+    let number = g.number(number, kind);
+    g.simple(op, &[x, number])
+}

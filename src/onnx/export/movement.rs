@@ -1,0 +1,230 @@
+//! Shapes, parts, indices, reductions.
+
+use super::elementwise::{arithmetic, with_number};
+use super::graph::{Attribute, Graph, Id, Operand, kind_of};
+use super::translate::Call;
+
+use crate::error::Result;
+use crate::onnx::ElementType;
+use crate::ops::traced::{Interpolated, Traced};
+use crate::ops::{Padding, SliceRange};
+
+const LONG: ElementType = ElementType::Int64;
+
+pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
+    let x = call.stored(0)?;
+    Ok(Some(match what {
+        Traced::Reshape(shape) => call.graph().reshape(x, shape),
+        Traced::Permute(dims) => transpose(call.graph(), x, dims),
+        Traced::Slice(parts) => slice(call, x, parts),
+        Traced::Broadcast(shape) => call.graph().node("Expand", &[x.into(), shape.into()], &[]),
+        Traced::Flip(dims) => {
+            let all = |value: i64| Operand::Ints(vec![value; dims.len()]);
+            call.graph().node("Slice", &[x.into(), all(-1), all(i64::MIN), dims.into(), all(-1)], &[])
+        }
+        Traced::Pad(padding, margins) => pad(call, *padding, margins)?,
+        Traced::Cat(dim) => {
+            let inputs = (0..call.step.inputs.len()).map(|i| Ok(call.input(i)?.into())).collect::<Result<Vec<_>>>()?;
+            call.graph().node("Concat", &inputs, &[("axis", (*dim).into())])
+        }
+        Traced::Triangle { upper, diagonal } => {
+            let x = call.input_as(0, arithmetic(call.dtype(0)))?;
+            let g = call.graph();
+            let diagonal = g.number(*diagonal as f64, LONG);
+            g.node("Trilu", &[x.into(), diagonal.into()], &[("upper", (*upper).into())])
+        }
+        Traced::Along { dim, rows } => along(call, *dim, rows)?,
+        Traced::MaxOfParts { dim, parts } => max_of_parts(call, *dim, parts)?,
+        Traced::Interpolate { dim, size, mode } => interpolate(call, *dim, *size, *mode)?,
+        Traced::Reduce { reduction, dims } => {
+            let op = match *reduction {
+                "sum" => "ReduceSum",
+                "prod" => "ReduceProd",
+                "max" => "ReduceMax",
+                _ => "ReduceMin",
+            };
+            let x = call.input_as(0, arithmetic(call.dtype(0)))?;
+            call.graph().node(op, &[x.into(), dims.into()], &[])
+        }
+        Traced::Arg { dim, smallest } => {
+            let x = call.input_as(0, arithmetic(call.dtype(0)))?;
+            let attributes = [("axis", (*dim).into()), ("keepdims", false.into())];
+            let op = if *smallest { "ArgMin" } else { "ArgMax" };
+            let [id] = call.graph().nodes(op, &[x.into()], &attributes, [LONG]);
+            id
+        }
+        Traced::Softmax { dim, log } => {
+            let x = call.input(0)?;
+            call.graph().node(if *log { "LogSoftmax" } else { "Softmax" }, &[x.into()], &[("axis", (*dim).into())])
+        }
+        Traced::RunningSum(dim) => {
+            let x = call.input_as(0, arithmetic(call.dtype(0)))?;
+            let g = call.graph();
+            let axis = g.number(*dim as f64, LONG);
+            g.simple("CumSum", &[x, axis])
+        }
+        Traced::Argsort { descending } => {
+            let x = call.input_as(0, arithmetic(call.dtype(0)))?;
+            let count = Operand::Ints(vec![call.shape(0).last().map_or(1, |&size| size as i64)]);
+            let kind = call.graph().kind(x);
+            let attributes = [("largest", (*descending).into())];
+            let [_, order] = call.graph().nodes("TopK", &[x.into(), count], &attributes, [kind, LONG]);
+            order
+        }
+        Traced::Gather { dim, shared } => {
+            let index = call.input_as(1, LONG)?;
+            let op = if *shared { "Gather" } else { "GatherElements" };
+            call.graph().node(op, &[x.into(), index.into()], &[("axis", (*dim).into())])
+        }
+        Traced::Scatter { dim, shared, reduction } => scatter(call, *dim, *shared, *reduction)?,
+        Traced::JoinIndices(size) => {
+            let (a, b) = (call.input_as(0, LONG)?, call.input_as(1, LONG)?);
+            let g = call.graph();
+            let a = with_number(g, "Mul", a, *size as f64);
+            g.simple("Add", &[a, b])
+        }
+        _ => return Ok(None),
+    }))
+}
+
+pub(super) fn transpose(g: &mut Graph, x: Id, dims: &[usize]) -> Id {
+    g.node("Transpose", &[x.into()], &[("perm", dims.into())])
+}
+
+fn slice(call: &mut Call, x: Id, parts: &[SliceRange]) -> Id {
+    let shape = call.shape(0).to_vec();
+    let cut: Vec<usize> = (0..parts.len()).filter(|&d| parts[d] != SliceRange::whole(shape[d])).collect();
+    let ints = |f: &dyn Fn(SliceRange) -> usize| {
+        Operand::Ints(cut.iter().map(|&d| f(parts[d]) as i64).collect())
+    };
+    let (starts, steps) = (ints(&|part| part.start), ints(&|part| part.step));
+    let ends = ints(&|part| if part.len == 0 { part.start } else { part.start + (part.len - 1) * part.step + 1 });
+    call.graph().node("Slice", &[x.into(), starts, ends, (&cut).into(), steps], &[])
+}
+
+fn pad(call: &mut Call, padding: Padding, margins: &[(usize, usize)]) -> Result<Id> {
+    let x = call.input(0)?;
+    let g = call.graph();
+    let before = margins.iter().map(|margin| margin.0 as i64);
+    let mut inputs = vec![x.into(), Operand::Ints(before.chain(margins.iter().map(|margin| margin.1 as i64)).collect())];
+    let mode = match padding {
+        Padding::Constant(value) => {
+            let kind = g.kind(x);
+            inputs.push(g.number(value, kind).into());
+            "constant"
+        }
+        Padding::Reflect => "reflect",
+        Padding::Replicate => "edge",
+        Padding::Circular => {
+            g.opset = g.opset.max(19);
+            "wrap"
+        }
+    };
+    Ok(g.node("Pad", &inputs, &[("mode", mode.into())]))
+}
+
+/// The product of a constant matrix with every column along a dimension.
+fn along(call: &mut Call, dim: usize, rows: &[f32]) -> Result<Id> {
+    let x = call.input(0)?;
+    let (rank, len) = (call.shape(0).len(), call.shape(0)[dim]);
+    let count = call.out_shape()[dim];
+    let g = call.graph();
+    if count == 1 && rows.iter().all(|&weight| weight == 1.0 / len as f32) {
+        return Ok(g.node("ReduceMean", &[x.into(), Operand::Ints(vec![dim as i64])], &[]));
+    }
+    if dim + 2 == rank {
+        let matrix = g.floats(rows.to_vec(), &[count, len]);
+        let [id] = g.nodes("MatMul", &[matrix.into(), x.into()], &[], [ElementType::Float]);
+        return Ok(id);
+    }
+    let turned = (0..len).flat_map(|column| (0..count).map(move |row| rows[row * len + column])).collect();
+    let matrix = g.floats(turned, &[len, count]);
+    let mut swapped: Vec<usize> = (0..rank).collect();
+    swapped.swap(dim, rank - 1);
+    let last = dim + 1 == rank;
+    let x = if last { x } else { transpose(g, x, &swapped) };
+    let product = g.simple("MatMul", &[x, matrix]);
+    Ok(if last { product } else { transpose(g, product, &swapped) })
+}
+
+fn max_of_parts(call: &mut Call, dim: usize, parts: &[[usize; 2]]) -> Result<Id> {
+    let (x, len) = (call.input(0)?, call.shape(0)[dim]);
+    let g = call.graph();
+    let axis = || Operand::Ints(vec![dim as i64]);
+    let maxima: Vec<Operand> = parts
+        .iter()
+        .map(|&[start, end]| {
+            let bounds = [start, end].map(|at| Operand::Ints(vec![at as i64]));
+            let [start, end] = bounds;
+            let part = if parts.len() == 1 { x } else { g.node("Slice", &[x.into(), start, end, axis()], &[]) };
+            g.node("ReduceMax", &[part.into(), axis()], &[]).into()
+        })
+        .collect();
+    Ok(match &maxima[..] {
+        [Operand::Value(one)] if parts == [[0, len]] => *one,
+        _ => g.node("Concat", &maxima, &[("axis", dim.into())]),
+    })
+}
+
+fn interpolate(call: &mut Call, dim: usize, size: usize, mode: Interpolated) -> Result<Id> {
+    let x = call.input(0)?;
+    let (mode, coordinates, nearest) = match mode {
+        Interpolated::Nearest => ("nearest", "asymmetric", "floor"),
+        Interpolated::NearestExact => ("nearest", "half_pixel", "round_prefer_ceil"),
+        Interpolated::Linear => ("linear", "half_pixel", "floor"),
+        Interpolated::LinearAligned => ("linear", "align_corners", "floor"),
+    };
+    let attributes = [
+        ("mode", mode.into()),
+        ("coordinate_transformation_mode", coordinates.into()),
+        ("nearest_mode", nearest.into()),
+        ("axes", Attribute::Ints(vec![dim as i64])),
+    ];
+    let inputs = [x.into(), Operand::Nothing, Operand::Nothing, Operand::Ints(vec![size as i64])];
+    Ok(call.graph().node("Resize", &inputs, &attributes))
+}
+
+fn scatter(call: &mut Call, dim: usize, shared: bool, reduction: Option<&'static str>) -> Result<Id> {
+    let kind = kind_of(call.dtype(0).wide());
+    let (base, index, source) = (call.input_as(0, kind)?, call.input_as(1, LONG)?, call.input_as(2, kind)?);
+    let (sources, picks) = (call.shape(2).to_vec(), call.shape(1).first().copied().unwrap_or(1));
+    let g = call.graph();
+    let index = match shared {
+        true => {
+            let mut line = vec![1; sources.len()];
+            line[dim] = picks;
+            let line = g.reshape(index, &line);
+            g.node("Expand", &[line.into(), (&sources).into()], &[])
+        }
+        false => index,
+    };
+    let reduction = match reduction {
+        None => "none",
+        Some("sum") => "add",
+        Some("prod") => "mul",
+        Some(other) => other,
+    };
+    let attributes = [("axis", dim.into()), ("reduction", reduction.into())];
+    Ok(g.node("ScatterElements", &[base.into(), index.into(), source.into()], &attributes))
+}
+
+/// The queries, keys and values as products and a softmax.
+pub(super) fn attention(call: &mut Call, scale: f64, causal: bool) -> Result<Id> {
+    let [q, k, v] = [call.input(0)?, call.input(1)?, call.input(2)?];
+    let [queries, keys] = [0, 1].map(|i| call.shape(i)[call.shape(i).len() - 2]);
+    let rank = call.shape(1).len();
+    let g = call.graph();
+    let q = with_number(g, "Mul", q, scale);
+    let mut swapped: Vec<usize> = (0..rank).collect();
+    swapped.swap(rank - 2, rank - 1);
+    let k = transpose(g, k, &swapped);
+    let mut scores = g.simple("MatMul", &[q, k]);
+    if causal {
+        let later = |at: usize| if at % keys > at / keys { f32::NEG_INFINITY } else { 0.0 };
+        let mask = g.floats((0..queries * keys).map(later).collect(), &[queries, keys]);
+        scores = g.simple("Add", &[scores, mask]);
+    }
+    let weights = g.node("Softmax", &[scores.into()], &[("axis", (-1i64).into())]);
+    Ok(g.simple("MatMul", &[weights, v]))
+}
+

@@ -1,0 +1,225 @@
+//! What ops compute, as plain data: for those who write a computation down in another form, such as a file of ONNX.
+//!
+//! While a thread [traces](trace), every op, view and move that it records is noted as well, with its inputs and its result. Which
+//! value a tensor has is known by its [key](Key): elements never change in place, or the trace is refused.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use super::{Padding, SliceRange};
+use crate::context;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::Layout;
+use crate::sync::lock;
+use crate::tensor::Tensor;
+
+/// What an op computes from its inputs. Dimensions are those of the inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Traced {
+    /// The same elements.
+    Same,
+    /// The same values as far as the type can represent them.
+    Cast(DType),
+    /// Whether each element is not 0, as 0 or 1 of this type.
+    Truth(DType),
+    /// A function of one element, with its two arguments.
+    Unary(&'static str, [f64; 2]),
+    /// A function of two elements, which are broadcast.
+    Binary(&'static str),
+    /// A function of an element and a number, which is on the left or on the right.
+    WithNumber { name: &'static str, number: f64, left: bool },
+    /// Of `[a, b, condition]`: a where the condition is true, else b.
+    Where,
+    /// The first input with a number where the second is not 0.
+    MaskedFill(f64),
+    Reshape(Vec<usize>),
+    Permute(Vec<usize>),
+    /// The range of each dimension.
+    Slice(Vec<SliceRange>),
+    Broadcast(Vec<usize>),
+    Flip(Vec<usize>),
+    Pad(Padding, Vec<(usize, usize)>),
+    Cat(usize),
+    /// One side of a diagonal of matrices.
+    Triangle { upper: bool, diagonal: i64 },
+    MatMul,
+    /// Queries, keys, values: `softmax(q · kᵀ · scale) · v`, with the later keys left out if it is causal.
+    Attention { scale: f64, causal: bool },
+    /// Image, weight, bias if there is one.
+    Conv { groups: usize, window: Windows },
+    /// Image, weight; `window` is that of the convolution that is transposed: `out` is the size of the input here.
+    ConvTranspose { groups: usize, window: Windows },
+    /// The product of a matrix (its rows, one after the other) with each column along a dimension.
+    Along { dim: usize, rows: Vec<f32> },
+    /// The maxima of parts of a dimension: first element and end of each.
+    MaxOfParts { dim: usize, parts: Vec<[usize; 2]> },
+    Interpolate { dim: usize, size: usize, mode: Interpolated },
+    MaxPool(Windows),
+    /// The position of each maximum in its plane.
+    MaxPoolPositions(Windows),
+    /// The mean of each window; with the zeros of the padding or without.
+    AvgPool { window: Windows, count_pad: bool },
+    /// `[N, C, H, W]` → `[N, C · taps, windows]`
+    Columns(Windows),
+    /// `[N, C · taps, windows]` → `[N, C, H, W]`, a sum where windows overlap.
+    Planes(Windows),
+    /// → `[2, C]`: means and variances (see [`Norm`]).
+    Moments(Norm),
+    /// x, `[2, C]`, weight, bias and residual as far as there are.
+    Normalise(Norm),
+    Reduce { reduction: &'static str, dims: Vec<usize> },
+    /// The index of the largest or the smallest element, without the dimension.
+    Arg { dim: usize, smallest: bool },
+    Softmax { dim: usize, log: bool },
+    /// The running sum.
+    RunningSum(usize),
+    /// The order of the elements along the last dimension.
+    Argsort { descending: bool },
+    /// Elements by index along a dimension; whole slices if the index is shared, which has one dimension then.
+    Gather { dim: usize, shared: bool },
+    /// Base, index, sources. The sources replace elements, or are reduced with them.
+    Scatter { dim: usize, shared: bool, reduction: Option<&'static str> },
+    /// Two indices as one: `a · size + b`.
+    JoinIndices(usize),
+}
+
+/// Windows over planes `[H, W]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Windows {
+    pub kernel: [usize; 2],
+    pub stride: [usize; 2],
+    pub padding: [usize; 2],
+    pub dilation: [usize; 2],
+    /// The size of the planes, and the number of windows.
+    pub size: [usize; 2],
+    pub out: [usize; 2],
+}
+
+/// The ways of linear and nearest interpolation (see [`Interpolation`](super::Interpolation)).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Interpolated {
+    Nearest,
+    NearestExact,
+    Linear,
+    LinearAligned,
+}
+
+/// A normalisation of x as `[A, C, B]`, over A and B: `(x − mean) / √(variance + eps) · weight + bias`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Norm {
+    pub sizes: [usize; 3],
+    /// Element i has the weight and the bias `(i / span) % features`.
+    pub span: usize,
+    pub features: usize,
+    pub eps: f32,
+    /// Whether the mean is subtracted. If not, the variance is the mean square.
+    pub centre: bool,
+    pub weight: bool,
+    pub bias: bool,
+    pub residual: bool,
+    pub relu: bool,
+}
+
+/// What identifies a value: storage, layout, type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    storage: usize,
+    offset: usize,
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+    dtype: DType,
+}
+
+impl Key {
+    pub fn of(x: &Tensor) -> Key {
+        let Layout { shape, strides, offset } = x.layout().clone();
+        Key { storage: x.storage().id(), offset, shape, strides, dtype: x.dtype() }
+    }
+}
+
+/// An op that was recorded.
+pub(crate) struct Step {
+    pub name: &'static str,
+    /// `None` for an op that [`Traced`] has no words for.
+    pub what: Option<Traced>,
+    pub inputs: Vec<Tensor>,
+    pub out: Tensor,
+    /// The versions of the storages of inputs and result.
+    versions: Vec<u64>,
+}
+
+/// The ops that a computation has recorded, in order. It holds their inputs and results, so that no memory is used twice.
+#[derive(Default)]
+pub(crate) struct Trace {
+    steps: Vec<Step>,
+    /// The storages that hold the inputs or what is computed from them.
+    computed: HashSet<usize>,
+    /// Why the computation cannot be written down.
+    refused: Option<String>,
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("steps", &self.steps.len()).finish_non_exhaustive()
+    }
+}
+
+/// A trace that a thread writes.
+pub(crate) type Tracing = Arc<Mutex<Trace>>;
+
+fn versions<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<u64> {
+    tensors.into_iter().map(|tensor| tensor.storage().version()).collect()
+}
+
+/// Notes an op.
+pub(crate) fn note(tracing: &Tracing, name: &'static str, what: Option<Traced>, inputs: &[&Tensor], out: &Tensor) {
+    let mut trace = lock(tracing);
+    if inputs.iter().any(|input| trace.computed.contains(&input.storage().id())) {
+        trace.computed.insert(out.storage().id());
+    }
+    let versions = versions(inputs.iter().copied().chain([out]));
+    let inputs = inputs.iter().map(|&input| input.clone()).collect();
+    trace.steps.push(Step { name, what, inputs, out: out.clone(), versions });
+}
+
+/// Notes that the host reads elements: what it computes from them would be the same in every later run.
+pub(crate) fn note_read(x: &Tensor) {
+    let Some(tracing) = context::read(|context| context.trace.clone()) else { return };
+    let mut trace = lock(&tracing);
+    if trace.computed.contains(&x.storage().id()) {
+        let shape = x.shape();
+        trace.refused.get_or_insert_with(|| {
+            format!("elements of a tensor of shape {shape:?}, which is computed from the input, are read by the host")
+        });
+    }
+}
+
+/// Runs a computation on inputs and returns its result with the ops that it recorded.
+///
+/// # Errors
+/// Those of the computation; [`Error::InvalidArgument`] if it writes to tensors in place, or if the host reads what is computed
+/// from the inputs.
+pub(crate) fn trace<T>(
+    op: &'static str,
+    inputs: &[&Tensor],
+    compute: impl FnOnce() -> Result<T>,
+) -> Result<(T, Vec<Step>)> {
+    let computed = inputs.iter().map(|input| input.storage().id()).collect();
+    let tracing = Arc::new(Mutex::new(Trace { computed, ..Trace::default() }));
+    let result = {
+        let _tracing = context::set(|context| &mut context.trace, Some(tracing.clone()));
+        compute()?
+    };
+    let mut trace = lock(&tracing);
+    if let Some(why) = trace.refused.take() {
+        return Err(Error::argument(op, why));
+    }
+    let steps = std::mem::take(&mut trace.steps);
+    let changed = |step: &&Step| step.versions != versions(step.inputs.iter().chain([&step.out]));
+    match steps.iter().find(changed) {
+        Some(step) => Err(Error::argument(op, format!("an input or the result of {} is later written in place", step.name))),
+        None => Ok((result, steps)),
+    }
+}
