@@ -28,7 +28,15 @@ def compare(folder):
     for samples in sizes:
         array = lambda kind, i: np.load(os.path.join(folder, f"{samples}_{kind}_{i}.npy"))
         feeds = {port.name: array("input", i) for i, port in enumerate(session.get_inputs())}
-        for i, got in enumerate(session.run(None, feeds)):
+        outputs = session.run(None, feeds)
+        labels = os.path.join(folder, f"{samples}_labels_0.npy")
+        if os.path.exists(labels):
+            labels = np.load(labels)
+            right = [int((scores.argmax(1) == labels).sum()) for scores in (outputs[0], array("output", 0))]
+            print(f"of {len(labels)} images, ONNX Runtime has {right[0]} right, and the net {right[1]}")
+            if right[0] != right[1]:
+                raise AssertionError("another accuracy")
+        for i, got in enumerate(outputs):
             expected = array("output", i)
             if got.shape != expected.shape or got.dtype != expected.dtype:
                 raise AssertionError(f"output {i}: {got.dtype}{got.shape}, expected {expected.dtype}{expected.shape}")

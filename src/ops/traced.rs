@@ -29,7 +29,11 @@ pub(crate) enum Traced {
     /// A function of two elements, which are broadcast.
     Binary(&'static str),
     /// A function of an element and a number, which is on the left or on the right.
-    WithNumber { name: &'static str, number: f64, left: bool },
+    WithNumber {
+        name: &'static str,
+        number: f64,
+        left: bool,
+    },
     /// Of `[a, b, condition]`: a where the condition is true, else b.
     Where,
     /// The first input with a number where the second is not 0.
@@ -43,24 +47,49 @@ pub(crate) enum Traced {
     Pad(Padding, Vec<(usize, usize)>),
     Cat(usize),
     /// One side of a diagonal of matrices.
-    Triangle { upper: bool, diagonal: i64 },
+    Triangle {
+        upper: bool,
+        diagonal: i64,
+    },
     MatMul,
     /// Queries, keys, values: `softmax(q · kᵀ · scale) · v`, with the later keys left out if it is causal.
-    Attention { scale: f64, causal: bool },
+    Attention {
+        scale: f64,
+        causal: bool,
+    },
     /// Image, weight, bias if there is one.
-    Conv { groups: usize, window: Windows },
+    Conv {
+        groups: usize,
+        window: Windows,
+    },
     /// Image, weight; `window` is that of the convolution that is transposed: `out` is the size of the input here.
-    ConvTranspose { groups: usize, window: Windows },
+    ConvTranspose {
+        groups: usize,
+        window: Windows,
+    },
     /// The product of a matrix (its rows, one after the other) with each column along a dimension.
-    Along { dim: usize, rows: Vec<f32> },
+    Along {
+        dim: usize,
+        rows: Vec<f32>,
+    },
     /// The maxima of parts of a dimension: first element and end of each.
-    MaxOfParts { dim: usize, parts: Vec<[usize; 2]> },
-    Interpolate { dim: usize, size: usize, mode: Interpolated },
+    MaxOfParts {
+        dim: usize,
+        parts: Vec<[usize; 2]>,
+    },
+    Interpolate {
+        dim: usize,
+        size: usize,
+        mode: Interpolated,
+    },
     MaxPool(Windows),
     /// The position of each maximum in its plane.
     MaxPoolPositions(Windows),
     /// The mean of each window; with the zeros of the padding or without.
-    AvgPool { window: Windows, count_pad: bool },
+    AvgPool {
+        window: Windows,
+        count_pad: bool,
+    },
     /// `[N, C, H, W]` → `[N, C · taps, windows]`
     Columns(Windows),
     /// `[N, C · taps, windows]` → `[N, C, H, W]`, a sum where windows overlap.
@@ -69,18 +98,36 @@ pub(crate) enum Traced {
     Moments(Norm),
     /// x, `[2, C]`, weight, bias and residual as far as there are.
     Normalise(Norm),
-    Reduce { reduction: &'static str, dims: Vec<usize> },
+    Reduce {
+        reduction: &'static str,
+        dims: Vec<usize>,
+    },
     /// The index of the largest or the smallest element, without the dimension.
-    Arg { dim: usize, smallest: bool },
-    Softmax { dim: usize, log: bool },
+    Arg {
+        dim: usize,
+        smallest: bool,
+    },
+    Softmax {
+        dim: usize,
+        log: bool,
+    },
     /// The running sum.
     RunningSum(usize),
     /// The order of the elements along the last dimension.
-    Argsort { descending: bool },
+    Argsort {
+        descending: bool,
+    },
     /// Elements by index along a dimension; whole slices if the index is shared, which has one dimension then.
-    Gather { dim: usize, shared: bool },
+    Gather {
+        dim: usize,
+        shared: bool,
+    },
     /// Base, index, sources. The sources replace elements, or are reduced with them.
-    Scatter { dim: usize, shared: bool, reduction: Option<&'static str> },
+    Scatter {
+        dim: usize,
+        shared: bool,
+        reduction: Option<&'static str>,
+    },
     /// Two indices as one: `a · size + b`.
     JoinIndices(usize),
 }
@@ -219,7 +266,9 @@ pub(crate) fn trace<T>(
     let steps = std::mem::take(&mut trace.steps);
     let changed = |step: &&Step| step.versions != versions(step.inputs.iter().chain([&step.out]));
     match steps.iter().find(changed) {
-        Some(step) => Err(Error::argument(op, format!("an input or the result of {} is later written in place", step.name))),
+        Some(step) => {
+            Err(Error::argument(op, format!("an input or the result of {} is later written in place", step.name)))
+        }
         None => Ok((result, steps)),
     }
 }

@@ -111,7 +111,9 @@ fn constant(a: &Value, b: &Value) -> Result<Option<Uniform>> {
             let Some(number) = number else { return Err(depends(shapes(x, y))) };
             return Ok(Some(Uniform { shape: extents(x.shape(), y.shape()), number }));
         }
-        (Source::Tensor(x), Source::Tensor(y)) => x.storage().id() == y.storage().id() || x.to_words()? == y.to_words()?,
+        (Source::Tensor(x), Source::Tensor(y)) => {
+            x.storage().id() == y.storage().id() || x.to_words()? == y.to_words()?
+        }
         (Source::Number(x), Source::Number(y)) => x.to_bits() == y.to_bits(),
         (Source::Floats(x, of_x), Source::Floats(y, of_y)) => {
             of_x == of_y && bytemuck::cast_slice::<f32, u32>(x) == bytemuck::cast_slice::<f32, u32>(y)

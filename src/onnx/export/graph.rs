@@ -29,7 +29,10 @@ pub(super) enum Source {
     Number(f64),
     Floats(Vec<f32>, Vec<i64>),
     /// A result of a node.
-    Node { node: usize, output: usize },
+    Node {
+        node: usize,
+        output: usize,
+    },
 }
 
 /// An input of a node.

@@ -134,11 +134,8 @@ fn columns(call: &mut Call, window: &Windows) -> Result<Id> {
 fn planes(call: &mut Call, window: &Windows) -> Result<Id> {
     let x = call.input(0)?;
     let pads = [window.padding, window.padding].concat();
-    let all = [
-        ("dilations", window.dilation[..].into()),
-        ("pads", pads[..].into()),
-        ("strides", window.stride[..].into()),
-    ];
+    let all =
+        [("dilations", window.dilation[..].into()), ("pads", pads[..].into()), ("strides", window.stride[..].into())];
     Ok(call.graph().node("Col2Im", &[x.into(), window.size[..].into(), window.kernel[..].into()], &all))
 }
 

@@ -206,7 +206,10 @@ impl Exporter {
         let model = write::model(&first.graph, &merged, module.type_name(), &ports, &outputs)?;
         // Readers of protocol buffers refuse more.
         if model.encoded_len() > i32::MAX as usize {
-            return Err(fault(format!("the model has {} bytes, and a file of ONNX at most 2 GiB", model.encoded_len())));
+            return Err(fault(format!(
+                "the model has {} bytes, and a file of ONNX at most 2 GiB",
+                model.encoded_len()
+            )));
         }
         Ok(model.encode_to_vec())
     }

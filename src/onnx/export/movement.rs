@@ -94,9 +94,7 @@ pub(super) fn transpose(g: &mut Graph, x: Id, dims: &[usize]) -> Id {
 fn slice(call: &mut Call, x: Id, parts: &[SliceRange]) -> Id {
     let shape = call.shape(0).to_vec();
     let cut: Vec<usize> = (0..parts.len()).filter(|&d| parts[d] != SliceRange::whole(shape[d])).collect();
-    let ints = |f: &dyn Fn(SliceRange) -> usize| {
-        Operand::Ints(cut.iter().map(|&d| f(parts[d]) as i64).collect())
-    };
+    let ints = |f: &dyn Fn(SliceRange) -> usize| Operand::Ints(cut.iter().map(|&d| f(parts[d]) as i64).collect());
     let (starts, steps) = (ints(&|part| part.start), ints(&|part| part.step));
     let ends = ints(&|part| if part.len == 0 { part.start } else { part.start + (part.len - 1) * part.step + 1 });
     call.graph().node("Slice", &[x.into(), starts, ends, (&cut).into(), steps], &[])
@@ -106,7 +104,8 @@ fn pad(call: &mut Call, padding: Padding, margins: &[(usize, usize)]) -> Result<
     let x = call.input(0)?;
     let g = call.graph();
     let before = margins.iter().map(|margin| margin.0 as i64);
-    let mut inputs = vec![x.into(), Operand::Ints(before.chain(margins.iter().map(|margin| margin.1 as i64)).collect())];
+    let mut inputs =
+        vec![x.into(), Operand::Ints(before.chain(margins.iter().map(|margin| margin.1 as i64)).collect())];
     let mode = match padding {
         Padding::Constant(value) => {
             let kind = g.kind(x);
@@ -227,4 +226,3 @@ pub(super) fn attention(call: &mut Call, scale: f64, causal: bool) -> Result<Id>
     let weights = g.node("Softmax", &[scores.into()], &[("axis", (-1i64).into())]);
     Ok(g.simple("MatMul", &[weights, v]))
 }
-

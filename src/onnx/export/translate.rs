@@ -103,7 +103,9 @@ impl<'a> Translator<'a> {
             Some(name) => self.graph.add(Source::Named(name.clone(), x.clone()), kind, true),
             None if self.computed.contains(&x.storage().id()) => {
                 let shape = x.shape();
-                return Err(fault(format!("a view of shape {shape:?} of what is computed from the input is not recorded")));
+                return Err(fault(format!(
+                    "a view of shape {shape:?} of what is computed from the input is not recorded"
+                )));
             }
             None => self.graph.add(Source::Tensor(x.detach()), kind, false),
         };

@@ -23,7 +23,13 @@ pub(super) struct Port {
 }
 
 /// Returns the messages of a model.
-pub(super) fn model(graph: &Graph, merged: &Merged, name: &str, inputs: &[Port], outputs: &[Port]) -> Result<ModelProto> {
+pub(super) fn model(
+    graph: &Graph,
+    merged: &Merged,
+    name: &str,
+    inputs: &[Port],
+    outputs: &[Port],
+) -> Result<ModelProto> {
     let mut writer = Writer::new(graph, merged, inputs, outputs);
     for (i, node) in graph.nodes.iter().enumerate() {
         writer.node(i, node)?;
@@ -185,7 +191,7 @@ impl<'a> Writer<'a> {
     /// Returns the name of a list that depends on the size of the batch.
     fn extents(&mut self, op: &str, extents: &[Extent]) -> String {
         let varying = extents.iter().filter(|extent| extent.per_sample != 0).count();
-        let zero = extents.iter().any(|extent| *extent == Extent { fixed: 0, per_sample: 0 });
+        let zero = extents.contains(&Extent { fixed: 0, per_sample: 0 });
         if op == "Reshape" && varying == 1 && !zero {
             // One size is computed from the number of elements.
             let sizes: Vec<i64> = extents.iter().map(|e| if e.per_sample != 0 { -1 } else { e.fixed }).collect();

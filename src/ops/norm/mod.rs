@@ -20,8 +20,8 @@ use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, KernelBuilder, Shader, para
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::{elements_each, neighbours_each};
-use crate::ops::vectorised::vectorised;
 use crate::ops::traced::{Norm, Traced};
+use crate::ops::vectorised::vectorised;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;

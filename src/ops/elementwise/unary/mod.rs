@@ -17,8 +17,8 @@ use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::promote::to_float;
 use crate::ops::inputs::elements_each;
-use crate::ops::vectorised::vectorised;
 use crate::ops::traced::Traced;
+use crate::ops::vectorised::vectorised;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype,
     no_gradient,
