@@ -36,8 +36,9 @@ fn digits(dir: &Path, count: usize) -> (Vec<PathBuf>, Vec<u32>) {
 fn a_trained_lenet_reads_digits() {
     let dir = tempfile::tempdir().expect("a folder");
     let [net, plot, log] = ["net.safetensors", "curves.svg", "log"].map(|name| dir.path().join(name));
+    let exported = dir.path().join("net.onnx");
     let args = ["train", "--devices", "cpu", "--epochs", "1", "--save", text(&net), "--plot", text(&plot), "--log-dir"];
-    let result = output(&[&args[..], &[text(&log)]].concat());
+    let result = output(&[&args[..], &[text(&log), "--export", text(&exported)]].concat());
     assert!(result.status.success(), "{}", stderr(&result));
     let curves = fs::read_to_string(&plot).expect("the plot");
     assert!(curves.starts_with("<svg") && curves.contains("lenet on mnist-5k"));
@@ -54,6 +55,15 @@ fn a_trained_lenet_reads_digits() {
         lines.iter().zip(&labels).filter(|(line, label)| line["classes"][0]["class"] == label.to_string()).count();
     assert!(right >= 17, "{right} of 20: {lines:?}");
     assert_eq!((&lines[3]["file"], lines[3]["classes"].as_array().map(Vec::len)), (&paths[3].into(), Some(5)));
+    // The exported net scales the images itself.
+    let scores = dir.path().join("scores.npy");
+    let given = format!("image={}", paths[3]);
+    let result = output(&["run", text(&exported), "--input", &given, "--output", &format!("scores={}", text(&scores))]);
+    assert!(result.status.success(), "{}", stderr(&result));
+    let scores = Tensor::from_npy(&scores, "cpu").expect("scores");
+    let best = scores.argmax(-1).and_then(|best| best.item::<u32>()).expect("a class");
+    assert_eq!(lines[3]["classes"][0]["class"], best.to_string());
+
     let sum = json_lines(&output(&["predict", text(&net), paths[0], "--devices", "cpu", "--json", "--top", "99"]))[0]
         ["classes"]
         .as_array()

@@ -17,9 +17,10 @@ mod trainer;
 
 use std::path::{Path, PathBuf};
 
-use anygpu::checkpoint;
+use anygpu::nn::Module;
 use anygpu::parallel::{DeviceReport, ParallelReport};
 use anygpu::watch::Animator;
+use anygpu::{Tensor, checkpoint, onnx};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -181,6 +182,9 @@ fn train(args: &Args, as_json: bool, ranks: &Ranks) -> Result<(), Failure> {
     if let Some(path) = &args.save {
         save(path, &trainer, &source.card)?;
     }
+    if let Some(path) = &args.export {
+        export(path, &trainer, &source.card)?;
+    }
     if let Some(path) = &args.trace {
         trainer.run.net.save_trace(path)?;
     }
@@ -236,6 +240,20 @@ impl Curves {
 fn save(path: &Path, trainer: &Trainer, card: &Card) -> Result<(), Failure> {
     let state = trainer.run.net.state_dict();
     Ok(checkpoint::save_with_metadata(&state, &card.to_metadata(), path)?)
+}
+
+/// Writes the net for other runtimes, with the scaling of the images, so that they need not know it.
+fn export(path: &Path, trainer: &Trainer, card: &Card) -> Result<(), Failure> {
+    let net = trainer.run.net.module().clone_box();
+    let device = trainer.devices[0].clone();
+    let example = Tensor::zeros([1, card.channels, card.side, card.side], &device)?;
+    let by_channel = |values: &[f32]| Tensor::from_slice(values, [card.channels, 1, 1], &device);
+    let (mean, std) = (by_channel(&card.mean)?, by_channel(&card.std)?);
+    let exporter = onnx::Exporter::new().inputs(&["image"]).outputs(&["scores"]);
+    exporter.export_with(&net, &[&example], path, |net, inputs| {
+        Ok(vec![net.forward(&inputs[0].sub(&mean)?.div(&std)?)?])
+    })?;
+    Ok(())
 }
 
 /// Prints the summary of the epochs since this start, or of all epochs of a finished run.

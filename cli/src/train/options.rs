@@ -59,6 +59,9 @@ pub struct Args {
     /// Write the trained net, for `anygpu predict` and for PyTorch
     #[arg(long, value_name = "out.safetensors")]
     pub save: Option<PathBuf>,
+    /// Write the trained net for other runtimes: input `image`, [batch, channels, height, width] of 0 to 1; output `scores`
+    #[arg(long, value_name = "out.onnx")]
+    pub export: Option<PathBuf>,
     /// Write all that the run needs to continue to this file after each epoch and at Ctrl-C, atomically
     #[arg(long, value_name = "run.safetensors")]
     pub checkpoint: Option<PathBuf>,
@@ -153,7 +156,16 @@ impl Args {
 
     /// The options of a process that neither prints nor writes files.
     pub fn without_outputs(&self) -> Args {
-        Args { save: None, log_dir: None, plot: None, trace: None, live: false, report: false, ..self.clone() }
+        Args {
+            save: None,
+            export: None,
+            log_dir: None,
+            plot: None,
+            trace: None,
+            live: false,
+            report: false,
+            ..self.clone()
+        }
     }
 
     /// What the files of `--data` may decode to.

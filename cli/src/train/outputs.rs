@@ -46,6 +46,7 @@ pub fn check(args: &Args, devices: &[Device], ranks: &Ranks) -> Result<(), Failu
     }
     let outputs = [
         ("--save", &args.save, &["safetensors"][..]),
+        ("--export", &args.export, &["onnx"]),
         ("--checkpoint", &args.checkpoint, &["safetensors"]),
         ("--plot", &args.plot, &["png", "svg"]),
         ("--trace", &args.trace, &["json"]),
