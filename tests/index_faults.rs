@@ -2,6 +2,10 @@
 //! of its own, since a wait of another test could take the error.
 
 mod common;
+#[cfg(feature = "onnx")]
+#[path = "onnx/proto.rs"]
+#[allow(dead_code, reason = "one model needs few of the messages")]
+mod proto;
 
 use anygpu::metrics::ConfusionMatrix;
 use anygpu::nn::{self, CrossEntropyLoss, Reduction};
@@ -57,10 +61,51 @@ fn an_index_that_is_out_of_range_is_an_error() -> Result<()> {
         assert_eq!(taken.narrow(1, 0, 1)?.to_vec::<f32>()?, [9.0, 0.0, 9.0], "{device}");
         let ignoring = CrossEntropyLoss::new().ignore_index(-1).forward(&x.narrow(1, 0, 3)?, &labels)?.item::<f32>()?;
         assert!(ignoring.is_finite(), "{device}: {ignoring}");
+        #[cfg(feature = "onnx")]
+        tuples_of_a_model(&device)?;
         if !device.is_cpu() {
             elements_of_wrong_indices(&device)?;
         }
     }
+    Ok(())
+}
+
+/// Element (0, 4) of two rows of three is none, though there are five elements after the first.
+#[cfg(feature = "onnx")]
+fn tuples_of_a_model(device: &Device) -> Result<()> {
+    use anygpu::nn::Module;
+    use prost::Message;
+    use proto::{Dim, Graph, Kind, Model, Node, Opset, Shape, TensorKind, TensorProto, ValueInfo};
+
+    let floats = |name: &str, dims: &[i64]| {
+        let dim = dims.iter().map(|&size| Dim { value: Some(size), symbol: None }).collect();
+        let tensor = Some(TensorKind { elem_type: 1, shape: Some(Shape { dim }) });
+        ValueInfo { name: name.into(), kind: Some(Kind { tensor }) }
+    };
+    let tuple = TensorProto {
+        name: "i".into(),
+        dims: vec![1, 2],
+        data_type: 7,
+        int64_data: vec![0, 4],
+        ..TensorProto::default()
+    };
+    let node = Node {
+        input: vec!["x".into(), "i".into()],
+        output: vec!["y".into()],
+        op_type: "GatherND".into(),
+        ..Node::default()
+    };
+    let graph = Graph {
+        node: vec![node],
+        initializer: vec![tuple],
+        input: vec![floats("x", &[2, 3])],
+        output: vec![floats("y", &[1])],
+    };
+    let opset_import = vec![Opset { domain: String::new(), version: 17 }];
+    let file = Model { graph: Some(graph), opset_import, functions: vec![] }.encode_to_vec();
+    let x = Tensor::ones([2, 3], device)?;
+    let y = anygpu::onnx::load_bytes(&file)?.forward(&x).and_then(|y| y.to_vec::<f32>());
+    assert!(y.is_err(), "{y:?} on {device}");
     Ok(())
 }
 
