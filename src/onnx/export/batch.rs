@@ -1,8 +1,10 @@
 //! A graph for any size of the batch, from the graphs of two sizes: what differs between them depends on the size.
 
 use super::graph::{Graph, Node, Operand, Source, Value};
-use crate::error::Result;
+use crate::autograd::no_grad;
+use crate::error::{Error, Result};
 use crate::onnx::fault;
+use crate::ops::traced::Key;
 use crate::tensor::Tensor;
 
 /// The sizes of the batches that are compared. 1 is left out, since dimensions of size 1 are broadcast.
@@ -51,14 +53,14 @@ pub(super) fn fixed(graph: &Graph) -> Merged {
     Merged { inputs: graph.nodes.iter().map(inputs).collect(), uniform: vec![None; graph.values.len()] }
 }
 
-fn depends(what: String) -> crate::error::Error {
+fn depends(what: String) -> Error {
     fault(format!("{what} depends on the size of the batch: export with the size of the example (fixed_batch)"))
 }
 
 /// Compares the graphs of the two sizes.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if they differ in more than lists of integers and constants of equal
+/// [`Error::InvalidArgument`] if they differ in more than lists of integers and constants of equal
 /// elements.
 pub(super) fn merged(a: &Graph, b: &Graph) -> Result<Merged> {
     if a.nodes.len() != b.nodes.len() || a.values.len() != b.values.len() || a.outputs != b.outputs {
@@ -111,9 +113,7 @@ fn constant(a: &Value, b: &Value) -> Result<Option<Uniform>> {
             let Some(number) = number else { return Err(depends(shapes(x, y))) };
             return Ok(Some(Uniform { shape: extents(x.shape(), y.shape()), number }));
         }
-        (Source::Tensor(x), Source::Tensor(y)) => {
-            x.storage().id() == y.storage().id() || x.to_words()? == y.to_words()?
-        }
+        (Source::Tensor(x), Source::Tensor(y)) => Key::of(x) == Key::of(y) || x.to_words()? == y.to_words()?,
         (Source::Number(x), Source::Number(y)) => x.to_bits() == y.to_bits(),
         (Source::Floats(x, of_x), Source::Floats(y, of_y)) => {
             of_x == of_y && bytemuck::cast_slice::<f32, u32>(x) == bytemuck::cast_slice::<f32, u32>(y)
@@ -133,7 +133,7 @@ fn shapes(x: &Tensor, y: &Tensor) -> String {
 /// Returns the number that all elements are, if they are equal.
 fn equal_elements(x: &Tensor) -> Result<Option<f64>> {
     let dtype = x.dtype();
-    let wide = crate::autograd::no_grad(|| x.to_dtype(dtype.wide()))?.to_words()?;
+    let wide = no_grad(|| x.to_dtype(dtype.wide()))?.to_words()?;
     let first = wide.first().copied();
     Ok(first.filter(|first| wide.iter().all(|word| word == first)).map(|word| dtype.number(word)))
 }

@@ -80,7 +80,7 @@ fn refused(f: impl Fn(&Tensor) -> Result<Tensor>) -> String {
 }
 
 #[test]
-fn what_cannot_be_exported_is_named() {
+fn what_cannot_be_exported_is_named() -> Result<()> {
     let two = refused(|x| x.cumprod(1)?.add(&x.reshape([2, -1])?.diagonal(0, 0, 1)?.sum_all()?));
     assert!(two.contains("cumprod") || two.contains("depends"), "{two}");
     let error = refused(|x| x.cumprod(1)?.add(&x.select(1, 0)?.diag(0)?.sum_all()?));
@@ -95,10 +95,15 @@ fn what_cannot_be_exported_is_named() {
     assert!(error.contains("in place"), "{error}");
     let error = refused(|x| if x.shape()[0] == 2 { x.relu() } else { x.exp()?.relu() });
     assert!(error.contains("the size of the batch"), "{error}");
+    // Parts of one tensor: the same memory, other elements.
+    let table = numbers(&[1, 4])?;
+    let error = refused(|x| x.add(&table.narrow(1, x.shape()[0] - 1, 1)?));
+    assert!(error.contains("the size of the batch"), "{error}");
     let error = refused(|x| x.mean(0, true)?.add(x));
     assert!(error.contains("the size of the batch"), "{error}");
     let error = refused(|x| Tensor::dropout(x, 0.5, true));
     assert!(error.contains("dropout"), "{error}");
+    Ok(())
 }
 
 #[test]
