@@ -38,13 +38,8 @@ fn main() -> Result<()> {
     onnx::export(trained, &Tensor::zeros([1, 1, 28, 28], &device)?, &path)?;
 
     // All test images at once: the file takes batches of any size.
-    let (images, labels) = (Vec::new(), Vec::new());
-    let (images, labels) = test.into_iter().try_fold((images, labels), |(mut images, mut labels), batch| {
-        let (x, y) = batch?;
-        images.push(x);
-        labels.push(y);
-        Ok::<_, anygpu::Error>((images, labels))
-    })?;
+    let batches: Vec<(Tensor, Tensor)> = test.into_iter().collect::<Result<_>>()?;
+    let (images, labels): (Vec<Tensor>, Vec<Tensor>) = batches.into_iter().unzip();
     let (images, labels) = (Tensor::cat(&images, 0)?, Tensor::cat(&labels, 0)?);
     let model = onnx::load(&path)?;
     let again = correct(&no_grad(|| model.forward(&images))?, &labels)? as f64 / labels.elem_count() as f64;

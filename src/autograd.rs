@@ -96,7 +96,7 @@ pub(crate) fn is_recording() -> bool {
 pub(crate) fn record<O: Differentiable>(op: O, inputs: &[&Tensor], out: Tensor) -> Tensor {
     let (recording, trace) = context::read(|context| (context.recording, context.trace.clone()));
     if let Some(trace) = trace {
-        ops::traced::note(&trace, op.op_name(), op.description(inputs), inputs, &out);
+        ops::traced::note(&trace, op.op_name(), op.traced(inputs), inputs, &out);
     }
     if !recording || !inputs.iter().any(|t| t.is_tracked()) {
         return out;

@@ -52,48 +52,45 @@ pub enum ElementType {
     Float8E5m2fnuz,
 }
 
+/// The codes of `TensorProto.DataType`.
+const CODES: [(i32, ElementType); 19] = [
+    (1, ElementType::Float),
+    (2, ElementType::Uint8),
+    (3, ElementType::Int8),
+    (4, ElementType::Uint16),
+    (5, ElementType::Int16),
+    (6, ElementType::Int32),
+    (7, ElementType::Int64),
+    (9, ElementType::Bool),
+    (10, ElementType::Float16),
+    (11, ElementType::Double),
+    (12, ElementType::Uint32),
+    (13, ElementType::Uint64),
+    (16, ElementType::Bfloat16),
+    (17, ElementType::Float8E4m3fn),
+    (18, ElementType::Float8E4m3fnuz),
+    (19, ElementType::Float8E5m2),
+    (20, ElementType::Float8E5m2fnuz),
+    (21, ElementType::Uint4),
+    (22, ElementType::Int4),
+];
+
 impl ElementType {
     /// The type of a code of `TensorProto.DataType`.
     pub(super) fn of(code: i32) -> Result<ElementType> {
-        Ok(match code {
-            1 => ElementType::Float,
-            2 => ElementType::Uint8,
-            3 => ElementType::Int8,
-            4 => ElementType::Uint16,
-            5 => ElementType::Int16,
-            6 => ElementType::Int32,
-            7 => ElementType::Int64,
-            9 => ElementType::Bool,
-            10 => ElementType::Float16,
-            11 => ElementType::Double,
-            12 => ElementType::Uint32,
-            13 => ElementType::Uint64,
-            16 => ElementType::Bfloat16,
-            21 => ElementType::Uint4,
-            22 => ElementType::Int4,
-            8 => return Err(fault("elements of type string are not supported")),
-            14 | 15 => return Err(fault("elements of complex types are not supported")),
-            17 => ElementType::Float8E4m3fn,
-            18 => ElementType::Float8E4m3fnuz,
-            19 => ElementType::Float8E5m2,
-            20 => ElementType::Float8E5m2fnuz,
-            code => return Err(fault(format!("element type {code} is unknown"))),
-        })
+        if let Some((_, kind)) = CODES.iter().find(|(known, _)| *known == code) {
+            return Ok(*kind);
+        }
+        Err(fault(match code {
+            8 => "elements of type string are not supported".into(),
+            14 | 15 => "elements of complex types are not supported".into(),
+            code => format!("element type {code} is unknown"),
+        }))
     }
 
-    /// The code of a type that this crate writes.
-    pub(super) fn code(self) -> i64 {
-        match self {
-            ElementType::Float => 1,
-            ElementType::Uint8 => 2,
-            ElementType::Int32 => 6,
-            ElementType::Int64 => 7,
-            ElementType::Bool => 9,
-            ElementType::Float16 => 10,
-            ElementType::Uint32 => 12,
-            ElementType::Bfloat16 => 16,
-            _ => 0, // undefined: natural types and indices are all that is written
-        }
+    /// The code of a type in `TensorProto.DataType`.
+    pub(super) fn code(self) -> i32 {
+        CODES.iter().find(|(_, kind)| *kind == self).map_or(0, |(code, _)| *code) // every type has one
     }
 
     /// Returns the type of the tensors that stand for values of this type: `f32` for floats of 64 and of 8 bits,

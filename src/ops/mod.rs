@@ -204,7 +204,7 @@ pub(crate) trait Differentiable: fmt::Debug + Send + Sync + 'static {
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients>;
 
     /// Returns what the node computes from these inputs as plain data, if that is possible.
-    fn description(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         None
     }
 
@@ -231,8 +231,8 @@ impl<O: Op> Differentiable for O {
         Op::takes_halves(self)
     }
 
-    fn description(&self, inputs: &[&Tensor]) -> Option<Traced> {
-        self.traced(inputs)
+    fn traced(&self, inputs: &[&Tensor]) -> Option<Traced> {
+        Op::traced(self, inputs)
     }
 }
 

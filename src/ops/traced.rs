@@ -1,12 +1,17 @@
 //! What ops compute, as plain data: for those who write a computation down in another form, such as a file of ONNX.
 //!
 //! While a thread [traces](trace), every op, view and move that it records is noted as well, with its inputs and its result. Which
-//! value a tensor has is known by its [key](Key): elements never change in place, or the trace is refused.
+//! value a tensor has is known by its [key](Key). A trace is refused if a tensor is written in place after a step that reads or
+//! makes it. Not noticed: writes before the first such step, and what is computed without a recorded op (user kernels, random
+//! numbers, threads of the user).
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+pub(crate) use super::norm::{NormShape, Then};
+pub(crate) use super::spatial::resize::Way;
+pub(crate) use super::spatial::window::{Window, WindowParams};
 use super::{Padding, SliceRange};
 use crate::context;
 use crate::dtype::DType;
@@ -60,12 +65,12 @@ pub(crate) enum Traced {
     /// Image, weight, bias if there is one.
     Conv {
         groups: usize,
-        window: Windows,
+        window: Window,
     },
     /// Image, weight; `window` is that of the convolution that is transposed: `out` is the size of the input here.
     ConvTranspose {
         groups: usize,
-        window: Windows,
+        window: Window,
     },
     /// The product of a matrix (its rows, one after the other) with each column along a dimension.
     Along {
@@ -80,24 +85,26 @@ pub(crate) enum Traced {
     Interpolate {
         dim: usize,
         size: usize,
-        mode: Interpolated,
+        way: Way,
     },
-    MaxPool(Windows),
+    MaxPool(Window),
     /// The position of each maximum in its plane.
-    MaxPoolPositions(Windows),
+    MaxPoolPositions(Window),
     /// The mean of each window; with the zeros of the padding or without.
     AvgPool {
-        window: Windows,
+        window: Window,
         count_pad: bool,
+        /// What the sum of each window is divided by.
+        divisors: Vec<f32>,
     },
     /// `[N, C, H, W]` → `[N, C · taps, windows]`
-    Columns(Windows),
+    Columns(Window),
     /// `[N, C · taps, windows]` → `[N, C, H, W]`, a sum where windows overlap.
-    Planes(Windows),
-    /// → `[2, C]`: means and variances (see [`Norm`]).
-    Moments(Norm),
+    Planes(Window),
+    /// → `[2, C]`: means and variances (see [`NormShape`]).
+    Moments(NormShape),
     /// x, `[2, C]`, weight, bias and residual as far as there are.
-    Normalise(Norm),
+    Normalise(NormShape),
     Reduce {
         reduction: &'static str,
         dims: Vec<usize>,
@@ -130,43 +137,6 @@ pub(crate) enum Traced {
     },
     /// Two indices as one: `a · size + b`.
     JoinIndices(usize),
-}
-
-/// Windows over planes `[H, W]`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Windows {
-    pub kernel: [usize; 2],
-    pub stride: [usize; 2],
-    pub padding: [usize; 2],
-    pub dilation: [usize; 2],
-    /// The size of the planes, and the number of windows.
-    pub size: [usize; 2],
-    pub out: [usize; 2],
-}
-
-/// The ways of linear and nearest interpolation (see [`Interpolation`](super::Interpolation)).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Interpolated {
-    Nearest,
-    NearestExact,
-    Linear,
-    LinearAligned,
-}
-
-/// A normalisation of x as `[A, C, B]`, over A and B: `(x − mean) / √(variance + eps) · weight + bias`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Norm {
-    pub sizes: [usize; 3],
-    /// Element i has the weight and the bias `(i / span) % features`.
-    pub span: usize,
-    pub features: usize,
-    pub eps: f32,
-    /// Whether the mean is subtracted. If not, the variance is the mean square.
-    pub centre: bool,
-    pub weight: bool,
-    pub bias: bool,
-    pub residual: bool,
-    pub relu: bool,
 }
 
 /// What identifies a value: storage, layout, type.
@@ -246,8 +216,8 @@ pub(crate) fn note_read(x: &Tensor) {
 /// Runs a computation on inputs and returns its result with the ops that it recorded.
 ///
 /// # Errors
-/// Those of the computation; [`Error::InvalidArgument`] if it writes to tensors in place, or if the host reads what is computed
-/// from the inputs.
+/// Those of the computation; [`Error::InvalidArgument`] if it writes in place to tensors of earlier steps, or if the host reads what
+/// is computed from the inputs.
 pub(crate) fn trace<T>(
     op: &'static str,
     inputs: &[&Tensor],

@@ -2,7 +2,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
 
-use super::graph::{Graph, Id, Operand, kind_of};
+use super::graph::{Graph, Id, Operand, Source};
 use super::translate::Call;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -14,7 +14,7 @@ const FLOAT: ElementType = ElementType::Float;
 pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
     Ok(match what {
         Traced::Cast(to) => {
-            let (id, to) = (call.stored(0)?, kind_of(*to));
+            let (id, to) = (call.stored(0)?, ElementType::natural(*to));
             // Truths stay what they are until a number is needed.
             let later = call.graph().kind(id) == ElementType::Bool && to == ElementType::Uint32;
             Some(if later { id } else { call.graph().cast(id, to) })
@@ -34,7 +34,7 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
             binary(call, name, a, b)?
         }
         Traced::Where => {
-            let kind = kind_of(call.dtype(0).wide());
+            let kind = ElementType::natural(call.dtype(0).wide());
             let [a, b, condition] =
                 [call.input_as(0, kind)?, call.input_as(1, kind)?, call.input_as(2, ElementType::Bool)?];
             Some(chosen(call.graph(), condition, a, b))
@@ -60,7 +60,7 @@ fn chosen(graph: &mut Graph, condition: Id, a: Id, b: Id) -> Id {
 pub(super) fn arithmetic(dtype: DType) -> ElementType {
     match dtype.wide() {
         DType::U32 => ElementType::Int64,
-        wide => kind_of(wide),
+        wide => ElementType::natural(wide),
     }
 }
 
@@ -95,10 +95,8 @@ fn binary(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Option<Id>> {
         _ => "",
     };
     if !plain.is_empty() {
-        let id = match (plain, with_bias(call.graph(), a, b)) {
-            ("Add", Some(id)) => id,
-            _ => call.graph().simple(plain, &[a, b]),
-        };
+        let fused = if plain == "Add" { with_bias(call.graph(), a, b) } else { None };
+        let id = fused.unwrap_or_else(|| call.graph().simple(plain, &[a, b]));
         return Ok(Some(wrapped(call, id)));
     }
     let g = call.graph();
@@ -139,7 +137,7 @@ fn binary(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Option<Id>> {
 fn with_bias(g: &mut Graph, a: Id, b: Id) -> Option<Id> {
     let product = g.made_by(a, "Gemm").filter(|node| node.inputs.len() == 2)?;
     let row = match &g.values[b].source {
-        super::graph::Source::Named(_, x) | super::graph::Source::Tensor(x) => x.rank() == 1,
+        Source::Named(_, x) | Source::Tensor(x) => x.rank() == 1,
         _ => false,
     };
     if !row {

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::dtype::DType;
 use crate::onnx::ElementType;
 use crate::tensor::Tensor;
 
@@ -191,7 +190,7 @@ impl Graph {
         if let Some(&done) = self.casts.get(&(id, kind)) {
             return done;
         }
-        let [done] = self.nodes("Cast", &[id.into()], &[("to", kind.code().into())], [kind]);
+        let [done] = self.nodes("Cast", &[id.into()], &[("to", i64::from(kind.code()).into())], [kind]);
         self.casts.insert((id, kind), done);
         done
     }
@@ -236,9 +235,4 @@ impl Graph {
         let mut kept = kept.into_iter();
         self.nodes.retain(|_| kept.next().unwrap_or(true));
     }
-}
-
-/// The type in the file of a tensor's elements.
-pub(super) fn kind_of(dtype: DType) -> ElementType {
-    ElementType::natural(dtype)
 }

@@ -1,12 +1,12 @@
 //! Products, convolutions, pools, normalisations.
 
 use super::elementwise::with_number;
-use super::graph::{Attribute, Graph, Id, Operand, Source};
-use super::movement::attention;
+use super::graph::{Attribute, Graph, Id, Node, Operand, Source};
+use super::movement::transpose;
 use super::translate::Call;
 use crate::error::Result;
 use crate::onnx::ElementType;
-use crate::ops::traced::{Norm, Traced, Windows};
+use crate::ops::traced::{NormShape, Then, Traced, Window, WindowParams};
 
 const FLOAT: ElementType = ElementType::Float;
 
@@ -16,7 +16,7 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
         Traced::Attention { scale, causal } => attention(call, *scale, *causal)?,
         Traced::Conv { groups, window } => {
             let inputs = floats(call)?;
-            let mut attributes = attributes(window, window.padding);
+            let mut attributes = attributes(window, window.params.padding);
             attributes.push(("group", (*groups).into()));
             call.graph().node("Conv", &inputs, &attributes)
         }
@@ -31,9 +31,9 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
             let kinds = [FLOAT, ElementType::Int64];
             let [_, positions] = g.nodes("MaxPool", &[x.into()], &attributes(window, ends(window)), kinds);
             // ONNX counts through all planes.
-            with_number(g, "Mod", positions, (window.size[0] * window.size[1]) as f64)
+            with_number(g, "Mod", positions, window.plane() as f64)
         }
-        Traced::AvgPool { window, count_pad } => means(call, window, *count_pad)?,
+        Traced::AvgPool { window, count_pad, divisors } => means(call, window, *count_pad, divisors)?,
         Traced::Columns(window) => columns(call, window)?,
         Traced::Planes(window) => planes(call, window)?,
         Traced::Moments(norm) => moments(call, norm)?,
@@ -59,9 +59,29 @@ fn product(call: &mut Call) -> Result<Id> {
     Ok(g.simple("MatMul", &[a, b]))
 }
 
+/// The queries, keys and values as products and a softmax.
+fn attention(call: &mut Call, scale: f64, causal: bool) -> Result<Id> {
+    let [q, k, v] = [call.input(0)?, call.input(1)?, call.input(2)?];
+    let [queries, keys] = [0, 1].map(|i| call.shape(i)[call.shape(i).len() - 2]);
+    let rank = call.shape(1).len();
+    let g = call.graph();
+    let q = with_number(g, "Mul", q, scale);
+    let mut swapped: Vec<usize> = (0..rank).collect();
+    swapped.swap(rank - 2, rank - 1);
+    let k = transpose(g, k, &swapped);
+    let mut scores = g.simple("MatMul", &[q, k]);
+    if causal {
+        let later = |at: usize| if at % keys > at / keys { f32::NEG_INFINITY } else { 0.0 };
+        let mask = g.floats((0..queries * keys).map(later).collect(), &[queries, keys]);
+        scores = g.simple("Add", &[scores, mask]);
+    }
+    let weights = g.node("Softmax", &[scores.into()], &[("axis", (-1i64).into())]);
+    Ok(g.simple("MatMul", &[weights, v]))
+}
+
 /// The attributes of windows, with the padding at the ends.
-fn attributes(window: &Windows, ends: [usize; 2]) -> Vec<(&'static str, Attribute)> {
-    let Windows { kernel, stride, padding, dilation, .. } = window;
+fn attributes(window: &Window, ends: [usize; 2]) -> Vec<(&'static str, Attribute)> {
+    let WindowParams { kernel, stride, padding, dilation } = &window.params;
     let pads = [padding[0], padding[1], ends[0], ends[1]];
     let mut all = vec![("kernel_shape", kernel[..].into()), ("strides", stride[..].into()), ("pads", pads[..].into())];
     if *dilation != [1, 1] {
@@ -72,71 +92,64 @@ fn attributes(window: &Windows, ends: [usize; 2]) -> Vec<(&'static str, Attribut
 
 /// The padding at the ends that gives as many windows as there are: more than at the starts if the last one extends past it, and
 /// never less.
-fn ends(window: &Windows) -> [usize; 2] {
-    [0, 1].map(|d| {
-        let span = (window.kernel[d] - 1) * window.dilation[d] + 1;
-        let end = (window.out[d].max(1) - 1) * window.stride[d] + span;
-        end.saturating_sub(window.size[d] + window.padding[d]).max(window.padding[d])
-    })
+fn ends(window: &Window) -> [usize; 2] {
+    let padding = window.params.padding;
+    [0, 1].map(|d| reach(window, d).saturating_sub(window.size[d] + padding[d]).max(padding[d]))
 }
 
-fn transposed(call: &mut Call, groups: usize, window: &Windows) -> Result<Id> {
+/// What the windows cover in one direction, from the start of the first to the end of the last.
+fn reach(window: &Window, d: usize) -> usize {
+    (window.out[d].max(1) - 1) * window.params.stride[d] + window.params.span(d)
+}
+
+fn transposed(call: &mut Call, groups: usize, window: &Window) -> Result<Id> {
     let inputs = floats(call)?;
-    let mut all = attributes(window, window.padding);
-    let output_padding = [0, 1].map(|d| {
-        let span = (window.kernel[d] - 1) * window.dilation[d] + 1;
-        let without = (window.out[d].max(1) - 1) * window.stride[d] + span;
-        (window.size[d] + 2 * window.padding[d]).saturating_sub(without)
-    });
+    let mut all = attributes(window, window.params.padding);
+    let padded = |d: usize| window.size[d] + 2 * window.params.padding[d];
+    let output_padding = [0, 1].map(|d| padded(d).saturating_sub(reach(window, d)));
     all.push(("output_padding", output_padding[..].into()));
     all.push(("group", groups.into()));
     Ok(call.graph().node("ConvTranspose", &inputs, &all))
 }
 
 /// The means of windows. What extends past the padding is never counted, so that such windows have a factor.
-fn means(call: &mut Call, window: &Windows, count_pad: bool) -> Result<Id> {
+fn means(call: &mut Call, window: &Window, count_pad: bool, divisors: &[f32]) -> Result<Id> {
     let x = call.input(0)?;
     let g = call.graph();
     let ends = ends(window);
     let mut all = attributes(window, ends);
-    if window.dilation != [1, 1] {
+    if window.params.dilation != [1, 1] {
         g.opset = g.opset.max(19);
     }
     all.push(("count_include_pad", count_pad.into()));
     let means = g.node("AveragePool", &[x.into()], &all);
-    if !count_pad || ends == window.padding {
+    if !count_pad || ends == window.params.padding {
         return Ok(means);
     }
-    let counted = |d: usize, o: usize| {
-        let start = o * window.stride[d];
-        (start + window.kernel[d]).min(window.size[d] + 2 * window.padding[d]) - start
-    };
-    let taps = (window.kernel[0] * window.kernel[1]) as f32;
-    let [height, width] = window.out;
-    let factors = (0..height * width).map(|o| taps / (counted(0, o / width) * counted(1, o % width)) as f32).collect();
-    let factors = g.floats(factors, &[height, width]);
+    let factors = divisors.iter().map(|divisor| window.taps() as f32 / divisor).collect();
+    let factors = g.floats(factors, &window.out);
     Ok(g.simple("Mul", &[means, factors]))
 }
 
 /// Windows as columns: a convolution that picks one pixel for each channel of its result.
-fn columns(call: &mut Call, window: &Windows) -> Result<Id> {
+fn columns(call: &mut Call, window: &Window) -> Result<Id> {
     let (x, channels, shape) = (call.input(0)?, call.shape(0)[1], call.out_shape().to_vec());
-    let taps = window.kernel[0] * window.kernel[1];
+    let (taps, [height, width]) = (window.taps(), window.params.kernel);
     let g = call.graph();
     let weight = (0..channels * taps * taps).map(|i| f32::from(i % taps == i / taps % taps)).collect();
-    let weight = g.floats(weight, &[channels * taps, 1, window.kernel[0], window.kernel[1]]);
-    let mut all = attributes(window, window.padding);
+    let weight = g.floats(weight, &[channels * taps, 1, height, width]);
+    let mut all = attributes(window, window.params.padding);
     all.push(("group", channels.into()));
     let picked = g.node("Conv", &[x.into(), weight.into()], &all);
     Ok(g.reshape(picked, &shape))
 }
 
-fn planes(call: &mut Call, window: &Windows) -> Result<Id> {
+fn planes(call: &mut Call, window: &Window) -> Result<Id> {
     let x = call.input(0)?;
-    let pads = [window.padding, window.padding].concat();
-    let all =
-        [("dilations", window.dilation[..].into()), ("pads", pads[..].into()), ("strides", window.stride[..].into())];
-    Ok(call.graph().node("Col2Im", &[x.into(), window.size[..].into(), window.kernel[..].into()], &all))
+    let WindowParams { kernel, stride, padding, dilation } = &window.params;
+    let pads = [*padding, *padding].concat();
+    let all = [("dilations", dilation[..].into()), ("pads", pads[..].into()), ("strides", stride[..].into())];
+    Ok(call.graph().node("Col2Im", &[x.into(), window.size[..].into(), kernel[..].into()], &all))
 }
 
 /// The mean over all but the middle of three dimensions, as `[1, C, 1]`.
@@ -144,7 +157,7 @@ fn mean(g: &mut Graph, x: Id) -> Id {
     g.node("ReduceMean", &[x.into(), Operand::Ints(vec![0, 2])], &[])
 }
 
-fn moments(call: &mut Call, norm: &Norm) -> Result<Id> {
+fn moments(call: &mut Call, norm: &NormShape) -> Result<Id> {
     let x = call.input(0)?;
     let g = call.graph();
     let x = g.reshape(x, &norm.sizes);
@@ -159,11 +172,9 @@ fn moments(call: &mut Call, norm: &Norm) -> Result<Id> {
     Ok(g.reshape(both, &[2, norm.sizes[1]]))
 }
 
-fn normalise(call: &mut Call, norm: &Norm) -> Result<Id> {
+fn normalise(call: &mut Call, norm: &NormShape) -> Result<Id> {
     let inputs = floats(call)?;
-    let mut further = inputs.iter().skip(2).cloned();
-    let [weight, bias, residual] =
-        [norm.weight, norm.bias, norm.residual].map(|given| if given { further.next() } else { None });
+    let [weight, bias, residual] = norm.further(&inputs).map(|operand| operand.cloned());
     let (x, statistics) = (call.input(0)?, call.input(1)?);
     let shape = call.shape(0).to_vec();
     let g = call.graph();
@@ -185,7 +196,7 @@ fn normalise(call: &mut Call, norm: &Norm) -> Result<Id> {
     if let Some(Operand::Value(residual)) = residual {
         y = g.simple("Add", &[y, residual]);
     }
-    Ok(if norm.relu { g.simple("Relu", &[y]) } else { y })
+    Ok(if norm.then != Then::Nothing { g.simple("Relu", &[y]) } else { y })
 }
 
 /// A weight or a bias in this shape: that of the layer, or what stands for none.
@@ -199,7 +210,7 @@ fn given(g: &mut Graph, operand: Option<Operand>, otherwise: f32, shape: &[usize
 
 /// The first of the dimensions that are normalised, if these are the last ones, with statistics of x itself and a weight of their
 /// shape.
-fn trailing(g: &Graph, x: Id, statistics: Id, shape: &[usize], norm: &Norm) -> Option<usize> {
+fn trailing(g: &Graph, x: Id, statistics: Id, shape: &[usize], norm: &NormShape) -> Option<usize> {
     let [outer, _, inner] = norm.sizes;
     if outer != 1 || norm.span != 1 || norm.features != inner || !norm.centre {
         return None;
@@ -214,7 +225,7 @@ fn trailing(g: &Graph, x: Id, statistics: Id, shape: &[usize], norm: &Norm) -> O
     (0..shape.len()).rev().find(|&axis| shape[axis..].iter().product::<usize>() == inner)
 }
 
-fn source<'a>(g: &'a Graph, operand: &Operand, op: &str) -> Option<&'a super::graph::Node> {
+fn source<'a>(g: &'a Graph, operand: &Operand, op: &str) -> Option<&'a Node> {
     match operand {
         Operand::Value(id) => g.made_by(*id, op),
         _ => None,
@@ -222,7 +233,7 @@ fn source<'a>(g: &'a Graph, operand: &Operand, op: &str) -> Option<&'a super::gr
 }
 
 /// The mean and the variance of each channel, if they are joined from two tensors with names.
-fn running(g: &Graph, statistics: Id, shape: &[usize], norm: &Norm) -> Option<[Operand; 2]> {
+fn running(g: &Graph, statistics: Id, shape: &[usize], norm: &NormShape) -> Option<[Operand; 2]> {
     let [samples, channels, span] = norm.sizes;
     let as_is = shape.len() >= 2 && shape[..2] == [samples, channels];
     if !as_is || norm.features != channels || norm.span != span {
@@ -244,7 +255,7 @@ fn step_by_step(
     [x, statistics]: [Id; 2],
     [weight, bias]: [Option<Operand>; 2],
     shape: &[usize],
-    norm: &Norm,
+    norm: &NormShape,
 ) -> Id {
     let mut row = |i: i64| {
         let bounds = [i, i + 1, 0].map(|value| Operand::Ints(vec![value]));
@@ -277,10 +288,10 @@ mod tests {
 
     #[test]
     fn the_last_window_may_need_more_padding() {
-        let window =
-            Windows { kernel: [3, 2], stride: [2, 2], padding: [1, 0], dilation: [1, 1], size: [6, 4], out: [4, 2] };
+        let params = WindowParams { kernel: [3, 2], stride: [2, 2], padding: [1, 0], dilation: [1, 1] };
+        let window = Window { params, size: [6, 4], out: [4, 2] };
         assert_eq!(ends(&window), [2, 0]);
-        let floor = Windows { out: [3, 2], ..window };
+        let floor = Window { out: [3, 2], ..window };
         assert_eq!(ends(&floor), [1, 0]);
     }
 }

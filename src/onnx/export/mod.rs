@@ -13,15 +13,16 @@ use std::path::Path;
 
 use prost::Message;
 
-use super::{detail, fault};
+use super::{ElementType, detail, fault};
 use crate::atomic::write_atomically;
 use crate::autograd::no_grad;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::Module;
 use crate::ops::traced::{Key, trace};
 use crate::tensor::Tensor;
 use batch::{Extent, SIZES};
-use graph::{Graph, kind_of};
+use graph::Graph;
 use write::Port;
 
 /// Writes a module as a file of ONNX, which other runtimes run: short for [`Exporter::new`]`().`[`export`](Exporter::export).
@@ -58,16 +59,23 @@ pub fn export(module: &dyn Module, example: &Tensor, path: impl AsRef<Path>) -> 
 /// what `torch.onnx.export` does. Parameters and buffers keep their names; other tensors become constants. The module does not
 /// change.
 ///
-/// The first dimension of all inputs is the batch. For a graph that takes batches of any size, the forward function runs on two
-/// sizes, and what differs between the graphs is computed from the size. [`fixed_batch`](Exporter::fixed_batch) keeps the size of
-/// the example instead.
+/// The first dimension of all inputs is the batch. For a graph that takes batches of any size, the forward function runs on 2 and
+/// on 3 samples, and sizes that differ between the graphs are taken to grow evenly with the batch: others, such as half of it
+/// rounded up, are wrong in the file. [`fixed_batch`](Exporter::fixed_batch) keeps the size of the example instead.
 ///
-/// The file has operator set 18 (19 if an op needs it), which ONNX Runtime runs from version 1.14 on. Halves are stored as such and
+/// The file has operator set 18, or 19 if an op needs it. Halves are stored as such and
 /// computed in f32, as here. Integers keep their types, but indices are 64-bit integers within the graph.
 ///
 /// # What cannot be exported
-/// Losses and gradients; ops that write in place; forward functions that read elements on the host and compute with them, or whose
-/// shapes depend on elements (`nonzero`); user-defined kernels. A recurrent layer is written step by step, for the length of the
+/// Losses and gradients; shapes that depend on elements (`nonzero`); elements that [`Tensor::to_vec`] and its like read on the host
+/// and that are computed from the input; tensors that are written in place after an op has used them. These are errors.
+///
+/// What is not computed by ops of the calling thread is **not noticed**, and is a constant in the file: results of user-defined kernels,
+/// random numbers, writes in place before the first use, asynchronous reads, buffers and textures shared with a program, and
+/// work of other threads. Compare the file's outputs with the module's on inputs of your own. Floats that do not fit the integers
+/// they are converted to, integers divided by 0, and sums of `u32` that wrap around differ between runtimes.
+///
+/// A recurrent layer is written step by step, for the length of the
 /// example, and a convolution of volumes by planes: right, but longer than the operators of ONNX for these.
 #[derive(Clone, Debug, Default)]
 pub struct Exporter {
@@ -175,16 +183,15 @@ impl Exporter {
             return Err(fault("a model needs at least one input"));
         }
         let mut named = HashMap::new();
-        module.visit(&mut |name, tensor| {
+        let mut add = |name: &str, tensor: &Tensor| {
             named.entry(Key::of(tensor)).or_insert_with(|| name.to_owned());
-        });
-        module.visit_buffers(&mut |name, tensor| {
-            named.entry(Key::of(tensor)).or_insert_with(|| name.to_owned());
-        });
+        };
+        module.visit(&mut add);
+        module.visit_buffers(&mut add);
         let traced = |inputs: Vec<Tensor>| traced(&inputs, &named, &forward);
-        let own = || examples.iter().map(|x| no_grad(|| x.detach().copy())).collect::<Result<Vec<_>>>();
         let (first, merged, shapes) = if self.fixed_batch {
-            let only = traced(own()?)?;
+            let own = no_grad(|| examples.iter().map(|x| x.copy()).collect::<Result<_>>())?;
+            let only = traced(own)?;
             let fixed = |size: &usize| Extent { fixed: *size as i64, per_sample: 0 };
             let shapes = only.shapes.iter().map(|shape| shape.iter().map(fixed).collect()).collect();
             let merged = batch::fixed(&only.graph);
@@ -201,7 +208,7 @@ impl Exporter {
         let names = self.names(count, shapes.len() - count)?;
         let ports = names.into_iter().zip(dtypes).zip(shapes);
         let mut ports: Vec<Port> =
-            ports.map(|((name, dtype), shape)| Port { name, kind: kind_of(dtype), shape }).collect();
+            ports.map(|((name, dtype), shape)| Port { name, kind: ElementType::natural(dtype), shape }).collect();
         let outputs = ports.split_off(count);
         let model = write::model(&first.graph, &merged, module.type_name(), &ports, &outputs)?;
         // Readers of protocol buffers refuse more.
@@ -239,7 +246,7 @@ struct Traced {
     /// The shapes of inputs and outputs.
     shapes: Vec<Vec<usize>>,
     /// The types of the outputs.
-    dtypes: Vec<crate::dtype::DType>,
+    dtypes: Vec<DType>,
 }
 
 fn traced(

@@ -1,12 +1,11 @@
 //! Shapes, parts, indices, reductions.
 
 use super::elementwise::{arithmetic, with_number};
-use super::graph::{Attribute, Graph, Id, Operand, kind_of};
+use super::graph::{Attribute, Graph, Id, Operand};
 use super::translate::Call;
-
 use crate::error::Result;
 use crate::onnx::ElementType;
-use crate::ops::traced::{Interpolated, Traced};
+use crate::ops::traced::{Traced, Way};
 use crate::ops::{Padding, SliceRange};
 
 const LONG: ElementType = ElementType::Int64;
@@ -35,7 +34,7 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
         }
         Traced::Along { dim, rows } => along(call, *dim, rows)?,
         Traced::MaxOfParts { dim, parts } => max_of_parts(call, *dim, parts)?,
-        Traced::Interpolate { dim, size, mode } => interpolate(call, *dim, *size, *mode)?,
+        Traced::Interpolate { dim, size, way } => interpolate(call, *dim, *size, *way)?,
         Traced::Reduce { reduction, dims } => {
             let op = match *reduction {
                 "sum" => "ReduceSum",
@@ -149,29 +148,26 @@ fn along(call: &mut Call, dim: usize, rows: &[f32]) -> Result<Id> {
 fn max_of_parts(call: &mut Call, dim: usize, parts: &[[usize; 2]]) -> Result<Id> {
     let (x, len) = (call.input(0)?, call.shape(0)[dim]);
     let g = call.graph();
-    let axis = || Operand::Ints(vec![dim as i64]);
-    let maxima: Vec<Operand> = parts
-        .iter()
-        .map(|&[start, end]| {
-            let bounds = [start, end].map(|at| Operand::Ints(vec![at as i64]));
-            let [start, end] = bounds;
-            let part = if parts.len() == 1 { x } else { g.node("Slice", &[x.into(), start, end, axis()], &[]) };
-            g.node("ReduceMax", &[part.into(), axis()], &[]).into()
-        })
-        .collect();
-    Ok(match &maxima[..] {
-        [Operand::Value(one)] if parts == [[0, len]] => *one,
-        _ => g.node("Concat", &maxima, &[("axis", dim.into())]),
-    })
+    let one = |at: usize| Operand::Ints(vec![at as i64]);
+    let largest = |g: &mut Graph, part: Id| g.node("ReduceMax", &[part.into(), one(dim)], &[]);
+    if parts == [[0, len]] {
+        return Ok(largest(g, x));
+    }
+    let mut maxima = Vec::with_capacity(parts.len());
+    for &[start, end] in parts {
+        let part = g.node("Slice", &[x.into(), one(start), one(end), one(dim)], &[]);
+        maxima.push(largest(g, part).into());
+    }
+    Ok(g.node("Concat", &maxima, &[("axis", dim.into())]))
 }
 
-fn interpolate(call: &mut Call, dim: usize, size: usize, mode: Interpolated) -> Result<Id> {
+fn interpolate(call: &mut Call, dim: usize, size: usize, way: Way) -> Result<Id> {
     let x = call.input(0)?;
-    let (mode, coordinates, nearest) = match mode {
-        Interpolated::Nearest => ("nearest", "asymmetric", "floor"),
-        Interpolated::NearestExact => ("nearest", "half_pixel", "round_prefer_ceil"),
-        Interpolated::Linear => ("linear", "half_pixel", "floor"),
-        Interpolated::LinearAligned => ("linear", "align_corners", "floor"),
+    let (mode, coordinates, nearest) = match way {
+        Way::Nearest => ("nearest", "asymmetric", "floor"),
+        Way::NearestExact => ("nearest", "half_pixel", "round_prefer_ceil"),
+        Way::Linear => ("linear", "half_pixel", "floor"),
+        Way::LinearAligned => ("linear", "align_corners", "floor"),
     };
     let attributes = [
         ("mode", mode.into()),
@@ -184,7 +180,7 @@ fn interpolate(call: &mut Call, dim: usize, size: usize, mode: Interpolated) -> 
 }
 
 fn scatter(call: &mut Call, dim: usize, shared: bool, reduction: Option<&'static str>) -> Result<Id> {
-    let kind = kind_of(call.dtype(0).wide());
+    let kind = ElementType::natural(call.dtype(0).wide());
     let (base, index, source) = (call.input_as(0, kind)?, call.input_as(1, LONG)?, call.input_as(2, kind)?);
     let (sources, picks) = (call.shape(2).to_vec(), call.shape(1).first().copied().unwrap_or(1));
     let g = call.graph();
@@ -205,24 +201,4 @@ fn scatter(call: &mut Call, dim: usize, shared: bool, reduction: Option<&'static
     };
     let attributes = [("axis", dim.into()), ("reduction", reduction.into())];
     Ok(g.node("ScatterElements", &[base.into(), index.into(), source.into()], &attributes))
-}
-
-/// The queries, keys and values as products and a softmax.
-pub(super) fn attention(call: &mut Call, scale: f64, causal: bool) -> Result<Id> {
-    let [q, k, v] = [call.input(0)?, call.input(1)?, call.input(2)?];
-    let [queries, keys] = [0, 1].map(|i| call.shape(i)[call.shape(i).len() - 2]);
-    let rank = call.shape(1).len();
-    let g = call.graph();
-    let q = with_number(g, "Mul", q, scale);
-    let mut swapped: Vec<usize> = (0..rank).collect();
-    swapped.swap(rank - 2, rank - 1);
-    let k = transpose(g, k, &swapped);
-    let mut scores = g.simple("MatMul", &[q, k]);
-    if causal {
-        let later = |at: usize| if at % keys > at / keys { f32::NEG_INFINITY } else { 0.0 };
-        let mask = g.floats((0..queries * keys).map(later).collect(), &[queries, keys]);
-        scores = g.simple("Add", &[scores, mask]);
-    }
-    let weights = g.node("Softmax", &[scores.into()], &[("axis", (-1i64).into())]);
-    Ok(g.simple("MatMul", &[weights, v]))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::graph::{Graph, Id, Source, kind_of};
+use super::graph::{Graph, Id, Source};
 use super::{elementwise, layers, movement};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -37,7 +37,7 @@ pub(super) fn translate(
 ) -> Result<Graph> {
     let mut translator = Translator { graph: Graph::new(), known: HashMap::new(), named, computed: HashSet::new() };
     for (i, input) in inputs.iter().enumerate() {
-        let id = translator.graph.add(Source::Input(i), kind_of(input.dtype()), true);
+        let id = translator.graph.add(Source::Input(i), ElementType::natural(input.dtype()), true);
         translator.known.insert(Key::of(input), id);
         translator.computed.insert(input.storage().id());
     }
@@ -53,7 +53,7 @@ pub(super) fn translate(
     }
     for output in outputs {
         let id = translator.value(output)?;
-        let id = translator.graph.cast(id, kind_of(output.dtype()));
+        let id = translator.graph.cast(id, ElementType::natural(output.dtype()));
         // An output is the result of a node of its own.
         let alone = matches!(translator.graph.values[id].source, Source::Node { .. });
         let taken = !alone || translator.graph.outputs.contains(&id);
@@ -85,7 +85,8 @@ impl<'a> Translator<'a> {
             None => None,
         };
         // What cannot be translated has a value too, so that the ops after it are looked at.
-        let id = translated.unwrap_or_else(|| self.graph.add(Source::Number(0.0), kind_of(step.out.dtype()), true));
+        let id = translated
+            .unwrap_or_else(|| self.graph.add(Source::Number(0.0), ElementType::natural(step.out.dtype()), true));
         self.known.insert(key, id);
         self.computed.insert(step.out.storage().id());
         Ok(translated.is_some())
@@ -97,7 +98,7 @@ impl<'a> Translator<'a> {
         if let Some(&id) = self.known.get(&key) {
             return Ok(id);
         }
-        let kind = kind_of(x.dtype());
+        let kind = ElementType::natural(x.dtype());
         // Parameters may lie in one storage, also with views of one of them.
         let id = match self.named.get(&key) {
             Some(name) => self.graph.add(Source::Named(name.clone(), x.clone()), kind, true),
@@ -126,7 +127,7 @@ impl Call<'_, '_> {
 
     /// Returns an input of the type of the tensor; halves as f32, in which ops compute.
     pub fn input(&mut self, i: usize) -> Result<Id> {
-        self.input_as(i, kind_of(self.dtype(i).wide()))
+        self.input_as(i, ElementType::natural(self.dtype(i).wide()))
     }
 
     /// Returns an input as a value of this type.

@@ -1,10 +1,12 @@
 //! From the graph to the messages of the file.
 
+use std::collections::{HashMap, HashSet};
+
 use prost::bytes::Bytes;
 
 use super::batch::{Extent, Input, Merged};
 use super::graph::{Attribute, Graph, Id, Node, Operand, Source};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::onnx::ElementType;
 use crate::onnx::proto::{
     AttributeProto, DimensionProto, GraphProto, ModelProto, NodeProto, OpsetProto, ShapeProto, TensorProto,
@@ -61,7 +63,7 @@ fn port(port: &Port) -> ValueInfoProto {
         _ => DimensionProto::default(),
     };
     let shape = ShapeProto { dim: port.shape.iter().map(dim).collect() };
-    let tensor_type = TensorTypeProto { elem_type: port.kind.code() as i32, shape: Some(shape) };
+    let tensor_type = TensorTypeProto { elem_type: port.kind.code(), shape: Some(shape) };
     ValueInfoProto { name: port.name.clone(), r#type: Some(TypeProto { tensor_type: Some(tensor_type) }) }
 }
 
@@ -72,12 +74,12 @@ struct Writer<'a> {
     initializers: Vec<TensorProto>,
     /// The names that values have by now.
     names: Vec<Option<String>>,
-    taken: std::collections::HashSet<String>,
+    taken: HashSet<String>,
     /// The first input, whose first dimension is the batch, and the name of its size once it is computed.
     first_input: String,
     batch: Option<String>,
     /// The lists of integers that are written, with their names.
-    lists: std::collections::HashMap<Vec<i64>, String>,
+    lists: HashMap<Vec<i64>, String>,
 }
 
 impl<'a> Writer<'a> {
@@ -99,7 +101,7 @@ impl<'a> Writer<'a> {
             taken,
             first_input: inputs.first().map(|port| port.name.clone()).unwrap_or_default(),
             batch: None,
-            lists: std::collections::HashMap::new(),
+            lists: HashMap::new(),
         }
     }
 
@@ -169,7 +171,7 @@ impl<'a> Writer<'a> {
                     raw(name.clone(), dims.clone(), ElementType::Float, bytes)
                 }
                 Source::Number(value_of) => number(name.clone(), *value_of, value.kind),
-                Source::Input(_) | Source::Node { .. } => return Err(crate::Error::internal("a value without a name")),
+                Source::Input(_) | Source::Node { .. } => return Err(Error::internal("a value without a name")),
             };
             self.initializers.push(proto);
         }
@@ -252,7 +254,7 @@ fn attribute(name: &str, value: &Attribute) -> AttributeProto {
 }
 
 fn raw(name: String, dims: Vec<i64>, kind: ElementType, bytes: Vec<u8>) -> TensorProto {
-    TensorProto { dims, data_type: kind.code() as i32, name, raw_data: bytes.into(), ..TensorProto::default() }
+    TensorProto { dims, data_type: kind.code(), name, raw_data: bytes.into(), ..TensorProto::default() }
 }
 
 /// A scalar of this type.

@@ -20,7 +20,7 @@ use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, KernelBuilder, Shader, para
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inputs::{elements_each, neighbours_each};
-use crate::ops::traced::{Norm, Traced};
+use crate::ops::traced::Traced;
 use crate::ops::vectorised::vectorised;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves};
 use crate::process_group::Rank;
@@ -63,7 +63,7 @@ const LONGEST: usize = 16 * 1024;
 
 /// What follows a normalisation; `RELU` in the shaders. The gradient is masked by the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Then {
+pub(crate) enum Then {
     #[default]
     Nothing,
     Relu,
@@ -72,8 +72,8 @@ pub(super) enum Then {
 }
 
 /// The sizes and the options of a normalisation.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NormShape {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NormShape {
     /// `[A, C, B]`
     pub sizes: [usize; 3],
     /// Element i has feature `(i / span) % features`: the index of its weight and bias.
@@ -106,16 +106,9 @@ impl NormShape {
     }
 
     /// Returns the inputs of the op after x and the statistics that there are: weight, bias, residual.
-    fn further<'a, T>(&self, inputs: &'a [T]) -> [Option<&'a T>; 3] {
+    pub fn further<'a, T>(&self, inputs: &'a [T]) -> [Option<&'a T>; 3] {
         let mut rest = inputs.iter().skip(2);
         [self.weight, self.bias, self.then == Then::AddRelu].map(|given| if given { rest.next() } else { None })
-    }
-
-    /// Returns the normalisation as plain data.
-    fn traced(&self) -> Norm {
-        let NormShape { sizes, span, features, eps, centre, weight, bias, then, .. } = *self;
-        let (relu, residual) = (then != Then::Nothing, then == Then::AddRelu);
-        Norm { sizes, span, features, eps, centre, weight, bias, residual, relu }
     }
 
     /// Returns the number of elements of each statistic.
@@ -213,7 +206,7 @@ impl Op for Moments {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        Some(Traced::Moments(self.0.traced()))
+        Some(Traced::Moments(self.0))
     }
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
@@ -255,7 +248,7 @@ impl Op for Normalise {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        Some(Traced::Normalise(self.0.traced()))
+        Some(Traced::Normalise(self.0))
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

@@ -14,7 +14,7 @@ impl Differentiable for ToDevice {
         "to"
     }
 
-    fn description(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Same)
     }
 

@@ -71,7 +71,7 @@ impl Differentiable for View {
         }
     }
 
-    fn description(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(match self {
             View::Reshape(shape) => Traced::Reshape(shape.clone()),
             View::Permute(dims) => Traced::Permute(dims.clone()),

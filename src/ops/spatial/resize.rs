@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::spatial::resample::{Resample, ResampleCoordinates, ResampleFilter};
 use crate::ops::sums::{Sum, added};
-use crate::ops::traced::{Interpolated, Traced};
+use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named,
 };
@@ -46,7 +46,7 @@ pub enum Interpolation {
 
 /// The ways of [`Interpolation`] whose weights the kernel computes, in the order of the shader's codes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+pub(crate) enum Way {
     Nearest,
     NearestExact,
     Linear,
@@ -126,13 +126,7 @@ impl Op for Resize {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        let mode = match self.mode {
-            Way::Nearest => Interpolated::Nearest,
-            Way::NearestExact => Interpolated::NearestExact,
-            Way::Linear => Interpolated::Linear,
-            Way::LinearAligned => Interpolated::LinearAligned,
-        };
-        Some(Traced::Interpolate { dim: self.dim, size: self.size, mode })
+        Some(Traced::Interpolate { dim: self.dim, size: self.size, way: self.mode })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

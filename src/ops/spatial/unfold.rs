@@ -83,7 +83,7 @@ impl Op for ToColumns {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        Some(Traced::Columns(self.0.traced()))
+        Some(Traced::Columns(self.0))
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
@@ -135,7 +135,7 @@ impl Op for ToPlanes {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        Some(Traced::Planes(self.0.traced()))
+        Some(Traced::Planes(self.0))
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

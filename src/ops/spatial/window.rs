@@ -2,7 +2,6 @@
 
 use crate::device::gpu::wgsl;
 use crate::error::{Error, Result};
-use crate::ops::traced::Windows;
 
 /// The text that precedes the shaders with sliding windows: their settings as override constants.
 pub(in crate::ops) const WINDOW: &str = wgsl!("window");
@@ -35,7 +34,7 @@ impl<const D: usize> Sizes<D> for [usize; D] {
 
 /// The parameters by which windows of one size move over `D` dimensions, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ops) struct WindowParams<const D: usize = 2> {
+pub(crate) struct WindowParams<const D: usize = 2> {
     pub kernel: [usize; D],
     pub stride: [usize; D],
     pub padding: [usize; D],
@@ -161,19 +160,13 @@ impl WindowParams {
 
 /// The windows over planes of one size, and their number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::ops) struct Window {
+pub(crate) struct Window {
     pub params: WindowParams,
     pub size: [usize; 2],
     pub out: [usize; 2],
 }
 
 impl Window {
-    /// Returns the windows as plain data.
-    pub fn traced(&self) -> Windows {
-        let WindowParams { kernel, stride, padding, dilation } = self.params;
-        Windows { kernel, stride, padding, dilation, size: self.size, out: self.out }
-    }
-
     /// Returns the number of positions in a kernel.
     pub fn taps(&self) -> usize {
         self.params.kernel[0] * self.params.kernel[1]

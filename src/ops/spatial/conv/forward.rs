@@ -51,7 +51,7 @@ impl Op for Forward {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        (!self.1).then(|| Traced::Conv { groups: self.0.groups, window: self.0.window.traced() })
+        (!self.1).then_some(Traced::Conv { groups: self.0.groups, window: self.0.window })
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -57,8 +57,8 @@ impl Op for InputGrad {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        let Geometry { groups, window, .. } = &self.g;
-        self.transposed.then(|| Traced::ConvTranspose { groups: *groups, window: window.traced() })
+        let Geometry { groups, window, .. } = self.g;
+        self.transposed.then_some(Traced::ConvTranspose { groups, window })
     }
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {

@@ -130,10 +130,12 @@ impl Op for Windows {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        let window = self.window.traced();
+        let window = self.window;
         Some(match self.mode {
             PoolMode::Max => Traced::MaxPool(window),
-            PoolMode::Avg { count_include_pad } => Traced::AvgPool { window, count_pad: count_include_pad },
+            PoolMode::Avg { count_include_pad } => {
+                Traced::AvgPool { window, count_pad: count_include_pad, divisors: self.divisors() }
+            }
         })
     }
 
@@ -243,7 +245,7 @@ impl Op for Positions {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        Some(Traced::MaxPoolPositions(self.0.window.traced()))
+        Some(Traced::MaxPoolPositions(self.0.window))
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
