@@ -53,6 +53,7 @@ use crate::device::gpu::TextureCopy;
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::traced::note_use;
 use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
@@ -137,6 +138,7 @@ impl Tensor {
                 "the elements are not in row-major order: call .contiguous()",
             ));
         }
+        note_use(self, "are given to the program as a buffer of wgpu");
         self.device().flush()?;
         let size = self.dtype().size();
         Ok(WgpuBuffer {
@@ -280,6 +282,7 @@ impl Tensor {
         let Backend::Gpu(gpu) = self.device().backend()? else {
             return Err(Error::argument(NAME, "the tensor is on cpu: move it with .to(&device)"));
         };
+        note_use(self, "are copied to a texture");
         let rows = no_grad(|| {
             let (line, padded) = (width * channels, row / dtype.size());
             let lines = self.detach().reshape([height, line])?;

@@ -4,6 +4,7 @@ use crate::device::Storage;
 use crate::device::gpu::{Buffer, Gpu};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::traced::note_use;
 use crate::shape::{Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
@@ -87,6 +88,7 @@ pub(super) fn started(gpu: &Gpu, output: &Output) -> Result<Buffer> {
 
 /// The elements of a tensor as a buffer of exactly their words.
 pub(super) fn dense(gpu: &Gpu, tensor: &Tensor) -> Result<Buffer> {
+    note_use(tensor, "are read by a kernel of the user");
     let dtype = tensor.dtype();
     // Elements that begin in the middle of a word have to be moved.
     let moved = !tensor.layout().offset.is_multiple_of(dtype.per_word());

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::{narrowed, widened};
 use crate::ops::inputs::lock_all;
 use crate::ops::shape::copy::{duplicate, strided_copy, strided_kernel};
+use crate::ops::traced::note_write;
 use crate::ops::{CpuIn, GpuIn, Operand, Scalar, Strided, expect_dtype, named, same_device};
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
@@ -82,6 +83,7 @@ pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
     if dst.elem_count() == 0 {
         return Ok(());
     }
+    note_write("copy_", dst, Some(src));
     if dst.dtype().is_packed() {
         return copy_packed(dst, src);
     }

@@ -2,8 +2,8 @@
 //!
 //! While a thread [traces](trace), every op, view and move that it records is noted as well, with its inputs and its result. Which
 //! value a tensor has is known by its [key](Key). A trace is refused if a tensor is written in place after a step that reads or
-//! makes it. Not noticed: writes before the first such step, and what is computed without a recorded op (user kernels, random
-//! numbers, threads of the user).
+//! makes it, or with elements that are computed from the inputs; if such elements are used without a recorded op, as by the host or
+//! by a kernel of the user; and if random numbers are drawn. Not noticed: what threads of the user compute.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -201,23 +201,37 @@ pub(crate) fn note(tracing: &Tracing, name: &'static str, what: Option<Traced>, 
     trace.steps.push(Step { name, what, inputs, out: out.clone(), versions });
 }
 
-/// Notes that the host reads elements: what it computes from them would be the same in every later run.
-pub(crate) fn note_read(x: &Tensor) {
+/// Notes that elements are used by what no step records: what is computed from them would be the same in every later run. `how`
+/// says what is done with them, as in "are read by the host".
+pub(crate) fn note_use(x: &Tensor, how: &str) {
     let Some(tracing) = context::read(|context| context.trace.clone()) else { return };
     let mut trace = lock(&tracing);
     if trace.computed.contains(&x.storage().id()) {
         let shape = x.shape();
         trace.refused.get_or_insert_with(|| {
-            format!("elements of a tensor of shape {shape:?}, which is computed from the input, are read by the host")
+            format!("elements of a tensor of shape {shape:?}, which is computed from the input, {how}")
         });
     }
+}
+
+/// Notes that `op` writes the elements of `src`, if they are those of a tensor, to `dst` in place.
+pub(crate) fn note_write(op: &str, dst: &Tensor, src: Option<&Tensor>) {
+    note_use(dst, &format!("are written in place by {op}"));
+    if let Some(src) = src {
+        note_use(src, &format!("are written to another tensor in place by {op}"));
+    }
+}
+
+/// Notes that random numbers are drawn, which would be the same in every later run.
+pub(crate) fn note_random() {
+    let Some(tracing) = context::read(|context| context.trace.clone()) else { return };
+    lock(&tracing).refused.get_or_insert_with(|| "random numbers are drawn".to_owned());
 }
 
 /// Runs a computation on inputs and returns its result with the ops that it recorded.
 ///
 /// # Errors
-/// Those of the computation; [`Error::InvalidArgument`] if it writes in place to tensors of earlier steps, or if the host reads what
-/// is computed from the inputs.
+/// Those of the computation; [`Error::InvalidArgument`] if it cannot be written down as its steps (see [the module](self)).
 pub(crate) fn trace<T>(
     op: &'static str,
     inputs: &[&Tensor],

@@ -10,6 +10,7 @@ use crate::device::cpu::{copied, with_room};
 use crate::device::{Backend, Storage};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
+use crate::ops::traced::note_use;
 use crate::tensor::Tensor;
 
 /// The elements of a tensor that is being read: a [`Future`], for any executor. Made by [`Tensor::to_vec_async`].
@@ -99,6 +100,7 @@ impl Tensor {
         op: &'static str,
         then: impl FnOnce(Result<Vec<T>>, Instant) + Send + 'static,
     ) {
+        note_use(self, "are read by the host");
         let count = self.elem_count();
         let taken = move |words: Result<Vec<u32>>, ended: Instant| {
             then(words.and_then(|words| T::unpack(words, count, with_room)), ended);

@@ -5,7 +5,7 @@ use crate::device::{Backend, Device, IntoDevice, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::ops::named;
-use crate::ops::traced::note_read;
+use crate::ops::traced::note_use;
 use crate::shape::{Layout, Shape, checked_elem_count};
 use crate::tensor::Tensor;
 
@@ -200,7 +200,7 @@ impl Tensor {
 
     /// Returns the bits of the elements in row-major order, packed into words as the type requires.
     pub(crate) fn to_words(&self) -> Result<Vec<u32>> {
-        note_read(self);
+        note_use(self, "are read by the host");
         let dense = self.as_words()?;
         let (start, len) = (dense.layout().offset, dense.elem_count());
         if len == 0 {

@@ -4,7 +4,7 @@ use crate::device::Storage;
 use crate::device::cpu::with_room;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::ops::traced::note_read;
+use crate::ops::traced::note_use;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -92,7 +92,7 @@ impl Tensor {
     pub fn with_slice<T: Element + bytemuck::Pod, R>(&self, f: impl FnOnce(&[T]) -> R) -> Result<R> {
         match self.storage() {
             Storage::Cpu(buffer) if self.layout().is_contiguous() && T::DTYPE == self.dtype() => {
-                note_read(self);
+                note_use(self, "are read by the host");
                 let words = buffer.read();
                 let elements: &[T] = bytemuck::cast_slice(&words);
                 let start = self.layout().offset;

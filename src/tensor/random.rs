@@ -11,6 +11,7 @@ use crate::device::{Device, IntoDevice};
 use crate::error::{Error, Result};
 use crate::ops::named;
 use crate::ops::random::{Distribution, drawn, share};
+use crate::ops::traced::note_random;
 use crate::philox::{Stream, below, philox, unit};
 use crate::shape::{Shape, checked_elem_count};
 use crate::sync::lock;
@@ -74,6 +75,7 @@ pub fn set_random_state(state: RandomState) {
 
 /// Returns the next `count` words of the process's generator, rounded up to whole blocks.
 fn next_stream(count: usize) -> Stream {
+    note_random();
     let mut generator = lock(&GENERATOR);
     let stream = *generator;
     generator.first = stream.first.wrapping_add(count.div_ceil(4) as u64);

@@ -1,4 +1,5 @@
-//! A graph for any size of the batch, from the graphs of two sizes: what differs between them depends on the size.
+//! A graph for any size of the batch, from the graphs of two sizes: what differs between them depends on the size. The graph of a
+//! third size tells whether that is so as the two say.
 
 use super::graph::{Graph, Node, Operand, Source, Value};
 use crate::autograd::no_grad;
@@ -7,8 +8,9 @@ use crate::onnx::fault;
 use crate::ops::traced::Key;
 use crate::tensor::Tensor;
 
-/// The sizes of the batches that are compared. 1 is left out, since dimensions of size 1 are broadcast.
-pub(super) const SIZES: [usize; 2] = [2, 3];
+/// The sizes of the batches that are compared. 1 is left out, since dimensions of size 1 are broadcast. The third is odd, and not
+/// near the others, so that parts of it that are rounded, or limited to something, do not lie on the line through these.
+pub(super) const SIZES: [usize; 3] = [2, 3, 11];
 
 /// An integer: `fixed + per_sample · N` for N samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,10 +20,22 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// The integer that is these numbers for the two sizes.
-    fn of(pair: [i64; 2]) -> Extent {
-        let per_sample = pair[1].wrapping_sub(pair[0]) / (SIZES[1] - SIZES[0]) as i64;
-        Extent { fixed: pair[0].wrapping_sub(per_sample.wrapping_mul(SIZES[0] as i64)), per_sample }
+    /// The integer that is these numbers for the three sizes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if they do not grow evenly.
+    fn of(what: &str, [a, b, c]: [i64; 3]) -> Result<Extent> {
+        let per_sample = b.wrapping_sub(a);
+        let extent = Extent { fixed: a.wrapping_sub(per_sample.wrapping_mul(SIZES[0] as i64)), per_sample };
+        if extent.fixed.wrapping_add(per_sample.wrapping_mul(SIZES[2] as i64)) != c {
+            return Err(depends(format!("{what}, which is {a}, {b} and {c} for {SIZES:?} samples,")));
+        }
+        Ok(extent)
+    }
+
+    /// The integers that are these for the three sizes. All lists are of one length.
+    fn all_of(what: &str, [a, b, c]: [&[i64]; 3]) -> Result<Vec<Extent>> {
+        a.iter().zip(b).zip(c).map(|((&a, &b), &c)| Extent::of(what, [a, b, c])).collect()
     }
 }
 
@@ -57,62 +71,86 @@ fn depends(what: String) -> Error {
     fault(format!("{what} depends on the size of the batch: export with the size of the example (fixed_batch)"))
 }
 
-/// Compares the graphs of the two sizes.
+/// Compares the graphs of the three sizes.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if they differ in more than lists of integers and constants of equal
-/// elements.
-pub(super) fn merged(a: &Graph, b: &Graph) -> Result<Merged> {
-    if a.nodes.len() != b.nodes.len() || a.values.len() != b.values.len() || a.outputs != b.outputs {
+/// [`Error::InvalidArgument`] if they differ in more than lists of integers and constants of equal elements, or if these do not grow
+/// evenly.
+pub(super) fn merged([a, b, c]: [&Graph; 3]) -> Result<Merged> {
+    let unlike = |b: &Graph| {
+        let ops = a
+            .nodes
+            .iter()
+            .zip(&b.nodes)
+            .any(|(a, b)| a.op != b.op || a.inputs.len() != b.inputs.len() || a.outputs != b.outputs);
+        a.nodes.len() != b.nodes.len() || a.values.len() != b.values.len() || a.outputs != b.outputs || ops
+    };
+    if unlike(b) || unlike(c) {
         return Err(depends("which ops are computed".into()));
     }
     let mut inputs = Vec::with_capacity(a.nodes.len());
     let mut used = vec![false; a.values.len()];
-    for (a, b) in a.nodes.iter().zip(&b.nodes) {
-        if a.op != b.op || a.inputs.len() != b.inputs.len() || a.outputs != b.outputs {
-            return Err(depends("which ops are computed".into()));
-        }
-        if a.attributes != b.attributes {
+    for (a, (b, c)) in a.nodes.iter().zip(b.nodes.iter().zip(&c.nodes)) {
+        if a.attributes != b.attributes || a.attributes != c.attributes {
             return Err(depends(format!("an attribute of {}", a.op)));
         }
-        let pairs = a.inputs.iter().zip(&b.inputs);
-        inputs.push(pairs.map(|(x, y)| input(a.op, x, y)).collect::<Result<Vec<_>>>()?);
+        let each = a.inputs.iter().zip(b.inputs.iter().zip(&c.inputs));
+        inputs.push(each.map(|(x, (y, z))| input(a.op, [x, y, z])).collect::<Result<Vec<_>>>()?);
         for operand in &a.inputs {
             if let Operand::Value(id) = operand {
                 used[*id] = true;
             }
         }
     }
-    let pairs = a.values.iter().zip(&b.values).zip(used);
-    let uniform = pairs.map(|((a, b), used)| if used { constant(a, b) } else { Ok(None) }).collect::<Result<_>>()?;
-    Ok(Merged { inputs, uniform })
+    let each = a.values.iter().zip(b.values.iter().zip(&c.values)).zip(used);
+    let uniform = each.map(|((a, (b, c)), used)| if used { constant([a, b, c]) } else { Ok(None) });
+    Ok(Merged { inputs, uniform: uniform.collect::<Result<_>>()? })
 }
 
-fn input(op: &str, a: &Operand, b: &Operand) -> Result<Input> {
-    match (a, b) {
-        (Operand::Ints(x), Operand::Ints(y)) if x != y && x.len() == y.len() => {
-            let extents: Vec<Extent> = x.iter().zip(y).map(|(&x, &y)| Extent::of([x, y])).collect();
-            Ok(Input::Extents(extents))
+fn input(op: &str, all: [&Operand; 3]) -> Result<Input> {
+    match all {
+        [a, b, c] if a == b && a == c => Ok(Input::Operand(a.clone())),
+        [Operand::Ints(a), Operand::Ints(b), Operand::Ints(c)] if a.len() == b.len() && a.len() == c.len() => {
+            Ok(Input::Extents(Extent::all_of(&format!("an input of {op}"), [a, b, c])?))
         }
-        _ if a == b => Ok(Input::Operand(a.clone())),
         _ => Err(depends(format!("an input of {op}"))),
     }
 }
 
-/// Returns a shape for any size, from those of the two sizes.
-pub(super) fn extents(a: &[usize], b: &[usize]) -> Vec<Extent> {
-    a.iter().zip(b).map(|(&a, &b)| Extent::of([a as i64, b as i64])).collect()
+/// Returns a shape for any size, from those of the three sizes.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if the ranks differ, or if the sizes do not grow evenly.
+pub(super) fn extents(what: &str, shapes: [&[usize]; 3]) -> Result<Vec<Extent>> {
+    let [a, b, c] = shapes.map(|shape| shape.iter().map(|&size| size as i64).collect::<Vec<_>>());
+    if a.len() != b.len() || a.len() != c.len() {
+        return Err(depends(format!("the rank of {what}")));
+    }
+    Extent::all_of(&format!("a size of {what}"), [&a, &b, &c])
 }
 
-/// Compares two constants. Returns what they are in general, if they differ.
-fn constant(a: &Value, b: &Value) -> Result<Option<Uniform>> {
-    let same = match (&a.source, &b.source) {
-        (Source::Tensor(x), Source::Tensor(y)) if x.shape() != y.shape() => {
-            let [of_a, of_b] = [equal_elements(x)?, equal_elements(y)?];
-            let number = of_a.filter(|_| of_a == of_b && x.rank() == y.rank());
-            let Some(number) = number else { return Err(depends(shapes(x, y))) };
-            return Ok(Some(Uniform { shape: extents(x.shape(), y.shape()), number }));
+/// Compares the constants of three graphs. Returns what they are in general, if they differ.
+fn constant([a, b, c]: [&Value; 3]) -> Result<Option<Uniform>> {
+    if let (Source::Tensor(x), Source::Tensor(y), Source::Tensor(z)) = (&a.source, &b.source, &c.source)
+        && (x.shape() != y.shape() || x.shape() != z.shape())
+    {
+        let shapes = [x, y, z].map(|x| x.shape());
+        let number = equal_elements(x)?;
+        if number.is_none() || number != equal_elements(y)? || number != equal_elements(z)? {
+            let [x, y, z] = shapes;
+            return Err(depends(format!("a constant of shapes {x:?}, {y:?} and {z:?}")));
         }
+        let shape = extents("a constant", shapes)?;
+        return Ok(number.map(|number| Uniform { shape, number }));
+    }
+    match same_constant(a, b)? && same_constant(a, c)? {
+        true => Ok(None),
+        false => Err(depends("a constant".into())),
+    }
+}
+
+fn same_constant(a: &Value, b: &Value) -> Result<bool> {
+    Ok(match (&a.source, &b.source) {
         (Source::Tensor(x), Source::Tensor(y)) => Key::of(x) == Key::of(y) || x.to_words()? == y.to_words()?,
         (Source::Number(x), Source::Number(y)) => x.to_bits() == y.to_bits(),
         (Source::Floats(x, of_x), Source::Floats(y, of_y)) => {
@@ -122,12 +160,7 @@ fn constant(a: &Value, b: &Value) -> Result<Option<Uniform>> {
         (Source::Input(x), Source::Input(y)) => x == y,
         (Source::Node { node: x, output: i }, Source::Node { node: y, output: j }) => (x, i) == (y, j),
         _ => false,
-    };
-    if same { Ok(None) } else { Err(depends("a constant".into())) }
-}
-
-fn shapes(x: &Tensor, y: &Tensor) -> String {
-    format!("a constant of shapes {:?} and {:?}", x.shape(), y.shape())
+    })
 }
 
 /// Returns the number that all elements are, if they are equal.

@@ -2,7 +2,8 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2};
 
-use super::graph::{Graph, Id, Operand, Source};
+use super::exact;
+use super::graph::{Graph, Id, Source};
 use super::translate::Call;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -17,7 +18,12 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
             let (id, to) = (call.stored(0)?, ElementType::natural(*to));
             // Truths stay what they are until a number is needed.
             let later = call.graph().kind(id) == ElementType::Bool && to == ElementType::Uint32;
-            Some(if later { id } else { call.graph().cast(id, to) })
+            let rounded = call.dtype(0).is_float() && !is_float(to) && to != ElementType::Bool;
+            Some(match (later, rounded) {
+                (true, _) => id,
+                (_, true) => exact::integer(call.graph(), id, to),
+                _ => call.graph().cast(id, to),
+            })
         }
         Traced::Truth(_) => Some(call.input_as(0, ElementType::Bool)?),
         Traced::Unary(name, args) => unary(call, name, *args)?,
@@ -34,26 +40,31 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
             binary(call, name, a, b)?
         }
         Traced::Where => {
-            let kind = ElementType::natural(call.dtype(0).wide());
-            let [a, b, condition] =
-                [call.input_as(0, kind)?, call.input_as(1, kind)?, call.input_as(2, ElementType::Bool)?];
-            Some(chosen(call.graph(), condition, a, b))
+            let [a, b] = operands(call)?;
+            let condition = call.input_as(2, ElementType::Bool)?;
+            let id = chosen(call.graph(), condition, a, b);
+            Some(wrapped(call, id))
         }
         Traced::MaskedFill(number) => {
-            let (x, mask) = (call.input(0)?, call.input_as(1, ElementType::Bool)?);
-            let kind = call.graph().kind(x);
+            let kind = arithmetic(call.dtype(0));
+            let (x, mask) = (call.input_as(0, kind)?, call.input_as(1, ElementType::Bool)?);
             let number = call.graph().number(*number, kind);
-            Some(chosen(call.graph(), mask, number, x))
+            let id = chosen(call.graph(), mask, number, x);
+            Some(wrapped(call, id))
         }
         _ => None,
     })
 }
 
 /// a where the condition is true, else b.
-fn chosen(graph: &mut Graph, condition: Id, a: Id, b: Id) -> Id {
+pub(super) fn chosen(graph: &mut Graph, condition: Id, a: Id, b: Id) -> Id {
     let kind = graph.kind(a);
     let [id] = graph.nodes("Where", &[condition.into(), a.into(), b.into()], &[], [kind]);
     id
+}
+
+fn is_float(kind: ElementType) -> bool {
+    matches!(kind, ElementType::Float | ElementType::Float16 | ElementType::Bfloat16)
 }
 
 /// The type in which numbers of a type are computed: few runtimes compute with unsigned integers.
@@ -74,13 +85,15 @@ fn truths(call: &mut Call) -> Result<[Id; 2]> {
 }
 
 /// The result for unsigned integers wraps around, as it does in their own type.
-fn wrapped(call: &mut Call, id: Id) -> Id {
+pub(super) fn wrapped(call: &mut Call, id: Id) -> Id {
     let unsigned = call.dtype(0).wide() == DType::U32;
     if unsigned { call.graph().cast(id, ElementType::Uint32) } else { id }
 }
 
 fn binary(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Option<Id>> {
-    let float = call.dtype(0).wide() == DType::F32;
+    if DIVISIONS.contains(&name) {
+        return division(call, name, a, b).map(Some);
+    }
     let plain = match name {
         "add" => "Add",
         "sub" => "Sub",
@@ -95,7 +108,9 @@ fn binary(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Option<Id>> {
         _ => "",
     };
     if !plain.is_empty() {
-        let fused = if plain == "Add" { with_bias(call.graph(), a, b) } else { None };
+        // A bias has no part in the shape of the sum.
+        let bias = plain == "Add" && call.shape(0) == call.out_shape();
+        let fused = if bias { with_bias(call.graph(), a, b) } else { None };
         let id = fused.unwrap_or_else(|| call.graph().simple(plain, &[a, b]));
         return Ok(Some(wrapped(call, id)));
     }
@@ -113,24 +128,41 @@ fn binary(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Option<Id>> {
         "logical_and" => g.truth("And", &[a, b]),
         "logical_or" => g.truth("Or", &[a, b]),
         "logical_xor" => g.truth("Xor", &[a, b]),
-        "fmod" => g.node("Mod", &[a.into(), b.into()], &[("fmod", true.into())]),
-        "rem" if !float => g.simple("Mod", &[a, b]),
-        "div_trunc" if !float => g.simple("Div", &[a, b]),
-        "div_trunc" => {
-            let quotient = g.simple("Div", &[a, b]);
-            truncated(g, quotient)
-        }
-        "div_floor" | "rem" if float => {
-            let quotient = g.simple("Div", &[a, b]);
-            let whole = g.simple("Floor", &[quotient]);
-            if name == "div_floor" {
-                return Ok(Some(whole));
-            }
-            let taken = g.simple("Mul", &[whole, b]);
-            g.simple("Sub", &[a, taken])
-        }
         _ => return Ok(None),
     }))
+}
+
+const DIVISIONS: [&str; 4] = ["div_trunc", "div_floor", "fmod", "rem"];
+
+/// Quotients that are whole, and their remainders.
+fn division(call: &mut Call, name: &str, a: Id, b: Id) -> Result<Id> {
+    let dtype = call.dtype(0).wide();
+    let g = call.graph();
+    if dtype == DType::F32 {
+        return Ok(match name {
+            "fmod" => exact::truncated_remainder(g, a, b),
+            "rem" => exact::remainder(g, a, b),
+            "div_floor" => exact::floor_quotient(g, a, b),
+            _ => {
+                let quotient = g.simple("Div", &[a, b]);
+                truncated(g, quotient)
+            }
+        });
+    }
+    // In the longer type, the least integer divided by −1 has a result, which wraps around.
+    let [a, b] = [a, b].map(|x| g.cast(x, ElementType::Int64));
+    let b = exact::divisor(g, b);
+    let id = match name {
+        "fmod" => exact::truncated_remainder(g, a, b),
+        "rem" => g.simple("Mod", &[a, b]),
+        "div_trunc" => g.simple("Div", &[a, b]),
+        _ => {
+            let rest = g.simple("Mod", &[a, b]);
+            let whole = g.simple("Sub", &[a, rest]);
+            g.simple("Div", &[whole, b])
+        }
+    };
+    Ok(g.cast(id, ElementType::natural(dtype)))
 }
 
 /// A product with a transposed matrix and what is added to it are one operator, if the second is a row.
@@ -227,29 +259,21 @@ fn of_float(g: &mut Graph, name: &str, x: Id, [a, b]: [f64; 2]) -> Option<Id> {
             let two = g.number(2.0, FLOAT);
             g.simple("Pow", &[two, x])
         }
-        "expm1" => {
-            let power = g.simple("Exp", &[x]);
-            with_number(g, "Sub", power, 1.0)
-        }
+        "expm1" => exact::expm1(g, x),
         "log2" => {
             let log = g.simple("Log", &[x]);
             with_number(g, "Div", log, LN_2)
         }
-        "log1p" => {
-            let more = with_number(g, "Add", x, 1.0);
-            g.simple("Log", &[more])
-        }
+        "log1p" => exact::log1p(g, x),
         "rsqrt" => {
             let root = g.simple("Sqrt", &[x]);
             g.simple("Reciprocal", &[root])
         }
         "trunc" => truncated(g, x),
         "clamp" | "hardtanh" => {
-            let [low, high] = [a, b].map(|bound| match bound.is_finite() {
-                true => Operand::Value(g.number(bound, FLOAT)),
-                false => Operand::Nothing,
-            });
-            g.node("Clip", &[x.into(), low, high], &[])
+            // Both are given, also if they are infinite: others are the largest finite numbers in ONNX Runtime.
+            let [low, high] = [a, b].map(|bound| g.number(bound, FLOAT));
+            g.simple("Clip", &[x, low, high])
         }
         "leaky_relu" => g.node("LeakyRelu", &[x.into()], &alpha(a)),
         "elu" => g.node("Elu", &[x.into()], &alpha(a)),

@@ -127,12 +127,15 @@ pub(super) struct Graph {
     /// The operator set that the nodes need.
     pub opset: i64,
     casts: HashMap<(Id, ElementType), Id>,
+    /// The masks of attention, by the numbers of queries and keys.
+    pub causal_masks: HashMap<[usize; 2], Id>,
 }
 
 impl Graph {
     pub fn new() -> Graph {
         // 18 has the reductions with axes as inputs, and is what runtimes of the last years take.
-        Graph { values: Vec::new(), nodes: Vec::new(), outputs: Vec::new(), opset: 18, casts: HashMap::new() }
+        let (casts, causal_masks) = (HashMap::new(), HashMap::new());
+        Graph { values: Vec::new(), nodes: Vec::new(), outputs: Vec::new(), opset: 18, casts, causal_masks }
     }
 
     pub fn add(&mut self, source: Source, kind: ElementType, live: bool) -> Id {
@@ -206,7 +209,13 @@ impl Graph {
     }
 
     pub fn reshape(&mut self, id: Id, shape: &[usize]) -> Id {
-        self.node("Reshape", &[id.into(), shape.into()], &[])
+        // Without the attribute, 0 stands for the size of the input.
+        let zero = ("allowzero", true.into());
+        self.node(
+            "Reshape",
+            &[id.into(), shape.into()],
+            if shape.contains(&0) { std::slice::from_ref(&zero) } else { &[] },
+        )
     }
 
     /// Returns the node that computes a value, if a node of this operator does.

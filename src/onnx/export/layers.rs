@@ -71,12 +71,22 @@ fn attention(call: &mut Call, scale: f64, causal: bool) -> Result<Id> {
     let k = transpose(g, k, &swapped);
     let mut scores = g.simple("MatMul", &[q, k]);
     if causal {
-        let later = |at: usize| if at % keys > at / keys { f32::NEG_INFINITY } else { 0.0 };
-        let mask = g.floats((0..queries * keys).map(later).collect(), &[queries, keys]);
+        let mask = causal_mask(g, [queries, keys]);
         scores = g.simple("Add", &[scores, mask]);
     }
     let weights = g.node("Softmax", &[scores.into()], &[("axis", (-1i64).into())]);
     Ok(g.simple("MatMul", &[weights, v]))
+}
+
+/// What is added to scores so that no query sees later keys: one constant for all layers of a size.
+fn causal_mask(g: &mut Graph, [queries, keys]: [usize; 2]) -> Id {
+    if let Some(&mask) = g.causal_masks.get(&[queries, keys]) {
+        return mask;
+    }
+    let later = |at: usize| if at % keys > at / keys { f32::NEG_INFINITY } else { 0.0 };
+    let mask = g.floats((0..queries * keys).map(later).collect(), &[queries, keys]);
+    g.causal_masks.insert([queries, keys], mask);
+    mask
 }
 
 /// The attributes of windows, with the padding at the ends.

@@ -2,6 +2,7 @@
 
 mod batch;
 mod elementwise;
+mod exact;
 mod graph;
 mod layers;
 mod movement;
@@ -59,21 +60,21 @@ pub fn export(module: &dyn Module, example: &Tensor, path: impl AsRef<Path>) -> 
 /// what `torch.onnx.export` does. Parameters and buffers keep their names; other tensors become constants. The module does not
 /// change.
 ///
-/// The first dimension of all inputs is the batch. For a graph that takes batches of any size, the forward function runs on 2 and
-/// on 3 samples, and sizes that differ between the graphs are taken to grow evenly with the batch: others, such as half of it
-/// rounded up, are wrong in the file. [`fixed_batch`](Exporter::fixed_batch) keeps the size of the example instead.
+/// The first dimension of all inputs is the batch. For a graph that takes batches of any size, the forward function runs on 2, 3 and
+/// 11 samples, and sizes that differ between the graphs must grow evenly with the batch; others, such as half of it rounded up, are
+/// an error. [`fixed_batch`](Exporter::fixed_batch) keeps the size of the example instead.
 ///
 /// The file has operator set 18, or 19 if an op needs it. Halves are stored as such and
 /// computed in f32, as here. Integers keep their types, but indices are 64-bit integers within the graph.
 ///
 /// # What cannot be exported
-/// Losses and gradients; shapes that depend on elements (`nonzero`); elements that [`Tensor::to_vec`] and its like read on the host
-/// and that are computed from the input; tensors that are written in place after an op has used them. These are errors.
+/// Losses and gradients; shapes that depend on elements (`nonzero`); random numbers; what is computed from the input and
+/// [`Tensor::to_vec`] and its like read on the host, a user-defined kernel reads, or a program gets as a buffer or a texture; in-place
+/// writes of such elements, and of tensors that an op has used. These are errors.
 ///
-/// What is not computed by ops of the calling thread is **not noticed**, and is a constant in the file: results of user-defined kernels,
-/// random numbers, writes in place before the first use, asynchronous reads, buffers and textures shared with a program, and
-/// work of other threads. Compare the file's outputs with the module's on inputs of your own. Floats that do not fit the integers
-/// they are converted to, integers divided by 0, and sums of `u32` that wrap around differ between runtimes.
+/// What other threads of the program compute is **not noticed**, and is a constant in the file. Compare the file's outputs with the
+/// module's on inputs of your own. Which of several equal elements `argmax` and sorts return first, and where they put NaN, differs
+/// between runtimes.
 ///
 /// A recurrent layer is written step by step, for the length of the
 /// example, and a convolution of volumes by planes: right, but longer than the operators of ONNX for these.
@@ -197,10 +198,12 @@ impl Exporter {
             let merged = batch::fixed(&only.graph);
             (only, merged, shapes)
         } else {
-            let [a, b] = SIZES.map(|size| traced(resized(examples, size)?));
-            let (a, b) = (a?, b?);
-            let merged = batch::merged(&a.graph, &b.graph)?;
-            let shapes: Vec<Vec<Extent>> = a.shapes.iter().zip(&b.shapes).map(|(a, b)| batch::extents(a, b)).collect();
+            let [a, b, c] = SIZES.map(|size| traced(resized(examples, size)?));
+            let (a, b, c) = (a?, b?, c?);
+            let merged = batch::merged([&a.graph, &b.graph, &c.graph])?;
+            let shapes = a.shapes.iter().zip(b.shapes.iter().zip(&c.shapes));
+            let shapes = shapes.map(|(a, (b, c))| batch::extents("an input or an output", [a, b, c]));
+            let shapes = shapes.collect::<Result<Vec<Vec<Extent>>>>()?;
             (a, merged, shapes)
         };
         let count = examples.len();

@@ -1,8 +1,9 @@
 //! Shapes, parts, indices, reductions.
 
-use super::elementwise::{arithmetic, with_number};
+use super::elementwise::{arithmetic, with_number, wrapped};
 use super::graph::{Attribute, Graph, Id, Operand};
 use super::translate::Call;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::onnx::ElementType;
 use crate::ops::traced::{Traced, Way};
@@ -27,10 +28,13 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
             call.graph().node("Concat", &inputs, &[("axis", (*dim).into())])
         }
         Traced::Triangle { upper, diagonal } => {
-            let x = call.input_as(0, arithmetic(call.dtype(0)))?;
+            // Few runtimes have this for shorter integers.
+            let dtype = call.dtype(0).wide();
+            let x = call.input_as(0, if dtype == DType::F32 { ElementType::Float } else { LONG })?;
             let g = call.graph();
             let diagonal = g.number(*diagonal as f64, LONG);
-            g.node("Trilu", &[x.into(), diagonal.into()], &[("upper", (*upper).into())])
+            let part = g.node("Trilu", &[x.into(), diagonal.into()], &[("upper", (*upper).into())]);
+            g.cast(part, ElementType::natural(dtype))
         }
         Traced::Along { dim, rows } => along(call, *dim, rows)?,
         Traced::MaxOfParts { dim, parts } => max_of_parts(call, *dim, parts)?,
@@ -42,8 +46,14 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
                 "max" => "ReduceMax",
                 _ => "ReduceMin",
             };
-            let x = call.input_as(0, arithmetic(call.dtype(0)))?;
-            call.graph().node(op, &[x.into(), dims.into()], &[])
+            // Products in 64 bits end at the largest integer in ONNX Runtime; those in 32 bits wrap around.
+            let kind = match arithmetic(call.dtype(0)) {
+                LONG if op == "ReduceProd" => ElementType::Int32,
+                kind => kind,
+            };
+            let x = call.input_as(0, kind)?;
+            let id = call.graph().node(op, &[x.into(), dims.into()], &[]);
+            wrapped(call, id)
         }
         Traced::Arg { dim, smallest } => {
             let x = call.input_as(0, arithmetic(call.dtype(0)))?;
@@ -60,7 +70,8 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
             let x = call.input_as(0, arithmetic(call.dtype(0)))?;
             let g = call.graph();
             let axis = g.number(*dim as f64, LONG);
-            g.simple("CumSum", &[x, axis])
+            let id = g.simple("CumSum", &[x, axis]);
+            wrapped(call, id)
         }
         Traced::Argsort { descending } => {
             let x = call.input_as(0, arithmetic(call.dtype(0)))?;
@@ -152,6 +163,9 @@ fn max_of_parts(call: &mut Call, dim: usize, parts: &[[usize; 2]]) -> Result<Id>
     let largest = |g: &mut Graph, part: Id| g.node("ReduceMax", &[part.into(), one(dim)], &[]);
     if parts == [[0, len]] {
         return Ok(largest(g, x));
+    }
+    if parts.is_empty() {
+        return Ok(g.node("Slice", &[x.into(), one(0), one(0), one(dim)], &[]));
     }
     let mut maxima = Vec::with_capacity(parts.len());
     for &[start, end] in parts {

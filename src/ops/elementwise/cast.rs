@@ -155,6 +155,7 @@ impl Op for Convert {
             Conversion::Truth => Traced::Truth(self.0),
             // Comparisons give words of 0 and 1.
             Conversion::Narrow if self.0 == DType::Bool => Traced::Truth(self.0),
+            Conversion::Byte => Traced::Cast(DType::U8),
             _ => Traced::Cast(self.0),
         })
     }

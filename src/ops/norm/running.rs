@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inplace::copy_;
 use crate::ops::inputs::lock_all;
+use crate::ops::traced::note_write;
 use crate::ops::{CpuIn, Dense, GpuIn, same_device};
 use crate::tensor::Tensor;
 
@@ -44,6 +45,8 @@ pub(super) fn update([mean, variance]: [&Tensor; 2], stats: &Tensor, shares: Sha
             composed(variance, &stats.narrow(0, 1, 1)?, shares.kept, shares.variance)
         });
     }
+    note_write("the update of running statistics", mean, Some(stats));
+    note_write("the update of running statistics", variance, None);
     match stats.device().backend()? {
         Backend::Cpu(_) => on_cpu([mean, variance], stats, shares)?,
         Backend::Gpu(gpu) => {

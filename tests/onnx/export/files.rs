@@ -96,14 +96,92 @@ fn what_cannot_be_exported_is_named() -> Result<()> {
     let error = refused(|x| if x.shape()[0] == 2 { x.relu() } else { x.exp()?.relu() });
     assert!(error.contains("the size of the batch"), "{error}");
     // Parts of one tensor: the same memory, other elements.
-    let table = numbers(&[1, 4])?;
+    let table = numbers(&[1, 16])?;
     let error = refused(|x| x.add(&table.narrow(1, x.shape()[0] - 1, 1)?));
     assert!(error.contains("the size of the batch"), "{error}");
     let error = refused(|x| x.mean(0, true)?.add(x));
     assert!(error.contains("the size of the batch"), "{error}");
     let error = refused(|x| Tensor::dropout(x, 0.5, true));
-    assert!(error.contains("dropout"), "{error}");
+    assert!(error.contains("random") || error.contains("dropout"), "{error}");
     Ok(())
+}
+
+#[test]
+fn what_no_step_records_is_refused() -> Result<()> {
+    let error = refused(|x| x.add(&Tensor::rand([1, 4], None)?));
+    assert!(error.contains("random"), "{error}");
+    let error = refused(|x| x.add(&Tensor::randn([1, 4], None)?));
+    assert!(error.contains("random"), "{error}");
+    // Written before a step has read it.
+    let error = refused(|x| {
+        let y = Tensor::zeros(x.shape(), None)?;
+        y.copy_(x)?;
+        y.relu()
+    });
+    assert!(error.contains("in place by copy_"), "{error}");
+    let error = refused(|x| {
+        x.narrow(1, 0, 1)?.fill_(1.0)?;
+        x.relu()
+    });
+    assert!(error.contains("in place"), "{error}");
+    let error = refused(|x| {
+        let sum = pollster::block_on(x.sum_all()?.to_vec_async::<f32>())?;
+        x.mul(sum[0])
+    });
+    assert!(error.contains("read by the host"), "{error}");
+    // A constant may be written before its use.
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("net.onnx");
+    let example = numbers(&[2, 4])?;
+    Exporter::new().export_with(&Identity, &[&example], &path, |_, x| {
+        let y = Tensor::zeros([1, 4], None)?;
+        y.copy_(&Tensor::try_from([0.0, 0.0, 3.0, 0.0])?)?;
+        Ok(vec![x[0].add(&y)?])
+    })?;
+    let y = onnx::load(&path)?.forward(&Tensor::zeros([3, 4], None)?)?;
+    assert_eq!(y.select(0, 2)?.to_vec::<f32>()?, [0.0, 0.0, 3.0, 0.0]);
+    Ok(())
+}
+
+#[test]
+fn kernels_of_the_user_are_refused() -> Result<()> {
+    let double = anygpu::kernel::WgslKernel::new(
+        "@group(0) @binding(0) var<storage, read> x: array<f32>;
+         @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+         @compute @workgroup_size(64)
+         fn double(@builtin(global_invocation_id) id: vec3<u32>) {
+             if id.x < arrayLength(&x) { y[id.x] = 2 * x[id.x]; }
+         }",
+        "double",
+    )?;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("net.onnx");
+    for device in devices() {
+        if device.is_cpu() {
+            continue;
+        }
+        let example = numbers(&[2, 4])?.to(&device)?;
+        let result = Exporter::new().export_with(&Identity, &[&example], &path, |_, x| {
+            let x = x[0].mul(2.0)?;
+            let shape = x.shape().to_vec();
+            double.run(&[&x], &[(shape, DType::F32)], &[], [1, 1, 1])
+        });
+        let error = result.expect_err("a kernel of the user").to_string();
+        assert!(error.contains("kernel of the user"), "{device}: {error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn sizes_that_do_not_grow_evenly_are_refused() {
+    let half = refused(|x| x.narrow(0, 0, x.shape()[0].div_ceil(2)));
+    assert!(half.contains("for [2, 3, 11] samples"), "{half}");
+    let most = refused(|x| x.unsqueeze(1)?.broadcast_to([x.shape()[0], x.shape()[0].max(3), 4]));
+    assert!(most.contains("the size of the batch"), "{most}");
+    let parts = refused(|x| Ok(x.chunk(4, 0)?[0].clone()));
+    assert!(parts.contains("the size of the batch"), "{parts}");
+    let few = refused(|x| x.narrow(0, 0, x.shape()[0].min(5)));
+    assert!(few.contains("the size of the batch"), "{few}");
 }
 
 #[test]
