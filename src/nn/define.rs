@@ -1,4 +1,4 @@
-//! What forward functions of users are written with: the macro that defines a module, and calls in a chain.
+//! What forward functions of users are written with: the macro that defines a module, what it may return, and calls in a chain.
 
 use super::Module;
 use crate::error::Result;
@@ -23,14 +23,47 @@ impl Tensor {
     }
 }
 
+/// What `forward` of a net that [`module!`](crate::module) defines may return: a tensor, or a tuple that begins with one.
+pub trait Outputs {
+    /// Returns the first tensor, which is what such a net gives as a [`Module`].
+    fn into_first(self) -> Tensor;
+}
+
+impl Outputs for Tensor {
+    fn into_first(self) -> Tensor {
+        self
+    }
+}
+
+impl<A> Outputs for (Tensor, A) {
+    fn into_first(self) -> Tensor {
+        self.0
+    }
+}
+
+impl<A, B> Outputs for (Tensor, A, B) {
+    fn into_first(self) -> Tensor {
+        self.0
+    }
+}
+
+impl<A, B, C> Outputs for (Tensor, A, B, C) {
+    fn into_first(self) -> Tensor {
+        self.0
+    }
+}
+
 /// Defines a [`Module`](crate::nn::Module): a struct of layers, a constructor and the forward function.
 ///
 /// The parentheses after the name hold the arguments of `new`. Each field has a type and a value, which may use these
 /// arguments and `?`. The methods after the struct are those of the trait: `forward`, and others that are to be
 /// replaced. The struct is `Clone`; attributes, such as `#[derive(Debug)]`, and `pub` are kept.
 ///
+/// A net with several results, such as several heads, returns a tuple of up to four from `forward`, which begins with a tensor.
+/// `net.forward(&x)?` is the tuple. As a [`Module`](crate::nn::Module), in a `Sequential` say, the net gives the first tensor.
+///
 /// What it writes for `pub struct Net(n: usize) { a: Linear = …, }` is: the struct with its fields,
-/// `pub fn new(n: usize) -> anygpu::Result<Net>`, and `impl Module for Net` with
+/// `pub fn new(n: usize) -> anygpu::Result<Net>`, `forward`, and `impl Module for Net` with
 /// [`children!(a)`](crate::children). A field may be what `children!` accepts. For a struct with type parameters or
 /// other fields, write these parts yourself.
 ///
@@ -57,10 +90,56 @@ impl Tensor {
 /// let block = Block::new(1, 4)?;
 /// assert_eq!(Tensor::ones((2, 1, 8, 8), None)?.apply(&block)?.shape(), [2, 4, 8, 8]);
 /// assert!(block.state_dict().names().any(|name| name == "project.weight"));
+///
+/// anygpu::module! {
+///     struct Heads(width: usize) {
+///         class: nn::Linear = nn::Linear::new(width, 10)?,
+///         place: nn::Linear = nn::Linear::new(width, 2)?,
+///     }
+///
+///     fn forward(&self, x: &Tensor) -> anygpu::Result<(Tensor, Tensor)> {
+///         Ok((x.apply(&self.class)?, x.apply(&self.place)?))
+///     }
+/// }
+///
+/// let (class, place) = Heads::new(8)?.forward(&Tensor::ones((3, 8), None)?)?;
+/// assert_eq!((class.shape(), place.shape()), (&[3, 10][..], &[3, 2][..]));
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 #[macro_export]
 macro_rules! module {
+    (
+        $(#[$attribute:meta])*
+        $visible:vis struct $name:ident $arguments:tt $fields:tt
+
+        $(#[$forward_attribute:meta])*
+        fn forward(&$self:ident, $input:ident: &$input_type:ty) -> $result:ty $body:block
+
+        $($methods:tt)*
+    ) => {
+        $crate::module! {
+            $(#[$attribute])*
+            $visible struct $name $arguments $fields
+
+            // The empty `where` tells this function from one that a user writes. It calls the one below, which comes before that of
+            // the trait.
+            fn forward(&self, input: &$crate::Tensor) -> $crate::Result<$crate::Tensor> where {
+                $name::forward(self, input).map($crate::nn::Outputs::into_first)
+            }
+
+            $($methods)*
+        }
+
+        impl $name {
+            /// Applies the net to its input.
+            ///
+            /// # Errors
+            /// Those of its layers and ops.
+            $(#[$forward_attribute])*
+            $visible fn forward(&$self, $input: &$input_type) -> $result $body
+        }
+    };
+
     (
         $(#[$attribute:meta])*
         $visible:vis struct $name:ident($($argument:ident: $argument_type:ty),* $(,)?) {

@@ -41,6 +41,7 @@ pub use activation::*;
 pub use attention::*;
 pub use children::Child;
 pub use conv::{Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
+pub use define::Outputs;
 pub use distance::{bce_with_logits, huber_loss, kl_div, l1_loss, mse_loss, smooth_l1_loss};
 pub use embedding::Embedding;
 pub use layers::ModuleClone;
