@@ -30,8 +30,8 @@
 //! On software adapters, products run as `matmul/subgroups` on lavapipe and as `matmul/panels` on others, and as
 //! `matmul_unpacked/direct`; convolutions as `conv2d/columns`: most 3 × 3 kernels and the gradients of their images by Winograd's
 //! method (`Geometry::winograd`; with `matmul/subgroups` from 64 channels on, else from 16 on); others with `matmul/subgroups`
-//! from blocks of images (`conv_blocks.wgsl`), else from columns in memory. The other variants run there where the op table
-//! asks for them.
+//! from blocks of images (`conv_blocks.wgsl`), else from columns in memory. Groups of few channels, and results of few pixels, are
+//! computed in registers (`conv_registers.wgsl`). The other variants run there where the op table asks for them.
 
 /// Workgroups that occupy a large card: navi31 has 192 SIMDs. With fewer, more invocations with fewer elements each are
 /// better.

@@ -343,7 +343,7 @@ impl<const K: usize> Walk<K> {
 
 /// The most loop iterations of one invocation: some drivers end its loops after 65 535 iterations in total, without an
 /// error.
-const MAX_LOOPS: usize = 60_000;
+pub(crate) const MAX_LOOPS: usize = 60_000;
 
 /// Checks that one invocation takes no more loop iterations than every driver allows. `what` names the computation.
 pub(crate) fn loops_within(op: &'static str, loops: usize, what: impl FnOnce() -> String) -> Result<()> {

@@ -21,6 +21,11 @@ pub(super) fn asked_for<P>(family: &Family<P>) -> bool {
     context::read(|context| context.variant).is_some_and(|(name, _)| name == family.name)
 }
 
+/// Returns whether the op table asks for a variant of some family: then kernels for software adapters alone are left out too.
+pub(super) fn any_asked_for() -> bool {
+    context::read(|context| context.variant).is_some()
+}
+
 /// As [`chosen`], for sizes of a class that may have been [tuned](crate::tune).
 pub(super) fn chosen_of_class<P: Params>(
     gpu: &Gpu,

@@ -18,6 +18,7 @@ mod inverse;
 mod long_sums;
 mod operands;
 mod panels;
+mod registers;
 mod special;
 mod windows;
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::direct::Direct;
-use super::geometry::{Columns, Geometry};
+use super::geometry::Geometry;
 use super::grad::{InputGrad, WeightGrad};
 use super::implicit::chosen;
 use super::{columns, direct, small_planes, winograd};
@@ -95,6 +95,9 @@ impl Op for Forward {
         if depth == 0 {
             return Ok(vec![self.bias_kernel(gpu, bias, out, 0)?]);
         }
+        if let Some(kernel) = g.forward_in_registers(gpu, [x, w], bias, out) {
+            return Ok(vec![kernel]);
+        }
         if g.direct() {
             return Ok(vec![g.direct_kernel(Direct::Forward, [x, w], bias, out)]);
         }
@@ -126,7 +129,7 @@ impl Op for Forward {
             kernels.push(left.batch(Stored::of(w).after(group * g.group_weights()), ALONE, &weights));
             for pass in &passes {
                 let columns = pass.columns();
-                kernels.push(g.kernel(Columns::Write, (pass, group), (Stored::of(x), &cols)));
+                kernels.push(g.columns_kernel(gpu, (pass, group), Stored::of(x), &cols));
                 let product = Product { m: wide, k: depth, n: columns, batch: 1, splits, steps: [0, 0] };
                 let offset = (pass.image * g.out_channels + group * wide) * pixels + pass.pixel;
                 let to = Target { offset, batch: total, row: pixels, inner: pixels, outer: g.out_image() };

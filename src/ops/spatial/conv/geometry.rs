@@ -1,9 +1,9 @@
 //! The sizes of one convolution, its images as columns, and the passes in which an adapter handles them.
 
-use crate::device::gpu::{Buffer, Kernel, params, shader, wgsl};
+use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::ops::inputs::run_of;
 use crate::ops::linalg::panels::B_WIDTH;
-use crate::ops::spatial::window::{WINDOW, Window};
+use crate::ops::spatial::window::{WINDOW, Window, WindowParams};
 use crate::ops::stored::{HALVES, Stored};
 use crate::ops::sums::{LONG, Sum};
 
@@ -45,6 +45,8 @@ const RUN: usize = 8;
 pub(super) enum Columns {
     /// x → panels of the columns.
     Write,
+    /// The same four columns at a time, see [`Geometry::columns_kernel`].
+    WriteFours,
     /// x → panels of the transposed columns.
     WriteTurned,
     /// Columns → dx.
@@ -154,6 +156,22 @@ impl Geometry {
         (passes, widest)
     }
 
+    /// Returns the kernel that writes the columns of one group of a pass's images. On software adapters it writes four at a time,
+    /// if they are neighbours in a row.
+    pub fn columns_kernel(&self, gpu: &Gpu, (pass, group): (&Pass, usize), x: Stored, to: &Buffer) -> Kernel {
+        // The pixels of a plane are one row where each window is a pixel.
+        let pixels = self.window.pixels();
+        let flat = Window { size: [1, pixels], out: [1, pixels], ..self.window };
+        let WindowParams { stride, padding, .. } = self.window.params;
+        let is_flat = self.window.taps() == 1 && stride == [1, 1] && padding == [0, 0];
+        let flat = Geometry { window: if is_flat { flat } else { self.window }, ..self.clone() };
+        let in_fours = gpu.caps().software && flat.window.out[1].is_multiple_of(4) && pass.pixel.is_multiple_of(4);
+        match in_fours {
+            true => flat.kernel(Columns::WriteFours, (pass, group), (x, to)),
+            false => self.kernel(Columns::Write, (pass, group), (x, to)),
+        }
+    }
+
     /// Returns a kernel of `conv.wgsl` over one group of a pass's images: from x, or from columns of f32 to dx.
     pub fn kernel(&self, kernel: Columns, (pass, group): (&Pass, usize), (from, to): (Stored, &Buffer)) -> Kernel {
         let (rows, columns) = (self.depth(), pass.columns());
@@ -183,6 +201,9 @@ impl Geometry {
         };
         match kernel {
             Columns::Write => build("im2col").workgroups(columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN)),
+            Columns::WriteFours => {
+                build("im2col_fours").each(columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN) * B_WIDTH / 4)
+            }
             Columns::WriteTurned => build("im2col_turned").workgroups(rows.div_ceil(B_WIDTH) * columns.div_ceil(RUN)),
             Columns::Add => build("col2im").each(count),
         }

@@ -5,9 +5,10 @@
 //! `columns` computes all three as matrix products, `winograd` (with `winograd_grad`) most 3 × 3 kernels, `small_planes`
 //! other kernels on several images with small planes, and `direct` groups of few channels. On hardware, `implicit`
 //! multiplies tiles that are read from the image, and `cooperative` panels of f16 where the adapter has cooperative matrices. On
-//! software adapters, `winograd_products` computes most 3 × 3 kernels with many channels; for others `forward` and `grad` multiply
-//! panels of columns, or `blocked` reads a padded copy of the image. A convolution over one dimension is one over two with a
-//! height of 1; `volumes` makes those over three of convolutions over two. `padding` has the zeros around images.
+//! software adapters, `registers` computes groups of few channels and results of few pixels, and `winograd_products` most 3 × 3
+//! kernels with many channels; for others `forward` and `grad` multiply panels of columns, or `blocked` reads a padded copy of
+//! the image. A convolution over one dimension is one over two with a height of 1; `volumes` makes those over three of
+//! convolutions over two. `padding` has the zeros around images.
 
 mod blocked;
 mod blocks;
@@ -25,6 +26,7 @@ mod implicit_variants;
 mod lanes;
 mod padding;
 mod patches;
+mod registers;
 mod small_planes;
 mod strips;
 mod volumes;

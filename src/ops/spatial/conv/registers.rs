@@ -1,0 +1,94 @@
+//! Convolutions on software adapters that keep blocks of results in registers, see `shaders/conv_registers.wgsl`: groups of few
+//! channels, and results of few pixels, for which panels would be mostly padding, and writing them most of the time.
+
+use super::geometry::Geometry;
+use crate::device::gpu::{Buffer, Gpu, Kernel, PUT, params, shader};
+use crate::ops::inputs::MAX_LOOPS;
+use crate::ops::spatial::window::WINDOW;
+use crate::ops::stored::{HALVES, halves};
+use crate::ops::{Dense, GpuIn, variants};
+
+params! {
+    struct Params {
+        count: usize,
+        x_offset: usize,
+        w_offset: usize,
+        bias_offset: usize,
+        run: usize,
+        channels: usize,
+        out_channels: usize,
+        depth: usize,
+        wide: usize,
+        height: usize,
+        width: usize,
+        out_y: usize,
+        out_x: usize,
+    }
+}
+shader!(SHADER: Params = "conv_registers", after [WINDOW, HALVES, PUT]);
+
+/// Tiles of a workgroup; each of its 64 invocations computes four of them.
+const TILES: usize = 256;
+const TILES_EACH: usize = 4;
+
+/// The most output pixels of all images for which weights are read from where they are: the time grows with the pixels, while
+/// panels take the same for 1 and for 64 of them.
+const POINTS: usize = 12;
+
+/// Invocations of a workgroup of `points`, and the output channels of one, which are those that it has pixels of too.
+const FEW: usize = 8;
+const BLOCK: usize = 4;
+
+impl Geometry {
+    /// Returns the kernel of a convolution that is faster so on this adapter.
+    pub fn forward_in_registers(
+        &self,
+        gpu: &Gpu,
+        [x, w]: [&GpuIn<Dense>; 2],
+        bias: Option<&GpuIn<Dense>>,
+        out: &Buffer,
+    ) -> Option<Kernel> {
+        if !gpu.caps().software || variants::any_asked_for() {
+            return None;
+        }
+        let (window, [out_y, out_x]) = (&self.window, self.window.out);
+        let (params, depth) = (&window.params, self.group_channels());
+        let [kernel_y, kernel_x] = params.kernel;
+        let points = self.images * window.pixels();
+        let (entry, count, run) = if self.direct() {
+            let rows = kernel_y.saturating_add(params.stride[0]);
+            let loops = rows.saturating_mul(kernel_x + 1).saturating_add(1).saturating_mul(TILES_EACH * depth);
+            if params.dilation != [1, 1] || loops > MAX_LOOPS {
+                return None;
+            }
+            let parts = (out_y.div_ceil(2) * out_x.div_ceil(4)).div_ceil(TILES);
+            ("tiles", self.images * self.out_channels * parts, TILES)
+        } else {
+            let loops = params.loops().saturating_add(1).saturating_mul(depth);
+            if self.groups > 1 || points > POINTS || loops > MAX_LOOPS {
+                return None;
+            }
+            ("points", points.div_ceil(BLOCK) * self.out_channels.div_ceil(BLOCK), points)
+        };
+        let summand = bias.unwrap_or(x); // not read without a bias
+        let params = Params {
+            count,
+            x_offset: x.offset(),
+            w_offset: w.offset(),
+            bias_offset: summand.offset(),
+            run,
+            channels: self.channels,
+            out_channels: self.out_channels,
+            depth,
+            wide: self.group_out(),
+            height: window.size[0],
+            width: window.size[1],
+            out_y,
+            out_x,
+        };
+        let kernel = Kernel::build(SHADER, entry, params).constants(window.params.constants());
+        let kernel = kernel.constant("X_HALVES", halves(x.dtype())).constant("W_HALVES", halves(w.dtype()));
+        let kernel = kernel.constant("HAS_BIAS", bias.is_some()).input(x).input(w).input(summand).output(out);
+        Some(kernel.workgroups(if entry == "tiles" { count } else { count.div_ceil(FEW) }))
+    }
+}
