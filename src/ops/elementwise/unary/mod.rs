@@ -4,7 +4,9 @@
 //! of WGSL are not accurate enough, it calls functions `m_…` of `shaders/math.wgsl` and `special.wgsl`. The public
 //! methods are in `methods`.
 
+mod gradient;
 mod methods;
+mod second;
 pub(in crate::ops) mod special;
 
 use std::f32::consts::{FRAC_2_SQRT_PI, LN_2};
@@ -20,10 +22,10 @@ use crate::ops::inputs::elements_each;
 use crate::ops::traced::Traced;
 use crate::ops::vectorised::vectorised;
 use crate::ops::{
-    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype,
-    no_gradient,
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, no_gradient,
 };
 use crate::tensor::Tensor;
+use gradient::UnaryGrad;
 use special::{
     clamp, erf, exp, gelu_gradient, gelu_inner, gelu_slope, normal, sigmoid, sign, softplus, tanh, tanh_softplus, wide,
 };
@@ -315,57 +317,6 @@ impl Op for Unary {
         let given = |saved: bool, x| if saved { x } else { ctx.grad };
         let (x, y) = (given(self.saves().input(0), &ctx.inputs[0]), given(self.saves().output(), ctx.out));
         Ok(vec![Some(apply(op, &[ctx.grad, x, y])?)])
-    }
-}
-
-/// The gradient of a row, from the gradient, the input and the result of the forward pass.
-#[derive(Debug)]
-struct UnaryGrad {
-    name: &'static str,
-    gradient: (&'static str, EachGrad),
-    args: [u32; 2],
-}
-
-impl Op for UnaryGrad {
-    type Layout = Dense;
-    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), DType::F32))
-    }
-
-    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let [g, x, y] = [0, 1, 2].map(|i| inputs[i].slice::<u32>());
-        out.0.par_chunks_mut(CHUNK).enumerate().for_each(|(i, out)| {
-            let part = i * CHUNK..i * CHUNK + out.len();
-            (self.gradient.1)([&g[part.clone()], &x[part.clone()], &y[part]], out, self.args);
-        });
-        Ok(())
-    }
-
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let ([g, x, y], [a, b]) = ([0, 1, 2].map(|i| &inputs[i]), self.args.map(f32::from_bits));
-        let (x_offset, y_offset, g_offset) = (x.offset(), y.offset(), g.offset());
-        let each = elements_each(gpu, [x_offset, y_offset, g_offset].iter().all(|offset| offset % 4 == 0));
-        let (count, run) = (x.elem_count(), each / 4);
-        let params = GradParams { count, x_offset, y_offset, g_offset, run, a, b };
-        let kernel = Kernel::build(GRAD_SHADER, if each > 1 { "fours" } else { "unary_grad" }, params);
-        let formula = self.gradient.0;
-        let operand =
-            |name, index, offset| if uses(formula, name) { Operand::Input(index, offset) } else { Operand::Unused };
-        let call = (each > 1).then_some(Pointwise {
-            formula,
-            functions: &[MATH, SPECIAL, INVERSE],
-            operands: operands(&[Operand::Input(2, g_offset), operand("x", 0, x_offset), operand("y", 1, y_offset)]),
-            args: self.args,
-            count,
-        });
-        let kernel = kernel.header(formula).input(x).input(y).input(g).output(out);
-        Ok(vec![kernel.each(count.div_ceil(each)).pointwise(call)])
     }
 }
 
