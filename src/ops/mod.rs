@@ -25,6 +25,7 @@ mod shape;
 mod spatial;
 mod stored;
 mod sums;
+mod tasks;
 pub(crate) mod traced;
 pub(crate) mod variants;
 mod vectorised;
