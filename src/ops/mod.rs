@@ -43,6 +43,7 @@ pub(crate) use named::named;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;
 pub(crate) use shape::view::SliceRange;
+pub(crate) use spatial::conv::Activation;
 pub use spatial::conv::{Conv, ConvPadding};
 pub use spatial::grid_sample::{GridMode, GridPadding};
 pub use spatial::pool::Pool;

@@ -72,6 +72,11 @@ pub(in crate::ops) struct Function {
 }
 
 impl Function {
+    /// Computes words of the result from those of the input, without arguments.
+    pub fn run(&self, x: &[u32], out: &mut [u32]) {
+        (self.each)(x, out, [0; 2]);
+    }
+
     /// Returns the text that precedes the forward shader.
     pub fn header(&self) -> &'static str {
         self.header
