@@ -5,6 +5,9 @@
 //! and the pixels between the windows of a stride, need a copy of the image: for each remainder of the coordinates by the stride
 //! a plane of its own, a phase. What the products compute at the end of a line, where no windows are, is left out.
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
