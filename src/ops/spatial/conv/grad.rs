@@ -155,7 +155,7 @@ impl Op for InputGrad {
     /// Computes the gradients of a transposed convolution. The gradient with respect to its input is the convolution.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
-        let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone(), true), &[grad, w])).transpose()?;
+        let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone(), true, None), &[grad, w])).transpose()?;
         let dw = ctx.needs[1].then(|| apply(WeightGrad(self.g.clone()), &[x, grad])).transpose()?;
         Ok(vec![dx, dw])
     }
