@@ -289,7 +289,7 @@ impl<const K: usize> Walk<K> {
             let parts = out.par_chunks_mut(CHUNK).enumerate().with_min_len(least);
             parts.for_each(|(i, part)| f(offsets.map(|offset| offset + i * CHUNK), [1; K], part));
         } else {
-            Walk::broadcast(op, layouts)?.rows_each(out, least, f);
+            Walk::broadcast(op, layouts)?.rows(out, least, f);
         }
         Ok(())
     }
@@ -299,15 +299,9 @@ impl<const K: usize> Walk<K> {
         self.dims.len() == 1 && (self.dims[0] == 1 || self.strides.iter().all(|strides| strides[0] == 1))
     }
 
-    /// Calls `f` in parallel for every row along the innermost dimension, or for parts of a row, with the position of
-    /// each operand's first element, each operand's step and that part of `out`. Negative strides are wrapped numbers, which
-    /// the arithmetic wraps back.
-    pub fn rows(&self, out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
-        self.rows_each(out, 1, f);
-    }
-
-    /// As [`Walk::rows`], with at least so many parts for each task.
-    fn rows_each(&self, out: &mut [u32], least: usize, f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
+    /// Calls `f` in parallel, in tasks of at least `least` parts, for every row along the innermost dimension, or for parts of a row,
+    /// with each operand's first element and step, and that part of `out`. Negative strides are numbers that wrap around.
+    pub fn rows(&self, out: &mut [u32], least: usize, f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
         let Walk { dims, strides, offsets } = self;
         let inner = dims.len() - 1;
         let (length, steps) = (dims[inner], strides.each_ref().map(|s| s[inner]));

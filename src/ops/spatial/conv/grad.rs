@@ -261,7 +261,7 @@ impl Op for WeightGrad {
     /// The result is linear in both inputs: in the gradient of the convolution, and in its image.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (dy, x, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
-        let by_dy = ctx.needs[0].then(|| apply(Forward(self.0.clone(), true), &[x, grad])).transpose()?;
+        let by_dy = ctx.needs[0].then(|| apply(Forward(self.0.clone(), true, None), &[x, grad])).transpose()?;
         let by_x = ctx.needs[1].then(|| apply(InputGrad::gradient(&self.0), &[dy, grad])).transpose()?;
         Ok(vec![by_dy, by_x])
     }
