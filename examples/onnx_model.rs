@@ -26,9 +26,7 @@ fn main() -> Result<()> {
         let x = match info.element_type {
             // Rates and other settings are for the host.
             ElementType::Int64 if shape.is_empty() => Tensor::scalar(16_000, None)?,
-            kind if kind.dtype().is_float() => {
-                Tensor::randn(shape, None)?.mul_scalar(0.5)?.to_dtype(kind.dtype())?
-            }
+            kind if kind.dtype().is_float() => Tensor::randn(shape, None)?.mul_scalar(0.5)?.to_dtype(kind.dtype())?,
             kind => Tensor::randint(0, 256, shape, None)?.to_dtype(kind.dtype())?,
         };
         inputs.push((info.name.as_str(), x));

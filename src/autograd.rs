@@ -4,6 +4,8 @@
 //! leaves, each after all of its users, and sums the gradients. The gradients of ops are computed with tensor ops, so
 //! they run on the devices of the forward pass.
 
+mod grad;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +15,8 @@ use crate::error::{Error, Result};
 use crate::ops::{self, Differentiable, Gradient};
 use crate::sync::lock;
 use crate::tensor::Tensor;
+
+pub use grad::{GradOptions, grad};
 
 /// The op that produced a tensor, with its inputs.
 #[derive(Clone)]
@@ -218,10 +222,11 @@ impl Tensor {
         let _types = ops::products(None); // gradients have the types of the forward pass
         let hook = context::read(|context| context.gradient_hook.clone());
         let mut grads = Sums::from([(self.id(), (grad, false))]);
+        let walk = Walk { retain, create: false, reached: None };
         for tensor in users_first(self)? {
             let Some((grad, own)) = grads.remove(&tensor.id()) else { continue };
             match tensor.node() {
-                Some(node) => push_back(node, &tensor, grad, retain, &mut grads)?,
+                Some(node) => push_back(node, &tensor, grad, &walk, &mut grads)?,
                 None => {
                     accumulate(&tensor, grad, own)?;
                     if let Some(GradientHook(hook)) = &hook {
@@ -234,17 +239,33 @@ impl Tensor {
     }
 }
 
+/// How the ops of a graph compute their gradients.
+struct Walk {
+    /// Whether the graph is kept.
+    retain: bool,
+    /// Whether the gradients are part of the graph.
+    create: bool,
+    /// The tensors whose gradients are needed; `None` for all that are tracked.
+    reached: Option<HashSet<u64>>,
+}
+
+impl Walk {
+    fn needs(&self, tensor: &Tensor) -> bool {
+        self.reached.as_ref().map_or_else(|| tensor.is_tracked(), |reached| reached.contains(&tensor.id()))
+    }
+}
+
 /// The gradients so far by tensor, each with whether no other tensor has elements of it, although others may be parts of its
 /// storage.
 type Sums = HashMap<u64, (Tensor, bool)>;
 
 /// Adds one op's gradients to those of its inputs.
-fn push_back(node: &Node, out: &Tensor, mut grad: Tensor, retain: bool, grads: &mut Sums) -> Result<()> {
+fn push_back(node: &Node, tensor: &Tensor, mut grad: Tensor, walk: &Walk, grads: &mut Sums) -> Result<()> {
     let op = &node.0.op;
     if !op.takes_halves() {
-        grad = of_type(&grad, out)?;
+        grad = of_type(&grad, tensor)?;
     }
-    let Saved { inputs, out: saved_out, versions, out_version } = node.saved(retain)?;
+    let Saved { inputs, out: saved_out, versions, out_version } = node.saved(walk.retain)?;
     let changed =
         |(i, (t, version)): (usize, (&Tensor, &u64))| op.saves().input(i) && t.storage().version() != *version;
     if let Some(changed) = inputs.iter().zip(&versions).enumerate().position(changed) {
@@ -257,10 +278,15 @@ fn push_back(node: &Node, out: &Tensor, mut grad: Tensor, retain: bool, grads: &
             op.op_name()
         )));
     }
-    let needs: Vec<bool> = inputs.iter().map(Tensor::is_tracked).collect();
-    let detached: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
-    let out = saved_out.unwrap_or_else(|| out.without_elements().detach());
-    let gradients = op.gradients(&Gradient { inputs: &detached, out: &out, grad: &grad, needs: &needs })?;
+    let needs: Vec<bool> = inputs.iter().map(|input| walk.needs(input)).collect();
+    let place = |x: &Tensor| if walk.create { x.clone() } else { x.detach() };
+    let given: Vec<Tensor> = inputs.iter().map(place).collect();
+    let out = match saved_out {
+        Some(out) if walk.create => tensor.with_elements(&out),
+        Some(out) => out,
+        None => place(&tensor.without_elements()),
+    };
+    let gradients = op.gradients(&Gradient { inputs: &given, out: &out, grad: &grad, needs: &needs })?;
     if gradients.len() != inputs.len() {
         let what = format!("{} has {} gradients for {} inputs", op.op_name(), gradients.len(), inputs.len());
         return Err(Error::internal(what));

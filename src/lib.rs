@@ -37,7 +37,7 @@ pub mod tune;
 mod units;
 pub mod watch;
 
-pub use autograd::{NoGrad, no_grad};
+pub use autograd::{GradOptions, NoGrad, grad, no_grad};
 pub use device::{
     Device, DeviceInfo, DeviceKind, IntoDevice, Vendor, device_count, is_available, memory_label, try_all_gpus, try_gpu,
 };

@@ -27,7 +27,8 @@
 //! `chaos:soft:0?lose=100` is one more logical device on the adapter of `soft:0`, which is lost when it has run 100 kernels, for
 //! tests of what a program does then. `oom=7` lets its seventh allocation fail for want of memory, `slow=5` lets each of its
 //! submits take five milliseconds longer, and `lose=100&slow=5` is both. The name can be used wherever that of a device can.
-//! [Opened again](Device::reopen), it has no more faults. Adapters on OpenGL and `cpu` cannot be lost.
+//! [Opened again](Device::reopen), it has no more faults. Adapters on OpenGL and `cpu` cannot be lost. As every device, one of
+//! chaos stays open until the process ends, so each new name takes memory.
 //!
 //! ```
 //! use anygpu::{Device, Tensor};

@@ -1,6 +1,8 @@
 //! Fusions, when a model is loaded: scales and shifts of channels become part of the convolution before or after them, and
 //! activations that exporters write as several operators become one.
 
+pub(super) mod then;
+
 use std::collections::HashMap;
 
 use super::element_type::ElementType;
@@ -30,6 +32,9 @@ pub(super) fn fuse(graph: &mut Graph, weights: &mut Vec<Weight>) {
     }
     for at in 0..fuser.nodes.len() {
         fuser.affine_before(at);
+    }
+    for at in 0..fuser.nodes.len() {
+        fuser.activation_after(at);
     }
     graph.nodes = fuser.nodes.into_iter().flatten().collect();
     graph.finish();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::autograd::record;
+use crate::autograd::{is_recording, record};
 use crate::error::{Error, Result};
 use crate::ops::{Differentiable, Gradient, Gradients, Saves};
 use crate::tensor::Tensor;
@@ -17,13 +17,15 @@ pub struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// Returns the inputs, outside the graph.
+    /// Returns the inputs, outside the graph unless the gradient is to have a gradient ([`GradOptions::create_graph`]).
+    ///
+    /// [`GradOptions::create_graph`]: crate::GradOptions::create_graph
     #[must_use]
     pub fn inputs(&self) -> &[Tensor] {
         self.inputs
     }
 
-    /// Returns the result of the op, outside the graph.
+    /// Returns the result of the op, outside the graph as the inputs.
     #[must_use]
     pub fn output(&self) -> &Tensor {
         self.output
@@ -45,8 +47,8 @@ impl Backward<'_> {
 /// Computes a result from tensors, with a gradient that the caller writes: `torch.autograd.Function`.
 ///
 /// `forward` gets the inputs outside the graph. [`Tensor::backward`] later calls `backward` once for the result, with the
-/// gradient of the result; it returns a gradient for each input, of the same shape, or `None` where none flows. Neither is
-/// recorded. Inputs and result stay in memory until then; they must not be written in place before.
+/// gradient of the result; it returns a gradient for each input, of the same shape, or `None` where none flows. `forward` is not
+/// recorded, and `backward` only for a gradient of the gradient, which is that of the ops that it calls. Inputs and result stay in memory until then; they must not be written in place before.
 ///
 /// # Errors
 ///
@@ -74,13 +76,18 @@ pub fn custom_grad(
 ) -> Result<Tensor> {
     let detached: Vec<Tensor> = inputs.iter().map(|input| input.detach()).collect();
     let out = crate::autograd::no_grad(|| forward(&detached))?;
-    attached("custom_grad", inputs, out, Box::new(backward))
+    custom("custom_grad", inputs, out, Box::new(backward), true)
 }
 
 pub(crate) type Function = Box<dyn Fn(&Backward) -> Result<Gradients> + Send + Sync>;
 
-/// Returns a tensor as the result of an op on some inputs, with a gradient.
+/// Returns a tensor as the result of an op on some inputs, with a gradient that has no gradient itself: the function has more than
+/// the inputs to compute it from.
 pub(crate) fn attached(name: &'static str, inputs: &[&Tensor], out: Tensor, backward: Function) -> Result<Tensor> {
+    custom(name, inputs, out, backward, false)
+}
+
+fn custom(name: &'static str, inputs: &[&Tensor], out: Tensor, backward: Function, again: bool) -> Result<Tensor> {
     if !inputs.iter().any(|input| input.is_tracked()) {
         return Ok(out);
     }
@@ -88,12 +95,14 @@ pub(crate) fn attached(name: &'static str, inputs: &[&Tensor], out: Tensor, back
         return Err(Error::Autograd(format!("{name}: a result of {} has no gradient", out.dtype())));
     }
     // A forward pass may return one of its inputs: the result is another tensor of the graph.
-    Ok(record(CustomGrad { name, backward }, inputs, out.detach()))
+    Ok(record(CustomGrad { name, backward, again }, inputs, out.detach()))
 }
 
 struct CustomGrad {
     name: &'static str,
     backward: Function,
+    /// Whether the ops that compute the gradient have that of the gradient.
+    again: bool,
 }
 
 impl fmt::Debug for CustomGrad {
@@ -112,6 +121,9 @@ impl Differentiable for CustomGrad {
     }
 
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients> {
+        if !self.again && is_recording() {
+            return Err(Error::Autograd(format!("the gradient of {} has no gradient", self.name)));
+        }
         let &Gradient { inputs, out: output, grad, needs } = ctx;
         let gradients = (self.backward)(&Backward { inputs, output, grad, needs })?;
         let wrong = |detail: String| Err(Error::Autograd(format!("{}: the backward function {detail}", self.name)));

@@ -275,20 +275,21 @@ impl<const K: usize> Walk<K> {
         (inner == 0 || self.dims[inner].is_multiple_of(4)) && self.strides.iter().zip(&self.offsets).all(fits)
     }
 
-    /// Broadcasts the operands and calls `f` as [`Walk::rows`] does.
+    /// Broadcasts the operands and calls `f` as [`Walk::rows`] does, with at least so many parts for each task.
     pub fn broadcast_rows(
         op: &'static str,
         layouts: [&Layout; K],
         out: &mut [u32],
+        least: usize,
         f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync,
     ) -> Result<()> {
         // Dense operands of one shape need no walk: making one would take longer than the op of a small tensor.
         if all_dense(&layouts) {
             let offsets = layouts.map(|layout| layout.offset);
-            let parts = out.par_chunks_mut(CHUNK).enumerate();
+            let parts = out.par_chunks_mut(CHUNK).enumerate().with_min_len(least);
             parts.for_each(|(i, part)| f(offsets.map(|offset| offset + i * CHUNK), [1; K], part));
         } else {
-            Walk::broadcast(op, layouts)?.rows(out, f);
+            Walk::broadcast(op, layouts)?.rows(out, least, f);
         }
         Ok(())
     }
@@ -298,14 +299,13 @@ impl<const K: usize> Walk<K> {
         self.dims.len() == 1 && (self.dims[0] == 1 || self.strides.iter().all(|strides| strides[0] == 1))
     }
 
-    /// Calls `f` in parallel for every row along the innermost dimension, or for parts of a row, with the position of
-    /// each operand's first element, each operand's step and that part of `out`. Negative strides are wrapped numbers, which
-    /// the arithmetic wraps back.
-    pub fn rows(&self, out: &mut [u32], f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
+    /// Calls `f` in parallel, in tasks of at least `least` parts, for every row along the innermost dimension, or for parts of a row,
+    /// with each operand's first element and step, and that part of `out`. Negative strides are numbers that wrap around.
+    pub fn rows(&self, out: &mut [u32], least: usize, f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
         let Walk { dims, strides, offsets } = self;
         let inner = dims.len() - 1;
         let (length, steps) = (dims[inner], strides.each_ref().map(|s| s[inner]));
-        out.par_chunks_mut(CHUNK).enumerate().for_each(|(i, mut part)| {
+        out.par_chunks_mut(CHUNK).enumerate().with_min_len(least).for_each(|(i, mut part)| {
             let (mut row, mut column) = (i * CHUNK / length, i * CHUNK % length);
             while !part.is_empty() {
                 let (mut rest, mut at) =

@@ -25,6 +25,8 @@ mod shape;
 mod spatial;
 mod stored;
 mod sums;
+mod tasks;
+#[cfg_attr(not(feature = "onnx"), allow(dead_code, unused_imports, reason = "only the export to ONNX reads a trace"))]
 pub(crate) mod traced;
 pub(crate) mod variants;
 mod vectorised;
@@ -42,6 +44,7 @@ pub(crate) use named::named;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;
 pub(crate) use shape::view::SliceRange;
+pub(crate) use spatial::conv::Activation;
 pub use spatial::conv::{Conv, ConvPadding};
 pub use spatial::grid_sample::{GridMode, GridPadding};
 pub use spatial::pool::Pool;

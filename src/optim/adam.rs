@@ -71,15 +71,12 @@ impl Adam {
         self
     }
 
-    /// Updates every parameter that has a gradient. Does not read anything back or wait for the device.
-    ///
-    /// # Errors
-    /// Same as [`SGD::step`](super::SGD::step).
-    pub fn step(&mut self) -> Result<()> {
+    /// Returns the rule of each step, or an error for settings that do not go together.
+    pub(super) fn rule(&self) -> Result<impl Fn(i32) -> UpdateRule + use<>> {
         check("Adam", self)?;
         let Adam { rate, betas: [beta1, beta2], eps, decay, decoupled, .. } = *self;
         let (decay, shrink) = if decoupled { (0.0, rate * decay) } else { (decay, 0.0) };
-        self.state.step(|step| {
+        Ok(move |step| {
             let left = |beta: f32| 1.0 - f64::from(beta).powi(step);
             let rate = (f64::from(rate) / left(beta1)) as f32;
             UpdateRule::Adam { rate, decay, shrink, beta1, beta2, eps, spread: left(beta2).sqrt() as f32 }

@@ -5,6 +5,7 @@ mod adam;
 mod clip;
 #[cfg(test)]
 mod fault_tests;
+mod param_groups;
 mod parameters;
 mod plateau;
 mod rms_prop;
@@ -17,6 +18,7 @@ mod state_dict;
 
 pub use adam::Adam;
 pub use clip::{clip_grad_norm, clip_grad_value};
+pub use param_groups::ParamGroups;
 pub use parameters::Parameters;
 pub use plateau::ReduceLROnPlateau;
 pub use rms_prop::RMSprop;
@@ -54,6 +56,15 @@ pub trait Optimizer {
     /// Same as [`SGD::step`].
     fn step(&mut self) -> Result<()>;
 
+    /// Checks the settings and the gradients as [`step`](Optimizer::step) does, and allocates the state that it needs, without an
+    /// update: for steps that several optimisers make together, or none. The default does nothing.
+    ///
+    /// # Errors
+    /// Those of [`step`](Optimizer::step), except that the device can be lost later.
+    fn check_step(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Clears all gradients.
     fn zero_grad(&self);
 
@@ -81,7 +92,7 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the state belongs to another kind of optimiser, is
-    /// empty or incomplete, has several parameter groups, or has a different number or different shapes of parameters;
+    /// empty or incomplete, has another number of parameter groups ([`ParamGroups`]), or has a different number or different shapes of parameters;
     /// device errors. On error, the optimiser is unchanged.
     ///
     /// ```
@@ -114,6 +125,19 @@ pub trait Optimizer {
 macro_rules! optimizer {
     ($($name:ident),*) => {$(
         impl $name {
+            /// Updates every parameter that has a gradient. Does not read anything back or wait for the device.
+            ///
+            /// # Errors
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a setting that PyTorch refuses too, such as a
+            /// negative or NaN learning rate or Nesterov's momentum of 0, if there are no parameters, and if a parameter is the
+            /// result of an op or a view with gaps, which cannot be updated in place;
+            /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or [`Error::DeviceMismatch`](crate::Error::DeviceMismatch)
+            /// if a gradient does not fit its parameter, and device errors.
+            pub fn step(&mut self) -> Result<()> {
+                let rule = self.rule()?;
+                self.state.step(rule)
+            }
+
             /// Returns the learning rate.
             pub fn lr(&self) -> f32 {
                 self.rate
@@ -134,6 +158,11 @@ macro_rules! optimizer {
         impl Optimizer for $name {
             fn step(&mut self) -> Result<()> {
                 $name::step(self)
+            }
+
+            fn check_step(&mut self) -> Result<()> {
+                let rule = self.rule()?;
+                self.state.check_step(rule)
             }
 
             fn zero_grad(&self) {

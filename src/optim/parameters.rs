@@ -9,8 +9,9 @@ use crate::tensor::Tensor;
 ///
 /// A `Vec<Tensor>` converts to the parameters of one net, so the result of
 /// [`Module::parameters`](crate::nn::Module::parameters) is accepted.
-/// [`DataParallel::parameters`](crate::DataParallel::parameters) returns those of all of its replicas. They dereference
-/// to a slice of tensors, the first replica's first.
+/// [`DataParallel::parameters`](crate::DataParallel::parameters) returns those of its net, which get the gradients of all devices.
+/// [`Parameters::replicated`] takes replicas that a program has itself. They dereference to a slice of tensors, the first replica's
+/// first.
 ///
 /// The optimiser updates every replica. Values that are equal for all replicas, such as the norm of the gradient or the
 /// optimiser's state, are taken from the first; a state that is saved, from the first whose device is not lost.

@@ -67,14 +67,11 @@ impl RMSprop {
         self
     }
 
-    /// Updates every parameter that has a gradient. Does not read anything back or wait for the device.
-    ///
-    /// # Errors
-    /// Same as [`SGD::step`](super::SGD::step).
-    pub fn step(&mut self) -> Result<()> {
+    /// Returns the rule of each step, or an error for settings that do not go together.
+    pub(super) fn rule(&self) -> Result<impl Fn(i32) -> UpdateRule + use<>> {
         check("RMSprop", self)?;
         let RMSprop { rate, alpha, eps, decay, momentum, .. } = *self;
-        self.state.step(|_| UpdateRule::RMSprop { rate, decay, alpha, eps, momentum })
+        Ok(move |_| UpdateRule::RMSprop { rate, decay, alpha, eps, momentum })
     }
 }
 

@@ -74,18 +74,11 @@ impl SGD {
         self
     }
 
-    /// Updates every parameter that has a gradient. Does not read anything back or wait for the device.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a setting that PyTorch refuses too, such as a negative
-    /// or NaN learning rate or Nesterov's momentum of 0, if there are no parameters, and if a parameter is the result of an
-    /// op or a view with gaps, which cannot be updated in place; [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or
-    /// [`Error::DeviceMismatch`](crate::Error::DeviceMismatch) if a gradient does not fit its parameter, and device
-    /// errors.
-    pub fn step(&mut self) -> Result<()> {
+    /// Returns the rule of each step, or an error for settings that do not go together.
+    pub(super) fn rule(&self) -> Result<impl Fn(i32) -> UpdateRule + use<>> {
         check("SGD", self)?;
         let SGD { rate, momentum, dampening, decay, nesterov, .. } = *self;
-        self.state.step(|step| match momentum {
+        Ok(move |step| match momentum {
             0.0 => UpdateRule::Plain { rate, decay },
             _ => {
                 let fresh = if step == 1 { 1.0 } else { 1.0 - dampening };

@@ -55,16 +55,22 @@ impl OptimizerState {
 
     /// Updates every parameter that has a gradient by the rule for its step, counted from 1.
     pub fn step(&mut self, rule: impl Fn(i32) -> UpdateRule) -> Result<()> {
+        self.check_step(&rule)?;
+        // All memory is allocated before anything is written: after an error, every parameter is as it was.
+        let buckets = self.buckets.iter().flatten();
+        let updates = buckets.map(ParameterBucket::updates).collect::<Result<Vec<_>>>()?;
+        let mut buckets = self.buckets.iter_mut().flatten().zip(updates);
+        buckets.try_for_each(|(bucket, updates)| bucket.step(&updates, &rule))
+    }
+
+    /// Checks the gradients, and allocates the state that a step needs.
+    pub fn check_step(&mut self, rule: impl Fn(i32) -> UpdateRule) -> Result<()> {
         if self.buckets.is_none() {
             self.trainable()?;
             self.buckets = Some(self.bucketed()?);
         }
-        let optimizer = self.optimizer;
-        // All memory is allocated before anything is written: after an error, every parameter is as it was.
-        let buckets = self.buckets.iter_mut().flatten();
-        let updates = buckets.map(|bucket| bucket.prepare(optimizer, &rule)).collect::<Result<Vec<_>>>()?;
-        let mut buckets = self.buckets.iter_mut().flatten().zip(updates);
-        buckets.try_for_each(|(bucket, updates)| bucket.step(&updates, &rule))
+        let (optimizer, tensors) = (self.optimizer, rule(1).state_tensors());
+        self.buckets.iter_mut().flatten().try_for_each(|bucket| bucket.prepare(optimizer, tensors))
     }
 
     /// An error if there are no parameters, or one that never gets a gradient.
@@ -133,22 +139,26 @@ fn numbers(replica: &[Tensor]) -> HashMap<u64, usize> {
 }
 
 impl ParameterBucket {
-    /// Returns the updates of a step, one for each run of parameters that have gradients and equal numbers of steps, and
-    /// creates the state that they need. There is a single run, unless some parameters are frozen or do not contribute to
-    /// the loss.
-    fn prepare(&mut self, optimizer: &'static str, rule: &impl Fn(i32) -> UpdateRule) -> Result<Vec<Update>> {
-        let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
-        for (parameter, grad) in self.parameters.iter().zip(&grads) {
-            if let Some(grad) = grad.as_ref().filter(|grad| grad.shape() != parameter.shape()) {
+    /// Checks the shapes of the gradients, and creates the state that a step needs.
+    fn prepare(&mut self, optimizer: &'static str, state_tensors: usize) -> Result<()> {
+        for parameter in &self.parameters {
+            if let Some(grad) = parameter.grad().filter(|grad| grad.shape() != parameter.shape()) {
                 let rule = "a gradient must have the shape of its parameter";
                 return Err(Error::shapes(optimizer, parameter.shape(), grad.shape(), rule));
             }
         }
         let flat = self.bucket.flat();
-        while self.state.len() < rule(1).state_tensors() {
+        while self.state.len() < state_tensors {
             let zeros = labelled_by_default("optimizer state", || Tensor::zeros(flat.shape(), flat.device()))?;
             self.state.push(zeros);
         }
+        Ok(())
+    }
+
+    /// Returns the updates of a step, one for each run of parameters that have gradients and equal numbers of steps. There is a
+    /// single run, unless some parameters are frozen or do not contribute to the loss.
+    fn updates(&self) -> Result<Vec<Update>> {
+        let grads: Vec<Option<Tensor>> = self.parameters.iter().map(Tensor::grad).collect();
         let all: Vec<(usize, i32)> =
             (0..grads.len()).filter(|&i| grads[i].is_some()).map(|i| (i, self.steps[i])).collect();
         let runs = all.chunk_by(|(i, steps), (next, next_steps)| i + 1 == *next && steps == next_steps);

@@ -129,9 +129,8 @@ impl<'a> Saved<'a> {
                 ))
             };
             if name.strip_prefix("param_groups.").is_some_and(|rest| !rest.starts_with("0.")) {
-                let detail =
-                    format!("{name} belongs to a second parameter group, but an optimiser of this crate has one group");
-                return Err(refused(format!("{detail}: create one optimiser for each group")));
+                let detail = format!("{name} belongs to a second parameter group, but this optimiser has one");
+                return Err(refused(format!("{detail}: create one for each group, and ParamGroups of them")));
             }
             if name.starts_with(GROUP) || name.ends_with(".step") {
                 small.push((name, tensor));

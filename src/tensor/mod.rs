@@ -120,6 +120,16 @@ impl Tensor {
         Tensor(Arc::new(Inner { id: *id, storage, layout, dtype: *dtype, device, node, leaf: *leaf, grad }))
     }
 
+    /// Returns a tensor with the place in the graph of this one, and the elements of another one, which has its shape and type. For
+    /// the graph this is the same tensor.
+    pub(crate) fn with_elements(&self, of: &Tensor) -> Self {
+        let Inner { id, node, leaf, .. } = &*self.0;
+        let Inner { storage, layout, dtype, device, .. } = &*of.0;
+        let (storage, layout, device) = (storage.clone(), layout.clone(), device.clone());
+        let (node, grad) = (node.clone(), Mutex::new(None));
+        Tensor(Arc::new(Inner { id: *id, storage, layout, dtype: *dtype, device, node, leaf: *leaf, grad }))
+    }
+
     /// Returns the words that hold the elements, contiguous and in row-major order, as a 1-D u32 tensor outside the
     /// graph. Copies only if the elements are not contiguous and aligned to words.
     pub(crate) fn as_words(&self) -> Result<Self> {

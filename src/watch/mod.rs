@@ -17,6 +17,8 @@ mod status;
 pub use animator::Animator;
 pub use events::SummaryWriter;
 pub use line::ProgressLine;
+#[doc(hidden)]
+pub use status::processes_in;
 pub use status::{DeviceStatus, ProcessStatus, StatusFile, processes};
 
 pub use crate::units::bytes;

@@ -169,8 +169,9 @@ pub fn processes() -> Vec<ProcessStatus> {
     folder().map_or(Vec::new(), |folder| processes_in(&folder))
 }
 
-/// As `processes`, from a folder; removes files of processes that have ended.
-fn processes_in(folder: &Path) -> Vec<ProcessStatus> {
+/// As [`processes`], from a folder; removes files of processes that have ended. The fuzz target `status` calls it.
+#[doc(hidden)]
+pub fn processes_in(folder: &Path) -> Vec<ProcessStatus> {
     let Ok(files) = fs::read_dir(folder) else { return Vec::new() };
     let read = |file: fs::DirEntry| {
         let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;

@@ -11,6 +11,13 @@ struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// Blocks of at least `LARGE` bytes are refused where more than this would be allocated with them.
+static HOST: AtomicUsize = AtomicUsize::new(usize::MAX);
+const LARGE: usize = 64 << 10;
+
+fn refused(bytes: usize) -> bool {
+    bytes >= LARGE && LIVE.load(Ordering::Relaxed).saturating_add(bytes) > HOST.load(Ordering::Relaxed)
+}
 
 fn more(bytes: usize) {
     let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -20,12 +27,18 @@ fn more(bytes: usize) {
 // SAFETY: every call is passed on to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if refused(layout.size()) {
+            return std::ptr::null_mut();
+        }
         more(layout.size());
         // SAFETY: as the caller promised.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if refused(layout.size()) {
+            return std::ptr::null_mut();
+        }
         more(layout.size());
         // SAFETY: as the caller promised.
         unsafe { System.alloc_zeroed(layout) }
@@ -44,6 +57,19 @@ static ALLOCATOR: Counting = Counting;
 /// The bytes that are allocated now.
 pub fn live() -> usize {
     LIVE.load(Ordering::Relaxed)
+}
+
+/// Lets large blocks fail that would make more than this number of bytes, as on a host that has no more.
+pub fn set_host(bytes: usize) {
+    HOST.store(bytes, Ordering::Relaxed);
+}
+
+/// Runs `f` on a host that has so many more bytes for large blocks.
+pub fn with_host<T>(bytes: usize, f: impl FnOnce() -> T) -> T {
+    set_host(live().saturating_add(bytes));
+    let result = f();
+    set_host(usize::MAX);
+    result
 }
 
 /// A result, the time that it took, and the bytes that were allocated at most beyond what was allocated before.

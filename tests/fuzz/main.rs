@@ -1,7 +1,7 @@
 //! The fuzz targets on a stable toolchain: for some seconds, each target runs on the committed corpus and on mutations of it
 //! (`fuzz/README.md`). A target must not panic, and its memory and time are bounded for every input.
 //!
-//! - `ANYGPU_FUZZ_SECONDS`: how long, over all targets; the default is 5.
+//! - `ANYGPU_FUZZ_SECONDS`: how long, over all targets; the default is 5, or any time if there is a count.
 //! - `ANYGPU_FUZZ_COUNT`: a target ends after so many inputs, if there is time for them.
 //! - `ANYGPU_FUZZ_SEED`: which mutations. Input i of a target depends on the seed, the target and i alone.
 //! - `ANYGPU_FUZZ_TARGET`: one target only.
@@ -59,7 +59,8 @@ fn watch() {
 
 /// What is wrong with how a target runs on an input.
 fn fault(target: &Target, input: &[u8]) -> Option<String> {
-    let (result, time, memory) = counting::measured(|| catch_unwind(AssertUnwindSafe(|| (target.run)(input))));
+    let run = || catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
+    let (result, time, memory) = counting::measured(|| counting::with_host(target.host, run));
     if let Err(panic) = result {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
@@ -119,30 +120,54 @@ fn run(target: &Target, seed: u64, time: Duration) -> (usize, Vec<String>) {
 
 /// Faults are seen: a panic, memory, and none where there is none.
 fn check_the_driver() {
-    let of = |run: fn(&[u8])| Target { name: "driver", run, prepare: || (), memory: 1 << 20, longest: 16, share: 1 };
+    let of = |run: fn(&[u8])| Target {
+        name: "driver",
+        run,
+        prepare: || (),
+        memory: 1 << 20,
+        host: 8 << 20,
+        longest: 16,
+        share: 1,
+    };
     assert_eq!(fault(&of(|_| ()), b"x"), None);
     let panic = fault(&of(|input| assert_eq!(input, b"y", "not y")), b"x");
     assert!(panic.is_some_and(|text| text.contains("not y")));
     let memory = fault(&of(|input| drop(std::hint::black_box(vec![input[0]; 3 << 20]))), b"x");
-    assert!(memory.is_some_and(|text| text.contains("3145728 bytes of memory")));
+    // The test's own threads may allocate meanwhile, so the number is not known to the byte.
+    assert!(memory.is_some_and(|text| text.contains(" bytes of memory, 1048592 allowed")));
+    assert_eq!(fault(&of(|_| assert!(Vec::<u8>::new().try_reserve(16 << 20).is_err())), b"x"), None);
+    assert!(Vec::<u8>::new().try_reserve(16 << 20).is_ok());
+}
+
+/// Gives panics all memory: a backtrace may take more than the host of a target has.
+fn panics_have_room() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        counting::set_host(usize::MAX);
+        hook(panic);
+    }));
 }
 
 #[test]
 fn no_input_panics_or_takes_too_much() {
     watch();
+    panics_have_room();
     check_the_driver();
     if let Ok(path) = std::env::var("ANYGPU_FUZZ_INPUT") {
         let path = Path::new(&path);
         let name = path.file_name().expect("a file").to_string_lossy();
         let parent = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-        let target = TARGETS.iter().find(|target| name.starts_with(target.name) || parent == target.name);
+        let target = TARGETS.iter().find(|target| {
+            name.strip_prefix(target.name).is_some_and(|rest| rest.starts_with('-')) || parent == target.name
+        });
         let target = target.expect("the name of the file, or its folder's, is that of a target");
         (target.prepare)();
         assert_eq!(fault(target, &fs::read(path).expect("a file")), None);
         return;
     }
     let seed = variable("ANYGPU_FUZZ_SEED", 0u64);
-    let seconds = variable("ANYGPU_FUZZ_SECONDS", 5f64);
+    let counted = std::env::var_os("ANYGPU_FUZZ_COUNT").is_some();
+    let seconds = variable("ANYGPU_FUZZ_SECONDS", if counted { 1e9 } else { 5f64 });
     let only = std::env::var("ANYGPU_FUZZ_TARGET").ok();
     let targets: Vec<&Target> =
         TARGETS.iter().filter(|target| only.as_ref().is_none_or(|only| only == target.name)).collect();
@@ -151,11 +176,16 @@ fn no_input_panics_or_takes_too_much() {
     let mut faults = Vec::new();
     for target in targets {
         (target.prepare)();
-        let begin = Instant::now();
+        let (begin, before) = (Instant::now(), counting::live());
         let (count, found) =
             run(target, seed, Duration::from_secs_f64(seconds * f64::from(target.share) / f64::from(shares)));
         let (took, faults_found) = (begin.elapsed().as_secs(), found.len());
-        println!("{}: {count} inputs with seed {seed} in {took} s, {faults_found} faults", target.name);
+        let kept = counting::live() as i64 - before as i64;
+        println!(
+            "{}: {count} inputs with seed {seed} in {took} s, {faults_found} faults, {} KiB more are allocated",
+            target.name,
+            kept >> 10
+        );
         faults.extend(found);
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));

@@ -2,8 +2,10 @@
 
 use super::super::call::{Call, Operator, size, sizes};
 use super::super::fault;
+use super::super::fuse::then::{ACTIVATION, SCALE, SHIFT};
 use super::window::{Window, lifted};
 use crate::error::Result;
+use crate::ops::Activation;
 use crate::tensor::Tensor;
 use crate::{GridMode, GridPadding, Padding};
 
@@ -23,7 +25,17 @@ fn groups(call: &Call) -> Result<usize> {
 fn conv(call: &Call) -> Result<Tensor> {
     let (x, w, bias) = (call.x(0)?, call.x(1)?, call.maybe(2)?);
     let window = Window::of(call, &x, w.shape().get(2..).unwrap_or_default())?;
-    convolved(call, &window, &x, &w, bias.as_ref())
+    let activation = match &*call.text(ACTIVATION, "") {
+        "Relu" => Activation::Relu,
+        "Sigmoid" => Activation::Sigmoid,
+        "Swish" => Activation::Silu,
+        "HardSwish" => Activation::HardSwish,
+        _ => return convolved(call, &window, &x, &w, bias.as_ref()),
+    };
+    let (scale, shift) = (call.maybe(SCALE)?, call.maybe(SHIFT)?);
+    let conv = window.conv(groups(call)?).padding(window.padding::<2>());
+    let (x, w, after) = (window.image(&x)?, window.image(&w)?, [scale.as_ref(), shift.as_ref()]);
+    window.back(x.conv2d_then(&w, bias.as_ref(), conv, activation, after)?)
 }
 
 /// The convolution of a window that is read from `call`.

@@ -6,6 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, shader};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::binary::operand::{Operand, common_type};
+use crate::ops::elementwise::unary::FEW_CHUNKS;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -42,7 +43,7 @@ impl Op for WhereCond {
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let [a, b, condition] = [0, 1, 2].map(|i| inputs[i].all::<u32>());
         let layouts = [0, 1, 2].map(|i| inputs[i].layout());
-        Walk::broadcast_rows(self.name(), layouts, out.0, |at, step, out| {
+        Walk::broadcast_rows(self.name(), layouts, out.0, FEW_CHUNKS, |at, step, out| {
             for (i, out) in out.iter_mut().enumerate() {
                 let chosen = condition[at[2] + i * step[2]] != 0;
                 *out = if chosen { a[at[0] + i * step[0]] } else { b[at[1] + i * step[1]] };

@@ -10,9 +10,9 @@ pub(in crate::ops) enum Threads {
 /// A strided matrix on the host.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Matrix<'a> {
-    data: &'a [f32],
-    start: usize,
-    strides: [usize; 2],
+    pub data: &'a [f32],
+    pub start: usize,
+    pub strides: [usize; 2],
 }
 
 impl<'a> Matrix<'a> {

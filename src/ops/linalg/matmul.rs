@@ -11,6 +11,7 @@ use crate::ops::elementwise::cast::widening;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::Walk;
 use crate::ops::linalg::batched::{BatchedProduct, Factor};
+use crate::ops::linalg::few_rows;
 use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 use crate::ops::linalg::panels::IndexMap;
 use crate::ops::shape::copy::strided_kernel;
@@ -101,16 +102,20 @@ impl Op for MatMul {
         let Sizes { m, k, n, .. } = sizes;
         let (x, y) = (inputs[0].all::<f32>(), inputs[1].all::<f32>());
         let one = |out: &mut [f32], (at_a, at_b): (usize, usize), threads| {
-            let (sa, sb) = (matrix_strides(&a), matrix_strides(&b));
-            gemm(out, Matrix::new(x, at_a, sa), Matrix::new(y, at_b, sb), [m, k, n], false, threads);
+            let (a, b) = (Matrix::new(x, at_a, matrix_strides(&a)), Matrix::new(y, at_b, matrix_strides(&b)));
+            if !few_rows::product(out, a, b, [m, k, n], threads)? {
+                gemm(out, a, b, [m, k, n], false, threads);
+            }
+            Ok(())
         };
         let out = out.slice::<f32>();
-        if starts.len() < 2 * rayon::current_num_threads() {
-            out.chunks_mut(m * n).zip(starts).for_each(|(out, start)| one(out, start, Threads::All));
+        if out.len().saturating_mul(k) <= few_rows::SMALL {
+            out.chunks_mut(m * n).zip(starts).try_for_each(|(out, start)| one(out, start, Threads::One))
+        } else if starts.len() < 2 * rayon::current_num_threads() {
+            out.chunks_mut(m * n).zip(starts).try_for_each(|(out, start)| one(out, start, Threads::All))
         } else {
-            out.par_chunks_mut(m * n).zip(starts).for_each(|(out, start)| one(out, start, Threads::One));
+            out.par_chunks_mut(m * n).zip(starts).try_for_each(|(out, start)| one(out, start, Threads::One))
         }
-        Ok(())
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {

@@ -3,9 +3,12 @@
 pub(in crate::ops) mod attention;
 pub(in crate::ops) mod batched;
 pub(in crate::ops) mod cooperative;
+pub(in crate::ops) mod dots;
 pub(in crate::ops) mod einsum;
+mod few_rows;
 pub(in crate::ops) mod gemm;
 pub(in crate::ops) mod lane_sums;
+pub(in crate::ops) mod lines;
 pub(in crate::ops) mod matmul;
 pub(crate) mod matmul_tuning;
 pub(in crate::ops) mod matmul_variants;

@@ -126,7 +126,7 @@ impl Op for Reduce {
             Reduction::Sum => ctx.grad.broadcast_to(x.shape())?,
             Reduction::Max | Reduction::Min => {
                 // Equal elements share the gradient evenly, as in torch.amax.
-                let hits = x.same(ctx.out)?;
+                let hits = x.detach().same(&ctx.out.detach())?;
                 hits.mul(&ctx.grad.div(&hits.sum(self.dims(), true)?)?)?
             }
             Reduction::Prod => ctx.grad.mul(&self.products_of_the_others(x)?)?,

@@ -48,7 +48,7 @@ pub(in crate::ops) fn strided_copy(src: &CpuIn<Strided>, out: &mut [u32], to: &L
         copy(&words[from.offset..from.offset + len], &mut out[to.offset..to.offset + len]);
     } else if to.is_contiguous() {
         let out = &mut out[to.offset..to.offset + to.elem_count()];
-        Walk::new([from]).rows(out, |[at], [step], out| match step {
+        Walk::new([from]).rows(out, 1, |[at], [step], out| match step {
             0 => out.fill(words[at]),
             1 => out.copy_from_slice(&words[at..at + out.len()]),
             // The step may be negative, as a wrapped number.

@@ -59,6 +59,9 @@ impl Way {
     }
 }
 
+/// The elements that a task of the host computes at least.
+const LEAST: usize = 16 * 1024;
+
 /// Resizes one dimension.
 fn resized(x: &Tensor, mode: Interpolation, dim: usize, size: usize) -> Result<Tensor> {
     let mode = match mode {
@@ -103,6 +106,15 @@ impl Resize {
         }
     }
 
+    /// Copies the nearest pixels of a line.
+    fn repeat(&self, x: &[f32], out: &mut [f32], sources: &[(usize, usize, f32)]) {
+        if self.mode == Way::Nearest && self.size == 2 * self.len {
+            out.as_chunks_mut().0.iter_mut().zip(x).for_each(|(pair, v)| *pair = [*v; 2]);
+        } else {
+            out.iter_mut().zip(sources).for_each(|(v, (first, ..))| *v = x[*first]);
+        }
+    }
+
     fn kernel(&self, entry: &'static str, x: &GpuIn<Dense>, (out, to): (&Buffer, usize)) -> Result<Kernel> {
         let Resize { len, size, .. } = *self;
         // The shader computes positions as fractions of integers of 32 bits.
@@ -143,8 +155,13 @@ impl Op for Resize {
         let [_, _, inner] = around(inputs[0].shape(), self.dim);
         let (x, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
         let sources: Vec<_> = (0..self.size).map(|o| self.source(o)).collect();
-        let all = out.par_chunks_mut(self.size * inner).zip(x.par_chunks(self.len * inner)).with_min_len(4);
+        // Lines of one element are few for a task.
+        let least = (LEAST / (self.size * inner)).max(4);
+        let all = out.par_chunks_mut(self.size * inner).zip(x.par_chunks(self.len * inner)).with_min_len(least);
         all.for_each(|(out, x)| {
+            if inner == 1 && !self.mode.is_linear() {
+                return self.repeat(x, out, &sources);
+            }
             for (line, &(first, second, weight)) in out.chunks_mut(inner).zip(&sources) {
                 let (a, b) = (&x[first * inner..][..inner], &x[second * inner..][..inner]);
                 if !self.mode.is_linear() {

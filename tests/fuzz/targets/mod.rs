@@ -3,7 +3,11 @@
 
 pub mod checkpoints;
 pub mod data;
+pub mod models;
+pub mod names;
 pub mod ops;
+#[path = "../../onnx/proto.rs"]
+mod proto;
 pub mod text;
 
 use std::fs::File;
@@ -19,6 +23,9 @@ pub struct Target {
     pub prepare: fn(),
     /// The bytes that an input may take beside 16 times its size.
     pub memory: usize,
+    /// Beyond these bytes, blocks of 64 KiB and more are refused, as by a host that has no more: an input may ask for any memory, and
+    /// has to take an error for it.
+    pub host: usize,
     /// The longest input.
     pub longest: usize,
     /// Its part of the time: a parser reads thousands of inputs in a second, an adapter compiles kernels.
@@ -27,7 +34,7 @@ pub struct Target {
 
 /// Reads bytes: 64 MiB beside 16 times the input.
 const fn parser(name: &'static str, run: fn(&[u8])) -> Target {
-    Target { name, run, prepare: || (), memory: 64 << 20, longest: 64 << 10, share: 1 }
+    Target { name, run, prepare: || (), memory: 64 << 20, host: usize::MAX, longest: 64 << 10, share: 1 }
 }
 
 pub const TARGETS: &[Target] = &[
@@ -44,6 +51,10 @@ pub const TARGETS: &[Target] = &[
     Target { longest: 1 << 10, ..parser("einsum", text::einsum) },
     Target { longest: 1 << 10, ..parser("index", text::index) },
     Target { longest: 1 << 10, prepare: || text::device_name(b"soft:0"), ..parser("device_name", text::device_name) },
+    Target { longest: 1 << 10, ..parser("names", names::names) },
+    Target { longest: 4 << 10, ..parser("status", names::status) },
+    Target { longest: 4 << 10, prepare: models::prepare, ..parser("onnx", models::load) },
+    Target { longest: 4 << 10, host: 64 << 20, memory: 128 << 20, share: 2, ..parser("onnx_run", models::run) },
     Target { longest: 256, prepare: ops::prepare, memory: 256 << 20, share: 8, ..parser("ops", ops::run) },
 ];
 

@@ -9,6 +9,12 @@ pub fn wgsl(bytes: &[u8]) {
     let source = String::from_utf8_lossy(bytes);
     let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     let entries: Vec<String> = source.split("fn ").skip(1).map(name).take(3).collect();
+    if let Ok(found) = WgslKernel::entry_points(&source) {
+        assert!(found.iter().all(|entry| source.contains(entry.as_str())), "{found:?}");
+    }
+    if let (Some(entry), Some(constant)) = (entries.first(), source.split("override ").nth(1).map(name)) {
+        let _ = WgslKernel::with_overrides(&source, entry, &[(&constant, 2.0)]).is_ok();
+    }
     for entry in entries.iter().map(String::as_str).chain(["main"]) {
         if let Err(error) = WgslKernel::new(&source, entry) {
             assert!(error.to_string().starts_with("kernel "), "{error}");
@@ -101,11 +107,22 @@ pub fn index(bytes: &[u8]) {
     }
 }
 
-/// A device has the name by which it is found.
+/// A device has the name by which it is found, and a list of names is one of devices.
 pub fn device_name(bytes: &[u8]) {
     let name = String::from_utf8_lossy(bytes);
+    // A device that takes as long as its name says is no fault.
+    let slow = name.to_lowercase();
+    let mut values =
+        slow.split("slow=").skip(1).map(|rest| rest.split(['&', ',']).next().unwrap_or(rest).parse::<u64>());
+    if values.any(|value| value.is_ok_and(|millis| millis > 9)) {
+        return;
+    }
     match Device::new(&name) {
         Ok(device) => assert_eq!(Device::new(device.name()).as_ref().map(Device::name), Ok(device.name())),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    match Device::list(&name) {
+        Ok(devices) => assert!(!devices.is_empty()),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }

@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::ops::elementwise::unary::{MATH, SPECIAL};
 use crate::ops::inplace::filled;
 use crate::ops::inputs::{STRIDED, StridedParams};
+use crate::ops::no_gradient;
 use crate::tensor::Tensor;
 use operand::Operand;
 use run::binary;
@@ -51,6 +52,15 @@ impl Chain<'_> {
     /// Returns g times a function of two operands.
     fn times(&self, pair: &'static Pair, x: Operand, y: Operand) -> Result<Tensor> {
         self.g.mul(&binary(pair, x, y)?)
+    }
+
+    /// Returns g times the derivative of y xʸ⁻¹ by x, which is y times this function of x and y − 1.
+    fn of_power(&self) -> Result<Tensor> {
+        let times = |y: Operand, less: Operand| self.g.mul(y)?.mul(&binary(&POW_BASE, self.a, less)?);
+        match self.b {
+            Operand::Tensor(y) => times(self.b, (&y.sub(1.0)?).into()),
+            Operand::Scalar(y) => times(self.b, (y.as_f64() - 1.0).into()),
+        }
     }
 }
 
@@ -197,10 +207,11 @@ pairs! {
         "(x >> min(u32(y) / 2u, 16u)) >> min(u32(y) - u32(y) / 2u, 16u)");
     OR_ADD = bits_of "add" (|x, y| x | y, "x | y"); // of booleans
     // Factors of gradients: 1 where equal; the share of the larger element; the gradients of powers and angles.
-    SAME = floats "eq" (|x, y| f32::from(u8::from(x == y)), "select(0.0, 1.0, x == y)");
+    SAME = floats "eq" (|x, y| f32::from(u8::from(x == y)), "select(0.0, 1.0, x == y)") [|d| d.zero(), |d| d.zero()];
     SHARE = floats "maximum" (|x, y| if x < y { 0.0 } else if x == y { 0.5 } else { 1.0 },
-        "select(select(1.0, 0.5, x == y), 0.0, x < y)");
-    POW_BASE = floats "pow" (|x, y| if y == 0.0 { 0.0 } else { y * x.powf(y - 1.0) }, "power_by_base(x, y)");
+        "select(select(1.0, 0.5, x == y), 0.0, x < y)") [|d| d.zero(), |d| d.zero()];
+    POW_BASE = floats "pow" (|x, y| if y == 0.0 { 0.0 } else { y * x.powf(y - 1.0) }, "power_by_base(x, y)")
+        [|d| d.of_power(), |_| Err(no_gradient("the gradient of pow"))];
     POW_EXPONENT = floats "pow" (|x, y| if x == 0.0 && y >= 0.0 { 0.0 } else { x.powf(y) * x.ln() },
         "power_by_exponent(x, y)");
     ANGLE_GRADIENT = floats "atan2" (|x, y| if x == 0.0 && y == 0.0 { 0.0 } else { y / (x * x + y * y) },

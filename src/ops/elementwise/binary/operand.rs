@@ -70,7 +70,7 @@ impl Scalar {
         narrowed(&wide, dtype)
     }
 
-    fn as_f64(self) -> f64 {
+    pub(super) fn as_f64(self) -> f64 {
         match self {
             Scalar::Bool(value) => f64::from(u8::from(value)),
             Scalar::Int(value) => value as f64,

@@ -10,7 +10,7 @@ use crate::device::gpu::{self, AsBuffer, Buffer, Gpu, Kernel, Pointwise, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::binary as pairs;
-use crate::ops::elementwise::unary::{CHUNK, MATH, SPECIAL};
+use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS, MATH, SPECIAL};
 use crate::ops::inputs::{StridedParams, Walk, elements_each};
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -92,6 +92,12 @@ impl Pair {
         rows.iter().any(|row| std::ptr::eq(*row, self))
     }
 
+    /// Returns how many parts a task of the host has at least.
+    fn chunks(&self) -> usize {
+        let quick = [&pairs::ADD, &pairs::SUB, &pairs::MUL, &pairs::DIV, &pairs::MAXIMUM, &pairs::MINIMUM];
+        if self.is_any(&quick) { FEW_CHUNKS } else { 1 }
+    }
+
     /// Returns the function for the type of an input. There is one for each pair and type that `binary` applies.
     fn of(&'static self, dtype: DType) -> Result<&'static TypedFunction> {
         let expected = || Error::DTypeMismatch { op: self.name, expected: "f32".into(), got: dtype.to_string() };
@@ -165,7 +171,7 @@ impl Op for Binary {
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (a, b) = (&inputs[0], &inputs[1]);
         let (each, x, y) = (self.pair.of(a.dtype())?.each, a.all(), b.all());
-        Walk::broadcast_rows(self.name(), [a.layout(), b.layout()], out.0, |[i, j], steps, out| {
+        Walk::broadcast_rows(self.name(), [a.layout(), b.layout()], out.0, self.pair.chunks(), |[i, j], steps, out| {
             each(&x[i..], steps[0], &y[j..], steps[1], out);
         })
     }
@@ -243,7 +249,8 @@ impl Op for WithNumber {
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (row, number) = (self.pair.of(inputs[0].dtype())?, &[self.word][..]);
-        out.0.par_chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().par_chunks(CHUNK)).for_each(|(out, x)| {
+        let parts = out.0.par_chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().par_chunks(CHUNK));
+        parts.with_min_len(self.pair.chunks()).for_each(|(out, x)| {
             if self.left { (row.each)(number, 0, x, 1, out) } else { (row.each)(x, 1, number, 0, out) }
         });
         Ok(())

@@ -4,7 +4,9 @@
 //! of WGSL are not accurate enough, it calls functions `m_…` of `shaders/math.wgsl` and `special.wgsl`. The public
 //! methods are in `methods`.
 
+mod gradient;
 mod methods;
+mod second;
 pub(in crate::ops) mod special;
 
 use std::f32::consts::{FRAC_2_SQRT_PI, LN_2};
@@ -20,10 +22,10 @@ use crate::ops::inputs::elements_each;
 use crate::ops::traced::Traced;
 use crate::ops::vectorised::vectorised;
 use crate::ops::{
-    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype,
-    no_gradient,
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, no_gradient,
 };
 use crate::tensor::Tensor;
+use gradient::UnaryGrad;
 use special::{
     clamp, erf, exp, gelu_gradient, gelu_inner, gelu_slope, normal, sigmoid, sign, softplus, tanh, tanh_softplus, wide,
 };
@@ -47,6 +49,9 @@ shader!(GRAD_SHADER: GradParams = "unary_grad", after [FOURS, MATH, SPECIAL, INV
 /// The number of elements of one task of the host: enough to justify the cost of a task.
 pub(in crate::ops) const CHUNK: usize = 16 * 1024;
 
+/// The chunks of a task whose arithmetic is quick: one thread computes them in the time that it takes to wake another one.
+pub(in crate::ops) const FEW_CHUNKS: usize = 2;
+
 /// Words of the input, of the result, and the two arguments.
 type Each = fn(&[u32], &mut [u32], [u32; 2]);
 /// Words of the gradient, the input and the result of the forward pass, of the input's gradient, and the arguments.
@@ -61,12 +66,19 @@ pub(in crate::ops) struct Function {
     each: Each,
     /// The function `d` for the gradient's shader.
     gradient: Option<(&'static str, EachGrad)>,
+    /// How many chunks a task of the host has at least.
+    chunks: usize,
     takes: DType,
     /// Whether the result is 0 or 1, which is converted to a boolean; else it has the type of the input.
     truth: bool,
 }
 
 impl Function {
+    /// Computes words of the result from those of the input, without arguments.
+    pub fn run(&self, x: &[u32], out: &mut [u32]) {
+        (self.each)(x, out, [0; 2]);
+    }
+
     /// Returns the text that precedes the forward shader.
     pub fn header(&self) -> &'static str {
         self.header
@@ -79,7 +91,7 @@ impl Function {
 }
 
 /// Defines rows from f32 to f32: the function of x and of the arguments p; its gradient from g, x, y and p. `vectorised`
-/// is for rows whose arithmetic takes longer than the access to memory; the others gain nothing from wider vectors.
+/// is for rows whose arithmetic takes longer than the access to memory or to a cache.
 macro_rules! floats {
     ($($row:ident $name:literal $($level:ident)?: $f:expr, $wgsl:literal; $d:expr, $d_wgsl:literal;)*) => {
         $(pub(in crate::ops) static $row: Function = Function {
@@ -90,6 +102,7 @@ macro_rules! floats {
                 concat!("fn d(g: f32, x: f32, y: f32) -> f32 { return ", $d_wgsl, "; }\n"),
                 |inputs, out, p| floats!(@run $($level)? each_grad(inputs, out, p, $d)),
             )),
+            chunks: floats!(@chunks $($level)?),
             takes: DType::F32,
             truth: false,
         };)*
@@ -97,6 +110,8 @@ macro_rules! floats {
     };
     (@run vectorised $loop:expr) => { vectorised!($loop) };
     (@run $loop:expr) => { $loop };
+    (@chunks vectorised) => { FEW_CHUNKS };
+    (@chunks) => { 1 };
 }
 
 /// Defines rows without a gradient: from words to words of the same type, or to 0 or 1.
@@ -109,6 +124,7 @@ macro_rules! others {
             ),
             each: |x, out, p| each::<$t, others!(@rust $kind $t)>(x, out, p, $f),
             gradient: None,
+            chunks: 1,
             takes: DType::$takes,
             truth: others!(@truth $kind),
         };)*
@@ -158,12 +174,12 @@ floats! {
     CEIL "ceil": |x, _| x.ceil(), "ceil(x)"; |_, _, _, _| 0.0, "0.0";
     ROUND "round": |x, _| x.round_ties_even(), "round(x)"; |_, _, _, _| 0.0, "0.0";
     TRUNC "trunc": |x, _| x.trunc(), "trunc(x)"; |_, _, _, _| 0.0, "0.0";
-    CLAMP "clamp": clamp, "select(min(max(x, p.a), p.b), x, is_nan(x))";
+    CLAMP "clamp" vectorised: clamp, "select(min(max(x, p.a), p.b), x, is_nan(x))";
         |g, x, _, p| if x >= p[0] && x <= p[1] { g } else { 0.0 }, "select(0.0, g, x >= p.a && x <= p.b)";
     HARDTANH "hardtanh": clamp, "select(min(max(x, p.a), p.b), x, is_nan(x))";
         |g, x, _, p| if x > p[0] && x < p[1] { g } else { 0.0 }, "select(0.0, g, x > p.a && x < p.b)";
     // Tests the bits for a number that is not above 0. A compiler may replace a comparison by max, which drops NaN.
-    RELU "relu": |x, _| if x <= 0.0 { 0.0 } else { x },
+    RELU "relu" vectorised: |x, _| if x <= 0.0 { 0.0 } else { x },
         "select(x, 0.0, bitcast<u32>(x) - 0x80000000u <= 0x7f800000u)";
         |g, _, y, _| if y == 0.0 { 0.0 } else { g }, "select(g, 0.0, bitcast<u32>(y) == 0u)"; // NaN keeps the gradient, as in PyTorch
     LEAKY_RELU "leaky_relu": |x, p| if x > 0.0 { x } else { p[0] * x }, "select(p.a * x, x, x > 0.0)";
@@ -184,10 +200,10 @@ floats! {
     MISH "mish" vectorised: |x, _| x * tanh_softplus(x), "x * tanh_softplus(x)";
         |g, x, _, _| g * (tanh_softplus(x) + x * (1.0 - tanh_softplus(x).powi(2)) * sigmoid(x)),
         "g * (tanh_softplus(x) + x * (1.0 - tanh_softplus(x) * tanh_softplus(x)) * m_sigmoid(x))";
-    HARDSWISH "hardswish": |x, _| x * clamp(x + 3.0, [0.0, 6.0]) / 6.0, "x * clamp(x + 3.0, 0.0, 6.0) / 6.0";
+    HARDSWISH "hardswish" vectorised: |x, _| x * clamp(x + 3.0, [0.0, 6.0]) / 6.0, "x * clamp(x + 3.0, 0.0, 6.0) / 6.0";
         |g, x, _, _| if x <= -3.0 { 0.0 } else if x >= 3.0 { g } else { g * (x / 3.0 + 0.5) },
         "g * select(select(x / 3.0 + 0.5, 1.0, x >= 3.0), 0.0, x <= -3.0)";
-    HARDSIGMOID "hardsigmoid": |x, _| clamp(x + 3.0, [0.0, 6.0]) / 6.0,
+    HARDSIGMOID "hardsigmoid" vectorised: |x, _| clamp(x + 3.0, [0.0, 6.0]) / 6.0,
         "select(clamp(x + 3.0, 0.0, 6.0) / 6.0, x, is_nan(x))";
         |g, x, _, _| if x > -3.0 && x < 3.0 { g / 6.0 } else { 0.0 }, "select(0.0, g / 6.0, x > -3.0 && x < 3.0)";
     SOFTSIGN "softsign": |x, _| x / (1.0 + x.abs()), "x / (1.0 + abs(x))";
@@ -277,7 +293,7 @@ impl Op for Unary {
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let parts = out.0.par_chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().par_chunks(CHUNK));
-        parts.for_each(|(out, x)| (self.function.each)(x, out, self.args));
+        parts.with_min_len(self.function.chunks).for_each(|(out, x)| (self.function.each)(x, out, self.args));
         Ok(())
     }
 
@@ -315,57 +331,6 @@ impl Op for Unary {
         let given = |saved: bool, x| if saved { x } else { ctx.grad };
         let (x, y) = (given(self.saves().input(0), &ctx.inputs[0]), given(self.saves().output(), ctx.out));
         Ok(vec![Some(apply(op, &[ctx.grad, x, y])?)])
-    }
-}
-
-/// The gradient of a row, from the gradient, the input and the result of the forward pass.
-#[derive(Debug)]
-struct UnaryGrad {
-    name: &'static str,
-    gradient: (&'static str, EachGrad),
-    args: [u32; 2],
-}
-
-impl Op for UnaryGrad {
-    type Layout = Dense;
-    const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        Ok((inputs[0].shape().to_vec(), DType::F32))
-    }
-
-    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let [g, x, y] = [0, 1, 2].map(|i| inputs[i].slice::<u32>());
-        out.0.par_chunks_mut(CHUNK).enumerate().for_each(|(i, out)| {
-            let part = i * CHUNK..i * CHUNK + out.len();
-            (self.gradient.1)([&g[part.clone()], &x[part.clone()], &y[part]], out, self.args);
-        });
-        Ok(())
-    }
-
-    fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let ([g, x, y], [a, b]) = ([0, 1, 2].map(|i| &inputs[i]), self.args.map(f32::from_bits));
-        let (x_offset, y_offset, g_offset) = (x.offset(), y.offset(), g.offset());
-        let each = elements_each(gpu, [x_offset, y_offset, g_offset].iter().all(|offset| offset % 4 == 0));
-        let (count, run) = (x.elem_count(), each / 4);
-        let params = GradParams { count, x_offset, y_offset, g_offset, run, a, b };
-        let kernel = Kernel::build(GRAD_SHADER, if each > 1 { "fours" } else { "unary_grad" }, params);
-        let formula = self.gradient.0;
-        let operand =
-            |name, index, offset| if uses(formula, name) { Operand::Input(index, offset) } else { Operand::Unused };
-        let call = (each > 1).then_some(Pointwise {
-            formula,
-            functions: &[MATH, SPECIAL, INVERSE],
-            operands: operands(&[Operand::Input(2, g_offset), operand("x", 0, x_offset), operand("y", 1, y_offset)]),
-            args: self.args,
-            count,
-        });
-        let kernel = kernel.header(formula).input(x).input(y).input(g).output(out);
-        Ok(vec![kernel.each(count.div_ceil(each)).pointwise(call)])
     }
 }
 

@@ -46,6 +46,7 @@ pub(in crate::ops) fn sign(x: f32) -> f32 {
 }
 
 /// Limits x to `low..=high`. NaN stays NaN. If `low` is above `high`, returns `high`.
+#[inline(always)]
 pub(in crate::ops) fn clamp<T: PartialOrd + Copy>(x: T, [low, high]: [T; 2]) -> T {
     let x = if x < low { low } else { x };
     if x > high { high } else { x }

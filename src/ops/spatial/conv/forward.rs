@@ -9,7 +9,8 @@ use super::direct::Direct;
 use super::geometry::Geometry;
 use super::grad::{InputGrad, WeightGrad};
 use super::implicit::chosen;
-use super::{columns, direct, small_planes, winograd};
+use super::then::Then;
+use super::{columns, direct, few_windows, flat, small_planes, winograd};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -24,9 +25,10 @@ use crate::shape::Layout;
 use crate::tensor::Tensor;
 
 /// x `[N, C, H, W]`, w `[OC, C / groups, KH, KW]`, optional bias `[OC]` → y `[N, OC, OH, OW]`.
-/// If the second field is true, it is part of a gradient: x and w may be of different float types, and y is f32.
+/// If the second field is true, it is part of a gradient: x and w may be of different float types, and y is f32. With the third,
+/// the op is for the host only, and has no gradient.
 #[derive(Debug)]
-pub(super) struct Forward(pub Geometry, pub bool);
+pub(super) struct Forward(pub Geometry, pub bool, pub Option<Then>);
 
 impl Forward {
     fn shape(&self) -> [usize; 4] {
@@ -75,16 +77,20 @@ impl Op for Forward {
         let g = &self.0;
         let (x, w, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let bias = inputs.get(2).map(|b| b.slice::<f32>());
-        if g.winograd() {
-            return winograd::forward(g, x, w, bias, out);
+        if g.has_few_windows() {
+            few_windows::forward(g, x, w, bias, out)?;
+        } else if g.is_flat() {
+            return flat::forward(g, x, w, bias, self.2, out);
+        } else if g.winograd() {
+            winograd::forward(g, x, w, bias, out)?;
+        } else if g.has_small_planes() {
+            small_planes::forward(g, x, w, bias, out)?;
+        } else if !g.direct_on_host() {
+            columns::forward(g, x, w, bias, out)?;
+        } else {
+            direct::cpu_forward(g, x, w, bias, out);
         }
-        if g.has_small_planes() {
-            return small_planes::forward(g, x, w, bias, out);
-        }
-        if !g.direct_on_host() {
-            return columns::forward(g, x, w, bias, out);
-        }
-        direct::cpu_forward(g, x, w, bias, out);
+        self.2.iter().for_each(|then| then.replace(out));
         Ok(())
     }
 

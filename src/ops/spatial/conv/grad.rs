@@ -155,7 +155,7 @@ impl Op for InputGrad {
     /// Computes the gradients of a transposed convolution. The gradient with respect to its input is the convolution.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
-        let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone(), true), &[grad, w])).transpose()?;
+        let dx = ctx.needs[0].then(|| apply(Forward(self.g.clone(), true, None), &[grad, w])).transpose()?;
         let dw = ctx.needs[1].then(|| apply(WeightGrad(self.g.clone()), &[x, grad])).transpose()?;
         Ok(vec![dx, dw])
     }
@@ -252,5 +252,17 @@ impl Op for WeightGrad {
         }
         kernels.extend(sum_parts(gpu, &partial, [1, parts, len], out)?);
         Ok(kernels)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::Inputs
+    }
+
+    /// The result is linear in both inputs: in the gradient of the convolution, and in its image.
+    fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        let (dy, x, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
+        let by_dy = ctx.needs[0].then(|| apply(Forward(self.0.clone(), true, None), &[x, grad])).transpose()?;
+        let by_x = ctx.needs[1].then(|| apply(InputGrad::gradient(&self.0), &[dy, grad])).transpose()?;
+        Ok(vec![by_dy, by_x])
     }
 }

@@ -1,7 +1,7 @@
 //! The ways in which the host computes a convolution, compared with the product of matrices.
 
 use super::geometry::Geometry;
-use super::{columns, small_planes, winograd, winograd_grad};
+use super::{columns, few_windows, flat, small_planes, winograd, winograd_grad};
 use crate::error::Result;
 use crate::ops::spatial::window::{Window, WindowParams};
 
@@ -78,6 +78,71 @@ fn products_over_images_have_the_results_of_plain_products() -> Result<()> {
         )?;
         compare(dx, |out| small_planes::input_grad(&g, dy, w, out), |out| columns::input_grad(&g, dy, w, out))?;
         compare(dw, |out| small_planes::weight_grad(&g, dy, x, out), |out| columns::weight_grad(&g, dy, x, out))?;
+    }
+    Ok(())
+}
+
+/// Few and many rows and columns, with phases and without them, paddings that are wider than the image, dilations, groups of few
+/// channels and of many, and images that are cut by lines, by rows and by groups.
+#[test]
+fn flat_windows_have_the_results_of_plain_products() -> Result<()> {
+    let params = |kernel, stride, padding, dilation| WindowParams { kernel, stride, padding, dilation };
+    for (sizes, groups, size, params) in [
+        ([1, 1, 1], 1, [1, 1], params([1, 1], [1, 1], [0, 0], [1, 1])),
+        ([1, 40, 37], 1, [9, 13], params([1, 1], [1, 1], [0, 0], [1, 1])),
+        ([3, 70, 90], 1, [1, 45], params([1, 1], [1, 1], [0, 0], [1, 1])),
+        ([1, 33, 65], 1, [40, 41], params([3, 3], [1, 1], [1, 1], [1, 1])),
+        ([2, 65, 30], 1, [20, 19], params([3, 3], [2, 2], [1, 1], [1, 1])),
+        ([1, 7, 300], 1, [5, 4], params([2, 3], [1, 1], [0, 0], [2, 1])),
+        ([1, 50, 64], 1, [60, 1], params([5, 1], [1, 1], [0, 0], [1, 1])),
+        ([2, 9, 20], 1, [17, 23], params([4, 3], [3, 2], [2, 5], [1, 3])),
+        ([1, 3, 5], 1, [2, 1], params([1, 3], [2, 1], [3, 1], [1, 1])),
+        ([2, 4, 3], 1, [30, 30], params([1, 1], [3, 4], [1, 0], [1, 1])),
+        ([1, 2, 70], 1, [1, 700], params([1, 256], [1, 128], [0, 0], [1, 1])),
+        ([1, 13, 13], 13, [30, 31], params([3, 3], [1, 1], [1, 1], [1, 1])),
+        ([11, 6, 12], 6, [10, 12], params([5, 5], [2, 1], [2, 2], [1, 1])),
+        ([1, 64, 64], 64, [24, 80], params([5, 5], [1, 1], [2, 2], [1, 1])),
+        ([2, 12, 60], 2, [16, 17], params([3, 3], [1, 2], [1, 0], [1, 1])),
+        ([1, 64, 128], 2, [33, 3], params([3, 3], [1, 1], [1, 1], [1, 1])),
+    ] {
+        let g = Geometry { groups, ..geometry(sizes, size, params) };
+        let (x, w) = (&numbers(g.images * g.image(), 1), &numbers(groups * g.group_weights(), 3));
+        let bias = &numbers(g.out_channels, 4);
+        for bias in [None, Some(&bias[..])] {
+            compare(
+                g.images * g.out_image(),
+                |out| flat::forward(&g, x, w, bias, None, out),
+                |out| columns::forward(&g, x, w, bias, out),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Windows within the image, partly and wholly in the padding, of one pixel and of long signals, in groups.
+#[test]
+fn few_windows_have_the_results_of_plain_products() -> Result<()> {
+    let params = |kernel, stride, padding, dilation| WindowParams { kernel, stride, padding, dilation };
+    for (sizes, groups, size, params) in [
+        ([1, 1, 1], 1, [1, 1], params([1, 1], [1, 1], [0, 0], [1, 1])),
+        ([3, 190, 301], 1, [1, 1], params([1, 1], [1, 1], [0, 0], [1, 1])),
+        ([2, 1, 258], 1, [1, 640], params([1, 256], [1, 128], [0, 0], [1, 1])),
+        ([2, 129, 65], 1, [1, 4], params([1, 3], [1, 2], [0, 1], [1, 1])),
+        ([1, 40, 30], 2, [3, 2], params([3, 2], [2, 3], [3, 2], [1, 2])),
+        ([1, 90, 120], 3, [2, 2], params([3, 3], [1, 1], [1, 1], [1, 1])),
+        ([5, 17, 7], 1, [1, 1], params([1, 3], [2, 1], [1, 2], [1, 1])),
+    ] {
+        let g = Geometry { groups, ..geometry(sizes, size, params) };
+        assert!(g.has_few_windows(), "{g:?}");
+        let (x, w) = (&numbers(g.images * g.image(), 1), &numbers(groups * g.group_weights(), 3));
+        let bias = &numbers(g.out_channels, 4);
+        for bias in [None, Some(&bias[..])] {
+            compare(
+                g.images * g.out_image(),
+                |out| few_windows::forward(&g, x, w, bias, out),
+                |out| columns::forward(&g, x, w, bias, out),
+            )?;
+        }
     }
     Ok(())
 }

@@ -3,7 +3,8 @@
 //!
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
 //! `columns` computes all three as matrix products, `winograd` (with `winograd_grad`) most 3 × 3 kernels, `small_planes`
-//! other kernels on several images with small planes, and `direct` groups of few channels. On hardware, `implicit`
+//! other kernels on several images with small planes, `flat` few images and groups of few channels, `few_windows` few windows, and `direct` the gradients of
+//! the latter. On hardware, `implicit`
 //! multiplies tiles that are read from the image, and `cooperative` panels of f16 where the adapter has cooperative matrices. On
 //! software adapters, `registers` computes groups of few channels and results of few pixels, and `winograd_products` most 3 × 3
 //! kernels with many channels; for others `forward` and `grad` multiply panels of columns, or `blocked` reads a padded copy of
@@ -15,6 +16,8 @@ mod blocks;
 mod columns;
 mod cooperative;
 mod direct;
+mod few_windows;
+mod flat;
 mod forward;
 mod geometry;
 mod grad;
@@ -29,12 +32,14 @@ mod patches;
 mod registers;
 mod small_planes;
 mod strips;
+mod then;
 mod volumes;
 mod winograd;
 mod winograd_grad;
 mod winograd_products;
 
 pub use padding::ConvPadding;
+pub(crate) use then::Activation;
 
 use forward::Forward;
 use geometry::Geometry;
@@ -281,7 +286,7 @@ impl Tensor {
         let (x, conv) = conv.settled("conv2d", self, weight)?;
         let geometry = conv.geometry(x.shape(), weight.shape())?;
         let inputs: Vec<&Tensor> = [&x, weight].into_iter().chain(bias).collect();
-        apply(Forward(geometry, false), &inputs)
+        apply(Forward(geometry, false, None), &inputs)
     }
 
     /// Computes a 1-D convolution: `[N, C, L]` with weights `[OC, C / groups, K]` and an optional bias `[OC]` →

@@ -252,8 +252,10 @@ impl WithSimd for Gather<'_> {
                     for (i, row) in rows.iter_mut().enumerate() {
                         *row = back(simd, [m(i, 0), m(i, 1), m(i, 2), m(i, 3)]);
                     }
-                    let pairs: [[S::f32s; 2]; 2] =
-                        [0, 1].map(|j| back(simd, [rows[0][j], rows[1][j], rows[2][j], rows[3][j]]));
+                    let pairs = [
+                        back(simd, [rows[0][0], rows[1][0], rows[2][0], rows[3][0]]),
+                        back(simd, [rows[0][1], rows[1][1], rows[2][1], rows[3][1]]),
+                    ];
                     for (j, pair) in pairs.iter().enumerate().take(across - 2 * column) {
                         for (i, value) in pair.iter().enumerate().take(height - 2 * row) {
                             let at = ((2 * r + i) * across + 2 * column + j) * width + v;

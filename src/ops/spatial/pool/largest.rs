@@ -10,6 +10,62 @@ pub(super) const NONE: u32 = u32::MAX;
 /// The windows of a row that are computed at a time.
 const LANES: usize = 16;
 
+/// The most elements of a plane with its padding, for [`Slide`].
+const PADDED: usize = 1 << 20;
+
+/// The largest elements of windows that are one pixel apart, without their positions: first along the lines, then across them.
+pub(super) struct Slide<'a> {
+    window: &'a Window,
+    /// The plane between −∞, and the largest elements along its lines.
+    padded: Vec<f32>,
+    along: Vec<f32>,
+}
+
+impl<'a> Slide<'a> {
+    /// Returns the sizes of a plane with its padding, if this is a way to compute the windows.
+    pub fn size(window: &Window) -> Option<[usize; 2]> {
+        let params = &window.params;
+        let size = [0, 1].map(|d| (window.out[d] - 1).saturating_add(params.span(d)));
+        let few = size[0].saturating_mul(size[1]) <= PADDED.min(4 * window.plane() + LANES);
+        (params.stride == [1, 1] && few).then_some(size)
+    }
+
+    pub fn new(window: &'a Window, [height, width]: [usize; 2]) -> Slide<'a> {
+        let lowest = || vec![f32::NEG_INFINITY; height * width];
+        Slide { window, padded: lowest(), along: lowest() }
+    }
+
+    /// For loops in `vectorised!`. NaN counts as the largest.
+    #[inline(always)]
+    pub fn compute(&mut self, x: &[f32], out: &mut [f32]) {
+        let Slide { window, padded, along } = self;
+        let (params, [out_y, out_x]) = (&window.params, window.out);
+        let (pitch, [top, left]) = (out_x - 1 + params.span(1), params.padding);
+        let lines = padded.chunks_exact_mut(pitch).skip(top);
+        for (to, x) in lines.zip(x.chunks_exact(window.size[1].max(1))) {
+            to[left..].iter_mut().zip(x).for_each(|(to, v)| *to = *v);
+        }
+        let all = padded.len() - (params.span(1) - 1);
+        along[..all].copy_from_slice(&padded[..all]);
+        for k in 1..params.kernel[1] {
+            take_larger(&mut along[..all], &padded[k * params.dilation[1]..]);
+        }
+        for (y, out) in out.chunks_exact_mut(out_x).take(out_y).enumerate() {
+            out.copy_from_slice(&along[y * pitch..][..out_x]);
+            for k in 1..params.kernel[0] {
+                take_larger(out, &along[(y + k * params.dilation[0]) * pitch..]);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn take_larger(to: &mut [f32], from: &[f32]) {
+    for (to, v) in to.iter_mut().zip(from) {
+        *to = if *v > *to || v.is_nan() { *v } else { *to };
+    }
+}
+
 /// Computes the largest element of every window of a plane and its position, the first of equal ones; −∞ and [`NONE`] for a
 /// window that holds no pixel. NaN counts as the largest. For loops in `vectorised!`.
 #[inline(always)]
@@ -110,6 +166,8 @@ mod tests {
             ([5, 70], [5, 5], [3, 3], [2, 2], [1, 1]),
             ([1, 1], [3, 3], [1, 1], [1, 1], [1, 1]),
             ([4, 33], [1, 18], [1, 1], [0, 9], [1, 1]),
+            ([10, 10], [5, 5], [1, 1], [2, 2], [1, 1]),
+            ([20, 19], [3, 4], [1, 1], [1, 2], [3, 2]),
         ] {
             let window = WindowParams { kernel, stride, padding, dilation }.over("max_pool2d", size, true)?;
             let value = |i: usize| match i * 7919 % 31 {
@@ -120,6 +178,15 @@ mod tests {
             let x: Vec<f32> = (0..window.plane()).map(value).collect();
             let (mut best, mut at) = (vec![0.0; window.pixels()], vec![0; window.pixels()]);
             vectorised!(largest(&window, &x, &mut best, &mut at));
+            if let Some(size) = Slide::size(&window) {
+                let mut slide = Slide::new(&window, size);
+                for x in [vec![f32::NAN; x.len()], x.clone()] {
+                    let mut found = vec![0.0; best.len()];
+                    vectorised!(slide.compute(&x, &mut found));
+                    let wanted = (0..best.len()).map(|o| one(&window, &x, [o / window.out[1], o % window.out[1]]).0);
+                    assert!(found.iter().zip(wanted).all(|(a, b)| *a == b || a.is_nan() && b.is_nan()), "{window:?}");
+                }
+            }
             for (o, found) in best.iter().map(|v| v.to_bits()).zip(&at).enumerate() {
                 let (v, place) = one(&window, &x, [o / window.out[1], o % window.out[1]]);
                 assert_eq!(found, (v.to_bits(), &place), "{window:?} at {o}");

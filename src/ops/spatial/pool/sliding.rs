@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::largest::{NONE, largest};
+use super::largest::{NONE, Slide, largest};
 use super::quarters;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
@@ -149,6 +149,11 @@ impl Op for Windows {
         let planes = out.par_chunks_mut(window.pixels()).zip(x.par_chunks(window.plane())).with_min_len(16);
         if quarters::fits(window) {
             planes.for_each(|(out, x)| vectorised!(quarters::forward(window, self.mode, x, out)));
+            return Ok(());
+        }
+        if let Some(size) = Slide::size(window).filter(|_| self.mode == PoolMode::Max) {
+            let slide = || Slide::new(window, size);
+            planes.for_each_init(slide, |slide, (out, x)| vectorised!(slide.compute(x, out)));
             return Ok(());
         }
         if self.mode == PoolMode::Max {

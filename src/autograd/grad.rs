@@ -1,0 +1,154 @@
+//! Gradients as results, which are not added to those of leaves, and gradients of gradients.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Sums, Walk, freed, of_type, push_back, users_first};
+use crate::context;
+use crate::device::labelled_by_default;
+use crate::error::{Error, Result};
+use crate::ops;
+use crate::sync::lock;
+use crate::tensor::Tensor;
+
+/// What [`grad`] computes, and what it keeps.
+#[derive(Clone, Debug, Default)]
+pub struct GradOptions {
+    output_grad: Option<Tensor>,
+    retain_graph: bool,
+    create_graph: bool,
+    allow_unused: bool,
+}
+
+impl GradOptions {
+    /// Returns the default: the gradient of an output of one element, after which the graph is freed, and of which no gradient
+    /// can be computed.
+    #[must_use]
+    pub fn new() -> GradOptions {
+        GradOptions::default()
+    }
+
+    /// Sets the gradient of the output, with its shape: the results are products of it with the Jacobian matrix.
+    #[must_use]
+    pub fn output_grad(mut self, output_grad: &Tensor) -> GradOptions {
+        self.output_grad = Some(output_grad.clone());
+        self
+    }
+
+    /// Keeps the graph for another backward pass.
+    #[must_use]
+    pub fn retain_graph(mut self) -> GradOptions {
+        self.retain_graph = true;
+        self
+    }
+
+    /// Records how the gradients are computed, so that they have gradients themselves; keeps the graph.
+    #[must_use]
+    pub fn create_graph(mut self) -> GradOptions {
+        self.create_graph = true;
+        self
+    }
+
+    /// Returns zeros for inputs on which the output does not depend, which are an error otherwise.
+    #[must_use]
+    pub fn allow_unused(mut self) -> GradOptions {
+        self.allow_unused = true;
+        self
+    }
+}
+
+/// Returns the gradients of an output with respect to these inputs, one for each, with its shape and type: `torch.autograd.grad`.
+///
+/// The inputs are leaves, or results of ops that the output was computed from. Gradients that leaves have accumulated
+/// ([`Tensor::grad`]) do not change.
+///
+/// With [`create_graph`](GradOptions::create_graph), the gradients are part of the graph: for penalties on gradients, second
+/// derivatives, and steps that are trained through. Products, convolutions, sums, softmax, most functions of one
+/// or two elements and changes of shape have gradients of any order. Normalisations, poolings, recurrent layers, losses by labels, the fused
+/// attention of `cpu` and some others have first ones only, and are an error there.
+///
+/// # Errors
+/// [`Error::Autograd`] if the output has several elements and [`output_grad`](GradOptions::output_grad) is not given; if it does
+/// not depend on an input, unless [`allow_unused`](GradOptions::allow_unused) is set; if the graph was freed, or a tensor that
+/// the gradient needs was modified in place; if an op has no gradient, or none of its gradient. [`Error::ShapeMismatch`] if the
+/// gradient of the output has another shape. Errors of the ops that compute the gradients.
+///
+/// ```
+/// use anygpu::{GradOptions, Tensor, grad};
+///
+/// let x = Tensor::try_from([1.0, 2.0])?.requires_grad();
+/// let y = x.pow(3)?.sum_all()?;
+/// let dx = grad(&y, &[&x], &GradOptions::new().create_graph())?; // 3 x²
+/// assert_eq!(dx[0].to_vec::<f32>()?, [3.0, 12.0]);
+///
+/// let penalty = dx[0].square()?.sum_all()?; // Σ 9 x⁴, whose gradient is 36 x³
+/// penalty.backward()?;
+/// assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [36.0, 288.0]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn grad(output: &Tensor, inputs: &[&Tensor], options: &GradOptions) -> Result<Vec<Tensor>> {
+    let start = match &options.output_grad {
+        Some(given) if given.shape() != output.shape() => {
+            let detail = "a gradient has the shape of its tensor";
+            return Err(Error::shapes("grad", output.shape(), given.shape(), detail));
+        }
+        Some(given) => given.clone(),
+        None if output.elem_count() != 1 => {
+            let shape = output.shape();
+            return Err(Error::Autograd(format!("grad of a tensor of shape {shape:?} needs output_grad, or its sum")));
+        }
+        None => output.detach().ones_like()?,
+    };
+    let found = labelled_by_default("gradients", || walk_to(output, start, inputs, options))?;
+    let of = |(i, input): (usize, &&Tensor)| match found.get(&input.id()) {
+        Some(gradient) => of_type(gradient, input),
+        None if options.allow_unused => input.detach().zeros_like(),
+        None => Err(Error::Autograd(format!(
+            "the output does not depend on input {i}, of shape {:?}: allow_unused() gives zeros",
+            input.shape()
+        ))),
+    };
+    inputs.iter().enumerate().map(of).collect()
+}
+
+/// Returns the gradients of the inputs that the output depends on, by their ids.
+fn walk_to(output: &Tensor, start: Tensor, inputs: &[&Tensor], options: &GradOptions) -> Result<HashMap<u64, Tensor>> {
+    let create = options.create_graph;
+    let _recording = context::set(|context| &mut context.recording, create);
+    let _types = ops::products(None); // gradients have the types of the forward pass
+    let wanted: HashSet<u64> = inputs.iter().map(|input| input.id()).collect();
+    let order = users_first(output)?;
+    let reached = reached(&order, &wanted)?;
+    let walk = Walk { retain: create || options.retain_graph, create, reached: Some(reached) };
+    let mut grads = Sums::from([(output.id(), (start, false))]);
+    let mut found = HashMap::new();
+    for tensor in order {
+        let Some((gradient, _)) = grads.remove(&tensor.id()) else { continue };
+        if wanted.contains(&tensor.id()) {
+            found.insert(tensor.id(), gradient.clone());
+        }
+        match tensor.node() {
+            Some(node) if any_input(&tensor, |input| walk.needs(input))? => {
+                push_back(node, &tensor, gradient, &walk, &mut grads)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the ids of the tensors of a graph, users first, that depend on the wanted ones, and of these.
+fn reached(order: &[Tensor], wanted: &HashSet<u64>) -> Result<HashSet<u64>> {
+    let mut reached = HashSet::new();
+    for tensor in order.iter().rev() {
+        if wanted.contains(&tensor.id()) || any_input(tensor, |input| reached.contains(&input.id()))? {
+            reached.insert(tensor.id());
+        }
+    }
+    Ok(reached)
+}
+
+/// Returns whether an input of the op that made a tensor has a property.
+fn any_input(tensor: &Tensor, has: impl Fn(&Tensor) -> bool) -> Result<bool> {
+    let Some(node) = tensor.node() else { return Ok(false) };
+    Ok(lock(&node.0.saved).as_ref().ok_or_else(freed)?.inputs.iter().any(has))
+}

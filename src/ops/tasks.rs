@@ -1,0 +1,51 @@
+//! Tasks of the host that the calling thread shares with others.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::Result;
+
+/// Runs all tasks, the calling thread among those that do: for short work, waking one thread less is worth it.
+pub(in crate::ops) fn share<T: Send>(tasks: Vec<T>, run: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
+    let others = rayon::current_num_threads().min(tasks.len()).saturating_sub(1);
+    if others == 0 {
+        return tasks.into_iter().try_for_each(run);
+    }
+    let (rest, failed) = (Mutex::new(tasks.into_iter()), Mutex::new(Ok(())));
+    let work = || {
+        while let Some(task) = next(&rest) {
+            if let Err(error) = run(task) {
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+            }
+        }
+    };
+    rayon::in_place_scope(|scope| {
+        (0..others).for_each(|_| scope.spawn(|_| work()));
+        work();
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn next<T>(tasks: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+    tasks.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn every_task_is_run_once_and_an_error_is_returned() -> Result<()> {
+        for count in [0, 1, 2, 50] {
+            let mut out = vec![0; count];
+            share(out.iter_mut().enumerate().collect(), |(i, v)| {
+                *v += i + 1;
+                Ok(())
+            })?;
+            assert!(out.iter().enumerate().all(|(i, v)| *v == i + 1));
+        }
+        let fails = |i: usize| if i == 3 { Err(Error::argument("share", "three")) } else { Ok(()) };
+        assert!(share((0..9).collect(), fails).is_err());
+        Ok(())
+    }
+}
