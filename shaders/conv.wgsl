@@ -1,44 +1,12 @@
-// Writes a convolution's image as a matrix (conv_columns.wgsl), and adds it back. After window.wgsl, halves.wgsl and
-// conv_columns.wgsl.
+// Writes a convolution's image as a matrix (conv_columns.wgsl), and adds it back. After conv_image.wgsl.
 //
 // `im2col`       writes panels for a right operand [rows, columns] (64 columns side by side, see pack.wgsl), rows being
 //                 DEPTH·KH·KW. One workgroup: RUN rows of a panel.
-// `im2col_fours`  does so for four columns at a time, where each four are neighbours in a row of the result. One invocation: RUN
-//                 rows of four columns. For software adapters, which take half the time so.
 // `im2col_turned` writes panels for the transposed one, [columns, rows]. One workgroup: RUN columns of a panel of 64 rows.
 // `col2im`       dx[n, c, y, x] ← Σ of cols over all places to which im2col copied it; cols is [rows, columns] row-major.
 //                 One invocation: the elements of dx at one pixel of `run` channels.
 
-struct Params {
-    count: u32,    // col2im: invocations
-    columns: u32,  // of this pass
-    first: u32,    // pixel of the pass's first column; not 0 if the pass is a part of one image
-    offset: u32,   // of the first image's group, in x for im2col, in dx for col2im
-    add: u32,      // col2im: whether to add to dx
-    channels: u32, // of an image
-    depth: u32,    // channels of a group
-    run: u32,      // col2im: channels of an invocation
-    height: u32,   // of an image
-    width: u32,
-    out_y: u32, // of a result
-    out_x: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> x: array<u32>;
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
-@group(0) @binding(2) var<storage, read_write> fours: array<vec4<f32>>;
-
-override X_HALVES: u32 = 0u;
-
-const PANEL = WG;
-const RUN = 8u;
-
-alias Pixel = f32;
-
-fn of_x(i: u32) -> f32 {
-    return float_of(x[word_of(i, X_HALVES)], i, X_HALVES);
-}
 
 @compute @workgroup_size(WG)
 fn im2col(id: Id) {
@@ -57,49 +25,6 @@ fn im2col(id: Id) {
             v = element(row, at);
         }
         out[(panel * rows + row) * PANEL + id.local] = v;
-    }
-}
-
-@compute @workgroup_size(WG)
-fn im2col_fours(id: Id) {
-    const ACROSS = PANEL / 4u;
-    let rows = all_rows();
-    let runs = (rows + RUN - 1u) / RUN;
-    let i = linear_index(id);
-    let panel = i / ACROSS / runs;
-    let first = i / ACROSS % runs * RUN;
-    if panel * PANEL >= p.columns {
-        return;
-    }
-    let column = panel * PANEL + i % ACROSS * 4u;
-    let at = place(p.first + column, p.out_y, p.out_x);
-    let image = p.offset + at.plane * p.channels * p.height * p.width;
-    // Above or left of the image the subtraction wraps around to a huge number, which the comparisons reject too.
-    let top = at.y * STRIDE_Y - PAD_Y;
-    let left = at.x * STRIDE_X - PAD_X + vec4(0u, STRIDE_X, 2u * STRIDE_X, 3u * STRIDE_X);
-    for (var row = first; row < min(first + RUN, rows); row++) {
-        let kx = row % KERNEL_X;
-        let ky = (row / KERNEL_X) % KERNEL_Y;
-        let c = row / (KERNEL_X * KERNEL_Y);
-        let y = top + ky * DILATION_Y;
-        var v = vec4<f32>();
-        if column < p.columns && y < p.height {
-            let line = image + (c * p.height + y) * p.width;
-            let xx = left + kx * DILATION_X;
-            if xx.x < p.width {
-                v.x = of_x(line + xx.x);
-            }
-            if xx.y < p.width {
-                v.y = of_x(line + xx.y);
-            }
-            if xx.z < p.width {
-                v.z = of_x(line + xx.z);
-            }
-            if xx.w < p.width {
-                v.w = of_x(line + xx.w);
-            }
-        }
-        fours[(panel * rows + row) * ACROSS + i % ACROSS] = v;
     }
 }
 

@@ -384,8 +384,7 @@ pub trait Module: ModuleClone + Send + Sync + 'static {
 
     /// Freezes (`false`) or unfreezes (`true`) all parameters. A frozen parameter gets no gradient, and optimisers do
     /// not update it. As with [`to`](Module::to), the parameters become new tensors over the same elements: create the
-    /// optimiser afterwards. Batch norm's running statistics are not parameters: [`keep_eval`](Module::keep_eval) keeps them
-    /// unchanged.
+    /// optimiser afterwards. [`keep_eval`](Module::keep_eval) keeps batch norm's running statistics, which are no parameters.
     fn requires_grad_(&mut self, requires_grad: bool) {
         relocate::requires_grad_(self, requires_grad);
     }

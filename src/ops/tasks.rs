@@ -1,8 +1,9 @@
 //! Tasks of the host that the calling thread shares with others.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::error::Result;
+use crate::sync::lock;
 
 /// Runs all tasks, the calling thread among those that do: for short work, waking one thread less is worth it.
 pub(in crate::ops) fn share<T: Send>(tasks: Vec<T>, run: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
@@ -14,7 +15,7 @@ pub(in crate::ops) fn share<T: Send>(tasks: Vec<T>, run: impl Fn(T) -> Result<()
     let work = || {
         while let Some(task) = next(&rest) {
             if let Err(error) = run(task) {
-                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+                *lock(&failed) = Err(error);
             }
         }
     };
@@ -22,11 +23,11 @@ pub(in crate::ops) fn share<T: Send>(tasks: Vec<T>, run: impl Fn(T) -> Result<()
         (0..others).for_each(|_| scope.spawn(|_| work()));
         work();
     });
-    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+    std::mem::replace(&mut *lock(&failed), Ok(()))
 }
 
 fn next<T>(tasks: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
-    tasks.lock().unwrap_or_else(PoisonError::into_inner).next()
+    lock(tasks).next()
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ pub(crate) fn note(tracing: &Tracing, name: &'static str, what: Option<Traced>, 
 
 /// Notes that elements are used by what no step records: what is computed from them would be the same in every later run. `how`
 /// says what is done with them, as in "are read by the host".
-pub(crate) fn note_use(x: &Tensor, how: &str) {
+pub(crate) fn note_use(x: &Tensor, how: impl fmt::Display) {
     let Some(tracing) = context::read(|context| context.trace.clone()) else { return };
     let mut trace = lock(&tracing);
     if trace.computed.contains(&x.storage().id()) {
@@ -216,9 +216,9 @@ pub(crate) fn note_use(x: &Tensor, how: &str) {
 
 /// Notes that `op` writes the elements of `src`, if they are those of a tensor, to `dst` in place.
 pub(crate) fn note_write(op: &str, dst: &Tensor, src: Option<&Tensor>) {
-    note_use(dst, &format!("are written in place by {op}"));
+    note_use(dst, format_args!("are written in place by {op}"));
     if let Some(src) = src {
-        note_use(src, &format!("are written to another tensor in place by {op}"));
+        note_use(src, format_args!("are written to another tensor in place by {op}"));
     }
 }
 

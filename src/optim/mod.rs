@@ -92,8 +92,8 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the state belongs to another kind of optimiser, is
-    /// empty or incomplete, has another number of parameter groups ([`ParamGroups`]), or has a different number or different shapes of parameters;
-    /// device errors. On error, the optimiser is unchanged.
+    /// empty or incomplete, has another number of parameter groups ([`ParamGroups`]), or has a different number or different
+    /// shapes of parameters; device errors. On error, the optimiser is unchanged.
     ///
     /// ```
     /// use anygpu::optim::{Adam, Optimizer};

@@ -105,12 +105,8 @@ impl<O: Optimizer> ParamGroups<O> {
         let places = sizes.iter().enumerate().flat_map(|(group, &size)| (0..size).map(move |i| (group, i)));
         let places: BTreeMap<usize, (usize, usize)> = places.enumerate().collect();
         for (name, tensor) in state.iter() {
-            let numbered = |prefix: &str| {
-                let (number, rest) = name.strip_prefix(prefix)?.split_once('.')?;
-                Some((number.parse::<usize>().ok()?, rest))
-            };
             let unknown = || refused(format!("{name} is not part of the state of {} groups", sizes.len()));
-            if let Some((group, setting)) = numbered("param_groups.") {
+            if let Some((group, setting)) = numbered(name, "param_groups.") {
                 let part = parts.get_mut(group).ok_or_else(unknown)?;
                 let tensor = match setting {
                     // Within a group, its parameters are numbered from 0.
@@ -124,13 +120,19 @@ impl<O: Optimizer> ParamGroups<O> {
                 };
                 part.insert(format!("param_groups.0.{setting}"), tensor);
             } else {
-                let (number, rest) = numbered("state.").ok_or_else(unknown)?;
+                let (number, rest) = numbered(name, "state.").ok_or_else(unknown)?;
                 let &(group, i) = places.get(&number).ok_or_else(unknown)?;
                 parts[group].insert(format!("state.{i}.{rest}"), tensor.clone());
             }
         }
         Ok(parts)
     }
+}
+
+/// Returns the number that follows a prefix of a name, and what comes after its dot.
+fn numbered<'a>(name: &'a str, prefix: &str) -> Option<(usize, &'a str)> {
+    let (number, rest) = name.strip_prefix(prefix)?.split_once('.')?;
+    Some((number.parse().ok()?, rest))
 }
 
 impl<O: Optimizer> Optimizer for ParamGroups<O> {
@@ -178,9 +180,7 @@ impl<O: Optimizer> Optimizer for ParamGroups<O> {
                 } else if let Some(setting) = name.strip_prefix("param_groups.0.") {
                     all.insert(format!("param_groups.{k}.{setting}"), tensor.clone());
                 } else {
-                    let part = name.strip_prefix("state.").and_then(|rest| rest.split_once('.'));
-                    let numbered = part.and_then(|(i, rest)| Some((i.parse::<usize>().ok()?, rest)));
-                    let Some((i, rest)) = numbered else {
+                    let Some((i, rest)) = numbered(name, "state.") else {
                         return Err(Error::internal(format!("{name} is not PyTorch's name of an optimiser's state")));
                     };
                     all.insert(format!("state.{}.{rest}", first + i), tensor.clone());

@@ -113,20 +113,19 @@ impl Tensor {
     /// Returns a tensor with the shape, the type, the device and the place in the graph of this one, but without its
     /// elements. For the graph this is the same tensor.
     pub(crate) fn without_elements(&self) -> Self {
-        let Inner { id, layout, dtype, device, node, leaf, .. } = &*self.0;
-        let storage = Storage::Cpu(crate::device::cpu::nothing());
-        let (layout, device, node) = (layout.clone(), device.clone(), node.clone());
-        let grad = Mutex::new(None);
-        Tensor(Arc::new(Inner { id: *id, storage, layout, dtype: *dtype, device, node, leaf: *leaf, grad }))
+        self.stored(Storage::Cpu(crate::device::cpu::nothing()), self.layout())
     }
 
-    /// Returns a tensor with the place in the graph of this one, and the elements of another one, which has its shape and type. For
-    /// the graph this is the same tensor.
+    /// Returns this tensor with the elements of another one, which has its shape, its type and its device. For the graph this is the
+    /// same tensor.
     pub(crate) fn with_elements(&self, of: &Tensor) -> Self {
-        let Inner { id, node, leaf, .. } = &*self.0;
-        let Inner { storage, layout, dtype, device, .. } = &*of.0;
-        let (storage, layout, device) = (storage.clone(), layout.clone(), device.clone());
-        let (node, grad) = (node.clone(), Mutex::new(None));
+        self.stored(of.storage().clone(), of.layout())
+    }
+
+    /// Returns a tensor that is this one for the graph, in another storage.
+    fn stored(&self, storage: Storage, layout: &Layout) -> Self {
+        let Inner { id, dtype, device, node, leaf, .. } = &*self.0;
+        let (layout, device, node, grad) = (layout.clone(), device.clone(), node.clone(), Mutex::new(None));
         Tensor(Arc::new(Inner { id: *id, storage, layout, dtype: *dtype, device, node, leaf: *leaf, grad }))
     }
 

@@ -58,8 +58,10 @@ fn convolutions_in_registers() -> Result<()> {
         let w = operand(w, 2, dtype, device)?;
         Ok([x.conv2d(&w, Some(&bias), *conv)?.relu()?, x.conv2d(&w, None, *conv)?])
     };
-    for shape in &shapes() {
-        for dtype in [DType::F32, DType::F16, DType::BF16] {
+    for (i, shape) in shapes().iter().enumerate() {
+        // The kernels differ in how they load, which four shapes show for the other types: every pipeline takes its time to compile.
+        let more: &[DType] = if matches!(i, 1 | 9 | 18 | 22) { &[DType::F16, DType::BF16] } else { &[] };
+        for &dtype in [DType::F32].iter().chain(more) {
             let expected = results(shape, dtype, &Device::cpu())?;
             for device in devices().iter().filter(|device| !device.is_cpu()) {
                 for (got, expected) in results(shape, dtype, device)?.iter().zip(&expected) {

@@ -126,7 +126,7 @@ impl Gpu {
             entries: &[wgpu::BindGroupEntry { binding: 0, resource: raw.as_entire_binding() }],
         });
         match pollster::block_on(validation.pop()) {
-            Some(error) => Err(self.error(health::describe(&error))),
+            Some(error) => Err(self.failure(health::describe(&error))),
             None => {
                 let buffer = self.wrap(raw.clone(), words);
                 adopted.push((raw.clone(), buffer.downgrade()));
@@ -157,7 +157,7 @@ impl Gpu {
         let refused = pollster::block_on(validation.pop());
         drop(gl);
         match refused {
-            Some(error) => Err(self.error(health::describe(&error))),
+            Some(error) => Err(self.failure(health::describe(&error))),
             None => self.check(),
         }
     }

@@ -295,7 +295,7 @@ impl Gpu {
             self.check()?;
         }
         if let Some(error) = scope.and_then(|scope| pollster::block_on(scope.pop())) {
-            return Err(self.error(format!("kernel {}: {}", pipeline.name, super::health::describe(&error))));
+            return Err(self.failure(format!("kernel {}: {}", pipeline.name, super::health::describe(&error))));
         }
         if !buffers.iter().all(|buffer| buffer.page().pooled) {
             return Ok(bind_group); // kept, it would keep the program's buffer

@@ -273,8 +273,7 @@ fn a_loop_budget_is_found_where_there_is_one() {
 
 #[test]
 fn every_call_on_a_lost_device_is_an_error() -> Result<()> {
-    let own_device = |d: &Device| d.info().api != "GL" && !d.is_cpu();
-    for device in Device::all().into_iter().filter(own_device) {
+    for device in Device::all().into_iter().filter(|d| d.info().api != "GL" && !d.is_cpu()) {
         // A logical device that no other test uses.
         let device = Device::new(&format!("{device}/7"))?;
         let Backend::Gpu(gpu) = device.backend()? else { continue };
@@ -285,6 +284,23 @@ fn every_call_on_a_lost_device_is_an_error() -> Result<()> {
         assert!(device.is_lost() && gpu.error("a consequence").is_device_lost());
         assert!(gpu.upload(&[1]).is_err_and(|error| error.is_device_lost()));
         assert!(device.synchronize().is_err_and(|error| error.is_device_lost()));
+    }
+    Ok(())
+}
+
+/// wgpu reports a loss when the device has ended its work. What the driver refuses before that is the loss too.
+#[test]
+fn what_a_busy_device_refuses_after_its_loss_is_the_loss() -> Result<()> {
+    for device in Device::all().into_iter().filter(|d| d.info().api != "GL" && !d.is_cpu()) {
+        let device = Device::new(&format!("{device}/6"))?;
+        let Backend::Gpu(gpu) = device.backend()? else { continue };
+        let (x, y) = (gpu.upload(&vec![1; 1 << 22])?, gpu.alloc(1 << 22)?);
+        (0..400).try_for_each(|i| gpu.run(affine(&x, &y, 1, i)))?;
+        gpu.submit_recorded()?;
+        gpu.run(affine(&x, &y, 1, 1))?; // so the write needs a buffer of its own
+        gpu.device.destroy();
+        let refused = gpu.write(&y, 0, &[1]).expect_err("a lost device");
+        assert!(refused.is_device_lost(), "{device}: {refused:?}");
     }
     Ok(())
 }

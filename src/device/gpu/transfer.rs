@@ -138,7 +138,7 @@ impl Gpu {
             usage: BufferUsages::COPY_SRC,
             mapped_at_creation: true,
         });
-        let mut view = staging.get_mapped_range_mut(..).map_err(|error| self.error(error.to_string()))?;
+        let mut view = staging.get_mapped_range_mut(..).map_err(|error| self.failure(error.to_string()))?;
         view.copy_from_slice(bytemuck::cast_slice(words));
         drop(view);
         staging.unmap();
@@ -290,7 +290,7 @@ impl Gpu {
             return Err(self.failure(format!("reading back: {error}")));
         }
         let Read { staging, len, .. } = read;
-        let view = staging.get_mapped_range(..byte(len)).map_err(|error| self.error(error.to_string()))?;
+        let view = staging.get_mapped_range(..byte(len)).map_err(|error| self.failure(error.to_string()))?;
         Ok((staging, view))
     }
 

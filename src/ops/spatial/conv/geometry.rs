@@ -23,7 +23,11 @@ params! {
         out_x: usize,
     }
 }
-shader!(SHADER: Params = "conv", after [WINDOW, HALVES, COLUMNS]);
+shader!(SHADER: Params = "conv", after [WINDOW, HALVES, COLUMNS, IMAGE]);
+shader!(FOURS: Params = "conv_fours", after [WINDOW, HALVES, COLUMNS, IMAGE]);
+
+/// What these shaders share.
+const IMAGE: &str = wgsl!("conv_image");
 
 /// The text that precedes the shaders which write columns.
 pub(super) const COLUMNS: &str = wgsl!("conv_columns");
@@ -37,10 +41,10 @@ const THIN: usize = 16;
 /// Kernels of more positions than this are always computed with matrices, whose long loops are split.
 const MOST_DIRECT_TAPS: usize = 1024;
 
-/// Rows or columns of a panel that one workgroup writes; `RUN` in `conv.wgsl`.
+/// Rows or columns of a panel that one workgroup writes; `RUN` in `conv_image.wgsl`.
 const RUN: usize = 8;
 
-/// A kernel of `conv.wgsl`.
+/// A kernel of `conv.wgsl` or `conv_fours.wgsl`.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Columns {
     /// x → panels of the columns.
@@ -172,7 +176,7 @@ impl Geometry {
         }
     }
 
-    /// Returns a kernel of `conv.wgsl` over one group of a pass's images: from x, or from columns of f32 to dx.
+    /// Returns a kernel of `conv.wgsl` or `conv_fours.wgsl` over one group of a pass's images: from x, or from columns of f32 to dx.
     pub fn kernel(&self, kernel: Columns, (pass, group): (&Pass, usize), (from, to): (Stored, &Buffer)) -> Kernel {
         let (rows, columns) = (self.depth(), pass.columns());
         let [height, width] = self.window.size;
@@ -195,14 +199,16 @@ impl Geometry {
             out_x,
         };
         let constants = self.window.params.constants();
-        let build = |entry| {
-            let kernel = Kernel::build(SHADER, entry, params).constants(constants);
+        let build_of = |shader, entry| {
+            let kernel = Kernel::build(shader, entry, params).constants(constants);
             kernel.constant("X_HALVES", from.halves()).input(&from).output(to)
         };
+        let build = |entry| build_of(SHADER, entry);
         match kernel {
             Columns::Write => build("im2col").workgroups(columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN)),
             Columns::WriteFours => {
-                build("im2col_fours").each(columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN) * B_WIDTH / 4)
+                let fours = columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN) * (B_WIDTH / 4);
+                build_of(FOURS, "im2col_fours").each(fours)
             }
             Columns::WriteTurned => build("im2col_turned").workgroups(rows.div_ceil(B_WIDTH) * columns.div_ceil(RUN)),
             Columns::Add => build("col2im").each(count),

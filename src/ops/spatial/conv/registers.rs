@@ -2,7 +2,7 @@
 //! channels, and results of few pixels, for which panels would be mostly padding, and writing them most of the time.
 
 use super::geometry::Geometry;
-use crate::device::gpu::{Buffer, Gpu, Kernel, PUT, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, PUT, params, shader, wgsl};
 use crate::ops::inputs::MAX_LOOPS;
 use crate::ops::spatial::window::WINDOW;
 use crate::ops::stored::{HALVES, halves};
@@ -25,15 +25,19 @@ params! {
         out_x: usize,
     }
 }
-shader!(SHADER: Params = "conv_registers", after [WINDOW, HALVES, PUT]);
+shader!(TILES: Params = "conv_tiles", after [WINDOW, HALVES, PUT, REGISTERS]);
+shader!(POINTS: Params = "conv_points", after [WINDOW, HALVES, PUT, REGISTERS]);
+
+/// What both shaders read.
+const REGISTERS: &str = wgsl!("conv_registers");
 
 /// Tiles of a workgroup; each of its 64 invocations computes four of them.
-const TILES: usize = 256;
+const RUN: usize = 256;
 const TILES_EACH: usize = 4;
 
 /// The most output pixels of all images for which weights are read from where they are: the time grows with the pixels, while
 /// panels take the same for 1 and for 64 of them.
-const POINTS: usize = 12;
+const MOST_POINTS: usize = 12;
 
 /// Invocations of a workgroup of `points`, and the output channels of one, which are those that it has pixels of too.
 const FEW: usize = 8;
@@ -55,20 +59,20 @@ impl Geometry {
         let (params, depth) = (&window.params, self.group_channels());
         let [kernel_y, kernel_x] = params.kernel;
         let points = self.images * window.pixels();
-        let (entry, count, run) = if self.direct() {
+        let (shader, entry, count, each, run) = if self.direct() {
             let rows = kernel_y.saturating_add(params.stride[0]);
             let loops = rows.saturating_mul(kernel_x + 1).saturating_add(1).saturating_mul(TILES_EACH * depth);
             if params.dilation != [1, 1] || loops > MAX_LOOPS {
                 return None;
             }
-            let parts = (out_y.div_ceil(2) * out_x.div_ceil(4)).div_ceil(TILES);
-            ("tiles", self.images * self.out_channels * parts, TILES)
+            let parts = (out_y.div_ceil(2) * out_x.div_ceil(4)).div_ceil(RUN);
+            (TILES, "tiles", self.images * self.out_channels * parts, 1, RUN)
         } else {
             let loops = params.loops().saturating_add(1).saturating_mul(depth);
-            if self.groups > 1 || points > POINTS || loops > MAX_LOOPS {
+            if self.groups > 1 || points > MOST_POINTS || loops > MAX_LOOPS {
                 return None;
             }
-            ("points", points.div_ceil(BLOCK) * self.out_channels.div_ceil(BLOCK), points)
+            (POINTS, "points", points.div_ceil(BLOCK) * self.out_channels.div_ceil(BLOCK), FEW, points)
         };
         let summand = bias.unwrap_or(x); // not read without a bias
         let params = Params {
@@ -86,9 +90,9 @@ impl Geometry {
             out_y,
             out_x,
         };
-        let kernel = Kernel::build(SHADER, entry, params).constants(window.params.constants());
+        let kernel = Kernel::build(shader, entry, params).constants(window.params.constants());
         let kernel = kernel.constant("X_HALVES", halves(x.dtype())).constant("W_HALVES", halves(w.dtype()));
         let kernel = kernel.constant("HAS_BIAS", bias.is_some()).input(x).input(w).input(summand).output(out);
-        Some(kernel.workgroups(if entry == "tiles" { count } else { count.div_ceil(FEW) }))
+        Some(kernel.workgroups(count.div_ceil(each)))
     }
 }
