@@ -198,20 +198,20 @@ impl Geometry {
             out_y,
             out_x,
         };
-        let constants = self.window.params.constants();
-        let build_of = |shader, entry| {
-            let kernel = Kernel::build(shader, entry, params).constants(constants);
-            kernel.constant("X_HALVES", from.halves()).input(&from).output(to)
+        let (shader, entry) = match kernel {
+            Columns::Write => (SHADER, "im2col"),
+            Columns::WriteFours => (FOURS, "im2col_fours"),
+            Columns::WriteTurned => (SHADER, "im2col_turned"),
+            Columns::Add => (SHADER, "col2im"),
         };
-        let build = |entry| build_of(SHADER, entry);
+        let built = Kernel::build(shader, entry, params).constants(self.window.params.constants());
+        let built = built.constant("X_HALVES", from.halves()).input(&from).output(to);
+        let runs = columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN);
         match kernel {
-            Columns::Write => build("im2col").workgroups(columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN)),
-            Columns::WriteFours => {
-                let fours = columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN) * (B_WIDTH / 4);
-                build_of(FOURS, "im2col_fours").each(fours)
-            }
-            Columns::WriteTurned => build("im2col_turned").workgroups(rows.div_ceil(B_WIDTH) * columns.div_ceil(RUN)),
-            Columns::Add => build("col2im").each(count),
+            Columns::Write => built.workgroups(runs),
+            Columns::WriteFours => built.each(runs * (B_WIDTH / 4)),
+            Columns::WriteTurned => built.workgroups(rows.div_ceil(B_WIDTH) * columns.div_ceil(RUN)),
+            Columns::Add => built.each(count),
         }
     }
 }
