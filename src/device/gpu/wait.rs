@@ -143,7 +143,8 @@ impl Gpu {
         // wgpu reports the loss of a device when all submitted work has ended, to whichever thread polls then.
         const LONGEST: Duration = Duration::from_secs(10);
         let error = Error::Gpu { device: self.name.clone(), message };
-        if self.health.is_shared() && !self.takes_work() {
+        let refuses_work = !self.caps.gl && !self.takes_work();
+        if refuses_work && self.health.is_shared() {
             self.health.submission_failed();
         }
         if self.caps.gl || self.health.is_shared() {
@@ -156,7 +157,11 @@ impl Gpu {
             }
             thread::sleep(Duration::from_millis(2));
         }
-        error
+        if refuses_work {
+            // Its work takes longer than that, or other threads go on submitting to it.
+            self.health.lose("it takes no more work");
+        }
+        self.health.alive(&self.name).err().unwrap_or(error)
     }
 
     /// Returns whether the device accepts a submit of nothing.

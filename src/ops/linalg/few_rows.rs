@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::dots::Dots;
 use super::gemm::{Matrix, Threads};
 use super::lines::Lines;
-use crate::device::cpu::scratch;
+use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
 use crate::ops::tasks::share;
 
@@ -16,12 +16,23 @@ const MOST_LINES: usize = 32;
 /// The most elements of a right factor whose columns are neighbours. A larger one leaves the caches from row to row.
 const MOST: usize = 1 << 20;
 
+/// The most terms, unless a right factor whose columns are neighbours has at least so many of them: the places of its rows take
+/// memory too.
+const LONGEST: usize = 1 << 13;
+const WIDE: usize = 64;
+
+/// The rows of a left factor that is longer than that are copied only if the right factor is at least so many times as large.
+const COPIED: usize = 16;
+
+/// The columns that a task computes at once, into memory of its own, where it has several rows.
+const AT_ONCE: usize = 512;
+
 /// Products that one thread computes in the time that it takes to wake another one.
 pub(super) const SMALL: usize = 1 << 18;
 
 /// Computes `out [m, n] ← A [m, k] · B [k, n]` if this is the fastest way, and returns whether it is. `out` is row-major.
 pub(super) fn product(out: &mut [f32], a: Matrix, b: Matrix, [m, k, n]: [usize; 3], threads: Threads) -> Result<bool> {
-    let lines = b.strides[1] == 1 && m <= MOST_LINES && k.saturating_mul(n) <= MOST;
+    let lines = b.strides[1] == 1 && m <= MOST_LINES && k.saturating_mul(n) <= MOST && (n >= WIDE || k <= LONGEST);
     let dots = b.strides[0] == 1 && m <= MOST_DOTS && (k > 1 || !lines);
     let apart = if dots { b.strides[1] } else { b.strides[0] };
     // A step backwards is a large number.
@@ -29,23 +40,26 @@ pub(super) fn product(out: &mut [f32], a: Matrix, b: Matrix, [m, k, n]: [usize; 
         return Ok(false);
     }
     let right = &b.data[b.start..];
-    let mut rows = scratch(m * k)?;
-    for (i, row) in rows.chunks_exact_mut(k).enumerate() {
-        let first = a.start.wrapping_add(i.wrapping_mul(a.strides[0]));
-        match a.strides[1] {
-            1 => row.copy_from_slice(&a.data[first..first + k]),
-            step => row.iter_mut().enumerate().for_each(|(j, v)| *v = a.data[first.wrapping_add(j.wrapping_mul(step))]),
-        }
+    let dense = a.strides[1] == 1 && (m == 1 || a.strides[0] == k);
+    if !dense && k > LONGEST && m * COPIED > n {
+        return Ok(false);
     }
+    let copy;
+    let rows = if dense {
+        &a.data[a.start..][..m * k]
+    } else {
+        copy = dense_rows(a, m, k)?;
+        &copy[..]
+    };
     let places: Vec<usize> = if dots { Vec::new() } else { (0..k).map(|j| j * apart).collect() };
     let columns = |columns: Range<usize>, out: &mut [f32], step: usize| {
         if dots {
             let left = &right[columns.start * apart..];
-            let dots = Dots { left, step: apart, rows: columns.len(), vectors: &rows, depth: k, start: None };
+            let dots = Dots { left, step: apart, rows: columns.len(), vectors: rows, depth: k, start: None };
             dots.compute(m, out, [1, step]);
             return Ok(());
         }
-        Lines { left: &rows, step: k, rows: m, data: right, places: &places, start: None }.compute(columns, out, step)
+        Lines { left: rows, step: k, rows: m, data: right, places: &places, start: None }.compute(columns, out, step)
     };
     let parts = match threads {
         Threads::All if m * n * k > SMALL => rayon::current_num_threads().min(n.div_ceil(64)),
@@ -61,15 +75,35 @@ pub(super) fn product(out: &mut [f32], a: Matrix, b: Matrix, [m, k, n]: [usize; 
     for row in out.chunks_exact_mut(n) {
         row.chunks_mut(each).zip(&mut tasks).for_each(|(part, task)| task.push(part));
     }
-    share(tasks.into_iter().enumerate().collect(), |(i, task)| {
+    share(tasks.into_iter().enumerate().collect(), |(i, mut task)| {
         let range = i * each..n.min((i + 1) * each);
-        let width = range.len();
-        let mut part = scratch(m * width)?;
-        columns(range, &mut part, width)?;
-        task.into_iter().zip(part.chunks_exact(width)).for_each(|(to, row)| to.copy_from_slice(row));
+        if let [row] = &mut task[..] {
+            return columns(range.clone(), row, range.len());
+        }
+        let mut part = scratch(m * AT_ONCE.min(range.len()))?;
+        for first in range.clone().step_by(AT_ONCE) {
+            let width = AT_ONCE.min(range.end - first);
+            columns(first..first + width, &mut part, width)?;
+            for (to, row) in task.iter_mut().zip(part.chunks_exact(width)) {
+                to[first - range.start..][..width].copy_from_slice(row);
+            }
+        }
         Ok(())
     })?;
     Ok(true)
+}
+
+/// Returns a copy of a matrix `[m, k]` without gaps.
+fn dense_rows(a: Matrix, m: usize, k: usize) -> Result<Scratch> {
+    let mut rows = scratch(m * k)?;
+    for (i, row) in rows.chunks_exact_mut(k).enumerate() {
+        let first = a.start.wrapping_add(i.wrapping_mul(a.strides[0]));
+        match a.strides[1] {
+            1 => row.copy_from_slice(&a.data[first..first + k]),
+            step => row.iter_mut().enumerate().for_each(|(j, v)| *v = a.data[first.wrapping_add(j.wrapping_mul(step))]),
+        }
+    }
+    Ok(rows)
 }
 
 #[cfg(test)]
@@ -79,9 +113,16 @@ mod tests {
     /// Operands in every order, with gaps and backwards, and products of several parts.
     #[test]
     fn products_of_all_layouts_are_right() -> Result<()> {
-        for [m, k, n] in
-            [[1usize, 1, 1], [2, 128, 512], [8, 33, 70], [20, 120, 700], [32, 5, 3], [1, 700, 900], [3, 1, 65]]
-        {
+        for [m, k, n] in [
+            [1usize, 1, 1],
+            [2, 128, 512],
+            [8, 33, 70],
+            [20, 120, 1400],
+            [32, 5, 3],
+            [1, 700, 900],
+            [3, 1, 65],
+            [2, 9000, 1],
+        ] {
             let wide = n + 5;
             let data: Vec<f32> = (0..wide * k.max(m) + wide * m + k * wide).map(|i| (i % 11) as f32 - 5.0).collect();
             for (at, [row, column]) in [(3, [k, 1]), (0, [1, m]), ((m - 1) * k, [k.wrapping_neg(), 1])] {

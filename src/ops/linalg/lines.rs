@@ -77,46 +77,63 @@ impl WithSimd for Compute<'_> {
             let read = vectors::<S>(count) * S::F32_LANES;
             let room = at * width + read <= step;
             let out = &mut out[at * width..];
-            if last + first + read <= lines.data.len() {
+            let whole = |place: usize| place + first + read <= lines.data.len();
+            if whole(last) {
                 let lines = Lines { data: &lines.data[first..], ..lines };
-                panel(simd, lines, wide, (count, room), out, step);
+                panel(simd, lines, wide, false, (count, room), out, step);
                 continue;
             }
-            // Whole vectors would reach past the end.
-            let mut packed = scratch(depth * width)?;
-            for (place, to) in lines.places.iter().zip(packed.chunks_exact_mut(width)) {
+            // Whole vectors of the rest would reach past the end: it is copied. Where rows follow one another, that is few rows.
+            let (before, rest) =
+                lines.places.split_at(lines.places.iter().position(|&place| !whole(place)).unwrap_or(depth));
+            if !before.is_empty() {
+                let lines = Lines { data: &lines.data[first..], places: before, ..lines };
+                panel(simd, lines, wide, false, (count, room), out, step);
+            }
+            let mut packed = scratch(rest.len() * width)?;
+            for (place, to) in rest.iter().zip(packed.chunks_exact_mut(width)) {
                 to[..count].copy_from_slice(&lines.data[place + first..][..count]);
                 to[count..].fill(0.0);
             }
-            let places: Vec<usize> = (0..depth).map(|k| k * width).collect();
-            panel(simd, Lines { data: &packed, places: &places, ..lines }, wide, (count, room), out, step);
+            let places: Vec<usize> = (0..rest.len()).map(|k| k * width).collect();
+            let lines = Lines { left: &lines.left[before.len()..], data: &packed, places: &places, ..lines };
+            panel(simd, lines, wide, !before.is_empty(), (count, room), out, step);
         }
         Ok(())
     }
 }
 
-/// Computes at most as many columns as a tile has. If there is `room`, it writes whole vectors.
+/// Computes at most as many columns as a tile has, or adds to them. If there is `room`, it writes whole vectors.
 #[inline(always)]
-fn panel<S: Simd>(simd: S, lines: Lines, wide: bool, (count, room): (usize, bool), out: &mut [f32], step: usize) {
+fn panel<S: Simd>(
+    simd: S,
+    lines: Lines,
+    wide: bool,
+    add: bool,
+    (count, room): (usize, bool),
+    out: &mut [f32],
+    step: usize,
+) {
     let (depth, vectors) = (lines.places.len(), vectors::<S>(count));
     let parts = depth.div_ceil(LONGEST).max(1);
     let blocks = lines.rows.div_ceil(if wide { wide_rows::<S>() } else { tile_rows() });
     for part in 0..parts {
-        let terms = part * depth / parts..(part + 1) * depth / parts;
+        let (terms, add) = (part * depth / parts..(part + 1) * depth / parts, add || part > 0);
         for block in 0..blocks {
             let rows = block * lines.rows / blocks..(block + 1) * lines.rows / blocks;
             if room {
                 let out = &mut out[rows.start * step..];
-                Tile { lines, rows, terms: terms.clone(), out, step, add: part > 0 }.any(simd, vectors);
+                Tile { lines, rows, terms: terms.clone(), out, step, add }.any(simd, vectors);
                 continue;
             }
             let (mut sums, width, height) = ([0.0; LARGEST], vectors * S::F32_LANES, rows.len());
+            let lines = Lines { start: lines.start.filter(|_| !add), ..lines };
             let out = out[rows.start * step..].chunks_mut(step);
             let tile = Tile { lines, rows, terms: terms.clone(), out: &mut sums, step: width, add: false };
             tile.any(simd, vectors);
             for (out, sums) in out.zip(sums.chunks_exact(width)).take(height) {
-                let add = |(to, v): (&mut f32, &f32)| *to = if part > 0 { *to + v } else { *v };
-                out[..count].iter_mut().zip(sums).for_each(add);
+                let take = |(to, v): (&mut f32, &f32)| *to = if add { *to + v } else { *v };
+                out[..count].iter_mut().zip(sums).for_each(take);
             }
         }
     }
@@ -214,16 +231,19 @@ mod tests {
             let Check { sizes: [rows, depth, columns], more } = self;
             let (step, apart) = (depth + 2, columns + 3);
             let left: Vec<f32> = (0..rows * step).map(|i| (i % 7) as f32 - 3.0).collect();
-            // The rows of the right factor lie in reverse order; `more` elements follow the last one.
+            // The rows of the right factor lie in reverse order, unless one element follows the last one; `more` do.
             let data: Vec<f32> = (0..(depth * apart + more)).map(|i| (i % 5) as f32 - 2.0).collect();
             let places: Vec<usize> = (0..depth).rev().map(|k| k * apart).collect();
             let bias: Vec<f32> = (0..rows).map(|i| i as f32).collect();
-            for (first, start) in [(0, None), (columns / 3, Some(&bias[..]))] {
-                let mut out = vec![f32::NAN; rows * apart];
+            let places = if more == 1 { (0..depth).map(|k| k * apart).collect() } else { places };
+            // Rows of the result with room for whole vectors, and without.
+            let steps = [(0, None, apart), (columns / 3, Some(&bias[..]), apart), (0, Some(&bias[..]), columns)];
+            for (first, start, to) in steps {
+                let mut out = vec![f32::NAN; rows * to];
                 let lines = Lines { left: &left, step, rows, data: &data, places: &places, start };
-                let compute = Compute { lines, columns: first..columns, out: &mut out, step: apart };
+                let compute = Compute { lines, columns: first..columns, out: &mut out, step: to };
                 compute.with_simd(simd)?;
-                for (i, row) in out.chunks_exact(apart).enumerate() {
+                for (i, row) in out.chunks_exact(to).enumerate() {
                     for (j, &v) in row[..columns - first].iter().enumerate() {
                         let terms = (0..depth).map(|k| left[i * step + k] * data[places[k] + first + j]);
                         let expected = start.map_or(0.0, |bias| bias[i]) + terms.sum::<f32>();
@@ -239,7 +259,7 @@ mod tests {
     fn products_of_any_size_are_right() -> Result<()> {
         let sizes =
             [[1, 1, 1], [3, 25, 70], [4, 9, 64], [9, 3, 33], [17, 900, 16], [8, 0, 3], [50, 31, 95], [5, 40, 7]];
-        for (sizes, more) in sizes.into_iter().flat_map(|sizes| [(sizes, 0), (sizes, 64)]) {
+        for (sizes, more) in sizes.into_iter().flat_map(|sizes| [(sizes, 0), (sizes, 1), (sizes, 64)]) {
             with_vectors(Check { sizes, more })?;
             Check { sizes, more }.with_simd(pulp::Scalar)?;
             #[cfg(target_arch = "x86_64")]
