@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
-use crate::dtype::DType;
+use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::index::gather::{dim_and_index, leading};
@@ -194,7 +194,7 @@ impl Scatter {
         Ok(vec![base, None, ctx.needs[2].then(of_src).transpose()?])
     }
 
-    fn fold<T: Number>(&self, inputs: &[CpuIn<Dense>], out: CpuOut, sizes: [usize; 3]) {
+    fn fold<T: Word + Number>(&self, inputs: &[CpuIn<Dense>], out: CpuOut, sizes: [usize; 3]) {
         match self.mode {
             ScatterMode::Reduce(Reduction::Sum) => self.scatter(inputs, out, sizes, T::plus),
             ScatterMode::Reduce(Reduction::Prod) => self.scatter(inputs, out, sizes, T::times),
@@ -237,7 +237,7 @@ impl Scatter {
     }
 
     /// Applies every source in its order, on the host; the indices are within `[A, R, B]`.
-    fn scatter<T: Number>(
+    fn scatter<T: Word + Number>(
         &self,
         inputs: &[CpuIn<Dense>],
         out: CpuOut,

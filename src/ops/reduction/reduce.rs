@@ -136,7 +136,7 @@ impl Op for Reduce {
 }
 
 impl Reduce {
-    fn fold<T: Number>(&self, x: &[T], out: CpuOut, sizes: [usize; 3]) {
+    fn fold<T: Word + Number>(&self, x: &[T], out: CpuOut, sizes: [usize; 3]) {
         match self.reduction {
             Reduction::Sum => fold(x, out, sizes, T::plus),
             Reduction::Prod => fold(x, out, sizes, T::times),

@@ -100,7 +100,7 @@ impl Op for Scan {
 
 impl Scan {
     /// Scans on the host with the arithmetic of the elements, from 1, the smallest or the largest of them on.
-    fn fold<T: Number>(&self, x: &CpuIn<Dense>, out: CpuOut, sizes: [usize; 3], [one, low, high]: [T; 3]) {
+    fn fold<T: Word + Number>(&self, x: &CpuIn<Dense>, out: CpuOut, sizes: [usize; 3], [one, low, high]: [T; 3]) {
         match self.reduction {
             Reduction::Sum => scan(x, out, sizes, T::zeroed(), T::plus, |a| a),
             Reduction::Prod => scan(x, out, sizes, one, T::times, |a| a),

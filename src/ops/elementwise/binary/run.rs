@@ -45,6 +45,11 @@ pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Res
     // Sums, differences and products of unsigned integers are correct modulo 2ⁿ for n bits, for any sign of the number.
     let wraps = pair.is_any(&[&pairs::ADD, &pairs::SUB, &pairs::MUL]);
     let with_number = |x: &Tensor, value: Scalar, left: bool| {
+        if dtype.is_long() {
+            let (x, number) = (ready(x)?, value.tensor(pair.name, dtype, x.device())?);
+            let [a, b] = if left { [&number, &x] } else { [&x, &number] };
+            return apply(Binary { pair }, &[a, b]);
+        }
         let word = value.word(pair.name, dtype, wraps)?;
         apply(WithNumber { pair, value, word, left }, &[&ready(x)?])
     };
