@@ -181,7 +181,6 @@ pub(in crate::ops) fn cast(x: &Tensor, dtype: DType) -> Result<Tensor> {
 
 /// Returns indices of i64 as u32, outside the graph. A number that fits neither u32 nor i32 is an error on the host, and −2³¹ on an
 /// adapter, which its check of indices reports.
-#[expect(dead_code, reason = "the ops that take indices follow")]
 pub(in crate::ops) fn indices(op: &'static str, x: &Tensor) -> Result<Tensor> {
     let x = &x.detach();
     if x.device().is_cpu() {
@@ -192,4 +191,9 @@ pub(in crate::ops) fn indices(op: &'static str, x: &Tensor) -> Result<Tensor> {
         }
     }
     apply(FromPairs { from: DType::I64, to: DType::U32, part: Part::Index }, &[&pairs(x)])
+}
+
+/// Returns labels of any type as u32, outside the graph; those of i64 as [`indices`].
+pub(crate) fn labels_as_words(op: &'static str, x: &Tensor) -> Result<Tensor> {
+    if x.dtype() == DType::I64 { indices(op, x) } else { x.detach().to_dtype(DType::U32) }
 }

@@ -5,7 +5,11 @@
 //! pairs, on the host. Every other op returns the error of [`unsupported`]. None of it is in the graph: a 64-bit tensor has no
 //! gradient.
 
-pub(in crate::ops) mod cast;
+pub(crate) mod cast;
+pub(in crate::ops) mod pair;
+pub(in crate::ops) mod product;
+pub(in crate::ops) mod reduce;
+pub(in crate::ops) mod single;
 
 use crate::autograd;
 use crate::context;
@@ -91,6 +95,14 @@ pub(in crate::ops) fn unsupported(op: &'static str, x: &Tensor) -> Error {
     Error::DTypeMismatch { op, expected, got: x.dtype().to_string() }
 }
 
+/// Returns an error if one of the tensors has 64 bits: for compositions that would convert it to f32.
+pub(crate) fn refuse<'a>(op: &'static str, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
+    match tensors.into_iter().find(|x| x.dtype().is_long()) {
+        Some(x) => Err(unsupported(op, x)),
+        None => Ok(()),
+    }
+}
+
 /// Returns an error if a gradient would have to flow through a 64-bit tensor.
 pub(in crate::ops) fn untracked(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
     if !autograd::is_recording() || !inputs.iter().any(|x| x.is_tracked()) {
@@ -131,6 +143,19 @@ pub(in crate::ops) fn moved<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> 
     let dtype = inputs.first().map_or(DType::I64, |x| x.dtype());
     let words: Vec<Tensor> = inputs.iter().map(|x| pairs(x)).collect();
     of_pairs(&apply(op, &words.iter().collect::<Vec<_>>())?, dtype)
+}
+
+/// Runs an op that moves elements to or from where an index says over the pairs of words. The second input is the index, `[K]` if it
+/// is `shared`.
+pub(in crate::ops) fn by_index<O: Op>(op: O, shared: bool, inputs: &[&Tensor]) -> Result<Tensor> {
+    untracked(op.name(), inputs)?;
+    let of_pair = |i: usize, x: &Tensor| match i {
+        1 if shared => Ok(x.clone()),
+        1 => x.unsqueeze(-1)?.broadcast_to([x.shape(), &[2]].concat()),
+        _ => Ok(pairs(x)),
+    };
+    let words = inputs.iter().enumerate().map(|(i, x)| of_pair(i, x)).collect::<Result<Vec<_>>>()?;
+    of_pairs(&apply(op, &words.iter().collect::<Vec<_>>())?, inputs[0].dtype())
 }
 
 /// Returns a tensor of rank 0.

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
+use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, of_sums};
 use crate::shape::{Dims, dimensions};
@@ -94,6 +95,11 @@ impl Op for Reduce {
         }
         shape[self.first..self.first + self.count].fill(1);
         Ok((shape, self.dtype))
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (shape, _) = self.output(inputs)?;
+        rows(self.name(), Kind::Whole(self.reduction), inputs[0], self.sizes(inputs[0].shape()), shape)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

@@ -12,6 +12,7 @@ use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
+use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::reduction::reduce::{Reduction, countable};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
@@ -51,6 +52,11 @@ impl Op for Scan {
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         (self.reduction == Reduction::Sum).then_some(Traced::RunningSum(self.dim))
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        rows(self.name(), Kind::Running(self.reduction), x, around(x.shape(), self.dim), x.shape().to_vec())
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

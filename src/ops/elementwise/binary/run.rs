@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary as pairs;
 use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS, MATH, SPECIAL};
 use crate::ops::inputs::{StridedParams, Walk, elements_each};
+use crate::ops::long::pair::of_two;
 use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype,
@@ -97,6 +98,11 @@ impl Pair {
         rows.iter().any(|row| std::ptr::eq(*row, self))
     }
 
+    /// Returns whether this is part of a gradient, with the name of the function whose gradient it is.
+    fn is_factor(&self) -> bool {
+        self.is_any(&[&pairs::SAME, &pairs::SHARE, &pairs::POW_BASE, &pairs::POW_EXPONENT, &pairs::ANGLE_GRADIENT])
+    }
+
     /// Returns how many parts a task of the host has at least.
     fn chunks(&self) -> usize {
         let quick = [&pairs::ADD, &pairs::SUB, &pairs::MUL, &pairs::DIV, &pairs::MAXIMUM, &pairs::MINIMUM];
@@ -163,8 +169,14 @@ impl Op for Binary {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        let factors = [&pairs::SAME, &pairs::SHARE, &pairs::POW_BASE, &pairs::POW_EXPONENT, &pairs::ANGLE_GRADIENT];
-        (!self.pair.is_any(&factors)).then(|| Traced::Binary(self.name()))
+        (!self.pair.is_factor()).then(|| Traced::Binary(self.name()))
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        match self.pair.is_factor() {
+            true => Err(no_gradient(self.name())),
+            false => of_two(self.name(), self.pair.truth, inputs),
+        }
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
