@@ -107,7 +107,7 @@ fn to_odd(value: f64) -> f32 {
         return near;
     }
     let beyond = f64::from(near).abs() > value.abs();
-    f32::from_bits(near.to_bits() - u32::from(beyond) | 1)
+    f32::from_bits((near.to_bits() - u32::from(beyond)) | 1)
 }
 
 /// Returns the word of an index.

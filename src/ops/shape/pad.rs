@@ -126,10 +126,8 @@ impl Op for Pad {
         untracked(self.name(), &[x])?;
         let bits = if x.dtype() == DType::F64 { value.to_bits() } else { (value as i64).cast_unsigned() };
         let out = scalar(bits, x.dtype(), x.device())?.broadcast_to(self.shape(x.shape())?)?.copy()?;
-        let margins = self.margins.iter().zip(x.shape()).enumerate();
-        let place = margins.fold(Ok(out.clone()), |place: Result<Tensor>, (d, (&(before, _), &size))| {
-            place?.narrow(d, before, size)
-        })?;
+        let mut margins = self.margins.iter().zip(x.shape()).enumerate();
+        let place = margins.try_fold(out.clone(), |place, (d, (&(before, _), &size))| place.narrow(d, before, size))?;
         copy_(&place, &x.detach())?;
         Ok(out)
     }

@@ -1,10 +1,10 @@
-//! Elements of 64 bits, compared with loops in plain Rust on every device: `i64` everywhere, `f64` on `cpu`.
-
-mod common;
+//! What is stored, moved, converted, printed and written to files.
 
 use anygpu::{DType, Device, Error, Result, Tensor, keep_64_bits, s};
-use common::{adapters, devices};
 use half::{bf16, f16};
+
+use crate::common::{adapters, devices};
+use crate::refused;
 
 /// Integers at which something ends: halves of words, floats that are exact, types.
 const LONGS: [i64; 35] = [
@@ -102,15 +102,6 @@ fn nearest(v: f64, list: &[f64], top: f64) -> f64 {
     let best =
         (0..list.len()).filter_map(|i| order(&i)).min_by(|&a, &b| distance(a).partial_cmp(&distance(b)).unwrap());
     list[best.unwrap()]
-}
-
-#[track_caller]
-fn refused<T>(result: Result<T>, words: &[&str]) {
-    let text = match result {
-        Ok(_) => panic!("not refused: {words:?}"),
-        Err(error) => error.to_string(),
-    };
-    words.iter().for_each(|word| assert!(text.contains(word), "{word}: {text}"));
 }
 
 #[test]
@@ -375,15 +366,5 @@ fn files_keep_numbers_of_64_bits_when_asked() -> Result<()> {
             same_floats(back.get("y").expect("y"), DOUBLES);
         }
     }
-    Ok(())
-}
-
-#[test]
-fn samples_of_64_bits_are_loaded() -> Result<()> {
-    use anygpu::data::Array;
-    let array = Array::new(LONGS.to_vec(), [5, 7])?;
-    assert_eq!(array.as_slice::<i64>()?, LONGS);
-    assert_eq!(Array::scalar(i64::MIN).as_slice::<i64>()?, [i64::MIN]);
-    assert_eq!(Array::from_tensor(&longs(&Device::cpu())?.reshape([5, 7])?)?, array);
     Ok(())
 }
