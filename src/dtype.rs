@@ -17,8 +17,9 @@ pub(crate) use long::{long_bits, long_words};
 /// type (16-bit floats to f32, so every sum is an f32 sum), compute, and convert the result back.
 ///
 /// `I64` and `F64` take two words. `cpu` stores them and computes with them exactly, without gradients. Adapters have no 64-bit
-/// numbers: there `I64` is for storage, and is converted to a 32-bit type to compute; `F64` is refused. An op that has no 64-bit
-/// form returns an error, and never computes in 32 bits instead.
+/// numbers: there `I64` is for storage, moves and indices, and is converted to a 32-bit type to compute; `F64` is refused. An op that
+/// has no 64-bit form returns an error, and never computes in 32 bits instead; functions with fractional results take `I64` as f32,
+/// as they take other integers.
 ///
 /// A type parses from its name here and in PyTorch. The order, for sorted collections, is that of [`DType::ALL`]; it says
 /// nothing about promotion.

@@ -320,8 +320,8 @@ pub(in crate::ops) fn countable(x: &Tensor) -> Result<Tensor> {
 impl Tensor {
     /// Returns the sum over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it is 0.
     ///
-    /// The sum of floats has their type (halves are added up as f32). The sum of `u32` is `u32`. The sum of all other
-    /// integers and of booleans is `i32` (`i64` in torch): sums beyond 2³¹ wrap around.
+    /// The sum of floats has their type (halves are added up as f32). The sums of `u32` and `i64` have their type. The
+    /// sum of all other integers and of booleans is `i32` (`i64` in torch): sums beyond 2³¹ wrap around.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.

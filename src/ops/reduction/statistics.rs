@@ -1,4 +1,4 @@
-//! Mean, variance and other statistics: compositions of the reductions, computed as f32 for every float type.
+//! Mean, variance and other statistics: compositions of the reductions, computed as f32 for every float type but f64.
 
 use crate::dtype::DType;
 use crate::error::Result;

@@ -211,6 +211,26 @@ fn tamed(x: &Tensor) -> Result<[Tensor; 2]> {
     Ok([on(&Device::cpu())?, on(&ADAPTER)?])
 }
 
+/// Runs a step in 64 bits too, on `cpu`. What has a form for them has the same result, in the wider type; other steps are an error, and
+/// none of them computes in 32 bits instead.
+fn in_64_bits(step: &Step, x: &Tensor, y: &Tensor) {
+    let (narrow, wide) = match x.dtype() {
+        _ if step.op % 96 == 40 => return, // a conversion says its type
+        DType::F32 => (DType::F32, DType::F64),
+        DType::I32 => (DType::I32, DType::I64),
+        _ => return,
+    };
+    let of = |x: &Tensor, dtype| x.to_dtype(dtype).expect("a small tensor");
+    let Ok(got) = step.apply(&of(x, wide), &of(y, wide)) else { return };
+    let expected = match step.apply(&of(x, narrow), &of(y, narrow)) {
+        Ok(expected) => expected,
+        Err(error) => panic!("{step:?} of {wide} {:?} and {:?} is none of {narrow}: {error}", x.shape(), y.shape()),
+    };
+    let dtype = if expected.dtype() == narrow { wide } else { expected.dtype() };
+    assert_eq!(got.dtype(), dtype, "{step:?} of {wide}");
+    assert_same("64 bits", step, &of(&got, expected.dtype()), &expected);
+}
+
 /// A few tensors, then ops on them and on their results.
 pub fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
@@ -227,6 +247,7 @@ pub fn run(bytes: &[u8]) {
     for _ in 0..12 {
         let Some(step) = Step::read(&mut bytes) else { return };
         let ([x, x_there], [y, y_there]) = (&tensors[step.x % tensors.len()], &tensors[step.y % tensors.len()]);
+        in_64_bits(&step, x, y);
         match (step.run(x, y), step.run(x_there, y_there)) {
             (Ok((here, grad)), Ok((there, grad_there))) => {
                 assert_same("the result", &step, &there, &here);

@@ -15,7 +15,7 @@ macro_rules! methods {
             $(
                 $(#[$doc])*
                 ///
-                /// The result has the same shape. Halves are computed as f32 and keep their type.
+                /// The result has the same shape. Halves are computed as f32 and keep their type, and f64 is computed as f64.
                 ///
                 /// # Errors
                 /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if booleans are not allowed; an error if the
