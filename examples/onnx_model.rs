@@ -1,4 +1,4 @@
-//! Runs a model of ONNX on random inputs and times it, with the inputs' way to the device and the outputs' way back:
+//! Runs a model of ONNX on random inputs; its time, with the inputs' way to the device and the outputs' way back, and its memory:
 //! `cargo run --release --features onnx --example onnx_model -- model.onnx [device] [size of a dimension that the file leaves open …]`.
 
 use std::time::Instant;
@@ -32,8 +32,10 @@ fn main() -> Result<()> {
         inputs.push((info.name.as_str(), x));
     }
 
-    let mut times = Vec::new();
+    let (mut times, mut memory) = (Vec::new(), [0; 2]);
     for _ in 0..20 {
+        device.reset_peak_memory();
+        let held = device.memory().live;
         let start = Instant::now();
         let moved = inputs.iter().map(|(_, x)| if x.rank() == 0 { Ok(x.clone()) } else { x.to(&device) });
         let moved = moved.collect::<Result<Vec<Tensor>>>()?;
@@ -43,10 +45,13 @@ fn main() -> Result<()> {
             y.to_dtype(DType::F32)?.to_vec::<f32>()?;
         }
         times.push(start.elapsed().as_secs_f64() * 1e3);
+        memory = [held, device.memory().peak.saturating_sub(held)];
     }
     let first = times[0];
     times.sort_by(f64::total_cmp);
     println!("first {first:.1} ms, median {:.2} ms, least {:.2} ms on {device}", times[times.len() / 2], times[0]);
+    let [held, more] = memory.map(|bytes| bytes as f64 / (1 << 20) as f64);
+    println!("{held:.1} MiB held between runs, at most {more:.1} MiB more in a run");
     assert!(times.iter().all(|time| *time > 0.0));
     Ok(())
 }

@@ -107,13 +107,13 @@ fn every_device_copies_to_every_other() -> Result<()> {
     Ok(())
 }
 
-/// Sizes around the 1 MiB chunks of a staged copy.
+/// Sizes around the chunks of a staged copy, of 1 MiB, and of 4 MiB from 16 MiB on.
 #[test]
 fn copies_of_several_chunks() -> Result<()> {
     let all = devices();
     for (i, from) in all.iter().enumerate() {
         let to = &all[(i + 1) % all.len()];
-        for count in [1, 257, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 900_001] {
+        for count in [1, 257, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 900_001, (4 << 20) - 1, 4 << 20, (8 << 20) + 5] {
             let expected: Vec<u32> = (0..count).map(|i: u32| i.wrapping_mul(2_654_435_761)).collect();
             let x = Tensor::from_slice(&expected, expected.len(), from)?;
             assert!(x.to(to)?.to_vec::<u32>()? == expected, "{count} from {from} to {to}");

@@ -178,17 +178,28 @@ fn eight_threads_on_all_devices() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     let measured = measured.into_inner().unwrap();
-    let between = |kind: usize, from: f64, to: f64| {
-        let within = measured.iter().filter(|(at, _)| (from * seconds..to * seconds).contains(at));
-        within.map(|(_, sizes)| sizes[kind]).fold(0.0, f64::max)
+    // The peak and the median of the samples of each fifth.
+    let fifths = |kind: usize| {
+        [0.0, 0.2, 0.4, 0.6, 0.8].map(|from: f64| {
+            let within = measured.iter().filter(|(at, _)| (from * seconds..(from + 0.2) * seconds).contains(at));
+            let mut sizes: Vec<f64> = within.map(|(_, sizes)| sizes[kind]).collect();
+            sizes.sort_by(f64::total_cmp);
+            [sizes.last().copied().unwrap_or(0.0), sizes.get(sizes.len() / 2).copied().unwrap_or(0.0)]
+        })
     };
-    let peaks = [0, 1].map(|kind| [0.0, 0.2, 0.4, 0.6, 0.8].map(|from| between(kind, from, from + 0.2)));
-    let [resident, allocated] = peaks;
+    let [resident, allocated] = [fifths(0), fifths(1)];
+    let of = |fifths: [[f64; 2]; 5], which: usize| fifths.map(|sizes| sizes[which]);
     println!(
-        "{count} pieces of work; in the five fifths of the time at most {resident:.0?} MiB resident, {allocated:.1?} allocated"
+        "{count} pieces of work; in the five fifths of the time at most {:.0?} MiB resident (medians {:.0?}), {:.1?} allocated \
+         (medians {:.1?})",
+        of(resident, 0),
+        of(resident, 1),
+        of(allocated, 0),
+        of(allocated, 1)
     );
     // Freed memory of drivers and of threads that have ended is not all given back to the system.
-    let grows = |peaks: [f64; 5], most: f64| peaks[4] > peaks[1] * most;
-    let memory_grows = grows(resident, 1.1) || grows(allocated, 1.05);
+    // What Rust code has allocated has moments with the tensors of many threads on `cpu`, so that its peaks are chance.
+    let grows = |sizes: [f64; 5], most: f64| sizes[4] > sizes[1] * most;
+    let memory_grows = grows(of(resident, 0), 1.1) || grows(of(resident, 1), 1.1) || grows(of(allocated, 1), 1.05);
     assert!(seconds < 120.0 || !memory_grows, "memory grows: {measured:.0?}");
 }

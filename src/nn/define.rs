@@ -136,7 +136,12 @@ macro_rules! module {
             /// # Errors
             /// Those of its layers and ops.
             $(#[$forward_attribute])*
-            $visible fn forward(&$self, $input: &$input_type) -> $result $body
+            $visible fn forward(&$self, $input: &$input_type) -> $result {
+                // As in the trait's own functions, `forward` of layers can be called without an import.
+                #[allow(unused_imports, reason = "the caller of the macro may have imported it")]
+                use $crate::nn::Module as _;
+                $body
+            }
         }
     };
 

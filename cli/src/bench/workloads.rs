@@ -247,7 +247,16 @@ fn transfer() -> Vec<Case> {
         let x = Tensor::ones(ELEMENTS, device)?;
         Ok(Box::new(move || x.to_vec::<f32>().map(drop)))
     });
-    vec![to.one_at_a_time(), from.one_at_a_time()]
+    // As between two devices of a net: both ends are memory that the devices hold. For cpu, the other is cpu/1.
+    let to_tensor = Case::new("transfer", "64 MiB from a tensor of cpu/1", work, |device| {
+        let (x, device) = (Tensor::ones(ELEMENTS, &Device::new("cpu/1")?)?, device.clone());
+        Ok(Box::new(move || x.to(&device).map(drop)))
+    });
+    let from_tensor = Case::new("transfer", "64 MiB to a tensor of cpu/1", work, |device| {
+        let (x, host) = (Tensor::ones(ELEMENTS, device)?, Device::new("cpu/1")?);
+        Ok(Box::new(move || x.to(&host).map(drop)))
+    });
+    vec![to.one_at_a_time(), from.one_at_a_time(), to_tensor.one_at_a_time(), from_tensor.one_at_a_time()]
 }
 
 #[cfg(test)]

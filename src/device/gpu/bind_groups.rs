@@ -39,6 +39,13 @@ impl<B: Clone> BindGroups<B> {
         self.newer.insert(key, bind_group);
     }
 
+    /// Drops those of any of these pages.
+    pub(super) fn forget(&mut self, pages: &[u64]) {
+        let without = |key: &Key, _: &mut B| !key.2.iter().any(|(page, _)| pages.contains(page));
+        self.newer.retain(without);
+        self.older.retain(without);
+    }
+
     pub(super) fn clear(&mut self) {
         self.newer.clear();
         self.older.clear();
@@ -66,6 +73,18 @@ mod tests {
         assert_eq!([last, last - GENERATION + 2, 1].map(|id| all.get(&key(id)).is_some()), [true, true, false]);
         all.clear();
         assert_eq!(all.get(&key(last)), None);
+    }
+
+    #[test]
+    fn those_of_a_page_are_forgotten() {
+        let mut all = BindGroups::default();
+        for id in 0..GENERATION + 10 {
+            all.insert((id as u64, 0, vec![(id as u64 % 7, 4), (7 + id as u64 % 3, 4)]), id);
+        }
+        all.forget(&[2, 9]);
+        let kept = all.newer.keys().chain(all.older.keys()).map(|key| key.0).collect::<std::collections::BTreeSet<_>>();
+        let expected = (0..GENERATION as u64 + 10).filter(|id| id % 7 != 2 && id % 3 != 2);
+        assert!(kept.into_iter().eq(expected));
     }
 
     #[test]

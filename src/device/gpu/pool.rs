@@ -2,7 +2,7 @@
 //! queue of the device runs all work in order.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::Gpu;
@@ -19,6 +19,13 @@ const KEEP_BYTES: u64 = 1 << 30;
 /// them before a software adapter is asked for more: lavapipe 25 does not notice that its `mmap` fails, and writes to the
 /// address −1.
 const DRIVER_BLOCK: u64 = 256 << 20;
+
+/// A free page is dropped that so many bind groups were made of, if it is small: wgpu's buffer keeps some 300 bytes of each that is
+/// gone, up to twice as many as were alive at once, and never fewer than before. A page that is used by the same kernels again and
+/// again gets none.
+const MOST_BIND_GROUPS: u32 = 64;
+/// The most bytes of such a page. Large ones would move within the blocks that wgpu has of the driver, and touch more of them.
+const RENEWED_BYTES: u64 = 256 << 10;
 
 /// A buffer of words on an adapter. Clones share it; dropping the last one returns its memory to the pool.
 #[derive(Clone, Debug)]
@@ -43,6 +50,8 @@ pub(super) struct Page {
     pub batch: AtomicU64,
     /// Whether it is memory of the pool, and not a buffer of the program.
     pub pooled: bool,
+    /// The bind groups that were made of it.
+    pub bind_groups: AtomicU32,
 }
 
 impl Buffer {
@@ -120,6 +129,8 @@ pub(super) struct Pool {
     ids: AtomicU64,
     ledger: Ledger,
     accounts: Accounts,
+    /// Pages that are dropped together with the bind groups that hold them.
+    retired: Mutex<Vec<Arc<Page>>>,
     /// Host memory of pages that may not be written yet: kernels write them after the submit.
     unwritten: Mutex<Vec<cpu::Grant>>,
 }
@@ -148,12 +159,24 @@ impl Pool {
     }
 
     fn put(&self, page: Arc<Page>) {
-        self.ledger.give(page.raw.size());
-        sync::lock(&self.free).entry(page.raw.size()).or_default().push(page);
+        let bytes = page.raw.size();
+        self.ledger.give(bytes);
+        if bytes <= RENEWED_BYTES && page.bind_groups.load(Ordering::Relaxed) >= MOST_BIND_GROUPS {
+            self.ledger.unreserve(bytes);
+            sync::lock(&self.retired).push(page);
+        } else {
+            sync::lock(&self.free).entry(bytes).or_default().push(page);
+        }
+    }
+
+    /// Returns the pages that are to be dropped with the bind groups of them.
+    pub(super) fn take_retired(&self) -> Vec<Arc<Page>> {
+        std::mem::take(&mut sync::lock(&self.retired))
     }
 
     /// Drops all free pages; wgpu frees them once no submitted work uses them.
     fn trim(&self) {
+        drop(self.take_retired());
         let all = std::mem::take(&mut *sync::lock(&self.free));
         self.ledger.unreserve(all.values().flatten().map(|page| page.raw.size()).sum());
     }
@@ -280,7 +303,7 @@ impl Gpu {
 
     fn page(&self, raw: wgpu::Buffer, pooled: bool) -> Page {
         let id = self.pool.ids.fetch_add(1, Ordering::Relaxed);
-        Page { raw, id, batch: AtomicU64::new(0), pooled }
+        Page { raw, id, batch: AtomicU64::new(0), pooled, bind_groups: AtomicU32::new(0) }
     }
 
     /// Returns a buffer of the program, whose memory is not of the pool.

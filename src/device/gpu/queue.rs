@@ -261,6 +261,7 @@ impl Gpu {
         if let Some(bind_group) = recorder.bind_groups.get(&key) {
             return Ok(bind_group);
         }
+        self.drop_retired(recorder);
         let uniform = match pipeline.signature.params {
             ParamsAt::Uniform(binding, _) => Some(binding),
             ParamsAt::Nowhere | ParamsAt::Immediates(_) => None,
@@ -300,8 +301,21 @@ impl Gpu {
         if !buffers.iter().all(|buffer| buffer.page().pooled) {
             return Ok(bind_group); // kept, it would keep the program's buffer
         }
+        for buffer in buffers {
+            buffer.page().bind_groups.fetch_add(1, Ordering::Relaxed);
+        }
         recorder.bind_groups.insert(key, bind_group.clone());
         Ok(bind_group)
+    }
+
+    /// Drops the pages that the pool does not keep, with the bind groups of them.
+    fn drop_retired(&self, recorder: &mut Recorder) {
+        let retired = self.pool.take_retired();
+        if !retired.is_empty() {
+            let _gl = self.gl.enter();
+            recorder.bind_groups.forget(&retired.iter().map(|page| page.id).collect::<Vec<_>>());
+            drop(retired);
+        }
     }
 
     /// Submits the open batch to the driver, together with the uploads that wait for it.

@@ -20,11 +20,18 @@ use crate::sync;
 
 /// Words of a chunk (1 MiB): small enough for the cache, and small enough that both directions of a copy overlap.
 pub(crate) const CHUNK: usize = 1 << 18;
+/// Words of a large chunk (4 MiB), in which a copy of many of them goes: each chunk is a submit, for which a thread wakes up.
+const LARGE: usize = 1 << 20;
 /// The most chunks that are read from a device at the same time.
 const IN_FLIGHT: usize = 3;
 /// The most chunks that are kept for later reads: reads that nobody waits for begin with all chunks of a tensor at once, and memory
 /// that is new to the process is several times slower.
 const KEPT: usize = 64;
+
+/// Returns the words of the chunks in which a copy of `len` words goes, while this thread waits for it.
+fn chunk_of(len: usize) -> usize {
+    if len >= (IN_FLIGHT + 1) * LARGE { LARGE } else { CHUNK }
+}
 
 /// Copies words `offset..offset + len` of `storage` from device `src` to device `dst`, into new storage of `len` words.
 ///
@@ -108,9 +115,10 @@ impl Gpu {
         let mut recorder = self.recorder()?;
         let raw = &buffer.page().raw;
         if words.len() > CHUNK {
+            let len = chunk_of(words.len());
             self.submit(&mut recorder);
-            for (i, chunk) in words.chunks(CHUNK).enumerate() {
-                self.write_raw(raw, at + i * CHUNK, chunk);
+            for (i, chunk) in words.chunks(len).enumerate() {
+                self.write_raw(raw, at + i * len, chunk);
                 self.submit(&mut recorder);
             }
         } else if !recorder.touched(buffer) {
@@ -201,11 +209,12 @@ impl Gpu {
         self.check()?;
         self.check_range("read", buffer, offset, len)?;
         let mut in_flight = VecDeque::new();
-        for start in (0..len).step_by(CHUNK) {
+        let chunk = chunk_of(len);
+        for start in (0..len).step_by(chunk) {
             if in_flight.len() == IN_FLIGHT {
                 self.finish_read(in_flight.pop_front(), &mut take)?;
             }
-            in_flight.push_back(self.start_read(buffer, offset + start, CHUNK.min(len - start))?);
+            in_flight.push_back(self.start_read(buffer, offset + start, chunk.min(len - start))?);
         }
         while let Some(read) = in_flight.pop_front() {
             self.finish_read(Some(read), &mut take)?;
@@ -231,7 +240,7 @@ impl Gpu {
     }
 
     pub(super) fn start_read(&self, buffer: &Buffer, at: usize, len: usize) -> Result<Read> {
-        let (staging, grant) = self.staging_buffer()?;
+        let (staging, grant) = self.staging_buffer(if len > CHUNK { LARGE } else { CHUNK })?;
         let mut recorder = self.recorder()?;
         recorder.touch(buffer);
         let encoder = recorder.encoder(&self.device);
@@ -250,12 +259,12 @@ impl Gpu {
     }
 
     /// Returns a buffer of one chunk that the host can read, and the host memory that a new one may take until it is written.
-    fn staging_buffer(&self) -> Result<(wgpu::Buffer, Option<Grant>)> {
-        if let Some(kept) = sync::lock(&self.staging.0).pop() {
+    fn staging_buffer(&self, chunk: usize) -> Result<(wgpu::Buffer, Option<Grant>)> {
+        if let Some(kept) = self.staging.take(chunk) {
             return Ok((kept, None));
         }
-        let created = self.create_buffer(byte(CHUNK), BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
-        created.map_err(|available| self.short(byte(CHUNK), available))
+        let created = self.create_buffer(byte(chunk), BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
+        created.map_err(|available| self.short(byte(chunk), available))
     }
 
     fn finish_read(&self, read: Option<Read>, take: &mut impl FnMut(&[u32]) -> Result<()>) -> Result<()> {
@@ -328,18 +337,26 @@ pub(super) type Mapped = Result<(), wgpu::BufferAsyncError>;
 
 /// Buffers of one chunk that the host can read.
 #[derive(Debug, Default)]
-pub(super) struct Staging(Mutex<Vec<wgpu::Buffer>>);
+pub(super) struct Staging {
+    chunks: Mutex<Vec<wgpu::Buffer>>,
+    large: Mutex<Vec<wgpu::Buffer>>,
+}
 
 impl Staging {
+    fn take(&self, chunk: usize) -> Option<wgpu::Buffer> {
+        sync::lock(if chunk == LARGE { &self.large } else { &self.chunks }).pop()
+    }
+
     fn put(&self, buffer: wgpu::Buffer) {
-        let mut kept = sync::lock(&self.0);
-        if kept.len() < KEPT {
+        let (kept, most) = if buffer.size() == byte(LARGE) { (&self.large, IN_FLIGHT) } else { (&self.chunks, KEPT) };
+        let mut kept = sync::lock(kept);
+        if kept.len() < most {
             kept.push(buffer);
         }
     }
 
     pub(super) fn trim(&self) {
-        sync::lock(&self.0).clear();
+        [&self.chunks, &self.large].map(|kept| sync::lock(kept).clear());
     }
 }
 

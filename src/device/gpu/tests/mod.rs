@@ -1,5 +1,8 @@
 //! Tests of the runtime on every visible adapter.
 
+mod loss;
+mod pool;
+
 use std::time::Instant;
 
 use super::{Buffer, Gpu, Kernel, ParamWords, Shader, ShaderText, params};
@@ -76,44 +79,6 @@ fn kernels_run_in_order_over_many_batches() {
             expected.iter_mut().for_each(|e| *e = e.wrapping_mul(3).wrapping_add(i));
         }
         assert_eq!(gpu.download(&x, 0, 1000)?, expected);
-        Ok(())
-    });
-}
-
-#[test]
-fn an_upload_does_not_overtake_a_recorded_kernel() {
-    on_each_alone(5, |_, gpu| {
-        let old = gpu.upload(&[1; 500])?;
-        let out = gpu.alloc(500)?;
-        gpu.run(affine(&old, &out, 1, 0))?;
-        // The page returns to the pool, and the next upload of its class gets it before the kernel is submitted.
-        let page = old.page().id;
-        drop(old);
-        let new = gpu.upload(&[2; 500])?;
-        assert_eq!(new.page().id, page, "the pool did not recycle: this test tests nothing");
-        gpu.write(&new, 3, &[7])?;
-        let out_new = gpu.alloc(500)?;
-        gpu.run(affine(&new, &out_new, 10, 0))?;
-        gpu.write(&new, 4, &[9])?;
-        assert_eq!(gpu.download(&out, 0, 500)?, [1; 500]);
-        assert_eq!(gpu.download(&out_new, 2, 3)?, [20, 70, 20]);
-        assert_eq!(gpu.download(&new, 3, 2)?, [7, 9]);
-        Ok(())
-    });
-}
-
-#[test]
-fn freed_buffers_are_used_again_and_counted() {
-    on_each_alone(6, |device, gpu| {
-        let before = device.memory();
-        let buffer = gpu.alloc(70_001)?;
-        let held = device.memory();
-        assert!(held.live >= before.live + 280_004 && held.peak >= held.live && held.reserved >= held.live);
-        let page = buffer.page().id;
-        drop(buffer);
-        assert_eq!(gpu.alloc(70_002)?.page().id, page);
-        assert_eq!(device.memory().live, before.live);
-        assert!(gpu.alloc(0)?.len() == 0 && gpu.download(&gpu.alloc(0)?, 0, 0)?.is_empty());
         Ok(())
     });
 }
@@ -269,40 +234,6 @@ fn a_loop_budget_is_found_where_there_is_one() {
         assert_eq!(device.info().kind == DeviceKind::Software, gpu.caps().software);
         Ok(())
     });
-}
-
-#[test]
-fn every_call_on_a_lost_device_is_an_error() -> Result<()> {
-    for device in Device::all().into_iter().filter(|d| d.info().api != "GL" && !d.is_cpu()) {
-        // A logical device that no other test uses.
-        let device = Device::new(&format!("{device}/7"))?;
-        let Backend::Gpu(gpu) = device.backend()? else { continue };
-        let buffer = gpu.upload(&[1; 10])?;
-        gpu.device.destroy();
-        let first = gpu.download(&buffer, 0, 10).expect_err("a lost device");
-        assert!(first.is_device_lost(), "{device}: {first:?}");
-        assert!(device.is_lost() && gpu.error("a consequence").is_device_lost());
-        assert!(gpu.upload(&[1]).is_err_and(|error| error.is_device_lost()));
-        assert!(device.synchronize().is_err_and(|error| error.is_device_lost()));
-    }
-    Ok(())
-}
-
-/// wgpu reports a loss when the device has ended its work. What the driver refuses before that is the loss too.
-#[test]
-fn what_a_busy_device_refuses_after_its_loss_is_the_loss() -> Result<()> {
-    for device in Device::all().into_iter().filter(|d| d.info().api != "GL" && !d.is_cpu()) {
-        let device = Device::new(&format!("{device}/6"))?;
-        let Backend::Gpu(gpu) = device.backend()? else { continue };
-        let (x, y) = (gpu.upload(&vec![1; 1 << 22])?, gpu.alloc(1 << 22)?);
-        (0..400).try_for_each(|i| gpu.run(affine(&x, &y, 1, i)))?;
-        gpu.submit_recorded()?;
-        gpu.run(affine(&x, &y, 1, 1))?; // so the write needs a buffer of its own
-        gpu.device.destroy();
-        let refused = gpu.write(&y, 0, &[1]).expect_err("a lost device");
-        assert!(refused.is_device_lost(), "{device}: {refused:?}");
-    }
-    Ok(())
 }
 
 /// Prints the runtime's overhead: `cargo test --release --lib device -- --ignored --nocapture`.
