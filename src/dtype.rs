@@ -1,17 +1,25 @@
 //! Element types of tensors, and their promotion.
 
+mod long;
+
 use std::fmt;
 use std::str::FromStr;
 
 use half::{bf16, f16};
 
 use crate::error::{Error, Result};
+pub(crate) use long::{long_bits, long_words};
 
 /// The type of a tensor's elements.
 ///
 /// Ops compute in `F32`, `I32` and `U32`. The other types are for storage and are packed: two 16-bit floats or four
 /// bytes in a 32-bit word on every device, whether or not its adapter supports the type. Ops convert them to a wide
 /// type (16-bit floats to f32, so every sum is an f32 sum), compute, and convert the result back.
+///
+/// `I64` and `F64` take two words. `cpu` stores them and computes with them exactly, without gradients. Adapters have no 64-bit
+/// numbers: there `I64` is for storage, moves and indices, and is converted to a 32-bit type to compute; `F64` is refused. An op that
+/// has no 64-bit form returns an error, and never computes in 32 bits instead; functions with fractional results take `I64` as f32,
+/// as they take other integers.
 ///
 /// A type parses from its name here and in PyTorch. The order, for sorted collections, is that of [`DType::ALL`]; it says
 /// nothing about promotion.
@@ -41,34 +49,44 @@ pub enum DType {
     U8,
     /// `true` or `false` in one byte each, for masks.
     Bool,
+    /// 64-bit signed integer.
+    I64,
+    /// 64-bit float, on `cpu` only.
+    F64,
 }
 
 impl DType {
     /// All element types.
-    pub const ALL: [DType; 7] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::Bool];
+    pub const ALL: [DType; 9] =
+        [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::Bool, DType::I64, DType::F64];
+
+    /// The element types that every device computes with: all but those of 64 bits.
+    pub(crate) const COMPUTED: [DType; 7] =
+        [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::Bool];
 
     /// Returns the size of one element in bytes.
     #[must_use]
     pub fn size(self) -> usize {
         match self {
+            DType::I64 | DType::F64 => 8,
             DType::F32 | DType::I32 | DType::U32 => 4,
             DType::F16 | DType::BF16 => 2,
             DType::U8 | DType::Bool => 1,
         }
     }
 
-    /// Returns whether this is a floating-point type. Only these have gradients.
+    /// Returns whether this is a floating-point type. Only these have gradients, but for [`DType::F64`].
     #[must_use]
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F32 | DType::F16 | DType::BF16)
+        matches!(self, DType::F32 | DType::F16 | DType::BF16 | DType::F64)
     }
 
     /// Returns the common type of two types, by PyTorch's rule: bool promotes to integers, integers to floats, narrow
     /// types to wide ones. `f16` and `bf16` promote to `f32`, since neither can represent the other.
     ///
     /// # Errors
-    /// [`Error::DTypeMismatch`] for `i32` with `u32`: neither can represent the other, and there is no wider integer
-    /// type.
+    /// [`Error::DTypeMismatch`] for `i32` with `u32`: neither can represent the other. Convert one of them to `i64`, or both to
+    /// one of the two; adapters do not compute with `i64`, so it is not chosen by itself.
     ///
     /// ```
     /// # use anygpu::DType;
@@ -76,6 +94,8 @@ impl DType {
     /// assert_eq!(DType::I32.promote(DType::F16)?, DType::F16);
     /// assert_eq!(DType::F16.promote(DType::BF16)?, DType::F32);
     /// assert!(DType::I32.promote(DType::U32).is_err());
+    /// assert_eq!(DType::I64.promote(DType::U32)?, DType::I64);
+    /// assert_eq!(DType::I64.promote(DType::F32)?, DType::F32);
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn promote(self, other: DType) -> Result<DType> {
@@ -83,6 +103,7 @@ impl DType {
             return Ok(self);
         }
         match (self.is_float(), other.is_float()) {
+            (true, true) if self == DType::F64 || other == DType::F64 => return Ok(DType::F64),
             (true, true) => return Ok(DType::F32),
             (true, false) => return Ok(self),
             (false, true) => return Ok(other),
@@ -100,9 +121,10 @@ impl DType {
         }
     }
 
-    /// Returns the four-byte type in which ops compute with elements of this type.
+    /// Returns the type in which ops compute with elements of this type: one of four bytes, unless it has eight.
     pub(crate) fn wide(self) -> DType {
         match self {
+            DType::I64 | DType::F64 => self,
             DType::F32 | DType::F16 | DType::BF16 => DType::F32,
             DType::I32 => DType::I32,
             DType::U32 | DType::U8 | DType::Bool => DType::U32,
@@ -123,14 +145,30 @@ impl DType {
         self.size() < 4
     }
 
-    /// Returns the number of elements in a word.
+    /// Returns whether an element takes two words, the lower one first.
+    pub(crate) fn is_long(self) -> bool {
+        self.size() > 4
+    }
+
+    /// Returns the number of elements in a word of a packed type, and 1 for others.
     pub(crate) fn per_word(self) -> usize {
-        4 / self.size()
+        (4 / self.size()).max(1)
     }
 
     /// Returns the number of words that hold `count` elements.
     pub(crate) fn words(self, count: usize) -> usize {
-        count.div_ceil(self.per_word())
+        if self.is_long() { count.saturating_mul(2) } else { count.div_ceil(self.per_word()) }
+    }
+
+    /// Returns the word in which element `at` of a storage begins.
+    pub(crate) fn word_of(self, at: usize) -> usize {
+        if self.is_long() { at.wrapping_mul(2) } else { at / self.per_word() }
+    }
+
+    /// Returns the first element of a storage that begins in word `at`, which is an even one for elements of two words.
+    pub(crate) fn element_of(self, at: usize) -> usize {
+        debug_assert!(!self.is_long() || at.is_multiple_of(2));
+        if self.is_long() { at / 2 } else { at * self.per_word() }
     }
 }
 
@@ -144,12 +182,14 @@ impl fmt::Display for DType {
             DType::U32 => "u32",
             DType::U8 => "u8",
             DType::Bool => "bool",
+            DType::I64 => "i64",
+            DType::F64 => "f64",
         })
     }
 }
 
 /// PyTorch's names of the types.
-const TORCH: [(&str, DType); 10] = [
+const TORCH: [(&str, DType); 14] = [
     ("float32", DType::F32),
     ("float", DType::F32),
     ("float16", DType::F16),
@@ -160,6 +200,10 @@ const TORCH: [(&str, DType); 10] = [
     ("uint32", DType::U32),
     ("uint8", DType::U8),
     ("bool", DType::Bool),
+    ("int64", DType::I64),
+    ("long", DType::I64),
+    ("float64", DType::F64),
+    ("double", DType::F64),
 ];
 
 impl FromStr for DType {
@@ -172,12 +216,7 @@ impl FromStr for DType {
         let found = ours.or_else(|| TORCH.iter().find(|(known, _)| *known == name).map(|&(_, dtype)| dtype));
         found.ok_or_else(|| {
             let remedy = match name {
-                "f64" | "float64" | "double" => {
-                    "; there are no 64-bit floats, as no GPU API has them everywhere: use f32"
-                }
-                "i64" | "int64" | "long" | "u64" | "uint64" => {
-                    "; there are no 64-bit integers: use i32, or u32 for labels"
-                }
+                "u64" | "uint64" => "; there are no unsigned 64-bit integers: use i64, or u32 for labels",
                 _ => "",
             };
             let names = DType::ALL.map(|dtype| dtype.to_string()).join(", ");
@@ -197,7 +236,7 @@ mod sealed {
     /// Conversion of elements to and from words.
     pub trait Sealed: Sized {
         /// The bits of one element; the higher bits are 0.
-        fn bits(self) -> u32;
+        fn bits(self) -> u64;
         /// Returns the elements as words, of types of four bytes.
         fn words(_values: &[Self]) -> Option<&[u32]> {
             None
@@ -213,7 +252,11 @@ mod sealed {
 
 use sealed::Room;
 
-/// A Rust type that can be a tensor's element: `f32`, `half::f16`, `half::bf16`, `i32`, `u32`, `u8`, `bool`.
+/// A Rust type that can be a tensor's element: `f32`, `half::f16`, `half::bf16`, `i32`, `u32`, `u8`, `bool`, `i64`.
+///
+/// `f64` is none, since a literal such as `1.5` could then be of either float type, and Rust would choose `f64` in
+/// `Tensor::full([2], 1.5, None)`. [`Tensor::from_f64`](crate::Tensor::from_f64) and
+/// [`Tensor::to_vec_f64`](crate::Tensor::to_vec_f64) are for tensors of [`DType::F64`].
 pub trait Element: Copy + PartialOrd + fmt::Debug + fmt::Display + Send + Sync + 'static + sealed::Sealed {
     /// The [`DType`] of this type.
     const DTYPE: DType;
@@ -229,8 +272,8 @@ macro_rules! words {
         }
         impl Word for $t {}
         impl sealed::Sealed for $t {
-            fn bits(self) -> u32 {
-                bytemuck::cast(self)
+            fn bits(self) -> u64 {
+                u64::from(bytemuck::cast::<$t, u32>(self))
             }
             fn words(values: &[Self]) -> Option<&[u32]> {
                 Some(bytemuck::cast_slice(values))
@@ -260,7 +303,7 @@ macro_rules! packed {
             const DTYPE: DType = DType::$dtype;
         }
         impl sealed::Sealed for $t {
-            fn bits(self) -> u32 {
+            fn bits(self) -> u64 {
                 $to(self).into()
             }
             fn pack(values: &[Self], room: Room<u32>) -> Result<Vec<u32>> {
@@ -299,7 +342,11 @@ mod tests {
                 assert_eq!(a.promote(b).ok(), b.promote(a).ok(), "{a} {b}");
             }
             assert_eq!(DType::Bool.promote(a).ok(), Some(a));
-            assert_eq!(a.promote(DType::F32).ok(), Some(DType::F32));
+            assert_eq!(a.promote(DType::F64).ok(), Some(DType::F64));
+            let float = if a == DType::F64 { a } else { DType::F32 };
+            assert_eq!(a.promote(DType::F32).ok(), Some(float));
+            let long = if a.is_float() { a } else { DType::I64 };
+            assert_eq!(a.promote(DType::I64).ok(), Some(long));
         }
         assert_eq!(DType::U8.promote(DType::U32).ok(), Some(DType::U32));
     }
@@ -311,8 +358,9 @@ mod tests {
         }
         assert_eq!(("torch.half".parse::<DType>()?, DType::try_from("int")?), (DType::F16, DType::I32));
         let error = |name: &str| name.parse::<DType>().unwrap_err().to_string();
-        assert_eq!(error("f8"), "DType: unknown type 'f8': it is one of f32, f16, bf16, i32, u32, u8, bool");
-        assert!(error("torch.float64").ends_with("use f32") && error("int64").ends_with("u32 for labels"));
+        assert_eq!(error("f8"), "DType: unknown type 'f8': it is one of f32, f16, bf16, i32, u32, u8, bool, i64, f64");
+        assert_eq!(("torch.float64".parse::<DType>()?, DType::try_from("long")?), (DType::F64, DType::I64));
+        assert!(error("uint64").ends_with("u32 for labels"));
         assert!(DType::F32 < DType::Bool);
         Ok(())
     }
@@ -329,6 +377,9 @@ mod tests {
         assert_eq!(bool::unpack(bool::pack(&flags, room)?, 5, room)?, flags);
         assert_eq!(bool::pack(&flags, room)?[0].to_le_bytes(), [1, 0, 1, 1]);
         assert_eq!(f32::unpack(f32::pack_vec(vec![1.5, -2.0], room)?, 2, room)?, [1.5, -2.0]);
+        let long = [i64::MIN, -1, (1 << 53) + 1];
+        assert_eq!(i64::unpack(i64::pack(&long, room)?, 3, room)?, long);
+        assert_eq!(i64::pack(&[-2], room)?, [u32::MAX - 1, u32::MAX]);
         assert_eq!((bool::bits(true), u8::bits(9), f16::bits(f16::ONE), f32::bits(1.0)), (1, 9, 0x3c00, 0x3f80_0000));
         Ok(())
     }

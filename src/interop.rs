@@ -193,6 +193,7 @@ impl Tensor {
             return Err(Error::argument(NAME, format!("{device} is not a device of wgpu")));
         };
         let shape = shape.into();
+        crate::ops::long::held(NAME, dtype, device)?;
         let words = dtype.words(checked_elem_count(NAME, shape.dims())?);
         if !buffer.usage().contains(USAGES) {
             let detail = format!("the buffer has the usages {:?}; a tensor needs {USAGES:?}", buffer.usage());

@@ -49,6 +49,7 @@ pub use kernel::WgslKernel;
 pub use ops::{
     Attention, Backward, Conv, ConvPadding, GridMode, GridPadding, Interpolation, Operand, Padding, Pool, Resample,
     ResampleCoordinates, ResampleFilter, ResampleRounding, Scalar, ScatterReduce, Sizes, Unfold, autocast, custom_grad,
+    keep_64_bits,
 };
 pub use parallel::{DataParallel, Pipeline};
 pub use shape::{Dim, Dims, Extent, NewShape, Shape};

@@ -13,6 +13,7 @@ use crate::autograd::no_grad;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::autocast;
+use crate::ops::long::cast::labels_as_words;
 use crate::tensor::Tensor;
 
 /// One sum per device.
@@ -260,7 +261,7 @@ fn one_label_each(op: &'static str, logits: &Tensor, labels: &Tensor) -> Result<
         let rule = "one label for each place: [N, classes, ..] and [N, ..]";
         return Err(Error::shapes(op, logits.shape(), labels.shape(), rule));
     }
-    let labels = labels.detach().to(logits.device())?.to_dtype(DType::U32)?;
+    let labels = labels_as_words(op, &labels.detach().to(logits.device())?)?;
     let logits = logits.detach();
     if logits.rank() == 2 {
         return Ok((logits, labels));

@@ -273,7 +273,7 @@ pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
 /// shapes too, since their strides overflow.
 pub(crate) fn checked_elem_count(op: &'static str, shape: &[usize]) -> Result<usize> {
     let product = shape.iter().filter(|&&d| d > 0).try_fold(1usize, |n, &d| n.checked_mul(d));
-    let fits = product.filter(|&n| n <= isize::MAX as usize / 4);
+    let fits = product.filter(|&n| n <= isize::MAX as usize / 8);
     let count = fits.map(|n| if shape.contains(&0) { 0 } else { n });
     count.ok_or_else(|| Error::argument(op, format!("shape {shape:?} has more elements than can be addressed")))
 }

@@ -164,7 +164,8 @@ fn skipped(reason: &str) {
 
 /// Checks that two tensors have the same type and shape and nearly the same elements, on any devices:
 /// `|actual − expected| ≤ atol + rtol · |expected|` with the tolerances of `torch.testing.assert_close`, that is
-/// 1e-5 + 1.3e-6 for f32, 1e-5 + 1e-3 for f16 and 1e-5 + 1.6e-2 for bf16; other types must be equal. Two NaN are equal, as in
+/// 1e-5 + 1.3e-6 for f32, 1e-5 + 1e-3 for f16, 1e-5 + 1.6e-2 for bf16 and 1e-7 + 1e-7 for f64; other types must be equal (of i64,
+/// as f64). Two NaN are equal, as in
 /// NumPy's `assert_allclose`.
 ///
 /// # Panics
@@ -184,6 +185,7 @@ pub fn assert_close(actual: &Tensor, expected: &Tensor) {
         DType::F32 => (1e-5, 1.3e-6),
         DType::F16 => (1e-5, 1e-3),
         DType::BF16 => (1e-5, 1.6e-2),
+        DType::F64 => (1e-7, 1e-7),
         _ => (0.0, 0.0),
     };
     assert_close_within(actual, expected, Tolerance { atol, rtol });

@@ -35,7 +35,7 @@ fn all_values(state: &StateDict) -> Vec<(String, DType, Vec<usize>, Vec<f64>)> {
 fn mixed(device: &Device) -> Result<StateDict> {
     let numbers = Tensor::from_slice(&[0.0f32, 1.0, 1.5, 2.25, 250.0, 7.0, 3.0], 7, device)?;
     let mut state = StateDict::new();
-    for dtype in DType::ALL {
+    for dtype in DType::ALL.into_iter().filter(|&dtype| dtype != DType::F64) {
         state.insert(format!("a.{dtype}"), numbers.to_dtype(dtype)?);
     }
     state.insert("large", Tensor::from_slice(&[i32::MIN, i32::MAX, -1], [3, 1], device)?);

@@ -195,7 +195,7 @@ fn parts_of_all_go_to_all() -> Result<()> {
 fn every_type_and_view() -> Result<()> {
     for mix in mixes()? {
         let n = mix.len();
-        for dtype in DType::ALL {
+        for dtype in DType::ALL.into_iter().filter(|&dtype| dtype != DType::F64) {
             let x = tensors(&mix, 7)?.iter().map(|x| x.gt(0.0)?.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
             let expected = |i: usize| values(i, 7).into_iter().map(|v| f32::from(v > 0.0)).collect::<Vec<f32>>();
             let whole: Vec<f32> = (0..n).flat_map(expected).collect();
@@ -205,7 +205,7 @@ fn every_type_and_view() -> Result<()> {
             assert_eq!(read(&scatter(&all[0], &mix)?)?.concat(), whole, "{dtype} on {mix:?}");
             assert_eq!(read(&all_to_all(&x, None)?)?.concat().len(), 7 * n);
             let sum: Vec<f32> = (0..7).map(|i| (0..n).map(|device| expected(device)[i]).sum()).collect();
-            if matches!(dtype, DType::U8 | DType::Bool) {
+            if matches!(dtype, DType::U8 | DType::Bool | DType::I64) {
                 assert!(matches!(all_reduce(&x, ReduceOp::Sum), Err(Error::DTypeMismatch { op: "all_reduce", .. })));
                 continue;
             }

@@ -60,18 +60,22 @@ fn what_is_written_is_read_again() -> Result<()> {
             let whole: Vec<i32> = (0..count).map(|i| 3 - 2 * i).collect();
             let x = Tensor::from_slice(&whole, shape.clone(), &device)?;
             let mut all = Vec::new();
-            for dtype in DType::ALL {
+            for dtype in DType::ALL.into_iter().filter(|&dtype| dtype != DType::F64 || device.is_cpu()) {
                 let tensor = if dtype == DType::U8 || dtype == DType::U32 { x.abs()? } else { x.clone() };
                 all.push(tensor.to_dtype(dtype)?);
             }
             for tensor in &all {
                 tensor.save_npy(&path)?;
                 let again = Tensor::from_npy(&path, &device)?;
-                let dtype = if tensor.dtype() == DType::BF16 { DType::F32 } else { tensor.dtype() };
+                let dtype = match tensor.dtype() {
+                    DType::BF16 | DType::F64 => DType::F32,
+                    DType::I64 => DType::I32,
+                    same => same,
+                };
                 assert_eq!((again.dtype(), again.shape()), (dtype, &shape[..]), "{device}");
                 assert_eq!(again.to_dtype(DType::F32)?.to_vec::<f32>()?, tensor.to_dtype(DType::F32)?.to_vec::<f32>()?);
             }
-            let names: Vec<String> = DType::ALL.iter().map(DType::to_string).collect();
+            let names: Vec<String> = all.iter().map(|x| x.dtype().to_string()).collect();
             let named: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&all).collect();
             npy::save_npz(folder.path().join("x.npz"), &named)?;
             let arrays = npy::load_npz(folder.path().join("x.npz"), &device)?;

@@ -63,7 +63,8 @@ impl Step {
 }
 
 fn dtype() -> impl Strategy<Value = DType> {
-    proptest::sample::select(DType::ALL.to_vec())
+    // Those of 64 bits do not compute everywhere: see wide_types.rs.
+    proptest::sample::select(DType::ALL.into_iter().filter(|dtype| dtype.size() < 8).collect::<Vec<_>>())
 }
 
 fn shape() -> impl Strategy<Value = Vec<usize>> {

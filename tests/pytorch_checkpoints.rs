@@ -200,6 +200,11 @@ fn a_value_without_a_type_here_is_skipped_by_its_name() -> Result<()> {
     assert_eq!(state.names().collect::<Vec<_>>(), ["weight", "double", "hash"]);
     assert_eq!(state.get("double").expect("f64").to_vec::<f32>()?, [0.1, f32::INFINITY]);
     assert_eq!(state.get("hash").expect("i64").to_vec::<u32>()?, [0, 1 << 31]);
+    let exact = anygpu::keep_64_bits(|| checkpoint::load(&path, Device::cpu()))?;
+    assert_eq!(exact.names().collect::<Vec<_>>(), ["weight", "double", "too_large", "hash", "id"]);
+    assert_eq!(exact.get("double").expect("f64").to_vec_f64()?, [0.1, f64::INFINITY]);
+    assert_eq!(exact.get("too_large").expect("f64").to_vec_f64()?, [1e300, 0.0]);
+    assert_eq!(exact.get("id").expect("i64").to_vec::<i64>()?, [-1, 1 << 31]);
     let all = checkpoint::load_pickle(&path, Device::cpu())?;
     let number = |name| all.get(name).and_then(PickleValue::as_f64);
     assert_eq!((number("best"), number("half")), (Some(0.9375), Some(-1.5)));

@@ -61,6 +61,8 @@ impl Nd {
             DType::U32 => self.map(|v| f64::from(v as u32)),
             DType::U8 => self.map(|v| f64::from(v as u8)),
             DType::Bool => self.map(|v| f64::from(u8::from(v != 0.0))),
+            DType::I64 => self.map(|v| v as i64 as f64),
+            DType::F64 => self.clone(),
         }
     }
 
@@ -77,24 +79,15 @@ impl Nd {
             DType::U32 => of(self, device, |v| v as u32),
             DType::U8 => of(self, device, |v| v as u8),
             DType::Bool => of(self, device, |v| v != 0.0),
+            DType::I64 => of(self, device, |v| v as i64),
+            DType::F64 => Tensor::from_f64(&self.data, self.shape.clone(), device),
         }
     }
 }
 
-/// Returns the elements of a tensor of any type.
+/// Returns the elements of a tensor of any type; of i64, those beyond 2⁵³ are rounded.
 pub fn values(tensor: &Tensor) -> Result<Vec<f64>> {
-    fn of<T: Element>(tensor: &Tensor, f: impl Fn(T) -> f64) -> Result<Vec<f64>> {
-        Ok(tensor.to_vec::<T>()?.into_iter().map(f).collect())
-    }
-    match tensor.dtype() {
-        DType::F32 => of::<f32>(tensor, f64::from),
-        DType::F16 => of::<f16>(tensor, f64::from),
-        DType::BF16 => of::<bf16>(tensor, f64::from),
-        DType::I32 => of::<i32>(tensor, f64::from),
-        DType::U32 => of::<u32>(tensor, f64::from),
-        DType::U8 => of::<u8>(tensor, f64::from),
-        DType::Bool => of::<bool>(tensor, |v| f64::from(u8::from(v))),
-    }
+    tensor.to_vec_f64()
 }
 
 /// Returns random numbers uniform on `lo..hi`, the same in every run, each of them an exact f32.

@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 
 use super::Fault;
+use crate::context;
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::dtype::{DType, Element};
@@ -44,7 +45,8 @@ impl FileDType {
     }
 
     /// The tensor of these elements on `cpu`, in the nearest element type of this crate: `f64` is rounded to `f32`, and
-    /// integers of 64 bits become such of 32. A value that does not fit is [`Fault::Unsupported`].
+    /// integers of 64 bits become such of 32, but within [`keep_64_bits`](crate::keep_64_bits). A value that does not fit is
+    /// [`Fault::Unsupported`].
     ///
     /// There are as many `elements` as the shape has.
     pub fn tensor<'a>(
@@ -52,7 +54,13 @@ impl FileDType {
         shape: &[usize],
         elements: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
     ) -> Result<Tensor, Fault> {
+        let keeps = context::read(|context| context.keep_longs);
         match self {
+            FileDType::F64 if keeps => {
+                let values = numbers(elements, |b| Ok(f64::from_le_bytes(b)))?;
+                Ok(Tensor::from_f64(&values, shape, None)?)
+            }
+            FileDType::I64 if keeps => collect(shape, elements, |b| Ok(i64::from_le_bytes(b))),
             FileDType::F64 => collect(shape, elements, |b| rounded(f64::from_le_bytes(b))),
             FileDType::F32 => collect(shape, elements, |b| Ok(f32::from_le_bytes(b))),
             FileDType::F16 => collect(shape, elements, |b| Ok(f16::from_le_bytes(b))),
@@ -98,12 +106,20 @@ fn collect<'a, const N: usize, T: Element>(
     elements: impl ExactSizeIterator<Item = &'a [u8]>,
     read: impl Fn([u8; N]) -> Result<T, Fault>,
 ) -> Result<Tensor, Fault> {
+    Ok(from_words(T::pack_vec(numbers(elements, read)?, with_room)?, shape, T::DTYPE, Device::cpu())?)
+}
+
+/// Reads elements of `N` bytes.
+fn numbers<'a, const N: usize, T>(
+    elements: impl ExactSizeIterator<Item = &'a [u8]>,
+    read: impl Fn([u8; N]) -> Result<T, Fault>,
+) -> Result<Vec<T>, Fault> {
     let mut values = with_room(elements.len())?;
     for element in elements {
         let bytes = <[u8; N]>::try_from(element).map_err(|_| Fault::from("an element is cut off"));
         values.push(bytes.and_then(&read)?);
     }
-    Ok(from_words(T::pack_vec(values, with_room)?, shape, T::DTYPE, Device::cpu())?)
+    Ok(values)
 }
 
 /// Calls `f` with the elements of a tensor on `cpu` in the format of files. (All hosts of this crate are
@@ -123,5 +139,7 @@ pub(super) fn safetensors_name(dtype: DType) -> &'static str {
         DType::U32 => "U32",
         DType::U8 => "U8",
         DType::Bool => "BOOL",
+        DType::I64 => "I64",
+        DType::F64 => "F64",
     }
 }

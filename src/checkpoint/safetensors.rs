@@ -14,6 +14,7 @@ use safetensors::{Dtype, SafeTensors};
 use super::file_dtype::{FileDType, safetensors_name, with_bytes};
 use super::{Fault, damaged, read_file};
 use crate::atomic::write_atomically;
+use crate::context;
 use crate::device::Device;
 use crate::error::Result;
 use crate::json::quoted;
@@ -89,6 +90,8 @@ fn parse(bytes: &[u8]) -> Result<Contents, Fault> {
         SafeTensors::read_metadata(bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
     let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
     let (mut state, mut skipped) = (StateDict::new(), Vec::new());
+    // Such a tensor in a file of this crate was one of 64 bits.
+    let _keep = metadata.contains_key(ORIGIN).then(|| context::set(|context| &mut context.keep_longs, true));
     for name in header.offset_keys() {
         let Some(info) = header.info(&name) else { continue };
         let (start, end) = info.data_offsets;

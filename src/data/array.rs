@@ -45,7 +45,9 @@ impl Array {
 
     /// Creates an array of rank 0, for instance a label.
     pub fn scalar<T: Element>(value: T) -> Array {
-        Array { words: vec![value.bits()], shape: Vec::new(), dtype: T::DTYPE }
+        let bits = value.bits();
+        let words = if T::DTYPE.is_long() { vec![bits as u32, (bits >> 32) as u32] } else { vec![bits as u32] };
+        Array { words, shape: Vec::new(), dtype: T::DTYPE }
     }
 
     /// Creates an array of the elements of a tensor, read from its device.
@@ -80,7 +82,8 @@ impl Array {
     /// [`Error::DTypeMismatch`] if they are of another type than `T`.
     pub fn as_slice<T: Element + bytemuck::Pod>(&self) -> Result<&[T]> {
         self.expect(T::DTYPE)?;
-        Ok(&bytemuck::cast_slice(&self.words)[..self.elem_count()])
+        let elements: &[T] = bytemuck::try_cast_slice(&self.words).map_err(|_| misaligned())?;
+        Ok(&elements[..self.elem_count()])
     }
 
     /// Returns the elements, mutably.
@@ -90,7 +93,8 @@ impl Array {
     pub fn as_mut_slice<T: Element + bytemuck::Pod>(&mut self) -> Result<&mut [T]> {
         self.expect(T::DTYPE)?;
         let count = self.elem_count();
-        Ok(&mut bytemuck::cast_slice_mut(&mut self.words)[..count])
+        let elements: &mut [T] = bytemuck::try_cast_slice_mut(&mut self.words).map_err(|_| misaligned())?;
+        Ok(&mut elements[..count])
     }
 
     /// The sizes `[C, H, W]` of an image.
@@ -133,6 +137,12 @@ impl Array {
         }
         Err(Error::DTypeMismatch { op: "Array", expected: dtype.to_string(), got: self.dtype.to_string() })
     }
+}
+
+/// Returns the error for elements of eight bytes whose memory only words could lie in. Allocators give such to no vector of more
+/// than one word.
+fn misaligned() -> Error {
+    Error::argument("Array", "the memory of the elements is not aligned for their type")
 }
 
 #[cfg(test)]

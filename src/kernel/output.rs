@@ -93,7 +93,7 @@ pub(super) fn dense(gpu: &Gpu, tensor: &Tensor) -> Result<Buffer> {
     // Elements that begin in the middle of a word have to be moved.
     let moved = !tensor.layout().offset.is_multiple_of(dtype.per_word());
     let tensor = if moved { tensor.copy()? } else { tensor.contiguous()? };
-    let (offset, len) = (tensor.layout().offset / dtype.per_word(), dtype.words(tensor.elem_count()));
+    let (offset, len) = (dtype.word_of(tensor.layout().offset), dtype.words(tensor.elem_count()));
     match tensor.storage() {
         Storage::Gpu(buffer) if offset == 0 && buffer.len() == len => Ok(buffer.clone()),
         Storage::Gpu(buffer) => {

@@ -4,7 +4,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
-/// A lookup table of vectors. Takes `ids: [..]` of u32, i32 or u8 and returns `[.., width]`. `weight: [count, width]`
+/// A lookup table of vectors. Takes `ids: [..]` of u32, i32, u8 or i64 and returns `[.., width]`. `weight: [count, width]`
 /// is initialised from the standard normal distribution. An id beyond the table is an error on the CPU and selects a
 /// row of zeros on adapters. [`padding_idx`](Embedding::padding_idx) is the id of padding.
 ///
@@ -90,7 +90,7 @@ impl Module for Embedding {
 
     fn forward(&self, ids: &Tensor) -> Result<Tensor> {
         if ids.dtype().is_float() {
-            let expected = "ids of u32, i32 or u8 (convert them with ids.to_dtype(DType::U32)?)".into();
+            let expected = "ids of u32, i32, u8 or i64 (convert them with ids.to_dtype(DType::U32)?)".into();
             return Err(Error::DTypeMismatch { op: "Embedding", expected, got: ids.dtype().to_string() });
         }
         summary::seen(self, self.looked_up(ids))

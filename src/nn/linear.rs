@@ -1,6 +1,7 @@
 use super::{Module, init, summary};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::long::refuse;
 use crate::ops::lowered;
 use crate::tensor::Tensor;
 
@@ -89,6 +90,7 @@ pub(super) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Resu
         let expected = "a float type (convert integers with x.to_dtype(DType::F32)?)".into();
         return Err(Error::DTypeMismatch { op: "Linear", expected, got: x.dtype().to_string() });
     }
+    refuse("Linear", bias)?;
     // A single matrix product, for any number of leading dimensions.
     let rows = x.reshape([lead.iter().product(), last])?;
     let weight = weight.t()?;

@@ -2,6 +2,8 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::long::cast::labels_as_words;
+use crate::ops::long::refuse;
 use crate::ops::nll::Labelled;
 use crate::ops::{named, of_sums};
 use crate::tensor::Tensor;
@@ -30,7 +32,7 @@ impl Reduction {
 
 /// Returns the mean cross-entropy of a batch, `−(1/N) Σₙ log softmax(logits)[n, labels[n]]`, as a scalar.
 ///
-/// `logits: [N, classes, ..]` are floats *before* any softmax. `labels: [N, ..]` are u32, i32 or u8, each below the
+/// `logits: [N, classes, ..]` are floats *before* any softmax. `labels: [N, ..]` are u32, i32, u8 or i64, each below the
 /// number of classes. [`CrossEntropyLoss`] has options.
 ///
 /// # Errors
@@ -200,6 +202,7 @@ pub fn nll_loss(log_probs: &Tensor, labels: &Tensor, reduction: Reduction) -> Re
 
 /// Returns floats as f32, the type in which losses are computed.
 pub(super) fn f32s(op: &'static str, x: &Tensor) -> Result<Tensor> {
+    refuse(op, [x])?;
     if x.dtype().is_float() {
         return x.to_dtype(DType::F32);
     }
@@ -229,7 +232,7 @@ pub fn correct(logits: &Tensor, labels: &Tensor) -> Result<usize> {
     let predicted = named("correct", || logits.detach().argmax(1))?.to_vec::<u32>()?;
     Ok(predicted
         .iter()
-        .zip(labels.detach().to_dtype(DType::U32)?.to_vec::<u32>()?)
+        .zip(labels_as_words("correct", labels)?.to_vec::<u32>()?)
         .filter(|(p, label)| **p == *label)
         .count())
 }

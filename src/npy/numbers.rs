@@ -3,6 +3,7 @@
 use half::f16;
 
 use super::Fault;
+use crate::context;
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::dtype::{DType, Element};
@@ -35,7 +36,7 @@ impl Kind {
 }
 
 /// Converts elements of `N` bytes one by one.
-fn converted<const N: usize, T: Element>(
+fn converted<const N: usize, T>(
     data: &[u8],
     kind: &Kind,
     f: impl Fn([u8; N]) -> Result<T, String>,
@@ -73,7 +74,13 @@ pub(super) fn tensor(kind: &Kind, data: &[u8], shape: &[usize], device: &Device)
     // Sizes beside a 0 may be anything.
     checked_elem_count("from_npy", shape).map_err(|_| format!("its shape {shape:?} does not fit memory"))?;
     let array = (kind, data, shape, device);
+    let keeps = context::read(|context| context.keep_longs);
     match &kind.name {
+        b"f8" if keeps => {
+            let values = converted(data, kind, |b| Ok(f64::from_le_bytes(b)))?;
+            Ok(Tensor::from_f64(&values, shape, device)?)
+        }
+        b"i8" if keeps => of(array, |b| Ok(i64::from_le_bytes(b))),
         b"f2" => of(array, |b| Ok(f16::from_le_bytes(b))),
         b"f4" => of(array, |b| Ok(f32::from_le_bytes(b))),
         b"f8" => of(array, |b| rounded(f64::from_le_bytes(b))),
@@ -104,6 +111,13 @@ pub(super) fn bytes(tensor: &Tensor) -> Result<(&'static str, Vec<u8>)> {
         DType::I32 => ("<i4", of(tensor, i32::to_le_bytes)?),
         DType::U32 => ("<u4", of(tensor, u32::to_le_bytes)?),
         DType::U8 => ("|u1", of(tensor, u8::to_le_bytes)?),
+        DType::I64 => ("<i8", of(tensor, i64::to_le_bytes)?),
+        DType::F64 => {
+            let values = tensor.to_vec_f64()?;
+            let mut all = with_room(values.len() * 8)?;
+            values.into_iter().for_each(|value| all.extend(value.to_le_bytes()));
+            ("<f8", all)
+        }
         DType::Bool => ("|b1", of(tensor, |value: bool| [u8::from(value)])?),
     })
 }

@@ -156,10 +156,8 @@ impl Array {
     /// Reads a tensor back.
     pub fn download(tensor: &Tensor, kind: ElementType) -> Result<Array> {
         let elements = match tensor.dtype() {
-            dtype if dtype.is_float() => {
-                let values = tensor.to_dtype(DType::F32)?.to_vec::<f32>()?;
-                Elements::Floats(values.into_iter().map(f64::from).collect())
-            }
+            dtype if dtype.is_float() => Elements::Floats(tensor.to_vec_f64()?),
+            DType::I64 => Elements::Ints(tensor.to_vec::<i64>()?),
             DType::I32 => Elements::Ints(tensor.to_vec::<i32>()?.into_iter().map(i64::from).collect()),
             _ => Elements::Ints(tensor.to_dtype(DType::U32)?.to_vec::<u32>()?.into_iter().map(i64::from).collect()),
         };

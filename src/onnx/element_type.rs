@@ -119,6 +119,8 @@ impl ElementType {
             DType::U32 => ElementType::Uint32,
             DType::U8 => ElementType::Uint8,
             DType::Bool => ElementType::Bool,
+            DType::I64 => ElementType::Int64,
+            DType::F64 => ElementType::Double,
         }
     }
 

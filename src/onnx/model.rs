@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::array::Array;
 use super::build::Builder;
+use super::element_type::ElementType;
 use super::fault;
 use super::fold::fold;
 use super::fuse::fuse;
@@ -129,6 +130,14 @@ fn input(info: &ValueInfo, tensor: &Tensor, device: &Device) -> Result<Value> {
     let tensor = match (dtype, tensor.dtype()) {
         (expected, got) if expected == got => tensor.clone(),
         (DType::I32, DType::U32 | DType::U8) => tensor.to_dtype(DType::I32)?,
+        // As in the values of the model: exact on the host, and an error beyond 32 bits on a device.
+        (_, DType::I64) if kind == ElementType::Int64 && tensor.device() == device => {
+            let array = Array::download(tensor, kind)?;
+            if tensor.elem_count() <= FEW {
+                return Ok(Value::from(array));
+            }
+            array.upload(device)?
+        }
         (expected, got) => {
             let expected = format!("{expected} for input {info}");
             return Err(Error::DTypeMismatch { op: "onnx", expected, got: got.to_string() });

@@ -61,7 +61,7 @@ pub fn autocast<T>(dtype: DType, f: impl FnOnce() -> Result<T>) -> Result<T> {
 /// Returns the float type of the operands and the result of a product of elements of this type.
 pub(crate) fn lowered(dtype: DType) -> DType {
     match set_products() {
-        Some(half) if dtype.is_float() => half,
+        Some(half) if dtype.is_float() && !dtype.is_long() => half,
         _ => dtype,
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn lowered(dtype: DType) -> DType {
 /// Returns the type of a sum or a loss of elements of this type.
 pub(crate) fn of_sums(dtype: DType) -> DType {
     match set_products() {
-        Some(_) if dtype.is_float() => DType::F32,
+        Some(_) if dtype.is_float() && !dtype.is_long() => DType::F32,
         _ => dtype,
     }
 }

@@ -9,6 +9,7 @@ use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::{narrowed, widened};
 use crate::ops::inputs::lock_all;
+use crate::ops::long::{self, pairs};
 use crate::ops::shape::copy::{duplicate, strided_copy, strided_kernel};
 use crate::ops::traced::note_write;
 use crate::ops::{CpuIn, GpuIn, Operand, Scalar, Strided, expect_dtype, named, same_device};
@@ -27,12 +28,17 @@ pub(super) fn fill_kernel(out: &Buffer, offset: usize, count: usize, value: u32)
 
 /// Returns a new tensor in which every element is `value`.
 pub(crate) fn filled<T: Element>(shape: &[usize], value: T, device: &Device) -> Result<Tensor> {
+    if T::DTYPE.is_long() {
+        checked_elem_count("full", shape)?;
+        return duplicate(&long::scalar(value.bits(), T::DTYPE, device)?.broadcast_to(shape)?);
+    }
     let word = T::pack(&[value; 4], with_room)?[0]; // a word of any type has at most 4 elements
     filled_words(shape, word, T::DTYPE, device)
 }
 
 /// Returns a new tensor in which every word is `word`.
 pub(crate) fn filled_words(shape: &[usize], word: u32, dtype: DType, device: &Device) -> Result<Tensor> {
+    long::held("full", dtype, device)?;
     let count = dtype.words(checked_elem_count("full", shape)?);
     let storage = match device.backend()? {
         Backend::Cpu(cpu) => {
@@ -84,6 +90,9 @@ pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
         return Ok(());
     }
     note_write("copy_", dst, Some(src));
+    if dst.dtype().is_long() {
+        return copy_(&pairs(dst), &pairs(src));
+    }
     if dst.dtype().is_packed() {
         return copy_packed(dst, src);
     }
@@ -143,11 +152,11 @@ fn copy_packed(dst: &Tensor, src: &Tensor) -> Result<()> {
     let reach: usize = layout.shape.iter().zip(&layout.strides).map(|(size, stride)| (size - 1) * stride).sum();
     let first = layout.offset / per_word;
     let words = (layout.offset + reach) / per_word + 1 - first;
-    let wide = widened(&dst.tensor_at_word(first, &[words * per_word], dst.dtype()))?;
+    let wide = widened(&dst.tensor_at_word(first, &[words * per_word], dst.dtype())?)?;
     let place = Layout { offset: layout.offset - first * per_word, ..layout.clone() };
     copy_(&wide.with_layout(place), &widened(src)?)?;
     let back = narrowed(&wide, dst.dtype())?;
-    copy_(&dst.tensor_at_word(first, &[words], DType::U32), &back.tensor_at_word(0, &[words], DType::U32))
+    copy_(&dst.tensor_at_word(first, &[words], DType::U32)?, &back.tensor_at_word(0, &[words], DType::U32)?)
 }
 
 /// Defines methods that replace the elements of `self` by those of `self ∘ other`.
@@ -234,6 +243,10 @@ impl Tensor {
     /// ```
     pub fn fill_(&self, value: impl Into<Scalar>) -> Result<()> {
         let value = match value.into() {
+            Scalar::Float(value) if self.dtype() == DType::F64 => {
+                long::scalar(value.to_bits(), DType::F64, self.device())?
+            }
+            Scalar::Float(value) if self.dtype() == DType::I64 => Tensor::scalar(value as i64, self.device())?,
             Scalar::Float(value) => Tensor::scalar(value as f32, self.device())?,
             whole => whole.tensor("fill_", self.dtype(), self.device())?,
         };

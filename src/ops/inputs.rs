@@ -276,12 +276,12 @@ impl<const K: usize> Walk<K> {
     }
 
     /// Broadcasts the operands and calls `f` as [`Walk::rows`] does, with at least so many parts for each task.
-    pub fn broadcast_rows(
+    pub fn broadcast_rows<R: Send>(
         op: &'static str,
         layouts: [&Layout; K],
-        out: &mut [u32],
+        out: &mut [R],
         least: usize,
-        f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync,
+        f: impl Fn([usize; K], [usize; K], &mut [R]) + Sync,
     ) -> Result<()> {
         // Dense operands of one shape need no walk: making one would take longer than the op of a small tensor.
         if all_dense(&layouts) {
@@ -301,7 +301,7 @@ impl<const K: usize> Walk<K> {
 
     /// Calls `f` in parallel, in tasks of at least `least` parts, for every row along the innermost dimension, or for parts of a row,
     /// with each operand's first element and step, and that part of `out`. Negative strides are numbers that wrap around.
-    pub fn rows(&self, out: &mut [u32], least: usize, f: impl Fn([usize; K], [usize; K], &mut [u32]) + Sync) {
+    pub fn rows<R: Send>(&self, out: &mut [R], least: usize, f: impl Fn([usize; K], [usize; K], &mut [R]) + Sync) {
         let Walk { dims, strides, offsets } = self;
         let inner = dims.len() - 1;
         let (length, steps) = (dims[inner], strides.each_ref().map(|s| s[inner]));

@@ -15,6 +15,7 @@ mod index;
 pub(crate) mod inplace;
 mod inputs;
 mod linalg;
+pub(crate) mod long;
 mod named;
 pub(crate) mod nll;
 mod norm;
@@ -40,6 +41,7 @@ pub use index::scatter_reduce::ScatterReduce;
 pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};
 pub use linalg::attention::Attention;
 pub(crate) use linalg::matmul_tuning;
+pub use long::keep_64_bits;
 pub(crate) use named::named;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;
@@ -173,6 +175,12 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Computes a result from inputs of which some have 64 bits. The default is an error: neither `cpu` nor `gpu` reads such.
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs.iter().find(|x| x.dtype().is_long()).unwrap_or(&inputs[0]);
+        Err(long::unsupported(self.name(), x))
+    }
+
     /// Computes on the host. `out` holds unspecified values.
     fn cpu(&self, inputs: &[CpuIn<Self::Layout>], out: CpuOut) -> Result<()>;
 
@@ -252,6 +260,9 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
 
 fn applied<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     same_device(op.name(), inputs)?;
+    if inputs.iter().any(|x| x.dtype().is_long()) {
+        return op.long(inputs);
+    }
     let cast = autocast::cast(O::ELEMENTS, inputs)?;
     let cast = cast.as_deref().map(references);
     let inputs = cast.as_deref().unwrap_or(inputs);

@@ -166,6 +166,7 @@ impl<'a> Saved<'a> {
         let i = name.strip_prefix("state.").and_then(|rest| rest.strip_suffix(".step")?.parse().ok());
         let step = match tensor.dtype() {
             DType::I32 => tensor.to_vec::<i32>()?.first().copied(),
+            DType::I64 => tensor.to_vec::<i64>()?.first().and_then(|&step| step.try_into().ok()),
             _ => values.first().map(|&step| step as i32),
         };
         match (i, step.filter(|&step| step >= 0)) {

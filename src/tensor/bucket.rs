@@ -166,7 +166,7 @@ pub(crate) fn copied_together(tensors: &[&Tensor], device: &Device) -> Result<Ve
     let start = flat.layout().offset;
     let view =
         |(tensor, place): (&&Tensor, Place)| flat.tensor_at_word(start + place.start, tensor.shape(), tensor.dtype());
-    Ok(tensors.iter().zip(places).map(view).collect())
+    tensors.iter().zip(places).map(view).collect()
 }
 
 fn places(tensors: &[Tensor]) -> Vec<Place> {

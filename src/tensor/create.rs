@@ -2,7 +2,7 @@
 
 use crate::device::cpu::{copied, copy, with_room};
 use crate::device::{Backend, Device, IntoDevice, Storage};
-use crate::dtype::{DType, Element};
+use crate::dtype::{DType, Element, long_words};
 use crate::error::{Error, Result};
 use crate::ops::named;
 use crate::ops::traced::note_use;
@@ -49,6 +49,30 @@ impl Tensor {
             return Err(Error::argument("from_vec", detail));
         }
         from_words(T::pack_vec(data, with_room)?, shape.dims(), T::DTYPE, device.into_device()?)
+    }
+
+    /// Returns a tensor of [`DType::F64`], which only `cpu` has. [`Tensor::from_slice`] and [`Tensor::new`] make no such tensors, so
+    /// that numbers in a program, which Rust has as f64, do not become any.
+    ///
+    /// # Errors
+    /// Same as [`Tensor::from_slice`]; [`Error::DTypeMismatch`] for another device than `cpu`.
+    ///
+    /// ```
+    /// # use anygpu::{DType, Tensor};
+    /// let x = Tensor::from_f64(&[0.1, 2.0_f64.powi(53)], [2], None)?;
+    /// assert_eq!(x.dtype(), DType::F64);
+    /// assert_eq!(x.to_vec_f64()?, [0.1, 9007199254740992.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn from_f64(data: &[f64], shape: impl Into<Shape>, device: impl IntoDevice) -> Result<Tensor> {
+        let (shape, device) = (shape.into(), device.into_device()?);
+        if checked_elem_count("from_f64", shape.dims())? != data.len() {
+            let detail = format!("{} elements do not fill shape {:?}", data.len(), shape.dims());
+            return Err(Error::argument("from_f64", detail));
+        }
+        crate::ops::long::held("from_f64", DType::F64, &device)?;
+        let words = long_words(data.iter().map(|value| value.to_bits()), with_room)?;
+        from_words(words, shape.dims(), DType::F64, device)
     }
 
     /// Returns a tensor of f32 zeros. For other types, see [`Tensor::full`].
@@ -221,6 +245,7 @@ impl Tensor {
 
 /// Returns a tensor with a copy of the bits of its elements.
 fn copy_of_words(words: &[u32], shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+    crate::ops::long::held("from_slice", dtype, &device)?;
     let storage = match device.backend()? {
         Backend::Cpu(cpu) => {
             let buffer = cpu.alloc(words.len())?;
@@ -235,6 +260,7 @@ fn copy_of_words(words: &[u32], shape: &[usize], dtype: DType, device: Device) -
 
 /// Returns a tensor from the bits of its elements.
 pub(crate) fn from_words(words: Vec<u32>, shape: &[usize], dtype: DType, device: Device) -> Result<Tensor> {
+    crate::ops::long::held("from_vec", dtype, &device)?;
     let storage = match device.backend()? {
         Backend::Cpu(cpu) => Storage::Cpu(cpu.from_words(words)),
         Backend::Gpu(gpu) if words.is_empty() => Storage::Gpu(gpu.alloc(1)?),

@@ -96,14 +96,16 @@ fn text(tensor: &Tensor) -> Result<String> {
         return Ok("[]".to_owned());
     }
     let shown = corners(tensor)?;
-    let words = shown.to_dtype(tensor.dtype().wide())?.to_words()?;
-    let widest = |cells: &[String]| cells.iter().map(String::len).max().unwrap_or(0);
+    let widest = |cells: Vec<String>| {
+        let width = cells.iter().map(String::len).max().unwrap_or(0);
+        (cells, width)
+    };
     let (cells, width) = match tensor.dtype() {
-        DType::F32 | DType::F16 | DType::BF16 => floats(bytemuck::cast_slice(&words)),
+        dtype if dtype.is_float() => floats(&shown.to_vec_f64()?),
+        DType::I64 => widest(shown.to_vec::<i64>()?.iter().map(i64::to_string).collect()),
         other => {
-            let cells: Vec<String> = words.iter().map(|&word| whole(word, other)).collect();
-            let width = widest(&cells);
-            (cells, width)
+            let words = shown.to_dtype(other.wide())?.to_words()?;
+            widest(words.iter().map(|&word| whole(word, other)).collect())
         }
     };
     let cells: Vec<String> = cells.into_iter().map(|c| format!("{c:>width$}")).collect();
@@ -123,8 +125,8 @@ fn whole(word: u32, dtype: DType) -> String {
 
 /// Formats whole numbers as `1.`, others with four digits, very large or small ones in scientific notation. Returns the
 /// width of the widest, too. Zeros, NaN and infinities affect neither the notation nor the width.
-fn floats(values: &[f32]) -> (Vec<String>, usize) {
-    let counted: Vec<f64> = values.iter().map(|&v| v.into()).filter(|v: &f64| v.is_finite() && *v != 0.0).collect();
+fn floats(values: &[f64]) -> (Vec<String>, usize) {
+    let counted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite() && *v != 0.0).collect();
     let largest = counted.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
     let smallest = counted.iter().fold(f64::INFINITY, |m, v| m.min(v.abs()));
     let whole = counted.iter().all(|v| v.fract() == 0.0);
@@ -137,7 +139,7 @@ fn floats(values: &[f32]) -> (Vec<String>, usize) {
         v => format!("{v:.4}"),
     };
     let width = counted.iter().map(|&v| one(v).len()).max().unwrap_or(1);
-    (values.iter().map(|&v| one(v.into())).collect(), width)
+    (values.iter().map(|&v| one(v)).collect(), width)
 }
 
 /// Formats a number as `1.0000e+03`: the exponent has its sign and at least two digits.

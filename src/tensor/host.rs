@@ -2,8 +2,9 @@
 
 use crate::device::Storage;
 use crate::device::cpu::with_room;
-use crate::dtype::Element;
+use crate::dtype::{DType, Element, long_bits};
 use crate::error::{Error, Result};
+use crate::ops::named;
 use crate::ops::traced::note_use;
 use crate::tensor::Tensor;
 
@@ -20,6 +21,32 @@ impl Tensor {
     /// ```
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         self.elements("to_vec")
+    }
+
+    /// Returns the elements as f64, of every element type: exactly, but for [`DType::I64`](crate::DType::I64) beyond 2⁵³.
+    ///
+    /// # Errors
+    /// Errors of earlier work on the device.
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// assert_eq!(Tensor::new([[1.5, -2.0]], None)?.to_vec_f64()?, [1.5, -2.0]);
+    /// assert_eq!(Tensor::new([true, false], None)?.to_vec_f64()?, [1.0, 0.0]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn to_vec_f64(&self) -> Result<Vec<f64>> {
+        named("to_vec_f64", || {
+            let x = self.detach();
+            let x = if self.dtype().is_long() { x } else { x.to_dtype(self.dtype().wide())? };
+            let words = x.to_words()?;
+            let mut values = with_room(self.elem_count())?;
+            match x.dtype() {
+                DType::F64 => values.extend(long_bits(&words).map(f64::from_bits)),
+                DType::I64 => values.extend(long_bits(&words).map(|bits| bits.cast_signed() as f64)),
+                dtype => values.extend(words.iter().map(|&word| dtype.number(word))),
+            }
+            Ok(values)
+        })
     }
 
     /// Returns the rows of a matrix: `[m, n]` → m vectors of n elements. Otherwise like [`Tensor::to_vec`].
@@ -94,9 +121,17 @@ impl Tensor {
             Storage::Cpu(buffer) if self.layout().is_contiguous() && T::DTYPE == self.dtype() => {
                 note_use(self, "are read by the host");
                 let words = buffer.read();
+                let (start, count) = (self.layout().offset, self.elem_count());
+                if self.dtype().is_long() {
+                    // Vectors of words may lie where such elements may not, though allocators do not do this.
+                    match bytemuck::try_cast_slice(&words[2 * start..][..2 * count]) {
+                        Ok(elements) => return Ok(f(elements)),
+                        Err(_) => drop(words),
+                    }
+                    return Ok(f(&self.elements("with_slice")?));
+                }
                 let elements: &[T] = bytemuck::cast_slice(&words);
-                let start = self.layout().offset;
-                Ok(f(&elements[start..start + self.elem_count()]))
+                Ok(f(&elements[start..start + count]))
             }
             _ => Ok(f(&self.elements("with_slice")?)),
         }

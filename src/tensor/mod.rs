@@ -30,7 +30,7 @@ pub(crate) use transfer::{move_dense, weighted_sum};
 use crate::autograd::Node;
 use crate::device::{Device, Storage};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shape::Layout;
 
 /// An n-dimensional array on a device.
@@ -139,14 +139,21 @@ impl Tensor {
         }
         let Inner { storage, layout, dtype, device, .. } = &*dense.0;
         let layout =
-            Layout { offset: layout.offset / per_word, ..Layout::contiguous(&[dtype.words(layout.elem_count())]) };
+            Layout { offset: dtype.word_of(layout.offset), ..Layout::contiguous(&[dtype.words(layout.elem_count())]) };
         Ok(Self::from_parts(storage.clone(), layout, DType::U32, device.clone()))
     }
 
     /// Returns a tensor whose words begin at word `offset` of this one's storage.
-    pub(crate) fn tensor_at_word(&self, offset: usize, shape: &[usize], dtype: DType) -> Self {
-        let layout = Layout { offset: offset * dtype.per_word(), ..Layout::contiguous(shape) };
-        Self::from_parts(self.0.storage.clone(), layout, dtype, self.0.device.clone())
+    ///
+    /// # Errors
+    /// If the device cannot hold the type, or elements of two words would begin at an odd one.
+    pub(crate) fn tensor_at_word(&self, offset: usize, shape: &[usize], dtype: DType) -> Result<Self> {
+        crate::ops::long::held("to", dtype, self.device())?;
+        if dtype.is_long() && !offset.is_multiple_of(2) {
+            return Err(Error::internal(format!("{dtype} that begins at word {offset}")));
+        }
+        let layout = Layout { offset: dtype.element_of(offset), ..Layout::contiguous(shape) };
+        Ok(Self::from_parts(self.0.storage.clone(), layout, dtype, self.0.device.clone()))
     }
 
     /// Returns the size in each dimension, outermost first.

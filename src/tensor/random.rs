@@ -251,7 +251,7 @@ impl Tensor {
     }
 
     fn random_like(&self, op: &'static str, make: fn(&[usize], &Device) -> Result<Tensor>) -> Result<Tensor> {
-        if !self.dtype().is_float() {
+        if !self.dtype().is_float() || self.dtype().is_long() {
             let got = self.dtype().to_string();
             return Err(Error::DTypeMismatch { op, expected: "a float type".into(), got });
         }

@@ -75,14 +75,15 @@ pub(crate) fn overwrite(dst: &Tensor, src: &Tensor) -> Result<bool> {
     let (Backend::Gpu(gpu), true) = (dst.device().backend()?, dst.elem_count() == src.elem_count()) else {
         return Ok(false);
     };
-    let start = src.layout().offset;
-    gpu.write(to, dst.layout().offset, &from.read()[start..start + src.elem_count()])?;
+    let [start, at] = [src, dst].map(|x| x.dtype().word_of(x.layout().offset));
+    gpu.write(to, at, &from.read()[start..start + src.dtype().words(src.elem_count())])?;
     dst.storage().bump();
     Ok(true)
 }
 
 /// Returns a copy on another device, outside the graph.
 pub(crate) fn move_dense(tensor: &Tensor, device: &Device) -> Result<Tensor> {
+    ops::long::held("to", tensor.dtype(), device)?;
     let words = tensor.as_words()?;
     let storage = transfer::to(words.storage(), words.layout().offset, words.elem_count(), words.device(), device)?;
     Ok(Tensor::from_storage(storage, tensor.shape(), tensor.dtype(), device.clone()))

@@ -26,6 +26,7 @@ pub fn creation(d: &Device) -> Result<Vec<Call>> {
         ("Tensor::new", Tensor::new([vec![1.0], vec![]], d).map(drop)),
         ("Tensor::new", Tensor::new([u64::MAX], d).map(drop)),
         ("from_slice", Tensor::from_slice(&[1.0f32], 2, d).map(drop)),
+        ("from_f64", Tensor::from_f64(&[1.0], 2, d).map(drop)),
         ("from_vec", Tensor::from_vec(vec![1.0f32], 2, d).map(drop)),
         ("zeros", Tensor::zeros(huge, d).map(drop)),
         ("ones", Tensor::ones(huge, d).map(drop)),

@@ -33,6 +33,7 @@ const TOTAL: &[&str] = &[
     "to",
     "zeros_like",
     "div_scalar",
+    "to_vec_f64",
 ];
 
 /// The methods of the graph, whose errors say `backward`, and properties.

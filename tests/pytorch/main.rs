@@ -36,7 +36,7 @@ fn values_and_gradients_are_pytorchs() {
 fn types_meet_where_pytorchs_do() {
     let reference = reference();
     let pairs = list(&reference, "promotions");
-    assert_eq!(pairs.len(), DType::ALL.len() * DType::ALL.len());
+    assert_eq!(pairs.len(), 7 * 7); // those of 64 bits are in wide_types.rs
     for pair in pairs {
         let (a, b) = (dtype(&pair[0]), dtype(&pair[1]));
         let got = a.promote(b).ok();

@@ -4,6 +4,7 @@ use super::steps::{Kind, State, step};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::{Module, init, summary};
+use crate::ops::long::refuse;
 use crate::ops::lowered;
 use crate::tensor::Tensor;
 
@@ -96,6 +97,7 @@ impl Operands<'_> {
                 let detail = "a state is [N, H], without N for one element";
                 return Err(Error::shapes(self.name, given.shape(), &[n, hidden], detail));
             }
+            refuse(self.name, [&batched])?;
             batched.to_dtype(DType::F32)
         };
         let (h, dtype) = (state(h)?, lowered(x.dtype()));

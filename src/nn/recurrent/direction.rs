@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::no_grad;
 use crate::ops::custom_grad::attached;
+use crate::ops::long::refuse;
 use crate::ops::{Backward, lowered};
 use crate::tensor::Tensor;
 
@@ -48,6 +49,8 @@ pub(crate) fn direction(
     if steps == 0 {
         return Err(Error::argument("direction", "a sequence needs at least one element"));
     }
+    let states = state.into_iter().flat_map(|state| [Some(&state.h), state.c.as_ref()]).flatten();
+    refuse("direction", states.chain(weights.biases.into_iter().flatten()))?;
     let (dtype, width) = (lowered(x.dtype()), weights.hidden.shape()[1]);
     let input = product(kind, x, weights)?;
     let zeros = || Tensor::zeros([n, width], x.device());

@@ -15,7 +15,9 @@ use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
 use crate::ops::stored::{HALVES, halves};
 use crate::ops::traced::Traced;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply};
+use crate::ops::{
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, long, named,
+};
 use crate::tensor::Tensor;
 
 params! {
@@ -223,6 +225,8 @@ pub(in crate::ops) fn number_word(value: f64, dtype: DType) -> u32 {
         DType::U32 => value as u32,
         DType::U8 => u32::from(value as u8),
         DType::Bool => u32::from(value != 0.0),
+        // No op computes these in words.
+        DType::I64 | DType::F64 => 0,
     }
 }
 
@@ -247,10 +251,12 @@ impl Tensor {
     ///
     /// Values are rounded to the nearest `f16` or `bf16` (ties to even; values that are too large become infinite).
     /// Floats are rounded towards zero to integers and limited to the range of the type; NaN becomes 0. Conversions
-    /// between integers keep the lowest bits. To `bool`, 0 becomes false, and every other value, even NaN, true.
+    /// between integers keep the lowest bits. To `bool`, 0 becomes false, and every other value, even NaN, true. `i64` becomes
+    /// `f16` and `bf16` by way of `f32`, as in PyTorch.
     ///
     /// # Errors
-    /// If the device has too little memory for the copy.
+    /// If the device has too little memory for the copy; [`Error::DTypeMismatch`] for `f64` on an adapter; [`Error::Autograd`] if a
+    /// gradient would have to flow to or from `f64`.
     ///
     /// ```
     /// # use anygpu::{DType, Tensor};
@@ -263,6 +269,9 @@ impl Tensor {
     pub fn to_dtype(&self, dtype: DType) -> Result<Tensor> {
         if self.dtype() == dtype {
             return Ok(self.clone());
+        }
+        if self.dtype().is_long() || dtype.is_long() {
+            return named("to_dtype", || long::cast::cast(self, dtype));
         }
         let x = widened(self)?;
         let x = match (self.dtype(), dtype) {

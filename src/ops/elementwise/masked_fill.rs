@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::number_word;
 use crate::ops::traced::Traced;
-use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, same_device};
+use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, named, same_device};
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
 
@@ -81,6 +81,11 @@ impl Tensor {
             return Err(Error::shapes("masked_fill", self.shape(), mask.shape(), detail));
         }
         let mask = mask.detach().to_dtype(DType::Bool)?.broadcast_to(self.shape())?;
+        match self.dtype() {
+            DType::I64 => return named("masked_fill", || mask.where_cond(value as i64, self)),
+            DType::F64 => return named("masked_fill", || mask.where_cond(value, self)),
+            _ => {}
+        }
         apply(MaskedFill { value: number_word(value.into(), self.dtype()) }, &[self, &mask])
     }
 }

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::ops::elementwise::binary::operand::{Operand, common_type};
 use crate::ops::elementwise::unary::FEW_CHUNKS;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
+use crate::ops::long::{of_pairs, pairs, untracked};
 use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype,
@@ -31,6 +32,13 @@ impl Op for WhereCond {
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Where)
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        self.output(inputs)?;
+        untracked(self.name(), &inputs[..2])?;
+        let words = [pairs(inputs[0]), pairs(inputs[1]), inputs[2].unsqueeze(-1)?];
+        of_pairs(&apply(WhereCond, &words.each_ref())?, inputs[0].dtype())
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -199,7 +199,7 @@ impl Tensor {
     /// one tensor for each leading dimension; they are broadcast against each other, and dimensions without an index
     /// follow: `[A, B, ..]` and indices of shape `[K..]` → `[K.., ..]`.
     ///
-    /// Indices are of u32, i32 or u8. A tensor of booleans is a mask: it has the sizes of the dimensions that it is for,
+    /// Indices are of u32, i32, u8 or i64. A tensor of booleans is a mask: it has the sizes of the dimensions that it is for,
     /// and stands for the indices of its true elements. Their number is read back, so that a call with a mask waits for
     /// the device. The gradient of an element is the sum over all its uses, added in the same order on every run. For
     /// numbers and ranges, which make views, see [`Tensor::i`].

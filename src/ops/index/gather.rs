@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::ops::inputs::around;
 use crate::ops::traced::Traced;
 use crate::ops::{
-    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named, same_device,
+    CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, long, named, same_device,
 };
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
@@ -39,6 +39,10 @@ impl Op for Gather {
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Gather { dim: self.dim, shared: self.shared })
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        long::by_index(Gather { dim: self.dim, shared: self.shared }, self.shared, inputs)
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
@@ -95,7 +99,11 @@ impl Op for Gather {
 pub(in crate::ops) fn indices(op: &'static str, index: &Tensor) -> Result<Tensor> {
     match index.dtype() {
         DType::U32 | DType::I32 | DType::U8 => index.detach().to_dtype(DType::U32),
-        other => Err(Error::DTypeMismatch { op, expected: "indices of u32, i32 or u8".into(), got: other.to_string() }),
+        DType::I64 => long::cast::indices(op, index),
+        other => {
+            let expected = "indices of u32, i32, u8 or i64".into();
+            Err(Error::DTypeMismatch { op, expected, got: other.to_string() })
+        }
     }
 }
 
@@ -131,7 +139,7 @@ impl Tensor {
     /// Takes elements by their index along `dim`: `out[i][j][k] = x[i][index[i][j][k]][k]` for `dim` 1. The result has
     /// the shape of the index.
     ///
-    /// The index is of u32, i32 or u8 and has the rank of this tensor. Except along `dim`, no size of it may be larger
+    /// The index is of u32, i32, u8 or i64 and has the rank of this tensor. Except along `dim`, no size of it may be larger
     /// than that of this tensor. The gradient of an element is the sum over all its uses, added in the same order on
     /// every run.
     ///
@@ -155,7 +163,7 @@ impl Tensor {
 
     /// Takes rows, columns or slices by their index: `[.., n, ..]` and an index `[k]` → `[.., k, ..]`.
     ///
-    /// The index is of u32, i32 or u8. The gradient of a slice is the sum over all its uses, added in the same order on
+    /// The index is of u32, i32, u8 or i64. The gradient of a slice is the sum over all its uses, added in the same order on
     /// every run.
     ///
     /// # Errors
@@ -195,7 +203,7 @@ impl Tensor {
         })
     }
 
-    /// Returns 1 at each class and 0 elsewhere: `[..]` of u32, i32 or u8 → `[.., classes]` of u32.
+    /// Returns 1 at each class and 0 elsewhere: `[..]` of u32, i32, u8 or i64 → `[.., classes]` of u32.
     ///
     /// # Errors
     /// [`Error::DTypeMismatch`] for other types; [`Error::InvalidArgument`] if a number is not one of the classes. An

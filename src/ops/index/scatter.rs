@@ -1,5 +1,4 @@
-//! Writing, adding and reducing by index: `scatter`, `scatter_add`, `index_add`, `index_copy`, and the kernels of
-//! `scatter_reduce.rs`.
+//! Writing, adding and reducing by index: `scatter`, `scatter_add`, `index_add`, `index_copy`; kernels of `scatter_reduce`.
 //!
 //! Adapters have no float atomics, and sums with atomics would differ from run to run. Instead the indices are sorted
 //! (stably), and each element of the output adds its own sources in their order.
@@ -7,13 +6,14 @@
 use std::sync::Arc;
 
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
-use crate::dtype::DType;
+use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::index::gather::{dim_and_index, leading};
 use crate::ops::index::range::{check_indices, check_on_adapter};
 use crate::ops::index::sort::order;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
+use crate::ops::long::{by_index, unsupported};
 use crate::ops::reduction::reduce::Reduction;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::sums::{LONG, Sum};
@@ -83,6 +83,13 @@ impl Op for Scatter {
             (ScatterMode::Assign, false) => "scatter",
             (ScatterMode::Reduce(_), true) => "index_reduce",
             (ScatterMode::Reduce(_), false) => "scatter_reduce",
+        }
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        match self.mode {
+            ScatterMode::Assign => by_index(*self, self.shared, inputs),
+            ScatterMode::Reduce(_) => Err(unsupported(self.name(), inputs[0])),
         }
     }
 
@@ -194,7 +201,7 @@ impl Scatter {
         Ok(vec![base, None, ctx.needs[2].then(of_src).transpose()?])
     }
 
-    fn fold<T: Number>(&self, inputs: &[CpuIn<Dense>], out: CpuOut, sizes: [usize; 3]) {
+    fn fold<T: Word + Number>(&self, inputs: &[CpuIn<Dense>], out: CpuOut, sizes: [usize; 3]) {
         match self.mode {
             ScatterMode::Reduce(Reduction::Sum) => self.scatter(inputs, out, sizes, T::plus),
             ScatterMode::Reduce(Reduction::Prod) => self.scatter(inputs, out, sizes, T::times),
@@ -237,7 +244,7 @@ impl Scatter {
     }
 
     /// Applies every source in its order, on the host; the indices are within `[A, R, B]`.
-    fn scatter<T: Number>(
+    fn scatter<T: Word + Number>(
         &self,
         inputs: &[CpuIn<Dense>],
         out: CpuOut,
@@ -317,7 +324,7 @@ fn whether_any(base: &Tensor, src: &Tensor, add: impl FnOnce(&Tensor, &Tensor) -
 impl Tensor {
     /// Adds sources to this tensor by index along `dim`: `out[i][index[i][j][k]][k] += src[i][j][k]` for `dim` 1.
     ///
-    /// The index is of u32, i32 or u8 and has the rank of this tensor. No size of it may be larger than that of `src`,
+    /// The index is of u32, i32, u8 or i64 and has the rank of this tensor. No size of it may be larger than that of `src`,
     /// nor, except along `dim`, than that of this tensor. The sources of one element are added in their order, so two
     /// runs are bit-identical. The sum of booleans is true if any of them is true.
     ///

@@ -14,9 +14,13 @@ use crate::ops::linalg::batched::{BatchedProduct, Factor};
 use crate::ops::linalg::few_rows;
 use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 use crate::ops::linalg::panels::IndexMap;
+use crate::ops::long::product::product;
+use crate::ops::long::unsupported;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::traced::Traced;
-use crate::ops::{Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply};
+use crate::ops::{
+    Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, one_float_type,
+};
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
 
@@ -85,6 +89,17 @@ impl Op for MatMul {
         let Sizes { mut batch, m, n, .. } = Sizes::of(inputs[0].shape(), inputs[1].shape())?;
         batch.extend([m, n]);
         Ok((batch, self.result.unwrap_or(inputs[0].dtype())))
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (a, b) = (inputs[0], inputs[1]);
+        one_float_type(self.name(), inputs)?;
+        // A result of f32 is one to which other terms are added in f32.
+        if self.result.is_some() {
+            return Err(unsupported(self.name(), a));
+        }
+        let Sizes { batch, m, k, n } = Sizes::of(a.shape(), b.shape())?;
+        product(a, b, &batch, [m, k, n])
     }
 
     fn reads_halves(&self, _input: usize) -> bool {

@@ -33,6 +33,12 @@ impl Op for Triangle {
         Some(Traced::Triangle { upper: self.upper, diagonal: self.diagonal.into() })
     }
 
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        let matrix = &x.shape()[x.rank() - 2..];
+        apply(*self, &[&Tensor::full(matrix, true, x.device())?])?.where_cond(x, 0)
+    }
+
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let shape = inputs[0].shape();
         let [rows, columns] = [shape[shape.len() - 2], shape[shape.len() - 1]];

@@ -10,6 +10,8 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::index::range::check_on_adapter;
+use crate::ops::long::cast::indices;
+use crate::ops::long::refuse;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, expect_float,
     named, of_sums, same_device,
@@ -185,7 +187,7 @@ fn label_bits(label: i64) -> Result<u32> {
 }
 
 impl Labelled {
-    /// Checks labels `[N, ..]` of u32, i32 or u8 against `x`: `[N, C, ..]`, and the weights `[C]`.
+    /// Checks labels `[N, ..]` of u32, i32, u8 or i64 against `x`: `[N, C, ..]`, and the weights `[C]`.
     pub(crate) fn new(x: &Tensor, labels: &Tensor, weights: Option<&Tensor>, ignored: Option<i64>) -> Result<Labelled> {
         same_device("nll", &[x, labels])?;
         let (mut rows, classes) = (x.shape().to_vec(), x.shape().get(1).copied().unwrap_or(0));
@@ -198,14 +200,16 @@ impl Labelled {
         }
         let labels = match labels.dtype() {
             DType::U32 | DType::I32 | DType::U8 => labels.to_dtype(DType::U32)?,
+            DType::I64 => indices("nll", labels)?,
             other => {
-                let expected = "labels of u32, i32 or u8".into();
+                let expected = "labels of u32, i32, u8 or i64".into();
                 return Err(Error::DTypeMismatch { op: "nll", expected, got: other.to_string() });
             }
         };
         if let Some(weights) = weights.filter(|w| w.shape() != [classes]) {
             return Err(Error::shapes("nll", x.shape(), weights.shape(), "the weights are [C], one for each class"));
         }
+        refuse("nll", weights)?;
         let weights = weights.map(|w| w.detach().to_dtype(DType::F32)).transpose()?;
         let op = Nll {
             pass: Pass::Forward,
@@ -238,7 +242,7 @@ impl Tensor {
     /// Returns the mean cross-entropy `mean_n(−log softmax(x[n])[label[n]])` of class scores (logits, not
     /// probabilities).
     ///
-    /// `[N, C, ..]` floats and `[N, ..]` labels (u32, i32 or u8) → rank 0. For label smoothing, weights or ignored
+    /// `[N, C, ..]` floats and `[N, ..]` labels (u32, i32, u8 or i64) → rank 0. For label smoothing, weights or ignored
     /// labels, use [`nn::CrossEntropyLoss`](crate::nn::CrossEntropyLoss).
     ///
     /// # Errors
@@ -263,6 +267,7 @@ impl Tensor {
     }
 
     fn mean_nll(&self, labels: &Tensor) -> Result<Tensor> {
+        refuse("cross_entropy", [self])?;
         let wide = if self.dtype().is_float() { self.to_dtype(DType::F32)? } else { self.clone() };
         expect_float("cross_entropy", &wide)?;
         Labelled::new(&wide, labels, None, None)?.cross_entropy(&wide)?.mean_all()?.to_dtype(of_sums(self.dtype()))

@@ -3,6 +3,7 @@
 use crate::context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::long::refuse;
 use crate::ops::norm::running::{self, Shares};
 use crate::ops::norm::{Moment, Moments, NormShape, Normalise, Then};
 use crate::ops::{apply, expect_float, named, same_device};
@@ -296,6 +297,7 @@ impl BatchNorm<'_> {
 
 /// Returns mean and variance as `[2, C]`, which the op reads.
 fn statistics(mean: &Tensor, variance: &Tensor) -> Result<Tensor> {
+    refuse("batch_norm", [mean, variance])?;
     let row = |t: &Tensor| t.detach().to_dtype(DType::F32)?.reshape([1, t.elem_count()]);
     crate::ops::cat(&[&row(mean)?, &row(variance)?], 0)
 }

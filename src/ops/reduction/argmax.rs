@@ -8,6 +8,7 @@ use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
+use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
@@ -55,6 +56,12 @@ impl Op for Arg {
             return Err(Error::argument(self.name(), detail));
         }
         Ok((shape, DType::U32))
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (shape, _) = self.output(inputs)?;
+        let sizes = around(inputs[0].shape(), self.dim);
+        rows(self.name(), Kind::Position { smallest: self.smallest }, inputs[0], sizes, shape)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

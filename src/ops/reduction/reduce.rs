@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
+use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, of_sums};
 use crate::shape::{Dims, dimensions};
@@ -96,6 +97,11 @@ impl Op for Reduce {
         Ok((shape, self.dtype))
     }
 
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (shape, _) = self.output(inputs)?;
+        rows(self.name(), Kind::Whole(self.reduction), inputs[0], self.sizes(inputs[0].shape()), shape)
+    }
+
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
         let sizes = self.sizes(x.shape());
@@ -136,7 +142,7 @@ impl Op for Reduce {
 }
 
 impl Reduce {
-    fn fold<T: Number>(&self, x: &[T], out: CpuOut, sizes: [usize; 3]) {
+    fn fold<T: Word + Number>(&self, x: &[T], out: CpuOut, sizes: [usize; 3]) {
         match self.reduction {
             Reduction::Sum => fold(x, out, sizes, T::plus),
             Reduction::Prod => fold(x, out, sizes, T::times),
@@ -314,8 +320,8 @@ pub(in crate::ops) fn countable(x: &Tensor) -> Result<Tensor> {
 impl Tensor {
     /// Returns the sum over `dims`, which become size 1 (`keepdim`) or are removed. Over an empty dimension it is 0.
     ///
-    /// The sum of floats has their type (halves are added up as f32). The sum of `u32` is `u32`. The sum of all other
-    /// integers and of booleans is `i32` (`i64` in torch): sums beyond 2³¹ wrap around.
+    /// The sum of floats has their type (halves are added up as f32). The sums of `u32` and `i64` have their type. The
+    /// sum of all other integers and of booleans is `i32` (`i64` in torch): sums beyond 2³¹ wrap around.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such dimension.

@@ -12,6 +12,7 @@ use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
+use crate::ops::long::reduce::{Kind, rows};
 use crate::ops::reduction::reduce::{Reduction, countable};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
@@ -51,6 +52,11 @@ impl Op for Scan {
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         (self.reduction == Reduction::Sum).then_some(Traced::RunningSum(self.dim))
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        rows(self.name(), Kind::Running(self.reduction), x, around(x.shape(), self.dim), x.shape().to_vec())
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
@@ -100,7 +106,7 @@ impl Op for Scan {
 
 impl Scan {
     /// Scans on the host with the arithmetic of the elements, from 1, the smallest or the largest of them on.
-    fn fold<T: Number>(&self, x: &CpuIn<Dense>, out: CpuOut, sizes: [usize; 3], [one, low, high]: [T; 3]) {
+    fn fold<T: Word + Number>(&self, x: &CpuIn<Dense>, out: CpuOut, sizes: [usize; 3], [one, low, high]: [T; 3]) {
         match self.reduction {
             Reduction::Sum => scan(x, out, sizes, T::zeroed(), T::plus, |a| a),
             Reduction::Prod => scan(x, out, sizes, one, T::times, |a| a),

@@ -1,4 +1,4 @@
-//! Mean, variance and other statistics: compositions of the reductions, computed as f32 for every float type.
+//! Mean, variance and other statistics: compositions of the reductions, computed as f32 for every float type but f64.
 
 use crate::dtype::DType;
 use crate::error::Result;
@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 /// Converts a float tensor to f32. Other types are an error.
 pub(in crate::ops) fn wide(name: &'static str, x: &Tensor) -> Result<Tensor> {
     expect_float(name, x)?;
-    x.to_dtype(DType::F32)
+    if x.dtype() == DType::F64 { Ok(x.clone()) } else { x.to_dtype(DType::F32) }
 }
 
 /// Returns the number of elements that are reduced to one result.
@@ -32,6 +32,9 @@ pub(in crate::ops) fn zeros_of(x: &Tensor) -> Result<Tensor> {
 fn mean(x: &Tensor, dims: &[usize], keepdim: bool) -> Result<Tensor> {
     let count = reduced(x, dims);
     let sum = x.sum(dims, keepdim)?;
+    if x.dtype() == DType::F64 {
+        return sum.div(count as f64);
+    }
     if count == 0 { sum.add_scalar(f32::NAN) } else { sum.mul_scalar(1.0 / count as f32) }
 }
 
@@ -40,7 +43,8 @@ fn variance(x: &Tensor, dims: &[usize], correction: f64, keepdim: bool) -> Resul
     let free = (reduced(x, dims) as f64 - correction).max(0.0);
     // The deviations add up to 0, so that the mean does not contribute to the gradient.
     let deviation = x.sub(&mean(&x.detach(), dims, true)?)?;
-    deviation.mul(&deviation)?.sum(dims, keepdim)?.mul_scalar((1.0 / free) as f32)
+    let squares = deviation.mul(&deviation)?.sum(dims, keepdim)?;
+    if x.dtype() == DType::F64 { squares.div(free) } else { squares.mul_scalar((1.0 / free) as f32) }
 }
 
 impl Tensor {

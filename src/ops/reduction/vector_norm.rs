@@ -13,7 +13,7 @@ impl Tensor {
     /// infinite p it is the largest `|x|`, for −∞ the smallest, and for 0 the number of elements that are not 0
     /// (torch's `linalg.vector_norm`).
     ///
-    /// Its gradient is 0 where the norm is 0. It is computed as f32, so that `|x|ᵖ` may overflow although the norm does
+    /// Its gradient is 0 where the norm is 0. It is computed as f32 (f64 as f64), so that `|x|ᵖ` may overflow although the norm does
     /// not.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::inputs::MAX_RANK;
+use crate::ops::long::moved;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Saves, Strided, apply, named};
@@ -40,6 +41,10 @@ impl Op for Flip {
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Flip(self.dims.clone()))
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        moved(Flip { dims: self.dims.clone() }, inputs)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {

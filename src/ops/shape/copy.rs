@@ -9,6 +9,7 @@ use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk, elements_each, neighbours_each};
+use crate::ops::long::moved;
 use crate::ops::shape::join;
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -113,6 +114,11 @@ impl Op for Cat {
         Some(Traced::Cat(self.dim))
     }
 
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        self.output(inputs)?;
+        moved(Cat { dim: self.dim }, inputs)
+    }
+
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         let first = inputs[0];
         let mut shape = first.shape().to_vec();
@@ -201,6 +207,10 @@ impl Op for Contiguous {
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Same)
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        moved(Contiguous, inputs)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {

@@ -8,7 +8,9 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::number_word;
+use crate::ops::inplace::copy_;
 use crate::ops::inputs::{MAX_RANK, around, loops_within};
+use crate::ops::long::{moved, scalar, untracked};
 use crate::ops::sums::{Sum, added};
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -113,6 +115,21 @@ impl Op for Pad {
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Pad(self.padding, self.margins.clone()))
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let x = inputs[0];
+        let Padding::Constant(value) = self.padding else {
+            let margins = [&self.margins[..], &[(0, 0)]].concat();
+            return moved(Pad { padding: self.padding, value: 0, margins }, &[x]);
+        };
+        untracked(self.name(), &[x])?;
+        let bits = if x.dtype() == DType::F64 { value.to_bits() } else { (value as i64).cast_unsigned() };
+        let out = scalar(bits, x.dtype(), x.device())?.broadcast_to(self.shape(x.shape())?)?.copy()?;
+        let mut margins = self.margins.iter().zip(x.shape()).enumerate();
+        let place = margins.try_fold(out.clone(), |place, (d, (&(before, _), &size))| place.narrow(d, before, size))?;
+        copy_(&place, &x.detach())?;
+        Ok(out)
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -3,6 +3,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::long::refuse;
 use crate::ops::{expect_float, named, same_device};
 use crate::tensor::Tensor;
 
@@ -188,6 +189,7 @@ impl Tensor {
                 let detail = format!("images of {shape:?} cannot be sampled {mode:?} at a grid of {at:?}");
                 return Err(Error::argument("grid_sample", detail));
             }
+            refuse("grid_sample", [self])?;
             // Halves could not tell the pixels of a large image apart.
             let (x, wide) = (self.to_dtype(DType::F32)?, grid.to_dtype(DType::F32)?);
             let points = at[1..=dims].iter().product::<usize>();

@@ -119,5 +119,5 @@ fn sizes_of(op: &'static str, rows: usize, parts: usize, sizes: Option<&[usize]>
 /// Returns a new tensor on a device, and its words.
 fn target(shape: &[usize], like: &Tensor, device: &Device) -> Result<(Tensor, Tensor)> {
     let words = uninitialised(like.dtype().words(shape.iter().product()), device)?;
-    Ok((words.tensor_at_word(0, shape, like.dtype()), words))
+    Ok((words.tensor_at_word(0, shape, like.dtype())?, words))
 }

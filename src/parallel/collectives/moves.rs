@@ -316,7 +316,7 @@ impl Joint {
         let block = uninitialised(counts.iter().sum(), device)?;
         let mut shape = like.shape().to_vec();
         shape[0] = tensors.iter().map(|tensor| tensor.shape()[0]).sum();
-        Ok((Joint::Whole(block.tensor_at_word(0, &shape, dtype)), block.split_sizes(&counts, 0)?))
+        Ok((Joint::Whole(block.tensor_at_word(0, &shape, dtype)?), block.split_sizes(&counts, 0)?))
     }
 
     fn whole(self) -> Result<Tensor> {

@@ -46,7 +46,7 @@ impl ReduceOp {
             return Err(Error::DTypeMismatch { op, expected, got });
         }
         let dtype = match first.dtype() {
-            float if float.is_float() => DType::F32,
+            float if float.is_float() && !float.is_long() => DType::F32,
             whole @ (DType::I32 | DType::U32) => whole,
             other => {
                 return Err(Error::DTypeMismatch {

@@ -74,10 +74,11 @@ impl Exchange {
         self.update(|state| state.stages[from].reads += 1);
         words.to_vec_then::<u32>(move |words| {
             let arrived = words.and_then(|words| Tensor::from_vec(words, len, Device::cpu()));
+            let arrived = arrived.and_then(|words| words.tensor_at_word(0, &shape, dtype));
             exchange.update(|state| {
                 state.stages[from].reads -= 1;
                 match arrived {
-                    Ok(words) => _ = state.messages.insert(message, Some(words.tensor_at_word(0, &shape, dtype))),
+                    Ok(words) => _ = state.messages.insert(message, Some(words)),
                     Err(error) => state.stages[from].error = Some(error),
                 }
             });

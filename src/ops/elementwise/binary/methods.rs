@@ -163,10 +163,10 @@ methods! {
     /// Returns the bits that only one of two integers has; of booleans, whether only one is true. Floats are an error.
     bitwise_xor => BITWISE_XOR;
     /// Returns the integers a with their bits shifted b places to the left. All bits are lost if b is negative or not
-    /// below 32. Floats and booleans are an error.
+    /// below 32 (64 for i64). Floats and booleans are an error.
     bitwise_left_shift => LEFT_SHIFT;
-    /// Returns the integers a with their bits shifted b places to the right; the sign of i32 is kept. Nothing else is left if
-    /// b is negative or not below 32. Floats and booleans are an error.
+    /// Returns the integers a with their bits shifted b places to the right; the signs of i32 and i64 are kept. Nothing else is
+    /// left if b is negative or not below 32 (64 for i64). Floats and booleans are an error.
     bitwise_right_shift => RIGHT_SHIFT;
     /// Returns whether a = b, as [`DType::Bool`](crate::DType::Bool); see [`Tensor::add`] for broadcasting and types.
     /// NaN is not equal to any number, nor to NaN. The result has no gradient.

@@ -91,11 +91,12 @@ impl Pair {
         self.f32.as_ref().map(|function| function.header)
     }
 
-    /// Returns the function for a type that kernels compute with; `None` if there is none.
+    /// Returns the function for a type that kernels compute with; `None` if there is none. Types of 64 bits have a function of their
+    /// own (`ops/long/`) where the type of 32 bits has one.
     pub fn for_type(&self, dtype: DType) -> Option<&TypedFunction> {
         match dtype {
-            DType::F32 => self.f32.as_ref(),
-            DType::I32 => self.i32.as_ref(),
+            DType::F32 | DType::F64 => self.f32.as_ref(),
+            DType::I32 | DType::I64 => self.i32.as_ref(),
             DType::U32 => self.u32.as_ref(),
             _ => None,
         }
@@ -236,7 +237,7 @@ fn each<T: Word, R: Word>(x: &[u32], sx: usize, y: &[u32], sy: usize, out: &mut 
 }
 
 /// The functions of a type that the formulas of the table and reductions call.
-pub(in crate::ops) trait Number: Word {
+pub(in crate::ops) trait Number: Copy {
     fn plus(self, y: Self) -> Self;
     fn minus(self, y: Self) -> Self;
     fn times(self, y: Self) -> Self;
@@ -262,31 +263,37 @@ macro_rules! number {
     };
 }
 
-number! {
-    f32 {
-        plus = |x, y| x + y;
-        minus = |x, y| x - y;
-        times = |x, y| x * y;
-        div_trunc = |x, y| (x / y).trunc();
-        div_floor = |x, y| {
-            let rest = x % y;
-            if y == 0.0 || rest.is_nan() {
-                return if y == 0.0 { x / y } else { rest };
+/// Implements [`Number`] for floats.
+macro_rules! floats {
+    ($($t:ident)*) => {$(
+        number! {
+            $t {
+                plus = |x, y| x + y;
+                minus = |x, y| x - y;
+                times = |x, y| x * y;
+                div_trunc = |x, y| (x / y).trunc();
+                div_floor = |x, y| {
+                    let rest = x % y;
+                    if y == 0.0 || rest.is_nan() {
+                        return if y == 0.0 { x / y } else { rest };
+                    }
+                    let below = if rest != 0.0 && (rest < 0.0) != (y < 0.0) { 1.0 } else { 0.0 };
+                    let quotient = ((x - rest) / y).round_ties_even() - below;
+                    if quotient == 0.0 { (0.0 as $t).copysign(x / y) } else { quotient }
+                };
+                fmod = |x, y| x % y;
+                rem = |x, y| {
+                    let rest = x % y;
+                    if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
+                };
+                power = |x, y| x.powf(y);
+                larger = |x, y| if x > y || x.is_nan() { x } else { y };
+                smaller = |x, y| if x < y || x.is_nan() { x } else { y };
             }
-            let below = if rest != 0.0 && (rest < 0.0) != (y < 0.0) { 1.0 } else { 0.0 };
-            let quotient = ((x - rest) / y).round_ties_even() - below;
-            if quotient == 0.0 { 0f32.copysign(x / y) } else { quotient }
-        };
-        fmod = |x, y| x % y;
-        rem = |x, y| {
-            let rest = x % y;
-            if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
-        };
-        power = |x, y| x.powf(y);
-        larger = |x, y| if x > y || x.is_nan() { x } else { y };
-        smaller = |x, y| if x < y || x.is_nan() { x } else { y };
-    }
+        }
+    )*};
 }
+floats! { f32 f64 }
 
 /// Implements [`Number`] for integers. They wrap around; x / 0 is x, and its remainder is 0, as in WGSL.
 macro_rules! whole {
@@ -311,7 +318,11 @@ macro_rules! whole {
                         let inverse = if x == 1 || x == (0 as $t).wrapping_sub(1) { x } else { 0 };
                         return if y & 1 == 0 { inverse.wrapping_mul(inverse) } else { inverse };
                     }
-                    x.wrapping_pow(y as u32)
+                    let low = x.wrapping_pow(y as u32);
+                    match (y >> 16 >> 16) as u32 {
+                        0 => low,
+                        high => x.wrapping_pow(1 << 31).wrapping_pow(2).wrapping_pow(high).wrapping_mul(low),
+                    }
                 };
                 larger = |x, y| x.max(y);
                 smaller = |x, y| x.min(y);
@@ -319,4 +330,4 @@ macro_rules! whole {
         }
     )*};
 }
-whole! { i32 u32 }
+whole! { i32 u32 i64 }

@@ -8,6 +8,7 @@ use crate::ops::elementwise::binary::run::binary;
 use crate::ops::elementwise::cast::narrowed;
 use crate::ops::elementwise::promote::result_type;
 use crate::ops::inplace::filled_words;
+use crate::ops::long::scalar;
 use crate::ops::same_device;
 use crate::tensor::Tensor;
 
@@ -64,8 +65,21 @@ impl Scalar {
         Ok(whole as u32)
     }
 
+    /// Returns the bits of this number in a type of 64 bits.
+    fn bits(self, op: &'static str, dtype: DType) -> Result<u64> {
+        match self {
+            _ if dtype.is_float() => Ok(self.as_f64().to_bits()),
+            Scalar::Bool(value) => Ok(value.into()),
+            Scalar::Int(value) => Ok(value.cast_unsigned()),
+            Scalar::Float(value) => Err(Error::argument(op, format!("{value} is not a {dtype}"))),
+        }
+    }
+
     /// Returns this number as a tensor of rank 0.
     pub(in crate::ops) fn tensor(self, op: &'static str, dtype: DType, device: &Device) -> Result<Tensor> {
+        if dtype.is_long() {
+            return scalar(self.bits(op, dtype)?, dtype, device);
+        }
         let wide = filled_words(&[], self.word(op, dtype, false)?, dtype.wide(), device)?;
         narrowed(&wide, dtype)
     }

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary as pairs;
 use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS, MATH, SPECIAL};
 use crate::ops::inputs::{StridedParams, Walk, elements_each};
+use crate::ops::long::pair::of_two;
 use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype,
@@ -45,6 +46,11 @@ pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Res
     // Sums, differences and products of unsigned integers are correct modulo 2ⁿ for n bits, for any sign of the number.
     let wraps = pair.is_any(&[&pairs::ADD, &pairs::SUB, &pairs::MUL]);
     let with_number = |x: &Tensor, value: Scalar, left: bool| {
+        if dtype.is_long() {
+            let (x, number) = (ready(x)?, value.tensor(pair.name, dtype, x.device())?);
+            let [a, b] = if left { [&number, &x] } else { [&x, &number] };
+            return apply(Binary { pair }, &[a, b]);
+        }
         let word = value.word(pair.name, dtype, wraps)?;
         apply(WithNumber { pair, value, word, left }, &[&ready(x)?])
     };
@@ -90,6 +96,11 @@ impl Pair {
     /// Returns whether this is one of some rows of the table.
     fn is_any(&self, rows: &[&Pair]) -> bool {
         rows.iter().any(|row| std::ptr::eq(*row, self))
+    }
+
+    /// Returns whether this is part of a gradient, with the name of the function whose gradient it is.
+    fn is_factor(&self) -> bool {
+        self.is_any(&[&pairs::SAME, &pairs::SHARE, &pairs::POW_BASE, &pairs::POW_EXPONENT, &pairs::ANGLE_GRADIENT])
     }
 
     /// Returns how many parts a task of the host has at least.
@@ -158,8 +169,14 @@ impl Op for Binary {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        let factors = [&pairs::SAME, &pairs::SHARE, &pairs::POW_BASE, &pairs::POW_EXPONENT, &pairs::ANGLE_GRADIENT];
-        (!self.pair.is_any(&factors)).then(|| Traced::Binary(self.name()))
+        (!self.pair.is_factor()).then(|| Traced::Binary(self.name()))
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        match self.pair.is_factor() {
+            true => Err(no_gradient(self.name())),
+            false => of_two(self.name(), self.pair.truth, inputs),
+        }
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -15,7 +15,7 @@ macro_rules! methods {
             $(
                 $(#[$doc])*
                 ///
-                /// The result has the same shape. Halves are computed as f32 and keep their type.
+                /// The result has the same shape. Halves are computed as f32 and keep their type, and f64 is computed as f64.
                 ///
                 /// # Errors
                 /// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch) if booleans are not allowed; an error if the
@@ -37,7 +37,7 @@ fn plain(x: &Tensor, function: &'static Function) -> Result<Tensor> {
 fn inverted(x: &Tensor) -> Result<Tensor> {
     match x.dtype() {
         DType::Bool => named("bitwise_not", || x.logical_not()),
-        DType::I32 => integer(x, &unary::BITS_I32, [0; 2]),
+        DType::I32 | DType::I64 => integer(x, &unary::BITS_I32, [0; 2]),
         dtype if dtype.is_float() => {
             Err(Error::DTypeMismatch { op: "bitwise_not", expected: "integers".into(), got: dtype.to_string() })
         }
@@ -53,8 +53,8 @@ fn kept(
     u32s: Option<&'static Function>,
 ) -> Result<Tensor> {
     let row = match x.dtype().wide() {
-        DType::F32 => return plain(x, floats),
-        DType::I32 => i32s,
+        DType::F32 | DType::F64 => return plain(x, floats),
+        DType::I32 | DType::I64 => i32s,
         _ => u32s,
     };
     match row {
@@ -279,6 +279,11 @@ impl Tensor {
     fn clamp_integers(&self, op: &'static str, min: Option<f32>, max: Option<f32>) -> Result<Tensor> {
         match self.dtype() {
             DType::Bool => Err(Error::DTypeMismatch { op, expected: "numbers".into(), got: "bool".into() }),
+            DType::I64 => named(op, || {
+                let (low, high) = (min.map(|v| v.ceil() as i64), max.map(|v| v.floor() as i64));
+                let x = low.map_or_else(|| Ok(self.clone()), |low| self.maximum(low))?;
+                high.map_or_else(|| Ok(x.clone()), |high| x.minimum(high))
+            }),
             DType::I32 => {
                 let (low, high) =
                     (min.map_or(i32::MIN, |v| v.ceil() as i32), max.map_or(i32::MAX, |v| v.floor() as i32));

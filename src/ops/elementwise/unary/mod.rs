@@ -19,6 +19,7 @@ use crate::dtype::{DType, Word};
 use crate::error::Result;
 use crate::ops::elementwise::promote::to_float;
 use crate::ops::inputs::elements_each;
+use crate::ops::long::single::of_one;
 use crate::ops::traced::Traced;
 use crate::ops::vectorised::vectorised;
 use crate::ops::{
@@ -281,6 +282,10 @@ impl Op for Unary {
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         let args = self.args.map(|word| self.function.takes.number(word));
         Some(Traced::Unary(self.name(), args))
+    }
+
+    fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        of_one(self.name(), self.args.map(f32::from_bits), self.function.truth, inputs[0])
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {

@@ -9,6 +9,7 @@ use fused::Fused;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::autocast::lowered;
+use crate::ops::long::refuse;
 use crate::ops::{named, products};
 use crate::tensor::Tensor;
 
@@ -87,6 +88,7 @@ impl Tensor {
         // With halves, only the operands and the result are rounded: scores and weights stay f32. On adapters, products read keys
         // and values as they are stored.
         let dtype = lowered(self.dtype());
+        refuse("attention", [self, keys, values].into_iter().chain(&options.mask))?;
         let rounded = |x: &Tensor| {
             if !dtype.is_float() || lowered(x.dtype()) != dtype {
                 let expected = if dtype.is_float() { dtype.to_string() } else { "a float type".into() };

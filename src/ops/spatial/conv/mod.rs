@@ -49,6 +49,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::apply;
 use crate::ops::autocast::lowered;
+use crate::ops::long::refuse;
 use crate::ops::named;
 use crate::ops::spatial::window::{Sizes, Window, WindowParams, window_setters};
 use crate::tensor::Tensor;
@@ -238,6 +239,7 @@ fn check_pixels(op: &'static str, x: &[usize]) -> Result<()> {
 
 /// Checks the bias of a transposed convolution.
 fn check_bias(op: &'static str, weight: &Tensor, bias: Option<&Tensor>, channels: usize) -> Result<()> {
+    refuse(op, bias)?;
     match bias.filter(|bias| bias.shape() != [channels]) {
         Some(bias) => {
             let detail = format!("the bias is [{channels}], one for each output channel");

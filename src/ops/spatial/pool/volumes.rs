@@ -5,6 +5,7 @@ use super::Pool;
 use super::adaptive;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::long::refuse;
 use crate::ops::named;
 use crate::ops::spatial::window::Sizes;
 use crate::tensor::Tensor;
@@ -17,6 +18,7 @@ impl Pool<3> {
         self.check(op, x, max)?;
         let [od, oh, ow] = self.window.counts(op, [d, h, w], self.ceil_mode)?;
         let part = |window| Pool { window, ceil_mode: self.ceil_mode, count_include_pad: self.count_include_pad };
+        refuse(op, [x])?;
         named(op, || {
             // A mean of halves is rounded once, at the end.
             let dtype = x.dtype();
