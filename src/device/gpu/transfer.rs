@@ -356,7 +356,8 @@ impl Staging {
     }
 
     pub(super) fn trim(&self) {
-        [&self.chunks, &self.large].map(|kept| sync::lock(kept).clear());
+        sync::lock(&self.chunks).clear();
+        sync::lock(&self.large).clear();
     }
 }
 

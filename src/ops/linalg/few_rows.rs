@@ -130,7 +130,7 @@ mod tests {
                     let (a, b) = (Matrix::new(&data, at, [row, column]), Matrix::new(&data, 2, strides));
                     let mut out = vec![f32::NAN; m * n];
                     if !product(&mut out, a, b, [m, k, n], Threads::All)? {
-                        assert!(strides[1] != 1);
+                        assert!(strides[1] != 1 || k > LONGEST);
                         continue;
                     }
                     for (at_out, v) in out.iter().enumerate() {
