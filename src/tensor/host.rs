@@ -23,7 +23,7 @@ impl Tensor {
         self.elements("to_vec")
     }
 
-    /// Returns the elements as f64, of every element type: exactly, but for [`DType::I64`](crate::DType::I64) beyond 2⁵³.
+    /// Returns the elements as f64, of every element type: exactly, but for [`DType::I64`] beyond 2⁵³.
     ///
     /// # Errors
     /// Errors of earlier work on the device.
