@@ -76,7 +76,7 @@ impl Mean {
         Mean::default()
     }
 
-    /// Adds `value`, a scalar that is the mean over `count` samples. Nothing is read back.
+    /// Adds `value`, a scalar that is the mean over `count` samples, as f32. Nothing is read back.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for more than one value; the errors of the device.

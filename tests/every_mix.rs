@@ -83,6 +83,7 @@ fn compare(
         worst = worst.max(apart);
         count += 1;
     }
+    println!("the losses of cpu: {expected:?}");
     println!("{count} pairs of devices and shares, {} steps: losses differ by at most {worst:.1e}", batches.len());
     assert!(wrong.is_empty(), "{} of {count} pairs differ:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
@@ -114,7 +115,9 @@ fn five_steps_of_resnet18() -> Result<()> {
         manual_seed(2);
         Ok(Box::new(nn::models::resnet18(1, 10)?))
     };
-    compare(&net, &batches, 5e-4, 39)
+    // A small rate: where rounding decides which element is the maximum of a window, or whether a unit is at 0, a step differs by
+    // what depends on that element, times the rate. With 16 samples and last planes of one pixel, that is a part of the gradient.
+    compare(&net, &batches, 5e-5, 39)
 }
 
 proptest! {
