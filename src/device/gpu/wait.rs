@@ -143,13 +143,13 @@ impl Gpu {
         // wgpu reports the loss of a device when all submitted work has ended, to whichever thread polls then.
         const LONGEST: Duration = Duration::from_secs(10);
         let error = Error::Gpu { device: self.name.clone(), message };
-        let refuses_work = !self.caps.gl && !self.takes_work();
-        if refuses_work && self.health.is_shared() {
+        if self.health.is_shared() && !self.takes_work() {
             self.health.submission_failed();
         }
         if self.caps.gl || self.health.is_shared() {
             return self.health.alive(&self.name).err().unwrap_or(error);
         }
+        let refuses_work = !self.takes_work();
         let _ = self.poll(PollType::Wait { submission_index: None, timeout: Some(LONGEST) });
         for _ in 0..10 {
             if let Err(lost) = self.alive() {
