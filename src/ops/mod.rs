@@ -46,6 +46,7 @@ pub(crate) use named::named;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;
 pub(crate) use shape::view::SliceRange;
+#[cfg(feature = "onnx")]
 pub(crate) use spatial::conv::Activation;
 pub use spatial::conv::{Conv, ConvPadding};
 pub use spatial::grid_sample::{GridMode, GridPadding};

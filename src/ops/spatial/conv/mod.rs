@@ -39,6 +39,7 @@ mod winograd_grad;
 mod winograd_products;
 
 pub use padding::ConvPadding;
+#[cfg(feature = "onnx")]
 pub(crate) use then::Activation;
 
 use forward::Forward;

@@ -1,5 +1,7 @@
 //! An activation that follows a convolution, computed by the host while the results are in a cache.
 
+#![cfg_attr(not(feature = "onnx"), expect(dead_code, reason = "only models of ONNX name an activation"))]
+
 use rayon::prelude::*;
 
 use super::Conv;
