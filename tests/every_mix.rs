@@ -115,9 +115,7 @@ fn five_steps_of_resnet18() -> Result<()> {
         manual_seed(2);
         Ok(Box::new(nn::models::resnet18(1, 10)?))
     };
-    // A small rate: where rounding decides which element is the maximum of a window, or whether a unit is at 0, a step differs by
-    // what depends on that element, times the rate. With 16 samples and last planes of one pixel, that is a part of the gradient.
-    compare(&net, &batches, 5e-5, 39)
+    compare(&net, &batches, 5e-4, 39)
 }
 
 proptest! {

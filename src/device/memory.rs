@@ -29,7 +29,7 @@ pub struct DriverMemory {
 impl Device {
     /// Returns the memory that the device has, and what is free of it, as `torch.cuda.mem_get_info`. It asks the driver each time,
     /// and does not open the device. `None` if nothing tells: Vulkan does with `VK_EXT_memory_budget`, which the drivers of cards have,
-    /// and Linux does for `cpu`; Metal, DirectX 12 and OpenGL do not.
+    /// DirectX 12 and Metal do, and Linux does for `cpu`; OpenGL and browsers do not.
     ///
     /// ```
     /// use anygpu::Device;
