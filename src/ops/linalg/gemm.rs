@@ -7,16 +7,21 @@ pub(in crate::ops) enum Threads {
     All,
 }
 
+/// The types of which `gemm` multiplies matrices here.
+pub(in crate::ops) trait Factor: From<u8> + Copy + 'static {}
+impl Factor for f32 {}
+impl Factor for f64 {}
+
 /// A strided matrix on the host.
 #[derive(Clone, Copy)]
-pub(in crate::ops) struct Matrix<'a> {
-    pub data: &'a [f32],
+pub(in crate::ops) struct Matrix<'a, T = f32> {
+    pub data: &'a [T],
     pub start: usize,
     pub strides: [usize; 2],
 }
 
-impl<'a> Matrix<'a> {
-    pub fn new(data: &'a [f32], start: usize, strides: [usize; 2]) -> Self {
+impl<'a, T> Matrix<'a, T> {
+    pub fn new(data: &'a [T], start: usize, strides: [usize; 2]) -> Self {
         Matrix { data, start, strides }
     }
 
@@ -27,53 +32,21 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Computes `out [m, n] ← A [m, k] · B [k, n]` of f64, all row-major without gaps.
-pub(in crate::ops) fn gemm_f64(out: &mut [f64], a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) {
-    if k == 0 {
-        out.fill(0.0);
-    }
-    if m == 0 || k == 0 || n == 0 {
-        return;
-    }
-    assert!(out.len() >= m * n && a.len() >= m * k && b.len() >= k * n, "a matrix reaches past its storage");
-    let [rows_of_a, rows_of_b] = [k, n].map(|s| s as isize);
-    #[expect(unsafe_code, reason = "the crate's interface takes pointers; the assertion above keeps them in bounds")]
-    // SAFETY: every element that the strides reach lies within its slice (asserted), and `out` is borrowed mutably.
-    unsafe {
-        let (out, a, b) = (out.as_mut_ptr(), a.as_ptr(), b.as_ptr());
-        let parallelism = gemm::Parallelism::Rayon(0);
-        gemm::gemm(
-            m,
-            n,
-            k,
-            out,
-            1,
-            rows_of_b,
-            false,
-            a,
-            1,
-            rows_of_a,
-            b,
-            1,
-            rows_of_b,
-            1.0,
-            1.0,
-            false,
-            false,
-            false,
-            parallelism,
-        );
-    }
-}
-
 /// Computes `out [m, n] ← A [m, k] · B [k, n]`, or `out ← out + A · B` if `add`. `out` is row-major without gaps.
-pub(in crate::ops) fn gemm(out: &mut [f32], a: Matrix, b: Matrix, [m, k, n]: [usize; 3], add: bool, threads: Threads) {
+pub(in crate::ops) fn gemm<T: Factor>(
+    out: &mut [T],
+    a: Matrix<T>,
+    b: Matrix<T>,
+    [m, k, n]: [usize; 3],
+    add: bool,
+    threads: Threads,
+) {
     if m == 0 || n == 0 {
         return;
     }
     if k == 0 {
         if !add {
-            out.fill(0.0);
+            out.fill(T::from(0));
         }
         return;
     }
@@ -98,8 +71,8 @@ pub(in crate::ops) fn gemm(out: &mut [f32], a: Matrix, b: Matrix, [m, k, n]: [us
             b.data.as_ptr().add(b.start),
             bcs,
             brs,
-            1.0,
-            1.0,
+            T::from(1),
+            T::from(1),
             false,
             false,
             false,

@@ -14,6 +14,7 @@ pub(in crate::ops) mod single;
 use crate::autograd;
 use crate::context;
 use crate::device::Device;
+use crate::device::gpu::Kernel;
 use crate::dtype::{DType, long_words};
 use crate::error::{Error, Result};
 use crate::ops::traced::note_use;
@@ -93,6 +94,11 @@ pub(in crate::ops) fn unsupported(op: &'static str, x: &Tensor) -> Error {
         device => format!("a type that {device} computes with, such as DType::{narrow} (i64 is computed on cpu only)"),
     };
     Error::DTypeMismatch { op, expected, got: x.dtype().to_string() }
+}
+
+/// Returns the error of an op of the host that an adapter is asked for, which the checks before it prevent.
+fn host_only(name: &str, dtype: DType) -> Result<Vec<Kernel>> {
+    Err(Error::internal(format!("{name} of {dtype} on an adapter")))
 }
 
 /// Returns an error if one of the tensors has 64 bits: for compositions that would convert it to f32.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Long, of_pairs, pairs, untracked};
+use super::{Long, host_only, of_pairs, pairs, untracked};
 use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::linalg::gemm::gemm_f64;
+use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
 
@@ -44,14 +44,16 @@ impl Op for Product {
         result.resize(m * n, 0.0);
         for (i, out) in out.0.chunks_mut(2 * m * n).enumerate() {
             let part = |x: &CpuIn<Dense>, len: usize| numbers(&x.slice::<u32>()[2 * i * len..][..2 * len]);
-            gemm_f64(&mut result, &part(&inputs[0], m * k)?, &part(&inputs[1], k * n)?, [m, k, n]);
+            let (a, b) = (part(&inputs[0], m * k)?, part(&inputs[1], k * n)?);
+            let (a, b) = (Matrix::new(&a, 0, [k, 1]), Matrix::new(&b, 0, [n, 1]));
+            gemm(&mut result, a, b, [m, k, n], false, Threads::All);
             out.as_chunks_mut().0.iter_mut().zip(&result).for_each(|(out, value)| *out = value.pair());
         }
         Ok(())
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Dense>], _out: &Buffer) -> Result<Vec<Kernel>> {
-        Err(Error::internal("a product of f64 on an adapter"))
+        host_only(self.name(), DType::F64)
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{Long, of_pairs, pairs, unsupported, untracked};
+use super::{Long, host_only, of_pairs, pairs, unsupported, untracked};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
@@ -63,7 +63,7 @@ impl Op for OfOne {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Dense>], _out: &Buffer) -> Result<Vec<Kernel>> {
-        Err(Error::internal(format!("{} of {} on an adapter", self.name, self.dtype)))
+        host_only(self.name, self.dtype)
     }
 }
 
