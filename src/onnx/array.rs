@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::element_type::ElementType;
 use super::fault;
-use super::float8;
+use super::minifloat::{self, Conversion};
 use super::proto::TensorProto;
 use crate::device::Device;
 use crate::device::cpu::with_room;
@@ -81,12 +81,12 @@ impl Array {
     /// Returns the elements converted: floats are truncated to integers and rounded to narrower floats, integers wrap, and floats
     /// that are too large for 8 bits become the largest.
     pub fn cast(&self, kind: ElementType) -> Array {
-        self.converted(kind, true)
+        self.converted(kind, Conversion::default())
     }
 
-    /// Like [`cast`](Array::cast); `saturate` says whether floats that are too large for 8 bits become the largest.
-    pub fn converted(&self, kind: ElementType, saturate: bool) -> Array {
-        let rounded = |value: f64, kind| rounded(value, kind, saturate);
+    /// Like [`cast`](Array::cast), with other rules for floats of 8 and fewer bits.
+    pub fn converted(&self, kind: ElementType, conversion: Conversion) -> Array {
+        let rounded = |value: f64, kind| rounded(value, kind, conversion);
         let elements = match (&self.elements, kind) {
             (elements, kind) if kind.is_float() => {
                 let floats = match elements {
@@ -104,15 +104,32 @@ impl Array {
             (Elements::Ints(values), kind) => {
                 Elements::Ints(values.iter().map(|&value| wrapped(value, kind)).collect())
             }
-            (Elements::Floats(values), kind) if kind.bits() == 4 => {
-                let (low, high) = kind.range();
-                Elements::Ints(values.iter().map(|&value| (value as i64).clamp(low, high)).collect())
-            }
             (Elements::Floats(values), kind) => {
                 Elements::Ints(values.iter().map(|&value| wrapped(value as i64, kind)).collect())
             }
         };
         Array { shape: self.shape.clone(), kind, elements }
+    }
+
+    /// Returns the elements whose bits are those of these, in a type of as many bits.
+    pub fn with_bits_as(&self, kind: ElementType) -> Result<Array> {
+        if kind.bits() != self.kind.bits() {
+            return Err(fault(format!("the bits of {} as {kind}, which has another number of bits", self.kind)));
+        }
+        let bits = match &self.elements {
+            Elements::Ints(values) => values.iter().map(|&value| value as u64).collect(),
+            Elements::Floats(values) => {
+                values.iter().map(|&value| float_bits(value, self.kind)).collect::<Result<Vec<_>>>()?
+            }
+        };
+        let elements = match kind.is_float() {
+            true => Elements::Floats(bits.into_iter().map(|bits| float(kind, bits)).collect()),
+            false if kind == ElementType::Uint64 => {
+                Elements::Ints(bits.into_iter().map(unsigned).collect::<Result<_>>()?)
+            }
+            false => Elements::Ints(bits.into_iter().map(|bits| wrapped(bits as i64, kind)).collect()),
+        };
+        Ok(Array { shape: self.shape.clone(), kind, elements })
     }
 
     /// Returns a copy on a device.
@@ -182,7 +199,7 @@ impl Array {
             ElementType::Bfloat16 => {
                 Elements::Floats(proto.int32_data.iter().map(|&v| bf16::from_bits(v as u16).to_f64()).collect())
             }
-            kind if kind.bits() == 4 || kind.is_float8() => {
+            kind if kind.bits() <= 4 || kind.is_minifloat() => {
                 let bytes: Vec<u8> = proto.int32_data.iter().map(|&v| v as u8).collect();
                 raw(kind, &bytes, count)?
             }
@@ -204,16 +221,19 @@ pub(super) fn shape_of(proto: &TensorProto) -> Result<(Vec<usize>, usize)> {
     Ok((shape, count))
 }
 
-/// Decodes `count` little-endian elements; two elements of 4 bits share a byte, the first in its lower half.
+/// Decodes `count` little-endian elements; elements of 4 and of 2 bits share a byte, the first in its lowest bits.
 fn raw(kind: ElementType, bytes: &[u8], count: usize) -> Result<Elements> {
     let expected = count.checked_mul(kind.bits()).map(|bits| bits.div_ceil(8));
     if expected != Some(bytes.len()) {
         return Err(fault(format!("{count} elements of {kind} do not lie in {} bytes", bytes.len())));
     }
-    if kind.bits() == 4 {
-        let half = |i: usize| i64::from(bytes[i / 2] >> (4 * (i % 2)) & 15);
-        let sign = |v: i64| if kind == ElementType::Int4 && v > 7 { v - 16 } else { v };
-        return Ok(Elements::Ints((0..count).map(|i| sign(half(i))).collect()));
+    if kind.bits() < 8 {
+        let (bits, each) = (kind.bits(), 8 / kind.bits());
+        let part = |i: usize| bytes[i / each] >> (bits * (i % each)) & ((1 << bits) - 1);
+        return Ok(match kind.is_minifloat() {
+            true => Elements::Floats((0..count).map(|i| minifloat::decoded(kind, part(i))).collect()),
+            false => Elements::Ints((0..count).map(|i| wrapped(part(i).into(), kind)).collect()),
+        });
     }
     let words = bytes.chunks_exact(kind.bits() / 8).map(|chunk| {
         let mut wide = [0; 8];
@@ -221,16 +241,31 @@ fn raw(kind: ElementType, bytes: &[u8], count: usize) -> Result<Elements> {
         u64::from_le_bytes(wide)
     });
     Ok(match kind {
-        ElementType::Float => Elements::Floats(words.map(|bits| f32::from_bits(bits as u32).into()).collect()),
-        ElementType::Double => Elements::Floats(words.map(f64::from_bits).collect()),
-        ElementType::Float16 => Elements::Floats(words.map(|bits| f16::from_bits(bits as u16).to_f64()).collect()),
-        ElementType::Bfloat16 => Elements::Floats(words.map(|bits| bf16::from_bits(bits as u16).to_f64()).collect()),
-        kind if kind.is_float8() => Elements::Floats(words.map(|bits| float8::decoded(kind, bits as u8)).collect()),
-        ElementType::Int8 => Elements::Ints(words.map(|bits| (bits as i8).into()).collect()),
-        ElementType::Int16 => Elements::Ints(words.map(|bits| (bits as i16).into()).collect()),
-        ElementType::Int32 => Elements::Ints(words.map(|bits| (bits as i32).into()).collect()),
-        ElementType::Int64 => Elements::Ints(words.map(|bits| bits as i64).collect()),
-        _ => Elements::Ints(words.map(unsigned).collect::<Result<_>>()?),
+        kind if kind.is_float() => Elements::Floats(words.map(|bits| float(kind, bits)).collect()),
+        ElementType::Uint64 => Elements::Ints(words.map(unsigned).collect::<Result<_>>()?),
+        _ => Elements::Ints(words.map(|bits| wrapped(bits as i64, kind)).collect()),
+    })
+}
+
+/// The float of these bits.
+fn float(kind: ElementType, bits: u64) -> f64 {
+    match kind {
+        ElementType::Float => f32::from_bits(bits as u32).into(),
+        ElementType::Float16 => f16::from_bits(bits as u16).to_f64(),
+        ElementType::Bfloat16 => bf16::from_bits(bits as u16).to_f64(),
+        kind if kind.is_minifloat() => minifloat::decoded(kind, bits as u8),
+        _ => f64::from_bits(bits),
+    }
+}
+
+/// The bits of a float that has a value of the type.
+fn float_bits(value: f64, kind: ElementType) -> Result<u64> {
+    Ok(match kind {
+        ElementType::Float => (value as f32).to_bits().into(),
+        ElementType::Float16 => f16::from_f64(value).to_bits().into(),
+        ElementType::Bfloat16 => bf16::from_f64(value).to_bits().into(),
+        kind if kind.is_minifloat() => return Err(fault(format!("the bits of {kind} are not supported"))),
+        _ => value.to_bits(),
     })
 }
 
@@ -239,18 +274,20 @@ fn unsigned(value: u64) -> Result<i64> {
 }
 
 /// The value in a narrower float type.
-fn rounded(value: f64, kind: ElementType, saturate: bool) -> f64 {
+fn rounded(value: f64, kind: ElementType, conversion: Conversion) -> f64 {
     match kind {
         ElementType::Float => (value as f32).into(),
         ElementType::Float16 => f16::from_f64(value).to_f64(),
         ElementType::Bfloat16 => bf16::from_f64(value).to_f64(),
-        _ => float8::rounded(kind, value, saturate),
+        _ => minifloat::rounded(kind, value, conversion),
     }
 }
 
 /// The value in a narrower integer type, without its upper bits.
 fn wrapped(value: i64, kind: ElementType) -> i64 {
     match kind {
+        ElementType::Int2 => value << 62 >> 62,
+        ElementType::Uint2 => value & 3,
         ElementType::Int4 => value << 60 >> 60,
         ElementType::Uint4 => value & 15,
         ElementType::Int8 => (value as i8).into(),
@@ -268,6 +305,6 @@ fn narrowed(value: i64, kind: ElementType) -> Result<i32> {
     match value {
         i64::MAX => Ok(i32::MAX),
         i64::MIN => Ok(i32::MIN),
-        _ => Err(fault(format!("{value} does not fit i32, which stands for {kind}"))),
+        _ => Err(fault(format!("{value} is not supported: it does not fit i32, which stands for {kind}"))),
     }
 }

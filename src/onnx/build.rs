@@ -22,7 +22,7 @@ const MOST_COPIED: usize = 1 << 30;
 /// The deepest nesting of graphs and functions.
 const DEEPEST: usize = 32;
 /// The oldest and the newest version of ONNX's operator set that operators are written for.
-const OPSETS: (i64, i64) = (1, 26);
+const OPSETS: (i64, i64) = (1, 28);
 
 /// The values of a graph that is read, by name.
 #[derive(Default)]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::array::Array;
 use super::element_type::ElementType;
+use super::minifloat::{Conversion, Rounding};
 use super::node::Node;
 use super::value::Value;
 use super::{detail, fault};
@@ -164,6 +165,17 @@ impl Call<'_> {
             true => ElementType::of(i32::try_from(self.int(name, 0)).unwrap_or(0)).map(Some),
             false => Ok(None),
         }
+    }
+
+    /// How floats become floats of 8 bits.
+    pub fn conversion(&self) -> Result<Conversion> {
+        let rounding = match self.text("round_mode", "up").as_ref() {
+            "up" => Rounding::Up,
+            "down" => Rounding::Down,
+            "nearest" => Rounding::Nearest,
+            mode => return self.refuse(format!("the rounding mode {mode}")),
+        };
+        Ok(Conversion { saturate: self.int("saturate", 1) != 0, rounding })
     }
 
     /// How many outputs the node has, counting those without a name before the last.

@@ -50,10 +50,18 @@ pub enum ElementType {
     Float8E5m2,
     /// 8-bit float: 5 bits of exponent, 2 of fraction, no infinity and no negative zero.
     Float8E5m2fnuz,
+    /// 4-bit float: 2 bits of exponent, 1 of fraction, no infinity and no NaN.
+    Float4E2m1,
+    /// 8 bits of exponent: powers of 2, the scales of microscaling formats.
+    Float8E8m0,
+    /// 2-bit unsigned integer.
+    Uint2,
+    /// 2-bit signed integer.
+    Int2,
 }
 
 /// The codes of `TensorProto.DataType`.
-const CODES: [(i32, ElementType); 19] = [
+const CODES: [(i32, ElementType); 23] = [
     (1, ElementType::Float),
     (2, ElementType::Uint8),
     (3, ElementType::Int8),
@@ -73,6 +81,10 @@ const CODES: [(i32, ElementType); 19] = [
     (20, ElementType::Float8E5m2fnuz),
     (21, ElementType::Uint4),
     (22, ElementType::Int4),
+    (23, ElementType::Float4E2m1),
+    (24, ElementType::Float8E8m0),
+    (25, ElementType::Uint2),
+    (26, ElementType::Int2),
 ];
 
 impl ElementType {
@@ -93,13 +105,13 @@ impl ElementType {
         CODES.iter().find(|(_, kind)| *kind == self).map_or(0, |(code, _)| *code) // every type has one
     }
 
-    /// Returns the type of the tensors that stand for values of this type: `f32` for floats of 64 and of 8 bits,
-    /// `i32` for all signed integers, and for unsigned ones of 4 and 16 bits.
+    /// Returns the type of the tensors that stand for values of this type: `f32` for floats of 64 bits and of
+    /// 8 and fewer, `i32` for all signed integers, and for unsigned ones of 2, 4 and 16 bits.
     #[must_use]
     pub fn dtype(self) -> DType {
         match self {
             ElementType::Float | ElementType::Double => DType::F32,
-            kind if kind.is_float8() => DType::F32,
+            kind if kind.is_minifloat() => DType::F32,
             ElementType::Float16 => DType::F16,
             ElementType::Bfloat16 => DType::BF16,
             ElementType::Uint32 | ElementType::Uint64 => DType::U32,
@@ -128,17 +140,19 @@ impl ElementType {
         self.dtype().is_float()
     }
 
-    pub(super) fn is_float8(self) -> bool {
-        use ElementType::{Float8E4m3fn, Float8E4m3fnuz, Float8E5m2, Float8E5m2fnuz};
-        matches!(self, Float8E4m3fn | Float8E4m3fnuz | Float8E5m2 | Float8E5m2fnuz)
+    /// Whether it is a float of 8 bits or fewer.
+    pub(super) fn is_minifloat(self) -> bool {
+        use ElementType::{Float4E2m1, Float8E4m3fn, Float8E4m3fnuz, Float8E5m2, Float8E5m2fnuz, Float8E8m0};
+        matches!(self, Float8E4m3fn | Float8E4m3fnuz | Float8E5m2 | Float8E5m2fnuz | Float4E2m1 | Float8E8m0)
     }
 
     /// The size of an element in a file in bits.
     pub(super) fn bits(self) -> usize {
         match self {
-            ElementType::Uint4 | ElementType::Int4 => 4,
+            ElementType::Uint2 | ElementType::Int2 => 2,
+            ElementType::Uint4 | ElementType::Int4 | ElementType::Float4E2m1 => 4,
             ElementType::Uint8 | ElementType::Int8 | ElementType::Bool => 8,
-            kind if kind.is_float8() => 8,
+            kind if kind.is_minifloat() => 8,
             ElementType::Uint16 | ElementType::Int16 | ElementType::Float16 | ElementType::Bfloat16 => 16,
             ElementType::Float | ElementType::Int32 | ElementType::Uint32 => 32,
             _ => 64,
@@ -149,6 +163,8 @@ impl ElementType {
     pub(super) fn range(self) -> (i64, i64) {
         match self {
             ElementType::Bool => (0, 1),
+            ElementType::Uint2 => (0, 3),
+            ElementType::Int2 => (-2, 1),
             ElementType::Uint4 => (0, 15),
             ElementType::Int4 => (-8, 7),
             ElementType::Uint8 => (0, u8::MAX.into()),
@@ -185,6 +201,10 @@ impl fmt::Display for ElementType {
             ElementType::Float8E4m3fnuz => "float8e4m3fnuz",
             ElementType::Float8E5m2 => "float8e5m2",
             ElementType::Float8E5m2fnuz => "float8e5m2fnuz",
+            ElementType::Float4E2m1 => "float4e2m1",
+            ElementType::Float8E8m0 => "float8e8m0",
+            ElementType::Uint2 => "uint2",
+            ElementType::Int2 => "int2",
         })
     }
 }

@@ -180,6 +180,12 @@ pub enum Type {
     Float8(i32),
     Uint4,
     Int4,
+    /// 4 bits: 2 of exponent, 1 of fraction.
+    Float4,
+    /// 8 bits of exponent.
+    Power,
+    Uint2,
+    Int2,
 }
 
 impl Type {
@@ -204,6 +210,10 @@ impl Type {
             17..=20 => Type::Float8(code),
             21 => Type::Uint4,
             22 => Type::Int4,
+            23 => Type::Float4,
+            24 => Type::Power,
+            25 => Type::Uint2,
+            26 => Type::Int2,
             _ => return Err("unknown"),
         })
     }
@@ -211,6 +221,7 @@ impl Type {
     fn size(self) -> usize {
         match self {
             Type::Uint8 | Type::Int8 | Type::Bool | Type::Float8(_) | Type::Uint4 | Type::Int4 => 1,
+            Type::Float4 | Type::Power | Type::Uint2 | Type::Int2 => 1,
             Type::Uint16 | Type::Int16 | Type::Float16 | Type::Bfloat16 => 2,
             Type::Float | Type::Int32 | Type::Uint32 => 4,
             Type::Int64 | Type::Double | Type::Uint64 => 8,
@@ -233,16 +244,29 @@ impl TensorProto {
         let shape: Vec<usize> = self.dims.iter().map(|&dim| dim as usize).collect();
         let count = shape.iter().product();
         let data: Vec<f64> = match kind {
-            // Two elements of 4 bits share a byte.
-            Type::Uint4 | Type::Int4 => {
+            // Two elements of 4 bits share a byte, or four of 2 bits.
+            Type::Uint4 | Type::Int4 | Type::Float4 | Type::Uint2 | Type::Int2 => {
                 let bytes: Vec<u8> = match self.raw_data.is_empty() {
                     true => self.int32_data.iter().map(|&v| v as u8).collect(),
                     false => self.raw_data.clone(),
                 };
-                let all = bytes.iter().flat_map(|&byte| [byte & 15, byte >> 4]).map(f64::from).take(count);
-                all.map(|v| if kind == Type::Int4 && v > 7.0 { v - 16.0 } else { v }).collect()
+                let two = matches!(kind, Type::Uint2 | Type::Int2);
+                let parts = |&byte: &u8| match two {
+                    true => vec![byte & 3, byte >> 2 & 3, byte >> 4 & 3, byte >> 6],
+                    false => vec![byte & 15, byte >> 4],
+                };
+                let value = |bits: u8| match kind {
+                    Type::Int4 if bits > 7 => f64::from(bits) - 16.0,
+                    Type::Int2 if bits > 1 => f64::from(bits) - 4.0,
+                    Type::Float4 => {
+                        let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(bits & 7)];
+                        if bits > 7 { -size } else { size }
+                    }
+                    _ => f64::from(bits),
+                };
+                bytes.iter().flat_map(parts).take(count).map(value).collect()
             }
-            Type::Float8(_) if self.raw_data.is_empty() => {
+            Type::Float8(_) | Type::Power if self.raw_data.is_empty() => {
                 self.int32_data.iter().map(|&v| number(kind, &[v as u8])).collect()
             }
             _ if !self.raw_data.is_empty() => {
@@ -278,7 +302,9 @@ fn number(kind: Type, bytes: &[u8]) -> f64 {
         Type::Int32 => (bits as i32).into(),
         Type::Int64 => bits as i64 as f64,
         Type::Float8(code) => float8(code, bits as u8),
-        Type::Bool | Type::Uint4 | Type::Int4 | Type::Uint8 | Type::Uint16 | Type::Uint32 | Type::Uint64 => bits as f64,
+        Type::Power if bits == 255 => f64::NAN,
+        Type::Power => 2f64.powi(bits as i32 - 127),
+        _ => bits as f64,
     }
 }
 

@@ -212,6 +212,8 @@ fn bounds_of(dtype: DType) -> (f64, f64) {
 /// The least and the largest integer of a declared type, as far as tensors have them.
 fn bounds(kind: ElementType) -> (f64, f64) {
     match kind {
+        ElementType::Uint2 => (0.0, 3.0),
+        ElementType::Int2 => (-2.0, 1.0),
         ElementType::Uint4 => (0.0, 15.0),
         ElementType::Int4 => (-8.0, 7.0),
         ElementType::Int8 => (i8::MIN.into(), i8::MAX.into()),

@@ -17,10 +17,10 @@ pub(super) fn evaluate(call: &Call, inputs: &Inputs) -> Option<Result<Array>> {
     }
     match (op, inputs) {
         ("Cast", _) => Some(call.type_attribute("to").and_then(|to| {
-            to.map(|to| x.converted(to, call.int("saturate", 1) != 0))
-                .ok_or_else(|| fault("the attribute 'to' is missing"))
+            let to = to.ok_or_else(|| fault("the attribute 'to' is missing"))?;
+            Ok(x.converted(to, call.conversion()?))
         })),
-        ("CastLike", [_, Some(like), ..]) => Some(Ok(x.converted(like.kind, call.int("saturate", 1) != 0))),
+        ("CastLike", [_, Some(like), ..]) => Some(call.conversion().map(|how| x.converted(like.kind, how))),
         ("Where", [Some(c), Some(a), Some(b)]) => where_cond(c, a, b),
         ("Min" | "Max" | "Sum", [_, rest @ ..]) => {
             let f: Binary = match op {

@@ -1,7 +1,9 @@
-//! Bitwise operators of integers. Types that have no tensor of their own are widened, and wrap as they would.
+//! Bitwise operators of integers, and bits as another type. Types that have no tensor of their own are widened, and wrap as they
+//! would.
 
 use super::super::call::{Call, Operator};
 use super::super::element_type::ElementType;
+use super::super::fault;
 use super::super::value::Value;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -13,12 +15,19 @@ pub(super) fn find(op: &str) -> Option<Operator> {
         "BitwiseOr" => |call| combined(call, |x, y| x.bitwise_or(y)),
         "BitwiseXor" => |call| combined(call, |x, y| x.bitwise_xor(y)),
         "BitwiseNot" => inverted,
+        "BitCast" => bit_cast,
         "BitShift" => |call| match call.text("direction", "").as_ref() {
             "LEFT" => combined(call, |x, y| x.bitwise_left_shift(y)),
             _ => combined(call, |x, y| x.bitwise_right_shift(y)),
         },
         _ => return None,
     }))
+}
+
+/// The same bits as another type of as many bits. They are read on the host, which knows the type of the file.
+fn bit_cast(call: &Call) -> Result<Vec<Value>> {
+    let kind = call.type_attribute("to")?.ok_or_else(|| fault("the attribute 'to' is missing"))?;
+    Ok(vec![call.needed(0)?.read()?.with_bits_as(kind)?.into()])
 }
 
 /// The type that is computed in.

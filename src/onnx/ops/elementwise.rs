@@ -19,10 +19,7 @@ pub(super) fn find(op: &str) -> Option<Operator> {
             }),
             "Where" => Operator::Values(where_cond),
             "Pow" => Operator::One(pow),
-            "Mod" => Operator::One(|call| {
-                let (x, y) = call.pair(0, 1)?;
-                if call.flag("fmod") { x.fmod(&y) } else { x.rem(&y) }
-            }),
+            "Mod" => Operator::One(modulo),
             "Mean" => Operator::One(|call| {
                 let count = call.all()?.len();
                 fold(call, |x, y| x.add(y))?.mul_scalar(1.0 / count as f32)
@@ -118,13 +115,13 @@ fn cast(call: &Call) -> Result<Vec<Value>> {
     Ok(vec![to_kind(call, kind)?])
 }
 
-/// Floats are truncated; integers that are narrower than those that stand for them wrap, floats that become 4 bits are cut. Floats of 8 bits are made on the host.
+/// Floats are truncated; integers that are narrower than those that stand for them wrap. Floats of 8 and fewer bits are made on the
+/// host.
 fn to_kind(call: &Call, kind: super::super::ElementType) -> Result<Value> {
-    if kind.is_float8() {
-        return Ok(call.needed(0)?.read()?.converted(kind, call.int("saturate", 1) != 0).into());
+    if kind.is_minifloat() {
+        return Ok(call.needed(0)?.read()?.converted(kind, call.conversion()?).into());
     }
     let x = call.x(0)?;
-    let (low, high) = kind.range();
     let narrow = kind.dtype() == DType::I32 && kind.bits() < 32;
     let y = match (x.dtype().is_float(), kind.dtype()) {
         (true, dtype) if !dtype.is_float() && dtype != DType::Bool => x.trunc()?.to_dtype(dtype)?,
@@ -132,9 +129,6 @@ fn to_kind(call: &Call, kind: super::super::ElementType) -> Result<Value> {
     };
     if !narrow {
         return Ok(Value::Device(y, kind));
-    }
-    if kind.bits() == 4 && x.dtype().is_float() {
-        return Ok(Value::Device(x.trunc()?.clamp(Some(low as f32), Some(high as f32))?.to_dtype(DType::I32)?, kind));
     }
     Ok(Value::Device(wrapped(y, kind)?, kind))
 }
@@ -253,15 +247,35 @@ fn activation(op: &str) -> Option<Operator> {
             let slope = if channels { slope.reshape([slope.shape(), &rest].concat())? } else { slope };
             x.relu()?.add(&x.clamp(None, Some(0.0))?.mul(&slope)?)
         },
-        "Swish" => |call| {
-            let x = call.x(0)?;
-            if call.float("alpha", 1.0) == 1.0 {
-                return x.silu();
+        "Swish" => swish,
+        "SwiGLU" => |call| {
+            let (gate, x) = (swish(call)?, call.x(1)?);
+            match gate.shape() == x.shape() {
+                true => gate.mul(&x),
+                false => Err(fault(format!("inputs of shapes {:?} and {:?}", gate.shape(), x.shape()))),
             }
-            x.mul(&x.mul_scalar(call.float("alpha", 1.0))?.sigmoid()?)
         },
         _ => return None,
     }))
+}
+
+/// The rest of a division that is rounded down, or towards 0 on request. The first has the sign of the divisor, also where it is 0.
+fn modulo(call: &Call) -> Result<Tensor> {
+    let (x, y) = call.pair(0, 1)?;
+    if call.flag("fmod") {
+        return x.fmod(&y);
+    }
+    let rest = x.rem(&y)?;
+    match rest.dtype().is_float() {
+        true => rest.eq(0.0)?.where_cond(&y.sign()?.mul_scalar(0.0)?, &rest),
+        false => Ok(rest),
+    }
+}
+
+/// x · sigmoid(α · x)
+fn swish(call: &Call) -> Result<Tensor> {
+    let (x, alpha) = (call.x(0)?, call.float("alpha", 1.0));
+    if alpha == 1.0 { x.silu() } else { x.mul(&x.mul_scalar(alpha)?.sigmoid()?) }
 }
 
 /// `y` where `x` is above a limit, else 0.

@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 
 pub(super) fn find(op: &str) -> Option<Operator> {
     Some(Operator::One(match op {
-        "MatMul" => |call| call.x(0)?.matmul(&call.x(1)?),
+        "MatMul" => |call| product(&call.x(0)?, &call.x(1)?),
         "Gemm" => gemm,
         "Einsum" => |call| {
             let operands = call.all()?;
@@ -14,6 +14,16 @@ pub(super) fn find(op: &str) -> Option<Operator> {
         },
         _ => return None,
     }))
+}
+
+/// The product of matrices; a vector is a row on the left side and a column on the right, without a dimension in the result.
+fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match (a.rank(), b.rank()) {
+        (1, 1) => product(&a.unsqueeze(0)?, b)?.squeeze(0),
+        (1, _) => a.unsqueeze(0)?.matmul(b)?.squeeze(-2),
+        (_, 1) => a.matmul(&b.unsqueeze(1)?)?.squeeze(-1),
+        _ => a.matmul(b),
+    }
 }
 
 /// α · A · B + β · C

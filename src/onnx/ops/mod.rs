@@ -1,5 +1,6 @@
 //! Operators of ONNX in ops of this crate.
 
+mod attention;
 mod bits;
 mod detection;
 mod elementwise;
@@ -18,6 +19,7 @@ mod resize;
 mod sequence;
 mod shape;
 mod signal;
+mod state;
 mod values;
 mod window;
 
@@ -34,6 +36,7 @@ pub(super) fn find(domain: &str, op: &str) -> Option<Operator> {
                 elementwise::find,
                 reduce::find,
                 linear::find,
+                attention::find,
                 layers::find,
                 norms::find,
                 index::find,
@@ -48,6 +51,7 @@ pub(super) fn find(domain: &str, op: &str) -> Option<Operator> {
                 recurrent::find,
                 resize::find,
                 sequence::find,
+                state::find,
                 shape::find,
             ];
             families.into_iter().find_map(|family| family(op))

@@ -88,10 +88,10 @@ fn quantize_linear(call: &Call) -> Result<Vec<Value>> {
         Some(kind) => kind,
         None => call.value(2).map_or(ElementType::Uint8, Value::kind),
     };
-    if kind.is_float8() {
+    if kind.is_minifloat() {
         let scale = spread(call, call.x(1)?.to_dtype(DType::F32)?, x.shape())?;
         let y = Value::natural(x.to_dtype(DType::F32)?.div(&scale)?).read()?;
-        return Ok(vec![y.converted(kind, call.int("saturate", 1) != 0).into()]);
+        return Ok(vec![y.converted(kind, call.conversion()?).into()]);
     }
     if kind.bits() > 16 || kind.is_float() {
         return call.refuse(format!("quantising to {kind}"));

@@ -18,7 +18,8 @@ pub(super) fn find(op: &str) -> Option<Operator> {
         "Softmax" => Operator::One(|call| along(call, |x, dim| x.softmax(dim))),
         "LogSoftmax" => Operator::One(|call| along(call, |x, dim| x.log_softmax(dim))),
         "Hardmax" => Operator::One(|call| along(call, hardmax)),
-        "CumSum" => Operator::One(cumsum),
+        "CumSum" => Operator::One(|call| cumulated(call, 0, |x, dim| x.cumsum(dim))),
+        "CumProd" => Operator::One(|call| cumulated(call, 1, |x, dim| x.cumprod(dim))),
         _ => Operator::One(match op {
             "ReduceSum" => |call| reduce(call, |x, dims, keepdim| x.sum(dims, keepdim)),
             "ReduceMean" => |call| reduce(call, |x, dims, keepdim| x.mean(dims, keepdim)),
@@ -115,17 +116,17 @@ fn hardmax(x: &Tensor, dim: usize) -> Result<Tensor> {
 }
 
 /// `reverse` sums from the end; `exclusive` leaves each element out of its own sum.
-fn cumsum(call: &Call) -> Result<Tensor> {
+fn cumulated(call: &Call, nothing: i32, f: fn(&Tensor, usize) -> Result<Tensor>) -> Result<Tensor> {
     let x = call.x(0)?;
     let axis = call.whole(1)?.and_then(|axis| axis.first().copied()).unwrap_or(0);
     let dim = call.dim(axis, x.rank())?;
     let reverse = call.flag("reverse");
     let x = if reverse { x.flip([dim])? } else { x };
-    let mut sums = x.cumsum(dim)?;
+    let mut all = f(&x, dim)?;
     if call.flag("exclusive") && x.shape()[dim] > 0 {
         let count = x.shape()[dim];
-        let zeros = Tensor::zeros(x.narrow(dim, 0, 1)?.shape(), x.device())?.to_dtype(sums.dtype())?;
-        sums = Tensor::cat(&[&zeros, &sums.narrow(dim, 0, count - 1)?], dim)?;
+        let first = Tensor::full(x.narrow(dim, 0, 1)?.shape(), nothing, x.device())?.to_dtype(all.dtype())?;
+        all = Tensor::cat(&[&first, &all.narrow(dim, 0, count - 1)?], dim)?;
     }
-    if reverse { sums.flip([dim]) } else { Ok(sums) }
+    if reverse { all.flip([dim]) } else { Ok(all) }
 }

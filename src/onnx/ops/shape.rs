@@ -177,7 +177,8 @@ fn depth_to_space(call: &Call) -> Result<Tensor> {
 fn space_to_depth(call: &Call) -> Result<Tensor> {
     let x = call.x(0)?;
     let ([n, c, h, w], b) = blocks(call, &x)?;
-    let y = x.reshape([n, c, h / b, b, w / b, b])?.permute([0, 3, 5, 1, 2, 4])?;
+    let order = if call.text("mode", "DCR") == "DCR" { [0, 3, 5, 1, 2, 4] } else { [0, 1, 3, 5, 2, 4] };
+    let y = x.reshape([n, c, h / b, b, w / b, b])?.permute(order)?;
     y.reshape([n, c * b * b, h / b, w / b])
 }
 

@@ -53,6 +53,20 @@ fn transform(call: &Call, re: &Tensor, im: Option<&Tensor>, k: usize, inverse: b
     if inverse { y.mul_scalar(1.0 / n as f32) } else { Ok(y) }
 }
 
+/// The `n` real values `[.., n, 1]` of one side of a spectrum, `[.., n / 2 + 1]`. The other side, which is conjugate, doubles all
+/// terms that it has.
+fn real_values(call: &Call, re: &Tensor, im: Option<&Tensor>, n: usize) -> Result<Tensor> {
+    let (cos, sin) = matrices(call, n, n / 2 + 1)?;
+    let weight = |k: usize| if k == 0 || 2 * k == n { 1.0 } else { 2.0 } / n as f32;
+    let weights = Tensor::from_vec((0..n / 2 + 1).map(weight).collect(), [n / 2 + 1, 1], call.device)?;
+    let matrix = |table: Tensor| table.t()?.mul(&weights);
+    let mut y = re.matmul(&matrix(cos)?)?;
+    if let Some(im) = im {
+        y = y.sub(&im.matmul(&matrix(sin)?)?)?;
+    }
+    y.unsqueeze(y.rank())
+}
+
 /// The real and the imaginary part of `[.., 1]` or `[.., 2]`.
 fn parts(x: &Tensor) -> Result<(Tensor, Option<Tensor>)> {
     let last = x.rank() - 1;
@@ -72,7 +86,12 @@ fn dft(call: &Call) -> Result<Tensor> {
     let axis = call.whole(2)?.and_then(|axis| axis.first().copied()).unwrap_or(call.int("axis", default));
     let dim = call.dim(axis, x.rank())?;
     let length = x.shape()[dim];
-    let wanted = call.whole(1)?.and_then(|length| length.first().copied()).map_or(Ok(length), size)?;
+    let (one_sided, inverse) = (call.flag("onesided"), call.flag("inverse"));
+    let real = one_sided && inverse;
+    // One side of a spectrum is of the real values that are twice as many without its ends.
+    let default = if real { 2 * length.saturating_sub(1) } else { length };
+    let count = call.whole(1)?.and_then(|length| length.first().copied()).map_or(Ok(default), size)?;
+    let wanted = if real { count / 2 + 1 } else { count };
     let x = match wanted > length {
         true => {
             let mut margins = vec![(0, 0); x.rank()];
@@ -81,13 +100,12 @@ fn dft(call: &Call) -> Result<Tensor> {
         }
         false => x.narrow(dim, 0, wanted)?,
     };
-    let (one_sided, inverse) = (call.flag("onesided"), call.flag("inverse"));
-    if one_sided && inverse {
-        return call.refuse("an inverse transform of one side");
-    }
     let last = x.rank() - 1;
     // The dimension of the values goes before that of the parts.
     let (re, im) = parts(&x.movedim(dim, last - 1)?)?;
+    if real {
+        return real_values(call, &re, im.as_ref(), count)?.movedim(last - 1, dim);
+    }
     let k = if one_sided { wanted / 2 + 1 } else { wanted };
     transform(call, &re, im.as_ref(), k, inverse)?.movedim(last - 1, dim)
 }
