@@ -39,7 +39,8 @@ pub mod watch;
 
 pub use autograd::{GradOptions, NoGrad, grad, no_grad};
 pub use device::{
-    Device, DeviceInfo, DeviceKind, IntoDevice, Vendor, device_count, is_available, memory_label, try_all_gpus, try_gpu,
+    CompileAhead, Device, DeviceInfo, DeviceKind, IntoDevice, KernelList, Vendor, device_count, is_available,
+    memory_label, try_all_gpus, try_gpu,
 };
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};

@@ -55,6 +55,7 @@
 //! `soft:k` (the k-th software adapter of the list). An empty list hides all adapters; `cpu` is always visible.
 
 mod chaos;
+mod compile_ahead;
 pub(crate) mod cpu;
 pub(crate) mod gpu;
 mod info;
@@ -72,6 +73,7 @@ mod storage;
 
 use std::sync::{Arc, Mutex, OnceLock};
 
+pub use compile_ahead::{CompileAhead, KernelList};
 pub use info::{DeviceInfo, DeviceKind, Limits, Quirk, Vendor};
 pub use list::Devices;
 pub use memory::{DriverMemory, MemoryStats};

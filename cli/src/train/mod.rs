@@ -2,9 +2,10 @@
 //!
 //! `options` has the command line, `outputs` what is checked before training, `source` the images, `trainer` the loop,
 //! `record` the losses, `ranks` the processes that `mpirun` started, `resume` the checkpoints, `device_loss` what follows the loss of a device, `stop` what Ctrl-C does,
-//! and `live` the curves in the terminal.
+//! `kernels` those that are compiled ahead, and `live` the curves in the terminal.
 
 mod device_loss;
+mod kernels;
 mod live;
 mod options;
 mod outputs;
@@ -148,6 +149,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
 fn train(args: &Args, as_json: bool, ranks: &Ranks) -> Result<(), Failure> {
     let devices = devices::select(&args.devices)?;
     outputs::check(args, &devices, ranks)?;
+    let ahead = kernels::compile_ahead(args, &devices)?;
     let source = source::load(args)?;
     let stop = Stop::listen(ranks);
     Checkpoint::compare_ranks(args, ranks)?;
@@ -188,6 +190,7 @@ fn train(args: &Args, as_json: bool, ranks: &Ranks) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
         trainer.run.net.save_trace(path)?;
     }
+    ahead.save(&trainer.devices)?;
     let names = trainer.devices.iter().map(ToString::to_string).collect();
     let table = ranks.table(names, &trainer.run.net.shard().weights());
     match ranks.is_first() {

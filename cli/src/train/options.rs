@@ -89,6 +89,10 @@ pub struct Args {
     /// Write when each of several devices computed and copied, for ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
+    /// Compile the kernels of an earlier run on all cores before the first step needs them, if there is such a file, and write
+    /// those of this run to it at the end
+    #[arg(long, value_name = "FILE.txt")]
+    pub kernels: Option<PathBuf>,
     /// Draw the curves in the terminal while the net trains
     #[arg(long)]
     pub live: bool,
@@ -162,6 +166,7 @@ impl Args {
             log_dir: None,
             plot: None,
             trace: None,
+            kernels: None,
             live: false,
             report: false,
             ..self.clone()

@@ -50,6 +50,7 @@ pub fn check(args: &Args, devices: &[Device], ranks: &Ranks) -> Result<(), Failu
         ("--checkpoint", &args.checkpoint, &["safetensors"]),
         ("--plot", &args.plot, &["png", "svg"]),
         ("--trace", &args.trace, &["json"]),
+        ("--kernels", &args.kernels, &["txt"]),
     ];
     let mut files: Vec<(&str, PathBuf)> = Vec::new();
     for (option, path, kinds) in outputs {

@@ -35,6 +35,7 @@ mod health;
 #[cfg(feature = "wgpu")]
 mod interop;
 mod kernel;
+mod kernel_list;
 mod pacing;
 mod pipeline;
 mod pool;
@@ -61,6 +62,7 @@ pub(crate) use fused::chain_text;
 #[cfg(feature = "wgpu")]
 pub(crate) use interop::Copy as TextureCopy;
 pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder};
+pub(crate) use kernel_list::MOST as MOST_LISTED;
 pub(crate) use pipeline::{ParamsAt, Pipeline, Signature};
 pub(crate) use pool::Buffer;
 pub(crate) use queue::Dispatch;

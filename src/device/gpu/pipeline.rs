@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use super::health::describe;
+use super::shader::ShaderText;
 use super::{Gpu, Kernel};
 use crate::error::Result;
 use crate::sync;
@@ -41,11 +42,11 @@ pub(crate) struct Signature {
 }
 
 impl Signature {
-    /// Returns the signature of a kernel on a device whose dispatches carry up to `max_immediates` bytes.
-    fn of(kernel: &Kernel, max_immediates: u32) -> Signature {
-        let (inputs, outputs) = (kernel.inputs.len(), kernel.outputs.len());
-        let buffers = (0..inputs + outputs).map(|i| (i as u32 + 1, i >= inputs)).collect();
-        Signature { params: ParamsAt::of(kernel.params.words.len(), max_immediates), buffers, exact: false }
+    /// Returns the signature of a kernel with `words` words of params on a device whose dispatches carry up to
+    /// `max_immediates` bytes.
+    fn of(key: &Key, words: usize, max_immediates: u32) -> Signature {
+        let buffers = (0..key.inputs + key.outputs).map(|i| (i as u32 + 1, i >= key.inputs)).collect();
+        Signature { params: ParamsAt::of(words, max_immediates), buffers, exact: false }
     }
 }
 
@@ -63,21 +64,22 @@ pub(crate) struct Pipeline {
 /// The properties by which kernels share a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    shader: &'static str,
-    entry: &'static str,
-    header: &'static str,
-    constants: Vec<(&'static str, u64)>,
-    inputs: usize,
-    outputs: usize,
+    pub shader: &'static str,
+    pub entry: Cow<'static, str>,
+    pub header: &'static str,
+    /// Values by their bits.
+    pub constants: Vec<(Cow<'static, str>, u64)>,
+    pub inputs: usize,
+    pub outputs: usize,
 }
 
 impl Key {
     pub fn of(kernel: &Kernel) -> Key {
         Key {
             shader: kernel.shader.name,
-            entry: kernel.entry,
+            entry: kernel.entry.into(),
             header: kernel.header,
-            constants: kernel.constants.iter().map(|&(name, value)| (name, value.to_bits())).collect(),
+            constants: kernel.constants.iter().map(|&(name, value)| (name.into(), value.to_bits())).collect(),
             inputs: kernel.inputs.len(),
             outputs: kernel.outputs.len(),
         }
@@ -97,7 +99,7 @@ impl Key {
 
 /// The most pipelines that are kept. The sizes of images are constants of some kernels, so a program that sees images of
 /// many sizes compiles many of them, of 0.1 to 0.3 MB each.
-const MAX_PIPELINES: usize = 512;
+pub(super) const MAX_PIPELINES: usize = 512;
 
 /// The pipelines of a device. Where there are too many, a quarter of them goes, those that were not used for longest.
 #[derive(Debug, Default)]
@@ -165,7 +167,24 @@ impl Gpu {
 
     /// Returns the pipeline of a kernel, which is compiled if it is new.
     pub(super) fn pipeline(&self, kernel: &Kernel) -> Result<Arc<Pipeline>> {
-        let key = Key::of(kernel);
+        let compiled = self.compiled(Key::of(kernel), &kernel.shader, kernel.params.words.len());
+        compiled.map_err(|message| self.error(message))
+    }
+
+    /// Returns the keys of all pipelines that are kept, in the order in which they were compiled.
+    pub(super) fn compiled_keys(&self) -> Vec<Key> {
+        let cache = sync::lock(&self.kernels.0);
+        let mut keys: Vec<(u64, &Key)> = cache.all.iter().map(|(key, (pipeline, _))| (pipeline.id, key)).collect();
+        keys.sort_unstable_by_key(|(id, _)| *id);
+        keys.into_iter().map(|(_, key)| key.clone()).collect()
+    }
+
+    /// Returns the pipeline of a kernel of `shader` with `words` words of params, which is compiled if it is new.
+    ///
+    /// # Errors
+    ///
+    /// The driver's message.
+    pub(super) fn compiled(&self, key: Key, shader: &ShaderText, words: usize) -> Result<Arc<Pipeline>, String> {
         let mut cache = sync::lock(&self.kernels.0);
         if let Some(pipeline) = cache.get(&key) {
             return Ok(pipeline);
@@ -177,7 +196,7 @@ impl Gpu {
         if let Some(pipeline) = sync::lock(&self.kernels.0).get(&key) {
             return Ok(pipeline);
         }
-        let compiled = self.compile_kernel(kernel);
+        let compiled = self.compile_kernel(&key, shader, words);
         let mut cache = sync::lock(&self.kernels.0);
         cache.compiling.remove(&key);
         let pipeline = Arc::new(compiled?);
@@ -191,20 +210,22 @@ impl Gpu {
         Ok(pipeline)
     }
 
-    fn compile_kernel(&self, kernel: &Kernel) -> Result<Pipeline> {
-        let signature = Signature::of(kernel, self.caps.max_immediates);
+    fn compile_kernel(&self, key: &Key, shader: &ShaderText, words: usize) -> Result<Pipeline, String> {
+        let signature = Signature::of(key, words, self.caps.max_immediates);
         let text = match signature.params {
-            ParamsAt::Immediates(_) => kernel.shader.with_immediates(kernel.header),
-            _ => kernel.shader.assembled(kernel.header),
+            ParamsAt::Immediates(_) => shader.with_immediates(key.header),
+            _ => shader.assembled(key.header),
         };
+        let constants: Vec<(&str, f64)> =
+            key.constants.iter().map(|(name, bits)| (name.as_ref(), f64::from_bits(*bits))).collect();
         let source = Source {
-            name: &format!("{}.{}", kernel.shader.name, kernel.entry),
+            name: &format!("{}.{}", key.shader, key.entry),
             text: text.into(),
-            entry: kernel.entry,
-            constants: &kernel.constants,
+            entry: &key.entry,
+            constants: &constants,
             checked: *CHECKED,
         };
-        self.compile(&source, signature).map_err(|message| self.error(message))
+        self.compile(&source, signature)
     }
 
     /// Compiles a user's kernel, with all of wgpu's checks.

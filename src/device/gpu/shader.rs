@@ -23,7 +23,6 @@ pub(crate) struct ShaderText {
     /// Usually one empty text.
     pub headers: fn() -> Vec<&'static str>,
     /// The members of the struct at `@binding(0)`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares them with the file"))]
     pub params: &'static [ParamField],
 }
 
@@ -65,6 +64,15 @@ impl ShaderText {
     pub fn generated(functions: &[&'static str], text: &str, immediates: bool) -> String {
         let text = if immediates { text.replace(UNIFORM, IMMEDIATES) } else { text.to_string() };
         [PRELUDE, FOURS, &functions.concat(), &text].concat()
+    }
+
+    /// Returns the number of words of the params.
+    pub fn param_words(&self) -> usize {
+        let (mut end, mut align) = (0usize, 4);
+        for field in self.params {
+            (end, align) = (end.next_multiple_of(field.align) + field.size, align.max(field.align));
+        }
+        end.next_multiple_of(align) / 4
     }
 
     /// Returns every shader of the crate.
@@ -344,6 +352,8 @@ mod tests {
         assert_eq!(words.words[..8], [7, 0, 1, 2, 1f32.to_bits(), 0, 0, 0]);
         assert_eq!((words.words.len(), &words.words[8..10]), (40, &[3, 4][..]));
         assert_eq!(words.too_large, None);
+        let shader: Shader<Mixed> = Shader::new("words", &[], || vec![""]);
+        assert_eq!(shader.text.param_words(), words.words.len());
         let words = ParamWords::of(&Mixed { count: 1 << 32, seed: [0; 2], scale: 0.0, shape: Slots::default() });
         assert_eq!(words.too_large, Some(("count", 1 << 32)));
     }

@@ -1,0 +1,57 @@
+//! `--kernels`: the kernels of an earlier run, compiled ahead of the first step.
+
+use std::path::PathBuf;
+
+use anygpu::{CompileAhead, Device, KernelList};
+
+use super::Args;
+use crate::failure::Failure;
+
+/// The list of a run, and what is being compiled of it.
+pub struct Ahead {
+    path: Option<PathBuf>,
+    list: KernelList,
+    compiling: Vec<CompileAhead>,
+}
+
+/// Starts to compile the list of `--kernels` on each device. Without the option, or the file, nothing is compiled.
+///
+/// # Errors
+/// [`Failure::Run`] for a file that is no list, or that cannot be read.
+pub fn compile_ahead(args: &Args, devices: &[Device]) -> Result<Ahead, Failure> {
+    let path = args.kernels.clone();
+    let list = match path.as_deref().filter(|path| path.exists()) {
+        Some(path) => {
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| Failure::Run(format!("--kernels {}: {error}", path.display())))?;
+            text.parse().map_err(|error| Failure::Run(format!("--kernels {}: {error}", path.display())))?
+        }
+        None => KernelList::default(),
+    };
+    let compiling = match list.is_empty() {
+        true => Vec::new(),
+        false => devices.iter().map(|device| device.compile_ahead(&list)).collect::<anygpu::Result<_>>()?,
+    };
+    Ok(Ahead { path, list, compiling })
+}
+
+impl Ahead {
+    /// Writes the list with the kernels that the run has used besides, if `--kernels` names a file.
+    ///
+    /// # Errors
+    /// [`Failure::Run`] if it cannot be written.
+    pub fn save(self, devices: &[Device]) -> Result<(), Failure> {
+        let Some(path) = self.path else { return Ok(()) };
+        for compiling in self.compiling {
+            // The run has ended without the device, or has opened it again.
+            if let Err(error) = compiling.wait() {
+                log::warn!("--kernels: {error}");
+            }
+        }
+        let mut list = KernelList::default();
+        devices.iter().for_each(|device| list.merge(&device.compiled_kernels()));
+        log::info!("--kernels: {} kernels, {} of them known before", list.len(), self.list.len());
+        std::fs::write(&path, list.to_string())
+            .map_err(|error| Failure::Run(format!("--kernels {}: {error}", path.display())))
+    }
+}
