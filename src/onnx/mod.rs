@@ -18,7 +18,8 @@
 //!
 //! # What is supported
 //!
-//! Operator sets 1 to 28, with the operators that map to ops of this crate, functions of the file, and `If`, `Loop` and `Scan`.
+//! Operator sets 1 to 28, with the operators that map to ops of this crate, functions of the file, and `If`, `Loop` and `Scan`;
+//! and those of ONNX Runtime's own that its tools for transformers write (`GroupQueryAttention`, `MatMulNBits` and others).
 //! A file with others is refused by [`load`], in one error that lists all of them. Elements are of the types that this crate
 //! has: see [`ElementType::dtype`]. Integers of 64 bits are exact on the host, where shape arithmetic is done, and `i32` on
 //! devices, where arithmetic wraps. A constant or an input that does not fit is an error, but for the extremes of 64 bits, which mark open

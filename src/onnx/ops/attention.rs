@@ -4,6 +4,7 @@ use super::super::call::{Call, Operator, size};
 use super::super::fault;
 use super::super::value::Value;
 use crate::Attention;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -39,13 +40,13 @@ pub(super) fn joined_heads(x: &Tensor) -> Result<Tensor> {
 
 /// What a query may see: conditions, which are all to be true, and what is added to the scores.
 #[derive(Default)]
-struct Bias {
+pub(super) struct Bias {
     allowed: Option<Tensor>,
-    added: Option<Tensor>,
+    pub added: Option<Tensor>,
 }
 
 impl Bias {
-    fn allow(&mut self, condition: Tensor) -> Result<()> {
+    pub fn allow(&mut self, condition: Tensor) -> Result<()> {
         self.allowed = Some(match self.allowed.take() {
             Some(allowed) => allowed.logical_and(&condition)?,
             None => condition,
@@ -54,7 +55,7 @@ impl Bias {
     }
 
     /// One mask: of `bool` if nothing is added, else of floats.
-    fn mask(self) -> Result<Option<Tensor>> {
+    pub fn mask(self) -> Result<Option<Tensor>> {
         match (self.allowed, self.added) {
             (Some(allowed), Some(added)) => Ok(Some(allowed.where_cond(&added, f32::NEG_INFINITY)?)),
             (allowed, added) => Ok(allowed.or(added)),
@@ -93,17 +94,8 @@ impl Heads {
         (self.q.shape()[2], self.k.shape()[2])
     }
 
-    /// How many query heads share one head of keys and values.
-    fn group(&self) -> Result<usize> {
-        let (queries, keys) = (self.q.shape()[1], self.k.shape()[1]);
-        match keys {
-            0 => Ok(1),
-            _ if queries % keys == 0 => Ok(queries / keys),
-            _ => Err(fault(format!("{queries} heads of queries do not divide among {keys} heads of keys"))),
-        }
-    }
-
-    fn bias(&self, call: &Call) -> Result<Bias> {
+    /// What the queries may see; with `causal`, without the keys that follow them.
+    fn bias(&self, call: &Call, causal: bool) -> Result<Bias> {
         let (queries, keys) = self.lengths();
         let mut bias = Bias::default();
         if let Some(mask) = call.maybe(3)? {
@@ -117,17 +109,13 @@ impl Heads {
             Some(valid) => Some(valid.to_dtype(DType::I32)?.reshape([-1, 1, 1, 1])?),
             None => None,
         };
-        let causal = call.flag("is_causal");
         let (left, right) = (call.int("left_window_size", -1), call.int("right_window_size", -1));
-        let count = |length: usize| Tensor::iota(length, call.device)?.to_dtype(DType::I32);
         if causal || left >= 0 || right >= 0 {
-            // How far the key is behind the query: 0 for the query's own.
-            let rows = count(queries)?.unsqueeze(1)?;
-            let own = match &valid {
-                Some(valid) => rows.add(&valid.sub(whole(queries)?)?)?,
-                None => rows.add(whole(self.past)?)?,
+            let past = match &valid {
+                Some(valid) => valid.sub(whole(queries)?)?,
+                None => Tensor::scalar(whole(self.past)?, call.device)?,
             };
-            let behind = own.sub(&count(keys)?)?;
+            let behind = behind(&past, queries, keys)?;
             if causal {
                 bias.allow(behind.ge(0)?)?;
             }
@@ -139,13 +127,25 @@ impl Heads {
             }
         }
         if let Some(valid) = valid {
-            bias.allow(count(keys)?.lt(&valid)?)?;
+            bias.allow(count(keys, call.device)?.lt(&valid)?)?;
         }
         Ok(bias)
     }
 }
 
-fn whole(length: usize) -> Result<i32> {
+/// The numbers from 0.
+pub(super) fn count(length: usize, device: &Device) -> Result<Tensor> {
+    Tensor::iota(length, device)?.to_dtype(DType::I32)
+}
+
+/// How far each key is behind each query, 0 for the query's own: `[.., queries, keys]`. `past` is the number of keys before the
+/// first query, one number or `[batch, 1, 1, 1]`.
+pub(super) fn behind(past: &Tensor, queries: usize, keys: usize) -> Result<Tensor> {
+    let device = past.device();
+    count(queries, device)?.unsqueeze(1)?.add(past)?.sub(&count(keys, device)?)
+}
+
+pub(super) fn whole(length: usize) -> Result<i32> {
     i32::try_from(length).map_err(|_| fault(format!("a sequence of {length}")))
 }
 
@@ -183,86 +183,131 @@ fn grouped(mask: &Tensor, group: usize) -> Result<Tensor> {
     }
 }
 
-/// Attention as ONNX has it since operator set 23. A query without a key that it may see has a result of 0.
-///
-/// Scores and weights are f32 for all types of inputs, which is at least the precision that the file asks for.
-fn attention(call: &Call) -> Result<Vec<Value>> {
-    let heads = Heads::of(call)?;
-    let ranks = call.x(0)?.rank();
-    let kind = call.needed(0)?.kind();
-    let group = heads.group()?;
-    let mut mask = heads.bias(call)?.mask()?;
-    let (mut q, mut k, mut v) = (heads.q.clone(), heads.k.clone(), heads.v.clone());
-    if group > 1 {
-        let &[batch, _, queries, width] = q.shape() else { return Err(fault("queries without heads")) };
-        q = q.reshape([batch, k.shape()[1], group, queries, width])?;
-        (k, v) = (k.unsqueeze(2)?, v.unsqueeze(2)?);
-        mask = mask.map(|mask| grouped(&mask, group)).transpose()?;
-    }
-    let width = q.shape().last().copied().unwrap_or(1);
-    let scale = call.float("scale", (width as f32).sqrt().recip());
-    let softcap = call.float("softcap", 0.0);
-    let mut scores = None;
-    let out = if softcap == 0.0 && !call.wants(3) {
-        let mut options = Attention::new().scale(scale);
-        if let Some(mask) = &mask {
-            options = options.mask(mask);
-        }
-        q.attention(&k, &v, &options)?
-    } else {
-        let (out, shown) = explicit(call, [&q, &k, &v], mask.as_ref(), scale, softcap)?;
-        scores = Some(shown);
-        out
-    };
-    let shape = heads.q.shape();
-    let whole = |x: &Tensor| {
-        let last = x.shape().last().copied().unwrap_or(0);
-        x.reshape([shape[0], shape[1], shape[2], last])
-    };
-    let out = whole(&out)?;
-    let out = if ranks == 3 { joined_heads(&out)? } else { out };
-    let mut outputs = vec![Value::of(out.to_dtype(kind.dtype())?, kind)];
-    if call.outputs() > 1 {
-        outputs.extend([heads.k.clone(), heads.v.clone()].map(|cache| Value::of(cache, kind)));
-        outputs.extend(scores.map(|x| Ok(Value::of(whole(&x)?.to_dtype(kind.dtype())?, kind))).transpose()?);
-    }
-    Ok(outputs)
+/// What attention computes: queries `[batch, heads, L, E]`, keys and values `[batch, key heads, S, …]`, of which each serves a group of
+/// heads, and a mask that broadcasts to `[batch, heads, L, S]`.
+pub(super) struct Attend {
+    pub q: Tensor,
+    pub k: Tensor,
+    pub v: Tensor,
+    pub mask: Option<Tensor>,
+    /// `None` is 1/√E.
+    pub scale: Option<f32>,
+    /// The bound of the scores; 0 is none.
+    pub softcap: f32,
+    /// Whether query i sees the keys 0 to i only; not together with a bound, nor with scores that are shown.
+    pub causal: bool,
 }
 
-/// Attention one operator after the other, and the scores that the file asks to see: as they are (0), capped (1), with the bias (2),
-/// or as weights (3).
-fn explicit(
-    call: &Call,
-    [q, k, v]: [&Tensor; 3],
-    mask: Option<&Tensor>,
-    scale: f32,
-    softcap: f32,
-) -> Result<(Tensor, Tensor)> {
-    let [q, k, v] = [q, k, v].map(|x| x.to_dtype(DType::F32));
-    let raw = q?.mul_scalar(scale)?.matmul(&k?.transpose(-2, -1)?)?;
-    let capped = match softcap == 0.0 {
-        true => raw.clone(),
-        false => raw.mul_scalar(1.0 / softcap)?.tanh()?.mul_scalar(softcap)?,
-    };
-    let biased = match mask {
-        Some(mask) if mask.dtype() == DType::Bool => mask.where_cond(&capped, f32::NEG_INFINITY)?,
-        Some(mask) => capped.add(mask)?,
-        None => capped.clone(),
-    };
-    let mut weights = biased.softmax(-1)?;
-    if let Some(mask) = mask {
-        let open = if mask.dtype() == DType::Bool { mask.clone() } else { mask.ne(f32::NEG_INFINITY)? };
-        weights = open.any(-1, true)?.where_cond(&weights, 0.0)?;
+/// The scores that a file may ask to see.
+#[derive(Clone, Copy)]
+enum Shown {
+    Raw,
+    Capped,
+    Biased,
+    Weights,
+}
+
+impl Attend {
+    /// Returns `[batch, heads, L, V]`. A query without a key that it may see has a result of 0.
+    ///
+    /// Scores and weights are f32 for all types of inputs.
+    pub fn result(self) -> Result<Tensor> {
+        self.results(None).map(|(out, _)| out)
     }
-    let out = weights.matmul(&v?)?;
+
+    fn results(mut self, shown: Option<Shown>) -> Result<(Tensor, Option<Tensor>)> {
+        let (&[batch, heads, queries, width], &[_, shared, ..]) = (self.q.shape(), self.k.shape()) else {
+            return Err(fault("queries and keys without four dimensions"));
+        };
+        if shared == 0 || heads % shared != 0 {
+            return Err(fault(format!("{heads} heads of queries do not divide among {shared} heads of keys")));
+        }
+        let group = heads / shared;
+        if group > 1 {
+            self.q = self.q.reshape([batch, shared, group, queries, width])?;
+            (self.k, self.v) = (self.k.unsqueeze(2)?, self.v.unsqueeze(2)?);
+            self.mask = self.mask.map(|mask| grouped(&mask, group)).transpose()?;
+        }
+        let scale = self.scale.unwrap_or_else(|| (width as f32).sqrt().recip());
+        let (out, scores) = match shown {
+            None if self.softcap == 0.0 => {
+                let mut options = Attention::new().scale(scale);
+                if self.causal {
+                    options = options.causal();
+                }
+                if let Some(mask) = &self.mask {
+                    options = options.mask(mask);
+                }
+                (self.q.attention(&self.k, &self.v, &options)?, None)
+            }
+            shown => {
+                let (out, scores) = self.explicit(scale, shown.unwrap_or(Shown::Raw))?;
+                (out, shown.is_some().then_some(scores))
+            }
+        };
+        let whole = |x: Tensor| x.reshape([batch, heads, queries, x.shape().last().copied().unwrap_or(0)]);
+        Ok((whole(out)?, scores.map(whole).transpose()?))
+    }
+
+    /// Returns the result, one operator after the other, and the scores.
+    fn explicit(&self, scale: f32, shown: Shown) -> Result<(Tensor, Tensor)> {
+        let [q, k, v] = [&self.q, &self.k, &self.v].map(|x| x.to_dtype(DType::F32));
+        let raw = q?.mul_scalar(scale)?.matmul(&k?.transpose(-2, -1)?)?;
+        let capped = match self.softcap == 0.0 {
+            true => raw.clone(),
+            false => raw.mul_scalar(1.0 / self.softcap)?.tanh()?.mul_scalar(self.softcap)?,
+        };
+        let biased = match &self.mask {
+            Some(mask) if mask.dtype() == DType::Bool => mask.where_cond(&capped, f32::NEG_INFINITY)?,
+            Some(mask) => capped.add(mask)?,
+            None => capped.clone(),
+        };
+        let mut weights = biased.softmax(-1)?;
+        if let Some(mask) = &self.mask {
+            let open = if mask.dtype() == DType::Bool { mask.clone() } else { mask.ne(f32::NEG_INFINITY)? };
+            weights = open.any(-1, true)?.where_cond(&weights, 0.0)?;
+        }
+        let out = weights.matmul(&v?)?;
+        let scores = match shown {
+            Shown::Raw => raw,
+            Shown::Capped => capped,
+            Shown::Biased => biased,
+            Shown::Weights => weights,
+        };
+        Ok((out, scores))
+    }
+}
+
+/// Attention as ONNX has it since operator set 23.
+fn attention(call: &Call) -> Result<Vec<Value>> {
+    let heads = Heads::of(call)?;
+    let (rank, kind) = (call.x(0)?.rank(), call.needed(0)?.kind());
     let shown = match call.int("qk_matmul_output_mode", 0) {
-        0 => raw,
-        1 => capped,
-        2 => biased,
-        3 => weights,
+        _ if !call.wants(3) => None,
+        0 => Some(Shown::Raw),
+        1 => Some(Shown::Capped),
+        2 => Some(Shown::Biased),
+        3 => Some(Shown::Weights),
         mode => return call.refuse(format!("the output mode {mode}")),
     };
-    Ok((out, shown))
+    let softcap = call.float("softcap", 0.0);
+    let windows = call.int("left_window_size", -1) >= 0 || call.int("right_window_size", -1) >= 0;
+    // The usual case, for which the host has an op of its own.
+    let plain = heads.past == 0 && call.value(6).is_none() && !windows && softcap == 0.0 && shown.is_none();
+    let is_causal = call.flag("is_causal");
+    let mask = heads.bias(call, is_causal && !plain)?.mask()?;
+    let caches = [heads.k.clone(), heads.v.clone()];
+    let scale = call.has("scale").then(|| call.float("scale", 1.0));
+    let Heads { q, k, v, .. } = heads;
+    let attend = Attend { q, k, v, mask, scale, softcap, causal: is_causal && plain };
+    let (out, scores) = attend.results(shown)?;
+    let out = if rank == 3 { joined_heads(&out)? } else { out };
+    let mut outputs = vec![Value::of(out.to_dtype(kind.dtype())?, kind)];
+    if call.outputs() > 1 {
+        outputs.extend(caches.map(|cache| Value::of(cache, kind)));
+        outputs.extend(scores.map(|x| Ok(Value::of(x.to_dtype(kind.dtype())?, kind))).transpose()?);
+    }
+    Ok(outputs)
 }
 
 /// Rotates pairs of elements by angles of the position, whose cosines and sines are given (Su et al., "RoFormer", 2021, eq. 34).
@@ -270,30 +315,34 @@ fn rotary_embedding(call: &Call) -> Result<Tensor> {
     let x = call.x(0)?;
     let rank = x.rank();
     let heads = split_heads(x, call.int("num_heads", 0))?;
-    let width = heads.shape()[3];
-    let rotated = match size(call.int("rotary_embedding_dim", 0))? {
-        0 => width,
-        rotated if rotated <= width => rotated,
-        rotated => return Err(fault(format!("{rotated} elements to rotate, of {width}"))),
+    let rotated = size(call.int("rotary_embedding_dim", 0))?;
+    let places = call.maybe(3)?;
+    let table = |i: usize| match &places {
+        Some(places) => rows(&call.x(i)?, places),
+        None => call.x(i),
     };
+    let turned = rotate(&heads, [&table(1)?, &table(2)?], rotated, call.flag("interleaved"))?;
+    if rank == 3 { joined_heads(&turned) } else { Ok(turned) }
+}
+
+/// The rows of a table at these places: `[batch, length, …]`.
+pub(super) fn rows(table: &Tensor, places: &Tensor) -> Result<Tensor> {
+    let shape = [places.shape(), table.shape().get(1..).unwrap_or_default()].concat();
+    table.index_select(0, &places.reshape(-1)?)?.reshape(shape)
+}
+
+/// Rotates the first `rotated` elements of each head, all for 0, by the angles of `[batch, length, rotated / 2]`.
+pub(super) fn rotate(heads: &Tensor, [cos, sin]: [&Tensor; 2], rotated: usize, interleaved: bool) -> Result<Tensor> {
+    let width = heads.shape().last().copied().unwrap_or(0);
+    let rotated = if rotated == 0 { width } else { rotated };
     let half = rotated / 2;
-    let table = |i: usize| {
-        let table = call.x(i)?;
-        let table = match call.maybe(3)? {
-            Some(places) => {
-                let shape = [places.shape(), &table.shape()[1..]].concat();
-                table.index_select(0, &places.reshape(-1)?)?.reshape(shape)?
-            }
-            None => table,
-        };
-        match table.shape().last() {
-            Some(&last) if last == half && rotated % 2 == 0 => table.unsqueeze(1),
-            _ => Err(fault(format!("a table of shape {:?} for {rotated} elements to rotate", table.shape()))),
-        }
-    };
-    let (cos, sin) = (table(1)?, table(2)?);
+    let fits = |table: &Tensor| table.rank() == 3 && table.shape()[2] == half;
+    if rotated > width || rotated % 2 != 0 || !fits(cos) || !fits(sin) {
+        let (cos, sin) = (cos.shape(), sin.shape());
+        return Err(fault(format!("tables of shapes {cos:?} and {sin:?} to rotate {rotated} of {width} elements")));
+    }
+    let (cos, sin) = (cos.unsqueeze(1)?, sin.unsqueeze(1)?);
     let part = heads.narrow(3, 0, rotated)?;
-    let interleaved = call.flag("interleaved");
     let (a, b) = match interleaved {
         true => (part.slice(3, 0, rotated, 2)?, part.slice(3, 1, rotated, 2)?),
         false => (part.narrow(3, 0, half)?, part.narrow(3, half, half)?),
@@ -303,9 +352,8 @@ fn rotary_embedding(call: &Call) -> Result<Tensor> {
         true => Tensor::stack(&[&real, &imaginary], -1)?.reshape(part.shape())?,
         false => Tensor::cat(&[&real, &imaginary], -1)?,
     };
-    let turned = match rotated == width {
-        true => turned,
-        false => Tensor::cat(&[&turned, &heads.narrow(3, rotated, width - rotated)?], -1)?,
-    };
-    if rank == 3 { joined_heads(&turned) } else { Ok(turned) }
+    match rotated == width {
+        true => Ok(turned),
+        false => Tensor::cat(&[&turned, &heads.narrow(3, rotated, width - rotated)?], -1),
+    }
 }

@@ -1,5 +1,7 @@
 //! Operators that ONNX Runtime's optimiser and quantiser write.
 
+mod transformers;
+
 use super::super::call::{Call, Operator, size};
 use super::super::value::Value;
 use crate::dtype::DType;
@@ -21,7 +23,8 @@ pub(super) fn find(op: &str) -> Option<Operator> {
         "FusedMatMul" => Operator::One(fused_matmul),
         "MatMulNBits" => Operator::One(matmul_n_bits),
         "SkipLayerNormalization" => Operator::Values(skip_layer_norm),
-        _ => return None,
+        "SkipSimplifiedLayerNormalization" => Operator::Values(skip_rms_norm),
+        _ => return transformers::find(op),
     })
 }
 
@@ -47,6 +50,22 @@ fn skip_layer_norm(call: &Call) -> Result<Vec<Value>> {
     }
     let (weight, bias) = (call.x(2)?, call.maybe(3)?);
     let y = sum.layer_norm(weight.shape(), Some(&weight), bias.as_ref(), call.float("epsilon", 1e-12))?;
+    with_sum(call, y, sum)
+}
+
+/// The sum of two tensors and a bias, divided by its root mean square.
+fn skip_rms_norm(call: &Call) -> Result<Vec<Value>> {
+    let mut sum = call.x(0)?.add(&call.x(1)?)?;
+    if let Some(bias) = call.maybe(3)? {
+        sum = sum.add(&bias)?;
+    }
+    let weight = call.x(2)?;
+    let y = sum.rms_norm(weight.shape(), Some(&weight), call.float("epsilon", 1e-5))?;
+    with_sum(call, y, sum)
+}
+
+/// The outputs of a normalised sum: the fourth is the sum itself.
+fn with_sum(call: &Call, y: Tensor, sum: Tensor) -> Result<Vec<Value>> {
     if call.wants(1) || call.wants(2) {
         return call.refuse("the mean and the deviation");
     }

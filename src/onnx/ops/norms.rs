@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 pub(super) fn find(op: &str) -> Option<Operator> {
     Some(match op {
         "LayerNormalization" => Operator::Values(layer_norm),
-        "RMSNormalization" => Operator::One(rms_norm),
+        "RMSNormalization" | "SimplifiedLayerNormalization" => Operator::One(rms_norm),
         "BatchNormalization" => Operator::Values(batch_norm),
         "NegativeLogLikelihoodLoss" => Operator::One(nll),
         "SoftmaxCrossEntropyLoss" => Operator::Values(cross_entropy),

@@ -3,7 +3,7 @@
 use super::super::call::{Call, Operator};
 use super::super::fault;
 use super::super::value::Value;
-use super::attention::{joined_heads, split_heads};
+use super::attention::{count, joined_heads, split_heads, whole};
 use crate::Conv;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -29,17 +29,27 @@ fn tensor_scatter(call: &Call) -> Result<Tensor> {
             cache.shape()
         )));
     }
+    written(&cache, &update, dim, call.maybe(2)?.as_ref(), call.text("mode", "linear") == "circular")
+}
+
+/// A tensor with `update` in dimension `dim`, from the place `first` of each sample on, or from 0; around its end if `circular`.
+pub(super) fn written(
+    cache: &Tensor,
+    update: &Tensor,
+    dim: usize,
+    first: Option<&Tensor>,
+    circular: bool,
+) -> Result<Tensor> {
     let along =
         |at: usize| -> Vec<usize> { (0..cache.rank()).map(|d| if d == at { update.shape()[d] } else { 1 }).collect() };
-    let mut places = Tensor::iota(update.shape()[dim], call.device)?.to_dtype(DType::I32)?.reshape(along(dim))?;
-    if let Some(first) = call.maybe(2)? {
+    let mut places = count(update.shape()[dim], cache.device())?.reshape(along(dim))?;
+    if let Some(first) = first {
         places = places.add(&first.to_dtype(DType::I32)?.reshape(along(0))?)?;
     }
-    if call.text("mode", "linear") == "circular" {
-        let size = cache.shape()[dim];
-        places = places.rem(i32::try_from(size).map_err(|_| fault(format!("a cache of {size}")))?)?;
+    if circular {
+        places = places.rem(whole(cache.shape()[dim])?)?;
     }
-    cache.scatter(dim, &places.broadcast_to(update.shape())?, &update)
+    cache.scatter(dim, &places.broadcast_to(update.shape())?, update)
 }
 
 /// A convolution of each channel over the present and earlier positions; the state is the last positions.

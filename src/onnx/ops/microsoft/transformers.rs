@@ -1,0 +1,177 @@
+//! Attention and rotary positions as ONNX Runtime's tools for transformers write them.
+
+use super::super::super::call::{Call, Operator, size};
+use super::super::super::element_type::ElementType;
+use super::super::super::fault;
+use super::super::super::value::Value;
+use super::super::attention::{Attend, Bias, behind, count, joined_heads, rotate, rows, split_heads, whole};
+use super::super::state::written;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+pub(super) fn find(op: &str) -> Option<Operator> {
+    Some(match op {
+        "MultiHeadAttention" => Operator::Values(multi_head),
+        "GroupQueryAttention" => Operator::Values(group_query),
+        "RotaryEmbedding" => Operator::One(rotary_embedding),
+        _ => return None,
+    })
+}
+
+/// A scale of 0 is that which a file leaves out.
+fn scale(call: &Call) -> Option<f32> {
+    Some(call.float("scale", 0.0)).filter(|&scale| scale != 0.0)
+}
+
+/// The result of attention with the caches that come after it.
+fn outputs(call: &Call, attend: Attend) -> Result<Vec<Value>> {
+    let kind = call.needed(0)?.kind();
+    let caches = [attend.k.clone(), attend.v.clone()];
+    let y = joined_heads(&attend.result()?)?;
+    let mut values = vec![Value::of(y.to_dtype(kind.dtype())?, kind)];
+    if call.outputs() > 1 {
+        values.extend(caches.map(|cache| Value::of(cache, kind)));
+    }
+    Ok(values)
+}
+
+/// Queries, keys and values with their parts of one bias. Keys and values may have the dimensions of a cache.
+fn projections(call: &Call, heads: i64) -> Result<[Tensor; 3]> {
+    let (Some(keys), Some(values)) = (call.maybe(1)?, call.maybe(2)?) else {
+        return call.refuse("a tensor with queries, keys and values");
+    };
+    let (bias, mut start) = (call.maybe(3)?, 0);
+    let mut part = |x: Tensor| match (&bias, x.shape()) {
+        (Some(bias), &[_, _, hidden]) => {
+            start += hidden;
+            split_heads(x.add(&bias.narrow(0, start - hidden, hidden)?)?, heads)
+        }
+        _ => split_heads(x, heads),
+    };
+    Ok([part(call.x(0)?)?, part(keys)?, part(values)?])
+}
+
+fn multi_head(call: &Call) -> Result<Vec<Value>> {
+    if call.value(9).is_some() {
+        return call.refuse("a cache of beams");
+    }
+    if call.wants(3) {
+        return call.refuse("the output of scores");
+    }
+    let [q, mut k, mut v] = projections(call, call.int("num_heads", 0))?;
+    let past = match (call.maybe(6)?, call.maybe(7)?) {
+        (Some(keys), Some(values)) => {
+            (k, v) = (Tensor::cat(&[&keys, &k], 2)?, Tensor::cat(&[&values, &v], 2)?);
+            keys.shape().get(2).copied().unwrap_or(0)
+        }
+        (None, None) => 0,
+        _ => return Err(fault("past keys and past values are given together or not at all")),
+    };
+    let (queries, keys) = (q.shape()[2], k.shape()[2]);
+    let mut bias = Bias::default();
+    if let Some(added) = call.maybe(5)? {
+        bias.added = Some(added.to_dtype(DType::F32)?);
+    }
+    if let Some(padding) = call.maybe(4)? {
+        let seen = match padding.rank() {
+            1 if padding.elem_count() == q.shape()[0] => {
+                count(keys, call.device)?.lt(&padding.to_dtype(DType::I32)?.reshape([-1, 1, 1, 1])?)?
+            }
+            2 => padding.ne(0)?.unsqueeze(1)?.unsqueeze(1)?,
+            3 => padding.ne(0)?.unsqueeze(1)?,
+            _ => return call.refuse(format!("a mask of shape {:?}", padding.shape())),
+        };
+        let hidden = seen.where_cond(0.0, call.float("mask_filter_value", -10000.0))?;
+        bias.added = Some(bias.added.map_or(Ok(hidden.clone()), |added| added.add(&hidden))?);
+    }
+    if call.flag("unidirectional") {
+        bias.allow(behind(&Tensor::scalar(whole(past)?, call.device)?, queries, keys)?.ge(0)?)?;
+    }
+    outputs(call, Attend { q, k, v, mask: bias.mask()?, scale: scale(call), softcap: 0.0, causal: false })
+}
+
+/// Attention whose cache of keys and values is as long as the file says, of which each sample has filled a part.
+fn group_query(call: &Call) -> Result<Vec<Value>> {
+    let (heads, shared) = (call.int("num_heads", 0), call.int("kv_num_heads", 0));
+    for attribute in ["smooth_softmax", "kv_cache_bit_width", "qk_output"] {
+        if call.int(attribute, 0) > 0 {
+            return call.refuse(format!("the attribute {attribute}"));
+        }
+    }
+    if call.value(11).is_some() {
+        return call.refuse("a sink of heads");
+    }
+    let (mut q, mut k, v) = match (call.maybe(1)?, call.maybe(2)?) {
+        (Some(k), Some(v)) => (split_heads(call.x(0)?, heads)?, split_heads(k, shared)?, split_heads(v, shared)?),
+        (None, None) => {
+            // Queries, keys and values of all heads, one after the other.
+            let all = split_heads(call.x(0)?, heads.saturating_add(shared.saturating_mul(2)))?;
+            let (heads, shared) = (size(heads)?, size(shared)?);
+            (all.narrow(1, 0, heads)?, all.narrow(1, heads, shared)?, all.narrow(1, heads + shared, shared)?)
+        }
+        _ => return Err(fault("keys and values are given together or not at all")),
+    };
+    let &[batch, _, length, _] = q.shape() else { return Err(fault("queries without four dimensions")) };
+    let total = call.whole(6)?.and_then(|total| total.first().copied());
+    let total = size(total.ok_or_else(|| fault("the total length is missing"))?)?;
+    // The places that each sample has filled: none for a first prompt, whose samples may end before the longest one.
+    let past = match total == length {
+        true => Tensor::zeros([batch, 1, 1, 1], call.device)?.to_dtype(DType::I32)?,
+        false => call.x(5)?.to_dtype(DType::I32)?.add(1)?.sub(whole(length)?)?.reshape([batch, 1, 1, 1])?,
+    };
+    if call.flag("do_rotary") {
+        let places = match call.maybe(9)? {
+            Some(places) => places,
+            None => past.reshape([batch, 1])?.add(&count(length, call.device)?)?,
+        };
+        let (cos, sin) = (rows(&call.x(7)?, &places)?, rows(&call.x(8)?, &places)?);
+        let interleaved = call.flag("rotary_interleaved");
+        let rotated = 2 * cos.shape().last().copied().unwrap_or(0);
+        q = rotate(&q, [&cos, &sin], rotated, interleaved)?;
+        k = rotate(&k, [&cos, &sin], rotated, interleaved)?;
+    }
+    let cache = |old: Option<Tensor>, new: &Tensor| {
+        let filled = old.as_ref().map_or(0, |old| old.shape().get(2).copied().unwrap_or(0));
+        let shape = [new.shape()[0], new.shape()[1], total.saturating_sub(filled), new.shape()[3]];
+        let rest = Tensor::zeros(shape, call.device)?.to_dtype(new.dtype())?;
+        let whole = old.map_or(Ok(rest.clone()), |old| Tensor::cat(&[&old, &rest], 2))?;
+        written(&whole, new, 2, Some(&past), false)
+    };
+    let (k, v) = (cache(call.maybe(3)?, &k)?, cache(call.maybe(4)?, &v)?);
+    let behind = behind(&past, length, k.shape()[2])?;
+    let mut bias = Bias::default();
+    bias.allow(behind.ge(0)?)?;
+    let window = call.int("local_window_size", -1);
+    if window >= 0 {
+        bias.allow(behind.lt(i32::try_from(window).unwrap_or(i32::MAX))?)?;
+    }
+    if let Some(added) = call.maybe(10)? {
+        bias.added = Some(added.to_dtype(DType::F32)?);
+    }
+    let softcap = call.float("softcap", 0.0);
+    outputs(call, Attend { q, k, v, mask: bias.mask()?, scale: scale(call), softcap, causal: false })
+}
+
+/// As ONNX's, with its inputs in another order; one place is that of the first position.
+fn rotary_embedding(call: &Call) -> Result<Tensor> {
+    if call.flag("is_packed_batching") || call.float("scale", 1.0) != 1.0 {
+        return call.refuse("a packed batch, or a scale");
+    }
+    let (x, cos, sin) = (call.x(0)?, call.x(2)?, call.x(3)?);
+    let rank = x.rank();
+    let rotated = 2 * cos.shape().last().copied().unwrap_or(0);
+    let heads = match (call.int("num_heads", 0), x.shape()) {
+        // Without a number of heads, the tables have the width of one.
+        (0, &[_, _, hidden]) if rotated > 0 => split_heads(x, (hidden / rotated) as i64)?,
+        (heads, _) => split_heads(x, heads)?,
+    };
+    let (batch, length) = (heads.shape()[0], heads.shape()[2]);
+    let places = call.x(1)?.to_dtype(ElementType::Int64.dtype())?;
+    let places = match places.elem_count() == 1 {
+        true => places.reshape([1, 1])?.add(&count(length, call.device)?)?.broadcast_to([batch, length])?,
+        false => places,
+    };
+    let turned = rotate(&heads, [&rows(&cos, &places)?, &rows(&sin, &places)?], rotated, call.flag("interleaved"))?;
+    if rank == 3 { joined_heads(&turned) } else { Ok(turned) }
+}
