@@ -3,6 +3,7 @@
 mod bits;
 mod detection;
 mod elementwise;
+mod fused_attention;
 mod index;
 mod layers;
 mod linear;
@@ -23,6 +24,7 @@ mod window;
 
 use super::call::Operator;
 
+pub(super) use fused_attention::{FUSED_ATTENTION, fused_attention};
 pub(super) use index::{Range, slice_range};
 pub(super) use shape::{new_shape, shape_values, split_sizes};
 
