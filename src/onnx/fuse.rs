@@ -1,17 +1,19 @@
 //! Fusions, when a model is loaded: scales and shifts of channels become part of the convolution before or after them, and
-//! activations that exporters write as several operators become one.
+//! activations, normalisations and attention that exporters write as several operators become one.
 
+pub(super) mod activations;
+mod affine;
+mod attention;
+pub(super) mod norms;
 pub(super) mod then;
 
 use std::collections::HashMap;
 
+use super::call::Operator;
 use super::element_type::ElementType;
 use super::node::{Body, Graph, Node, Source};
-use super::ops;
 use super::proto::AttributeProto;
-use super::weights::{Stored, Weight};
-use crate::device::Device;
-use crate::tensor::Tensor;
+use super::weights::Weight;
 
 /// Fuses in a graph and in those within it. The weights of convolutions are new tensors under their old names.
 pub(super) fn fuse(graph: &mut Graph, weights: &mut Vec<Weight>) {
@@ -26,6 +28,9 @@ pub(super) fn fuse(graph: &mut Graph, weights: &mut Vec<Weight>) {
     for at in 0..fuser.nodes.len() {
         fuser.hardswish(at);
         fuser.swish(at);
+        fuser.gelu(at);
+        fuser.norm(at);
+        fuser.attention(at);
     }
     for at in 0..fuser.nodes.len() {
         fuser.affine_after(at);
@@ -52,10 +57,20 @@ struct Fuser<'a> {
     own: usize,
 }
 
-/// One scale and one shift for each channel: y = scale · x + shift.
-struct Affine {
-    scale: Vec<f32>,
-    shift: Vec<f32>,
+/// What takes the place of several nodes.
+struct Fused {
+    op_type: &'static str,
+    operator: Operator,
+    opset: i64,
+    inputs: Vec<Option<Source>>,
+    attributes: Vec<AttributeProto>,
+}
+
+/// One element of the file.
+struct Constant {
+    value: f64,
+    rank: usize,
+    kind: ElementType,
 }
 
 impl Fuser<'_> {
@@ -98,20 +113,79 @@ impl Fuser<'_> {
 
     /// The only element of a weight.
     fn number(&self, source: Option<Source>) -> Option<f64> {
-        let Some(Source::Weight(weight)) = source else { return None };
-        let weight = &self.weights[weight];
-        if weight.about().ok()?.0 != 1 {
-            return None;
-        }
-        weight.value().ok()?.read().ok()?.to_floats().first().copied()
+        self.constant(source?).map(|constant| constant.value)
     }
 
     /// Whether a weight is one element of at most one dimension.
     fn is_scalar(&self, source: Option<Source>) -> bool {
-        let Some(Source::Weight(weight)) = source else { return false };
-        self.weights[weight]
-            .value()
-            .is_ok_and(|value| value.shape().is_ok_and(|shape| shape.len() <= 1 && shape.iter().all(|&size| size == 1)))
+        source.and_then(|source| self.constant(source)).is_some_and(|constant| constant.rank <= 1)
+    }
+
+    /// A node of an operator as it is since operator set 7: the arithmetic of earlier ones broadcasts otherwise.
+    fn op(&self, at: usize, op: &str) -> Option<&Node> {
+        self.node(at).filter(|node| node.op_type == op && node.opset >= 7)
+    }
+
+    /// The node that computes a slot, if it is of this operator.
+    fn made(&self, slot: usize, op: &str) -> Option<usize> {
+        self.makers.get(&slot).copied().filter(|&at| self.op(at, op).is_some())
+    }
+
+    /// The other input of a node of two inputs, one of which is a slot.
+    fn other(&self, at: usize, op: &str, slot: usize) -> Option<Source> {
+        match self.op(at, op)?.inputs[..] {
+            [Some(Source::Slot(one)), Some(other)] if one == slot => Some(other),
+            [Some(other), Some(Source::Slot(one))] if one == slot => Some(other),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing but `last` and the nodes themselves reads what `parts` compute, and none of these computes one of the inputs
+    /// that `last` gets instead.
+    fn closed(&self, parts: &[usize], last: usize, inputs: &[Option<Source>]) -> bool {
+        let made = |source: &Source| matches!(source, Source::Slot(slot) if self.makers.get(slot).is_some_and(|at| parts.contains(at)));
+        if inputs.iter().flatten().any(made) {
+            return false;
+        }
+        let inside = |user: &usize| *user == last || parts.contains(user);
+        parts.iter().all(|&part| {
+            let outputs = self.node(part).map(|node| node.outputs.iter().flatten());
+            outputs.is_some_and(|mut slots| {
+                slots.all(|slot| self.users.get(slot).is_some_and(|all| all.iter().all(inside)))
+            })
+        })
+    }
+
+    /// The sizes of a weight.
+    fn shape(&self, source: Source) -> Option<Vec<usize>> {
+        let Source::Weight(weight) = source else { return None };
+        self.weights[weight].shape().ok()
+    }
+
+    /// The few integers of a weight.
+    fn ints(&self, source: Source) -> Option<Vec<i64>> {
+        let Source::Weight(weight) = source else { return None };
+        let weight = &self.weights[weight];
+        let (count, kind) = weight.about().ok()?;
+        if count > 8 || kind.is_float() {
+            return None;
+        }
+        Some(weight.value().ok()?.read().ok()?.to_ints())
+    }
+
+    /// One float of the file, of at most one dimension.
+    fn float(&self, source: Source) -> Option<f64> {
+        let constant = self.constant(source)?;
+        (constant.kind.is_float() && constant.rank <= 1).then_some(constant.value)
+    }
+
+    /// The only element of a weight.
+    fn constant(&self, source: Source) -> Option<Constant> {
+        let Source::Weight(weight) = source else { return None };
+        let weight = &self.weights[weight];
+        let (1, kind) = weight.about().ok()? else { return None };
+        let value = weight.value().ok()?;
+        Some(Constant { value: *value.read().ok()?.to_floats().first()?, rank: value.shape().ok()?.len(), kind })
     }
 
     /// The two inputs of a node, the one that is computed first.
@@ -123,9 +197,8 @@ impl Fuser<'_> {
         }
     }
 
-    /// Makes node `at` an activation of `x`, and removes the others of the pattern.
-    fn replace(&mut self, at: usize, op: &str, x: usize, parts: &[usize]) {
-        let Some(operator) = ops::find("", op) else { return };
+    /// Makes node `at` another operator, and removes the others of the pattern.
+    fn replace(&mut self, at: usize, new: Fused, parts: &[usize]) {
         for &part in parts {
             if let Some(node) = self.nodes[part].take() {
                 self.forget(part, &node);
@@ -133,16 +206,14 @@ impl Fuser<'_> {
         }
         let Some(old) = self.nodes[at].take() else { return };
         self.forget(at, &old);
-        let node = Node {
-            op_type: op.to_owned(),
-            opset: 22,
-            attributes: Vec::new(),
-            inputs: vec![Some(Source::Slot(x))],
-            body: Body::Operator(operator),
-            ..old
-        };
-        self.users.entry(x).or_default().push(at);
-        self.nodes[at] = Some(node);
+        for source in new.inputs.iter().flatten() {
+            if let Source::Slot(slot) = *source {
+                self.users.entry(slot).or_default().push(at);
+            }
+        }
+        let Fused { op_type, operator, opset, inputs, attributes } = new;
+        let body = Body::Operator(operator);
+        self.nodes[at] = Some(Node { op_type: op_type.to_owned(), opset, attributes, inputs, body, ..old });
     }
 
     fn forget(&mut self, at: usize, node: &Node) {
@@ -154,241 +225,5 @@ impl Fuser<'_> {
                 users.remove(place);
             }
         }
-    }
-
-    /// x · clip(x + 3, 0, 6) / 6, the quotient before or after the product, from the addition on.
-    fn hardswish(&mut self, at: usize) {
-        let find = || {
-            let add = self.node(at).filter(|node| node.op_type == "Add")?;
-            let (x, three) = self.computed_and_weight(add)?;
-            if self.number(three)? != 3.0 {
-                return None;
-            }
-            let (clipped, clip) = self.only_user(at)?;
-            let node = self
-                .node(clip)
-                .filter(|node| node.op_type == "Clip" && node.inputs.first() == Some(&Some(Source::Slot(clipped))))?;
-            let bound = |name: &str, i: usize| match node.attribute(name) {
-                Some(attribute) => Some(f64::from(attribute.f)),
-                None => self.number(*node.inputs.get(i)?),
-            };
-            if (bound("min", 1)?, bound("max", 2)?) != (0.0, 6.0) {
-                return None;
-            }
-            let (after, next) = self.only_user(clip)?;
-            let product = |at: usize, slot: usize| {
-                let node = self.node(at).filter(|node| node.op_type == "Mul")?;
-                let both = [Some(Source::Slot(x)), Some(Source::Slot(slot))];
-                (node.inputs == both || node.inputs == [both[1], both[0]]).then_some(())
-            };
-            let sixth = |at: usize| {
-                let node = self.node(at)?;
-                let (_, number) = self.computed_and_weight(node)?;
-                match node.op_type.as_str() {
-                    "Div" => {
-                        (matches!(node.inputs[1], Some(Source::Weight(_))) && self.number(number)? == 6.0).then_some(())
-                    }
-                    "Mul" => ((self.number(number)? - 1.0 / 6.0).abs() < 1e-7).then_some(()),
-                    _ => None,
-                }
-            };
-            if product(next, after).is_some() {
-                let (_, last) = self.only_user(next)?;
-                sixth(last)?;
-                return Some((last, x, [at, clip, next]));
-            }
-            sixth(next)?;
-            let (quotient, last) = self.only_user(next)?;
-            product(last, quotient)?;
-            Some((last, x, [at, clip, next]))
-        };
-        if let Some((last, x, parts)) = find() {
-            self.replace(last, "HardSwish", x, &parts);
-        }
-    }
-
-    /// x · sigmoid(x), from the sigmoid on.
-    fn swish(&mut self, at: usize) {
-        let find = || {
-            let node = self.node(at).filter(|node| node.op_type == "Sigmoid")?;
-            let Some(Source::Slot(x)) = *node.inputs.first()? else { return None };
-            let (gate, product) = self.only_user(at)?;
-            let node = self.node(product).filter(|node| node.op_type == "Mul")?;
-            let both = [Some(Source::Slot(x)), Some(Source::Slot(gate))];
-            (node.inputs == both || node.inputs == [both[1], both[0]]).then_some((product, x))
-        };
-        if let Some((product, x)) = find() {
-            self.replace(product, "Swish", x, &[at]);
-        }
-    }
-
-    /// The shape and the elements of a weight of 32-bit floats.
-    fn floats(&self, source: Option<Source>) -> Option<(Vec<usize>, Vec<f32>)> {
-        let Some(Source::Weight(weight)) = source else { return None };
-        let value = self.weights[weight].value().ok()?;
-        if value.kind() != ElementType::Float {
-            return None;
-        }
-        let tensor = value.tensor(&Device::cpu()).ok()?;
-        Some((tensor.shape().to_vec(), tensor.to_vec::<f32>().ok()?))
-    }
-
-    /// The numbers of a weight for each of `channels`, if it has one for all or one for each; `spatial` dimensions follow.
-    fn of_channels(&self, source: Option<Source>, channels: usize, spatial: usize) -> Option<Vec<f32>> {
-        let (shape, values) = self.floats(source)?;
-        match values[..] {
-            [one] if shape.len() <= spatial + 2 => Some(vec![one; channels]),
-            _ if values.len() == channels => {
-                let place = shape.len().checked_sub(spatial + 1)?;
-                (shape.get(place) == Some(&channels) && shape.len() <= spatial + 2).then_some(values)
-            }
-            _ => None,
-        }
-    }
-
-    /// What a node does to each channel of its only computed input.
-    fn affine(&self, node: &Node, channels: usize, spatial: usize) -> Option<(usize, Affine)> {
-        let ones = || vec![1.0; channels];
-        let zeros = || vec![0.0; channels];
-        if node.op_type == "BatchNormalization" {
-            let [Some(Source::Slot(x)), scale, bias, mean, variance] = node.inputs[..] else { return None };
-            if node.attribute("training_mode").is_some_and(|attribute| attribute.i != 0) || node.outputs.len() > 1 {
-                return None;
-            }
-            let of = |source| self.floats(source).map(|(_, values)| values).filter(|values| values.len() == channels);
-            let (scale, bias, mean, variance) = (of(scale)?, of(bias)?, of(mean)?, of(variance)?);
-            let epsilon = node.attribute("epsilon").map_or(1e-5, |attribute| f64::from(attribute.f));
-            let factor = |c: usize| f64::from(scale[c]) / (f64::from(variance[c]) + epsilon).sqrt();
-            let shift = (0..channels).map(|c| (f64::from(bias[c]) - f64::from(mean[c]) * factor(c)) as f32).collect();
-            return Some((x, Affine { scale: (0..channels).map(|c| factor(c) as f32).collect(), shift }));
-        }
-        let (x, weight) = self.computed_and_weight(node)?;
-        if node.opset < 7 {
-            return None;
-        }
-        let first = matches!(node.inputs[0], Some(Source::Slot(_)));
-        let values = || self.of_channels(weight, channels, spatial);
-        let affine = match node.op_type.as_str() {
-            "Mul" => Affine { scale: values()?, shift: zeros() },
-            "Add" => Affine { scale: ones(), shift: values()? },
-            "Sub" if first => Affine { scale: ones(), shift: values()?.into_iter().map(|v| -v).collect() },
-            "Div" if first => Affine { scale: values()?.into_iter().map(f32::recip).collect(), shift: zeros() },
-            _ => return None,
-        };
-        Some((x, affine))
-    }
-
-    /// The weights of a convolution: their shape and elements, and the bias.
-    fn convolution(&self, node: &Node) -> Option<(Vec<usize>, Vec<f32>, Vec<f32>)> {
-        if node.op_type != "Conv" {
-            return None;
-        }
-        let (shape, values) = self.floats(*node.inputs.get(1)?)?;
-        let channels = *shape.first().filter(|_| shape.len() > 2)?;
-        let bias = match node.inputs.get(2).copied().flatten() {
-            Some(bias) => self.floats(Some(bias))?.1,
-            None => vec![0.0; channels],
-        };
-        (bias.len() == channels && !values.is_empty()).then_some((shape, values, bias))
-    }
-
-    /// Gives a convolution other weights; those of no other node are replaced under their names.
-    fn put(&mut self, at: usize, shape: Vec<usize>, values: Vec<f32>, bias: Vec<f32>) -> Option<()> {
-        let channels = bias.len();
-        let new = [Tensor::from_vec(values, shape, None).ok()?, Tensor::from_vec(bias, channels, None).ok()?];
-        let mut names = Vec::new();
-        let inputs = self.node(at)?.inputs.clone();
-        for i in 1..3 {
-            names.push(match inputs.get(i).copied().flatten() {
-                Some(Source::Weight(weight)) => self.weights[weight].name.clone(),
-                _ => format!("{}.bias", names.first().map_or("", String::as_str)),
-            });
-        }
-        for source in inputs.iter().skip(1).flatten() {
-            if let Source::Weight(old) = *source
-                && old >= self.own
-            {
-                self.weights[old].stored = Stored::Unused;
-            }
-        }
-        let places = self.weights.len();
-        for (name, tensor) in names.into_iter().zip(new) {
-            let value = super::value::Value::natural(tensor);
-            self.weights.push(Weight { name, stored: Stored::Constant(value) });
-        }
-        let node = self.nodes[at].as_mut()?;
-        node.inputs.truncate(1);
-        node.inputs.extend([Some(Source::Weight(places)), Some(Source::Weight(places + 1))]);
-        Some(())
-    }
-
-    /// Scales and shifts that follow a convolution become part of it.
-    fn affine_after(&mut self, at: usize) {
-        while self.absorb_next(at).is_some() {}
-    }
-
-    fn absorb_next(&mut self, at: usize) -> Option<()> {
-        let (shape, mut values, mut bias) = self.convolution(self.node(at)?)?;
-        let (slot, next) = self.only_user(at)?;
-        let (x, affine) = self.affine(self.node(next)?, shape[0], shape.len() - 2)?;
-        if x != slot {
-            return None;
-        }
-        let each = values.len() / shape[0];
-        for (channel, row) in values.chunks_exact_mut(each).enumerate() {
-            row.iter_mut().for_each(|value| *value *= affine.scale[channel]);
-            bias[channel] = bias[channel] * affine.scale[channel] + affine.shift[channel];
-        }
-        self.put(at, shape, values, bias)?;
-        let removed = self.nodes[next].take()?;
-        self.forget(next, &removed);
-        removed.outputs.iter().flatten().for_each(|&slot| _ = self.makers.insert(slot, at));
-        self.nodes[at].as_mut()?.outputs = removed.outputs;
-        Some(())
-    }
-
-    /// Scales and shifts that only a convolution reads become part of it: shifts only where no padding is, which they would shift
-    /// too.
-    fn affine_before(&mut self, at: usize) {
-        while self.absorb_last(at).is_some() {}
-    }
-
-    fn absorb_last(&mut self, at: usize) -> Option<()> {
-        let node = self.node(at)?;
-        let (shape, mut values, mut bias) = self.convolution(node)?;
-        let Some(Source::Slot(slot)) = node.inputs[0] else { return None };
-        let groups = node.attribute("group").map_or(1, |attribute| attribute.i);
-        let divides = |groups: &usize| *groups > 0 && shape[0].is_multiple_of(*groups);
-        let (groups, each) = (usize::try_from(groups).ok().filter(divides)?, shape[1]);
-        let pads = |attribute: &AttributeProto| attribute.ints.iter().any(|&pad| pad != 0);
-        let auto =
-            node.attribute("auto_pad").is_some_and(|attribute| !matches!(&attribute.s[..], b"NOTSET" | b"VALID" | b""));
-        let padded = node.attribute("pads").is_some_and(pads) || auto;
-        let before = *self.makers.get(&slot)?;
-        self.only_user(before).filter(|(_, user)| *user == at)?;
-        let maker = self.node(before)?;
-        let (x, affine) = self.affine(maker, each * groups, shape.len() - 2)?;
-        // A vector or a tensor could give its input more channels or dimensions than it has.
-        let keeps_shape = maker.op_type == "BatchNormalization" || self.is_scalar(self.computed_and_weight(maker)?.1);
-        if !keeps_shape {
-            return None;
-        }
-        if padded && affine.shift.iter().any(|&shift| shift != 0.0) {
-            return None;
-        }
-        let (outputs, taps) = (shape[0] / groups, shape[2..].iter().product::<usize>());
-        for (output, row) in values.chunks_exact_mut(each * taps).enumerate() {
-            let first = output / outputs.max(1) * each;
-            for (channel, kernel) in row.chunks_exact_mut(taps).enumerate() {
-                bias[output] += affine.shift[first + channel] * kernel.iter().sum::<f32>();
-                kernel.iter_mut().for_each(|value| *value *= affine.scale[first + channel]);
-            }
-        }
-        self.put(at, shape, values, bias)?;
-        let removed = self.nodes[before].take()?;
-        self.forget(before, &removed);
-        self.nodes[at].as_mut()?.inputs[0] = Some(Source::Slot(x));
-        self.users.entry(x).or_default().push(at);
-        Some(())
     }
 }

@@ -30,7 +30,10 @@
 //!
 //! Tensors stay on the model's device between operators. Shapes and what is computed from them are on the host; nothing is read
 //! back unless the graph itself asks for it: a condition, a size or a shape that depends on elements. Most nodes that read only
-//! constants are computed once, at [`load`]; scales and shifts of channels, such as batch norms, become part of convolutions. A value's memory is free for others after its last use.
+//! constants are computed once, at [`load`]; scales and shifts of channels, such as batch norms, become part of convolutions. Layer
+//! norms, RMS norms, GELU, hard swish, swish and attention that the file has as several operators become one each, `FusedAttention`
+//! for the last; its result is NaN for a query that a mask lets attend to nothing, as that of the several operators is. A value's
+//! memory is free for others after its last use.
 //!
 //! # Training
 //!

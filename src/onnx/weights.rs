@@ -11,6 +11,7 @@ use prost::bytes::Bytes;
 use super::array::{Array, shape_of};
 use super::element_type::ElementType;
 use super::node::{Body, Graph, Node, Source};
+use super::ops::FUSED_ATTENTION;
 use super::proto::TensorProto;
 use super::value::Value;
 use super::{detail, fault};
@@ -65,6 +66,14 @@ impl Weight {
             Stored::Constant(value) => Ok(value.clone()),
             Stored::Parameter(tensor) | Stored::Buffer(tensor) => Ok(Value::natural(tensor.clone())),
             Stored::Unused => Err(fault(format!("tensor '{}' was dropped", self.name))),
+        }
+    }
+
+    /// The sizes that it claims to have.
+    pub fn shape(&self) -> Result<Vec<usize>> {
+        match &self.stored {
+            Stored::Raw(proto) => Ok(shape_of(proto)?.0),
+            _ => Ok(self.value()?.shape()?.to_vec()),
         }
     }
 
@@ -159,10 +168,11 @@ fn role(node: &Node, input: usize) -> Role {
         ("Conv" | "ConvTranspose" | "BatchNormalization" | "LayerNormalization" | "InstanceNormalization", 1 | 2)
         | ("GroupNormalization" | "RMSNormalization" | "SimplifiedLayerNormalization", 1 | 2)
         | ("Gemm" | "MatMul" | "FusedMatMul" | "Einsum", _)
+        | (FUSED_ATTENTION, 0..=2)
         | ("PRelu", 1)
         | ("LSTM" | "GRU" | "RNN", 1..=3)
         | ("Gather", 0) => Role::Parameter,
-        ("Add" | "Sub" | "Mul" | "Div", _) => Role::Arithmetic,
+        ("Add" | "Sub" | "Mul" | "Div", _) | (FUSED_ATTENTION, 3) => Role::Arithmetic,
         _ => Role::Constant,
     }
 }

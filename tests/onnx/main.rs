@@ -12,6 +12,7 @@ mod common;
 mod edges;
 mod export;
 mod functions;
+mod fusions;
 mod hostile;
 mod models;
 mod proto;

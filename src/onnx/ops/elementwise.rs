@@ -2,6 +2,7 @@
 
 use super::super::call::{Call, Operator, alike, wrapped};
 use super::super::fault;
+use super::super::fuse::activations::{LEAST_RANK, MOST_DIMENSIONS};
 use super::super::value::Value;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -211,9 +212,7 @@ fn activation(op: &str) -> Option<Operator> {
     Some(Operator::One(match op {
         "LeakyRelu" => |call| call.x(0)?.leaky_relu(call.float("alpha", 0.01)),
         "Elu" => |call| call.x(0)?.elu(call.float("alpha", 1.0)),
-        "Gelu" => {
-            |call| if call.text("approximate", "none") == "tanh" { call.x(0)?.gelu_tanh() } else { call.x(0)?.gelu() }
-        }
+        "Gelu" => gelu,
         "HardSigmoid" => |call| {
             let sixth = (call.float("alpha", 0.2) - 1.0 / 6.0).abs() < 1e-7 && call.float("beta", 0.5) == 0.5;
             if sixth {
@@ -276,6 +275,17 @@ fn modulo(call: &Call) -> Result<Tensor> {
 fn swish(call: &Call) -> Result<Tensor> {
     let (x, alpha) = (call.x(0)?, call.float("alpha", 1.0));
     if alpha == 1.0 { x.silu() } else { x.mul(&x.mul_scalar(alpha)?.sigmoid()?) }
+}
+
+/// The result has at least as many dimensions as the numbers of the formula that it was in the file.
+fn gelu(call: &Call) -> Result<Tensor> {
+    let x = call.x(0)?;
+    let y = if call.text("approximate", "none") == "tanh" { x.gelu_tanh()? } else { x.gelu()? };
+    let rank = call.int(LEAST_RANK, 0).clamp(0, MOST_DIMENSIONS as i64) as usize;
+    match rank.checked_sub(y.rank()) {
+        None | Some(0) => Ok(y),
+        Some(more) => y.reshape([&vec![1; more], y.shape()].concat()),
+    }
 }
 
 /// `y` where `x` is above a limit, else 0.

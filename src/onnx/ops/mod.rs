@@ -4,6 +4,7 @@ mod attention;
 mod bits;
 mod detection;
 mod elementwise;
+mod fused_attention;
 mod index;
 mod layers;
 mod linear;
@@ -25,6 +26,7 @@ mod window;
 
 use super::call::Operator;
 
+pub(super) use fused_attention::{FUSED_ATTENTION, fused_attention};
 pub(super) use index::{Range, slice_range};
 pub(super) use shape::{new_shape, shape_values, split_sizes};
 

@@ -2,6 +2,7 @@
 
 use super::super::call::{Call, Operator, size};
 use super::super::fault;
+use super::super::fuse::norms::{MOST_DIMENSIONS, RANK};
 use super::super::value::Value;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -30,17 +31,20 @@ fn epsilon(call: &Call) -> f32 {
 
 /// Besides the output, on request the mean and 1 / √(variance + ε), with the normalised dimensions of size 1.
 fn layer_norm(call: &Call) -> Result<Vec<Value>> {
-    let (x, weight, bias) = (call.x(0)?, call.x(1)?, call.maybe(2)?);
+    let (x, weight, bias) = (call.x(0)?, call.maybe(1)?, call.maybe(2)?);
+    if let Some(dims) = elsewhere(call, &x)? {
+        let centred = x.sub(&x.mean(&dims, true)?)?;
+        let y = weighted(over_root(&centred, &dims, epsilon(call))?, weight, bias)?;
+        return Ok(vec![Value::of(y, call.needed(0)?.kind())]);
+    }
     let axis = call.axis(-1, x.rank())?;
     let normalised = &x.shape()[axis..];
-    let y = match weight.shape() == normalised && bias.as_ref().is_none_or(|bias| bias.shape() == normalised) {
-        true => x.layer_norm(normalised, Some(&weight), bias.as_ref(), epsilon(call))?,
-        false => {
-            let y = x.layer_norm(normalised, None, None, epsilon(call))?.mul(&weight)?;
-            bias.map_or(Ok(y.clone()), |bias| y.add(&bias))?
-        }
+    let fits = |x: &Option<Tensor>| x.as_ref().is_none_or(|x| x.shape() == normalised);
+    let y = match fits(&weight) && fits(&bias) {
+        true => x.layer_norm(normalised, weight.as_ref(), bias.as_ref(), epsilon(call))?,
+        false => weighted(x.layer_norm(normalised, None, None, epsilon(call))?, weight, bias)?,
     };
-    let mut outputs = vec![Value::natural(y)];
+    let mut outputs = vec![Value::of(y, call.needed(0)?.kind())];
     if call.wants(1) || call.wants(2) {
         let dims: Vec<usize> = (axis..x.rank()).collect();
         let variance = x.var(&dims, 0.0, true)?;
@@ -51,13 +55,37 @@ fn layer_norm(call: &Call) -> Result<Vec<Value>> {
 }
 
 fn rms_norm(call: &Call) -> Result<Tensor> {
-    let (x, weight) = (call.x(0)?, call.x(1)?);
+    let (x, weight) = (call.x(0)?, call.maybe(1)?);
+    if let Some(dims) = elsewhere(call, &x)? {
+        return weighted(over_root(&x, &dims, epsilon(call))?, weight, None);
+    }
     let axis = call.axis(-1, x.rank())?;
     let normalised = &x.shape()[axis..];
-    match weight.shape() == normalised {
-        true => x.rms_norm(normalised, Some(&weight), epsilon(call)),
-        false => x.rms_norm(normalised, None, epsilon(call))?.mul(&weight),
+    match weight.as_ref().is_none_or(|weight| weight.shape() == normalised) {
+        true => x.rms_norm(normalised, weight.as_ref(), epsilon(call)),
+        false => weighted(x.rms_norm(normalised, None, epsilon(call))?, weight, None),
     }
+}
+
+/// The dimensions of a norm that was several operators in the file, if these are not the last ones of x.
+fn elsewhere(call: &Call, x: &Tensor) -> Result<Option<Vec<usize>>> {
+    let rank = size(call.int(RANK, 0).clamp(0, MOST_DIMENSIONS as i64))?;
+    if rank == 0 || rank == x.rank() {
+        return Ok(None);
+    }
+    let count = size(call.int("axis", -1).saturating_neg())?;
+    let axes: Vec<i64> = (rank.saturating_sub(count)..rank).map(|dim| dim as i64).collect();
+    call.dims(&axes, x.rank()).map(Some)
+}
+
+/// x / √(mean of x² + ε)
+fn over_root(x: &Tensor, dims: &[usize], epsilon: f32) -> Result<Tensor> {
+    x.div(&x.square()?.mean(dims, true)?.add_scalar(epsilon)?.sqrt()?)
+}
+
+fn weighted(x: Tensor, weight: Option<Tensor>, bias: Option<Tensor>) -> Result<Tensor> {
+    let x = weight.map_or(Ok(x.clone()), |weight| x.mul(&weight))?;
+    bias.map_or(Ok(x.clone()), |bias| x.add(&bias))
 }
 
 /// In training form the running statistics come out too. ONNX's has the biased variance, this crate's and PyTorch's the other.

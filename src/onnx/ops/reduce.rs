@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 type Reduction = fn(&Tensor, &[usize], bool) -> Result<Tensor>;
-type Along = fn(&Tensor, usize) -> Result<Tensor>;
+pub(super) type Along = fn(&Tensor, usize) -> Result<Tensor>;
 
 pub(super) fn find(op: &str) -> Option<Operator> {
     Some(match op {
@@ -95,15 +95,16 @@ fn arg(call: &Call, f: Along) -> Result<Vec<Value>> {
     Ok(vec![Value::Device(out, ElementType::Int64)])
 }
 
-/// Up to opset 12, all dimensions from the axis on are taken as one.
 fn along(call: &Call, f: Along) -> Result<Tensor> {
-    let x = call.x(0)?;
-    if call.opset() >= 13 {
-        return f(&x, call.axis(-1, x.rank())?);
-    }
-    let axis = call.axis(1, x.rank())?;
-    if axis + 1 == x.rank() {
-        return f(&x, axis);
+    let axis = call.int("axis", if call.opset() >= 13 { -1 } else { 1 });
+    along_axis(call, &call.x(0)?, axis, f)
+}
+
+/// Up to opset 12, all dimensions from the axis on are taken as one.
+pub(super) fn along_axis(call: &Call, x: &Tensor, axis: i64, f: Along) -> Result<Tensor> {
+    let axis = call.dim(axis, x.rank())?;
+    if call.opset() >= 13 || axis + 1 == x.rank() {
+        return f(x, axis);
     }
     let (rows, columns) = x.shape().split_at(axis);
     let matrix = x.reshape([rows.iter().product::<usize>(), columns.iter().product::<usize>()])?;
