@@ -44,8 +44,8 @@
 //! # Files of unknown origin
 //!
 //! Nothing in a file can run. Damaged and hostile files are errors. Reading takes memory in proportion to the file's size,
-//! and external data is read only from files in the model's own folder. Running a model may take any time and memory: it says
-//! itself how often its loops run and how large its tensors are, and a lack of memory is an error.
+//! and external data is read only from files in the model's own folder. Running a model may take much time and memory: it says
+//! itself how large its tensors are and, up to 2²⁰ trips of `Loop` in one run, how often its loops run. A lack of memory is an error.
 
 mod array;
 mod build;

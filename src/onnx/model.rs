@@ -109,7 +109,7 @@ impl Model {
             info.check(tensor.shape(), &mut symbols)?;
             values.push(input(info, tensor, &device)?);
         }
-        let run = Run { weights: &self.weights, device: &device, training: self.mode.is_training() };
+        let run = Run::new(&self.weights, &device, self.mode.is_training());
         let outputs = run.graph(&description.graph, values, &Vec::new())?;
         let tensors = outputs.into_iter().map(|value| value.into_output(&device)).collect::<Result<_>>()?;
         Ok(Outputs { description: self.description.clone(), tensors })

@@ -1,5 +1,7 @@
 //! Execution of a graph.
 
+use std::cell::Cell;
+
 use super::array::Array;
 use super::call::{Call, of_node};
 use super::fault;
@@ -13,14 +15,23 @@ use crate::error::Result;
 /// The values of a graph that is executed, by slot.
 type Values = Vec<Option<Value>>;
 
+/// The most trips of all `Loop`s of one execution: a file can ask for a loop without an end, which stacks an output of each trip.
+const MOST_TRIPS: usize = 1 << 20;
+
 /// An execution on a device.
 pub(super) struct Run<'a> {
-    pub weights: &'a [Weight],
-    pub device: &'a Device,
-    pub training: bool,
+    weights: &'a [Weight],
+    device: &'a Device,
+    training: bool,
+    /// The trips of `Loop`s so far.
+    trips: Cell<usize>,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    pub fn new(weights: &'a [Weight], device: &'a Device, training: bool) -> Run<'a> {
+        Run { weights, device, training, trips: Cell::new(0) }
+    }
+
     /// Executes a graph with its inputs; `outer` are the values of the graph around it. Each value is dropped after its last use,
     /// so its memory serves the next ones.
     pub fn graph(&self, graph: &Graph, inputs: Vec<Value>, outer: &Values) -> Result<Vec<Value>> {
@@ -90,6 +101,10 @@ impl Run<'_> {
         let mut stacks = vec![Vec::new(); stacked.ok_or_else(|| fault("the body has too few outputs"))?];
         let mut trip = 0;
         while go && trips.is_none_or(|trips| trip < trips) {
+            self.trips.set(self.trips.get() + 1);
+            if self.trips.get() > MOST_TRIPS {
+                return call.refuse(format!("more than {MOST_TRIPS} trips of loops in one run"));
+            }
             let counted = Array::scalar(super::ElementType::Int64, trip).into();
             let inputs = [counted, Array::bool(go).into()].into_iter().chain(carried.iter().cloned()).collect();
             let mut outputs = self.graph(body, inputs, values)?.into_iter();

@@ -7,7 +7,7 @@ use anygpu::{DType, Device, Tensor, no_grad, onnx};
 use prost::Message;
 
 use super::models::{bytes, floats, graph, ints, node, two_layers, value};
-use super::proto::Model;
+use super::proto::{Attribute, Model};
 use super::tests;
 
 /// xorshift64*
@@ -172,6 +172,23 @@ fn files_cannot_ask_for_more_than_they_have() {
         }
         assert!(start.elapsed() < Duration::from_secs(5), "{what} took {:?}", start.elapsed());
     }
+}
+
+/// A loop whose condition stays true, and which stacks an output of each trip.
+#[test]
+fn a_loop_without_an_end_is_an_error() {
+    let inner = graph(
+        vec![node("Neg", &["x"], &["y"], vec![])],
+        vec![],
+        vec![value("trip", &[]), value("condition", &[]), value("x", &[])],
+        vec![value("condition", &[]), value("y", &[]), value("trip", &[])],
+    );
+    let body = Attribute { name: "body".into(), g: Some(inner), ..Attribute::default() };
+    let nodes = vec![node("Loop", &["", "", "x"], &["y", "all"], vec![body])];
+    let file = bytes(graph(nodes, vec![], vec![value("x", &[])], vec![value("y", &[]), value("all", &[0])]));
+    let model = onnx::load_bytes(&file).unwrap();
+    let error = model.run(&[("x", &Tensor::zeros((), Device::cpu()).unwrap())]).unwrap_err();
+    assert!(error.to_string().contains("trips"), "{error}");
 }
 
 /// Constants that double sixty times are left for the run, which has no room for them.
