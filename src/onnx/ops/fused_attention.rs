@@ -25,11 +25,20 @@ fn attention(call: &Call) -> Result<Tensor> {
         let k = if turned { other(&k)? } else { k };
         return q.attention(&k, &v, &Attention::new().scale(scale));
     }
-    // With a mask, one op is no quicker than its parts, and it has a work of its own for rows that are masked entirely. Their results
-    // are NaN here, as ONNX's composition defines.
+    // With a mask, `Tensor::attention` is a composition on every device, with more ops: it finds the queries that attend to nothing,
+    // whose results it makes 0. Here they are NaN, as the operators of the file define.
     let k = if turned { k } else { other(&k)? };
     let q = if scale == 1.0 { q } else { q.mul_scalar(scale)? };
-    let scores = q.matmul(&k)?;
-    let scores = mask.map_or(Ok(scores.clone()), |mask| scores.add(&mask))?;
-    reduce::along_axis(call, &scores, axis, |x, dim| x.softmax(dim))?.matmul(&v)
+    let scores = masked(q.matmul(&k)?, mask)?;
+    let weights = reduce::along_axis(call, &scores, axis, |x, dim| x.softmax(dim))?;
+    drop(scores);
+    weights.matmul(&v)
+}
+
+/// Takes the scores, so that their memory is free before the softmax.
+fn masked(scores: Tensor, mask: Option<Tensor>) -> Result<Tensor> {
+    match mask {
+        Some(mask) => scores.add(&mask),
+        None => Ok(scores),
+    }
 }

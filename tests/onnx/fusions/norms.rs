@@ -47,6 +47,53 @@ fn layer_norms_become_one_operator() {
     case(biased).weights(&[("bias", &[3, 5])]).becomes("LayerNormalization 1");
 }
 
+/// TensorFlow adds x · s and bias − mean · s.
+#[test]
+fn layer_norms_of_tensorflow_become_one_operator() {
+    let text = "m = ReduceMean(x) axes=2
+        d = Sub(x, m)
+        p = Mul(d, d)
+        v = ReduceMean(p) axes=2
+        e = Add(v, 0.001)
+        s = Sqrt(e)
+        r = Reciprocal(s)
+        w = Mul(r, weight)
+        a = Mul(x, w)
+        b = Mul(m, w)
+        c = Sub(bias, b)
+        y = Add(a, c)";
+    case(text).becomes("LayerNormalization 1");
+    case(text).inputs(&[("x", &[2, 3, 4, 5])]).becomes("LayerNormalization 1");
+    let apart = "Add 2, Mul 4, Reciprocal 1, ReduceMean 2, Sqrt 1, Sub 2";
+    case(text).weights(&[("weight", &[5]), ("bias", &[3, 5])]).becomes(apart);
+    let swapped = "m = ReduceMean(x) axes=2
+        d = Sub(x, m)
+        p = Mul(d, d)
+        v = ReduceMean(p) axes=2
+        e = Add(v, 0.001)
+        s = Sqrt(e)
+        r = Reciprocal(s)
+        w = Mul(r, weight)
+        a = Mul(x, w)
+        b = Mul(m, w)
+        c = Sub(b, bias)
+        y = Add(a, c)";
+    case(swapped).becomes(apart);
+    let twice = "m = ReduceMean(x) axes=2
+        d = Sub(x, m)
+        p = Mul(d, d)
+        v = ReduceMean(p) axes=2
+        e = Add(v, 0.001)
+        s = Sqrt(e)
+        r = Reciprocal(s)
+        w = Mul(r, weight)
+        a = Mul(m, w)
+        b = Mul(m, w)
+        c = Sub(bias, b)
+        y = Add(a, c)";
+    case(twice).becomes(apart);
+}
+
 /// Whether an axis that counts from the beginning is the last one is known when the model runs.
 #[test]
 fn layer_norms_of_other_axes_are_right() {

@@ -120,6 +120,7 @@ impl Tensor {
             };
         }
         let mut weights = scores.softmax(-1)?;
+        drop(scores); // their memory is free for the last product
         if options.dropout != 0.0 {
             weights = weights.dropout(options.dropout, true)?;
         }
