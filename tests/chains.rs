@@ -265,6 +265,20 @@ fn what_follows_a_convolution_becomes_a_part_of_it() -> Result<()> {
     Ok(())
 }
 
+/// The numbers of formulas come after the params of the convolution, of which Winograd's tiles have nine, and begin at a multiple
+/// of four words.
+#[test]
+fn numbers_of_formulas_come_after_the_params_of_a_convolution() -> Result<()> {
+    let conv = Conv::<2>::new().padding(1);
+    let kernels = compare_runs(RUNS_OF_PRODUCT, 20_000, |x, y| {
+        let (input, weight) = (finite(x, &[4, 16, 16, 16])?, finite(y, &[16, 16, 3, 3])?);
+        let out = input.conv2d(&weight, None, conv)?.mul_scalar(0.7)?;
+        Ok(vec![out.add_scalar(0.3)?])
+    })?;
+    assert!(kernels.iter().all(|[before, after]| after < before), "{kernels:?}");
+    Ok(())
+}
+
 /// Batch norm by given statistics follows a convolution in its kernel, with relu and a residual, and is a step of a chain.
 #[test]
 fn batch_norm_with_given_statistics_is_a_part_of_the_convolution() -> Result<()> {

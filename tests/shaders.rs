@@ -78,3 +78,25 @@ fn every_file_is_in_the_catalogue() {
         assert!(used, "no shader!(…) of src/ops is made of {}", path.display());
     }
 }
+
+/// naga translates no attributes of members, such as `@align`, to GLSL: each is where its type allows it. So every member of the
+/// params has to be there.
+#[test]
+fn members_of_params_are_where_their_types_put_them() -> Result<(), Box<dyn std::error::Error>> {
+    for (name, text) in anygpu::ops::shader_catalogue() {
+        let module = naga::front::wgsl::parse_str(&text).map_err(|e| e.emit_to_string(&text))?;
+        let mut layouter = naga::proc::Layouter::default();
+        layouter.update(module.to_ctx())?;
+        for (_, block) in module.global_variables.iter().filter(|(_, v)| v.space == naga::AddressSpace::Uniform) {
+            let naga::TypeInner::Struct { members, .. } = &module.types[block.ty].inner else { continue };
+            let mut end = 0;
+            for member in members {
+                let layout = &layouter[member.ty];
+                let place = layout.alignment.round_up(end);
+                assert_eq!(member.offset, place, "{name}: {:?} has an attribute, or follows one", member.name);
+                end = place + layout.size;
+            }
+        }
+    }
+    Ok(())
+}

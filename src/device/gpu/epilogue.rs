@@ -46,9 +46,9 @@ impl Fused<'_> {
         text + "}\n"
     }
 
-    /// Returns the members that follow those of the product's params.
+    /// Returns the members that follow those of the product's params, and have the words of [`ZERO`] and of the formulas.
     fn members_of_epilogue(&self) -> String {
-        format!("    @align(16) zero: u32,\n{}", self.members())
+        format!("    zero: u32,\n    zero1: u32,\n    zero2: u32,\n    zero3: u32,\n{}", self.members())
     }
 }
 

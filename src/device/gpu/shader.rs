@@ -50,14 +50,22 @@ impl ShaderText {
     }
 
     /// Returns the complete text with another function in the place of [`PUT`], which reads more params: `members` of the
-    /// struct.
+    /// struct, from the next multiple of four words on.
     pub fn with_epilogue(&self, header: &str, put: &str, members: &str, immediates: bool) -> String {
         let files: Vec<&str> = self.files.iter().map(|&file| if file == PUT { put } else { file }).collect();
         let mut text = [&[header, PRELUDE], &files[..]].concat().concat();
         let start = text.find("struct Params {").unwrap_or_default();
         let end = text[start..].find("\n}").map_or(start, |end| start + end + 1);
-        text.insert_str(end, members);
+        text.insert_str(end, &(self.padding() + members));
         if immediates { text.replace(UNIFORM, IMMEDIATES) } else { text }
+    }
+
+    /// Returns members that fill the params up to a multiple of four words. They stand for an `@align(16)` of the next one: naga
+    /// translates no attributes of members to GLSL, where each is at the first place that its type allows.
+    fn padding(&self) -> String {
+        let (end, _) = self.end_of_params();
+        let words = end.div_ceil(4);
+        (words..words.next_multiple_of(4)).map(|word| format!("    padding{word}: u32,\n")).collect()
     }
 
     /// Returns the complete text of a shader that is made at run time, after the texts of the functions that it calls.
@@ -68,11 +76,15 @@ impl ShaderText {
 
     /// Returns the number of words of the params.
     pub fn param_words(&self) -> usize {
-        let (mut end, mut align) = (0usize, 4);
-        for field in self.params {
-            (end, align) = (end.next_multiple_of(field.align) + field.size, align.max(field.align));
-        }
+        let (end, align) = self.end_of_params();
         end.next_multiple_of(align) / 4
+    }
+
+    /// Returns the bytes up to the end of the last member of the params, and their alignment.
+    fn end_of_params(&self) -> (usize, usize) {
+        self.params.iter().fold((0, 4), |(end, align): (usize, usize), field| {
+            (end.next_multiple_of(field.align) + field.size, align.max(field.align))
+        })
     }
 
     /// Returns every shader of the crate.
@@ -137,11 +149,12 @@ pub(crate) trait Params: Copy {
 }
 
 /// A member of a uniform block, as WGSL lays it out.
-#[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the shader's member"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParamField {
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the shader's member"))]
     pub name: &'static str,
     /// The WGSL type, or any scalar of four bytes if this is "bits".
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares it with the shader's member"))]
     pub ty: &'static str,
     pub align: usize,
     pub size: usize,
