@@ -30,6 +30,7 @@ mod bounds;
 mod contents;
 mod known;
 mod launch;
+mod layout;
 mod limits;
 mod loops;
 mod output;
@@ -73,7 +74,7 @@ pub use uniform::ParamValue;
 /// [`run`](Self::run) takes the arguments in the order of their bindings, and [`on`](Self::on) by their names.
 ///
 /// An index out of bounds reads an unspecified element of the array or 0, and writes such an element or nothing. On
-/// OpenGL, unlike elsewhere, an integer division by 0 has an unspecified result. Sources have at most 256 KiB,
+/// OpenGL, unlike elsewhere, an integer division by 0 has an unspecified result, and `@align` and `@size` are errors where they move a member. Sources have at most 256 KiB,
 /// expressions at most 1000 levels. On DirectX 12, `num_workgroups` is right only where the entry point itself reads it,
 /// not in a function that has it in a struct. A kernel is compiled once per device.
 #[derive(Debug)]
@@ -263,6 +264,11 @@ impl WgslKernel {
         }
         if self.reflection.halves && !gpu.caps().f16 {
             return Err(self.error(format!("it has f16, which {device} does not compute with: use f32 there")));
+        }
+        if let Some(name) = self.reflection.moved.as_ref().filter(|_| gpu.caps().gl) {
+            return Err(self.error(format!(
+                "'{name}' is where @align, @size or a matrix of two rows puts it, which OpenGL ({device}) does not: fill the gap with members of the struct"
+            )));
         }
         let signature = Signature {
             params: self

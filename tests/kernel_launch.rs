@@ -234,3 +234,33 @@ fn a_kernel_with_a_gradient_is_an_op_like_any_other() -> Result<()> {
     }
     Ok(())
 }
+
+/// naga writes no attributes of members in GLSL, so a kernel that has them would read its params at other places.
+#[test]
+fn members_that_attributes_move_are_right_or_refused() -> Result<()> {
+    let source = |gap: &str| {
+        format!(
+            "struct Params {{ a: f32, {gap} b: f32 }}
+            @group(0) @binding(0) var<uniform> p: Params;
+            @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+            @compute @workgroup_size(1) fn f() {{ y[0] = p.a + 10.0 * p.b; }}"
+        )
+    };
+    let (attribute, members) = (source("@align(16)"), source("c: f32, d: f32, e: f32,"));
+    for device in adapters() {
+        let run = |source: &str| -> Result<f32> {
+            let kernel = WgslKernel::new(source, "f")?;
+            let launch = kernel.on(&device).set("a", 1.0).set("b", 2.0).output("y", ([1], DType::F32));
+            let others = ["c", "d", "e"].into_iter().filter(|_| source.contains("c: f32"));
+            others.fold(launch, |launch, name| launch.set(name, 5.0)).workgroups([1, 1, 1])?[0].item()
+        };
+        assert_eq!(run(&members)?, 21.0, "{device}");
+        match run(&attribute) {
+            Ok(value) => assert_eq!(value, 21.0, "{device}"),
+            Err(error) => {
+                assert!(device.info().api == "GL" && error.to_string().contains("'b' is where @align"), "{error}")
+            }
+        }
+    }
+    Ok(())
+}

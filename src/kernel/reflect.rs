@@ -5,7 +5,7 @@ use naga::{AddressSpace, Binding, BuiltIn, Scalar, ScalarKind, ShaderStage, Stat
 
 use super::contents::{Contents, contents};
 use super::uniform::Uniform;
-use super::{bounds, limits, overrides};
+use super::{bounds, layout, limits, overrides};
 use crate::dtype::DType;
 
 /// A storage binding.
@@ -40,6 +40,8 @@ pub(super) struct Reflection {
     pub workgroup_bytes: u64,
     /// Whether the source has `f16`, which not all adapters compute with.
     pub halves: bool,
+    /// A member or an array that OpenGL would put elsewhere.
+    pub moved: Option<String>,
 }
 
 /// A source that was parsed and checked.
@@ -80,6 +82,7 @@ fn reflection(module: &naga::Module, info: &ModuleInfo, entry: &str) -> Result<R
         counts_workgroups: counts_workgroups(module, point),
         workgroup_bytes: 0,
         halves: module.types.iter().any(|(_, ty)| ty.inner.scalar().is_some_and(is_half)),
+        moved: None,
     };
     for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
         reflection.add(module, global, uses[handle])?;
@@ -132,6 +135,7 @@ impl Reflection {
         if at.group != 0 {
             return Err(format!("'{name}' is in @group({}): put all bindings into group 0", at.group));
         }
+        self.moved = self.moved.take().or_else(|| layout::moved(module, global));
         match global.space {
             AddressSpace::Storage { access } => {
                 let Contents { dtype, head, width, least, atomic } = contents(module, global.ty).ok_or_else(|| {
