@@ -59,7 +59,7 @@ struct Direction<'a> {
 impl Direction<'_> {
     /// Gate `i` of a tensor `[.., gates · H]`.
     fn gate(&self, x: &Tensor, i: usize) -> Result<Tensor> {
-        x.narrow(x.rank() - 1, i * self.hidden, self.hidden)
+        x.narrow(-1, i * self.hidden, self.hidden)
     }
 
     fn act(&self, i: usize, x: &Tensor) -> Result<Tensor> {
