@@ -4,8 +4,9 @@
     scripts/onnx_models.py FOLDER
 
 The models are in packages of PyPI, which pip downloads by name. Each becomes a folder of FOLDER, in the layout of ONNX's own
-test data: model.onnx and test_data_set_<n>/{input,output}_<i>.pb. So do operators of ONNX Runtime's own, in models of one node. `cargo test --features onnx --test onnx` reads them from
-the folder that ANYGPU_ONNX_MODELS names. Needs the packages onnx, onnxruntime and numpy.
+test data: model.onnx and test_data_set_<n>/{input,output}_<i>.pb. So do operators of ONNX
+Runtime's own, in models of one node. `cargo test --features onnx --test onnx` reads them from the folder that ANYGPU_ONNX_MODELS
+names. Needs the packages onnx, onnxruntime and numpy.
 """
 
 import pathlib

@@ -74,9 +74,9 @@ pub use uniform::ParamValue;
 /// [`run`](Self::run) takes the arguments in the order of their bindings, and [`on`](Self::on) by their names.
 ///
 /// An index out of bounds reads an unspecified element of the array or 0, and writes such an element or nothing. On
-/// OpenGL, unlike elsewhere, an integer division by 0 has an unspecified result, and `@align` and `@size` are errors where they move a member. Sources have at most 256 KiB,
-/// expressions at most 1000 levels. On DirectX 12, `num_workgroups` is right only where the entry point itself reads it,
-/// not in a function that has it in a struct. A kernel is compiled once per device.
+/// OpenGL, unlike elsewhere, an integer division by 0 has an unspecified result, and `@align` and `@size` are errors where they
+/// move a member. Sources have at most 256 KiB, expressions at most 1000 levels. On DirectX 12, `num_workgroups` is right only
+/// where the entry point itself reads it, not in a function that has it in a struct. A kernel is compiled once per device.
 #[derive(Debug)]
 pub struct WgslKernel {
     source: String,

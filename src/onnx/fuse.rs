@@ -15,6 +15,9 @@ use super::node::{Body, Graph, Node, Source};
 use super::proto::AttributeProto;
 use super::weights::Weight;
 
+/// The most dimensions that a fusion assumes of a tensor, those that a kernel walks.
+pub(super) const MOST_DIMENSIONS: usize = 8;
+
 /// Fuses in a graph and in those within it. The weights of convolutions are new tensors under their old names.
 pub(super) fn fuse(graph: &mut Graph, weights: &mut Vec<Weight>) {
     for node in &mut graph.nodes {

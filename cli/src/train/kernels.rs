@@ -1,6 +1,7 @@
 //! `--kernels`: the kernels of an earlier run, compiled ahead of the first step.
 
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 
 use anygpu::{CompileAhead, Device, KernelList};
 
@@ -22,9 +23,8 @@ pub fn compile_ahead(args: &Args, devices: &[Device]) -> Result<Ahead, Failure> 
     let path = args.kernels.clone();
     let list = match path.as_deref().filter(|path| path.exists()) {
         Some(path) => {
-            let text = std::fs::read_to_string(path);
-            let text = text.map_err(|error| Failure::Run(format!("--kernels {}: {error}", path.display())))?;
-            text.parse().map_err(|error| Failure::Run(format!("--kernels {}: {error}", path.display())))?
+            let text = std::fs::read_to_string(path).map_err(|error| failed(path, error))?;
+            text.parse().map_err(|error| failed(path, error))?
         }
         None => KernelList::default(),
     };
@@ -33,6 +33,10 @@ pub fn compile_ahead(args: &Args, devices: &[Device]) -> Result<Ahead, Failure> 
         false => devices.iter().map(|device| device.compile_ahead(&list)).collect::<anygpu::Result<_>>()?,
     };
     Ok(Ahead { path, list, compiling })
+}
+
+fn failed(path: &Path, error: impl Display) -> Failure {
+    Failure::Run(format!("--kernels {}: {error}", path.display()))
 }
 
 impl Ahead {
@@ -51,7 +55,6 @@ impl Ahead {
         let mut list = KernelList::default();
         devices.iter().for_each(|device| list.merge(&device.compiled_kernels()));
         log::info!("--kernels: {} kernels, {} of them known before", list.len(), self.list.len());
-        std::fs::write(&path, list.to_string())
-            .map_err(|error| Failure::Run(format!("--kernels {}: {error}", path.display())))
+        std::fs::write(&path, list.to_string()).map_err(|error| failed(&path, error))
     }
 }

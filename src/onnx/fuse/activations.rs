@@ -6,11 +6,10 @@ use super::super::element_type::ElementType;
 use super::super::node::Source;
 use super::super::ops;
 use super::super::proto::AttributeProto;
-use super::{Fused, Fuser};
+use super::{Fused, Fuser, MOST_DIMENSIONS};
 
 /// The attribute with the most dimensions of the numbers of a formula: its result has at least as many.
 pub(in crate::onnx) const LEAST_RANK: &str = "anygpu.least_rank";
-pub(in crate::onnx) const MOST_DIMENSIONS: usize = 8;
 
 /// The deepest nesting of operators in a polynomial.
 const DEEPEST: usize = 6;

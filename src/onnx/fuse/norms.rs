@@ -3,11 +3,10 @@
 use super::super::node::{Node, Source};
 use super::super::ops;
 use super::super::proto::AttributeProto;
-use super::{Fused, Fuser};
+use super::{Fused, Fuser, MOST_DIMENSIONS};
 
 /// The attribute with the rank that the input must have for the normalised dimensions to be its last ones; 0 for any.
 pub(in crate::onnx) const RANK: &str = "anygpu.rank";
-pub(in crate::onnx) const MOST_DIMENSIONS: usize = 8;
 
 /// The dimensions of a mean: as many, which are the last ones if they count from the end (`rank` 0) or if there are `rank`.
 #[derive(Clone, Copy, PartialEq)]

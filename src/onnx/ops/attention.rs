@@ -63,6 +63,18 @@ impl Bias {
     }
 }
 
+/// Keys and values after the past ones, which are input `at` and the next one or left out, and how many keys these are.
+pub(super) fn after_past(call: &Call, at: usize, [k, v]: [Tensor; 2]) -> Result<([Tensor; 2], usize)> {
+    match (call.maybe(at)?, call.maybe(at + 1)?) {
+        (Some(keys), Some(values)) => {
+            let past = *keys.shape().get(2).ok_or_else(|| fault("past keys without four dimensions"))?;
+            Ok(([Tensor::cat(&[&keys, &k], 2)?, Tensor::cat(&[&values, &v], 2)?], past))
+        }
+        (None, None) => Ok(([k, v], 0)),
+        _ => Err(fault("past keys and past values are given together or not at all")),
+    }
+}
+
 /// The queries, keys and values of the heads of one call.
 struct Heads {
     q: Tensor,
@@ -76,16 +88,8 @@ impl Heads {
     fn of(call: &Call) -> Result<Heads> {
         let (q, k, v) = (call.x(0)?, call.x(1)?, call.x(2)?);
         let (queries, keys) = (call.int("q_num_heads", 0), call.int("kv_num_heads", 0));
-        let (q, mut k, mut v) = (split_heads(q, queries)?, split_heads(k, keys)?, split_heads(v, keys)?);
-        let mut past = 0;
-        match (call.maybe(4)?, call.maybe(5)?) {
-            (Some(keys), Some(values)) => {
-                past = *keys.shape().get(2).ok_or_else(|| fault("past keys without four dimensions"))?;
-                (k, v) = (Tensor::cat(&[&keys, &k], 2)?, Tensor::cat(&[&values, &v], 2)?);
-            }
-            (None, None) => {}
-            _ => return Err(fault("past keys and past values are given together or not at all")),
-        }
+        let q = split_heads(q, queries)?;
+        let ([k, v], past) = after_past(call, 4, [split_heads(k, keys)?, split_heads(v, keys)?])?;
         Ok(Heads { q, k, v, past })
     }
 
@@ -150,7 +154,7 @@ pub(super) fn whole(length: usize) -> Result<i32> {
 }
 
 /// The size of a window; one beyond all positions has no bound.
-fn window(size: i64) -> i32 {
+pub(super) fn window(size: i64) -> i32 {
     i32::try_from(size).unwrap_or(i32::MAX)
 }
 

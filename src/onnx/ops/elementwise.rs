@@ -2,7 +2,8 @@
 
 use super::super::call::{Call, Operator, alike, wrapped};
 use super::super::fault;
-use super::super::fuse::activations::{LEAST_RANK, MOST_DIMENSIONS};
+use super::super::fuse::MOST_DIMENSIONS;
+use super::super::fuse::activations::LEAST_RANK;
 use super::super::value::Value;
 use crate::dtype::DType;
 use crate::error::Result;

@@ -2,7 +2,8 @@
 
 use super::super::call::{Call, Operator, size};
 use super::super::fault;
-use super::super::fuse::norms::{MOST_DIMENSIONS, RANK};
+use super::super::fuse::MOST_DIMENSIONS;
+use super::super::fuse::norms::RANK;
 use super::super::value::Value;
 use crate::dtype::DType;
 use crate::error::Result;

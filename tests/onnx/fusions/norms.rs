@@ -2,18 +2,20 @@
 
 use super::case;
 
+/// As PyTorch's exporter writes it, with a weight and a bias.
+const LAYER_NORM: &str = "m = ReduceMean(x) axes=-1
+    d = Sub(x, m)
+    p = Pow(d, 2)
+    v = ReduceMean(p) axes=-1
+    e = Add(v, 0.001)
+    s = Sqrt(e)
+    n = Div(d, s)
+    w = Mul(n, weight)
+    y = Add(w, bias)";
+
 #[test]
 fn layer_norms_become_one_operator() {
-    let plain = "m = ReduceMean(x) axes=-1
-        d = Sub(x, m)
-        p = Pow(d, 2)
-        v = ReduceMean(p) axes=-1
-        e = Add(v, 0.001)
-        s = Sqrt(e)
-        n = Div(d, s)
-        w = Mul(n, weight)
-        y = Add(w, bias)";
-    case(plain).becomes("LayerNormalization 1");
+    case(LAYER_NORM).becomes("LayerNormalization 1");
     // Two differences, a square as a product, a reciprocal, and the other order of operands.
     let other = "m = ReduceMean(x) axes=-1 keepdims=1
         d = Sub(x, m)
@@ -179,18 +181,9 @@ fn what_is_almost_a_layer_norm_stays() {
         n = Div(d, s)
         y = Add(n, m)";
     case(mean).weights(&[]).becomes("Add 1, RMSNormalization 1, ReduceMean 1, Sub 1");
-    let weights = "m = ReduceMean(x) axes=-1
-        d = Sub(x, m)
-        p = Pow(d, 2)
-        v = ReduceMean(p) axes=-1
-        e = Add(v, 0.001)
-        s = Sqrt(e)
-        n = Div(d, s)
-        w = Mul(n, weight)
-        y = Add(w, bias)";
-    case(weights).weights(&[("weight", &[3, 1]), ("bias", &[5])]).becomes("Add 1, LayerNormalization 1, Mul 1");
-    case(weights).weights(&[("weight", &[5]), ("bias", &[3, 5])]).becomes("Add 1, LayerNormalization 1");
-    case(weights).weights(&[("weight", &[1]), ("bias", &[1])]).becomes("Add 1, LayerNormalization 1, Mul 1");
+    case(LAYER_NORM).weights(&[("weight", &[3, 1]), ("bias", &[5])]).becomes("Add 1, LayerNormalization 1, Mul 1");
+    case(LAYER_NORM).weights(&[("weight", &[5]), ("bias", &[3, 5])]).becomes("Add 1, LayerNormalization 1");
+    case(LAYER_NORM).weights(&[("weight", &[1]), ("bias", &[1])]).becomes("Add 1, LayerNormalization 1, Mul 1");
 }
 
 /// Of integers, the mean is a whole number: the file says by the type of ε what it divides.

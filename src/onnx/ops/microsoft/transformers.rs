@@ -1,10 +1,11 @@
 //! Attention and rotary positions as ONNX Runtime's tools for transformers write them.
 
 use super::super::super::call::{Call, Operator, size};
-use super::super::super::element_type::ElementType;
 use super::super::super::fault;
 use super::super::super::value::Value;
-use super::super::attention::{Attend, Bias, behind, count, joined_heads, rotate, rows, split_heads, whole};
+use super::super::attention::{
+    Attend, Bias, after_past, behind, count, joined_heads, rotate, rows, split_heads, whole, window,
+};
 use super::super::state::written;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -59,15 +60,8 @@ fn multi_head(call: &Call) -> Result<Vec<Value>> {
     if call.wants(3) {
         return call.refuse("the output of scores");
     }
-    let [q, mut k, mut v] = projections(call, call.int("num_heads", 0))?;
-    let past = match (call.maybe(6)?, call.maybe(7)?) {
-        (Some(keys), Some(values)) => {
-            (k, v) = (Tensor::cat(&[&keys, &k], 2)?, Tensor::cat(&[&values, &v], 2)?);
-            keys.shape().get(2).copied().unwrap_or(0)
-        }
-        (None, None) => 0,
-        _ => return Err(fault("past keys and past values are given together or not at all")),
-    };
+    let [q, k, v] = projections(call, call.int("num_heads", 0))?;
+    let ([k, v], past) = after_past(call, 6, [k, v])?;
     let (queries, keys) = (q.shape()[2], k.shape()[2]);
     let mut bias = Bias::default();
     if let Some(added) = call.maybe(5)? {
@@ -142,9 +136,9 @@ fn group_query(call: &Call) -> Result<Vec<Value>> {
     let behind = behind(&past, length, k.shape()[2])?;
     let mut bias = Bias::default();
     bias.allow(behind.ge(0)?)?;
-    let window = call.int("local_window_size", -1);
-    if window >= 0 {
-        bias.allow(behind.lt(i32::try_from(window).unwrap_or(i32::MAX))?)?;
+    let size = call.int("local_window_size", -1);
+    if size >= 0 {
+        bias.allow(behind.lt(window(size))?)?;
     }
     if let Some(added) = call.maybe(10)? {
         bias.added = Some(added.to_dtype(DType::F32)?);
@@ -167,7 +161,7 @@ fn rotary_embedding(call: &Call) -> Result<Tensor> {
         (heads, _) => split_heads(x, heads)?,
     };
     let (batch, length) = (heads.shape()[0], heads.shape()[2]);
-    let places = call.x(1)?.to_dtype(ElementType::Int64.dtype())?;
+    let places = call.x(1)?.to_dtype(DType::I32)?;
     let places = match places.elem_count() == 1 {
         true => places.reshape([1, 1])?.add(&count(length, call.device)?)?.broadcast_to([batch, length])?,
         false => places,
