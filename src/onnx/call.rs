@@ -13,6 +13,10 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
+/// The most places of a tensor without elements, where its sizes of 0 do not count. Operators go over rows, planes or channels
+/// that have no elements, and a file can ask for any number of these.
+const MOST_PLACES: usize = 1 << 28;
+
 /// A node that is executed.
 pub(super) struct Call<'a> {
     pub node: &'a Node,
@@ -51,7 +55,13 @@ impl Operator {
     }
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// Fails for inputs that no operator takes.
+    pub fn new(node: &'a Node, inputs: &'a [Option<Value>], device: &'a Device, training: bool) -> Result<Call<'a>> {
+        inputs.iter().flatten().try_for_each(has_few_places)?;
+        Ok(Call { node, inputs, device, training })
+    }
+
     pub fn op(&self) -> &str {
         &self.node.op_type
     }
@@ -190,6 +200,16 @@ impl Call<'_> {
 
     pub fn refuse<T>(&self, what: impl std::fmt::Display) -> Result<T> {
         Err(fault(format!("{what} is not supported")))
+    }
+}
+
+/// Refuses a tensor without elements whose other sizes are too large.
+fn has_few_places(value: &Value) -> Result<()> {
+    let Some(shape) = value.shape().ok().filter(|shape| shape.contains(&0)) else { return Ok(()) };
+    let places = shape.iter().filter(|&&size| size > 0).try_fold(1usize, |places, &size| places.checked_mul(size));
+    match places.is_some_and(|places| places <= MOST_PLACES) {
+        true => Ok(()),
+        false => Err(fault(format!("a tensor without elements of shape {shape:?} is not supported"))),
     }
 }
 

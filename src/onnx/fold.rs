@@ -110,7 +110,8 @@ impl Folder<'_> {
         if inputs.is_empty() {
             return None;
         }
-        let call = Call { node, inputs: &inputs, device: &Device::cpu(), training: false };
+        let cpu = Device::cpu();
+        let call = Call::new(node, &inputs, &cpu, false).ok()?;
         let values = self.values(&call, operator)?;
         let made: usize = values.iter().filter_map(|value| Some(value.shape().ok()?.iter().product::<usize>())).sum();
         self.room = self.room.checked_sub(made)?;

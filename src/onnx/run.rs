@@ -15,7 +15,7 @@ use crate::error::Result;
 /// The values of a graph that is executed, by slot.
 type Values = Vec<Option<Value>>;
 
-/// The most trips of all `Loop`s of one execution: a file can ask for a loop without an end, which stacks an output of each trip.
+/// The most trips of all `Loop`s and `Scan`s of one execution: a file can ask for a loop without an end, which stacks an output of each trip.
 const MOST_TRIPS: usize = 1 << 20;
 
 /// An execution on a device.
@@ -23,7 +23,7 @@ pub(super) struct Run<'a> {
     weights: &'a [Weight],
     device: &'a Device,
     training: bool,
-    /// The trips of `Loop`s so far.
+    /// The trips of `Loop`s and `Scan`s so far.
     trips: Cell<usize>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Run<'a> {
     fn node(&self, node: &Node, values: &Values) -> Result<Vec<Value>> {
         let get = |source: &Option<Source>| source.map(|source| self.value(source, values)).transpose();
         let inputs: Vec<Option<Value>> = node.inputs.iter().map(get).collect::<Result<_>>()?;
-        let call = Call { node, inputs: &inputs, device: self.device, training: self.training };
+        let call = Call::new(node, &inputs, self.device, self.training)?;
         match &node.body {
             Body::Operator(operator) => match host::evaluate(&call) {
                 Some(outputs) => outputs,
@@ -101,10 +101,7 @@ impl<'a> Run<'a> {
         let mut stacks = vec![Vec::new(); stacked.ok_or_else(|| fault("the body has too few outputs"))?];
         let mut trip = 0;
         while go && trips.is_none_or(|trips| trip < trips) {
-            self.trips.set(self.trips.get() + 1);
-            if self.trips.get() > MOST_TRIPS {
-                return call.refuse(format!("more than {MOST_TRIPS} trips of loops in one run"));
-            }
+            self.trip(call)?;
             let counted = Array::scalar(super::ElementType::Int64, trip).into();
             let inputs = [counted, Array::bool(go).into()].into_iter().chain(carried.iter().cloned()).collect();
             let mut outputs = self.graph(body, inputs, values)?.into_iter();
@@ -143,6 +140,7 @@ impl<'a> Run<'a> {
         let outputs = body.outputs.len().checked_sub(states).ok_or_else(|| fault("the body has too few outputs"))?;
         let mut stacks: Vec<Vec<Value>> = vec![Vec::new(); outputs];
         for step in 0..length {
+            self.trip(call)?;
             let mut inputs = state.clone();
             for (x, kind, dim, back) in &slices {
                 let at = if *back { length - 1 - step } else { step };
@@ -159,6 +157,15 @@ impl<'a> Run<'a> {
             state.push(self.stacked(stack, each("scan_output_axes", i))?);
         }
         Ok(state)
+    }
+
+    /// Counts a trip of a loop.
+    fn trip(&self, call: &Call) -> Result<()> {
+        self.trips.set(self.trips.get() + 1);
+        match self.trips.get() > MOST_TRIPS {
+            true => call.refuse(format!("more than {MOST_TRIPS} trips of loops in one run")),
+            false => Ok(()),
+        }
     }
 
     /// The values of all trips along a new dimension.

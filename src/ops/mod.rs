@@ -253,6 +253,11 @@ fn no_gradient(op: &'static str) -> Error {
     Error::Autograd(format!("{op} has no gradient"))
 }
 
+/// Returns the error of a kernel that does not exist: the op's callers use it on the host only.
+fn only_on_the_host(op: &'static str) -> Error {
+    Error::internal(format!("{op} has no kernel for adapters"))
+}
+
 /// Runs an op on its inputs' device and records it if an input is tracked. Errors have the name of the op, or that of the
 /// method that the user called (see [`named`](fn@named)).
 pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {

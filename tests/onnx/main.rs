@@ -8,6 +8,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/vectors.rs"]
+mod vectors;
 
 mod edges;
 mod export;
@@ -19,38 +21,17 @@ mod proto;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io::Read;
 use std::path::Path;
 
 use anygpu::nn::Module;
 use anygpu::{DType, Device, Error, Tensor, onnx};
 use common::{EXACT, Nd, Tolerance, difference};
-use flate2::read::GzDecoder;
 use prost::Message;
 use proto::{Model, TensorProto, Type, Value};
+use vectors::{Files, tests};
 
 /// ONNX's runner allows 1e-3 · |expected| + 1e-7. The 1e-5 is for values near 0 that come of larger ones.
 const TOLERANCE: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-5 };
-
-/// The files of one test, by name: `model.onnx`, `test_data_set_0/input_0.pb`, …
-type Files = BTreeMap<String, Vec<u8>>;
-
-fn tests() -> BTreeMap<String, Files> {
-    let archives: [&[u8]; 2] =
-        [include_bytes!("../data/onnx-node.tar.gz"), include_bytes!("../data/onnx-node-newer.tar.gz")];
-    let mut all: BTreeMap<String, Files> = BTreeMap::new();
-    for archive in archives {
-        for entry in tar::Archive::new(GzDecoder::new(archive)).entries().expect("an archive") {
-            let mut entry = entry.expect("a file of the archive");
-            let path = entry.path().expect("its name").to_string_lossy().into_owned();
-            let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes).expect("its bytes");
-            let (test, file) = path.split_once('/').expect("a folder for each test");
-            all.entry(test.to_owned()).or_default().insert(file.to_owned(), bytes);
-        }
-    }
-    all
-}
 
 /// Why a test gave no result to compare.
 enum Stop {

@@ -20,6 +20,7 @@ const INTERNAL: &[(&str, &str)] = &[
     ("nll", "cross_entropy"),
     ("norm_backward", "layer_norm"),
     ("norm_gradient_sums", "layer_norm"),
+    ("norm_rows", "layer_norm"),
     ("pad_grad", "pad"),
     ("place", "slice"),
     ("pool2d_grad", "max_pool2d"),

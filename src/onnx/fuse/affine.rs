@@ -16,7 +16,7 @@ struct Affine {
 }
 
 impl Fuser<'_> {
-    /// The shape and the elements of a weight of 32-bit floats.
+    /// The shape and the elements of a weight of 32-bit floats, which has at least one.
     pub(super) fn floats(&self, source: Option<Source>) -> Option<(Vec<usize>, Vec<f32>)> {
         let Some(Source::Weight(weight)) = source else { return None };
         let value = self.weights[weight].value().ok()?;
@@ -24,7 +24,7 @@ impl Fuser<'_> {
             return None;
         }
         let tensor = value.tensor(&Device::cpu()).ok()?;
-        Some((tensor.shape().to_vec(), tensor.to_vec::<f32>().ok()?))
+        Some((tensor.shape().to_vec(), tensor.to_vec::<f32>().ok().filter(|values| !values.is_empty())?))
     }
 
     /// The numbers of a weight for each of `channels`, if it has one for all or one for each; `spatial` dimensions follow.
@@ -83,7 +83,7 @@ impl Fuser<'_> {
             Some(bias) => self.floats(Some(bias))?.1,
             None => vec![0.0; channels],
         };
-        (bias.len() == channels && !values.is_empty()).then_some((shape, values, bias))
+        (bias.len() == channels).then_some((shape, values, bias))
     }
 
     /// Gives a convolution other weights; those of no other node are replaced under their names.

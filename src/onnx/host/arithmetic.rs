@@ -37,7 +37,7 @@ pub(super) fn evaluate(call: &Call, inputs: &Inputs) -> Option<Result<Array>> {
             }
             Some(Ok(out))
         }
-        ("ReduceProd" | "ReduceSum" | "ReduceMax" | "ReduceMin", _) => Some(reduce(call, x)),
+        ("ReduceProd" | "ReduceSum" | "ReduceMax" | "ReduceMin", _) => reduce(call, x).transpose(),
         // Up to operator set 6, an axis says where the second begins.
         (_, [_, Some(y)]) if !call.has("axis") => match comparison(op) {
             Some(f) => combine(x, y, ElementType::Bool, f),
@@ -152,17 +152,18 @@ fn where_cond(condition: &Array, a: &Array, b: &Array) -> Option<Result<Array>> 
     Some(Ok(Array { shape, kind: a.kind, elements }))
 }
 
-/// Reductions of integers, which sizes are multiplied and summed with.
-fn reduce(call: &Call, x: &Array) -> Result<Array> {
+/// Reductions, which sizes are multiplied and summed with; `None` if the result is too large for the host.
+fn reduce(call: &Call, x: &Array) -> Result<Option<Array>> {
     let rank = x.shape.len();
     let axes = call.list("axes", 1)?.unwrap_or_default();
     let dims = match axes.is_empty() {
-        true if call.flag("noop_with_empty_axes") => return Ok(x.clone()),
+        true if call.flag("noop_with_empty_axes") => return Ok(Some(x.clone())),
         true => (0..rank).collect(),
         false => call.dims(&axes, rank)?,
     };
     let kept: Vec<usize> = (0..rank).map(|dim| if dims.contains(&dim) { 1 } else { x.shape[dim] }).collect();
-    let total = count(&kept).unwrap_or(0);
+    // What is reduced may have no elements.
+    let Some(total) = count(&kept).filter(|&total| total <= MOST) else { return Ok(None) };
     let into: Vec<usize> = positions(&x.shape, &kept).collect();
     let op = call.op();
     let array = match &x.elements {
@@ -204,8 +205,8 @@ fn reduce(call: &Call, x: &Array) -> Result<Array> {
         }
     };
     if call.int("keepdims", 1) != 0 {
-        return Ok(array);
+        return Ok(Some(array));
     }
     let left = (0..rank).filter(|dim| !dims.contains(dim)).map(|dim| x.shape[dim]).collect();
-    Ok(array.reshaped(left))
+    Ok(Some(array.reshaped(left)))
 }

@@ -4,6 +4,7 @@ use super::super::array::Array;
 use super::super::call::{Call, Operator, size};
 use super::super::fault;
 use super::super::value::Value;
+use crate::device::cpu::with_room;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -83,31 +84,37 @@ fn non_max_suppression(call: &Call) -> Result<Vec<Value>> {
     Ok(vec![Array::ints(selected).reshaped(vec![rows, 3]).into()])
 }
 
-/// Where a region is sampled: for each sample the four pixels around it, and their weights.
+/// Where a region is sampled along one axis: for each sample the two pixels around it, and their weights.
 struct Samples {
     pixels: Vec<u32>,
     weights: Vec<f32>,
 }
 
 impl Samples {
-    /// Adds the sample at a position of an image; one that is outside by more than a pixel has no weight.
-    fn add(&mut self, y: f64, x: f64, height: usize, width: usize) {
-        let outside = y < -1.0 || y > height as f64 || x < -1.0 || x > width as f64;
-        let along = |v: f64, size: usize| {
-            let v = v.max(0.0).min((size - 1) as f64);
-            let low = v.floor() as usize;
-            (low, (low + 1).min(size - 1), v - v.floor())
-        };
-        let ((top, bottom, down), (left, right, over)) = (along(y, height), along(x, width));
-        for (row, column, weight) in [
-            (top, left, (1.0 - down) * (1.0 - over)),
-            (top, right, (1.0 - down) * over),
-            (bottom, left, down * (1.0 - over)),
-            (bottom, right, down * over),
-        ] {
-            self.pixels.push((row * width + column) as u32);
-            self.weights.push(if outside { 0.0 } else { weight as f32 });
+    /// `grid` samples in each of `cells` of a size, over an axis of `pixels`. A sample that is outside by more than a pixel has
+    /// no weight.
+    fn new(start: f64, cell: f64, [cells, grid, pixels]: [usize; 3]) -> Result<Samples> {
+        let count = cells.saturating_mul(grid).saturating_mul(2);
+        let mut samples = Samples { pixels: with_room(count)?, weights: with_room(count)? };
+        for i in 0..cells {
+            for j in 0..grid {
+                let at = start + cell * (i as f64 + (j as f64 + 0.5) / grid as f64);
+                let place = at.max(0.0).min((pixels - 1) as f64);
+                let (low, part) = (place.floor() as usize, place - place.floor());
+                let inside = at >= -1.0 && at <= pixels as f64;
+                samples.pixels.extend([low as u32, (low + 1).min(pixels - 1) as u32]);
+                samples.weights.extend([1.0 - part, part].map(|weight| if inside { weight as f32 } else { 0.0 }));
+            }
         }
+        Ok(samples)
+    }
+
+    /// The weighted pixels of `x` along a dimension.
+    fn of(self, x: &Tensor, dim: usize) -> Result<Tensor> {
+        let count = self.pixels.len();
+        let pixels = Tensor::from_vec(self.pixels, count, x.device())?;
+        let along: Vec<usize> = (0..x.rank()).map(|d| if d == dim { count } else { 1 }).collect();
+        x.index_select(dim, &pixels)?.mul(&Tensor::from_vec(self.weights, along, x.device())?)
     }
 }
 
@@ -138,28 +145,16 @@ fn roi_align(call: &Call) -> Result<Tensor> {
         let extent = [0, 1].map(|d| if half { end[d] - start[d] } else { (end[d] - start[d]).max(1.0) });
         let cell = [0, 1].map(|d| extent[d] / out[d] as f64);
         let grid = cell.map(|cell| if ratio > 0 { ratio } else { (cell.ceil().max(1.0) as usize).min(1 << 12) });
-        let mut samples = Samples { pixels: Vec::new(), weights: Vec::new() };
-        for row in 0..out[0] {
-            for column in 0..out[1] {
-                for i in 0..grid[0] {
-                    let y = start[0] + cell[0] * (row as f64 + (i as f64 + 0.5) / grid[0] as f64);
-                    for j in 0..grid[1] {
-                        let x = start[1] + cell[1] * (column as f64 + (j as f64 + 0.5) / grid[1] as f64);
-                        samples.add(y, x, height, width);
-                    }
-                }
-            }
-        }
-        let each = grid[0] * grid[1] * 4;
-        let pixels = Tensor::from_vec(samples.pixels, out[0] * out[1] * each, call.device)?;
-        let weights = Tensor::from_vec(samples.weights, [out[0] * out[1], each], call.device)?;
-        let plane = x.select(0, image)?.reshape([channels, height * width])?;
-        let found = plane.index_select(1, &pixels)?.reshape([channels, out[0] * out[1], each])?.mul(&weights)?;
+        let along = |d: usize, pixels: usize| Samples::new(start[d], cell[d], [out[d], grid[d], pixels]);
+        let (rows, columns) = (along(0, height)?, along(1, width)?);
+        // A weight of a pixel is that of its row times that of its column.
+        let found = columns.of(&rows.of(&x.select(0, image)?, 1)?, 2)?;
+        let found = found.reshape([channels, out[0], grid[0] * 2, out[1], grid[1] * 2])?;
         let cells = match call.text("mode", "avg").as_ref() {
-            "max" => found.max([2], false)?,
-            _ => found.sum([2], false)?.mul_scalar(4.0 / each as f32)?,
+            "max" => found.max([2, 4], false)?,
+            _ => found.sum([2, 4], false)?.mul_scalar(1.0 / (grid[0] as f32 * grid[1] as f32))?,
         };
-        parts.push(cells.reshape([channels, out[0], out[1]])?);
+        parts.push(cells);
     }
     match parts.is_empty() {
         true => Tensor::zeros([0, channels, out[0], out[1]], call.device),

@@ -4,6 +4,7 @@ use super::super::call::{Call, Operator, size, sizes};
 use super::super::fault;
 use super::super::fuse::then::{ACTIVATION, SCALE, SHIFT};
 use super::window::{Window, lifted};
+use crate::device::cpu::with_room;
 use crate::error::Result;
 use crate::ops::Activation;
 use crate::tensor::Tensor;
@@ -125,8 +126,9 @@ fn deform_conv(call: &Call) -> Result<Tensor> {
     if groups == 0 || parts == 0 || c % groups != 0 || c % parts != 0 || outputs % groups != 0 {
         return Err(fault(format!("{c} channels, {outputs} outputs, {groups} groups and {parts} groups of offsets")));
     }
+    let offset = offset.reshape([n, parts, taps, 2, places])?;
     // Without an offset, tap (i, j) of the output (y, x) is at (y · stride − pad + i · dilation, …).
-    let mut fixed = Vec::with_capacity(taps * 2 * places);
+    let mut fixed = with_room((taps * 2).saturating_mul(places))?;
     for tap in 0..taps {
         for d in 0..2 {
             let step = [tap / columns, tap % columns][d] * window.dilation[d];
@@ -135,7 +137,7 @@ fn deform_conv(call: &Call) -> Result<Tensor> {
         }
     }
     let fixed = Tensor::from_vec(fixed, [1, 1, taps, 2, places], call.device)?;
-    let moved = offset.reshape([n, parts, taps, 2, places])?.add(&fixed)?;
+    let moved = offset.add(&fixed)?;
     // In the units of a grid: −1 and 1 are the borders of the image, x before y.
     let along =
         |d: usize, size: usize| moved.select(3, d)?.mul_scalar(2.0 / size as f32)?.add_scalar(1.0 / size as f32 - 1.0);

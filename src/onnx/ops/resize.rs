@@ -178,7 +178,8 @@ fn by_planes(call: &Call, x: &Tensor, changes: &[Change]) -> Result<Option<Tenso
     let mode = call.text("coordinate_transformation_mode", if is_old(call) { "asymmetric" } else { "half_pixel" });
     let old = [h, w];
     // Where no position is half-way between two pixels, it matters not which of them is preferred.
-    let tie = || (0..2).any(|d| (0..size[d]).any(|o| ((2 * o + 1) * old[d]).is_multiple_of(2 * size[d])));
+    // (2o + 1) · old is a multiple of 2 · size for some pixel o if `old` has more factors of 2 than `size`.
+    let tie = || (0..2).any(|d| old[d].trailing_zeros() > size[d].trailing_zeros());
     let way = match (filter(call)?, mode.as_ref()) {
         _ if call.flag("antialias") || call.flag("exclude_outside") => return Ok(None),
         (ResampleFilter::Nearest(ResampleRounding::Floor), "asymmetric") => Interpolation::Nearest,

@@ -8,6 +8,7 @@ use super::super::element_type::ElementType;
 use super::super::fault;
 use super::super::value::Value;
 use crate::Padding;
+use crate::device::cpu::with_room;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -33,8 +34,11 @@ fn matrices(call: &Call, n: usize, k: usize) -> Result<(Tensor, Tensor)> {
     }
     // The product is taken modulo n first, so that the angle is exact.
     let angle = |i: usize| 2.0 * PI * ((i / k * (i % k)) % n) as f64 / n as f64;
-    let table =
-        |f: fn(f64) -> f64| Tensor::from_vec((0..n * k).map(|i| f(angle(i)) as f32).collect(), [n, k], call.device);
+    let table = |f: fn(f64) -> f64| {
+        let mut values = with_room(n * k)?;
+        values.extend((0..n * k).map(|i| f(angle(i)) as f32));
+        Tensor::from_vec(values, [n, k], call.device)
+    };
     Ok((table(f64::cos)?, table(f64::sin)?))
 }
 
@@ -121,7 +125,8 @@ fn stft(call: &Call) -> Result<Tensor> {
         return Err(fault(format!("frames of {length} every {step} of {samples} samples")));
     }
     let frames = (samples - length) / step + 1;
-    let places: Vec<u32> = (0..frames).flat_map(|f| (0..length).map(move |i| (f * step + i) as u32)).collect();
+    let mut places: Vec<u32> = with_room(frames.saturating_mul(length))?;
+    places.extend((0..frames).flat_map(|f| (0..length).map(move |i| (f * step + i) as u32)));
     let places = Tensor::from_vec(places, frames * length, call.device)?;
     let framed = |x: Tensor| -> Result<Tensor> {
         let batch = x.shape()[0];
@@ -145,8 +150,10 @@ fn window(call: &Call, terms: &[f64]) -> Result<Vec<Value>> {
     let term = |n: usize, i: usize| {
         (2.0 * PI * (i * n) as f64 / period as f64).cos() * if i.is_multiple_of(2) { 1.0 } else { -1.0 }
     };
-    let value = |n: usize| terms.iter().enumerate().map(|(i, a)| a * term(n, i)).sum();
-    let elements = Elements::Floats((0..count).map(value).collect());
+    let value = |n: usize| terms.iter().enumerate().map(|(i, a)| a * term(n, i)).sum::<f64>();
+    let mut values = with_room(count)?;
+    values.extend((0..count).map(value));
+    let elements = Elements::Floats(values);
     Ok(vec![Array { shape: vec![count], kind: ElementType::Double, elements }.cast(kind).into()])
 }
 
@@ -163,23 +170,18 @@ fn mel_weights(call: &Call) -> Result<Vec<Value>> {
     let step = (mel(high) - mel(low)) / (bins + 2) as f64;
     let bin = |i: usize| {
         let hertz = 700.0 * (10f64.powf((i as f64 * step + mel(low)) / 2595.0) - 1.0);
-        ((length + 1.0) * hertz / rate).floor() as i64
+        ((length + 1.0) * hertz / rate).floor()
     };
-    let mut values = vec![0.0; rows * bins];
-    let mut set = |row: i64, column: usize, value: f64| {
-        if let Ok(row) = usize::try_from(row)
-            && row < rows
-        {
-            values[row * bins + column] = value;
-        }
-    };
+    let mut values = with_room(rows * bins)?;
+    values.resize(rows * bins, 0.0);
+    // The rows of a range that are in the matrix.
+    let within = |first: f64, end: f64| first.clamp(0.0, rows as f64) as usize..end.clamp(0.0, rows as f64) as usize;
     for i in 0..bins {
         let (left, centre, right) = (bin(i), bin(i + 1), bin(i + 2));
-        match centre - left {
-            0 => set(centre, i, 1.0),
-            width => (left..=centre).for_each(|j| set(j, i, (j - left) as f64 / width as f64)),
-        }
-        (centre..right).for_each(|j| set(j, i, (right - j) as f64 / (right - centre) as f64));
+        within(left, centre + 1.0).for_each(|j| {
+            values[j * bins + i] = if left == centre { 1.0 } else { (j as f64 - left) / (centre - left) };
+        });
+        within(centre, right).for_each(|j| values[j * bins + i] = (right - j as f64) / (right - centre));
     }
     let kind = call.type_attribute("output_datatype")?.unwrap_or(ElementType::Float);
     let array = Array { shape: vec![rows, bins], kind: ElementType::Double, elements: Elements::Floats(values) };

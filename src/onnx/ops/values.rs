@@ -6,6 +6,7 @@ use super::super::array::{Array, Elements};
 use super::super::call::{Call, Operator};
 use super::super::fault;
 use super::super::value::Value;
+use crate::device::cpu::with_room;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -128,13 +129,14 @@ fn affine_grid(call: &Call) -> Result<Tensor> {
         return Err(fault(format!("maps of shape {:?} for images of {shape:?}", theta.shape())));
     }
     let image = &shape[2..];
-    let pixels: usize = image.iter().product();
+    let pixels = image.iter().try_fold(1usize, |pixels, &size| pixels.checked_mul(size));
+    let pixels = pixels.ok_or_else(|| fault(format!("images of {image:?} pixels")))?;
     let place = |i: usize, size: usize| match call.flag("align_corners") {
         true if size == 1 => 0.0,
         true => 2.0 * i as f64 / (size - 1) as f64 - 1.0,
         false => (2 * i + 1) as f64 / size as f64 - 1.0,
     };
-    let mut values = Vec::with_capacity(pixels * columns);
+    let mut values = with_room(pixels.saturating_mul(columns))?;
     for pixel in 0..pixels {
         let mut rest = pixel;
         // The last dimension is the first coordinate.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::moment::{BLOCK, SHORT};
+use super::moment::{BLOCK, Moment, SHORT};
 use super::{NormShape, Then};
 use crate::ops::vectorised::vectorised;
 
@@ -94,6 +94,33 @@ pub(super) fn normalise(
                 norm.weigh(row, out, weight);
                 norm.affine(row, out, bias, |v, b| *v += b);
             }
+        });
+    });
+}
+
+/// Computes `out ← x̂ · weight + bias` with the statistics of each row, one row after the other: each is in the cache when its
+/// statistics are known.
+pub(super) fn normalise_rows(norm: &NormShape, x: &[f32], [weight, bias]: [Option<&[f32]>; 2], out: &mut [f32]) {
+    let (task, inner) = (norm.task(), norm.sizes[2]);
+    // One weight and one bias for each place of a row.
+    let places = norm.span == 1 && norm.features == inner;
+    out.par_chunks_mut(task).zip(x.par_chunks(task)).enumerate().for_each(|(i, (out, x))| {
+        vectorised!(for (r, (out, x)) in out.chunks_mut(inner).zip(x.chunks(inner)).enumerate() {
+            let total = Moment::of_rows(std::iter::once(x), norm.centre);
+            let (mean, variance) = (total.mean as f32, (total.squares / total.count) as f32);
+            let scale = norm.scale(variance);
+            if let (Some(weight), Some(bias), true) = (weight, bias, places) {
+                for (((out, &x), &w), &b) in out.iter_mut().zip(x).zip(weight).zip(bias) {
+                    *out = (x - mean) * scale * w + b;
+                }
+                continue;
+            }
+            for (out, &x) in out.iter_mut().zip(x) {
+                *out = (x - mean) * scale;
+            }
+            let row = i * task / inner + r;
+            norm.weigh(row, out, weight);
+            norm.affine(row, out, bias, |v, b| *v += b);
         });
     });
 }

@@ -4,6 +4,7 @@ use crate::context;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::long::refuse;
+use crate::ops::norm::rows::NormaliseRows;
 use crate::ops::norm::running::{self, Shares};
 use crate::ops::norm::{Moment, Moments, NormShape, Normalise, Then};
 use crate::ops::{apply, expect_float, named, same_device};
@@ -22,14 +23,8 @@ fn normalise(
     [weight, bias, residual]: [Option<&Tensor>; 3],
     rank: Option<Rank>,
 ) -> Result<(Tensor, Tensor)> {
-    [Some(x), weight, bias, residual].into_iter().flatten().try_for_each(|tensor| expect_float(name, tensor))?;
-    for given in [weight, bias].into_iter().flatten() {
-        if given.elem_count() != norm.features {
-            let detail = format!("the weight and the bias have {} elements, one for each feature", norm.features);
-            return Err(Error::shapes(name, x.shape(), given.shape(), detail));
-        }
-    }
-    let norm = NormShape { fixed: fixed.is_some(), weight: weight.is_some(), bias: bias.is_some(), ..norm };
+    residual.map_or(Ok(()), |residual| expect_float(name, residual))?;
+    let norm = NormShape { fixed: fixed.is_some(), ..checked(name, x, norm, [weight, bias])? };
     let stats = match fixed {
         Some(stats) => stats,
         None => joined(named(name, || apply(Moments(norm), &[&x.detach()]))?, rank.as_ref())?,
@@ -37,6 +32,28 @@ fn normalise(
     let further = [weight, bias, residual].into_iter().flatten();
     let inputs: Vec<&Tensor> = [x, &stats].into_iter().chain(further).collect();
     Ok((named(name, || apply(Normalise(norm, rank), &inputs))?, stats))
+}
+
+/// Returns x̂ · weight + bias in the type of x, with statistics of each row of the last size.
+fn normalise_rows(name: &'static str, x: &Tensor, norm: NormShape, affine: [Option<&Tensor>; 2]) -> Result<Tensor> {
+    let [weight, bias] = affine;
+    let Some(op) = NormaliseRows::of(checked(name, x, norm, affine)?, x) else {
+        return Ok(normalise(name, x, norm, None, [weight, bias, None], None)?.0);
+    };
+    let inputs: Vec<&Tensor> = [Some(x), weight, bias].into_iter().flatten().collect();
+    named(name, || apply(op, &inputs))
+}
+
+/// Checks the operands, and returns the normalisation with those that are given.
+fn checked(name: &'static str, x: &Tensor, norm: NormShape, [weight, bias]: [Option<&Tensor>; 2]) -> Result<NormShape> {
+    [Some(x), weight, bias].into_iter().flatten().try_for_each(|tensor| expect_float(name, tensor))?;
+    for given in [weight, bias].into_iter().flatten() {
+        if given.elem_count() != norm.features {
+            let detail = format!("the weight and the bias have {} elements, one for each feature", norm.features);
+            return Err(Error::shapes(name, x.shape(), given.shape(), detail));
+        }
+    }
+    Ok(NormShape { weight: weight.is_some(), bias: bias.is_some(), ..norm })
 }
 
 /// Returns the means and variances `[2, C]` over all ranks' samples, from those of each rank; the same on all ranks.
@@ -97,7 +114,7 @@ impl Tensor {
         eps: f32,
     ) -> Result<Tensor> {
         let norm = trailing("layer_norm", self, normalized_shape, eps)?;
-        Ok(normalise("layer_norm", self, norm, None, [weight, bias, None], None)?.0)
+        normalise_rows("layer_norm", self, norm, [weight, bias])
     }
 
     /// Divides by the root of the mean square over the last dimensions, whose sizes are `normalized_shape` (RMS
@@ -115,7 +132,7 @@ impl Tensor {
     /// ```
     pub fn rms_norm(&self, normalized_shape: &[usize], weight: Option<&Tensor>, eps: f32) -> Result<Tensor> {
         let norm = NormShape { centre: false, ..trailing("rms_norm", self, normalized_shape, eps)? };
-        Ok(normalise("rms_norm", self, norm, None, [weight, None, None], None)?.0)
+        normalise_rows("rms_norm", self, norm, [weight, None])
     }
 
     /// Normalises `[N, C, ..]` in groups of channels (group normalisation). Mean and variance are over each of `groups`
@@ -149,7 +166,7 @@ impl Tensor {
         let span: usize = shape[2..].iter().product();
         let sizes = [1, rows, channels / groups * span];
         let norm = NormShape::new(sizes, [span, channels], eps);
-        Ok(normalise("group_norm", self, norm, None, [weight, bias, None], None)?.0)
+        normalise_rows("group_norm", self, norm, [weight, bias])
     }
 
     /// Normalises each channel of `[N, C, ..]` (batch normalisation): `(x − mean) / √(variance + eps) · weight + bias`.

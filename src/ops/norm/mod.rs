@@ -3,13 +3,14 @@
 //! The statistics are a separate op that is not recorded. The gradient of the normalisation includes the dependence of
 //! the statistics on x (Ioffe and Szegedy, "Batch normalization", 2015, section 3), so only x and the statistics are
 //! kept for it. What often follows batch norm, a sum and relu, may be part of the op: its elements are then read and written
-//! once.
+//! once. On the host, a normalisation over rows and its statistics are one op (`rows`).
 
 mod backward;
 mod host;
 mod methods;
 mod moment;
 pub(in crate::ops) mod pointwise;
+mod rows;
 mod running;
 
 use std::sync::Arc;
@@ -193,7 +194,12 @@ impl NormShape {
 
     /// Returns the mean of channel `c`, and 1 / √(variance + eps).
     fn statistics(&self, stats: &[f32], c: usize) -> (f32, f32) {
-        (stats[c], 1.0 / (stats[self.sizes[1] + c] + self.eps).sqrt())
+        (stats[c], self.scale(stats[self.sizes[1] + c]))
+    }
+
+    /// Returns 1 / √(variance + eps).
+    fn scale(&self, variance: f32) -> f32 {
+        1.0 / (variance + self.eps).sqrt()
     }
 }
 

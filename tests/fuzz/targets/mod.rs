@@ -9,6 +9,7 @@ pub mod ops;
 #[path = "../../onnx/proto.rs"]
 mod proto;
 pub mod text;
+pub mod vectors;
 
 use std::fs::File;
 use std::io::Write;
@@ -55,6 +56,14 @@ pub const TARGETS: &[Target] = &[
     Target { longest: 4 << 10, ..parser("status", names::status) },
     Target { longest: 4 << 10, prepare: models::prepare, ..parser("onnx", models::load) },
     Target { longest: 4 << 10, host: 64 << 20, memory: 128 << 20, share: 2, ..parser("onnx_run", models::run) },
+    Target {
+        longest: 15,
+        prepare: vectors::prepare,
+        host: 64 << 20,
+        memory: 128 << 20,
+        share: 2,
+        ..parser("onnx_node", vectors::node)
+    },
     Target { longest: 256, prepare: ops::prepare, memory: 256 << 20, share: 8, ..parser("ops", ops::run) },
 ];
 

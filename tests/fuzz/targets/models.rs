@@ -8,7 +8,8 @@ use super::proto::{Attribute, Graph, Model, Node, TensorProto};
 use super::text::Bytes;
 
 /// Numbers at which operators often change what they do.
-const EXTREMES: [i64; 16] = [0, 1, -1, 2, 3, 4, 7, -3, 9, 255, 65_537, 1 << 31, 1 << 40, -1 << 31, i64::MAX, i64::MIN];
+pub const EXTREMES: [i64; 16] =
+    [0, 1, -1, 2, 3, 4, 7, -3, 9, 255, 65_537, 1 << 31, 1 << 40, -1 << 31, i64::MAX, i64::MIN];
 const FLOATS: [f32; 8] = [0.0, -0.0, 1.0, -1.5, 1e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
 /// The elements of all inputs of a model that is run.
 const MOST_ELEMENTS: usize = 1 << 12;
@@ -41,7 +42,7 @@ pub fn run(bytes: &[u8]) {
     let changes: Vec<[u8; 4]> = (0..first % 4).map(|_| std::array::from_fn(|_| bytes.byte().unwrap_or(0))).collect();
     let Ok(mut file) = Model::decode(bytes.0) else { return };
     changes.into_iter().for_each(|change| altered(&mut file, change));
-    if loops(&file) && numbers(&file).any(|n| !(0..=MOST_STEPS).contains(&n)) {
+    if is_endless(&file) {
         return;
     }
     let Ok(model) = onnx::load_bytes(&file.encode_to_vec()) else { return };
@@ -61,8 +62,12 @@ fn run_model(model: &onnx::Model, value: f32) {
         let value = Tensor::full(shape, value, None).and_then(|x| x.to_dtype(info.element_type.dtype()));
         inputs.push((info.name.as_str(), value.expect("a small tensor")));
     }
-    let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (*name, x)).collect();
-    match no_grad(|| model.run(&inputs)) {
+    results(model, &inputs.iter().map(|(name, x)| (*name, x)).collect::<Vec<_>>());
+}
+
+/// Runs a model: outputs that can be read, or an error that says something.
+pub fn results(model: &onnx::Model, inputs: &[(&str, &Tensor)]) {
+    match no_grad(|| model.run(inputs)) {
         // The sum of a large output may have no room of its own.
         Ok(outputs) => outputs.iter().filter(|(_, y)| y.elem_count() < 1 << 16).for_each(|(name, y)| {
             let sum = y.to_dtype(DType::F32).and_then(|y| y.sum_all()?.item::<f32>());
@@ -73,7 +78,7 @@ fn run_model(model: &onnx::Model, value: f32) {
 }
 
 /// Changes the content of a model and keeps its form.
-fn altered(model: &mut Model, [kind, place, a, b]: [u8; 4]) {
+pub fn altered(model: &mut Model, [kind, place, a, b]: [u8; 4]) {
     let [place, a, b] = [place, a, b].map(usize::from);
     let number = if a < 128 { EXTREMES[b % EXTREMES.len()] } else { b as i64 - 128 };
     let Some(graph) = model.graph.as_mut() else { return };
@@ -146,13 +151,13 @@ const OPERATORS: [&str; 32] = [
     "Where",
 ];
 
-fn pick<T>(list: &mut [T], place: usize) -> Option<&mut T> {
+pub fn pick<T>(list: &mut [T], place: usize) -> Option<&mut T> {
     let count = list.len().max(1);
     list.get_mut(place % count)
 }
 
 /// Changes a size, the type or an element of a weight.
-fn weight(tensor: &mut TensorProto, kind: u8, place: usize, number: i64) {
+pub fn weight(tensor: &mut TensorProto, kind: u8, place: usize, number: i64) {
     match kind {
         1 => pick(&mut tensor.dims, place).into_iter().for_each(|dim| *dim = number),
         2 => tensor.data_type = (number.rem_euclid(26)) as i32,
@@ -189,7 +194,12 @@ fn graphs(node: &Node) -> impl Iterator<Item = &Graph> {
     node.attribute.iter().filter_map(|attribute| attribute.g.as_ref())
 }
 
-fn loops(model: &Model) -> bool {
+/// Whether a model may loop for long.
+fn is_endless(model: &Model) -> bool {
+    loops(model) && numbers(model).any(|n| !(0..=MOST_STEPS).contains(&n))
+}
+
+pub fn loops(model: &Model) -> bool {
     nodes(model).iter().any(|node| matches!(&*node.op_type, "Loop" | "Scan"))
 }
 

@@ -10,7 +10,9 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::linalg::tiles::panel_width;
 use crate::ops::traced::Traced;
-use crate::ops::{Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply};
+use crate::ops::{
+    Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, only_on_the_host,
+};
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
 
@@ -128,7 +130,7 @@ impl Op for Fused {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Strided>], _out: &Buffer) -> Result<Vec<Kernel>> {
-        Err(only_on_the_host())
+        Err(only_on_the_host(self.name()))
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
@@ -177,11 +179,6 @@ impl Op for FusedGrad {
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Strided>], _out: &Buffer) -> Result<Vec<Kernel>> {
-        Err(only_on_the_host())
+        Err(only_on_the_host(self.name()))
     }
-}
-
-/// Returns the error of a kernel that does not exist, since the caller has decided by the device.
-fn only_on_the_host() -> Error {
-    Error::internal("attention is a composition on adapters")
 }

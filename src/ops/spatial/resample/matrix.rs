@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::Device;
+use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
@@ -20,7 +21,7 @@ params! {
 shader!(SHADER: Params = "resample");
 
 /// The rows of a matrix one after the other, with their elements that are not 0.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Matrix {
     /// The number of columns: the size of the dimension that is read.
     columns: usize,
@@ -32,8 +33,12 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    pub fn new(columns: usize) -> Matrix {
-        Matrix { columns, starts: vec![0], ..Matrix::default() }
+    /// Returns a matrix without rows that has memory for `rows` of them, with `each` elements.
+    pub fn with_room(columns: usize, rows: usize, each: usize) -> Result<Matrix> {
+        let count = rows.saturating_mul(each);
+        let mut starts = with_room(rows.saturating_add(1))?;
+        starts.push(0);
+        Ok(Matrix { columns, starts, places: with_room(count)?, weights: with_room(count)? })
     }
 
     /// Adds a row with these columns and weights.
@@ -185,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_transposed_matrix_has_every_element_in_its_column() {
-        let mut matrix = Matrix::new(3);
+        let mut matrix = Matrix::with_room(3, 3, 2).unwrap();
         matrix.push([(0, 1.0), (2, 2.0)]);
         matrix.push([(1, 0.0)]);
         matrix.push([(2, 3.0), (0, 4.0)]);

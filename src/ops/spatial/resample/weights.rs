@@ -2,6 +2,7 @@
 
 use super::matrix::Matrix;
 use super::{Resample, ResampleCoordinates, ResampleFilter, ResampleRounding};
+use crate::device::cpu::with_room;
 use crate::error::{Error, Result};
 
 /// No position is this far away: all pixels beyond an edge are the edge's.
@@ -20,7 +21,9 @@ impl Resample {
     /// Computes the weights for a dimension of `len` pixels.
     pub(super) fn weights(&self, len: usize) -> Result<Weights> {
         let reach = self.reach(len)?;
-        let mut out = Weights { matrix: Matrix::new(len), outside: Vec::new() };
+        // The whole numbers of a range of 2 · reach.
+        let each = (2.0 * reach) as usize + 1;
+        let mut out = Weights { matrix: Matrix::with_room(len, self.size, each)?, outside: with_room(self.size)? };
         let last = len as f64 - 1.0;
         for o in 0..self.size {
             let at = self.position(o, len);
