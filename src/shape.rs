@@ -204,17 +204,34 @@ impl Layout {
 
     /// Returns a layout of the same elements with another shape, if the strides allow it without a copy.
     pub fn reshape(&self, shape: &[usize]) -> Option<Self> {
-        if self.is_contiguous() {
+        if self.is_contiguous() || self.elem_count() == 0 {
             return Some(Layout { offset: self.offset, ..Layout::contiguous(shape) });
         }
-        // If only dimensions of size 1 are added or removed, the others keep their strides.
-        let kept = |shape: &[usize]| shape.iter().copied().filter(|&d| d != 1).collect::<Vec<_>>();
-        if kept(&self.shape) != kept(shape) {
-            return None;
+        // From the last dimension on: old dimensions that follow one another without a gap are divided among new ones. Sizes
+        // of 1 belong to any of them.
+        let mut strides = vec![0; shape.len()];
+        let mut new = shape.len();
+        let mut old = self.shape.iter().zip(&self.strides).rev().filter(|(size, _)| **size != 1).peekable();
+        while let Some((&size, &step)) = old.next() {
+            let mut count = size;
+            while let Some((size, _)) = old.next_if(|(_, stride)| **stride == step.wrapping_mul(count)) {
+                count = count.checked_mul(*size)?;
+            }
+            let mut filled = 1usize;
+            while filled < count {
+                new = new.checked_sub(1)?;
+                strides[new] = step.wrapping_mul(filled);
+                filled = filled.checked_mul(shape[new])?;
+            }
+            if filled != count {
+                return None;
+            }
         }
-        let mut old = self.shape.iter().zip(&self.strides).filter(|(d, _)| **d != 1).map(|(_, s)| *s);
-        let strides = shape.iter().map(|&d| if d == 1 { 0 } else { old.next().unwrap_or(0) }).collect();
-        Some(Layout { shape: shape.to_vec(), strides, offset: self.offset })
+        shape[..new].iter().all(|&size| size == 1).then(|| Layout {
+            shape: shape.to_vec(),
+            strides,
+            offset: self.offset,
+        })
     }
 
     /// Returns the storage positions of all elements, in row-major order.
@@ -329,6 +346,43 @@ mod tests {
         let t = Layout::contiguous(&[2, 3]).permute(&[1, 0]);
         assert_eq!(t.reshape(&[6]), None);
         assert_eq!(t.reshape(&[3, 1, 2]).map(|l| l.positions().collect::<Vec<_>>()), Some(vec![0, 3, 1, 4, 2, 5]));
+        // Heads of a part of the last dimension, and back; rows that follow one another; what repeats.
+        let part = Layout::contiguous(&[2, 3, 24]).narrow(2, 8, 8);
+        let heads = part.reshape(&[2, 3, 4, 2]).map(|heads| heads.permute(&[0, 2, 1, 3]));
+        assert_eq!(heads.as_ref().map(|l| &l.strides[..]), Some(&[72, 2, 24, 1][..]));
+        assert_eq!(heads.and_then(|heads| heads.permute(&[0, 2, 1, 3]).reshape(&[6, 8])), part.reshape(&[6, 8]));
+        assert_eq!(part.reshape(&[6, 8]).map(|l| l.strides), Some(vec![24, 1]));
+        assert_eq!(Layout::contiguous(&[]).broadcast_to(&[2, 3]).reshape(&[3, 2]).map(|l| l.strides), Some(vec![0, 0]));
+    }
+
+    /// Every reshape of some layouts: the elements keep their order.
+    #[test]
+    fn reshaped_views_have_the_same_order() {
+        let whole = Layout::contiguous(&[4, 1, 6, 2]);
+        let layouts = [
+            whole.permute(&[2, 1, 0, 3]),
+            whole.permute(&[3, 0, 1, 2]),
+            whole.narrow(2, 1, 3),
+            whole.narrow(0, 1, 2).permute(&[0, 3, 2, 1]),
+            whole.slice([(3, 4, usize::MAX), (0, 1, 1), (0, 3, 2), (0, 2, 1)].into_iter()),
+            Layout::contiguous(&[1, 6, 1]).broadcast_to(&[4, 1, 6, 2]),
+            whole.narrow(1, 0, 0),
+        ];
+        let mut views = 0;
+        for layout in layouts {
+            let count = layout.elem_count();
+            for sizes in (0..5usize.pow(4)).map(|i| [0, 1, 2, 3].map(|d| [1, 2, 3, 4, 6][i / 5usize.pow(d) % 5])) {
+                if sizes.iter().product::<usize>() != count {
+                    continue;
+                }
+                if let Some(view) = layout.reshape(&sizes) {
+                    assert_eq!(view.shape, sizes);
+                    assert!(view.positions().eq(layout.positions()), "{layout:?} as {sizes:?}");
+                    views += 1;
+                }
+            }
+        }
+        assert!(views > 50, "{views}");
     }
 
     #[test]

@@ -1,8 +1,6 @@
 use super::{Module, init, summary};
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::long::refuse;
-use crate::ops::lowered;
 use crate::tensor::Tensor;
 
 /// A fully connected layer: y = x Wᵀ + b.
@@ -95,8 +93,7 @@ pub(super) fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Resu
     let rows = x.reshape([lead.iter().product(), last])?;
     let weight = weight.t()?;
     let output = match bias {
-        // The bias is added in f32, before the result is rounded to a half-precision type.
-        Some(bias) => rows.matmul_f32(&weight)?.add(&bias.to_dtype(DType::F32)?)?.to_dtype(lowered(x.dtype()))?,
+        Some(bias) => rows.matmul_and_bias(&weight, bias)?,
         None => rows.matmul(&weight)?,
     };
     output.reshape([lead, &[outputs]].concat())

@@ -33,8 +33,10 @@ pub(in crate::ops) fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32
 pub(in crate::ops) fn exp_below_zero<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     // 1.5 · 2^23, and two biases of an exponent: a number added to it is rounded to a whole number in the last bits.
     let whole = simd.splat_f32s(12_582_912.0 + 254.0);
-    let lowest = simd.splat_f32s(-104.0);
-    let x = simd.select_f32s(simd.less_than_f32s(x, lowest), lowest, x); // NaN stays NaN
+    // What is rounded to 0 is computed of another number: to compute numbers that are not normal takes a hundred times as long.
+    let zero = simd.splat_f32s(0.0);
+    let vanishes = simd.less_than_f32s(x, simd.splat_f32s(-104.0)); // false for NaN
+    let x = simd.select_f32s(vanishes, zero, x);
     let shifted = simd.mul_add_e_f32s(x, simd.splat_f32s(std::f32::consts::LOG2_E), whole);
     let n = simd.sub_f32s(shifted, whole);
     let r = simd.mul_add_e_f32s(n, simd.splat_f32s(-0.693_359_4), x);
@@ -47,7 +49,8 @@ pub(in crate::ops) fn exp_below_zero<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let exponent = |bits| simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(23)));
     let both = simd.transmute_u32s_f32s(shifted);
     let half = simd.wrapping_dyn_shr_u32s(both, simd.splat_u32s(1));
-    simd.mul_f32s(simd.mul_f32s(p, exponent(half)), exponent(simd.sub_u32s(both, half)))
+    let product = simd.mul_f32s(simd.mul_f32s(p, exponent(half)), exponent(simd.sub_u32s(both, half)));
+    simd.select_f32s(vanishes, zero, product)
 }
 
 /// Evaluates an expression with loops that the compiler vectorises. On x86-64 it is compiled for the instructions of the

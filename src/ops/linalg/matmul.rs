@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use crate::context;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::autocast::lowered;
 use crate::ops::elementwise::cast::widening;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::Walk;
@@ -20,6 +22,7 @@ use crate::ops::shape::copy::strided_kernel;
 use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, one_float_type,
+    only_on_the_host,
 };
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
@@ -30,6 +33,8 @@ struct MatMul {
     result: Option<DType>,
     /// Whether the operands may be of different float types.
     mixes: bool,
+    /// Whether there is a third input, `[n]`, that is added to every row: on the host.
+    bias: bool,
 }
 
 /// The sizes of one product. `batch` has the batch dimensions of the output.
@@ -65,6 +70,28 @@ impl Sizes {
 fn matrix_strides(layout: &Layout) -> [usize; 2] {
     let rank = layout.strides.len();
     [layout.strides[rank - 2], layout.strides[rank - 1]]
+}
+
+/// Computes `A · B + bias`, with the bias in every row.
+fn product_and_bias([a, b]: [&CpuIn<Strided>; 2], bias: &CpuIn<Strided>, out: &mut [f32]) -> Result<()> {
+    let Sizes { m, k, n, .. } = Sizes::of(a.shape(), b.shape())?;
+    let layout = bias.layout();
+    let row: Vec<f32> = layout.positions().map(|at| bias.all::<f32>()[at]).collect();
+    let matrix = |x: &CpuIn<Strided>| (x.layout().offset, matrix_strides(x.layout()));
+    let ((at_a, of_a), (at_b, of_b)) = (matrix(a), matrix(b));
+    let (a, b) = (Matrix::new(a.all::<f32>(), at_a, of_a), Matrix::new(b.all::<f32>(), at_b, of_b));
+    let threads = if out.len().saturating_mul(k) <= few_rows::SMALL { Threads::One } else { Threads::All };
+    if few_rows::product(out, a, b, [m, k, n], threads)? {
+        out.chunks_exact_mut(n).for_each(|out| out.iter_mut().zip(&row).for_each(|(out, bias)| *out += bias));
+        return Ok(());
+    }
+    let copied = |out: &mut [f32]| out.chunks_exact_mut(n).for_each(|out| out.copy_from_slice(&row));
+    match threads {
+        Threads::One => copied(out),
+        Threads::All => out.par_chunks_mut((8192 / n).max(1) * n).for_each(copied),
+    }
+    gemm(out, a, b, [m, k, n], true, threads);
+    Ok(())
 }
 
 /// Returns the batch part of a layout.
@@ -111,6 +138,9 @@ impl Op for MatMul {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
+        if let [a, b, bias] = inputs {
+            return product_and_bias([a, b], bias, out.slice::<f32>());
+        }
         let sizes = Sizes::of(inputs[0].shape(), inputs[1].shape())?;
         let (a, b) = (sizes.stretched(inputs[0].layout()), sizes.stretched(inputs[1].layout()));
         let starts: Vec<_> = batch_layout(&a).positions().zip(batch_layout(&b).positions()).collect();
@@ -137,6 +167,9 @@ impl Op for MatMul {
         let sizes = Sizes::of(inputs[0].shape(), inputs[1].shape())?;
         let batch: usize = sizes.batch.iter().product();
         let Sizes { m, k, n, .. } = sizes;
+        if self.bias {
+            return Err(only_on_the_host(self.name()));
+        }
         if k == 0 {
             return Ok(vec![fill_kernel(out, 0, batch * m * n, 0)]);
         }
@@ -167,7 +200,8 @@ impl Op for MatMul {
         // The gradient of `a` comes last, since that of the op before this one often follows it, in the same kernel.
         let db = ctx.needs[1].then(|| product(&a.t()?, g, b)).transpose()?;
         let da = ctx.needs[0].then(|| product(g, &b.t()?, a)).transpose()?;
-        Ok(vec![da, db])
+        let of_bias = ctx.needs.get(2).map(|wanted| wanted.then(|| g.sum([0], false)).transpose()).transpose()?;
+        Ok([da, db].into_iter().chain(of_bias).collect())
     }
 }
 
@@ -216,16 +250,28 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
-        apply(MatMul { result: None, mixes: false }, &[self, other])
+        apply(MatMul { result: None, mixes: false, bias: false }, &[self, other])
     }
 
     /// Returns the matrix product as f32 for every float type, so that other terms can be added before it is rounded.
     pub(crate) fn matmul_f32(&self, other: &Tensor) -> Result<Tensor> {
-        apply(MatMul { result: Some(DType::F32), mixes: false }, &[self, other])
+        apply(MatMul { result: Some(DType::F32), mixes: false, bias: false }, &[self, other])
     }
 
     /// Returns the matrix product of any two float types as f32.
     pub(in crate::ops) fn matmul_mixed(&self, other: &Tensor) -> Result<Tensor> {
-        apply(MatMul { result: Some(DType::F32), mixes: true }, &[self, other])
+        apply(MatMul { result: Some(DType::F32), mixes: true, bias: false }, &[self, other])
+    }
+
+    /// Returns `self · other + bias` of matrices, with a bias for each column: in f32, before it is rounded to the type of a
+    /// product of `self`.
+    pub(crate) fn matmul_and_bias(&self, other: &Tensor, bias: &Tensor) -> Result<Tensor> {
+        let plain = [self, other, bias].iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu());
+        // A trace has the two ops, which do not depend on the device.
+        let traced = || context::read(|context| context.trace.is_some());
+        if plain && bias.shape() == [other.shape()[1]] && lowered(DType::F32) == DType::F32 && !traced() {
+            return apply(MatMul { result: None, mixes: false, bias: true }, &[self, other, bias]);
+        }
+        self.matmul_f32(other)?.add(&bias.to_dtype(DType::F32)?)?.to_dtype(lowered(self.dtype()))
     }
 }
