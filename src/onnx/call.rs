@@ -17,6 +17,9 @@ use crate::tensor::Tensor;
 /// that have no elements, and a file can ask for any number of these.
 const MOST_PLACES: usize = 1 << 28;
 
+/// The most dimensions of a tensor, as in NumPy.
+const MOST_RANK: usize = 64;
+
 /// A node that is executed.
 pub(super) struct Call<'a> {
     pub node: &'a Node,
@@ -58,7 +61,7 @@ impl Operator {
 impl<'a> Call<'a> {
     /// Fails for inputs that no operator takes.
     pub fn new(node: &'a Node, inputs: &'a [Option<Value>], device: &'a Device, training: bool) -> Result<Call<'a>> {
-        inputs.iter().flatten().try_for_each(has_few_places)?;
+        inputs.iter().flatten().try_for_each(is_of_use)?;
         Ok(Call { node, inputs, device, training })
     }
 
@@ -203,9 +206,15 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Refuses a tensor without elements whose other sizes are too large.
-fn has_few_places(value: &Value) -> Result<()> {
-    let Some(shape) = value.shape().ok().filter(|shape| shape.contains(&0)) else { return Ok(()) };
+/// Refuses a tensor of too many dimensions, or one without elements whose other sizes are too large.
+fn is_of_use(value: &Value) -> Result<()> {
+    let Ok(shape) = value.shape() else { return Ok(()) };
+    if shape.len() > MOST_RANK {
+        return Err(fault(format!("a tensor of {} dimensions is not supported", shape.len())));
+    }
+    if !shape.contains(&0) {
+        return Ok(());
+    }
     let places = shape.iter().filter(|&&size| size > 0).try_fold(1usize, |places, &size| places.checked_mul(size));
     match places.is_some_and(|places| places <= MOST_PLACES) {
         true => Ok(()),

@@ -79,6 +79,17 @@ pub(crate) fn with_room<T>(count: usize) -> Result<Vec<T>> {
     granted(count).map(|(values, _)| values)
 }
 
+/// Returns a vector of what an iterator gives.
+///
+/// # Errors
+///
+/// As [`with_room`].
+pub(crate) fn collected<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut values = with_room(items.len())?;
+    values.extend(items);
+    Ok(values)
+}
+
 /// As [`with_room`], with the grant, to be kept until the elements are written.
 pub(super) fn granted<T>(count: usize) -> Result<(Vec<T>, Grant)> {
     reserve(count).map_err(|available| Error::OutOfMemory {

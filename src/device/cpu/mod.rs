@@ -11,7 +11,7 @@ mod notice;
 mod scratch;
 mod whole_file;
 
-pub(crate) use budget::{Grant, available, grant_driver, with_room};
+pub(crate) use budget::{Grant, available, collected, grant_driver, with_room};
 pub(crate) use copy::{copied, copy};
 pub(crate) use info::info;
 pub(crate) use scratch::{Scratch, scratch};

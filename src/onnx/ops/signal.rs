@@ -8,7 +8,7 @@ use super::super::element_type::ElementType;
 use super::super::fault;
 use super::super::value::Value;
 use crate::Padding;
-use crate::device::cpu::with_room;
+use crate::device::cpu::{collected, with_room};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -34,11 +34,8 @@ fn matrices(call: &Call, n: usize, k: usize) -> Result<(Tensor, Tensor)> {
     }
     // The product is taken modulo n first, so that the angle is exact.
     let angle = |i: usize| 2.0 * PI * ((i / k * (i % k)) % n) as f64 / n as f64;
-    let table = |f: fn(f64) -> f64| {
-        let mut values = with_room(n * k)?;
-        values.extend((0..n * k).map(|i| f(angle(i)) as f32));
-        Tensor::from_vec(values, [n, k], call.device)
-    };
+    let table =
+        |f: fn(f64) -> f64| Tensor::from_vec(collected((0..n * k).map(|i| f(angle(i)) as f32))?, [n, k], call.device);
     Ok((table(f64::cos)?, table(f64::sin)?))
 }
 
@@ -151,9 +148,7 @@ fn window(call: &Call, terms: &[f64]) -> Result<Vec<Value>> {
         (2.0 * PI * (i * n) as f64 / period as f64).cos() * if i.is_multiple_of(2) { 1.0 } else { -1.0 }
     };
     let value = |n: usize| terms.iter().enumerate().map(|(i, a)| a * term(n, i)).sum::<f64>();
-    let mut values = with_room(count)?;
-    values.extend((0..count).map(value));
-    let elements = Elements::Floats(values);
+    let elements = Elements::Floats(collected((0..count).map(value))?);
     Ok(vec![Array { shape: vec![count], kind: ElementType::Double, elements }.cast(kind).into()])
 }
 

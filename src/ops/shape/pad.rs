@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use crate::device::cpu::collected;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -143,9 +144,9 @@ impl Op for Pad {
         let reads = |d: usize| {
             let (size, stride) = (layout.shape[d], layout.strides[d]);
             let read = move |at| self.padding.repeated(at, self.margins[d].0, size).map(|at| at * stride);
-            (0..shape[d]).map(read).collect::<Vec<_>>()
+            collected((0..shape[d]).map(read))
         };
-        let mut reads: Vec<Vec<Option<usize>>> = (0..shape.len()).map(reads).collect();
+        let mut reads: Vec<Vec<Option<usize>>> = (0..shape.len()).map(reads).collect::<Result<_>>()?;
         let Some(last) = reads.pop() else {
             out.0.copy_from_slice(&words[layout.offset..=layout.offset]);
             return Ok(());

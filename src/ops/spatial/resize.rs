@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use crate::device::cpu::collected;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
@@ -154,7 +155,7 @@ impl Op for Resize {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let [_, _, inner] = around(inputs[0].shape(), self.dim);
         let (x, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
-        let sources: Vec<_> = (0..self.size).map(|o| self.source(o)).collect();
+        let sources = collected((0..self.size).map(|o| self.source(o)))?;
         // Lines of one element are few for a task.
         let least = (LEAST / (self.size * inner)).max(4);
         let all = out.par_chunks_mut(self.size * inner).zip(x.par_chunks(self.len * inner)).with_min_len(least);
@@ -222,7 +223,7 @@ impl Op for ResizeGrad {
         let resize = &self.0;
         let [_, _, inner] = around(inputs[0].shape(), resize.dim);
         let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
-        let sources: Vec<_> = (0..resize.size).map(|o| resize.source(o)).collect();
+        let sources = collected((0..resize.size).map(|o| resize.source(o)))?;
         let all = out.par_chunks_mut(resize.len * inner).zip(g.par_chunks(resize.size * inner)).with_min_len(4);
         let terms = 2 * (resize.size / resize.len + 2);
         all.for_each(|(dx, g)| {

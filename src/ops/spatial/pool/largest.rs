@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::device::cpu::collected;
+use crate::error::Result;
 use crate::ops::spatial::window::Window;
 
 /// The position of a window's maximum if the window holds no pixel.
@@ -30,9 +32,10 @@ impl<'a> Slide<'a> {
         (params.stride == [1, 1] && few).then_some(size)
     }
 
-    pub fn new(window: &'a Window, [height, width]: [usize; 2]) -> Slide<'a> {
-        let lowest = || vec![f32::NEG_INFINITY; height * width];
-        Slide { window, padded: lowest(), along: lowest() }
+    /// Fails if there is no memory for two planes.
+    pub fn new(window: &'a Window, [height, width]: [usize; 2]) -> Result<Slide<'a>> {
+        let lowest = || collected((0..height * width).map(|_| f32::NEG_INFINITY));
+        Ok(Slide { window, padded: lowest()?, along: lowest()? })
     }
 
     /// For loops in `vectorised!`. NaN counts as the largest.
@@ -179,7 +182,7 @@ mod tests {
             let (mut best, mut at) = (vec![0.0; window.pixels()], vec![0; window.pixels()]);
             vectorised!(largest(&window, &x, &mut best, &mut at));
             if let Some(size) = Slide::size(&window) {
-                let mut slide = Slide::new(&window, size);
+                let mut slide = Slide::new(&window, size).unwrap();
                 for x in [vec![f32::NAN; x.len()], x.clone()] {
                     let mut found = vec![0.0; best.len()];
                     vectorised!(slide.compute(&x, &mut found));

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::largest::{NONE, Slide, largest};
 use super::quarters;
+use crate::device::cpu::collected;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -78,7 +79,7 @@ impl Windows {
     }
 
     /// Returns the divisors of the means over the windows of a plane.
-    fn divisors(&self) -> Vec<f32> {
+    fn divisors(&self) -> Result<Vec<f32>> {
         let Window { params, size, .. } = self.window;
         let counted = |d: usize, o: usize| {
             let (start, padding) = (o * params.stride[d], params.padding[d]);
@@ -89,7 +90,7 @@ impl Windows {
             }
         };
         let [height, width] = self.window.out;
-        (0..height * width).map(|o| (counted(0, o / width) * counted(1, o % width)) as f32).collect()
+        collected((0..height * width).map(|o| (counted(0, o / width) * counted(1, o % width)) as f32))
     }
 
     /// Returns the loop iterations for one pixel of the gradient: the windows that hold it.
@@ -134,7 +135,7 @@ impl Op for Windows {
         Some(match self.mode {
             PoolMode::Max => Traced::MaxPool(window),
             PoolMode::Avg { count_include_pad } => {
-                Traced::AvgPool { window, count_pad: count_include_pad, divisors: self.divisors() }
+                Traced::AvgPool { window, count_pad: count_include_pad, divisors: self.divisors().ok()? }
             }
         })
     }
@@ -153,15 +154,21 @@ impl Op for Windows {
         }
         if let Some(size) = Slide::size(window).filter(|_| self.mode == PoolMode::Max) {
             let slide = || Slide::new(window, size);
-            planes.for_each_init(slide, |slide, (out, x)| vectorised!(slide.compute(x, out)));
-            return Ok(());
+            return planes.try_for_each_init(slide, |slide, (out, x)| {
+                let slide = slide.as_mut().map_err(|error| error.clone())?;
+                vectorised!(slide.compute(x, out));
+                Ok(())
+            });
         }
         if self.mode == PoolMode::Max {
-            let places = || vec![0; window.pixels()];
-            planes.for_each_init(places, |at, (out, x)| vectorised!(largest(window, x, out, at)));
-            return Ok(());
+            let places = || zeros(window.pixels());
+            return planes.try_for_each_init(places, |at, (out, x)| {
+                let at = at.as_mut().map_err(|error| error.clone())?;
+                vectorised!(largest(window, x, out, at));
+                Ok(())
+            });
         }
-        let divisors = self.divisors();
+        let divisors = self.divisors()?;
         planes.for_each(|(out, x)| {
             added(out, window.taps(), |out| self.add(x, out), |out| self.add(x, out));
             out.iter_mut().zip(&divisors).for_each(|(out, divisor)| *out /= divisor);
@@ -181,6 +188,11 @@ impl Op for Windows {
         let grad = apply(PoolGrad(*self), &[&ctx.inputs[0], ctx.grad])?;
         Ok(vec![Some(grad)])
     }
+}
+
+/// Returns memory of a task, for so many numbers.
+fn zeros<T: Copy + Default>(count: usize) -> Result<Vec<T>> {
+    collected((0..count).map(|_| T::default()))
 }
 
 /// Adds every gradient to the pixel at its position, if it has one.
@@ -210,20 +222,22 @@ impl Op for PoolGrad {
             all.for_each(|((dx, x), g)| vectorised!(quarters::backward(window, windows.mode, x, g, dx)));
             return Ok(());
         }
-        let divisors = windows.divisors();
+        let divisors = windows.divisors()?;
         let terms = window.taps(); // the most for one pixel
-        all.for_each_init(
-            || (vec![0.0; pixels], vec![0; pixels]),
-            |(values, at), ((dx, x), g)| {
+        all.try_for_each_init(
+            || Ok((zeros(pixels)?, zeros(pixels)?)),
+            |memory: &mut Result<(Vec<f32>, Vec<u32>)>, ((dx, x), g)| {
+                let (values, at) = memory.as_mut().map_err(|error| error.clone())?;
                 if windows.mode == PoolMode::Max {
                     vectorised!(largest(window, x, values, at));
-                    return added(dx, terms, |dx| add_at(at, g, dx), |dx| add_at(at, g, dx));
+                    added(dx, terms, |dx| add_at(at, g, dx), |dx| add_at(at, g, dx));
+                    return Ok(());
                 }
                 values.iter_mut().zip(g).zip(&divisors).for_each(|((part, g), divisor)| *part = g / divisor);
                 added(dx, terms, |dx| windows.spread(values, dx), |dx| windows.spread(values, dx));
+                Ok(())
             },
-        );
-        Ok(())
+        )
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
@@ -260,9 +274,12 @@ impl Op for Positions {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (window, x, out) = (&self.0.window, inputs[0].slice::<f32>(), out.slice::<u32>());
         let planes = out.par_chunks_mut(window.pixels()).zip(x.par_chunks(window.plane())).with_min_len(16);
-        let values = || vec![0.0; window.pixels()];
-        planes.for_each_init(values, |values, (out, x)| vectorised!(largest(window, x, values, out)));
-        Ok(())
+        let values = || zeros(window.pixels());
+        planes.try_for_each_init(values, |values, (out, x)| {
+            let values = values.as_mut().map_err(|error| error.clone())?;
+            vectorised!(largest(window, x, values, out));
+            Ok(())
+        })
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
