@@ -33,7 +33,7 @@ pub(in crate::ops) fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32
 pub(in crate::ops) fn exp_below_zero<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     // 1.5 · 2^23, and two biases of an exponent: a number added to it is rounded to a whole number in the last bits.
     let whole = simd.splat_f32s(12_582_912.0 + 254.0);
-    // What is rounded to 0 is computed of another number: to compute numbers that are not normal takes a hundred times as long.
+    // What is rounded to 0 is computed of another number: processors take far longer for results that are not normal numbers.
     let zero = simd.splat_f32s(0.0);
     let vanishes = simd.less_than_f32s(x, simd.splat_f32s(-104.0)); // false for NaN
     let x = simd.select_f32s(vanishes, zero, x);
