@@ -134,6 +134,11 @@ pub(crate) fn read<T>(f: impl FnOnce(&Context) -> T) -> T {
     CONTEXT.with_borrow(f)
 }
 
+/// Returns whether the ops of this thread are recorded in a trace.
+pub(crate) fn traced() -> bool {
+    read(|context| context.trace.is_some())
+}
+
 /// Returns the rank of this thread, if it has one.
 pub(crate) fn rank() -> Option<Rank> {
     read(|context| context.rank.clone())

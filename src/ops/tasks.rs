@@ -26,6 +26,11 @@ pub(in crate::ops) fn share<T: Send>(tasks: Vec<T>, run: impl Fn(T) -> Result<()
     std::mem::replace(&mut *lock(&failed), Ok(()))
 }
 
+/// Returns the memory of a task, which could not be had if it is an error.
+pub(in crate::ops) fn task_memory<T>(memory: &mut Result<T>) -> Result<&mut T> {
+    memory.as_mut().map_err(|error| error.clone())
+}
+
 fn next<T>(tasks: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
     lock(tasks).next()
 }

@@ -21,6 +21,17 @@ pub(in crate::ops) fn with_vectors<F: WithSimd>(f: F) -> F::Output {
     LEVEL.dispatch(f)
 }
 
+/// Returns `[f(0), f(1), …]`. Unlike [`std::array::from_fn`], it is a part of its caller in every build, whose inner loops then know
+/// the lengths of slices in it. `any` is any value.
+#[inline(always)]
+pub(in crate::ops) fn array<T: Copy, const N: usize>(any: T, f: impl Fn(usize) -> T) -> [T; N] {
+    let mut all = [any; N];
+    for i in 0..N {
+        all[i] = f(i);
+    }
+    all
+}
+
 /// Returns the larger elements; those of `a` where one of the two is NaN.
 #[inline(always)]
 pub(in crate::ops) fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {

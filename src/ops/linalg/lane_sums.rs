@@ -6,7 +6,7 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::tiles::{VECTORS, panel_width, tile_rows};
-use crate::ops::vectorised::with_vectors;
+use crate::ops::vectorised::{array, with_vectors};
 
 /// The terms after which a sum is added to the result, so that the rounding error is that of a shorter sum.
 const LONGEST: usize = 512;
@@ -130,7 +130,7 @@ fn tile<S: Simd, const V: usize, const M: usize>(
         let b = &S::as_simd_f32s(b).0.as_chunks::<VECTORS>().0[..part.terms];
         match lie {
             Lie::Rows(apart) => {
-                let a: [&[f32]; M] = std::array::from_fn(|i| &a[part.a + (row + i) * apart..][..part.terms]);
+                let a: [&[f32]; M] = array(&[], |i| &a[part.a + (row + i) * apart..][..part.terms]);
                 for k in 0..part.terms {
                     for i in 0..M {
                         let factor = simd.splat_f32s(a[i][k]);

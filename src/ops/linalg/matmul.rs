@@ -13,8 +13,8 @@ use crate::ops::elementwise::cast::widening;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::Walk;
 use crate::ops::linalg::batched::{BatchedProduct, Factor};
-use crate::ops::linalg::few_rows;
-use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
+use crate::ops::linalg::gemm::{Matrix, Threads};
+use crate::ops::linalg::host;
 use crate::ops::linalg::panels::IndexMap;
 use crate::ops::long::product::product;
 use crate::ops::long::unsupported;
@@ -80,18 +80,7 @@ fn product_and_bias([a, b]: [&CpuIn<Strided>; 2], bias: &CpuIn<Strided>, out: &m
     let matrix = |x: &CpuIn<Strided>| (x.layout().offset, matrix_strides(x.layout()));
     let ((at_a, of_a), (at_b, of_b)) = (matrix(a), matrix(b));
     let (a, b) = (Matrix::new(a.all::<f32>(), at_a, of_a), Matrix::new(b.all::<f32>(), at_b, of_b));
-    let threads = if out.len().saturating_mul(k) <= few_rows::SMALL { Threads::One } else { Threads::All };
-    if few_rows::product(out, a, b, [m, k, n], threads)? {
-        out.chunks_exact_mut(n).for_each(|out| out.iter_mut().zip(&row).for_each(|(out, bias)| *out += bias));
-        return Ok(());
-    }
-    let copied = |out: &mut [f32]| out.chunks_exact_mut(n).for_each(|out| out.copy_from_slice(&row));
-    match threads {
-        Threads::One => copied(out),
-        Threads::All => out.par_chunks_mut((8192 / n).max(1) * n).for_each(copied),
-    }
-    gemm(out, a, b, [m, k, n], true, threads);
-    Ok(())
+    host::product(out, a, b, [m, k, n], Some(&row), host::threads(out.len().saturating_mul(k)))
 }
 
 /// Returns the batch part of a layout.
@@ -148,13 +137,10 @@ impl Op for MatMul {
         let (x, y) = (inputs[0].all::<f32>(), inputs[1].all::<f32>());
         let one = |out: &mut [f32], (at_a, at_b): (usize, usize), threads| {
             let (a, b) = (Matrix::new(x, at_a, matrix_strides(&a)), Matrix::new(y, at_b, matrix_strides(&b)));
-            if !few_rows::product(out, a, b, [m, k, n], threads)? {
-                gemm(out, a, b, [m, k, n], false, threads);
-            }
-            Ok(())
+            host::product(out, a, b, [m, k, n], None, threads)
         };
         let out = out.slice::<f32>();
-        if out.len().saturating_mul(k) <= few_rows::SMALL {
+        if host::threads(out.len().saturating_mul(k)) == Threads::One {
             out.chunks_mut(m * n).zip(starts).try_for_each(|(out, start)| one(out, start, Threads::One))
         } else if starts.len() < 2 * rayon::current_num_threads() {
             out.chunks_mut(m * n).zip(starts).try_for_each(|(out, start)| one(out, start, Threads::All))
@@ -268,8 +254,7 @@ impl Tensor {
     pub(crate) fn matmul_and_bias(&self, other: &Tensor, bias: &Tensor) -> Result<Tensor> {
         let plain = [self, other, bias].iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu());
         // A trace has the two ops, which do not depend on the device.
-        let traced = || context::read(|context| context.trace.is_some());
-        if plain && bias.shape() == [other.shape()[1]] && lowered(DType::F32) == DType::F32 && !traced() {
+        if plain && bias.shape() == [other.shape()[1]] && lowered(DType::F32) == DType::F32 && !context::traced() {
             return apply(MatMul { result: None, mixes: false, bias: true }, &[self, other, bias]);
         }
         self.matmul_f32(other)?.add(&bias.to_dtype(DType::F32)?)?.to_dtype(lowered(self.dtype()))

@@ -10,7 +10,7 @@ use pulp::{Simd, WithSimd};
 
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
-use crate::ops::vectorised::{vectorised, with_vectors};
+use crate::ops::vectorised::{array, vectorised, with_vectors};
 
 /// The vectors in a row of a panel.
 pub(in crate::ops) const VECTORS: usize = 2;
@@ -149,12 +149,11 @@ impl Left {
 /// Writes `H` rows of `count` elements of `a`, which are `row` apart, as columns: parts of rows that are `step` apart.
 #[inline(always)]
 fn transpose<const H: usize>(a: &[f32], row: usize, count: usize, to: &mut [f32], step: usize) {
-    let rows: [&[f32]; H] = std::array::from_fn(|i| &a[i * row..][..count]);
+    let rows: [&[f32]; H] = array(&[], |i| &a[i * row..][..count]);
     for first in (0..count / 16 * 16).step_by(16) {
-        let from = rows.map(|row| row[first..].first_chunk::<16>());
         let mut part = [[0f32; H]; 16];
-        for (i, from) in from.into_iter().enumerate() {
-            if let Some(from) = from {
+        for i in 0..H {
+            if let Some(from) = rows[i][first..].first_chunk::<16>() {
                 (0..16).for_each(|k| part[k][i] = from[k]);
             }
         }

@@ -2,7 +2,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::ops::vectorised::with_vectors;
+use crate::ops::vectorised::{array, with_vectors};
 
 /// The most elements of a vector.
 const MOST: usize = 16;
@@ -40,7 +40,14 @@ impl WithSimd for Turn<'_> {
 
 /// Turns a block of at most as many rows and columns as a vector has elements.
 #[inline(always)]
-fn turn_block<S: Simd>(simd: S, a: &[f32], row: usize, [rows, columns]: [usize; 2], to: &mut [f32], step: usize) {
+pub(super) fn turn_block<S: Simd>(
+    simd: S,
+    a: &[f32],
+    row: usize,
+    [rows, columns]: [usize; 2],
+    to: &mut [f32],
+    step: usize,
+) {
     let (lanes, mut lines) = (S::F32_LANES, [simd.splat_f32s(0.0); MOST]);
     for i in 0..lanes.min(rows) {
         let from = &a[i * row..][..columns];
@@ -66,7 +73,7 @@ fn exchange<S: Simd, const B: usize>(simd: S, lines: &mut [S::f32s; MOST]) {
     if B >= S::F32_LANES {
         return;
     }
-    let second: [u32; MOST] = std::array::from_fn(|i| (i / B % 2) as u32);
+    let second: [u32; MOST] = array(0, |i| (i / B % 2) as u32);
     let second = simd.greater_than_u32s(S::as_simd_u32s(&second).0[0], simd.splat_u32s(0));
     for i in (0..S::F32_LANES).filter(|i| (i / B).is_multiple_of(2)) {
         let (a, b) = (lines[i], lines[i + B]);

@@ -10,6 +10,7 @@ use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
 use crate::ops::linalg::tiles::{Left, Start, VECTORS, panel_width};
 use crate::ops::linalg::turn::turn;
+use crate::ops::tasks::task_memory;
 use crate::ops::vectorised::{exp_below_zero, larger, with_vectors};
 
 /// The terms that are added up before their sum is added to the total, to limit the rounding error of many terms.
@@ -113,7 +114,7 @@ impl Head<'_> {
         panels.try_for_each_init(
             || self.work(),
             |work, (i, out)| {
-                let work = work.as_mut().map_err(|error| error.clone())?;
+                let work = task_memory(work)?;
                 let panel = self.panel(i * panel_width());
                 self.weigh(&keys, panel, work);
                 values.multiply_part([size, panel.seen], &work.weights, &mut work.out);

@@ -13,7 +13,7 @@ use super::winograd::PLACES;
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
 use crate::ops::linalg::tiles::{VECTORS, panel_width};
-use crate::ops::vectorised::with_vectors;
+use crate::ops::vectorised::{array, with_vectors};
 
 /// The approximate number of elements of a transformed strip, at most.
 const STRIP: usize = 80 << 10;
@@ -167,14 +167,15 @@ impl<const R: usize, L: Line<R>> WithSimd for Transform<'_, R, L> {
         let (width, place) = (VECTORS * S::F32_LANES, to.len() / PLACES);
         let [top, left] = planes.padding;
         for (r, row) in strip.rows.clone().enumerate() {
-            let ys: [Option<usize>; R] = std::array::from_fn(|i| {
+            let ys: [Option<usize>; R] = array(None, |i| {
                 let y = (2 * row + i).checked_sub(top).filter(|y| *y < planes.size[0])?;
                 Some((y - lines.start) * planes.size[1])
             });
             for column in 0..strip.across {
                 let xs: [Option<usize>; R] =
-                    std::array::from_fn(|i| (2 * column + i).checked_sub(left).filter(|x| *x < planes.size[1]));
-                let at = ys.map(|y| xs.map(|x| y.zip(x).map_or(zeros, |(y, x)| (y + x) * width)));
+                    array(None, |i| (2 * column + i).checked_sub(left).filter(|x| *x < planes.size[1]));
+                let at: [[usize; R]; R] =
+                    array([0; R], |i| array(0, |j| ys[i].zip(xs[j]).map_or(zeros, |(y, x)| (y + x) * width)));
                 let tile = (first + r * strip.across + column) * width;
                 for v in (0..width).step_by(S::F32_LANES) {
                     let mut rows = [[simd.splat_f32s(0.0); 4]; R];

@@ -79,7 +79,7 @@ impl Then {
 
 /// Returns whether a convolution of these tensors and what follows it may be one op, which has no gradient and no translation.
 fn may_be_one<'a>(mut inputs: impl Iterator<Item = &'a Tensor>) -> bool {
-    let (recording, traced) = context::read(|context| (context.recording, context.trace.is_some()));
+    let (recording, traced) = (context::read(|context| context.recording), context::traced());
     !traced && inputs.all(|x| x.device().is_cpu() && !(recording && x.is_tracked()))
 }
 

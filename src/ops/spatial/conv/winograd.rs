@@ -17,7 +17,7 @@ use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
 use crate::ops::linalg::lane_sums::{LaneSums, Lie, Part};
 use crate::ops::linalg::tiles::panel_width;
-use crate::ops::vectorised::with_vectors;
+use crate::ops::vectorised::{array, with_vectors};
 
 /// The number of places in a transformed tile, and of positions in a kernel.
 pub(super) const PLACES: usize = 16;
@@ -67,9 +67,9 @@ impl WithSimd for Kernel<'_> {
         };
         for v in (0..width).step_by(S::F32_LANES) {
             let tap = |i: usize| load::<S>(taps, if turned { TAPS - 1 - i } else { i } * width + v);
-            let columns: [[S::f32s; 4]; 3] = std::array::from_fn(|x| line([tap(x), tap(3 + x), tap(6 + x)]));
+            let columns: [[S::f32s; 4]; 3] = array([half; 4], |x| line([tap(x), tap(3 + x), tap(6 + x)]));
             for i in 0..4 {
-                let row = line(columns.map(|column| column[i]));
+                let row = line(array(half, |x| columns[x][i]));
                 for (j, value) in row.into_iter().enumerate() {
                     store::<S>(to, (4 * i + j) * place + term * width + v, value);
                 }

@@ -12,7 +12,7 @@ use crate::device::cpu::scratch;
 use crate::error::Result;
 use crate::ops::linalg::lane_sums::{LaneSums, Lie, Part};
 use crate::ops::linalg::tiles::panel_width;
-use crate::ops::vectorised::with_vectors;
+use crate::ops::vectorised::{array, with_vectors};
 
 /// The approximate number of elements of all transformed tiles of a step.
 const STEP: usize = 1 << 20;
@@ -50,9 +50,9 @@ impl WithSimd for Kernels<'_> {
         };
         for v in (0..width).step_by(S::F32_LANES) {
             let m = |i: usize, j: usize| load::<S>(sums, (4 * i + j) * place + v);
-            let rows: [[S::f32s; 3]; 4] = std::array::from_fn(|i| line([m(i, 0), m(i, 1), m(i, 2), m(i, 3)]));
+            let rows: [[S::f32s; 3]; 4] = array([half; 3], |i| line([m(i, 0), m(i, 1), m(i, 2), m(i, 3)]));
             for j in 0..3 {
-                let column = line(rows.map(|row| row[j]));
+                let column = line(array(half, |i| rows[i][j]));
                 for (i, value) in column.into_iter().enumerate() {
                     store::<S>(to, (3 * i + j) * width + v, value);
                 }

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::ops::inputs::{loops_within, run_of};
 use crate::ops::spatial::window::{WINDOW, Window};
 use crate::ops::sums::{Sum, added};
+use crate::ops::tasks::task_memory;
 use crate::ops::traced::Traced;
 use crate::ops::vectorised::vectorised;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
@@ -155,7 +156,7 @@ impl Op for Windows {
         if let Some(size) = Slide::size(window).filter(|_| self.mode == PoolMode::Max) {
             let slide = || Slide::new(window, size);
             return planes.try_for_each_init(slide, |slide, (out, x)| {
-                let slide = slide.as_mut().map_err(|error| error.clone())?;
+                let slide = task_memory(slide)?;
                 vectorised!(slide.compute(x, out));
                 Ok(())
             });
@@ -163,7 +164,7 @@ impl Op for Windows {
         if self.mode == PoolMode::Max {
             let places = || zeros(window.pixels());
             return planes.try_for_each_init(places, |at, (out, x)| {
-                let at = at.as_mut().map_err(|error| error.clone())?;
+                let at = task_memory(at)?;
                 vectorised!(largest(window, x, out, at));
                 Ok(())
             });
@@ -227,7 +228,7 @@ impl Op for PoolGrad {
         all.try_for_each_init(
             || Ok((zeros(pixels)?, zeros(pixels)?)),
             |memory: &mut Result<(Vec<f32>, Vec<u32>)>, ((dx, x), g)| {
-                let (values, at) = memory.as_mut().map_err(|error| error.clone())?;
+                let (values, at) = task_memory(memory)?;
                 if windows.mode == PoolMode::Max {
                     vectorised!(largest(window, x, values, at));
                     added(dx, terms, |dx| add_at(at, g, dx), |dx| add_at(at, g, dx));
@@ -276,7 +277,7 @@ impl Op for Positions {
         let planes = out.par_chunks_mut(window.pixels()).zip(x.par_chunks(window.plane())).with_min_len(16);
         let values = || zeros(window.pixels());
         planes.try_for_each_init(values, |values, (out, x)| {
-            let values = values.as_mut().map_err(|error| error.clone())?;
+            let values = task_memory(values)?;
             vectorised!(largest(window, x, values, out));
             Ok(())
         })
