@@ -21,11 +21,12 @@ pub(in crate::ops) fn with_vectors<F: WithSimd>(f: F) -> F::Output {
     LEVEL.dispatch(f)
 }
 
-/// Returns `[f(0), f(1), …]`. Unlike [`std::array::from_fn`], it is a part of its caller in every build, whose inner loops then know
-/// the lengths of slices in it. `any` is any value.
+/// Returns `[f(0), f(1), …]`. Unlike [`std::array::from_fn`], it is always inlined: inner loops then know the lengths of slices in it,
+/// and check no bounds. `any` is any value.
 #[inline(always)]
 pub(in crate::ops) fn array<T: Copy, const N: usize>(any: T, f: impl Fn(usize) -> T) -> [T; N] {
     let mut all = [any; N];
+    #[expect(clippy::needless_range_loop, reason = "the plainest loop, which the compiler unrolls early")]
     for i in 0..N {
         all[i] = f(i);
     }

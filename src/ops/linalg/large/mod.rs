@@ -2,7 +2,7 @@
 //!
 //! A task computes some rows and columns of the result. It copies its columns of the right operand into panels. It reads the
 //! left one where it lies, or copies a few rows at a time. The sums of a tile stay in registers. Each task packs its own
-//! panels: threads wait for nothing but the end.
+//! panels, so that threads do not wait for each other before the end.
 //!
 //! The order of the terms depends on their number only: an element has the same bits however the work is divided.
 
@@ -22,14 +22,14 @@ mod tile;
 use pack::{pack_columns, pack_rows};
 use tile::{Left, Tile};
 
-/// The vectors in a row of a panel, if there are so many columns.
+/// The most vectors in a row of a panel.
 const VECTORS: usize = 3;
 
 /// The most rows of a tile.
 const MOST_HEIGHT: usize = 8;
 
-/// The most terms that are added up in registers, and the most columns that are packed at a time: panels of that size stay in
-/// the second-level cache, and the terms of a tile's rows in the first-level one.
+/// The most terms that are added up in registers, and the most columns that are packed at a time: panels of 1 MiB, which stay in
+/// the second-level cache where it is larger, and the terms of a tile's rows in the first-level one.
 const MOST_TERMS: usize = 768;
 const MOST_COLUMNS: usize = 336;
 
@@ -39,7 +39,7 @@ const PACKED_ROWS: usize = 48;
 /// The rows that tasks have in hand at a time: there is a slice for each part of one.
 const ROWS_AT_ONCE: usize = 8192;
 
-/// The most columns for which rows whose terms do not lie side by side are read where they lie.
+/// The most columns of a task for which a left operand is read where it lies, if its rows lie side by side.
 const UNPACKED: usize = 3 * 48;
 
 /// The fewest rows, columns and terms for which panels are worth their time, and the fewest multiplications.
@@ -62,7 +62,8 @@ enum Start<'a> {
 /// Returns whether [`product`] is the fastest way for a product `[m, k] · [k, n]`.
 pub(super) fn suits(a: Matrix, b: Matrix, [m, k, n]: [usize; 3]) -> bool {
     let [rows, columns, terms] = LEAST;
-    // The crate `gemm` packs rows that lie side by side as fast if there are many, and columns of the left operand only once.
+    // The crate `gemm` is as fast for plain matrices with many rows and columns. It packs a left operand whose terms do not lie
+    // side by side once, which is packed here for every `MOST_COLUMNS` columns.
     let other = match (a.strides[1], b.strides[1]) {
         (1, 1) => m.min(n) >= MANY,
         (1, _) => false,
@@ -85,12 +86,13 @@ pub(super) fn product(
     if m.min(n) == 0 {
         return Ok(());
     }
+    let at_once = ROWS_AT_ONCE.min(m);
     let product = Product { a, b, terms: k, start: bias.map_or(Start::Zero, Start::Columns) };
-    let Division { rows, columns } = Division::of([m.min(ROWS_AT_ONCE), n], a.strides[1] == 1);
-    for (turn, out) in out[..m * n].chunks_mut(ROWS_AT_ONCE * n).enumerate() {
+    let Division { rows, columns } = Division::of([at_once, n], a.strides[1] == 1);
+    for (turn, out) in out[..m * n].chunks_mut(at_once * n).enumerate() {
         let mut tasks: Vec<(usize, usize, Vec<&mut [f32]>)> = Vec::new();
-        for (i, out) in out.chunks_mut(rows * n).enumerate() {
-            let (first, at) = (turn * ROWS_AT_ONCE + i * rows, tasks.len());
+        for (i, out) in out.chunks_mut(rows.saturating_mul(n)).enumerate() {
+            let (first, at) = (turn * at_once + i * rows, tasks.len());
             tasks.extend((0..n).step_by(columns).map(|column| (first, column, Vec::new())));
             for row in out.chunks_exact_mut(n) {
                 row.chunks_mut(columns).zip(&mut tasks[at..]).for_each(|(part, task)| task.2.push(part));
@@ -109,17 +111,17 @@ struct Division {
 }
 
 impl Division {
-    /// Divides the columns, since a panel is then packed once. If there are fewer of them than rows, and the rows are packed,
-    /// it divides the rows.
-    fn of([m, n]: [usize; 2], unpacked: bool) -> Division {
+    /// Divides the columns, since a panel is then packed once. If there are fewer of them than rows, and the terms of a row do
+    /// not lie side by side (as in `by_terms`), so that tasks may pack rows too, it divides the rows.
+    fn of([m, n]: [usize; 2], by_terms: bool) -> Division {
         let threads = rayon::current_num_threads();
         let [most_rows, most_columns] = [m / 16, n / 48].map(|most| most.clamp(1, threads));
-        let (rows, columns) = if unpacked || n >= m {
+        let (parts, across) = if by_terms || n >= m {
             (threads.div_ceil(most_columns).min(most_rows), most_columns)
         } else {
             (most_rows, threads.div_ceil(most_rows).min(most_columns))
         };
-        Division { rows: m.div_ceil(rows).next_multiple_of(8), columns: n.div_ceil(columns).next_multiple_of(16) }
+        Division { rows: m.div_ceil(parts).next_multiple_of(8), columns: n.div_ceil(across).next_multiple_of(16) }
     }
 }
 
@@ -136,11 +138,11 @@ impl Product<'_> {
         let columns = out.first().map_or(0, |row| row.len());
         let depth = self.terms.min(MOST_TERMS);
         // Whole vectors, which begin at a line of the cache.
-        let mut panels = scratch(columns.min(MOST_COLUMNS).next_multiple_of(64) * depth + 16)?;
-        let line = panels.as_ptr().align_offset(64).min(16);
+        let mut panels = scratch(columns.min(MOST_COLUMNS).next_multiple_of(16) * depth + 16)?;
+        let skipped = panels.as_ptr().align_offset(64).min(16);
         let mut lines = scratch(if self.packs(columns) { PACKED_ROWS.min(out.len()) * depth } else { 0 })?;
         for part in even(columns, columns.div_ceil(MOST_COLUMNS)) {
-            let (panels, lines) = (&mut panels[line..], &mut lines[..]);
+            let (panels, lines) = (&mut panels[skipped..], &mut lines[..]);
             with_vectors(Part { product: self, out, first, column, part, panels, lines });
         }
         Ok(())
@@ -211,10 +213,12 @@ impl WithSimd for Part<'_, '_> {
 /// Returns ranges of about the same length, which together are `0..total`.
 #[inline(always)]
 fn even(total: usize, parts: usize) -> impl Iterator<Item = Range<usize>> + Clone {
-    (0..parts).map(move |i| total * i / parts..total * (i + 1) / parts)
+    // The number may be so large that its products overflow.
+    let start = move |i: usize| total / parts * i + total % parts * i / parts;
+    (0..parts).map(move |i| start(i)..start(i + 1))
 }
 
-/// Returns the rows of each tile: 8 · 3 vectors, a row of a panel and an element fill 32 registers, 4 · 3 fill 16.
+/// Returns the rows of each tile: 8 · 3 vectors, a row of a panel and an element take 28 of 32 registers, 4 · 3 take 16 of 16.
 #[inline(always)]
 fn tiles<S: Simd>(rows: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     even(rows, rows.div_ceil(if S::REGISTER_COUNT < 32 { 4 } else { MOST_HEIGHT }))
@@ -241,7 +245,7 @@ mod tests {
 
     #[test]
     fn products_of_all_layouts_are_right() -> Result<()> {
-        for [m, k, n] in [[1, 1, 1], [9, 97, 33], [20, 40, 50], [7, 3, 150], [100, 5, 48], [13, 0, 5], [3, 20, 0]] {
+        for [m, k, n] in [[1, 1, 1], [9, 97, 33], [20, 40, 50], [7, 3, 150], [48, 21, 160], [13, 0, 5], [3, 20, 0]] {
             let (left, right) = (numbers(2 * m * (k + 3) + 9, 11), numbers(2 * k * (n + 3) + 9, 7));
             let bias = numbers(n, 5);
             for of_a in layouts([m, k]) {
@@ -277,10 +281,56 @@ mod tests {
         Ok(())
     }
 
+    /// One task, and more tasks than there are cores.
+    #[test]
+    fn every_number_of_threads_has_the_same_sums() -> Result<()> {
+        let [m, k, n] = [51, MOST_TERMS + 11, 2 * MOST_COLUMNS + 9];
+        let (left, right) = (numbers(2 * m * (k + 3), 5), numbers(2 * k * n, 7));
+        for of_a in layouts([m, k]) {
+            for of_b in [[n, 1], [1, k], [2 * n - 1, 2]] {
+                let (a, b) = (Matrix::new(&left, 0, of_a), Matrix::new(&right, 0, of_b));
+                let wanted = expected(a, b, [m, k, n]);
+                for threads in [1, 3, 16] {
+                    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+                    let mut out = vec![f32::NAN; m * n];
+                    pool.install(|| product(&mut out, a, b, [m, k, n], None))?;
+                    assert!(out == wanted, "{threads} threads, {of_a:?} and {of_b:?}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn ranges_of_the_largest_numbers_are_right() {
+        for (total, parts) in [(0, 3), (10, 4), (7, 7), (1 << 58, (1 << 58) / MOST_TERMS), (usize::MAX, 9)] {
+            let mut end = 0;
+            for range in even(total, parts).take(100) {
+                assert!(range.start == end && range.len().abs_diff(total / parts) <= 1);
+                end = range.end;
+            }
+            assert!(parts > 100 || end == total);
+        }
+    }
+
+    #[test]
+    fn only_products_that_gain_are_computed_here() {
+        let data = vec![0.0; 4];
+        let suits = |a, b, sizes| {
+            let (a, b) = (Matrix::new(&data, 0, a), Matrix::new(&data, 0, b));
+            suits(a, b, sizes)
+        };
+        assert!(suits([2, 1], [1, 2], [1000, 1000, 1000]) && suits([2, 1], [2, 1], [64, 1000, 1000]));
+        assert!(suits([1, 2], [2, 1], [1000, 1000, 336]) && !suits([1, 2], [2, 1], [1000, 1000, 337]));
+        assert!(!suits([2, 1], [2, 1], [1000, 1000, 1000]) && !suits([2, 1], [1, 2], [100, 100, 100]));
+        assert!(!suits([2, 1], [1, 2], [1 << 20, 1 << 20, 31]) && !suits([2, 1], [1, 2], [1 << 20, 95, 1 << 20]));
+        assert!(!suits([2, 1], [1, 5], [1000, 1000, 1000]) && !suits([1usize.wrapping_neg(), 1], [1, 2], [1000; 3]));
+    }
+
     /// The part of a product, with the widest vectors of the processor and with others.
     #[test]
     fn every_level_of_vectors_has_the_same_sums() {
-        for [m, k, n] in [[1, 9, 1], [31, 41, 70], [5, 800, 25], [100, 6, 200]] {
+        for [m, k, n] in [[1, 9, 1], [31, 41, 70], [5, 800, 25], [48, 800, 200]] {
             let (left, right) = (numbers(m * k, 5), numbers(k * n, 7));
             for (of_a, of_b) in [([k, 1], [n, 1]), ([1, m], [1, k]), ([k, 1], [1, k])] {
                 let (a, b) = (Matrix::new(&left, 0, of_a), Matrix::new(&right, 0, of_b));
@@ -297,6 +347,7 @@ mod tests {
                 };
                 check(&|part| with_vectors(part));
                 check(&|part| part.with_simd(pulp::Scalar));
+                check(&|part| part.with_simd(pulp::Scalar128b));
                 #[cfg(target_arch = "x86_64")]
                 if let Some(simd) = pulp::x86::V3::try_new() {
                     check(&|part| Simd::vectorize(simd, part));

@@ -38,7 +38,7 @@ pub(super) fn pack_rows(
             let to = &mut to[tile.start * depth..tile.end * depth][few.start * height..few.end * height];
             if height == 8 {
                 for (to, t) in to.as_chunks_mut::<8>().0.iter_mut().zip(few.clone()) {
-                    *to = *a.data[from(tile.start, t)..].first_chunk().unwrap_or(&[0.0; 8]);
+                    to.copy_from_slice(&a.data[from(tile.start, t)..][..8]);
                 }
             } else {
                 for (to, t) in to.chunks_exact_mut(height).zip(few.clone()) {

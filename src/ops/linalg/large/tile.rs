@@ -101,6 +101,7 @@ impl<V: Copy> Tile<'_, '_, V> {
 
     /// Returns the sums of products.
     #[inline(always)]
+    #[expect(clippy::needless_range_loop, reason = "an iterator might take the sums out of their registers")]
     fn sums<S: Simd<f32s = V>, const M: usize, const W: usize>(&self, simd: S) -> [[V; W]; M] {
         let mut sums = [[simd.splat_f32s(0.0); W]; M];
         let (turns, rest) = self.panel.as_chunks::<W>().0[..self.depth].as_chunks::<AT_ONCE>();

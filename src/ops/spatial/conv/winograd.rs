@@ -68,6 +68,7 @@ impl WithSimd for Kernel<'_> {
         for v in (0..width).step_by(S::F32_LANES) {
             let tap = |i: usize| load::<S>(taps, if turned { TAPS - 1 - i } else { i } * width + v);
             let columns: [[S::f32s; 4]; 3] = array([half; 4], |x| line([tap(x), tap(3 + x), tap(6 + x)]));
+            #[expect(clippy::needless_range_loop, reason = "i is a row of all columns")]
             for i in 0..4 {
                 let row = line(array(half, |x| columns[x][i]));
                 for (j, value) in row.into_iter().enumerate() {

@@ -51,6 +51,7 @@ impl WithSimd for Kernels<'_> {
         for v in (0..width).step_by(S::F32_LANES) {
             let m = |i: usize, j: usize| load::<S>(sums, (4 * i + j) * place + v);
             let rows: [[S::f32s; 3]; 4] = array([half; 3], |i| line([m(i, 0), m(i, 1), m(i, 2), m(i, 3)]));
+            #[expect(clippy::needless_range_loop, reason = "j is a column of all rows")]
             for j in 0..3 {
                 let column = line(array(half, |i| rows[i][j]));
                 for (i, value) in column.into_iter().enumerate() {
