@@ -15,6 +15,7 @@ mod fours;
 mod infinities;
 mod inplace;
 mod inverse;
+mod linear;
 mod long_sums;
 mod operands;
 mod panels;

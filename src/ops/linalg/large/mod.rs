@@ -2,7 +2,7 @@
 //!
 //! A task computes some rows and columns of the result. It copies its columns of the right operand into panels. It reads the
 //! left one where it lies, or copies a few rows at a time. The sums of a tile stay in registers. Each task packs its own
-//! panels, so that threads do not wait for each other before the end.
+//! panels, so that threads do not wait for each other before the end, or the next [`ROWS_AT_ONCE`] rows.
 //!
 //! The order of the terms depends on their number only: an element has the same bits however the work is divided.
 
