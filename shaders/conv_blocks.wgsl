@@ -4,13 +4,8 @@
 // places, one that depends on k and one that depends on n:
 //   the convolution: k is (c, ky, kx), n an output pixel (block, oy, ox) of four images, a the weight;
 //   WEIGHT_GRAD:     k is an output pixel (image, oy, ox), n is (block, ky, kx) of four channels, a the gradient.
-// One subgroup: 8 · PANELS rows and 8 vectors of four columns; one invocation: all these rows of one vector. As in
-// matmul_subgroups.wgsl, each invocation loads the values of a for one step in eight, and passes them on with the step's
-// place in the image.
-
-const LANES = 8u;
-/// Panels of a, 1 to 3.
-override PANELS: u32 = 2u;
+// One subgroup: 8 · PANELS rows and 8 vectors of four columns; one invocation: all these rows of one vector (after
+// subgroup_sums.wgsl). Each invocation finds the place in the image for one step in four, and passes it on.
 
 @compute @workgroup_size(64)
 fn conv_blocks(
@@ -33,73 +28,48 @@ fn conv_blocks(
     let valid = min(n, p.n - 1u);
     var base = 0u;
     var pixel = Place(0u, 0u, 0u);
-    var eight = Place(0u, 0u, 0u);
+    var four = Place(0u, 0u, 0u);
     if WEIGHT_GRAD {
         base = tap_place(valid);
-        pixel = place(first + lane, p.out_y, p.out_x);
-        eight = place(LANES, p.out_y, p.out_x);
+        pixel = place(first + lane % 4u, p.out_y, p.out_x);
+        four = place(4u, p.out_y, p.out_x);
     } else {
         base = pixel_place(place(valid, p.out_y, p.out_x));
     }
-    // Where there is no second or third panel, the last is read again, for rows that are not stored.
-    let panel = m / 8u;
-    let last = (p.m - 1u) / 8u;
-    var at_a = (panel * p.k + first + lane) * 2u;
-    let to_second = (min(panel + 1u, last) - panel) * p.k * 2u;
-    let to_third = (min(panel + 2u, last) - panel) * p.k * 2u;
+    // A lane has half of the rows of a panel. In place of panels past the end the last one is read, for rows that are not
+    // stored.
+    let panel = min((m + lane * 4u) / 8u, (p.m - 1u) / 8u);
+    var at_a = (panel * p.k + first) * 2u + lane % 2u;
 
-    var c0 = vec4<f32>(); var c1 = vec4<f32>(); var c2 = vec4<f32>(); var c3 = vec4<f32>();
-    var c4 = vec4<f32>(); var c5 = vec4<f32>(); var c6 = vec4<f32>(); var c7 = vec4<f32>();
-    var d0 = vec4<f32>(); var d1 = vec4<f32>(); var d2 = vec4<f32>(); var d3 = vec4<f32>();
-    var d4 = vec4<f32>(); var d5 = vec4<f32>(); var d6 = vec4<f32>(); var d7 = vec4<f32>();
-    var e0 = vec4<f32>(); var e1 = vec4<f32>(); var e2 = vec4<f32>(); var e3 = vec4<f32>();
-    var e4 = vec4<f32>(); var e5 = vec4<f32>(); var e6 = vec4<f32>(); var e7 = vec4<f32>();
-    for (var begin = 0u; begin < steps; begin += LANES) {
-        var a0 = vec4<f32>(); var a1 = vec4<f32>();
-        var a2 = vec4<f32>(); var a3 = vec4<f32>();
-        var a4 = vec4<f32>(); var a5 = vec4<f32>();
+    var sums: Sums;
+    var step = 0u;
+    for (; step + 3u < steps; step += 4u) {
         var place_of_k = 0u;
-        if begin + lane < steps {
-            a0 = a[at_a];
-            a1 = a[at_a + 1u];
-            if PANELS > 1u {
-                a2 = a[at_a + to_second];
-                a3 = a[at_a + to_second + 1u];
-            }
-            if PANELS > 2u {
-                a4 = a[at_a + to_third];
-                a5 = a[at_a + to_third + 1u];
-            }
-            if WEIGHT_GRAD {
-                place_of_k = pixel_place(pixel);
-            } else {
-                place_of_k = tap_place(first + begin + lane);
-            }
-        }
         if WEIGHT_GRAD {
-            pixel = eight_further(pixel, eight);
+            place_of_k = pixel_place(pixel);
+            pixel = four_further(pixel, four);
+        } else {
+            place_of_k = tap_place(first + step + lane % 4u);
         }
-        at_a += LANES * 2u;
-        let count = min(LANES, steps - begin);
-        for (var step = 0u; step < count; step++) {
-            let v = x[base + subgroupShuffle(place_of_k, step)];
-            let r0 = subgroupShuffle(a0, step);
-            c0 += r0.x * v; c1 += r0.y * v; c2 += r0.z * v; c3 += r0.w * v;
-            let r1 = subgroupShuffle(a1, step);
-            c4 += r1.x * v; c5 += r1.y * v; c6 += r1.z * v; c7 += r1.w * v;
-            if PANELS > 1u {
-                let r2 = subgroupShuffle(a2, step);
-                d0 += r2.x * v; d1 += r2.y * v; d2 += r2.z * v; d3 += r2.w * v;
-                let r3 = subgroupShuffle(a3, step);
-                d4 += r3.x * v; d5 += r3.y * v; d6 += r3.z * v; d7 += r3.w * v;
-            }
-            if PANELS > 2u {
-                let r4 = subgroupShuffle(a4, step);
-                e0 += r4.x * v; e1 += r4.y * v; e2 += r4.z * v; e3 += r4.w * v;
-                let r5 = subgroupShuffle(a5, step);
-                e4 += r5.x * v; e5 += r5.y * v; e6 += r5.z * v; e7 += r5.w * v;
-            }
+        let rows = Fours(a[at_a], a[at_a + 2u], a[at_a + 4u], a[at_a + 6u]);
+        let columns = Fours(
+            x[base + subgroupShuffle(place_of_k, 0u)],
+            x[base + subgroupShuffle(place_of_k, 1u)],
+            x[base + subgroupShuffle(place_of_k, 2u)],
+            x[base + subgroupShuffle(place_of_k, 3u)],
+        );
+        at_a += 8u;
+        add_steps(&sums, rows, columns);
+    }
+    for (; step < steps; step++) {
+        var place_of_k = 0u;
+        if WEIGHT_GRAD {
+            place_of_k = pixel_place(place(first + step, p.out_y, p.out_x));
+        } else {
+            place_of_k = tap_place(first + step);
         }
+        add_step(&sums, a[at_a], x[base + place_of_k]);
+        at_a += 2u;
     }
     let outer = n / p.inner;
     let to = p.offset + split * p.split + outer * p.outer + (n - outer * p.inner);
@@ -107,32 +77,12 @@ fn conv_blocks(
     if n < p.n {
         parts = p.parts - outer * 4u;
     }
-    store(m, to, parts, c0);
-    store(m + 1u, to, parts, c1);
-    store(m + 2u, to, parts, c2);
-    store(m + 3u, to, parts, c3);
-    store(m + 4u, to, parts, c4);
-    store(m + 5u, to, parts, c5);
-    store(m + 6u, to, parts, c6);
-    store(m + 7u, to, parts, c7);
-    if PANELS > 1u {
-        store(m + 8u, to, parts, d0);
-        store(m + 9u, to, parts, d1);
-        store(m + 10u, to, parts, d2);
-        store(m + 11u, to, parts, d3);
-        store(m + 12u, to, parts, d4);
-        store(m + 13u, to, parts, d5);
-        store(m + 14u, to, parts, d6);
-        store(m + 15u, to, parts, d7);
-    }
-    if PANELS > 2u {
-        store(m + 16u, to, parts, e0);
-        store(m + 17u, to, parts, e1);
-        store(m + 18u, to, parts, e2);
-        store(m + 19u, to, parts, e3);
-        store(m + 20u, to, parts, e4);
-        store(m + 21u, to, parts, e5);
-        store(m + 22u, to, parts, e6);
-        store(m + 23u, to, parts, e7);
+    let end = min(m + PANELS * 8u, p.m);
+    for (var row = m; row < end; row += 4u) {
+        store(row, to, parts, sums[0]);
+        store(row + 1u, to, parts, sums[1]);
+        store(row + 2u, to, parts, sums[2]);
+        store(row + 3u, to, parts, sums[3]);
+        move_up(&sums);
     }
 }

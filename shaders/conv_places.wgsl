@@ -51,11 +51,11 @@ fn pixel_place(at: Place) -> u32 {
     return at.plane * p.image_step + at.y * STRIDE_Y * p.width + at.x * STRIDE_X;
 }
 
-/// Returns the place of the output pixel that is eight further, where `eight` is the place of pixel 8.
-fn eight_further(at: Place, eight: Place) -> Place {
-    var x = at.x + eight.x;
-    var y = at.y + eight.y;
-    var plane = at.plane + eight.plane;
+/// Returns the place of the output pixel that is four further, where `four` is the place of pixel 4.
+fn four_further(at: Place, four: Place) -> Place {
+    var x = at.x + four.x;
+    var y = at.y + four.y;
+    var plane = at.plane + four.plane;
     if x >= p.out_x {
         x -= p.out_x;
         y++;

@@ -1,5 +1,5 @@
 // What products take whose operands are read where they are, with any strides, instead of from panels (matmul_direct.wgsl,
-// matmul_dots.wgsl, matmul_strided.wgsl): out[z, c, i, j] ← Σ a[z, i, k] · b[z, k, j] over part c of k. After index_map.wgsl
+// matmul_dots.wgsl, matmul_strided.wgsl, matmul_shared.wgsl): out[z, c, i, j] ← Σ a[z, i, k] · b[z, k, j] over part c of k. After index_map.wgsl
 // and halves.wgsl.
 
 struct Params {

@@ -115,7 +115,10 @@ fn variants() -> Vec<Case> {
         push("transposed", transposed(a(&[70, 37]), 0, 1), transposed(b(&[37, 67]), 0, 1));
         push("batched", dense(a(&[3, 70, 37])), dense(b(&[3, 37, 67])));
         push("batch of one matrix", dense(a(&[9, 37])), dense(b(&[4, 37, 67])));
-        cases.push(long(2, 70_000, 3).named(format!("matmul/{variant} long k")).variant("matmul", variant));
+        for (m, k) in [(2, 70_000), (32, 12_288)] {
+            let case = long(m, k, 3).named(format!("matmul/{variant} long k, {m} rows"));
+            cases.push(case.variant("matmul", variant));
+        }
         // Two images: with more, some adapters compute a convolution without the product.
         let conv = [dense(a(&[2, 5, 9, 9])), dense(b(&[9, 5, 3, 3])), dense(b(&[9]))];
         let op = |t: &[Tensor]| t[0].conv2d(&t[1], Some(&t[2]), Conv::new().padding([1, 1]));
@@ -148,5 +151,23 @@ fn unpacked() -> Vec<Case> {
         let long = long(2, 70_000, 3).named(format!("matmul/{variant} long k"));
         cases.push(long.variant("matmul_unpacked", variant));
     }
+    // Sizes and places that are multiples of four, with each number of panels in a tile.
+    let mut push = |what: &str, a: Input, b: Input| {
+        let case = case(what, a, b).named(format!("matmul/shared {what}"));
+        cases.push(case.variant("matmul_unpacked", "shared"));
+    };
+    for [m, k, n] in [[8, 4, 8], [12, 36, 20], [20, 8, 132], [72, 100, 36], [300, 512, 64]] {
+        push("dense", dense(a(&[m + 1, k])), dense(b(&[k, n])));
+        push("right transposed", dense(a(&[m, k])), transposed(b(&[k, n + 1]), 0, 1));
+        push("left transposed", transposed(a(&[m, k]), 0, 1), dense(b(&[k, n])));
+        push("both transposed", transposed(a(&[m, k]), 0, 1), transposed(b(&[k, n]), 0, 1));
+    }
+    push("batched", dense(a(&[3, 17, 40])), dense(b(&[3, 40, 24])));
+    push("batch of one matrix", dense(a(&[17, 40])), dense(b(&[4, 40, 24])));
+    push("strides of 0", broadcast(a(&[1, 40]), &[13, 40]), dense(b(&[40, 24])));
+    push("narrowed", narrowed(a(&[24, 40]), 0), narrowed(b(&[40, 60]), 0));
+    push("two batches", dense(a(&[2, 1, 5, 8])), dense(b(&[3, 8, 12])));
+    let long = long(32, 12_288, 8).named("matmul/shared long k".to_owned());
+    cases.push(long.variant("matmul_unpacked", "shared"));
     cases
 }

@@ -27,10 +27,12 @@
 //! | [`ENOUGH`] tiles of 128 × 128, with little padding | `conv2d/implicit_128` |
 //! | others | `conv2d/implicit_64` |
 //!
-//! On software adapters, products run as `matmul/subgroups` on lavapipe and as `matmul/panels` on others, and as
-//! `matmul_unpacked/direct`; convolutions as `conv2d/columns`: most 3 × 3 kernels and the gradients of their images by Winograd's
-//! method (`Geometry::winograd`; with `matmul/subgroups` from 64 channels on, else from 16 on); others with `matmul/subgroups`
-//! from blocks of images (`conv_blocks.wgsl`), else from columns in memory. Groups of few channels, and results of few pixels, are
+//! On software adapters, products run as `matmul_unpacked/direct` if they have few rows or columns, else as
+//! `matmul/subgroups` on lavapipe and as `matmul/panels` on others. On lavapipe, products of f32 with up to [`MOST_SHARED`] rows
+//! or columns, whose operands can be read in vectors of four where they are, run as `matmul_unpacked/shared`. Convolutions run
+//! as `conv2d/columns`: most 3 × 3 kernels and the gradients of their images by Winograd's method (`Geometry::winograd`; with
+//! `matmul/subgroups` from 64 channels on, else from 16 on); others with `matmul/subgroups` from blocks of images
+//! (`conv_blocks.wgsl`), else from columns in memory. Groups of few channels, and results of few pixels, are
 //! computed in registers (`conv_registers.wgsl`). The other variants run there where the op table asks for them.
 
 /// Workgroups that occupy a large card: navi31 has 192 SIMDs. With fewer, more invocations with fewer elements each are
@@ -56,6 +58,10 @@ const FEWEST_COOPERATIVE: usize = 32;
 
 /// The most rows or columns of a product that never uses panels.
 pub(super) const FEW: usize = 4;
+
+/// On software adapters, the most rows or columns for products that share loads and read the operands where they are: with
+/// more, reading from panels is faster on newer drivers.
+const MOST_SHARED: usize = 384;
 
 /// The sizes of a result: rows, columns, and the number of results, which counts the parts of sums.
 #[derive(Clone, Copy)]
@@ -99,6 +105,11 @@ impl Sizes {
     /// Returns whether tiles are read from the operands, if those lie well for it.
     pub fn suit_strided(self) -> bool {
         (FEWEST_STRIDED..=MOST_STRIDED).contains(&self.m.min(self.n))
+    }
+
+    /// Returns whether products that share loads read the operands, if those lie well for it.
+    pub fn suit_shared(self) -> bool {
+        (FEW + 1..=MOST_SHARED).contains(&self.m.min(self.n))
     }
 
     /// Returns whether a product of f16 with sums of `depth` steps takes cooperative matrices.

@@ -19,7 +19,7 @@ fn choices(module: &Module, constant: &naga::Override) -> Vec<Option<f64>> {
         (ScalarKind::Bool, _) => vec![0.0, 1.0],
         (_, Some("OP")) => (0..CODES).map(f64::from).collect(),
         (_, Some("W")) => vec![8.0, 64.0],
-        (_, Some("PANELS")) => vec![1.0, 2.0, 3.0],
+        (_, Some("PANELS")) => vec![1.0, 2.0, 3.0, 4.0],
         (_, Some("FEATURE")) => vec![0.0, 1.0, 2.0],
         (_, Some("RELU")) => vec![0.0, 1.0, 2.0],
         // A size, or the type of an operand: all together get other values below.

@@ -122,11 +122,11 @@ mod tests {
         assert_eq!([of(4, 3, true), of(4, 6, true), of(4, 30, true), of(200, 1, true)], [8, 6, 4, LAST_BATCH]);
     }
 
-    /// Products of some milliseconds each: without a limit they are a few batches, with one they are many.
+    /// Products of up to some milliseconds each: without a limit they are a few batches, with one they are many.
     #[test]
     fn long_work_is_cut_into_submits() -> Result<()> {
         const PRODUCTS: usize = 40;
-        // On software adapters, where a product takes milliseconds.
+        // On software adapters, where a product takes part of a millisecond or more.
         let software = |device: &Device| device.info().kind == DeviceKind::Software && device.info().api != "GL";
         for adapter in Device::all().into_iter().filter(software) {
             // A device of its own: other tests would submit too.
@@ -148,8 +148,8 @@ mod tests {
             let free = batches()?;
             gpu.set_submit_time(Some(Duration::from_nanos(1)));
             let cut = batches()?;
-            // A product is several kernels on some adapters.
-            assert!(cut >= PRODUCTS as u64 && free < cut / 4, "{device}: {free} batches, {cut} with a limit");
+            // A product is several kernels on some adapters. Where it is one, the last may wait for a later submit.
+            assert!(cut + 1 >= PRODUCTS as u64 && free < cut / 4, "{device}: {free} batches, {cut} with a limit");
             gpu.set_submit_time(None);
             assert_eq!(batches()?, free, "{device}");
         }

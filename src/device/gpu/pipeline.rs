@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Instant;
 
 use super::health::describe;
 use super::shader::ShaderText;
@@ -261,6 +262,7 @@ impl Gpu {
             bind_group_layouts: &[Some(&layout)],
             immediate_size,
         });
+        let began = Instant::now();
         let raw = self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: Some(source.name),
             layout: Some(&pipeline_layout),
@@ -276,6 +278,7 @@ impl Gpu {
         match errors.iter().flatten().next() {
             Some(error) => Err(format!("kernel {} does not compile: {}", source.name, describe(error))),
             None => {
+                log::debug!("kernel {} {:?}: pipeline made in {:.0?}", source.name, source.constants, began.elapsed());
                 let id = IDS.fetch_add(1, Ordering::Relaxed);
                 Ok(Pipeline { id, name: source.name.into(), raw, layout, signature })
             }

@@ -10,7 +10,9 @@ use crate::error::Result;
 use crate::ops::choices::{FEW, Sizes};
 use crate::ops::linalg::cooperative;
 use crate::ops::linalg::matmul_variants;
-use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, ProductParams, Target};
+use crate::ops::linalg::panels::{
+    A_WIDTH, B_WIDTH, IndexMap, MAX_DEPTH, MAX_SOFTWARE_DEPTH, Pack, Product, ProductParams, Target,
+};
 use crate::ops::linalg::unpacked::{self, UnpackedParams};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::stored::Stored;
@@ -112,10 +114,10 @@ impl BatchedProduct {
         let panels = depth.saturating_mul(sides.iter().map(Side::padded).sum());
         let operands = k.saturating_mul(m * self.a.distinct(batch) + n * self.b.distinct(batch));
         let tenth = operands.saturating_add(batch * m * n) / 10;
-        let variant = unpacked::chosen(gpu, &self.params())?;
+        let variant = unpacked::chosen(gpu, &self.params(), [a.dtype, b.dtype])?;
         let padding = panels / 2 > depth.saturating_mul(m + n) && panels > SELDOM;
-        let strided = unpacked::is_strided(variant) && !variants::asked_for(&matmul_variants::FAMILY);
-        if cooperative.is_none() && (m.min(n) <= FEW || padding || strided) {
+        let tiled = unpacked::is_tiled(variant) && !variants::asked_for(&matmul_variants::FAMILY);
+        if cooperative.is_none() && (m.min(n) <= FEW || padding || tiled) {
             return self.unpacked(gpu, variant, tenth.max(SELDOM), out);
         }
         let floor = if m.min(n) >= B_WIDTH { OFTEN } else { SELDOM };
@@ -181,6 +183,8 @@ impl BatchedProduct {
             whole.sizes().parts_of_dots(k)
         } else if unpacked::is_strided(variant) {
             whole.sizes().parts(k)
+        } else if unpacked::is_shared(variant) {
+            1
         } else {
             k.div_ceil(PART)
         };
@@ -213,7 +217,8 @@ impl BatchedProduct {
         let most = if in_blocks || gpu.caps().software { 1 } else { (budget - whole) / (batch * m * n).max(1) };
         let wanted = Sizes { m, n, batch }.parts(k).min(most);
         let steps = if cooperative.is_some() { cooperative::STEPS } else { 1 };
-        let part = k.div_ceil(wanted.max(k.div_ceil(MAX_DEPTH))).next_multiple_of(steps);
+        let deepest = if gpu.caps().software { MAX_SOFTWARE_DEPTH } else { MAX_DEPTH };
+        let part = k.div_ceil(wanted.max(k.div_ceil(deepest))).next_multiple_of(steps);
         let splits = k.div_ceil(part);
         // With cooperative matrices, every part has whole fragments.
         let (depth, kernel_splits) = match cooperative {

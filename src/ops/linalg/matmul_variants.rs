@@ -3,16 +3,18 @@
 use crate::device::gpu::{AnyFamily, Caps, Family, Gpu, Grid, PUT, Suits, Variant, shader, wgsl};
 use crate::error::Result;
 use crate::ops::choices::Sizes;
-use crate::ops::linalg::panels::{Product, ProductParams, Target};
+use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, Product, ProductParams, Target, row_tiles};
 
 /// The text before the source of each variant, and that of convolutions that are products in tiles.
 pub(super) const PLACES: &str = wgsl!("matmul_places");
 pub(in crate::ops) const PRODUCT: &str = wgsl!("matmul_product");
 pub(in crate::ops) const TILE_PRODUCT: &str = wgsl!("tile_product");
 pub(in crate::ops) const OF_64: &str = "const ROWS = 8u;\nconst COLUMNS = 8u;\n";
+/// The text before the source of products whose subgroups share loads.
+pub(in crate::ops) const SUBGROUP_SUMS: &str = wgsl!("subgroup_sums");
 const OF_128: &str = "const ROWS = 16u;\nconst COLUMNS = 16u;\n";
 
-shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PLACES, PRODUCT, PUT]);
+shader!(SUBGROUPS_SHADER: ProductParams = "matmul_subgroups", after [PLACES, PRODUCT, PUT, SUBGROUP_SUMS]);
 shader!(PANELS_SHADER: ProductParams = "matmul_panels", after [PLACES, PRODUCT, PUT]);
 shader!(TILES_SHADER: ProductParams = "matmul_tiles", after [PLACES, PRODUCT, PUT, "const SIDE = 16u;\n"]);
 shader!(TILES_32_SHADER: ProductParams = "matmul_tiles" named "matmul_tiles_32", after [PLACES, PRODUCT, PUT, "const SIDE = 8u;\n"]);
@@ -29,6 +31,9 @@ impl ProductParams {
 /// One workgroup for each 64 × 64 elements.
 const TILED: Grid<ProductParams> = Grid::Workgroups(|p| p.sizes().tiles(64, 64));
 
+/// Subgroups of a workgroup of `matmul_subgroups.wgsl` and `matmul_shared.wgsl`.
+pub(super) const SUBGROUPS_OF_WORKGROUP: usize = 4;
+
 /// Shares the loads of A within a subgroup. It is the first choice on lavapipe, whose subgroups have 8 invocations.
 static SUBGROUPS: Variant<ProductParams> = Variant {
     name: "subgroups",
@@ -36,7 +41,10 @@ static SUBGROUPS: Variant<ProductParams> = Variant {
     entry: "matmul_subgroups",
     fits: |caps| caps.software && caps.subgroup == Some(8),
     suits: Suits::All,
-    grid: TILED,
+    grid: Grid::Workgroups(|p| {
+        let (panels, _) = row_tiles(p.m);
+        p.sizes().tiles(A_WIDTH * panels, B_WIDTH / 2).div_ceil(SUBGROUPS_OF_WORKGROUP)
+    }),
 };
 
 /// Uses registers only. It is the fastest variant on other software adapters.
@@ -123,7 +131,7 @@ pub(in crate::ops) fn shares_loads(variant: &Variant<ProductParams>) -> bool {
 }
 
 /// Sizes that are no multiples of the sizes of panels, of tiles or of the parts of k, and more than one of the largest tiles.
-const M: usize = 130;
+const M: usize = 150;
 const K: usize = 37;
 const N: usize = 131;
 const BATCH: usize = 2;
@@ -186,6 +194,7 @@ fn panels(x: &[f32], [count, depth]: [usize; 2], width: usize, at: impl Fn(&[f32
 #[cfg(test)]
 pub(in crate::ops) mod tests {
     use super::*;
+    use crate::ops::linalg::panels::MOST_PANELS;
 
     /// Returns the params of a dense product of these sizes.
     pub(in crate::ops) fn sized(m: usize, n: usize, batch: usize) -> ProductParams {
@@ -209,6 +218,14 @@ pub(in crate::ops) mod tests {
             bias_offset: 0,
             z_count: batch,
         }
+    }
+
+    #[test]
+    fn the_shaders_have_the_same_constants() {
+        assert!(SUBGROUP_SUMS.contains(&format!("const MOST_PANELS = {MOST_PANELS}u;")));
+        let files = SUBGROUPS_SHADER.text.files;
+        let subgroups = format!("const SUBGROUPS = {SUBGROUPS_OF_WORKGROUP}u;");
+        assert!(files.iter().any(|file| file.contains(&subgroups)));
     }
 
     #[test]

@@ -63,6 +63,9 @@ pub(in crate::ops) const B_WIDTH: usize = 64;
 pub(in crate::ops) const PACK_RUN: usize = 8;
 /// The most products that one invocation adds up: some drivers end a loop after 65 535 iterations, without an error.
 pub(in crate::ops) const MAX_DEPTH: usize = 32_768;
+/// As [`MAX_DEPTH`], on software adapters: of kernels whose subgroups share loads, those drivers may count 17 iterations for four
+/// products, of loops over rows that they usually write out.
+pub(in crate::ops) const MAX_SOFTWARE_DEPTH: usize = 12_288;
 /// Rows of out in a tile of `ProductParams`, whose columns are those of a panel of B.
 const TILE_M: usize = 64;
 
@@ -152,6 +155,16 @@ pub(in crate::ops) struct Target {
     pub outer: usize,
 }
 
+/// The most panels of the left operand that one subgroup multiplies.
+pub(super) const MOST_PANELS: usize = 4;
+
+/// Returns how many panels of `rows` rows a subgroup multiplies where subgroups share loads, and how many subgroups that
+/// takes. One more panel costs about as much as the loads that all panels of a subgroup share.
+pub(in crate::ops) fn row_tiles(rows: usize) -> (usize, usize) {
+    let all = (1..=MOST_PANELS).map(|panels| (panels, rows.div_ceil(A_WIDTH * panels)));
+    all.min_by_key(|(panels, tiles)| tiles.saturating_mul(panels + 1)).unwrap_or((1, rows.div_ceil(A_WIDTH)))
+}
+
 impl Product {
     /// Returns the kernel of the variant that the device uses for these sizes, [chosen](variants::chosen_of_class) by a measurement or by
     /// the sizes.
@@ -227,8 +240,10 @@ impl Product {
     ) -> Kernel {
         let summand = bias.map_or(a, |(buffer, _)| buffer);
         let header = (variant.shader.text.headers)().first().copied().unwrap_or_default();
+        let (panels, _) = row_tiles(params.m);
         variant.kernel(params, |kernel| {
             let kernel = kernel.header(header);
+            let kernel = if shares_loads(variant) { kernel.constant("PANELS", panels) } else { kernel };
             kernel.constant("HAS_BIAS", bias.is_some()).input(a).input(b).input(summand).output(out)
         })
     }

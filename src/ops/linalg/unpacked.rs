@@ -7,8 +7,10 @@ use crate::device::gpu::{
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::{FEW, Sizes};
-use crate::ops::linalg::matmul_variants::{OF_64, PRODUCT, TILE_PRODUCT, numbers};
-use crate::ops::linalg::panels::INDEX_MAP;
+use crate::ops::linalg::matmul_variants::{
+    OF_64, PRODUCT, SUBGROUP_SUMS, SUBGROUPS_OF_WORKGROUP, TILE_PRODUCT, numbers,
+};
+use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, INDEX_MAP, MAX_SOFTWARE_DEPTH, row_tiles};
 use crate::ops::stored::{HALVES, Stored, words};
 use crate::ops::variants;
 
@@ -37,6 +39,7 @@ const TEXT: &str = wgsl!("matmul_unpacked");
 shader!(DIRECT_SHADER: UnpackedParams = "matmul_direct", after [INDEX_MAP, HALVES, TEXT, PUT]);
 shader!(DOTS_SHADER: UnpackedParams = "matmul_dots", after [INDEX_MAP, HALVES, TEXT, PUT]);
 shader!(STRIDED_SHADER: UnpackedParams = "matmul_strided", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, OF_64, TILE_PRODUCT]);
+shader!(SHARED_SHADER: UnpackedParams = "matmul_shared", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, SUBGROUP_SUMS]);
 
 impl UnpackedParams {
     pub fn sizes(&self) -> Sizes {
@@ -64,6 +67,20 @@ impl UnpackedParams {
         [[self.a_column, self.a_row], [self.b_row, self.b_column]].map(|steps| steps.map(|step| step == 1))
     }
 
+    /// Returns whether operands of f32 can be read in whole vectors of four, along k or across it, in sums of one part.
+    fn in_fours(&self) -> bool {
+        let lies_well = |[deep, wide]: [bool; 2], line: usize, step: usize, lines: usize| {
+            deep && line.is_multiple_of(4) || wide && step.is_multiple_of(4) && lines.is_multiple_of(4)
+        };
+        let ([_, a_step, a_outer, _], [_, b_step, b_outer, _]) = (self.a_z, self.b_z);
+        let places = [self.a_offset, self.b_offset, a_step, a_outer, b_step, b_outer, self.k];
+        let [a, b] = self.neighbours();
+        self.k <= MAX_SOFTWARE_DEPTH
+            && places.iter().all(|place| place.is_multiple_of(4))
+            && lies_well(a, self.a_row, self.a_column, self.m)
+            && lies_well(b, self.b_column, self.b_row, self.n)
+    }
+
     /// Returns the params with sums in this many parts.
     pub fn in_parts(self, parts: usize) -> UnpackedParams {
         let length = self.k.div_ceil(parts.max(1)).max(1);
@@ -74,15 +91,25 @@ impl UnpackedParams {
     /// Returns the kernel of a variant. The params have the operands' offsets.
     pub fn kernel(self, variant: &Variant<UnpackedParams>, [a, b]: [Stored; 2], out: &Buffer) -> Kernel {
         variant.kernel(self, |kernel| {
-            let kernel = kernel.constant("A_HALVES", a.halves()).constant("B_HALVES", b.halves()).input(&a).input(&b);
-            if is_dots(variant) {
-                kernel.constant("LEFT", self.left()).constant("FEW", self.few()).output(out)
-            } else if is_strided(variant) {
+            let kernel = kernel.input(&a).input(&b);
+            let kernel = if is_tiled(variant) {
                 let [deep_a, deep_b] = self.neighbours().map(|[deep, _]| deep);
-                kernel.constant("DEEP_A", deep_a).constant("DEEP_B", deep_b).input(&a).output(out)
+                kernel.constant("DEEP_A", deep_a).constant("DEEP_B", deep_b).input(&a)
             } else {
-                kernel.output(out)
-            }
+                kernel
+            };
+            let kernel = if is_shared(variant) {
+                let (panels, _) = row_tiles(self.m);
+                kernel.constant("PANELS", panels)
+            } else {
+                kernel.constant("A_HALVES", a.halves()).constant("B_HALVES", b.halves())
+            };
+            let kernel = if is_dots(variant) {
+                kernel.constant("LEFT", self.left()).constant("FEW", self.few())
+            } else {
+                kernel
+            };
+            kernel.output(out)
         })
     }
 }
@@ -107,6 +134,20 @@ const STRIDED: Variant<UnpackedParams> = Variant {
     grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64).saturating_mul(p.parts)),
 };
 
+/// Tiles of up to 32 × 32 elements for each subgroup, which shares the loads of the left operand. Operands are f32, and
+/// lie [in fours](UnpackedParams::in_fours).
+const SHARED: Variant<UnpackedParams> = Variant {
+    name: "shared",
+    shader: SHARED_SHADER,
+    entry: "matmul_shared",
+    fits: |caps| caps.software && caps.subgroup == Some(8),
+    suits: Suits::Some(|p| p.sizes().suit_shared() && p.in_fours()),
+    grid: Grid::Workgroups(|p| {
+        let (panels, _) = row_tiles(p.m);
+        p.sizes().tiles(A_WIDTH * panels, B_WIDTH / 2).saturating_mul(p.parts).div_ceil(SUBGROUPS_OF_WORKGROUP)
+    }),
+};
+
 /// An invocation for each element.
 const DIRECT: Variant<UnpackedParams> = Variant {
     name: "direct",
@@ -118,14 +159,33 @@ const DIRECT: Variant<UnpackedParams> = Variant {
 };
 
 /// Returns the variant that a device uses.
-pub(super) fn chosen(gpu: &Gpu, params: &UnpackedParams) -> Result<&'static Variant<UnpackedParams>> {
+pub(super) fn chosen(
+    gpu: &Gpu,
+    params: &UnpackedParams,
+    dtypes: [DType; 2],
+) -> Result<&'static Variant<UnpackedParams>> {
+    let floats = dtypes == [DType::F32; 2];
+    if gpu.caps().software && !floats && !variants::asked_for(&FAMILY) {
+        return Ok(&DIRECT);
+    }
     let variant = variants::chosen(gpu, &FAMILY, params)?;
-    // The op table may ask for it where there are no few rows or columns.
-    Ok(if is_dots(variant) && params.m.min(params.n) > FEW { &DIRECT } else { variant })
+    // The op table may ask for one that does not read such operands.
+    let few = params.m.min(params.n) <= FEW;
+    let unfit = is_dots(variant) && !few || is_shared(variant) && !(floats && params.in_fours());
+    Ok(if unfit { &DIRECT } else { variant })
 }
 
 pub(super) fn is_strided(variant: &Variant<UnpackedParams>) -> bool {
     variant.name == STRIDED.name
+}
+
+pub(super) fn is_shared(variant: &Variant<UnpackedParams>) -> bool {
+    variant.name == SHARED.name
+}
+
+/// Returns whether a variant is used for many rows and columns too.
+pub(super) fn is_tiled(variant: &Variant<UnpackedParams>) -> bool {
+    is_strided(variant) || is_shared(variant)
 }
 
 pub(super) fn is_dots(variant: &Variant<UnpackedParams>) -> bool {
@@ -136,9 +196,9 @@ static FAMILY: Family<UnpackedParams> = Family { name: "matmul_unpacked", order,
 inventory::submit! { &FAMILY as &'static dyn AnyFamily }
 
 static ON_HARDWARE: [&Variant<UnpackedParams>; 3] = [&DOTS, &STRIDED, &DIRECT];
-/// Barriers are slow on software adapters: the other variants run there where the op table asks for them.
-static ON_SOFTWARE: [&Variant<UnpackedParams>; 3] =
-    [&Variant { suits: Suits::OnDemand, ..DOTS }, &Variant { suits: Suits::OnDemand, ..STRIDED }, &DIRECT];
+/// Barriers are slow on software adapters: variants with barriers run there where the op table asks for them.
+static ON_SOFTWARE: [&Variant<UnpackedParams>; 4] =
+    [&SHARED, &Variant { suits: Suits::OnDemand, ..DOTS }, &Variant { suits: Suits::OnDemand, ..STRIDED }, &DIRECT];
 
 fn order(caps: &Caps) -> &'static [&'static Variant<UnpackedParams>] {
     if caps.software { &ON_SOFTWARE } else { &ON_HARDWARE }
@@ -153,9 +213,8 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<UnpackedParams>) -> Result<Optio
     compare(gpu, variant, [DType::F32; 2])
 }
 
-/// Multiplies a batch of two by few rows, and by few columns, in two parts, and compares the results with the host.
+/// Multiplies a batch of two in two parts, with sizes that are for the variant, and compares the results with the host.
 fn compare(gpu: &Gpu, variant: &'static Variant<UnpackedParams>, dtypes: [DType; 2]) -> Result<Option<String>> {
-    const K: usize = 205;
     // Few rows or columns; then more, whose steps of k lie side by side in one operand, or in none.
     let examples = [
         ([3, 70], [true; 2]),
@@ -165,23 +224,26 @@ fn compare(gpu: &Gpu, variant: &'static Variant<UnpackedParams>, dtypes: [DType;
         ([130, 70], [false, true]),
         ([40, 70], [false, false]),
     ];
+    // Sizes in fours. These two read each operand in either way.
+    let in_fours = [([61, 68], [true, false]), ([92, 37], [false, true])];
+    let (k, examples) = if is_shared(variant) { (208, &in_fours[..]) } else { (205, &examples[..]) };
     let is_for = |[m, n]: [usize; 2]| m.min(n) <= FEW || !is_dots(variant);
-    for ([m, n], [deep_a, deep_b]) in examples.into_iter().filter(|(sizes, _)| is_for(*sizes)) {
-        let (mut a, mut b) = (numbers(2 * m * K, 1), numbers(2 * n * K, 2));
+    for &([m, n], [deep_a, deep_b]) in examples.iter().filter(|(sizes, _)| is_for(*sizes)) {
+        let (mut a, mut b) = (numbers(2 * m * k, 1), numbers(2 * n * k, 2));
         let [left, right] = [gpu.upload(&words(&mut a, dtypes[0]))?, gpu.upload(&words(&mut b, dtypes[1]))?];
-        let ([a_row, a_column], [b_column, b_row]) = (steps(deep_a, m, K), steps(deep_b, n, K));
+        let ([a_row, a_column], [b_column, b_row]) = (steps(deep_a, m, k), steps(deep_b, n, k));
         let whole = UnpackedParams {
             count: 2 * m * n,
             m,
             n,
-            k: K,
+            k,
             parts: 1,
             a_row,
             a_column,
-            a_z: [2, m * K, 0, 0],
+            a_z: [2, m * k, 0, 0],
             b_row,
             b_column,
-            b_z: [2, n * K, 0, 0],
+            b_z: [2, n * k, 0, 0],
             ..UnpackedParams::default()
         };
         let params = whole.in_parts(2);
@@ -191,9 +253,10 @@ fn compare(gpu: &Gpu, variant: &'static Variant<UnpackedParams>, dtypes: [DType;
         gpu.run(params.kernel(variant, operands, &out))?;
         for (at, got) in gpu.download(&out, 0, params.count)?.into_iter().map(f32::from_bits).enumerate() {
             let (j, i, part, z) = (at % n, at / n % m, at / (n * m) % 2, at / (2 * n * m));
-            let range = part * params.length..((part + 1) * params.length).min(K);
-            let expected: f32 =
-                range.map(|k| a[z * m * K + i * a_row + k * a_column] * b[z * n * K + j * b_column + k * b_row]).sum();
+            let range = part * params.length..((part + 1) * params.length).min(k);
+            let expected: f32 = range
+                .map(|at_k| a[z * m * k + i * a_row + at_k * a_column] * b[z * n * k + j * b_column + at_k * b_row])
+                .sum();
             // False for NaN.
             let close = (got - expected).abs() <= 1e-4;
             if !close {
@@ -216,7 +279,10 @@ mod tests {
         let adapters: Vec<Device> = Device::all().into_iter().filter(|device| !device.is_cpu()).collect();
         for (at, device) in adapters.iter().enumerate() {
             let Backend::Gpu(gpu) = device.backend()? else { continue };
-            let variants = order(gpu.caps()).iter().enumerate().filter(|(_, variant)| (variant.fits)(gpu.caps()));
+            let variants = order(gpu.caps())
+                .iter()
+                .enumerate()
+                .filter(|(_, variant)| (variant.fits)(gpu.caps()) && !is_shared(variant));
             for (number, variant) in variants {
                 for (kind, dtypes) in [[DType::F16; 2], [DType::F32, DType::BF16]].into_iter().enumerate() {
                     if adapters.len() > 1 && (at + number + kind) % 2 == 1 {

@@ -5,7 +5,7 @@ use super::blocks::{FOUR, Images, SumParams, Sums};
 use super::geometry::{Geometry, PASS};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::error::Result;
-use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack, Product};
+use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_SOFTWARE_DEPTH, Pack, Product};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::stored::Stored;
 use crate::ops::{Dense, GpuIn};
@@ -38,7 +38,7 @@ impl Geometry {
     /// Returns whether sums over blocks are right for the adapter and the sizes.
     fn suits_blocks(&self, gpu: &Gpu, rows: usize, depth: usize, channels: usize, padded: [usize; 2]) -> Result<bool> {
         let elements = padded.into_iter().fold(channels, usize::saturating_mul).saturating_mul(FOUR);
-        let suits = elements <= PASS && (1..=MAX_DEPTH).contains(&depth) && rows >= FEWEST_ROWS;
+        let suits = elements <= PASS && (1..=MAX_SOFTWARE_DEPTH).contains(&depth) && rows >= FEWEST_ROWS;
         Ok(suits && Product::shares_loads(gpu)?)
     }
 

@@ -2,7 +2,8 @@
 //! `shaders/conv_blocks.wgsl`. `blocked` says what they compute.
 
 use crate::device::gpu::{Buffer, Kernel, PUT, params, shader, wgsl};
-use crate::ops::linalg::panels::A_WIDTH;
+use crate::ops::linalg::matmul_variants::SUBGROUP_SUMS;
+use crate::ops::linalg::panels::row_tiles;
 use crate::ops::spatial::window::{WINDOW, WindowParams};
 use crate::ops::stored::{HALVES, Stored};
 
@@ -52,7 +53,7 @@ params! {
         bias_offset: usize,
     }
 }
-shader!(SUMS: SumParams = "conv_blocks", after [WINDOW, wgsl!("conv_places"), PUT]);
+shader!(SUMS: SumParams = "conv_blocks", after [WINDOW, wgsl!("conv_places"), PUT, SUBGROUP_SUMS]);
 
 /// Vectors that one invocation of `image_blocks.wgsl` writes.
 const RUN: usize = 8;
@@ -61,8 +62,6 @@ pub(super) const FOUR: usize = 4;
 /// Vectors of one subgroup of `conv_blocks.wgsl`, and subgroups of a workgroup.
 const VECTORS: usize = 8;
 const SUBGROUPS: usize = 8;
-/// The most panels of the left operand that one subgroup multiplies.
-const MOST_PANELS: usize = 3;
 
 /// The images that a convolution reads: those of one group, with `padding` zeros above and left of them, or less than 0
 /// where lines are left out.
@@ -143,13 +142,6 @@ pub(super) enum Sums {
     InputGrad,
     /// Parts of the gradient of the weight, from blocks of channels and the gradient of the result.
     WeightGrad,
-}
-
-/// Returns how many panels of `rows` rows a subgroup multiplies, and how many subgroups that takes. One more panel costs
-/// about as much as the loads that all panels of a subgroup share.
-fn row_tiles(rows: usize) -> (usize, usize) {
-    let all = (1..=MOST_PANELS).map(|panels| (panels, rows.div_ceil(A_WIDTH * panels)));
-    all.min_by_key(|(panels, tiles)| tiles * (panels + 1)).unwrap_or((1, rows.div_ceil(A_WIDTH)))
 }
 
 impl Sums {

@@ -15,7 +15,7 @@ use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::inplace::fill_kernel;
-use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_DEPTH, Pack, Product, Target};
+use crate::ops::linalg::panels::{A_WIDTH, ALONE, IndexMap, MAX_SOFTWARE_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::stored::Stored;
@@ -122,7 +122,7 @@ impl Op for Forward {
         }
         // Sums that are too long for one pass are split: each part is a whole result, and the parts are added at the
         // end. The bias is one of them.
-        let splits = depth.div_ceil(MAX_DEPTH);
+        let splits = depth.div_ceil(MAX_SOFTWARE_DEPTH);
         let (parts, total) = (if splits > 1 { splits + 1 } else { 1 }, g.images * g.out_image());
         let target = if splits > 1 { gpu.alloc(parts * total)? } else { out.clone() };
         let left =

@@ -13,7 +13,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::loops_within;
-use crate::ops::linalg::panels::{A_WIDTH, ALONE, B_WIDTH, IndexMap, MAX_DEPTH, Pack, Product, Target};
+use crate::ops::linalg::panels::{A_WIDTH, ALONE, B_WIDTH, IndexMap, MAX_SOFTWARE_DEPTH, Pack, Product, Target};
 use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::stored::Stored;
 use crate::ops::traced::Traced;
@@ -21,7 +21,7 @@ use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradi
 use crate::tensor::Tensor;
 
 /// The fewest and the most output pixels that one invocation adds for the weight's gradient.
-const RUN: [usize; 2] = [4096, MAX_DEPTH];
+const RUN: [usize; 2] = [4096, MAX_SOFTWARE_DEPTH];
 
 /// The most elements of the weight gradient's partial sums in an adapter's memory, unless this would need longer runs
 /// than `RUN` allows.
@@ -115,7 +115,7 @@ impl Op for InputGrad {
         if let Some(kernels) = g.input_grad_in_blocks(gpu, [dy, w], out)? {
             return Ok(kernels);
         }
-        let splits = wide.div_ceil(MAX_DEPTH);
+        let splits = wide.div_ceil(MAX_SOFTWARE_DEPTH);
         let left = Pack {
             width: A_WIDTH,
             depth: wide,
