@@ -1,51 +1,24 @@
 // A product as in matmul_subgroups.wgsl, from the operands where they are instead of from panels, for software adapters with
-// subgroups of 8 (after matmul_unpacked.wgsl, matmul_product.wgsl and subgroup_sums.wgsl). Vectors of four are read along k
-// from an operand that is DEEP, whose steps of k lie side by side, else across it. All places are multiples of four, and so
-// are k and the number of rows, or of columns, of an operand that is not deep.
+// subgroups of 8 (after unpacked_places.wgsl and subgroup_tiles.wgsl). Vectors of four are read along k from an operand that
+// is DEEP, whose steps of k lie side by side, else across it. All places are multiples of four, and so are k and the number
+// of rows, or of columns, of an operand that is not deep.
 // One turn of the loop adds four steps to each sum.
 
 @group(0) @binding(1) var<storage, read> a4: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> b4: array<vec4<f32>>;
 
-override DEEP_A: bool = false;
-override DEEP_B: bool = false;
-
-/// Returns the place of the first column of row m. z counts the parts of k.
-fn row_place(z: u32, m: u32) -> u32 {
-    return (z * p.m + m) * p.n;
-}
-
-fn row_bias(z: u32, m: u32) -> f32 {
-    return bias[0]; // there is none
-}
-
-fn places(n: u32) -> vec4<u32> {
-    return n + vec4(0u, 1u, 2u, 3u);
-}
-
-/// As `add_steps`, where lane i has four steps of row 8 · j + i in `rows[j]`.
-fn add_deep_steps(sums: ptr<function, Sums>, rows: Fours, columns: Fours) {
+/// As `add_two_steps`, where lane i has row 8 · j + i of both steps in `rows[j]`.
+fn add_two_deep_steps(sums: ptr<function, Sums>, rows: array<vec2<f32>, 4>, v: vec4<f32>, w: vec4<f32>) {
     for (var i = 0u; i < PANELS * 2u; i++) {
-        let x = rows[i / 2u].xy;
+        let x = rows[i / 2u];
         let r0 = subgroupShuffle(x, i % 2u * 4u);
         let r1 = subgroupShuffle(x, i % 2u * 4u + 1u);
         let r2 = subgroupShuffle(x, i % 2u * 4u + 2u);
         let r3 = subgroupShuffle(x, i % 2u * 4u + 3u);
-        (*sums)[i * 4u] = (*sums)[i * 4u] + r0.x * columns[0] + r0.y * columns[1];
-        (*sums)[i * 4u + 1u] = (*sums)[i * 4u + 1u] + r1.x * columns[0] + r1.y * columns[1];
-        (*sums)[i * 4u + 2u] = (*sums)[i * 4u + 2u] + r2.x * columns[0] + r2.y * columns[1];
-        (*sums)[i * 4u + 3u] = (*sums)[i * 4u + 3u] + r3.x * columns[0] + r3.y * columns[1];
-    }
-    for (var i = 0u; i < PANELS * 2u; i++) {
-        let x = rows[i / 2u].zw;
-        let r0 = subgroupShuffle(x, i % 2u * 4u);
-        let r1 = subgroupShuffle(x, i % 2u * 4u + 1u);
-        let r2 = subgroupShuffle(x, i % 2u * 4u + 2u);
-        let r3 = subgroupShuffle(x, i % 2u * 4u + 3u);
-        (*sums)[i * 4u] = (*sums)[i * 4u] + r0.x * columns[2] + r0.y * columns[3];
-        (*sums)[i * 4u + 1u] = (*sums)[i * 4u + 1u] + r1.x * columns[2] + r1.y * columns[3];
-        (*sums)[i * 4u + 2u] = (*sums)[i * 4u + 2u] + r2.x * columns[2] + r2.y * columns[3];
-        (*sums)[i * 4u + 3u] = (*sums)[i * 4u + 3u] + r3.x * columns[2] + r3.y * columns[3];
+        (*sums)[i * 4u] = (*sums)[i * 4u] + r0.x * v + r0.y * w;
+        (*sums)[i * 4u + 1u] = (*sums)[i * 4u + 1u] + r1.x * v + r1.y * w;
+        (*sums)[i * 4u + 2u] = (*sums)[i * 4u + 2u] + r2.x * v + r2.y * w;
+        (*sums)[i * 4u + 3u] = (*sums)[i * 4u + 3u] + r3.x * v + r3.y * w;
     }
 }
 
@@ -55,12 +28,10 @@ fn matmul_shared(
     @builtin(subgroup_id) subgroup: u32,
     @builtin(subgroup_invocation_id) lane: u32,
 ) {
-    let task = group_number(group) * SUBGROUPS + subgroup;
-    let m_tiles = (p.m + PANELS * 8u - 1u) / (PANELS * 8u);
-    let n_tiles = (p.n + 31u) / 32u;
-    let m = task % m_tiles * PANELS * 8u;
-    let n = task / m_tiles % n_tiles * 32u + lane * 4u;
-    let z = task / (m_tiles * n_tiles);
+    let tile = tile_of(group, subgroup, lane);
+    let m = tile.m;
+    let n = tile.n;
+    let z = tile.z;
     // The same for the subgroup.
     if z >= p.count / (p.m * p.n) {
         return;
@@ -110,18 +81,13 @@ fn matmul_shared(
             columns[3] = vec4(b[0].w, b[1].w, b[2].w, b[3].w);
         }
         if DEEP_A {
-            add_deep_steps(&sums, rows, columns);
+            let xy = array<vec2<f32>, 4>(rows[0].xy, rows[1].xy, rows[2].xy, rows[3].xy);
+            let zw = array<vec2<f32>, 4>(rows[0].zw, rows[1].zw, rows[2].zw, rows[3].zw);
+            add_two_deep_steps(&sums, xy, columns[0], columns[1]);
+            add_two_deep_steps(&sums, zw, columns[2], columns[3]);
         } else {
             add_steps(&sums, rows, columns);
         }
     }
-    let at = places(n);
-    let end = min(m + PANELS * 8u, p.m);
-    for (var row = m; row < end; row += 4u) {
-        store_at(z, row, n, at, sums[0]);
-        store_at(z, row + 1u, n, at, sums[1]);
-        store_at(z, row + 2u, n, at, sums[2]);
-        store_at(z, row + 3u, n, at, sums[3]);
-        move_up(&sums);
-    }
+    store_sums(tile, &sums);
 }

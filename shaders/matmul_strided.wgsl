@@ -1,27 +1,11 @@
 // A product in tiles as in matmul_blocks.wgsl, from the operands where they are instead of from panels: for products that are
-// too small for panels to be worth it (after matmul_unpacked.wgsl and tile_product.wgsl). An invocation moves vectors of four
+// too small for panels to be worth it (after unpacked_places.wgsl and tile_product.wgsl). An invocation moves vectors of four
 // rows of one step of k, and of four columns. Neighbours move neighbouring steps of an operand that is DEEP, whose steps lie
 // side by side, else neighbouring vectors.
-
-override DEEP_A: bool = false;
-override DEEP_B: bool = false;
 
 // The vectors that an invocation moves for a tile, and invocations that move one step of k.
 const MOVED = 16u / ROWS;
 const ACROSS = ROWS * COLUMNS / 8u;
-
-/// Returns the place of the first column of row m. z counts the parts of k.
-fn row_place(z: u32, m: u32) -> u32 {
-    return (z * p.m + m) * p.n;
-}
-
-fn row_bias(z: u32, m: u32) -> f32 {
-    return bias[0]; // there is none
-}
-
-fn places(n: u32) -> vec4<u32> {
-    return n + vec4(0u, 1u, 2u, 3u);
-}
 
 // What an invocation moves of an operand: the step of k in a tile, the first vector, and the places of the vectors' elements
 // for step 0.

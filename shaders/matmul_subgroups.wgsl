@@ -1,6 +1,6 @@
 // out = A · B (+ bias), as in matmul_panels.wgsl and from the same panels, for software adapters with subgroups of 8. One
 // subgroup: 8 · PANELS rows and 32 columns of out; one invocation: all these rows of four columns (after
-// subgroup_sums.wgsl).
+// subgroup_tiles.wgsl).
 
 @group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> b: array<vec4<f32>>;
@@ -11,12 +11,10 @@ fn matmul_subgroups(
     @builtin(subgroup_id) subgroup: u32,
     @builtin(subgroup_invocation_id) lane: u32,
 ) {
-    let task = group_number(group) * SUBGROUPS + subgroup;
-    let m_tiles = (p.m + PANELS * 8u - 1u) / (PANELS * 8u);
-    let halves = (p.n + 31u) / 32u; // of panels of B
-    let m = task % m_tiles * PANELS * 8u;
-    let n = task / m_tiles % halves * 32u + lane * 4u;
-    let z = task / (m_tiles * halves);
+    let tile = tile_of(group, subgroup, lane);
+    let m = tile.m;
+    let n = tile.n;
+    let z = tile.z;
     // All conditions for an early end are the same for the subgroup.
     if z >= p.z_count {
         return;
@@ -46,13 +44,5 @@ fn matmul_subgroups(
         at_a += 2u;
         at_b += 16u;
     }
-    let at = places(n);
-    let end = min(m + PANELS * 8u, p.m);
-    for (var row = m; row < end; row += 4u) {
-        store_at(z, row, n, at, sums[0]);
-        store_at(z, row + 1u, n, at, sums[1]);
-        store_at(z, row + 2u, n, at, sums[2]);
-        store_at(z, row + 3u, n, at, sums[3]);
-        move_up(&sums);
-    }
+    store_sums(tile, &sums);
 }

@@ -6,8 +6,6 @@
 // constant, if they are short enough: then they know from which lane a value comes, and all sums have names.
 
 const LANES = 8u;
-/// Subgroups of a workgroup of products.
-const SUBGROUPS = 4u;
 const MOST_PANELS = 4u;
 /// Panels of 8 rows in a tile, up to MOST_PANELS.
 override PANELS: u32 = 4u;
@@ -15,29 +13,26 @@ override PANELS: u32 = 4u;
 alias Fours = array<vec4<f32>, 4>;
 alias Sums = array<vec4<f32>, MOST_PANELS * 8u>;
 
-/// Adds the products of four steps: lane i has rows 4 · i to 4 · i + 3 in `rows`, for each step, and `columns` has the
+/// Adds the products of two steps: lane i has rows 4 · i to 4 · i + 3 of the steps in `x` and `y`; `v` and `w` have the
 /// invocation's four columns.
-fn add_steps(sums: ptr<function, Sums>, rows: Fours, columns: Fours) {
-    // Not one loop with all four steps, which would be too long.
+fn add_two_steps(sums: ptr<function, Sums>, x: vec4<f32>, y: vec4<f32>, v: vec4<f32>, w: vec4<f32>) {
     for (var i = 0u; i < PANELS * 2u; i++) {
-        let x = subgroupShuffle(rows[0], i);
-        let y = subgroupShuffle(rows[1], i);
-        (*sums)[i * 4u] = (*sums)[i * 4u] + x.x * columns[0] + y.x * columns[1];
-        (*sums)[i * 4u + 1u] = (*sums)[i * 4u + 1u] + x.y * columns[0] + y.y * columns[1];
-        (*sums)[i * 4u + 2u] = (*sums)[i * 4u + 2u] + x.z * columns[0] + y.z * columns[1];
-        (*sums)[i * 4u + 3u] = (*sums)[i * 4u + 3u] + x.w * columns[0] + y.w * columns[1];
-    }
-    for (var i = 0u; i < PANELS * 2u; i++) {
-        let x = subgroupShuffle(rows[2], i);
-        let y = subgroupShuffle(rows[3], i);
-        (*sums)[i * 4u] = (*sums)[i * 4u] + x.x * columns[2] + y.x * columns[3];
-        (*sums)[i * 4u + 1u] = (*sums)[i * 4u + 1u] + x.y * columns[2] + y.y * columns[3];
-        (*sums)[i * 4u + 2u] = (*sums)[i * 4u + 2u] + x.z * columns[2] + y.z * columns[3];
-        (*sums)[i * 4u + 3u] = (*sums)[i * 4u + 3u] + x.w * columns[2] + y.w * columns[3];
+        let r = subgroupShuffle(x, i);
+        let s = subgroupShuffle(y, i);
+        (*sums)[i * 4u] = (*sums)[i * 4u] + r.x * v + s.x * w;
+        (*sums)[i * 4u + 1u] = (*sums)[i * 4u + 1u] + r.y * v + s.y * w;
+        (*sums)[i * 4u + 2u] = (*sums)[i * 4u + 2u] + r.z * v + s.z * w;
+        (*sums)[i * 4u + 3u] = (*sums)[i * 4u + 3u] + r.w * v + s.w * w;
     }
 }
 
-/// As `add_steps`, of one step.
+/// Adds the products of four steps: by two loops, since one of all four would be too long.
+fn add_steps(sums: ptr<function, Sums>, rows: Fours, columns: Fours) {
+    add_two_steps(sums, rows[0], rows[1], columns[0], columns[1]);
+    add_two_steps(sums, rows[2], rows[3], columns[2], columns[3]);
+}
+
+/// As `add_two_steps`, of one step.
 fn add_step(sums: ptr<function, Sums>, rows: vec4<f32>, columns: vec4<f32>) {
     for (var i = 0u; i < PANELS * 2u; i++) {
         let x = subgroupShuffle(rows, i);

@@ -8,9 +8,9 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::{FEW, Sizes};
 use crate::ops::linalg::matmul_variants::{
-    OF_64, PRODUCT, SUBGROUP_SUMS, SUBGROUPS_OF_WORKGROUP, TILE_PRODUCT, numbers,
+    OF_64, PRODUCT, SUBGROUP_SUMS, SUBGROUP_TILES, TILE_PRODUCT, numbers, workgroups_that_share,
 };
-use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, INDEX_MAP, MAX_SOFTWARE_DEPTH, row_tiles};
+use crate::ops::linalg::panels::{INDEX_MAP, MAX_SOFTWARE_DEPTH, row_tiles};
 use crate::ops::stored::{HALVES, Stored, words};
 use crate::ops::variants;
 
@@ -36,10 +36,11 @@ params! {
 }
 
 const TEXT: &str = wgsl!("matmul_unpacked");
+const TILE_PLACES: &str = wgsl!("unpacked_places");
 shader!(DIRECT_SHADER: UnpackedParams = "matmul_direct", after [INDEX_MAP, HALVES, TEXT, PUT]);
 shader!(DOTS_SHADER: UnpackedParams = "matmul_dots", after [INDEX_MAP, HALVES, TEXT, PUT]);
-shader!(STRIDED_SHADER: UnpackedParams = "matmul_strided", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, OF_64, TILE_PRODUCT]);
-shader!(SHARED_SHADER: UnpackedParams = "matmul_shared", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, SUBGROUP_SUMS]);
+shader!(STRIDED_SHADER: UnpackedParams = "matmul_strided", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, OF_64, TILE_PRODUCT]);
+shader!(SHARED_SHADER: UnpackedParams = "matmul_shared", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, SUBGROUP_SUMS, SUBGROUP_TILES]);
 
 impl UnpackedParams {
     pub fn sizes(&self) -> Sizes {
@@ -143,8 +144,8 @@ const SHARED: Variant<UnpackedParams> = Variant {
     fits: |caps| caps.software && caps.subgroup == Some(8),
     suits: Suits::Some(|p| p.sizes().suit_shared() && p.in_fours()),
     grid: Grid::Workgroups(|p| {
-        let (panels, _) = row_tiles(p.m);
-        p.sizes().tiles(A_WIDTH * panels, B_WIDTH / 2).saturating_mul(p.parts).div_ceil(SUBGROUPS_OF_WORKGROUP)
+        let Sizes { m, n, batch } = p.sizes();
+        workgroups_that_share(Sizes { m, n, batch: batch.saturating_mul(p.parts) })
     }),
 };
 
