@@ -28,9 +28,9 @@ fn matmul_shared(
     @builtin(subgroup_id) subgroup: u32,
     @builtin(subgroup_invocation_id) lane: u32,
 ) {
-    let tile = tile_of(group, subgroup, lane);
+    let tile = tile_of(group, subgroup);
     let m = tile.m;
-    let n = tile.n;
+    let n = tile.n + lane * 4u;
     let z = tile.z;
     // The same for the subgroup.
     if z >= p.count / (p.m * p.n) {
@@ -89,5 +89,5 @@ fn matmul_shared(
             add_steps(&sums, rows, columns);
         }
     }
-    store_sums(tile, &sums);
+    store_sums(tile, n, &sums);
 }

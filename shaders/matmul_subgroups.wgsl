@@ -11,9 +11,9 @@ fn matmul_subgroups(
     @builtin(subgroup_id) subgroup: u32,
     @builtin(subgroup_invocation_id) lane: u32,
 ) {
-    let tile = tile_of(group, subgroup, lane);
+    let tile = tile_of(group, subgroup);
     let m = tile.m;
-    let n = tile.n;
+    let n = tile.n + lane * 4u;
     let z = tile.z;
     // All conditions for an early end are the same for the subgroup.
     if z >= p.z_count {
@@ -44,5 +44,5 @@ fn matmul_subgroups(
         at_a += 2u;
         at_b += 16u;
     }
-    store_sums(tile, &sums);
+    store_sums(tile, n, &sums);
 }
