@@ -22,7 +22,7 @@ fn route(deep: bool, index: u32, first: u32, lines: u32, offset: u32, apart: u32
     for (var i = 0u; i < MOVED; i++) {
         let line = first + (r.vector + i * ACROSS) * 4u;
         // In place of lines past the end the last one is loaded; its sums are not stored.
-        r.at[i] = offset + min(line + vec4(0u, 1u, 2u, 3u), vec4(lines - 1u)) * apart;
+        r.at[i] = offset + min(line + FOUR, vec4(lines - 1u)) * apart;
     }
     return r;
 }

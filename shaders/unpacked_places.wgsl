@@ -5,6 +5,8 @@
 override DEEP_A: bool = false;
 override DEEP_B: bool = false;
 
+const FOUR = vec4(0u, 1u, 2u, 3u);
+
 /// Returns the place of the first column of row m.
 fn row_place(z: u32, m: u32) -> u32 {
     return (z * p.m + m) * p.n;
@@ -15,5 +17,5 @@ fn row_bias(z: u32, m: u32) -> f32 {
 }
 
 fn places(n: u32) -> vec4<u32> {
-    return n + vec4(0u, 1u, 2u, 3u);
+    return n + FOUR;
 }

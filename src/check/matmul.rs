@@ -151,22 +151,33 @@ fn unpacked() -> Vec<Case> {
         let long = long(2, 70_000, 3).named(format!("matmul/{variant} long k"));
         cases.push(long.variant("matmul_unpacked", variant));
     }
-    // Sizes and places that are multiples of four, with each number of panels in a tile.
     let mut push = |what: &str, a: Input, b: Input| {
         let case = case(what, a, b).named(format!("matmul/shared {what}"));
         cases.push(case.variant("matmul_unpacked", "shared"));
     };
-    for [m, k, n] in [[8, 4, 8], [12, 36, 20], [20, 8, 132], [72, 100, 36], [300, 512, 64]] {
+    // Sizes that are multiples of four, and others; with each number of panels in a tile.
+    let in_fours = [[8, 4, 8], [12, 36, 20], [20, 8, 132], [72, 100, 36], [300, 512, 64]];
+    let others =
+        [[5, 1, 6], [7, 2, 9], [12, 35, 21], [17, 3, 33], [30, 18, 31], [33, 37, 65], [131, 67, 70], [61, 513, 258]];
+    for [m, k, n] in in_fours {
+        push("in fours", narrowed(a(&[m, k]), 0), narrowed(b(&[k, n]), 0));
+        push("right transposed, in fours", narrowed(a(&[m, k]), 0), transposed(b(&[k, n]), 0, 1));
+        push("left transposed, in fours", transposed(a(&[m, k]), 0, 1), narrowed(b(&[k, n]), 0));
+    }
+    for [m, k, n] in in_fours.into_iter().chain(others) {
         push("dense", dense(a(&[m + 1, k])), dense(b(&[k, n])));
         push("right transposed", dense(a(&[m, k])), transposed(b(&[k, n + 1]), 0, 1));
         push("left transposed", transposed(a(&[m, k]), 0, 1), dense(b(&[k, n])));
         push("both transposed", transposed(a(&[m, k]), 0, 1), transposed(b(&[k, n]), 0, 1));
     }
-    push("batched", dense(a(&[3, 17, 40])), dense(b(&[3, 40, 24])));
-    push("batch of one matrix", dense(a(&[17, 40])), dense(b(&[4, 40, 24])));
-    push("strides of 0", broadcast(a(&[1, 40]), &[13, 40]), dense(b(&[40, 24])));
-    push("narrowed", narrowed(a(&[24, 40]), 0), narrowed(b(&[40, 60]), 0));
-    push("two batches", dense(a(&[2, 1, 5, 8])), dense(b(&[3, 8, 12])));
+    for [m, k, n] in [[17, 40, 24], [17, 41, 23]] {
+        push("batched", dense(a(&[3, m, k])), dense(b(&[3, k, n])));
+        push("batch of one matrix", dense(a(&[m, k])), dense(b(&[4, k, n])));
+        push("strides of 0", broadcast(a(&[1, k]), &[m, k]), dense(b(&[k, n])));
+        push("narrowed", narrowed(a(&[24, k]), 0), narrowed(b(&[k, 60]), 0));
+        push("narrowed along k", narrowed(a(&[m, k]), 1), narrowed(b(&[k, n]), 0));
+        push("two batches", dense(a(&[2, 1, 5, k])), dense(b(&[3, k, n])));
+    }
     let long = long(32, 12_288, 8).named("matmul/shared long k".to_owned());
     cases.push(long.variant("matmul_unpacked", "shared"));
     cases

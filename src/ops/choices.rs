@@ -29,8 +29,8 @@
 //!
 //! On software adapters, products run as `matmul_unpacked/direct` if they have few rows or columns, else as
 //! `matmul/subgroups` on lavapipe and as `matmul/panels` on others. On lavapipe, products of f32 with up to [`MOST_SHARED`] rows
-//! or columns, whose operands can be read in vectors of four where they are, run as `matmul_unpacked/shared`. Convolutions run
-//! as `conv2d/columns`: most 3 × 3 kernels and the gradients of their images by Winograd's method (`Geometry::winograd`; with
+//! or columns, and with neighbours side by side in one direction of each operand, run as `matmul_unpacked/shared`. Convolutions
+//! run as `conv2d/columns`: most 3 × 3 kernels and the gradients of their images by Winograd's method (`Geometry::winograd`; with
 //! `matmul/subgroups` from 64 channels on, else from 16 on); others with `matmul/subgroups` from blocks of images
 //! (`conv_blocks.wgsl`), else from columns in memory. Groups of few channels, and results of few pixels, are
 //! computed in registers (`conv_registers.wgsl`). The other variants run there where the op table asks for them.
@@ -61,7 +61,7 @@ pub(super) const FEW: usize = 4;
 
 /// On software adapters, the most rows or columns for products that share loads and read the operands where they are: with
 /// more, reading from panels is faster on newer drivers.
-const MOST_SHARED: usize = 384;
+const MOST_SHARED: usize = 448;
 
 /// The sizes of a result: rows, columns, and the number of results, which counts the parts of sums.
 #[derive(Clone, Copy)]

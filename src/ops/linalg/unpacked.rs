@@ -40,7 +40,7 @@ const TILE_PLACES: &str = wgsl!("unpacked_places");
 shader!(DIRECT_SHADER: UnpackedParams = "matmul_direct", after [INDEX_MAP, HALVES, TEXT, PUT]);
 shader!(DOTS_SHADER: UnpackedParams = "matmul_dots", after [INDEX_MAP, HALVES, TEXT, PUT]);
 shader!(STRIDED_SHADER: UnpackedParams = "matmul_strided", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, OF_64, TILE_PRODUCT]);
-shader!(SHARED_SHADER: UnpackedParams = "matmul_shared", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, SUBGROUP_SUMS, SUBGROUP_TILES]);
+shader!(SHARED_SHADER: UnpackedParams = "matmul_shared", after [INDEX_MAP, HALVES, TEXT, PRODUCT, PUT, TILE_PLACES, SUBGROUP_SUMS, SUBGROUP_TILES, wgsl!("fours_anywhere")]);
 
 impl UnpackedParams {
     pub fn sizes(&self) -> Sizes {
@@ -68,18 +68,26 @@ impl UnpackedParams {
         [[self.a_column, self.a_row], [self.b_row, self.b_column]].map(|steps| steps.map(|step| step == 1))
     }
 
-    /// Returns whether operands of f32 can be read in whole vectors of four, along k or across it, in sums of one part.
-    fn in_fours(&self) -> bool {
-        let lies_well = |[deep, wide]: [bool; 2], line: usize, step: usize, lines: usize| {
-            deep && line.is_multiple_of(4) || wide && step.is_multiple_of(4) && lines.is_multiple_of(4)
-        };
+    /// Returns whether each operand has neighbours side by side in one direction.
+    fn has_neighbours(&self) -> bool {
+        self.neighbours().iter().all(|either| either.contains(&true))
+    }
+
+    /// Returns whether operands can be read in vectors of four, and sums are short enough for one invocation each.
+    fn suits_fours(&self) -> bool {
+        self.length <= MAX_SOFTWARE_DEPTH && self.has_neighbours()
+    }
+
+    /// Returns whether vectors of four along the neighbours of an operand may begin in the middle of those of its buffer, or
+    /// whether the steps of a sum are no multiple of four.
+    fn shifted(&self) -> bool {
+        let [[deep_a, _], [deep_b, _]] = self.neighbours();
+        let lines = [(deep_a, self.a_row, self.a_column), (deep_b, self.b_column, self.b_row)];
         let ([_, a_step, a_outer, _], [_, b_step, b_outer, _]) = (self.a_z, self.b_z);
-        let places = [self.a_offset, self.b_offset, a_step, a_outer, b_step, b_outer, self.k];
-        let [a, b] = self.neighbours();
-        self.k <= MAX_SOFTWARE_DEPTH
-            && places.iter().all(|place| place.is_multiple_of(4))
-            && lies_well(a, self.a_row, self.a_column, self.m)
-            && lies_well(b, self.b_column, self.b_row, self.n)
+        [self.a_offset, self.b_offset, a_step, a_outer, b_step, b_outer, self.k, self.length]
+            .into_iter()
+            .chain(lines.map(|(deep, line, step)| if deep { line } else { step }))
+            .any(|place| !place.is_multiple_of(4))
     }
 
     /// Returns the params with sums in this many parts.
@@ -91,6 +99,7 @@ impl UnpackedParams {
 
     /// Returns the kernel of a variant. The params have the operands' offsets.
     pub fn kernel(self, variant: &Variant<UnpackedParams>, [a, b]: [Stored; 2], out: &Buffer) -> Kernel {
+        let shifted = self.shifted();
         variant.kernel(self, |kernel| {
             let kernel = kernel.input(&a).input(&b);
             let kernel = if is_tiled(variant) {
@@ -101,7 +110,7 @@ impl UnpackedParams {
             };
             let kernel = if is_shared(variant) {
                 let (panels, _) = row_tiles(self.m);
-                kernel.constant("PANELS", panels)
+                kernel.constant("PANELS", panels).constant("SHIFTED", shifted)
             } else {
                 kernel.constant("A_HALVES", a.halves()).constant("B_HALVES", b.halves())
             };
@@ -131,18 +140,18 @@ const STRIDED: Variant<UnpackedParams> = Variant {
     shader: STRIDED_SHADER,
     entry: "matmul_strided",
     fits: |caps| caps.max_invocations >= 64 && caps.workgroup_memory >= 4224,
-    suits: Suits::Some(|p| p.sizes().suit_strided() && p.neighbours().iter().all(|either| either.contains(&true))),
+    suits: Suits::Some(|p| p.sizes().suit_strided() && p.has_neighbours()),
     grid: Grid::Workgroups(|p| p.sizes().tiles(64, 64).saturating_mul(p.parts)),
 };
 
 /// Tiles of up to 32 × 32 elements for each subgroup, which shares the loads of the left operand. Operands are f32, and
-/// lie [in fours](UnpackedParams::in_fours).
+/// [can be read in vectors of four](UnpackedParams::suits_fours).
 const SHARED: Variant<UnpackedParams> = Variant {
     name: "shared",
     shader: SHARED_SHADER,
     entry: "matmul_shared",
     fits: |caps| caps.software && caps.subgroup == Some(8),
-    suits: Suits::Some(|p| p.sizes().suit_shared() && p.in_fours()),
+    suits: Suits::Some(|p| p.sizes().suit_shared() && p.suits_fours()),
     grid: Grid::Workgroups(|p| {
         let Sizes { m, n, batch } = p.sizes();
         workgroups_that_share(Sizes { m, n, batch: batch.saturating_mul(p.parts) })
@@ -172,7 +181,7 @@ pub(super) fn chosen(
     let variant = variants::chosen(gpu, &FAMILY, params)?;
     // The op table may ask for one that does not read such operands.
     let few = params.m.min(params.n) <= FEW;
-    let unfit = is_dots(variant) && !few || is_shared(variant) && !(floats && params.in_fours());
+    let unfit = is_dots(variant) && !few || is_shared(variant) && !(floats && params.suits_fours());
     Ok(if unfit { &DIRECT } else { variant })
 }
 
@@ -218,18 +227,18 @@ fn attempt(gpu: &Gpu, variant: &'static Variant<UnpackedParams>) -> Result<Optio
 fn compare(gpu: &Gpu, variant: &'static Variant<UnpackedParams>, dtypes: [DType; 2]) -> Result<Option<String>> {
     // Few rows or columns; then more, whose steps of k lie side by side in one operand, or in none.
     let examples = [
-        ([3, 70], [true; 2]),
-        ([70, 2], [true; 2]),
-        ([4, 1], [true; 2]),
-        ([70, 130], [true, false]),
-        ([130, 70], [false, true]),
-        ([40, 70], [false, false]),
+        ([3, 205, 70], [true; 2]),
+        ([70, 205, 2], [true; 2]),
+        ([4, 205, 1], [true; 2]),
+        ([70, 205, 130], [true, false]),
+        ([130, 205, 70], [false, true]),
+        ([40, 205, 70], [false, false]),
     ];
-    // Sizes in fours. These two read each operand in either way.
-    let in_fours = [([61, 68], [true, false]), ([92, 37], [false, true])];
-    let (k, examples) = if is_shared(variant) { (208, &in_fours[..]) } else { (205, &examples[..]) };
-    let is_for = |[m, n]: [usize; 2]| m.min(n) <= FEW || !is_dots(variant);
-    for &([m, n], [deep_a, deep_b]) in examples.iter().filter(|(sizes, _)| is_for(*sizes)) {
+    // The first from vectors of the buffers, the second from others. Together they read each operand in either way.
+    let of_shared = [([61, 208, 68], [true, false]), ([91, 205, 37], [false, true])];
+    let examples = if is_shared(variant) { &of_shared[..] } else { &examples[..] };
+    let is_for = |[m, _, n]: [usize; 3]| m.min(n) <= FEW || !is_dots(variant);
+    for &([m, k, n], [deep_a, deep_b]) in examples.iter().filter(|(sizes, _)| is_for(*sizes)) {
         let (mut a, mut b) = (numbers(2 * m * k, 1), numbers(2 * n * k, 2));
         let [left, right] = [gpu.upload(&words(&mut a, dtypes[0]))?, gpu.upload(&words(&mut b, dtypes[1]))?];
         let ([a_row, a_column], [b_column, b_row]) = (steps(deep_a, m, k), steps(deep_b, n, k));
