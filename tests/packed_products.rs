@@ -195,8 +195,9 @@ fn gradients_have_the_numbers_of_widened_operands() -> Result<()> {
 fn no_pass_widens_the_operands() -> Result<()> {
     let _alone = alone();
     for device in devices().iter().filter(|device| !device.is_cpu()) {
+        // Lavapipe reads smaller operands of f32 where they are, in one dispatch.
         let dispatches = |dtype| -> Result<u64> {
-            let (a, b) = (tensor(&[70, 65], 1, dtype, device)?, tensor(&[65, 90], 2, dtype, device)?);
+            let (a, b) = (tensor(&[470, 65], 1, dtype, device)?, tensor(&[65, 490], 2, dtype, device)?);
             a.matmul(&b)?;
             let before = device.dispatches();
             a.matmul(&b)?;
