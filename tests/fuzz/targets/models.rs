@@ -194,9 +194,11 @@ fn graphs(node: &Node) -> impl Iterator<Item = &Graph> {
     node.attribute.iter().filter_map(|attribute| attribute.g.as_ref())
 }
 
-/// Whether a model may loop for long.
+/// Whether a model may loop for long: it has a large number, or a loop without a number of steps.
 fn is_endless(model: &Model) -> bool {
-    loops(model) && numbers(model).any(|n| !(0..=MOST_STEPS).contains(&n))
+    let counts = |node: &&Node| node.input.first().is_some_and(|name| !name.is_empty());
+    let loops_on = nodes(model).iter().any(|node| node.op_type == "Loop" && !counts(node));
+    loops_on || loops(model) && numbers(model).any(|n| !(0..=MOST_STEPS).contains(&n))
 }
 
 pub fn loops(model: &Model) -> bool {
