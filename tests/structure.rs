@@ -180,6 +180,14 @@ fn wgpu_stays_in_its_room() {
     }
 }
 
+/// Ops share their tasks with the team of the host: a loop of rayon would wake threads that sleep, beside those that are awake.
+#[test]
+fn ops_share_tasks_in_one_way() {
+    let rayon: Vec<_> = code("src/ops").into_iter().filter(|(_, text)| text.contains("rayon::prelude")).collect();
+    let paths: Vec<&str> = rayon.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(paths, ["src/ops/index/sort.rs"], "use device/cpu/tasks.rs");
+}
+
 /// README.md is also the front page of the documentation and of the package, where files of the repository are not.
 #[test]
 fn the_readme_links_to_addresses_only() {

@@ -1,8 +1,7 @@
 //! Elementwise reductions of several lists of elements on the host, by all threads: the arithmetic of the collectives.
 
-use rayon::prelude::*;
-
 use super::vectorised::vectorised;
+use crate::device::cpu::tasks::share;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -78,7 +77,7 @@ fn fold<T: Copy + Send + Sync>(
     first: impl Fn(f32, T) -> T + Sync,
     next: impl Fn(T, f32, T) -> T + Sync,
 ) {
-    out.par_chunks_mut(PART).enumerate().for_each(|(i, out)| {
+    share(out.chunks_mut(PART).enumerate(), 1, |(i, out)| {
         vectorised!({
             for (k, (term, &weight)) in terms.iter().zip(weights).enumerate() {
                 let term = &term[i * PART..][..out.len()];

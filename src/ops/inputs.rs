@@ -3,9 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use crate::device::Storage;
+use crate::device::cpu::tasks::share;
 use crate::device::cpu::{CpuBuffer, ReadGuard, WriteGuard};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Slots, params, wgsl};
 use crate::dtype::{DType, Word};
@@ -286,8 +285,9 @@ impl<const K: usize> Walk<K> {
         // Dense operands of one shape need no walk: making one would take longer than the op of a small tensor.
         if all_dense(&layouts) {
             let offsets = layouts.map(|layout| layout.offset);
-            let parts = out.par_chunks_mut(CHUNK).enumerate().with_min_len(least);
-            parts.for_each(|(i, part)| f(offsets.map(|offset| offset + i * CHUNK), [1; K], part));
+            share(out.chunks_mut(CHUNK).enumerate(), least, |(i, part)| {
+                f(offsets.map(|offset| offset + i * CHUNK), [1; K], part)
+            });
         } else {
             Walk::broadcast(op, layouts)?.rows(out, least, f);
         }
@@ -305,7 +305,7 @@ impl<const K: usize> Walk<K> {
         let Walk { dims, strides, offsets } = self;
         let inner = dims.len() - 1;
         let (length, steps) = (dims[inner], strides.each_ref().map(|s| s[inner]));
-        out.par_chunks_mut(CHUNK).enumerate().with_min_len(least).for_each(|(i, mut part)| {
+        share(out.chunks_mut(CHUNK).enumerate(), least, |(i, mut part)| {
             let (mut row, mut column) = (i * CHUNK / length, i * CHUNK % length);
             while !part.is_empty() {
                 let (mut rest, mut at) =

@@ -26,7 +26,6 @@ mod shape;
 mod spatial;
 mod stored;
 mod sums;
-mod tasks;
 #[cfg_attr(not(feature = "onnx"), allow(dead_code, unused_imports, reason = "only the export to ONNX reads a trace"))]
 pub(crate) mod traced;
 pub(crate) mod variants;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use crate::device::Backend;
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -162,14 +161,14 @@ fn on_cpu(w: &Tensor, g: &Tensor, state: &[Tensor], rule: UpdateRule) -> Result<
         bytemuck::cast_slice_mut::<u32, f32>(&mut words[range])
     });
     let Some(parameters) = slices.next() else { return Ok(()) };
-    let pairs = parameters.par_chunks_mut(CHUNK).zip(g.par_chunks(CHUNK));
+    let pairs = parameters.chunks_mut(CHUNK).zip(g.chunks(CHUNK));
     match (slices.next(), slices.next()) {
         (Some(s), Some(r)) => {
-            let all = pairs.zip(s.par_chunks_mut(CHUNK)).zip(r.par_chunks_mut(CHUNK));
-            all.for_each(|(((w, g), s), r)| rule.step(w, g, s, r));
+            let all = pairs.zip(s.chunks_mut(CHUNK)).zip(r.chunks_mut(CHUNK));
+            share(all, 1, |(((w, g), s), r)| rule.step(w, g, s, r));
         }
-        (Some(s), None) => pairs.zip(s.par_chunks_mut(CHUNK)).for_each(|((w, g), s)| rule.step(w, g, s, &mut [])),
-        (None, _) => pairs.for_each(|(w, g)| rule.step(w, g, &mut [], &mut [])),
+        (Some(s), None) => share(pairs.zip(s.chunks_mut(CHUNK)), 1, |((w, g), s)| rule.step(w, g, s, &mut [])),
+        (None, _) => share(pairs, 1, |(w, g)| rule.step(w, g, &mut [], &mut [])),
     }
     Ok(())
 }

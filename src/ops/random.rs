@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::device::cpu::tasks;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
@@ -98,7 +97,7 @@ fn each<T: Send>(mut out: &mut [T], mut stream: Stream, skip: usize, f: impl Fn(
         head.iter_mut().zip(&stream.block(0)[skip..]).for_each(|(out, &word)| f(word, out));
         (out, stream.first) = (rest, stream.first.wrapping_add(1));
     }
-    out.par_chunks_mut(CHUNK).enumerate().for_each(|(i, chunk)| {
+    tasks::share(out.chunks_mut(CHUNK).enumerate(), 1, |(i, chunk)| {
         for (block, four) in chunk.chunks_mut(4).enumerate() {
             let words = stream.block((i * CHUNK / 4 + block) as u64);
             four.iter_mut().zip(words).for_each(|(out, word)| f(word, out));

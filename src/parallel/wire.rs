@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
-use rayon::prelude::*;
 
 use super::DataParallel;
+use crate::device::cpu::tasks::share;
 use crate::device::{Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -152,7 +152,7 @@ pub(super) fn widened(words: &[u32], len: usize, slots: Option<usize>) -> Result
     let floats: &mut [f32] = bytemuck::cast_slice_mut(&mut guard[..total]);
     let bits: &[u16] = bytemuck::cast_slice(&words[..halves]);
     let halves: &[f16] = bits[..len].reinterpret_cast();
-    floats[..len].par_chunks_mut(PART).zip(halves.par_chunks(PART)).for_each(|(floats, halves)| {
+    share(floats[..len].chunks_mut(PART).zip(halves.chunks(PART)), 1, |(floats, halves)| {
         halves.convert_to_f32_slice(floats);
         floats.iter_mut().for_each(|v| *v *= scale);
     });

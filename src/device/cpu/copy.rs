@@ -1,7 +1,6 @@
 //! Copies of words within host memory, by all threads.
 
-use rayon::prelude::*;
-
+use super::tasks::share;
 use super::with_room;
 use crate::error::Result;
 
@@ -10,7 +9,7 @@ const PART: usize = 1 << 16;
 
 /// Copies `from` to `to`, which is as long.
 pub(crate) fn copy(from: &[u32], to: &mut [u32]) {
-    to.par_chunks_mut(PART).zip(from.par_chunks(PART)).for_each(|(to, from)| to.copy_from_slice(from));
+    share(to.chunks_mut(PART).zip(from.chunks(PART)), 1, |(to, from)| to.copy_from_slice(from));
 }
 
 /// Returns a copy in memory of its own. The system maps new memory at the first access to each page, which takes longer
@@ -20,8 +19,7 @@ pub(crate) fn copy(from: &[u32], to: &mut [u32]) {
 /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
 pub(crate) fn copied(words: &[u32]) -> Result<Vec<u32>> {
     let mut out = with_room(words.len())?;
-    let parts = out.spare_capacity_mut()[..words.len()].par_chunks_mut(PART).zip(words.par_chunks(PART));
-    parts.for_each(|(to, from)| {
+    share(out.spare_capacity_mut()[..words.len()].chunks_mut(PART).zip(words.chunks(PART)), 1, |(to, from)| {
         for (to, word) in to.iter_mut().zip(from) {
             to.write(*word);
         }

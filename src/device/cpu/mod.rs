@@ -9,6 +9,8 @@ mod huge_pages;
 mod info;
 mod notice;
 mod scratch;
+pub(crate) mod tasks;
+mod team;
 mod whole_file;
 
 pub(crate) use budget::{Grant, available, collected, grant_driver, with_room};

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use rayon::prelude::*;
 
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -109,7 +109,7 @@ fn widen<B: bytemuck::Pod + Sync, T: Word>(x: &CpuIn<Strided>, out: &mut [T], f:
     let (bits, layout) = (x.all::<B>(), x.layout());
     if layout.is_contiguous() {
         let bits = &bits[layout.offset..][..out.len()];
-        out.par_chunks_mut(CHUNK).zip(bits.par_chunks(CHUNK)).for_each(|(out, bits)| convert(bits, out, &f));
+        share(out.chunks_mut(CHUNK).zip(bits.chunks(CHUNK)), 1, |(out, bits)| convert(bits, out, &f));
     } else {
         out.iter_mut().zip(layout.positions()).for_each(|(out, at)| *out = f(bits[at]));
     }
@@ -120,7 +120,7 @@ fn narrow<T: Word, B: bytemuck::Pod + Send>(x: &[T], out: CpuOut, f: impl Fn(T) 
         *last = 0; // the last word may be longer than the elements
     }
     let bits: &mut [B] = bytemuck::cast_slice_mut(out.0);
-    bits.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(bits, x)| convert(x, bits, &f));
+    share(bits.chunks_mut(CHUNK).zip(x.chunks(CHUNK)), 1, |(bits, x)| convert(x, bits, &f));
 }
 
 fn convert<S: Copy, T>(from: &[S], to: &mut [T], f: impl Fn(S) -> T) {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::range::{check_indices, check_on_adapter};
 use crate::device::Backend;
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -57,7 +56,7 @@ impl Op for Gather {
         check_indices(self.name(), index, size)?;
         let picks = if self.shared { index.len() } else { inputs[1].shape()[self.dim] };
         // Each item is one row of `inner` elements of the output.
-        out.par_chunks_mut(inner).with_min_len(64).enumerate().for_each(|(row, out)| {
+        share(out.chunks_mut(inner).enumerate(), 64, |(row, out)| {
             let x = &x[row / picks * size * inner..][..size * inner];
             match self.shared {
                 true => out.copy_from_slice(&x[index[row % picks] as usize * inner..][..inner]),

@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::dots::Dots;
 use super::gemm::{Matrix, Threads};
 use super::lines::Lines;
+use crate::device::cpu::tasks::try_share;
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
-use crate::ops::tasks::share;
 
 /// The most rows: if the terms of a column are neighbours, and if the columns are.
 const MOST_DOTS: usize = 8;
@@ -75,7 +75,7 @@ pub(super) fn product(out: &mut [f32], a: Matrix, b: Matrix, [m, k, n]: [usize; 
     for row in out.chunks_exact_mut(n) {
         row.chunks_mut(each).zip(&mut tasks).for_each(|(part, task)| task.push(part));
     }
-    share(tasks.into_iter().enumerate().collect(), |(i, mut task)| {
+    try_share(tasks.into_iter().enumerate(), 1, |(i, mut task)| {
         let range = i * each..n.min((i + 1) * each);
         if let [row] = &mut task[..] {
             return columns(range.clone(), row, range.len());

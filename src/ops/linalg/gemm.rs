@@ -25,6 +25,11 @@ impl<'a, T> Matrix<'a, T> {
         Matrix { data, start, strides }
     }
 
+    /// Returns the rows from `row` on.
+    pub fn from(self, row: usize) -> Self {
+        Matrix { start: self.start + row * self.strides[0], ..self }
+    }
+
     /// Returns whether a `rows × columns` matrix lies within the data.
     fn holds(&self, rows: usize, columns: usize) -> bool {
         let last = self.start + (rows - 1) * self.strides[0] + (columns - 1) * self.strides[1];

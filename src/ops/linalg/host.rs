@@ -1,9 +1,8 @@
 //! Matrix products of f32 on the host, each in the way that suits its sizes.
 
-use rayon::prelude::*;
-
 use super::gemm::{Matrix, Threads, gemm};
 use super::{few_rows, large};
+use crate::device::cpu::tasks::share;
 use crate::error::Result;
 
 /// Returns the threads for a product of this many multiplications.
@@ -30,13 +29,44 @@ pub(super) fn product(
     if threads == Threads::All && large::suits(a, b, sizes) {
         return large::product(out, a, b, sizes, bias);
     }
-    if let (Some(bias), 1..) = (bias, m.min(n)) {
-        let copied = |out: &mut [f32]| out.chunks_exact_mut(n).for_each(|out| out.copy_from_slice(bias));
-        match threads {
-            Threads::One => copied(out),
-            Threads::All => out.par_chunks_mut((8192 / n).max(1) * n).for_each(copied),
-        }
+    if m.min(n) == 0 {
+        return Ok(());
     }
-    gemm(out, a, b, [m, k, n], bias.is_some(), threads);
+    let copied = |out: &mut [f32]| {
+        if let Some(bias) = bias {
+            out.chunks_exact_mut(n).for_each(|out| out.copy_from_slice(bias));
+        }
+    };
+    let out = &mut out[..m * n];
+    if let Some(rows) = rows_of_task(sizes, threads) {
+        share(out.chunks_mut(rows * n).enumerate(), 1, |(i, out)| {
+            copied(out);
+            gemm(out, a.from(i * rows), b, [out.len() / n, k, n], bias.is_some(), Threads::One);
+        });
+    } else {
+        copied(out);
+        gemm(out, a, b, sizes, bias.is_some(), threads);
+    }
     Ok(())
+}
+
+/// Returns the rows that each thread computes, unless `gemm` is to divide the product among threads itself. To wake them takes a good
+/// part of the time of a small product; but threads of `gemm` share what is packed of the right operand.
+fn rows_of_task([m, k, n]: [usize; 3], threads: Threads) -> Option<usize> {
+    const FEW: usize = 16;
+    const MANY: usize = 64;
+    const SMALL: usize = 1 << 25;
+    let least = if m.saturating_mul(k).saturating_mul(n) <= SMALL { FEW } else { MANY };
+    let count = rayon::current_num_threads();
+    let mut rows = m.div_ceil(count);
+    if rows >= MANY {
+        rows = rows.next_multiple_of(8);
+    }
+    // `gemm` adds the terms in another order for one row, and for at most 64 rows and columns: the number of threads is not to
+    // change the sums.
+    while m % rows == 1 {
+        rows += 1;
+    }
+    let in_order = n > 64 || m % rows > 64 || (m.is_multiple_of(rows) && rows > 64);
+    (threads == Threads::All && count > 1 && m / count >= least && in_order).then_some(rows)
 }

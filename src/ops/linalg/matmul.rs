@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use crate::context;
+use crate::device::cpu::tasks::try_share;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -145,7 +144,7 @@ impl Op for MatMul {
         } else if starts.len() < 2 * rayon::current_num_threads() {
             out.chunks_mut(m * n).zip(starts).try_for_each(|(out, start)| one(out, start, Threads::All))
         } else {
-            out.par_chunks_mut(m * n).zip(starts).try_for_each(|(out, start)| one(out, start, Threads::One))
+            try_share(out.chunks_mut(m * n).zip(starts), 1, |(out, start)| one(out, start, Threads::One))
         }
     }
 

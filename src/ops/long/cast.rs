@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use rayon::prelude::*;
 
 use super::{Long, held, of_pairs, pairs, untracked};
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -40,7 +40,7 @@ struct FromPairs {
 
 fn each<S: Copy + Sync, T: Send>(x: &[S], out: &mut [T], f: impl Fn(S) -> T + Sync) {
     let convert = |(out, x): (&mut [T], &[S])| out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(x));
-    out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(convert);
+    share(out.chunks_mut(CHUNK).zip(x.chunks(CHUNK)), 1, convert);
 }
 
 /// Converts all numbers of the input to elements with these bits. A last word that is longer than the elements ends with zeros.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::{Long, host_only, of_pairs, pairs, unsupported, untracked};
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -94,8 +93,8 @@ impl Rows {
         match self.kind {
             Kind::Whole(reduction) => {
                 let (start, f) = (starts[reduction as usize], step(reduction));
-                let rows = out.0.as_chunks_mut().0.par_chunks_mut(inner).enumerate();
-                rows.with_min_len(8).for_each(|(a, out)| {
+                let rows = out.0.as_chunks_mut().0.chunks_mut(inner).enumerate();
+                share(rows, 8, |(a, out)| {
                     for (b, out) in out.iter_mut().enumerate() {
                         let blocks = (0..reduced).step_by(BLOCK).map(|first| {
                             let last = reduced.min(first + BLOCK);
@@ -107,8 +106,8 @@ impl Rows {
             }
             Kind::Running(reduction) => {
                 let (start, f) = (starts[reduction as usize], step(reduction));
-                let rows = out.0.as_chunks_mut().0.par_chunks_mut(reduced * inner).enumerate();
-                rows.with_min_len(8).for_each(|(a, out)| {
+                let rows = out.0.as_chunks_mut().0.chunks_mut(reduced * inner).enumerate();
+                share(rows, 8, |(a, out)| {
                     for b in 0..inner {
                         let mut total = start;
                         for r in 0..reduced {
@@ -121,8 +120,8 @@ impl Rows {
             Kind::Position { smallest } => {
                 let beats =
                     |v: S, best: S| (if smallest { v < best } else { v > best }) || (is_nan(v) && !is_nan(best));
-                let rows = out.0.par_chunks_mut(inner).enumerate();
-                rows.with_min_len(8).for_each(|(a, out)| {
+                let rows = out.0.chunks_mut(inner).enumerate();
+                share(rows, 8, |(a, out)| {
                     for (b, out) in out.iter_mut().enumerate() {
                         let mut best = (0, at(row(a), 0, b));
                         for r in 1..reduced {

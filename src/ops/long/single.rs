@@ -3,9 +3,8 @@
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::{Long, host_only, of_pairs, pairs, unsupported, untracked};
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -25,7 +24,7 @@ struct OfOne {
 fn each<S: Long, R: Send>(x: &CpuIn<Dense>, out: &mut [R], f: impl Fn(S) -> R + Sync) {
     let x = x.slice::<u32>().as_chunks().0;
     let convert = |(out, x): (&mut [R], &[[u32; 2]])| out.iter_mut().zip(x).for_each(|(out, &x)| *out = f(S::of(x)));
-    out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(convert);
+    share(out.chunks_mut(CHUNK).zip(x.chunks(CHUNK)), 1, convert);
 }
 
 impl Op for OfOne {

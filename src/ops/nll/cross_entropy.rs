@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::{Labelled, Nll};
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -50,8 +50,8 @@ impl Nll {
         if block == 0 {
             return out.0.fill(0.0); // all labels are ignored, as none can be a class
         }
-        let parts = out.0.par_chunks_mut(count * out.1).zip(x.par_chunks(count * block)).enumerate();
-        parts.for_each(|(i, (out, x))| {
+        let parts = out.0.chunks_mut(count * out.1).zip(x.chunks(count * block)).enumerate();
+        share(parts, 1, |(i, (out, x))| {
             let first = i * count * self.inner;
             f(x, out, first..first + x.len() / block * self.inner);
         });

@@ -4,8 +4,7 @@ mod cross_entropy;
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::device::cpu::tasks::try_share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -117,8 +116,8 @@ impl Op for Nll {
         let (classes, inner) = (self.classes, self.inner);
         if self.pass == Pass::Backward {
             let g = inputs[0].slice::<f32>();
-            let rows = out.par_chunks_mut(classes * inner).zip(g.par_chunks(inner)).zip(labels.par_chunks(inner));
-            return rows.with_min_len(16).try_for_each(|((out, g), labels)| {
+            let rows = out.chunks_mut(classes * inner).zip(g.chunks(inner)).zip(labels.chunks(inner));
+            return try_share(rows, 16, |((out, g), labels)| {
                 out.fill(0.0);
                 for (b, (&label, g)) in labels.iter().zip(g).enumerate() {
                     if let Some(weight) = self.weight(b, label, weights)? {

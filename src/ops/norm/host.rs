@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::moment::{BLOCK, Moment, SHORT};
 use super::{NormShape, Then};
+use crate::device::cpu::tasks::share;
 use crate::ops::vectorised::vectorised;
 
 /// The approximate number of elements of a task.
@@ -82,7 +81,7 @@ pub(super) fn normalise(
         [mean, scale, of(weight, 1.0), of(bias, 0.0)]
     };
     let table = norm.table(numbers);
-    out.par_chunks_mut(task).zip(x.par_chunks(task)).enumerate().for_each(|(i, (out, x))| {
+    share(out.chunks_mut(task).zip(x.chunks(task)).enumerate(), 1, |(i, (out, x))| {
         let residual = residual.map(|residual| part(residual, i, task));
         let inner = norm.sizes[2];
         vectorised!(for (r, (out, x)) in out.chunks_mut(inner).zip(x.chunks(inner)).enumerate() {
@@ -104,7 +103,7 @@ pub(super) fn normalise_rows(norm: &NormShape, x: &[f32], [weight, bias]: [Optio
     let (task, inner) = (norm.task(), norm.sizes[2]);
     // One weight and one bias for each place of a row.
     let places = norm.span == 1 && norm.features == inner;
-    out.par_chunks_mut(task).zip(x.par_chunks(task)).enumerate().for_each(|(i, (out, x))| {
+    share(out.chunks_mut(task).zip(x.chunks(task)).enumerate(), 1, |(i, (out, x))| {
         vectorised!(for (r, (out, x)) in out.chunks_mut(inner).zip(x.chunks(inner)).enumerate() {
             let total = Moment::of_rows(std::iter::once(x), norm.centre);
             let (mean, variance) = (total.mean as f32, (total.squares / total.count) as f32);
@@ -163,8 +162,7 @@ pub(super) fn gradient_sums(
     out: &mut [f32],
 ) {
     let (sums, products) = out.split_at_mut(norm.sizes[1]);
-    let all = sums.par_iter_mut().zip(products).enumerate();
-    all.with_min_len((4096 / norm.count().max(1)).max(1)).for_each(|(c, (sum, product))| {
+    share(sums.iter_mut().zip(products).enumerate(), 4096 / norm.count().max(1), |(c, (sum, product))| {
         let (mean, scale) = norm.statistics(stats, c);
         let total = vectorised!(sums_of(norm, (c, mean), [x, g], [weight, y]));
         (*sum, *product) = (total[0] as f32, (total[1] * f64::from(scale)) as f32);
@@ -253,7 +251,7 @@ pub(super) fn backward(
     let (out, masked) = out.split_at_mut(x.len());
     let mut masked = masked.chunks_mut(task);
     let tasks: Vec<_> = out.chunks_mut(task).map(|out| (out, masked.next())).collect();
-    tasks.into_par_iter().enumerate().for_each(|(i, (out, mut masked))| {
+    share(tasks.into_iter().enumerate(), 1, |(i, (out, mut masked))| {
         let (x, g, y) = (part(x, i, task), part(g, i, task), y.map(|y| part(y, i, task)));
         let inner = norm.sizes[2];
         vectorised!(for (r, out) in out.chunks_mut(inner).enumerate() {

@@ -15,8 +15,7 @@ mod running;
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, KernelBuilder, Shader, params, shader, wgsl};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -26,6 +25,7 @@ use crate::ops::vectorised::vectorised;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves};
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
+
 pub(super) use moment::Moment;
 
 params! {
@@ -223,8 +223,7 @@ impl Op for Moments {
         let (norm, x) = (&self.0, inputs[0].slice::<f32>());
         let [outer, channels, inner] = norm.sizes;
         let (means, variances) = out.slice::<f32>().split_at_mut(channels);
-        let all = means.par_iter_mut().zip(variances).enumerate();
-        all.with_min_len((4096 / norm.count().max(1)).max(1)).for_each(|(c, (mean, variance))| {
+        share(means.iter_mut().zip(variances).enumerate(), 4096 / norm.count().max(1), |(c, (mean, variance))| {
             let rows = (0..outer).map(|a| &x[(a * channels + c) * inner..][..inner]);
             let total = vectorised!(Moment::of_rows(rows, norm.centre));
             (*mean, *variance) = (total.mean as f32, (total.squares / total.count) as f32);

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -107,8 +106,8 @@ impl Op for Arg {
 /// Writes the position of the best element of each row. `beats(v, best)` returns whether `v` replaces the best so far.
 fn find<T: Word>(x: &[T], out: CpuOut, sizes: [usize; 3], beats: impl Fn(T, T) -> bool + Sync) {
     let [_, reduced, inner] = sizes;
-    let rows = out.slice::<u32>().par_chunks_mut(inner).zip(x.par_chunks(reduced * inner));
-    rows.with_min_len(64).for_each(|(out, x)| {
+    let rows = out.slice::<u32>().chunks_mut(inner).zip(x.chunks(reduced * inner));
+    share(rows, 64, |(out, x)| {
         for (b, out) in out.iter_mut().enumerate() {
             let mut best = (0, x[b]);
             for r in 1..reduced {

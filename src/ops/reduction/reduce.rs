@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -220,27 +219,26 @@ pub(in crate::ops) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], o
 fn fold<T: Word>(x: &[T], out: CpuOut, [outer, reduced, inner]: [usize; 3], f: impl Fn(T, T) -> T + Send + Sync) {
     let out = out.slice::<T>();
     if inner == 1 {
-        let rows = out.par_iter_mut().zip(x.par_chunks(reduced)).with_min_len((TASK / reduced).max(1));
-        return rows.for_each(|(out, row)| {
+        return share(out.iter_mut().zip(x.chunks(reduced)), TASK / reduced, |(out, row)| {
             // A list of blocks for each of many short rows would take longer than their sums.
             let total = match row.len() {
                 0..=PART => joined(row, &f),
-                _ => row
-                    .par_chunks(PART)
-                    .filter_map(|block| joined(block, &f))
-                    .collect::<Vec<T>>()
-                    .into_iter()
-                    .reduce(&f),
+                _ => {
+                    let mut totals = vec![None; row.len().div_ceil(PART)];
+                    share(totals.iter_mut().zip(row.chunks(PART)), 1, |(total, block)| *total = joined(block, &f));
+                    totals.into_iter().flatten().reduce(&f)
+                }
             };
             total.into_iter().for_each(|total| *out = total);
         });
     }
     // Few rows: each is split into ranges of columns, so that all threads have work.
     let width = if outer < 16 { inner.div_ceil(16).max(256) } else { inner };
-    out.par_chunks_mut(inner).zip(x.par_chunks(reduced * inner)).with_min_len(8).for_each(|(out, x)| {
-        let ranges = out.par_chunks_mut(width).enumerate();
-        ranges.for_each(|(i, out)| fold_columns(x, out, i * width, inner, &f));
-    });
+    let rows = out.chunks_mut(inner).zip(x.chunks(reduced * inner));
+    let fold = |(out, x): (&mut [T], &[T])| {
+        share(out.chunks_mut(width).enumerate(), 1, |(i, out)| fold_columns(x, out, i * width, inner, &f));
+    };
+    if outer < 16 { rows.for_each(fold) } else { share(rows, 8, fold) }
 }
 
 /// Reduces neighbours: sixteen running results over parts of the block, so that the loop vectorises and the rounding

@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
@@ -152,8 +151,8 @@ fn scan<T: Word, A: Copy + Send + Sync>(
     step: impl Fn(A, T) -> A + Send + Sync,
     give: impl Fn(A) -> T + Send + Sync,
 ) {
-    let rows = out.slice::<T>().par_chunks_mut(reduced * inner).zip(x.slice::<T>().par_chunks(reduced * inner));
-    rows.with_min_len(8).for_each(|(out, x)| {
+    let rows = out.slice::<T>().chunks_mut(reduced * inner).zip(x.slice::<T>().chunks(reduced * inner));
+    share(rows, 8, |(out, x)| {
         let mut totals = vec![start; inner];
         for (out, x) in out.chunks_mut(inner).zip(x.chunks(inner)) {
             for ((out, &x), total) in out.iter_mut().zip(x).zip(&mut totals) {

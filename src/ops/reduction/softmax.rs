@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -53,8 +53,7 @@ impl Op for Softmax {
         let [_, reduced, inner] = around(inputs[0].shape(), self.dim);
         let (x, out, block) = (inputs[0].slice::<f32>(), out.slice::<f32>(), reduced * inner);
         let part = (CHUNK / block).max(1) * block;
-        let parts = out.par_chunks_mut(part).zip(x.par_chunks(part));
-        parts.for_each(|(out, x)| match inner {
+        share(out.chunks_mut(part).zip(x.chunks(part)), 1, |(out, x)| match inner {
             1 => with_vectors(Rows { x, out, count: block, log: self.log }),
             _ => {
                 for (out, x) in out.chunks_mut(block).zip(x.chunks(block)) {

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use crate::device::cpu::copy;
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
@@ -154,7 +153,7 @@ impl Op for Cat {
         let copy = |(input, part, place): (&CpuIn<Strided>, &mut [u32], Layout)| strided_copy(input, part, &place);
         match few {
             true => parts.into_iter().for_each(copy),
-            false => parts.into_par_iter().for_each(copy),
+            false => share(parts, 1, copy),
         }
         Ok(())
     }

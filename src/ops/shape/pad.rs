@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use crate::device::cpu::collected;
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -151,7 +150,7 @@ impl Op for Pad {
             out.0.copy_from_slice(&words[layout.offset..=layout.offset]);
             return Ok(());
         };
-        out.0.par_chunks_mut(last.len()).enumerate().with_min_len(16).for_each(|(row, line)| {
+        share(out.0.chunks_mut(last.len()).enumerate(), 16, |(row, line)| {
             let (mut rest, mut start) = (row, Some(layout.offset));
             for reads in reads.iter().rev() {
                 start = start.zip(reads[rest % reads.len()]).map(|(start, at)| start + at);
@@ -240,9 +239,9 @@ impl Op for Fold {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let [_, padded, inner] = around(inputs[0].shape(), self.dim);
         let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
-        let all = out.par_chunks_mut(self.size * inner).zip(g.par_chunks(padded * inner)).with_min_len(4);
+        let all = out.chunks_mut(self.size * inner).zip(g.chunks(padded * inner));
         let terms = padded - self.size; // all of them may be copies of one edge
-        all.for_each(|(dx, g)| added(dx, terms, |dx| self.fold(g, inner, dx), |dx| self.fold(g, inner, dx)));
+        share(all, 4, |(dx, g)| added(dx, terms, |dx| self.fold(g, inner, dx), |dx| self.fold(g, inner, dx)));
         Ok(())
     }
 

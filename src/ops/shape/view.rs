@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
-use crate::ops::elementwise::unary::CHUNK;
+use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS};
 use crate::ops::inplace::fill_kernel;
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
 use crate::ops::traced::Traced;
@@ -131,7 +130,7 @@ impl Op for Place {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
-        out.0.par_chunks_mut(CHUNK).for_each(|part| part.fill(0));
+        share(out.0.chunks_mut(CHUNK), FEW_CHUNKS, |part| part.fill(0));
         strided_copy(&inputs[0], out.0, &self.target()?);
         Ok(())
     }

@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use crate::device::cpu::collected;
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
@@ -158,8 +157,7 @@ impl Op for Resize {
         let sources = collected((0..self.size).map(|o| self.source(o)))?;
         // Lines of one element are few for a task.
         let least = (LEAST / (self.size * inner)).max(4);
-        let all = out.par_chunks_mut(self.size * inner).zip(x.par_chunks(self.len * inner)).with_min_len(least);
-        all.for_each(|(out, x)| {
+        share(out.chunks_mut(self.size * inner).zip(x.chunks(self.len * inner)), least, |(out, x)| {
             if inner == 1 && !self.mode.is_linear() {
                 return self.repeat(x, out, &sources);
             }
@@ -224,9 +222,9 @@ impl Op for ResizeGrad {
         let [_, _, inner] = around(inputs[0].shape(), resize.dim);
         let (g, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
         let sources = collected((0..resize.size).map(|o| resize.source(o)))?;
-        let all = out.par_chunks_mut(resize.len * inner).zip(g.par_chunks(resize.size * inner)).with_min_len(4);
+        let all = out.chunks_mut(resize.len * inner).zip(g.chunks(resize.size * inner));
         let terms = 2 * (resize.size / resize.len + 2);
-        all.for_each(|(dx, g)| {
+        share(all, 4, |(dx, g)| {
             added(dx, terms, |dx| spread(&sources, g, inner, dx), |dx| spread(&sources, g, inner, dx))
         });
         Ok(())

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, loops_within, scalar_header};
@@ -94,7 +93,7 @@ impl Op for ToColumns {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (x, window) = (inputs[0].slice::<u32>(), &self.0);
         // Each item is one position of the kernel on one plane.
-        out.0.par_chunks_mut(window.pixels()).enumerate().for_each(|(i, out)| {
+        share(out.0.chunks_mut(window.pixels()).enumerate(), 1, |(i, out)| {
             let plane = &x[i / window.taps() * window.plane()..][..window.plane()];
             out.fill(0);
             window.rows(i % window.taps(), |first, pixel, count| {
@@ -146,7 +145,7 @@ impl Op for ToPlanes {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (x, out, window) = (inputs[0].slice::<f32>(), out.slice::<f32>(), &self.0);
         let lines = window.taps() * window.pixels();
-        out.par_chunks_mut(window.plane()).zip(x.par_chunks(lines)).for_each(|(out, x)| {
+        share(out.chunks_mut(window.plane()).zip(x.chunks(lines)), 1, |(out, x)| {
             out.fill(0.0);
             for (tap, line) in x.chunks(window.pixels()).enumerate() {
                 window.rows(tap, |first, pixel, count| {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::operand::{Operand, Scalar, common_type};
 use super::{Chain, FLOAT_PAIRS, FLOATS, Pair, TypedFunction};
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{self, AsBuffer, Buffer, Gpu, Kernel, Pointwise, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -266,8 +265,8 @@ impl Op for WithNumber {
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (row, number) = (self.pair.of(inputs[0].dtype())?, &[self.word][..]);
-        let parts = out.0.par_chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().par_chunks(CHUNK));
-        parts.with_min_len(self.pair.chunks()).for_each(|(out, x)| {
+        let parts = out.0.chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().chunks(CHUNK));
+        share(parts, self.pair.chunks(), |(out, x)| {
             if self.left { (row.each)(number, 0, x, 1, out) } else { (row.each)(x, 1, number, 0, out) }
         });
         Ok(())

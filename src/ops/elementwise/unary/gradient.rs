@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::{CHUNK, EachGrad, GRAD_SHADER, GradParams, INVERSE, MATH, SPECIAL, second, uses};
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Operand, Pointwise, operands};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -34,7 +33,7 @@ impl Op for UnaryGrad {
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let [g, x, y] = [0, 1, 2].map(|i| inputs[i].slice::<u32>());
-        out.0.par_chunks_mut(CHUNK).enumerate().for_each(|(i, out)| {
+        share(out.0.chunks_mut(CHUNK).enumerate(), 1, |(i, out)| {
             let part = i * CHUNK..i * CHUNK + out.len();
             (self.gradient.1)([&g[part.clone()], &x[part.clone()], &y[part]], out, self.args);
         });

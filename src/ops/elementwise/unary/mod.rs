@@ -12,8 +12,7 @@ pub(in crate::ops) mod special;
 use std::f32::consts::{FRAC_2_SQRT_PI, LN_2};
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Bits, Buffer, FOURS, Gpu, Kernel, Operand, Pointwise, operands, params, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
@@ -297,8 +296,8 @@ impl Op for Unary {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let parts = out.0.par_chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().par_chunks(CHUNK));
-        parts.with_min_len(self.function.chunks).for_each(|(out, x)| (self.function.each)(x, out, self.args));
+        let parts = out.0.chunks_mut(CHUNK).zip(inputs[0].slice::<u32>().chunks(CHUNK));
+        share(parts, self.function.chunks, |(out, x)| (self.function.each)(x, out, self.args));
         Ok(())
     }
 

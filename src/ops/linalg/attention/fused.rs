@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::head::{Head, Rows};
+use crate::device::cpu::tasks::try_share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
 use crate::ops::linalg::tiles::panel_width;
@@ -125,8 +124,8 @@ impl Op for Fused {
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (sizes, heads) = self.heads(inputs)?;
-        let parts = out.slice::<f32>().par_chunks_mut(sizes.queries * sizes.out);
-        parts.zip(&heads).try_for_each(|(out, head)| head.forward(out))
+        let parts = out.slice::<f32>().chunks_mut(sizes.queries * sizes.out);
+        try_share(parts.zip(&heads), 1, |(out, head)| head.forward(out))
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Strided>], _out: &Buffer) -> Result<Vec<Kernel>> {
@@ -172,10 +171,10 @@ impl Op for FusedGrad {
         let (sizes, heads) = self.0.heads(inputs)?;
         let grads = sizes.rows(&inputs[3], [sizes.queries, sizes.out]);
         let out = out.slice::<f32>();
-        let parts = out.par_chunks_mut(out.len() / heads.len());
+        let parts = out.chunks_mut(out.len() / heads.len());
         // As many parts for any number of threads: they decide the order of sums.
         let split = 16usize.div_ceil(heads.len());
-        parts.zip(&heads).zip(&grads).try_for_each(|((out, head), g)| head.backward(*g, out, split))
+        try_share(parts.zip(&heads).zip(&grads), 1, |((out, head), g)| head.backward(*g, out, split))
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Strided>], _out: &Buffer) -> Result<Vec<Kernel>> {

@@ -4,13 +4,12 @@
 //! maxima and sums are over whole vectors, and the matrix is the right factor of the product with the values as it lies.
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
+use crate::device::cpu::tasks::{try_share, try_share_with};
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
 use crate::ops::linalg::tiles::{Left, Start, VECTORS, panel_width};
 use crate::ops::linalg::turn::turn;
-use crate::ops::tasks::task_memory;
 use crate::ops::vectorised::{exp_below_zero, larger, with_vectors};
 
 /// The terms that are added up before their sum is added to the total, to limit the rounding error of many terms.
@@ -110,11 +109,12 @@ impl Head<'_> {
         let [_, count, width, size] = self.sizes;
         let keys = Left::from(self.k.data, [self.k.step, 1], [count, width])?;
         let values = Left::from(self.v.data, [1, self.v.step], [size, count])?;
-        let panels = out.par_chunks_mut(panel_width() * size).enumerate();
-        panels.try_for_each_init(
+        let panels = out.chunks_mut(panel_width() * size).enumerate();
+        try_share_with(
+            panels,
+            1,
             || self.work(),
             |work, (i, out)| {
-                let work = task_memory(work)?;
                 let panel = self.panel(i * panel_width());
                 self.weigh(&keys, panel, work);
                 values.multiply_part([size, panel.seen], &work.weights, &mut work.out);
@@ -161,8 +161,8 @@ impl Head<'_> {
         }
         let mut partial = scratch(parts * sums.len())?;
         partial.fill(0.0);
-        let each = of_queries.par_chunks_mut(rows * width).zip(partial.par_chunks_mut(sums.len())).enumerate();
-        each.try_for_each(|(i, (of_queries, sums))| {
+        let each = of_queries.chunks_mut(rows * width).zip(partial.chunks_mut(sums.len())).enumerate();
+        try_share(each, 1, |(i, (of_queries, sums))| {
             self.add_gradients(&packed, g, [i * rows, queries.min((i + 1) * rows)], of_queries, sums)
         })?;
         sums.fill(0.0);

@@ -9,10 +9,10 @@
 use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::gemm::Matrix;
 use crate::device::cpu::scratch;
+use crate::device::cpu::tasks::try_share;
 use crate::error::Result;
 use crate::ops::vectorised::with_vectors;
 
@@ -33,8 +33,9 @@ const MOST_HEIGHT: usize = 8;
 const MOST_TERMS: usize = 768;
 const MOST_COLUMNS: usize = 336;
 
-/// The rows that are copied at a time, if they are copied: those of several tiles, which share lines of the cache.
-const PACKED_ROWS: usize = 48;
+/// The rows for which a panel is read again and again. If they are copied, they are those of several tiles, which share lines of the
+/// cache.
+const GROUPED_ROWS: usize = 48;
 
 /// The rows that tasks have in hand at a time: there is a slice for each part of one.
 const ROWS_AT_ONCE: usize = 8192;
@@ -46,7 +47,7 @@ const UNPACKED: usize = 3 * 48;
 const LEAST: [usize; 3] = [9, 32, 96];
 const LEAST_PRODUCTS: usize = 1 << 23;
 
-/// The rows and columns of plain matrices from which on another way is as fast.
+/// The rows and columns from which on another way is as fast for matrices whose columns are read where they lie.
 const MANY: usize = 128;
 
 /// The values to which a product adds its sums.
@@ -62,10 +63,10 @@ enum Start<'a> {
 /// Returns whether [`product`] is the fastest way for a product `[m, k] · [k, n]`.
 pub(super) fn suits(a: Matrix, b: Matrix, [m, k, n]: [usize; 3]) -> bool {
     let [rows, columns, terms] = LEAST;
-    // The crate `gemm` is as fast for plain matrices with many rows and columns. It packs a left operand whose terms do not lie
-    // side by side once, which is packed here for every `MOST_COLUMNS` columns.
+    // The crate `gemm` is as fast if it need not pack the right operand, and there are many rows and columns. It packs a left
+    // operand whose terms do not lie side by side once, which is packed here for every `MOST_COLUMNS` columns.
     let other = match (a.strides[1], b.strides[1]) {
-        (1, 1) => m.min(n) >= MANY,
+        (_, 1) => m.min(n) >= MANY,
         (1, _) => false,
         _ => n > MOST_COLUMNS,
     };
@@ -98,8 +99,7 @@ pub(super) fn product(
                 row.chunks_mut(columns).zip(&mut tasks[at..]).for_each(|(part, task)| task.2.push(part));
             }
         }
-        let tasks = tasks.into_par_iter().with_max_len(1);
-        tasks.try_for_each(|(first, column, mut rows)| product.part(first, column, &mut rows))?;
+        try_share(tasks, 1, |(first, column, mut rows)| product.part(first, column, &mut rows))?;
     }
     Ok(())
 }
@@ -140,7 +140,7 @@ impl Product<'_> {
         // Whole vectors, which begin at a line of the cache.
         let mut panels = scratch(columns.min(MOST_COLUMNS).next_multiple_of(16) * depth + 16)?;
         let skipped = panels.as_ptr().align_offset(64).min(16);
-        let mut lines = scratch(if self.packs(columns) { PACKED_ROWS.min(out.len()) * depth } else { 0 })?;
+        let mut lines = scratch(if self.packs(columns) { GROUPED_ROWS.min(out.len()) * depth } else { 0 })?;
         for part in even(columns, columns.div_ceil(MOST_COLUMNS)) {
             let (panels, lines) = (&mut panels[skipped..], &mut lines[..]);
             with_vectors(Part { product: self, out, first, column, part, panels, lines });
@@ -183,25 +183,26 @@ impl WithSimd for Part<'_, '_> {
                 let panel = &mut panels[wide.start * lanes * depth..wide.end * lanes * depth];
                 pack_columns(simd, b, columns, &terms, panel);
             }
-            for group in even(out.len(), out.len().div_ceil(PACKED_ROWS)) {
+            for group in even(out.len(), out.len().div_ceil(GROUPED_ROWS)) {
                 let (first, out) = (first + group.start, &mut out[group]);
                 if packs {
                     pack_rows(a, first, tiles::<S>(out.len()), &terms, lines);
                 }
-                for rows in tiles::<S>(out.len()) {
-                    let left = if packs {
-                        Left::Packed(&lines[rows.start * depth..rows.end * depth])
-                    } else {
-                        Left::of(a, first + rows.start, terms.start)
+                // A panel stays in the first-level cache for the rows of the group.
+                for wide in even(vectors, vectors.div_ceil(VECTORS)) {
+                    let columns = part.start + wide.start * lanes..(part.start + wide.end * lanes).min(part.end);
+                    let start = match start {
+                        Start::Columns(bias) => Start::Columns(&bias[column + columns.start..column + columns.end]),
+                        other => other,
                     };
-                    for wide in even(vectors, vectors.div_ceil(VECTORS)) {
-                        let columns = part.start + wide.start * lanes..(part.start + wide.end * lanes).min(part.end);
-                        let start = match start {
-                            Start::Columns(bias) => Start::Columns(&bias[column + columns.start..column + columns.end]),
-                            other => other,
+                    let panel = S::as_simd_f32s(&panels[wide.start * lanes * depth..wide.end * lanes * depth]).0;
+                    for rows in tiles::<S>(out.len()) {
+                        let left = if packs {
+                            Left::Packed(&lines[rows.start * depth..rows.end * depth])
+                        } else {
+                            Left::of(a, first + rows.start, terms.start)
                         };
-                        let panel = S::as_simd_f32s(&panels[wide.start * lanes * depth..wide.end * lanes * depth]).0;
-                        let out = &mut out[rows.clone()];
+                        let (columns, out) = (columns.clone(), &mut out[rows.clone()]);
                         Tile { left, depth, panel, start, out, columns }.compute(simd, rows.len(), wide.len());
                     }
                 }
@@ -321,7 +322,7 @@ mod tests {
             suits(a, b, sizes)
         };
         assert!(suits([2, 1], [1, 2], [1000, 1000, 1000]) && suits([2, 1], [2, 1], [64, 1000, 1000]));
-        assert!(suits([1, 2], [2, 1], [1000, 1000, 336]) && !suits([1, 2], [2, 1], [1000, 1000, 337]));
+        assert!(suits([1, 2], [1, 2], [1000, 1000, 336]) && !suits([1, 2], [1, 2], [1000, 1000, 337]));
         assert!(!suits([2, 1], [2, 1], [1000, 1000, 1000]) && !suits([2, 1], [1, 2], [100, 100, 100]));
         assert!(!suits([2, 1], [1, 2], [1 << 20, 1 << 20, 31]) && !suits([2, 1], [1, 2], [1 << 20, 95, 1 << 20]));
         assert!(!suits([2, 1], [1, 5], [1000, 1000, 1000]) && !suits([1usize.wrapping_neg(), 1], [1, 2], [1000; 3]));
@@ -340,7 +341,7 @@ mod tests {
                     let mut out = vec![f32::NAN; m * n];
                     let mut rows: Vec<&mut [f32]> = out.chunks_exact_mut(n).collect();
                     let (mut panels, mut lines) =
-                        (vec![f32::NAN; (n + 64) * k], vec![f32::NAN; PACKED_ROWS.min(m) * k]);
+                        (vec![f32::NAN; (n + 64) * k], vec![f32::NAN; GROUPED_ROWS.min(m) * k]);
                     let (panels, lines) = (&mut panels[..], &mut lines[..]);
                     compute(Part { product: &product, out: &mut rows, first: 0, column: 0, part: 0..n, panels, lines });
                     assert!(out == wanted, "{m} × {k} × {n}, {of_a:?} and {of_b:?}");

@@ -3,12 +3,11 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::direct;
 use super::geometry::Geometry;
 use super::patches::Patches;
 use crate::device::cpu::scratch;
+use crate::device::cpu::tasks::{share, try_map, try_share};
 use crate::error::Result;
 use crate::ops::linalg::tiles::{Left, Start, panel_width};
 
@@ -108,7 +107,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, 
     let small = g.images * g.out_image() * depth <= SMALL;
     let weights: Vec<Left> = match small {
         true => parts.iter().map(weights).collect::<Result<_>>()?,
-        false => parts.par_iter().map(weights).collect::<Result<_>>()?,
+        false => try_map(&parts, weights)?,
     };
     let tasks = tasks(out, (g.out_image(), g.window.pixels()), each, &parts);
     let compute = |task: Task| {
@@ -118,7 +117,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, 
     };
     match small {
         true => tasks.into_iter().try_for_each(compute),
-        false => tasks.into_par_iter().try_for_each(compute),
+        false => try_share(tasks, 1, compute),
     }
 }
 
@@ -164,9 +163,9 @@ pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) ->
         let w = w.get(group * g.group_weights() + channels.start * taps..).unwrap_or_default();
         Left::from(w, [1, depth], [channels.len() * taps, wide])
     };
-    let weights: Vec<Left> = parts.par_iter().map(weights).collect::<Result<_>>()?;
+    let weights: Vec<Left> = try_map(&parts, weights)?;
     let tasks = tasks(dx, (g.image(), g.window.plane()), each, &parts);
-    tasks.into_par_iter().try_for_each(|task| {
+    try_share(tasks, 1, |task| {
         let (pixels, width) = (g.window.pixels(), panel_width());
         let columns = task.out.len() * pixels;
         let step = Geometry::columns_each(wide);
@@ -199,10 +198,10 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
     }
     let len = dw.len();
     let mut sums = scratch(parts * len)?;
-    sums.par_chunks_mut(len).enumerate().try_for_each(|(part, sums)| {
+    try_share(sums.chunks_mut(len).enumerate(), 1, |(part, sums)| {
         add_images(g, dy, x, part * g.images / parts..(part + 1) * g.images / parts, parts, sums)
     })?;
-    dw.par_chunks_mut(4096).enumerate().for_each(|(i, dw)| {
+    share(dw.chunks_mut(4096).enumerate(), 1, |(i, dw)| {
         dw.copy_from_slice(&sums[i * 4096..][..dw.len()]);
         for part in sums[len..].chunks_exact(len) {
             dw.iter_mut().zip(&part[i * 4096..]).for_each(|(dw, v)| *dw += v);
@@ -223,7 +222,7 @@ fn add_images(g: &Geometry, dy: &[f32], x: &[f32], images: Range<usize>, tasks: 
     let parts = ranges(g.groups, g.group_out(), g.group_out(), tasks);
     let len = dw.len();
     let tasks = self::tasks(dw, (len, g.depth()), 1, &parts);
-    tasks.into_par_iter().try_for_each(|mut task| match &mut task.out[..] {
+    try_share(tasks, 1, |mut task| match &mut task.out[..] {
         [dw] => add_rows(g, dy, x, images.clone(), (task.group, task.planes), dw),
         _ => Ok(()),
     })

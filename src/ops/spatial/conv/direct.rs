@@ -1,9 +1,8 @@
 //! Convolutions with few channels in each group (one in a depthwise convolution), for which a matrix product would
 //! mostly multiply padding: plain sums, see `shaders/conv_direct.wgsl`.
 
-use rayon::prelude::*;
-
 use super::geometry::{Geometry, add};
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, PUT, params, shader};
 use crate::error::Result;
 use crate::ops::inputs::run_of;
@@ -124,7 +123,7 @@ pub(super) fn cpu_forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32
     let [pixels, plane, taps, stride, deep, wide] = g.direct_sizes();
     // Planes of so little work that waking another thread takes longer are one task.
     let planes = (SMALL / (pixels * taps * deep).max(1)).max(1);
-    out.par_chunks_mut(pixels).enumerate().with_min_len(planes).for_each(|(at, y)| {
+    share(out.chunks_mut(pixels).enumerate(), planes, |(at, y)| {
         let (n, o) = (at / g.out_channels, at % g.out_channels);
         y.fill(bias.map_or(0.0, |bias| bias[o]));
         for c in 0..deep {
@@ -145,7 +144,7 @@ pub(super) fn cpu_forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32
 
 pub(super) fn cpu_input_grad(g: &Geometry, dy: &[f32], w: &[f32], out: &mut [f32]) {
     let [pixels, plane, taps, stride, deep, wide] = g.direct_sizes();
-    out.par_chunks_mut(plane).enumerate().for_each(|(at, dx)| {
+    share(out.chunks_mut(plane).enumerate(), 1, |(at, dx)| {
         let (n, c) = (at / g.channels, at % g.channels);
         dx.fill(0.0);
         for o in c / deep * wide..(c / deep + 1) * wide {

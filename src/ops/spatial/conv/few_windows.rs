@@ -3,9 +3,9 @@
 
 use super::geometry::Geometry;
 use crate::device::cpu::scratch;
+use crate::device::cpu::tasks::try_share;
 use crate::error::Result;
 use crate::ops::linalg::dots::Dots;
-use crate::ops::tasks::share;
 
 /// The most windows of an image: with more, vectors of windows are full enough.
 const MOST: usize = 8;
@@ -52,7 +52,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, 
         dots.compute(pixels, out, [pixels, 1]);
         Ok(())
     };
-    if products <= SMALL { tasks.into_iter().try_for_each(compute) } else { share(tasks, compute) }
+    if products <= SMALL { tasks.into_iter().try_for_each(compute) } else { try_share(tasks, 1, compute) }
 }
 
 /// Copies the pixels of each window of a group, `[windows, depth]`. The padding has zeros already.

@@ -15,11 +15,11 @@ use pulp::{Simd, WithSimd};
 use super::geometry::Geometry;
 use super::then::Then;
 use crate::device::cpu::scratch;
+use crate::device::cpu::tasks::try_share;
 use crate::error::Result;
 use crate::ops::linalg::lines::Lines;
 use crate::ops::linalg::tiles::{VECTORS, panel_width, tile_rows};
 use crate::ops::spatial::window::Window;
-use crate::ops::tasks::share;
 use crate::ops::vectorised::with_vectors;
 
 /// With as many images, those ways to compute are faster that put several of them in one product.
@@ -184,7 +184,7 @@ pub(super) fn forward(
     let parts = plan.parts(if even { 1 } else { threads });
     let tasks = tasks(&plan, &parts, out);
     let compute = |task| compute(&plan, [x, w], (bias, then), task);
-    if small { tasks.into_iter().try_for_each(compute) } else { share(tasks, compute) }
+    if small { tasks.into_iter().try_for_each(compute) } else { try_share(tasks, 1, compute) }
 }
 
 fn tasks<'a>(plan: &Plan, parts: &'a [Part], out: &'a mut [f32]) -> Vec<Task<'a>> {

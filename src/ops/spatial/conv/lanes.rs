@@ -3,9 +3,8 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::geometry::Geometry;
+use crate::device::cpu::tasks::try_share;
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
 use crate::ops::linalg::tiles::{VECTORS, panel_width};
@@ -102,7 +101,7 @@ pub(super) fn kernels(
 ) -> Result<Scratch> {
     let width = panel_width();
     let mut all = scratch(outputs.next_multiple_of(width) * places * inputs)?;
-    all.par_chunks_mut((places * inputs * width).max(1)).enumerate().try_for_each(|(block, to)| {
+    try_share(all.chunks_mut((places * inputs * width).max(1)).enumerate(), 1, |(block, to)| {
         let first = block * width;
         let channels = width.min(outputs - first);
         let mut lanes = scratch(KERNELS * taps * width)?;

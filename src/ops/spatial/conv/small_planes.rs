@@ -7,11 +7,10 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::columns::{Task, tasks};
 use super::geometry::Geometry;
 use super::lanes::{Planes, from_lanes, kernels, to_lanes};
+use crate::device::cpu::tasks::{share, try_share};
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
 use crate::ops::linalg::lane_sums::{LaneSums, Lie, Part};
@@ -74,7 +73,7 @@ fn copied(planes: &Planes, x: &[f32], groups: &[Range<usize>]) -> Result<Scratch
     let (width, blocks, plane) = (panel_width(), planes.blocks(), planes.plane());
     let each = groups.first().map_or(0, Range::len);
     let mut all = scratch(groups.len() * each * planes.elements())?;
-    all.par_chunks_mut((plane * each * width).max(1)).enumerate().for_each(|(i, to)| {
+    share(all.chunks_mut((plane * each * width).max(1)).enumerate(), 1, |(i, to)| {
         let (images, block) = (&groups[i / blocks], i % blocks);
         for (i, image) in images.clone().enumerate() {
             let x = &x[(image * planes.channels + block * width) * plane..];
@@ -117,7 +116,7 @@ fn convolve(
         let x = copied(&from, x, groups)?;
         // The last of these groups may be the only one, with fewer images.
         let apart = groups.first().map_or(1, Range::len);
-        tasks(out, (image, to.plane()), each, &parts).into_par_iter().try_for_each(|task| {
+        try_share(tasks(out, (image, to.plane()), each, &parts), 1, |task| {
             let x = &x[task.images.start * from.elements()..];
             let weights = &weights[task.planes.start * taps * from.channels..];
             convolve_task([&from, &to], [x, weights], (bias, apart), reads, task)
@@ -168,8 +167,8 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
     for (step, groups) in groups.chunks(some).enumerate() {
         let (x, dy) = (copied(&from, x, groups)?, copied(&to, dy, groups)?);
         let rows = ROWS.min(width); // of one block of channels
-        let tasks = sums.par_chunks_mut(rows * taps * wide).zip(dw.par_chunks_mut(rows * taps * g.channels));
-        tasks.enumerate().for_each(|(task, (sums, dw))| {
+        let tasks = sums.chunks_mut(rows * taps * wide).zip(dw.chunks_mut(rows * taps * g.channels));
+        share(tasks.enumerate(), 1, |(task, (sums, dw))| {
             add_products([&from, &to], groups, (&reads, task * rows, step > 0), [&dy, &x], sums);
             if step + 1 < steps {
                 return;

@@ -2,11 +2,10 @@
 
 #![cfg_attr(not(feature = "onnx"), expect(dead_code, reason = "only models of ONNX name an activation"))]
 
-use rayon::prelude::*;
-
 use super::Conv;
 use super::forward::Forward;
 use crate::context;
+use crate::device::cpu::tasks::share;
 use crate::error::Result;
 use crate::ops::apply;
 use crate::ops::elementwise::unary::{self, CHUNK, FEW_CHUNKS, Function};
@@ -66,7 +65,7 @@ impl Then {
 
     /// Replaces elements by this of them.
     pub(super) fn replace(&self, all: &mut [f32]) {
-        all.par_chunks_mut(CHUNK).with_min_len(FEW_CHUNKS).for_each(|chunk| {
+        share(all.chunks_mut(CHUNK), FEW_CHUNKS, |chunk| {
             let mut x = [0.0; PART];
             for part in chunk.chunks_mut(PART) {
                 let x = &mut x[..part.len()];

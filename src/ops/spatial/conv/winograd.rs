@@ -7,12 +7,12 @@
 //! of tiles. The gradient of the weight is the adjoint, `Gᵀ [Σ (A dy Aᵀ) · V] G` (`winograd_grad`).
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::columns::{Task, tasks};
 use super::geometry::Geometry;
 use super::lanes::{Planes, kernels};
 use super::strips::{OfPixels, Plan, Strip, gather, load, pixels_of, store, transform};
+use crate::device::cpu::tasks::try_share;
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
 use crate::ops::linalg::lane_sums::{LaneSums, Lie, Part};
@@ -115,7 +115,7 @@ fn convolve(
     let channels = |part: usize| to.channels.min(part * to.blocks() / count * width);
     let parts: Vec<_> = (0..count).map(|i| (0, channels(i)..channels(i + 1))).collect();
     let tasks = tasks(out, (to.channels * to.plane(), to.plane()), plan.images, &parts);
-    tasks.into_par_iter().try_for_each(|mut task| {
+    try_share(tasks, 1, |mut task| {
         let mut tiles = scratch(PLACES * from.blocks() * plan.most_tiles() * width)?;
         let mut products = scratch(PLACES * plan.most_tiles() * width)?;
         let [mut read, mut written] = [pixels_of(&plan, from)?, pixels_of(&plan, to)?];

@@ -2,13 +2,13 @@
 //! transforms, with matrix products over the tiles.
 
 use pulp::{Simd, WithSimd};
-use rayon::prelude::*;
 
 use super::geometry::Geometry;
 use super::lanes::{Planes, from_lanes};
 use super::strips::{OfGrads, OfPixels, Plan, Strip, load, pixels_of, store, transform};
 use super::winograd::{PLACES, TAPS};
 use crate::device::cpu::scratch;
+use crate::device::cpu::tasks::{share, try_share};
 use crate::error::Result;
 use crate::ops::linalg::lane_sums::{LaneSums, Lie, Part};
 use crate::ops::linalg::tiles::panel_width;
@@ -75,23 +75,23 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
     let mut sums = scratch(g.out_channels * PLACES * wide)?;
     let steps = strips.len().div_ceil(each);
     for (step, strips) in strips.chunks(each).enumerate() {
-        let transformed = tiles.par_chunks_mut(group).zip(0..strips.len() * from.blocks());
-        transformed.try_for_each(|(to, i)| {
+        let transformed = tiles.chunks_mut(group).zip(0..strips.len() * from.blocks());
+        try_share(transformed, 1, |(to, i)| {
             let (strip, block) = (&strips[i / from.blocks()], i % from.blocks());
             let to = &mut to[..PLACES * strip.tiles() * width];
             transform::<4, OfPixels>(from, x, (strip, block), &mut pixels_of(&plan, from)?, to);
             Ok(())
         })?;
-        let transformed = grads.par_chunks_mut(group).zip(0..strips.len() * to.blocks());
-        transformed.try_for_each(|(out, i)| {
+        let transformed = grads.chunks_mut(group).zip(0..strips.len() * to.blocks());
+        try_share(transformed, 1, |(out, i)| {
             let (strip, block) = (&strips[i / to.blocks()], i % to.blocks());
             let out = &mut out[..PLACES * strip.tiles() * width];
             transform::<2, OfGrads>(to, dy, (strip, block), &mut pixels_of(&plan, to)?, out);
             Ok(())
         })?;
         let rows = ROWS.min(panel_width()); // of one block of channels
-        let tasks = sums.par_chunks_mut(rows * PLACES * wide).zip(dw.par_chunks_mut(rows * TAPS * g.channels));
-        tasks.enumerate().try_for_each(|(task, (sums, dw))| {
+        let tasks = sums.chunks_mut(rows * PLACES * wide).zip(dw.chunks_mut(rows * TAPS * g.channels));
+        try_share(tasks.enumerate(), 1, |(task, (sums, dw))| {
             add_products(&planes, strips, group, (task * rows, step > 0), [&grads, &tiles], sums);
             if step + 1 == steps { write_kernels(from, sums, dw) } else { Ok(()) }
         })?;
@@ -110,7 +110,7 @@ fn add_products(
 ) {
     let (width, wide) = (panel_width(), from.blocks() * panel_width());
     let rows = sums.len() / (PLACES * wide);
-    sums.par_chunks_exact_mut(rows * wide).enumerate().for_each(|(k, sums)| {
+    share(sums.chunks_exact_mut(rows * wide).enumerate(), 1, |(k, sums)| {
         for block in 0..from.blocks() {
             let part = |(i, strip): (usize, &Strip)| {
                 let place = k * strip.tiles() * width;

@@ -6,8 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
+use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
@@ -109,8 +108,7 @@ impl Op for Adaptive {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let [_, _, inner] = around(inputs[0].shape(), self.dim);
         let (x, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
-        let all = out.par_chunks_mut(self.out * inner).zip(x.par_chunks(self.len * inner)).with_min_len(16);
-        all.for_each(|(out, x)| {
+        share(out.chunks_mut(self.out * inner).zip(x.chunks(self.len * inner)), 16, |(out, x)| {
             for (o, line) in out.chunks_mut(inner).enumerate() {
                 let part = self.part(o);
                 for (j, v) in line.iter_mut().enumerate() {
@@ -160,9 +158,9 @@ impl Op for AdaptiveGrad {
         let [_, _, inner] = around(inputs[0].shape(), pool.dim);
         let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let (long, short) = (pool.len * inner, pool.out * inner);
-        let all = out.par_chunks_mut(long).zip(x.par_chunks(long)).zip(g.par_chunks(short)).with_min_len(16);
+        let all = out.chunks_mut(long).zip(x.chunks(long)).zip(g.chunks(short));
         let terms = pool.out / pool.len + 2; // parts that hold one element
-        all.for_each(|((dx, x), g)| {
+        share(all, 16, |((dx, x), g)| {
             added(dx, terms, |dx| pool.spread(x, g, inner, dx), |dx| pool.spread(x, g, inner, dx));
         });
         Ok(())

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::largest::{NONE, Slide, largest};
 use super::quarters;
 use crate::device::cpu::collected;
+use crate::device::cpu::tasks::{share, try_share_with};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inputs::{loops_within, run_of};
 use crate::ops::spatial::window::{WINDOW, Window};
 use crate::ops::sums::{Sum, added};
-use crate::ops::tasks::task_memory;
 use crate::ops::traced::Traced;
 use crate::ops::vectorised::vectorised;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
@@ -33,6 +31,9 @@ params! {
     }
 }
 shader!(SHADER: Params = "pool", after [WINDOW]);
+
+/// The fewest planes for a thread of the host.
+const FEWEST: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum PoolMode {
@@ -148,29 +149,27 @@ impl Op for Windows {
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (window, x, out) = (&self.window, inputs[0].slice::<f32>(), out.slice::<f32>());
-        let planes = out.par_chunks_mut(window.pixels()).zip(x.par_chunks(window.plane())).with_min_len(16);
+        let planes = out.chunks_mut(window.pixels()).zip(x.chunks(window.plane()));
         if quarters::fits(window) {
-            planes.for_each(|(out, x)| vectorised!(quarters::forward(window, self.mode, x, out)));
+            share(planes, FEWEST, |(out, x)| vectorised!(quarters::forward(window, self.mode, x, out)));
             return Ok(());
         }
         if let Some(size) = Slide::size(window).filter(|_| self.mode == PoolMode::Max) {
             let slide = || Slide::new(window, size);
-            return planes.try_for_each_init(slide, |slide, (out, x)| {
-                let slide = task_memory(slide)?;
+            return try_share_with(planes, FEWEST, slide, |slide, (out, x)| {
                 vectorised!(slide.compute(x, out));
                 Ok(())
             });
         }
         if self.mode == PoolMode::Max {
             let places = || zeros(window.pixels());
-            return planes.try_for_each_init(places, |at, (out, x)| {
-                let at = task_memory(at)?;
+            return try_share_with(planes, FEWEST, places, |at, (out, x)| {
                 vectorised!(largest(window, x, out, at));
                 Ok(())
             });
         }
         let divisors = self.divisors()?;
-        planes.for_each(|(out, x)| {
+        share(planes, FEWEST, |(out, x)| {
             added(out, window.taps(), |out| self.add(x, out), |out| self.add(x, out));
             out.iter_mut().zip(&divisors).for_each(|(out, divisor)| *out /= divisor);
         });
@@ -218,27 +217,24 @@ impl Op for PoolGrad {
         let (windows, window) = (&self.0, &self.0.window);
         let (plane, pixels) = (window.plane(), window.pixels());
         let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
-        let all = out.par_chunks_mut(plane).zip(x.par_chunks(plane)).zip(g.par_chunks(pixels)).with_min_len(16);
+        let all = out.chunks_mut(plane).zip(x.chunks(plane)).zip(g.chunks(pixels));
         if quarters::fits(window) {
-            all.for_each(|((dx, x), g)| vectorised!(quarters::backward(window, windows.mode, x, g, dx)));
+            share(all, FEWEST, |((dx, x), g)| vectorised!(quarters::backward(window, windows.mode, x, g, dx)));
             return Ok(());
         }
         let divisors = windows.divisors()?;
         let terms = window.taps(); // the most for one pixel
-        all.try_for_each_init(
-            || Ok((zeros(pixels)?, zeros(pixels)?)),
-            |memory: &mut Result<(Vec<f32>, Vec<u32>)>, ((dx, x), g)| {
-                let (values, at) = task_memory(memory)?;
-                if windows.mode == PoolMode::Max {
-                    vectorised!(largest(window, x, values, at));
-                    added(dx, terms, |dx| add_at(at, g, dx), |dx| add_at(at, g, dx));
-                    return Ok(());
-                }
-                values.iter_mut().zip(g).zip(&divisors).for_each(|((part, g), divisor)| *part = g / divisor);
-                added(dx, terms, |dx| windows.spread(values, dx), |dx| windows.spread(values, dx));
-                Ok(())
-            },
-        )
+        let memory = || Ok((zeros(pixels)?, zeros(pixels)?));
+        try_share_with(all, FEWEST, memory, |(values, at): &mut (Vec<f32>, Vec<u32>), ((dx, x), g)| {
+            if windows.mode == PoolMode::Max {
+                vectorised!(largest(window, x, values, at));
+                added(dx, terms, |dx| add_at(at, g, dx), |dx| add_at(at, g, dx));
+                return Ok(());
+            }
+            values.iter_mut().zip(g).zip(&divisors).for_each(|((part, g), divisor)| *part = g / divisor);
+            added(dx, terms, |dx| windows.spread(values, dx), |dx| windows.spread(values, dx));
+            Ok(())
+        })
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
@@ -274,10 +270,9 @@ impl Op for Positions {
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let (window, x, out) = (&self.0.window, inputs[0].slice::<f32>(), out.slice::<u32>());
-        let planes = out.par_chunks_mut(window.pixels()).zip(x.par_chunks(window.plane())).with_min_len(16);
+        let planes = out.chunks_mut(window.pixels()).zip(x.chunks(window.plane()));
         let values = || zeros(window.pixels());
-        planes.try_for_each_init(values, |values, (out, x)| {
-            let values = task_memory(values)?;
+        try_share_with(planes, FEWEST, values, |values, (out, x)| {
             vectorised!(largest(window, x, values, out));
             Ok(())
         })

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use crate::device::Device;
+use crate::device::cpu::tasks::share;
 use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
@@ -135,8 +134,7 @@ impl Op for Product {
         let [_, len, inner] = around(inputs[0].shape(), self.dim);
         let (x, out, matrix) = (inputs[0].slice::<f32>(), out.slice::<f32>(), &*self.matrix);
         let rows = matrix.rows();
-        let lines = out.par_chunks_mut(inner).with_min_len((4096 / inner).max(1)).enumerate();
-        lines.for_each(|(i, line)| {
+        share(out.chunks_mut(inner).enumerate(), 4096 / inner, |(i, line)| {
             let x = &x[i / rows * len * inner..][..len * inner];
             let terms = (matrix.starts[i % rows + 1] - matrix.starts[i % rows]) as usize;
             let each = || matrix.row(i % rows).map(|(place, weight)| (&x[place * inner..][..inner], weight));

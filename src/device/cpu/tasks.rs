@@ -1,0 +1,140 @@
+//! Tasks of the host that the calling thread shares with others.
+
+use std::sync::Mutex;
+
+use super::team::{Work, work_around, work_together};
+use crate::error::Result;
+use crate::sync::lock;
+
+/// A thread takes a part of the tasks that are left, one of so many for each thread: few at the end, so that all threads end at about
+/// the same time.
+const PIECES: usize = 4;
+
+/// Runs all tasks, the calling thread among those that do. There are only as many threads as have at least `least` tasks each: short
+/// ones take less time than another thread needs to begin.
+///
+/// Tasks may share parts of their own. If there are two tasks or more for each thread, each runs its parts by itself.
+pub(crate) fn share<T, I>(tasks: T, least: usize, run: impl Fn(I) + Sync)
+where
+    T: IntoIterator<Item = I, IntoIter: ExactSizeIterator + DoubleEndedIterator + Send>,
+{
+    share_with(tasks, least, || (), |(), task| run(task));
+}
+
+/// As [`share`], with memory that a thread makes once, for all its tasks.
+fn share_with<T, I, M>(tasks: T, least: usize, memory: impl Fn() -> M + Sync, run: impl Fn(&mut M, I) + Sync)
+where
+    T: IntoIterator<Item = I, IntoIter: ExactSizeIterator + DoubleEndedIterator + Send>,
+{
+    let tasks = tasks.into_iter();
+    let (all, count, least) = (rayon::current_num_threads(), tasks.len(), least.max(1));
+    let around = work_around();
+    let threads = if around == Some(Work::ForAll) { 1 } else { all.min(count / least) };
+    if threads < 2 {
+        let mut made = None;
+        return tasks.for_each(|task| run(made.get_or_insert_with(&memory), task));
+    }
+    let rest = Mutex::new(tasks);
+    // Threads begin at different ends: of two, the same one then mostly has the same part of the next op's tensors, whose elements may
+    // be in its cache.
+    let work = |place: usize| {
+        let (mut made, mut some) = (None, Vec::new());
+        loop {
+            let mut rest = lock(&rest);
+            let at_once = (rest.len() / (PIECES * threads)).max(1);
+            match place % 2 {
+                0 => some.extend(rest.by_ref().take(at_once)),
+                _ => some.extend(rest.by_ref().rev().take(at_once)),
+            }
+            drop(rest);
+            if some.is_empty() {
+                return;
+            }
+            some.drain(..).for_each(|task| run(made.get_or_insert_with(&memory), task));
+        }
+    };
+    let kind = if count < 2 * all { Work::ForSome } else { Work::ForAll };
+    // A task of rayon leaves it to rayon which threads there are.
+    if around.is_some() || rayon::current_thread_index().is_some() || !work_together(threads - 1, kind, &work) {
+        let work = &work;
+        rayon::in_place_scope(|scope| {
+            (1..threads).for_each(|place| scope.spawn(move |_| work(place)));
+            work(0);
+        });
+    }
+}
+
+/// As [`share`], for tasks that can fail: all are run, and one of the errors is returned.
+pub(crate) fn try_share<T, I>(tasks: T, least: usize, run: impl Fn(I) -> Result<()> + Sync) -> Result<()>
+where
+    T: IntoIterator<Item = I, IntoIter: ExactSizeIterator + DoubleEndedIterator + Send>,
+{
+    try_share_with(tasks, least, || Ok(()), |(), task| run(task))
+}
+
+/// As [`try_share`], with memory that a thread makes once, for all its tasks.
+pub(crate) fn try_share_with<T, I, M>(
+    tasks: T,
+    least: usize,
+    memory: impl Fn() -> Result<M> + Sync,
+    run: impl Fn(&mut M, I) -> Result<()> + Sync,
+) -> Result<()>
+where
+    T: IntoIterator<Item = I, IntoIter: ExactSizeIterator + DoubleEndedIterator + Send>,
+{
+    let failed = Mutex::new(Ok(()));
+    share_with(tasks, least, memory, |memory, task| {
+        let result = match memory {
+            Ok(memory) => run(memory, task),
+            Err(error) => Err(error.clone()),
+        };
+        if result.is_err() {
+            *lock(&failed) = result;
+        }
+    });
+    failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Returns the result of each item, in their order.
+pub(crate) fn try_map<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+    let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    try_share(results.iter_mut().zip(items), 1, |(to, item)| run(item).map(|result| *to = Some(result)))?;
+    Ok(results.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use rayon::prelude::*;
+
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn every_task_is_run_once_and_an_error_is_returned() -> Result<()> {
+        for (count, least) in [(0, 1), (1, 1), (2, 1), (50, 1), (50, 7), (50, 0), (3, 5)] {
+            let mut out = vec![0; count];
+            try_share(out.iter_mut().enumerate(), least, |(i, v)| {
+                *v += i + 1;
+                Ok(())
+            })?;
+            assert!(out.iter().enumerate().all(|(i, v)| *v == i + 1));
+        }
+        let fails = |i: usize| if i == 3 { Err(Error::argument("share", "three")) } else { Ok(()) };
+        assert!(try_share(0..9, 1, fails).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn tasks_of_tasks_and_of_several_threads_are_run() {
+        let mut all = vec![vec![0; 40]; 30];
+        let fill = |row: &mut [i32]| share(row.chunks_mut(7), 1, |part| part.iter_mut().for_each(|v| *v += 1));
+        share(&mut all, 1, |row| fill(row));
+        all.par_iter_mut().for_each(|row| fill(row));
+        std::thread::scope(|scope| {
+            for rows in all.chunks_mut(11) {
+                scope.spawn(move || rows.iter_mut().for_each(|row| fill(row)));
+            }
+        });
+        assert!(all.iter().flatten().all(|v| *v == 3));
+    }
+}
