@@ -278,6 +278,12 @@ fn push_back(node: &Node, tensor: &Tensor, mut grad: Tensor, walk: &Walk, grads:
             op.op_name()
         )));
     }
+    if let ([input], false) = (&inputs[..], walk.create)
+        && let Some((sum, _)) = grads.get(&input.id()).filter(|(sum, _)| !sum.is_shared())
+        && op.add_gradient(sum, &grad)?
+    {
+        return Ok(());
+    }
     let needs: Vec<bool> = inputs.iter().map(|input| walk.needs(input)).collect();
     let place = |x: &Tensor| if walk.create { x.clone() } else { x.detach() };
     let given: Vec<Tensor> = inputs.iter().map(place).collect();

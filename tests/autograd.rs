@@ -101,6 +101,31 @@ fn grad_tensor(x: &Tensor) -> Tensor {
     x.grad().expect("a gradient")
 }
 
+/// Σ y + Σ p² over parts p of y = 3x that have elements in common, in every order of the uses: dx = 3 + 18x · (the number of the parts
+/// that hold it).
+#[test]
+fn parts_and_the_whole_add_up() -> Result<()> {
+    let squares = |part: Result<Tensor>| part.and_then(|part| (&part * &part)?.sum_all());
+    let uses: [fn(&Tensor) -> Result<Tensor>; 4] =
+        [|y| y.narrow(1, 0, 2), |y| y.narrow(1, 1, 3), |y| y.slice(1, 0, 4, 2), |y| y.narrow(0, 1, 1)?.narrow(1, 3, 1)];
+    for device in devices() {
+        for first in 0..5 {
+            let x = Tensor::arange(0.0, 8.0, 1.0, &device)?.reshape([2, 4])?.requires_grad();
+            let y = x.mul_scalar(3.0)?;
+            let mut total = Tensor::zeros([], &device)?;
+            for i in (first..5).chain(0..first) {
+                let term = if i == 4 { y.sum_all()? } else { squares(uses[i](&y))? };
+                total = total.add(&term)?;
+            }
+            total.backward()?;
+            let of_parts = [2.0, 2.0, 2.0, 1.0, 2.0, 2.0, 2.0, 2.0];
+            let expected: Vec<f32> = (0..8).map(|i| 3.0 + 18.0 * i as f32 * of_parts[i]).collect();
+            assert_eq!(grad(&x), expected, "{device}, from {first} on");
+        }
+    }
+    Ok(())
+}
+
 /// Dropping it one inside the other would overflow the stack, and so would a recursive walk.
 #[test]
 fn a_chain_of_100_000_ops() -> Result<()> {

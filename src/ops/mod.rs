@@ -214,6 +214,12 @@ pub(crate) trait Differentiable: fmt::Debug + Send + Sync + 'static {
 
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients>;
 
+    /// Adds the gradient of the only input to `sum` in place, outside the graph, if that is less work than a sum of whole tensors.
+    /// Nobody else holds `sum`. Returns whether it did.
+    fn add_gradient(&self, _sum: &Tensor, _grad: &Tensor) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Returns what the node computes from these inputs as plain data, if that is possible.
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         None

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS};
-use crate::ops::inplace::fill_kernel;
+use crate::ops::inplace::{copy_, fill_kernel};
 use crate::ops::shape::copy::{strided_copy, strided_kernel};
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -97,6 +98,19 @@ impl Differentiable for View {
             View::Broadcast(_) => ctx.grad.clone(), // the backward pass sums over the repeated elements
         };
         Ok(vec![Some(grad)])
+    }
+
+    /// The parts that a tensor was split into are added one after the other, each where it was.
+    fn add_gradient(&self, sum: &Tensor, grad: &Tensor) -> Result<bool> {
+        let Some(layout) = self.layout(sum.layout()).filter(|_| matches!(self, View::Slice(_))) else {
+            return Ok(false);
+        };
+        if !sum.layout().is_contiguous() || [sum, grad].iter().any(|tensor| tensor.dtype() != DType::F32) {
+            return Ok(false);
+        }
+        let part = sum.with_layout(layout);
+        copy_(&part, &part.add(grad)?)?;
+        Ok(true)
     }
 }
 
