@@ -62,11 +62,41 @@ fn rows_of_task([m, k, n]: [usize; 3], threads: Threads) -> Option<usize> {
     if rows >= MANY {
         rows = rows.next_multiple_of(8);
     }
-    // `gemm` adds the terms in another order for one row, and for at most 64 rows and columns: the number of threads is not to
-    // change the sums.
+    // `gemm` adds the terms in another order for one row, and for few rows and columns: the number of threads is not to change the
+    // sums.
     while m % rows == 1 {
         rows += 1;
     }
-    let in_order = n > 64 || m % rows > 64 || (m.is_multiple_of(rows) && rows > 64);
+    let last = if m.is_multiple_of(rows) { rows } else { m % rows };
+    let in_order = n > FEW_FOR_GEMM || last > FEW_FOR_GEMM;
     (threads == Threads::All && count > 1 && m / count >= least && in_order).then_some(rows)
+}
+
+/// The most rows and columns that are few for `gemm`.
+const FEW_FOR_GEMM: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows and columns that are few and many for `gemm`, and a last row that is alone if five threads have 29 rows each.
+    #[test]
+    fn every_number_of_threads_has_the_same_sums() -> Result<()> {
+        let numbers = |len: usize| -> Vec<f32> { (0..len).map(|i| ((i * 37 % 1009) as f32).sin()).collect() };
+        for [m, k, n] in [[146, 700, 40], [146, 700, 200], [300, 600, 10], [130, 1300, 64], [700, 64, 700]] {
+            let (left, right, bias) = (numbers(m * k), numbers(k * n), numbers(n));
+            for of_a in [[k, 1], [1, m]] {
+                let (a, b) = (Matrix::new(&left, 0, of_a), Matrix::new(&right, 0, [n, 1]));
+                let mut sums = Vec::new();
+                for count in [1, 2, 3, 5, 8] {
+                    let pool = rayon::ThreadPoolBuilder::new().num_threads(count).build().expect("threads");
+                    let mut out = vec![f32::NAN; m * n];
+                    pool.install(|| product(&mut out, a, b, [m, k, n], Some(&bias), Threads::All))?;
+                    sums.push(out);
+                }
+                assert!(sums.iter().all(|out| *out == sums[0]), "{m} × {k} × {n}, {of_a:?}");
+            }
+        }
+        Ok(())
+    }
 }
