@@ -10,6 +10,9 @@ use crate::sync::lock;
 /// the same time.
 const PIECES: usize = 4;
 
+/// The most tasks that a thread takes at once: they lie in memory of its own, and there may be millions of them.
+const MOST_AT_ONCE: usize = 64;
+
 /// Runs all tasks, the calling thread among those that do. There are only as many threads as have at least `least` tasks each: short
 /// ones take less time than another thread needs to begin.
 ///
@@ -41,7 +44,7 @@ where
         let (mut made, mut some) = (None, Vec::new());
         loop {
             let mut rest = lock(&rest);
-            let at_once = (rest.len() / (PIECES * threads)).max(1);
+            let at_once = (rest.len() / (PIECES * threads)).clamp(1, MOST_AT_ONCE);
             match place % 2 {
                 0 => some.extend(rest.by_ref().take(at_once)),
                 _ => some.extend(rest.by_ref().rev().take(at_once)),
@@ -111,7 +114,7 @@ mod tests {
 
     #[test]
     fn every_task_is_run_once_and_an_error_is_returned() -> Result<()> {
-        for (count, least) in [(0, 1), (1, 1), (2, 1), (50, 1), (50, 7), (50, 0), (3, 5)] {
+        for (count, least) in [(0, 1), (1, 1), (2, 1), (50, 1), (50, 7), (50, 0), (3, 5), (100_000, 1)] {
             let mut out = vec![0; count];
             try_share(out.iter_mut().enumerate(), least, |(i, v)| {
                 *v += i + 1;
