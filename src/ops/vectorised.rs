@@ -14,6 +14,63 @@ pub(in crate::ops) fn at_highest_level<T>(f: impl FnOnce() -> T) -> T {
     LEVEL.dispatch(f)
 }
 
+/// Whether the highest level of this processor has an instruction for [`Fused::mul_add`].
+#[inline(always)]
+pub(in crate::ops) fn fuses() -> bool {
+    struct Level;
+    impl WithSimd for Level {
+        type Output = bool;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) -> bool {
+            !S::IS_SCALAR && !cfg!(target_family = "wasm")
+        }
+    }
+    LEVEL.dispatch(Level)
+}
+
+/// How the sum of a product and a number is rounded. Formulas that take this have an equally small error in both ways.
+pub(in crate::ops) trait MulAdd {
+    /// Returns `a · b + c`.
+    fn mul_add(a: f32, b: f32, c: f32) -> f32;
+
+    /// Returns `½ x²` in two parts: the second is what the first lacks.
+    fn half_square(x: f32) -> [f32; 2];
+}
+
+/// Rounds once, by one instruction where the processor [fuses] them.
+pub(in crate::ops) struct Fused;
+
+/// Rounds the product, and then the sum.
+pub(in crate::ops) struct Unfused;
+
+impl MulAdd for Fused {
+    #[inline(always)]
+    fn mul_add(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+
+    #[inline(always)]
+    fn half_square(x: f32) -> [f32; 2] {
+        let half = 0.5 * x;
+        let square = half * x;
+        [square, half.mul_add(x, -square)]
+    }
+}
+
+impl MulAdd for Unfused {
+    #[inline(always)]
+    fn mul_add(a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+
+    #[inline(always)]
+    fn half_square(x: f32) -> [f32; 2] {
+        let head = f32::from_bits(x.to_bits() & 0xffff_f000); // its square is exact
+        [0.5 * head * head, 0.5 * (x + head) * (x - head)]
+    }
+}
+
 /// Runs loops that are written with vectors, as [`at_highest_level`] does. Their sums may be fused: the results may differ
 /// between levels in the last bits.
 #[inline(always)]
@@ -39,8 +96,12 @@ pub(in crate::ops) fn larger<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32
     simd.select_f32s(simd.greater_than_f32s(b, a), b, a)
 }
 
+/// P of `eʳ ≈ 1 + r + r² P(r)` for |r| ≤ ½ ln 2, highest power first: minimax coefficients, with a relative error of 4e-9.
+pub(in crate::ops) const EXPONENTIAL: [f32; 5] =
+    [1.381_455_3e-3, 8.368_744_5e-3, 4.166_839e-2, 1.666_652_1e-1, 0.499_999_94];
+
 /// Computes e^x of numbers that are not above 0, or NaN, with an error of about one unit in the last place, as
-/// [`exp`](crate::ops::elementwise::unary::special::exp) does with products that are not fused.
+/// [`exp`](crate::ops::elementwise::unary::special::exp) does.
 #[inline(always)]
 pub(in crate::ops) fn exp_below_zero<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     // 1.5 · 2^23, and two biases of an exponent: a number added to it is rounded to a whole number in the last bits.
@@ -53,8 +114,9 @@ pub(in crate::ops) fn exp_below_zero<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let n = simd.sub_f32s(shifted, whole);
     let r = simd.mul_add_e_f32s(n, simd.splat_f32s(-0.693_359_4), x);
     let r = simd.mul_add_e_f32s(n, simd.splat_f32s(2.121_944_4e-4), r);
-    let mut p = simd.splat_f32s(1.987_569_1e-4);
-    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5, 1.0, 1.0] {
+    let [first, rest @ ..] = EXPONENTIAL;
+    let mut p = simd.splat_f32s(first);
+    for c in rest.into_iter().chain([1.0, 1.0]) {
         p = simd.mul_add_e_f32s(p, r, simd.splat_f32s(c));
     }
     // 2^n in two factors, since the result may be subnormal: see `exp`.
@@ -71,7 +133,22 @@ pub(in crate::ops) fn exp_below_zero<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
 /// The results have the same bits at every level, because the compiler neither reorders nor fuses operations of floats.
 /// Functions in the expression must be `#[inline(always)]`, or small: a function that is not inlined keeps the level of
 /// the build. So does the body of a closure that an iterator's method calls, if it is long: write a `for` loop.
+///
+/// After `<M>`, the expression may use a type M, which is [`Fused`] where the highest level [fuses], and else [`Unfused`].
+/// These results have the same bits only on processors that agree in that. What is not inlined calls a function of the C library
+/// for each product.
 macro_rules! vectorised {
+    (<$m:ident> $loops:expr) => {
+        if $crate::ops::vectorised::fuses() {
+            #[allow(dead_code, reason = "not every formula of a table has products and sums")]
+            type $m = $crate::ops::vectorised::Fused;
+            $crate::ops::vectorised::vectorised!($loops)
+        } else {
+            #[allow(dead_code, reason = "not every formula of a table has products and sums")]
+            type $m = $crate::ops::vectorised::Unfused;
+            $crate::ops::vectorised::vectorised!($loops)
+        }
+    };
     ($loops:expr) => {
         $crate::ops::vectorised::at_highest_level(
             #[inline(always)]

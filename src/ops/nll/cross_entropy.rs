@@ -83,7 +83,7 @@ impl Op for CrossEntropy {
             }
             for (a, (x, out)) in x.chunks(classes * inner).zip(out.chunks_mut(inner)).enumerate() {
                 let starts = (0..inner).step_by(COLUMNS);
-                starts.for_each(|first| vectorised!(columns(x, &mut scratch, (first, inner), true)));
+                starts.for_each(|first| vectorised!(<M> columns::<M>(x, &mut scratch, (first, inner), true)));
                 for (b, out) in out.iter_mut().enumerate() {
                     let n = a * inner + b;
                     *out = factors[n].map_or(0.0, |w| -w * scratch[labels[n] as usize * inner + b]);
@@ -134,7 +134,7 @@ impl Op for CrossEntropyGrad {
             }
             for (a, (x, out)) in x.chunks(classes * inner).zip(out.chunks_mut(classes * inner)).enumerate() {
                 let starts = (0..inner).step_by(COLUMNS);
-                starts.for_each(|first| vectorised!(columns(x, out, (first, inner), false)));
+                starts.for_each(|first| vectorised!(<M> columns::<M>(x, out, (first, inner), false)));
                 for (c, out) in out.chunks_mut(inner).enumerate() {
                     for (b, out) in out.iter_mut().enumerate() {
                         let n = a * inner + b;

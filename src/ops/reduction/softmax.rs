@@ -12,7 +12,7 @@ use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::{around, rows_in_fours};
 use crate::ops::traced::Traced;
-use crate::ops::vectorised::{exp_below_zero, larger, vectorised, with_vectors};
+use crate::ops::vectorised::{MulAdd, exp_below_zero, larger, vectorised, with_vectors};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, of_sums};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
@@ -58,7 +58,7 @@ impl Op for Softmax {
             _ => {
                 for (out, x) in out.chunks_mut(block).zip(x.chunks(block)) {
                     let starts = (0..inner).step_by(COLUMNS);
-                    starts.for_each(|first| vectorised!(columns(x, out, (first, inner), self.log)));
+                    starts.for_each(|first| vectorised!(<M> columns::<M>(x, out, (first, inner), self.log)));
                 }
             }
         });
@@ -176,7 +176,7 @@ pub(in crate::ops) fn exponentials<S: Simd>(simd: S, x: &[f32], max: f32, out: &
 
 /// Computes some columns of `[R, inner]` on the host together.
 #[inline(always)]
-pub(in crate::ops) fn columns(x: &[f32], out: &mut [f32], (first, inner): (usize, usize), log: bool) {
+pub(in crate::ops) fn columns<M: MulAdd>(x: &[f32], out: &mut [f32], (first, inner): (usize, usize), log: bool) {
     let width = COLUMNS.min(inner - first);
     let range = |row: usize| row * inner + first..row * inner + first + width;
     let (mut max, mut sums) = ([f32::NEG_INFINITY; COLUMNS], [0f64; COLUMNS]);
@@ -186,7 +186,9 @@ pub(in crate::ops) fn columns(x: &[f32], out: &mut [f32], (first, inner): (usize
     }
     for row in 0..count {
         let line = &mut out[range(row)];
-        line.iter_mut().zip(&x[range(row)]).zip(&max).for_each(|((out, x), max)| *out = exp(x - max));
+        for ((out, x), max) in line.iter_mut().zip(&x[range(row)]).zip(&max) {
+            *out = exp::<M>(x - max);
+        }
         sums.iter_mut().zip(line).for_each(|(sum, v)| *sum += f64::from(*v));
     }
     let sums = sums.map(|sum| if log { sum.ln() as f32 } else { sum as f32 });

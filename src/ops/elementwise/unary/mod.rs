@@ -20,7 +20,7 @@ use crate::ops::elementwise::promote::to_float;
 use crate::ops::inputs::elements_each;
 use crate::ops::long::single::of_one;
 use crate::ops::traced::Traced;
-use crate::ops::vectorised::vectorised;
+use crate::ops::vectorised::{Unfused, vectorised};
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, no_gradient,
 };
@@ -91,16 +91,17 @@ impl Function {
 }
 
 /// Defines rows from f32 to f32: the function of x and of the arguments p; its gradient from g, x, y and p. `vectorised`
-/// is for rows whose arithmetic takes longer than the access to memory or to a cache.
+/// is for rows whose arithmetic takes longer than the access to memory or to a cache. In those with `<M>`, products and sums are
+/// rounded as M does.
 macro_rules! floats {
-    ($($row:ident $name:literal $($level:ident)?: $f:expr, $wgsl:literal; $d:expr, $d_wgsl:literal;)*) => {
+    ($($row:ident $name:literal $($level:ident $(<$m:ident>)?)?: $f:expr, $wgsl:literal; $d:expr, $d_wgsl:literal;)*) => {
         $(pub(in crate::ops) static $row: Function = Function {
             name: $name,
             header: concat!("alias T = f32;\nalias R = f32;\nfn f(x: f32) -> f32 { return ", $wgsl, "; }\n"),
-            each: |x, out, p| floats!(@run $($level)? each::<f32, f32>(x, out, p, $f)),
+            each: |x, out, p| floats!(@run $($level $(<$m>)?)? each::<f32, f32>(x, out, p, $f)),
             gradient: Some((
                 concat!("fn d(g: f32, x: f32, y: f32) -> f32 { return ", $d_wgsl, "; }\n"),
-                |inputs, out, p| floats!(@run $($level)? each_grad(inputs, out, p, $d)),
+                |inputs, out, p| floats!(@run $($level $(<$m>)?)? each_grad(inputs, out, p, $d)),
             )),
             chunks: floats!(@chunks $($level)?),
             takes: DType::F32,
@@ -108,6 +109,7 @@ macro_rules! floats {
         };)*
         static FLOATS: &[&Function] = &[$(&$row),*];
     };
+    (@run vectorised<$m:ident> $loop:expr) => { vectorised!(<$m> $loop) };
     (@run vectorised $loop:expr) => { vectorised!($loop) };
     (@run $loop:expr) => { $loop };
     (@chunks vectorised) => { FEW_CHUNKS };
@@ -144,7 +146,7 @@ floats! {
     SIGN "sign": |x, _| sign(x), "select(sign(x), 0.0, is_nan(x))"; |_, _, _, _| 0.0, "0.0";
     SQUARE "square": |x, _| x * x, "x * x"; |g, x, _, _| 2.0 * g * x, "2.0 * g * x";
     RECIP "recip": |x, _| 1.0 / x, "1.0 / x"; |g, _, y, _| -g * y * y, "-g * y * y";
-    EXP "exp" vectorised: |x, _| exp(x), "m_exp(x)"; |g, _, y, _| g * y, "g * y";
+    EXP "exp" vectorised<M>: |x, _| exp::<M>(x), "m_exp(x)"; |g, _, y, _| g * y, "g * y";
     EXP2 "exp2": |x, _| x.exp2(), "m_exp2(x)"; |g, _, y, _| g * y * LN_2, "g * y * LN2";
     EXPM1 "expm1": |x, _| x.exp_m1(), "m_expm1(x)"; |g, _, y, _| g * (y + 1.0), "g * (y + 1.0)";
     LOG "log": |x, _| x.ln(), "m_log(x)"; |g, x, _, _| g / x, "g / x";
@@ -167,9 +169,9 @@ floats! {
         |g, x, _, _| g / ((x - 1.0) * (x + 1.0)).sqrt(), "g / sqrt((x - 1.0) * (x + 1.0))";
     ATANH "atanh": |x, _| wide(x, f64::atanh), "m_atanh(x)";
         |g, x, _, _| g / ((1.0 - x) * (1.0 + x)), "g / ((1.0 - x) * (1.0 + x))";
-    TANH "tanh" vectorised: |x, _| tanh(x), "m_tanh(x)"; |g, _, y, _| g * (1.0 - y * y), "g * (1.0 - y * y)";
-    SIGMOID "sigmoid" vectorised: |x, _| sigmoid(x), "m_sigmoid(x)"; |g, _, y, _| g * y * (1.0 - y), "g * y * (1.0 - y)";
-    ERF "erf": |x, _| erf(x), "m_erf(x)"; |g, x, _, _| g * FRAC_2_SQRT_PI * exp(-x * x), "g * 1.1283792 * m_exp(-x * x)";
+    TANH "tanh" vectorised<M>: |x, _| tanh::<M>(x), "m_tanh(x)"; |g, _, y, _| g * (1.0 - y * y), "g * (1.0 - y * y)";
+    SIGMOID "sigmoid" vectorised<M>: |x, _| sigmoid::<M>(x), "m_sigmoid(x)"; |g, _, y, _| g * y * (1.0 - y), "g * y * (1.0 - y)";
+    ERF "erf": |x, _| erf(x), "m_erf(x)"; |g, x, _, _| g * FRAC_2_SQRT_PI * exp::<Unfused>(-x * x), "g * 1.1283792 * m_exp(-x * x)";
     FLOOR "floor": |x, _| x.floor(), "floor(x)"; |_, _, _, _| 0.0, "0.0";
     CEIL "ceil": |x, _| x.ceil(), "ceil(x)"; |_, _, _, _| 0.0, "0.0";
     ROUND "round": |x, _| x.round_ties_even(), "round(x)"; |_, _, _, _| 0.0, "0.0";
@@ -186,19 +188,19 @@ floats! {
         |g, x, _, p| if x > 0.0 { g } else { p[0] * g }, "select(p.a * g, g, x > 0.0)";
     ELU "elu": |x, p| if x > 0.0 { x } else { p[0] * x.exp_m1() }, "select(p.a * m_expm1(x), x, x > 0.0)";
         |g, x, y, p| if x > 0.0 { g } else { g * (y + p[0]) }, "select(g * (y + p.a), g, x > 0.0)";
-    GELU "gelu" vectorised: |x, _| x * normal(x).0, "x * normal_cdf(x)";
-        |g, x, _, _| g * gelu_slope(x), "g * (normal_cdf(x) + x * normal_density(x))";
-    GELU_TANH "gelu_tanh" vectorised: |x, _| x * sigmoid(gelu_inner(x)), "x * m_sigmoid(gelu_inner(x))";
-        |g, x, _, _| g * gelu_gradient(x, sigmoid(gelu_inner(x))), "g * gelu_gradient(x, m_sigmoid(gelu_inner(x)))";
-    SILU "silu" vectorised: |x, _| x * sigmoid(x), "x * m_sigmoid(x)";
-        |g, x, _, _| g * sigmoid(x) * (1.0 + x * sigmoid(-x)), "g * m_sigmoid(x) * (1.0 + x * m_sigmoid(-x))";
+    GELU "gelu" vectorised<M>: |x, _| x * normal::<M>(x).0, "x * normal_cdf(x)";
+        |g, x, _, _| g * gelu_slope::<M>(x), "g * (normal_cdf(x) + x * normal_density(x))";
+    GELU_TANH "gelu_tanh" vectorised<M>: |x, _| x * sigmoid::<M>(gelu_inner(x)), "x * m_sigmoid(gelu_inner(x))";
+        |g, x, _, _| g * gelu_gradient(x, sigmoid::<M>(gelu_inner(x))), "g * gelu_gradient(x, m_sigmoid(gelu_inner(x)))";
+    SILU "silu" vectorised<M>: |x, _| x * sigmoid::<M>(x), "x * m_sigmoid(x)";
+        |g, x, _, _| g * sigmoid::<M>(x) * (1.0 + x * sigmoid::<M>(-x)), "g * m_sigmoid(x) * (1.0 + x * m_sigmoid(-x))";
     SOFTPLUS "softplus": |x, p| if x * p[0] > p[1] { x } else { softplus(x * p[0]) / p[0] },
         "select(m_softplus(x * p.a) / p.a, x, x * p.a > p.b)";
-        |g, x, _, p| if x * p[0] > p[1] { g } else { g * sigmoid(x * p[0]) },
+        |g, x, _, p| if x * p[0] > p[1] { g } else { g * sigmoid::<Unfused>(x * p[0]) },
         "select(g * m_sigmoid(x * p.a), g, x * p.a > p.b)";
-    LOG_SIGMOID "log_sigmoid": |x, _| -softplus(-x), "-m_softplus(-x)"; |g, x, _, _| g * sigmoid(-x), "g * m_sigmoid(-x)";
-    MISH "mish" vectorised: |x, _| x * tanh_softplus(x), "x * tanh_softplus(x)";
-        |g, x, _, _| g * (tanh_softplus(x) + x * (1.0 - tanh_softplus(x).powi(2)) * sigmoid(x)),
+    LOG_SIGMOID "log_sigmoid": |x, _| -softplus(-x), "-m_softplus(-x)"; |g, x, _, _| g * sigmoid::<Unfused>(-x), "g * m_sigmoid(-x)";
+    MISH "mish" vectorised<M>: |x, _| x * tanh_softplus::<M>(x), "x * tanh_softplus(x)";
+        |g, x, _, _| g * (tanh_softplus::<M>(x) + x * (1.0 - tanh_softplus::<M>(x).powi(2)) * sigmoid::<M>(x)),
         "g * (tanh_softplus(x) + x * (1.0 - tanh_softplus(x) * tanh_softplus(x)) * m_sigmoid(x))";
     HARDSWISH "hardswish" vectorised: |x, _| x * clamp(x + 3.0, [0.0, 6.0]) / 6.0, "x * clamp(x + 3.0, 0.0, 6.0) / 6.0";
         |g, x, _, _| if x <= -3.0 { 0.0 } else if x >= 3.0 { g } else { g * (x / 3.0 + 0.5) },
