@@ -219,3 +219,26 @@ fn convolutions_with_more_padding_than_image() -> Result<()> {
     }
     Ok(())
 }
+
+/// Nor does it in the gradient of a weight of several positions.
+#[test]
+fn gradients_of_weights_with_more_padding_than_image() -> Result<()> {
+    // The channels, the size of the image, the options, and whether the last position reads the first pixel, in one window.
+    let far = 40_000_001;
+    let cases = [
+        (8, 8, Conv::new().stride(10_000_000).padding(far), true),
+        (1, 10, Conv::new().padding(1 << 29).dilation((1 << 30) - 1), false),
+    ];
+    for (channels, size, conv, reads) in cases {
+        let x = Tensor::arange(1.0, (channels * size * size + 1) as f32, 1.0, None)?;
+        let x = x.reshape([1, channels, size, size])?;
+        let w = Tensor::ones([1, channels, 2, 2], None)?.requires_grad();
+        x.conv2d(&w, None, conv)?.sum_all()?.backward()?;
+        let mut dw = vec![0.0; channels * 4];
+        for c in (0..channels).filter(|_| reads) {
+            dw[c * 4 + 3] = (c * size * size + 1) as f32;
+        }
+        assert_eq!(w.grad().expect("a gradient").to_vec::<f32>()?, dw, "{conv:?}");
+    }
+    Ok(())
+}

@@ -6,9 +6,18 @@ use std::sync::Arc;
 use super::{Cpu, Pool, bytes, host};
 use crate::error::Result;
 
-/// Floats from the pool, counted like those of a tensor, with one owner. Dropping returns them to the pool.
+/// The floats of a line of a cache. The widest vectors are as long: one that lies in two lines takes two loads.
+const LINE: usize = 16;
+
+/// The most floats that are given room to begin with a line. The pool rounds what is larger up by as much as a quarter, and most of it
+/// has that room already.
+const ROOM: usize = 256 << 10;
+
+/// Floats from the pool, counted like those of a tensor, with one owner. They begin with a line of a cache, but for some large
+/// ones. Dropping returns them to the pool.
 pub(crate) struct Scratch {
     data: Vec<u32>,
+    start: usize,
     len: usize,
     pool: Arc<Pool>,
 }
@@ -19,21 +28,23 @@ pub(crate) struct Scratch {
 /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
 pub(crate) fn scratch(len: usize) -> Result<Scratch> {
     let cpu: &Cpu = host();
-    let data = cpu.words(len)?;
+    let data = cpu.words(if len < ROOM { len + LINE - 1 } else { len })?;
     cpu.pool.ledger.take(bytes(data.len()));
-    Ok(Scratch { data, len, pool: cpu.pool.clone() })
+    let start = data.as_ptr().align_offset(LINE * size_of::<u32>());
+    let start = if start <= data.len() - len { start } else { 0 };
+    Ok(Scratch { data, start, len, pool: cpu.pool.clone() })
 }
 
 impl Deref for Scratch {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
-        bytemuck::cast_slice(&self.data[..self.len])
+        bytemuck::cast_slice(&self.data[self.start..][..self.len])
     }
 }
 
 impl DerefMut for Scratch {
     fn deref_mut(&mut self) -> &mut [f32] {
-        bytemuck::cast_slice_mut(&mut self.data[..self.len])
+        bytemuck::cast_slice_mut(&mut self.data[self.start..][..self.len])
     }
 }
 

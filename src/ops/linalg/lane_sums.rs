@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
-use super::tiles::{VECTORS, panel_width, tile_rows};
+use super::tiles::{VECTORS, panel_width};
 use crate::ops::vectorised::{array, with_vectors};
 
-/// The terms after which a sum is added to the result, so that the rounding error is that of a shorter sum.
-const LONGEST: usize = 512;
+/// The terms after which a sum is added to the result, so that the rounding error is that of a shorter sum. The terms of one product
+/// are not divided.
+pub(in crate::ops) const LONGEST: usize = 512;
 
 /// One product of a sum: where its factors start, and its number of terms.
 #[derive(Clone, Copy, Debug)]
@@ -19,16 +20,70 @@ pub(in crate::ops) struct Part {
     pub terms: usize,
 }
 
-/// How the elements of a left factor lie.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::ops) enum Lie {
-    /// The terms of a row are neighbours; the rows are this far apart.
-    Rows(usize),
-    /// The rows of a term are neighbours; the terms are this far apart.
-    Terms(usize),
+/// Adds products to a list, of at most so many terms each. They go on with the last product of the list if their factors, whose terms
+/// are so far apart, begin where its factors end.
+pub(in crate::ops) fn add_terms(parts: &mut Vec<Part>, more: Part, apart: [usize; 2], longest: usize) {
+    let Part { mut a, mut b, mut terms } = more;
+    while terms > 0 {
+        let goes_on = |last: &&mut Part| {
+            last.terms < longest && [last.a + last.terms * apart[0], last.b + last.terms * apart[1]] == [a, b]
+        };
+        let some = match parts.last_mut().filter(goes_on) {
+            Some(last) => {
+                let some = terms.min(longest - last.terms);
+                last.terms += some;
+                some
+            }
+            None => {
+                let some = terms.min(longest);
+                parts.push(Part { a, b, terms: some });
+                some
+            }
+        };
+        (a, b, terms) = (a + some * apart[0], b + some * apart[1], terms - some);
+    }
 }
 
-/// A sum of products `[rows, terms] · [terms, columns]`; the rows of `b` are as far apart as a panel is wide.
+/// How the factors lie. The columns of a right factor are neighbours.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) enum Lie {
+    /// The terms of a row of the left factor are neighbours, and its rows this far apart. The terms of the right one are as far
+    /// apart as a panel is wide.
+    Rows(usize),
+    /// The rows of the left factor are neighbours, and the terms of each factor this far apart.
+    Terms([usize; 2]),
+}
+
+/// The most rows whose sums are in registers, of processors that have 16 of them or 32. Two vectors of the right factor and an
+/// element of the left one are beside them. With 12 rows, compilers keep some of the sums in memory.
+const FEW_ROWS: usize = 6;
+const MANY_ROWS: usize = 10;
+
+#[inline(always)]
+const fn rows_in_registers<S: Simd>() -> usize {
+    if S::REGISTER_COUNT < 32 { FEW_ROWS } else { MANY_ROWS }
+}
+
+/// Asks for the most rows of this processor.
+struct Most;
+
+impl WithSimd for Most {
+    type Output = usize;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> usize {
+        rows_in_registers::<S>()
+    }
+}
+
+/// Returns the ranges of so many rows that are computed at a time, and the length of the longest.
+pub(in crate::ops) fn blocks_of(rows: usize) -> (Vec<Range<usize>>, usize) {
+    let count = rows.div_ceil(with_vectors(Most)).max(1);
+    let blocks = (0..count).map(|i| i * rows / count..(i + 1) * rows / count).collect();
+    (blocks, rows.div_ceil(count))
+}
+
+/// A sum of products `[rows, terms] · [terms, columns]`.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct LaneSums<'a> {
     pub a: &'a [f32],
@@ -63,7 +118,7 @@ impl WithSimd for Compute<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Compute { sums, rows, mut add, out, step } = self;
-        let blocks = rows.div_ceil(tile_rows());
+        let blocks = rows.div_ceil(rows_in_registers::<S>());
         let mut rest = sums.parts;
         loop {
             let mut terms = 0;
@@ -90,7 +145,7 @@ impl WithSimd for Compute<'_> {
     }
 }
 
-/// Computes the sums of some rows, at most those of a tile, and of `V` vectors of columns.
+/// Computes the sums of some rows, at most those that registers hold, and of `V` vectors of columns.
 #[inline(always)]
 fn rows_of<S: Simd, const V: usize>(
     simd: S,
@@ -109,7 +164,9 @@ fn rows_of<S: Simd, const V: usize>(
         5 => tile::<S, V, 5>(simd, sums, row, add, out, step),
         6 => tile::<S, V, 6>(simd, sums, row, add, out, step),
         7 => tile::<S, V, 7>(simd, sums, row, add, out, step),
-        _ => tile::<S, V, 8>(simd, sums, row, add, out, step),
+        8 => tile::<S, V, 8>(simd, sums, row, add, out, step),
+        9 => tile::<S, V, 9>(simd, sums, row, add, out, step),
+        _ => tile::<S, V, 10>(simd, sums, row, add, out, step),
     }
 }
 
@@ -126,10 +183,10 @@ fn tile<S: Simd, const V: usize, const M: usize>(
     let LaneSums { a, lie, b, parts, .. } = sums;
     let mut totals = [[simd.splat_f32s(0.0); V]; M];
     for part in parts {
-        let b = &b[part.b..][..part.terms * VECTORS * S::F32_LANES];
-        let b = &S::as_simd_f32s(b).0.as_chunks::<VECTORS>().0[..part.terms];
         match lie {
             Lie::Rows(apart) => {
+                let b = &b[part.b..][..part.terms * VECTORS * S::F32_LANES];
+                let b = &S::as_simd_f32s(b).0.as_chunks::<VECTORS>().0[..part.terms];
                 let a: [&[f32]; M] = array(&[], |i| &a[part.a + (row + i) * apart..][..part.terms]);
                 for k in 0..part.terms {
                     for i in 0..M {
@@ -141,16 +198,19 @@ fn tile<S: Simd, const V: usize, const M: usize>(
                 }
             }
             Lie::Terms(apart) => {
-                let mut a = &a[part.a + row..];
-                for b in b {
-                    let Some(factors) = a.first_chunk::<M>() else { break };
+                let (mut a, mut b) = (&a[part.a + row..], &b[part.b..]);
+                let end = part.terms.saturating_sub(1);
+                debug_assert!(end * apart[0] + M <= a.len() && end * apart[1] + V * S::F32_LANES <= b.len());
+                for _ in 0..part.terms {
+                    let line = b.get(..V * S::F32_LANES).map(|line| &S::as_simd_f32s(line).0[..V]);
+                    let (Some(factors), Some(line)) = (a.first_chunk::<M>(), line) else { break };
                     for i in 0..M {
                         let factor = simd.splat_f32s(factors[i]);
                         for j in 0..V {
-                            totals[i][j] = simd.mul_add_e_f32s(factor, b[j], totals[i][j]);
+                            totals[i][j] = simd.mul_add_e_f32s(factor, line[j], totals[i][j]);
                         }
                     }
-                    a = a.get(apart..).unwrap_or_default();
+                    (a, b) = (a.get(apart[0]..).unwrap_or_default(), b.get(apart[1]..).unwrap_or_default());
                 }
             }
         }
@@ -180,7 +240,7 @@ mod tests {
                 Some(*at - terms)
             });
             let starts: Vec<usize> = starts.collect();
-            for (a_of, lie, each) in [(&a, Lie::Rows(all), 1), (&turned, Lie::Terms(rows), rows)] {
+            for (a_of, lie, each) in [(&a, Lie::Rows(all), 1), (&turned, Lie::Terms([rows, width]), rows)] {
                 let part = |(&first, &terms)| Part { a: first * each, b: first * width, terms };
                 let parts: Vec<Part> = starts.iter().zip(&terms).map(part).collect();
                 let mut out = vec![1.0; rows * (width + 3)];

@@ -10,7 +10,7 @@ use super::geometry::Geometry;
 use super::grad::{InputGrad, WeightGrad};
 use super::implicit::chosen;
 use super::then::Then;
-use super::{columns, direct, few_windows, flat, small_planes, winograd};
+use super::{columns, direct, few_windows, flat, image_lanes, small_planes, winograd};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -85,6 +85,8 @@ impl Op for Forward {
             winograd::forward(g, x, w, bias, out)?;
         } else if g.has_small_planes() {
             small_planes::forward(g, x, w, bias, out)?;
+        } else if g.has_many_images(false) {
+            image_lanes::forward(g, x, w, bias, out)?;
         } else if !g.direct_on_host() {
             columns::forward(g, x, w, bias, out)?;
         } else {

@@ -7,7 +7,7 @@ use super::direct::Direct;
 use super::forward::Forward;
 use super::geometry::{Columns, Geometry, Pass};
 use super::implicit::chosen;
-use super::{columns, direct, small_planes, winograd, winograd_grad};
+use super::{columns, direct, image_lanes, line_grad, small_planes, window_lanes, winograd, winograd_grad};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -82,6 +82,9 @@ impl Op for InputGrad {
         }
         if g.has_small_planes() {
             return small_planes::input_grad(g, dy, w, out);
+        }
+        if g.has_many_images(true) {
+            return image_lanes::input_grad(g, dy, w, out);
         }
         if !g.direct_on_host() {
             return columns::input_grad(g, dy, w, out);
@@ -202,8 +205,14 @@ impl Op for WeightGrad {
         if g.winograd_grad() {
             return winograd_grad::weight_grad(g, dy, x, out);
         }
+        if g.has_long_lines() {
+            return line_grad::weight_grad(g, dy, x, out);
+        }
         if g.has_small_planes() {
             return small_planes::weight_grad(g, dy, x, out);
+        }
+        if g.has_few_weights() {
+            return window_lanes::weight_grad(g, dy, x, out);
         }
         columns::weight_grad(g, dy, x, out)
     }

@@ -1,7 +1,7 @@
 //! The ways in which the host computes a convolution, compared with the product of matrices.
 
 use super::geometry::Geometry;
-use super::{columns, few_windows, flat, small_planes, winograd, winograd_grad};
+use super::{columns, few_windows, flat, image_lanes, line_grad, small_planes, window_lanes, winograd, winograd_grad};
 use crate::error::Result;
 use crate::ops::spatial::window::{Window, WindowParams};
 
@@ -80,6 +80,89 @@ fn products_over_images_have_the_results_of_plain_products() -> Result<()> {
         compare(dw, |out| small_planes::weight_grad(&g, dy, x, out), |out| columns::weight_grad(&g, dy, x, out))?;
     }
     Ok(())
+}
+
+/// Fewer images in the last group than fill it, or even a vector, windows without a pixel of the image, pixels without a window,
+/// strides, dilations, and numbers of channels that fill no blocks.
+#[test]
+fn vectors_of_images_have_the_results_of_plain_products() -> Result<()> {
+    let params = |kernel, stride, padding, dilation| WindowParams { kernel, stride, padding, dilation };
+    for (sizes, size, params) in [
+        ([64, 20, 50], [13, 13], params([5, 5], [1, 1], [0, 0], [1, 1])),
+        ([33, 7, 9], [6, 5], params([5, 5], [1, 1], [2, 2], [1, 1])),
+        ([1, 5, 1], [9, 11], params([3, 2], [2, 3], [3, 1], [1, 2])),
+        ([60, 1, 19], [12, 13], params([4, 3], [3, 2], [2, 4], [2, 1])),
+        ([100, 3, 17], [5, 40], params([1, 11], [1, 4], [0, 5], [1, 1])),
+        ([70, 24, 90], [28, 30], params([5, 5], [1, 1], [2, 2], [1, 1])), // several steps
+        ([2, 3, 5], [2, 3], params([2, 2], [1, 1], [3, 1], [2, 1])),      // lines of the kernel that read no pixel
+    ] {
+        let g = geometry(sizes, size, params);
+        let (x, dy) = (&numbers(g.images * g.image(), 1), &numbers(g.images * g.out_image(), 2));
+        let w = &numbers(g.group_weights(), 3);
+        let bias = &numbers(g.out_channels, 4);
+        for bias in [None, Some(&bias[..])] {
+            compare(
+                dy.len(),
+                |out| image_lanes::forward(&g, x, w, bias, out),
+                |out| columns::forward(&g, x, w, bias, out),
+            )?;
+        }
+        let (dx, dw) = (x.len(), w.len());
+        compare(dx, |out| image_lanes::input_grad(&g, dy, w, out), |out| columns::input_grad(&g, dy, w, out))?;
+        if params.dilation[1] == 1 {
+            compare(dw, |out| line_grad::weight_grad(&g, dy, x, out), |out| columns::weight_grad(&g, dy, x, out))?;
+        }
+    }
+    Ok(())
+}
+
+/// One image and several parts of a batch, channels that fill no tile, lines with a last vector that is not full, paddings that are
+/// wider than the kernel, and dilations.
+#[test]
+fn vectors_of_windows_have_the_results_of_plain_products() -> Result<()> {
+    let params = |kernel, stride, padding, dilation| WindowParams { kernel, stride, padding, dilation };
+    for (sizes, size, params) in [
+        ([37, 1, 20], [28, 28], params([3, 3], [1, 1], [0, 0], [1, 1])),
+        ([1, 2, 1], [1, 17], params([1, 2], [1, 1], [0, 0], [1, 1])),
+        ([3, 3, 9], [9, 40], params([5, 4], [2, 1], [3, 5], [2, 3])),
+        ([2, 1, 7], [12, 14], params([5, 5], [1, 1], [2, 2], [1, 1])),
+        ([2, 2, 5], [3, 33], params([6, 6], [3, 1], [4, 1], [1, 2])),
+        ([5, 3, 4], [40, 30], params([7, 7], [1, 1], [3, 3], [1, 1])),
+    ] {
+        let g = geometry(sizes, size, params);
+        assert!(g.has_few_weights(), "{g:?}");
+        let (x, dy) = (&mut numbers(g.images * g.image(), 1), &numbers(g.images * g.out_image(), 2));
+        let dw = g.group_weights();
+        compare(dw, |out| window_lanes::weight_grad(&g, dy, x, out), |out| columns::weight_grad(&g, dy, x, out))?;
+        // An infinite pixel at the end of a line is multiplied only where a window reads it.
+        x[size[1] - 1] = f32::INFINITY;
+        let [mut found, mut right] = [vec![0.0; dw], vec![0.0; dw]];
+        window_lanes::weight_grad(&g, dy, x, &mut found)?;
+        columns::weight_grad(&g, dy, x, &mut right)?;
+        assert!(found.iter().zip(&right).all(|(a, b)| a.is_finite() == b.is_finite()), "{g:?}");
+    }
+    Ok(())
+}
+
+/// Sums of as many equal terms as a line has windows.
+#[test]
+fn gradients_of_weights_of_long_lines_are_exact() -> Result<()> {
+    fn check(g: &Geometry, f: impl Fn(&Geometry, &[f32], &[f32], &mut [f32]) -> Result<()>) -> Result<()> {
+        let (x, dy) = (vec![0.1; g.images * g.image()], vec![0.1; g.images * g.out_image()]);
+        let mut dw = vec![0.0; g.group_weights()];
+        f(g, &dy, &x, &mut dw)?;
+        let right = f64::from(0.1f32).powi(2) * (g.images * g.window.pixels()) as f64;
+        let wrong = dw.iter().find(|v| (f64::from(**v) - right).abs() > 2e-5 * right);
+        assert_eq!(wrong, None, "not {right}");
+        Ok(())
+    }
+    let params = |kernel| WindowParams { kernel, stride: [1, 1], padding: [0, 0], dilation: [1, 1] };
+    let lines = geometry([1, 16, 24], [1, 100_004], params([1, 5]));
+    assert!(lines.has_long_lines());
+    check(&lines, line_grad::weight_grad)?;
+    let windows = geometry([4, 1, 3], [2, 50_002], params([1, 3]));
+    assert!(windows.has_few_weights());
+    check(&windows, window_lanes::weight_grad)
 }
 
 /// Few and many rows and columns, with phases and without them, paddings that are wider than the image, dilations, groups of few

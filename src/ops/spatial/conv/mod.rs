@@ -2,9 +2,9 @@
 //! `y[n, o, i, j] = b[o] + Σ_{c, u, v} w[o, c, u, v] · x[n, c, i·s + u·d − p, j·s + v·d − p]`.
 //!
 //! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
-//! `columns` computes all three as matrix products, `winograd` (with `winograd_grad`) most 3 × 3 kernels, `small_planes`
-//! other kernels on several images with small planes, `flat` few images and groups of few channels, `few_windows` few windows, and `direct` the gradients of
-//! the latter. On hardware, `implicit`
+//! `columns` computes all three as matrix products, `winograd` (with `winograd_grad`) most 3 × 3 kernels, `small_planes` and
+//! `image_lanes` other kernels on several and on many images, `flat` few images and groups of few channels, `few_windows` few
+//! windows, and `direct` the gradients of the latter; `line_grad` and `window_lanes` are for the gradient of the weight alone. On hardware, `implicit`
 //! multiplies tiles that are read from the image, and `cooperative` panels of f16 where the adapter has cooperative matrices. On
 //! software adapters, `registers` computes groups of few channels and results of few pixels, and `winograd_products` most 3 × 3
 //! kernels with many channels; for others `forward` and `grad` multiply panels of columns, or `blocked` reads a padded copy of
@@ -23,10 +23,12 @@ mod geometry;
 mod grad;
 #[cfg(test)]
 mod host_tests;
+mod image_lanes;
 mod images;
 mod implicit;
 mod implicit_variants;
 mod lanes;
+mod line_grad;
 mod padding;
 mod patches;
 mod registers;
@@ -34,6 +36,7 @@ mod small_planes;
 mod strips;
 mod then;
 mod volumes;
+mod window_lanes;
 mod winograd;
 mod winograd_grad;
 mod winograd_products;

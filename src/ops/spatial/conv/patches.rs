@@ -49,7 +49,7 @@ impl Geometry {
     }
 
     /// Returns whether the padding is too large to be copied with the images.
-    fn mostly_padding(&self) -> bool {
+    pub fn mostly_padding(&self) -> bool {
         self.padded_image() > PADDED.max(4 * self.group_image())
     }
 

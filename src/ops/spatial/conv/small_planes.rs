@@ -52,7 +52,7 @@ impl Geometry {
 }
 
 /// Returns each pair of a window and a pixel that it reads at a position of the kernel: `[position, window, pixel]`.
-fn reads(window: &Window) -> Vec<[usize; 3]> {
+pub(super) fn reads(window: &Window) -> Vec<[usize; 3]> {
     let mut all = Vec::new();
     for tap in 0..window.taps() {
         window.rows(tap, |o, i, len| all.extend((0..len).map(|k| [tap, o + k, i + k * window.params.stride[1]])));
@@ -61,7 +61,7 @@ fn reads(window: &Window) -> Vec<[usize; 3]> {
 }
 
 /// Returns for each value of a member the other two, in order.
-fn by(reads: &[[usize; 3]], member: usize, values: usize) -> Vec<Vec<[usize; 2]>> {
+pub(super) fn by(reads: &[[usize; 3]], member: usize, values: usize) -> Vec<Vec<[usize; 2]>> {
     let mut all = vec![Vec::new(); values];
     let others = [[1, 2], [0, 2], [0, 1]][member];
     reads.iter().for_each(|read| all[read[member]].push(others.map(|i| read[i])));
@@ -211,7 +211,7 @@ fn add_products(
                 }));
             }
             let product =
-                LaneSums { a: dy, lie: Lie::Terms(width), b: x, parts: &parts, columns: from.channels_of(block) };
+                LaneSums { a: dy, lie: Lie::Terms([width; 2]), b: x, parts: &parts, columns: from.channels_of(block) };
             product.compute(place / wide, add, &mut sums[block * width..], wide);
         }
     }

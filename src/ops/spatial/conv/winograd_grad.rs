@@ -119,7 +119,7 @@ fn add_products(
             };
             let parts: Vec<Part> = strips.iter().enumerate().map(part).collect();
             let columns = from.channels_of(block);
-            let product = LaneSums { a: grads, lie: Lie::Terms(width), b: tiles, parts: &parts, columns };
+            let product = LaneSums { a: grads, lie: Lie::Terms([width; 2]), b: tiles, parts: &parts, columns };
             product.compute(rows, add, &mut sums[block * width..], wide);
         }
     });
