@@ -1,5 +1,5 @@
 //! Matrix products with few rows or columns, and long ones: exact values, and memory of at most the operands, the result and a
-//! tenth of both.
+//! tenth of both. Convolutions of many images with wide paddings.
 //!
 //! One test at a time, since the counters of a device are those of the process.
 
@@ -8,7 +8,7 @@ mod common;
 use std::sync::Mutex;
 
 use anygpu::nn::{Linear, Module};
-use anygpu::{Device, Result, Tensor};
+use anygpu::{Conv, Device, Result, Tensor};
 use common::devices;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -130,5 +130,24 @@ fn blocks_have_the_same_numbers() -> Result<()> {
         let a = a.broadcast_to([batch, sizes[0], sizes[1]])?.contiguous()?;
         check_values("shared factor", sizes, &a.matmul(&b)?)?;
     }
+    Ok(())
+}
+
+/// The gradient of a weight has the paddings of few images in memory at once. With those of all, it would take 820 MB.
+#[test]
+fn wide_paddings_of_many_images_take_little_memory() -> Result<()> {
+    let _alone = ONE_AT_A_TIME.lock();
+    let (images, cpu) = (200, Device::cpu());
+    let x = Tensor::ones([images, 8, 8, 8], &cpu)?;
+    let w = Tensor::ones([20, 8, 4, 4], &cpu)?.requires_grad();
+    let y = x.conv2d(&w, None, Conv::new().stride([1, 1000]).padding([0, 8000]))?.sum_all()?;
+    cpu.reset_peak_memory();
+    let before = cpu.memory().live;
+    y.backward()?;
+    let more = cpu.memory().peak - before;
+    assert!(more < 64 << 20, "{more} bytes");
+    // In each of five lines of windows, one reads the image.
+    let dw = w.grad().expect("a gradient").to_vec::<f32>()?;
+    assert!(dw.iter().all(|v| *v == (images * 5) as f32), "{:?}", dw.first());
     Ok(())
 }

@@ -9,12 +9,12 @@ use crate::error::Result;
 /// The floats of a line of a cache. The widest vectors are as long: one that lies in two lines takes two loads.
 const LINE: usize = 16;
 
-/// The most floats that are given room to begin with a line. The pool rounds what is larger up by as much as a quarter, and most of it
+/// Fewer floats than this are given room to start at the beginning of a line. The pool rounds what is larger up by as much as a quarter, and most of it
 /// has that room already.
 const ROOM: usize = 256 << 10;
 
-/// Floats from the pool, counted like those of a tensor, with one owner. They begin with a line of a cache, but for some large
-/// ones. Dropping returns them to the pool.
+/// Floats from the pool, counted like those of a tensor, with one owner. They start at the beginning of a line of a cache, except some
+/// large ones. Dropping returns them to the pool.
 pub(crate) struct Scratch {
     data: Vec<u32>,
     start: usize,

@@ -76,7 +76,7 @@ impl WithSimd for Most {
     }
 }
 
-/// Returns the ranges of so many rows that are computed at a time, and the length of the longest.
+/// Cuts rows into the ranges that are computed at a time. Returns the length of the longest too.
 pub(in crate::ops) fn blocks_of(rows: usize) -> (Vec<Range<usize>>, usize) {
     let count = rows.div_ceil(with_vectors(Most)).max(1);
     let blocks = (0..count).map(|i| i * rows / count..(i + 1) * rows / count).collect();

@@ -202,6 +202,8 @@ mod tests {
         check!(exp::<Fused, Unfused>);
         check!(tanh::<Fused, Unfused>);
         check!(gelu_slope::<Fused, Unfused>);
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!(fuses(), pulp::x86::V3::try_new().is_some());
         vectorised!(<M> for (out, &x) in out.iter_mut().zip(&values) { *out = exp::<M>(x) });
         let plain = if fuses() { exp::<Fused> } else { exp::<Unfused> };
         assert!(out.iter().zip(values.iter().map(|&x| plain(x))).all(same));

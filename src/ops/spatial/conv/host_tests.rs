@@ -94,6 +94,9 @@ fn vectors_of_images_have_the_results_of_plain_products() -> Result<()> {
         ([60, 1, 19], [12, 13], params([4, 3], [3, 2], [2, 4], [2, 1])),
         ([100, 3, 17], [5, 40], params([1, 11], [1, 4], [0, 5], [1, 1])),
         ([70, 24, 90], [28, 30], params([5, 5], [1, 1], [2, 2], [1, 1])), // several steps
+        ([1, 16, 24], [2, 700], params([1, 5], [1, 1], [0, 0], [1, 1])),  // lines that are too long for one sum
+        ([9, 64, 20], [6, 6], params([3, 1], [1, 1], [1, 0], [1, 1])),    // lines that go on in the next one
+        ([32, 300, 5], [3, 4], params([1, 3], [1, 1], [0, 0], [1, 1])),   // channels that are too many for one sum
         ([2, 3, 5], [2, 3], params([2, 2], [1, 1], [3, 1], [2, 1])),      // lines of the kernel that read no pixel
     ] {
         let g = geometry(sizes, size, params);
@@ -128,6 +131,7 @@ fn vectors_of_windows_have_the_results_of_plain_products() -> Result<()> {
         ([2, 1, 7], [12, 14], params([5, 5], [1, 1], [2, 2], [1, 1])),
         ([2, 2, 5], [3, 33], params([6, 6], [3, 1], [4, 1], [1, 2])),
         ([5, 3, 4], [40, 30], params([7, 7], [1, 1], [3, 3], [1, 1])),
+        ([4, 1, 3], [2, 9000], params([1, 3], [1, 1], [0, 0], [1, 2])), // lines that are too long for one sum
     ] {
         let g = geometry(sizes, size, params);
         assert!(g.has_few_weights(), "{g:?}");
@@ -142,6 +146,19 @@ fn vectors_of_windows_have_the_results_of_plain_products() -> Result<()> {
         assert!(found.iter().zip(&right).all(|(a, b)| a.is_finite() == b.is_finite()), "{g:?}");
     }
     Ok(())
+}
+
+/// LeNet's second convolution, and those of small planes of many channels, of a few images, and of a kernel of one position.
+#[test]
+fn many_images_of_few_channels_take_vectors_of_images() {
+    let plain = |kernel| WindowParams { kernel, stride: [1, 1], padding: [0, 0], dilation: [1, 1] };
+    let taken = |sizes, size, kernel| {
+        let g = geometry(sizes, size, plain(kernel));
+        [false, true].map(|backward| g.has_many_images(backward))
+    };
+    assert_eq!(taken([256, 20, 50], [13, 13], [5, 5]), [true; 2]);
+    assert_eq!(taken([5, 20, 50], [13, 13], [5, 5]), [false; 2]);
+    assert_eq!(taken([256, 200, 50], [13, 13], [1, 1]), [false; 2]);
 }
 
 /// Sums of as many equal terms as a line has windows.

@@ -130,7 +130,7 @@ fn gradients(g: &Geometry, (blocks, rows): (&[Range<usize>], usize), dy: &[f32])
 pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<()> {
     let ([kernel_lines, kernel_pixels], line, width) = (g.window.params.kernel, g.line(), panel_width());
     let ((blocks, rows), panels) = (blocks_of(g.out_channels), line.window.div_ceil(width));
-    let some = (STEP / (g.image() + g.out_image())).max(1);
+    let some = (STEP / (g.window.size[0] * line.all + g.out_image())).max(1); // images
     let apart = [rows, g.window.params.stride[1] * g.channels];
     // `[block, line of the kernel, panel, row, width]`.
     let mut sums = scratch(blocks.len() * kernel_lines * panels * rows * width)?;
@@ -139,17 +139,18 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
         let each = if blocks.len() * kernel_lines < ENOUGH { 1 } else { panels };
         let tasks = sums.chunks_mut(panels * rows * width).enumerate();
         let tasks = tasks.flat_map(|(i, sums)| {
-            sums.chunks_mut(each * rows * width).enumerate().map(move |(some, sums)| (i, some * each, sums))
+            sums.chunks_mut(each * rows * width).enumerate().map(move |(part, sums)| (i, part * each, sums))
         });
         share(tasks.collect::<Vec<_>>(), 1, |(i, panel, sums)| {
             let (block, parts) = (i / kernel_lines, parts(g, i % kernel_lines, apart, images));
             let a = &gradients[block * images * g.window.pixels() * rows..];
+            let most = parts.iter().map(|part| part.terms).max().unwrap_or(1);
             if step == 0 {
                 sums.fill(0.0);
             }
-            for parts in parts.chunks((TERMS / g.window.out[1]).max(1)) {
-                for (i, sums) in sums.chunks_mut(rows * width).enumerate() {
-                    let (first, lie) = ((panel + i) * width, Lie::Terms(apart));
+            for parts in parts.chunks((TERMS / most).max(1)) {
+                for (panel, sums) in (panel..).zip(sums.chunks_mut(rows * width)) {
+                    let (first, lie) = (panel * width, Lie::Terms(apart));
                     let product = LaneSums { a, lie, b: &lines[first..], parts, columns: line.window - first };
                     product.compute(blocks[block].len(), true, sums, width);
                 }

@@ -132,12 +132,13 @@ impl Image<'_> {
                         for x in (0..window.out[1]).step_by(TERMS * S::F32_LANES) {
                             let end = window.out[1].min(x + TERMS * S::F32_LANES);
                             let dy = array(&[][..], |i| &planes[i][y * window.out[1] + x..y * window.out[1] + end]);
-                            if terms + (end - x) > TERMS * S::F32_LANES {
+                            let more = (end - x).div_ceil(S::F32_LANES);
+                            if terms + more > TERMS {
                                 self.store(simd, &mut sums, (place, count));
                                 terms = 0;
                             }
                             add_line(simd, &mut sums, dy, &line[x..], window.params.dilation[1]);
-                            terms += end - x;
+                            terms += more;
                         }
                     }
                     self.store(simd, &mut sums, (place, count));
