@@ -114,11 +114,12 @@ pub(in crate::ops) fn exp_below_zero<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let n = simd.sub_f32s(shifted, whole);
     let r = simd.mul_add_e_f32s(n, simd.splat_f32s(-0.693_359_4), x);
     let r = simd.mul_add_e_f32s(n, simd.splat_f32s(2.121_944_4e-4), r);
-    let [first, rest @ ..] = EXPONENTIAL;
-    let mut p = simd.splat_f32s(first);
-    for c in rest.into_iter().chain([1.0, 1.0]) {
-        p = simd.mul_add_e_f32s(p, r, simd.splat_f32s(c));
+    let one = simd.splat_f32s(1.0);
+    let mut p = simd.splat_f32s(EXPONENTIAL[0]);
+    for c in &EXPONENTIAL[1..] {
+        p = simd.mul_add_e_f32s(p, r, simd.splat_f32s(*c));
     }
+    p = simd.mul_add_e_f32s(simd.mul_add_e_f32s(p, r, one), r, one);
     // 2^n in two factors, since the result may be subnormal: see `exp`.
     let exponent = |bits| simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(bits, simd.splat_u32s(23)));
     let both = simd.transmute_u32s_f32s(shifted);
