@@ -189,6 +189,12 @@ impl Window {
         padding[d].saturating_sub(k * dilation[d]).div_ceil(stride[d]).min(end)..end
     }
 
+    /// Returns each line of windows that reads a line of the image at line `at` of the kernel, and that line of the image.
+    pub fn lines(&self, at: usize) -> impl Iterator<Item = [usize; 2]> {
+        let WindowParams { stride, padding, dilation, .. } = self.params;
+        self.reach(0, at).map(move |y| [y, y * stride[0] + at * dilation[0] - padding[0]])
+    }
+
     /// Calls `f` for each row of windows whose kernel position `tap` (row-major) reads within the image, with the first
     /// window, the pixel that it reads, and the number of windows. The pixels are a stride apart.
     pub fn rows(&self, tap: usize, mut f: impl FnMut(usize, usize, usize)) {
@@ -199,9 +205,37 @@ impl Window {
             return;
         }
         let x = columns.start * stride[1] + kx * dilation[1] - padding[1];
-        for oy in self.reach(0, ky) {
-            let y = oy * stride[0] + ky * dilation[0] - padding[0];
+        for [oy, y] in self.lines(ky) {
             f(oy * self.out[1] + columns.start, y * self.size[1] + x, columns.len());
         }
+    }
+
+    /// Returns for each position of the kernel the windows, and the pixels that they read there.
+    pub fn by_position(&self) -> Vec<Vec<[usize; 2]>> {
+        self.by(self.taps(), |[tap, window, pixel]| (tap, [window, pixel]))
+    }
+
+    /// Returns for each window the positions of the kernel, and the pixels that they read.
+    pub fn by_window(&self) -> Vec<Vec<[usize; 2]>> {
+        self.by(self.pixels(), |[tap, window, pixel]| (window, [tap, pixel]))
+    }
+
+    /// Returns for each pixel of the image the positions of the kernel, and the windows that read it there.
+    pub fn by_pixel(&self) -> Vec<Vec<[usize; 2]>> {
+        self.by(self.plane(), |[tap, window, pixel]| (pixel, [tap, window]))
+    }
+
+    /// Returns the reads of the image `[position, window, pixel]` under the keys that `key` gives them, in the order of the positions.
+    fn by(&self, keys: usize, key: impl Fn([usize; 3]) -> (usize, [usize; 2])) -> Vec<Vec<[usize; 2]>> {
+        let mut all = vec![Vec::new(); keys];
+        for tap in 0..self.taps() {
+            self.rows(tap, |window, pixel, len| {
+                for i in 0..len {
+                    let (key, read) = key([tap, window + i, pixel + i * self.params.stride[1]]);
+                    all[key].push(read);
+                }
+            });
+        }
+        all
     }
 }

@@ -201,13 +201,19 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
     try_share(sums.chunks_mut(len).enumerate(), 1, |(part, sums)| {
         add_images(g, dy, x, part * g.images / parts..(part + 1) * g.images / parts, parts, sums)
     })?;
-    share(dw.chunks_mut(4096).enumerate(), 1, |(i, dw)| {
-        dw.copy_from_slice(&sums[i * 4096..][..dw.len()]);
-        for part in sums[len..].chunks_exact(len) {
-            dw.iter_mut().zip(&part[i * 4096..]).for_each(|(dw, v)| *dw += v);
+    add_parts(&sums, dw);
+    Ok(())
+}
+
+/// Writes the sum of parts, each as long as the result.
+pub(super) fn add_parts(parts: &[f32], out: &mut [f32]) {
+    let len = out.len();
+    share(out.chunks_mut(4096).enumerate(), 1, |(i, out)| {
+        out.copy_from_slice(&parts[i * 4096..][..out.len()]);
+        for part in parts[len..].chunks_exact(len) {
+            out.iter_mut().zip(&part[i * 4096..]).for_each(|(out, v)| *out += v);
         }
     });
-    Ok(())
 }
 
 /// Adds the weight's gradient over some images, at least one; `tasks` such sums are computed at the same time.

@@ -84,9 +84,9 @@ impl Op for Forward {
         } else if g.winograd() {
             winograd::forward(g, x, w, bias, out)?;
         } else if g.has_small_planes() {
-            small_planes::forward(g, x, w, bias, out)?;
+            small_planes::convolve(g, false, (x, w, bias), out)?;
         } else if g.has_many_images(false) {
-            image_lanes::forward(g, x, w, bias, out)?;
+            image_lanes::convolve(g, false, (x, w, bias), out)?;
         } else if !g.direct_on_host() {
             columns::forward(g, x, w, bias, out)?;
         } else {

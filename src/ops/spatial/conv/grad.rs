@@ -81,10 +81,10 @@ impl Op for InputGrad {
             return winograd::input_grad(g, dy, w, out);
         }
         if g.has_small_planes() {
-            return small_planes::input_grad(g, dy, w, out);
+            return small_planes::convolve(g, true, (dy, w, None), out);
         }
         if g.has_many_images(true) {
-            return image_lanes::input_grad(g, dy, w, out);
+            return image_lanes::convolve(g, true, (dy, w, None), out);
         }
         if !g.direct_on_host() {
             return columns::input_grad(g, dy, w, out);

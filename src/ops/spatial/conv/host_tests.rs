@@ -73,10 +73,14 @@ fn products_over_images_have_the_results_of_plain_products() -> Result<()> {
         let (y, dx, dw) = (dy.len(), x.len(), w.len());
         compare(
             y,
-            |out| small_planes::forward(&g, x, w, Some(bias), out),
+            |out| small_planes::convolve(&g, false, (x, w, Some(bias)), out),
             |out| columns::forward(&g, x, w, Some(bias), out),
         )?;
-        compare(dx, |out| small_planes::input_grad(&g, dy, w, out), |out| columns::input_grad(&g, dy, w, out))?;
+        compare(
+            dx,
+            |out| small_planes::convolve(&g, true, (dy, w, None), out),
+            |out| columns::input_grad(&g, dy, w, out),
+        )?;
         compare(dw, |out| small_planes::weight_grad(&g, dy, x, out), |out| columns::weight_grad(&g, dy, x, out))?;
     }
     Ok(())
@@ -106,12 +110,16 @@ fn vectors_of_images_have_the_results_of_plain_products() -> Result<()> {
         for bias in [None, Some(&bias[..])] {
             compare(
                 dy.len(),
-                |out| image_lanes::forward(&g, x, w, bias, out),
+                |out| image_lanes::convolve(&g, false, (x, w, bias), out),
                 |out| columns::forward(&g, x, w, bias, out),
             )?;
         }
         let (dx, dw) = (x.len(), w.len());
-        compare(dx, |out| image_lanes::input_grad(&g, dy, w, out), |out| columns::input_grad(&g, dy, w, out))?;
+        compare(
+            dx,
+            |out| image_lanes::convolve(&g, true, (dy, w, None), out),
+            |out| columns::input_grad(&g, dy, w, out),
+        )?;
         if params.dilation[1] == 1 {
             compare(dw, |out| line_grad::weight_grad(&g, dy, x, out), |out| columns::weight_grad(&g, dy, x, out))?;
         }

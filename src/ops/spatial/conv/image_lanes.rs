@@ -9,8 +9,7 @@ use std::ops::Range;
 
 use super::columns::{Task, tasks};
 use super::geometry::Geometry;
-use super::lanes::Planes;
-use super::small_planes::{by, reads};
+use super::lanes::{Planes, fills};
 use crate::device::cpu::tasks::{share, try_share};
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
@@ -54,7 +53,7 @@ impl Geometry {
             && taps.saturating_mul(inputs) >= TERMS
             && taps.saturating_mul(pixels) <= READS
             && self.images.saturating_mul(inputs).saturating_mul(outputs) >= PRODUCTS
-            && self.images.next_multiple_of(width) * 4 <= self.images * 5
+            && fills(self.images, width)
             && self.images.div_ceil(width) * blocks_of(outputs).0.len() >= TASKS
             && self.planes().iter().all(|planes| elements(planes) <= MOST)
     }
@@ -85,25 +84,14 @@ fn copied(planes: &Planes, x: &[f32]) -> Result<Scratch> {
     Ok(all)
 }
 
-pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) -> Result<()> {
-    let reads = by(&reads(&g.window), 1, g.window.pixels());
-    convolve(g, (g.planes(), false), (x, w, bias), &reads, out)
-}
-
-pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) -> Result<()> {
-    let ([to, from], reads) = (g.planes(), by(&reads(&g.window), 2, g.window.plane()));
-    convolve(g, ([from, to], true), (dy, w, None), &reads, dx)
-}
-
-/// Computes x → out, `backward` if that is from the output channels to the channels of the image. `reads` has for each pixel
-/// of the result the positions of the kernel and the pixels that it adds up.
-fn convolve(
+/// Computes the convolution, or, if `backward`, the gradient of its input, from that of its result and without a bias.
+pub(super) fn convolve(
     g: &Geometry,
-    ([from, to], backward): ([Planes; 2], bool),
+    backward: bool,
     (x, w, bias): (&[f32], &[f32], Option<&[f32]>),
-    reads: &[Vec<[usize; 2]>],
     out: &mut [f32],
 ) -> Result<()> {
+    let ([from, to], reads) = g.sides(backward);
     let (width, taps) = (panel_width(), g.window.taps());
     let (blocks, rows) = blocks_of(to.channels);
     let weights = weights([&from, &to], backward, taps, (&blocks, rows), w)?;

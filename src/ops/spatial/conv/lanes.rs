@@ -28,6 +28,16 @@ impl Geometry {
         let input = Planes { channels: self.channels, size: self.window.size, padding: self.window.params.padding };
         [input, Planes { channels: self.out_channels, size: self.window.out, padding: [0, 0] }]
     }
+
+    /// Returns the planes that the convolution reads and those that it writes, or, if `backward`, those of the gradient of its input;
+    /// and for each pixel that is written the positions of the kernel, and the pixels, that it adds up.
+    pub(super) fn sides(&self, backward: bool) -> ([Planes; 2], Vec<Vec<[usize; 2]>>) {
+        let [input, output] = self.planes();
+        match backward {
+            false => ([input, output], self.window.by_window()),
+            true => ([output, input], self.window.by_pixel()),
+        }
+    }
 }
 
 impl Planes {
@@ -47,14 +57,18 @@ impl Planes {
 
     /// Returns whether at most a fifth of what the products compute is beyond the last channel.
     pub fn fills_vectors(&self) -> bool {
-        let vector = panel_width() / VECTORS;
-        self.channels > 0 && self.channels.next_multiple_of(vector) * 4 <= self.channels * 5
+        fills(self.channels, panel_width() / VECTORS)
     }
 
     /// Returns the number of elements of the vectors of all blocks.
     pub fn elements(&self) -> usize {
         self.blocks() * panel_width() * self.plane()
     }
+}
+
+/// Returns whether so many columns are at least four fifths of the vectors that they take.
+pub(super) fn fills(columns: usize, vector: usize) -> bool {
+    columns > 0 && columns.next_multiple_of(vector) * 4 <= columns.saturating_mul(5)
 }
 
 /// Copies these pixels of some channels, whose planes are `plane` apart, to vectors that are `step` apart. There are at most

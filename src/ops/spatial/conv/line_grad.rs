@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::geometry::Geometry;
+use super::lanes::fills;
 use crate::device::cpu::tasks::share;
 use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
@@ -56,8 +57,7 @@ impl Geometry {
             && self.window.params.dilation[1] == 1
             && self.window.out[1] >= WINDOWS
             && self.images > 0
-            && window > 0
-            && window.next_multiple_of(vector) * 4 <= window.saturating_mul(5)
+            && fills(window, vector)
             && blocks_of(self.out_channels).0.len() * lines * window.div_ceil(panel_width()) >= PANELS
             && !self.mostly_padding()
     }
@@ -74,11 +74,7 @@ fn parts(g: &Geometry, at: usize, apart: [usize; 2], images: usize) -> Vec<Part>
     let (window, line) = (&g.window, g.line().all);
     let mut parts = Vec::with_capacity(images * window.out[0]);
     for image in 0..images {
-        for y in 0..window.out[0] {
-            let below = y * window.params.stride[0] + at * window.params.dilation[0];
-            let Some(from) = below.checked_sub(window.params.padding[0]).filter(|from| *from < window.size[0]) else {
-                continue;
-            };
+        for [y, from] in window.lines(at) {
             let a = (image * window.pixels() + y * window.out[1]) * apart[0];
             let part = Part { a, b: (image * window.size[0] + from) * line, terms: window.out[1] };
             add_terms(&mut parts, part, apart, TERMS);

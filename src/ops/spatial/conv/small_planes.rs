@@ -15,7 +15,6 @@ use crate::device::cpu::{Scratch, scratch};
 use crate::error::Result;
 use crate::ops::linalg::lane_sums::{LaneSums, Lie, Part};
 use crate::ops::linalg::tiles::panel_width;
-use crate::ops::spatial::window::Window;
 
 /// The fewest and the most images of a group, and the approximate number of elements of a group's planes.
 const IMAGES: [usize; 2] = [8, 32];
@@ -51,23 +50,6 @@ impl Geometry {
     }
 }
 
-/// Returns each pair of a window and a pixel that it reads at a position of the kernel: `[position, window, pixel]`.
-pub(super) fn reads(window: &Window) -> Vec<[usize; 3]> {
-    let mut all = Vec::new();
-    for tap in 0..window.taps() {
-        window.rows(tap, |o, i, len| all.extend((0..len).map(|k| [tap, o + k, i + k * window.params.stride[1]])));
-    }
-    all
-}
-
-/// Returns for each value of a member the other two, in order.
-pub(super) fn by(reads: &[[usize; 3]], member: usize, values: usize) -> Vec<Vec<[usize; 2]>> {
-    let mut all = vec![Vec::new(); values];
-    let others = [[1, 2], [0, 2], [0, 1]][member];
-    reads.iter().for_each(|read| all[read[member]].push(others.map(|i| read[i])));
-    all
-}
-
 /// Copies some groups of images to vectors.
 fn copied(planes: &Planes, x: &[f32], groups: &[Range<usize>]) -> Result<Scratch> {
     let (width, blocks, plane) = (panel_width(), planes.blocks(), planes.plane());
@@ -83,24 +65,14 @@ fn copied(planes: &Planes, x: &[f32], groups: &[Range<usize>]) -> Result<Scratch
     Ok(all)
 }
 
-pub(super) fn forward(g: &Geometry, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32]) -> Result<()> {
-    let reads = by(&reads(&g.window), 1, g.window.pixels());
-    convolve(g, (g.planes(), false), (x, w, bias), &reads, out)
-}
-
-pub(super) fn input_grad(g: &Geometry, dy: &[f32], w: &[f32], dx: &mut [f32]) -> Result<()> {
-    let ([to, from], reads) = (g.planes(), by(&reads(&g.window), 2, g.window.plane()));
-    convolve(g, ([from, to], true), (dy, w, None), &reads, dx)
-}
-
-/// Computes x → out, `backward` if that is from the output channels to the channels of the image. `reads` has for each pixel of the result the positions of the kernel and the pixels that it adds up.
-fn convolve(
+/// Computes the convolution, or, if `backward`, the gradient of its input, from that of its result and without a bias.
+pub(super) fn convolve(
     g: &Geometry,
-    ([from, to], backward): ([Planes; 2], bool),
+    backward: bool,
     (x, w, bias): (&[f32], &[f32], Option<&[f32]>),
-    reads: &[Vec<[usize; 2]>],
     out: &mut [f32],
 ) -> Result<()> {
+    let ([from, to], reads) = g.sides(backward);
     let (taps, width) = (g.window.taps(), panel_width());
     let weights = kernels(w, taps, [from.channels, to.channels], backward, taps, |kernel, term, to| {
         let place = to.len() / taps;
@@ -119,7 +91,7 @@ fn convolve(
         try_share(tasks(out, (image, to.plane()), each, &parts), 1, |task| {
             let x = &x[task.images.start * from.elements()..];
             let weights = &weights[task.planes.start * taps * from.channels..];
-            convolve_task([&from, &to], [x, weights], (bias, apart), reads, task)
+            convolve_task([&from, &to], [x, weights], (bias, apart), &reads, task)
         })?;
     }
     Ok(())
@@ -160,7 +132,7 @@ fn convolve_task(
 
 pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<()> {
     let ([from, to], taps, width) = (g.planes(), g.window.taps(), panel_width());
-    let reads = by(&reads(&g.window), 0, taps);
+    let reads = g.window.by_position();
     let (groups, some) = g.image_groups();
     let (wide, steps) = (from.blocks() * width, groups.len().div_ceil(some));
     let mut sums = scratch(g.out_channels * taps * wide)?;

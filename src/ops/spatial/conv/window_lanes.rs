@@ -3,6 +3,7 @@
 
 use pulp::{Simd, WithSimd};
 
+use super::columns::add_parts;
 use super::geometry::Geometry;
 use crate::device::cpu::scratch;
 use crate::device::cpu::tasks::try_share;
@@ -23,9 +24,8 @@ const PART: usize = 4096;
 /// The most vectors that are added up in registers, so that the rounding error is that of a shorter sum.
 const TERMS: usize = 256;
 
-/// The images of which each may be a part, and the most pixels of fewer images, which are one part.
+/// The fewest images if one has more windows than a part: only whole images are divided among parts.
 const IMAGES: usize = 4;
-const FEW_PIXELS: usize = 4096;
 
 /// The most elements of a vector.
 const LANES: usize = 16;
@@ -39,7 +39,7 @@ impl Geometry {
             && (2..=LONGEST).contains(&params.kernel[1])
             && params.stride[1] == 1
             && self.out_channels.saturating_mul(self.depth()) <= MOST
-            && (self.images >= IMAGES || self.window.pixels() <= FEW_PIXELS)
+            && (self.images >= IMAGES || self.window.pixels() <= PART)
             && !self.mostly_padding()
             && width.next_multiple_of(LANES) * 2 <= width * 3
     }
@@ -54,9 +54,7 @@ pub(super) fn weight_grad(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -
         let (dy, x) = (&dy[first * g.out_image()..end * g.out_image()], &x[first * g.image()..end * g.image()]);
         add_images(g, dy, x, sums)
     })?;
-    for (i, dw) in dw.iter_mut().enumerate() {
-        *dw = sums[i..].iter().step_by(len).sum();
-    }
+    add_parts(&sums, dw);
     Ok(())
 }
 
@@ -122,12 +120,7 @@ impl Image<'_> {
                 for at in 0..window.params.kernel[0] {
                     let place = (first * g.channels + channel) * window.params.kernel[0] + at;
                     let (mut sums, mut terms) = ([[simd.splat_f32s(0.0); T]; M], 0);
-                    for y in 0..window.out[0] {
-                        let below = y * window.params.stride[0] + at * window.params.dilation[0];
-                        let from = below.wrapping_sub(window.params.padding[0]);
-                        if from >= window.size[0] {
-                            continue;
-                        }
+                    for [y, from] in window.lines(at) {
                         let line = &self.lines[(channel * window.size[0] + from) * self.line..][..self.line];
                         for x in (0..window.out[1]).step_by(TERMS * S::F32_LANES) {
                             let end = window.out[1].min(x + TERMS * S::F32_LANES);
