@@ -71,6 +71,9 @@ impl MulAdd for Unfused {
     }
 }
 
+/// The most elements of a vector, which are as many as in a line of the cache.
+pub(in crate::ops) const MOST_LANES: usize = 16;
+
 /// Runs loops that are written with vectors, as [`at_highest_level`] does. Their sums may be fused: the results may differ
 /// between levels in the last bits.
 #[inline(always)]
@@ -88,6 +91,23 @@ pub(in crate::ops) fn array<T: Copy, const N: usize>(any: T, f: impl Fn(usize) -
         all[i] = f(i);
     }
     all
+}
+
+/// Asks the processor for the lines of its cache that `data` lies in. It is to be written some time later, and need not be waited
+/// for then. Does nothing on processors other than x86-64: Rust has no stable function for ARM.
+#[inline(always)]
+pub(in crate::ops) fn prefetch(data: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in data.chunks(MOST_LANES).filter_map(|line| line.first()).chain(data.last()) {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        #[expect(unsafe_code, reason = "the intrinsic takes a pointer")]
+        // SAFETY: it changes nothing but caches.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_ET0>(std::ptr::from_ref(line).cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = data;
 }
 
 /// Returns the larger elements; those of `a` where one of the two is NaN.

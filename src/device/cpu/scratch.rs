@@ -11,7 +11,7 @@ const LINE: usize = 16;
 
 /// Fewer floats than this are given room to start at the beginning of a line. The pool rounds what is larger up by as much as a quarter, and most of it
 /// has that room already.
-const ROOM: usize = 256 << 10;
+const ROOM: usize = 512 << 10;
 
 /// Floats from the pool, counted like those of a tensor, with one owner. They start at the beginning of a line of a cache, except some
 /// large ones. Dropping returns them to the pool.

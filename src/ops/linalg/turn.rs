@@ -2,10 +2,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::ops::vectorised::{array, with_vectors};
-
-/// The most elements of a vector.
-const MOST: usize = 16;
+use crate::ops::vectorised::{MOST_LANES, array, with_vectors};
 
 /// Writes the `[rows, columns]` elements of `a`, whose rows are `row` apart, as columns: `to[k · step + i]` becomes
 /// `a[i · row + k]`.
@@ -48,7 +45,7 @@ pub(super) fn turn_block<S: Simd>(
     to: &mut [f32],
     step: usize,
 ) {
-    let (lanes, mut lines) = (S::F32_LANES, [simd.splat_f32s(0.0); MOST]);
+    let (lanes, mut lines) = (S::F32_LANES, [simd.splat_f32s(0.0); MOST_LANES]);
     for i in 0..lanes.min(rows) {
         let from = &a[i * row..][..columns];
         lines[i] = if columns < lanes { simd.partial_load_f32s(from) } else { S::as_simd_f32s(from).0[0] };
@@ -69,11 +66,11 @@ pub(super) fn turn_block<S: Simd>(
 
 /// Exchanges the two parts of `B` elements that lie off the diagonal in each part of `2B · 2B`.
 #[inline(always)]
-fn exchange<S: Simd, const B: usize>(simd: S, lines: &mut [S::f32s; MOST]) {
+fn exchange<S: Simd, const B: usize>(simd: S, lines: &mut [S::f32s; MOST_LANES]) {
     if B >= S::F32_LANES {
         return;
     }
-    let second: [u32; MOST] = array(0, |i| (i / B % 2) as u32);
+    let second: [u32; MOST_LANES] = array(0, |i| (i / B % 2) as u32);
     let second = simd.greater_than_u32s(S::as_simd_u32s(&second).0[0], simd.splat_u32s(0));
     for i in (0..S::F32_LANES).filter(|i| (i / B).is_multiple_of(2)) {
         let (a, b) = (lines[i], lines[i + B]);

@@ -14,7 +14,7 @@ use super::gemm::Matrix;
 use crate::device::cpu::scratch;
 use crate::device::cpu::tasks::try_share;
 use crate::error::Result;
-use crate::ops::vectorised::with_vectors;
+use crate::ops::vectorised::{MOST_LANES, with_vectors};
 
 mod pack;
 mod tile;
@@ -30,8 +30,8 @@ const MOST_HEIGHT: usize = 8;
 
 /// The most terms that are added up in registers, and the most columns that are packed at a time: panels of 1 MiB, which stay in
 /// the second-level cache where it is larger, and the terms of a tile's rows in the first-level one.
-const MOST_TERMS: usize = 768;
-const MOST_COLUMNS: usize = 336;
+const MOST_TERMS: usize = 512;
+const MOST_COLUMNS: usize = 528;
 
 /// The rows for which a panel is read again and again. If they are copied, they are those of several tiles, which share lines of the
 /// cache.
@@ -50,6 +50,10 @@ const LEAST_PRODUCTS: usize = 1 << 23;
 /// The rows and columns from which on another way is as fast for matrices whose columns are read where they lie.
 const MANY: usize = 128;
 
+/// The multiplications, and the rows, columns and terms, from which on that other way is slower again.
+const HUGE: usize = 1 << 30;
+const LONG: usize = 512;
+
 /// The values to which a product adds its sums.
 #[derive(Clone, Copy)]
 enum Start<'a> {
@@ -63,17 +67,18 @@ enum Start<'a> {
 /// Returns whether [`product`] is the fastest way for a product `[m, k] · [k, n]`.
 pub(super) fn suits(a: Matrix, b: Matrix, [m, k, n]: [usize; 3]) -> bool {
     let [rows, columns, terms] = LEAST;
-    // The crate `gemm` is as fast if it need not pack the right operand, and there are many rows and columns. It packs a left
-    // operand whose terms do not lie side by side once, which is packed here for every `MOST_COLUMNS` columns.
+    let products = m.saturating_mul(k).saturating_mul(n);
+    let huge = products >= HUGE && m.min(k).min(n) >= LONG;
+    // The crate `gemm` is as fast if it need not pack the right operand, and there are many rows and columns, but not too many. It
+    // packs a left operand whose terms do not lie side by side once, which is packed here for every `MOST_COLUMNS` columns.
     let other = match (a.strides[1], b.strides[1]) {
-        (_, 1) => m.min(n) >= MANY,
+        (_, 1) => m.min(n) >= MANY && !(huge && a.strides[1] == 1),
         (1, _) => false,
         _ => n > MOST_COLUMNS,
     };
     // A step backwards is a large number.
     let ahead = [a, b].iter().all(|x| x.strides.iter().all(|step| *step <= x.data.len()));
-    let large = m.saturating_mul(k).saturating_mul(n) > LEAST_PRODUCTS;
-    !other && ahead && large && m >= rows && n >= columns && k >= terms
+    !other && ahead && products > LEAST_PRODUCTS && m >= rows && n >= columns && k >= terms
 }
 
 /// Computes `out [m, n] ← A [m, k] · B [k, n]`, with a bias for each column if there is one. `out` is row-major.
@@ -121,7 +126,10 @@ impl Division {
         } else {
             (most_rows, threads.div_ceil(most_rows).min(most_columns))
         };
-        Division { rows: m.div_ceil(parts).next_multiple_of(8), columns: n.div_ceil(across).next_multiple_of(16) }
+        Division {
+            rows: m.div_ceil(parts).next_multiple_of(8),
+            columns: n.div_ceil(across).next_multiple_of(MOST_LANES),
+        }
     }
 }
 
@@ -137,12 +145,10 @@ impl Product<'_> {
     fn part(&self, first: usize, column: usize, out: &mut [&mut [f32]]) -> Result<()> {
         let columns = out.first().map_or(0, |row| row.len());
         let depth = self.terms.min(MOST_TERMS);
-        // Whole vectors, which begin at a line of the cache.
-        let mut panels = scratch(columns.min(MOST_COLUMNS).next_multiple_of(16) * depth + 16)?;
-        let skipped = panels.as_ptr().align_offset(64).min(16);
+        let mut panels = scratch(columns.min(MOST_COLUMNS).next_multiple_of(MOST_LANES) * depth)?;
         let mut lines = scratch(if self.packs(columns) { GROUPED_ROWS.min(out.len()) * depth } else { 0 })?;
         for part in even(columns, columns.div_ceil(MOST_COLUMNS)) {
-            let (panels, lines) = (&mut panels[skipped..], &mut lines[..]);
+            let (panels, lines) = (&mut panels[..], &mut lines[..]);
             with_vectors(Part { product: self, out, first, column, part, panels, lines });
         }
         Ok(())
@@ -322,7 +328,9 @@ mod tests {
             suits(a, b, sizes)
         };
         assert!(suits([2, 1], [1, 2], [1000, 1000, 1000]) && suits([2, 1], [2, 1], [64, 1000, 1000]));
-        assert!(suits([1, 2], [1, 2], [1000, 1000, 336]) && !suits([1, 2], [1, 2], [1000, 1000, 337]));
+        assert!(suits([1, 2], [1, 2], [1000, 1000, 528]) && !suits([1, 2], [1, 2], [1000, 1000, 529]));
+        assert!(suits([2, 1], [2, 1], [1024; 3]) && !suits([1, 2], [2, 1], [1024; 3]));
+        assert!(!suits([2, 1], [2, 1], [128, 1 << 20, 128]) && !suits([2, 1], [2, 1], [1 << 20, 128, 128]));
         assert!(!suits([2, 1], [2, 1], [1000, 1000, 1000]) && !suits([2, 1], [1, 2], [100, 100, 100]));
         assert!(!suits([2, 1], [1, 2], [1 << 20, 1 << 20, 31]) && !suits([2, 1], [1, 2], [1 << 20, 95, 1 << 20]));
         assert!(!suits([2, 1], [1, 5], [1000, 1000, 1000]) && !suits([1usize.wrapping_neg(), 1], [1, 2], [1000; 3]));

@@ -6,7 +6,7 @@ use pulp::Simd;
 
 use super::{Start, VECTORS};
 use crate::ops::linalg::gemm::Matrix;
-use crate::ops::vectorised::array;
+use crate::ops::vectorised::{array, prefetch};
 
 /// The terms of one turn of the inner loop: counting turns takes ports of the processor from the products.
 const AT_ONCE: usize = 4;
@@ -67,6 +67,9 @@ impl<V: Copy> Tile<'_, '_, V> {
 
     #[inline(always)]
     fn of<S: Simd<f32s = V>, const M: usize, const W: usize>(self, simd: S) {
+        for row in self.out.iter() {
+            prefetch(&row[self.columns.clone()]);
+        }
         // The sums stay in registers if the only loops over them are short ones, which the compiler unrolls early: so they are
         // copied to memory before anything else is done with them.
         let sums = self.sums::<S, M, W>(simd);

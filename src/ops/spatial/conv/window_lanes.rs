@@ -8,7 +8,7 @@ use super::geometry::Geometry;
 use crate::device::cpu::scratch;
 use crate::device::cpu::tasks::try_share;
 use crate::error::Result;
-use crate::ops::vectorised::{array, with_vectors};
+use crate::ops::vectorised::{MOST_LANES, array, with_vectors};
 
 /// The most pixels of a line of the kernel.
 const LONGEST: usize = 7;
@@ -27,9 +27,6 @@ const TERMS: usize = 256;
 /// The fewest images if one has more windows than a part: only whole images are divided among parts.
 const IMAGES: usize = 4;
 
-/// The most elements of a vector.
-const LANES: usize = 16;
-
 impl Geometry {
     /// Returns whether vectors of windows are the fastest for the gradient of the weight: at most a third of them is unused.
     pub fn has_few_weights(&self) -> bool {
@@ -41,7 +38,7 @@ impl Geometry {
             && self.out_channels.saturating_mul(self.depth()) <= MOST
             && (self.images >= IMAGES || self.window.pixels() <= PART)
             && !self.mostly_padding()
-            && width.next_multiple_of(LANES) * 2 <= width * 3
+            && width.next_multiple_of(MOST_LANES) * 2 <= width * 3
     }
 }
 
@@ -64,7 +61,7 @@ fn add_images(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<()>
     let line = width + 2 * padding;
     let mut lines = scratch(g.channels * height * line)?;
     lines.fill(0.0);
-    let mut sums = scratch(g.out_channels * g.depth() * LANES)?;
+    let mut sums = scratch(g.out_channels * g.depth() * MOST_LANES)?;
     sums.fill(0.0);
     for (dy, x) in dy.chunks_exact(g.out_image()).zip(x.chunks_exact(g.image())) {
         for (to, x) in lines.chunks_exact_mut(line).zip(x.chunks_exact(width)) {
@@ -72,13 +69,13 @@ fn add_images(g: &Geometry, dy: &[f32], x: &[f32], dw: &mut [f32]) -> Result<()>
         }
         with_vectors(Image { g, dy, lines: &lines, line, sums: &mut sums });
     }
-    for (dw, sums) in dw.iter_mut().zip(sums.chunks_exact(LANES)) {
+    for (dw, sums) in dw.iter_mut().zip(sums.chunks_exact(MOST_LANES)) {
         *dw = sums.iter().sum();
     }
     Ok(())
 }
 
-/// Adds one image to the sums, `[output channels, channels, lines of the kernel, pixels of the line, LANES]`.
+/// Adds one image to the sums, `[output channels, channels, lines of the kernel, pixels of the line, MOST_LANES]`.
 struct Image<'a> {
     g: &'a Geometry,
     dy: &'a [f32],
@@ -148,11 +145,11 @@ impl Image<'_> {
         sums: &mut [[S::f32s; T]; M],
         (place, count): (usize, usize),
     ) {
-        let apart = self.g.depth() * LANES;
+        let apart = self.g.depth() * MOST_LANES;
         for (i, sums) in sums.iter_mut().enumerate() {
             if i < count {
-                let to = &mut self.sums[place * T * LANES + i * apart..][..T * LANES];
-                for (to, sum) in to.chunks_exact_mut(LANES).zip(&*sums) {
+                let to = &mut self.sums[place * T * MOST_LANES + i * apart..][..T * MOST_LANES];
+                for (to, sum) in to.chunks_exact_mut(MOST_LANES).zip(&*sums) {
                     let to = &mut S::as_mut_simd_f32s(to).0[0];
                     *to = simd.add_f32s(*to, *sum);
                 }
