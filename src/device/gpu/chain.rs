@@ -9,7 +9,7 @@
 //!
 //! The chain does not own the results of its steps, so that their memory returns to the pool as if they had run.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use super::fused::{Fused, Place, Read, Value};
@@ -103,6 +103,9 @@ pub(super) struct Chain {
     pub steps: Vec<Step>,
     /// The numbers of the inputs that formulas read.
     read: Vec<usize>,
+    /// The numbers of the steps whose results the one kernel writes, as far as is known: no more are, since a result that nobody holds
+    /// any more stays so.
+    written: Vec<usize>,
     weight: usize,
 }
 
@@ -112,7 +115,7 @@ pub(super) struct Chains {
     pub open: Chain,
     pub known: HashMap<Identity, Known>,
     /// The kernels of formulas that were compiled: they can be recorded while the lock is held.
-    pub compiled_steps: HashSet<u64>,
+    pub compiled_steps: BTreeSet<u64>,
     /// The kernels of chains, and those of chains that begin with a product, which are many for images of many sizes.
     pub compiled: [usize; 2],
 }
@@ -226,7 +229,7 @@ impl Chain {
     }
 
     /// Returns whether a kernel can become the next step: it reads a result of the chain, and there are bindings enough.
-    pub fn takes(&self, gpu: &Gpu, kernel: &Kernel, link: &Link) -> bool {
+    pub fn takes(&mut self, gpu: &Gpu, kernel: &Kernel, link: &Link) -> bool {
         let (Some(first), Link::Formula(call)) = (self.steps.first(), link) else { return false };
         let mut reads_result = false;
         for operand in call.operands.iter().flatten() {
@@ -247,7 +250,9 @@ impl Chain {
 
     /// Returns how many buffers the one kernel of the chain with this step binds: those of the product,
     /// what formulas read, and the results that are written.
-    fn bindings(&self, kernel: &Kernel, call: &Pointwise) -> usize {
+    fn bindings(&mut self, kernel: &Kernel, call: &Pointwise) -> usize {
+        let steps = &self.steps;
+        self.written.retain(|&i| !steps[i].read || steps[i].output.is_alive());
         let of_product = self.steps.first().map_or(0, |step| step.own_bindings());
         let mut new: Vec<usize> = Vec::new();
         for buffer in call.inputs().map(|index| &kernel.inputs[index]) {
@@ -260,8 +265,7 @@ impl Chain {
                 new.push(buffer.id());
             }
         }
-        let written = self.steps.iter().filter(|step| !step.read || step.output.is_alive()).count();
-        of_product + self.read.len() + new.len() + written + 1
+        of_product + self.read.len() + new.len() + self.written.len() + 1
     }
 
     /// Returns whether a kernel reads a result of the chain, or writes what the chain reads or writes.
@@ -293,6 +297,7 @@ impl Chain {
             }
         }
         let (output, words) = (output.downgrade(), output.len());
+        self.written.push(self.steps.len());
         self.steps.push(Step { kernel, link, inputs, output, words, read: false });
     }
 
@@ -308,13 +313,24 @@ impl Chain {
             inputs: self.inputs.iter().cloned().chain([result]).collect(),
             steps: steps.map(|step| Step { inputs: step.inputs.iter().map(source).collect(), ..step }).collect(),
             read: self.read.iter().copied().chain([self.inputs.len()]).collect(),
+            written: (0..self.steps.len().saturating_sub(1)).collect(),
             weight: self.weight,
         }
     }
 
+    /// Removes all steps. The next chain uses the memory of their lists.
+    pub fn clear(&mut self) {
+        let Chain { inputs, steps, read, written, weight } = self;
+        inputs.clear();
+        steps.clear();
+        read.clear();
+        written.clear();
+        *weight = 0;
+    }
+
     /// Returns the one kernel that writes the results for which there are `outputs`.
     pub fn fused(&self, outputs: &[Option<Buffer>]) -> Fused<'_> {
-        let mut fused = Fused::new(self.steps.first().map_or(0, |step| step.link.count()));
+        let mut fused = Fused::of(self.steps.first().map_or(0, |step| step.link.count()), self.steps.len());
         for (step, output) in self.steps.iter().zip(outputs) {
             let Link::Formula(call) = &step.link else {
                 fused.begin(Some((&step.kernel, step.inputs.len())), output.is_some());
@@ -329,7 +345,7 @@ impl Chain {
                     step.value(index, offset, Place::Channel { channels, span })
                 }
             };
-            fused.push(call, call.operands.map(|operand| operand.map(argument)), output.is_some());
+            fused.push(call, call.operands.iter().flatten().map(|operand| argument(*operand)), output.is_some());
         }
         fused
     }
@@ -337,19 +353,23 @@ impl Chain {
 
 impl Chains {
     /// Counts a chain, and returns whether it came often enough before to be worth a kernel of its own.
-    pub fn is_frequent(&mut self, gpu: &Gpu, fused: &Fused) -> bool {
+    pub fn is_frequent(&mut self, gpu: &Gpu, fused: &Fused, identity: &Identity) -> bool {
         let Some(before) = *RUNS_BEFORE else { return false };
         let before = if gpu.caps.software && fused.is_epilogue() { before * SLOW_TO_COMPILE } else { before };
         if self.known.len() >= MAX_KNOWN {
             self.known.retain(|_, known| !matches!(known, Known::Seen(_)));
         }
-        match self.known.entry(fused.identity()).or_insert(Known::Seen(0)) {
-            Known::Seen(times) => {
+        match self.known.get_mut(identity) {
+            Some(Known::Seen(times)) => {
                 *times = times.saturating_add(1);
                 *times > before
             }
-            Known::Fused(_) => true,
-            Known::Compiling | Known::Failed => false,
+            Some(Known::Fused(_)) => true,
+            Some(Known::Compiling | Known::Failed) => false,
+            None => {
+                self.known.insert(identity.clone(), Known::Seen(1));
+                before == 0
+            }
         }
     }
 }

@@ -103,13 +103,13 @@ impl Gpu {
     /// On an error the chain stays open if somebody holds a result: nobody can read what was not computed, and the next call
     /// tries again.
     fn flush<'a>(&'a self, mut chains: MutexGuard<'a, Chains>) -> Result<MutexGuard<'a, Chains>> {
-        loop {
-            let chain = std::mem::take(&mut chains.open);
-            if chain.steps.is_empty() {
-                return Ok(chains);
-            }
+        while !chains.open.steps.is_empty() {
+            let mut chain = std::mem::take(&mut chains.open);
             match self.record_chain(&mut chains, &chain) {
-                Ok(None) => return Ok(chains),
+                Ok(None) => {
+                    chain.clear();
+                    chains.open = chain;
+                }
                 Ok(Some(Uncompiled { identity, kernel, rest })) => {
                     chains.open = rest.unwrap_or(chain);
                     drop(chains);
@@ -125,6 +125,7 @@ impl Gpu {
                 }
             }
         }
+        Ok(chains)
     }
 
     /// Records a chain, unless its kernel has to be compiled first.
@@ -142,8 +143,9 @@ impl Gpu {
         }
         if chain.steps.len() > 1 {
             let fused = chain.fused(&outputs);
-            if chains.is_frequent(self, &fused)
-                && let Some(kernel) = self.fused_pipeline(chains, &fused)
+            let identity = fused.identity();
+            if chains.is_frequent(self, &fused, &identity)
+                && let Some(kernel) = self.fused_pipeline(chains, &fused, identity)
             {
                 return self.record_fused(kernel, chain, &fused, &outputs);
             }
@@ -160,7 +162,7 @@ impl Gpu {
             // The fused kernel needs no memory for results that only its steps read.
             Err(error) if error.is_out_of_memory() => {
                 let fused = chain.fused(&outputs);
-                let kernel = self.fused_pipeline(chains, &fused).ok_or(error)?;
+                let kernel = self.fused_pipeline(chains, &fused, fused.identity()).ok_or(error)?;
                 self.record_fused(kernel, chain, &fused, &outputs)
             }
             done => done.map(|()| None),
@@ -234,9 +236,8 @@ impl Gpu {
 
     /// Returns the kernel of a chain, for the caller to compile if it is new; `None` if there are too many, if another thread
     /// compiles it, or if it does not compile.
-    fn fused_pipeline(&self, chains: &mut Chains, fused: &Fused) -> Option<FusedKernel> {
+    fn fused_pipeline(&self, chains: &mut Chains, fused: &Fused, identity: Identity) -> Option<FusedKernel> {
         let compiled = &mut chains.compiled[usize::from(fused.is_epilogue())];
-        let identity = fused.identity();
         match chains.known.get(&identity) {
             Some(Known::Fused(pipeline)) => return Some(FusedKernel::Compiled(pipeline.clone())),
             Some(Known::Compiling | Known::Failed) => return None,

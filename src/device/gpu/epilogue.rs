@@ -57,7 +57,7 @@ impl Fused<'_> {
 pub(crate) fn epilogue_text(shader: &ShaderText, header: &str, calls: &[Pointwise]) -> String {
     let bindings =
         (1..).take_while(|n| shader.files.iter().any(|file| file.contains(&format!("@binding({n})")))).count();
-    let mut fused = Fused::new(0);
+    let mut fused = Fused::of(0, calls.len() + 1);
     fused.begin(None, false);
     fused.extend(calls);
     shader.with_epilogue(header, &fused.put(bindings), &fused.members_of_epilogue(), false)

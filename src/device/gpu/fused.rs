@@ -1,5 +1,7 @@
 //! The text and the parameters of a kernel that computes several elementwise formulas.
 
+use std::ops::Range;
+
 use super::chain::{Operand, Pointwise};
 use super::kernel::grid_of;
 use super::pipeline::{Generated, Key};
@@ -52,7 +54,10 @@ pub(super) enum Value {
 pub(super) struct FusedStep {
     /// `None`: the step is the product.
     formula: Option<&'static str>,
-    arguments: Vec<Value>,
+    /// Whether the formula reads the parameters.
+    reads_args: bool,
+    /// The places of its arguments.
+    arguments: Range<usize>,
     pub kept: bool,
     /// Where the two parameters of the step are, if it has any.
     args: Option<usize>,
@@ -70,18 +75,22 @@ pub(super) struct Fused<'a> {
     /// All that is read, each once.
     pub reads: Vec<Read>,
     pub steps: Vec<FusedStep>,
+    /// The arguments of all steps.
+    arguments: Vec<Value>,
     pub args: Vec<[u32; 2]>,
 }
 
 impl<'a> Fused<'a> {
-    pub fn new(count: usize) -> Fused<'a> {
+    /// Returns the kernel without any of its `steps`.
+    pub fn of(count: usize, steps: usize) -> Fused<'a> {
         Fused {
             count,
             product: None,
             functions: Vec::new(),
             bound: Vec::new(),
             reads: Vec::new(),
-            steps: Vec::new(),
+            steps: Vec::with_capacity(steps),
+            arguments: Vec::with_capacity(2 * steps),
             args: Vec::new(),
         }
     }
@@ -89,29 +98,34 @@ impl<'a> Fused<'a> {
     /// Sets the first step to a product, whose own result is written if it is `kept`.
     pub fn begin(&mut self, product: Option<(&'a Kernel, usize)>, kept: bool) {
         self.product = product;
-        self.steps.push(FusedStep { formula: None, arguments: Vec::new(), kept, args: None });
+        self.steps.push(FusedStep { formula: None, reads_args: false, arguments: 0..0, kept, args: None });
     }
 
     /// Appends a step, whose result is written if it is `kept`.
-    pub fn push(&mut self, call: &Pointwise, arguments: impl IntoIterator<Item = Option<Value>>, kept: bool) {
+    pub fn push(&mut self, call: &Pointwise, arguments: impl IntoIterator<Item = Value>, kept: bool) {
         for text in call.functions {
             if !self.functions.contains(text) {
                 self.functions.push(text);
             }
         }
-        let arguments: Vec<Value> = arguments.into_iter().flatten().collect();
-        for argument in &arguments {
+        let start = self.arguments.len();
+        self.arguments.extend(arguments);
+        for argument in &self.arguments[start..] {
             if let Value::Input(read) = argument {
                 place(&mut self.bound, read.input);
                 place(&mut self.reads, *read);
             }
         }
-        let needs_args = call.formula.contains("p.") || arguments.contains(&Value::Number);
-        let args = needs_args.then(|| {
+        let reads_args = match self.steps.last() {
+            Some(last) if last.formula.is_some_and(|formula| std::ptr::eq(formula, call.formula)) => last.reads_args,
+            _ => call.formula.contains("p."),
+        };
+        let args = (reads_args || self.arguments[start..].contains(&Value::Number)).then(|| {
             self.args.push(call.args);
             self.args.len() - 1
         });
-        self.steps.push(FusedStep { formula: Some(call.formula), arguments, kept, args });
+        let arguments = start..self.arguments.len();
+        self.steps.push(FusedStep { formula: Some(call.formula), reads_args, arguments, kept, args });
     }
 
     /// Returns whether the first step is a product.
@@ -127,12 +141,13 @@ impl<'a> Fused<'a> {
     /// Returns what is equal for chains that share a kernel.
     pub fn identity(&self) -> (Option<Key>, Vec<u64>) {
         let read = |read: &Read| 3 * self.bound_at(read) as u64 + read.place.kind();
-        let mut key: Vec<u64> = self.reads.iter().map(read).collect();
+        let mut key = Vec::with_capacity(self.reads.len() + 1 + 2 * self.steps.len() + self.arguments.len());
+        key.extend(self.reads.iter().map(read));
         key.push(u64::MAX);
         for step in &self.steps {
             key.push(step.formula.map_or(0, |formula| formula.as_ptr() as u64));
             key.push(u64::from(step.kept));
-            key.extend(step.arguments.iter().map(|argument| match *argument {
+            key.extend(self.arguments[step.arguments.clone()].iter().map(|argument| match *argument {
                 Value::Input(read) => 3 * self.read_at(&read) as u64,
                 Value::Step(earlier) => 3 * earlier as u64 + 1,
                 Value::Number => 2,
@@ -288,7 +303,7 @@ impl<'a> Fused<'a> {
     fn arguments(&self, step: &FusedStep) -> Vec<String> {
         let arg = |at, k| format!("bitcast<f32>({})", member(at, k));
         let args = [0, 1].map(|k| step.args.map_or("0.0".to_string(), |at| arg(at, k)));
-        let values = step.arguments.iter().map(|argument| match argument {
+        let values = self.arguments[step.arguments.clone()].iter().map(|argument| match argument {
             Value::Input(read) => format!("v{}", self.read_at(read)),
             Value::Step(earlier) => format!("s{earlier}"),
             Value::Number => args[0].clone(),
@@ -322,7 +337,7 @@ fn function(formula: &str, number: usize) -> String {
 
 /// Returns the text of the kernel of a chain in which the first operand of each call is the result of the one before it.
 pub(crate) fn chain_text(calls: &[Pointwise]) -> String {
-    let mut fused = Fused::new(calls.first().map_or(0, |call| call.count));
+    let mut fused = Fused::of(calls.first().map_or(0, |call| call.count), calls.len());
     fused.extend(calls);
     ShaderText::generated(&fused.functions, &fused.text(), false)
 }
@@ -342,7 +357,7 @@ impl Fused<'_> {
                 Operand::Number => Value::Number,
                 Operand::Unused => Value::Unused,
             };
-            let arguments = call.operands.into_iter().enumerate().map(|(k, operand)| Some(value((k, operand?))));
+            let arguments = call.operands.into_iter().flatten().enumerate().map(value);
             self.push(call, arguments, i + 1 == calls.len() || i % 4 == 0);
         }
     }

@@ -1,7 +1,7 @@
 //! Buffers by size class. A freed buffer can be reused at once by a kernel that is recorded later, because the one
 //! queue of the device runs all work in order.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -125,7 +125,7 @@ impl Drop for Inner {
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    free: Mutex<HashMap<u64, Vec<Arc<Page>>>>,
+    free: Mutex<BTreeMap<u64, Vec<Arc<Page>>>>,
     ids: AtomicU64,
     ledger: Ledger,
     accounts: Accounts,
