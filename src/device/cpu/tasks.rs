@@ -47,7 +47,11 @@ where
             let at_once = (rest.len() / (PIECES * threads)).clamp(1, MOST_AT_ONCE);
             match place % 2 {
                 0 => some.extend(rest.by_ref().take(at_once)),
-                _ => some.extend(rest.by_ref().rev().take(at_once)),
+                _ => {
+                    some.extend(rest.by_ref().rev().take(at_once));
+                    // Processors fetch memory ahead in ascending order: rows of 4 KiB backwards take twice the time.
+                    some.reverse();
+                }
             }
             drop(rest);
             if some.is_empty() {
