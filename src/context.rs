@@ -177,7 +177,8 @@ mod tests {
 
     #[test]
     fn a_thread_takes_over_all_but_the_rank() {
-        let rank = ProcessGroup::new(vec![1], Stream { seed: 0, first: 0 }, None).ranks().next().expect("one rank");
+        let rank =
+            ProcessGroup::new(vec![1], Stream { seed: 0, first: 0 }, None, None).ranks().next().expect("one rank");
         rank.scope(|| {
             let _recording = set(|context| &mut context.recording, false);
             let _autocast = set(|context| &mut context.autocast, Some(DType::BF16));

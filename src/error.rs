@@ -165,7 +165,7 @@ pub enum Error {
     /// the cause) or ran other layers.
     #[error(
         "given up, because another replica ended before it came to the same exchange: it failed, or replicas go through \
-         different layers, which a batch norm over several devices cannot"
+         different layers or losses, which a batch norm and a weighted loss over several devices cannot"
     )]
     Abandoned,
     /// A device did not end its part of a step in time.

@@ -3,6 +3,8 @@
 //! A thread acts as a [`Rank`] of the group within [`Rank::scope`]. An op that needs values from other replicas calls
 //! [`context::rank`]. If a rank fails or ends early, the ranks that wait for it get an error instead of a deadlock.
 
+mod losses;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -12,6 +14,8 @@ use crate::error::{Error, Result};
 use crate::philox::Stream;
 use crate::sync::lock;
 use crate::tensor::{Tensor, weighted_sum};
+
+pub(crate) use losses::{LossRecord, StepLosses, Totals, counts_are_alike, mean, sum, weighted_mean};
 
 /// The exchange of values with the same step's groups in other processes.
 pub(crate) trait Outside: std::fmt::Debug + Send + Sync {
@@ -42,8 +46,10 @@ pub(crate) struct Joint {
 pub(crate) struct ProcessGroup {
     /// The number of samples of each rank.
     samples: Vec<usize>,
-    /// Whether the ranks compute one after another, and exchange nothing.
+    /// Whether the ranks compute one after another, and exchange nothing but what their losses need.
     in_turn: bool,
+    /// How the ranks' losses become those of the whole batch, if the group computes a step.
+    losses: Option<StepLosses>,
     /// The other processes of the step, if there are any.
     joint: Option<Joint>,
     /// The position at which the group's random numbers begin.
@@ -60,6 +66,7 @@ struct Progress {
     drawn: AtomicU64,
     /// The time that it has waited for others, in nanoseconds.
     waited: AtomicU64,
+    losses: Mutex<LossRecord>,
 }
 
 #[derive(Debug, Default)]
@@ -85,25 +92,36 @@ pub(crate) struct Rank {
 
 impl ProcessGroup {
     /// Creates a group with one rank for each number of samples. Random numbers are drawn from `stream`. `joint` is its place
-    /// among the groups of other processes, if there are any.
-    pub fn new(mut samples: Vec<usize>, stream: Stream, joint: Option<Joint>) -> Arc<ProcessGroup> {
+    /// among the groups of other processes, if there are any. `losses` is for a step.
+    pub fn new(
+        mut samples: Vec<usize>,
+        stream: Stream,
+        joint: Option<Joint>,
+        losses: Option<StepLosses>,
+    ) -> Arc<ProcessGroup> {
         if joint.as_ref().is_some_and(|joint| joint.empty) {
             samples.fill(0);
         }
-        ProcessGroup::of(samples, stream, false, joint)
+        ProcessGroup::of(samples, stream, false, joint, losses)
     }
 
     /// Creates a group whose ranks are parts of a batch that a net computes one after another, such as the micro-batches of a
-    /// pipeline. Together, they draw the words that one device would draw, but they exchange nothing.
-    pub fn in_turn(samples: Vec<usize>, stream: Stream) -> Arc<ProcessGroup> {
-        ProcessGroup::of(samples, stream, true, None)
+    /// pipeline. Together, they draw the words that one device would draw, but they exchange nothing but what their losses need.
+    pub fn in_turn(samples: Vec<usize>, stream: Stream, losses: Option<StepLosses>) -> Arc<ProcessGroup> {
+        ProcessGroup::of(samples, stream, true, None, losses)
     }
 
-    fn of(samples: Vec<usize>, stream: Stream, in_turn: bool, joint: Option<Joint>) -> Arc<ProcessGroup> {
+    fn of(
+        samples: Vec<usize>,
+        stream: Stream,
+        in_turn: bool,
+        joint: Option<Joint>,
+        losses: Option<StepLosses>,
+    ) -> Arc<ProcessGroup> {
         let progress = samples.iter().map(|_| Progress::default()).collect();
         let brought = samples.iter().map(|_| None).collect();
         let exchange = Mutex::new(Exchange { brought, ..Exchange::default() });
-        Arc::new(ProcessGroup { samples, in_turn, joint, stream, progress, exchange, changed: Condvar::new() })
+        Arc::new(ProcessGroup { samples, in_turn, losses, joint, stream, progress, exchange, changed: Condvar::new() })
     }
 
     /// Returns the ranks, in order.
@@ -160,6 +178,16 @@ impl Rank {
             }
         }
         let _leave = Leave(self.group.clone());
+        self.within(work)
+    }
+
+    /// Leaves the group: the others do not wait for it.
+    pub fn leave(&self) {
+        self.group.abandon();
+    }
+
+    /// Runs `work` as this rank, which stays in the group.
+    pub fn within<T>(self, work: impl FnOnce() -> T) -> T {
         let _rank = context::set(|context| &mut context.rank, Some(self));
         work()
     }
@@ -245,7 +273,8 @@ impl Rank {
         })
     }
 
-    fn samples(&self) -> usize {
+    /// Returns the number of samples of this rank, at least 1.
+    pub fn samples(&self) -> usize {
         self.group.samples[self.rank].max(1)
     }
 
@@ -262,7 +291,7 @@ mod tests {
     const START: Stream = Stream { seed: 7, first: 1 << 40 };
 
     fn run<T: Send>(samples: &[usize], work: impl Fn(usize, &Rank) -> T + Sync) -> Vec<T> {
-        let group = ProcessGroup::new(samples.to_vec(), START, None);
+        let group = ProcessGroup::new(samples.to_vec(), START, None, None);
         thread::scope(|s| {
             let work = &work;
             let threads: Vec<_> = group
@@ -321,7 +350,7 @@ mod tests {
 
     #[test]
     fn counts_grow_with_the_group() {
-        let ranks: Vec<Rank> = ProcessGroup::new(vec![2, 6], START, None).ranks().collect();
+        let ranks: Vec<Rank> = ProcessGroup::new(vec![2, 6], START, None, None).ranks().collect();
         let [a, b] = &ranks[..] else { panic!("two ranks") };
         assert_eq!((a.over_all(20), b.over_all(60)), (80, 80));
     }

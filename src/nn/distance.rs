@@ -18,7 +18,7 @@ fn between(
     if input.shape() != target.shape() {
         return Err(Error::shapes(op, input.shape(), target.shape(), "input and target must have the same shape"));
     }
-    named(op, || reduction.apply(&loss(&f32s(op, input)?, &f32s(op, target)?)?)?.to_dtype(of_sums(input.dtype())))
+    named(op, || reduction.reduce(&loss(&f32s(op, input)?, &f32s(op, target)?)?)?.to_dtype(of_sums(input.dtype())))
 }
 
 /// Returns the squared error `(input − target)²` of each pair of elements, reduced.
@@ -126,7 +126,7 @@ fn smooth(
 /// `−y · log σ(x) − (1 − y) · log σ(−x)`.
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. The first term
-/// is multiplied by `pos_weight`, if given, broadcast to that shape.
+/// is multiplied by `pos_weight`, if given, broadcast to that shape; it is moved to the device of the input.
 ///
 /// # Errors
 /// Same as [`mse_loss`].
@@ -150,7 +150,7 @@ pub fn bce_with_logits(
         // (1 − y) · x − (1 + (weight − 1) · y) · log σ(x), since log σ(−x) = log σ(x) − x.
         let mut likelihood = x.log_sigmoid()?;
         if let Some(weight) = pos_weight {
-            let more = f32s("bce_with_logits", weight)?.add_scalar(-1.0)?;
+            let more = f32s("bce_with_logits", &weight.to(x.device())?)?.add_scalar(-1.0)?;
             likelihood = likelihood.mul(&y.mul(&more)?.add_scalar(1.0)?)?;
         }
         x.sub(&x.mul(y)?)?.sub(&likelihood)

@@ -1,34 +1,14 @@
 //! Losses for classification.
 
+use super::Reduction;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::long::cast::labels_as_words;
 use crate::ops::long::refuse;
 use crate::ops::nll::Labelled;
 use crate::ops::{named, of_sums};
+use crate::process_group::weighted_mean;
 use crate::tensor::Tensor;
-
-/// How the losses of single elements are combined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reduction {
-    /// The mean, a scalar.
-    #[default]
-    Mean,
-    /// The sum, a scalar.
-    Sum,
-    /// No reduction: one loss per element.
-    None,
-}
-
-impl Reduction {
-    pub(super) fn apply(self, losses: &Tensor) -> Result<Tensor> {
-        match self {
-            Reduction::Mean => losses.mean_all(),
-            Reduction::Sum => losses.sum_all(),
-            Reduction::None => Ok(losses.clone()),
-        }
-    }
-}
 
 /// Returns the mean cross-entropy of a batch, `−(1/N) Σₙ log softmax(logits)[n, labels[n]]`, as a scalar.
 ///
@@ -60,8 +40,8 @@ pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
 ///
 /// `(1 − ε) · w[y] · (−log softmax(x)[y]) + ε/C · Σ_c w[c] · (−log softmax(x)[c])`
 ///
-/// The mean divides the sum of these by `Σ w[y]` over the labels that are not ignored, as in PyTorch. If all labels are
-/// ignored, it is NaN.
+/// The mean divides the sum of these by `Σ w[y]` over the labels that are not ignored, as in PyTorch; in a step on several devices,
+/// over those of the whole batch. If all labels are ignored, it is NaN.
 ///
 /// # Example
 /// ```
@@ -108,7 +88,7 @@ impl CrossEntropyLoss {
         self
     }
 
-    /// Sets the weights of the classes, `[C]`.
+    /// Sets the weights of the classes, `[C]`. They are moved to the device of the logits.
     pub fn weight(mut self, weight: Tensor) -> CrossEntropyLoss {
         self.weight = Some(weight);
         self
@@ -121,7 +101,13 @@ impl CrossEntropyLoss {
     /// do not fit; [`Error::InvalidArgument`] for a smoothing outside 0 to 1 and for a label that is not a class. An
     /// adapter reports such a label at the next call that waits for it, and the loss is NaN.
     pub fn forward(&self, logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
-        named("cross_entropy", || self.of_logits(logits, labels))
+        named("cross_entropy", || match &self.weight {
+            Some(weight) if weight.device() != logits.device() => {
+                let weight = Some(weight.detach().to(logits.device())?);
+                CrossEntropyLoss { weight, ..self.clone() }.of_logits(logits, labels)
+            }
+            _ => self.of_logits(logits, labels),
+        })
     }
 
     fn of_logits(&self, logits: &Tensor, labels: &Tensor) -> Result<Tensor> {
@@ -157,9 +143,9 @@ impl CrossEntropyLoss {
     fn reduced(&self, losses: &Tensor, labelled: &Labelled) -> Result<Tensor> {
         let alike = self.weight.is_none() && self.ignored.is_none();
         if alike || self.reduction != Reduction::Mean {
-            return self.reduction.apply(losses);
+            return self.reduction.reduce(losses);
         }
-        losses.sum_all()?.div(&labelled.weights(false)?.sum_all()?)
+        weighted_mean(losses, &labelled.weights(false)?)
     }
 
     /// Returns `ε/C · Σ_c w[c] · (−x[c])`, or 0 where the label is ignored.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::balance::Balance;
+use super::dims::SampleDims;
 use super::gradient_buckets::BucketPlan;
 use super::machines::Machines;
 use super::members::{Member, State};
@@ -30,6 +31,13 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 /// [`train_batch`](DataParallel::train_batch) splits the batch along its first dimension, one part per device.
 /// Gradients are averaged *by the number of samples*, in the order of the devices, so the step equals that of one
 /// device over the whole batch for any [`Shares`]. Create one optimiser for [`parameters`](DataParallel::parameters).
+///
+/// **Losses.** A loss function is called with the samples of one device. All losses of [`nn`](crate::nn) know that they are part
+/// of a step: a mean that ignores labels, weighs classes or counts the elements of a mask is divided by the weights of the *whole*
+/// batch, which the devices exchange. Sums of several losses, each times a constant, are right too. For a loss of your own, return
+/// the mean over the samples, or combine the losses of single elements by [`Reduction::reduce`](crate::nn::Reduction::reduce) or
+/// [`Reduction::reduce_weighted`](crate::nn::Reduction::reduce_weighted). A loss that is no sum of means, such as the root of one, is
+/// another number over several devices.
 ///
 /// Training steps switch the net to training mode, predictions to evaluation mode ([`Module::train`],
 /// [`Module::eval`]), but for layers that are [kept in evaluation mode](Module::keep_eval). Batch norm uses the statistics of the *whole* batch, like PyTorch's `SyncBatchNorm`, with two
@@ -80,6 +88,9 @@ pub struct DataParallel {
     pub(super) machines: Option<Machines>,
     /// The format in which gradients travel.
     pub(super) wire: DType,
+    /// Whether the result of a loss function is a sum over samples, not a mean.
+    pub(super) summed: bool,
+    pub(super) dims: SampleDims,
 }
 
 /// What other threads may ask about the devices.
@@ -174,7 +185,38 @@ impl DataParallel {
             Roster { devices: devices.to_vec(), nets, left_out, balance, time_limit: TIME_LIMIT, timeline, idle };
         let plan = BucketPlan::new(&host.trained(), BUCKET_BYTES).into();
         let state = Mutex::new(State { members, ..State::default() });
-        Ok(DataParallel { host, state, roster: Mutex::new(roster), plan, machines: None, wire: DType::F32 })
+        Ok(DataParallel {
+            host,
+            state,
+            roster: Mutex::new(roster),
+            plan,
+            machines: None,
+            wire: DType::F32,
+            summed: false,
+            dims: SampleDims::default(),
+        })
+    }
+
+    /// Takes the result of a loss function as a *sum* over samples: the losses of the devices are added, as one device would add
+    /// those of the whole batch. Without this call, the result is taken as a mean, and losses with
+    /// [`Reduction::Sum`](crate::nn::Reduction::Sum) are an error with several devices.
+    ///
+    /// ```
+    /// use anygpu::nn::{self, Linear, Reduction};
+    /// use anygpu::{DataParallel, Device, Tensor};
+    ///
+    /// let devices = [Device::new("cpu/0")?, Device::new("cpu/1")?];
+    /// let net = DataParallel::new(Linear::new(4, 1)?, &devices)?.with_summed_losses();
+    /// let (x, y) = (Tensor::rand([6, 4], None)?, Tensor::rand([6, 1], None)?);
+    /// let loss = net.train_batch(&x, &y, |output, y| nn::mse_loss(output, y, Reduction::Sum))?;
+    /// let alone = nn::mse_loss(&net.module().forward(&x)?, &y, Reduction::Sum)?;
+    /// assert!((loss.item::<f32>()? - alone.item::<f32>()?).abs() < 1e-5);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_summed_losses(mut self) -> DataParallel {
+        self.summed = true;
+        self
     }
 
     /// Sets how batches are split. The default is by measured speed.

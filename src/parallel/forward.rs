@@ -119,10 +119,11 @@ impl DataParallel {
     ///
     /// All `inputs` are split along their first dimension, whose size is the same. `work` is called for each device, in parallel,
     /// with the replica of the net in evaluation mode and the device's part of each input. It returns outputs whose first dimension
-    /// is that of the samples; each is gathered.
+    /// is that of the samples, unless [`with_output_dims`](DataParallel::with_output_dims) says otherwise; each is gathered.
     ///
     /// # Errors
-    /// As [`predict`](DataParallel::predict); [`Error::ShapeMismatch`] unless all inputs have as many samples.
+    /// As [`predict`](DataParallel::predict); [`Error::ShapeMismatch`] unless all inputs have as many samples;
+    /// [`Error::InvalidArgument`] with several devices for an output that has no dimension of the samples, such as a scalar.
     ///
     /// ```
     /// use anygpu::{DataParallel, Device, Tensor, nn::Linear};
@@ -142,7 +143,7 @@ impl DataParallel {
     {
         let (mut state, _in_call) = self.alone("predict_with")?;
         if state.members.is_empty() {
-            samples("predict_with", inputs)?;
+            self.dims.samples("predict_with", inputs)?;
             return self.host.predict_with(&inputs.iter().copied().cloned().collect::<Vec<_>>(), &work);
         }
         let work = Arc::new(work);
@@ -160,21 +161,21 @@ impl DataParallel {
         inputs: &[&Tensor],
         work: impl Fn(&Replica, &[Tensor], usize) -> Result<Outputs> + Clone + Send + 'static,
     ) -> Result<Vec<Tensor>> {
-        let samples = samples(call, inputs)?;
+        let samples = self.dims.samples(call, inputs)?;
         self.in_pieces(samples, |sizes| {
             let (mut pieces, mut start) = (Vec::with_capacity(sizes.len()), 0);
             for &size in sizes {
-                let part = |input: &&Tensor| input.narrow(0, start, size);
-                let part = inputs.iter().map(part).collect::<Result<Vec<_>>>()?;
+                let part = |(i, input): (usize, &&Tensor)| input.narrow(self.dims.input(i), start, size);
+                let part = inputs.iter().enumerate().map(part).collect::<Result<Vec<_>>>()?;
                 let (outputs, buffers) = self.split_at_once(state, call, &part, work.clone())?;
                 // Running statistics of a forward pass in training mode.
                 self.host.set_buffers(&buffers)?;
                 pieces.push(outputs);
                 start += size;
             }
-            joined(call, &pieces, |outputs| match outputs {
+            joined(call, &pieces, |i, outputs| match outputs {
                 [whole] => Ok(whole.clone()),
-                several => cat(&several.iter().collect::<Vec<_>>(), 0),
+                several => cat(&several.iter().collect::<Vec<_>>(), self.dims.output(i)),
             })
         })
     }
@@ -188,10 +189,12 @@ impl DataParallel {
         work: impl Fn(&Replica, &[Tensor], usize) -> Result<Outputs> + Clone + Send + 'static,
     ) -> Result<Outputs> {
         let inputs: Vec<&Tensor> = inputs.iter().collect();
-        let outputs = self.with_survivors(state, samples(call, &inputs)?, |state, sizes| {
-            let work = work.clone();
+        let outputs = self.with_survivors(state, self.dims.samples(call, &inputs)?, |state, sizes| {
+            let (work, dims) = (work.clone(), self.dims.clone());
             let work = move |replica: &Replica, part: Part| {
                 let output = work(replica, &part.inputs, part.rank)?;
+                let samples = dims.samples(call, &part.inputs.iter().collect::<Vec<_>>())?;
+                dims.check_outputs(call, samples, &output.0)?;
                 replica.device.synchronize()?; // here, so that a failure is reported as this device's error
                 Ok(output)
             };
@@ -199,7 +202,14 @@ impl DataParallel {
         })?;
         let (outputs, mut buffers): (Vec<Vec<Tensor>>, Vec<Vec<Tensor>>) = outputs.into_iter().unzip();
         let device = self.output_device();
-        Ok((joined(call, &outputs, |outputs| gather(outputs, &device))?, buffers.swap_remove(0)))
+        let joined = joined(call, &outputs, |i, outputs| match self.dims.output(i) {
+            0 => gather(outputs, &device),
+            dim => {
+                let here = outputs.iter().map(|output| output.to(&device)).collect::<Result<Vec<_>>>()?;
+                cat(&here.iter().collect::<Vec<_>>(), dim)
+            }
+        })?;
+        Ok((joined, buffers.swap_remove(0)))
     }
 
     /// Returns the accuracy over one epoch of `loader`, 0 to 1: the fraction of samples whose greatest output is at
@@ -224,34 +234,16 @@ impl DataParallel {
 fn joined(
     call: &'static str,
     parts: &[Vec<Tensor>],
-    join: impl Fn(&[Tensor]) -> Result<Tensor>,
+    join: impl Fn(usize, &[Tensor]) -> Result<Tensor>,
 ) -> Result<Vec<Tensor>> {
     let count = parts.first().map_or(0, Vec::len);
     if parts.iter().any(|outputs| outputs.len() != count) {
         return Err(Error::argument(call, "the function returned more outputs for some samples than for others"));
     }
-    (0..count).map(|i| join(&parts.iter().map(|outputs| outputs[i].clone()).collect::<Vec<_>>())).collect()
+    (0..count).map(|i| join(i, &parts.iter().map(|outputs| outputs[i].clone()).collect::<Vec<_>>())).collect()
 }
 
 /// Returns the only output of a call.
 fn only(mut outputs: Vec<Tensor>) -> Result<Tensor> {
     outputs.pop().ok_or_else(|| Error::internal("a net without an output"))
-}
-
-/// Returns the number of samples of inputs that are to be split.
-pub(super) fn samples(call: &'static str, inputs: &[&Tensor]) -> Result<usize> {
-    let Some((first, others)) = inputs.split_first() else {
-        return Err(Error::argument(call, "there are no inputs to split"));
-    };
-    let Some(&samples) = first.shape().first() else {
-        return Err(Error::argument(call, "the input is a scalar, and has no samples to split"));
-    };
-    match others.iter().find(|other| other.shape().first() != Some(&samples)) {
-        Some(other) => {
-            let rule =
-                "there must be as many labels as images, or samples of each input: the first dimensions must be equal";
-            Err(Error::shapes(call, first.shape(), other.shape(), rule))
-        }
-        None => Ok(samples),
-    }
 }

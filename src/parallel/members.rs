@@ -12,7 +12,7 @@ use super::replica::Replica;
 use super::worker::Worker;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::process_group::{Joint, ProcessGroup};
+use crate::process_group::{Joint, ProcessGroup, StepLosses};
 use crate::sync::lock;
 use crate::tensor::{Tensor, generator, skip_blocks};
 
@@ -30,6 +30,12 @@ pub(super) struct State {
     pub(super) members: Vec<Member>,
     /// During a step with other processes: this one's place among them.
     pub(super) joint: Option<Joint>,
+    /// During a step: how the losses of its parts become that of the whole batch.
+    pub(super) losses: Option<StepLosses>,
+    /// Whether parts have been seen to compute means over numbers of elements that are not proportional to their samples.
+    pub(super) counts: bool,
+    /// Whether losses have been seen that need the totals of all parts, when a batch was computed in parts one after another.
+    pub(super) totals_first: bool,
 }
 
 /// A replica with its thread.
@@ -168,9 +174,10 @@ impl DataParallel {
         mut take: impl FnMut(usize, usize, Tensor) -> Result<()>,
     ) -> Result<Vec<T>, Failed> {
         let busy = with_samples(sizes, &lock(&self.roster).balance);
-        let split = |input: &&Tensor| input.split_sizes(sizes, 0);
-        let parts = inputs.iter().map(split).collect::<Result<Vec<_>>>()?;
-        let group = ProcessGroup::new(busy.iter().map(|&i| sizes[i]).collect(), generator(), state.joint.clone());
+        let split = |(i, input): (usize, &&Tensor)| input.split_sizes(sizes, self.dims.input(i));
+        let parts = inputs.iter().enumerate().map(split).collect::<Result<Vec<_>>>()?;
+        let samples = busy.iter().map(|&i| sizes[i]).collect();
+        let group = ProcessGroup::new(samples, generator(), state.joint.clone(), state.losses.clone());
         let check = state.steps > 0 && state.steps.is_multiple_of(STEPS_BETWEEN_CHECKS);
         let version = self.host.version();
         let (sender, events) = channel();

@@ -13,6 +13,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::{Module, buffers_onto, parameters_onto, replacing};
 use crate::ops::inplace::copy_;
+use crate::process_group::LossRecord;
 use crate::tensor::{Bucket, Tensor, to_together};
 
 /// A net whose parameters are one bucket on one device. It is cheap to clone; jobs take a clone to their thread.
@@ -35,6 +36,7 @@ pub(super) struct LocalStep {
     pub(super) times: PartTimes,
     /// What the format of gradients has lost, to be kept if the step happens.
     pub(super) residuals: Residuals,
+    pub(super) losses: LossRecord,
 }
 
 impl Replica {
@@ -79,6 +81,13 @@ impl Replica {
         Ok(loss.detach())
     }
 
+    /// Computes the losses of a part of a batch without gradients. Returns the totals of their weights over all parts.
+    pub(super) fn loss_record(&self, inputs: &[Tensor], step: &StepFn) -> Result<LossRecord> {
+        no_grad(|| self.loss(inputs, step))?;
+        self.device.synchronize()?;
+        Ok(context::rank().map(|rank| rank.loss_record()).unwrap_or_default())
+    }
+
     /// Computes the gradients of the parameters for a part of a batch, and gives each bucket of them to [`Part::deliver`] as soon as
     /// it is on the host. The parameters have no gradients afterwards.
     pub(super) fn local_gradients(
@@ -96,10 +105,10 @@ impl Replica {
         drop(loss);
         let Gradients { present, times: buckets, residuals } = gradients.finish()?;
         self.device.alive()?;
-        let waited = context::rank().map(|rank| rank.waited()).unwrap_or_default();
+        let (waited, losses) = context::rank().map(|rank| (rank.waited(), rank.loss_record())).unwrap_or_default();
         let (begin, copied) = (part.begin, part.copied);
         let times = PartTimes { begin, copied, forward, backward, buckets, waited };
-        Ok(LocalStep { present, times, residuals })
+        Ok(LocalStep { present, times, residuals, losses })
     }
 
     /// Overwrites the parameters with those of a replica on the host.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::DataParallel;
-use super::forward::samples;
 use super::machines::{JointStep, Machines};
 use super::members::{Part, State};
 use super::reducer::Reducer;
@@ -13,22 +12,25 @@ use super::replica::{Replica, StepFn};
 use super::timeline::ParallelReport;
 use crate::error::{Error, Result};
 use crate::nn::Module;
-use crate::ops::duplicate;
+use crate::process_group::{LossRecord, StepLosses, Totals, counts_are_alike};
 use crate::sync::lock;
 use crate::tensor::{Bucket, Tensor, random_state, set_random_state};
 
 /// The mean gradients of a batch or a part of it.
-struct Gradients {
+pub(super) struct Gradients {
     /// Whether the loss depends on each parameter that is not frozen.
-    present: Vec<bool>,
+    pub(super) present: Vec<bool>,
     /// The gradients in the slots of a bucket.
-    block: Tensor,
-    loss: f32,
+    pub(super) block: Tensor,
+    pub(super) loss: f32,
+    /// The losses of the first device, and its number of samples.
+    pub(super) losses: (usize, LossRecord),
 }
 
 impl DataParallel {
     /// Computes the forward and backward pass of one step over all devices. Takes `images: [N, ..]`, `labels: [N, ..]`
-    /// and a loss function that returns a *mean* over samples. Afterwards, the [`parameters`](DataParallel::parameters) have the
+    /// and a loss function that returns a *mean* over samples, or any loss of [`nn`](crate::nn): see the
+    /// [losses](DataParallel) of a step. Afterwards, the [`parameters`](DataParallel::parameters) have the
     /// gradient of the whole batch. Earlier gradients are cleared. Call the optimiser's `step()` next.
     ///
     /// Returns the loss of the whole batch as a scalar. With one device, it is on that device and the call does not
@@ -45,6 +47,9 @@ impl DataParallel {
     ///   waits for the step.
     ///
     /// On error, all gradients are cleared. With several devices, parameters and buffers are as they were.
+    ///
+    /// A loss function may be called again for the same samples: after a failure of a device, once when its means turn out to be
+    /// over numbers of elements that are not proportional to the samples, and if the devices have too little memory for the batch.
     pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
@@ -60,7 +65,8 @@ impl DataParallel {
     /// that depend on more than an output and labels, or for several passes through the net.
     ///
     /// All `inputs` are split along their first dimension, whose size is the same. `step` is called for each device, in parallel,
-    /// with the replica of the net and the device's part of each input. It returns the *mean* loss of these samples, a scalar.
+    /// with the replica of the net and the device's part of each input. It returns the *mean* loss of these samples, or any loss of
+    /// [`nn`](crate::nn), a scalar.
     ///
     /// # Errors
     /// As [`train_batch`](DataParallel::train_batch).
@@ -109,7 +115,7 @@ impl DataParallel {
     }
 
     fn compute_step(&self, call: &'static str, inputs: &[&Tensor], step: Arc<StepFn>) -> Result<Tensor> {
-        let samples = match samples(call, inputs)? {
+        let samples = match self.dims.samples(call, inputs)? {
             // A process's part of a batch may be empty.
             0 if self.machines.is_none() => return Err(Error::argument(call, "the batch is empty")),
             samples => samples,
@@ -134,7 +140,7 @@ impl DataParallel {
         self.take_in_reopened(state);
         let gradients = match &self.machines {
             Some(machines) => self.joint_gradients(machines, state, inputs, samples, step)?,
-            None => self.in_pieces(samples, |sizes| self.accumulate(state, inputs, sizes, step))?,
+            None => self.in_pieces(samples, |sizes| self.in_parts(state, inputs, sizes, step))?,
         };
         state.steps += 1;
         lock(&self.roster).timeline.count_step();
@@ -144,45 +150,6 @@ impl DataParallel {
             parameter.set_grad(present.then_some(view));
         }
         Tensor::scalar(gradients.loss, None)
-    }
-
-    /// Returns the mean gradients of a batch that is computed in parts of these sizes. On error, the buffers and the generator are
-    /// as they were.
-    fn accumulate(
-        &self,
-        state: &mut State,
-        inputs: &[&Tensor],
-        sizes: &[usize],
-        step: &Arc<StepFn>,
-    ) -> Result<Gradients> {
-        if let [samples] = sizes {
-            return self.gradients(state, inputs, *samples, *samples, step, None);
-        }
-        let samples: usize = sizes.iter().sum();
-        let buffers = self.host.buffers_on_host()?.iter().map(duplicate).collect::<Result<Vec<_>>>()?;
-        let random = random_state();
-        let residuals: Vec<_> = state.members.iter().map(|member| member.replica.feedback.kept()).collect();
-        let (mut sum, mut start): (Option<Gradients>, _) = (None, 0);
-        for &size in sizes {
-            let part = |input: &&Tensor| input.narrow(0, start, size);
-            let parts = inputs.iter().map(part).collect::<Result<Vec<_>>>()?;
-            let gradients = self.gradients(state, &parts.iter().collect::<Vec<_>>(), size, samples, step, None);
-            let gradients = gradients.and_then(|new| Gradients::add(sum.take(), new, size as f64 / samples as f64));
-            match gradients {
-                Ok(gradients) => sum = Some(gradients),
-                Err(error) => {
-                    self.host.set_buffers(&buffers)?;
-                    for (member, residuals) in state.members.iter_mut().zip(residuals) {
-                        member.buffers = false;
-                        member.replica.feedback.restore(residuals);
-                    }
-                    set_random_state(random);
-                    return Err(error);
-                }
-            }
-            start += size;
-        }
-        sum.ok_or_else(|| Error::internal("a batch of no parts"))
     }
 
     /// Returns the mean gradients over all processes. A process does not compute its samples in parts: the others would have to take
@@ -196,35 +163,70 @@ impl DataParallel {
         step: &Arc<StepFn>,
     ) -> Result<Gradients> {
         let mut joint = machines.begin(self, state, samples)?;
-        let inputs = inputs.iter().map(|input| joint.samples(input)).collect::<Result<Vec<_>>>()?;
+        let own = |(i, input): (usize, &&Tensor)| joint.samples(input, self.dims.input(i));
+        let inputs = inputs.iter().enumerate().map(own).collect::<Result<Vec<_>>>()?;
         let inputs: Vec<&Tensor> = inputs.iter().collect();
         state.joint = Some(joint.place());
         let (samples, total) = (samples.max(1), joint.place().total);
-        let gradients = self.gradients(state, &inputs, samples, total, step, Some(&mut joint));
+        let gradients = self.gradients(state, &inputs, [samples, total], step, Totals::Exchanged, Some(&mut joint));
         state.joint = None;
-        let Gradients { mut present, block, mut loss } = gradients?;
+        let Gradients { mut present, block, mut loss, losses } = gradients?;
         joint.finish(&block, &mut loss, &mut present)?;
-        Ok(Gradients { present, block, loss })
+        Ok(Gradients { present, block, loss, losses })
     }
 
     /// Returns the mean gradients of samples that the devices compute at once, of `whole` samples of the step: with other processes,
     /// the part of this one.
-    fn gradients(
+    pub(super) fn gradients(
         &self,
         state: &mut State,
         inputs: &[&Tensor],
-        samples: usize,
-        whole: usize,
+        [samples, whole]: [usize; 2],
         step: &Arc<StepFn>,
+        totals: Totals,
         mut joint: Option<&mut JointStep<'_>>,
     ) -> Result<Gradients> {
+        let random = random_state();
+        loop {
+            // Other processes do not repeat a step, so that numbers of elements are always exchanged with them.
+            let counts = state.counts || joint.is_some();
+            let (summed, totals) = (self.summed, totals.clone());
+            state.losses = Some(StepLosses { samples: whole, summed, counts, totals });
+            let attempt = self.gradients_once(state, inputs, [samples, whole], step, joint.as_deref_mut());
+            state.losses = None;
+            match attempt? {
+                Some(gradients) => return Ok(gradients),
+                None => {
+                    // The step has not changed anything that is kept, and begins again.
+                    log::debug!(
+                        "numbers of losses are not proportional to samples: the devices exchange them from now on"
+                    );
+                    state.counts = true;
+                    state.members.iter_mut().for_each(|member| member.buffers = false);
+                    set_random_state(random);
+                }
+            }
+        }
+    }
+
+    /// As [`gradients`](DataParallel::gradients). Returns `None` if the devices took means over numbers of elements that are not
+    /// proportional to their samples.
+    fn gradients_once(
+        &self,
+        state: &mut State,
+        inputs: &[&Tensor],
+        [samples, whole]: [usize; 2],
+        step: &Arc<StepFn>,
+        mut joint: Option<&mut JointStep<'_>>,
+    ) -> Result<Option<Gradients>> {
         let total = state.joint.as_ref().map_or(samples, |joint| joint.total);
         let (gradients, buffers, residuals) = self.with_survivors(state, samples, |state, sizes| {
             let begin = Instant::now();
-            let shares: Vec<f64> = sizes.iter().filter(|&&n| n > 0).map(|&n| n as f64 / total as f64).collect();
-            let mut reducer = Reducer::new(&self.plan, &shares)?;
+            let busy: Vec<usize> = (0..sizes.len()).filter(|&i| sizes[i] > 0).collect();
+            let share = |of: usize| move |&i: &usize| if self.summed { 1.0 } else { sizes[i] as f64 / of as f64 };
+            let mut reducer = Reducer::new(&self.plan, &busy.iter().map(share(total)).collect::<Vec<_>>())?;
             let (plan, step, wire) = (self.plan.clone(), step.clone(), self.wire);
-            let of_step: Arc<[f64]> = shares.iter().map(|share| share * total as f64 / whole as f64).collect();
+            let of_step: Arc<[f64]> = busy.iter().map(share(whole)).collect();
             let work = move |replica: &Replica, part: Part| {
                 let rank = part.rank;
                 let wire = replica.feedback.wire(wire, of_step[rank]);
@@ -242,12 +244,14 @@ impl DataParallel {
                 Ok(())
             };
             let parts = self.attempt(state, sizes, inputs, work, take)?;
+            let records = busy.iter().zip(&parts).map(|(&i, (local, _))| (sizes[i], &local.losses));
+            let alike = counts_are_alike(records.clone());
+            let losses = records.map(|(n, losses)| (n, losses.clone())).next().unwrap_or_default();
             let (block, loss) = reducer.finish()?;
             let roster = &mut *lock(&self.roster);
             let (mut present, mut buffers) = (vec![false; self.host.trained().len()], None);
-            let busy = (0..sizes.len()).filter(|&i| sizes[i] > 0);
             let (mut times, mut residuals) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
-            for (i, (local, of_first)) in busy.zip(parts) {
+            for (i, (local, of_first)) in busy.into_iter().zip(parts) {
                 let (compute, copies) = (local.times.compute(), local.times.copies());
                 roster.balance.record(i, sizes[i], compute.as_secs_f64(), copies.as_secs_f64());
                 present.iter_mut().zip(local.present).for_each(|(any, here)| *any |= here);
@@ -261,10 +265,13 @@ impl DataParallel {
             roster.balance.record_step(samples, begin.elapsed().as_secs_f64());
             roster.timeline.add(&roster.names(), begin, &times);
             roster.name_those_that_do_not_pay();
-            Ok((Gradients { present, block, loss }, buffers.unwrap_or_default(), residuals))
+            let gradients = alike.then_some(Gradients { present, block, loss, losses });
+            Ok((gradients, buffers.unwrap_or_default(), residuals))
         })?;
-        self.host.set_buffers(&buffers)?;
-        residuals.into_iter().for_each(|(i, lost)| state.members[i].replica.feedback.keep(lost));
+        if gradients.is_some() {
+            self.host.set_buffers(&buffers)?;
+            residuals.into_iter().for_each(|(i, lost)| state.members[i].replica.feedback.keep(lost));
+        }
         Ok(gradients)
     }
 
@@ -325,16 +332,5 @@ impl DataParallel {
     pub fn load_balance_state(&self, state: &[(String, f64)]) {
         let roster = &mut *lock(&self.roster);
         roster.balance.load_state(&roster.names(), state);
-    }
-}
-
-impl Gradients {
-    /// Adds `weight` times the gradients of a part of a batch to a sum.
-    fn add(sum: Option<Gradients>, part: Gradients, weight: f64) -> Result<Gradients> {
-        let block = part.block.mul(weight as f32)?;
-        let loss = part.loss * weight as f32;
-        let Some(sum) = sum else { return Ok(Gradients { present: part.present, block, loss }) };
-        let present = sum.present.iter().zip(part.present).map(|(&before, here)| before | here).collect();
-        Ok(Gradients { present, block: sum.block.add(&block)?, loss: sum.loss + loss })
     }
 }

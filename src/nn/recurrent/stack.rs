@@ -2,6 +2,7 @@
 
 use super::direction::{Outcome, Weights, direction};
 use super::steps::{Kind, State};
+use crate::context;
 use crate::error::{Error, Result};
 use crate::nn::{Child, Mode, init};
 use crate::tensor::Tensor;
@@ -148,6 +149,7 @@ impl Stack {
     /// `[layers · directions, N, H]`, without N for one sequence; none are zeros.
     pub fn run(&self, x: &Tensor, states: [Option<&Tensor>; 2]) -> Result<Results> {
         let alone = x.rank() == 2;
+        self.not_split_along_time(x)?;
         let mut x = self.sequence(x)?;
         let first = self.first_states(states, x.shape()[1], alone)?;
         let (mut h, mut c) = (Vec::new(), Vec::new());
@@ -179,6 +181,22 @@ impl Stack {
             false => Tensor::stack(states, 0),
         };
         Ok(Results { outputs, h: all(&h)?, c: if c.is_empty() { None } else { Some(all(&c)?) } })
+    }
+
+    /// Returns an error if this is a part of a batch that a call on several devices has split along the dimension of time.
+    fn not_split_along_time(&self, x: &Tensor) -> Result<()> {
+        let samples = context::rank().map(|rank| rank.samples());
+        match (samples, x.shape()) {
+            (Some(n), &[t, sequences, _]) if !self.batch_first && t == n && sequences != n => {
+                let detail = format!(
+                    "dimension 0 of the input {:?} is time, and seems to be what was split into parts of {n} samples: call \
+                     with_batch_dims(&[1, ..]) of the net on several devices, or batch_first() of the layer",
+                    x.shape()
+                );
+                Err(Error::argument(self.name, detail))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the dimension of N in the input.

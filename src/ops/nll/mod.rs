@@ -15,6 +15,7 @@ use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, expect_float,
     named, of_sums, same_device,
 };
+use crate::process_group::mean;
 use crate::tensor::Tensor;
 
 params! {
@@ -269,6 +270,6 @@ impl Tensor {
         refuse("cross_entropy", [self])?;
         let wide = if self.dtype().is_float() { self.to_dtype(DType::F32)? } else { self.clone() };
         expect_float("cross_entropy", &wide)?;
-        Labelled::new(&wide, labels, None, None)?.cross_entropy(&wide)?.mean_all()?.to_dtype(of_sums(self.dtype()))
+        mean(&Labelled::new(&wide, labels, None, None)?.cross_entropy(&wide)?)?.to_dtype(of_sums(self.dtype()))
     }
 }

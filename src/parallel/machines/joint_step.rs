@@ -197,12 +197,13 @@ impl JointStep<'_> {
         self.place.clone()
     }
 
-    /// Returns the samples that this process computes with: those of the batch, or one that does not count.
-    pub fn samples(&self, batch: &Tensor) -> Result<Tensor> {
+    /// Returns the samples that this process computes with: those of the batch, along a dimension, or one that does not count.
+    pub fn samples(&self, batch: &Tensor, dim: usize) -> Result<Tensor> {
         if !self.place.empty {
             return Ok(batch.clone());
         }
-        let shape: Vec<usize> = [1].iter().chain(batch.shape().get(1..).unwrap_or_default()).copied().collect();
+        let mut shape = batch.shape().to_vec();
+        shape[dim] = 1; // `SampleDims::samples` has found it
         Tensor::zeros(shape, Device::cpu())?.to_dtype(batch.dtype())
     }
 

@@ -32,7 +32,7 @@ impl JointStep<'_> {
         match *self.0 {}
     }
 
-    pub fn samples(&self, _: &Tensor) -> Result<Tensor> {
+    pub fn samples(&self, _: &Tensor, _: usize) -> Result<Tensor> {
         match *self.0 {}
     }
 

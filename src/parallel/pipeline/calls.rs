@@ -1,22 +1,24 @@
 //! The calls of a pipeline that compute, over all of its stages.
 
 use std::ops::DerefMut;
+use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use super::Pipeline;
 use super::exchange::Exchange;
 use super::stage::{Call, StageCall, Training};
+use super::{Pipeline, PipelineSchedule};
 use crate::autograd::no_grad;
 use crate::context;
 use crate::error::{Error, Result};
+use crate::ops::duplicate;
 use crate::parallel::collectives::split_sizes;
-use crate::parallel::forward::samples;
-use crate::parallel::replica::Replica;
+use crate::parallel::replica::{Replica, buffers};
 use crate::parallel::turns::take_turn;
 use crate::parallel::worker::Worker;
-use crate::process_group::ProcessGroup;
+use crate::process_group::{LossRecord, ProcessGroup, StepLosses, Totals, counts_are_alike};
 use crate::tensor::{Tensor, generator, skip_blocks};
 
 /// How long stages that are not late may take to end a call that was given up.
@@ -24,8 +26,8 @@ const GRACE: Duration = Duration::from_secs(10);
 
 impl Pipeline {
     /// Computes the forward and backward pass of one step over all stages. Takes `x: [N, ..]`, `y: [N, ..]` (labels, which go to
-    /// the last stage's device) and a loss function that returns a *mean* over samples; it gets the output and the labels of one
-    /// micro-batch. Afterwards, the [`parameters`](Pipeline::parameters) have the gradient of the whole batch. Earlier gradients
+    /// the last stage's device) and a loss function that returns a *mean* over samples, or any loss of [`nn`](crate::nn); it gets the
+    /// output and the labels of one micro-batch. Afterwards, the [`parameters`](Pipeline::parameters) have the gradient of the whole batch. Earlier gradients
     /// are cleared. Call the optimiser's `step()` next.
     ///
     /// Returns the loss of the whole batch as a scalar on the last stage's device.
@@ -41,31 +43,108 @@ impl Pipeline {
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
-        let samples = samples("train_batch", &[x, y])?;
+        self.step("train_batch", x, y, loss_fn, false)
+    }
+
+    /// As [`train_batch`](Pipeline::train_batch), but adds to the existing gradients, for a batch that is computed in several calls.
+    /// Divide each loss by their number for the mean of them all. Clear the gradients first with the optimiser's `zero_grad()`.
+    ///
+    /// # Errors
+    /// As [`train_batch`](Pipeline::train_batch), but on error, all gradients are as they were.
+    ///
+    /// ```
+    /// use anygpu::nn::{self, Linear, Sequential};
+    /// use anygpu::{Device, Pipeline, Tensor};
+    ///
+    /// let stage = |from, to| -> anygpu::Result<Sequential> { Ok(Sequential::new().push(Linear::new(from, to)?)) };
+    /// let net = Pipeline::new(vec![stage(4, 8)?, stage(8, 2)?], &[Device::cpu(), Device::new("cpu/1")?])?;
+    /// let (x, labels) = (Tensor::rand([8, 4], None)?, Tensor::from_slice(&[0u32, 1].repeat(4), 8, None)?);
+    /// for part in 0..2 {
+    ///     let (x, labels) = (x.narrow(0, 4 * part, 4)?, labels.narrow(0, 4 * part, 4)?);
+    ///     net.accumulate_batch(&x, &labels, |logits, labels| nn::cross_entropy(logits, labels)?.mul(0.5))?;
+    /// }
+    /// assert!(net.parameters()[0].grad().is_some());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn accumulate_batch<F>(&self, x: &Tensor, y: &Tensor, loss_fn: F) -> Result<Tensor>
+    where
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    {
+        self.step("accumulate_batch", x, y, loss_fn, true)
+    }
+
+    /// Computes the gradients of a batch, from none or those that are there.
+    fn step<F>(&self, call: &'static str, x: &Tensor, y: &Tensor, loss_fn: F, adds: bool) -> Result<Tensor>
+    where
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    {
+        let samples = self.dims.samples(call, &[x, y])?;
         if samples == 0 {
-            return Err(Error::argument("train_batch", "the batch is empty"));
+            return Err(Error::argument(call, "the batch is empty"));
         }
-        let (workers, _in_call) = self.alone("train_batch")?;
-        let sizes = self.sizes(samples);
-        self.zero_grad();
+        let (workers, _in_call) = self.alone(call)?;
+        if !adds {
+            self.zero_grad();
+        }
         self.train();
+        let parameters = self.parameters();
+        let gradients: Vec<Option<Tensor>> = parameters.iter().map(Tensor::grad).collect();
+        let restore =
+            || parameters.iter().zip(&gradients).for_each(|(parameter, grad)| parameter.set_grad(grad.clone()));
+        let loss_fn = Arc::new(loss_fn);
+        let mut gathers = self.gathers.load(Ordering::Relaxed);
+        let running = if gathers { Vec::new() } else { self.running()? };
+        loop {
+            let needed = Arc::new(AtomicBool::new(false));
+            let totals = if gathers { Totals::Exchanged } else { Totals::Unknown(needed.clone()) };
+            let losses = StepLosses { samples, summed: self.summed, counts: gathers, totals };
+            let result = self.gradients(&workers, x, y, losses, loss_fn.clone());
+            if result.is_err() {
+                restore();
+            }
+            if gathers || !needed.load(Ordering::Relaxed) {
+                return result;
+            }
+            log::debug!("the loss depends on the micro-batches together: all forward passes come first from now on");
+            self.stages.iter().zip(&running).try_for_each(|(stage, running)| stage.set_buffers(running))?;
+            self.gathers.store(true, Ordering::Relaxed);
+            gathers = true;
+        }
+    }
+
+    /// Returns copies of the buffers of all stages.
+    fn running(&self) -> Result<Vec<Vec<Tensor>>> {
+        let of_stage = |stage: &Replica| buffers(&*stage.net).iter().map(duplicate).collect();
+        self.stages.iter().map(of_stage).collect()
+    }
+
+    /// Adds the gradients of a batch. Returns the loss.
+    fn gradients<F>(
+        &self,
+        workers: &[Worker],
+        x: &Tensor,
+        y: &Tensor,
+        losses: StepLosses,
+        loss_fn: Arc<F>,
+    ) -> Result<Tensor>
+    where
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    {
+        let (samples, gathers) = (losses.samples, losses.counts);
+        let sizes = self.sizes(samples);
+        let weight = |&size: &usize| if self.summed { 1.0 } else { size as f64 / samples as f64 };
         let any = |stage: &Replica| stage.parameters.iter().any(Tensor::is_tracked);
         let training = Training {
-            schedule: self.schedule,
-            labels: y.detach().split_sizes(&sizes, 0)?,
-            weights: sizes.iter().map(|&size| size as f64 / samples as f64).collect(),
+            schedule: if gathers { PipelineSchedule::GPipe } else { self.schedule },
+            labels: y.detach().split_sizes(&sizes, self.dims.input(1))?,
+            weights: sizes.iter().map(weight).collect(),
+            gathers,
             trained: (0..self.stages.len()).map(|k| self.stages[..=k].iter().any(any)).collect(),
             loss_fn,
         };
         let training = Arc::new(training);
-        let losses = self.run(&workers, x, &sizes, move |stage| stage.gradients(&training));
-        let loss = losses.and_then(|losses| {
-            losses.into_iter().flatten().last().ok_or_else(|| Error::internal("the last stage has no loss"))
-        });
-        if loss.is_err() {
-            self.zero_grad();
-        }
-        loss
+        let losses = self.run(workers, x, &sizes, Some(losses), move |stage| stage.gradients(&training))?;
+        losses.into_iter().flatten().last().ok_or_else(|| Error::internal("the last stage has no loss"))
     }
 
     /// Returns the net's output for `x: [N, ..]` in evaluation mode, on the last stage's device and outside the graph.
@@ -108,10 +187,16 @@ impl Pipeline {
     }
 
     fn outputs(&self, workers: &[Worker], call: &'static str, x: &Tensor) -> Result<Tensor> {
-        let sizes = self.sizes(samples(call, &[x])?);
-        let outputs = no_grad(|| self.run(workers, x, &sizes, |stage| stage.outputs()))?;
-        let outputs: Vec<&Tensor> = outputs.iter().flatten().collect();
-        Tensor::cat(&outputs, 0)
+        let sizes = self.sizes(self.dims.samples(call, &[x])?);
+        let outputs = no_grad(|| self.run(workers, x, &sizes, None, |stage| stage.outputs()))?;
+        let outputs: Vec<Tensor> = outputs.into_iter().flatten().collect();
+        if let [whole] = &outputs[..] {
+            return Ok(whole.clone());
+        }
+        for (&size, output) in sizes.iter().zip(&outputs) {
+            self.dims.check_outputs(call, size, slice::from_ref(output))?;
+        }
+        Tensor::cat(&outputs.iter().collect::<Vec<_>>(), self.dims.output(0))
     }
 
     /// Starts a call that no other call may be in the middle of, until the guards are dropped.
@@ -137,14 +222,15 @@ impl Pipeline {
         workers: &[Worker],
         x: &Tensor,
         sizes: &[usize],
+        losses: Option<StepLosses>,
         work: impl Fn(&StageCall) -> Result<T> + Clone + Send + 'static,
     ) -> Result<Vec<T>> {
         if let Some(stage) = workers.iter().position(Worker::is_busy) {
             return Err(self.late(stage)); // it still hangs in an earlier call
         }
-        let group = ProcessGroup::in_turn(sizes.to_vec(), generator());
+        let group = ProcessGroup::in_turn(sizes.to_vec(), generator(), losses.clone());
         let exchange = Exchange::new(self.stages.len());
-        let inputs = x.detach().split_sizes(sizes, 0)?;
+        let inputs = x.detach().split_sizes(sizes, self.dims.input(0))?;
         let call = Call { exchange, devices: self.devices(), inputs, ranks: group.ranks().collect() };
         let call = Arc::new(call);
         let (ended, results) = channel();
@@ -155,6 +241,14 @@ impl Pipeline {
         }
         drop(ended);
         let results = self.wait(&call.exchange, |limit| results.recv_timeout(limit))?;
+        let records: Vec<(usize, LossRecord)> =
+            group.ranks().map(|rank| (rank.samples(), rank.loss_record())).collect();
+        if let Some(StepLosses { totals: Totals::Unknown(needed), .. }) = losses
+            && !counts_are_alike(records.iter().map(|(n, record)| (*n, record)))
+        {
+            needed.store(true, Ordering::Relaxed);
+            return Err(Error::Abandoned); // the step is computed again
+        }
         skip_blocks(group.drawn());
         Ok(results)
     }

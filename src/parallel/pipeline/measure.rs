@@ -129,7 +129,7 @@ fn measure_layer(layer: &dyn Module, device: &Device, input: &Tensor, has_gradie
     let (mut seconds, mut transfer, mut activations, mut output) = (f64::INFINITY, f64::INFINITY, 0, None);
     for run in 0..=RUNS {
         // Layers draw from a stream of their own, so that the process's generator stays where it is.
-        let rank = ProcessGroup::in_turn(vec![samples], Stream { seed: 0, first: 0 }).ranks().next();
+        let rank = ProcessGroup::in_turn(vec![samples], Stream { seed: 0, first: 0 }, None).ranks().next();
         let rank = rank.ok_or_else(|| Error::internal("a group without a rank"))?;
         let start = Instant::now();
         let x = input.to(device)?;

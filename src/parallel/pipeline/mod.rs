@@ -11,8 +11,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::dims::SampleDims;
 use super::replica::Replica;
 use super::worker::Worker;
 use crate::device::Device;
@@ -38,6 +40,11 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 ///
 /// [`Pipeline::cut`] chooses the stages by measured time and by memory. Devices may be of any kind, and one may have several
 /// stages.
+///
+/// **Losses.** All losses of [`nn`](crate::nn) are those of the whole batch, as in [`DataParallel`](crate::DataParallel). A mean that
+/// ignores labels, weighs classes or counts the elements of a mask depends on all micro-batches: from the first such loss on, all
+/// forward passes come before the first backward pass, whatever the schedule, and every stage keeps the activations of all
+/// micro-batches.
 ///
 /// **Layers that depend on other samples.** Batch norm uses the statistics of a *micro-batch*, as in GPipe, and updates its
 /// running statistics once for each; results then depend on the number of micro-batches. Dropout drops the same elements as on
@@ -79,6 +86,11 @@ pub struct Pipeline {
     micro_batches: usize,
     schedule: PipelineSchedule,
     time_limit: Duration,
+    pub(super) dims: SampleDims,
+    /// Whether the result of a loss function is a sum over samples, not a mean.
+    summed: bool,
+    /// Whether losses have been seen that depend on all micro-batches together.
+    gathers: AtomicBool,
 }
 
 impl Pipeline {
@@ -137,7 +149,18 @@ impl Pipeline {
         }
         let (micro_batches, schedule) = (MICRO_BATCHES_PER_STAGE * stages.len(), PipelineSchedule::default());
         let workers = Mutex::new(workers);
-        Ok(Pipeline { net, ranges, stages, workers, micro_batches, schedule, time_limit: TIME_LIMIT })
+        Ok(Pipeline {
+            net,
+            ranges,
+            stages,
+            workers,
+            micro_batches,
+            schedule,
+            time_limit: TIME_LIMIT,
+            dims: SampleDims::default(),
+            summed: false,
+            gathers: AtomicBool::new(false),
+        })
     }
 
     /// Sets the number of micro-batches of a batch: 4 for each stage if this is not called. They have equal numbers of samples,
@@ -175,6 +198,14 @@ impl Pipeline {
     #[must_use]
     pub fn with_time_limit(mut self, limit: Duration) -> Pipeline {
         self.time_limit = limit;
+        self
+    }
+
+    /// Takes the result of a loss function as a *sum* over samples, as
+    /// [`DataParallel::with_summed_losses`](crate::DataParallel::with_summed_losses) does.
+    #[must_use]
+    pub fn with_summed_losses(mut self) -> Pipeline {
+        self.summed = true;
         self
     }
 

@@ -1,13 +1,17 @@
 //! A stage's part of a call, on the stage's own thread.
 
 use std::collections::VecDeque;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::{self, Builder};
 
 use super::exchange::{Exchange, Message};
 use super::schedule::{Pass, PipelineSchedule};
+use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::parallel::replica::Replica;
+use crate::parallel::worker::not_started;
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 
@@ -26,11 +30,13 @@ pub(super) struct Call {
 pub(super) struct Training<F> {
     pub schedule: PipelineSchedule,
     pub labels: Vec<Tensor>,
-    /// The part of the samples that each micro-batch has.
+    /// What the loss of each micro-batch is multiplied by.
     pub weights: Vec<f64>,
+    /// Whether losses are computed when the outputs of all micro-batches are there, since they exchange what they are divided by.
+    pub gathers: bool,
     /// For each stage, whether it or an earlier one has a parameter that is trained, so that its output has a gradient.
     pub trained: Vec<bool>,
-    pub loss_fn: F,
+    pub loss_fn: Arc<F>,
 }
 
 /// A micro-batch between its forward and its backward pass: the input, and the output or the loss.
@@ -72,7 +78,7 @@ impl StageCall {
         let mut outputs = Vec::new();
         for (i, rank) in self.call.ranks.iter().enumerate() {
             let input = self.input(i)?;
-            let output = rank.clone().scope(|| self.replica.net.forward(&input))?;
+            let output = rank.clone().within(|| self.replica.net.forward(&input))?;
             if self.is_last() {
                 outputs.push(output);
             } else {
@@ -90,22 +96,29 @@ impl StageCall {
     /// Computes the gradients of the stage's parameters. The last stage returns the mean of the losses over all samples.
     pub fn gradients<F>(&self, training: &Training<F>) -> Result<Option<Tensor>>
     where
-        F: Fn(&Tensor, &Tensor) -> Result<Tensor>,
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync,
     {
         let (stages, micro_batches) = (self.call.devices.len(), self.call.inputs.len());
         let (mut live, mut loss) = (VecDeque::new(), None);
         for pass in training.schedule.passes(self.stage, stages, micro_batches) {
             match pass {
                 Pass::Forward(i) => {
-                    let micro_batch = self.forward(i, training)?;
-                    if self.is_last() {
-                        let part = micro_batch.result.detach();
-                        loss = Some(loss.map_or(Ok(part.clone()), |sum: Tensor| sum.add(&part))?);
+                    let mut micro_batch = self.forward(i, training)?;
+                    if self.is_last() && !training.gathers {
+                        let rank = self.call.ranks[i].clone();
+                        micro_batch.result = rank.within(|| self.loss(i, &micro_batch.result, training))?;
                     }
                     live.push_back(micro_batch);
                 }
                 Pass::Backward(i) => {
+                    if i == 0 && self.is_last() && training.gathers {
+                        self.gather_losses(&mut live, training)?;
+                    }
                     let micro_batch = live.pop_front().ok_or_else(|| Error::internal("a backward pass came first"))?;
+                    if self.is_last() {
+                        let part = micro_batch.result.detach();
+                        loss = Some(loss.map_or(Ok(part.clone()), |sum: Tensor| sum.add(&part))?);
+                    }
                     self.backward(i, micro_batch, training)?;
                 }
             }
@@ -117,22 +130,52 @@ impl StageCall {
         Ok(loss)
     }
 
-    /// Computes a micro-batch up to the stage's output, which it gives to the next stage, or up to the part of the loss.
-    fn forward<F>(&self, i: usize, training: &Training<F>) -> Result<Live>
+    /// Returns the part of the loss that a micro-batch has.
+    fn loss<F>(&self, i: usize, output: &Tensor, training: &Training<F>) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor>,
     {
+        let labels = training.labels[i].to(&self.replica.device)?;
+        (training.loss_fn)(output, &labels)?.mul_scalar(training.weights[i] as f32)
+    }
+
+    /// Replaces the outputs of all micro-batches by their parts of the loss. Each has a thread, in which it waits for the others.
+    fn gather_losses<F>(&self, live: &mut VecDeque<Live>, training: &Training<F>) -> Result<()>
+    where
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync,
+    {
+        let outputs = live.iter().map(|micro_batch| &micro_batch.result).zip(&self.call.ranks).enumerate();
+        let losses: Vec<Result<Tensor>> = thread::scope(|scope| {
+            let start = |(i, (output, rank)): (usize, (_, &Rank))| {
+                let (context, of_thread) = (Context::current(), rank.clone());
+                let work = move || context.run(|| of_thread.scope(|| self.loss(i, output, training)));
+                let thread = Builder::new().name("anygpu loss".into()).spawn_scoped(scope, work);
+                thread.map_err(|error| {
+                    rank.leave(); // the others do not wait for it
+                    not_started(&self.replica.device, &error)
+                })
+            };
+            let threads: Vec<_> = outputs.map(start).collect();
+            let end = |thread: Result<thread::ScopedJoinHandle<'_, Result<Tensor>>>| {
+                thread?.join().unwrap_or_else(|panic| resume_unwind(panic))
+            };
+            threads.into_iter().map(end).collect()
+        });
+        if let Some(error) = losses.iter().filter_map(|loss| loss.as_ref().err()).find(|error| !error.is_abandoned()) {
+            return Err(error.clone());
+        }
+        for (micro_batch, loss) in live.iter_mut().zip(losses) {
+            micro_batch.result = loss?;
+        }
+        Ok(())
+    }
+
+    /// Computes a micro-batch up to the stage's output, which it gives to the next stage.
+    fn forward<F>(&self, i: usize, training: &Training<F>) -> Result<Live> {
         let input = self.input(i)?;
         let has_gradient = self.stage > 0 && training.trained[self.stage - 1] && input.dtype().is_float();
         let input = if has_gradient { input.requires_grad() } else { input };
-        let result = self.call.ranks[i].clone().scope(|| {
-            let output = self.replica.net.forward(&input)?;
-            if !self.is_last() {
-                return Ok(output);
-            }
-            let labels = training.labels[i].to(&self.replica.device)?;
-            (training.loss_fn)(&output, &labels)?.mul_scalar(training.weights[i] as f32)
-        })?;
+        let result = self.call.ranks[i].clone().within(|| self.replica.net.forward(&input))?;
         if !self.is_last() {
             self.send_output(i, &result)?;
         }

@@ -1,0 +1,96 @@
+//! How the losses of single elements become one number.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::{named, of_sums};
+use crate::process_group::{mean, sum, weighted_mean};
+use crate::tensor::Tensor;
+
+/// How the losses of single elements are combined.
+///
+/// In a step on several devices ([`DataParallel`](crate::DataParallel), [`Pipeline`](crate::Pipeline), several processes), a loss
+/// function sees one part of the batch. Losses that are combined by this type are then those of the whole batch: the mean is that
+/// over all elements of all parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reduction {
+    /// The mean, a scalar.
+    #[default]
+    Mean,
+    /// The sum, a scalar. In a step on several devices, this is an error unless the net was told that its losses are sums
+    /// ([`DataParallel::with_summed_losses`](crate::DataParallel::with_summed_losses)).
+    Sum,
+    /// No reduction: one loss per element.
+    None,
+}
+
+impl Reduction {
+    /// Combines losses of single elements, of any float type and shape: for a loss of your own.
+    ///
+    /// Within a step on several devices, the result is this part's term of the mean over all parts.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for [`Reduction::Sum`] in a step whose losses are means; [`Error::DTypeMismatch`] unless the losses
+    /// are floats.
+    ///
+    /// ```
+    /// use anygpu::{Tensor, nn::Reduction};
+    ///
+    /// let (x, y) = (Tensor::try_from([1.0, 5.0])?, Tensor::try_from([0.0, 2.0])?);
+    /// let log_cosh = (&x - &y)?.cosh()?.log()?;
+    /// let loss = Reduction::Mean.reduce(&log_cosh)?;
+    /// assert!((loss.item::<f32>()? - log_cosh.mean_all()?.item::<f32>()?).abs() < 1e-6);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn reduce(self, losses: &Tensor) -> Result<Tensor> {
+        if self == Reduction::None {
+            return Ok(losses.clone());
+        }
+        let wide = floats("reduce", losses)?;
+        let reduced = if self == Reduction::Mean { mean(&wide) } else { sum(&wide) };
+        reduced?.to_dtype(of_sums(losses.dtype()))
+    }
+
+    /// Combines losses of single elements that count by weights, such as a mask of 0 and 1: the mean is `Σ wᵢ lᵢ / Σ wᵢ`, the sum
+    /// `Σ wᵢ lᵢ`.
+    ///
+    /// Takes losses of any float type and shape, and weights of any type but 64 bits that broadcast to that shape; they are moved to
+    /// the device of the losses. No gradient goes through the weights. If all weights are 0, the mean is NaN. A loss whose weight is 0
+    /// counts as 0, whatever it is.
+    ///
+    /// Within a step on several devices, the result is this part's term of the mean over all parts: `Σ wᵢ` is that of the whole batch.
+    ///
+    /// # Errors
+    /// Those of [`reduce`](Reduction::reduce); [`Error::ShapeMismatch`] unless the weights broadcast to the shape of the losses.
+    ///
+    /// ```
+    /// use anygpu::{Tensor, nn::Reduction};
+    ///
+    /// let losses = Tensor::try_from([[1.0, 2.0, 9.0], [3.0, 9.0, 9.0]])?;
+    /// let tokens = Tensor::try_from([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])?; // which positions are not padding
+    /// assert_eq!(Reduction::Mean.reduce_weighted(&losses, &tokens)?.item::<f32>()?, 2.0);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn reduce_weighted(self, losses: &Tensor, weights: &Tensor) -> Result<Tensor> {
+        let wide = floats("reduce_weighted", losses)?;
+        named("reduce_weighted", || {
+            let weights = weights.detach().to(losses.device())?.to_dtype(DType::F32)?.broadcast_to(losses.shape())?;
+            let counted = weights.ne(0.0)?.where_cond(&wide.mul(&weights)?, 0.0)?;
+            let reduced = match self {
+                Reduction::Mean => weighted_mean(&counted, &weights)?,
+                Reduction::Sum => sum(&counted)?,
+                Reduction::None => counted,
+            };
+            reduced.to_dtype(of_sums(losses.dtype()))
+        })
+    }
+}
+
+/// Returns losses as f32, the type in which they are added.
+fn floats(op: &'static str, losses: &Tensor) -> Result<Tensor> {
+    match losses.dtype() {
+        DType::F32 | DType::F16 | DType::BF16 => losses.to_dtype(DType::F32),
+        other => {
+            Err(Error::DTypeMismatch { op, expected: "losses of f32, f16 or bf16".into(), got: other.to_string() })
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Which dimension of inputs and outputs is that of the samples.
+
+use super::DataParallel;
+use super::pipeline::Pipeline;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// The dimensions of the samples. The last one of a list holds for all further inputs or outputs.
+#[derive(Clone, Debug)]
+pub(super) struct SampleDims {
+    inputs: Vec<usize>,
+    /// Empty for that of the first input.
+    outputs: Vec<usize>,
+}
+
+impl Default for SampleDims {
+    fn default() -> SampleDims {
+        SampleDims { inputs: vec![0], outputs: Vec::new() }
+    }
+}
+
+impl SampleDims {
+    fn set_inputs(&mut self, dims: &[usize]) -> Result<()> {
+        if dims.is_empty() {
+            return Err(Error::argument("with_batch_dims", "there must be a dimension for the first input"));
+        }
+        self.inputs = dims.to_vec();
+        Ok(())
+    }
+
+    fn set_outputs(&mut self, dims: &[usize]) -> Result<()> {
+        if dims.is_empty() {
+            return Err(Error::argument("with_output_dims", "there must be a dimension for the first output"));
+        }
+        self.outputs = dims.to_vec();
+        Ok(())
+    }
+
+    pub fn input(&self, index: usize) -> usize {
+        self.inputs.get(index).or(self.inputs.last()).copied().unwrap_or(0)
+    }
+
+    pub fn output(&self, index: usize) -> usize {
+        self.outputs.get(index).or(self.outputs.last()).copied().unwrap_or_else(|| self.input(0))
+    }
+
+    /// Returns the number of samples of inputs that are to be split.
+    ///
+    /// # Errors
+    /// If inputs have no samples, or differ in their number.
+    pub fn samples(&self, call: &'static str, inputs: &[&Tensor]) -> Result<usize> {
+        let Some((first, others)) = inputs.split_first() else {
+            return Err(Error::argument(call, "there are no inputs to split"));
+        };
+        let Some(&samples) = first.shape().get(self.input(0)) else {
+            let (shape, dim) = (first.shape(), self.input(0));
+            let detail = match first.rank() {
+                0 => "the input is a scalar, and has no samples to split".to_owned(),
+                _ => format!("the input has the shape {shape:?}, without the dimension {dim} of the samples"),
+            };
+            return Err(Error::argument(call, detail));
+        };
+        for (i, other) in (1..).zip(others) {
+            if other.shape().get(self.input(i)) != Some(&samples) {
+                let rule = match (self.input(0), self.input(i)) {
+                    (0, 0) => {
+                        "there must be as many labels as images, or samples of each input: the first dimensions must be equal"
+                    }
+                    _ => "the dimensions that with_batch_dims names must be equal: they are those of the samples",
+                };
+                return Err(Error::shapes(call, first.shape(), other.shape(), rule));
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Returns an error unless the outputs for so many samples can be joined.
+    pub fn check_outputs(&self, call: &'static str, samples: usize, outputs: &[Tensor]) -> Result<()> {
+        for (i, output) in outputs.iter().enumerate() {
+            let (shape, dim) = (output.shape(), self.output(i));
+            if shape.get(dim) != Some(&samples) {
+                let detail = format!(
+                    "output {i} for {samples} samples has the shape {shape:?}, whose dimension {dim} is not that of the samples, so \
+                     the outputs of several devices cannot be joined: name that dimension by with_output_dims, or return one value \
+                     for each sample, such as unreduced losses"
+                );
+                return Err(Error::argument(call, detail));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DataParallel {
+    /// Sets the dimension of the samples, along which each input is split: one for each input of a call, in order; the last one
+    /// holds for further inputs. It is 0 if this is not called. `[1, 0]` is for sequences `[T, N, ..]` with labels `[N]`.
+    ///
+    /// Dropout takes the first dimension of what it is given for that of the samples; with others, a step draws other random numbers
+    /// than one device would. Outputs of [`predict`](DataParallel::predict) are joined along the dimension of the first input, unless
+    /// [`with_output_dims`](DataParallel::with_output_dims) sets another one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if `dims` is empty.
+    ///
+    /// ```
+    /// use anygpu::nn::{self, Linear};
+    /// use anygpu::{DataParallel, Device, Tensor};
+    ///
+    /// let devices = [Device::new("cpu/0")?, Device::new("cpu/1")?];
+    /// let net = DataParallel::new(Linear::new(4, 3)?, &devices)?.with_batch_dims(&[1])?;
+    /// let x = Tensor::rand([5, 8, 4], None)?; // 5 steps of 8 sequences
+    /// assert_eq!(net.predict(&x)?.shape(), [5, 8, 3]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn with_batch_dims(mut self, dims: &[usize]) -> Result<DataParallel> {
+        self.dims.set_inputs(dims)?;
+        Ok(self)
+    }
+
+    /// Sets the dimension of the samples in each output of [`predict_with`](DataParallel::predict_with) and
+    /// [`predict`](DataParallel::predict), in order; the last one holds for further outputs. `[0, 1]` is for outputs `[N, ..]` and
+    /// states `[layers, N, H]`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if `dims` is empty.
+    pub fn with_output_dims(mut self, dims: &[usize]) -> Result<DataParallel> {
+        self.dims.set_outputs(dims)?;
+        Ok(self)
+    }
+}
+
+impl Pipeline {
+    /// Sets the dimension of the samples, along which the input and the labels are cut into micro-batches, as
+    /// [`DataParallel::with_batch_dims`] does. It is 0 if this is not called.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if `dims` is empty.
+    pub fn with_batch_dims(mut self, dims: &[usize]) -> Result<Pipeline> {
+        self.dims.set_inputs(dims)?;
+        Ok(self)
+    }
+
+    /// Sets the dimension of the samples in the output of [`predict`](Pipeline::predict): that of the input if this is not called.
+    #[must_use]
+    pub fn with_output_dim(mut self, dim: usize) -> Pipeline {
+        self.dims.outputs = vec![dim];
+        self
+    }
+}
