@@ -375,7 +375,7 @@ mod tests {
             let other = Arc::new(Other(vec![5.0 / f64::from(total), 2.0, 0.0, f64::NAN]));
             let joint =
                 Joint { before: 5, total: total as usize, empty, outside: if empty { other } else { outside.clone() } };
-            let group = ProcessGroup::new(samples.clone(), START, Some(joint));
+            let group = ProcessGroup::new(samples.clone(), START, Some(joint), None);
             let sums: Vec<f32> = thread::scope(|s| {
                 let work = |rank: Rank| rank.scope(|| context::rank().expect("in a scope").weighted_sum(vec![4.0]));
                 let threads: Vec<_> = group.ranks().map(|rank| s.spawn(move || work(rank))).collect();

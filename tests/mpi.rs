@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anygpu::data::{DataLoader, TensorDataset};
-use anygpu::nn::{self, BatchNorm1d, Dropout, Linear, ReLU, Sequential};
+use anygpu::nn::{self, BatchNorm1d, CrossEntropyLoss, Dropout, Linear, ReLU, Sequential};
 use anygpu::optim::Adam;
 use anygpu::parallel::{Communicator, Shares};
 use anygpu::testing::device;
@@ -51,7 +51,10 @@ fn train(net: &DataParallel, before: impl Fn(usize)) -> Result<(Vec<f32>, Vec<f3
             let panics = std::env::var(MODE).is_ok_and(|mode| mode == "fails") && losses.len() >= 9;
             let loss = net.train_batch(&x, &y, move |logits, labels| {
                 assert!(!panics || logits.device().name() != "cpu/1", "a fault on purpose");
-                nn::cross_entropy(logits, labels)
+                // Means over the weights of the labels and over the samples.
+                let weights = Tensor::try_from([0.2, 1.0, 3.0])?;
+                let weighted = CrossEntropyLoss::new().weight(weights).forward(logits, labels)?;
+                weighted.add(&nn::cross_entropy(logits, labels)?)?.mul(0.5)
             })?;
             losses.push(loss.item::<f32>()?);
             adam.step()?;

@@ -25,6 +25,8 @@ fn between(
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
+/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+///
 /// # Errors
 /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the shapes, types or devices do
 /// not fit.
@@ -46,6 +48,8 @@ pub fn mse_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
 ///
+/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+///
 /// # Errors
 /// Same as [`mse_loss`].
 ///
@@ -65,6 +69,8 @@ pub fn l1_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Result<
 /// `d − beta / 2`. PyTorch's default beta is 1. With a beta of 0 it is [`l1_loss`].
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
+///
+/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if beta is negative; otherwise those of [`mse_loss`].
@@ -88,6 +94,8 @@ pub fn smooth_l1_loss(input: &Tensor, target: &Tensor, beta: f32, reduction: Red
 /// `delta · (d − delta / 2)`. PyTorch's default delta is 1.
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`].
+///
+/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] unless delta is positive; otherwise those of [`mse_loss`].
@@ -128,6 +136,8 @@ fn smooth(
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. The first term
 /// is multiplied by `pos_weight`, if given, broadcast to that shape; it is moved to the device of the input.
 ///
+/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+///
 /// # Errors
 /// Same as [`mse_loss`].
 ///
@@ -163,6 +173,8 @@ pub fn bce_with_logits(
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. The mean is
 /// over all elements, as in PyTorch. For the divergence averaged over a batch (PyTorch's `batchmean`), divide the sum
 /// by N.
+///
+/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
 ///
 /// # Errors
 /// Same as [`mse_loss`].

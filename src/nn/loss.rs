@@ -15,6 +15,8 @@ use crate::tensor::Tensor;
 /// `logits: [N, classes, ..]` are floats *before* any softmax. `labels: [N, ..]` are u32, i32, u8 or i64, each below the
 /// number of classes. [`CrossEntropyLoss`] has options.
 ///
+/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
+///
 /// # Errors
 /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`] or [`Error::DeviceMismatch`] if the shapes, types or devices do
 /// not fit.
@@ -167,6 +169,8 @@ impl CrossEntropyLoss {
 /// Returns the negative log-likelihood `−log_probs[n, labels[n]]`. The input is the result of a log-softmax.
 ///
 /// `log_probs: [N, C, ..]`, `labels: [N, ..]` → a scalar, or `[N, ..]` without reduction.
+///
+/// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
 ///
 /// # Errors
 /// Same as [`CrossEntropyLoss::forward`].

@@ -153,3 +153,67 @@ impl Gradients {
         Ok(Gradients { present, block: sum.block.add(&block)?, loss: sum.loss + loss, losses: self.losses })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::nn::{CrossEntropyLoss, Linear, Module, Reduction, Sequential, l1_loss};
+    use crate::parallel::Shares;
+    use crate::sync::lock;
+
+    /// A net on two devices which hold so few samples that a batch of 10 is computed in parts, and the same net.
+    fn small(summed: bool) -> Result<(DataParallel, Sequential)> {
+        let net = Sequential::new().push(Linear::new(4, 6)?).push(Linear::new(6, 3)?);
+        let devices = [Device::new("cpu/0")?, Device::new("cpu/1")?];
+        let mut parallel = DataParallel::new(net, &devices)?.with_shares(Shares::Even)?;
+        parallel.summed = summed;
+        {
+            let balance = &mut lock(&parallel.roster).balance;
+            balance.set_most(0, 1);
+            balance.set_most(1, 2);
+            assert!(balance.pieces(10) > 2);
+        }
+        let alone = Sequential::new().push(Linear::new(4, 6)?).push(Linear::new(6, 3)?);
+        alone.load_state_dict(&parallel.state_dict(), true)?;
+        Ok((parallel, alone))
+    }
+
+    fn numbers(loss: &Tensor, parameters: &[Tensor]) -> Result<Vec<f32>> {
+        let grads = parameters.iter().map(|parameter| parameter.grad().expect("a gradient").to_vec::<f32>());
+        Ok([vec![loss.item::<f32>()?], grads.collect::<Result<Vec<_>>>()?.concat()].concat())
+    }
+
+    #[test]
+    fn losses_of_parts_are_those_of_the_whole_batch() -> Result<()> {
+        type LossFn = fn(&Tensor, &Tensor) -> Result<Tensor>;
+        let ignoring: LossFn = |y, labels| CrossEntropyLoss::new().ignore_index(-1).forward(y, labels);
+        // The numbers of elements are not proportional to the samples.
+        let selecting: LossFn = |y, labels| {
+            let counts = labels.ge(0)?;
+            let kept = y.select(1, 0)?.masked_select(&counts)?;
+            l1_loss(&kept, &kept.detach().zeros_like()?, Reduction::Mean)
+        };
+        let both: LossFn = |y, labels| {
+            let ignoring = CrossEntropyLoss::new().ignore_index(-1).forward(y, labels)?;
+            ignoring.add(&Reduction::Mean.reduce(&y.square()?)?)
+        };
+        let sum: LossFn =
+            |y, labels| CrossEntropyLoss::new().ignore_index(-1).reduction(Reduction::Sum).forward(y, labels);
+        let plain: LossFn = |y, _| Reduction::Mean.reduce(&y.square()?);
+        let labels = Tensor::try_from([0, -1, -1, 2, 1, -1, -1, -1, -1, 0])?;
+        let x = Tensor::rand([10, 4], None)?;
+        for (i, loss_fn) in [ignoring, selecting, both, sum, plain].into_iter().enumerate() {
+            let (parallel, alone) = small(i == 3)?;
+            let expected = loss_fn(&alone.forward(&x)?, &labels)?;
+            expected.backward()?;
+            let expected = numbers(&expected, &alone.parameters())?;
+            for round in 0..2 {
+                let got = numbers(&parallel.train_batch(&x, &labels, loss_fn)?, &parallel.parameters())?;
+                let worst = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(worst < 1e-5 && got.iter().all(|v| v.is_finite()), "loss {i}, round {round}: {worst}");
+            }
+        }
+        Ok(())
+    }
+}

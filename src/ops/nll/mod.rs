@@ -243,7 +243,8 @@ impl Tensor {
     /// probabilities).
     ///
     /// `[N, C, ..]` floats and `[N, ..]` labels (u32, i32, u8 or i64) → rank 0. For label smoothing, weights or ignored
-    /// labels, use [`nn::CrossEntropyLoss`](crate::nn::CrossEntropyLoss).
+    /// labels, use [`nn::CrossEntropyLoss`](crate::nn::CrossEntropyLoss). In a step on several devices, it is that of the whole
+    /// batch: see [`nn::Reduction`](crate::nn::Reduction).
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] or [`Error::DTypeMismatch`] if the inputs are of other shapes or types;
