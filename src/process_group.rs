@@ -26,6 +26,13 @@ pub(crate) trait Outside: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// If the exchange is not possible.
     fn gather(&self, round: u64, width: usize, own: Vec<f64>) -> Result<Arc<Vec<f64>>>;
+
+    /// Tells the other processes that this one has no more exchanges in this step.
+    ///
+    /// # Errors
+    /// If another process has one.
+    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "without MPI, there are no other processes"))]
+    fn end(&self) -> Result<()>;
 }
 
 /// A group's place in a step of several processes.
@@ -88,6 +95,8 @@ struct Exchange {
 pub(crate) struct Rank {
     group: Arc<ProcessGroup>,
     rank: usize,
+    /// Whether losses that it computes are not those of the step.
+    without_losses: bool,
 }
 
 impl ProcessGroup {
@@ -127,7 +136,7 @@ impl ProcessGroup {
     /// Returns the ranks, in order.
     pub fn ranks(self: &Arc<Self>) -> impl Iterator<Item = Rank> {
         let group = self.clone();
-        (0..group.samples.len()).map(move |rank| Rank { group: group.clone(), rank })
+        (0..group.samples.len()).map(move |rank| Rank { group: group.clone(), rank, without_losses: false })
     }
 
     /// Returns the number of random blocks that the group has drawn. Call it after all ranks have ended.
@@ -179,6 +188,11 @@ impl Rank {
         }
         let _leave = Leave(self.group.clone());
         self.within(work)
+    }
+
+    /// Returns the same rank for what is not the loss function: losses that layers compute are left as they are.
+    pub fn without_losses(&self) -> Rank {
+        Rank { without_losses: true, ..self.clone() }
     }
 
     /// Leaves the group: the others do not wait for it.
@@ -363,6 +377,10 @@ mod tests {
         fn gather(&self, _: u64, width: usize, own: Vec<f64>) -> Result<Arc<Vec<f64>>> {
             assert!(self.0.len().is_multiple_of(width) && own.len().is_multiple_of(width));
             Ok(Arc::new([&self.0[..], &own].concat()))
+        }
+
+        fn end(&self) -> Result<()> {
+            Ok(())
         }
     }
 

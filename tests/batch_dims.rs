@@ -51,11 +51,16 @@ fn sequences_first_train_as_on_one_device() -> Result<()> {
 #[test]
 fn a_batch_that_is_split_along_time_is_an_error() -> Result<()> {
     let x = Tensor::rand([8, 6, 3], None)?;
-    let net = DataParallel::new(reader()?, &devices()?)?.with_shares(Shares::Even)?;
+    let net = DataParallel::new(reader()?, &devices()?)?.with_shares(Shares::Even)?; // 6 sequences are no multiple of 4 steps
     let labels = Tensor::from_vec(vec![0u32; 8], 8, None)?;
     for error in [net.train_batch(&x, &labels, nn::cross_entropy).unwrap_err(), net.predict(&x).unwrap_err()] {
         assert!(error.to_string().contains("with_batch_dims"), "{error}");
     }
+    // A net that begins with such a layer is refused whatever the sizes.
+    let first = nn::Sequential::new().push(LSTM::new(3, 5)?).push(Linear::new(5, 2)?);
+    let net = DataParallel::new(first, &devices()?)?;
+    assert!(net.predict(&Tensor::rand([8, 8, 3], None)?).unwrap_err().to_string().contains("with_batch_dims"));
+    assert_eq!(net.with_batch_dims(&[1])?.predict(&Tensor::rand([8, 8, 3], None)?)?.shape(), [8, 8, 2]);
     // Without several devices, nothing is split.
     DataParallel::new(reader()?, &[Device::cpu()])?.predict(&x)?;
     // Batches first are not concerned.
@@ -70,6 +75,9 @@ fn outputs_without_samples_are_errors_that_say_what_to_do() -> Result<()> {
     let net = DataParallel::new(Linear::new(3, 2)?, &devices()?)?.with_shares(Shares::Even)?;
     let scalar = net.predict_with(&[&x], |net, part| Ok(vec![net.forward(&part[0])?.mean_all()?])).unwrap_err();
     assert!(scalar.to_string().contains("with_output_dims"), "{scalar}");
+    // Several entries for each sample are joined.
+    let tokens = net.predict_with(&[&x], |net, part| Ok(vec![net.forward(&part[0])?.reshape([-1])?]))?;
+    assert_eq!(tokens[0].shape(), [12]);
     let states = |net: &dyn Module, part: &[Tensor]| {
         let y = net.forward(&part[0])?;
         Ok(vec![y.clone(), y.unsqueeze(0)?.repeat([2, 1, 1])?])

@@ -402,3 +402,43 @@ fn gradients_add_up_over_calls() -> Result<()> {
     assert!(apart(&numbers(&zero, &pipeline.parameters())?, &expected) < 1e-6);
     Ok(())
 }
+
+/// A layer that computes a loss of its own in its forward pass.
+#[derive(Clone)]
+struct Balanced {
+    layer: Linear,
+}
+
+impl Module for Balanced {
+    anygpu::children!(layer);
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = self.layer.forward(x)?;
+        let balance = Reduction::Mean.reduce_weighted(&y.square()?, &y.detach().gt(0.0)?)?;
+        y.add(&balance.mul(0.1)?)
+    }
+}
+
+#[test]
+fn layers_of_a_pipeline_may_compute_losses() -> Result<()> {
+    let devices = [Device::new("cpu/0")?, Device::new("cpu/1")?];
+    let mut draw = Draw(13);
+    let (x, labels) = (draw.floats(&[8, INPUTS]), labels(&mut draw, &[8], Some((0.5, -100))));
+    let stages = || -> Result<_> {
+        let first = Sequential::new().add("a", Balanced { layer: Linear::new(INPUTS, 6)? });
+        Ok(vec![first, Sequential::new().add("b", Linear::new(6, CLASSES)?)])
+    };
+    let pipeline = Pipeline::new(stages()?, &devices)?.with_micro_batches(3)?;
+    let pipeline = pipeline.with_time_limit(std::time::Duration::from_secs(60));
+    for _ in 0..2 {
+        let loss = |y: &Tensor, labels: &Tensor| CrossEntropyLoss::new().ignore_index(-100).forward(y, labels);
+        assert!(pipeline.train_batch(&x, &labels, loss)?.item::<f32>()?.is_finite());
+    }
+    // The parts of a batch compute the same losses, or the step is an error.
+    let error = pipeline.train_batch(&x, &labels, |y, labels| match labels.shape()[0] {
+        2 => y.mean_all(),
+        _ => CrossEntropyLoss::new().ignore_index(-100).forward(y, labels),
+    });
+    assert!(error.unwrap_err().to_string().contains("losses"));
+    Ok(())
+}

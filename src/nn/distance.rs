@@ -172,7 +172,7 @@ pub fn bce_with_logits(
 ///
 /// Takes two float tensors of the same shape. Returns a scalar, or that shape with [`Reduction::None`]. The mean is
 /// over all elements, as in PyTorch. For the divergence averaged over a batch (PyTorch's `batchmean`), divide the sum
-/// by N.
+/// by N; in a step on several devices, that of [`Reduction::None`] by the part's N.
 ///
 /// In a step on several devices, a reduced loss is that of the whole batch: see [`Reduction`].
 ///

@@ -17,7 +17,8 @@ pub enum Reduction {
     #[default]
     Mean,
     /// The sum, a scalar. In a step on several devices, this is an error unless the net was told that its losses are sums
-    /// ([`DataParallel::with_summed_losses`](crate::DataParallel::with_summed_losses)).
+    /// ([`DataParallel::with_summed_losses`](crate::DataParallel::with_summed_losses)). For a sum that you divide by the number of
+    /// samples, add up the losses of [`Reduction::None`] and divide them by the part's number.
     Sum,
     /// No reduction: one loss per element.
     None,
@@ -55,7 +56,7 @@ impl Reduction {
     ///
     /// Takes losses of any float type and shape, and weights of any type but 64 bits that broadcast to that shape; they are moved to
     /// the device of the losses. No gradient goes through the weights. If all weights are 0, the mean is NaN. A loss whose weight is 0
-    /// counts as 0, whatever it is.
+    /// adds 0, also if it is NaN or infinite.
     ///
     /// Within a step on several devices, the result is this part's term of the mean over all parts: `Σ wᵢ` is that of the whole batch.
     ///

@@ -28,7 +28,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 /// A net on any mix of devices, trained with the same steps as on one device.
 ///
 /// Each device has a replica of the net and, if there are several devices, a thread.
-/// [`train_batch`](DataParallel::train_batch) splits the batch along its first dimension, one part per device.
+/// [`train_batch`](DataParallel::train_batch) splits the batch along its first dimension (or
+/// [another one](DataParallel::with_batch_dims)), one part per device.
 /// Gradients are averaged *by the number of samples*, in the order of the devices, so the step equals that of one
 /// device over the whole batch for any [`Shares`]. Create one optimiser for [`parameters`](DataParallel::parameters).
 ///
@@ -198,7 +199,8 @@ impl DataParallel {
     }
 
     /// Takes the result of a loss function as a *sum* over samples: the losses of the devices are added, as one device would add
-    /// those of the whole batch. Without this call, the result is taken as a mean, and losses with
+    /// those of the whole batch. A term that does not depend on the samples, such as a penalty on parameters, is then added once for
+    /// each device, and has to be a mean. Without this call, the result is taken as a mean, and losses with
     /// [`Reduction::Sum`](crate::nn::Reduction::Sum) are an error with several devices.
     ///
     /// ```

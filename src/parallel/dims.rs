@@ -3,6 +3,7 @@
 use super::DataParallel;
 use super::pipeline::Pipeline;
 use crate::error::{Error, Result};
+use crate::nn::{Module, recurrent};
 use crate::tensor::Tensor;
 
 /// The dimensions of the samples. The last one of a list holds for all further inputs or outputs.
@@ -74,20 +75,37 @@ impl SampleDims {
         Ok(samples)
     }
 
-    /// Returns an error unless the outputs for so many samples can be joined.
-    pub fn check_outputs(&self, call: &'static str, samples: usize, outputs: &[Tensor]) -> Result<()> {
-        for (i, output) in outputs.iter().enumerate() {
+    /// Returns how many entries each output has for each of so many samples: one, or more, such as the tokens of `[N · T, C]`.
+    ///
+    /// # Errors
+    /// If an output cannot be joined with those of other samples.
+    pub fn check_outputs(&self, call: &'static str, samples: usize, outputs: &[Tensor]) -> Result<Vec<usize>> {
+        let entries = |(i, output): (usize, &Tensor)| {
             let (shape, dim) = (output.shape(), self.output(i));
-            if shape.get(dim) != Some(&samples) {
-                let detail = format!(
-                    "output {i} for {samples} samples has the shape {shape:?}, whose dimension {dim} is not that of the samples, so \
-                     the outputs of several devices cannot be joined: name that dimension by with_output_dims, or return one value \
-                     for each sample, such as unreduced losses"
-                );
-                return Err(Error::argument(call, detail));
+            match shape.get(dim) {
+                Some(0) if samples == 0 => Ok(1),
+                Some(&size) if samples > 0 && size > 0 && size % samples == 0 => Ok(size / samples),
+                _ => {
+                    let detail = format!(
+                        "output {i} for {samples} samples has the shape {shape:?}, whose dimension {dim} is not that of the samples, \
+                         so the outputs of several devices cannot be joined: name that dimension by with_output_dims, or return one \
+                         value for each sample, such as unreduced losses"
+                    );
+                    Err(Error::argument(call, detail))
+                }
             }
+        };
+        outputs.iter().enumerate().map(entries).collect()
+    }
+
+    /// Returns an error if the net begins with a recurrent layer that takes sequences `[T, N, I]`, and would be given parts of T.
+    pub fn check_first_layer(&self, call: &'static str, net: &dyn Module) -> Result<()> {
+        if self.input(0) != 0 || !recurrent::takes_time_first(net) {
+            return Ok(());
         }
-        Ok(())
+        let detail = "the net takes sequences [T, N, ..], whose dimension 0 is time, and a batch is split along dimension 0: call \
+                      with_batch_dims(&[1, ..]), or batch_first() of the layer";
+        Err(Error::argument(call, detail))
     }
 }
 

@@ -117,7 +117,8 @@ impl DataParallel {
 
     /// As [`predict`](DataParallel::predict), with a computation of your own: for nets with several inputs or outputs.
     ///
-    /// All `inputs` are split along their first dimension, whose size is the same. `work` is called for each device, in parallel,
+    /// All `inputs` are split along their first dimension, or those of [`with_batch_dims`](DataParallel::with_batch_dims), whose size
+    /// is the same. `work` is called for each device, in parallel,
     /// with the replica of the net in evaluation mode and the device's part of each input. It returns outputs whose first dimension
     /// is that of the samples, unless [`with_output_dims`](DataParallel::with_output_dims) says otherwise; each is gathered.
     ///
@@ -161,6 +162,8 @@ impl DataParallel {
         inputs: &[&Tensor],
         work: impl Fn(&Replica, &[Tensor], usize) -> Result<Outputs> + Clone + Send + 'static,
     ) -> Result<Vec<Tensor>> {
+        (state.losses, state.joint) = (None, None); // also after a panic in a step
+        self.dims.check_first_layer(call, &*self.host.net)?;
         let samples = self.dims.samples(call, inputs)?;
         self.in_pieces(samples, |sizes| {
             let (mut pieces, mut start) = (Vec::with_capacity(sizes.len()), 0);
@@ -194,12 +197,17 @@ impl DataParallel {
             let work = move |replica: &Replica, part: Part| {
                 let output = work(replica, &part.inputs, part.rank)?;
                 let samples = dims.samples(call, &part.inputs.iter().collect::<Vec<_>>())?;
-                dims.check_outputs(call, samples, &output.0)?;
+                let per_sample = dims.check_outputs(call, samples, &output.0)?;
                 replica.device.synchronize()?; // here, so that a failure is reported as this device's error
-                Ok(output)
+                Ok((output, per_sample))
             };
             self.attempt(state, sizes, &inputs, work, |_, _, _| Ok(()))
         })?;
+        let (outputs, per_sample): (Vec<Outputs>, Vec<Vec<usize>>) = outputs.into_iter().unzip();
+        if per_sample.iter().any(|part| *part != per_sample[0]) {
+            let detail = "the function returned outputs of other sizes for each sample on one device than on another";
+            return Err(Error::argument(call, detail));
+        }
         let (outputs, mut buffers): (Vec<Vec<Tensor>>, Vec<Vec<Tensor>>) = outputs.into_iter().unzip();
         let device = self.output_device();
         let joined = joined(call, &outputs, |i, outputs| match self.dims.output(i) {

@@ -40,15 +40,16 @@ impl DataParallel {
             let needed = Arc::new(AtomicBool::new(false));
             let sum = self.sum_of_parts(state, inputs, sizes, step, &Totals::Unknown(needed.clone()));
             match sum {
+                _ if needed.load(Ordering::Relaxed) => {}
                 Ok(Some(gradients)) => return Ok(gradients),
-                Ok(None) => state.counts = true,
-                Err(_) if needed.load(Ordering::Relaxed) => {}
+                Ok(None) => {}
                 Err(error) => {
                     self.begin_again(state, &before)?;
                     return Err(error);
                 }
             }
-            state.totals_first = true;
+            // Numbers of elements are then in the list of totals too, which is the same in both passes.
+            (state.totals_first, state.counts) = (true, true);
             self.begin_again(state, &before)?;
         }
         let totals = self.totals(state, inputs, sizes, step);
@@ -201,9 +202,14 @@ mod tests {
         let sum: LossFn =
             |y, labels| CrossEntropyLoss::new().ignore_index(-1).reduction(Reduction::Sum).forward(y, labels);
         let plain: LossFn = |y, _| Reduction::Mean.reduce(&y.square()?);
+        let mixed: LossFn = |y, labels| {
+            let ignoring = CrossEntropyLoss::new().ignore_index(-1).forward(y, labels)?;
+            let kept = y.select(1, 0)?.masked_select(&labels.ge(0)?)?;
+            ignoring.add(&l1_loss(&kept, &kept.detach().zeros_like()?, Reduction::Mean)?)
+        };
         let labels = Tensor::try_from([0, -1, -1, 2, 1, -1, -1, -1, -1, 0])?;
         let x = Tensor::rand([10, 4], None)?;
-        for (i, loss_fn) in [ignoring, selecting, both, sum, plain].into_iter().enumerate() {
+        for (i, loss_fn) in [ignoring, selecting, both, sum, plain, mixed].into_iter().enumerate() {
             let (parallel, alone) = small(i == 3)?;
             let expected = loss_fn(&alone.forward(&x)?, &labels)?;
             expected.backward()?;

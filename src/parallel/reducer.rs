@@ -23,7 +23,7 @@ pub(super) struct Reducer {
 }
 
 impl Reducer {
-    /// Creates the means of ranks with these shares, which add up to 1.
+    /// Creates the means of ranks with these shares, which add up to 1, or the sums of ranks whose shares are all 1.
     pub fn new(plan: &Arc<BucketPlan>, shares: &[f64]) -> Result<Reducer> {
         let parts = vec![vec![None; shares.len()]; plan.len()];
         let weights = shares.iter().map(|&share| share as f32).collect();

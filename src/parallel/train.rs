@@ -48,8 +48,9 @@ impl DataParallel {
     ///
     /// On error, all gradients are cleared. With several devices, parameters and buffers are as they were.
     ///
-    /// A loss function may be called again for the same samples: after a failure of a device, once when its means turn out to be
-    /// over numbers of elements that are not proportional to the samples, and if the devices have too little memory for the batch.
+    /// A loss function may be called again for the same samples: after a failure of a device, and once when its means turn out to be
+    /// over numbers of elements that are not proportional to the samples. If the devices have too little memory for the batch and the
+    /// loss depends on all of it, it is also called within [`no_grad`](crate::no_grad), before the gradients are computed.
     pub fn train_batch<F>(&self, images: &Tensor, labels: &Tensor, loss_fn: F) -> Result<Tensor>
     where
         F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
@@ -64,7 +65,8 @@ impl DataParallel {
     /// As [`train_batch`](DataParallel::train_batch), with a step of your own: for nets with several inputs or outputs, for losses
     /// that depend on more than an output and labels, or for several passes through the net.
     ///
-    /// All `inputs` are split along their first dimension, whose size is the same. `step` is called for each device, in parallel,
+    /// All `inputs` are split along their first dimension, or those of [`with_batch_dims`](DataParallel::with_batch_dims), whose size
+    /// is the same. `step` is called for each device, in parallel,
     /// with the replica of the net and the device's part of each input. It returns the *mean* loss of these samples, or any loss of
     /// [`nn`](crate::nn), a scalar.
     ///
@@ -121,6 +123,9 @@ impl DataParallel {
             samples => samples,
         };
         let (mut state, _in_call) = self.alone(call)?;
+        if !state.members.is_empty() {
+            self.dims.check_first_layer(call, &*self.host.net)?;
+        }
         let loss = match state.members.is_empty() {
             true => self.host.backward(&inputs.iter().copied().cloned().collect::<Vec<_>>(), &*step),
             false => self.split_step(&mut state, inputs, samples, &step),
@@ -136,6 +141,7 @@ impl DataParallel {
 
     /// Computes a step with several devices, in parts if they have too little memory for all samples at once.
     fn split_step(&self, state: &mut State, inputs: &[&Tensor], samples: usize, step: &Arc<StepFn>) -> Result<Tensor> {
+        (state.losses, state.joint) = (None, None); // also after a panic in an earlier step
         self.host.zero_grad();
         self.take_in_reopened(state);
         let gradients = match &self.machines {

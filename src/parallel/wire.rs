@@ -29,7 +29,7 @@ pub(super) struct Feedback(Arc<Mutex<Arc<Residuals>>>);
 /// What one step has lost. Tensors are not written to: a step that is repeated begins with the same ones.
 #[derive(Debug, Default)]
 pub(super) struct Residuals {
-    /// The device's share of the samples in that step, by which its gradients were weighted.
+    /// What the device's gradients were multiplied by in that step: its share of the samples, or 1 if losses are sums.
     pub share: f64,
     /// None if nothing was lost yet.
     pub buckets: Vec<Option<Tensor>>,

@@ -18,7 +18,10 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Runs `work` for a device. An error, or a panic as an error, has the device's name.
 pub(super) fn on_device<T>(device: &Device, work: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(result) => result.map_err(|e| Error::Replica { device: device.to_string(), error: Box::new(e) }),
+        Ok(result) => result.map_err(|error| match error {
+            Error::Replica { .. } | Error::WorkerPanic { .. } => error, // that of a thread of the same device, with its name
+            error => Error::Replica { device: device.to_string(), error: Box::new(error) },
+        }),
         Err(panic) => Err(Error::WorkerPanic { device: device.to_string(), message: panic_message(panic.as_ref()) }),
     }
 }

@@ -59,7 +59,12 @@ pub(crate) fn counts_are_alike<'a>(parts: impl Iterator<Item = (usize, &'a LossR
 
 impl Rank {
     fn losses(&self) -> Option<&StepLosses> {
-        self.group.losses.as_ref()
+        self.group.losses.as_ref().filter(|_| !self.without_losses)
+    }
+
+    /// Returns whether this rank has all samples of the step.
+    fn is_whole(&self, losses: &StepLosses) -> bool {
+        self.group.joint.is_none() && self.group.samples.len() == 1 && self.samples() == losses.samples
     }
 
     /// Returns the factor by which the step multiplies this rank's loss.
@@ -75,6 +80,7 @@ impl Rank {
     /// Returns the sum of a weight over all parts of the step.
     fn total(&self, losses: &StepLosses, own: f64) -> Result<f64> {
         let total = match &losses.totals {
+            _ if self.is_whole(losses) => own,
             Totals::Exchanged => {
                 let sum = |all: &[(f64, Vec<f32>)]| all.iter().map(|(_, values)| f64::from(values[0])).sum::<f64>();
                 f64::from(self.exchange(vec![own as f32], |all| Ok(vec![sum(all) as f32]))?[0])

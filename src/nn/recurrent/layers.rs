@@ -4,8 +4,24 @@ use super::stack::{Results, Stack};
 use super::steps::Kind;
 use crate::error::Result;
 use crate::nn::simple::probability;
-use crate::nn::{Module, summary};
+use crate::nn::{Module, Sequential, summary};
 use crate::tensor::Tensor;
+
+/// A layer whose sequences may be `[T, N, I]`.
+trait TimeFirst {
+    fn is_time_first(&self) -> bool;
+}
+
+/// Returns whether a net is a recurrent layer that takes sequences `[T, N, I]`, or begins with one.
+pub(crate) fn takes_time_first(net: &dyn Module) -> bool {
+    if let Some(layers) = net.downcast_ref::<Sequential>() {
+        return layers.iter().next().is_some_and(|(_, first)| takes_time_first(first));
+    }
+    let is = |layer: Option<&dyn TimeFirst>| layer.is_some_and(TimeFirst::is_time_first);
+    is(net.downcast_ref::<RNN>().map(|layer| layer as _))
+        || is(net.downcast_ref::<LSTM>().map(|layer| layer as _))
+        || is(net.downcast_ref::<GRU>().map(|layer| layer as _))
+}
 
 /// Defines a recurrent layer from its docs and its type.
 macro_rules! recurrent {
@@ -64,6 +80,12 @@ macro_rules! recurrent {
             pub fn dropout(mut self, p: f32) -> Result<$name> {
                 self.stack.dropout = probability(stringify!($name), p)?;
                 Ok(self)
+            }
+        }
+
+        impl TimeFirst for $name {
+            fn is_time_first(&self) -> bool {
+                !self.stack.batch_first
             }
         }
 

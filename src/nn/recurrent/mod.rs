@@ -8,4 +8,5 @@ mod stack;
 pub(crate) mod steps;
 
 pub use cells::{GRUCell, LSTMCell, RNNCell};
+pub(crate) use layers::takes_time_first;
 pub use layers::{GRU, LSTM, RNN};

@@ -183,14 +183,15 @@ impl Stack {
         Ok(Results { outputs, h: all(&h)?, c: if c.is_empty() { None } else { Some(all(&c)?) } })
     }
 
-    /// Returns an error if this is a part of a batch that a call on several devices has split along the dimension of time.
+    /// Returns an error if this is a part of a batch that a call on several devices has split along the dimension of time: as many
+    /// steps as the part has samples, and a number of sequences that is no multiple of it.
     fn not_split_along_time(&self, x: &Tensor) -> Result<()> {
         let samples = context::rank().map(|rank| rank.samples());
         match (samples, x.shape()) {
-            (Some(n), &[t, sequences, _]) if !self.batch_first && t == n && sequences != n => {
+            (Some(n), &[t, sequences, _]) if !self.batch_first && t == n && sequences % n != 0 => {
                 let detail = format!(
-                    "dimension 0 of the input {:?} is time, and seems to be what was split into parts of {n} samples: call \
-                     with_batch_dims(&[1, ..]) of the net on several devices, or batch_first() of the layer",
+                    "dimension 0 of the input {:?} is time, and was split into parts of {n} samples: call with_batch_dims(&[1, ..]) of \
+                     the net on several devices, or batch_first() of the layer",
                     x.shape()
                 );
                 Err(Error::argument(self.name, detail))

@@ -77,6 +77,22 @@ struct Exchanges {
     done: Mutex<Vec<Arc<Vec<f64>>>>,
 }
 
+impl Exchanges {
+    /// Tells all processes the width of the next exchange, or 0 if this one has no more in this step.
+    ///
+    /// # Errors
+    /// If another process has another one next.
+    fn announce(&self, width: usize) -> Result<()> {
+        let widths = self.channel.all_gather_counts(&[width as u64], &vec![1; self.entries.len()]);
+        if widths.iter().all(|&other| other == width as u64) {
+            return Ok(());
+        }
+        let detail = "the processes go through different layers or losses: each must compute all losses for its samples, also where none \
+                      of them counts";
+        Err(Error::argument("train_batch", detail))
+    }
+}
+
 impl std::fmt::Debug for Exchanges {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Exchanges").field("rank", &self.rank).field("entries", &self.entries).finish_non_exhaustive()
@@ -92,11 +108,17 @@ impl Outside for Exchanges {
         if round as usize != done.len() || own.len() > self.entries[self.rank] * width {
             return Err(Error::internal(format!("exchange {round} with other processes after {} others", done.len())));
         }
+        self.announce(width)?;
         own.resize(self.entries[self.rank] * width, 0.0);
         let counts: Vec<usize> = self.entries.iter().map(|entries| entries * width).collect();
         let all = Arc::new(self.channel.all_gather_counts(&own, &counts));
         done.push(all.clone());
         Ok(all)
+    }
+
+    fn end(&self) -> Result<()> {
+        let _done = lock(&self.done);
+        self.announce(0)
     }
 }
 
@@ -120,7 +142,7 @@ impl Machines {
             state.members.len() as u64,
             seed,
             drawn,
-            fingerprint(&net.plan),
+            fingerprint(&net.plan) ^ u64::from(net.summed),
             if check { checksum(&net.host)? } else { 0 },
             last_samples as u64,
             last_seconds.to_bits(),
@@ -129,7 +151,10 @@ impl Machines {
         let all = self.communicator.agree(Act::Step, &words);
         let differs = |word: usize| all.iter().position(|words| words[word] != all[0][word]);
         if let Some(rank) = differs(5) {
-            let message = format!("rank {rank} trains a net with other parameters than rank 0, or with other buckets");
+            let message = format!(
+                "rank {rank} trains a net with other parameters than rank 0, with other buckets, or with means where that has sums of \
+                 losses"
+            );
             return Err(self.communicator.error(message));
         }
         if let Some(rank) = differs(6) {
@@ -230,6 +255,7 @@ impl JointStep<'_> {
     /// Waits for the sums of all buckets and overwrites those of this process with them: the gradients, the loss, and which
     /// parameters have a gradient.
     pub fn finish(self, block: &Tensor, loss: &mut f32, present: &mut [bool]) -> Result<()> {
+        self.place.outside.end()?;
         let (begin, mut took) = (Instant::now(), Duration::ZERO);
         let flags = present.iter().map(|&present| f32::from(u8::from(present && !self.place.empty))).collect();
         self.machines.gradients.submit(flags, Combine::Max, &self.sender);

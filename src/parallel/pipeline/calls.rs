@@ -82,7 +82,9 @@ impl Pipeline {
         if samples == 0 {
             return Err(Error::argument(call, "the batch is empty"));
         }
+        self.dims.check_first_layer(call, &self.net)?;
         let (workers, _in_call) = self.alone(call)?;
+        self.none_is_late(&workers)?;
         if !adds {
             self.zero_grad();
         }
@@ -99,10 +101,11 @@ impl Pipeline {
             let totals = if gathers { Totals::Exchanged } else { Totals::Unknown(needed.clone()) };
             let losses = StepLosses { samples, summed: self.summed, counts: gathers, totals };
             let result = self.gradients(&workers, x, y, losses, loss_fn.clone());
-            if result.is_err() {
+            let again = needed.load(Ordering::Relaxed);
+            if again || result.is_err() {
                 restore();
             }
-            if gathers || !needed.load(Ordering::Relaxed) {
+            if !again {
                 return result;
             }
             log::debug!("the loss depends on the micro-batches together: all forward passes come first from now on");
@@ -187,14 +190,21 @@ impl Pipeline {
     }
 
     fn outputs(&self, workers: &[Worker], call: &'static str, x: &Tensor) -> Result<Tensor> {
+        self.dims.check_first_layer(call, &self.net)?;
         let sizes = self.sizes(self.dims.samples(call, &[x])?);
         let outputs = no_grad(|| self.run(workers, x, &sizes, None, |stage| stage.outputs()))?;
         let outputs: Vec<Tensor> = outputs.into_iter().flatten().collect();
         if let [whole] = &outputs[..] {
             return Ok(whole.clone());
         }
-        for (&size, output) in sizes.iter().zip(&outputs) {
-            self.dims.check_outputs(call, size, slice::from_ref(output))?;
+        let parts = sizes.iter().zip(&outputs);
+        let entries = parts.map(|(&size, output)| self.dims.check_outputs(call, size, slice::from_ref(output)));
+        let entries = entries.collect::<Result<Vec<_>>>()?;
+        if entries.iter().any(|part| *part != entries[0]) {
+            return Err(Error::argument(
+                call,
+                "the net has outputs of other sizes for each sample of one micro-batch than of another",
+            ));
         }
         Tensor::cat(&outputs.iter().collect::<Vec<_>>(), self.dims.output(0))
     }
@@ -225,9 +235,7 @@ impl Pipeline {
         losses: Option<StepLosses>,
         work: impl Fn(&StageCall) -> Result<T> + Clone + Send + 'static,
     ) -> Result<Vec<T>> {
-        if let Some(stage) = workers.iter().position(Worker::is_busy) {
-            return Err(self.late(stage)); // it still hangs in an earlier call
-        }
+        self.none_is_late(workers)?;
         let group = ProcessGroup::in_turn(sizes.to_vec(), generator(), losses.clone());
         let exchange = Exchange::new(self.stages.len());
         let inputs = x.detach().split_sizes(sizes, self.dims.input(0))?;
@@ -240,7 +248,7 @@ impl Pipeline {
             worker.submit(move || work(&part), move |result| drop(ended.send((stage, result))));
         }
         drop(ended);
-        let results = self.wait(&call.exchange, |limit| results.recv_timeout(limit))?;
+        let results = self.wait((&call.exchange, &group), |limit| results.recv_timeout(limit))?;
         let records: Vec<(usize, LossRecord)> =
             group.ranks().map(|rank| (rank.samples(), rank.loss_record())).collect();
         if let Some(StepLosses { totals: Totals::Unknown(needed), .. }) = losses
@@ -257,7 +265,7 @@ impl Pipeline {
     /// are told to end.
     fn wait<T>(
         &self,
-        exchange: &Exchange,
+        (exchange, group): (&Exchange, &ProcessGroup),
         next: impl Fn(Duration) -> Result<(usize, Result<T>), RecvTimeoutError>,
     ) -> Result<Vec<T>> {
         let mut results: Vec<Option<Result<T>>> = self.stages.iter().map(|_| None).collect();
@@ -267,6 +275,7 @@ impl Pipeline {
                 Ok((stage, result)) => {
                     if result.is_err() {
                         exchange.abandon();
+                        group.abandon();
                     }
                     results[stage] = Some(result);
                 }
@@ -279,6 +288,7 @@ impl Pipeline {
                         results[k] = Some(Err(self.late(k)));
                     }
                     exchange.abandon();
+                    group.abandon();
                     (limit, given_up) = (GRACE, true);
                 }
             }
@@ -289,6 +299,11 @@ impl Pipeline {
             return Err(cause.clone());
         }
         results.into_iter().collect()
+    }
+
+    /// Returns an error if a stage still hangs in an earlier call.
+    fn none_is_late(&self, workers: &[Worker]) -> Result<()> {
+        workers.iter().position(Worker::is_busy).map_or(Ok(()), |stage| Err(self.late(stage)))
     }
 
     fn late(&self, stage: usize) -> Error {

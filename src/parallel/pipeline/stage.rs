@@ -1,17 +1,15 @@
 //! A stage's part of a call, on the stage's own thread.
 
 use std::collections::VecDeque;
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::thread::{self, Builder};
+use std::sync::mpsc::channel;
 
 use super::exchange::{Exchange, Message};
 use super::schedule::{Pass, PipelineSchedule};
-use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::parallel::replica::Replica;
-use crate::parallel::worker::not_started;
+use crate::parallel::worker::Worker;
 use crate::process_group::Rank;
 use crate::tensor::Tensor;
 
@@ -46,6 +44,7 @@ struct Live {
 }
 
 /// One stage's part of a call.
+#[derive(Clone)]
 pub(super) struct StageCall {
     pub stage: usize,
     pub replica: Replica,
@@ -78,7 +77,7 @@ impl StageCall {
         let mut outputs = Vec::new();
         for (i, rank) in self.call.ranks.iter().enumerate() {
             let input = self.input(i)?;
-            let output = rank.clone().within(|| self.replica.net.forward(&input))?;
+            let output = rank.without_losses().within(|| self.replica.net.forward(&input))?;
             if self.is_last() {
                 outputs.push(output);
             } else {
@@ -94,9 +93,9 @@ impl StageCall {
     }
 
     /// Computes the gradients of the stage's parameters. The last stage returns the mean of the losses over all samples.
-    pub fn gradients<F>(&self, training: &Training<F>) -> Result<Option<Tensor>>
+    pub fn gradients<F>(&self, training: &Arc<Training<F>>) -> Result<Option<Tensor>>
     where
-        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync,
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
         let (stages, micro_batches) = (self.call.devices.len(), self.call.inputs.len());
         let (mut live, mut loss) = (VecDeque::new(), None);
@@ -140,31 +139,30 @@ impl StageCall {
     }
 
     /// Replaces the outputs of all micro-batches by their parts of the loss. Each has a thread, in which it waits for the others.
-    fn gather_losses<F>(&self, live: &mut VecDeque<Live>, training: &Training<F>) -> Result<()>
+    fn gather_losses<F>(&self, live: &mut VecDeque<Live>, training: &Arc<Training<F>>) -> Result<()>
     where
-        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync,
+        F: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     {
-        let outputs = live.iter().map(|micro_batch| &micro_batch.result).zip(&self.call.ranks).enumerate();
-        let losses: Vec<Result<Tensor>> = thread::scope(|scope| {
-            let start = |(i, (output, rank)): (usize, (_, &Rank))| {
-                let (context, of_thread) = (Context::current(), rank.clone());
-                let work = move || context.run(|| of_thread.scope(|| self.loss(i, output, training)));
-                let thread = Builder::new().name("anygpu loss".into()).spawn_scoped(scope, work);
-                thread.map_err(|error| {
-                    rank.leave(); // the others do not wait for it
-                    not_started(&self.replica.device, &error)
-                })
-            };
-            let threads: Vec<_> = outputs.map(start).collect();
-            let end = |thread: Result<thread::ScopedJoinHandle<'_, Result<Tensor>>>| {
-                thread?.join().unwrap_or_else(|panic| resume_unwind(panic))
-            };
-            threads.into_iter().map(end).collect()
-        });
-        if let Some(error) = losses.iter().filter_map(|loss| loss.as_ref().err()).find(|error| !error.is_abandoned()) {
+        let (ended, ends) = channel();
+        let start = |(i, (live, rank)): (usize, (&Live, &Rank))| {
+            let worker = Worker::start(&self.replica.device).inspect_err(|_| rank.leave())?; // the others do not wait for it
+            let (stage, training, output) = (self.clone(), training.clone(), live.result.clone());
+            let (rank, ended) = (rank.clone(), ended.clone());
+            let work = move || rank.scope(|| stage.loss(i, &output, &training));
+            worker.submit(work, move |loss| drop(ended.send((i, loss))));
+            Ok(worker)
+        };
+        let workers: Vec<Result<Worker>> = live.iter().zip(&self.call.ranks).enumerate().map(start).collect();
+        drop(ended);
+        let mut losses: Vec<(usize, Result<Tensor>)> = ends.into_iter().collect();
+        losses.sort_by_key(|(i, _)| *i);
+        let errors = losses.iter().filter_map(|(_, loss)| loss.as_ref().err());
+        if let Some(error) =
+            errors.chain(workers.iter().filter_map(|worker| worker.as_ref().err())).find(|error| !error.is_abandoned())
+        {
             return Err(error.clone());
         }
-        for (micro_batch, loss) in live.iter_mut().zip(losses) {
+        for (micro_batch, (_, loss)) in live.iter_mut().zip(losses) {
             micro_batch.result = loss?;
         }
         Ok(())
@@ -175,7 +173,7 @@ impl StageCall {
         let input = self.input(i)?;
         let has_gradient = self.stage > 0 && training.trained[self.stage - 1] && input.dtype().is_float();
         let input = if has_gradient { input.requires_grad() } else { input };
-        let result = self.call.ranks[i].clone().within(|| self.replica.net.forward(&input))?;
+        let result = self.call.ranks[i].without_losses().within(|| self.replica.net.forward(&input))?;
         if !self.is_last() {
             self.send_output(i, &result)?;
         }
