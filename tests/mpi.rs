@@ -49,7 +49,11 @@ fn train(net: &DataParallel, before: impl Fn(usize)) -> Result<(Vec<f32>, Vec<f3
             let (x, y) = batch?;
             before(losses.len());
             let panics = std::env::var(MODE).is_ok_and(|mode| mode == "fails") && losses.len() >= 9;
+            let skips = std::env::var(MODE).is_ok_and(|mode| mode == "skips") && losses.len() >= 3;
             let loss = net.train_batch(&x, &y, move |logits, labels| {
+                if skips && logits.device().name() == "cpu/1" {
+                    return logits.mean_all(); // without the losses that the others compute
+                }
                 assert!(!panics || logits.device().name() != "cpu/1", "a fault on purpose");
                 // Means over the weights of the labels and over the samples.
                 let weights = Tensor::try_from([0.2, 1.0, 3.0])?;
@@ -169,6 +173,7 @@ fn a_rank_that_fails_ends_the_job_with_a_message() {
     for (mode, devices, messages) in [
         ("fails", ["cpu", "cpu/1"], ["error: rank 1 on ", "a fault on purpose"]),
         ("differs", ["cpu", "cpu"], ["the parameters of rank 1 differ from those of rank 0", "before step 0"]),
+        ("skips", ["cpu", "cpu/1"], ["error: rank", "different layers or losses"]),
         ("ends", ["cpu", "cpu"], ["error: rank 1 on ", "a panic ended this rank"]),
         ("leaves", ["cpu", "cpu"], ["exiting improperly", "rank 1"]),
     ] {
