@@ -30,8 +30,8 @@ pub(super) enum FileDType {
     Complex32,
     Complex64,
     Complex128,
-    /// A float of a byte, by its name. None can be read.
-    Float8(&'static str),
+    /// A type of floats of 8 or 4 bits, or of quantised numbers, by its name and its bytes. None can be read.
+    Other(&'static str, usize),
 }
 
 impl FileDType {
@@ -42,7 +42,8 @@ impl FileDType {
             FileDType::F64 | FileDType::I64 | FileDType::U64 | FileDType::Complex64 => 8,
             FileDType::F32 | FileDType::I32 | FileDType::U32 | FileDType::Complex32 => 4,
             FileDType::F16 | FileDType::BF16 | FileDType::I16 | FileDType::U16 => 2,
-            FileDType::I8 | FileDType::U8 | FileDType::Bool | FileDType::Float8(_) => 1,
+            FileDType::I8 | FileDType::U8 | FileDType::Bool => 1,
+            FileDType::Other(_, size) => size,
         }
     }
 
@@ -93,7 +94,7 @@ impl FileDType {
                 let bits = 8 * self.size();
                 Err(Fault::Unsupported(format!("complex numbers of {bits} bits, for which there is no element type")))
             }
-            FileDType::Float8(name) => {
+            FileDType::Other(name, _) => {
                 Err(Fault::Unsupported(format!("numbers of {name}, for which there is no element type")))
             }
         }

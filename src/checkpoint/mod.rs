@@ -177,8 +177,11 @@ pub fn load_with_metadata(
         check_held(state.iter().map(|(_, tensor)| tensor), &device).map_err(|fault| fault.of(path))?;
         Ok((state.to(device)?, metadata))
     } else {
-        let value = pytorch::read(&file, path, &device)?;
-        Ok((value.find_state_dict().map_err(|detail| damaged(path, detail))?, BTreeMap::new()))
+        // What is beside the state need not be there.
+        let value = pytorch::read(&file, path, &Device::cpu())?;
+        let state = value.find_state_dict().map_err(|detail| damaged(path, detail))?;
+        check_held(state.iter().map(|(_, tensor)| tensor), &device).map_err(|fault| fault.of(path))?;
+        Ok((state.to(device)?, BTreeMap::new()))
     }
 }
 

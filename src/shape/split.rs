@@ -43,8 +43,11 @@ fn by_floats(n: usize, weights: &[f64]) -> Vec<usize> {
 fn by_integers(n: usize, weights: &[f64]) -> Vec<usize> {
     // The products with n take 127 bits.
     let bits = (n as u128).leading_zeros().min(96) as i32 - 1;
+    // Powers of two round nothing; the factor alone could be beyond f64.
     let most = weights.iter().copied().fold(0.0, f64::max);
-    let weights: Vec<u128> = weights.iter().map(|w| (w / most * 2f64.powi(bits)) as u128).collect();
+    let exponent = ((most.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+    let whole = |w: &f64| (w * 2f64.powi(-exponent) * 2f64.powi(bits - 1)) as u128;
+    let weights: Vec<u128> = weights.iter().map(whole).collect();
     let total = weights.iter().sum::<u128>().max(1);
     let (sizes, rests): (Vec<usize>, Vec<u128>) =
         weights.iter().map(|w| ((n as u128 * w / total) as usize, n as u128 * w % total)).unzip();
@@ -145,7 +148,7 @@ mod tests {
         #[test]
         fn each_is_the_share_rounded(n in 0usize..1 << 62, weights in prop::collection::vec(1u32..1000, 1..9)) {
             let total: u128 = weights.iter().map(|&w| u128::from(w)).sum();
-            let sizes = split_sizes(n, &weights.iter().map(|&w| f64::from(w) * 1e300).collect::<Vec<_>>());
+            let sizes = split_sizes(n, &weights.iter().map(|&w| f64::from(w) * 2f64.powi(900)).collect::<Vec<_>>());
             prop_assert_eq!(sizes.iter().sum::<usize>(), n);
             let exact = |w: &u32| n as u128 * u128::from(*w) / total;
             if weights.iter().all(|w| exact(w) > 0) {

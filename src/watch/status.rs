@@ -72,7 +72,7 @@ impl StatusFile {
 
 /// Writes the file again and again until `end` has no sender, and removes it.
 fn publish_until(end: &Receiver<()>, folder: &Path, pid: u32, title: &str) -> io::Result<()> {
-    let file = folder::OwnFile::create(folder, pid, &text(pid, title))?;
+    let file = folder::OwnFile::claim(folder, pid, &text(pid, title))?;
     processes_in(folder); // removes what is left of others
     while end.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         file.replace(&text(pid, title))?;

@@ -109,7 +109,7 @@ fn refused(module: &str, name: &str) -> Fault {
 /// Storages and element types by their names in `torch`.
 fn named(name: &str) -> Option<Known> {
     let storage = |file_dtype| Known::Storage(Some(file_dtype));
-    let float8 = |name| Known::DType(FileDType::Float8(name), name);
+    let float8 = |name| Known::DType(FileDType::Other(name, 1), name);
     Some(match name {
         "DoubleStorage" => storage(FileDType::F64),
         "FloatStorage" => storage(FileDType::F32),
@@ -122,9 +122,11 @@ fn named(name: &str) -> Option<Known> {
         "ByteStorage" => storage(FileDType::U8),
         "BoolStorage" => storage(FileDType::Bool),
         // Of quantised tensors, which are skipped.
-        "QInt8Storage" => storage(FileDType::I8),
-        "QUInt8Storage" | "QUInt4x2Storage" | "QUInt2x4Storage" => storage(FileDType::U8),
-        "QInt32Storage" => storage(FileDType::I32),
+        "QInt8Storage" => storage(FileDType::Other("torch.QInt8Storage", 1)),
+        "QUInt8Storage" => storage(FileDType::Other("torch.QUInt8Storage", 1)),
+        "QUInt4x2Storage" => storage(FileDType::Other("torch.QUInt4x2Storage", 1)),
+        "QUInt2x4Storage" => storage(FileDType::Other("torch.QUInt2x4Storage", 1)),
+        "QInt32Storage" => storage(FileDType::Other("torch.QInt32Storage", 4)),
         "per_tensor_affine"
         | "per_tensor_symmetric"
         | "per_channel_affine"

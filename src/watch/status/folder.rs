@@ -29,7 +29,7 @@ pub(super) struct OwnFile {
 
 impl OwnFile {
     /// Creates the folder, if it does not exist, and a file in it under a name that nothing has.
-    pub fn create(folder: &Path, pid: u32, text: &str) -> io::Result<OwnFile> {
+    pub fn claim(folder: &Path, pid: u32, text: &str) -> io::Result<OwnFile> {
         fs::create_dir_all(folder)?;
         check_own_folder(folder)?;
         // Containers that share a home may have equal numbers of processes.
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_file_of_this_process_takes_no_name_that_is_there() {
         let folder = tempfile::tempdir().expect("a folder");
-        let own = OwnFile::create(folder.path(), 7, WHOLE).expect("a file");
+        let own = OwnFile::claim(folder.path(), 7, WHOLE).expect("a file");
         assert_eq!(processes_in(folder.path()).len(), 1);
         own.replace(&WHOLE.replace("a job", "the job")).expect("it is ours");
         assert_eq!(processes_in(folder.path())[0].title, "the job");
@@ -203,7 +203,7 @@ mod tests {
         symlink(&documents, &link).expect("a link");
         assert_eq!(processes_in(&link), []);
         assert!(documents.join("7-1").exists());
-        let error = OwnFile::create(&link, 7, WHOLE).err().expect("a link").to_string();
+        let error = OwnFile::claim(&link, 7, WHOLE).err().expect("a link").to_string();
         assert!(error.contains("a link"), "{error}");
         // A link within the folder.
         let own = root.path().join("own");
@@ -222,7 +222,7 @@ mod tests {
         chown(&documents, Some(12_345), None).expect("root may");
         assert_eq!(processes_in(&documents), []);
         assert!(documents.join("7-1").exists());
-        let error = OwnFile::create(&documents, 7, WHOLE).err().expect("of another").to_string();
+        let error = OwnFile::claim(&documents, 7, WHOLE).err().expect("of another").to_string();
         assert!(error.contains("another user"), "{error}");
     }
 }
