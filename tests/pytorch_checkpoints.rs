@@ -361,7 +361,7 @@ fn arguments_that_change_a_tensor_are_not_ignored() -> Result<()> {
     let path = folder.path().join("x.pt");
     let load = |requires_grad: Code, hooks: Code, metadata: Code| {
         let (count, offset) = (b"K\x01".to_vec(), b"K\x00".to_vec());
-        let arguments = [storage("FloatStorage", "x", 1), offset, tuple(&[count.clone()]), tuple(&[count])];
+        let arguments = [storage("FloatStorage", "x", 1), offset, tuple(std::slice::from_ref(&count)), tuple(&[count])];
         let function = global("torch._utils", "_rebuild_tensor_v2");
         let tensor = call(function, &[&arguments[..], &[requires_grad, hooks, metadata]].concat());
         let bytes = archive(&pickle(dict(&[("x", tensor)])), &[("data/x", &2f32.to_le_bytes())]);
