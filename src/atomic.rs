@@ -17,6 +17,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::regular_file::is_own;
 #[cfg(test)]
 use faults::before;
 
@@ -29,6 +30,8 @@ const MOST_LINKS: usize = 40;
 const MOST_NAMES: usize = 16;
 /// The digits of the random part of a temporary file's name.
 const DIGITS: usize = 16;
+/// The longest name that the name of a temporary file has in it: systems have limits from 143 to 255 bytes.
+const LONGEST_NAME: usize = 120;
 
 /// Writes a file atomically: what `fill` writes replaces the file only once all of it is on the disk.
 ///
@@ -171,9 +174,9 @@ impl Target {
     /// Removes the temporary files of writers of this file that were killed. A failure to remove one is ignored.
     fn remove_abandoned(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            // Opening a pipe would wait for its other end.
-            let regular = entry.file_type().is_ok_and(|kind| kind.is_file());
-            if !regular || !is_temporary_of(&entry.file_name(), &self.name) {
+            // Opening a pipe would wait for its other end. What a link leads to, and what another user has written, is not ours.
+            let ours = |about: fs::Metadata| about.is_file() && is_own(&about);
+            if !is_temporary_of(&entry.file_name(), &self.name) || !entry.metadata().is_ok_and(ours) {
                 continue;
             }
             // The lock is held until the file is removed, so that its writer cannot take it in between.
@@ -251,16 +254,25 @@ fn abandoned(path: &Path) -> Option<File> {
 fn temporary_name(name: &OsStr) -> OsString {
     // The keys of a `RandomState` come from the random generator of the system.
     let random = RandomState::new().build_hasher().finish();
-    let mut temporary = OsString::from(".");
-    temporary.push(name);
+    let mut temporary = beginning(name);
     temporary.push(format!(".{random:0DIGITS$x}.tmp"));
     temporary
+}
+
+/// Returns what the names of the temporary files for a file begin with: a dot and its name, or a number for a long name.
+fn beginning(name: &OsStr) -> OsString {
+    let mut start = OsString::from(".");
+    match name.len() {
+        0..=LONGEST_NAME => start.push(name),
+        long => start.push(format!("anygpu-{:08x}-{long}", crc32fast::hash(name.as_encoded_bytes()))),
+    }
+    start
 }
 
 /// Returns whether `file` is the name of a temporary file for the file `name`, and not of one for `name.x`.
 fn is_temporary_of(file: &OsStr, name: &OsStr) -> bool {
     let random = |file: &[u8]| -> Option<bool> {
-        let rest = file.strip_prefix(b".")?.strip_prefix(name.as_encoded_bytes())?.strip_prefix(b".")?;
+        let rest = file.strip_prefix(beginning(name).as_encoded_bytes())?.strip_prefix(b".")?;
         let digits = rest.strip_suffix(b".tmp")?;
         Some(digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
     };

@@ -46,7 +46,7 @@ pub(crate) struct Context {
     pub keeps_eval: Option<bool>,
     /// The record of all ops, while a computation is traced.
     pub trace: Option<Tracing>,
-    /// Whether readers of files keep numbers of 64 bits.
+    /// Whether readers of files keep numbers of 64 bits, as they do but within `narrow_64_bits`.
     pub keep_longs: bool,
     /// The record of the calls of layers, while a summary is made.
     pub calls: Option<Arc<Mutex<Vec<LayerCall>>>>,
@@ -86,7 +86,7 @@ impl Context {
             gradient_hook: None,
             keeps_eval: None,
             trace: None,
-            keep_longs: false,
+            keep_longs: true,
             calls: None,
         }
     }

@@ -50,9 +50,11 @@ pub use kernel::WgslKernel;
 pub use ops::{
     Attention, Backward, Conv, ConvPadding, GridMode, GridPadding, Interpolation, Operand, Padding, Pool, Resample,
     ResampleCoordinates, ResampleFilter, ResampleRounding, Scalar, ScatterReduce, Sizes, Unfold, autocast, custom_grad,
-    keep_64_bits,
+    narrow_64_bits,
 };
 pub use parallel::{DataParallel, Pipeline};
+#[doc(hidden)]
+pub use regular_file::read_text;
 pub use shape::{Dim, Dims, Extent, NewShape, Shape};
 pub use tensor::{
     Index, Indices, NewAxis, RandomState, Tensor, TensorData, manual_seed, random_state, set_random_state,

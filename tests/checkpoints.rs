@@ -10,7 +10,7 @@ use anygpu::checkpoint::TrainingState;
 use anygpu::data::LoaderState;
 use anygpu::nn::{BatchNorm2d, Conv2d, KeyReport, Linear, Module, Sequential, StateDict};
 use anygpu::optim::SGD;
-use anygpu::{DType, DataParallel, Device, Result, Tensor, checkpoint};
+use anygpu::{DType, DataParallel, Device, Result, Tensor, checkpoint, narrow_64_bits};
 use common::{devices, values};
 use tempfile::TempDir;
 
@@ -100,8 +100,9 @@ fn files_of_others_have_no_checksum_and_wider_types() -> Result<()> {
         let view = TensorView::new(dtype, vec![count], data).unwrap();
         fs::write(&path, serialize([("x", view)], None).unwrap()).unwrap();
     };
-    let read = || checkpoint::load(&path, Device::cpu());
+    let read = || narrow_64_bits(|| checkpoint::load(&path, Device::cpu()));
     write(Dtype::F64, &[0.1f64.to_le_bytes(), (-2.5f64).to_le_bytes()].concat(), 2);
+    assert_eq!(checkpoint::load(&path, Device::cpu())?.get("x").unwrap().to_vec_f64()?, [0.1, -2.5]);
     assert_eq!(read()?.get("x").unwrap().to_vec::<f32>()?, [0.1, -2.5]);
     write(Dtype::I64, &[(-7i64).to_le_bytes(), 9i64.to_le_bytes()].concat(), 2);
     assert_eq!(read()?.get("x").unwrap().to_vec::<i32>()?, [-7, 9]);
@@ -111,13 +112,13 @@ fn files_of_others_have_no_checksum_and_wider_types() -> Result<()> {
     assert_eq!(read()?.get("x").unwrap().to_vec::<u32>()?, [1 << 31]);
     write(Dtype::I64, &[-1i64, 1 << 31].map(i64::to_le_bytes).concat(), 2);
     let error = read().unwrap_err().to_string();
-    assert!(error.contains("x: the integer -1 does not fit"), "{error}");
+    assert!(error.contains("'x': the integer -1 does not fit"), "{error}");
     write(Dtype::F64, &1e300f64.to_le_bytes(), 1);
     let error = read().unwrap_err().to_string();
-    assert!(error.contains("x: the value 1e300 does not fit f32"), "{error}");
+    assert!(error.contains("'x': the value 1e300 does not fit f32"), "{error}");
     write(Dtype::F8_E4M3, &[1], 1);
     let error = read().unwrap_err().to_string();
-    assert!(error.contains("x: elements of F8_E4M3 cannot be read"), "{error}");
+    assert!(error.contains("'x': elements of F8_E4M3"), "{error}");
     // Beside another tensor, it is skipped.
     let [bytes, floats] = [(Dtype::F8_E4M3, 1, vec![1]), (Dtype::F32, 1, vec![0; 4])]
         .map(|(dtype, count, data)| (dtype, vec![count], data));

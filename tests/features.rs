@@ -25,6 +25,17 @@ fn arrays_go_there_and_back() -> Result<()> {
         assert_eq!((x.shape(), x.dtype()), (&[2, 2, 2][..], DType::I32));
         assert_eq!(x.to_ndarray::<i32>()?, view.into_dyn(), "{device}");
         assert!(x.to_ndarray::<f32>().is_err());
+        let wide = view.mapv(|x| i64::from(x) << 40);
+        assert_eq!(Tensor::from_ndarray(&wide.t(), &device)?.to_ndarray::<i64>()?, wide.t().into_dyn(), "{device}");
+        let doubles = view.mapv(|x| f64::from(x) + 0.1);
+        match Tensor::from_ndarray(&doubles.t(), &device) {
+            Ok(x) => {
+                assert_eq!((x.dtype(), x.to_ndarray::<f64>()?), (DType::F64, doubles.t().to_owned().into_dyn()));
+                assert!(x.to_ndarray::<f32>().is_err());
+            }
+            Err(error) => assert!(!device.is_cpu() && error.to_string().contains("f64"), "{error}"),
+        }
+        assert!(x.to_ndarray::<f64>().is_err());
     }
     Ok(())
 }

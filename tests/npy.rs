@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anygpu::{DType, Error, Result, Tensor, npy};
+use anygpu::{DType, Error, Result, Tensor, narrow_64_bits, npy};
 use common::devices;
 use half::{bf16, f16};
 
@@ -34,9 +34,15 @@ fn files_of_numpy_are_read() -> Result<()> {
         let floats = Tensor::from_npy(numpys("floats.npy"), &device)?;
         assert_eq!(floats.to_vec2::<f32>()?, [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], "{device}");
         let columns = Tensor::from_npy(numpys("columns.npy"), &device)?; // big-endian int64
+        assert_eq!(columns.to_vec2::<i64>()?, [[0, 1], [2, 3], [4, 5]], "{device}");
+        let columns = narrow_64_bits(|| Tensor::from_npy(numpys("columns.npy"), &device))?;
         assert_eq!(columns.to_vec2::<i32>()?, [[0, 1], [2, 3], [4, 5]], "{device}");
-        let double = Tensor::from_npy(numpys("doubles.npy"), &device)?;
+        let double = narrow_64_bits(|| Tensor::from_npy(numpys("doubles.npy"), &device))?;
         assert_eq!((double.rank(), double.item::<f32>()?), (0, 1.5), "{device}");
+        match Tensor::from_npy(numpys("doubles.npy"), &device) {
+            Ok(double) => assert_eq!(double.to_vec_f64()?, [1.5]),
+            refused => assert!(!device.is_cpu() && detail(refused).contains("narrow_64_bits"), "{device}"),
+        }
         let truth = Tensor::from_npy(numpys("truth.npy"), &device)?;
         assert_eq!(truth.to_vec::<bool>()?, [true, false, true], "{device}");
         let two = npy::load_npz(numpys("two.npz"), &device)?;
@@ -68,8 +74,7 @@ fn what_is_written_is_read_again() -> Result<()> {
                 tensor.save_npy(&path)?;
                 let again = Tensor::from_npy(&path, &device)?;
                 let dtype = match tensor.dtype() {
-                    DType::BF16 | DType::F64 => DType::F32,
-                    DType::I64 => DType::I32,
+                    DType::BF16 => DType::F32,
                     same => same,
                 };
                 assert_eq!((again.dtype(), again.shape()), (dtype, &shape[..]), "{device}");
@@ -99,7 +104,7 @@ fn every_type_is_converted_as_stated() -> Result<()> {
     let path = folder.path().join("x.npy");
     let read = |bytes: &[u8]| {
         fs::write(&path, bytes).expect("our folder");
-        Tensor::from_npy(&path, None)
+        narrow_64_bits(|| Tensor::from_npy(&path, None))
     };
     let floats =
         |descr: &str, data: &[u8]| read(&file(descr, false, "(2,)", data))?.to_dtype(DType::F32)?.to_vec::<f32>();
@@ -119,6 +124,10 @@ fn every_type_is_converted_as_stated() -> Result<()> {
     assert_eq!(detail(large), "element 1: 2147483648 is beyond i32");
     assert!(detail(floats("<f8", &pair(&1e300f64.to_le_bytes(), &[0; 8]))).contains("beyond f32"));
     assert!(detail(floats("<u8", &pair(&u64::MAX.to_le_bytes(), &[0; 8]))).contains("beyond u32"));
+    let wide = Tensor::from_npy(&path, None);
+    assert!(detail(wide).contains("beyond i64"));
+    fs::write(&path, file("<u8", false, "(2,)", &pair(&(1u64 << 40).to_le_bytes(), &[0; 8]))).expect("our folder");
+    assert_eq!(Tensor::from_npy(&path, None)?.to_vec::<i64>()?, [1 << 40, 0]);
     let columns: Vec<u8> = (0..24u8).collect();
     let cube = read(&file("|u1", true, "(2, 3, 4)", &columns))?;
     assert_eq!(

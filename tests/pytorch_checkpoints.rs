@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anygpu::checkpoint::{self, PickleValue};
 use anygpu::nn::models::lenet;
-use anygpu::nn::{Linear, Module};
-use anygpu::{DType, Device, Result, Tensor, data, no_grad};
+use anygpu::nn::{Linear, Module, StateDict};
+use anygpu::{DType, Device, Result, Tensor, data, narrow_64_bits, no_grad};
 use common::{devices, values};
 use damaged::archives::archive;
 use damaged::pickles::{Code, call, global, pickle, rebuilt, storage, text, tuple};
@@ -67,10 +67,12 @@ fn every_kind_of_tensor_is_read_from_both_formats() -> Result<()> {
     for name in ["pytorch_kinds.pt", "pytorch_old.pth"] {
         let all = checkpoint::load_pickle(file(name), Device::cpu())?;
         let types = [
-            (DType::F32, &["float64", "float32"][..]),
+            (DType::F64, &["float64"][..]),
+            (DType::I64, &["int64"]),
+            (DType::F32, &["float32"]),
             (DType::F16, &["float16"]),
             (DType::BF16, &["bfloat16"]),
-            (DType::I32, &["int64", "int32", "int16", "int8"]),
+            (DType::I32, &["int32", "int16", "int8"]),
             (DType::U32, &["uint16", "uint32", "uint64"]),
             (DType::U8, &["uint8"]),
         ];
@@ -196,16 +198,19 @@ fn a_value_without_a_type_here_is_skipped_by_its_name() -> Result<()> {
     let path = folder.path().join("model.pt");
     std::fs::write(&path, archive(&pickle(file), &storages)).expect("a file");
 
-    let state = checkpoint::load(&path, Device::cpu())?;
+    let state = narrow_64_bits(|| checkpoint::load(&path, Device::cpu()))?;
     assert_eq!(state.names().collect::<Vec<_>>(), ["weight", "double", "hash"]);
+    let skipped = ["too_large", "id", "spectrum", "scale"];
+    assert_eq!(state.skipped().map(|(name, _)| name).collect::<Vec<_>>(), skipped);
     assert_eq!(state.get("double").expect("f64").to_vec::<f32>()?, [0.1, f32::INFINITY]);
     assert_eq!(state.get("hash").expect("i64").to_vec::<u32>()?, [0, 1 << 31]);
-    let exact = anygpu::keep_64_bits(|| checkpoint::load(&path, Device::cpu()))?;
+    let exact = checkpoint::load(&path, Device::cpu())?;
     assert_eq!(exact.names().collect::<Vec<_>>(), ["weight", "double", "too_large", "hash", "id"]);
     assert_eq!(exact.get("double").expect("f64").to_vec_f64()?, [0.1, f64::INFINITY]);
     assert_eq!(exact.get("too_large").expect("f64").to_vec_f64()?, [1e300, 0.0]);
     assert_eq!(exact.get("id").expect("i64").to_vec::<i64>()?, [-1, 1 << 31]);
-    let all = checkpoint::load_pickle(&path, Device::cpu())?;
+    assert_eq!(exact.skipped().map(|(name, _)| name).collect::<Vec<_>>(), ["spectrum", "scale"]);
+    let all = narrow_64_bits(|| checkpoint::load_pickle(&path, Device::cpu()))?;
     let number = |name| all.get(name).and_then(PickleValue::as_f64);
     assert_eq!((number("best"), number("half")), (Some(0.9375), Some(-1.5)));
     assert_eq!((number("epoch"), number("steps")), (Some(-7.0), Some(f64::from(u32::MAX))));
@@ -215,6 +220,167 @@ fn a_value_without_a_type_here_is_skipped_by_its_name() -> Result<()> {
     assert_eq!(names, ["model.too_large", "model.id", "model.spectrum", "swapped", "losses", "seed"]);
     for (i, reason) in ["1e300", "-1", "complex", "NumPy", "NumPy array", "64 bits"].into_iter().enumerate() {
         assert!(skipped[i].1.contains(reason), "{:?}", skipped[i]);
+    }
+    Ok(())
+}
+
+fn torch(name: &str) -> PathBuf {
+    file("torch").join(name)
+}
+
+#[test]
+fn numbers_of_64_bits_are_read_exactly_and_converted_where_they_go() -> Result<()> {
+    let (longs, doubles) = ([1i64 << 40, -(1 << 35) - 1], [1e300, 0.1]);
+    for name in ["wide.pt", "wide.safetensors"] {
+        let state = checkpoint::load(torch(name), Device::cpu())?;
+        assert_eq!(state.get("long").expect("long").to_vec::<i64>()?, longs, "{name}");
+        assert_eq!(state.get("double").expect("double").to_vec_f64()?, doubles, "{name}");
+        let narrow = narrow_64_bits(|| checkpoint::load(torch(name), Device::cpu()));
+        let error = narrow.expect_err("nothing fits").to_string();
+        assert!(error.contains("'long': the integer") && error.contains("'double': the value 1e300"), "{error}");
+        for device in devices().iter().filter(|device| !device.is_cpu()) {
+            let error = checkpoint::load(torch(name), device).expect_err("f64").to_string();
+            assert!(["f64", device.name(), "narrow_64_bits", name].iter().all(|word| error.contains(word)), "{error}");
+        }
+    }
+    assert_eq!(Tensor::from_npy(torch("wide_int64.npy"), None)?.to_vec::<i64>()?, longs);
+    assert_eq!(Tensor::from_npy(torch("wide_f64.npy"), None)?.to_vec_f64()?, doubles);
+    let state = checkpoint::load(torch("u64.pt"), Device::cpu())?;
+    assert_eq!(state.get("u16").expect("u16").to_vec::<u32>()?, [1, 2]);
+    assert_eq!(state.get("u64").expect("u64").to_vec::<i64>()?, [1, i64::MAX]);
+    // Into parameters of f32, as by PyTorch's copy_: 1e300 becomes infinity, and counters do not matter.
+    for device in devices() {
+        let mut layer = Linear::new(2, 1)?;
+        layer.to_(&device)?;
+        let mut state = StateDict::new();
+        state.insert("weight", Tensor::from_f64(&doubles, [1, 2], None)?);
+        state.insert("bias", Tensor::from_slice(&[(1i64 << 40) + 1], 1, None)?);
+        state.insert("num_batches_tracked", Tensor::scalar(7i64, None)?);
+        layer.load_state_dict(&state, true)?;
+        assert_eq!(layer.parameters()[0].to_vec::<f32>()?, [f32::INFINITY, 0.1], "{device}");
+        assert_eq!(layer.parameters()[1].to_vec::<f32>()?, [(1u64 << 40) as f32], "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn views_with_the_other_sign_have_it() -> Result<()> {
+    let floats = |file: &str, name: &str| -> Result<Vec<f32>> {
+        checkpoint::load(torch(file), Device::cpu())?.get(name).expect("a tensor").to_dtype(DType::F32)?.to_vec()
+    };
+    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    for file in ["negative_bit.pt", "neg_old.pt"] {
+        assert_eq!(bits(floats(file, "neg")?), bits(vec![-0.0, -1.0, -2.0, -3.0]), "{file}");
+    }
+    assert_eq!(floats("conj_imag.pt", "imag")?, [-1.0, -2.0, -3.0, -4.0]);
+    let all = checkpoint::load(torch("neg_more.pt"), Device::cpu())?;
+    assert_eq!(all.get("p").expect("p").to_vec::<f32>()?, [0.0, 1.0, 2.0, 3.0]);
+    assert_eq!(all.get("i").expect("i").to_vec::<i32>()?, [-1, 2, i32::MIN]);
+    assert_eq!(all.get("l").expect("l").to_vec::<i64>()?, [1 << 31, -5]);
+    assert_eq!(floats("neg_more.pt", "h")?, [-1.0, -2.0]);
+    let narrow = narrow_64_bits(|| checkpoint::load(torch("neg_more.pt"), Device::cpu()))?;
+    assert!(
+        narrow.get("l").is_none() && narrow.skipped().any(|(name, why)| name == "l" && why.contains("does not fit"))
+    );
+    Ok(())
+}
+
+#[test]
+fn tensors_of_other_kinds_are_skipped_by_name_and_the_rest_is_read() -> Result<()> {
+    for (file, name, reason) in [
+        ("float8.pt", "small", "float8_e4m3fn"),
+        ("u64.pt", "e", "float8_e5m2"),
+        ("sparse.pt", "sparse", "to_dense"),
+        ("sparse_old.pt", "sparse", "to_dense"),
+        ("csr.pt", "csr", "to_dense"),
+        ("quant.pt", "q", "dequantize"),
+        ("quantc.pt", "q", "dequantize"),
+        ("nested.pt", "n", "nested"),
+        ("meta.pt", "m", "no elements"),
+        ("neg_u8.pt", "u", "sign"),
+        ("neg_u8.pt", "c", "complex numbers of 64 bits"),
+    ] {
+        let state = checkpoint::load(torch(file), Device::cpu())?;
+        let skipped = state.skipped().find(|(skipped, _)| *skipped == name);
+        assert!(
+            skipped.is_some_and(|(_, why)| why.contains(reason)),
+            "{file}: {:?}",
+            state.skipped().collect::<Vec<_>>()
+        );
+        if file != "u64.pt" {
+            assert_eq!(state.get("plain").expect("plain").to_vec::<f32>()?, [1.0; 2], "{file}");
+        }
+        // Under other names, they are still told.
+        let renamed = state.add_prefix("net.").to(Device::cpu())?;
+        assert!(renamed.skipped().any(|(skipped, _)| skipped == format!("net.{name}")), "{file}");
+        assert_eq!(renamed.under("net.").skipped().len(), state.skipped().len());
+    }
+    let mut state = checkpoint::load(torch("sparse.pt"), Device::cpu())?.add_prefix("x.");
+    state.insert("x.bias", Tensor::zeros([1], None)?);
+    let error = anygpu::nn::Sequential::new().add("x", Linear::new(1, 1)?).load_state_dict(&state, true);
+    assert!(error.expect_err("no weight").to_string().contains("missing in the state (1): x.weight"));
+    Ok(())
+}
+
+#[test]
+fn a_file_is_what_its_first_bytes_say() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (source, name) in [
+        ("negative_bit.pt", "run.ckpt"),
+        ("negative_bit.pt", "run"),
+        ("neg_old.pt", "run.model"),
+        ("wide.safetensors", "weights.bin"),
+        ("wide.safetensors", "weights"),
+        ("wide.pt", "weights.safetensors"),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::copy(torch(source), &path).expect("a copy");
+        assert_eq!(
+            checkpoint::load(&path, Device::cpu())?.len(),
+            checkpoint::load(torch(source), Device::cpu())?.len()
+        );
+    }
+    for (name, bytes, expected) in [
+        ("a.txt", &b"Dear"[..], "no file of tensors"),
+        ("a.ckpt", b"Dear", "not a file of torch.save"),
+        ("a.safetensors", b"Dear", "not a safetensors file"),
+        ("a.safetensors", &[0; 16], "safetensors"),
+        ("empty", b"", "no file of tensors"),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        let error = checkpoint::load(&path, Device::cpu()).expect_err("no tensors").to_string();
+        assert!(error.contains(expected) && error.contains(name), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn arguments_that_change_a_tensor_are_not_ignored() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.pt");
+    let load = |requires_grad: Code, hooks: Code, metadata: Code| {
+        let (count, offset) = (b"K\x01".to_vec(), b"K\x00".to_vec());
+        let arguments = [storage("FloatStorage", "x", 1), offset, tuple(std::slice::from_ref(&count)), tuple(&[count])];
+        let function = global("torch._utils", "_rebuild_tensor_v2");
+        let tensor = call(function, &[&arguments[..], &[requires_grad, hooks, metadata]].concat());
+        let bytes = archive(&pickle(dict(&[("x", tensor)])), &[("data/x", &2f32.to_le_bytes())]);
+        std::fs::write(&path, bytes).expect("a file");
+        checkpoint::load(&path, Device::cpu())
+    };
+    let (no, yes, none, empty) = (vec![0x89], vec![0x88], b"N".to_vec(), b"}".to_vec());
+    let got = load(no.clone(), empty.clone(), dict(&[("neg", yes.clone()), ("conj", no.clone())]))?;
+    assert_eq!(got.get("x").expect("x").to_vec::<f32>()?, [-2.0]);
+    assert_eq!(load(yes.clone(), none.clone(), none.clone())?.get("x").expect("x").to_vec::<f32>()?, [2.0]);
+    for (arguments, expected) in [
+        ([none.clone(), empty.clone(), empty.clone()], "requires_grad"),
+        ([no.clone(), dict(&[("1", yes.clone())]), empty.clone()], "backward_hooks"),
+        ([no.clone(), empty.clone(), dict(&[("zero\u{202e}\u{1b}", yes.clone())])], "metadata 'zero??'"),
+        ([no, empty, dict(&[("neg", none)])], "metadata 'neg'"),
+    ] {
+        let [requires_grad, hooks, metadata] = arguments;
+        let error = load(requires_grad, hooks, metadata).expect_err("an argument").to_string();
+        assert!(error.contains(expected), "{error}");
     }
     Ok(())
 }

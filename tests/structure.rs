@@ -174,3 +174,38 @@ fn the_readme_links_to_addresses_only() {
         links.iter().filter(|link| !link.starts_with("https://") && !link.starts_with('#')).collect();
     assert!(relative.is_empty(), "README.md: name these files without a link: {relative:?}");
 }
+
+/// Every file of the library and of the command that can delete, replace or truncate a file has a row in `docs/files.md`.
+#[test]
+fn what_changes_files_is_in_the_docs() {
+    let docs = read("docs/files.md");
+    let calls = [
+        "remove_file(",
+        "remove_dir",
+        "rename(",
+        "File::create",
+        "OpenOptions",
+        "File::options",
+        "set_len(",
+        "fs::write(",
+        "fs::copy(",
+        "hard_link(",
+        "truncate(true",
+    ];
+    // Of a vector, and what the Rust of other files is.
+    let other = ["src/device/cpu/copy.rs", "src/checkpoint/power_loss.rs", "src/atomic/faults.rs"];
+    let mut found = BTreeSet::new();
+    for (path, text) in [code("src"), code("cli/src")].concat() {
+        if !other.contains(&path.as_str()) && calls.iter().any(|call| text.contains(call)) {
+            found.insert(path);
+        }
+    }
+    let rows: BTreeSet<String> = docs
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .map(|row| row.split('`').next().unwrap_or_default().to_owned())
+        .collect();
+    // These write by `src/atomic.rs`, and have rows since the files are ours, not the user's.
+    let by_atomic = ["src/data/download.rs", "src/device/gpu/tuned.rs"].map(str::to_owned);
+    assert_eq!(found.iter().chain(&by_atomic).cloned().collect::<BTreeSet<_>>(), rows);
+}

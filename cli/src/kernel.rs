@@ -1,13 +1,15 @@
 //! `anygpu kernel`: runs a WGSL kernel of a file once, on arrays of files.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anygpu::kernel::{Output, WgslKernel};
-use anygpu::{DType, Device, Tensor};
+use anygpu::{DType, Device, Tensor, narrow_64_bits};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::{devices, output};
+use crate::{devices, output, values};
 
 /// Runs a WGSL kernel on arrays of .npy files.
 ///
@@ -22,7 +24,7 @@ pub struct Args {
     /// The compute entry point, if the source has several
     #[arg(long, value_name = "NAME")]
     entry: Option<String>,
-    /// The elements of an input, a .npy file of float32, int32 or uint32; without a name, that of the file; may be given
+    /// The elements of an input, a .npy file of float32, int32 or uint32 (float64 and int64 are converted); without a name, that of the file; may be given
     /// several times
     #[arg(long = "in", value_name = "[NAME=]FILE")]
     inputs: Vec<String>,
@@ -56,10 +58,19 @@ pub struct Args {
     /// Run loops with more iterations than the device's driver does: results are then wrong. See its quirk loop-budget
     #[arg(long)]
     allow_long_loops: bool,
+    /// End the command with an error if it takes longer: a kernel may run for ever
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
+    timeout: Option<Duration>,
+    /// The command was started by itself, to be ended in time
+    #[arg(long, hide = true)]
+    timed: bool,
     /// The device, one only: auto is the first hardware GPU. Without one, name a software adapter, such as soft:0
     #[arg(long, alias = "device", default_value = "auto", value_name = "NAME")]
     devices: String,
 }
+
+/// The longest source that is read.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// An output, as `--json` prints it.
 #[derive(Serialize)]
@@ -78,6 +89,9 @@ struct Line<'a> {
 /// [`Failure::Usage`] for options that do not have their form; [`Failure::Run`] for a source, arrays or a dispatch that do not
 /// fit, naming them.
 pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
+    if let Some(limit) = args.timeout.filter(|_| !args.timed) {
+        return run_within(limit);
+    }
     let inputs = files("--in", &args.inputs)?;
     let in_outs = files("--inout", &args.in_outs)?;
     let outputs: Vec<Empty> = args.outputs.iter().map(|text| Empty::parse(text)).collect::<Result<_, _>>()?;
@@ -106,7 +120,7 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     let device = device(&args.devices)?;
 
     let path = args.file.display();
-    let source = std::fs::read_to_string(&args.file).map_err(|error| Failure::Run(format!("{path}: {error}")))?;
+    let source = anygpu::read_text(&args.file, MOST_BYTES).map_err(|error| Failure::Run(format!("{path}: {error}")))?;
     let entry = match &args.entry {
         Some(entry) => entry.clone(),
         None => only_entry(&source, &args.file)?,
@@ -116,7 +130,8 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("the param '{name}' has no value: use --set {name}=…")));
     }
     let read = |files: &[(&str, PathBuf)]| {
-        files.iter().map(|(_, path)| Tensor::from_npy(path, &device)).collect::<anygpu::Result<Vec<Tensor>>>()
+        let read = |(_, path): &(&str, PathBuf)| narrow_64_bits(|| Tensor::from_npy(path, &device));
+        files.iter().map(read).collect::<anygpu::Result<Vec<Tensor>>>()
     };
     let (read_only, started) = (read(&inputs)?, read(&in_outs)?);
     let mut launch = kernel.on(&device);
@@ -163,6 +178,35 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Runs the command in a process of its own, which is ended if it takes too long: no driver ends a kernel that runs, and a process
+/// of which a kernel runs does not end by itself.
+fn run_within(limit: Duration) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::Run(format!("--timeout: the command cannot be started: {error}"));
+    let begin = Instant::now();
+    let mut child = Command::new(std::env::current_exe().map_err(failed)?)
+        .args(std::env::args_os().skip(1))
+        .arg("--timed")
+        .spawn()
+        .map_err(failed)?;
+    loop {
+        match child.try_wait().map_err(failed)? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => {
+                // It has said why, unless a signal ended it.
+                let code = status.code().and_then(|code| u8::try_from(code).ok());
+                let ended = || Failure::Run(format!("the process of the kernel ended: {status}"));
+                return Err(code.map_or_else(ended, Failure::Quiet));
+            }
+            None if begin.elapsed() < limit => std::thread::sleep(Duration::from_millis(5)),
+            None => {
+                let _ = (child.kill(), child.wait());
+                let seconds = limit.as_secs_f64();
+                return Err(Failure::Run(format!("it took longer than {seconds} s (--timeout), and was ended")));
+            }
+        }
+    }
 }
 
 /// An output that starts as zeros.

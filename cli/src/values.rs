@@ -1,6 +1,7 @@
 //! Values of options: parsers whose errors say what a value must be.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Parses a whole number of at least 1.
 ///
@@ -27,6 +28,16 @@ pub fn whole(text: &str) -> Result<u64, String> {
 /// As [`at_least_one`].
 pub fn above_zero(text: &str) -> Result<f32, String> {
     finite(text).filter(|number| *number > 0.0).ok_or_else(|| "it must be a number above 0".to_string())
+}
+
+/// Parses a time in seconds, above 0 and at most a year.
+///
+/// # Errors
+/// As [`at_least_one`].
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let most = 366.0 * 86_400.0;
+    let seconds = text.parse().ok().filter(|seconds| (1e-3..=most).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("it must be a number of seconds from 0.001 to {most}"))
 }
 
 /// Parses a finite number.
@@ -57,6 +68,10 @@ mod tests {
         }
         for wrong in ["-1", "0", "nan", "inf", "1e99", "", "x"] {
             assert!(above_zero(wrong).unwrap_err().contains("above 0"), "{wrong}");
+        }
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["-1", "0", "nan", "inf", "1e99", "", "x"] {
+            assert!(seconds(wrong).unwrap_err().contains("seconds"), "{wrong}");
         }
         for wrong in ["nan", "inf", "", "x"] {
             assert!(number(wrong).unwrap_err().contains("a number"), "{wrong}");

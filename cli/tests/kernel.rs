@@ -114,3 +114,52 @@ fn what_does_not_fit_is_an_error() {
         check(&args.iter().map(|arg| &**arg).collect::<Vec<_>>(), status, words);
     }
 }
+
+/// A file that does not end is refused before it is read.
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_is_refused() {
+    let folder = folder();
+    let pipe = folder.path().join("pipe.wgsl");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    std::os::unix::fs::symlink("/dev/zero", folder.path().join("zero.npy")).expect("a link");
+    let Some(device) = adapter() else { return };
+    let kernel = |args: &[&str]| run(folder.path(), &[&["kernel", "--device", device.name()], args].concat());
+    fails(&kernel(&["pipe.wgsl"]), 1, &["pipe.wgsl", "a named pipe"]);
+    fails(&kernel(&["/dev/zero"]), 1, &["/dev/zero", "a device"]);
+    fails(&kernel(&["."]), 1, &["a folder"]);
+    fails(&kernel(&["saxpy.wgsl", "--in", "x=zero.npy", "--set", "alpha=1", "--set", "shift=0,0"]), 1, &["a device"]);
+    let large = std::fs::File::create(folder.path().join("large.wgsl")).expect("a file");
+    large.set_len(1 << 30).expect("a sparse file");
+    fails(&kernel(&["large.wgsl"]), 1, &["large.wgsl", "longer than"]);
+}
+
+#[test]
+fn a_kernel_that_takes_too_long_is_ended() {
+    let folder = folder();
+    let Some(device) = adapter() else { return };
+    let endless = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+@compute @workgroup_size(1)
+fn spin() {
+    // Some drivers leave a loop after 65535 iterations.
+    for (var a = 0u; a < 65000u; a++) {
+        for (var b = 0u; b < 65000u; b++) {
+            for (var c = 0u; c < 65000u; c++) { y[0] = y[0] * 1664525u + 1013904223u + a + b; }
+        }
+    }
+}";
+    std::fs::write(folder.path().join("spin.wgsl"), endless).expect("a file");
+    let begin = std::time::Instant::now();
+    let args = ["kernel", "spin.wgsl", "--out", "y:u32:2", "--device", device.name(), "--timeout"];
+    let result = run(folder.path(), &[&args[..], &["4"]].concat());
+    assert!(begin.elapsed().as_secs() < 60, "it was not ended");
+    fails(&result, 1, &["--timeout", "4 s"]);
+    fails(&run(folder.path(), &[&args[..], &["0"]].concat()), 2, &["--timeout", "seconds"]);
+    let mut args = vec!["kernel", "saxpy.wgsl", "--device", device.name(), "--in", "x.npy", "--inout", "y=start.npy"];
+    args.extend(["--out", "count:u32:1", "--set", "alpha=2.5", "--set", "shift=0,1", "--timeout", "300"]);
+    let result = run(folder.path(), &args);
+    assert!(result.status.success() && stdout(&result).contains("y = "), "{}", stderr(&result));
+    args.push("--nothing");
+    fails(&run(folder.path(), &args), 2, &["--nothing"]);
+}

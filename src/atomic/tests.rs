@@ -68,6 +68,44 @@ fn without_locks_the_age_decides() {
     assert_eq!(names(folder.path()), [".a.1111111111111111.tmp", "a"]);
 }
 
+#[test]
+fn names_as_long_as_the_system_takes_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("n".repeat(240) + ".safetensors");
+    let other = folder.path().join("m".repeat(240) + ".safetensors");
+    leave(folder.path(), temporary_name(path.file_name().unwrap()).to_str().unwrap());
+    let kept = temporary_name(other.file_name().unwrap());
+    leave(folder.path(), kept.to_str().unwrap());
+    for text in ["old", "new"] {
+        write(&path, text).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    assert_eq!(names(folder.path()), [kept, path.file_name().unwrap().to_owned()]);
+    check_writable(&other).unwrap();
+    assert_eq!(names(folder.path()), [path.file_name().unwrap()]);
+}
+
+#[cfg(unix)]
+#[test]
+fn what_is_not_ours_is_not_removed() {
+    use std::os::unix::fs::{MetadataExt, chown, symlink};
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let document = leave(elsewhere.path(), ".a.0011223344556677.tmp");
+    symlink(&document, folder.path().join(".a.0011223344556677.tmp")).unwrap();
+    fs::create_dir(folder.path().join(".a.1111111111111111.tmp")).unwrap();
+    let mut expected = vec![".a.0011223344556677.tmp", ".a.1111111111111111.tmp"];
+    if fs::metadata(folder.path()).unwrap().uid() == 0 {
+        chown(leave(folder.path(), ".a.2222222222222222.tmp"), Some(12_345), None).unwrap();
+        expected.push(".a.2222222222222222.tmp");
+    } else {
+        eprintln!("skipped: only root can make a file of another user");
+    }
+    write(&folder.path().join("a"), "whole").unwrap();
+    expected.push("a");
+    assert_eq!(names(folder.path()), expected);
+    assert_eq!(fs::read_to_string(document).unwrap(), "a part");
+}
+
 /// Names that depend on the process id are equal in two containers.
 #[test]
 fn names_are_random() {

@@ -30,6 +30,8 @@ pub(super) enum FileDType {
     Complex32,
     Complex64,
     Complex128,
+    /// A type of floats of 8 or 4 bits, or of quantised numbers, by its name and its bytes. None can be read.
+    Other(&'static str, usize),
 }
 
 impl FileDType {
@@ -41,12 +43,13 @@ impl FileDType {
             FileDType::F32 | FileDType::I32 | FileDType::U32 | FileDType::Complex32 => 4,
             FileDType::F16 | FileDType::BF16 | FileDType::I16 | FileDType::U16 => 2,
             FileDType::I8 | FileDType::U8 | FileDType::Bool => 1,
+            FileDType::Other(_, size) => size,
         }
     }
 
-    /// The tensor of these elements on `cpu`, in the nearest element type of this crate: `f64` is rounded to `f32`, and
-    /// integers of 64 bits become such of 32, but within [`keep_64_bits`](crate::keep_64_bits). A value that does not fit is
-    /// [`Fault::Unsupported`].
+    /// The tensor of these elements on `cpu`, in the nearest element type of this crate. Within
+    /// [`narrow_64_bits`](crate::narrow_64_bits), `f64` is rounded to `f32`, and integers of 64 bits become such of 32. A value that does
+    /// not fit is [`Fault::Unsupported`].
     ///
     /// There are as many `elements` as the shape has.
     pub fn tensor<'a>(
@@ -72,7 +75,14 @@ impl FileDType {
             FileDType::I32 => collect(shape, elements, |b| Ok(i32::from_le_bytes(b))),
             FileDType::I16 => collect(shape, elements, |b| Ok(i32::from(i16::from_le_bytes(b)))),
             FileDType::I8 => collect(shape, elements, |b| Ok(i32::from(i8::from_le_bytes(b)))),
-            FileDType::U64 => collect(shape, elements, |b| narrow::<u64, u32>(u64::from_le_bytes(b))),
+            FileDType::U64 => match collect(shape, elements.clone(), |b| narrow::<u64, u32>(u64::from_le_bytes(b))) {
+                Err(Fault::Unsupported(_)) if keeps => collect(shape, elements, |b| {
+                    let value = u64::from_le_bytes(b);
+                    let beyond = |_| Fault::Unsupported(format!("the integer {value} does not fit i64"));
+                    i64::try_from(value).map_err(beyond)
+                }),
+                other => other,
+            },
             FileDType::U32 => collect(shape, elements, |b| Ok(u32::from_le_bytes(b))),
             FileDType::U16 => collect(shape, elements, |b| Ok(u32::from(u16::from_le_bytes(b)))),
             FileDType::U8 => collect(shape, elements, |[b]: [u8; 1]| Ok(b)),
@@ -81,9 +91,35 @@ impl FileDType {
                 _ => Err(format!("the byte {b} is neither true nor false").into()),
             }),
             FileDType::Complex32 | FileDType::Complex64 | FileDType::Complex128 => {
-                Err(Fault::Unsupported(format!("complex numbers ({self:?}), for which there is no element type")))
+                let bits = 8 * self.size();
+                Err(Fault::Unsupported(format!("complex numbers of {bits} bits, for which there is no element type")))
+            }
+            FileDType::Other(name, _) => {
+                Err(Fault::Unsupported(format!("numbers of {name}, for which there is no element type")))
             }
         }
+    }
+}
+
+impl FileDType {
+    /// Changes the sign of each of these elements.
+    pub fn negate(self, elements: &mut [u8]) -> Result<(), Fault> {
+        match self {
+            FileDType::F64 | FileDType::F32 | FileDType::F16 | FileDType::BF16 => {
+                elements.chunks_exact_mut(self.size()).for_each(|element| element[element.len() - 1] ^= 0x80);
+            }
+            FileDType::I64 | FileDType::I32 | FileDType::I16 | FileDType::I8 => {
+                for element in elements.chunks_exact_mut(self.size()) {
+                    // The complement and 1.
+                    let mut carry = true;
+                    for byte in element {
+                        (*byte, carry) = (!*byte).overflowing_add(u8::from(carry));
+                    }
+                }
+            }
+            _ => return Err(Fault::Unsupported("a view with a negative sign of elements without one".into())),
+        }
+        Ok(())
     }
 }
 

@@ -23,9 +23,10 @@
 //! memory in proportion to its actual size, whatever sizes it claims. Files of [`save`] and zip archives of PyTorch
 //! have checksums, which are compared; PyTorch's format before 1.6 has none.
 //!
-//! Files that are refused: whole modules (`torch.save(model)`, TorchScript), files with quantised or sparse tensors or
-//! with objects of other libraries (`argparse.Namespace`), big-endian files, strings with escapes of pickle protocol 0,
-//! and the tar archives of PyTorch before 0.1.10. Of NumPy, numbers are read and arrays are skipped.
+//! Files that are refused: whole modules (`torch.save(model)`, TorchScript), files with objects of other libraries
+//! (`argparse.Namespace`), big-endian files, strings with escapes of pickle protocol 0, and the tar archives of PyTorch before
+//! 0.1.10. Of NumPy, numbers are read and arrays are skipped. Sparse, quantised, nested and complex tensors, and those of 8-bit
+//! floats, are skipped.
 
 mod file_dtype;
 mod groups;
@@ -38,10 +39,12 @@ mod training;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::device::IntoDevice;
 use crate::device::cpu::read_whole;
+use crate::device::{Device, IntoDevice};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
+use crate::tensor::Tensor;
 
 pub use crate::atomic::{check_writable, write_atomically};
 pub use pytorch::PickleValue;
@@ -69,17 +72,18 @@ pub fn save(state: &StateDict, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     match extension(path).as_str() {
         "safetensors" => safetensors::write(state, Default::default(), path),
-        "pt" | "pth" | "bin" => Err(damaged(
+        "pt" | "pth" | "bin" | "ckpt" => Err(damaged(
             path,
             "PyTorch's own format is read here, not written: save as .safetensors, which PyTorch reads with \
              safetensors.torch.load_file",
         )),
-        other => Err(damaged(path, format!("files end in .safetensors, not {other:?}"))),
+        other => Err(damaged(path, format!("files end in .safetensors, and this one in {}", text(other)))),
     }
 }
 
-/// Reads the tensors of a `.safetensors` file, or the state of a module in a file of `torch.save` (`.pt`, `.pth`,
-/// `.bin`), all to `device`, in one staged copy. They may have been saved from any device.
+/// Reads the tensors of a `.safetensors` file, or the state of a module in a file of `torch.save` (`.pt`, `.pth`, `.bin`, `.ckpt`),
+/// all to `device`, in one staged copy. They may have been saved from any device. What kind of file it is, its first bytes say:
+/// the name of a file may end in anything.
 ///
 /// In a PyTorch file, the state is the dict of tensors that `model.state_dict()` returned, or such a dict under
 /// `state_dict`, `model_state_dict` or `model`; use [`load_pickle`] for other contents.
@@ -87,18 +91,18 @@ pub fn save(state: &StateDict, path: impl AsRef<Path>) -> Result<()> {
 /// From a file of a [`TrainingState`], the tensors of the model are read.
 ///
 /// # Element types
-/// - `f64` becomes `f32`, each value rounded to the nearest.
-/// - `i64` becomes `i32`, or `u32` where a value needs it and none is negative; `u64` and `u16` become `u32`, `i16` and
-///   `i8`
-///   become `i32`; `u8` stays.
-/// - A tensor with a value that does not fit (an integer beyond 32 bits, a finite `f64` beyond the range of `f32`), or
-///   of
-///   another type (complex, say), is skipped. So is a number among the tensors of a PyTorch file. A warning in the log names
-///   what is skipped, and [`PickleValue::skipped`] lists it.
+/// - All types that tensors have stay, `f64` and `i64` too. [`Module::load_state_dict`](crate::nn::Module::load_state_dict) converts
+///   to the types of a module's tensors, as PyTorch does.
+/// - Adapters hold no `f64`: read such a file to `cpu`, or within [`narrow_64_bits`](crate::narrow_64_bits), which converts numbers of
+///   64 bits to 32 bits.
+/// - `u16` becomes `u32`, `i16` and `i8` become `i32`, and `u64` becomes `u32`, or `i64` where a value needs it.
+/// - A tensor with a value that does not fit, or of another type (complex, say), is skipped. So is a number among the tensors of a
+///   PyTorch file. [`StateDict::skipped`] and [`PickleValue::skipped`] name what is skipped, with the reason, and so does a warning
+///   in the log.
 ///
 /// # Errors
 /// [`Error::Data`] if the file is missing, cut or damaged, if it holds an object that is not data, or no tensor that
-/// can be read; the errors of the device.
+/// can be read, or `f64` and the device is an adapter; the errors of the device.
 pub fn load(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<StateDict> {
     Ok(load_with_metadata(path, device)?.0)
 }
@@ -109,7 +113,8 @@ pub fn load(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<StateDict
 /// # Errors
 /// As [`load`].
 pub fn load_pickle(path: impl AsRef<Path>, device: impl IntoDevice) -> Result<PickleValue> {
-    pytorch::read(path.as_ref(), &device.into_device()?)
+    let (path, device) = (path.as_ref(), device.into_device()?);
+    pytorch::read(&read_file(path)?, path, &device)
 }
 
 /// As [`save`], with named texts in the file, for instance a description of the model and of its inputs.
@@ -165,18 +170,64 @@ pub fn load_with_metadata(
     device: impl IntoDevice,
 ) -> Result<(StateDict, BTreeMap<String, String>)> {
     let (path, device) = (path.as_ref(), device.into_device()?);
-    match extension(path).as_str() {
-        "safetensors" => {
-            let (state, metadata) = safetensors::read(path)?;
-            let (state, metadata) = training::model_of(state, metadata);
-            Ok((state.to(device)?, metadata))
-        }
-        "pt" | "pth" | "bin" => {
-            let state = pytorch::read(path, &device)?.find_state_dict().map_err(|detail| damaged(path, detail))?;
-            Ok((state, BTreeMap::new()))
-        }
-        other => Err(damaged(path, format!("files end in .safetensors, .pt, .pth or .bin, not {other:?}"))),
+    let file = read_file(path)?;
+    if is_safetensors(&file, path)? {
+        let (state, metadata) = safetensors::read_bytes(&file, path)?;
+        let (state, metadata) = training::model_of(state, metadata);
+        check_held(state.iter().map(|(_, tensor)| tensor), &device).map_err(|fault| fault.of(path))?;
+        Ok((state.to(device)?, metadata))
+    } else {
+        // What is beside the state need not be there.
+        let value = pytorch::read(&file, path, &Device::cpu())?;
+        let state = value.find_state_dict().map_err(|detail| damaged(path, detail))?;
+        check_held(state.iter().map(|(_, tensor)| tensor), &device).map_err(|fault| fault.of(path))?;
+        Ok((state.to(device)?, BTreeMap::new()))
     }
+}
+
+/// Returns whether a file is one of safetensors, by its first bytes: then it has the length of a header and a brace. Otherwise it is
+/// one of `torch.save`: a zip archive, or a pickle of protocol 2 or later. A damaged file is what its name says.
+fn is_safetensors(file: &[u8], path: &Path) -> Result<bool> {
+    let begins = file.first_chunk::<8>().zip(file.get(8)).is_some_and(|(length, first)| {
+        *first == b'{' && usize::try_from(u64::from_le_bytes(*length)).is_ok_and(|length| length <= file.len() - 8)
+    });
+    let torch = file.starts_with(b"PK\x03\x04") || matches!(file, [0x80, 2..=5, ..]);
+    match (begins, torch, extension(path).as_str()) {
+        (true, ..) => Ok(true),
+        (false, true, _) => Ok(false),
+        (false, false, "safetensors") => Ok(true),
+        (false, false, "pt" | "pth" | "bin" | "ckpt") => Ok(false),
+        _ => Err(damaged(
+            path,
+            "it is no file of tensors: it begins neither as one of safetensors nor as one of torch.save",
+        )),
+    }
+}
+
+/// Returns an error for elements that a device does not hold.
+fn check_held<'a>(mut tensors: impl Iterator<Item = &'a Tensor>, device: &Device) -> Result<(), Fault> {
+    match tensors.find(|tensor| tensor.dtype() == DType::F64).filter(|_| !device.is_cpu()) {
+        None => Ok(()),
+        Some(tensor) => Err(format!(
+            "it has a tensor of f64, of shape {:?}, and {device} holds no f64: read it to cpu, or to f32 within \
+             anygpu::narrow_64_bits(|| …)",
+            tensor.shape()
+        )
+        .into()),
+    }
+}
+
+/// Returns a text of a file for a message: shortened, and without characters that a terminal obeys.
+fn text(text: &str) -> String {
+    const MOST: usize = 100;
+    let plain = |c: char| match c.escape_debug().len() {
+        1 => c,
+        _ if matches!(c, '\'' | '"' | '\\') => c,
+        _ => '?',
+    };
+    let shown: String = text.chars().take(MOST).map(plain).collect();
+    let rest = if text.chars().nth(MOST).is_some() { "…" } else { "" };
+    format!("'{shown}{rest}'")
 }
 
 fn extension(path: &Path) -> String {
@@ -188,7 +239,8 @@ fn damaged(path: &Path, detail: impl Into<String>) -> Error {
 }
 
 /// The bytes of a regular file. A device or pipe, which may be endless, is an error.
-fn read_file(path: &Path) -> Result<Vec<u8>> {
+#[doc(hidden)]
+pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_whole(path, |error| damaged(path, format!("cannot be read: {error}")))
 }
 

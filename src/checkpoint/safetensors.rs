@@ -12,7 +12,7 @@ use std::path::Path;
 use safetensors::{Dtype, SafeTensors};
 
 use super::file_dtype::{FileDType, safetensors_name, with_bytes};
-use super::{Fault, damaged, read_file};
+use super::{Fault, damaged, text};
 use crate::atomic::write_atomically;
 use crate::context;
 use crate::device::Device;
@@ -65,54 +65,63 @@ pub(super) fn write(state: &StateDict, metadata: Metadata, path: &Path) -> Resul
     }
 }
 
-/// Reads the tensors, on `cpu`, and the metadata. Logs which tensors are skipped.
-pub(super) fn read(path: &Path) -> Result<(StateDict, Metadata)> {
-    read_bytes(&read_file(path)?, path)
-}
-
-/// Reads the bytes of a file. `path` is its name in errors and warnings.
+/// Reads the bytes of a file: the tensors, on `cpu`, and the metadata. Logs which tensors are skipped. `path` is its name in errors and warnings.
 pub(super) fn read_bytes(bytes: &[u8], path: &Path) -> Result<(StateDict, Metadata)> {
-    let Contents { state, metadata, skipped } = parse(bytes).map_err(|fault| fault.of(path))?;
-    skipped.iter().for_each(|reason| log::warn!("{}: a tensor is skipped: {reason}", path.display()));
+    let (state, metadata) = parse(bytes).map_err(|fault| fault.of(path))?;
+    for (name, reason) in state.skipped() {
+        log::warn!("{}: {} is skipped: {reason}", path.display(), text(name));
+    }
     Ok((state, metadata))
 }
 
-/// The contents of a file, and the tensors that this crate has no type for, each with the reason.
-struct Contents {
-    state: StateDict,
-    metadata: Metadata,
-    skipped: Vec<String>,
-}
-
-fn parse(bytes: &[u8]) -> Result<Contents, Fault> {
+/// Returns the tensors, with the names of those that this crate has no type for, and the metadata.
+fn parse(bytes: &[u8]) -> Result<(StateDict, Metadata), Fault> {
     numbers_are_sane(bytes)?;
     let (len, header) =
         SafeTensors::read_metadata(bytes).map_err(|error| format!("not a whole safetensors file: {error}"))?;
     let mut metadata: Metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
-    let (mut state, mut skipped) = (StateDict::new(), Vec::new());
-    // Such a tensor in a file of this crate was one of 64 bits.
-    let _keep = metadata.contains_key(ORIGIN).then(|| context::set(|context| &mut context.keep_longs, true));
-    for name in header.offset_keys() {
-        let Some(info) = header.info(&name) else { continue };
+    let mut state = StateDict::new();
+    let tensor = |name: &str| {
+        let Some(info) = header.info(name) else { return Err(Fault::from("it has no place in the file")) };
         let (start, end) = info.data_offsets;
         let data = bytes.get(8 + len + start..8 + len + end).unwrap_or_default();
-        let tensor = match file_dtype(info.dtype) {
+        match file_dtype(info.dtype) {
             Some(file_dtype) => file_dtype.tensor(&info.shape, data.chunks_exact(file_dtype.size())),
-            None => Err(Fault::Unsupported(format!("elements of {} cannot be read", info.dtype))),
-        };
-        match tensor.map_err(|fault| fault.within(&name)) {
+            None => Err(Fault::Unsupported(format!("elements of {}, for which there is no element type", info.dtype))),
+        }
+    };
+    let is_own = metadata.contains_key(ORIGIN);
+    // The checksum is one of the elements as they were written.
+    let keep = is_own.then(|| context::set(|context| &mut context.keep_longs, true));
+    for name in header.offset_keys() {
+        match tensor(&name) {
             Ok(tensor) => drop(state.insert(name, tensor)),
             // A file of this crate has no such tensor, unless it is damaged.
-            Err(Fault::Unsupported(reason)) if !metadata.contains_key(ORIGIN) => skipped.push(reason),
-            Err(fault) => return Err(fault),
+            Err(Fault::Unsupported(reason)) if !is_own => state.skip(&name, reason),
+            Err(fault) => return Err(fault.within(&text(&name))),
         };
     }
-    if state.is_empty() && !skipped.is_empty() {
-        skipped.truncate(5);
-        return Err(format!("it has no tensor that can be read: {}", skipped.join(", ")).into());
-    }
     verify(&state, &mut metadata)?;
-    Ok(Contents { state, metadata, skipped })
+    drop(keep);
+    if !context::read(|context| context.keep_longs) {
+        let wide: Vec<String> =
+            state.iter().filter(|(_, x)| x.dtype().is_long()).map(|(name, _)| name.into()).collect();
+        for name in wide {
+            match tensor(&name) {
+                Ok(tensor) => drop(state.insert(name, tensor)),
+                Err(Fault::Unsupported(reason)) => {
+                    state.remove(&name);
+                    state.skip(&name, reason);
+                }
+                Err(fault) => return Err(fault.within(&text(&name))),
+            }
+        }
+    }
+    if state.is_empty() && state.skipped().len() > 0 {
+        let skipped = state.skipped().take(5).map(|(name, reason)| format!("{}: {reason}", text(name)));
+        return Err(format!("it has no tensor that can be read: {}", skipped.collect::<Vec<_>>().join(", ")).into());
+    }
+    Ok((state, metadata))
 }
 
 /// Compares the checksum, if the file has one. A file of this crate must have one.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::safetensors::{self, Metadata};
 use super::{RESERVED, damaged, extension, groups, is_reserved, read_file};
+use crate::context;
 use crate::data::LoaderState;
 use crate::error::{Error, Result};
 use crate::nn::{KeyReport, Module, StateDict};
@@ -252,7 +253,10 @@ impl TrainingState {
     /// Same as [`load`](TrainingState::load).
     pub fn from_bytes(bytes: &[u8], origin: impl AsRef<Path>) -> Result<TrainingState> {
         let path = origin.as_ref();
+        // A run goes on with what it had.
+        let keep = context::set(|context| &mut context.keep_longs, true);
         let (tensors, mut metadata) = safetensors::read_bytes(bytes, path)?;
+        drop(keep);
         if metadata.remove(TRAINING).is_none() {
             return Err(damaged(path, "this is no training checkpoint: read it with checkpoint::load"));
         }

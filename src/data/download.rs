@@ -84,6 +84,12 @@ fn fetch_all(source: &str, files: &[(&str, &str)], folder: &Path, progress: &mut
         .build()
         .into();
     for (name, md5) in missing {
+        // What a link leads to is not ours to replace.
+        let path = folder.join(name);
+        if path.is_symlink() {
+            let what = "it is a link to a file that is missing or is another one: remove the link";
+            return Err(damaged(&path.display().to_string(), what));
+        }
         fetch(&agent, source, name, md5, folder, progress).map_err(|reason| cannot(offline(source, files, &reason)))?;
     }
     Ok(())
@@ -191,6 +197,21 @@ mod tests {
             }
         });
         (source, thread)
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_behind_a_link_is_not_replaced() {
+        let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let document = elsewhere.path().join("letter");
+        fs::write(&document, "Dear").unwrap();
+        std::os::unix::fs::symlink(&document, dir.path().join(HELLO.0)).unwrap();
+        let message = fetched("http://127.0.0.1:1", dir.path()).unwrap_err().to_string();
+        assert!(message.contains("a link"), "{message}");
+        assert_eq!(fs::read_to_string(&document).unwrap(), "Dear");
+        // A link to the right file is as good as the file.
+        fs::write(&document, "hello").unwrap();
+        fetched("http://127.0.0.1:1", dir.path()).unwrap();
     }
 
     /// The error of one request that is answered so; nothing may be left in the folder.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
-use super::gpu::{Gpu, MOST_LISTED};
+use super::gpu::{Gpu, MOST_LISTED, fuzz_line, fuzz_tuned};
 use super::{Backend, Device};
 use crate::error::{Error, Result};
 
@@ -37,6 +37,21 @@ impl KernelList {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+}
+
+/// Reads a list as a device that binds `most` buffers does, and returns how many kernels it would compile. The fuzz target
+/// `kernel_list` calls it.
+#[doc(hidden)]
+#[must_use]
+pub fn kernels_to_compile(text: &str, most: usize) -> usize {
+    text.parse().map_or(0, |list: KernelList| list.0.iter().map(|line| fuzz_line(line, most)).map(usize::from).sum())
+}
+
+/// Reads a file of tuned variants, and returns how many there are. The fuzz target `tuned` calls it.
+#[doc(hidden)]
+#[must_use]
+pub fn tuned_variants(text: &str, with_checksum: bool) -> usize {
+    fuzz_tuned(text, with_checksum)
 }
 
 /// What errors name.

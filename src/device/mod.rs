@@ -74,6 +74,8 @@ mod storage;
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use compile_ahead::{CompileAhead, KernelList};
+#[doc(hidden)]
+pub use compile_ahead::{kernels_to_compile, tuned_variants};
 pub use info::{DeviceInfo, DeviceKind, Limits, Quirk, Vendor};
 pub use list::Devices;
 pub use memory::{DriverMemory, MemoryStats};

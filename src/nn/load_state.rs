@@ -38,7 +38,7 @@ pub(super) fn load(module: &(impl Module + ?Sized), state: &StateDict, strict: b
     let state = with_prefix_of(&targets, state)?;
     let (pairs, report, wrong) = matched(&targets, &state);
     if !wrong.is_empty() || strict && report != KeyReport::default() {
-        return Err(Error::argument("load_state_dict", complaint(&report, &wrong, strict)));
+        return Err(Error::argument("load_state_dict", complaint(&report, &wrong, &state, strict)));
     }
     overwrite(&pairs)?;
     Ok(report)
@@ -89,7 +89,7 @@ fn is_counter(name: &str) -> bool {
     name.rsplit('.').next() == Some("num_batches_tracked")
 }
 
-fn complaint(report: &KeyReport, wrong: &[String], strict: bool) -> String {
+fn complaint(report: &KeyReport, wrong: &[String], state: &StateDict, strict: bool) -> String {
     let mut parts = Vec::new();
     let mut list = |what: &str, names: &[String], separator: &str| {
         if !names.is_empty() {
@@ -98,7 +98,11 @@ fn complaint(report: &KeyReport, wrong: &[String], strict: bool) -> String {
     };
     list("of another shape", wrong, "; ");
     if strict {
-        list("missing in the state", &report.missing, ", ");
+        let why = |name: &String| match state.skipped().find(|(skipped, _)| skipped == name) {
+            Some((_, reason)) => format!("{name} (skipped when the file was read: {reason})"),
+            None => name.clone(),
+        };
+        list("missing in the state", &report.missing.iter().map(why).collect::<Vec<_>>(), ", ");
         list("unexpected in the state", &report.unexpected, ", ");
     }
     format!("the state does not fit the module, which is unchanged. {}", parts.join(". "))

@@ -35,6 +35,8 @@ pub(super) const REPLICATED: &str = "module.";
 pub struct StateDict {
     entries: Vec<(String, Tensor)>,
     places: HashMap<String, usize>,
+    /// What a reader could not put into the state, by name, with the reason.
+    skipped: Vec<(String, String)>,
 }
 
 impl StateDict {
@@ -81,6 +83,32 @@ impl StateDict {
         self.entries.iter().map(|(name, _)| name.as_str())
     }
 
+    /// Returns what the file had besides, from which this state was read, and what has no tensor here: the names, each with the
+    /// reason, such as complex numbers. They have the names that the tensors would have.
+    ///
+    /// ```
+    /// # use anygpu::nn::StateDict;
+    /// # let state = StateDict::new(); // of checkpoint::load
+    /// for (name, reason) in state.skipped() {
+    ///     println!("{name} was not read: {reason}");
+    /// }
+    /// ```
+    #[must_use]
+    pub fn skipped(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.skipped.iter().map(|(name, reason)| (name.as_str(), reason.as_str()))
+    }
+
+    /// Notes what is not in the state.
+    pub(crate) fn skip(&mut self, name: &str, reason: impl Into<String>) {
+        self.skipped.push((name.to_owned(), reason.into()));
+    }
+
+    /// Takes over what is not in another state, under other names; `None` leaves one out.
+    fn skipping(mut self, other: &StateDict, name: impl Fn(&str) -> Option<String>) -> StateDict {
+        self.skipped = other.skipped.iter().filter_map(|(old, why)| Some((name(old)?, why.clone()))).collect();
+        self
+    }
+
     /// Returns the number of tensors.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -117,13 +145,15 @@ impl StateDict {
                 return Err(Error::argument("strip_prefix", detail));
             }
         }
-        Ok(renamed)
+        Ok(renamed.skipping(self, |name| Some(name.strip_prefix(prefix).unwrap_or(name).to_owned())))
     }
 
     /// Returns the same tensors with `prefix` added to every name.
     #[must_use]
     pub fn add_prefix(&self, prefix: &str) -> StateDict {
-        self.iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor.clone())).collect()
+        let renamed: StateDict =
+            self.iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor.clone())).collect();
+        renamed.skipping(self, |name| Some(format!("{prefix}{name}")))
     }
 
     /// Returns the tensors whose names start with `prefix`, with the prefix removed: for example the state of one
@@ -139,7 +169,8 @@ impl StateDict {
     #[must_use]
     pub fn under(&self, prefix: &str) -> StateDict {
         let inner = |(name, tensor): (&str, &Tensor)| Some((name.strip_prefix(prefix)?.to_string(), tensor.clone()));
-        self.iter().filter_map(inner).collect()
+        let state: StateDict = self.iter().filter_map(inner).collect();
+        state.skipping(self, |name| Some(name.strip_prefix(prefix)?.to_owned()))
     }
 
     /// Returns the tensors on `device`. All tensors that are on the same other device are moved in one staged copy.
@@ -149,7 +180,8 @@ impl StateDict {
     pub fn to(&self, device: impl IntoDevice) -> Result<StateDict> {
         let device = device.into_device()?;
         let tensors: Vec<&Tensor> = self.entries.iter().map(|(_, tensor)| tensor).collect();
-        Ok(self.names().map(str::to_string).zip(moved(&tensors, &device)?).collect())
+        let state: StateDict = self.names().map(str::to_string).zip(moved(&tensors, &device)?).collect();
+        Ok(state.skipping(self, |name| Some(name.to_owned())))
     }
 
     /// Returns copies of the tensors, which later optimiser steps do not change. Use it to keep the best state so far,
@@ -158,7 +190,8 @@ impl StateDict {
     /// # Errors
     /// If a device does not have enough memory for them.
     pub fn copied(&self) -> Result<StateDict> {
-        self.iter().map(|(name, tensor)| Ok((name.to_string(), duplicate(&tensor.detach())?))).collect()
+        let copies = self.iter().map(|(name, tensor)| Ok((name.to_string(), duplicate(&tensor.detach())?)));
+        Ok(copies.collect::<Result<StateDict>>()?.skipping(self, |name| Some(name.to_owned())))
     }
 }
 

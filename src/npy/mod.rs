@@ -69,6 +69,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Fault> {
 /// Returns the tensor of the bytes of a `.npy` file.
 fn tensor(bytes: &[u8], device: &Device) -> Result<Tensor, Fault> {
     let (header, data) = Header::parse(bytes)?;
+    numbers::check_held(&header.kind, device)?;
     if !header.fortran_order || header.shape.len() < 2 {
         return numbers::tensor(&header.kind, data, &header.shape, device);
     }
@@ -151,12 +152,15 @@ impl Tensor {
     /// | NumPy | here |
     /// |---|---|
     /// | `float32`, `float16` | f32, f16 |
-    /// | `float64` | f32, rounded to the nearest; a finite number beyond f32 is an error |
+    /// | `float64` | f64 on `cpu`; on adapters, which hold none, an error |
     /// | `int32`, `int16`, `int8`, `uint16` | i32 |
-    /// | `int64` | i32; a number beyond it is an error |
+    /// | `int64` | i64 |
     /// | `uint32` | u32 |
-    /// | `uint64` | u32; a number beyond it is an error |
+    /// | `uint64` | u32, or i64 where a number needs it; one beyond both is an error |
     /// | `uint8`, `bool` | u8, bool |
+    ///
+    /// NumPy's own type is `float64`: within [`narrow_64_bits`](crate::narrow_64_bits), `float64` becomes f32, rounded to the nearest,
+    /// and `int64` i32; a number that does not fit is an error. `x.astype("float32")` before `numpy.save` does the same.
     ///
     /// # Errors
     /// [`Error::Data`] if the file cannot be read, is damaged, or has elements of another type; a device error if there is

@@ -63,6 +63,16 @@ fn within<T>(value: impl TryInto<T> + std::fmt::Display + Copy, limit: &str) -> 
     value.try_into().map_err(|_| format!("{value} is beyond {limit}"))
 }
 
+/// Returns an error for elements that a device does not hold.
+pub(super) fn check_held(kind: &Kind, device: &Device) -> Result<(), Fault> {
+    match &kind.name {
+        b"f8" if !device.is_cpu() && context::read(|context| context.keep_longs) => Err(Fault::File(format!(
+            "it is of float64, which {device} does not hold: read it to cpu, or to f32 within anygpu::narrow_64_bits(|| …)"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Returns a tensor of elements in rows. Their number of bytes fits the shape.
 pub(super) fn tensor(kind: &Kind, data: &[u8], shape: &[usize], device: &Device) -> Result<Tensor, Fault> {
     fn of<const N: usize, T: Element>(
@@ -92,7 +102,10 @@ pub(super) fn tensor(kind: &Kind, data: &[u8], shape: &[usize], device: &Device)
         b"u1" => of(array, |[b]: [u8; 1]| Ok(b)),
         b"b1" => of(array, |[b]: [u8; 1]| Ok(b != 0)),
         b"u4" => of(array, |b| Ok(u32::from_le_bytes(b))),
-        _ => of(array, |b| within::<u32>(u64::from_le_bytes(b), "u32")),
+        _ => match of(array, |b| within::<u32>(u64::from_le_bytes(b), "u32")) {
+            Err(Fault::File(_)) if keeps => of(array, |b| within::<i64>(u64::from_le_bytes(b), "i64")),
+            other => other,
+        },
     }
 }
 

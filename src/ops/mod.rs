@@ -40,7 +40,7 @@ pub use index::scatter_reduce::ScatterReduce;
 pub(crate) use inputs::{CpuIn, CpuOut, Dense, GpuIn, Strided};
 pub use linalg::attention::Attention;
 pub(crate) use linalg::matmul_tuning;
-pub use long::keep_64_bits;
+pub use long::narrow_64_bits;
 pub(crate) use named::named;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;

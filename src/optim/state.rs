@@ -196,7 +196,9 @@ impl ParameterBucket {
     fn restore(&mut self, count: usize, given: &[Option<&ParameterState>]) -> Result<()> {
         let here = self.bucket.flat().device();
         let known = |state: &&ParameterState| state.tensors.iter().flatten().cloned().collect::<Vec<_>>();
-        let known: Vec<Tensor> = given.iter().flatten().flat_map(known).collect();
+        // Adapters hold no f64.
+        let narrow = |tensor: Tensor| if tensor.dtype().is_long() { tensor.to_dtype(DType::F32) } else { Ok(tensor) };
+        let known = given.iter().flatten().flat_map(known).map(narrow).collect::<Result<Vec<Tensor>>>()?;
         let mut known = moved(&known.iter().collect::<Vec<_>>(), here)?.into_iter();
         let mut all: Vec<Vec<Tensor>> = vec![Vec::new(); count];
         for (parameter, state) in self.parameters.iter().zip(given) {

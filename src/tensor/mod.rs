@@ -21,6 +21,8 @@ pub use asynchronous::PendingRead;
 pub(crate) use bucket::{Bucket, copied_together, slots};
 pub(crate) use create::from_words;
 pub use index::{Index, Indices, NewAxis};
+#[cfg(feature = "ndarray")]
+pub use ndarray::ArrayElement;
 pub use nested::TensorData;
 pub use random::{RandomState, manual_seed, random_state, set_random_state};
 pub(crate) use random::{generator, next_words, seed_for, skip_blocks};

@@ -1,14 +1,16 @@
 //! Files in which processes write what they hold and do on their devices, so that other processes can show it.
 //!
 //! A file has one line for the process and one for each device that it has used, of fields with tabs between them. It is written
-//! once in a second; one that is older belongs to a process that has ended.
+//! once in a second; one that is older belongs to a process that has ended. `folder.rs` says which files are ours.
 
-use std::fs;
-use std::io::{self, Read};
+mod folder;
+
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::cache_dir::cache_dir;
 use crate::device::{Device, MemoryStats};
@@ -16,10 +18,9 @@ use crate::device::{Device, MemoryStats};
 /// The first field of a file.
 const FORMAT: &str = "anygpu-status-1";
 const EVERY: Duration = Duration::from_secs(1);
-/// The age from which a file is that of a process that has ended.
-const OLD: Duration = Duration::from_secs(5);
-/// The most bytes that are read of a file.
-const MOST_BYTES: u64 = 64 << 10;
+/// The most characters of a text that are shown, and the most devices of a process.
+const MOST_CHARS: usize = 200;
+const MOST_DEVICES: usize = 64;
 /// How long the end of a program waits for the end of the thread.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
@@ -49,7 +50,7 @@ impl StatusFile {
     fn publish_in(folder: &Path, title: &str) -> StatusFile {
         let ((sender, end), (ended, receiver)) = (channel(), channel());
         let pid = std::process::id();
-        let title = title.replace(|c: char| c.is_control(), " ");
+        let title = shown(title);
         let publisher = thread::Builder::new().name("anygpu status".into()).spawn({
             let folder = folder.to_owned();
             move || {
@@ -71,20 +72,12 @@ impl StatusFile {
 
 /// Writes the file again and again until `end` has no sender, and removes it.
 fn publish_until(end: &Receiver<()>, folder: &Path, pid: u32, title: &str) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
+    let file = folder::OwnFile::claim(folder, pid, &text(pid, title))?;
     processes_in(folder); // removes what is left of others
-    // Containers that share a home may have equal numbers of processes.
-    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
-    let path = folder.join(format!("{pid}-{nanos}"));
-    let new = folder.join(format!("new-{pid}-{nanos}"));
-    // A reader sees the old or the new file. It need not survive a loss of power.
-    let write = || fs::write(&new, text(pid, title)).and_then(|()| fs::rename(&new, &path));
-    let mut written = write();
-    while written.is_ok() && end.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-        written = write();
+    while end.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+        file.replace(&text(pid, title))?;
     }
-    let _ = (fs::remove_file(&new), fs::remove_file(&path));
-    written
+    Ok(())
 }
 
 impl Drop for StatusFile {
@@ -156,7 +149,7 @@ impl DeviceStatus {
 
     fn read(line: &str) -> Option<DeviceStatus> {
         let mut fields = line.split('\t');
-        let [name, adapter, pci_bus_id] = [fields.next()?, fields.next()?, fields.next()?].map(str::to_owned);
+        let [name, adapter, pci_bus_id] = [fields.next()?, fields.next()?, fields.next()?].map(shown);
         let mut number = || fields.next()?.parse().ok();
         let (live, peak, reserved, kernels) = (number()?, number()?, number()?, number()?);
         Some(DeviceStatus { name, adapter, pci_bus_id, live, peak, reserved, kernels })
@@ -172,21 +165,15 @@ pub fn processes() -> Vec<ProcessStatus> {
 /// As [`processes`], from a folder; removes files of processes that have ended. The fuzz target `status` calls it.
 #[doc(hidden)]
 pub fn processes_in(folder: &Path) -> Vec<ProcessStatus> {
-    let Ok(files) = fs::read_dir(folder) else { return Vec::new() };
-    let read = |file: fs::DirEntry| {
-        let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
-        let age = SystemTime::now().duration_since(meta.modified().ok()?).unwrap_or_default();
-        if age > OLD {
-            let _ = fs::remove_file(file.path());
-            return None;
+    static LOGGED: Once = Once::new();
+    let mut all = match folder::read(folder) {
+        Ok(all) => all,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            LOGGED.call_once(|| log::warn!("no process is shown: {}: {error}", folder.display()));
+            Vec::new()
         }
-        let name = file.file_name().into_string().ok()?;
-        let pid: u32 = name.split_once('-')?.0.parse().ok()?;
-        let mut text = String::new();
-        fs::File::open(file.path()).ok()?.take(MOST_BYTES).read_to_string(&mut text).ok()?;
-        parse(&text).filter(|process| process.pid == pid)
     };
-    let mut all: Vec<ProcessStatus> = files.flatten().filter_map(read).collect();
     all.sort_by_key(|process| process.pid);
     all
 }
@@ -213,13 +200,30 @@ fn parse(text: &str) -> Option<ProcessStatus> {
     if first.next()? != FORMAT {
         return None;
     }
-    let (pid, title) = (first.next()?.parse().ok()?, first.next()?.to_owned());
-    let devices = lines.map(DeviceStatus::read).collect::<Option<_>>()?;
+    let (pid, title) = (first.next()?.parse().ok()?, shown(first.next()?));
+    let devices = lines.take(MOST_DEVICES).map(DeviceStatus::read).collect::<Option<_>>()?;
     Some(ProcessStatus { pid, title, devices })
+}
+
+/// Returns a text of another process, as it may be shown: shortened, and with no character that a terminal obeys or that changes the
+/// direction of what follows.
+fn shown(text: &str) -> String {
+    let obeyed = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let mut all = text.replace(obeyed, " ");
+    if let Some((end, _)) = all.char_indices().nth(MOST_CHARS) {
+        all.truncate(all.char_indices().nth(MOST_CHARS - 3).map_or(end, |(end, _)| end));
+        all.push('…');
+    }
+    all
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
     use crate::error::Result;
     use crate::tensor::Tensor;
@@ -247,29 +251,15 @@ mod tests {
     }
 
     #[test]
-    fn files_of_other_kinds_and_old_ones_are_no_processes() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let whole = "anygpu-status-1\t7\ta job\ngpu:0\tcard through Vulkan\t0000:01:00.0\t1\t2\t3\t4\n";
-        for (name, text) in [
-            ("7-1", whole),
-            ("new-7-1", whole),
-            ("70-1", whole),
-            ("8-1", "anygpu-status-2\t8\tof a later version\n"),
-            ("9-1", "anygpu-status-1\t9\ttorn\ngpu:0\tcard"),
-            ("10-1", ""),
-            ("11-1", "anygpu-status-1\t11\t\x1b[2J\n"),
-        ] {
-            fs::write(folder.path().join(name), text).expect("a file");
-        }
-        fs::create_dir(folder.path().join("12-1")).expect("a folder");
-        let found = processes_in(folder.path());
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!((found[0].pid, &*found[0].title, found[0].devices.len()), (7, "a job", 1));
-        assert_eq!(found[0].devices[0].line(), whole.split_once('\n').expect("two lines").1);
-        let file = fs::File::options().write(true).open(folder.path().join("7-1")).expect("the file");
-        file.set_modified(SystemTime::now() - 2 * OLD).expect("its time");
-        assert_eq!(processes_in(folder.path()), []);
-        assert!(!folder.path().join("7-1").exists());
-        assert_eq!(processes_in(&folder.path().join("none")), []);
+    fn texts_of_others_are_shown_without_what_a_terminal_obeys() {
+        assert_eq!(shown("a\u{202e}b\u{1b}[2J\u{2066}c\u{61c}\u{200f}\td"), "a b [2J c   d");
+        let long = shown(&"ä".repeat(10_000));
+        assert_eq!((long.chars().count(), long.chars().last()), (198, Some('…')));
+        assert_eq!(shown(&"x".repeat(200)), "x".repeat(200));
+        let title = "\u{202e}".to_string() + &"x".repeat(40_000);
+        let device = "gpu\u{2067}:0\tcard\t\t1\t2\t3\t4\n";
+        let process = parse(&format!("{FORMAT}\t7\t{title}\n{}", device.repeat(1000))).expect("a process");
+        assert_eq!((process.devices.len(), &*process.devices[0].name), (64, "gpu :0"));
+        assert!(process.title.chars().count() < 200 && !process.title.contains('\u{202e}'));
     }
 }

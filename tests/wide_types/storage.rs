@@ -1,6 +1,6 @@
 //! What is stored, moved, converted, printed and written to files.
 
-use anygpu::{DType, Device, Error, Result, Tensor, keep_64_bits, s};
+use anygpu::{DType, Device, Error, Result, Tensor, narrow_64_bits, s};
 use half::{bf16, f16};
 
 use crate::common::{adapters, devices};
@@ -326,7 +326,7 @@ fn an_op_without_a_64_bit_form_says_so() -> Result<()> {
 }
 
 #[test]
-fn files_keep_numbers_of_64_bits_when_asked() -> Result<()> {
+fn files_keep_numbers_of_64_bits_unless_asked() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let (x, y) = (longs(&Device::cpu())?, Tensor::from_f64(&DOUBLES, [30], None)?);
     let small = Tensor::from_slice(&[-5i64, 6], [2], None)?;
@@ -334,19 +334,20 @@ fn files_keep_numbers_of_64_bits_when_asked() -> Result<()> {
     x.save_npy(npy("x.npy"))?;
     y.save_npy(npy("y.npy"))?;
     small.save_npy(npy("small.npy"))?;
-    // As before: 32 bits, or an error.
-    assert_eq!(Tensor::from_npy(npy("small.npy"), None)?.to_vec::<i32>()?, [-5, 6]);
-    refused(Tensor::from_npy(npy("x.npy"), None), &["i32"]);
-    let read = |name: &str| keep_64_bits(|| Tensor::from_npy(npy(name), None));
+    // On request, 32 bits, or an error.
+    assert_eq!(narrow_64_bits(|| Tensor::from_npy(npy("small.npy"), None))?.to_vec::<i32>()?, [-5, 6]);
+    refused(narrow_64_bits(|| Tensor::from_npy(npy("x.npy"), None)), &["i32"]);
+    refused(narrow_64_bits(|| Tensor::from_npy(npy("y.npy"), None)), &["f32"]);
+    let read = |name: &str| Tensor::from_npy(npy(name), None);
     assert_eq!(read("x.npy")?.to_vec::<i64>()?, LONGS);
     same_floats(&read("y.npy")?, DOUBLES);
     anygpu::npy::save_npz(npy("all.npz"), &[("x", &x), ("y", &y)])?;
-    let all = keep_64_bits(|| anygpu::npy::load_npz(npy("all.npz"), None))?;
+    let all = anygpu::npy::load_npz(npy("all.npz"), None)?;
     assert_eq!(all[0].1.to_vec::<i64>()?, LONGS);
     same_floats(&all[1].1, DOUBLES);
     for device in &adapters() {
-        assert_eq!(keep_64_bits(|| Tensor::from_npy(npy("x.npy"), device))?.to_vec::<i64>()?, LONGS);
-        refused(keep_64_bits(|| Tensor::from_npy(npy("y.npy"), device)), &["f64", "F32"]);
+        assert_eq!(Tensor::from_npy(npy("x.npy"), device)?.to_vec::<i64>()?, LONGS);
+        refused(Tensor::from_npy(npy("y.npy"), device), &["y.npy", "float64", device.name(), "narrow_64_bits"]);
     }
     // Checkpoints of this crate keep the types.
     for device in &devices() {
@@ -360,6 +361,9 @@ fn files_keep_numbers_of_64_bits_when_asked() -> Result<()> {
         let path = npy("state.safetensors");
         anygpu::checkpoint::save(&state, &path)?;
         let back = anygpu::checkpoint::load(&path, None)?;
+        let narrow = narrow_64_bits(|| anygpu::checkpoint::load(&path, None))?;
+        assert_eq!((narrow.get("x").is_none(), narrow.get("empty").expect("empty").dtype()), (true, DType::I32));
+        assert_eq!(narrow.skipped().next().map(|(name, _)| name), Some("x"));
         assert_eq!(back.get("x").expect("x").to_vec::<i64>()?, LONGS, "{device}");
         assert_eq!(back.get("empty").expect("empty").dtype(), DType::I64);
         if device.is_cpu() {

@@ -2,8 +2,8 @@
 
 use anygpu::data::{Array, DataLoader, TensorDataset};
 use anygpu::kernel::WgslKernel;
-use anygpu::nn::{Linear, Module};
-use anygpu::optim::Adam;
+use anygpu::nn::{Linear, Module, StateDict};
+use anygpu::optim::{Adam, Optimizer};
 use anygpu::parallel::{ReduceOp, all_gather, all_reduce};
 use anygpu::{DType, Device, Result, Tensor};
 
@@ -83,5 +83,31 @@ fn modules_and_optimisers_of_doubles_say_what_they_take() -> Result<()> {
     // As other types do, they are converted to that of the parameter.
     layer.load_state_dict(&state, true)?;
     assert_eq!(layer.weight().to_vec::<f32>()?, weight.to_dtype(DType::F32)?.to_vec::<f32>()?);
+    Ok(())
+}
+
+/// The state of an optimiser that a file has in f64 goes on in f32, on every device.
+#[test]
+fn states_of_optimisers_in_doubles_are_converted() -> Result<()> {
+    for device in &devices() {
+        let leaf = || Ok::<_, anygpu::Error>(Tensor::from_slice(&[1.0f32, 2.0], 2, device)?.requires_grad());
+        let step = |adam: &mut Adam, leaf: &Tensor| {
+            leaf.set_grad(Some(Tensor::from_slice(&[0.5f32, -1.0], 2, device)?));
+            adam.step()
+        };
+        let (first, second) = (leaf()?, leaf()?);
+        let (mut adam, mut other) = (Adam::new(vec![first.clone()], 0.1), Adam::new(vec![second.clone()], 0.1));
+        step(&mut adam, &first)?;
+        step(&mut other, &second)?;
+        let mut state = StateDict::new();
+        for (name, tensor) in adam.state_dict()?.iter() {
+            let wide = if name.ends_with("step") { DType::I64 } else { DType::F64 };
+            state.insert(name, tensor.to(Device::cpu())?.to_dtype(wide)?);
+        }
+        other.load_state_dict(&state)?;
+        step(&mut adam, &first)?;
+        step(&mut other, &second)?;
+        assert_eq!(first.to_vec::<f32>()?, second.to_vec::<f32>()?, "{device}");
+    }
     Ok(())
 }

@@ -252,11 +252,5 @@ pub fn of_numbers(info: &ValueInfo, numbers: &[f64], shape: Vec<usize>, from: &s
 
 /// Returns the elements of a tensor, which are all exact.
 pub fn numbers(tensor: &Tensor) -> anygpu::Result<Vec<f64>> {
-    Ok(match tensor.dtype() {
-        DType::I32 => tensor.to_vec::<i32>()?.into_iter().map(f64::from).collect(),
-        DType::U32 => tensor.to_vec::<u32>()?.into_iter().map(f64::from).collect(),
-        DType::U8 => tensor.to_vec::<u8>()?.into_iter().map(f64::from).collect(),
-        DType::Bool => tensor.to_vec::<bool>()?.into_iter().map(f64::from).collect(),
-        _ => tensor.to_dtype(DType::F32)?.to_vec::<f32>()?.into_iter().map(f64::from).collect(),
-    })
+    tensor.to_vec_f64()
 }

@@ -111,6 +111,9 @@ pub fn shown(number: f64) -> String {
     }
 }
 
+/// The longest file of labels that is read.
+const MOST_BYTES: u64 = 64 << 20;
+
 impl Report {
     /// Reads the labels, and finds out whether the files can be written.
     ///
@@ -128,7 +131,7 @@ impl Report {
             files.push((info.name.clone(), path));
         }
         let read = |path: &PathBuf| {
-            let text = std::fs::read_to_string(path);
+            let text = anygpu::read_text(path, MOST_BYTES);
             let text = text.map_err(|error| Failure::Run(format!("--labels {}: {error}", path.display())))?;
             Ok::<_, Failure>(text.lines().map(|line| line.trim_end().to_owned()).collect())
         };

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anygpu::Device;
 use anygpu::watch::{DeviceStatus, ProcessStatus, bytes, processes};
+use anygpu::{Device, DeviceKind};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -46,6 +46,9 @@ fn interval(text: &str) -> Result<f64, String> {
 struct DeviceRow {
     device: String,
     adapter: String,
+    /// The device of the same processors, in whose row their reading is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs_on: Option<String>,
     #[serde(flatten)]
     reading: Reading,
 }
@@ -64,6 +67,9 @@ struct ProcessRow {
     kernels_per_second: Option<f64>,
 }
 
+/// The most rows of processes that are shown.
+const MOST_ROWS: usize = 200;
+
 /// Kernels of a process on a device, and when they were counted.
 type Counts = HashMap<(u32, String), (u64, Instant)>;
 
@@ -81,11 +87,11 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     loop {
         thread::sleep(Duration::from_secs_f64(args.interval));
         let readings = sensors.read(&devices);
-        let rows: Vec<DeviceRow> = devices.iter().zip(readings).map(|(device, reading)| row(device, reading)).collect();
+        let rows = device_rows(&devices, readings);
         let processes = rows_of(&devices, &processes(), &mut counts);
         if as_json {
             rows.iter().try_for_each(output::json)?;
-            processes.iter().try_for_each(output::json)?;
+            processes.iter().take(MOST_ROWS).try_for_each(output::json)?;
         } else {
             let shown = format!("{}\n\n{}", device_table(&rows), process_table(&processes));
             // Home, the text with each rest of a line cleared, and what is below it cleared.
@@ -98,8 +104,16 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
     }
 }
 
-fn row(device: &Device, reading: Reading) -> DeviceRow {
-    DeviceRow { device: device.to_string(), adapter: device.info().adapter.clone(), reading }
+/// Returns a row for each device. What is read of the host is in the first row of those that run on it, and is said once.
+fn device_rows(devices: &[Device], readings: Vec<Reading>) -> Vec<DeviceRow> {
+    let on_host = |device: &Device| matches!(device.info().kind, DeviceKind::Cpu | DeviceKind::Software);
+    let first = devices.iter().position(Device::is_cpu).or_else(|| devices.iter().position(on_host));
+    let row = |(i, (device, reading)): (usize, (&Device, Reading))| {
+        let runs_on = first.filter(|first| on_host(device) && *first != i).map(|first| devices[first].to_string());
+        let reading = if runs_on.is_some() { Reading::default() } else { reading };
+        DeviceRow { device: device.to_string(), adapter: device.info().adapter.clone(), runs_on, reading }
+    };
+    devices.iter().zip(readings).enumerate().map(row).collect()
 }
 
 /// Returns a row for each device of each process, and keeps its count of kernels for the next reading.
@@ -140,7 +154,12 @@ fn or_dash(text: Option<String>) -> String {
 
 fn device_table(rows: &[DeviceRow]) -> String {
     let mut table = output::table(&["device", "adapter", "load", "temperature", "power", "memory"]);
-    for DeviceRow { device, adapter, reading } in rows {
+    for DeviceRow { device, adapter, runs_on, reading } in rows {
+        if let Some(host) = runs_on {
+            let dashes = [(); 3].map(|()| "–".to_string());
+            table.add_row([device.clone(), adapter.clone(), format!("on {host}")].into_iter().chain(dashes));
+            continue;
+        }
         let memory = match (reading.memory_used, reading.memory_total) {
             (Some(used), Some(total)) => format!("{} of {}", bytes(used), bytes(total)),
             (None, Some(total)) => format!("– of {}", bytes(total)),
@@ -163,7 +182,7 @@ fn process_table(rows: &[ProcessRow]) -> String {
         return "no process of anygpu".into();
     }
     let mut table = output::table(&["pid", "process", "device", "live", "peak", "reserved", "kernels/s"]);
-    for row in rows {
+    for row in rows.iter().take(MOST_ROWS) {
         table.add_row([
             row.pid.to_string(),
             row.process.clone(),
@@ -174,7 +193,10 @@ fn process_table(rows: &[ProcessRow]) -> String {
             or_dash(row.kernels_per_second.map(|rate| format!("{rate:.0}"))),
         ]);
     }
-    table.to_string()
+    match rows.len().saturating_sub(MOST_ROWS) {
+        0 => table.to_string(),
+        more => format!("{table}\nand {more} more"),
+    }
 }
 
 #[cfg(test)]
@@ -192,10 +214,38 @@ mod tests {
     #[test]
     fn what_is_not_known_is_a_dash() {
         let reading = Reading { load: Some(0.756), memory_total: Some(8 << 30), ..Reading::default() };
-        let text = device_table(&[DeviceRow { device: "gpu:0".into(), adapter: "a card".into(), reading }]);
+        let text =
+            device_table(&[DeviceRow { device: "gpu:0".into(), adapter: "a card".into(), runs_on: None, reading }]);
         let row = text.lines().find(|line| line.contains("gpu:0")).expect("a row");
         let cells: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(cells, ["gpu:0", "a", "card", "76", "%", "–", "–", "–", "of", "8.0", "GiB"]);
         assert_eq!(process_table(&[]), "no process of anygpu");
+    }
+
+    #[test]
+    fn the_host_is_said_once() {
+        let devices = [Device::cpu(), Device::new("cpu/1").expect("the host"), Device::new("cpu/2").expect("the host")];
+        let reading = Reading { load: Some(0.5), memory_total: Some(8 << 30), ..Reading::default() };
+        let rows = device_rows(&devices, vec![reading; 3]);
+        let loads: Vec<Option<f64>> = rows.iter().map(|row| row.reading.load).collect();
+        assert_eq!(loads, [Some(0.5), None, None]);
+        let text = device_table(&rows);
+        assert_eq!((text.matches("50 %").count(), text.matches("on cpu").count()), (1, 2), "{text}");
+    }
+
+    #[test]
+    fn rows_are_bounded() {
+        let row = |pid| ProcessRow {
+            pid,
+            process: "a job".into(),
+            device: "cpu".into(),
+            live: 1,
+            peak: 1,
+            reserved: 1,
+            kernels_per_second: None,
+        };
+        let rows: Vec<ProcessRow> = (0..1000).map(row).collect();
+        let text = process_table(&rows);
+        assert!(text.ends_with("and 800 more") && text.lines().count() < 210, "{text}");
     }
 }

@@ -3,10 +3,14 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
+use anygpu::checkpoint::write_atomically;
 use anygpu::{CompileAhead, Device, KernelList};
 
 use super::Args;
 use crate::failure::Failure;
+
+/// The longest list that is read: a device keeps 512 kernels, of some hundred bytes each.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// The list of a run, and what is being compiled of it.
 pub struct Ahead {
@@ -23,7 +27,7 @@ pub fn compile_ahead(args: &Args, devices: &[Device]) -> Result<Ahead, Failure> 
     let path = args.kernels.clone();
     let list = match path.as_deref().filter(|path| path.exists()) {
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| failed(path, error))?;
+            let text = anygpu::read_text(path, MOST_BYTES).map_err(|error| failed(path, error))?;
             text.parse().map_err(|error| failed(path, error))?
         }
         None => KernelList::default(),
@@ -55,6 +59,7 @@ impl Ahead {
         let mut list = KernelList::default();
         devices.iter().for_each(|device| list.merge(&device.compiled_kernels()));
         log::info!("--kernels: {} kernels, {} of them known before", list.len(), self.list.len());
-        std::fs::write(&path, list.to_string()).map_err(|error| failed(&path, error))
+        write_atomically(&path, |file| file.write_all(list.to_string().as_bytes()))
+            .map_err(|error| failed(&path, error))
     }
 }

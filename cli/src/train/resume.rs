@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anygpu::checkpoint::TrainingState;
+use anygpu::checkpoint::{self, TrainingState};
 use anygpu::data::LoaderState;
 use anygpu::metrics::Mean;
 use anygpu::optim::LRScheduler;
@@ -170,8 +170,7 @@ impl Checkpoint {
     /// Returns the state in the file of rank 0, if it exists: the machines of several processes need not share a file system.
     fn of_first(&self) -> Result<Option<TrainingState>, Failure> {
         let file = match self.ranks.is_first() && self.path.exists() {
-            true => std::fs::read(&self.path)
-                .map_err(|error| Failure::Run(format!("--resume: {}: cannot be read: {error}", self.path.display())))?,
+            true => checkpoint::read_file(&self.path)?,
             false => Vec::new(),
         };
         let file = self.ranks.broadcast(file)?;

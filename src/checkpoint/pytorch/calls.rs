@@ -1,7 +1,8 @@
 //! The names that a pickle may use, and the effect of calling them: it builds data, and nothing else.
 
 use super::pickle::{Machine, Object, Ref, Step};
-use super::tensors::{PickleStorage, TensorView};
+use super::rebuild::Rebuild;
+use super::tensors::PickleStorage;
 use crate::checkpoint::Fault;
 use crate::checkpoint::file_dtype::FileDType;
 
@@ -30,24 +31,28 @@ pub(super) enum Known {
     NumpyType,
     /// `scalar` of NumPy: a number from bytes.
     NumpyNumber,
-    /// `_reconstruct` of NumPy: an array, which is skipped.
-    NumpyArray,
-}
-
-/// How a tensor is rebuilt.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Rebuild {
-    /// From a storage with an element type.
-    Plain,
-    /// From a storage of bytes and an element type.
-    Typed,
-    /// A parameter, from a tensor.
-    Parameter,
-    /// A tensor with attributes, from another call.
-    FromType,
+    /// A function whose results are skipped, and what they are.
+    Skipped(&'static str),
 }
 
 impl Known {
+    /// Returns the name of a callable, for messages.
+    fn name(self) -> &'static str {
+        match self {
+            Known::Dict(name) | Known::DType(_, name) => name,
+            Known::List => "list",
+            Known::Tuple => "tuple",
+            Known::Text => "torch.device",
+            Known::Encode => "_codecs.encode",
+            Known::Storage(_) => "a class of storages",
+            Known::Tensor(_) => "a function that rebuilds a tensor",
+            Known::Type => "a class of tensors",
+            Known::NumpyType => "numpy.dtype",
+            Known::NumpyNumber => "numpy.core.multiarray.scalar",
+            Known::Skipped(_) => "a function of a value that is skipped",
+        }
+    }
+
     pub fn find(module: &str, name: &str) -> Step<Known> {
         Ok(match (module, name) {
             ("collections", "OrderedDict") => Known::Dict("OrderedDict"),
@@ -56,19 +61,35 @@ impl Known {
             ("builtins" | "__builtin__", "dict") => Known::Dict("dict"),
             ("builtins" | "__builtin__", "list" | "set" | "frozenset") => Known::List,
             ("builtins" | "__builtin__", "tuple") | ("torch", "Size") => Known::Tuple,
-            ("torch", "device") | ("torch.torch_version", "TorchVersion") => Known::Text,
+            ("torch", "device") | ("torch.torch_version", "TorchVersion") | ("torch.serialization", "_get_layout") => {
+                Known::Text
+            }
             ("_codecs", "encode") => Known::Encode,
             ("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2") => Known::Tensor(Rebuild::Plain),
             ("torch._utils", "_rebuild_tensor_v3") => Known::Tensor(Rebuild::Typed),
             ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => {
                 Known::Tensor(Rebuild::Parameter)
             }
+            ("torch._utils", "_rebuild_sparse_tensor" | "_rebuild_sparse_csr_tensor") => {
+                Known::Skipped("a sparse tensor: in Python, save x.to_dense()")
+            }
+            ("torch._utils", "_rebuild_qtensor") => {
+                Known::Skipped("a quantised tensor: in Python, save x.dequantize()")
+            }
+            ("torch._utils", "_rebuild_nested_tensor") => {
+                Known::Skipped("a nested tensor: in Python, save x.to_padded_tensor(0)")
+            }
+            ("torch._utils", "_rebuild_meta_tensor_no_storage") => {
+                Known::Skipped("a tensor on the device meta, which has no elements")
+            }
             ("torch._tensor", "_rebuild_from_type_v2") => Known::Tensor(Rebuild::FromType),
             ("torch", "Tensor") | ("torch.nn.parameter", "Parameter" | "Buffer") => Known::Type,
             ("numpy", "dtype") => Known::NumpyType,
             ("numpy", "ndarray") => Known::Type,
             ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => Known::NumpyNumber,
-            ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => Known::NumpyArray,
+            ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => {
+                Known::Skipped("a NumPy array: save it as a tensor")
+            }
             ("torch.storage", "UntypedStorage" | "_UntypedStorage") | ("torch", "UntypedStorage") => {
                 Known::Storage(None)
             }
@@ -88,6 +109,7 @@ fn refused(module: &str, name: &str) -> Fault {
 /// Storages and element types by their names in `torch`.
 fn named(name: &str) -> Option<Known> {
     let storage = |file_dtype| Known::Storage(Some(file_dtype));
+    let float8 = |name| Known::DType(FileDType::Other(name, 1), name);
     Some(match name {
         "DoubleStorage" => storage(FileDType::F64),
         "FloatStorage" => storage(FileDType::F32),
@@ -99,6 +121,17 @@ fn named(name: &str) -> Option<Known> {
         "CharStorage" => storage(FileDType::I8),
         "ByteStorage" => storage(FileDType::U8),
         "BoolStorage" => storage(FileDType::Bool),
+        // Of quantised tensors, which are skipped.
+        "QInt8Storage" => storage(FileDType::Other("torch.QInt8Storage", 1)),
+        "QUInt8Storage" => storage(FileDType::Other("torch.QUInt8Storage", 1)),
+        "QUInt4x2Storage" => storage(FileDType::Other("torch.QUInt4x2Storage", 1)),
+        "QUInt2x4Storage" => storage(FileDType::Other("torch.QUInt2x4Storage", 1)),
+        "QInt32Storage" => storage(FileDType::Other("torch.QInt32Storage", 4)),
+        "per_tensor_affine"
+        | "per_tensor_symmetric"
+        | "per_channel_affine"
+        | "per_channel_symmetric"
+        | "per_channel_affine_float_qparams" => Known::Type,
         "ComplexFloatStorage" => storage(FileDType::Complex64),
         "ComplexDoubleStorage" => storage(FileDType::Complex128),
         "float64" => Known::DType(FileDType::F64, "torch.float64"),
@@ -114,15 +147,18 @@ fn named(name: &str) -> Option<Known> {
         "uint16" => Known::DType(FileDType::U16, "torch.uint16"),
         "uint8" => Known::DType(FileDType::U8, "torch.uint8"),
         "bool" => Known::DType(FileDType::Bool, "torch.bool"),
+        "float8_e4m3fn" => float8("torch.float8_e4m3fn"),
+        "float8_e4m3fnuz" => float8("torch.float8_e4m3fnuz"),
+        "float8_e5m2" => float8("torch.float8_e5m2"),
+        "float8_e5m2fnuz" => float8("torch.float8_e5m2fnuz"),
+        "float8_e8m0fnu" => float8("torch.float8_e8m0fnu"),
+        "float4_e2m1fn_x2" => float8("torch.float4_e2m1fn_x2"),
         "complex32" => Known::DType(FileDType::Complex32, "torch.complex32"),
         "complex64" => Known::DType(FileDType::Complex64, "torch.complex64"),
         "complex128" => Known::DType(FileDType::Complex128, "torch.complex128"),
         _ => return None,
     })
 }
-
-/// The words of a tensor besides its sizes.
-const VIEW: usize = 16;
 
 impl Machine<'_> {
     /// The result of `known(*arguments)`.
@@ -143,9 +179,9 @@ impl Machine<'_> {
             (Known::Encode, [text, ..]) => self.encoded(*text)?,
             (Known::NumpyType, [name, ..]) => self.numpy_dtype(*name)?,
             (Known::NumpyNumber, [dtype, bytes]) => self.numpy_scalar(*dtype, *bytes)?,
-            (Known::NumpyArray, _) => Object::Unsupported("a NumPy array: save it as a tensor"),
+            (Known::Skipped(what), _) => Object::Unsupported(what),
             (Known::Tensor(rebuild), _) => return self.rebuilt(rebuild, arguments),
-            _ => return Err(format!("its pickle calls {known:?} with {} arguments", arguments.len()).into()),
+            _ => return Err(format!("its pickle calls {} with {} arguments", known.name(), arguments.len()).into()),
         };
         Ok(self.make(object))
     }
@@ -157,42 +193,6 @@ impl Machine<'_> {
             Object::NumpyType(_) => self.set_numpy_byte_order(object, attributes),
             _ => Err("its pickle sets attributes of an object that has none".into()),
         }
-    }
-
-    fn rebuilt(&mut self, rebuild: Rebuild, arguments: &[Ref]) -> Step<Ref> {
-        match (rebuild, arguments) {
-            (Rebuild::Parameter, [tensor, ..]) if matches!(self.objects[*tensor], Object::Tensor(_)) => Ok(*tensor),
-            (Rebuild::FromType, [call, _, inner, ..]) => match (&self.objects[*call], &self.objects[*inner]) {
-                (&Object::Known(Known::Tensor(call)), Object::Tuple(inner)) if call != Rebuild::FromType => {
-                    let inner = inner.clone();
-                    self.spend(inner.len())?;
-                    self.rebuilt(call, &inner)
-                }
-                _ => Err("its pickle makes a tensor by an unknown function".into()),
-            },
-            (Rebuild::Plain, [storage, offset, shape, strides, ..]) => {
-                self.tensor([storage, offset, shape, strides], None)
-            }
-            (Rebuild::Typed, [storage, offset, shape, strides, _, _, dtype, ..]) => match self.objects[*dtype] {
-                Object::Known(Known::DType(file_dtype, _)) => {
-                    self.tensor([storage, offset, shape, strides], Some(file_dtype))
-                }
-                _ => Err("its pickle has a tensor of no known type".into()),
-            },
-            _ => Err("its pickle makes a tensor of arguments of another kind".into()),
-        }
-    }
-
-    fn tensor(&mut self, [storage, offset, shape, strides]: [&Ref; 4], file_dtype: Option<FileDType>) -> Step<Ref> {
-        let Object::Storage(storage) = &self.objects[*storage] else {
-            return Err("its pickle has a tensor without a storage".into());
-        };
-        let file_dtype = file_dtype.or(storage.file_dtype).ok_or("its pickle has a tensor of no known type")?;
-        let (storage, offset) = (storage.as_ref().clone(), self.size_of(*offset)?);
-        let (shape, strides) = (self.sizes_of(*shape)?, self.sizes_of(*strides)?);
-        self.spend(VIEW + shape.len() + strides.len())?;
-        let view = TensorView { storage, file_dtype, offset, shape, strides };
-        Ok(self.make(Object::Tensor(Box::new(view))))
     }
 
     /// The storage of a persistent id, `('storage', class, key, location, count)`; in the old format also with a part
@@ -242,7 +242,7 @@ impl Machine<'_> {
         }
     }
 
-    fn size_of(&self, at: Ref) -> Step<usize> {
+    pub(super) fn size_of(&self, at: Ref) -> Step<usize> {
         match self.objects[at] {
             Object::Int(value) => {
                 usize::try_from(value).map_err(|_| format!("a tensor has {value} for a size or place").into())
@@ -251,7 +251,7 @@ impl Machine<'_> {
         }
     }
 
-    fn sizes_of(&self, at: Ref) -> Step<Vec<usize>> {
+    pub(super) fn sizes_of(&self, at: Ref) -> Step<Vec<usize>> {
         const RANK: usize = 64; // PyTorch's own bound
         match &self.objects[at] {
             Object::Tuple(sizes) | Object::List(sizes) if sizes.len() <= RANK => {

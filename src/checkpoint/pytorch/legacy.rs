@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use super::Contents;
 use super::pickle::{Machine, Object, Ref};
-use crate::checkpoint::Fault;
 use crate::checkpoint::file_dtype::FileDType;
+use crate::checkpoint::{Fault, text};
 
 const MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
 const VERSION: i64 = 1001;
@@ -58,14 +58,15 @@ fn storages<'a>(machine: &Machine<'a>, names: Ref) -> Result<HashMap<String, &'a
         let Object::Text(name) = &machine.objects[name] else {
             return Err("damaged: the name of a storage is not a string".into());
         };
-        let cut = || format!("damaged: the file ends within the storage {name:?}");
+        let cut = || format!("damaged: the file ends within the storage {}", text(name));
         let (count, data) = rest.split_first_chunk::<8>().ok_or_else(cut)?;
-        let size = sizes.get(name.as_str()).ok_or_else(|| format!("damaged: nothing uses the storage {name:?}"))?;
+        let size =
+            sizes.get(name.as_str()).ok_or_else(|| format!("damaged: nothing uses the storage {}", text(name)))?;
         let bytes = usize::try_from(i64::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(*size));
         let bytes = bytes.filter(|&bytes| bytes <= data.len()).ok_or_else(cut)?;
         let (data, after) = data.split_at(bytes);
         if storages.insert(name.clone(), data).is_some() {
-            return Err(format!("damaged: the storage {name:?} is there twice").into());
+            return Err(format!("damaged: the storage {} is there twice", text(name)).into());
         }
         rest = after;
     }

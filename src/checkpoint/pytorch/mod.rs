@@ -9,6 +9,7 @@ mod calls;
 mod legacy;
 mod numpy;
 mod pickle;
+mod rebuild;
 mod tensors;
 mod value;
 
@@ -19,7 +20,7 @@ pub use value::PickleValue;
 
 use self::pickle::{Object, Ref};
 use self::tensors::Tensors;
-use super::{Fault, read_file};
+use super::{Fault, check_held, text};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::moved;
@@ -38,13 +39,12 @@ struct Contents<'a> {
 /// The most skipped values that the log names.
 const NAMED: usize = 20;
 
-/// Reads everything in the file, with all tensors on `device`. Logs what is skipped.
-pub(super) fn read(path: &Path, device: &Device) -> Result<PickleValue> {
-    let file = read_file(path)?;
+/// Reads everything in a file, with all tensors on `device`. Logs what is skipped. `path` is the file's name in errors and warnings.
+pub(super) fn read(file: &[u8], path: &Path, device: &Device) -> Result<PickleValue> {
     let value = || {
         let contents = match file.get(..4) {
-            Some(b"PK\x03\x04") => archive::contents(&file)?,
-            Some([0x80, ..]) => legacy::contents(&file)?,
+            Some(b"PK\x03\x04") => archive::contents(file)?,
+            Some([0x80, ..]) => legacy::contents(file)?,
             _ => return Err("not a file of torch.save: it begins neither as a zip archive nor as a pickle".into()),
         };
         value(contents, file.len(), device)
@@ -52,7 +52,7 @@ pub(super) fn read(path: &Path, device: &Device) -> Result<PickleValue> {
     let value: PickleValue = value().map_err(|fault: Fault| fault.of(path))?;
     let skipped = value.skipped();
     for (name, reason) in skipped.iter().take(NAMED) {
-        log::warn!("{}: {name} is skipped: {reason}", path.display());
+        log::warn!("{}: {} is skipped: {reason}", path.display(), text(name));
     }
     if skipped.len() > NAMED {
         log::warn!("{}: {} more values are skipped", path.display(), skipped.len() - NAMED);
@@ -76,6 +76,7 @@ fn value(contents: Contents, file: usize, device: &Device) -> Result<PickleValue
             Err(fault) => return Err(fault),
         }
     }
+    check_held(made.iter(), device)?;
     let made = moved(&made.iter().collect::<Vec<_>>(), device)?;
     let tensors = places.into_iter().map(|(at, place)| (at, made[place].clone())).collect();
     // A reference takes at least a byte of the file, and mostly two, such as one to a text in Python's memo: labels of

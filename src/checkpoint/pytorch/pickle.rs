@@ -10,8 +10,8 @@ use std::collections::HashMap;
 
 use super::calls::Known;
 use super::tensors::{PickleStorage, TensorView};
-use crate::checkpoint::Fault;
 use crate::checkpoint::file_dtype::FileDType;
+use crate::checkpoint::{Fault, text as quoted};
 
 /// The least bytes of an object in a file that Python wrote: objects of fewer bytes are shared by all their uses.
 const BYTES_PER_OBJECT: usize = 3;
@@ -372,9 +372,7 @@ fn utf8(bytes: &[u8]) -> Step<&str> {
 }
 
 fn parsed<T: std::str::FromStr>(text: &str) -> Step<T> {
-    text.trim()
-        .parse()
-        .map_err(|_| format!("its pickle has the number {:?}", text.chars().take(20).collect::<String>()).into())
+    text.trim().parse().map_err(|_| format!("its pickle has {} in place of a number", quoted(text)).into())
 }
 
 fn pairs(items: Vec<Ref>) -> Step<Vec<(Ref, Ref)>> {

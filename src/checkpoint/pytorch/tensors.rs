@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::checkpoint::Fault;
 use crate::checkpoint::file_dtype::FileDType;
+use crate::checkpoint::{Fault, text};
+use crate::device::cpu::with_room;
 use crate::shape::Layout;
 use crate::tensor::Tensor;
 
@@ -29,6 +30,8 @@ pub(super) struct TensorView {
     pub offset: usize,
     pub shape: Vec<usize>,
     pub strides: Vec<usize>,
+    /// Whether it is a view of the numbers with the other sign.
+    pub negative: bool,
 }
 
 /// Makes tensors, each view of a storage once. Their total size is limited to a multiple of the size of the file.
@@ -55,18 +58,24 @@ impl<'a> Tensors<'a> {
         }
         let data = self.data(view)?;
         let (layout, size) = (layout(view, data.len())?, view.file_dtype.size());
-        let bytes = layout.elem_count().saturating_mul(4);
+        let bytes = layout.elem_count().saturating_mul(size.max(4));
         self.budget = self.budget.checked_sub(bytes).ok_or_else(|| {
             format!(
                 "its tensors would take many times the {} bytes of the file: {:?} is one of them",
                 self.file, view.shape
             )
         })?;
-        let tensor = if layout.is_contiguous() {
+        let places = || layout.positions().map(|at| &data[at * size..][..size]);
+        let tensor = if view.negative {
+            let mut dense = with_room(layout.elem_count() * size)?;
+            places().for_each(|element| dense.extend_from_slice(element));
+            view.file_dtype.negate(&mut dense)?;
+            view.file_dtype.tensor(&view.shape, dense.chunks_exact(size))?
+        } else if layout.is_contiguous() {
             let dense = &data[layout.offset * size..][..layout.elem_count() * size];
             view.file_dtype.tensor(&view.shape, dense.chunks_exact(size))?
         } else {
-            view.file_dtype.tensor(&view.shape, layout.positions().map(|at| &data[at * size..][..size]))?
+            view.file_dtype.tensor(&view.shape, places())?
         };
         self.made.insert(view.clone(), tensor.clone());
         Ok(tensor)
@@ -75,16 +84,18 @@ impl<'a> Tensors<'a> {
     /// The bytes of a storage, or of a part of it.
     fn data(&self, view: &TensorView) -> Result<&'a [u8], Fault> {
         let PickleStorage { key, file_dtype, count, part } = &view.storage;
-        let data = *self.storages.get(&**key).ok_or_else(|| format!("the storage {key:?} is missing"))?;
+        let data = *self.storages.get(&**key).ok_or_else(|| format!("the storage {} is missing", text(key)))?;
         let size = file_dtype.map_or(1, FileDType::size);
         let whole = count.checked_mul(size).filter(|&bytes| bytes == data.len());
         if whole.is_none() {
-            return Err(format!("the storage {key:?} has {} bytes, not {count} elements of {size}", data.len()).into());
+            return Err(
+                format!("the storage {} has {} bytes, not {count} elements of {size}", text(key), data.len()).into()
+            );
         }
         let Some((first, count)) = *part else { return Ok(data) };
         let range = first.checked_mul(size).zip(count.checked_mul(size));
         let inside = range.and_then(|(first, bytes)| data.get(first..)?.get(..bytes));
-        inside.ok_or_else(|| format!("a part of the storage {key:?} reaches beyond it").into())
+        inside.ok_or_else(|| format!("a part of the storage {} reaches beyond it", text(key)).into())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The values of a PyTorch file.
 
+use crate::checkpoint::text;
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
 use crate::tensor::Tensor;
@@ -38,8 +39,8 @@ pub enum PickleValue {
     Dict(Vec<(PickleValue, PickleValue)>),
     /// A tensor or a parameter.
     Tensor(Tensor),
-    /// A value that this crate has no type for, and the reason: a complex tensor, an integer beyond 64 bits, a NumPy
-    /// array.
+    /// A value that this crate has no type for, and the reason: a complex tensor, one of 8-bit floats, a sparse or quantised
+    /// tensor, an integer beyond 64 bits, a NumPy array.
     Skipped(String),
 }
 
@@ -144,7 +145,7 @@ impl PickleValue {
     }
 
     /// Returns the tensors of a dict of names and tensors, which is what `model.state_dict()` returns. Numbers and
-    /// skipped values among them are omitted, with a warning in the log.
+    /// skipped values among them are not in it: [`StateDict::skipped`] names them, and so does a warning in the log.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] naming any other value, and for a dict with values but without a tensor.
@@ -153,25 +154,25 @@ impl PickleValue {
         let PickleValue::Dict(entries) = self else {
             return refused(format!("this is a {}, not a dict of tensors", self.kind()));
         };
-        let (mut state, mut others) = (StateDict::new(), Vec::new());
+        let mut state = StateDict::new();
         for (name, value) in entries {
             match (name, value) {
                 (PickleValue::Text(name), PickleValue::Tensor(tensor)) => {
                     state.insert(name.clone(), tensor.clone());
                 }
-                (PickleValue::Text(name), PickleValue::Skipped(reason)) => others.push(format!("{name:?}: {reason}")),
+                (PickleValue::Text(name), PickleValue::Skipped(reason)) => state.skip(name, reason),
                 (PickleValue::Text(name), value) if value.number().is_some() => {
-                    others.push(format!("{name:?} is a {}, not a tensor", value.kind()));
+                    state.skip(name, format!("a {}, not a tensor", value.kind()));
                 }
                 (PickleValue::Text(name), other) => {
-                    return refused(format!("{name:?} is a {}, not a tensor", other.kind()));
+                    return refused(format!("{} is a {}, not a tensor", text(name), other.kind()));
                 }
                 (other, _) => return refused(format!("a name is a {}, not a string", other.kind())),
             }
         }
-        let count = others.len();
-        others.truncate(5);
-        match (count, others.join(", ")) {
+        let count = state.skipped().len();
+        let others = state.skipped().take(5).map(|(name, reason)| format!("{}: {reason}", text(name)));
+        match (count, others.collect::<Vec<_>>().join(", ")) {
             (0, _) => {}
             (_, others) if state.is_empty() => return refused(format!("it has no tensor that can be read: {others}")),
             (_, others) => log::warn!("{count} values of a state are omitted: {others}"),
@@ -181,8 +182,8 @@ impl PickleValue {
 
     /// Returns all tensors and numbers under dotted names, numbers as tensors, a list of numbers as one:
     /// `optimizer.state_dict()` of PyTorch becomes what
-    /// [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict) takes. Text, `None` and skipped values
-    /// are omitted.
+    /// [`Optimizer::load_state_dict`](crate::optim::Optimizer::load_state_dict) takes. Text, bytes and `None` are omitted, and
+    /// [`StateDict::skipped`] names the values that were skipped.
     ///
     /// ```no_run
     /// use anygpu::optim::{Adam, Optimizer};
@@ -229,6 +230,11 @@ impl PickleValue {
                     }
                 }
             }
+            PickleValue::Skipped(reason) => state.skip(name, reason),
+            // Beyond this, f32 does not hold every whole number.
+            PickleValue::Int(number) if number.unsigned_abs() > 1 << 24 => {
+                state.insert(name, Tensor::scalar(*number, None)?);
+            }
             other => {
                 if let Some(number) = other.number() {
                     state.insert(name, Tensor::scalar(number, None)?);
@@ -262,8 +268,8 @@ impl PickleValue {
                 return error.to_string();
             }
             let name = |(name, value): &(PickleValue, PickleValue)| match name {
-                PickleValue::Text(name) => format!("{name:?} (a {})", value.kind()),
-                other => format!("{other:?} (a {})", value.kind()),
+                PickleValue::Text(name) => format!("{} (a {})", text(name), value.kind()),
+                other => format!("{} (a {})", other.as_key(), value.kind()),
             };
             let names: Vec<String> = entries.iter().take(20).map(name).collect();
             format!(

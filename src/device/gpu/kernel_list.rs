@@ -29,8 +29,25 @@ fn line(key: &Key) -> String {
     line
 }
 
-/// Returns the kernel of a line, if this version of the crate has it.
-fn parse(line: &str) -> Option<(Key, &'static ShaderText)> {
+/// The longest line, in bytes, and the most constants of a kernel: those of this crate have some hundred bytes.
+const LONGEST: usize = 4096;
+const MOST_CONSTANTS: usize = 64;
+
+/// Returns the kernel of a line, if this version of the crate has it. Only a kernel with more than `most` inputs and outputs, and a
+/// line that is too long for any kernel, are errors: no version has such.
+fn parse(line: &str, most: usize) -> Result<Option<(Key, &'static ShaderText)>, String> {
+    if line.len() > LONGEST {
+        return Err(format!("a line of {} bytes, and no kernel needs more than {LONGEST}", line.len()));
+    }
+    let Some((key, shader)) = kernel_of(line) else { return Ok(None) };
+    match key.inputs.checked_add(key.outputs).filter(|&all| all <= most) {
+        Some(_) if key.constants.len() <= MOST_CONSTANTS => Ok(Some((key, shader))),
+        Some(_) => Err(format!("{} constants, and no kernel has more than {MOST_CONSTANTS}", key.constants.len())),
+        None => Err(format!("{} inputs and {} outputs, and this device binds at most {most}", key.inputs, key.outputs)),
+    }
+}
+
+fn kernel_of(line: &str) -> Option<(Key, &'static ShaderText)> {
     let mut words = line.split_ascii_whitespace();
     let mut next = || words.next();
     let (name, entry, header) = (next()?, next()?, u64::from_str_radix(next()?, 16).ok()?);
@@ -45,6 +62,23 @@ fn parse(line: &str) -> Option<(Key, &'static ShaderText)> {
     Some((Key { shader: shader.name, entry: entry.to_owned().into(), header, constants, inputs, outputs }, shader))
 }
 
+/// Returns a line for a message.
+fn shortened(line: &str) -> String {
+    line.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+/// Returns whether a device that binds `most` buffers would compile the kernel of a line.
+pub(crate) fn fuzz(line: &str, most: usize) -> bool {
+    match parse(line, most) {
+        Ok(Some((key, _))) => {
+            assert!(key.inputs + key.outputs <= most && key.constants.len() <= MOST_CONSTANTS);
+            true
+        }
+        Ok(None) => false,
+        Err(wrong) => wrong.is_empty(),
+    }
+}
+
 impl Gpu {
     /// Returns a line for each kernel that the device keeps, in the order in which they were compiled. Kernels that were made at
     /// run time, and those of users, are not in it.
@@ -55,9 +89,16 @@ impl Gpu {
     /// Compiles the kernel of a line. Returns whether the device has it now: a line of another version of the crate, or one that does
     /// not compile here, is left out.
     pub(crate) fn compile_line(&self, text: &str) -> bool {
-        let Some((key, shader)) = parse(text) else {
-            log::debug!("{}: this version of the crate has no kernel {text:?}", self.name);
-            return false;
+        let (key, shader) = match parse(text, self.caps.max_storage_buffers as usize) {
+            Ok(Some(kernel)) => kernel,
+            Ok(None) => {
+                log::debug!("{}: this version of the crate has no kernel {}", self.name, shortened(text));
+                return false;
+            }
+            Err(wrong) => {
+                log::warn!("{}: a line of a list of kernels is ignored: {wrong}: {}", self.name, shortened(text));
+                return false;
+            }
         };
         let words = shader.param_words();
         let compiled = self.compiled(key, shader, words).map_err(|message| self.error(message));
@@ -95,10 +136,24 @@ mod tests {
         for header in (shader.headers)() {
             let constants = vec![("TILE".into(), 8f64.to_bits()), ("X".into(), 0.5f64.to_bits())];
             let key = Key { shader: shader.name, entry: "run".into(), header, constants, inputs: 2, outputs: 1 };
-            assert_eq!(parse(&line(&key)).expect("a kernel").0, key);
+            assert_eq!(parse(&line(&key), 4).expect("a line").expect("a kernel").0, key);
+            let constants = "X=0 ".repeat(65);
+            for (counts, expected) in [
+                ("0 1000000000000", "1000000000000 outputs"),
+                ("0 18446744073709551615", "at most 4"),
+                ("18446744073709551615 1", "18446744073709551615 inputs"),
+                ("3 2", "3 inputs and 2 outputs"),
+                (&*format!("1 1 {constants}"), "65 constants"),
+                (&*format!("1 1 {}", constants.repeat(50)), "bytes"),
+            ] {
+                let line = format!("{} run {:x} {counts}", shader.name, number(header));
+                let error = parse(&line, 4).expect_err("a count");
+                assert!(error.contains(expected), "{error}");
+            }
         }
         for text in ["", "nothing", "no_shader run 0 1 1", &format!("{} run 0 1", shader.name)] {
-            assert!(parse(text).is_none(), "{text:?}");
+            assert!(parse(text, 4).is_ok_and(|kernel| kernel.is_none()), "{text:?}");
         }
+        assert!(shortened(&"\u{1b}x".repeat(1000)).len() < 400);
     }
 }

@@ -62,7 +62,7 @@ pub(crate) use fused::chain_text;
 #[cfg(feature = "wgpu")]
 pub(crate) use interop::Copy as TextureCopy;
 pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder};
-pub(crate) use kernel_list::MOST as MOST_LISTED;
+pub(crate) use kernel_list::{MOST as MOST_LISTED, fuzz as fuzz_line};
 pub(crate) use pipeline::{ParamsAt, Pipeline, Signature};
 pub(crate) use pool::Buffer;
 pub(crate) use queue::Dispatch;
@@ -70,7 +70,7 @@ pub(crate) use reader::Chunk;
 pub(crate) use shader::{
     Bits, FOURS, PUT, Param, ParamField, ParamWords, Params, Shader, ShaderText, Slots, params, shader, wgsl,
 };
-pub(crate) use tuned::TunedChoice;
+pub(crate) use tuned::{TunedChoice, fuzz as fuzz_tuned};
 pub(crate) use variants::{AnyFamily, Family, Grid, Suits, Variant};
 
 use crate::device::chaos::Faults;

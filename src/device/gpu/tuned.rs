@@ -79,7 +79,9 @@ impl Tuned {
         })?;
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
+            regular_file::check_own_folder(folder)?;
         }
+        check_own(&path)?;
         let text = text(&self.identity, &choices);
         write_atomically(&path, |file| file.write_all(text.as_bytes()))?;
         if self.used {
@@ -89,11 +91,30 @@ impl Tuned {
     }
 }
 
+/// Returns an error if there is a file in this place that is no file of this crate.
+fn check_own(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(about) if about.is_symlink() => return Err(io::Error::other("it is a link, not a file: remove it")),
+        Ok(_) => {}
+    }
+    let mut begins = Vec::new();
+    regular_file::open(path)?.0.take(FORMAT.len() as u64).read_to_end(&mut begins)?;
+    match FORMAT.as_bytes().starts_with(&begins) {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no file of `anygpu tune`: remove it")),
+    }
+}
+
+/// What every file begins with.
+const FORMAT: &str = "anygpu tune, format ";
+
 /// Returns the lines that a file begins with.
 fn identity(adapter: &str, driver: &str) -> String {
     let line = |text: &str| text.replace(char::is_control, " ");
     let version = env!("CARGO_PKG_VERSION");
-    format!("anygpu tune, format 1\nversion {version}\nadapter {}\ndriver {}\n", line(adapter), line(driver))
+    format!("{FORMAT}1\nversion {version}\nadapter {}\ndriver {}\n", line(adapter), line(driver))
 }
 
 /// Returns a file: the identity, a line for each choice, and a checksum.
@@ -105,13 +126,7 @@ fn text(identity: &str, choices: &[TunedChoice]) -> String {
 }
 
 fn read(path: &Path, identity: &str) -> io::Result<Vec<TunedChoice>> {
-    let (file, length) = regular_file::open(path)?;
-    if length > MOST_BYTES {
-        return Err(io::Error::other("it is too long"));
-    }
-    let mut text = String::new();
-    file.take(MOST_BYTES).read_to_string(&mut text)?;
-    parse(&text, identity).map_err(io::Error::other)
+    parse(&regular_file::read_text(path, MOST_BYTES)?, identity).map_err(io::Error::other)
 }
 
 fn parse(text: &str, identity: &str) -> Result<Vec<TunedChoice>, &'static str> {
@@ -129,6 +144,15 @@ fn parse(text: &str, identity: &str) -> Result<Vec<TunedChoice>, &'static str> {
         _ => None,
     };
     rows.lines().map(choice).collect::<Option<_>>().ok_or(damaged)
+}
+
+/// Reads a file of choices. The fuzz target `tuned` calls it, with a right checksum or without.
+pub(crate) fn fuzz(text: &str, with_checksum: bool) -> usize {
+    let identity = identity("a card", "1.0");
+    let content = format!("{identity}{text}");
+    let sum =
+        if with_checksum { format!("crc32 {:08x}\n", crc32fast::hash(content.as_bytes())) } else { String::new() };
+    parse(&(content + &sum), &identity).map_or(0, |choices| choices.len())
 }
 
 impl Gpu {
@@ -217,6 +241,33 @@ mod tests {
         std::fs::remove_file(&path).expect("it was there");
         std::fs::create_dir(&path).expect("a folder in the file's place");
         assert!(sync::lock(&read().choices).is_empty() && read().store(choices()).is_err());
+    }
+
+    #[test]
+    fn nothing_but_a_file_of_ours_is_replaced() {
+        let folder = folder();
+        let read = || Tuned::read_from(Some(folder.path()), "a card", "1.0", true);
+        let path = read().store(choices()).expect("it is stored");
+        for own in [&b""[..], b"anygpu tu", b"anygpu tune, format 2\nof a later version"] {
+            std::fs::write(&path, own).expect("a file");
+            read().store(choices()).expect("a damaged file is replaced");
+        }
+        std::fs::write(&path, "Dear").expect("a file");
+        let error = read().store(choices()).expect_err("a letter").to_string();
+        assert!(error.contains("anygpu tune"), "{error}");
+        assert_eq!(std::fs::read(&path).ok().as_deref(), Some(&b"Dear"[..]));
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::symlink;
+            let (document, linked) = (folder.path().join("document"), folder.path().join("linked"));
+            std::fs::rename(&path, &document).expect("a file");
+            symlink(&document, &path).expect("a link");
+            assert!(read().store(choices()).is_err_and(|error| error.to_string().contains("a link")));
+            assert_eq!(std::fs::read(&document).ok().as_deref(), Some(&b"Dear"[..]));
+            symlink(folder.path(), &linked).expect("a link");
+            let through = Tuned::read_from(Some(&linked), "another card", "1.0", true);
+            assert!(through.store(choices()).is_err_and(|error| error.to_string().contains("a link")));
+        }
     }
 
     #[test]

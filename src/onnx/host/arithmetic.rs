@@ -78,15 +78,20 @@ fn binary(op: &str, fmod: bool) -> Option<Binary> {
         "Sub" => (|a, b| Some(a.wrapping_sub(b)), |a, b| a - b),
         "Mul" => (|a, b| Some(a.wrapping_mul(b)), |a, b| a * b),
         "Div" => (i64::checked_div, |a, b| a / b),
-        "Mod" if fmod => (i64::checked_rem, |a, b| a % b),
+        "Mod" if fmod => (remainder, |a, b| a % b),
         // The sign of the divisor.
         "Mod" => (
-            |a, b| a.checked_rem(b).map(|r| if r != 0 && (r < 0) != (b < 0) { r + b } else { r }),
+            |a, b| remainder(a, b).map(|r| if r != 0 && (r < 0) != (b < 0) { r + b } else { r }),
             |a, b| a - b * (a / b).floor(),
         ),
         "Pow" => (|a, b| u32::try_from(b).ok().map(|b| a.wrapping_pow(b)), f64::powf),
         _ => return None,
     })
+}
+
+/// Of the least number by −1, it is 0, though the quotient is beyond 64 bits.
+fn remainder(a: i64, b: i64) -> Option<i64> {
+    (b != 0).then(|| a.wrapping_rem(b))
 }
 
 fn comparison(op: &str) -> Option<Binary> {
@@ -115,10 +120,15 @@ fn combine(x: &Array, y: &Array, kind: ElementType, (int, float): Binary) -> Opt
     let places = positions(&shape, &x.shape).zip(positions(&shape, &y.shape));
     let elements = match (&x.elements, &y.elements) {
         (Elements::Ints(a), Elements::Ints(b)) => {
-            let values: Option<Vec<i64>> = places.map(|(i, j)| int(a[i], b[j])).collect();
+            let values = places.map(|(i, j)| int(a[i], b[j]).ok_or((a[i], b[j]))).collect::<Result<Vec<i64>, _>>();
             match values {
-                Some(values) => Elements::Ints(values),
-                None => return Some(Err(fault("a division by zero or a negative power of integers"))),
+                Ok(values) => Elements::Ints(values),
+                Err((_, 0)) => return Some(Err(fault("a division of integers by zero"))),
+                // Of other numbers by −1, there is a quotient, but no power.
+                Err((i64::MIN, -1)) if int(0, -1).is_some() => {
+                    return Some(Err(fault("-9223372036854775808 / -1 of int64, whose result is beyond int64")));
+                }
+                Err(_) => return Some(Err(fault("a negative power of integers"))),
             }
         }
         _ => {
@@ -209,4 +219,31 @@ fn reduce(call: &Call, x: &Array) -> Result<Option<Array>> {
     }
     let left = (0..rank).filter(|dim| !dims.contains(dim)).map(|dim| x.shape[dim]).collect();
     Ok(Some(array.reshaped(left)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_integers_have_not_is_said() {
+        let array =
+            |value: i64| Array { shape: vec![1], kind: ElementType::Int64, elements: Elements::Ints(vec![value]) };
+        let run = |op: &str, a: i64, b: i64| {
+            let op = binary(op, false).expect("an operator");
+            combine(&array(a), &array(b), ElementType::Int64, op).expect("it is small")
+        };
+        for (op, a, b, expected) in [
+            ("Div", i64::MIN, -1, "beyond int64"),
+            ("Div", i64::MIN, 0, "by zero"),
+            ("Mod", 1, 0, "by zero"),
+            ("Pow", 2, -1, "negative power"),
+            ("Pow", i64::MIN, -1, "negative power"),
+        ] {
+            let error = run(op, a, b).expect_err("it has no result").to_string();
+            assert!(error.contains(expected), "{op} {a} {b}: {error}");
+        }
+        let rest = run("Mod", i64::MIN, -1).expect("a remainder");
+        assert!(matches!(rest.elements, Elements::Ints(values) if values == [0]));
+    }
 }

@@ -118,27 +118,32 @@ pub(in crate::ops) fn untracked(op: &'static str, inputs: &[&Tensor]) -> Result<
     Err(Error::Autograd(format!("{op}: {why}")))
 }
 
-/// Runs `f`, in which readers of files return tensors of [`DType::I64`] and [`DType::F64`] for numbers of 64 bits, instead of
-/// converting them to 32 bits, with an error for those that do not fit: [`Tensor::from_npy`],
-/// [`load_npz`](crate::npy::load_npz), [`checkpoint::load`](crate::checkpoint::load) of safetensors and PyTorch files.
+/// Runs `f`, in which readers of files convert numbers of 64 bits to 32 bits, instead of returning tensors of [`DType::I64`] and
+/// [`DType::F64`]: [`Tensor::from_npy`], [`load_npz`](crate::npy::load_npz), and those of [`checkpoint`](crate::checkpoint) for
+/// safetensors and PyTorch files, but not for a run ([`TrainingState`](crate::checkpoint::TrainingState)).
 ///
-/// Checkpoints that this crate wrote keep their types in any case. `u64` has no type and is converted to `u32` as before.
+/// `f64` is rounded to `f32`. `i64` becomes `i32`; in files of tensors, `u32` where a value needs it and none is negative. A value that
+/// does not fit is never changed: a finite `f64` beyond `f32`, or an integer beyond 32 bits, is an error in `.npy` and `.npz` files, and
+/// the tensor is named by [`StateDict::skipped`](crate::nn::StateDict::skipped) in others.
+///
+/// Use it where a file of 64 bits is read to compute on an adapter, which holds no `f64`, or with layers, which compute in `f32`.
+/// [`Module::load_state_dict`](crate::nn::Module::load_state_dict) converts by itself.
 ///
 /// ```
-/// use anygpu::{DType, Tensor, keep_64_bits};
+/// use anygpu::{DType, Tensor, narrow_64_bits};
 ///
 /// let folder = tempfile::tempdir().unwrap();
 /// let path = folder.path().join("x.npy");
 /// Tensor::from_slice(&[1i64, -2], [2], None)?.save_npy(&path)?;
-/// assert_eq!(Tensor::from_npy(&path, None)?.dtype(), DType::I32);
-/// assert_eq!(keep_64_bits(|| Tensor::from_npy(&path, None))?.to_vec::<i64>()?, [1, -2]);
+/// assert_eq!(Tensor::from_npy(&path, None)?.to_vec::<i64>()?, [1, -2]);
+/// assert_eq!(narrow_64_bits(|| Tensor::from_npy(&path, None))?.dtype(), DType::I32);
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 ///
 /// # Errors
-/// Those of `f`. A tensor of `f64` can only be read to `cpu`.
-pub fn keep_64_bits<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let _keep = context::set(|context| &mut context.keep_longs, true);
+/// Those of `f`.
+pub fn narrow_64_bits<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let _narrow = context::set(|context| &mut context.keep_longs, false);
     f()
 }
 

@@ -54,6 +54,8 @@ pub const TARGETS: &[Target] = &[
     Target { longest: 1 << 10, prepare: || text::device_name(b"soft:0"), ..parser("device_name", text::device_name) },
     Target { longest: 1 << 10, ..parser("names", names::names) },
     Target { longest: 4 << 10, ..parser("status", names::status) },
+    Target { longest: 4 << 10, ..parser("kernel_list", names::kernel_list) },
+    Target { longest: 4 << 10, ..parser("tuned", names::tuned) },
     Target { longest: 4 << 10, prepare: models::prepare, ..parser("onnx", models::load) },
     Target { longest: 4 << 10, host: 64 << 20, memory: 128 << 20, share: 2, ..parser("onnx_run", models::run) },
     Target {

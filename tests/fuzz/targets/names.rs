@@ -4,10 +4,11 @@ use std::fs;
 use std::sync::LazyLock;
 
 use anygpu::checkpoint::{self, TrainingState};
+use anygpu::device::{kernels_to_compile, tuned_variants};
 use anygpu::nn::{Linear, Module, ReLU, Sequential, StateDict};
 use anygpu::optim::{Adam, Optimizer};
 use anygpu::watch::processes_in;
-use anygpu::{DType, Device, DeviceKind, Error, Tensor, Vendor, npy};
+use anygpu::{DType, Device, DeviceKind, Error, KernelList, Tensor, Vendor, npy};
 
 /// What is parsed of a text is parsed of its own text again.
 fn parsed<T: std::str::FromStr<Err = Error> + ToString + PartialEq + std::fmt::Debug>(text: &str) {
@@ -114,4 +115,23 @@ pub fn status(bytes: &[u8]) {
         );
     }
     assert!(fs::exists(path).expect("a folder"), "a file of now is old");
+}
+
+/// A list of kernels to compile, as `--kernels` reads it.
+pub fn kernel_list(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    for text in [text.to_string(), format!("# kernels of anygpu\n{text}")] {
+        let count = kernels_to_compile(&text, 8);
+        assert!(count <= text.lines().count());
+        if let Ok(list) = text.parse::<KernelList>() {
+            assert!(count <= list.len() && list.to_string().parse::<KernelList>().as_ref() == Ok(&list));
+        }
+    }
+}
+
+/// A file of tuned variants, after the lines that say whose it is.
+pub fn tuned(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    assert!(tuned_variants(&text, true) <= text.lines().count());
+    assert!(tuned_variants(&text, false) <= text.lines().count());
 }
