@@ -4,6 +4,7 @@
 use super::call::{Call, Operator};
 use super::element_type::ElementType;
 use super::fault;
+use super::ops::FUSED_ATTENTION;
 use super::value::Value;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -39,7 +40,7 @@ fn known(call: &Call) -> Option<(usize, Integers)> {
         "Sinh" | "Cosh" | "Asinh" | "Acosh" | "Atanh" | "Sigmoid" | "Erf" | "Floor" | "Ceil" | "Round" => false,
         "HardSwish" | "Mish" | "Softplus" | "Softsign" | "LeakyRelu" | "Elu" | "Gelu" | "HardSigmoid" | "Celu" => false,
         "Selu" | "ThresholdedRelu" | "Shrink" | "Swish" | "Softmax" | "LogSoftmax" | "Hardmax" => false,
-        "LayerNormalization" | "BatchNormalization" | "LpNormalization" => false,
+        "LayerNormalization" | "BatchNormalization" | "LpNormalization" | FUSED_ATTENTION => false,
         _ => return None,
     };
     Some((0, if wider { Integers::Wider } else { Integers::Same }))
@@ -55,11 +56,9 @@ pub(super) fn is_for(call: &Call) -> bool {
     match call.value(data).map_or(ElementType::Float, Value::kind) {
         ElementType::Double => true,
         ElementType::Int64 | ElementType::Uint64 => {
-            let on_device = |value: &Value| matches!(value, Value::Device(..));
             let too_wide = |value: &Value| value.array().is_some_and(|array| !array.fits_words());
-            let mut inputs = call.inputs.iter().flatten();
             let of_nothing = matches!(call.op(), "ReduceMax" | "ReduceMin") && is_empty(call);
-            integers == Integers::Wider || of_nothing || !inputs.clone().any(on_device) || inputs.any(too_wide)
+            integers == Integers::Wider || of_nothing || call.inputs.iter().flatten().any(too_wide)
         }
         // Sums of narrower integers, which this crate's ops have for floats only.
         kind => {

@@ -1,8 +1,13 @@
 //! Numbers of 64 bits: what ONNX Runtime gives for models of one operator, on every device.
 
+use anygpu::Device;
+
+use super::models::{graph, node};
 use super::proto::Attribute;
-use super::table::{Array, BOOL, FLOAT, HALF, INT8, INT32, INT64, UINT8, UINT64, doubles, expect, int, longs, real};
-use super::table::{refused, singles, text, whole};
+use super::table::{
+    Array, BOOL, DOUBLE, FLOAT, HALF, INT8, INT32, INT64, UINT8, UINT64, doubles, expect, int, longs, real,
+};
+use super::table::{info, model, refused, singles, text, whole};
 
 const BIG: i64 = 1 << 40;
 
@@ -50,7 +55,7 @@ fn arithmetic_of_int64_is_exact() {
 fn many_integers_are_exact_too() {
     let x = longs(&[70_000; 5000]);
     expect("Mul", &[], &[x.clone(), x.clone()], 2, &[longs(&[4_900_000_000; 5000])]);
-    expect("ReduceSum", &[int("keepdims", 0)], &[x.clone()], 1, &[longs(&[350_000_000]).shaped(&[])]);
+    expect("ReduceSum", &[int("keepdims", 0)], std::slice::from_ref(&x), 1, &[longs(&[350_000_000]).shaped(&[])]);
     expect("Gather", &[], &[longs(&[BIG, -BIG, 7]), longs(&[1; 5000])], 2, &[longs(&[-BIG; 5000])]);
     expect("Cast", &[int("to", 1)], &[x], 1, &[real(FLOAT, &[70_000.0; 5000])]);
     expect("Mul", &[], &[longs(&[BIG; 5000]), longs(&[3; 5000])], 2, &[longs(&[3 * BIG; 5000])]);
@@ -82,7 +87,7 @@ fn sums_and_products_of_integers_are_exact() {
         let a = whole(code, &[1 << 33, 3, 1, 2]).shaped(&[2, 2]);
         let b = whole(code, &[(1 << 33) + 1, 1, 5, 7]).shaped(&[2, 2]);
         let y = whole(code, &[8_589_934_607, 8_589_934_613, 8_589_934_603, 15]).shaped(&[2, 2]);
-        expect("MatMul", &[], &[a.clone(), b.clone()], 2, &[y.clone()]);
+        expect("MatMul", &[], &[a.clone(), b.clone()], 2, std::slice::from_ref(&y));
         expect("MatMul", &[], &[a, b], 1, &[y]);
     }
     let a = whole(INT32, &[1 << 17, 3, 1, 2]).shaped(&[2, 2]);
@@ -95,7 +100,7 @@ fn sums_and_products_of_integers_are_exact() {
 #[test]
 fn what_moves_elements_keeps_64_bits() {
     let x = longs(&[BIG, 1 - BIG, 2, 3]).shaped(&[2, 2]);
-    expect("Transpose", &[], &[x.clone()], 1, &[longs(&[BIG, 2, 1 - BIG, 3]).shaped(&[2, 2])]);
+    expect("Transpose", &[], std::slice::from_ref(&x), 1, &[longs(&[BIG, 2, 1 - BIG, 3]).shaped(&[2, 2])]);
     expect("Where", &[], &[whole(BOOL, &[1, 0]), longs(&[BIG, 1]), longs(&[2, 1 << 41])], 3, &[longs(&[BIG, 1 << 41])]);
     expect(
         "Pad",
@@ -118,7 +123,7 @@ fn what_moves_elements_keeps_64_bits() {
         1,
         &[doubles(&[1e9 + 0.5, 1e9 + 0.25]), longs(&[1, 0])],
     );
-    expect("Trilu", &[], &[x.clone()], 1, &[longs(&[BIG, 1 - BIG, 0, 3]).shaped(&[2, 2])]);
+    expect("Trilu", &[], std::slice::from_ref(&x), 1, &[longs(&[BIG, 1 - BIG, 0, 3]).shaped(&[2, 2])]);
     let hot = [longs(&[1]), longs(&[3]).shaped(&[]), longs(&[BIG, 1 << 41])];
     expect("OneHot", &[], &hot, 1, &[longs(&[BIG, 1 << 41, BIG]).shaped(&[1, 3])]);
     expect("ArgMax", &[], &[longs(&[BIG, BIG + 1])], 1, &[longs(&[1])]);
@@ -144,7 +149,7 @@ fn arithmetic_of_double_is_exact() {
     expect("Pow", &[], &[doubles(&[1.1, -2.0]), longs(&[3, 3])], 2, &[doubles(&[1.331_000_000_000_000_4, -8.0])]);
     expect("MatMul", &[], &[doubles(&[1e9, 0.25]), doubles(&[1.0, 1.0])], 2, &[doubles(&[1e9 + 0.25]).shaped(&[])]);
     let one = |op: &str, x: &[f64], y: &[f64]| expect(op, &[], &[doubles(x)], 1, &[doubles(y)]);
-    one("Sqrt", &[0.3, 2.0], &[0.547_722_557_505_166_1, 1.414_213_562_373_095_1]);
+    one("Sqrt", &[0.3, 2.0], &[0.547_722_557_505_166_1, 2f64.sqrt()]);
     one("Exp", &[0.3, 2.0], &[1.349_858_807_576_003_2, 7.389_056_098_930_65]);
     one("Tanh", &[0.3], &[0.291_312_612_451_590_85]);
     one("Sigmoid", &[0.3], &[0.574_442_516_811_659]);
@@ -218,4 +223,29 @@ fn doubles_are_refused_where_they_would_be_rounded() {
     refused("Conv", &[], &[ones(&[1, 1, 2, 2]), ones(&[1, 1, 1, 1])], 1, &["Conv", "double is not supported"]);
     refused("GlobalAveragePool", &[], &[ones(&[1, 1, 2])], 1, &["GlobalAveragePool", "double is not supported"]);
     refused("Gather", &[], &[singles(&[1.0, 2.0]), longs(&[1 << 40])], 1, &["Gather", "1099511627776"]);
+}
+
+/// What is fused for floats is computed in 64 bits too.
+#[test]
+fn patterns_of_double_are_exact() {
+    let nodes = vec![
+        node("Sigmoid", &["x"], &["s"], vec![]),
+        node("Mul", &["x", "s"], &["y"], vec![]),
+        node("Transpose", &["k"], &["t"], vec![]),
+        node("MatMul", &["q", "t"], &["scores"], vec![]),
+        node("Softmax", &["scores"], &["weights"], vec![]),
+        node("MatMul", &["weights", "v"], &["z"], vec![]),
+    ];
+    let infos = |names: &[&str]| names.iter().map(|name| info(name, DOUBLE)).collect();
+    let model = model(graph(nodes, vec![], infos(&["x", "q", "k", "v"]), infos(&["y", "z"])), 18);
+    let matrix = |values: &[f64]| doubles(values).shaped(&[2, 2]);
+    let x = doubles(&[0.3]).tensor(&Device::cpu());
+    let [q, k, v] =
+        [matrix(&[0.3, 1.7, 1e3, -2.0]), matrix(&[0.5, 0.25, -1.0, 2.0]), matrix(&[1e9 + 0.25, 1.0, 2.0, -3.0])]
+            .map(|array| array.tensor(&Device::cpu()));
+    let outputs = model.run(&[("x", &x), ("q", &q), ("k", &k), ("v", &v)]).unwrap();
+    doubles(&[0.172_332_755_043_497_7]).expect(&outputs["y"], "swish");
+    matrix(&[74_124_067.060_946_02, -2.703_503_739_237_347_3, 1_000_000_000.25, 1.0])
+        .near(1e-14)
+        .expect(&outputs["z"], "attention");
 }

@@ -93,7 +93,7 @@ impl Array {
         proto
     }
 
-    fn expect(&self, got: &Tensor, what: &str) {
+    pub fn expect(&self, got: &Tensor, what: &str) {
         assert_eq!(got.shape(), self.shape, "{what}");
         let dtype = match self.code {
             DOUBLE => DType::F64,

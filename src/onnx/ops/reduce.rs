@@ -120,7 +120,7 @@ pub(super) fn along_axis(call: &Call, x: &Tensor, axis: i64, f: Along) -> Result
     f(&matrix, 1)?.reshape(x.shape())
 }
 
-fn softmax(x: &Tensor, dim: usize) -> Result<Tensor> {
+pub(super) fn softmax(x: &Tensor, dim: usize) -> Result<Tensor> {
     if x.dtype() != DType::F64 {
         return x.softmax(dim);
     }
