@@ -9,11 +9,12 @@ use super::proto::TensorProto;
 use crate::device::Device;
 use crate::device::cpu::with_room;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shape::checked_elem_count;
 use crate::tensor::Tensor;
 
-/// The elements of an [`Array`]: exact for every type but integers of 2⁶³ and more, which are refused.
+/// The elements of an [`Array`]: exact for every type but integers of 2⁶³ and more, which are refused. Where one is computed, it is
+/// negative until [`checked`](Array::checked) finds it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Elements {
     Ints(Vec<i64>),
@@ -78,8 +79,36 @@ impl Array {
         Array { shape, kind: self.kind, elements }
     }
 
+    /// Returns this array, unless its type has no negative numbers and it does.
+    pub fn checked(self) -> Result<Array> {
+        match &self.elements {
+            Elements::Ints(values) if self.kind == ElementType::Uint64 && values.iter().any(|&value| value < 0) => {
+                Err(fault("a number of uint64 beyond 2⁶³ − 1 is not supported"))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Whether tensors of words hold these elements.
+    pub fn fits_words(&self) -> bool {
+        match (&self.elements, self.kind) {
+            (Elements::Ints(values), ElementType::Int64) => values.iter().all(|&value| i32::try_from(value).is_ok()),
+            (Elements::Ints(values), ElementType::Uint64) => values.iter().all(|&value| u32::try_from(value).is_ok()),
+            (_, kind) => !kind.is_long(),
+        }
+    }
+
+    /// Returns a copy on `cpu`, in a type of 64 bits.
+    pub fn exact(&self) -> Result<Tensor> {
+        let shape = self.shape.as_slice();
+        match &self.elements {
+            Elements::Ints(values) => Tensor::from_slice(values, shape, None),
+            Elements::Floats(values) => Tensor::from_f64(values, shape, None),
+        }
+    }
+
     /// Returns the elements converted: floats are truncated to integers and rounded to narrower floats, integers wrap, and floats
-    /// that are too large for 8 bits become the largest.
+    /// that are too large for 8 bits become the largest. Halves are rounded from f32, as ONNX Runtime's are.
     pub fn cast(&self, kind: ElementType) -> Array {
         self.converted(kind, Conversion::default())
     }
@@ -90,7 +119,9 @@ impl Array {
         let elements = match (&self.elements, kind) {
             (elements, kind) if kind.is_float() => {
                 let floats = match elements {
-                    Elements::Ints(values) => values.iter().map(|&value| rounded(value as f64, kind)).collect(),
+                    Elements::Ints(values) => {
+                        values.iter().map(|&value| rounded(float_of(value, kind), kind)).collect()
+                    }
                     Elements::Floats(values) => values.iter().map(|&value| rounded(value, kind)).collect(),
                 };
                 Elements::Floats(floats)
@@ -105,7 +136,7 @@ impl Array {
                 Elements::Ints(values.iter().map(|&value| wrapped(value, kind)).collect())
             }
             (Elements::Floats(values), kind) => {
-                Elements::Ints(values.iter().map(|&value| wrapped(value as i64, kind)).collect())
+                Elements::Ints(values.iter().map(|&value| wrapped(whole(value), kind)).collect())
             }
         };
         Array { shape: self.shape.clone(), kind, elements }
@@ -136,44 +167,44 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// If an integer does not fit the type that stands for its own.
+    /// If an integer does not fit 32 bits, and for floats of 64.
     pub fn upload(&self, device: &Device) -> Result<Tensor> {
         let shape = self.shape.as_slice();
-        let dtype = self.kind.dtype();
-        let tensor =
-            match &self.elements {
-                Elements::Floats(values) => {
+        let dtype = self.kind.word();
+        let tensor = match &self.elements {
+            Elements::Floats(_) if self.kind == ElementType::Double => {
+                return Err(fault("double is not supported by this operator: convert to float before it"));
+            }
+            Elements::Floats(values) => {
+                let mut words = with_room(values.len())?;
+                words.extend(values.iter().map(|&value| value as f32));
+                Tensor::from_vec(words, shape, device)?
+            }
+            Elements::Ints(values) => match dtype {
+                DType::I32 => {
                     let mut words = with_room(values.len())?;
-                    words.extend(values.iter().map(|&value| value as f32));
+                    for &value in values {
+                        words.push(i32::try_from(value).map_err(|_| beyond(value, self.kind, dtype))?);
+                    }
                     Tensor::from_vec(words, shape, device)?
                 }
-                Elements::Ints(values) => match dtype {
-                    DType::I32 => {
-                        let mut words = with_room(values.len())?;
-                        for &value in values {
-                            words.push(i32::try_from(value).or_else(|_| narrowed(value, self.kind))?);
-                        }
-                        Tensor::from_vec(words, shape, device)?
+                _ => {
+                    let mut words = with_room(values.len())?;
+                    for &value in values {
+                        let word = u32::try_from(value);
+                        words.push(word.map_err(|_| beyond(value, self.kind, dtype))?);
                     }
-                    _ => {
-                        let mut words = with_room(values.len())?;
-                        for &value in values {
-                            let word = u32::try_from(value);
-                            words.push(word.map_err(|_| {
-                                fault(format!("{value} does not fit u32, which stands for {}", self.kind))
-                            })?);
-                        }
-                        Tensor::from_vec(words, shape, device)?
-                    }
-                },
-            };
+                    Tensor::from_vec(words, shape, device)?
+                }
+            },
+        };
         tensor.to_dtype(dtype)
     }
 
     /// Reads a tensor back.
     pub fn download(tensor: &Tensor, kind: ElementType) -> Result<Array> {
         let elements = match tensor.dtype() {
-            dtype if dtype.is_float() => Elements::Floats(tensor.to_vec_f64()?),
+            dtype if dtype.is_float() || kind == ElementType::Double => Elements::Floats(tensor.to_vec_f64()?),
             DType::I64 => Elements::Ints(tensor.to_vec::<i64>()?),
             DType::I32 => Elements::Ints(tensor.to_vec::<i32>()?.into_iter().map(i64::from).collect()),
             _ => Elements::Ints(tensor.to_dtype(DType::U32)?.to_vec::<u32>()?.into_iter().map(i64::from).collect()),
@@ -277,10 +308,21 @@ fn unsigned(value: u64) -> Result<i64> {
 fn rounded(value: f64, kind: ElementType, conversion: Conversion) -> f64 {
     match kind {
         ElementType::Float => (value as f32).into(),
-        ElementType::Float16 => f16::from_f64(value).to_f64(),
-        ElementType::Bfloat16 => bf16::from_f64(value).to_f64(),
+        ElementType::Float16 => f16::from_f32(value as f32).to_f64(),
+        ElementType::Bfloat16 => bf16::from_f32(value as f32).to_f64(),
         _ => minifloat::rounded(kind, value, conversion),
     }
+}
+
+/// An integer as the float that is rounded to a narrower type: of f64 only for that, so that none is rounded twice.
+fn float_of(value: i64, kind: ElementType) -> f64 {
+    if kind == ElementType::Double { value as f64 } else { (value as f32).into() }
+}
+
+/// A float as an integer; −2⁶³ if it is beyond these or no number, as processors of x86 have it.
+fn whole(value: f64) -> i64 {
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    if (-LIMIT..LIMIT).contains(&value) { value as i64 } else { i64::MIN }
 }
 
 /// The value in a narrower integer type, without its upper bits.
@@ -300,11 +342,9 @@ fn wrapped(value: i64, kind: ElementType) -> i64 {
     }
 }
 
-/// 64-bit integers mark open ends of ranges by their extremes, which are i32's as well.
-fn narrowed(value: i64, kind: ElementType) -> Result<i32> {
-    match value {
-        i64::MAX => Ok(i32::MAX),
-        i64::MIN => Ok(i32::MIN),
-        _ => Err(fault(format!("{value} is not supported: it does not fit i32, which stands for {kind}"))),
-    }
+/// The error of an operator that computes in 32 bits.
+fn beyond(value: i64, kind: ElementType, dtype: DType) -> Error {
+    fault(format!(
+        "{value} of {kind} is not supported by this operator: it does not fit {dtype}, in which it is computed"
+    ))
 }

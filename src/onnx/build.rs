@@ -5,11 +5,13 @@ use std::rc::Rc;
 
 use prost::Message;
 
+use super::attributes::{bound, constant};
 use super::call::of_node;
 use super::element_type::ElementType;
+use super::info::declared;
 use super::node::{Body, Graph, Node, Source};
 use super::ops;
-use super::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, OpsetProto, TensorProto};
+use super::proto::{FunctionProto, GraphProto, NodeProto, OpsetProto, TensorProto};
 use super::weights::{ExternalData, Weight};
 use super::{detail, fault};
 use crate::error::Result;
@@ -30,11 +32,32 @@ struct Scope {
     names: HashMap<String, Source>,
     slots: usize,
     captures: Vec<(Source, usize)>,
+    /// What defines each name of this graph, for errors.
+    defined: HashMap<String, String>,
     /// Whether names of the graph around it are not visible: in functions.
     closed: bool,
 }
 
 impl Scope {
+    /// Notes what defines a name.
+    ///
+    /// # Errors
+    ///
+    /// If something else does too: ONNX has each name once.
+    fn define(&mut self, name: &str, by: impl FnOnce() -> String) -> Result<()> {
+        if name.is_empty() {
+            return Ok(());
+        }
+        let by = by();
+        match self.defined.get(name) {
+            Some(before) => Err(fault(format!("'{name}' is defined twice: by {before} and by {by}"))),
+            None => {
+                self.defined.insert(name.to_owned(), by);
+                Ok(())
+            }
+        }
+    }
+
     fn slot(&mut self, name: &str) -> usize {
         self.slots += 1;
         self.names.insert(name.to_owned(), Source::Slot(self.slots - 1));
@@ -117,16 +140,20 @@ impl<'a> Builder<'a> {
         }
         self.count(proto.initializer.len())?;
         for initializer in &proto.initializer {
+            scope.define(&initializer.name, || "an initializer".into())?;
             let weight = self.weight(&initializer.name, initializer)?;
             scope.names.insert(initializer.name.clone(), weight);
         }
         // Up to version 3 of the format, initializers are listed as inputs too, which may replace them. They are constants here.
         let mut inputs = Vec::new();
         for input in proto.input.iter().filter(|input| !scope.names.contains_key(&input.name)).collect::<Vec<_>>() {
+            scope.define(&input.name, || "an input of the graph".into())?;
             inputs.push(scope.slot(&input.name));
         }
         let outputs: Vec<&str> = proto.output.iter().map(|output| output.name.as_str()).collect();
-        self.body(&proto.node, inputs, &outputs, scope)
+        let mut graph = self.body(&proto.node, inputs, &outputs, scope)?;
+        graph.declared = proto.output.iter().map(declared).collect();
+        Ok(graph)
     }
 
     /// Reads the nodes of a graph whose inputs and weights are in the scope.
@@ -146,7 +173,7 @@ impl<'a> Builder<'a> {
             |&name: &&str| self.find(name).ok_or_else(|| fault(format!("output '{name}' is computed by no node")));
         let outputs: Vec<Source> = outputs.iter().map(find).collect::<Result<_>>()?;
         let Some(scope) = self.scopes.pop() else { return Ok(Graph::default()) };
-        Ok(Graph { inputs, nodes: list, outputs, slots: scope.slots, captures: scope.captures })
+        Ok(Graph { inputs, nodes: list, outputs, slots: scope.slots, captures: scope.captures, ..Graph::default() })
     }
 
     /// Counts nodes, and what takes memory like them.
@@ -211,6 +238,14 @@ impl<'a> Builder<'a> {
                     ))
                 })?),
             });
+        }
+        if let Some(scope) = self.scopes.last_mut() {
+            for name in &proto.output {
+                scope.define(name, || match proto.name.as_str() {
+                    "" => format!("a node without a name ({})", proto.op_type),
+                    node => format!("node '{node}' ({})", proto.op_type),
+                })?;
+            }
         }
         if let Some(source) = self.renamed(proto, &inputs)? {
             if let (Some(scope), Some(output)) = (self.scopes.last_mut(), proto.output.first()) {
@@ -321,47 +356,4 @@ impl<'a> Builder<'a> {
         (self.nodes, self.copied, self.unknown) = (inner.nodes, inner.copied, inner.unknown);
         graph.map(Body::Function)
     }
-}
-
-/// A node of a function with the attributes that a call gives, or their defaults.
-fn bound(node: &NodeProto, function: &FunctionProto, call: &NodeProto) -> NodeProto {
-    let given = |name: &str| {
-        let of = |list: &[AttributeProto]| list.iter().find(|attribute| attribute.name == name).cloned();
-        of(&call.attribute).or_else(|| of(&function.attribute_proto))
-    };
-    let mut node = node.clone();
-    bind(&mut node, &given);
-    node
-}
-
-/// Replaces references to attributes of a function, also in the graphs within a node.
-fn bind(node: &mut NodeProto, given: &dyn Fn(&str) -> Option<AttributeProto>) {
-    let attributes = std::mem::take(&mut node.attribute);
-    let one = |mut attribute: AttributeProto| match attribute.ref_attr_name.as_str() {
-        "" => {
-            let graph = attribute.g.as_mut();
-            graph.into_iter().flat_map(|graph| &mut graph.node).for_each(|node| bind(node, given));
-            Some(attribute)
-        }
-        reference => given(reference).map(|value| AttributeProto { name: attribute.name, ..value }),
-    };
-    node.attribute = attributes.into_iter().filter_map(one).collect();
-}
-
-/// The other forms of a constant: numbers as attributes.
-fn constant(attribute: &AttributeProto) -> Option<TensorProto> {
-    let tensor = match attribute.name.as_str() {
-        "value_float" => TensorProto { data_type: 1, float_data: vec![attribute.f], ..TensorProto::default() },
-        "value_floats" => {
-            let dims = vec![attribute.floats.len() as i64];
-            TensorProto { data_type: 1, dims, float_data: attribute.floats.clone(), ..TensorProto::default() }
-        }
-        "value_int" => TensorProto { data_type: 7, int64_data: vec![attribute.i], ..TensorProto::default() },
-        "value_ints" => {
-            let dims = vec![attribute.ints.len() as i64];
-            TensorProto { data_type: 7, dims, int64_data: attribute.ints.clone(), ..TensorProto::default() }
-        }
-        _ => return None,
-    };
-    Some(tensor)
 }

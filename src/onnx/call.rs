@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::array::Array;
 use super::element_type::ElementType;
+use super::exact;
 use super::minifloat::{Conversion, Rounding};
 use super::node::Node;
 use super::value::Value;
@@ -28,6 +29,8 @@ pub(super) struct Call<'a> {
     pub device: &'a Device,
     /// Whether the model is in training mode, in which dropout drops.
     pub training: bool,
+    /// Whether tensors of 64 bits are read as such: see `exact.rs`. The device is `cpu` then.
+    pub exact: bool,
 }
 
 /// How an operator is computed.
@@ -42,6 +45,7 @@ pub(super) enum Operator {
 impl Operator {
     pub fn call(self, call: &Call) -> Result<Vec<Value>> {
         match self {
+            _ if !call.exact && exact::is_for(call) => exact::outputs(call, self),
             Operator::One(f) => {
                 let tensor = f(call)?;
                 let first = call.inputs.iter().flatten().next();
@@ -62,7 +66,7 @@ impl<'a> Call<'a> {
     /// Fails for inputs that no operator takes.
     pub fn new(node: &'a Node, inputs: &'a [Option<Value>], device: &'a Device, training: bool) -> Result<Call<'a>> {
         inputs.iter().flatten().try_for_each(is_of_use)?;
-        Ok(Call { node, inputs, device, training })
+        Ok(Call { node, inputs, device, training, exact: false })
     }
 
     pub fn op(&self) -> &str {
@@ -132,20 +136,24 @@ impl<'a> Call<'a> {
         Ok(self.whole(i)?.or_else(|| self.ints(name)))
     }
 
+    /// A value as a tensor on the device.
+    pub fn tensor(&self, value: &Value) -> Result<Tensor> {
+        if self.exact { value.exact() } else { value.tensor(self.device) }
+    }
+
     /// Input `i` as a tensor on the device.
     pub fn x(&self, i: usize) -> Result<Tensor> {
-        self.needed(i)?.tensor(self.device)
+        self.tensor(self.needed(i)?)
     }
 
     /// Input `i`, or `None` where it is left out.
     pub fn maybe(&self, i: usize) -> Result<Option<Tensor>> {
-        self.value(i).map(|value| value.tensor(self.device)).transpose()
+        self.value(i).map(|value| self.tensor(value)).transpose()
     }
 
     /// All inputs that are given; at least one.
     pub fn all(&self) -> Result<Vec<Tensor>> {
-        let all: Vec<Tensor> =
-            self.inputs.iter().flatten().map(|value| value.tensor(self.device)).collect::<Result<_>>()?;
+        let all: Vec<Tensor> = self.inputs.iter().flatten().map(|value| self.tensor(value)).collect::<Result<_>>()?;
         if all.is_empty() { Err(fault("input 0 is missing")) } else { Ok(all) }
     }
 
@@ -233,7 +241,7 @@ pub(super) fn alike(x: Tensor, y: Tensor) -> Result<(Tensor, Tensor)> {
 
 /// The integers of a tensor as those of a narrower type, without the upper bits. Other tensors are returned as they are.
 pub(super) fn wrapped(x: Tensor, kind: ElementType) -> Result<Tensor> {
-    if x.dtype() != DType::I32 || kind.dtype() != DType::I32 || kind.bits() >= 32 {
+    if x.dtype() != DType::I32 || kind.word() != DType::I32 || kind.bits() >= 32 {
         return Ok(x);
     }
     let (low, high) = kind.range();

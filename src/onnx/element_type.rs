@@ -105,20 +105,36 @@ impl ElementType {
         CODES.iter().find(|(_, kind)| *kind == self).map_or(0, |(code, _)| *code) // every type has one
     }
 
-    /// Returns the type of the tensors that stand for values of this type: `f32` for floats of 64 bits and of
-    /// 8 and fewer, `i32` for all signed integers, and for unsigned ones of 2, 4 and 16 bits.
+    /// Returns the type of the tensors that stand for values of this type: `f32` for floats of 8 bits and fewer, `i64` for
+    /// integers of 64 bits, and `i32` for other signed integers and for unsigned ones of 2, 4 and 16 bits.
     #[must_use]
     pub fn dtype(self) -> DType {
         match self {
-            ElementType::Float | ElementType::Double => DType::F32,
+            ElementType::Float => DType::F32,
             kind if kind.is_minifloat() => DType::F32,
+            ElementType::Double => DType::F64,
             ElementType::Float16 => DType::F16,
             ElementType::Bfloat16 => DType::BF16,
-            ElementType::Uint32 | ElementType::Uint64 => DType::U32,
+            ElementType::Uint32 => DType::U32,
+            ElementType::Int64 | ElementType::Uint64 => DType::I64,
             ElementType::Uint8 => DType::U8,
             ElementType::Bool => DType::Bool,
             _ => DType::I32,
         }
+    }
+
+    /// The type of tensors on a device: that of [`dtype`](ElementType::dtype), but for 64 bits, which no adapter computes with.
+    pub(super) fn word(self) -> DType {
+        match self {
+            ElementType::Double => DType::F32,
+            ElementType::Int64 => DType::I32,
+            ElementType::Uint64 => DType::U32,
+            kind => kind.dtype(),
+        }
+    }
+
+    pub(super) fn is_long(self) -> bool {
+        self.dtype().is_long()
     }
 
     /// The type of ONNX that a tensor of this crate has by itself.

@@ -186,7 +186,8 @@ impl Fuser<'_> {
     fn constant(&self, source: Source) -> Option<Constant> {
         let Source::Weight(weight) = source else { return None };
         let weight = &self.weights[weight];
-        let (1, kind) = weight.about().ok()? else { return None };
+        // What is fused is computed in at most 32 bits.
+        let (1, kind) = weight.about().ok().filter(|(_, kind)| *kind != ElementType::Double)? else { return None };
         let value = weight.value().ok()?;
         Some(Constant { value: *value.read().ok()?.to_floats().first()?, rank: value.shape().ok()?.len(), kind })
     }

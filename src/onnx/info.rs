@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::element_type::ElementType;
+use super::node::Declared;
 use super::proto::ValueInfoProto;
 use super::{detail, fault};
 use crate::error::Result;
@@ -40,6 +41,13 @@ pub struct ValueInfo {
     pub element_type: ElementType,
     /// Its dimensions; `None` if the file does not say how many it has.
     pub shape: Option<Vec<Dimension>>,
+}
+
+/// The type of an output of a graph, and its sizes with 0 for those that are open; `None` if the file does not say its type.
+pub(super) fn declared(proto: &ValueInfoProto) -> Declared {
+    let info = ValueInfo::of(proto).ok()?;
+    let size = |dimension: &Dimension| if let Dimension::Size(size) = dimension { *size } else { 0 };
+    Some((info.element_type, info.shape.iter().flatten().map(size).collect()))
 }
 
 impl ValueInfo {

@@ -21,10 +21,17 @@
 //! Operator sets 1 to 28, with the operators that map to ops of this crate, functions of the file, and `If`, `Loop` and `Scan`;
 //! and those of ONNX Runtime's own that its tools for transformers write (`GroupQueryAttention`, `MatMulNBits` and others).
 //! A file with others is refused by [`load`], in one error that lists all of them. Elements are of the types that this crate
-//! has: see [`ElementType::dtype`]. Integers of 64 bits are exact on the host, where shape arithmetic is done, and `i32` on
-//! devices, where arithmetic wraps. A constant or an input that does not fit is an error, but for the extremes of 64 bits, which mark open
-//! ends of ranges: these become those of 32 bits. Floats of 64 bits
-//! are rounded to `f32`. Strings, maps, optionals, sparse tensors and complex numbers are not supported.
+//! has: see [`ElementType::dtype`]. Strings, maps, optionals, sparse tensors and complex numbers are not supported.
+//!
+//! Numbers of 64 bits are exact, whatever the model's device is. Arithmetic of these is done on the host, to which tensors of a device
+//! are copied; what only moves or compares integers stays on the device while they fit 32 bits. Sums and products of integers wrap,
+//! and quotients are cut, as in ONNX Runtime; powers are exact. An operator that has no form for floats of 64 bits, which are computed
+//! without gradients, is an error. So is a number of `uint64` from 2⁶³ on. A float that becomes an integer and is beyond it, which ONNX
+//! leaves open, becomes −2⁶³ in `int64`.
+//!
+//! Where ONNX Runtime differs from the specification: the `clip` of `LSTM` bounds the inputs of its gates, not the cell, as in ONNX
+//! Runtime. `Resize` with scales places pixels by the scale itself, as ONNX's own tests do, also where the new size is a rounded one;
+//! ONNX Runtime takes the new size for `align_corners` and `tf_crop_and_resize`.
 //!
 //! # Execution
 //!
@@ -48,9 +55,11 @@
 //! itself how large its tensors are and, up to 2²⁰ trips of `Loop` in one run, how often its loops run. A lack of memory is an error.
 
 mod array;
+mod attributes;
 mod build;
 mod call;
 mod element_type;
+mod exact;
 mod export;
 mod fold;
 mod fuse;

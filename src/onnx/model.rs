@@ -17,7 +17,7 @@ use super::proto::ModelProto;
 use super::run::Run;
 use super::value::Value;
 use super::weights::{ExternalData, Stored, Weight, assign};
-use crate::autograd::no_grad;
+use crate::autograd::{is_recording, no_grad};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -80,12 +80,16 @@ impl Model {
         &self.description.outputs
     }
 
-    /// Computes the outputs for inputs by name, on the device of the model's parameters; on that of the first input if it has
-    /// none.
+    /// Computes the outputs for inputs by name, on the device of the model's parameters; if it has none, on that of the first
+    /// input, leaving out those of floats of 64 bits.
     ///
-    /// Inputs have the type of [`ElementType::dtype`](super::ElementType::dtype); for signed integers, `u32` and `u8` are
-    /// accepted too. Inputs of integers and of bools may be on `cpu`, whatever the model's device is. They are then known to
-    /// the host: a graph that computes shapes or conditions from them need not read them back.
+    /// Inputs have the type of [`ElementType::dtype`](super::ElementType::dtype); for integers, `u8`, `u32`, and for signed ones
+    /// also `i32`, are accepted too, and for floats of 64 bits, `f32`. Inputs of integers, of bools and of floats of 64 bits may be on
+    /// `cpu`, whatever the model's device is. They are then known to the host: a graph that computes shapes or conditions from them
+    /// need not read them back.
+    ///
+    /// Outputs have the type of [`ElementType::dtype`](super::ElementType::dtype) too. They are on the model's device, but for floats of
+    /// 64 bits, which are on `cpu`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for names that the model does not have, for inputs that are missing, and for shapes that
@@ -99,7 +103,11 @@ impl Model {
             let known: Vec<String> = description.inputs.iter().map(ValueInfo::to_string).collect();
             return Err(fault(format!("the model has no input '{name}'; its inputs are {}", known.join(", "))));
         }
-        let device = self.device().or_else(|| inputs.first().map(|(_, tensor)| tensor.device().clone()));
+        let device = self.device().or_else(|| {
+            // Floats of 64 bits are on `cpu`, wherever the model runs.
+            let says = inputs.iter().find(|(_, tensor)| tensor.dtype() != DType::F64);
+            says.map(|(_, tensor)| tensor.device().clone())
+        });
         let device = device.unwrap_or_else(Device::cpu);
         let mut symbols = HashMap::new();
         let mut values = Vec::with_capacity(description.inputs.len());
@@ -127,17 +135,35 @@ impl Model {
 /// An input as a value of its declared type.
 fn input(info: &ValueInfo, tensor: &Tensor, device: &Device) -> Result<Value> {
     let (kind, dtype) = (info.element_type, info.element_type.dtype());
+    if tensor.device() != device && !tensor.device().is_cpu() {
+        return Err(Error::DeviceMismatch { op: "onnx", left: device.to_string(), right: tensor.device().to_string() });
+    }
     let tensor = match (dtype, tensor.dtype()) {
-        (expected, got) if expected == got => tensor.clone(),
-        (DType::I32, DType::U32 | DType::U8) => tensor.to_dtype(DType::I32)?,
-        // As in the values of the model: exact on the host, and an error beyond 32 bits on a device.
-        (_, DType::I64) if kind == ElementType::Int64 && tensor.device() == device => {
-            let array = Array::download(tensor, kind)?;
-            if tensor.elem_count() <= FEW {
+        (DType::F64, DType::F32) if tensor.is_tracked() && is_recording() => {
+            return Err(fault(format!(
+                "input {info}: a gradient through double is not supported: detach() the tensor"
+            )));
+        }
+        (DType::F64, DType::F64 | DType::F32) => return Array::download(tensor, kind).map(Value::from),
+        (DType::I64, DType::I64) => {
+            let array = Array::download(tensor, kind)?.checked()?;
+            if tensor.elem_count() <= FEW || !array.fits_words() {
                 return Ok(Value::from(array));
             }
-            array.upload(device)?
+            tensor.to_dtype(kind.word())?
         }
+        (DType::I64, DType::I32) if kind == ElementType::Int64 => tensor.clone(),
+        (DType::I64, DType::U32 | DType::U8) if kind == ElementType::Uint64 => tensor.to_dtype(DType::U32)?,
+        (DType::I64, DType::U8) => tensor.to_dtype(DType::I32)?,
+        (DType::I64, DType::U32) => {
+            let array = Array::download(tensor, kind)?;
+            match tensor.elem_count() <= FEW || !array.fits_words() {
+                true => return Ok(Value::from(array)),
+                false => tensor.to_dtype(DType::I32)?,
+            }
+        }
+        (DType::I32, DType::U32 | DType::U8) => tensor.to_dtype(DType::I32)?,
+        (expected, got) if expected == got => tensor.clone(),
         (expected, got) => {
             let expected = format!("{expected} for input {info}");
             return Err(Error::DTypeMismatch { op: "onnx", expected, got: got.to_string() });
@@ -145,7 +171,7 @@ fn input(info: &ValueInfo, tensor: &Tensor, device: &Device) -> Result<Value> {
     };
     match tensor.device() == device {
         true if kind.is_float() || !device.is_cpu() || tensor.elem_count() > FEW => Ok(Value::Device(tensor, kind)),
-        false if kind.is_float() || !tensor.device().is_cpu() => {
+        false if kind.is_float() => {
             Err(Error::DeviceMismatch { op: "onnx", left: device.to_string(), right: tensor.device().to_string() })
         }
         false if tensor.elem_count() > FEW => Ok(Value::Device(tensor.to(device)?, kind)),

@@ -1,6 +1,7 @@
 //! A graph as it is executed: values have numbers instead of names.
 
 use super::call::Operator;
+use super::element_type::ElementType;
 use super::proto::AttributeProto;
 
 /// Where a value comes from.
@@ -73,6 +74,9 @@ impl Node {
     }
 }
 
+/// The type of an output, and its sizes with 0 for those that are open; `None` if the file does not say the type.
+pub(super) type Declared = Option<(ElementType, Vec<usize>)>;
+
 /// A graph, or the body of a node.
 #[derive(Default)]
 pub(super) struct Graph {
@@ -80,6 +84,8 @@ pub(super) struct Graph {
     pub inputs: Vec<usize>,
     pub nodes: Vec<Node>,
     pub outputs: Vec<Source>,
+    /// What the file says of the outputs; nothing for functions.
+    pub declared: Vec<Declared>,
     /// The number of slots.
     pub slots: usize,
     /// What it reads of the graph around it, and the slots that it reads this from.

@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
-use super::array::Array;
+use super::array::{Array, Elements};
 use super::call::{Call, of_node};
 use super::fault;
 use super::host;
-use super::node::{Body, Graph, Node, Source};
+use super::node::{Body, Declared, Graph, Node, Source};
 use super::value::Value;
 use super::weights::Weight;
 use crate::device::Device;
@@ -110,8 +110,9 @@ impl<'a> Run<'a> {
             stacks.iter_mut().zip(outputs).for_each(|(stack, output)| stack.push(output));
             trip += 1;
         }
-        for stack in stacks {
-            carried.push(self.stacked(stack, 0)?);
+        let states = carried.len();
+        for (i, stack) in stacks.into_iter().enumerate() {
+            carried.push(self.stacked(stack, 0, body.declared.get(1 + states + i))?);
         }
         Ok(carried)
     }
@@ -128,7 +129,7 @@ impl<'a> Run<'a> {
         let each = |name: &str, i: usize| call.ints(name).and_then(|list| list.get(i).copied()).unwrap_or(0);
         let mut slices = Vec::with_capacity(scanned);
         for (i, value) in all[states..].iter().enumerate() {
-            let x = value.tensor(self.device)?;
+            let x = value.whole(self.device)?;
             let dim = call.dim(each("scan_input_axes", i), x.rank())?;
             let back = each("scan_input_directions", i) == 1;
             slices.push((x.clone(), value.kind(), dim, back));
@@ -144,7 +145,7 @@ impl<'a> Run<'a> {
             let mut inputs = state.clone();
             for (x, kind, dim, back) in &slices {
                 let at = if *back { length - 1 - step } else { step };
-                inputs.push(Value::of(x.select(*dim, at)?, *kind));
+                inputs.push(Value::of(x.select(*dim, at)?, *kind).settled_if_long(self.device)?);
             }
             let mut made = self.graph(body, inputs, values)?.into_iter();
             state.iter_mut().zip(&mut made).for_each(|(value, output)| *value = output);
@@ -154,7 +155,7 @@ impl<'a> Run<'a> {
             if each("scan_output_directions", i) == 1 {
                 stack.reverse();
             }
-            state.push(self.stacked(stack, each("scan_output_axes", i))?);
+            state.push(self.stacked(stack, each("scan_output_axes", i), body.declared.get(states + i))?);
         }
         Ok(state)
     }
@@ -168,14 +169,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The values of all trips along a new dimension.
-    fn stacked(&self, values: Vec<Value>, axis: i64) -> Result<Value> {
+    /// The values of all trips along a new dimension. Without a trip, its size is 0, and so are those that the file leaves open.
+    fn stacked(&self, values: Vec<Value>, axis: i64, declared: Option<&Declared>) -> Result<Value> {
         let Some(first) = values.first() else {
-            return Err(fault("a loop without a trip has no shape for its stacked outputs"));
+            let Some(Some((kind, sizes))) = declared else {
+                return Err(fault("a loop without a trip has no type for its stacked outputs"));
+            };
+            let rank = sizes.len() as i64 + 1;
+            let dim = usize::try_from(if axis < 0 { axis.saturating_add(rank) } else { axis });
+            let dim = dim.ok().filter(|&dim| dim <= sizes.len()).ok_or_else(|| fault(format!("axis {axis}")))?;
+            let mut shape = sizes.clone();
+            shape.insert(dim, 0);
+            let elements = if kind.is_float() { Elements::Floats(Vec::new()) } else { Elements::Ints(Vec::new()) };
+            return Ok(Array { shape, kind: *kind, elements }.into());
         };
-        let kind = first.kind();
-        let tensors = values.iter().map(|value| value.tensor(self.device)).collect::<Result<Vec<_>>>()?;
-        Ok(Value::of(crate::Tensor::stack(&tensors, axis)?, kind))
+        Value::joined(&values, first.kind(), self.device, |tensors| crate::Tensor::stack(&tensors, axis))
     }
 }
 

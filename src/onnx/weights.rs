@@ -165,9 +165,17 @@ fn role(node: &Node, input: usize) -> Role {
     }
     match (node.op_type.as_str(), input) {
         ("BatchNormalization", 3 | 4) => Role::Buffer,
-        ("Conv" | "ConvTranspose" | "BatchNormalization" | "LayerNormalization" | "InstanceNormalization", 1 | 2)
+        (
+            "Conv"
+            | "FusedConv"
+            | "ConvTranspose"
+            | "BatchNormalization"
+            | "LayerNormalization"
+            | "InstanceNormalization",
+            1 | 2,
+        )
         | ("GroupNormalization" | "RMSNormalization" | "SimplifiedLayerNormalization", 1 | 2)
-        | ("Gemm" | "MatMul" | "FusedMatMul" | "Einsum", _)
+        | ("Gemm" | "FusedGemm" | "MatMul" | "FusedMatMul" | "Einsum", _)
         | (FUSED_ATTENTION, 0..=2)
         | ("PRelu", 1)
         | ("LSTM" | "GRU" | "RNN", 1..=3)
@@ -182,8 +190,10 @@ fn decoded(weight: &Weight, role: Role) -> Result<Stored> {
         return Ok(Stored::Unused);
     }
     let (count, kind) = weight.about()?;
-    let on_host =
-        !kind.is_float() || (role == Role::Constant && count <= FEW) || (role == Role::Arithmetic && count <= 1);
+    let on_host = !kind.is_float()
+        || kind == ElementType::Double
+        || (role == Role::Constant && count <= FEW)
+        || (role == Role::Arithmetic && count <= 1);
     if on_host {
         // What was computed on `cpu` when the model was loaded does not move with it; a value of the host does.
         return Ok(Stored::Constant(match weight.value()? {

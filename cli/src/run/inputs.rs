@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anygpu::nn::Module;
 use anygpu::onnx::{Dimension, ElementType, Model, ValueInfo};
-use anygpu::{DType, Device, Tensor};
+use anygpu::{DType, Device, Tensor, keep_64_bits};
 
 use super::images::{self, Picture};
 use super::sizes::Sizes;
@@ -86,7 +86,9 @@ pub fn all(args: &Args, model: &Model, device: &Device) -> Result<Vec<Input>, Fa
             None => random(info, &sizes)?,
         };
         sizes.bind(info, tensor.shape())?;
-        let tensor = if tensor.dtype().is_float() || all_there { tensor.to(device)? } else { tensor };
+        // No adapter holds floats of 64 bits, which the model computes with on `cpu`.
+        let moves = (tensor.dtype().is_float() || all_there) && tensor.dtype() != DType::F64;
+        let tensor = if moves { tensor.to(device)? } else { tensor };
         inputs.push(Input { name: info.name.clone(), tensor, batch: batch(info, is_image) });
     }
     inputs.sort_by_key(|input| !input.tensor.dtype().is_float());
@@ -135,7 +137,7 @@ fn report(missing: &[&ValueInfo], infos: &[ValueInfo]) -> String {
 
 /// Reads a `.npy` file as the declared type.
 fn file(info: &ValueInfo, path: &Path) -> Result<Tensor, Failure> {
-    let tensor = Tensor::from_npy(path, Device::cpu())?;
+    let tensor = keep_64_bits(|| Tensor::from_npy(path, Device::cpu()))?;
     let (kind, dtype) = (info.element_type, info.element_type.dtype());
     let wrong = |detail: String| Failure::Usage(format!("input {info}: {} {detail}", path.display()));
     match (tensor.dtype(), dtype) {
@@ -205,6 +207,8 @@ fn bounds_of(dtype: DType) -> (f64, f64) {
         DType::U8 => (0.0, u8::MAX.into()),
         DType::U32 => (0.0, u32::MAX.into()),
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        // Those that an f64 has exactly.
+        DType::I64 => (-(2f64.powi(53)), 2f64.powi(53)),
         _ => (f64::NEG_INFINITY, f64::INFINITY),
     }
 }
@@ -219,6 +223,7 @@ fn bounds(kind: ElementType) -> (f64, f64) {
         ElementType::Int8 => (i8::MIN.into(), i8::MAX.into()),
         ElementType::Int16 => (i16::MIN.into(), i16::MAX.into()),
         ElementType::Uint16 => (0.0, u16::MAX.into()),
+        ElementType::Uint64 => (0.0, 2f64.powi(53)),
         kind => bounds_of(kind.dtype()),
     }
 }
@@ -229,6 +234,9 @@ const LIST: &str = "the list";
 /// Returns numbers as a tensor of the declared type on `cpu`. `from`: where they come from, for errors.
 pub fn of_numbers(info: &ValueInfo, numbers: &[f64], shape: Vec<usize>, from: &str) -> Result<Tensor, Failure> {
     let (cpu, dtype) = (Device::cpu(), info.element_type.dtype());
+    if dtype == DType::F64 {
+        return Ok(Tensor::from_f64(numbers, shape, &cpu)?);
+    }
     if dtype.is_float() {
         let floats: Vec<f32> = numbers.iter().map(|number| *number as f32).collect();
         return Ok(Tensor::from_vec(floats, shape, &cpu)?.to_dtype(dtype)?);
@@ -245,12 +253,13 @@ pub fn of_numbers(info: &ValueInfo, numbers: &[f64], shape: Vec<usize>, from: &s
     Ok(match dtype {
         DType::Bool => Tensor::from_vec(integers().map(|n| n != 0).collect::<Vec<bool>>(), shape, &cpu),
         DType::U8 => Tensor::from_vec(integers().map(|n| n as u8).collect::<Vec<u8>>(), shape, &cpu),
+        DType::I64 => Tensor::from_vec(integers().collect::<Vec<i64>>(), shape, &cpu),
         DType::U32 => Tensor::from_vec(integers().map(|n| n as u32).collect::<Vec<u32>>(), shape, &cpu),
         _ => Tensor::from_vec(integers().map(|n| n as i32).collect::<Vec<i32>>(), shape, &cpu),
     }?)
 }
 
-/// Returns the elements of a tensor, which are all exact.
+/// Returns the elements of a tensor, which are all exact but for integers beyond 2⁵³.
 pub fn numbers(tensor: &Tensor) -> anygpu::Result<Vec<f64>> {
     tensor.to_vec_f64()
 }

@@ -24,8 +24,8 @@ pub(super) fn evaluate(call: &Call, inputs: &Inputs) -> Option<Result<Array>> {
         ("Where", [Some(c), Some(a), Some(b)]) => where_cond(c, a, b),
         ("Min" | "Max" | "Sum", [_, rest @ ..]) => {
             let f: Binary = match op {
-                "Min" => (|a, b| Some(a.min(b)), f64::min),
-                "Max" => (|a, b| Some(a.max(b)), f64::max),
+                "Min" => (|a, b| Some(a.min(b)), |a, b| if b.is_nan() || b < a { b } else { a }),
+                "Max" => (|a, b| Some(a.max(b)), |a, b| if b.is_nan() || b > a { b } else { a }),
                 _ => (|a, b| Some(a.wrapping_add(b)), |a, b| a + b),
             };
             let mut out = x.clone();
@@ -82,9 +82,13 @@ fn binary(op: &str, fmod: bool) -> Option<Binary> {
         // The sign of the divisor.
         "Mod" => (
             |a, b| remainder(a, b).map(|r| if r != 0 && (r < 0) != (b < 0) { r + b } else { r }),
-            |a, b| a - b * (a / b).floor(),
+            |a, b| match a % b {
+                0.0 => 0f64.copysign(b),
+                r if (r < 0.0) != (b < 0.0) => r + b,
+                r => r,
+            },
         ),
-        "Pow" => (|a, b| u32::try_from(b).ok().map(|b| a.wrapping_pow(b)), f64::powf),
+        "Pow" => (power, f64::powf),
         _ => return None,
     })
 }
@@ -92,6 +96,17 @@ fn binary(op: &str, fmod: bool) -> Option<Binary> {
 /// Of the least number by −1, it is 0, though the quotient is beyond 64 bits.
 fn remainder(a: i64, b: i64) -> Option<i64> {
     (b != 0).then(|| a.wrapping_rem(b))
+}
+
+/// A fraction is cut; the power of 0 that is none is `None`.
+fn power(a: i64, b: i64) -> Option<i64> {
+    match (a, b) {
+        (_, 0..) => Some(a.wrapping_pow(u32::try_from(b).ok()?)),
+        (0, _) => None,
+        (1, _) => Some(1),
+        (-1, _) => Some(if b % 2 == 0 { 1 } else { -1 }),
+        _ => Some(0),
+    }
 }
 
 fn comparison(op: &str) -> Option<Binary> {
@@ -128,7 +143,7 @@ fn combine(x: &Array, y: &Array, kind: ElementType, (int, float): Binary) -> Opt
                 Err((i64::MIN, -1)) if int(0, -1).is_some() => {
                     return Some(Err(fault("-9223372036854775808 / -1 of int64, whose result is beyond int64")));
                 }
-                Err(_) => return Some(Err(fault("a negative power of integers"))),
+                Err(_) => return Some(Err(fault("a negative power of the integer 0"))),
             }
         }
         _ => {

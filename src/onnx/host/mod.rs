@@ -33,7 +33,7 @@ pub(super) fn evaluate(call: &Call) -> Option<Result<Vec<Value>>> {
         Some(result) => result.map(|array| vec![array]),
         None => movement::evaluate(call, &inputs)?,
     };
-    Some(result.map(|arrays| arrays.into_iter().map(Value::from).collect()))
+    Some(result.and_then(|arrays| arrays.into_iter().map(|array| array.checked().map(Value::from)).collect()))
 }
 
 /// The shape that two shapes broadcast to.

@@ -1,10 +1,10 @@
 //! Operators on the host that move elements, and those that create arrays.
 
 use super::super::array::{Array, Elements};
-use super::super::call::{Call, size, sizes};
+use super::super::call::{Call, sizes};
 use super::super::element_type::ElementType;
 use super::super::fault;
-use super::super::ops::{Range, new_shape, slice_range};
+use super::super::ops::{Range, new_shape, range, slice_range};
 use super::{GROWN, broadcast, count, of_ints, positions, strided};
 use crate::error::Result;
 
@@ -21,7 +21,7 @@ pub(super) fn evaluate(call: &Call, inputs: &[Option<&Array>]) -> Option<Result<
         "Expand" => grown(expand(x, (*inputs.get(1)?)?))?,
         "Tile" => grown(tile(x, (*inputs.get(1)?)?))?,
         "ConstantOfShape" => grown(constant(call, x))?,
-        "Range" => grown(range(x, (*inputs.get(1)?)?, (*inputs.get(2)?)?))?,
+        "Range" => range([x, (*inputs.get(1)?)?, (*inputs.get(2)?)?], GROWN).transpose()?,
         "NonZero" => Ok(non_zero(x)),
         "Split" => return Some(split(call, x)),
         _ => return None,
@@ -189,27 +189,6 @@ fn constant<'a>(call: &Call, shape: &Array) -> Grown<'a> {
         value.picked(shape, (0..total).map(|_| 0))
     };
     Ok((sizes(&shape.to_ints())?, Box::new(fill)))
-}
-
-fn range<'a>(start: &'a Array, limit: &Array, delta: &'a Array) -> Grown<'a> {
-    let single = |array: &Array| array.to_floats().first().copied().ok_or_else(|| fault("a bound has no element"));
-    let (from, to, step) = (single(start)?, single(limit)?, single(delta)?);
-    let steps = ((to - from) / step).ceil().max(0.0);
-    if !steps.is_finite() {
-        return Err(fault(format!("a range from {from} to {to} by {step} has no end")));
-    }
-    let fill = move |shape: Vec<usize>| match (&start.elements, &delta.elements) {
-        (Elements::Ints(start), Elements::Ints(delta)) => {
-            let values = (0..shape[0] as i64).map(|i| start[0].wrapping_add(i.wrapping_mul(delta[0]))).collect();
-            of_ints(shape, ElementType::Int64, values)
-        }
-        _ => {
-            let values = (0..shape[0]).map(|i| from + i as f64 * step).collect();
-            Array { shape, kind: start.kind, elements: Elements::Floats(values) }
-        }
-    };
-    let kind = start.kind;
-    Ok((vec![size(steps as i64)?], Box::new(move |shape| fill(shape).cast(kind))))
 }
 
 /// The indices of what is not zero, `[rank, count]`.

@@ -306,10 +306,10 @@ fn attention(call: &Call) -> Result<Vec<Value>> {
     let attend = Attend { q, k, v, mask, scale, softcap, causal: is_causal && plain };
     let (out, scores) = attend.results(shown)?;
     let out = if rank == 3 { joined_heads(&out)? } else { out };
-    let mut outputs = vec![Value::of(out.to_dtype(kind.dtype())?, kind)];
+    let mut outputs = vec![Value::of(out.to_dtype(kind.word())?, kind)];
     if call.outputs() > 1 {
         outputs.extend(caches.map(|cache| Value::of(cache, kind)));
-        outputs.extend(scores.map(|x| Ok(Value::of(x.to_dtype(kind.dtype())?, kind))).transpose()?);
+        outputs.extend(scores.map(|x| Ok(Value::of(x.to_dtype(kind.word())?, kind))).transpose()?);
     }
     Ok(outputs)
 }

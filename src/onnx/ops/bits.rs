@@ -31,28 +31,32 @@ fn bit_cast(call: &Call) -> Result<Vec<Value>> {
 }
 
 /// The type that is computed in.
-fn wide(kind: ElementType) -> DType {
-    if kind.dtype() == DType::I32 { DType::I32 } else { DType::U32 }
+fn wide(call: &Call, kind: ElementType) -> DType {
+    if call.exact && kind.is_long() {
+        return DType::I64;
+    }
+    if kind.word() == DType::I32 { DType::I32 } else { DType::U32 }
 }
 
 /// The result in its own type, without the bits that this does not have.
-fn narrowed(x: &Tensor, kind: ElementType) -> Result<Value> {
+fn narrowed(call: &Call, x: &Tensor, kind: ElementType) -> Result<Value> {
     let (low, high) = kind.range();
     let x = match kind.bits() {
-        bits @ ..32 => match wide(kind) {
+        bits @ ..32 => match wide(call, kind) {
             DType::I32 if low < 0 => x.add(-(low as i32))?.bitwise_and((1i32 << bits) - 1)?.add(low as i32)?,
             DType::I32 => x.bitwise_and(high as i32)?,
             _ => x.bitwise_and(high as u32)?,
         },
-        _ => x.clone(),
+        32 => x.clone(),
+        _ => return Ok(Value::of(x.clone(), kind)),
     };
-    Ok(Value::Device(x.to_dtype(kind.dtype())?, kind))
+    Ok(Value::Device(x.to_dtype(kind.word())?, kind))
 }
 
 fn combined(call: &Call, f: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Vec<Value>> {
     let kind = call.needed(0)?.kind();
-    let (x, y) = (call.x(0)?.to_dtype(wide(kind))?, call.x(1)?.to_dtype(wide(kind))?);
-    Ok(vec![narrowed(&f(&x, &y)?, kind)?])
+    let (x, y) = (call.x(0)?.to_dtype(wide(call, kind))?, call.x(1)?.to_dtype(wide(call, kind))?);
+    Ok(vec![narrowed(call, &f(&x, &y)?, kind)?])
 }
 
 fn inverted(call: &Call) -> Result<Vec<Value>> {
@@ -60,7 +64,7 @@ fn inverted(call: &Call) -> Result<Vec<Value>> {
     if kind == ElementType::Uint64 {
         return call.refuse("the inverse of 64 bits without sign");
     }
-    let x = call.x(0)?.to_dtype(wide(kind))?;
-    let inverse = if wide(kind) == DType::I32 { x.bitwise_xor(-1)? } else { x.bitwise_xor(u32::MAX)? };
-    Ok(vec![narrowed(&inverse, kind)?])
+    let x = call.x(0)?.to_dtype(wide(call, kind))?;
+    let inverse = if x.dtype() == DType::U32 { x.bitwise_xor(u32::MAX)? } else { x.bitwise_xor(-1)? };
+    Ok(vec![narrowed(call, &inverse, kind)?])
 }

@@ -1,13 +1,18 @@
 //! Elementwise operators: arithmetic, comparisons, activations, casts.
 
 use super::super::call::{Call, Operator, alike, wrapped};
+use super::super::element_type::ElementType;
 use super::super::fault;
 use super::super::fuse::MOST_DIMENSIONS;
 use super::super::fuse::activations::LEAST_RANK;
 use super::super::value::Value;
+use crate::autograd::is_recording;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
+
+/// What a cast makes on the host is there for the next operator up to this many elements.
+const FEW: usize = 4096;
 
 pub(super) fn find(op: &str) -> Option<Operator> {
     unary(op).or_else(|| binary(op)).or_else(|| activation(op)).or_else(|| {
@@ -24,7 +29,8 @@ pub(super) fn find(op: &str) -> Option<Operator> {
             "Mod" => Operator::One(modulo),
             "Mean" => Operator::One(|call| {
                 let count = call.all()?.len();
-                fold(call, |x, y| x.add(y))?.mul_scalar(1.0 / count as f32)
+                let sum = fold(call, |x, y| x.add(y))?;
+                if call.exact { sum.div(count as f64) } else { sum.mul_scalar(1.0 / count as f32) }
             }),
             "Clip" => Operator::One(clip),
             "IsInf" => Operator::One(is_inf),
@@ -59,10 +65,11 @@ fn unary(op: &str) -> Option<Operator> {
         "Floor" => |call| call.x(0)?.floor(),
         "Ceil" => |call| call.x(0)?.ceil(),
         "Round" => |call| call.x(0)?.round(),
-        "Relu" => |call| call.x(0)?.relu(),
+        "Relu" => |call| positive(&call.x(0)?),
         "HardSwish" => |call| call.x(0)?.hardswish(),
         "Mish" => |call| call.x(0)?.mish(),
-        "Softplus" => |call| call.x(0)?.softplus(1.0, 20.0),
+        // Beyond the bound, it is x to the last bit.
+        "Softplus" => |call| call.x(0)?.softplus(1.0, if call.exact { 40.0 } else { 20.0 }),
         "Softsign" => |call| call.x(0)?.softsign(),
         "IsNaN" => |call| call.x(0)?.isnan(),
         "Not" => |call| call.x(0)?.logical_not(),
@@ -92,6 +99,11 @@ fn binary(op: &str) -> Option<Operator> {
     }))
 }
 
+/// max(x, 0)
+fn positive(x: &Tensor) -> Result<Tensor> {
+    if x.dtype() == DType::I64 { x.maximum(0) } else { x.relu() }
+}
+
 fn fold(call: &Call, f: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let mut all = call.all()?.into_iter();
     let mut out = all.next().ok_or_else(|| fault("input 0 is missing"))?;
@@ -118,21 +130,50 @@ fn cast(call: &Call) -> Result<Vec<Value>> {
 }
 
 /// Floats are truncated; integers that are narrower than those that stand for them wrap. Floats of 8 and fewer bits are made on the
-/// host.
-fn to_kind(call: &Call, kind: super::super::ElementType) -> Result<Value> {
+/// host, and so are numbers of 64 bits, unless words hold them.
+fn to_kind(call: &Call, kind: ElementType) -> Result<Value> {
+    let value = call.needed(0)?;
     if kind.is_minifloat() {
-        return Ok(call.needed(0)?.read()?.converted(kind, call.conversion()?).into());
+        return Ok(value.read()?.converted(kind, call.conversion()?).into());
+    }
+    if !in_words(value, kind) {
+        let lost = matches!(value, Value::Device(tensor, _) if tensor.is_tracked());
+        if lost && kind == ElementType::Double && is_recording() {
+            return call.refuse("a gradient through double");
+        }
+        let array = value.read()?.converted(kind, call.conversion()?).checked()?;
+        return match kind.is_long() || array.count() <= FEW {
+            true => Ok(array.into()),
+            false => Ok(Value::Device(array.upload(call.device)?, kind)),
+        };
     }
     let x = call.x(0)?;
-    let narrow = kind.dtype() == DType::I32 && kind.bits() < 32;
-    let y = match (x.dtype().is_float(), kind.dtype()) {
+    let dtype = kind.word();
+    let y = match (x.dtype().is_float(), dtype) {
+        // As integers of 32 bits first, whose upper bits are cut.
+        (true, DType::U8) => x.trunc()?.to_dtype(DType::I32)?.bitwise_and(255)?.to_dtype(dtype)?,
         (true, dtype) if !dtype.is_float() && dtype != DType::Bool => x.trunc()?.to_dtype(dtype)?,
+        (false, DType::U8) if x.dtype() != DType::Bool => low_byte(&x)?.to_dtype(dtype)?,
         (_, dtype) => x.to_dtype(dtype)?,
     };
-    if !narrow {
-        return Ok(Value::Device(y, kind));
-    }
     Ok(Value::Device(wrapped(y, kind)?, kind))
+}
+
+fn low_byte(x: &Tensor) -> Result<Tensor> {
+    if x.dtype() == DType::I32 { x.bitwise_and(255) } else { x.to_dtype(DType::U32)?.bitwise_and(255u32) }
+}
+
+/// Whether words on the device hold the elements before a cast and after it.
+fn in_words(value: &Value, kind: ElementType) -> bool {
+    let from = value.kind();
+    // The words of integers of 64 bits hold these, if they are on a device.
+    let held = !from.is_long() || matches!(value, Value::Device(..));
+    held && match kind {
+        ElementType::Double => false,
+        ElementType::Int64 => !from.is_float() && from.word() != DType::U32,
+        ElementType::Uint64 => !from.is_float() && from.range().0 == 0,
+        _ => true,
+    }
 }
 
 fn where_cond(call: &Call) -> Result<Vec<Value>> {
@@ -150,7 +191,17 @@ fn pow(call: &Call) -> Result<Tensor> {
             return x.square();
         }
     }
-    let y = aligned(call, &x, call.x(1)?)?;
+    let y = match call.needed(1)? {
+        // The base has the type of the result.
+        y if y.kind() == ElementType::Double && !call.exact => {
+            call.tensor(&y.read()?.cast(ElementType::Float).into())?
+        }
+        y => call.tensor(y)?,
+    };
+    let y = aligned(call, &x, y)?;
+    if x.dtype() == DType::I64 && y.dtype().is_float() {
+        return x.to_dtype(DType::F64)?.pow(&y.to_dtype(DType::F64)?)?.to_dtype(DType::I64);
+    }
     if !x.dtype().is_float() && y.dtype().is_float() {
         return x.to_dtype(DType::F32)?.pow(&y.to_dtype(DType::F32)?)?.trunc()?.to_dtype(x.dtype());
     }
@@ -164,16 +215,18 @@ fn clip(call: &Call) -> Result<Tensor> {
         Some(value) => Ok(Some(value as f32)),
         None => Result::Ok(call.has(name).then(|| call.float(name, 0.0))),
     };
-    if !x.dtype().is_float() {
+    if !x.dtype().is_float() || call.exact {
         // Bounds of integers are integers; many are no f32.
-        let mut x = x;
+        let mut x = x.clone();
         if let Some(low) = call.maybe(1)?.filter(|low| low.elem_count() == 1) {
             x = x.maximum(&low.reshape(())?)?;
         }
         if let Some(high) = call.maybe(2)?.filter(|high| high.elem_count() == 1) {
             x = x.minimum(&high.reshape(())?)?;
         }
-        return Ok(x);
+        if !call.has("min") && !call.has("max") {
+            return Ok(x);
+        }
     }
     match (bound("min", 1)?, bound("max", 2)?) {
         (None, None) => Ok(x),
@@ -245,7 +298,8 @@ fn activation(op: &str) -> Option<Operator> {
             let channels = call.opset() < 7 && slope.rank() == 1 && slope.elem_count() > 1;
             let rest = vec![1; x.rank().saturating_sub(2)];
             let slope = if channels { slope.reshape([slope.shape(), &rest].concat())? } else { slope };
-            x.relu()?.add(&x.clamp(None, Some(0.0))?.mul(&slope)?)
+            let negative = if x.dtype() == DType::I64 { x.minimum(0)? } else { x.clamp(None, Some(0.0))? };
+            positive(&x)?.add(&negative.mul(&slope)?)
         },
         "Swish" => swish,
         "SwiGLU" => |call| {

@@ -20,7 +20,8 @@ fn attention(call: &Call) -> Result<Tensor> {
     let (scale, axis, turned) = (call.float("scale", 1.0), call.int("axis", -1), call.flag("turned"));
     let other = |k: &Tensor| k.transpose(-2, -1);
     let rank = q.rank().max(k.rank());
-    let one_op = [&q, &k, &v].iter().all(|x| x.rank() >= 2 && x.dtype().is_float() && x.dtype() == q.dtype());
+    let one_op =
+        !call.exact && [&q, &k, &v].iter().all(|x| x.rank() >= 2 && x.dtype().is_float() && x.dtype() == q.dtype());
     if mask.is_none() && one_op && (axis == -1 || axis == rank as i64 - 1) {
         let k = if turned { other(&k)? } else { k };
         return q.attention(&k, &v, &Attention::new().scale(scale));
@@ -30,7 +31,7 @@ fn attention(call: &Call) -> Result<Tensor> {
     let k = if turned { k } else { other(&k)? };
     let q = if scale == 1.0 { q } else { q.mul_scalar(scale)? };
     let scores = masked(q.matmul(&k)?, mask)?;
-    let weights = reduce::along_axis(call, &scores, axis, |x, dim| x.softmax(dim))?;
+    let weights = reduce::along_axis(call, &scores, axis, reduce::softmax)?;
     drop(scores);
     weights.matmul(&v)
 }

@@ -6,6 +6,7 @@ use super::super::element_type::ElementType;
 use super::super::fault;
 use super::super::host;
 use super::super::value::Value;
+use super::long;
 use crate::ScatterReduce;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -210,6 +211,10 @@ fn scatter(call: &Call) -> Result<Tensor> {
     let dim = call.axis(0, x.rank())?;
     let index = indices(call.needed(1)?, x.shape()[dim], call.device)?;
     match reduction(call)? {
+        Some(_) if call.exact => {
+            let numbers = Tensor::iota(x.elem_count(), call.device)?.reshape(x.shape())?;
+            long::scattered(call, &numbers.gather(dim, &index)?)
+        }
         Some(reduce) => x.scatter_reduce(dim, &index, &source, reduce, true),
         None => x.scatter(dim, &index, &source),
     }
@@ -225,6 +230,11 @@ fn scatter_nd(call: &Call) -> Result<Tensor> {
     // The number of each row, taken by the same indices as the rows.
     let (rows, width) = (leading.iter().product::<usize>(), rest.iter().product::<usize>());
     let numbers = Tensor::iota(rows, call.device)?.reshape(leading)?.index(&parts)?.reshape(-1)?;
+    if call.exact {
+        let within = Tensor::iota(width, call.device)?;
+        let all = numbers.to_dtype(DType::U32)?.mul(width as u32)?.unsqueeze(1)?.add(&within)?;
+        return long::scattered(call, &all);
+    }
     let (table, source) = (x.reshape([rows, width])?, source.reshape([numbers.elem_count(), width])?);
     table.index_reduce(0, &numbers, &source, reduce, true)?.reshape(x.shape())
 }
@@ -233,7 +243,7 @@ fn scatter_nd(call: &Call) -> Result<Tensor> {
 fn one_hot(call: &Call) -> Result<Vec<Value>> {
     let depth = call.whole(1)?.and_then(|depth| depth.first().copied()).ok_or_else(|| fault("the depth is missing"))?;
     let (depth, values) = (size(depth)?, call.x(2)?);
-    let index = call.x(0)?.to_dtype(DType::I32)?;
+    let index = call.needed(0)?.tensor(call.device)?.to_dtype(DType::I32)?;
     let rank = index.rank() + 1;
     let dim = call.axis(-1, rank)?;
     let whole = i32::try_from(depth).unwrap_or(i32::MAX);
@@ -246,8 +256,11 @@ fn one_hot(call: &Call) -> Result<Vec<Value>> {
 }
 
 fn topk(call: &Call) -> Result<Vec<Value>> {
-    let x = call.x(0)?;
     let k = call.whole(1)?.and_then(|k| k.first().copied()).unwrap_or(call.int("k", 1));
+    if call.exact {
+        return long::topk(call, size(k)?);
+    }
+    let x = call.x(0)?;
     let dim = call.axis(-1, x.rank())?;
     let (values, positions) = x.topk(size(k)?, dim, call.int("largest", 1) == 1, call.int("sorted", 1) == 1)?;
     let positions = Value::Device(positions.to_dtype(DType::I32)?, ElementType::Int64);
@@ -256,6 +269,10 @@ fn topk(call: &Call) -> Result<Vec<Value>> {
 
 /// Long ranges; short ones are made on the host.
 fn range(call: &Call) -> Result<Vec<Value>> {
+    if call.exact {
+        let [start, limit, step] = [call.needed(0)?.read()?, call.needed(1)?.read()?, call.needed(2)?.read()?];
+        return Ok(long::range([&start, &limit, &step], usize::MAX)?.into_iter().map(Value::from).collect());
+    }
     let number = |i: usize| call.number(i)?.ok_or_else(|| fault(format!("input {i} is missing")));
     let (start, limit, step) = (number(0)?, number(1)?, number(2)?);
     let kind = call.needed(0)?.kind();
@@ -265,10 +282,8 @@ fn range(call: &Call) -> Result<Vec<Value>> {
     }
     let steps = Tensor::iota(size(count as i64)?, call.device)?;
     let tensor = match kind.is_float() {
-        true => {
-            steps.to_dtype(DType::F32)?.mul_scalar(step as f32)?.add_scalar(start as f32)?.to_dtype(kind.dtype())?
-        }
-        false => steps.to_dtype(DType::I32)?.mul(step as i32)?.add(start as i32)?.to_dtype(kind.dtype())?,
+        true => steps.to_dtype(DType::F32)?.mul_scalar(step as f32)?.add_scalar(start as f32)?.to_dtype(kind.word())?,
+        false => steps.to_dtype(DType::I32)?.mul(step as i32)?.add(start as i32)?.to_dtype(kind.word())?,
     };
     Ok(vec![Value::Device(tensor, kind)])
 }
@@ -278,7 +293,7 @@ fn eye_like(call: &Call) -> Result<Vec<Value>> {
     let kind = call.type_attribute("dtype")?.unwrap_or(call.needed(0)?.kind());
     let k = call.int("k", 0);
     let ones = Tensor::ones(shape, call.device)?.tril(k)?.triu(k)?;
-    Ok(vec![Value::Device(ones.to_dtype(kind.dtype())?, kind)])
+    Ok(vec![Value::made(&ones, kind)?])
 }
 
 fn constant(call: &Call) -> Result<Vec<Value>> {
@@ -289,6 +304,10 @@ fn constant(call: &Call) -> Result<Vec<Value>> {
         return Err(fault("the value has more than one element"));
     }
     let kind = value.kind;
+    if !value.fits_words() {
+        let all = value.reshaped(Vec::new()).exact()?.broadcast_to(shape)?;
+        return Ok(vec![Value::Device(all, kind).settled(call.device)?]);
+    }
     let number = value.to_floats()[0];
     let one = match kind.is_float() {
         true => Tensor::scalar(number as f32, call.device)?,
@@ -299,7 +318,7 @@ fn constant(call: &Call) -> Result<Vec<Value>> {
         },
     };
     // One element in memory: weights of tests are made so, larger than an adapter may bind.
-    Ok(vec![Value::Device(one.to_dtype(kind.dtype())?.broadcast_to(shape)?, kind)])
+    Ok(vec![Value::Device(one.to_dtype(kind.word())?.broadcast_to(shape)?, kind)])
 }
 
 /// The indices of what is not zero. How many there are is known when the tensor is read back.

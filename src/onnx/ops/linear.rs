@@ -1,6 +1,7 @@
 //! Matrix products.
 
 use super::super::call::{Call, Operator};
+use super::long;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -20,20 +21,21 @@ pub(super) fn find(op: &str) -> Option<Operator> {
 fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     match (a.rank(), b.rank()) {
         (1, 1) => product(&a.unsqueeze(0)?, b)?.squeeze(0),
-        (1, _) => a.unsqueeze(0)?.matmul(b)?.squeeze(-2),
-        (_, 1) => a.matmul(&b.unsqueeze(1)?)?.squeeze(-1),
+        (1, _) => product(&a.unsqueeze(0)?, b)?.squeeze(-2),
+        (_, 1) => product(a, &b.unsqueeze(1)?)?.squeeze(-1),
+        _ if !a.dtype().is_float() => long::product(a, b),
         _ => a.matmul(b),
     }
 }
 
 /// α · A · B + β · C
-fn gemm(call: &Call) -> Result<Tensor> {
+pub(super) fn gemm(call: &Call) -> Result<Tensor> {
     let operand = |i: usize, flag: &str| {
         let x = call.x(i)?;
         if call.flag(flag) { x.t() } else { Ok(x) }
     };
     let scaled = |x: Tensor, factor: f32| if factor == 1.0 { Ok(x) } else { x.mul_scalar(factor) };
-    let product = scaled(operand(0, "transA")?.matmul(&operand(1, "transB")?)?, call.float("alpha", 1.0))?;
+    let product = scaled(product(&operand(0, "transA")?, &operand(1, "transB")?)?, call.float("alpha", 1.0))?;
     match call.maybe(2)? {
         Some(c) => product.add(&scaled(c, call.float("beta", 1.0))?),
         None => Ok(product),

@@ -1,9 +1,11 @@
 //! Operators that ONNX Runtime's optimiser and quantiser write.
 
+mod fused;
 mod transformers;
 
 use super::super::call::{Call, Operator, size};
 use super::super::value::Value;
+use super::recurrent;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -24,7 +26,7 @@ pub(super) fn find(op: &str) -> Option<Operator> {
         "MatMulNBits" => Operator::One(matmul_n_bits),
         "SkipLayerNormalization" => Operator::Values(skip_layer_norm),
         "SkipSimplifiedLayerNormalization" => Operator::Values(skip_rms_norm),
-        _ => return transformers::find(op),
+        _ => return fused::find(op).or_else(|| transformers::find(op)).or_else(|| recurrent::quantised(op)),
     })
 }
 

@@ -8,6 +8,7 @@ mod fused_attention;
 mod index;
 mod layers;
 mod linear;
+mod long;
 mod microsoft;
 mod norms;
 mod pads;
@@ -28,6 +29,7 @@ use super::call::Operator;
 
 pub(super) use fused_attention::{FUSED_ATTENTION, fused_attention};
 pub(super) use index::{Range, slice_range};
+pub(super) use long::range;
 pub(super) use shape::{new_shape, shape_values, split_sizes};
 
 /// The function of an operator, if there is one. The domain of ONNX's own operators is empty.

@@ -33,7 +33,11 @@ fn epsilon(call: &Call) -> f32 {
 /// Besides the output, on request the mean and 1 / √(variance + ε), with the normalised dimensions of size 1.
 fn layer_norm(call: &Call) -> Result<Vec<Value>> {
     let (x, weight, bias) = (call.x(0)?, call.maybe(1)?, call.maybe(2)?);
-    if let Some(dims) = elsewhere(call, &x)? {
+    let of_doubles = if x.dtype() == DType::F64 { Some((call.axis(-1, x.rank())?..x.rank()).collect()) } else { None };
+    if of_doubles.is_some() && (call.wants(1) || call.wants(2)) {
+        return call.refuse("the mean and the deviation of double");
+    }
+    if let Some(dims) = of_doubles.map_or_else(|| elsewhere(call, &x), |dims: Vec<usize>| Ok(Some(dims)))? {
         let centred = x.sub(&x.mean(&dims, true)?)?;
         let y = weighted(over_root(&centred, &dims, epsilon(call))?, weight, bias)?;
         return Ok(vec![Value::of(y, call.needed(0)?.kind())]);
@@ -93,6 +97,12 @@ fn weighted(x: Tensor, weight: Option<Tensor>, bias: Option<Tensor>) -> Result<T
 fn batch_norm(call: &Call) -> Result<Vec<Value>> {
     let (input, weight, bias) = (call.x(0)?, call.x(1)?, call.x(2)?);
     let (mean, variance) = (call.x(3)?, call.x(4)?);
+    if call.int("training_mode", 0) == 0 && input.dtype() == DType::F64 {
+        let each = |v: &Tensor| v.reshape([&[v.elem_count()][..], &vec![1; input.rank().saturating_sub(2)]].concat());
+        let root = each(&variance)?.add_scalar(epsilon(call))?.sqrt()?;
+        let y = input.sub(&each(&mean)?)?.div(&root)?.mul(&each(&weight)?)?.add(&each(&bias)?)?;
+        return Ok(vec![Value::natural(y)]);
+    }
     if call.int("training_mode", 0) == 0 {
         let running = Some((&mean, &variance));
         return Ok(vec![Value::natural(input.batch_norm(

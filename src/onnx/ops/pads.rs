@@ -1,8 +1,9 @@
 //! Padding.
 
-use super::super::call::{Call, Operator};
+use super::super::call::{Call, Operator, size};
 use super::super::fault;
 use crate::Padding;
+use crate::device::cpu::with_room;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -42,10 +43,30 @@ fn pad(call: &Call) -> Result<Tensor> {
         "constant" => Padding::Constant(value),
         "reflect" => Padding::Reflect,
         "edge" => Padding::Replicate,
-        "wrap" => Padding::Circular,
+        "wrap" => return wrapped(x, &margins),
         mode => return call.refuse(format!("the padding mode {mode}")),
     };
     x.pad(&margins, mode)
+}
+
+/// The elements again and again on both sides, also beyond their number.
+fn wrapped(mut x: Tensor, margins: &[(usize, usize)]) -> Result<Tensor> {
+    for (dim, &(before, after)) in margins.iter().enumerate() {
+        let length = x.shape()[dim];
+        if before == 0 && after == 0 {
+            continue;
+        }
+        if length == 0 {
+            return Err(fault(format!("dimension {dim} has no element to repeat")));
+        }
+        let whole = before.checked_add(length).and_then(|whole| whole.checked_add(after));
+        let whole = size(whole.and_then(|whole| i64::try_from(whole).ok()).unwrap_or(i64::MAX))?;
+        let start = length - before % length;
+        let mut places = with_room(whole)?;
+        places.extend((0..whole).map(|i| ((start + i) % length) as u32));
+        x = x.index_select(dim, &Tensor::from_vec(places, whole, x.device())?)?;
+    }
+    Ok(x)
 }
 
 /// Cuts or pads to a shape, evenly on both sides.

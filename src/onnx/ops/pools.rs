@@ -4,7 +4,7 @@ use super::super::call::{Call, Operator, sizes};
 use super::super::element_type::ElementType;
 use super::super::fault;
 use super::super::value::Value;
-use super::window::Window;
+use super::window::{Window, lifted};
 use crate::Padding;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -51,7 +51,7 @@ fn max_pool(call: &Call) -> Result<Vec<Value>> {
     let window = Window::of(call, &x, &kernel(call)?)?;
     if call.wants(1) {
         let (values, positions) = with_positions(call, &window, &x)?;
-        return Ok(vec![Value::of(values.to_dtype(kind.dtype())?, kind), Value::Device(positions, ElementType::Int64)]);
+        return Ok(vec![Value::of(values.to_dtype(kind.word())?, kind), Value::Device(positions, ElementType::Int64)]);
     }
     let pads = window.pool_pads();
     let padded = if pads { x } else { window.padded(&x, f64::NEG_INFINITY)? };
@@ -59,22 +59,34 @@ fn max_pool(call: &Call) -> Result<Vec<Value>> {
         3 => padded.max_pool3d(window.pool::<3>(pads))?,
         _ => window.back(window.image(&padded)?.max_pool2d(window.pool::<2>(pads))?)?,
     };
-    Ok(vec![Value::of(y.to_dtype(if kind.is_float() { kind.dtype() } else { dtype })?, kind)])
+    Ok(vec![Value::of(y.to_dtype(if kind.is_float() { kind.word() } else { dtype })?, kind)])
 }
 
 /// The maxima, and where each is in the whole input, counted by rows or by columns.
 fn with_positions(call: &Call, window: &Window, x: &Tensor) -> Result<(Tensor, Tensor)> {
-    if window.rank == 3 || !window.pool_pads() {
-        return call.refuse("the positions of maxima over three dimensions or with unequal padding");
+    if window.rank == 3 {
+        return call.refuse("the positions of maxima over three dimensions");
     }
     let image = window.image(x)?;
     let &[n, c, h, w] = image.shape() else { return Err(fault("an input without channels")) };
-    let (values, places) = image.max_pool2d_with_indices(window.pool::<2>(true))?;
+    let pads = window.pool_pads();
+    let padded = if pads { image } else { window.image(&window.padded(x, f64::NEG_INFINITY)?)? };
+    let (values, places) = padded.max_pool2d_with_indices(window.pool::<2>(pads))?;
     let mut places = places.to_dtype(DType::I32)?;
-    if call.flag("storage_order") {
-        let width = i32::try_from(w).unwrap_or(i32::MAX);
-        let (row, column) = (places.div_trunc(width)?, places.rem(width)?);
-        places = column.mul(i32::try_from(h).unwrap_or(i32::MAX))?.add(&row)?;
+    let whole = |size: usize| i32::try_from(size).unwrap_or(i32::MAX);
+    if !pads || call.flag("storage_order") {
+        // A window without a number above −∞ has its maximum in the padding: its position is the nearest pixel.
+        let within = |place: Tensor, before: usize, size: usize| {
+            place.sub(whole(before))?.maximum(0)?.minimum(whole(size.saturating_sub(1)))
+        };
+        let [top, left]: [usize; 2] = if pads { [0, 0] } else { lifted(&window.begin, 0) };
+        let width = whole(padded.shape()[3]);
+        let row = within(places.div_trunc(width)?, top, h)?;
+        let column = within(places.rem(width)?, left, w)?;
+        places = match call.flag("storage_order") {
+            true => column.mul(whole(h))?.add(&row)?,
+            false => row.mul(whole(w))?.add(&column)?,
+        };
     }
     let planes =
         Tensor::iota(n * c, call.device)?.to_dtype(DType::I32)?.mul(i32::try_from(h * w).unwrap_or(i32::MAX))?;

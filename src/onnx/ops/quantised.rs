@@ -65,7 +65,7 @@ fn centred(
 
 fn dequantize_linear(call: &Call) -> Result<Vec<Value>> {
     let (x, scale) = (call.x(0)?, call.x(1)?);
-    let dtype = call.type_attribute("output_dtype")?.map_or(scale.dtype(), ElementType::dtype);
+    let dtype = call.type_attribute("output_dtype")?.map_or(scale.dtype(), ElementType::word);
     let scale = spread(call, scale.to_dtype(DType::F32)?, x.shape())?;
     let y = centred(call, &x, call.maybe(2)?, spread)?.mul(&scale)?;
     Ok(vec![Value::natural(y.to_dtype(dtype)?)])
@@ -78,7 +78,7 @@ fn quantized(x: &Tensor, scale: &Tensor, zero: Option<&Tensor>, kind: ElementTyp
     if let Some(zero) = zero {
         y = y.add(zero)?;
     }
-    let y = y.clamp(Some(low as f32), Some(high as f32))?.to_dtype(kind.dtype())?;
+    let y = y.clamp(Some(low as f32), Some(high as f32))?.to_dtype(kind.word())?;
     Ok(Value::Device(y, kind))
 }
 
@@ -104,11 +104,27 @@ fn quantize_linear(call: &Call) -> Result<Vec<Value>> {
 /// A scale and a zero point for the range of the elements, to 8 bits without sign.
 fn dynamic(call: &Call) -> Result<Vec<Value>> {
     let x = call.x(0)?;
-    let (low, high) = (x.min_all()?.clamp(None, Some(0.0))?, x.max_all()?.clamp(Some(0.0), None)?);
-    let scale = high.sub(&low)?.mul_scalar(1.0 / 255.0)?;
-    let zero = low.neg()?.div(&scale)?.round()?.clamp(Some(0.0), Some(255.0))?;
+    let (scale, zero) = range_of(&x)?;
     let y = quantized(&x, &scale, Some(&zero), ElementType::Uint8)?;
     Ok(vec![y, Value::natural(scale), Value::Device(zero.to_dtype(DType::U8)?, ElementType::Uint8)])
+}
+
+fn range_of(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    let (low, high) = (x.min_all()?.clamp(None, Some(0.0))?, x.max_all()?.clamp(Some(0.0), None)?);
+    let scale = high.sub(&low)?.div(255.0)?;
+    let zero = low.neg()?.div(&scale)?.round()?.clamp(Some(0.0), Some(255.0))?;
+    Ok((scale, zero))
+}
+
+/// A tensor as whole numbers, without the zero point, and their scale, as `DynamicQuantizeLinear` has them; a tensor of zeros has
+/// the scale 1.
+pub(super) fn dynamically(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    let x = x.to_dtype(DType::F32)?;
+    let (scale, zero) = range_of(&x)?;
+    let nothing = scale.eq(0.0)?;
+    let (scale, zero) = (nothing.where_cond(1.0, &scale)?, nothing.where_cond(0.0, &zero)?);
+    let whole = x.div(&scale)?.round()?.add(&zero)?.clamp(Some(0.0), Some(255.0))?.sub(&zero)?;
+    Ok((whole, scale))
 }
 
 /// Two integer tensors combined by a product that sums `length` terms, as i32. The first is taken apart into halves of four bits,
@@ -134,7 +150,15 @@ fn matmul_integer(call: &Call) -> Result<Vec<Value>> {
     let (a, b) = (call.x(0)?, call.x(1)?);
     let a = centred(call, &a, call.maybe(2)?, of_rows)?;
     let b = centred(call, &b, call.maybe(3)?, of_columns)?;
+    Ok(vec![Value::Device(integer_product(&a, &b)?, ElementType::Int32)])
+}
+
+/// The product of matrices of whole numbers of at most 9 bits, as i32.
+pub(super) fn integer_product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let depth = a.shape().last().copied().unwrap_or(0);
+    if b.rank() < 2 || b.shape()[b.rank() - 2] != depth {
+        return Err(fault(format!("a product of shapes {:?} and {:?}", a.shape(), b.shape())));
+    }
     let (last, before) = (a.rank().saturating_sub(1), b.rank().saturating_sub(2));
     let mut sum: Option<Tensor> = None;
     for start in (0..depth).step_by(EXACT) {
@@ -146,8 +170,7 @@ fn matmul_integer(call: &Call) -> Result<Vec<Value>> {
             None => part,
         });
     }
-    let sum = sum.ok_or_else(|| fault("a product over no element"))?;
-    Ok(vec![Value::Device(sum, ElementType::Int32)])
+    sum.ok_or_else(|| fault("a product over no element"))
 }
 
 /// The convolution of two tensors of floats.
@@ -177,10 +200,11 @@ fn conv_integer(call: &Call) -> Result<Vec<Value>> {
     Ok(vec![Value::Device(sum, ElementType::Int32)])
 }
 
-/// The output of a product of dequantised tensors, quantised by the scale and the zero point of inputs `i` and `i + 1`.
-fn requantised(call: &Call, y: &Tensor, i: usize) -> Result<Vec<Value>> {
-    let (scale, zero) = (call.x(i)?.to_dtype(DType::F32)?, call.x(i + 1)?.to_dtype(DType::F32)?);
-    Ok(vec![quantized(y, &scale.reshape(())?, Some(&zero.reshape(())?), call.needed(i + 1)?.kind())?])
+/// Dequantised numbers, quantised by the scale and the zero point of inputs `i` and `i + 1`; without a zero point, to `kind`.
+pub(super) fn requantised(call: &Call, y: &Tensor, i: usize, kind: ElementType) -> Result<Vec<Value>> {
+    let scale = call.x(i)?.to_dtype(DType::F32)?.reshape(())?;
+    let zero = call.maybe(i + 1)?.map(|zero| zero.to_dtype(DType::F32)?.reshape(())).transpose()?;
+    Ok(vec![quantized(y, &scale, zero.as_ref(), call.value(i + 1).map_or(kind, Value::kind))?])
 }
 
 fn qlinear_matmul(call: &Call) -> Result<Vec<Value>> {
@@ -190,7 +214,7 @@ fn qlinear_matmul(call: &Call) -> Result<Vec<Value>> {
         &[],
     )?)?;
     let b = centred(call, &call.x(3)?, call.maybe(5)?, of_columns)?.mul(&call.x(4)?.to_dtype(DType::F32)?)?;
-    requantised(call, &a.matmul(&b)?, 6)
+    requantised(call, &a.matmul(&b)?, 6, call.needed(0)?.kind())
 }
 
 fn qlinear_conv(call: &Call) -> Result<Vec<Value>> {
@@ -209,5 +233,5 @@ fn qlinear_conv(call: &Call) -> Result<Vec<Value>> {
     if let Some(bias) = bias {
         y = y.add(&bias)?;
     }
-    requantised(call, &y.mul(&x_scale.reshape(())?)?.mul(&w_scale)?, 6)
+    requantised(call, &y.mul(&x_scale.reshape(())?)?.mul(&w_scale)?, 6, call.needed(0)?.kind())
 }

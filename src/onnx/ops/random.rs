@@ -11,10 +11,14 @@ pub(super) fn find(op: &str) -> Option<Operator> {
         "RandomNormal" | "RandomNormalLike" => |call| made(call, normal),
         "RandomUniform" | "RandomUniformLike" => |call| made(call, uniform),
         "Bernoulli" => |call| {
-            let x = call.x(0)?;
+            let value = call.needed(0)?;
+            let x = match value.kind() {
+                ElementType::Double => call.tensor(&value.read()?.cast(ElementType::Float).into())?,
+                _ => call.tensor(value)?,
+            };
             let kind = call.type_attribute("dtype")?.unwrap_or(call.needed(0)?.kind());
             let drawn = Tensor::rand(x.shape(), call.device)?.lt(&x.to_dtype(crate::DType::F32)?)?;
-            Ok(vec![Value::Device(drawn.to_dtype(kind.dtype())?, kind)])
+            Ok(vec![Value::made(&drawn, kind)?])
         },
         _ => return None,
     }))
@@ -35,5 +39,5 @@ fn made(call: &Call, draw: fn(&Call, &[usize]) -> Result<Tensor>) -> Result<Vec<
         None => (sizes(&call.ints("shape").unwrap_or_default())?, ElementType::Float),
     };
     let kind = call.type_attribute("dtype")?.unwrap_or(default);
-    Ok(vec![Value::Device(draw(call, &shape)?.to_dtype(kind.dtype())?, kind)])
+    Ok(vec![Value::made(&draw(call, &shape)?, kind)?])
 }

@@ -3,6 +3,7 @@
 use super::super::call::{Call, Operator};
 use super::super::fault;
 use super::super::value::Value;
+use super::quantised::{dynamically, integer_product};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -16,15 +17,20 @@ pub(super) fn find(op: &str) -> Option<Operator> {
     }))
 }
 
+/// An LSTM whose products are of integers.
+pub(super) fn quantised(op: &str) -> Option<Operator> {
+    (op == "DynamicQuantizeLSTM").then_some(Operator::Values(|call| layer(call, 4, 3)))
+}
+
 /// An activation with its parameters.
-struct Activation {
-    name: String,
-    alpha: Option<f32>,
-    beta: Option<f32>,
+pub(super) struct Activation {
+    pub name: String,
+    pub alpha: Option<f32>,
+    pub beta: Option<f32>,
 }
 
 impl Activation {
-    fn apply(&self, x: &Tensor) -> Result<Tensor> {
+    pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
         let (alpha, beta) = (|default: f32| self.alpha.unwrap_or(default), |default: f32| self.beta.unwrap_or(default));
         match self.name.to_ascii_lowercase().as_str() {
             "sigmoid" => x.sigmoid(),
@@ -43,12 +49,61 @@ impl Activation {
     }
 }
 
+/// The transposed weights of one direction, `[I, gates · H]`.
+enum Matrix {
+    Floats(Tensor),
+    /// Whole numbers without their zero point, and their scale: one, or one for each column.
+    Integers {
+        whole: Tensor,
+        scale: Tensor,
+    },
+}
+
+impl Matrix {
+    /// The weights of direction `d` that are input `i`. Integers are transposed in the file, with a scale and a zero point as inputs
+    /// `quantised` and `quantised + 1`.
+    fn of(call: &Call, i: usize, d: usize, quantised: Option<usize>) -> Result<Matrix> {
+        let Some(at) = quantised else { return Ok(Matrix::Floats(call.x(i)?.select(0, d)?.t()?)) };
+        let of_direction = |i: usize| {
+            let v = call.x(i)?.to_dtype(DType::F32)?;
+            // One number for both directions, one for each, or one for each column of each.
+            if v.elem_count() == 1 { v.reshape(()) } else { v.select(0, d) }
+        };
+        let whole = call.x(i)?.select(0, d)?.to_dtype(DType::F32)?;
+        let whole = if call.value(at + 1).is_some() { whole.sub(&of_direction(at + 1)?)? } else { whole };
+        Ok(Matrix::Integers { whole, scale: of_direction(at)? })
+    }
+
+    /// The product of rows `[.., I]` with the weights; for integers, these are quantised first, all by one scale.
+    fn product(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Matrix::Floats(weights) => x.matmul(weights),
+            Matrix::Integers { whole, scale } => {
+                let (rows, by) = dynamically(x)?;
+                integer_product(&rows, whole)?.to_dtype(DType::F32)?.mul(&scale.mul(&by)?)
+            }
+        }
+    }
+
+    /// The part of gate `i` of `hidden` columns.
+    fn gate(&self, i: usize, hidden: usize) -> Result<Matrix> {
+        let part = |x: &Tensor| x.narrow(-1, i * hidden, hidden);
+        Ok(match self {
+            Matrix::Floats(weights) => Matrix::Floats(part(weights)?),
+            Matrix::Integers { whole, scale } => {
+                let scale = if scale.rank() == 0 { scale.clone() } else { part(scale)? };
+                Matrix::Integers { whole: part(whole)?, scale }
+            }
+        })
+    }
+}
+
 /// What the steps of one direction share.
 struct Direction<'a> {
     call: &'a Call<'a>,
     activations: Vec<Activation>,
-    /// The transposed weights of the state, `[H, gates · H]`.
-    recurrent: Tensor,
+    /// The weights of the state.
+    recurrent: Matrix,
     /// The biases of the state, `[gates · H]`, and the peepholes of an LSTM, `[3 · H]`.
     state_bias: Option<Tensor>,
     peepholes: Option<Tensor>,
@@ -71,7 +126,7 @@ impl Direction<'_> {
 
     /// The product of the state with its weights, and its bias.
     fn of_state(&self, h: &Tensor) -> Result<Tensor> {
-        let product = h.matmul(&self.recurrent)?;
+        let product = self.recurrent.product(h)?;
         match &self.state_bias {
             Some(bias) => product.add(bias),
             None => Ok(product),
@@ -95,7 +150,7 @@ impl Direction<'_> {
         let candidate = match self.call.flag("linear_before_reset") {
             true => r.mul(&self.gate(&state, 2)?)?,
             false => {
-                let product = r.mul(h)?.matmul(&self.gate(&self.recurrent, 2)?)?;
+                let product = self.recurrent.gate(2, self.hidden)?.product(&r.mul(h)?)?;
                 match &self.state_bias {
                     Some(bias) => product.add(&self.gate(bias, 2)?)?,
                     None => product,
@@ -125,7 +180,8 @@ impl Direction<'_> {
         let candidate = self.act(1, &self.gate(&all, 3)?)?;
         let c = f.mul(c)?.add(&i.mul(&candidate)?)?;
         let o = self.act(0, &peeped(1, 1, &c)?)?;
-        Ok((o.mul(&self.act(2, &c)?)?, c))
+        // The cell itself is not clipped.
+        Ok((o.mul(&self.activations[2].apply(&c)?)?, c))
     }
 }
 
@@ -160,12 +216,21 @@ fn layer(call: &Call, gates: usize, functions: usize) -> Result<Vec<Value>> {
     let turned = |x: Tensor| if batch_first { x.transpose(0, 1) } else { Ok(x) };
     // [T, B, I]
     let x = turned(call.x(0)?)?;
-    let (w, r) = (call.x(1)?, call.x(2)?);
-    let (&[steps, batch, _], &[directions, wide, hidden]) = (x.shape(), r.shape()) else {
-        return Err(fault(format!("an input of shape {:?} and weights of shape {:?}", x.shape(), r.shape())));
+    let is_quantised = call.op() == "DynamicQuantizeLSTM";
+    // [directions, gates · H, I] and [directions, gates · H, H]
+    let of_weights = |i: usize| -> Result<Vec<usize>> {
+        let mut shape = call.needed(i)?.shape()?.to_vec();
+        if is_quantised && shape.len() == 3 {
+            shape.swap(1, 2);
+        }
+        Ok(shape)
     };
-    if wide != gates * hidden || w.rank() != 3 || w.shape()[..2] != r.shape()[..2] || steps == 0 {
-        return Err(fault(format!("{steps} steps and weights of shapes {:?} and {:?}", w.shape(), r.shape())));
+    let (w, r) = (of_weights(1)?, of_weights(2)?);
+    let (&[steps, batch, _], &[directions, wide, hidden]) = (x.shape(), r.as_slice()) else {
+        return Err(fault(format!("an input of shape {:?} and weights of shape {r:?}", x.shape())));
+    };
+    if wide != gates * hidden || w.len() != 3 || w[..2] != r[..2] || steps == 0 {
+        return Err(fault(format!("{steps} steps and weights of shapes {w:?} and {r:?}")));
     }
     let mask = mask(call, steps, batch)?;
     let both = [call.maybe(5)?, if gates == 4 { call.maybe(6)? } else { None }];
@@ -177,20 +242,24 @@ fn layer(call: &Call, gates: usize, functions: usize) -> Result<Vec<Value>> {
         None => Tensor::zeros([batch, hidden], call.device)?.to_dtype(x.dtype()),
     };
     let (mut outputs, mut last_h, mut last_c) = (Vec::new(), Vec::new(), Vec::new());
+    let clip = call.has("clip").then(|| call.float("clip", 0.0));
+    if let Some(clip) = clip.filter(|clip| *clip <= 0.0 || clip.is_nan()) {
+        return Err(fault(format!("a clip of {clip}, which is not positive")));
+    }
     for d in 0..directions {
         let bias = call.maybe(3)?.map(|bias| bias.select(0, d)).transpose()?;
         let half = |i: usize| bias.as_ref().map(|bias| bias.narrow(0, i * wide, wide)).transpose();
         let direction = Direction {
             call,
             activations: activations(call, d, functions),
-            recurrent: r.select(0, d)?.t()?,
+            recurrent: Matrix::of(call, 2, d, is_quantised.then_some(10))?,
             state_bias: half(1)?,
             peepholes: if gates == 4 { call.maybe(7)?.map(|p| p.select(0, d)).transpose()? } else { None },
             hidden,
-            clip: call.has("clip").then(|| call.float("clip", 0.0)),
+            clip,
         };
         // The products of all steps at once.
-        let mut inputs = x.matmul(&w.select(0, d)?.t()?)?;
+        let mut inputs = Matrix::of(call, 1, d, is_quantised.then_some(8))?.product(&x)?;
         if let Some(bias) = half(0)? {
             inputs = inputs.add(&bias)?;
         }

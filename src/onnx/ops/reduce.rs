@@ -4,19 +4,20 @@ use super::super::array::{Array, Elements};
 use super::super::call::{Call, Operator};
 use super::super::element_type::ElementType;
 use super::super::value::Value;
+use super::long;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
-type Reduction = fn(&Tensor, &[usize], bool) -> Result<Tensor>;
+pub(super) type Reduction = fn(&Tensor, &[usize], bool) -> Result<Tensor>;
 pub(super) type Along = fn(&Tensor, usize) -> Result<Tensor>;
 
 pub(super) fn find(op: &str) -> Option<Operator> {
     Some(match op {
         "ArgMax" => Operator::Values(|call| arg(call, |x, dim| x.argmax(dim))),
         "ArgMin" => Operator::Values(|call| arg(call, |x, dim| x.argmin(dim))),
-        "Softmax" => Operator::One(|call| along(call, |x, dim| x.softmax(dim))),
-        "LogSoftmax" => Operator::One(|call| along(call, |x, dim| x.log_softmax(dim))),
+        "Softmax" => Operator::One(|call| along(call, softmax)),
+        "LogSoftmax" => Operator::One(|call| along(call, log_softmax)),
         "Hardmax" => Operator::One(|call| along(call, hardmax)),
         "CumSum" => Operator::One(|call| cumulated(call, 0, |x, dim| x.cumsum(dim))),
         "CumProd" => Operator::One(|call| cumulated(call, 1, |x, dim| x.cumprod(dim))),
@@ -39,20 +40,18 @@ pub(super) fn find(op: &str) -> Option<Operator> {
 /// Axes are an attribute up to opset 17 (13 for ReduceSum) and an input since; no axes mean all of them, or none where
 /// `noop_with_empty_axes` says so.
 fn reduce(call: &Call, f: Reduction) -> Result<Tensor> {
+    if let Some(of_integers) = long::reduced(call)? {
+        return Ok(of_integers);
+    }
     let x = call.x(0)?;
-    let axes = call.list("axes", 1)?.unwrap_or_default();
-    let dims: Vec<usize> = match axes.is_empty() {
+    let Some(dims) = dims_of(call, x.rank())? else {
         // Nothing is reduced, but each element is transformed.
-        true if call.flag("noop_with_empty_axes") => {
-            return match call.op() {
-                "ReduceSumSquare" => x.square(),
-                "ReduceL1" | "ReduceL2" => x.abs(),
-                "ReduceLogSum" => x.log(),
-                _ => Ok(x),
-            };
-        }
-        true => (0..x.rank()).collect(),
-        false => call.dims(&axes, x.rank())?,
+        return match call.op() {
+            "ReduceSumSquare" => x.square(),
+            "ReduceL1" | "ReduceL2" => x.abs(),
+            "ReduceLogSum" => x.log(),
+            _ => Ok(x),
+        };
     };
     let keep = call.int("keepdims", 1) != 0;
     if matches!(call.op(), "ReduceMax" | "ReduceMin") && dims.iter().any(|&dim| x.shape()[dim] == 0) {
@@ -60,6 +59,16 @@ fn reduce(call: &Call, f: Reduction) -> Result<Tensor> {
     }
     // Bytes that stand for integers are reduced as integers.
     f(&x, &dims, keep)
+}
+
+/// The dimensions that are reduced; `None` where nothing is.
+pub(super) fn dims_of(call: &Call, rank: usize) -> Result<Option<Vec<usize>>> {
+    let axes = call.list("axes", 1)?.unwrap_or_default();
+    match axes.is_empty() {
+        true if call.flag("noop_with_empty_axes") => Ok(None),
+        true => Ok(Some((0..rank).collect())),
+        false => call.dims(&axes, rank).map(Some),
+    }
 }
 
 /// ONNX defines what this crate and PyTorch refuse: the least value for a maximum, the greatest for a minimum.
@@ -71,11 +80,11 @@ fn extreme_of_nothing(call: &Call, x: &Tensor, dims: &[usize], keep: bool) -> Re
     let elements = match kind.is_float() {
         true => Elements::Floats(vec![if low { f64::NEG_INFINITY } else { f64::INFINITY }]),
         false => {
-            let range = if kind == ElementType::Int64 { ElementType::Int32.range() } else { kind.range() };
+            let range = kind.range();
             Elements::Ints(vec![if low { range.0 } else { range.1 }])
         }
     };
-    let one = Array { shape: Vec::new(), kind, elements }.upload(call.device)?;
+    let one = call.tensor(&Array { shape: Vec::new(), kind, elements }.into())?;
     one.broadcast_to(shape)?.contiguous()
 }
 
@@ -109,6 +118,22 @@ pub(super) fn along_axis(call: &Call, x: &Tensor, axis: i64, f: Along) -> Result
     let (rows, columns) = x.shape().split_at(axis);
     let matrix = x.reshape([rows.iter().product::<usize>(), columns.iter().product::<usize>()])?;
     f(&matrix, 1)?.reshape(x.shape())
+}
+
+pub(super) fn softmax(x: &Tensor, dim: usize) -> Result<Tensor> {
+    if x.dtype() != DType::F64 {
+        return x.softmax(dim);
+    }
+    let powers = x.sub(&x.max([dim], true)?)?.exp()?;
+    powers.div(&powers.sum([dim], true)?)
+}
+
+fn log_softmax(x: &Tensor, dim: usize) -> Result<Tensor> {
+    if x.dtype() != DType::F64 {
+        return x.log_softmax(dim);
+    }
+    let centred = x.sub(&x.max([dim], true)?)?;
+    centred.sub(&centred.exp()?.sum([dim], true)?.log()?)
 }
 
 /// 1 at the first largest element, else 0.

@@ -60,15 +60,16 @@ fn position(call: &Call, i: usize, count: usize) -> Result<usize> {
 fn concat(call: &Call) -> Result<Vec<Value>> {
     let list = list(call)?;
     let kind = list.first().ok_or_else(|| fault("a sequence of no tensor"))?.kind();
-    let tensors = list.iter().map(|value| value.tensor(call.device)).collect::<Result<Vec<_>>>()?;
     let axis = call.int("axis", 0);
-    let joined = if call.flag("new_axis") { Tensor::stack(&tensors, axis)? } else { Tensor::cat(&tensors, axis)? };
-    Ok(vec![Value::of(joined, kind)])
+    let joined = |tensors: Vec<Tensor>| {
+        if call.flag("new_axis") { Tensor::stack(&tensors, axis) } else { Tensor::cat(&tensors, axis) }
+    };
+    Ok(vec![Value::joined(list, kind, call.device, joined)?])
 }
 
 /// Parts of given sizes, of one size, or of size 1, which lose the dimension if `keepdims` is 0.
 fn split(call: &Call) -> Result<Vec<Value>> {
-    let (x, kind) = (call.x(0)?, call.needed(0)?.kind());
+    let (x, kind) = (call.needed(0)?.whole(call.device)?, call.needed(0)?.kind());
     let dim = call.axis(0, x.rank())?;
     let length = x.shape()[dim];
     let parts = match call.value(1).map(Value::read).transpose()? {
@@ -88,7 +89,8 @@ fn split(call: &Call) -> Result<Vec<Value>> {
     for part in parts {
         let piece = x.narrow(dim, start, part)?;
         start += part;
-        values.push(Value::of(if squeeze { piece.squeeze(dim)? } else { piece }, kind));
+        let piece = if squeeze { piece.squeeze(dim)? } else { piece };
+        values.push(Value::of(piece, kind).settled_if_long(call.device)?);
     }
     Ok(vec![Value::Sequence(values)])
 }

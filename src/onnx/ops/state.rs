@@ -159,7 +159,7 @@ fn linear_attention(call: &Call) -> Result<Vec<Value>> {
     };
     let (y, state) = Recurrence { q, k, v, decay, rate, scale }.run(state)?;
     Ok(vec![
-        Value::of(joined_heads(&y)?.to_dtype(kind.dtype())?, kind),
-        Value::of(state.to_dtype(state_kind.dtype())?, state_kind),
+        Value::of(joined_heads(&y)?.to_dtype(kind.word())?, kind),
+        Value::of(state.to_dtype(state_kind.word())?, state_kind),
     ])
 }

@@ -1,6 +1,6 @@
 //! Attention and rotary positions as ONNX Runtime's tools for transformers write them.
 
-use super::super::super::call::{Call, Operator, size};
+use super::super::super::call::{Call, Operator, size, sizes};
 use super::super::super::fault;
 use super::super::super::value::Value;
 use super::super::attention::{
@@ -13,6 +13,7 @@ use crate::tensor::Tensor;
 
 pub(super) fn find(op: &str) -> Option<Operator> {
     Some(match op {
+        "Attention" => Operator::Values(attention),
         "MultiHeadAttention" => Operator::Values(multi_head),
         "GroupQueryAttention" => Operator::Values(group_query),
         "RotaryEmbedding" => Operator::One(rotary_embedding),
@@ -30,7 +31,7 @@ fn outputs(call: &Call, attend: Attend) -> Result<Vec<Value>> {
     let kind = call.needed(0)?.kind();
     let caches = [attend.k.clone(), attend.v.clone()];
     let y = joined_heads(&attend.result()?)?;
-    let mut values = vec![Value::of(y.to_dtype(kind.dtype())?, kind)];
+    let mut values = vec![Value::of(y.to_dtype(kind.word())?, kind)];
     if call.outputs() > 1 {
         values.extend(caches.map(|cache| Value::of(cache, kind)));
     }
@@ -68,21 +69,83 @@ fn multi_head(call: &Call) -> Result<Vec<Value>> {
         bias.added = Some(added.to_dtype(DType::F32)?);
     }
     if let Some(padding) = call.maybe(4)? {
-        let seen = match padding.rank() {
-            1 if padding.elem_count() == q.shape()[0] => {
-                count(keys, call.device)?.lt(&padding.to_dtype(DType::I32)?.reshape([-1, 1, 1, 1])?)?
-            }
-            2 => padding.ne(0)?.unsqueeze(1)?.unsqueeze(1)?,
-            3 => padding.ne(0)?.unsqueeze(1)?,
-            _ => return call.refuse(format!("a mask of shape {:?}", padding.shape())),
-        };
-        let hidden = seen.where_cond(0.0, call.float("mask_filter_value", -10000.0))?;
-        bias.added = Some(bias.added.map_or(Ok(hidden.clone()), |added| added.add(&hidden))?);
+        hide(call, &mut bias, &padding, q.shape()[0], keys)?;
     }
     if call.flag("unidirectional") {
         bias.allow(behind(&Tensor::scalar(whole(past)?, call.device)?, queries, keys)?.ge(0)?)?;
     }
     outputs(call, Attend { q, k, v, mask: bias.mask()?, scale: scale(call), softcap: 0.0, causal: false })
+}
+
+/// Adds to the scores of keys that a mask hides. The mask has a value for each key, of each sample or of each query too; or it is the
+/// number of keys of each sample, and then the first key of each.
+fn hide(call: &Call, bias: &mut Bias, mask: &Tensor, batch: usize, keys: usize) -> Result<()> {
+    let places = || count(keys, call.device);
+    let bounds = |start: usize| mask.to_dtype(DType::I32)?.narrow(0, start, batch)?.reshape([-1, 1, 1, 1]);
+    let seen = match mask.rank() {
+        1 if mask.elem_count() == batch => places()?.lt(&bounds(0)?)?,
+        1 if mask.elem_count() == 2 * batch && call.op() == "Attention" => {
+            places()?.lt(&bounds(0)?)?.logical_and(&places()?.ge(&bounds(batch)?)?)?
+        }
+        2 => mask.ne(0)?.unsqueeze(1)?.unsqueeze(1)?,
+        3 => mask.ne(0)?.unsqueeze(1)?,
+        _ => return call.refuse(format!("a mask of shape {:?}", mask.shape())),
+    };
+    let hidden = seen.where_cond(0.0, call.float("mask_filter_value", -10000.0))?;
+    bias.added = Some(bias.added.take().map_or(Ok(hidden.clone()), |added| added.add(&hidden))?);
+    Ok(())
+}
+
+/// Attention with the product that makes queries, keys and values of its input. One tensor holds the past keys and values.
+fn attention(call: &Call) -> Result<Vec<Value>> {
+    if call.flag("do_rotary") || call.flag("past_present_share_buffer") || call.value(6).is_some() {
+        return call.refuse("a rotation, or a cache that is longer than what it holds,");
+    }
+    let (x, weights) = (call.x(0)?, call.x(1)?);
+    let (&[batch, length, width], &[rows, columns]) = (x.shape(), weights.shape()) else {
+        return Err(fault(format!("an input of shape {:?} and weights of shape {:?}", x.shape(), weights.shape())));
+    };
+    let parts = match call.ints("qkv_hidden_sizes").filter(|parts| !parts.is_empty()) {
+        Some(parts) => sizes(&parts)?,
+        None => vec![columns / 3; 3],
+    };
+    if rows != width || parts.len() != 3 || parts.iter().sum::<usize>() != columns {
+        return Err(fault(format!(
+            "weights of shape {:?} for an input of {width} and parts of {parts:?}",
+            weights.shape()
+        )));
+    }
+    let mut all = x.matmul(&weights)?;
+    if let Some(bias) = call.maybe(2)? {
+        all = all.add(&bias)?;
+    }
+    let heads = call.int("num_heads", 0);
+    let part = |i: usize| split_heads(all.narrow(2, parts[..i].iter().sum(), parts[i])?, heads);
+    let (q, mut k, mut v) = (part(0)?, part(1)?, part(2)?);
+    if let Some(past) = call.maybe(4)? {
+        if past.rank() != 5 || past.shape()[0] != 2 {
+            return Err(fault(format!("past keys and values of shape {:?}", past.shape())));
+        }
+        k = Tensor::cat(&[&past.select(0, 0)?, &k], 2)?;
+        v = Tensor::cat(&[&past.select(0, 1)?, &v], 2)?;
+    }
+    let keys = k.shape()[2];
+    let mut bias = Bias::default();
+    if let Some(added) = call.maybe(5)? {
+        bias.added = Some(added.to_dtype(DType::F32)?);
+    }
+    if let Some(mask) = call.maybe(3)? {
+        hide(call, &mut bias, &mask, batch, keys)?;
+    }
+    if call.flag("unidirectional") {
+        bias.allow(behind(&Tensor::scalar(whole(keys - length)?, call.device)?, length, keys)?.ge(0)?)?;
+    }
+    let kind = call.needed(0)?.kind();
+    let present = if call.wants(1) { Some(Tensor::stack(&[&k, &v], 0)?) } else { None };
+    let attend = Attend { q, k, v, mask: bias.mask()?, scale: scale(call), softcap: 0.0, causal: false };
+    let y = joined_heads(&attend.result()?)?;
+    let values = [Some(y.to_dtype(kind.word())?), present];
+    Ok(values.into_iter().flatten().map(|x| Value::of(x, kind)).collect())
 }
 
 /// Attention whose cache of keys and values is as long as the file says, of which each sample has filled a part.
