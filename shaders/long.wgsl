@@ -1,5 +1,6 @@
 // Integers of 64 bits, pairs of words with the lower one first, to words and back. Both are dense. One invocation: one number.
-//   from_pairs: out[i] ← the f32 that is nearest to a pair (ties to even), its index, whether it is not 0, or its lower word
+//   from_pairs: out[i] ← the f32 that is nearest to a pair (ties to even), its index of u32 or i32, or of i32 only, whether it is not 0, or
+//               its lower word
 //   to_pairs:   the pair out[2i], out[2i + 1] ← x[i], a word of f32, i32 or u32. A float is rounded towards 0 and limited to the range;
 //               NaN becomes 0
 // OP sets the type. All arithmetic is on integers, so that every adapter computes the same bits.
@@ -18,6 +19,7 @@ const FLOAT = 0u;
 const SIGNED = 1u; // to_pairs
 const INDEX = 1u; // from_pairs
 const TRUTH = 2u;
+const SIGNED_INDEX = 4u;
 
 fn negated(v: vec2<u32>) -> vec2<u32> {
     return vec2<u32>(~v.x + 1u, select(~v.y, ~v.y + 1u, v.x == 0u));
@@ -77,6 +79,12 @@ fn as_index(v: vec2<u32>) -> u32 {
     return select(0x80000000u, v.x, fits);
 }
 
+/// As as_index, for numbers of i32 only.
+fn as_signed_index(v: vec2<u32>) -> u32 {
+    let fits = v.y == select(0u, 0xffffffffu, v.x >= 0x80000000u);
+    return select(0x80000000u, v.x, fits);
+}
+
 @compute @workgroup_size(WG)
 fn from_pairs(id: Id) {
     let i = linear_index(id);
@@ -87,6 +95,7 @@ fn from_pairs(id: Id) {
     switch OP {
         case FLOAT: { out[i] = to_float(v); }
         case INDEX: { out[i] = as_index(v); }
+        case SIGNED_INDEX: { out[i] = as_signed_index(v); }
         case TRUTH: { out[i] = select(0u, 1u, (v.x | v.y) != 0u); }
         default: { out[i] = v.x; }
     }

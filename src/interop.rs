@@ -24,6 +24,8 @@
 //!   another device of the same `wgpu::Instance` are errors. Those of another instance cannot be told apart: wgpu panics, or takes
 //!   them for something else.
 //! - The buffer of [`Tensor::as_wgpu_buffer`] is that of a tensor already: do not make another tensor of it.
+//! - Buffers of tensors are not destroyed (`wgpu::Buffer::destroy`) before the tensors are gone. Ops on a tensor whose buffer is
+//!   destroyed are errors; work that was recorded before, with others in one submit, is refused with an error of the next call.
 //! - Writes of the program are as those of methods whose names end in `_`, but the graph does not notice them: do not write to
 //!   what a gradient needs.
 //!
@@ -143,7 +145,7 @@ impl Tensor {
         let size = self.dtype().size();
         Ok(WgpuBuffer {
             _tensor: self.detach(),
-            buffer: buffer.raw().clone(),
+            buffer: buffer.share().clone(),
             offset: (self.layout().offset * size) as u64,
             size: (self.elem_count() * size) as u64,
         })

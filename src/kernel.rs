@@ -28,6 +28,7 @@ mod arguments;
 mod backward;
 mod bounds;
 mod contents;
+mod directives;
 mod known;
 mod launch;
 mod layout;
@@ -40,6 +41,7 @@ mod uniform;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::device::gpu::{Buffer, Dispatch, Gpu, ParamsAt, Pipeline, Signature};
 use crate::device::{Backend, Device, Storage};
@@ -48,10 +50,14 @@ use crate::sync;
 use crate::tensor::Tensor;
 pub use backward::KernelBackward;
 pub use launch::{Invocations, Launch};
+use limits::Slow;
 pub use output::Output;
 use output::{dense, started};
 use reflect::{Reflected, Reflection, reflect};
 pub use uniform::ParamValue;
+
+/// How long a compilation may take before a warning is logged.
+const LONG: Duration = Duration::from_secs(5);
 
 /// A compute kernel in WGSL.
 ///
@@ -75,7 +81,8 @@ pub use uniform::ParamValue;
 ///
 /// An index out of bounds reads an unspecified element of the array or 0, and writes such an element or nothing. On
 /// OpenGL, unlike elsewhere, an integer division by 0 has an unspecified result, and `@align` and `@size` are errors where they
-/// move a member. Sources have at most 256 KiB, expressions at most 1000 levels. On DirectX 12, `num_workgroups` is right only
+/// move a member. Sources have at most 256 KiB, expressions at most 1000 levels, the variables of a function and those in private
+/// memory at most 8 KiB each. A source may begin with `enable f16;` and `enable subgroups;`, for adapters that have them. On DirectX 12, `num_workgroups` is right only
 /// where the entry point itself reads it, not in a function that has it in a struct. A kernel is compiled once per device.
 #[derive(Debug)]
 pub struct WgslKernel {
@@ -263,7 +270,16 @@ impl WgslKernel {
             return Ok(pipeline.clone());
         }
         if self.reflection.halves && !gpu.caps().f16 {
-            return Err(self.error(format!("it has f16, which {device} does not compute with: use f32 there")));
+            let adapter = &device.info().adapter;
+            return Err(
+                self.error(format!("it has f16, which {device} ({adapter}) does not compute with: use f32 there"))
+            );
+        }
+        if self.reflection.subgroups && !device.info().features.iter().any(|feature| feature == "subgroups") {
+            let adapter = &device.info().adapter;
+            return Err(self.error(format!(
+                "it has functions of subgroups, which {device} ({adapter}) does not have: use workgroup memory there"
+            )));
         }
         if let Some(name) = self.reflection.moved.as_ref().filter(|_| gpu.caps().gl) {
             return Err(self.error(format!(
@@ -287,10 +303,24 @@ impl WgslKernel {
             let clamped = gpu.caps().gl.then(|| reflect::clamped(&self.source)).transpose()?;
             gpu.compile_checked(clamped.as_deref().unwrap_or(&self.source), &self.entry, signature)
         };
-        let compiled = limits::on_large_stack(&self.source, compile).map_err(|message| self.error(message))?;
+        let slow = |slow| self.tell_slow(device, slow);
+        let compiled = limits::watched(&self.source, LONG, slow, compile).map_err(|message| self.error(message))?;
         let pipeline = Arc::new(compiled);
         pipelines.insert(device.clone(), pipeline.clone());
         Ok(pipeline)
+    }
+
+    /// Logs that the driver takes long to compile the kernel.
+    fn tell_slow(&self, device: &Device, slow: Slow) {
+        let name = &self.entry;
+        match slow {
+            Slow::Running(time) => log::warn!(
+                "kernel {name}: {device} has compiled it for {} s and goes on: drivers take long for large arrays of functions and for \
+                 long sources",
+                time.as_secs()
+            ),
+            Slow::Ended(time) => log::warn!("kernel {name}: {device} has compiled it in {:.1} s", time.as_secs_f64()),
+        }
     }
 
     fn error(&self, message: impl Into<String>) -> Error {

@@ -280,6 +280,35 @@ fn gradients_flow_back() -> Result<()> {
     Ok(())
 }
 
+/// A device that is listed twice gets two parts, and they come back in their order.
+#[test]
+fn a_device_can_have_several_parts() -> Result<()> {
+    for device in devices() {
+        let list = [device.clone(), Device::new("cpu/1")?, device.clone()];
+        for from in [Device::cpu(), device.clone()] {
+            let x = Tensor::arange(0.0, 35.0, 1.0, &from)?.reshape([7, 5])?;
+            let tracked = x.copy()?.requires_grad();
+            for parts in [scatter(&x, &list)?, scatter_async(&x, &list, None)?.wait()?, scatter(&tracked, &list)?] {
+                let sizes: Vec<usize> = parts.iter().map(|part| part.shape()[0]).collect();
+                assert_eq!(sizes, split_sizes(7, &[1.0; 3]));
+                assert!(parts.iter().zip(&list).all(|(part, device)| part.device() == device), "{device}");
+                let whole = gather(&parts, &from)?;
+                assert_eq!((whole.shape(), whole.to_vec::<f32>()?), (&[7, 5][..], x.to_vec::<f32>()?), "{device}");
+                if parts[0].is_tracked() {
+                    (&whole * 2.0)?.sum_all()?.backward()?;
+                    assert_eq!(tracked.grad().expect("a gradient").to_vec::<f32>()?, [2.0; 35], "{device}");
+                }
+            }
+        }
+        let twice = broadcast(&Tensor::ones([3], None)?, &[device.clone(), device.clone()]).unwrap_err().to_string();
+        let base = device.name().split('/').next().unwrap_or_default();
+        let logical = format!("such as {base}/0 and {base}/1");
+        assert!(twice.contains(&format!("device {device} is listed twice")), "{twice}");
+        assert_eq!(twice.contains(&logical), device.info().api != "GL", "{twice}");
+    }
+    Ok(())
+}
+
 #[test]
 fn wrong_arguments_are_typed_errors() -> Result<()> {
     let two = ["cpu/0", "cpu/1"].map(Device::new).into_iter().collect::<Result<Vec<_>>>()?;
@@ -290,7 +319,10 @@ fn wrong_arguments_are_typed_errors() -> Result<()> {
         other => panic!("{text}: {other:?}"),
     };
     argument(broadcast(&x[0], &[]).map(drop), "empty");
-    argument(scatter(&x[0], &twice).map(drop), "cpu is listed twice");
+    argument(
+        broadcast(&x[0], &twice).map(drop),
+        "cpu is listed twice: list it once, or list logical devices of it, such as cpu/0",
+    );
     argument(gather(&[], &two[0]).map(drop), "empty");
     argument(all_reduce(&[], ReduceOp::Sum), "empty");
     argument(all_reduce(&[x[0].clone(), x[0].clone()], ReduceOp::Sum), "twice");

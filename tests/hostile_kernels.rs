@@ -74,3 +74,110 @@ fn sources_that_are_too_large_are_errors() -> Result<()> {
     }
     Ok(())
 }
+
+/// Drivers take minutes for large variables of invocations, or end the process.
+#[test]
+fn variables_that_are_too_large_are_errors() -> Result<()> {
+    let head = "@group(0) @binding(0) var<storage, read_write> out: array<u32>;\n";
+    let kernel = |body: &str| WgslKernel::new(&format!("{head}{body}"), "f");
+    let entry = "@compute @workgroup_size(1) fn f()";
+    let local = |count: usize| format!("{entry} {{ var a: array<u32, {count}>; a[out[0]] = 1u; out[1] = a[out[2]]; }}");
+    let private = |counts: &[usize]| {
+        let names = (0..).zip(counts).map(|(i, count)| format!("var<private> t{i}: array<u32, {count}>;\n"));
+        let uses = (0..counts.len()).map(|i| format!("t{i}[out[0]] = 1u; out[1] += t{i}[out[2]];"));
+        format!("{}{entry} {{ {} }}", names.collect::<String>(), uses.collect::<String>())
+    };
+    let helper = "fn g(i: u32) -> u32 { var a: array<u32, 2000>; a[i] = i; return a[i / 2u]; }\n";
+    let calls = |count: usize| format!("{helper}{entry} {{ out[0] = {}; }}", vec!["g(out[1])"; count].join(" + "));
+    let value = |count: usize| format!("{entry} {{ let a = array<u32, {count}>(); out[0] = a[out[1]]; }}");
+    let cases = [
+        (local(300_000_000), "'f' have"),
+        (local(10_000), "'f' have 40000 bytes, and the limit is 8192: put large arrays into a storage buffer"),
+        (local(10_000).replace("fn f()", "fn other()") + entry + "{}", "'other' have"),
+        (format!("fn g() {{ var a: array<u32, 9000>; out[0] = a[out[1]]; }}\n{entry} {{ g(); }}"), "'g' have"),
+        (private(&[300_000_000]), "'t0' in private memory"),
+        (private(&[10_000]), "'t0' in private memory"),
+        (private(&[1500, 1500]), "in private memory have 12000 bytes"),
+        (calls(30), "with all calls expanded"),
+        (value(300_000_000), "a value of 'f'"),
+        (value(20_000), "a value of 'f'"),
+        (local(1 << 31), ""),
+    ];
+    for (source, expected) in cases {
+        let error = kernel(&source).map(drop).unwrap_err().to_string();
+        assert!(error.starts_with("kernel f: ") && error.contains(expected), "{expected}: {error:.300}");
+    }
+    // One that the entry point does not use is no matter.
+    kernel(&(private(&[1500]) + "\nvar<private> unused: array<u32, 1500>;"))?;
+
+    // At the limits, some drivers compile for minutes; arrays of a usual size run.
+    let within = |count: usize| {
+        kernel(&format!(
+            "var<private> t: array<u32, {count}>;
+            fn filled(x: u32) -> u32 {{
+                var a: array<u32, {count}>;
+                for (var i = 0u; i < {count}u; i++) {{ a[i] = x + i; }}
+                return a[(x * 7u) % {count}u];
+            }}
+            {entry} {{
+                for (var i = 0u; i < {count}u; i++) {{ t[i] = i * 3u; }}
+                out[0] = filled(out[1]) + t[out[1]];
+            }}"
+        ))
+    };
+    within(2000)?;
+    let small = within(32)?;
+    for device in adapters() {
+        let start = Tensor::from_slice(&[0u32, 30], [2], &device)?;
+        let out = small.run_on(&device, &[], &[anygpu::kernel::Output::copy_of(&start)], &[], [1, 1, 1])?;
+        assert_eq!(out[0].to_vec::<u32>()?, [30 + 18 + 90, 30], "{device}");
+    }
+    Ok(())
+}
+
+/// Directives are those of WGSL: a kernel runs where the adapter can, and otherwise the error says what it lacks.
+#[test]
+fn sources_may_enable_what_adapters_have() -> Result<()> {
+    let sums = "enable subgroups;
+        @group(0) @binding(0) var<storage, read_write> out: array<u32>;
+        @compute @workgroup_size(32)
+        fn f(@builtin(local_invocation_index) i: u32, @builtin(subgroup_size) size: u32) {
+            let sum = subgroupAdd(1u);
+            if i == 0u { out[0] = sum; out[1] = size; }
+        }";
+    let halves = "enable f16;
+        @group(0) @binding(0) var<storage, read_write> out: array<u32>;
+        @compute @workgroup_size(1) fn f() { out[0] = u32(f16(out[1]) * 2.0h); }";
+    let joined = sums.replace("enable subgroups;", "enable f16, subgroups;").replace("= sum;", "= u32(f16(sum));");
+    let undeclared = sums.replace("enable subgroups;", "");
+    let wrong = WgslKernel::new(&sums.replace("out[0] = sum", "out[0] = 1.5f"), "f").map(drop).unwrap_err().to_string();
+    assert!(wrong.contains("line 6"), "{wrong}");
+    assert_eq!(WgslKernel::entry_points(sums)?, ["f"]);
+    for device in adapters() {
+        let has = |feature: &str| device.info().features.iter().any(|name| name == feature);
+        let run = |source: &str| -> Result<Vec<u32>> {
+            let start = Tensor::from_slice(&[0u32, 21], [2], &device)?;
+            let kernel = WgslKernel::new(source, "f")?;
+            let out = kernel.run_on(&device, &[], &[anygpu::kernel::Output::copy_of(&start)], &[], [1, 1, 1])?;
+            out[0].to_vec()
+        };
+        let subgroups = |result: Result<Vec<u32>>, needed: &[&str]| match result {
+            Ok(out) => assert!(needed.iter().all(|name| has(name)) && out[0] == out[1].min(32), "{device}: {out:?}"),
+            Err(error) => {
+                let error = error.to_string();
+                assert!(!needed.iter().all(|name| has(name)), "{device}: {error}");
+                assert!(error.contains(&device.info().adapter) && error.contains(device.name()), "{error}");
+            }
+        };
+        subgroups(run(sums), &["subgroups"]);
+        subgroups(run(&undeclared), &["subgroups"]);
+        subgroups(run(&joined), &["subgroups", "f16"]);
+        match run(halves) {
+            Ok(out) => assert!(has("f16") && out == [42, 21], "{device}: {out:?}"),
+            Err(error) => {
+                assert!(!has("f16") && error.to_string().contains(&device.info().adapter), "{device}: {error}")
+            }
+        }
+    }
+    Ok(())
+}

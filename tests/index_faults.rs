@@ -43,7 +43,13 @@ fn an_index_that_is_out_of_range_is_an_error() -> Result<()> {
         same(fault(&device, || x.index_copy(0, &rows(&[5])?, &x.narrow(0, 0, 1)?)), "index_copy", 5, 4);
         same(fault(&device, || x.index(&[&rows(&[1, 6])?])), "index", 6, 4);
         same(fault(&device, || x.index(&[&rows(&[1, 2])?, &rows(&[0, 3])?])), "index", 3, 3);
-        same(fault(&device, || x.index(&[&rows(&[-1, 2])?, &rows(&[0, 2])?])), "index", -1, 4);
+        same(fault(&device, || x.index(&[&rows(&[-5, 2])?, &rows(&[0, 2])?])), "index", -5, 4);
+        same(fault(&device, || x.index(&[&rows(&[0, -7])?.to_dtype(DType::I64)?])), "index", -7, 4);
+        let long = |index: i64| Tensor::from_slice(&[index], 1, &device);
+        for index in [1 << 31, u32::MAX.into(), 1 << 32, i64::MAX, i64::MIN] {
+            let (op, detail) = fault(&device, || x.index(&[&long(index)?]));
+            assert!(op == "index" && detail.starts_with("index "), "{device}: {op}: {detail}");
+        }
         let one = Tensor::ones(1, &device)?;
         same(fault(&device, || x.index_put(&[&rows(&[4])?, &rows(&[0])?], &one, true)), "index_put", 4, 4);
         same(fault(&device, || rows(&[0, 3])?.one_hot(3)), "one_hot", 3, 3);

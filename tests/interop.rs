@@ -276,6 +276,66 @@ fn a_refused_submit_is_no_loss() -> Result<()> {
     Ok(())
 }
 
+/// Ops on a tensor whose buffer is destroyed are errors, and nothing else is: neither what waits to be recorded, nor what gets
+/// memory later.
+#[test]
+fn a_destroyed_buffer_is_an_error_of_its_own_ops() -> Result<()> {
+    for device in &adapters() {
+        let (x, other) = (Tensor::ones([777], device)?, Tensor::ones([777], device)?);
+        let own = buffer(device.as_wgpu()?.0, 64, USAGES);
+        let adopted = Tensor::from_wgpu_buffer(&own, 16, DType::F32, device)?;
+        let sum = (&other + 1.0)?;
+        x.as_wgpu_buffer()?.buffer().destroy();
+        own.destroy();
+        let waiting = (&sum + 1.0)?;
+        for tensor in [&x, &adopted] {
+            let results = [
+                (tensor * 2.0).map(drop),
+                tensor.sum_all().map(drop),
+                tensor.fill_(3.0),
+                tensor.to_vec::<f32>().map(drop),
+                pollster::block_on(tensor.to_vec_async::<f32>()).map(drop),
+            ];
+            for (i, result) in results.into_iter().enumerate() {
+                let error = result.expect_err("a destroyed buffer").to_string();
+                assert!(error.contains("destroyed"), "{i}: {error} on {device}");
+            }
+        }
+        assert_eq!(waiting.to_vec::<f32>()?, [3.0; 777], "{device}");
+        drop(x);
+        let fine = |from: i32| -> Result<()> {
+            for i in from..from + 20 {
+                let y = Tensor::full([777], i, device)?;
+                assert_eq!((&y + &y)?.to_vec::<i32>()?, [2 * i; 777], "{device}");
+            }
+            Ok(())
+        };
+        fine(0)?;
+        // The program keeps a handle of a buffer that is another tensor's by now, or free.
+        let handle = other.as_wgpu_buffer()?.buffer().clone();
+        drop((other, sum, waiting));
+        fine(20)?;
+        handle.destroy();
+        fine(40)?;
+        assert!(!device.is_lost());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_queue_of_another_device_is_refused() -> Result<()> {
+    for (a, b) in programs(wgpu::Adapter::limits).iter().zip(&programs(wgpu::Adapter::limits)) {
+        for (device, queue) in [(&a.device, &b.queue), (&b.device, &a.queue)] {
+            let refused = Device::from_wgpu(&a.adapter, device, queue).unwrap_err();
+            assert!(matches!(&refused, Error::InvalidArgument { detail, .. } if detail.contains("queue")), "{refused}");
+        }
+        for program in [a, b] {
+            assert_eq!(Tensor::ones([3], &shared(program)?)?.sum_all()?.item::<f32>()?, 3.0);
+        }
+    }
+    Ok(())
+}
+
 /// A program that loses its device gets typed errors, and its own handlers are called.
 #[test]
 fn a_program_loses_its_device() -> Result<()> {

@@ -266,5 +266,51 @@ fn a_run_goes_on_after_the_loss_of_a_device() {
         assert_eq!(lost.status.code(), Some(1), "{}", stderr(&lost));
         assert!(stderr(&lost).contains(&format!("device {device} is lost")), "{}", stderr(&lost));
     }
-    fails(&run("cpu", &["--on-device-loss", "resume"]), 2, &["--checkpoint"]);
+    // Without a checkpoint, it begins again: in the first epoch, or in the second, whose first one is not printed again.
+    for faults in ["lose=60", "lose=300"] {
+        let device = format!("chaos:soft:0?{faults}");
+        let done = run(&device, &["--on-device-loss", "resume"]);
+        let lines = json_lines(&done);
+        assert!(stderr(&done).contains("the run continues from its start"), "{faults}: {}", stderr(&done));
+        assert!(!stderr(&done).contains("alidation"), "a loss is one line: {}", stderr(&done));
+        let epochs: Vec<&Value> = lines[..lines.len() - 1].iter().map(|line| &line["epoch"]).collect();
+        assert_eq!(epochs, [1, 2]);
+        let losses = lines.last().expect("a summary")["step_losses"].as_array().expect("losses").clone();
+        let wanted = expected["step_losses"].as_array().expect("losses");
+        assert!(losses.iter().zip(wanted).all(|(a, b)| close(a, b)), "{faults}: {losses:?}, without a loss {wanted:?}");
+    }
+}
+
+/// A run goes on without a device that is lost in a step, in an evaluation or between them, as long as another one is left.
+#[test]
+fn a_run_goes_on_without_one_of_several_devices() {
+    if device("soft:0").is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let run = |devices: &str, more: &[&str]| {
+        let args = ["train", "--limit", "128", "--epochs", "2", "--json", "--devices", devices];
+        output(&[&args[..], more].concat())
+    };
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let expected = json_lines(&run("cpu", &[]));
+    // Two steps of about twenty kernels, and an evaluation of two batches.
+    for (kernels, first) in [(20, true), (48, true), (56, false), (64, true)] {
+        let name = format!("chaos:soft:0?lose={kernels}");
+        let devices = if first { format!("{name},cpu") } else { format!("cpu,{name}") };
+        let file = dir.path().join(format!("{kernels}.onnx"));
+        let done = run(&devices, &["--export", text(&file), "--report"]);
+        let lines = json_lines(&done);
+        assert_eq!(lines.len(), 3, "{devices}");
+        for (line, expected) in lines.iter().zip(&expected[..2]) {
+            for key in ["train_loss", "test_loss"] {
+                let (got, wanted) = (number(&line[key]), number(&expected[key]));
+                assert!((got - wanted).abs() < 1e-2 * wanted, "{devices}: {key} {got}, on cpu {wanted}");
+            }
+        }
+        let message = stderr(&done);
+        assert!(message.contains("the call is repeated without this device"), "{devices}: {message}");
+        assert!(!message.contains("alidation"), "a loss is one line: {message}");
+        assert!(file.is_file());
+    }
 }

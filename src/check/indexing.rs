@@ -171,7 +171,9 @@ fn picked(x: &[&Nd]) -> Nd {
     let shape = [&ids[0].shape[..], &x[0].shape[ids.len()..]].concat();
     Nd::from_fn(&shape, |to| {
         let (at, rest) = to.split_at(ids[0].shape.len());
-        let leading: Vec<usize> = ids.iter().map(|ids| ids.at(at) as usize).collect();
+        let from_start = |id: f64, size: usize| if id < 0.0 { size - (-id) as usize } else { id as usize };
+        let leading: Vec<usize> =
+            ids.iter().zip(&x[0].shape).map(|(ids, &size)| from_start(ids.at(at), size)).collect();
         x[0].at(&[&leading, rest].concat())
     })
 }
@@ -191,6 +193,11 @@ fn index() -> Vec<Case> {
             index_of(whole(&[9], 0, 5, 8)),
         ],
         vec![dense(x(&[3, 4])), index_of(ids(&[0], 3)), index_of(ids(&[0], 4))],
+        vec![
+            dense(x(&[7, 5, 2])),
+            dense(whole(&[3, 9], -7, 7, 9)).of(DType::I64),
+            transposed(whole(&[3, 9], -5, 5, 10), 0, 1).of(DType::I32),
+        ],
     ] {
         let op = |t: &[Tensor]| t[0].index(&t[1..].iter().collect::<Vec<_>>());
         cases.push(Case::new("index", inputs, op, picked).within(0.0, 1e-6));

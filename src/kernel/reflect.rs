@@ -5,7 +5,7 @@ use naga::{AddressSpace, Binding, BuiltIn, Scalar, ScalarKind, ShaderStage, Stat
 
 use super::contents::{Contents, contents};
 use super::uniform::Uniform;
-use super::{bounds, layout, limits, overrides};
+use super::{bounds, directives, layout, limits, overrides};
 use crate::dtype::DType;
 
 /// A storage binding.
@@ -40,6 +40,8 @@ pub(super) struct Reflection {
     pub workgroup_bytes: u64,
     /// Whether the source has `f16`, which not all adapters compute with.
     pub halves: bool,
+    /// Whether the source has functions of subgroups, which not all adapters have.
+    pub subgroups: bool,
     /// A member or an array that OpenGL would put elsewhere.
     pub moved: Option<String>,
 }
@@ -55,15 +57,17 @@ pub(super) struct Reflected {
 
 /// Parses and checks `source` with values for its overrides; the error has the line and an excerpt.
 pub(super) fn reflect(source: &str, entry: &str, values: &[(&str, f64)]) -> Result<Reflected, String> {
-    let (mut module, mut info) = validate(source)?;
-    limits::check(&module)?;
-    let mut source = source.to_string();
+    let (mut source, enabled) = directives::without_subgroups(source);
+    let (mut module, mut info) = validate(&source)?;
+    limits::check(&module, &info)?;
     if !module.overrides.is_empty() || !values.is_empty() {
         source = overrides::with_values(&source, &module, entry, values)?;
         (module, info) = validate(&source)?;
-        limits::check(&module)?;
+        limits::check(&module, &info)?;
     }
-    let reflection = reflection(&module, &info, entry)?;
+    let mut reflection = reflection(&module, &info, entry)?;
+    reflection.subgroups = enabled.subgroups || has_subgroups(&source, &module);
+    reflection.halves |= enabled.halves;
     Ok(Reflected { source, reflection, loops: has_loops(&module).then_some(module) })
 }
 
@@ -82,8 +86,10 @@ fn reflection(module: &naga::Module, info: &ModuleInfo, entry: &str) -> Result<R
         counts_workgroups: counts_workgroups(module, point),
         workgroup_bytes: 0,
         halves: module.types.iter().any(|(_, ty)| ty.inner.scalar().is_some_and(is_half)),
+        subgroups: false,
         moved: None,
     };
+    limits::check_private(module, uses)?;
     for (handle, global) in module.global_variables.iter().filter(|(handle, _)| !uses[*handle].is_empty()) {
         reflection.add(module, global, uses[handle])?;
     }
@@ -93,7 +99,7 @@ fn reflection(module: &naga::Module, info: &ModuleInfo, entry: &str) -> Result<R
 
 /// Returns the names of the compute entry points.
 pub(super) fn entry_points(source: &str) -> Result<Vec<String>, String> {
-    let (module, _) = validate(source)?;
+    let (module, _) = validate(&directives::without_subgroups(source).0)?;
     let points = module.entry_points.iter().filter(|point| point.stage == ShaderStage::Compute);
     Ok(points.map(|point| point.name.clone()).collect())
 }
@@ -122,6 +128,12 @@ fn validate(source: &str) -> Result<(naga::Module, ModuleInfo), String> {
         .validate(&module)
         .map_err(|error| at_line(error.location(source), error.emit_to_string(source)))?;
     Ok((module, info))
+}
+
+/// Returns whether a valid module needs an adapter with subgroups.
+fn has_subgroups(source: &str, module: &naga::Module) -> bool {
+    let without = Capabilities::all().difference(Capabilities::SUBGROUP | Capabilities::SUBGROUP_BARRIER);
+    source.contains("subgroup") && Validator::new(ValidationFlags::all(), without).validate(module).is_err()
 }
 
 impl Reflection {

@@ -135,6 +135,8 @@ pub(crate) enum Traced {
         shared: bool,
         reduction: Option<&'static str>,
     },
+    /// Indices of which the negative ones count from the end of a dimension of this size.
+    IndicesFromEnd(usize),
     /// Two indices as one: `a · size + b`.
     JoinIndices(usize),
 }

@@ -46,7 +46,8 @@ impl<'a> DeviceLosses<'a> {
                 return Err(Failure::DeviceLost(format!("{message}, for the {losses}th time after step {saved}")));
             }
             devices = opened_again(&devices);
-            log::warn!("{message}: the run continues after step {saved} on {}", devices::names(&devices));
+            let from = if saved == 0 { "from its start".to_string() } else { format!("after step {saved}") };
+            log::warn!("{message}: the run continues {from} on {}", devices::names(&devices));
             match self.begin(devices.clone()) {
                 Err(Failure::DeviceLost(again)) => message = again,
                 begun => return begun,

@@ -156,20 +156,23 @@ fn train(args: &Args, as_json: bool, ranks: &Ranks) -> Result<(), Failure> {
     let mut trainer = Trainer::new(args, devices, &source, stop.clone(), ranks)?;
     let first = if args.resume { trainer.resume()? } else { 1 };
     let before = trainer.run.epochs.len();
-    let mut curves = Curves::new(args, &trainer)?;
+    let (mut curves, mut printed) = (Curves::new(args, &trainer)?, before);
     let (mut epoch, mut losses) = (first, DeviceLosses::new(args, &source, &stop));
     while epoch <= args.epochs() {
         match trainer.epoch(epoch, args.epochs()) {
             Ok(()) => epoch += 1,
             Err(Failure::DeviceLost(lost)) if !ranks.are_several() => {
                 (trainer, epoch) = losses.recover(&trainer, lost)?;
+                curves = Curves::new(args, &trainer)?; // those of the epochs that are kept
                 continue;
             }
             Err(failure) => return Err(failure),
         }
         let Some(done) = trainer.run.epochs.last() else { continue };
-        if as_json && ranks.is_first() {
+        // Without a checkpoint, a loss repeats epochs.
+        if as_json && ranks.is_first() && done.epoch > printed {
             output::json(done)?;
+            printed = done.epoch;
         }
         curves.add(done)?;
     }
@@ -248,7 +251,7 @@ fn save(path: &Path, trainer: &Trainer, card: &Card) -> Result<(), Failure> {
 /// Writes the net for other runtimes, with the scaling of the images, so that they need not know it.
 fn export(path: &Path, trainer: &Trainer, card: &Card) -> Result<(), Failure> {
     let net = trainer.run.net.module().clone_box();
-    let device = trainer.devices[0].clone();
+    let device = trainer.run.net.parameters()[0].device().clone(); // the host, if there are several devices
     let example = Tensor::zeros([1, card.channels, card.side, card.side], &device)?;
     let by_channel = |values: &[f32]| Tensor::from_slice(values, [card.channels, 1, 1], &device);
     let (mean, std) = (by_channel(&card.mean)?, by_channel(&card.std)?);

@@ -71,9 +71,9 @@ pub struct Args {
     /// Continue from --checkpoint, on any devices; start a new run if there is no such file yet
     #[arg(long, requires = "checkpoint")]
     pub resume: bool,
-    /// What to do when a device is lost (a driver reset, an unplugged card): end the run, or open the device again and
-    /// continue from --checkpoint, without those that do not open
-    #[arg(long, value_enum, default_value = "stop", requires_if("resume", "checkpoint"))]
+    /// What to do when the only device, or the last of several, is lost (a driver reset, an unplugged card): end the run, or
+    /// open devices again and continue from --checkpoint, without those that do not open
+    #[arg(long, value_enum, default_value = "stop")]
     pub on_device_loss: OnDeviceLoss,
     /// Write the losses for TensorBoard into this folder. If that fails, training goes on with a warning
     #[arg(long, value_name = "DIR")]
@@ -103,7 +103,7 @@ pub struct Args {
 pub enum OnDeviceLoss {
     /// The run ends with an error; --checkpoint can be continued
     Stop,
-    /// The run continues from its last checkpoint, or from its start
+    /// The run continues from its last checkpoint, or from its start if it has none
     Resume,
 }
 

@@ -213,8 +213,9 @@ impl Trainer {
             }
         }
         self.run.record.read()?;
-        for device in &self.devices {
-            device.synchronize()?;
+        // With several devices, a step ends when the host has the gradients, and one that is lost may be among them.
+        if let [only] = &self.devices[..] {
+            only.synchronize()?;
         }
         Ok(pass)
     }
@@ -275,7 +276,7 @@ impl Trainer {
             if labels.elem_count() == 0 {
                 continue; // there are more processes than images in this batch
             }
-            let logits = self.run.net.predict(&images)?;
+            let logits = self.logits(&images)?;
             let labels = labels.to(logits.device())?;
             loss.add(&nn::cross_entropy(&logits, &labels)?, labels.elem_count())?;
             accuracy.add(&logits, &labels)?;
@@ -284,6 +285,22 @@ impl Trainer {
         let of = |mean: f64| if count > 0.0 { mean * count } else { 0.0 };
         let [loss, right, count] = self.ranks.sum([of(loss.value()?), of(accuracy.value()?), count]);
         Ok(Some((loss / count, right / count)))
+    }
+
+    /// Returns the net's output for images. That of several devices is on the host, so that a device which is lost later does not
+    /// take sums over earlier images with it.
+    fn logits(&self, images: &Tensor) -> anygpu::Result<Tensor> {
+        if self.devices.len() == 1 {
+            return self.run.net.predict(images);
+        }
+        let mut others = self.devices.len() - 1;
+        loop {
+            match self.run.net.predict(images).and_then(|logits| logits.to(Device::cpu())) {
+                // Lost between its part of the output and the copy: the next call leaves it out.
+                Err(error) if error.is_device_lost() && others > 0 => others -= 1,
+                done => return done,
+            }
+        }
     }
 }
 

@@ -182,7 +182,7 @@ impl Gpu {
             timestamps: Default::default(),
             pacing: Default::default(),
             #[cfg(feature = "wgpu")]
-            adopted: Default::default(),
+            programs: Default::default(),
             tuned: tuned::Tuned::of(&info.name, &format!("{:?} {} {}", info.backend, info.driver, info.driver_info)),
             variants: variants::Choices::default(),
             health,

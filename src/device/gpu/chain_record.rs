@@ -51,6 +51,7 @@ impl Gpu {
             // What cannot run is an error of its own op, not of the call that ends the chain.
             self.check_dispatch(&kernel.dispatch(&pipeline, &kernel.buffers()))?;
         }
+        kernel.inputs.iter().chain(&kernel.outputs).try_for_each(|buffer| self.check_usable(buffer))?;
         chains.open.push(kernel, link);
         Ok(())
     }

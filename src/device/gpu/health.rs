@@ -13,6 +13,8 @@ pub(super) struct Health {
     /// Whether `trouble` holds an error. It is outside of the lock because every call reads it.
     raised: AtomicBool,
     trouble: Mutex<Trouble>,
+    /// Whether the device is to be lost, for a test.
+    expected: AtomicBool,
     /// Whether the handlers of the device are those of the program that opened it.
     is_shared: bool,
 }
@@ -86,7 +88,9 @@ impl Health {
             wgpu::Error::OutOfMemory { .. } => trouble.out_of_memory = true,
             other => {
                 let message = describe(&other);
-                log::error!("{message}");
+                // What wgpu refuses on a device that is lost follows from that, and says nothing new.
+                let lost = trouble.lost.is_some() || self.expected.load(Ordering::Acquire);
+                log::log!(if lost { log::Level::Debug } else { log::Level::Error }, "{message}");
                 trouble.message.get_or_insert(message);
             }
         }
@@ -115,6 +119,11 @@ impl Health {
     pub(super) fn refuse(&self, what: &str) {
         let source = Box::from(what);
         self.report(wgpu::Error::Internal { source, description: what.into() });
+    }
+
+    /// Says that the device will be lost, for a test: the errors that follow from it are not news.
+    pub(super) fn expect_loss(&self) {
+        self.expected.store(true, Ordering::Release);
     }
 
     /// Marks the device as lost.

@@ -1,8 +1,12 @@
 //! What programs that use wgpu themselves exchange with this crate: devices, buffers and textures.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use super::pool::WeakBuffer;
 use super::{Buffer, Gpu, Handle, adapter, health};
 use crate::device::{Backend, BackendHandle, Device, Inner, registry};
 use crate::error::{Error, Result};
@@ -13,6 +17,15 @@ use crate::sync;
 pub(crate) enum Copy {
     ToTexture,
     FromTexture,
+}
+
+/// What a device knows of buffers of programs.
+#[derive(Debug, Default)]
+pub(super) struct Programs {
+    /// Those that are tensors.
+    adopted: Mutex<Vec<(wgpu::Buffer, WeakBuffer)>>,
+    /// The layout of a bind group of one buffer, by which wgpu says whether it can be bound.
+    layout: OnceLock<wgpu::BindGroupLayout>,
 }
 
 impl Device {
@@ -32,7 +45,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceUnavailable`] if the device cannot run compute kernels.
+    /// [`Error::DeviceUnavailable`] if the device cannot run compute kernels; [`Error::InvalidArgument`] if the queue is that of
+    /// another device.
     ///
     /// ```
     /// use anygpu::{Device, Tensor, wgpu};
@@ -57,6 +71,10 @@ impl Device {
             let reason = format!("{} cannot run compute kernels", adapter.get_info().name);
             return Err(Error::DeviceUnavailable { device: name, reason });
         };
+        if !is_queue_of(queue, device) {
+            let detail = "the queue is that of another device: give the two that request_device has returned together";
+            return Err(Error::argument("from_wgpu", detail));
+        }
         let gpu = Arc::new(Gpu::shared(adapter, device, queue, &name)?);
         gpu.wait_at_exit();
         let info = registry::describe(&described, name);
@@ -94,7 +112,7 @@ impl Gpu {
     /// [`Error::Gpu`] if it is a buffer of another device, or cannot be bound.
     pub(crate) fn adopt(&self, raw: &wgpu::Buffer, words: usize) -> Result<Buffer> {
         self.check()?;
-        let mut adopted = sync::lock(&self.adopted);
+        let mut adopted = sync::lock(&self.programs.adopted);
         adopted.retain(|(_, buffer)| buffer.is_alive());
         // One handle for all tensors in a buffer, since the order of uses is known by handle.
         let same = adopted.iter().find(|(other, _)| other == raw).and_then(|(_, buffer)| buffer.upgrade());
@@ -105,34 +123,44 @@ impl Gpu {
             };
             return if same.len() >= words { Ok(same) } else { Err(smaller()) };
         }
-        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         // What is not allowed is an error of this bind group, and otherwise of a whole batch later.
-        let layout = self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-            label: None,
-            entries: &[wgpu::BindGroupLayoutEntry {
-                binding: 0,
-                visibility: wgpu::ShaderStages::COMPUTE,
-                ty: wgpu::BindingType::Buffer {
-                    ty: wgpu::BufferBindingType::Storage { read_only: false },
-                    has_dynamic_offset: false,
-                    min_binding_size: None,
-                },
-                count: None,
-            }],
+        if let Some(message) = self.refusal(raw) {
+            return Err(self.failure(message));
+        }
+        let buffer = self.wrap(raw.clone(), words);
+        adopted.push((raw.clone(), buffer.downgrade()));
+        Ok(buffer)
+    }
+
+    /// Returns whether a buffer can still be bound: the program may have destroyed it.
+    pub(super) fn is_usable(&self, raw: &wgpu::Buffer) -> bool {
+        self.refusal(raw).is_none()
+    }
+
+    /// Returns why wgpu does not bind a buffer, if it does not.
+    fn refusal(&self, raw: &wgpu::Buffer) -> Option<String> {
+        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let layout = self.programs.layout.get_or_init(|| {
+            self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+                label: None,
+                entries: &[wgpu::BindGroupLayoutEntry {
+                    binding: 0,
+                    visibility: wgpu::ShaderStages::COMPUTE,
+                    ty: wgpu::BindingType::Buffer {
+                        ty: wgpu::BufferBindingType::Storage { read_only: false },
+                        has_dynamic_offset: false,
+                        min_binding_size: None,
+                    },
+                    count: None,
+                }],
+            })
         });
         let _ = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
-            layout: &layout,
+            layout,
             entries: &[wgpu::BindGroupEntry { binding: 0, resource: raw.as_entire_binding() }],
         });
-        match pollster::block_on(validation.pop()) {
-            Some(error) => Err(self.failure(health::describe(&error))),
-            None => {
-                let buffer = self.wrap(raw.clone(), words);
-                adopted.push((raw.clone(), buffer.downgrade()));
-                Ok(buffer)
-            }
-        }
+        pollster::block_on(validation.pop()).map(|error| health::describe(&error))
     }
 
     /// Submits the recorded work, and then a copy of all of a texture's texels from or to a buffer.
@@ -163,9 +191,24 @@ impl Gpu {
     }
 }
 
-impl Buffer {
-    /// Returns the buffer of wgpu, which can be longer.
-    pub(crate) fn raw(&self) -> &wgpu::Buffer {
-        &self.page().raw
+/// Returns whether a queue is that of a device. Work of one that is not would be an error of another device, for which wgpu's
+/// handler panics; but its end is told when that other device is polled, and not when this one is.
+fn is_queue_of(queue: &wgpu::Queue, device: &wgpu::Device) -> bool {
+    /// Another thread that polls may have taken the call and not made it yet.
+    const GRACE: Duration = Duration::from_millis(500);
+    let done = Arc::new(AtomicBool::new(false));
+    let told = done.clone();
+    queue.on_submitted_work_done(move || told.store(true, Ordering::Release));
+    let mut idle = None;
+    loop {
+        let wait = wgpu::PollType::Wait { submission_index: None, timeout: Some(GRACE) };
+        let polled = catch_unwind(AssertUnwindSafe(|| device.poll(wait)));
+        match polled {
+            _ if done.load(Ordering::Acquire) => return true,
+            Err(_) => return true, // the device is lost, as the next call of this crate says
+            Ok(Err(wgpu::PollError::Timeout)) => {} // it has other work
+            Ok(_) if idle.get_or_insert_with(Instant::now).elapsed() > GRACE => return false,
+            Ok(_) => thread::sleep(Duration::from_millis(2)),
+        }
     }
 }

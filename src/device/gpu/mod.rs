@@ -138,9 +138,8 @@ pub(crate) struct Gpu {
     staging: transfer::Staging,
     reader: reader::Reader,
     patience: wait::Patience,
-    /// The buffers of programs that are tensors.
     #[cfg(feature = "wgpu")]
-    adopted: Mutex<Vec<(wgpu::Buffer, pool::WeakBuffer)>>,
+    programs: interop::Programs,
     chaos: Faults,
     timestamps: timestamps::Timestamps,
     pacing: pacing::Pacing,
@@ -183,6 +182,20 @@ impl Gpu {
     fn error(&self, message: impl Into<String>) -> Error {
         let lost = self.alive().err();
         lost.unwrap_or_else(|| Error::Gpu { device: self.name.clone(), message: message.into() })
+    }
+
+    /// Returns an error if a program has destroyed a buffer that it had a handle of.
+    fn check_usable(&self, buffer: &Buffer) -> Result<()> {
+        if buffer.is_private() || self.is_usable(&buffer.page().raw) {
+            return Ok(());
+        }
+        Err(self.failure("the buffer of a tensor cannot be used: the program has destroyed it".into()))
+    }
+
+    /// Without programs that have handles of buffers.
+    #[cfg(not(feature = "wgpu"))]
+    fn is_usable(&self, _: &wgpu::Buffer) -> bool {
+        true
     }
 
     /// Returns the error for a value past a limit of the adapter.

@@ -2,7 +2,7 @@
 //! queue of the device runs all work in order.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::Gpu;
@@ -50,6 +50,8 @@ pub(super) struct Page {
     pub batch: AtomicU64,
     /// Whether it is memory of the pool, and not a buffer of the program.
     pub pooled: bool,
+    /// Whether the program has had a handle of the buffer, by which it can destroy it at any time.
+    shared: AtomicBool,
     /// The bind groups that were made of it.
     pub bind_groups: AtomicU32,
 }
@@ -86,6 +88,18 @@ impl Buffer {
 
     pub(super) fn page(&self) -> &Page {
         &self.0.page
+    }
+
+    /// Returns whether only this crate has had a handle of the buffer of wgpu, so that nobody else has destroyed it.
+    pub(super) fn is_private(&self) -> bool {
+        !self.page().shared.load(Ordering::Relaxed)
+    }
+
+    /// Returns the buffer of wgpu for the program, which can be longer.
+    #[cfg(feature = "wgpu")]
+    pub(crate) fn share(&self) -> &wgpu::Buffer {
+        self.page().shared.store(true, Ordering::Relaxed);
+        &self.page().raw
     }
 
     /// Returns whether the buffer was allocated by this device.
@@ -169,6 +183,18 @@ impl Pool {
         }
     }
 
+    /// Takes a free page of a class that can still be used. The program may have destroyed one that it had a handle of.
+    fn take(&self, bytes: u64, is_usable: impl Fn(&Page) -> bool) -> Option<Arc<Page>> {
+        loop {
+            let page = sync::lock(&self.free).get_mut(&bytes).and_then(Vec::pop)?;
+            if !page.shared.load(Ordering::Relaxed) || is_usable(&page) {
+                return Some(page);
+            }
+            self.ledger.unreserve(bytes);
+            sync::lock(&self.retired).push(page);
+        }
+    }
+
     /// Returns the pages that are to be dropped with the bind groups of them.
     pub(super) fn take_retired(&self) -> Vec<Arc<Page>> {
         std::mem::take(&mut sync::lock(&self.retired))
@@ -233,7 +259,7 @@ impl Gpu {
     /// Returns a buffer in a free page of its class, or in one that `fresh` makes.
     fn buffer(&self, words: usize, fresh: impl FnOnce(u64) -> Result<Arc<Page>>) -> Result<Buffer> {
         let bytes = self.bytes_of(words);
-        let recycled = sync::lock(&self.pool.free).get_mut(&bytes).and_then(Vec::pop);
+        let recycled = self.pool.take(bytes, |page| self.is_usable(&page.raw));
         let page = recycled.map_or_else(|| fresh(bytes), Ok)?;
         self.pool.ledger.take(bytes);
         let entry = self.pool.accounts.enter(bytes);
@@ -303,7 +329,8 @@ impl Gpu {
 
     fn page(&self, raw: wgpu::Buffer, pooled: bool) -> Page {
         let id = self.pool.ids.fetch_add(1, Ordering::Relaxed);
-        Page { raw, id, batch: AtomicU64::new(0), pooled, bind_groups: AtomicU32::new(0) }
+        let shared = AtomicBool::new(!pooled);
+        Page { raw, id, batch: AtomicU64::new(0), pooled, shared, bind_groups: AtomicU32::new(0) }
     }
 
     /// Returns a buffer of the program, whose memory is not of the pool.

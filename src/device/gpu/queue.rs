@@ -180,7 +180,7 @@ impl Gpu {
         recorder.kernels += 1;
         recorder.dispatched += 1;
         if self.chaos.lose() {
-            self.device.destroy();
+            self.destroy();
         }
         self.trace(pipeline, buffers);
         match timing {
@@ -258,7 +258,9 @@ impl Gpu {
         let bytes = |buffer: &Buffer| if exact { buffer.len() as u64 * 4 } else { buffer.page().raw.size() };
         let pages = buffers.iter().map(|buffer| (buffer.page().id, bytes(buffer)));
         let key = (pipeline.id, slot, pages.collect());
-        if let Some(bind_group) = recorder.bind_groups.get(&key) {
+        // A kept one would keep the program's buffer, or hide that the program has destroyed the pool's.
+        let private = buffers.iter().all(|buffer| buffer.is_private());
+        if let Some(bind_group) = recorder.bind_groups.get(&key).filter(|_| private) {
             return Ok(bind_group);
         }
         self.drop_retired(recorder);
@@ -286,7 +288,8 @@ impl Gpu {
         let entries: Vec<_> = params.into_iter().chain(storage).collect();
         // wgpu keeps some 260 bytes for each thread that ever opened a scope, and threads of training are many. Without a scope, an
         // error goes to the handler of this crate, if the device has it.
-        let scope = self.health.is_shared().then(|| self.device.push_error_scope(wgpu::ErrorFilter::Validation));
+        let scoped = self.health.is_shared() || !private;
+        let scope = scoped.then(|| self.device.push_error_scope(wgpu::ErrorFilter::Validation));
         let bind_group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(&pipeline.name),
             layout: &pipeline.layout,
@@ -298,8 +301,8 @@ impl Gpu {
         if let Some(error) = scope.and_then(|scope| pollster::block_on(scope.pop())) {
             return Err(self.failure(format!("kernel {}: {}", pipeline.name, super::health::describe(&error))));
         }
-        if !buffers.iter().all(|buffer| buffer.page().pooled) {
-            return Ok(bind_group); // kept, it would keep the program's buffer
+        if !private {
+            return Ok(bind_group);
         }
         for buffer in buffers {
             buffer.page().bind_groups.fetch_add(1, Ordering::Relaxed);

@@ -318,7 +318,7 @@ impl Gpu {
             let (name, end) = (&self.name, buffer.len());
             return Err(Error::internal(format!("{what} on {name}: words {offset}..+{len} of a buffer of {end}")));
         }
-        Ok(())
+        self.check_usable(buffer)
     }
 }
 

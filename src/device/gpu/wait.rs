@@ -183,8 +183,14 @@ impl Gpu {
     /// Loses the device, after it has done the recorded work.
     pub(crate) fn lose(&self) -> Result<()> {
         self.synchronize()?;
-        self.device.destroy();
+        self.destroy();
         Ok(())
+    }
+
+    /// Loses the device now, for tests. What wgpu says of it from here on is expected.
+    pub(super) fn destroy(&self) {
+        self.health.expect_loss();
+        self.device.destroy();
     }
 
     /// Polls the device. If the driver says during this that the device is lost, wgpu calls our handler and panics.

@@ -87,6 +87,15 @@ pub(super) fn translate(call: &mut Call, what: &Traced) -> Result<Option<Id>> {
             call.graph().node(op, &[x.into(), index.into()], &[("axis", (*dim).into())])
         }
         Traced::Scatter { dim, shared, reduction } => scatter(call, *dim, *shared, *reduction)?,
+        Traced::IndicesFromEnd(size) => {
+            let index = call.input_as(0, LONG)?;
+            let g = call.graph();
+            let zero = g.number(0.0, LONG);
+            let negative = g.truth("Less", &[index, zero]);
+            let size = g.number(*size as f64, LONG);
+            let counted = g.simple("Add", &[index, size]);
+            g.nodes("Where", &[negative.into(), counted.into(), index.into()], &[], [LONG])[0]
+        }
         Traced::JoinIndices(size) => {
             let (a, b) = (call.input_as(0, LONG)?, call.input_as(1, LONG)?);
             let g = call.graph();

@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::index::gather::indices;
 use crate::ops::index::range::{check_indices, check_on_adapter};
+use crate::ops::long::cast::signed_indices;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named, same_device};
 use crate::shape::broadcast_shapes;
@@ -62,6 +63,61 @@ impl Op for Join {
 
     fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
         Ok(vec![None, None])
+    }
+}
+
+/// Makes indices of i32 those of u32: negative ones count from the end of a dimension of this size. One that is out of range keeps
+/// its bits, which are larger than any dimension if it is negative.
+#[derive(Debug)]
+struct FromEnd {
+    size: usize,
+}
+
+impl Op for FromEnd {
+    type Layout = Dense;
+    const ELEMENTS: Elements = Elements::Any;
+
+    fn name(&self) -> &'static str {
+        "index"
+    }
+
+    fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
+        Some(Traced::IndicesFromEnd(self.size))
+    }
+
+    fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
+        Ok((inputs[0].shape().to_vec(), DType::U32))
+    }
+
+    fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
+        let size = i32::try_from(self.size).unwrap_or(i32::MAX);
+        let from_end = |i: i32| if (-size..0).contains(&i) { i + size } else { i };
+        let pairs = out.0.iter_mut().zip(inputs[0].slice::<i32>());
+        pairs.for_each(|(out, &i)| *out = from_end(i).cast_unsigned());
+        Ok(())
+    }
+
+    fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
+        let (index, size) = (&inputs[0], self.size);
+        let (count, left_offset) = (index.elem_count(), index.offset());
+        let params = Params { count, outer: 0, size, left_offset, right_offset: 0 };
+        Ok(vec![Kernel::build(SHADER, "from_end", params).input(index).output(out).each(count)])
+    }
+
+    fn backward(&self, _ctx: &Gradient) -> Result<Gradients> {
+        Ok(vec![None])
+    }
+}
+
+/// Returns the indices of a dimension as u32. Negative ones count from its end, as in PyTorch, which has that for indexing only.
+fn counted(op: &'static str, index: &Tensor, size: usize) -> Result<Tensor> {
+    if size > i32::MAX as usize {
+        return indices(op, index);
+    }
+    match index.dtype() {
+        DType::I32 => apply(FromEnd { size }, &[&index.detach()]),
+        DType::I64 => apply(FromEnd { size }, &[&signed_indices(op, index)?]),
+        _ => indices(op, index),
     }
 }
 
@@ -154,7 +210,7 @@ fn picks(op: &'static str, x: &Tensor, list: &[&Tensor]) -> Result<Picks> {
     let (mut parts, mut at) = (Vec::new(), 0);
     for &index in list {
         if index.dtype() != DType::Bool {
-            parts.push((indices(op, index)?, shape[at]));
+            parts.push((counted(op, index, shape[at])?, shape[at]));
             at += 1;
             continue;
         }
@@ -199,7 +255,7 @@ impl Tensor {
     /// one tensor for each leading dimension; they are broadcast against each other, and dimensions without an index
     /// follow: `[A, B, ..]` and indices of shape `[K..]` → `[K.., ..]`.
     ///
-    /// Indices are of u32, i32, u8 or i64. A tensor of booleans is a mask: it has the sizes of the dimensions that it is for,
+    /// Indices are of u32, i32, u8 or i64; negative ones count from the end of the dimension. A tensor of booleans is a mask: it has the sizes of the dimensions that it is for,
     /// and stands for the indices of its true elements. Their number is read back, so that a call with a mask waits for
     /// the device. The gradient of an element is the sum over all its uses, added in the same order on every run. For
     /// numbers and ranges, which make views, see [`Tensor::i`].

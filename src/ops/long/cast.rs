@@ -26,6 +26,8 @@ enum Part {
     Value,
     /// The index: a number that fits neither u32 nor i32 becomes −2³¹, which is beyond every dimension.
     Index,
+    /// The index from either end: a number that does not fit i32 becomes −2³¹.
+    SignedIndex,
     /// 1 unless it is 0.
     Truth,
 }
@@ -70,6 +72,7 @@ impl Op for FromPairs {
         match (self.from, self.to, self.part) {
             (DType::I64, _, Part::Truth) => read(x, out, |v: i64| u32::from(v != 0)),
             (DType::I64, _, Part::Index) => read(x, out, index),
+            (DType::I64, _, Part::SignedIndex) => read(x, out, |v: i64| i32::try_from(v).unwrap_or(i32::MIN)),
             (DType::I64, DType::F32, _) => read(x, out, |v: i64| (v as f32).to_bits()),
             (DType::I64, DType::F64, _) => read(x, out, |v: i64| (v as f64).pair()),
             (DType::I64, _, _) => read(x, out, |v: i64| v as u32),
@@ -89,6 +92,7 @@ impl Op for FromPairs {
         let x = &inputs[0];
         let code: u8 = match (self.to, self.part) {
             (_, Part::Index) => 1,
+            (_, Part::SignedIndex) => 4,
             (_, Part::Truth) => 2,
             (DType::F32, _) => 0,
             _ => 3,
@@ -182,15 +186,26 @@ pub(in crate::ops) fn cast(x: &Tensor, dtype: DType) -> Result<Tensor> {
 /// Returns indices of i64 as u32, outside the graph. A number that fits neither u32 nor i32 is an error on the host, and −2³¹ on an
 /// adapter, which its check of indices reports.
 pub(in crate::ops) fn indices(op: &'static str, x: &Tensor) -> Result<Tensor> {
-    let x = &x.detach();
-    if x.device().is_cpu() {
-        let values = x.to_vec::<i64>()?;
-        let within = |value: &i64| (i64::from(i32::MIN)..=u32::MAX.into()).contains(value);
-        if let Some(value) = values.iter().find(|value| !within(value)) {
-            return Err(Error::argument(op, format!("index {value} is beyond every dimension")));
-        }
+    beyond_none(op, x, u32::MAX.into())?;
+    apply(FromPairs { from: DType::I64, to: DType::U32, part: Part::Index }, &[&pairs(&x.detach())])
+}
+
+/// Returns indices of i64 as i32, outside the graph, for dimensions that i32 can count. Others are as for [`indices`].
+pub(in crate::ops) fn signed_indices(op: &'static str, x: &Tensor) -> Result<Tensor> {
+    beyond_none(op, x, i32::MAX.into())?;
+    apply(FromPairs { from: DType::I64, to: DType::I32, part: Part::SignedIndex }, &[&pairs(&x.detach())])
+}
+
+/// Checks on the host that no index is beyond every dimension: less than those of i32, or more than `most`.
+fn beyond_none(op: &'static str, x: &Tensor, most: i64) -> Result<()> {
+    if !x.device().is_cpu() {
+        return Ok(());
     }
-    apply(FromPairs { from: DType::I64, to: DType::U32, part: Part::Index }, &[&pairs(x)])
+    let values = x.detach().to_vec::<i64>()?;
+    match values.iter().find(|value| !(i64::from(i32::MIN)..=most).contains(value)) {
+        Some(value) => Err(Error::argument(op, format!("index {value} is beyond every dimension"))),
+        None => Ok(()),
+    }
 }
 
 /// Returns labels of any type as u32, outside the graph; those of i64 as [`indices`].

@@ -12,7 +12,7 @@
 //! | [`all_to_all`] | a tensor of each device, in parts | on each device, its part of all tensors |
 //!
 //! Parts may have unequal sizes, for devices of unequal speed: [`split_sizes`] computes them from weights. A device may be listed
-//! once; parts of one device have names of their own, such as `cpu/0` and `cpu/1`. The results are outside the graph, but for
+//! once, but for `scatter` and `gather`; parts of one device have names of their own, such as `cpu/0` and `cpu/1`. The results are outside the graph, but for
 //! those of `broadcast`, `scatter` and `gather`.
 //!
 //! **Without waiting.** Each function has a form with the suffix `_async`, which begins the reads of all devices and returns a
@@ -89,14 +89,28 @@ fn check_devices<'a>(op: &'static str, devices: impl IntoIterator<Item = &'a Dev
     let mut seen: Vec<&Device> = Vec::new();
     for device in devices {
         if seen.contains(&device) {
-            let detail = format!(
-                "device {device} is listed twice: list it once, or list logical devices of it, such as cpu/0 and cpu/1"
-            );
-            return Err(Error::argument(op, detail));
+            let instead = match logical(device) {
+                Some([first, second]) => format!(", or list logical devices of it, such as {first} and {second}"),
+                None => String::new(),
+            };
+            return Err(Error::argument(op, format!("device {device} is listed twice: list it once{instead}")));
         }
         seen.push(device);
     }
-    if seen.is_empty() { Err(Error::argument(op, "the list of devices is empty")) } else { Ok(()) }
+    check_any(op, seen.len())
+}
+
+/// Checks that a list has devices, or tensors of devices.
+fn check_any(op: &'static str, count: usize) -> Result<()> {
+    if count == 0 { Err(Error::argument(op, "the list of devices is empty")) } else { Ok(()) }
+}
+
+/// Returns the names of two logical devices on a device's adapter, or on the CPU, if there can be several.
+fn logical(device: &Device) -> Option<[String; 2]> {
+    let (place, faults) = device.name().split_at(device.name().find('?').unwrap_or(device.name().len()));
+    let base = place.split('/').next().unwrap_or(place);
+    let one = device.info().api == "GL" || base.starts_with("wgpu:");
+    (!one).then(|| [0, 1].map(|i| format!("{base}/{i}{faults}")))
 }
 
 /// Returns the first dimension of a tensor.

@@ -2,7 +2,7 @@
 
 use super::exchange::{Stream, uninitialised};
 use super::handle::Handle;
-use super::{Collective, check_devices, rows, sizes_of, target};
+use super::{Collective, check_any, check_devices, rows, sizes_of, target};
 use crate::autograd;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -63,10 +63,11 @@ fn plan_broadcast(x: &Tensor, devices: &[Device]) -> Result<Collective<Vec<Tenso
 }
 
 /// Splits `x: [N, ..]` along its first dimension into one part per device, of sizes as equal as possible. Part i is moved to device
-/// i. With fewer rows than devices, the last parts are empty. Gradients flow back to `x`.
+/// i. A device that is listed twice gets two parts. With fewer rows than devices, the last parts are empty. Gradients flow back to
+/// `x`.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a scalar, an empty list and a device that is listed twice; those of the devices.
+/// [`Error::InvalidArgument`] for a scalar and an empty list; those of the devices.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::scatter};
@@ -99,7 +100,7 @@ pub fn scatter_sizes(x: &Tensor, devices: &[Device], sizes: &[usize]) -> Result<
 }
 
 fn scattered(x: &Tensor, devices: &[Device], sizes: Option<&[usize]>) -> Result<Vec<Tensor>> {
-    check_devices("scatter", devices)?;
+    check_any("scatter", devices.len())?;
     if in_graph(x) {
         let parts = x.split_sizes(&sizes_of("scatter", rows("scatter", x)?, devices.len(), sizes)?, 0)?;
         return parts.iter().zip(devices).map(|(part, device)| part.to(device)).collect();
@@ -124,7 +125,7 @@ pub fn scatter_async(x: &Tensor, devices: &[Device], sizes: Option<&[usize]>) ->
 }
 
 fn plan_scatter(x: &Tensor, devices: &[Device], sizes: Option<&[usize]>) -> Result<Collective<Vec<Tensor>>> {
-    check_devices("scatter", devices)?;
+    check_any("scatter", devices.len())?;
     let sizes = sizes_of("scatter", rows("scatter", x)?, devices.len(), sizes)?;
     let (mut parts, mut streams) = (Vec::new(), Vec::new());
     for (part, device) in x.split_sizes(&sizes, 0)?.into_iter().zip(devices) {
@@ -139,12 +140,12 @@ fn plan_scatter(x: &Tensor, devices: &[Device], sizes: Option<&[usize]>) -> Resu
     Ok(Collective::new("scatter", streams, move || Ok(parts)))
 }
 
-/// Concatenates `[Nᵢ, ..]` tensors of distinct devices along their first dimension, in order, on `device`. It is the inverse of
+/// Concatenates `[Nᵢ, ..]` tensors of any devices along their first dimension, in order, on `device`. It is the inverse of
 /// [`scatter`]. Gradients flow back to each tensor.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for scalars, an empty slice and two tensors of one device; [`Error::ShapeMismatch`] and
-/// [`Error::DTypeMismatch`] if other dimensions or the types differ; those of the devices.
+/// [`Error::InvalidArgument`] for scalars and an empty slice; [`Error::ShapeMismatch`] and [`Error::DTypeMismatch`] if other
+/// dimensions or the types differ; those of the devices.
 ///
 /// ```
 /// use anygpu::{Device, Tensor, parallel::{gather, scatter}};
@@ -183,7 +184,7 @@ pub fn gather_async(tensors: &[Tensor], device: &Device) -> Result<Handle<Tensor
 /// graph.
 ///
 /// # Errors
-/// Those of [`gather`].
+/// Those of [`gather`], and [`Error::InvalidArgument`] for two tensors of one device.
 ///
 /// ```
 /// use anygpu::{Tensor, parallel::all_gather};
@@ -194,7 +195,7 @@ pub fn gather_async(tensors: &[Tensor], device: &Device) -> Result<Handle<Tensor
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub fn all_gather(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
-    plan_gather("all_gather", tensors, &devices_of(tensors))?.now()
+    plan_all_gather(tensors)?.now()
 }
 
 /// Begins an [`all_gather`] and returns.
@@ -210,7 +211,13 @@ pub fn all_gather(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
 /// # Ok::<(), anygpu::Error>(())
 /// ```
 pub fn all_gather_async(tensors: &[Tensor]) -> Result<Handle<Vec<Tensor>>> {
-    plan_gather("all_gather", tensors, &devices_of(tensors))?.later()
+    plan_all_gather(tensors)?.later()
+}
+
+fn plan_all_gather(tensors: &[Tensor]) -> Result<Collective<Vec<Tensor>>> {
+    let devices = devices_of(tensors);
+    check_devices("all_gather", devices.iter().copied())?;
+    plan_gather("all_gather", tensors, &devices)
 }
 
 /// Plans the concatenation of all tensors on each of these devices.
@@ -234,7 +241,7 @@ fn plan_gather(op: &'static str, tensors: &[Tensor], devices: &[&Device]) -> Res
 /// sizes, they are as equal as possible. Outside the graph.
 ///
 /// # Errors
-/// Those of [`gather`]; [`Error::InvalidArgument`] unless the sizes of device i, one for each device, add up to Nᵢ.
+/// Those of [`all_gather`]; [`Error::InvalidArgument`] unless the sizes of device i, one for each device, add up to Nᵢ.
 ///
 /// ```
 /// use anygpu::{Tensor, parallel::all_to_all};
@@ -270,6 +277,7 @@ pub fn all_to_all_async(tensors: &[Tensor], sizes: Option<&[Vec<usize>]>) -> Res
 
 fn plan_all_to_all(tensors: &[Tensor], sizes: Option<&[Vec<usize>]>) -> Result<Collective<Vec<Tensor>>> {
     const OP: &str = "all_to_all";
+    check_devices(OP, devices_of(tensors))?;
     check_rows(OP, tensors)?;
     if let Some(sizes) = sizes.filter(|sizes| sizes.len() != tensors.len()) {
         let detail =
@@ -343,7 +351,7 @@ fn devices_of(tensors: &[Tensor]) -> Vec<&Device> {
 
 /// Checks tensors that are to be concatenated.
 fn check_rows(op: &'static str, tensors: &[Tensor]) -> Result<()> {
-    check_devices(op, devices_of(tensors))?;
+    check_any(op, tensors.len())?;
     let first = &tensors[0];
     for tensor in tensors {
         rows(op, tensor)?;

@@ -184,12 +184,14 @@ fn reductions_and_indices() -> Result<()> {
         let (sorted, order) = x.sort(2, true)?;
         let (largest, places) = x.topk(2, 2, true, true)?;
         let base = Tensor::zeros([4, 6], None)?.mul(0.0)?.add(x)?;
+        let (table, from_end) = (Tensor::arange(0.0, 6.0, 1.0, None)?, places.to_dtype(DType::I32)?.sub(6)?);
         Ok(vec![
             x.index_select(1, &picks)?,
             x.gather(2, &order)?,
             sorted,
             largest,
             places,
+            table.index(&[&from_end])?,
             base.scatter(2, &order, x)?,
             base.scatter_add(2, &order, x)?,
             base.index_add(1, &picks, &x.narrow(1, 0, 3)?)?,
