@@ -125,6 +125,10 @@ impl Op for Reduce {
         if self.reduction == Reduction::Sum { Saves::Nothing } else { Saves::All }
     }
 
+    fn gradient_changes_with(&self, _input: usize) -> Saves {
+        if self.reduction == Reduction::Prod { Saves::All } else { Saves::Nothing }
+    }
+
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let x = &ctx.inputs[0];
         let grad = match self.reduction {
