@@ -292,7 +292,11 @@ fn push_back(node: &Node, tensor: &Tensor, mut grad: Tensor, walk: &Walk, grads:
         Some(out) => out,
         None => place(&tensor.without_elements()),
     };
-    let gradients = op.gradients(&Gradient { inputs: &given, out: &out, grad: &grad, needs: &needs })?;
+    let ctx = Gradient { inputs: &given, out: &out, grad: &grad, needs: &needs };
+    let gradients = op.gradients(&ctx)?;
+    if walk.create {
+        grad::all_recorded(&**op, &ctx, &gradients)?;
+    }
     if gradients.len() != inputs.len() {
         let what = format!("{} has {} gradients for {} inputs", op.op_name(), gradients.len(), inputs.len());
         return Err(Error::internal(what));

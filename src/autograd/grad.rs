@@ -6,7 +6,7 @@ use super::{Sums, Walk, freed, of_type, push_back, users_first};
 use crate::context;
 use crate::device::labelled_by_default;
 use crate::error::{Error, Result};
-use crate::ops;
+use crate::ops::{self, Differentiable, Gradient, Gradients};
 use crate::sync::lock;
 use crate::tensor::Tensor;
 
@@ -62,9 +62,9 @@ impl GradOptions {
 /// ([`Tensor::grad`]) do not change.
 ///
 /// With [`create_graph`](GradOptions::create_graph), the gradients are part of the graph: for penalties on gradients, second
-/// derivatives, and steps that are trained through. Products, convolutions, sums, softmax, most functions of one or two
-/// elements and changes of shape have gradients of any order. Normalisations, poolings, recurrent layers, losses by labels,
-/// the fused attention of `cpu` and some others have first ones only, and are an error there.
+/// derivatives, and steps that are trained through. Products, convolutions, attention, sums, softmax, losses, most functions of one
+/// or two elements and changes of shape have gradients of any order. Normalisations, poolings, recurrent layers and some others
+/// have first ones only, and are an error there, on every device.
 ///
 /// # Errors
 /// [`Error::Autograd`] if the output has several elements and [`output_grad`](GradOptions::output_grad) is not given; if it does
@@ -134,6 +134,21 @@ fn walk_to(output: &Tensor, start: Tensor, inputs: &[&Tensor], options: &GradOpt
         }
     }
     Ok(found)
+}
+
+/// An error if a gradient is outside the graph although it depends on tensors in it: its own gradient would lack a part, in silence.
+pub(super) fn all_recorded(op: &dyn Differentiable, ctx: &Gradient, gradients: &Gradients) -> Result<()> {
+    let changes = |input: usize| {
+        let with = op.gradient_changes_with(input);
+        let tracked = |(i, x): (usize, &Tensor)| with.input(i) && x.is_tracked();
+        ctx.grad.is_tracked() || with.output() || ctx.inputs.iter().enumerate().any(tracked)
+    };
+    let outside = |(i, gradient): (usize, &Option<Tensor>)| {
+        ctx.needs[i] && gradient.as_ref().is_some_and(|gradient| !gradient.is_tracked()) && changes(i)
+    };
+    let Some(i) = gradients.iter().enumerate().position(outside) else { return Ok(()) };
+    let op = op.op_name();
+    Err(Error::Autograd(format!("the gradient of {op} has no gradient: that of input {i} is outside the graph")))
 }
 
 /// Returns the ids of the tensors of a graph, users first, that depend on the wanted ones, and of these.

@@ -28,6 +28,8 @@ pub mod nd;
 mod oracle;
 mod report;
 mod run;
+#[cfg(test)]
+mod second;
 
 mod arrange;
 mod conv;

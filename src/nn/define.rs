@@ -57,7 +57,8 @@ impl<A, B, C> Outputs for (Tensor, A, B, C) {
 ///
 /// The parentheses after the name hold the arguments of `new`. Each field has a type and a value, which may use these
 /// arguments and `?`. The methods after the struct are those of the trait: `forward`, and others that are to be
-/// replaced. The struct is `Clone`; attributes, such as `#[derive(Debug)]`, and `pub` are kept.
+/// replaced. The struct is `Clone`, and a clone has the same parameters
+/// ([`deep_copy`](crate::nn::Module::deep_copy) copies them); attributes, such as `#[derive(Debug)]`, and `pub` are kept.
 ///
 /// A net with several results, such as several heads, returns a tuple of up to four from `forward`, which begins with a tensor.
 /// `net.forward(&x)?` is the tuple. As a [`Module`](crate::nn::Module), in a `Sequential` say, the net gives the first tensor.

@@ -8,7 +8,8 @@ use crate::tensor::Tensor;
 
 /// Type information and cloning behind `dyn Module`. Blanket-implemented for `Module + Clone`.
 pub trait ModuleClone {
-    /// Returns a boxed clone. Both share their parameters until one of them is moved.
+    /// Returns a boxed clone. Both share their parameters and buffers until one of them is moved. [`Module::deep_copy`] of it is an
+    /// independent copy.
     fn clone_box(&self) -> Box<dyn Module>;
 
     /// Returns the type's name without its path, as in summaries: `"Conv2d"`.

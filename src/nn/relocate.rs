@@ -1,4 +1,4 @@
-//! Moves a module's tensors to another device: the parameters into one bucket, each buffer into its own storage.
+//! Moves a module's tensors to another device, or copies them: the parameters into one bucket, each buffer into its own storage.
 
 use std::collections::HashMap;
 
@@ -22,12 +22,38 @@ pub(super) fn to_<M: Module + ?Sized>(module: &mut M, device: &Device) -> Result
     Ok(())
 }
 
+/// Gives a module parameters and buffers of its own, where they are; see [`Module::deep_copy`].
+pub(super) fn own<M: Module + ?Sized>(module: &mut M) -> Result<()> {
+    let parameters = module.parameters();
+    let mut copies: Vec<Tensor> = parameters.clone();
+    for device in distinct_devices(&parameters) {
+        let here: Vec<usize> = (0..parameters.len()).filter(|&i| parameters[i].device() == &device).collect();
+        let own: Vec<Tensor> = here.iter().map(|&i| parameters[i].clone()).collect();
+        here.into_iter().zip(parameters_onto(&own, &device)?).for_each(|(i, copy)| copies[i] = copy);
+    }
+    let buffers: Vec<Tensor> = module.named_buffers().into_iter().map(|(_, buffer)| buffer).collect();
+    let own = buffers.iter().map(|buffer| duplicate(&buffer.detach())).collect::<Result<Vec<_>>>()?;
+    module.visit_mut(&mut replacing(&parameters, &copies));
+    module.visit_buffers_mut(&mut replacing(&buffers, &own));
+    Ok(())
+}
+
+fn distinct_devices(tensors: &[Tensor]) -> Vec<Device> {
+    let mut devices: Vec<Device> = Vec::new();
+    for tensor in tensors {
+        if !devices.contains(tensor.device()) {
+            devices.push(tensor.device().clone());
+        }
+    }
+    devices
+}
+
 /// Freezes or unfreezes all parameters; see [`Module::requires_grad_`].
 pub(super) fn requires_grad_<M: Module + ?Sized>(module: &mut M, requires_grad: bool) {
     let old = module.parameters();
     let switched = |parameter: &Tensor| match (parameter.is_tracked(), requires_grad) {
-        (true, false) => parameter.detach(),
-        (false, true) => parameter.requires_grad(),
+        (true, false) => parameter.freeze(),
+        (false, true) => parameter.unfreeze(),
         _ => parameter.clone(),
     };
     let new: Vec<Tensor> = old.iter().map(switched).collect();
@@ -60,6 +86,7 @@ pub(crate) fn replacing<'a>(old: &'a [Tensor], new: &'a [Tensor]) -> impl FnMut(
     let by_id: HashMap<u64, &Tensor> = old.iter().map(Tensor::id).zip(new).collect();
     move |_, parameter| {
         if let Some(&new) = by_id.get(&parameter.id()) {
+            parameter.replace_by(new);
             *parameter = new.clone();
         }
     }

@@ -120,6 +120,11 @@ impl Differentiable for CustomGrad {
         Saves::All
     }
 
+    /// The function knows what its gradient depends on.
+    fn gradient_changes_with(&self, _input: usize) -> Saves {
+        Saves::Nothing
+    }
+
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients> {
         if !self.again && is_recording() {
             return Err(Error::Autograd(format!("the gradient of {} has no gradient", self.name)));

@@ -22,6 +22,7 @@ mod norm;
 pub(crate) mod optim;
 pub(crate) mod random;
 mod reduction;
+mod saves;
 mod shape;
 mod spatial;
 mod stored;
@@ -42,6 +43,7 @@ pub use linalg::attention::Attention;
 pub(crate) use linalg::matmul_tuning;
 pub use long::narrow_64_bits;
 pub(crate) use named::named;
+pub(crate) use saves::Saves;
 pub(crate) use shape::copy::{cat, duplicate};
 pub use shape::pad::Padding;
 pub(crate) use shape::view::SliceRange;
@@ -85,36 +87,6 @@ pub(crate) struct Gradient<'a> {
     pub grad: &'a Tensor,
     /// Whether each input needs a gradient; an op may skip the others.
     pub needs: &'a [bool],
-}
-
-/// The elements that the gradient of an op reads. The graph keeps no others.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Saves {
-    /// Those of all inputs and of the output.
-    All,
-    Inputs,
-    /// Those of one input.
-    Input(usize),
-    Output,
-    /// Those of the inputs whose bits are set, the first one in the lowest bit, and of the output.
-    OutputAnd(u32),
-    /// Shapes and types only.
-    Nothing,
-}
-
-impl Saves {
-    pub(crate) fn input(self, i: usize) -> bool {
-        match self {
-            Saves::All | Saves::Inputs => true,
-            Saves::Input(one) => one == i,
-            Saves::OutputAnd(inputs) => inputs >> i & 1 == 1,
-            Saves::Output | Saves::Nothing => false,
-        }
-    }
-
-    pub(crate) fn output(self) -> bool {
-        matches!(self, Saves::All | Saves::Output | Saves::OutputAnd(_))
-    }
 }
 
 /// The element types that an op reads, and the conversion of other types by `apply`.
@@ -198,6 +170,12 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns which of the saved elements the gradient of an input depends on, but by jumps as that of a maximum. A gradient that
+    /// leaves the graph although one of them is in it is an error where it is to have a gradient itself.
+    fn gradient_changes_with(&self, _input: usize) -> Saves {
+        self.saves()
+    }
+
     /// Computes the gradient with respect to each input. If the op broadcast an input, its gradient may have the
     /// broadcast shape; the graph then sums it to the shape of the input. The default, for an op that is only part of a
     /// gradient, returns an error.
@@ -213,6 +191,11 @@ pub(crate) trait Differentiable: fmt::Debug + Send + Sync + 'static {
     fn saves(&self) -> Saves;
 
     fn gradients(&self, ctx: &Gradient) -> Result<Gradients>;
+
+    /// As [`Op::gradient_changes_with`].
+    fn gradient_changes_with(&self, _input: usize) -> Saves {
+        self.saves()
+    }
 
     /// Adds the gradient of the only input to `sum` in place, outside the graph, if that is less work than a sum of whole tensors.
     /// Nobody else holds `sum`. Returns whether it did.
@@ -246,6 +229,10 @@ impl<O: Op> Differentiable for O {
 
     fn takes_halves(&self) -> bool {
         Op::takes_halves(self)
+    }
+
+    fn gradient_changes_with(&self, input: usize) -> Saves {
+        Op::gradient_changes_with(self, input)
     }
 
     fn traced(&self, inputs: &[&Tensor]) -> Option<Traced> {

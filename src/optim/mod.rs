@@ -57,7 +57,8 @@ pub trait Optimizer {
     fn step(&mut self) -> Result<()>;
 
     /// Checks the settings and the gradients as [`step`](Optimizer::step) does, and allocates the state that it needs, without an
-    /// update: for steps that several optimisers make together, or none. The default does nothing.
+    /// update: for steps that several optimisers make together, or none. That no parameter has a gradient is no error here, as those
+    /// of another optimiser may have some. The default does nothing.
     ///
     /// # Errors
     /// Those of [`step`](Optimizer::step), except that the device can be lost later.
@@ -130,7 +131,8 @@ macro_rules! optimizer {
             /// # Errors
             /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a setting that PyTorch refuses too, such as a
             /// negative or NaN learning rate or Nesterov's momentum of 0, if there are no parameters, and if a parameter is the
-            /// result of an op or a view with gaps, which cannot be updated in place;
+            /// result of an op or a view with gaps, which cannot be updated in place; if no parameter has a gradient, or one was
+            /// replaced in its net, which was moved or unfrozen after the optimiser was made: the net would not learn;
             /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) or [`Error::DeviceMismatch`](crate::Error::DeviceMismatch)
             /// if a gradient does not fit its parameter, and device errors.
             pub fn step(&mut self) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::state::some_gradient;
 use super::{Optimizer, Parameters};
 use crate::error::{Error, Result};
 use crate::nn::StateDict;
@@ -66,11 +67,7 @@ impl<O: Optimizer> ParamGroups<O> {
             }
             seen.extend(own);
         }
-        let of_replica = |replica: usize| -> Vec<Tensor> {
-            let parts = groups.iter().filter_map(|group| group.parameters().replicas().nth(replica));
-            parts.flatten().cloned().collect()
-        };
-        let parameters = Parameters::replicated((0..replicas).map(of_replica).collect())?;
+        let parameters = joined(&groups);
         let mut all = ParamGroups { ratios: vec![1.0; groups.len()], set: Vec::new(), groups, parameters };
         all.find_ratios();
         Ok(all)
@@ -129,6 +126,17 @@ impl<O: Optimizer> ParamGroups<O> {
     }
 }
 
+/// Returns the parameters of all groups, one replica after another. All groups have as many replicas.
+fn joined<O: Optimizer>(groups: &[O]) -> Parameters {
+    let replicas = groups.first().map_or(1, |group| group.parameters().num_replicas());
+    let of_replica = |replica: usize| -> Vec<Tensor> {
+        let parts = groups.iter().filter_map(|group| group.parameters().replicas().nth(replica));
+        parts.flatten().cloned().collect()
+    };
+    let all: Vec<Vec<Tensor>> = (0..replicas).map(of_replica).collect();
+    Parameters::of_replicas(all.iter().map(Vec::as_slice))
+}
+
 /// Returns the number that follows a prefix of a name, and what comes after its dot.
 fn numbered<'a>(name: &'a str, prefix: &str) -> Option<(usize, &'a str)> {
     let (number, rest) = name.strip_prefix(prefix)?.split_once('.')?;
@@ -136,14 +144,21 @@ fn numbered<'a>(name: &'a str, prefix: &str) -> Option<(usize, &'a str)> {
 }
 
 impl<O: Optimizer> Optimizer for ParamGroups<O> {
-    /// Updates every parameter that has a gradient. What can fail is tried in all groups before the first is updated.
+    /// Updates every parameter that has a gradient. What can fail is tried in all groups before the first is updated. A group may
+    /// be without gradients, but not all of them.
     fn step(&mut self) -> Result<()> {
         self.check_step()?;
-        self.groups.iter_mut().try_for_each(Optimizer::step)
+        some_gradient(NAME, &self.parameters)?;
+        let has_gradient = |group: &&mut O| group.parameters().iter().any(|parameter| parameter.grad().is_some());
+        self.groups.iter_mut().filter(has_gradient).try_for_each(Optimizer::step)
     }
 
     fn check_step(&mut self) -> Result<()> {
-        self.groups.iter_mut().try_for_each(Optimizer::check_step)
+        // A group looks whether anybody else has its parameters.
+        self.parameters = Vec::new().into();
+        let checked = self.groups.iter_mut().try_for_each(Optimizer::check_step);
+        self.parameters = joined(&self.groups);
+        checked
     }
 
     fn zero_grad(&self) {

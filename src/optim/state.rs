@@ -56,6 +56,7 @@ impl OptimizerState {
     /// Updates every parameter that has a gradient by the rule for its step, counted from 1.
     pub fn step(&mut self, rule: impl Fn(i32) -> UpdateRule) -> Result<()> {
         self.check_step(&rule)?;
+        some_gradient(self.optimizer, &self.parameters)?;
         // All memory is allocated before anything is written: after an error, every parameter is as it was.
         let buckets = self.buckets.iter().flatten();
         let updates = buckets.map(ParameterBucket::updates).collect::<Result<Vec<_>>>()?;
@@ -69,6 +70,7 @@ impl OptimizerState {
             self.trainable()?;
             self.buckets = Some(self.bucketed()?);
         }
+        self.still_trained()?;
         let (optimizer, tensors) = (self.optimizer, rule(1).state_tensors());
         self.buckets.iter_mut().flatten().try_for_each(|bucket| bucket.prepare(optimizer, tensors))
     }
@@ -87,6 +89,25 @@ impl OptimizerState {
             return Err(Error::argument(self.optimizer, detail));
         }
         Ok(())
+    }
+
+    /// An error if a parameter was replaced in its net, so that nobody but the optimiser has it: the net that is trained has another
+    /// one. A clone of the net may still have it, and be trained.
+    fn still_trained(&self) -> Result<()> {
+        let own = |p: &Tensor| 1 + self.parameters.iter().filter(|other| other.id() == p.id()).count();
+        let gone = |p: &Tensor| p.is_replaced() && p.holders() <= own(p);
+        let Some(i) = self.parameters.iter().position(gone) else { return Ok(()) };
+        let (shape, device) = (self.parameters[i].shape(), self.parameters[i].device());
+        let what = if self.parameters[i].is_leaf() {
+            "was replaced when its net was moved or copied (Module::to, DataParallel::new, deep_copy)"
+        } else {
+            "was frozen, and its net was unfrozen (requires_grad_(true))"
+        };
+        let detail = format!(
+            "parameter {i}, of shape {shape:?} on {device}, {what} after this optimiser was made, and the net no longer has it: \
+             make the optimiser from net.parameters() after that"
+        );
+        Err(Error::argument(self.optimizer, detail))
     }
 
     /// Returns, for each parameter of a replica that is not lost and made a step, its index, its number of steps, and views of
@@ -131,6 +152,27 @@ impl OptimizerState {
         };
         Bucket::runs(&distinct).map(bucket).collect()
     }
+}
+
+/// An error if no parameter has a gradient: a step would change nothing.
+pub(super) fn some_gradient(optimizer: &'static str, parameters: &Parameters) -> Result<()> {
+    if parameters.iter().any(|parameter| parameter.grad().is_some()) {
+        return Ok(());
+    }
+    let count = parameters.len();
+    let detail = if parameters.iter().any(Tensor::is_tracked) {
+        format!(
+            "none of the {count} parameters has a gradient, so that the step would change nothing: call backward() between \
+             zero_grad() and step(), on a loss that is computed from them. A net that was moved (Module::to, DataParallel::new) has \
+             new parameters: make the optimiser from net.parameters() after the move"
+        )
+    } else {
+        format!(
+            "none of the {count} parameters gets a gradient, since all are frozen: call requires_grad_(true) on the net, or \
+             requires_grad() on the tensors, and make the optimiser after that"
+        )
+    };
+    Err(Error::argument(optimizer, detail))
 }
 
 /// Returns the index of the first occurrence of each parameter of a replica, by its id.

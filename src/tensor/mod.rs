@@ -14,7 +14,7 @@ mod nested;
 mod random;
 mod transfer;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 pub use asynchronous::PendingRead;
@@ -76,6 +76,10 @@ struct Inner {
     /// Whether this is a leaf that collects a gradient.
     leaf: bool,
     grad: Mutex<Option<Tensor>>,
+    /// The leaf that a module has frozen: this tensor is in its place until the module is unfrozen.
+    frozen: Option<Tensor>,
+    /// Whether a module has another tensor in the place of this one, which is the one that is trained.
+    replaced: AtomicBool,
 }
 
 /// For functions that take tensors by value or by reference.
@@ -98,7 +102,20 @@ impl Tensor {
     fn build(storage: Storage, layout: Layout, dtype: DType, device: Device, node: Option<Node>, leaf: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Tensor(Arc::new(Inner { id, storage, layout, dtype, device, node, leaf, grad: Mutex::new(None) }))
+        Self::whole(id, storage, layout, dtype, device, node, leaf)
+    }
+
+    fn whole(
+        id: u64,
+        storage: Storage,
+        layout: Layout,
+        dtype: DType,
+        device: Device,
+        node: Option<Node>,
+        leaf: bool,
+    ) -> Self {
+        let (grad, frozen, replaced) = (Mutex::new(None), None, AtomicBool::new(false));
+        Tensor(Arc::new(Inner { id, storage, layout, dtype, device, node, leaf, grad, frozen, replaced }))
     }
 
     /// Returns the same elements with another place in the graph.
@@ -127,8 +144,7 @@ impl Tensor {
     /// Returns a tensor that is this one for the graph, in another storage.
     fn stored(&self, storage: Storage, layout: &Layout) -> Self {
         let Inner { id, dtype, device, node, leaf, .. } = &*self.0;
-        let (layout, device, node, grad) = (layout.clone(), device.clone(), node.clone(), Mutex::new(None));
-        Tensor(Arc::new(Inner { id: *id, storage, layout, dtype: *dtype, device, node, leaf: *leaf, grad }))
+        Self::whole(*id, storage, layout.clone(), *dtype, device.clone(), node.clone(), *leaf)
     }
 
     /// Returns the words that hold the elements, contiguous and in row-major order, as a 1-D u32 tensor outside the
@@ -237,6 +253,40 @@ impl Tensor {
 
     pub(crate) fn is_leaf(&self) -> bool {
         self.0.leaf
+    }
+
+    /// Returns the same elements outside the graph, in the place of this leaf in a module that is frozen.
+    pub(crate) fn freeze(&self) -> Self {
+        let mut frozen = self.detach();
+        if let Some(inner) = Arc::get_mut(&mut frozen.0) {
+            inner.frozen = Some(self.clone());
+        }
+        frozen
+    }
+
+    /// Returns the leaf that was frozen as this tensor, with which optimisers go on; or a new leaf.
+    pub(crate) fn unfreeze(&self) -> Self {
+        self.0.frozen.clone().unwrap_or_else(|| self.requires_grad())
+    }
+
+    /// Notes that a module has `new` in the place of this tensor: an optimiser that has this one does not train the module.
+    pub(crate) fn replace_by(&self, new: &Tensor) {
+        let moved = self.storage().id() != new.storage().id();
+        if let Some(frozen) = self.0.frozen.as_ref().filter(|_| moved) {
+            frozen.0.replaced.store(true, Ordering::Relaxed);
+        }
+        let trained = if moved { self.is_leaf() } else { !self.is_tracked() && new.is_leaf() };
+        self.0.replaced.fetch_or(trained, Ordering::Relaxed);
+    }
+
+    /// Returns whether a module that had this tensor as a parameter has another one in its place.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.0.replaced.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of handles of this tensor.
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
     }
 
     pub(crate) fn grad_slot(&self) -> &Mutex<Option<Tensor>> {

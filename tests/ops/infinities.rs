@@ -1,6 +1,6 @@
 //! Values and gradients at NaN, ±∞, ±0 and where the pieces of functions meet, by PyTorch 2.15. Where its vectorised loops
-//! and those for the last few elements differ, as for `relu6` at NaN, by the vectorised ones. Two differences are meant:
-//! `gelu(∞)` is ∞, not NaN, and the bounds of `clamp` belong to what has a gradient, as in PyTorch's older versions.
+//! and those for the last few elements differ, as for `relu6` at NaN, by the vectorised ones. One difference is meant:
+//! `gelu(∞)` is ∞, not NaN.
 
 use anygpu::{Attention, Device, Result, Tensor};
 
@@ -90,8 +90,6 @@ fn table() -> Vec<(&'static str, Vec<Vec<f32>>)> {
 fn is_meant(name: &str, row: &[f32]) -> bool {
     match name {
         "gelu" => row[0] == INF,
-        "clamp" => row[0].abs() == 1.0,
-        "clamp_min" => row[0] == 0.0,
         _ => false,
     }
 }
@@ -141,8 +139,6 @@ fn functions_are_those_of_pytorch() -> Result<()> {
         }
         let [y, _] = both(&[INF], |x| x.gelu(), &device)?;
         assert_eq!(y, [INF], "{device}");
-        let [_, slopes] = both(&[-1.0, 1.0, -2.0], |x| x.clamp(Some(-1.0), Some(1.0)), &device)?;
-        assert_eq!(slopes, [1.0, 1.0, 0.0], "{device}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())

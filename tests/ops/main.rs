@@ -6,6 +6,7 @@ mod common;
 mod source;
 
 mod blocks;
+mod corners;
 mod coverage;
 mod dims;
 mod edges;

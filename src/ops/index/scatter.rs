@@ -154,18 +154,18 @@ impl Op for Scatter {
     }
 
     fn saves(&self) -> Saves {
-        match self.mode {
-            ScatterMode::Reduce(Reduction::Max | Reduction::Min) => Saves::All,
-            _ => Saves::Inputs,
-        }
+        let extreme = matches!(self.mode, ScatterMode::Reduce(Reduction::Max | Reduction::Min));
+        if extreme { Saves::All } else { Saves::Inputs }
+    }
+
+    fn gradient_changes_with(&self, _input: usize) -> Saves {
+        if self.mode == ScatterMode::Reduce(Reduction::Prod) { Saves::Inputs } else { Saves::Nothing }
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
+        let of_src = || self.taken(ctx.grad, &ctx.inputs[1]);
         match self.mode {
-            ScatterMode::Reduce(Reduction::Sum) => {
-                let of_src = || self.taken(ctx.grad, &ctx.inputs[1]);
-                Ok(vec![Some(ctx.grad.clone()), None, ctx.needs[2].then(of_src).transpose()?])
-            }
+            ADD => Ok(vec![Some(ctx.grad.clone()), None, ctx.needs[2].then(of_src).transpose()?]),
             ScatterMode::Reduce(Reduction::Prod) => self.gradients_of_products(ctx),
             ScatterMode::Reduce(_) => self.gradients_of_extremes(ctx),
             ScatterMode::Assign => self.gradients_of_assignment(ctx),

@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::index::gather::dim_and_index;
 use crate::ops::reduction::reduce::Reduction;
+use crate::ops::reduction::scan::without_zeros;
 use crate::ops::{Gradient, Gradients, expect_dtype, named, same_device};
 use crate::shape::Dim;
 use crate::tensor::Tensor;
@@ -100,6 +101,7 @@ impl Scatter {
     /// those that are not 0, and Z the number of zeros. It is P / x if Z = 0, P if x is the only zero, else 0.
     pub(super) fn gradients_of_products(&self, ctx: &Gradient) -> Result<Gradients> {
         let [base, index, src] = [0, 1, 2].map(|i| &ctx.inputs[i]);
+        without_zeros("scatter_reduce", &[base, src])?;
         let zeros_of = |x: &Tensor| x.eq(0)?.to_dtype(DType::F32);
         let (base_zero, src_zero) = (zeros_of(base)?, zeros_of(src)?);
         let (base_factor, src_factor) = (base.add(&base_zero)?, src.add(&src_zero)?);

@@ -170,6 +170,10 @@ impl Op for MatMul {
         Saves::Inputs
     }
 
+    fn gradient_changes_with(&self, input: usize) -> Saves {
+        Saves::other_factor(input)
+    }
+
     /// Computes dA [.., m, k] ← g · Bᵀ and dB [.., k, n] ← Aᵀ · g. The gradient of a transposed view is computed as that of
     /// the view's tensor, which would else be a copy with exchanged dimensions.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

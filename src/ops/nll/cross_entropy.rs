@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use pulp::{Simd, WithSimd};
 
-use super::{Labelled, Nll};
+use super::{Labelled, Nll, Pass};
+use crate::autograd::is_recording;
 use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
@@ -108,8 +109,27 @@ impl Op for CrossEntropy {
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let inputs: Vec<&Tensor> = ctx.inputs.iter().chain([ctx.grad]).collect();
         let mut all = vec![None; ctx.inputs.len()];
-        all[0] = Some(apply(CrossEntropyGrad(self.0), &inputs)?);
+        let slopes =
+            if is_recording() { self.composed_gradient(ctx) } else { apply(CrossEntropyGrad(self.0), &inputs) };
+        all[0] = Some(slopes?);
         Ok(all)
+    }
+}
+
+impl CrossEntropy {
+    /// Returns the gradient by ops that have gradients themselves.
+    fn composed_gradient(&self, ctx: &Gradient) -> Result<Tensor> {
+        let (x, labels, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
+        let weighted = |first| [first, labels].into_iter().chain(ctx.inputs.get(2)).collect::<Vec<_>>();
+        let factors = apply(Nll { pass: Pass::Weights, ..self.0 }, &weighted(labels))?;
+        let mut x = x.clone();
+        if let Some(ignored) = self.0.ignored {
+            // Their scores may be anything.
+            let seen = labels.ne(&Tensor::full(labels.shape(), ignored, labels.device())?)?;
+            x = seen.unsqueeze(1)?.where_cond(&x, 0.0)?;
+        }
+        let by_class = x.softmax(1)?.mul(&factors.mul(grad)?.unsqueeze(1)?)?;
+        by_class.add(&apply(Nll { pass: Pass::Backward, ..self.0 }, &weighted(grad))?)
     }
 }
 

@@ -163,8 +163,14 @@ impl Op for Nll {
         Saves::Inputs
     }
 
+    fn gradient_changes_with(&self, _input: usize) -> Saves {
+        Saves::Nothing
+    }
+
+    /// Forward and backward are linear in their first input, and each is the other's gradient.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
-        let op = Nll { pass: Pass::Backward, ..*self };
+        let pass = if self.pass == Pass::Backward { Pass::Forward } else { Pass::Backward };
+        let op = Nll { pass, ..*self };
         let inputs: Vec<&Tensor> = [ctx.grad, &ctx.inputs[1]].into_iter().chain(ctx.inputs.get(2)).collect();
         Ok(vec![Some(apply(op, &inputs)?), None, None].into_iter().take(ctx.inputs.len()).collect())
     }

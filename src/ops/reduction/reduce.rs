@@ -14,6 +14,7 @@ use crate::ops::elementwise::binary::Number;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
+use crate::ops::reduction::scan::without_zeros;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, of_sums};
 use crate::shape::{Dims, dimensions};
@@ -125,6 +126,10 @@ impl Op for Reduce {
         if self.reduction == Reduction::Sum { Saves::Nothing } else { Saves::All }
     }
 
+    fn gradient_changes_with(&self, _input: usize) -> Saves {
+        if self.reduction == Reduction::Prod { Saves::All } else { Saves::Nothing }
+    }
+
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let x = &ctx.inputs[0];
         let grad = match self.reduction {
@@ -134,7 +139,10 @@ impl Op for Reduce {
                 let hits = x.detach().same(&ctx.out.detach())?;
                 hits.mul(&ctx.grad.div(&hits.sum(self.dims(), true)?)?)?
             }
-            Reduction::Prod => ctx.grad.mul(&self.products_of_the_others(x)?)?,
+            Reduction::Prod => {
+                without_zeros(self.name(), &[x])?;
+                ctx.grad.mul(&self.products_of_the_others(x)?)?
+            }
         };
         Ok(vec![Some(grad)])
     }

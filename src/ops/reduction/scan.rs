@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use crate::autograd::is_recording;
 use crate::device::cpu::tasks::share;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
@@ -93,6 +94,7 @@ impl Op for Scan {
         // gradient of this zero is Σ g[j] · y'[j], where y' are the products of the row with a 1 in place of the zero.
         // The gradient of all elements after it is 0.
         let (x, g) = (&ctx.inputs[0], ctx.grad);
+        without_zeros(self.name(), &[x])?;
         let zero = x.eq(&x.zeros_like()?)?.to_dtype(x.dtype())?;
         let first = zero.cumsum(self.dim)?;
         let first = first.eq(&first.ones_like()?)?.to_dtype(x.dtype())?.mul(&zero)?;
@@ -101,6 +103,17 @@ impl Op for Scan {
         let others = first.ones_like()?.sub(&first)?;
         Ok(vec![Some(first.where_cond(&at_zero, &elsewhere.mul(&others)?)?)])
     }
+}
+
+/// An error if the gradient is recorded and an element is 0. The gradient of a product treats zeros apart, by numbers that are outside
+/// the graph.
+pub(in crate::ops) fn without_zeros(op: &'static str, factors: &[&Tensor]) -> Result<()> {
+    for x in factors.iter().filter(|_| is_recording()) {
+        if x.detach().eq(0)?.any_all()?.item::<bool>()? {
+            return Err(Error::Autograd(format!("the gradient of {op} has no gradient where an element is 0")));
+        }
+    }
+    Ok(())
 }
 
 impl Scan {

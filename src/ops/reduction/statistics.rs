@@ -41,8 +41,8 @@ fn mean(x: &Tensor, dims: &[usize], keepdim: bool) -> Result<Tensor> {
 /// Computes the variance in two passes, the mean and then the squares of the deviations, to avoid cancellation.
 fn variance(x: &Tensor, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
     let free = (reduced(x, dims) as f64 - correction).max(0.0);
-    // The deviations add up to 0, so that the mean does not contribute to the gradient.
-    let deviation = x.sub(&mean(&x.detach(), dims, true)?)?;
+    // The deviations add up to 0, so that the mean does not contribute to the gradient, but to the gradient of that.
+    let deviation = x.sub(&mean(x, dims, true)?)?;
     let squares = deviation.mul(&deviation)?.sum(dims, keepdim)?;
     if x.dtype() == DType::F64 { squares.div(free) } else { squares.mul_scalar((1.0 / free) as f32) }
 }

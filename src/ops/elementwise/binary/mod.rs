@@ -45,8 +45,12 @@ impl Chain<'_> {
         Ok(self.g.clone())
     }
 
+    /// Returns zeros, in the graph if g is.
     fn zero(&self) -> Result<Tensor> {
-        filled(self.g.shape(), 0f32, self.g.device())
+        match self.g.is_tracked() {
+            true => self.g.masked_fill(&Tensor::full(self.g.shape(), true, self.g.device())?, 0.0),
+            false => filled(self.g.shape(), 0f32, self.g.device()),
+        }
     }
 
     /// Returns g times a function of two operands.

@@ -91,6 +91,10 @@ pub(in crate::ops) fn logical(pair: &'static Pair, a: &Tensor, b: &Tensor) -> Re
     apply(Binary { pair }, &[&truth(a)?, &truth(b)?])
 }
 
+/// The functions whose gradients are those of their results times factors that only jump.
+static STRAIGHT: &[&Pair] =
+    &[&pairs::MAXIMUM, &pairs::MINIMUM, &pairs::FMOD, &pairs::REM, &pairs::DIV_TRUNC, &pairs::DIV_FLOOR];
+
 impl Pair {
     /// Returns whether this is one of some rows of the table.
     fn is_any(&self, rows: &[&Pair]) -> bool {
@@ -216,6 +220,15 @@ impl Op for Binary {
         if self.pair.is_any(&[&pairs::ADD, &pairs::SUB]) { Saves::Nothing } else { Saves::All }
     }
 
+    fn gradient_changes_with(&self, input: usize) -> Saves {
+        match input {
+            _ if self.pair.is_any(STRAIGHT) => Saves::Nothing,
+            _ if self.pair.is_any(&[&pairs::MUL]) => Saves::other_factor(input),
+            0 if self.pair.is_any(&[&pairs::DIV]) => Saves::Input(1),
+            _ => self.saves(),
+        }
+    }
+
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (a, b) = (Operand::from(&ctx.inputs[0]), Operand::from(&ctx.inputs[1]));
         let side = |side: usize| if ctx.needs[side] { self.pair.gradient_of(side, a, b, ctx) } else { Ok(None) };
@@ -293,6 +306,10 @@ impl Op for WithNumber {
         } else {
             Saves::All
         }
+    }
+
+    fn gradient_changes_with(&self, _input: usize) -> Saves {
+        if self.pair.is_any(STRAIGHT) { Saves::Nothing } else { self.saves() }
     }
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {

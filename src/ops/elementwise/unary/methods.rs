@@ -252,8 +252,7 @@ impl Tensor {
     }
 
     /// Limits the elements to the range from `min` to `max`; each bound is optional. If `min` is above `max`, the
-    /// result is `max`. NaN stays NaN. The gradient is 1 within the range and at its bounds (at the bounds, it is 0 in
-    /// PyTorch 2.15), else 0. Integers keep their type; fractional bounds are rounded inwards to whole numbers.
+    /// result is `max`. NaN stays NaN. The gradient is 1 between the bounds and 0 at them and beyond, as in PyTorch 2.15. Integers keep their type; fractional bounds are rounded inwards to whole numbers.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] without any bound or with NaN as one; [`Error::DTypeMismatch`] for booleans.
@@ -297,8 +296,8 @@ impl Tensor {
         }
     }
 
-    /// Limits the elements to the range from `min` to `max`, as an activation: the gradient is 0 at the bounds too.
-    /// Integers become f32. `hardtanh(0.0, 6.0)` is [`Tensor::relu6`].
+    /// Limits the elements to the range from `min` to `max`, as an activation: integers become f32, and the gradient is
+    /// that of [`Tensor::clamp`]. `hardtanh(0.0, 6.0)` is [`Tensor::relu6`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] unless `min` is below `max`.

@@ -27,7 +27,8 @@ use crate::ops::{
 use crate::tensor::Tensor;
 use gradient::UnaryGrad;
 use special::{
-    clamp, erf, exp, gelu_gradient, gelu_inner, gelu_slope, normal, sigmoid, sign, softplus, tanh, tanh_softplus, wide,
+    clamp, erf, exp, gelu_gradient, gelu_inner, gelu_slope, inside, normal, sigmoid, sign, softplus, tanh,
+    tanh_softplus, wide,
 };
 
 /// Functions of f32 that are put before the shaders of formulas.
@@ -177,7 +178,9 @@ floats! {
     ROUND "round": |x, _| x.round_ties_even(), "round(x)"; |_, _, _, _| 0.0, "0.0";
     TRUNC "trunc": |x, _| x.trunc(), "trunc(x)"; |_, _, _, _| 0.0, "0.0";
     CLAMP "clamp" vectorised: clamp, "select(min(max(x, p.a), p.b), x, is_nan(x))";
-        |g, x, _, p| if x >= p[0] && x <= p[1] { g } else { 0.0 }, "select(0.0, g, x >= p.a && x <= p.b)";
+        |g, x, _, p| if inside(x, p) { g } else { 0.0 },
+        "select(0.0, g, (x > p.a || (bitcast<u32>(x) == 0xff800000u && bitcast<u32>(p.a) == 0xff800000u)) \
+            && (x < p.b || (bitcast<u32>(x) == 0x7f800000u && bitcast<u32>(p.b) == 0x7f800000u)))";
     HARDTANH "hardtanh": clamp, "select(min(max(x, p.a), p.b), x, is_nan(x))";
         |g, x, _, p| if x > p[0] && x < p[1] { g } else { 0.0 }, "select(0.0, g, x > p.a && x < p.b)";
     // Tests the bits for a number that is not above 0. A compiler may replace a comparison by max, which drops NaN.

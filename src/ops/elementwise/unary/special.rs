@@ -62,6 +62,13 @@ pub(in crate::ops) fn clamp<T: PartialOrd + Copy>(x: T, [low, high]: [T; 2]) -> 
     if x > high { high } else { x }
 }
 
+/// Returns whether `clamp` has the gradient 1 at x: between the bounds. An infinite bound stands for none.
+#[inline(always)]
+pub(in crate::ops) fn inside(x: f32, [low, high]: [f32; 2]) -> bool {
+    let unbounded = |bound: f32, none: f32| bound == none && x == none;
+    (x > low || unbounded(low, f32::NEG_INFINITY)) && (x < high || unbounded(high, f32::INFINITY))
+}
+
 #[inline(always)]
 pub(in crate::ops) fn sigmoid<M: MulAdd>(x: f32) -> f32 {
     1.0 / (1.0 + exp::<M>(-x))

@@ -1,9 +1,11 @@
 //! Attention as one op of the host, which stores no scores: the gradient computes them again. On adapters it is a
-//! composition.
+//! composition, and so is a gradient that is to have a gradient.
 
 use std::sync::Arc;
 
 use super::head::{Head, Rows};
+use super::{hide, past};
+use crate::autograd::is_recording;
 use crate::device::cpu::tasks::try_share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
@@ -91,6 +93,27 @@ impl Fused {
     }
 }
 
+impl Fused {
+    /// Returns the gradients by ops that have gradients themselves, with all scores in memory.
+    fn composed_gradients(&self, [q, k, v]: [&Tensor; 3], ctx: &Gradient) -> Result<Gradients> {
+        let (g, needs) = (ctx.grad, ctx.needs);
+        let mut scores = q.mul_scalar(self.scale)?.matmul(&k.t()?)?;
+        if self.causal {
+            scores = hide(&scores, &past(q, k)?)?;
+        }
+        let weights = scores.softmax(-1)?;
+        let by_values = needs[2].then(|| weights.t()?.matmul(g)).transpose()?;
+        if !needs[0] && !needs[1] {
+            return Ok(vec![None, None, by_values]);
+        }
+        let by_weights = weights.mul(&g.matmul(&v.t()?)?)?;
+        let by_scores = by_weights.sub(&weights.mul(&by_weights.sum(-1, true)?)?)?.mul_scalar(self.scale)?;
+        let by_queries = needs[0].then(|| by_scores.matmul(k)).transpose()?;
+        let by_keys = needs[1].then(|| by_scores.t()?.matmul(q)).transpose()?;
+        Ok(vec![by_queries, by_keys, by_values])
+    }
+}
+
 /// Returns the tensor if the elements of its rows are next to one another, as the loops read them, else a copy.
 fn with_dense_rows(x: &Tensor) -> Result<Tensor> {
     match x.layout().strides.last() {
@@ -134,6 +157,9 @@ impl Op for Fused {
 
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let [q, k, v] = [0, 1, 2].map(|i| &ctx.inputs[i]);
+        if is_recording() {
+            return self.composed_gradients([q, k, v], ctx);
+        }
         let all = apply(FusedGrad(*self), &[q, k, v, &with_dense_rows(ctx.grad)?])?;
         let sizes = Sizes::of([q.shape(), k.shape(), v.shape()])?;
         let Sizes { queries, keys, width, out, .. } = sizes;

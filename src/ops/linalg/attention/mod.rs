@@ -82,7 +82,7 @@ impl Tensor {
     }
 
     fn attend(&self, keys: &Tensor, values: &Tensor, options: &Attention) -> Result<Tensor> {
-        let (&[.., l, e], &[.., s, _]) = (self.shape(), keys.shape()) else {
+        let (&[.., _, e], &[.., _, _]) = (self.shape(), keys.shape()) else {
             return Err(Error::shapes("attention", self.shape(), keys.shape(), "takes [.., L, E] and [.., S, E]"));
         };
         // With halves, only the operands and the result are rounded: scores and weights stay f32. On adapters, products read keys
@@ -107,7 +107,7 @@ impl Tensor {
         }
         // Scales the queries instead of the scores: they usually have fewer elements.
         let mut scores = queries.mul_scalar(scale)?.matmul_mixed(&keys.t()?)?;
-        let past = options.causal.then(|| Tensor::full([l, s], true, self.device())?.tril(0)).transpose()?;
+        let past = options.causal.then(|| past(self, &keys)).transpose()?;
         if let Some(past) = &past {
             scores = hide(&scores, past)?;
         }
@@ -135,6 +135,11 @@ fn served(mask: &Tensor, past: Option<&Tensor>) -> Result<Tensor> {
     let open = if mask.dtype() == DType::Bool { mask } else { mask.ne(f32::NEG_INFINITY)? };
     let open = past.map_or(Ok(open.clone()), |past| open.logical_and(past))?;
     open.any(-1, true)
+}
+
+/// Returns whether each query comes with or after each key: `[L, S]`.
+fn past(queries: &Tensor, keys: &Tensor) -> Result<Tensor> {
+    Tensor::full([queries.shape()[queries.rank() - 2], keys.shape()[keys.rank() - 2]], true, queries.device())?.tril(0)
 }
 
 /// Returns the scores where `seen` is true, −∞ elsewhere.

@@ -156,6 +156,10 @@ impl Op for Forward {
         Saves::Inputs
     }
 
+    fn gradient_changes_with(&self, input: usize) -> Saves {
+        Saves::other_factor(input)
+    }
+
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
         // The gradient of x comes last, since that of the op before this one often follows it, in the same kernel.

@@ -155,6 +155,10 @@ impl Op for InputGrad {
         Saves::Inputs
     }
 
+    fn gradient_changes_with(&self, input: usize) -> Saves {
+        Saves::other_factor(input)
+    }
+
     /// Computes the gradients of a transposed convolution. The gradient with respect to its input is the convolution.
     fn backward(&self, ctx: &Gradient) -> Result<Gradients> {
         let (x, w, grad) = (&ctx.inputs[0], &ctx.inputs[1], ctx.grad);
@@ -265,6 +269,10 @@ impl Op for WeightGrad {
 
     fn saves(&self) -> Saves {
         Saves::Inputs
+    }
+
+    fn gradient_changes_with(&self, input: usize) -> Saves {
+        Saves::other_factor(input)
     }
 
     /// The result is linear in both inputs: in the gradient of the convolution, and in its image.
