@@ -83,6 +83,7 @@ families! {
     resample,
     resize,
     sampling,
+    search,
     softmax,
     sort,
     statistics,
