@@ -1,3 +1,7 @@
+mod instance;
+
+pub use instance::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
+
 use super::{Buffer, Mode, Module, summary};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
