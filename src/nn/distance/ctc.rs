@@ -164,7 +164,7 @@ impl CTCLoss {
     fn of_sequence(&self, rows: &Rows, steps: usize, labels: &[usize], wanted: bool) -> (f32, Vec<f32>) {
         // The labels with blanks before, between and after them.
         let states = 2 * labels.len() + 1;
-        let class = |s: usize| if s % 2 == 0 { self.blank } else { labels[s / 2] };
+        let class = |s: usize| if s.is_multiple_of(2) { self.blank } else { labels[s / 2] };
         let skips = |s: usize| s >= 2 && s % 2 == 1 && class(s) != class(s - 2);
         if steps == 0 {
             let loss = if labels.is_empty() || self.zero_infinity { 0.0 } else { f32::INFINITY };
@@ -172,8 +172,8 @@ impl CTCLoss {
         }
         // alpha[t][s]: the logarithm of the probability of the first t + 1 steps that end in state s.
         let mut alpha = vec![f64::NEG_INFINITY; steps * states];
-        for s in 0..states.min(2) {
-            alpha[s] = rows.at(0, class(s));
+        for (s, first) in alpha.iter_mut().enumerate().take(states.min(2)) {
+            *first = rows.at(0, class(s));
         }
         for t in 1..steps {
             let (before, now) = alpha.split_at_mut(t * states);

@@ -100,7 +100,7 @@ instance_norm! {
     /// use anygpu::nn::{InstanceNorm1d, Module};
     /// use anygpu::Tensor;
     ///
-    /// let x = Tensor::try_from([[[1.0, 3.0], [10.0, 30.0]]])?;
+    /// let x = Tensor::new([[[1.0, 3.0], [10.0, 30.0]]], None)?;
     /// let y = InstanceNorm1d::new(2)?.eps(0.0).forward(&x)?;
     /// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
     /// # Ok::<(), anygpu::Error>(())

@@ -64,7 +64,7 @@ impl Attention {
     /// use anygpu::{Attention, Tensor};
     ///
     /// let q = Tensor::ones([1, 1, 4], None)?;
-    /// let (k, v) = (Tensor::ones([1, 3, 4], None)?, Tensor::try_from([[[1.0], [3.0], [50.0]]])?);
+    /// let (k, v) = (Tensor::ones([1, 3, 4], None)?, Tensor::new([[[1.0], [3.0], [50.0]]], None)?);
     /// let padding = Tensor::try_from([[false, false, true]])?;
     /// let seen = q.attention(&k, &v, &Attention::new().key_padding_mask(&padding))?;
     /// assert_eq!(seen.item::<f32>()?, 2.0);
