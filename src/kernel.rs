@@ -47,7 +47,7 @@ use crate::error::{Error, Result};
 use crate::sync;
 use crate::tensor::Tensor;
 pub use backward::KernelBackward;
-pub use launch::{Invocations, Launch};
+pub use launch::{Invocations, Launch, Workgroups};
 pub use output::Output;
 use output::{dense, started};
 use reflect::{Reflected, Reflection, reflect};
