@@ -27,8 +27,21 @@ RUNS = [
     ("adamw", {"weight_decay": 0.3}),
     ("rmsprop", {}),
     ("rmsprop", {"momentum": 0.9, "weight_decay": 0.05, "alpha": 0.9}),
+    ("adam", {"amsgrad": True, "betas": [0.5, 0.6], "weight_decay": 0.1}),
+    ("adamw", {"amsgrad": True, "betas": [0.5, 0.6], "weight_decay": 0.3}),
+    ("adagrad", {}),
+    ("adagrad", {"lr_decay": 0.1, "weight_decay": 0.1, "eps": 1e-3}),
+    ("adadelta", {}),
+    ("adadelta", {"rho": 0.7, "weight_decay": 0.1, "eps": 1e-3}),
 ]
-CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
+CLASSES = {
+    "sgd": "SGD",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "rmsprop": "RMSprop",
+    "adagrad": "Adagrad",
+    "adadelta": "Adadelta",
+}
 
 
 def walk(name, args):

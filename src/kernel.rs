@@ -49,7 +49,7 @@ use crate::error::{Error, Result};
 use crate::sync;
 use crate::tensor::Tensor;
 pub use backward::KernelBackward;
-pub use launch::{Invocations, Launch};
+pub use launch::{Invocations, Launch, Workgroups};
 use limits::Slow;
 pub use output::Output;
 use output::{dense, started};

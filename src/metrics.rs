@@ -3,8 +3,10 @@
 //!
 //! Batches may come from several devices: each device has its own sum, and reading a value adds them up.
 
+mod early_stopping;
 mod timer;
 
+pub use early_stopping::EarlyStopping;
 pub use timer::Timer;
 
 use std::time::Instant;

@@ -32,7 +32,7 @@ fn stages() -> Result<Vec<Sequential>> {
 fn joined(stages: &[Sequential]) -> Result<Sequential> {
     let mut layers = stages.iter().flat_map(Sequential::iter).enumerate();
     let mut net = Sequential::new();
-    layers.try_for_each(|(i, (_, layer))| net.add_module(&i.to_string(), layer.clone_box()))?;
+    layers.try_for_each(|(i, (_, layer))| net.add_module(i.to_string(), layer.clone_box()))?;
     Ok(net)
 }
 

@@ -146,8 +146,8 @@ fn what_does_not_fit_is_named_and_changes_nothing() -> Result<()> {
     let error = refused(&cut, &mut Adam::new(one.parameters(), 0.7));
     assert!(error.contains("state.1.exp_avg_sq is missing"), "{error}");
     let mut odd = state.clone();
-    odd.insert("param_groups.0.amsgrad", Tensor::scalar(1.0f32, None)?);
-    assert!(refused(&odd, &mut Adam::new(one.parameters(), 0.7)).contains("amsgrad"));
+    odd.insert("param_groups.0.maximize", Tensor::scalar(1.0f32, None)?);
+    assert!(refused(&odd, &mut Adam::new(one.parameters(), 0.7)).contains("maximize"));
     let error = refused(&StateDict::new(), &mut adam);
     assert!(error.contains("param_groups.0.params") && error.contains("missing"), "{error}");
     let mut groups = state.clone();

@@ -50,6 +50,7 @@ mod reduce;
 mod resample;
 mod resize;
 mod sampling;
+mod search;
 mod softmax;
 mod sort;
 mod statistics;
@@ -99,6 +100,7 @@ const FAMILIES: &[Family] = &[
     ("resample", resample::cases),
     ("resize", resize::cases),
     ("sampling", sampling::cases),
+    ("search", search::cases),
     ("softmax", softmax::cases),
     ("sort", sort::cases),
     ("statistics", statistics::cases),

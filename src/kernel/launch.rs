@@ -202,12 +202,14 @@ impl<'a> Launch<'a> {
         self.run(|kernel, most| kernel.folded(n, most))
     }
 
-    /// Runs so many workgroups in x, y and z and returns the outputs, in the order of their binding numbers.
+    /// Runs so many workgroups and returns the outputs, in the order of their binding numbers: `n` in x, or those in x, y and z
+    /// as an array or a tuple.
     ///
     /// # Errors
     ///
     /// As [`dispatch`](Self::dispatch).
-    pub fn workgroups(self, groups: [u32; 3]) -> Result<Vec<Tensor>> {
+    pub fn workgroups(self, groups: impl Into<Workgroups>) -> Result<Vec<Tensor>> {
+        let Workgroups(groups) = groups.into();
         self.run(|_, _| Ok(groups.map(|count| count as usize)))
     }
 
@@ -271,6 +273,46 @@ impl From<[usize; 2]> for Invocations {
 impl From<[usize; 3]> for Invocations {
     fn from(sizes: [usize; 3]) -> Invocations {
         Invocations(sizes)
+    }
+}
+
+impl From<(usize, usize)> for Invocations {
+    fn from((x, y): (usize, usize)) -> Invocations {
+        Invocations([x, y, 1])
+    }
+}
+
+impl From<(usize, usize, usize)> for Invocations {
+    fn from((x, y, z): (usize, usize, usize)) -> Invocations {
+        Invocations([x, y, z])
+    }
+}
+
+/// A number of workgroups: in x, in x and y, or in x, y and z.
+#[derive(Clone, Copy, Debug)]
+pub struct Workgroups([u32; 3]);
+
+impl From<u32> for Workgroups {
+    fn from(x: u32) -> Workgroups {
+        Workgroups([x, 1, 1])
+    }
+}
+
+impl From<[u32; 3]> for Workgroups {
+    fn from(groups: [u32; 3]) -> Workgroups {
+        Workgroups(groups)
+    }
+}
+
+impl From<(u32, u32)> for Workgroups {
+    fn from((x, y): (u32, u32)) -> Workgroups {
+        Workgroups([x, y, 1])
+    }
+}
+
+impl From<(u32, u32, u32)> for Workgroups {
+    fn from((x, y, z): (u32, u32, u32)) -> Workgroups {
+        Workgroups([x, y, z])
     }
 }
 

@@ -63,6 +63,10 @@ impl<A, B, C> Outputs for (Tensor, A, B, C) {
 /// A net with several results, such as several heads, returns a tuple of up to four from `forward`, which begins with a tensor.
 /// `net.forward(&x)?` is the tuple. As a [`Module`](crate::nn::Module), in a `Sequential` say, the net gives the first tensor.
 ///
+/// `forward` may have several inputs, of any types: `net.forward(&x, &mask)?`. As a [`Module`](crate::nn::Module), which has one
+/// input, such a net returns an error that says so. A net without `forward`, such as an encoder and a decoder that are called by
+/// themselves, is the struct alone; its own methods are in an `impl` block beside it.
+///
 /// What it writes for `pub struct Net(n: usize) { a: Linear = …, }` is: the struct with its fields,
 /// `pub fn new(n: usize) -> anygpu::Result<Net>`, `forward`, and `impl Module for Net` with
 /// [`children!(a)`](crate::children). A field may be what `children!` accepts. For a struct with type parameters or
@@ -103,6 +107,30 @@ impl<A, B, C> Outputs for (Tensor, A, B, C) {
 ///     }
 /// }
 ///
+/// anygpu::module! {
+///     struct Attend(width: usize) {
+///         attention: nn::MultiheadAttention = nn::MultiheadAttention::new(width, 2)?,
+///     }
+///
+///     fn forward(&self, x: &Tensor, memory: &Tensor) -> anygpu::Result<Tensor> {
+///         self.attention.attend(x, memory, memory, &Default::default())
+///     }
+/// }
+///
+/// let (x, memory) = (Tensor::ones((1, 3, 8), None)?, Tensor::ones((1, 5, 8), None)?);
+/// assert_eq!(Attend::new(8)?.forward(&x, &memory)?.shape(), [1, 3, 8]);
+///
+/// anygpu::module! {
+///     struct Pair(width: usize) {
+///         encoder: nn::Linear = nn::Linear::new(width, 2)?,
+///         decoder: nn::Linear = nn::Linear::new(2, width)?,
+///     }
+/// }
+///
+/// let pair = Pair::new(8)?;
+/// assert_eq!(pair.decoder.forward(&pair.encoder.forward(&x)?)?.shape(), [1, 3, 8]);
+/// assert_eq!(pair.num_parameters(), 8 * 2 + 2 + 2 * 8 + 8);
+///
 /// let (class, place) = Heads::new(8)?.forward(&Tensor::ones((3, 8), None)?)?;
 /// assert_eq!((class.shape(), place.shape()), (&[3, 10][..], &[3, 2][..]));
 /// # Ok::<(), anygpu::Error>(())
@@ -142,6 +170,58 @@ macro_rules! module {
                 #[allow(unused_imports, reason = "the caller of the macro may have imported it")]
                 use $crate::nn::Module as _;
                 $body
+            }
+        }
+    };
+
+    // Several inputs.
+    (
+        $(#[$attribute:meta])*
+        $visible:vis struct $name:ident $arguments:tt $fields:tt
+
+        $(#[$forward_attribute:meta])*
+        fn forward(&$self:ident, $($input:ident: $input_type:ty),* $(,)?) -> $result:ty $body:block
+
+        $($methods:tt)*
+    ) => {
+        $crate::module! {
+            $(#[$attribute])*
+            $visible struct $name $arguments $fields
+
+            fn forward(&self, _input: &$crate::Tensor) -> $crate::Result<$crate::Tensor> where {
+                let detail = "has other inputs than one tensor: call its own forward, not that of the trait Module";
+                Err($crate::Error::InvalidArgument { op: stringify!($name), detail: detail.to_owned() })
+            }
+
+            $($methods)*
+        }
+
+        impl $name {
+            /// Applies the net to its inputs.
+            ///
+            /// # Errors
+            /// Those of its layers and ops.
+            $(#[$forward_attribute])*
+            $visible fn forward(&$self, $($input: $input_type),*) -> $result {
+                #[allow(unused_imports, reason = "the caller of the macro may have imported it")]
+                use $crate::nn::Module as _;
+                $body
+            }
+        }
+    };
+
+    // No forward function.
+    (
+        $(#[$attribute:meta])*
+        $visible:vis struct $name:ident $arguments:tt $fields:tt
+    ) => {
+        $crate::module! {
+            $(#[$attribute])*
+            $visible struct $name $arguments $fields
+
+            fn forward(&self, _input: &$crate::Tensor) -> $crate::Result<$crate::Tensor> where {
+                let detail = "has no forward function: call its own methods";
+                Err($crate::Error::InvalidArgument { op: stringify!($name), detail: detail.to_owned() })
             }
         }
     };

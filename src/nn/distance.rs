@@ -1,5 +1,11 @@
 //! Element-wise losses between two tensors of the same shape.
 
+mod ctc;
+mod soft_targets;
+
+pub use ctc::{CTCLoss, ctc_loss};
+pub use soft_targets::soft_cross_entropy;
+
 use super::Reduction;
 use super::loss::f32s;
 use crate::dtype::DType;

@@ -1,3 +1,7 @@
+mod bag;
+
+pub use bag::{BagMode, EmbeddingBag};
+
 use super::{Module, summary};
 use crate::device::labelled_by_default;
 use crate::dtype::DType;

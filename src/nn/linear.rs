@@ -1,3 +1,7 @@
+mod weight_norm;
+
+pub use weight_norm::WeightNorm;
+
 use super::{Module, init, summary};
 use crate::error::{Error, Result};
 use crate::ops::long::refuse;

@@ -1,5 +1,10 @@
+mod instance;
+
+pub use instance::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
+
 use super::{Buffer, Mode, Module, summary};
 use crate::error::{Error, Result};
+use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 fn ones(shape: &[usize]) -> Result<Tensor> {
@@ -31,7 +36,7 @@ fn fitting(layer: &'static str, input: &Tensor, weight: &Tensor) -> Result<()> {
 /// use anygpu::nn::{LayerNorm, Module};
 /// use anygpu::Tensor;
 ///
-/// let norm = LayerNorm::new(&[8])?;
+/// let norm = LayerNorm::new(8)?;
 /// let y = norm.forward(&Tensor::rand([2, 5, 8], None)?)?;
 /// assert_eq!(y.shape(), [2, 5, 8]);
 /// assert!(y.mean(&[2], false)?.to_vec::<f32>()?.iter().all(|mean| mean.abs() < 1e-5));
@@ -45,11 +50,14 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Creates a layer that normalises over the last dimensions, which have these sizes.
+    /// Creates a layer that normalises over the last dimensions, which have these sizes: one size, or several as a tuple, an
+    /// array, a slice or a vector.
     ///
     /// # Errors
     /// If there is not enough memory for the parameters.
-    pub fn new(normalized_shape: &[usize]) -> Result<LayerNorm> {
+    pub fn new(normalized_shape: impl Into<Shape>) -> Result<LayerNorm> {
+        let normalized_shape = normalized_shape.into();
+        let normalized_shape = normalized_shape.dims();
         Ok(LayerNorm { weight: ones(normalized_shape)?, bias: Some(zeros(normalized_shape)?), eps: 1e-5 })
     }
 
@@ -109,11 +117,14 @@ pub struct RMSNorm {
 }
 
 impl RMSNorm {
-    /// Creates a layer that normalises over the last dimensions, which have these sizes.
+    /// Creates a layer that normalises over the last dimensions, which have these sizes: one size, or several as a tuple, an
+    /// array, a slice or a vector.
     ///
     /// # Errors
     /// If there is not enough memory for the parameters.
-    pub fn new(normalized_shape: &[usize]) -> Result<RMSNorm> {
+    pub fn new(normalized_shape: impl Into<Shape>) -> Result<RMSNorm> {
+        let normalized_shape = normalized_shape.into();
+        let normalized_shape = normalized_shape.dims();
         Ok(RMSNorm { weight: ones(normalized_shape)?, eps: f32::EPSILON })
     }
 

@@ -49,7 +49,7 @@ impl Sequential {
     /// [`forward`](Module::forward) returns the error. [`add_module`](Sequential::add_module) returns the error
     /// immediately.
     #[must_use]
-    pub fn add(mut self, name: &str, layer: impl Module) -> Sequential {
+    pub fn add(mut self, name: impl Into<String>, layer: impl Module) -> Sequential {
         if let Err(error) = self.add_module(name, layer) {
             self.refused.get_or_insert(error);
         }
@@ -60,7 +60,7 @@ impl Sequential {
     #[must_use]
     pub fn push(self, layer: impl Module) -> Sequential {
         let number = self.len().to_string();
-        self.add(&number, layer)
+        self.add(number, layer)
     }
 
     /// Appends a layer.
@@ -74,14 +74,14 @@ impl Sequential {
     ///
     /// let mut net = Sequential::new();
     /// for i in 0..3 {
-    ///     net.add_module(&format!("fc{i}"), Linear::new(4, 4)?)?;
+    ///     net.add_module(format!("fc{i}"), Linear::new(4, 4)?)?;
     /// }
     /// let error = net.add_module("fc1", ReLU).unwrap_err();
     /// assert_eq!(error.to_string(), "Sequential: there already is a layer 'fc1': layer names must be unique");
     /// # Ok::<(), anygpu::Error>(())
     /// ```
-    pub fn add_module(&mut self, name: &str, layer: impl Module) -> Result<()> {
-        self.append(name, Box::new(layer))
+    pub fn add_module(&mut self, name: impl Into<String>, layer: impl Module) -> Result<()> {
+        self.append(&name.into(), Box::new(layer))
     }
 
     /// Appends a layer, as [`add_module`](Sequential::add_module).

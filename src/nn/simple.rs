@@ -1,5 +1,9 @@
 //! Layers without parameters of their own.
 
+mod channels;
+
+pub use channels::{Dropout1d, Dropout2d, Dropout3d, PixelShuffle, PixelUnshuffle};
+
 use super::{Mode, Module, summary};
 use crate::error::{Error, Result};
 use crate::ops::Interpolation;

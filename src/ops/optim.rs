@@ -21,6 +21,7 @@ params! {
         g_offset: usize,
         s_offset: usize,
         r_offset: usize,
+        q_offset: usize,
         rate: f32,
         decay: f32,
         momentum: f32,
@@ -36,7 +37,7 @@ params! {
 }
 shader!(SHADER: Params = "optim");
 
-/// The rule by which one step changes a parameter w, given its gradient g, as in PyTorch. s and r are the optimizer
+/// The rule by which one step changes a parameter w, given its gradient g, as in PyTorch. s, r and q are the optimizer
 /// state, 0 at first. The formulas are in `shaders/optim.wgsl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum UpdateRule {
@@ -49,6 +50,14 @@ pub(crate) enum UpdateRule {
     Adam { rate: f32, decay: f32, shrink: f32, beta1: f32, beta2: f32, eps: f32, spread: f32 },
     /// RMSprop; without momentum if `momentum` is 0.
     RMSprop { rate: f32, decay: f32, alpha: f32, eps: f32, momentum: f32 },
+    /// Adam whose denominator is the largest so far, in a third state tensor (AMSGrad).
+    AmsGrad { rate: f32, decay: f32, shrink: f32, beta1: f32, beta2: f32, eps: f32, spread: f32 },
+    /// Adagrad.
+    Adagrad { rate: f32, decay: f32, eps: f32 },
+    /// Adadelta; `alpha` is ρ.
+    Adadelta { rate: f32, decay: f32, alpha: f32, eps: f32 },
+    /// Lion. `shrink · w` is subtracted from w first.
+    Lion { rate: f32, shrink: f32, beta1: f32, beta2: f32 },
 }
 
 impl UpdateRule {
@@ -56,8 +65,9 @@ impl UpdateRule {
     pub(crate) fn state_tensors(self) -> usize {
         match self {
             UpdateRule::Plain { .. } => 0,
-            UpdateRule::Momentum { .. } => 1,
-            UpdateRule::Adam { .. } | UpdateRule::RMSprop { .. } => 2,
+            UpdateRule::Momentum { .. } | UpdateRule::Adagrad { .. } | UpdateRule::Lion { .. } => 1,
+            UpdateRule::Adam { .. } | UpdateRule::RMSprop { .. } | UpdateRule::Adadelta { .. } => 2,
+            UpdateRule::AmsGrad { .. } => 3,
         }
     }
 
@@ -67,6 +77,10 @@ impl UpdateRule {
             UpdateRule::Momentum { .. } => "momentum",
             UpdateRule::Adam { .. } => "adam",
             UpdateRule::RMSprop { .. } => "rms_prop",
+            UpdateRule::AmsGrad { .. } => "ams_grad",
+            UpdateRule::Adagrad { .. } => "adagrad",
+            UpdateRule::Adadelta { .. } => "adadelta",
+            UpdateRule::Lion { .. } => "lion",
         }
     }
 
@@ -78,18 +92,22 @@ impl UpdateRule {
             UpdateRule::Momentum { rate, decay, momentum, fresh, nesterov } => {
                 Params { rate, decay, momentum, fresh, nesterov, ..zero }
             }
-            UpdateRule::Adam { rate, decay, shrink, beta1, beta2, eps, spread } => {
+            UpdateRule::Adam { rate, decay, shrink, beta1, beta2, eps, spread }
+            | UpdateRule::AmsGrad { rate, decay, shrink, beta1, beta2, eps, spread } => {
                 Params { rate, decay, shrink, beta1, beta2, eps, spread, ..zero }
             }
             UpdateRule::RMSprop { rate, decay, alpha, eps, momentum } => {
                 Params { rate, decay, alpha, eps, momentum, ..zero }
             }
+            UpdateRule::Adagrad { rate, decay, eps } => Params { rate, decay, eps, ..zero },
+            UpdateRule::Adadelta { rate, decay, alpha, eps } => Params { rate, decay, alpha, eps, ..zero },
+            UpdateRule::Lion { rate, shrink, beta1, beta2 } => Params { rate, shrink, beta1, beta2, ..zero },
         }
     }
 
-    /// Makes the step of neighbouring elements: from w, its gradient, s and r to the new w, s and r. A rule without s or r
+    /// Makes the step of neighbouring elements: from w, its gradient, s, r and q to the new w, s, r and q. A rule without s, r or q
     /// does not read it.
-    fn step(self, w: &mut [f32], g: &[f32], s: &mut [f32], r: &mut [f32]) {
+    fn step(self, w: &mut [f32], g: &[f32], [s, r, q]: [&mut [f32]; 3]) {
         let pairs = w.iter_mut().zip(g);
         match self {
             UpdateRule::Plain { rate, decay } => vectorised!(for (w, g) in pairs {
@@ -119,6 +137,43 @@ impl UpdateRule {
                     *w -= rate * *s;
                 })
             }
+            UpdateRule::AmsGrad { rate, decay, shrink, beta1, beta2, eps, spread } => {
+                vectorised!(for ((((w, g), s), r), q) in pairs.zip(s).zip(r).zip(q) {
+                    *w -= shrink * *w;
+                    let d = g + decay * *w;
+                    *s = beta1 * *s + (1.0 - beta1) * d;
+                    *r = beta2 * *r + (1.0 - beta2) * d * d;
+                    *q = if *q >= *r { *q } else { *r };
+                    *w -= rate * *s / (q.sqrt() / spread + eps);
+                })
+            }
+            UpdateRule::Adagrad { rate, decay, eps } => vectorised!(for ((w, g), s) in pairs.zip(s) {
+                let d = g + decay * *w;
+                *s += d * d;
+                *w -= rate * d / (s.sqrt() + eps);
+            }),
+            UpdateRule::Adadelta { rate, decay, alpha, eps } => {
+                vectorised!(for (((w, g), s), r) in pairs.zip(s).zip(r) {
+                    let d = g + decay * *w;
+                    *s = alpha * *s + (1.0 - alpha) * d * d;
+                    let delta = (*r + eps).sqrt() / (*s + eps).sqrt() * d;
+                    *r = alpha * *r + (1.0 - alpha) * delta * delta;
+                    *w -= rate * delta;
+                })
+            }
+            UpdateRule::Lion { rate, shrink, beta1, beta2 } => vectorised!(for ((w, g), s) in pairs.zip(s) {
+                let d = beta1 * *s + (1.0 - beta1) * g;
+                let sign = if d > 0.0 {
+                    1.0
+                } else if d < 0.0 {
+                    -1.0
+                } else {
+                    d
+                };
+                *w -= shrink * *w;
+                *w -= rate * sign;
+                *s = beta2 * *s + (1.0 - beta2) * g;
+            }),
         }
     }
 }
@@ -162,13 +217,20 @@ fn on_cpu(w: &Tensor, g: &Tensor, state: &[Tensor], rule: UpdateRule) -> Result<
     });
     let Some(parameters) = slices.next() else { return Ok(()) };
     let pairs = parameters.chunks_mut(CHUNK).zip(g.chunks(CHUNK));
-    match (slices.next(), slices.next()) {
-        (Some(s), Some(r)) => {
-            let all = pairs.zip(s.chunks_mut(CHUNK)).zip(r.chunks_mut(CHUNK));
-            share(all, 1, |(((w, g), s), r)| rule.step(w, g, s, r));
+    let none = || -> &mut [f32] { &mut [] };
+    match (slices.next(), slices.next(), slices.next()) {
+        (Some(s), Some(r), Some(q)) => {
+            let all = pairs.zip(s.chunks_mut(CHUNK)).zip(r.chunks_mut(CHUNK)).zip(q.chunks_mut(CHUNK));
+            share(all, 1, |((((w, g), s), r), q)| rule.step(w, g, [s, r, q]));
         }
-        (Some(s), None) => share(pairs.zip(s.chunks_mut(CHUNK)), 1, |((w, g), s)| rule.step(w, g, s, &mut [])),
-        (None, _) => share(pairs, 1, |(w, g)| rule.step(w, g, &mut [], &mut [])),
+        (Some(s), Some(r), None) => {
+            let all = pairs.zip(s.chunks_mut(CHUNK)).zip(r.chunks_mut(CHUNK));
+            share(all, 1, |(((w, g), s), r)| rule.step(w, g, [s, r, none()]));
+        }
+        (Some(s), None, _) => share(pairs.zip(s.chunks_mut(CHUNK)), 1, |((w, g), s)| {
+            rule.step(w, g, [s, none(), none()]);
+        }),
+        (None, ..) => share(pairs, 1, |(w, g)| rule.step(w, g, [none(), none(), none()])),
     }
     Ok(())
 }
@@ -181,6 +243,7 @@ fn on_gpu(gpu: &Arc<Gpu>, w: &Tensor, g: &Tensor, state: &[Tensor], rule: Update
         g_offset: g.layout().offset,
         s_offset: offset(0),
         r_offset: offset(1),
+        q_offset: offset(2),
         ..rule.params()
     };
     let view = |t| GpuIn::<Dense>::new(t);

@@ -1,10 +1,14 @@
 //! Optimisers, which update parameters in place on any device; schedules of the learning rate, gradient clipping and
 //! loss scaling.
 
+mod adadelta;
+mod adagrad;
 mod adam;
 mod clip;
+mod ema;
 #[cfg(test)]
 mod fault_tests;
+mod lion;
 mod param_groups;
 mod parameters;
 mod plateau;
@@ -16,8 +20,12 @@ mod sgd;
 mod state;
 mod state_dict;
 
-pub use adam::Adam;
+pub use adadelta::Adadelta;
+pub use adagrad::Adagrad;
+pub use adam::{Adam, AdamW};
 pub use clip::{clip_grad_norm, clip_grad_value};
+pub use ema::Ema;
+pub use lion::Lion;
 pub use param_groups::ParamGroups;
 pub use parameters::Parameters;
 pub use plateau::ReduceLROnPlateau;
@@ -194,4 +202,4 @@ macro_rules! optimizer {
     )*};
 }
 
-optimizer!(SGD, Adam, RMSprop);
+optimizer!(SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Lion);

@@ -43,6 +43,7 @@ pub(super) fn check(optimizer: &'static str, settings: &impl Settings) -> Result
     for (name, values) in &all {
         let (fits, rule): (fn(f32) -> bool, _) = match *name {
             "betas" => (|v| (0.0..1.0).contains(&v), "at least 0 and less than 1"),
+            "rho" => (|v| (0.0..=1.0).contains(&v), "from 0 to 1"),
             "dampening" => (f32::is_finite, "finite"),
             _ => (|v| v.is_finite() && v >= 0.0, "finite and at least 0"),
         };
@@ -86,6 +87,7 @@ pub(super) fn load<S: Settings>(
     state: &StateDict,
 ) -> Result<()> {
     let saved = Saved::read::<S>(state)?;
+    saved.check_settings(&optimizer.settings())?;
     let all = state_of(optimizer);
     let parameters = all.parameters().first_replica();
     saved.check_count(parameters.len())?;
@@ -154,9 +156,6 @@ impl<'a> Saved<'a> {
     fn number(&mut self, name: &'a str, tensor: &Tensor) -> Result<()> {
         let values = tensor.to_dtype(DType::F32)?.to_vec::<f32>()?;
         if let Some(setting) = name.strip_prefix(GROUP) {
-            if ["amsgrad", "maximize", "centered"].contains(&setting) && values.iter().any(|&value| value != 0.0) {
-                return Err(refused(format!("{name} is on, which no optimiser of this crate supports")));
-            }
             if setting == "params" {
                 self.listed = Some(values.len());
             }
@@ -174,6 +173,19 @@ impl<'a> Saved<'a> {
             _ => return Err(refused(format!("{name} is not a number of steps"))),
         };
         Ok(())
+    }
+
+    /// Checks that no setting is on which this optimiser does not have.
+    fn check_settings(&self, known: &[(&str, Vec<f32>)]) -> Result<()> {
+        let on = |name: &&str| self.settings.get(name).is_some_and(|values| values.iter().any(|&value| value != 0.0));
+        match ["amsgrad", "maximize", "centered"]
+            .iter()
+            .filter(|name| on(name))
+            .find(|name| known.iter().all(|(k, _)| k != *name))
+        {
+            Some(name) => Err(refused(format!("{GROUP}{name} is on, which this optimiser does not support"))),
+            None => Ok(()),
+        }
     }
 
     /// Checks that the state has as many parameters as a replica of this optimiser.

@@ -18,7 +18,15 @@ pub trait Dim: Copy + std::fmt::Display {
     fn resolve(self, rank: usize) -> Option<usize>;
 }
 
-/// Several dimensions: an array, a slice or a vector of [`Dim`]s, or one [`Dim`].
+/// Several dimensions: a tuple, an array, a slice or a vector of [`Dim`]s, or one [`Dim`].
+///
+/// ```
+/// # use anygpu::Tensor;
+/// let x = Tensor::zeros((2, 3, 4), None)?;
+/// assert_eq!(x.permute((0, 2, 1))?.shape(), [2, 4, 3]);
+/// assert_eq!(x.sum((0, -1), false)?.shape(), [3]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
 pub trait Dims {
     /// Returns each dimension counted from 0, or the first one that is not there, as text.
     fn resolve_all(&self, rank: usize) -> Result<Vec<usize>, String>;
@@ -52,6 +60,26 @@ impl<D: Dim> Dims for Vec<D> {
     fn resolve_all(&self, rank: usize) -> Result<Vec<usize>, String> {
         self.as_slice().resolve_all(rank)
     }
+}
+
+macro_rules! tuples {
+    ($(($($name:ident)+);)*) => {$(
+        impl<$($name: Dim),+> Dims for ($($name,)+) {
+            #[expect(non_snake_case, reason = "the elements have the names of type parameters")]
+            fn resolve_all(&self, rank: usize) -> Result<Vec<usize>, String> {
+                let ($($name,)+) = *self;
+                Ok(vec![$($name.resolve(rank).ok_or_else(|| $name.to_string())?),+])
+            }
+        }
+    )*};
+}
+tuples! {
+    (A);
+    (A B);
+    (A B C);
+    (A B C D);
+    (A B C D E);
+    (A B C D E F);
 }
 
 macro_rules! dims {

@@ -8,6 +8,7 @@ mod host;
 #[cfg(feature = "image")]
 mod image;
 mod index;
+mod multinomial;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod nested;

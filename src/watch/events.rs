@@ -4,7 +4,9 @@
 //! file     records
 //! record   u64 length, u32 masked CRC-32C of it, the event, u32 masked CRC-32C of the event      (TFRecord)
 //! event    1: double wall_time, 2: int64 step, 3: string file_version | 5: summary              (protobuf)
-//! summary  1: value { 1: string tag, 2: float simple_value }
+//! summary  1: value { 1: string tag, 2: float simple_value | 4: image | 5: histogram }
+//! image      1: height, 2: width, 3: channels, 4: bytes of a PNG
+//! histogram  doubles 1: min, 2: max, 3: number, 4: sum, 5: sum of squares, packed 6: upper limits, 7: counts
 //! ```
 //!
 //! tensorflow/core/util/event.proto and summary.proto. All numbers are little-endian.
@@ -17,6 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::crc32c::masked;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 
 /// Writes numbers for TensorBoard, as `torch.utils.tensorboard.SummaryWriter` does: `tensorboard --logdir runs` draws
 /// them while training goes on.
@@ -81,6 +84,51 @@ impl SummaryWriter {
         values.iter().try_for_each(|(tag, value)| self.add_scalar(&format!("{group}/{tag}"), *value, step))
     }
 
+    /// Writes how the elements of a tensor are distributed, as torch's `add_histogram` with its default bins, whose limits grow by
+    /// a tenth each. Waits for the device.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the tensor has no elements, or one that is NaN or infinite; otherwise as
+    /// [`add_scalar`](SummaryWriter::add_scalar).
+    ///
+    /// ```
+    /// use anygpu::Tensor;
+    /// use anygpu::watch::SummaryWriter;
+    ///
+    /// # let folder = tempfile::tempdir().expect("a folder");
+    /// let mut writer = SummaryWriter::new(folder.path())?;
+    /// writer.add_histogram("weights", &Tensor::randn(1000, None)?, 0)?;
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn add_histogram(&mut self, tag: &str, values: &Tensor, step: u64) -> Result<()> {
+        let values = values.to_vec_f64()?;
+        if let Some(wrong) = values.iter().find(|value| !value.is_finite()) {
+            return Err(Error::argument("add_histogram", format!("{tag} has an element that is {wrong}")));
+        }
+        if values.is_empty() {
+            return Err(Error::argument("add_histogram", format!("{tag} has no elements")));
+        }
+        self.write(&summary(now(), step, tag, &bytes(5, &histogram(&values))))
+    }
+
+    /// Writes an image, of the shapes and types of [`Tensor::to_image`]: `[C, H, W]` with 1, 3 or 4 channels, or `[H, W]`, of
+    /// floats from 0 to 1 or of u8. Waits for the device. Needs the feature `image`.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::to_image`]; otherwise as [`add_scalar`](SummaryWriter::add_scalar).
+    #[cfg(feature = "image")]
+    pub fn add_image(&mut self, tag: &str, image: &Tensor, step: u64) -> Result<()> {
+        let image = image.to_image()?;
+        let mut png = std::io::Cursor::new(Vec::new());
+        image
+            .write_to(&mut png, image::ImageFormat::Png)
+            .map_err(|error| Error::argument("add_image", format!("{tag} cannot be written as PNG: {error}")))?;
+        let sizes = [image.height().into(), image.width().into(), image.color().channel_count().into()];
+        let mut fields: Vec<u8> = (1..).zip(sizes).flat_map(|(field, size): (u64, u64)| number(field, size)).collect();
+        fields.extend(bytes(4, png.get_ref()));
+        self.write(&summary(now(), step, tag, &bytes(4, &fields)))
+    }
+
     /// Hands all written values to the operating system.
     ///
     /// # Errors
@@ -121,15 +169,42 @@ fn file_version(wall_time: f64) -> Vec<u8> {
 }
 
 fn scalar(wall_time: f64, step: u64, tag: &str, value: f32) -> Vec<u8> {
-    let mut number = bytes(1, tag.as_bytes());
-    number.extend(key(2, 5));
-    number.extend(value.to_le_bytes());
-    let summary = bytes(1, &number);
+    summary(wall_time, step, tag, &[&key(2, 5)[..], &value.to_le_bytes()].concat())
+}
+
+/// An event of one value, whose field is given.
+fn summary(wall_time: f64, step: u64, tag: &str, field: &[u8]) -> Vec<u8> {
+    let value = [&bytes(1, tag.as_bytes())[..], field].concat();
     let mut event = double(1, wall_time);
-    event.extend(key(2, 0));
-    event.extend(varint(step));
-    event.extend(bytes(5, &summary));
+    event.extend(number(2, step));
+    event.extend(bytes(5, &bytes(1, &value)));
     event
+}
+
+/// The fields of a histogram of finite numbers.
+fn histogram(values: &[f64]) -> Vec<u8> {
+    let positive = std::iter::successors(Some(1e-12f64), |limit| Some(limit * 1.1)).take_while(|limit| *limit < 1e20);
+    let positive: Vec<f64> = positive.collect();
+    let mut limits: Vec<f64> = positive.iter().rev().map(|limit| -limit).collect();
+    limits.push(0.0);
+    limits.extend(positive);
+    limits.push(f64::MAX);
+    // A bucket has the numbers from the limit before on, and below its own.
+    let mut counts = vec![0.0f64; limits.len()];
+    for value in values {
+        counts[limits.partition_point(|limit| limit <= value).min(limits.len() - 1)] += 1.0;
+    }
+    let first = counts.iter().position(|&count| count > 0.0).unwrap_or(0);
+    let last = counts.iter().rposition(|&count| count > 0.0).unwrap_or(0);
+    // An empty bucket before the first one says where that begins.
+    let kept = first.saturating_sub(1)..=last;
+    let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(least, most), &v| (least.min(v), most.max(v)));
+    let sums = [least, most, values.len() as f64, values.iter().sum(), values.iter().map(|value| value * value).sum()];
+    let mut fields: Vec<u8> = (1..).zip(sums).flat_map(|(field, value)| double(field, value)).collect();
+    let packed = |values: &[f64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    fields.extend(bytes(6, &packed(&limits[kept.clone()])));
+    fields.extend(bytes(7, &packed(&counts[kept])));
+    fields
 }
 
 /// A field's number and wire type (0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes).
@@ -145,6 +220,10 @@ fn varint(mut value: u64) -> Vec<u8> {
     }
     out.push(value as u8);
     out
+}
+
+fn number(field: u64, value: u64) -> Vec<u8> {
+    [key(field, 0), varint(value)].concat()
 }
 
 fn double(field: u64, value: f64) -> Vec<u8> {
@@ -169,6 +248,92 @@ mod tests {
         }
         file.extend(record(&scalar(1_700_000_001.0, 7, "größe", -1e30)));
         assert_eq!(file, include_bytes!("../../tests/data/events.tfevents"));
+    }
+
+    /// The fields of a message: numbers, and the bytes of the others.
+    fn fields(mut message: &[u8]) -> Vec<(u64, u64, Vec<u8>)> {
+        let varint = |message: &mut &[u8]| {
+            let (mut value, mut shift) = (0u64, 0);
+            loop {
+                let byte = message[0];
+                *message = &message[1..];
+                value |= u64::from(byte & 0x7F) << shift;
+                shift += 7;
+                if byte < 0x80 {
+                    return value;
+                }
+            }
+        };
+        let mut all = Vec::new();
+        while !message.is_empty() {
+            let key = varint(&mut message);
+            let (value, len) = match key & 7 {
+                0 => (varint(&mut message), 0),
+                1 => (0, 8),
+                2 => (0, varint(&mut message) as usize),
+                _ => (0, 4),
+            };
+            all.push((key >> 3, value, message[..len].to_vec()));
+            message = &message[len..];
+        }
+        all
+    }
+
+    fn doubles(bytes: &[u8]) -> Vec<f64> {
+        bytes.chunks(8).map(|eight| f64::from_le_bytes(eight.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_histogram_counts_every_element() {
+        let values = [-3.0, 0.0, 0.5, 0.5, 0.51, 1e-13, 1e25, -1e25];
+        let all = fields(&histogram(&values));
+        let number = |field: u64| doubles(&all.iter().find(|(number, ..)| *number == field).unwrap().2);
+        assert_eq!([1, 2, 3].map(|field| number(field)[0]), [-1e25, 1e25, 8.0]);
+        assert_eq!(number(4)[0], values.iter().sum::<f64>());
+        let (limits, counts) = (number(6), number(7));
+        assert_eq!((limits.len(), counts.iter().sum::<f64>()), (counts.len(), 8.0));
+        assert!(limits.is_sorted());
+        let within = |low: f64, high: f64| values.iter().filter(|&&value| value >= low && value < high).count() as f64;
+        for i in 1..limits.len() {
+            assert_eq!(counts[i], within(limits[i - 1], limits[i]), "from {} to {}", limits[i - 1], limits[i]);
+        }
+        let one = fields(&histogram(&[1.0]));
+        assert_eq!(doubles(&one[6].2), [0.0, 1.0]);
+        assert!(doubles(&one[5].2)[0] <= 1.0 && doubles(&one[5].2)[1] > 1.0);
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() -> Result<()> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = SummaryWriter::new(dir.path())?;
+        writer.add_histogram("weights", &Tensor::try_from([1.0, 2.0])?, 3)?;
+        for (values, what) in [(vec![1.0, f32::NAN], "NaN"), (vec![], "no elements")] {
+            let values = Tensor::from_slice(&values, values.len(), None)?;
+            let error = writer.add_histogram("weights", &values, 3).unwrap_err().to_string();
+            assert!(error.contains("weights") && error.contains(what), "{error}");
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "image")]
+    #[test]
+    fn an_image_is_a_png() -> Result<()> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = SummaryWriter::new(dir.path())?;
+        let before = std::fs::metadata(writer.path()).unwrap().len() as usize;
+        let pixels = Tensor::new([[[0.0, 0.5, 1.0]]], None)?;
+        writer.add_image("digit", &pixels, 2)?;
+        writer.flush()?;
+        let file = std::fs::read(writer.path()).unwrap();
+        let event = fields(&file[before + 12..file.len() - 4]);
+        let value = fields(&fields(&event.iter().find(|(number, ..)| *number == 5).unwrap().2)[0].2);
+        assert_eq!(value[0].2, b"digit");
+        let image = fields(&value[1].2);
+        assert_eq!([0, 1, 2].map(|i| image[i].1), [1, 3, 1]);
+        let read = image::load_from_memory(&image[3].2).unwrap();
+        assert_eq!(read.to_luma8().into_raw(), [0, 128, 255]);
+        assert!(writer.add_image("digit", &Tensor::zeros([2, 3, 3], None)?, 0).is_err());
+        Ok(())
     }
 
     #[test]

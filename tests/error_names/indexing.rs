@@ -36,6 +36,41 @@ pub fn indices(d: &Device) -> Result<Vec<Call>> {
     Ok(calls)
 }
 
+/// Counts, places, repeats, grids, distances and draws.
+pub fn searches(d: &Device) -> Result<Vec<Call>> {
+    let x = &Tensor::zeros([2, 3], d)?;
+    let (numbers, negative) = (&Tensor::new([0, 1], d)?, &Tensor::new([0, -1], d)?);
+    let (vector, cube) = (&Tensor::zeros(2, d)?, &Tensor::zeros([2, 3, 4], d)?);
+    Ok(vec![
+        ("bincount", x.bincount(None, 0).map(drop)),
+        ("bincount", vector.bincount(None, 0).map(drop)),
+        ("bincount", negative.bincount(None, 0).map(drop)),
+        ("bincount", numbers.bincount(Some(x), 0).map(drop)),
+        ("bincount", numbers.bincount(Some(numbers), 0).map(drop)),
+        ("searchsorted", Tensor::scalar(1.0f32, d)?.searchsorted(x, false).map(drop)),
+        ("searchsorted", cube.searchsorted(x, false).map(drop)),
+        ("searchsorted", Tensor::new([1u32], d)?.searchsorted(negative, false).map(drop)),
+        ("repeat_interleave", x.repeat_interleave(2, 2).map(drop)),
+        ("repeat_interleave", x.repeat_interleave(usize::MAX, 0).map(drop)),
+        ("repeat_interleave_by", x.repeat_interleave_by(numbers, 1).map(drop)),
+        ("repeat_interleave_by", x.repeat_interleave_by(negative, 0).map(drop)),
+        ("repeat_interleave_by", x.repeat_interleave_by(vector, 0).map(drop)),
+        ("repeat_interleave_by", x.repeat_interleave_by(numbers, 2).map(drop)),
+        ("meshgrid", Tensor::meshgrid(&[] as &[&Tensor]).map(drop)),
+        ("meshgrid", Tensor::meshgrid(&[vector, x]).map(drop)),
+        ("meshgrid", Tensor::meshgrid(&[vector, numbers]).map(drop)),
+        ("cdist", x.cdist(vector, 2.0).map(drop)),
+        ("cdist", x.cdist(&x.t()?, 2.0).map(drop)),
+        ("cdist", x.cdist(x, -1.0).map(drop)),
+        ("cdist", numbers.unsqueeze(0)?.cdist(&numbers.unsqueeze(0)?, 1.0).map(drop)),
+        ("multinomial", numbers.multinomial(1, true).map(drop)),
+        ("multinomial", cube.multinomial(1, true).map(drop)),
+        ("multinomial", x.multinomial(1, true).map(drop)),
+        ("multinomial", Tensor::new([1.0, -1.0], d)?.multinomial(1, true).map(drop)),
+        ("multinomial", Tensor::new([1.0, 0.0], d)?.multinomial(2, false).map(drop)),
+    ])
+}
+
 /// Samples of images.
 pub fn samples(d: &Device) -> Result<Vec<Call>> {
     let (x, image) = (&Tensor::zeros([2, 3], d)?, &Tensor::zeros([1, 2, 5, 5], d)?);
@@ -71,6 +106,11 @@ pub fn mixed(d: &Device, other: &Device) -> Result<Vec<Call>> {
         ("index", x.index(&[far]).map(drop)),
         ("index_put", x.index_put(&[near], y, false).map(drop)),
         ("masked_select", x.masked_select(y).map(drop)),
+        ("bincount", near.bincount(Some(far), 0).map(drop)),
+        ("searchsorted", near.searchsorted(far, false).map(drop)),
+        ("repeat_interleave_by", x.repeat_interleave_by(far, 0).map(drop)),
+        ("meshgrid", Tensor::meshgrid(&[near, far]).map(drop)),
+        ("cdist", x.cdist(y, 2.0).map(drop)),
     ];
     each!(calls, x, [index_copy](0, far, x));
     each!(calls, x, [index_copy](0, near, y));

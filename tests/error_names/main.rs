@@ -111,6 +111,7 @@ fn calls_on(device: &Device, other: Option<&Device>) -> Result<Vec<Call>> {
         calls::elements,
         calls::layers,
         indexing::indices,
+        indexing::searches,
         indexing::samples,
     ];
     let mut all = families.iter().map(|family| family(device)).collect::<Result<Vec<_>>>()?.concat();

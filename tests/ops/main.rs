@@ -84,6 +84,7 @@ families! {
     resample,
     resize,
     sampling,
+    search,
     softmax,
     sort,
     statistics,

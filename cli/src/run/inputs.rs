@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anygpu::nn::Module;
 use anygpu::onnx::{Dimension, ElementType, Model, ValueInfo};
-use anygpu::{DType, Device, Tensor, keep_64_bits};
+use anygpu::{DType, Device, Tensor};
 
 use super::images::{self, Picture};
 use super::sizes::Sizes;
@@ -137,7 +137,7 @@ fn report(missing: &[&ValueInfo], infos: &[ValueInfo]) -> String {
 
 /// Reads a `.npy` file as the declared type.
 fn file(info: &ValueInfo, path: &Path) -> Result<Tensor, Failure> {
-    let tensor = keep_64_bits(|| Tensor::from_npy(path, Device::cpu()))?;
+    let tensor = Tensor::from_npy(path, Device::cpu())?;
     let (kind, dtype) = (info.element_type, info.element_type.dtype());
     let wrong = |detail: String| Failure::Usage(format!("input {info}: {} {detail}", path.display()));
     match (tensor.dtype(), dtype) {

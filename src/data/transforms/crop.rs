@@ -95,7 +95,7 @@ impl Transform for RandomCrop {
 }
 
 /// The window of `size` pixels from `[top, left]` on, with zeros outside of the image.
-fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usize; 2]) -> Result<Array> {
+pub(super) fn window(image: Array, what: &'static str, [top, left]: [isize; 2], size: [usize; 2]) -> Result<Array> {
     let [c, h, w] = image.image_size(what)?;
     if size.contains(&0) {
         return Err(Error::argument(what, format!("no image is left of {size:?} pixels")));

@@ -4,19 +4,23 @@
 //! An image is an [`Array`] `[C, H, W]`. The random choices of a transform depend on the sample and the epoch, not on
 //! the number of workers. Names and results are those of torchvision.
 
+mod colours;
 mod crop;
 mod pixels;
 mod resize;
+mod resized_crop;
 
 use super::{Array, Random};
 use crate::error::Result;
 
+pub use colours::ColorJitter;
 pub use crop::{CenterCrop, RandomCrop};
 #[cfg(feature = "image")]
 pub(in crate::data) use pixels::unit;
 pub(in crate::data) use pixels::unit_scale;
 pub use pixels::{Normalize, RandomHorizontalFlip, ToFloat};
 pub use resize::Resize;
+pub use resized_crop::RandomResizedCrop;
 
 /// A transform of an image. Closures `Fn(Array, &mut Random) -> Result<Array>` are transforms too.
 ///

@@ -91,7 +91,7 @@ impl MultiheadAttention {
 
     /// Attends with `queries: [N, L, E]` to `keys: [N, S, E]` and `values: [N, S, E]`. Returns `[N, L, E]`. The options
     /// may contain a mask that broadcasts to `[N, heads, L, S]`. A `bool` mask is true where a query *may* attend to a
-    /// key, which is the opposite of PyTorch's layer. To hide padding, use a mask `[N, 1, 1, S]`.
+    /// key, which is the opposite of PyTorch's layer. [`Attention::key_padding_mask`] hides padding, as in PyTorch.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] for other shapes; those of [`Tensor::attention`].

@@ -71,9 +71,9 @@ pub fn mlp(sizes: &[usize]) -> Result<Sequential> {
     let mut net = Sequential::new().add("flatten", Flatten);
     for (i, pair) in sizes.windows(2).enumerate() {
         if i > 0 {
-            net.add_module(&format!("relu{i}"), ReLU)?;
+            net.add_module(format!("relu{i}"), ReLU)?;
         }
-        net.add_module(&format!("fc{}", i + 1), Linear::new(pair[0], pair[1])?)?;
+        net.add_module(format!("fc{}", i + 1), Linear::new(pair[0], pair[1])?)?;
     }
     Ok(net)
 }

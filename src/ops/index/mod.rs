@@ -6,4 +6,5 @@ pub(in crate::ops) mod order;
 pub(in crate::ops) mod range;
 pub(in crate::ops) mod scatter;
 pub(in crate::ops) mod scatter_reduce;
+pub(in crate::ops) mod search;
 pub(in crate::ops) mod sort;

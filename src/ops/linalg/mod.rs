@@ -3,6 +3,7 @@
 pub(in crate::ops) mod attention;
 pub(in crate::ops) mod batched;
 pub(in crate::ops) mod cooperative;
+pub(in crate::ops) mod distances;
 pub(in crate::ops) mod dots;
 pub(in crate::ops) mod einsum;
 mod few_rows;

@@ -151,7 +151,8 @@ layer! {
 
 impl TransformerEncoderLayer {
     /// Computes the layer with options of the attention, such as a mask that broadcasts to `[N, heads, L, L]`. A `bool` mask
-    /// is true where a position *may* attend to another, the opposite of PyTorch's. To hide padding, use a mask `[N, 1, 1, L]`.
+    /// is true where a position *may* attend to another, the opposite of PyTorch's. [`Attention::key_padding_mask`] hides padding:
+    /// PyTorch's `src_key_padding_mask`.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] for another shape; those of [`Tensor::attention`].
@@ -200,7 +201,8 @@ layer! {
 impl TransformerDecoderLayer {
     /// Computes the layer. `own` has the options of the self-attention, often [`causal`](Attention::causal), with a mask that
     /// broadcasts to `[N, heads, L, L]`; `other` has those of the attention to the memory, with one for `[N, heads, L, S]`. A
-    /// `bool` mask is true where a position *may* attend to another, the opposite of PyTorch's.
+    /// `bool` mask is true where a position *may* attend to another, the opposite of PyTorch's. [`Attention::key_padding_mask`] hides
+    /// padding: PyTorch's `tgt_key_padding_mask` in `own`, its `memory_key_padding_mask` in `other`.
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] for other shapes; those of [`Tensor::attention`].

@@ -30,6 +30,7 @@ use crate::tensor::Tensor;
 pub struct Attention {
     causal: bool,
     mask: Option<Tensor>,
+    padding: Option<Tensor>,
     scale: Option<f32>,
     dropout: f32,
 }
@@ -53,6 +54,27 @@ impl Attention {
         self
     }
 
+    /// Hides keys from all queries of their sample, such as padding after the end of a text: PyTorch's `key_padding_mask`.
+    ///
+    /// The mask is `[N, S]` of bool, and **true where a key is hidden**, which is the opposite of [`mask`](Attention::mask), as in
+    /// PyTorch. N is the first dimension of the keys, which have at least three. It counts together with a mask and with
+    /// [`causal`](Attention::causal). A query without any key has the result 0.
+    ///
+    /// ```
+    /// use anygpu::{Attention, Tensor};
+    ///
+    /// let q = Tensor::ones([1, 1, 4], None)?;
+    /// let (k, v) = (Tensor::ones([1, 3, 4], None)?, Tensor::new([[[1.0], [3.0], [50.0]]], None)?);
+    /// let padding = Tensor::try_from([[false, false, true]])?;
+    /// let seen = q.attention(&k, &v, &Attention::new().key_padding_mask(&padding))?;
+    /// assert_eq!(seen.item::<f32>()?, 2.0);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn key_padding_mask(mut self, mask: &Tensor) -> Attention {
+        self.padding = Some(mask.clone());
+        self
+    }
+
     /// Sets the factor of the scores, instead of 1/√E.
     pub fn scale(mut self, scale: f32) -> Attention {
         self.scale = Some(scale);
@@ -63,6 +85,32 @@ impl Attention {
     pub fn dropout(mut self, p: f32) -> Attention {
         self.dropout = p;
         self
+    }
+}
+
+impl Attention {
+    /// Returns the mask, with the keys hidden that are padding.
+    fn whole_mask(&self, keys: &Tensor) -> Result<Option<Tensor>> {
+        let Some(padding) = &self.padding else { return Ok(self.mask.clone()) };
+        if padding.dtype() != DType::Bool {
+            let expected = "bool for a key padding mask, true where a key is hidden".into();
+            return Err(Error::DTypeMismatch { op: "attention", expected, got: padding.dtype().to_string() });
+        }
+        let rank = keys.rank();
+        let fits = rank >= 3 && padding.shape() == [keys.shape()[0], keys.shape()[rank - 2]];
+        if !fits {
+            let rule = "a key padding mask is [N, S] for keys [N, .., S, E]";
+            return Err(Error::shapes("attention", keys.shape(), padding.shape(), rule));
+        }
+        let mut shape = vec![1; rank];
+        (shape[0], shape[rank - 1]) = (padding.shape()[0], padding.shape()[1]);
+        let padding = padding.reshape(shape)?;
+        let Some(mask) = &self.mask else { return padding.logical_not().map(Some) };
+        match mask.dtype() {
+            DType::Bool => mask.logical_and(&padding.logical_not()?),
+            _ => padding.where_cond(f32::NEG_INFINITY, &mask.to_dtype(DType::F32)?),
+        }
+        .map(Some)
     }
 }
 
@@ -89,6 +137,7 @@ impl Tensor {
         // and values as they are stored.
         let dtype = lowered(self.dtype());
         refuse("attention", [self, keys, values].into_iter().chain(&options.mask))?;
+        let mask = &options.whole_mask(keys)?;
         let rounded = |x: &Tensor| {
             if !dtype.is_float() || lowered(x.dtype()) != dtype {
                 let expected = if dtype.is_float() { dtype.to_string() } else { "a float type".into() };
@@ -101,7 +150,7 @@ impl Tensor {
         let _products = products(None);
         let scale = options.scale.unwrap_or_else(|| (e as f32).sqrt().recip());
         let sizes = [self, &keys, &values].map(Tensor::elem_count);
-        if self.device().is_cpu() && options.mask.is_none() && options.dropout == 0.0 && !sizes.contains(&0) {
+        if self.device().is_cpu() && mask.is_none() && options.dropout == 0.0 && !sizes.contains(&0) {
             let op = Fused { scale, causal: options.causal };
             return fused::attention(op, [&queries, &keys, &values])?.to_dtype(dtype);
         }
@@ -112,8 +161,8 @@ impl Tensor {
             scores = hide(&scores, past)?;
         }
         // Queries without a key attend to all keys, so that no score is NaN. Their results are replaced at the end.
-        let served = options.mask.as_ref().map(|mask| served(mask, past.as_ref())).transpose()?;
-        if let (Some(mask), Some(served)) = (&options.mask, &served) {
+        let served = mask.as_ref().map(|mask| served(mask, past.as_ref())).transpose()?;
+        if let (Some(mask), Some(served)) = (mask, &served) {
             scores = match mask.dtype() {
                 DType::Bool => hide(&scores, &mask.logical_or(&served.logical_not()?)?)?,
                 _ => scores.add(&served.where_cond(&mask.to_dtype(DType::F32)?, 0)?)?,

@@ -1,0 +1,115 @@
+//! The end of training when a metric stops improving.
+
+/// Tells when a metric has not improved for some time, so that training can end.
+///
+/// A lower metric is better, as for a loss, unless [`greater_is_better`](EarlyStopping::greater_is_better) is called. NaN is no
+/// improvement. Write a checkpoint whenever [`observe`](EarlyStopping::observe) returns true, to have the best weights at the end.
+///
+/// ```
+/// use anygpu::metrics::EarlyStopping;
+///
+/// let mut stopping = EarlyStopping::new(2).min_delta(0.01);
+/// let mut epochs = 0;
+/// for loss in [1.0, 0.5, 0.495, 0.6, 0.7] {
+///     epochs += 1;
+///     let improved = stopping.observe(loss);
+///     assert_eq!(improved, epochs <= 2);
+///     if stopping.should_stop() {
+///         break;
+///     }
+/// }
+/// assert_eq!((epochs, stopping.best()), (5, Some(0.5)));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct EarlyStopping {
+    patience: u64,
+    min_delta: f64,
+    greater: bool,
+    best: Option<f64>,
+    since: u64,
+}
+
+impl EarlyStopping {
+    /// Creates one that stops after more than `patience` observations in a row without an improvement.
+    #[must_use]
+    pub fn new(patience: u64) -> EarlyStopping {
+        EarlyStopping { patience, min_delta: 0.0, greater: false, best: None, since: 0 }
+    }
+
+    /// Sets how much better than the best a metric must be to count as an improvement; the default is 0, which any
+    /// improvement exceeds.
+    #[must_use]
+    pub fn min_delta(mut self, min_delta: f64) -> EarlyStopping {
+        self.min_delta = min_delta.abs();
+        self
+    }
+
+    /// Sets that a greater metric is better, as for an accuracy.
+    #[must_use]
+    pub fn greater_is_better(mut self) -> EarlyStopping {
+        self.greater = true;
+        self
+    }
+
+    /// Takes the metric of one epoch, and returns whether it is the best so far.
+    pub fn observe(&mut self, metric: f64) -> bool {
+        let better = match self.best {
+            _ if metric.is_nan() => false,
+            None => true,
+            Some(best) if self.greater => metric > best + self.min_delta,
+            Some(best) => metric < best - self.min_delta,
+        };
+        if better {
+            (self.best, self.since) = (Some(metric), 0);
+        } else {
+            self.since = self.since.saturating_add(1);
+        }
+        better
+    }
+
+    /// Returns whether more than the patience of observations were without an improvement.
+    #[must_use]
+    pub fn should_stop(&self) -> bool {
+        self.since > self.patience
+    }
+
+    /// Returns the best metric so far, if there is one.
+    #[must_use]
+    pub fn best(&self) -> Option<f64> {
+        self.best
+    }
+
+    /// Returns the number of observations since the best.
+    #[must_use]
+    pub fn since_best(&self) -> u64 {
+        self.since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stops_after(mut stopping: EarlyStopping, metrics: &[f64]) -> Option<usize> {
+        metrics.iter().position(|&metric| {
+            stopping.observe(metric);
+            stopping.should_stop()
+        })
+    }
+
+    #[test]
+    fn the_patience_counts_from_the_best() {
+        assert_eq!(stops_after(EarlyStopping::new(1), &[3.0, 2.0, 2.0, 1.0, 1.5, 1.5]), Some(5));
+        assert_eq!(stops_after(EarlyStopping::new(0), &[3.0, 3.0]), Some(1));
+        assert_eq!(stops_after(EarlyStopping::new(1).greater_is_better(), &[0.1, 0.2, 0.3, 0.2]), None);
+        assert_eq!(stops_after(EarlyStopping::new(0).greater_is_better().min_delta(0.2), &[0.1, 0.2]), Some(1));
+    }
+
+    #[test]
+    fn nan_and_infinities() {
+        assert_eq!(stops_after(EarlyStopping::new(1), &[f64::NAN, f64::NAN]), Some(1));
+        let mut stopping = EarlyStopping::new(0);
+        assert!(stopping.observe(f64::INFINITY) && stopping.observe(1.0) && !stopping.observe(f64::INFINITY));
+        assert_eq!((stopping.best(), stopping.since_best()), (Some(1.0), 1));
+    }
+}

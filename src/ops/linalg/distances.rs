@@ -1,0 +1,106 @@
+//! Distances between all pairs of vectors of two sets.
+
+use crate::autograd::{GradOptions, grad};
+use crate::context;
+use crate::error::{Error, Result};
+use crate::ops::custom_grad::attached;
+use crate::ops::long::refuse;
+use crate::ops::reduction::statistics::wide;
+use crate::ops::{named, of_sums, same_device};
+use crate::shape::broadcast_shapes;
+use crate::tensor::Tensor;
+
+/// The number of differences that are in memory at a time.
+const MOST: usize = 1 << 22;
+
+const NAME: &str = "cdist";
+
+/// Returns the norms of the differences: `[.., P, M]` and `[.., R, M]` → `[.., P, R]`.
+fn distances(x: &Tensor, y: &Tensor, p: f32) -> Result<Tensor> {
+    x.unsqueeze(-2)?.sub(&y.unsqueeze(-3)?)?.norm(p, -1, false)
+}
+
+/// Calls `f` with each block of `rows` rows, and joins the results along the rows.
+fn in_blocks(x: &Tensor, rows: usize, mut f: impl FnMut(usize, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let dim = x.rank() - 2;
+    let all = x.shape()[dim];
+    let block = |start: usize| f(start, &x.narrow(dim, start, rows.min(all - start))?);
+    Tensor::cat(&(0..all).step_by(rows).map(block).collect::<Result<Vec<_>>>()?, dim)
+}
+
+impl Tensor {
+    /// Returns the distance of each vector of this tensor to each vector of another one, by the p-norm of the difference:
+    /// `[.., P, M]` and `[.., R, M]` → `[.., P, R]`. The leading dimensions are broadcast.
+    ///
+    /// A p of 2 is the Euclidean distance, 1 the sum of absolute differences, ∞ the largest of them, and 0 the number of elements
+    /// that differ. The gradient at a distance of 0 is 0. Distances are computed from differences, as torch's
+    /// `compute_mode="donot_use_mm_for_euclid_dist"`, so that those of close vectors are accurate; large sets are computed in
+    /// blocks, so that the differences of all pairs are never in memory together. The gradient of such has no gradient itself.
+    ///
+    /// # Errors
+    /// [`Error::ShapeMismatch`] if the shapes do not fit; [`Error::InvalidArgument`] if p is negative or NaN;
+    /// [`Error::DTypeMismatch`] unless both are floats of at most 32 bits; [`Error::DeviceMismatch`].
+    ///
+    /// ```
+    /// # use anygpu::Tensor;
+    /// let a = Tensor::try_from([[0.0, 0.0], [3.0, 0.0]])?;
+    /// let b = Tensor::try_from([[3.0, 4.0]])?;
+    /// assert_eq!(a.cdist(&b, 2.0)?.to_vec2::<f32>()?, [[5.0], [4.0]]);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn cdist(&self, other: &Tensor, p: f32) -> Result<Tensor> {
+        named(NAME, || {
+            same_device(NAME, &[self, other])?;
+            refuse(NAME, [self, other])?;
+            if p.is_nan() || p < 0.0 {
+                return Err(Error::argument(NAME, format!("p is {p}, and must be at least 0")));
+            }
+            let ([.., rows, width], [.., columns, other_width]) = (self.shape(), other.shape()) else {
+                let rule = "both are sets of vectors, [.., P, M] and [.., R, M]";
+                return Err(Error::shapes(NAME, self.shape(), other.shape(), rule));
+            };
+            if width != other_width {
+                let rule = "the vectors, along the last dimension, must have one length";
+                return Err(Error::shapes(NAME, self.shape(), other.shape(), rule));
+            }
+            let (a, b) = (&self.shape()[..self.rank() - 2], &other.shape()[..other.rank() - 2]);
+            let batch = broadcast_shapes(NAME, a, b)?;
+            let (x, y, to) = (wide(NAME, self)?, wide(NAME, other)?, of_sums(self.dtype()));
+            if *width == 0 {
+                return Tensor::zeros([&batch[..], &[*rows, *columns]].concat(), self.device())?.to_dtype(to);
+            }
+            let each = batch.iter().chain([columns, width]).fold(1usize, |all, &size| all.saturating_mul(size));
+            let fit = (MOST / each.max(1)).max(1);
+            if fit >= *rows { distances(&x, &y, p) } else { by_blocks(&x, &y, p, fit) }?.to_dtype(to)
+        })
+    }
+}
+
+/// Computes blocks of rows, and computes each again for its gradient.
+fn by_blocks(x: &Tensor, y: &Tensor, p: f32, rows: usize) -> Result<Tensor> {
+    let out = crate::no_grad(|| in_blocks(&x.detach(), rows, |_, x| distances(x, &y.detach(), p)))?;
+    let backward = move |ctx: &crate::ops::Backward| {
+        let (x, y) = (&ctx.inputs()[0], &ctx.inputs()[1]);
+        let mut dy: Option<Tensor> = None;
+        let dx = in_blocks(x, rows, |start, x| {
+            let (x, y) = (x.detach().requires_grad(), y.detach().requires_grad());
+            let block = {
+                let _recording = context::set(|context| &mut context.recording, true);
+                distances(&x, &y, p)?
+            };
+            let of_block = ctx.grad().narrow(-2, start, x.shape()[x.rank() - 2])?;
+            let options = GradOptions::new().output_grad(&of_block).allow_unused();
+            let mut both = grad(&block, &[&x, &y], &options)?.into_iter();
+            if let (Some(dx), Some(more)) = (both.next(), both.next()) {
+                dy = Some(match dy.take() {
+                    Some(sum) => sum.add(&more)?,
+                    None => more,
+                });
+                return Ok(dx);
+            }
+            x.zeros_like()
+        })?;
+        Ok(vec![Some(dx), dy])
+    };
+    attached(NAME, &[x, y], out, Box::new(backward))
+}
