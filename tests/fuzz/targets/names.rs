@@ -71,8 +71,8 @@ fn layers(lines: &[&str], state: &StateDict) {
     for (i, line) in lines.iter().enumerate() {
         let before = net.len();
         let added = match i % 2 {
-            0 => net.add_module(line, ReLU),
-            _ => net.add_module(line, Linear::new(1, 1).expect("small")),
+            0 => net.add_module(*line, ReLU),
+            _ => net.add_module(*line, Linear::new(1, 1).expect("small")),
         };
         assert_eq!(net.len() - before, usize::from(added.is_ok()));
     }
