@@ -19,10 +19,10 @@ const LAYERS: usize = 2;
 anygpu::module! {
     /// A block of attention and a feed-forward net, each applied to the normalised input and added to it.
     struct Block() {
-        ln1: LayerNorm = LayerNorm::new(&[WIDTH])?,
+        ln1: LayerNorm = LayerNorm::new([WIDTH])?,
         qkv: Linear = Linear::new(WIDTH, 3 * WIDTH)?,
         proj: Linear = Linear::new(WIDTH, WIDTH)?,
-        ln2: LayerNorm = LayerNorm::new(&[WIDTH])?,
+        ln2: LayerNorm = LayerNorm::new([WIDTH])?,
         up: Linear = Linear::new(WIDTH, 4 * WIDTH)?,
         down: Linear = Linear::new(4 * WIDTH, WIDTH)?,
     }
@@ -43,7 +43,7 @@ anygpu::module! {
         tok: Embedding = Embedding::new(vocabulary, WIDTH)?,
         pos: Embedding = Embedding::new(CONTEXT, WIDTH)?,
         blocks: Vec<Block> = (0..LAYERS).map(|_| Block::new()).collect::<Result<_>>()?,
-        ln: LayerNorm = LayerNorm::new(&[WIDTH])?,
+        ln: LayerNorm = LayerNorm::new([WIDTH])?,
         head: Linear = Linear::new(WIDTH, vocabulary)?,
     }
 

@@ -34,7 +34,7 @@ fn an_input_that_does_not_fit_a_layer() -> Result<()> {
     fails(BatchNorm2d::new(3)?.forward(&ones(&[2, 3])?), &["BatchNorm2d", "[N, C, H, W]", "[2, 3]"]);
     fails(BatchNorm1d::new(3)?.forward(&ones(&[1, 3])?), &["BatchNorm1d", "training needs at least 2"]);
     fails(GroupNorm::new(2, 4)?.forward(&ones(&[2, 6, 5])?), &["GroupNorm", "for 4 channels", "has 6"]);
-    fails(LayerNorm::new(&[8])?.forward(&ones(&[2, 7])?), &["LayerNorm", "[2, 7] and [8]"]);
+    fails(LayerNorm::new([8])?.forward(&ones(&[2, 7])?), &["LayerNorm", "[2, 7] and [8]"]);
     fails(Embedding::new(5, 2)?.forward(&ones(&[3])?), &["Embedding", "f32", "to_dtype(DType::U32)"]);
     let ids = Tensor::from_slice(&[5u32], 1, None)?;
     fails(Embedding::new(5, 2)?.forward(&ids), &["Embedding", "index 5", "dimension of 5"]);

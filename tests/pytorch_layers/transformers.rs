@@ -52,7 +52,7 @@ fn transformers_are_pytorchs() -> Result<()> {
             let layer = layer!(TransformerEncoderLayer, &case);
             match layers {
                 Some(count) => {
-                    let encoder = TransformerEncoder::new(&layer, count)?.norm(LayerNorm::new(&[6])?).to(device)?;
+                    let encoder = TransformerEncoder::new(&layer, count)?.norm(LayerNorm::new([6])?).to(device)?;
                     check_transformer(&case, &encoder, &[("x", &x)], || encoder.forward_with(&x, &options))?;
                 }
                 None => {
@@ -69,7 +69,7 @@ fn transformers_are_pytorchs() -> Result<()> {
         let given = [("x", &x), ("memory", &memory)];
         match layers {
             Some(count) => {
-                let decoder = TransformerDecoder::new(&layer, count)?.norm(LayerNorm::new(&[6])?).to(device)?;
+                let decoder = TransformerDecoder::new(&layer, count)?.norm(LayerNorm::new([6])?).to(device)?;
                 check_transformer(&case, &decoder, &given, || decoder.decode(&x, &memory, &own, &other))?;
             }
             None => {

@@ -251,7 +251,7 @@ fn nothing_of_64_bits_is_computed_in_32() -> Result<()> {
         nn::cross_entropy(&row, &labels),
         nn::mse_loss(&row, &row, nn::Reduction::Mean),
         nn::Linear::new(4, 2)?.forward(&row),
-        nn::LayerNorm::new(&[4])?.forward(&row),
+        nn::LayerNorm::new([4])?.forward(&row),
         row.attention(&row, &row, &anygpu::Attention::new()),
         row.sort(0, false).map(|(sorted, _)| sorted),
         row.rand_like(),

@@ -12,10 +12,10 @@ const HEADS: usize = 8;
 anygpu::module! {
     /// Attention and a feed-forward net, each of the normalised input and added to it.
     pub struct Block() {
-        ln1: LayerNorm = LayerNorm::new(&[WIDTH])?,
+        ln1: LayerNorm = LayerNorm::new([WIDTH])?,
         qkv: Linear = Linear::new(WIDTH, 3 * WIDTH)?,
         proj: Linear = Linear::new(WIDTH, WIDTH)?,
-        ln2: LayerNorm = LayerNorm::new(&[WIDTH])?,
+        ln2: LayerNorm = LayerNorm::new([WIDTH])?,
         up: Linear = Linear::new(WIDTH, 4 * WIDTH)?,
         down: Linear = Linear::new(4 * WIDTH, WIDTH)?,
     }
@@ -37,7 +37,7 @@ anygpu::module! {
         tok: Embedding = Embedding::new(VOCABULARY, WIDTH)?,
         pos: Embedding = Embedding::new(CONTEXT, WIDTH)?,
         blocks: Vec<Block> = (0..LAYERS).map(|_| Block::new()).collect::<Result<_>>()?,
-        ln: LayerNorm = LayerNorm::new(&[WIDTH])?,
+        ln: LayerNorm = LayerNorm::new([WIDTH])?,
         head: Linear = Linear::new(WIDTH, VOCABULARY)?,
     }
 

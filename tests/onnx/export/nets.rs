@@ -41,7 +41,7 @@ fn pools() -> Result<()> {
 fn normalisations() -> Result<()> {
     net("batch_norm1d", trained(of(BatchNorm1d::new(5)?), &[5])?, &[5])?;
     net("batch_norm_sequence", trained(of(BatchNorm1d::new(5)?), &[5, 3])?, &[5, 3])?;
-    net("layer_norm", of(LayerNorm::new(&[4, 5])?), &[3, 4, 5])?;
+    net("layer_norm", of(LayerNorm::new([4, 5])?), &[3, 4, 5])?;
     net("group_norm", of(GroupNorm::new(2, 4)?), &[4, 5, 3])?;
     net("rms_norm", of(RMSNorm::new(&[6])?), &[3, 6])?;
     functions("norms_without_parameters", &[4, 6], |x| {

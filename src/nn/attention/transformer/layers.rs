@@ -62,7 +62,7 @@ macro_rules! layer {
             pub fn new(width: usize, heads: usize) -> Result<$name> {
                 $(let $attention = MultiheadAttention::new(width, heads)?.dropout(DROPOUT)?;)*
                 let [linear1, linear2] = Common::linear(width, FEEDFORWARD)?;
-                $(let $norm = LayerNorm::new(&[width])?;)*
+                $(let $norm = LayerNorm::new([width])?;)*
                 let common = Common { width, norm_first: false, gelu: false, dropout: Dropout::new(DROPOUT)? };
                 Ok($name { $($attention,)* linear1, linear2, $($norm,)* common })
             }

@@ -70,7 +70,7 @@ stack! {
     /// use anygpu::Tensor;
     ///
     /// let layer = TransformerEncoderLayer::new(16, 4)?.dim_feedforward(32)?.norm_first();
-    /// let encoder = TransformerEncoder::new(&layer, 3)?.norm(LayerNorm::new(&[16])?);
+    /// let encoder = TransformerEncoder::new(&layer, 3)?.norm(LayerNorm::new([16])?);
     /// assert_eq!(encoder.forward(&Tensor::rand([2, 5, 16], None)?)?.shape(), [2, 5, 16]);
     /// assert!(encoder.get("layers.2.self_attn.in_proj_weight").is_some());
     /// # Ok::<(), anygpu::Error>(())
