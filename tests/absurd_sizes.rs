@@ -180,7 +180,7 @@ proptest! {
         let _ = (nn::LSTM::new(a, b).and_then(|lstm| lstm.bidirectional()), nn::GRU::new(a, b), nn::GRUCell::new(a, b));
         let _ = nn::Embedding::new(a, b).and_then(|table| table.padding_idx(k));
         let _ = nn::TransformerEncoderLayer::new(a, groups).and_then(|layer| layer.dim_feedforward(b));
-        let _ = (nn::LayerNorm::new([a, b, c]), nn::RMSNorm::new(&[a, b, c]), nn::GroupNorm::new(groups, a), nn::BatchNorm2d::new(a));
+        let _ = (nn::LayerNorm::new([a, b, c]), nn::RMSNorm::new([a, b, c]), nn::GroupNorm::new(groups, a), nn::BatchNorm2d::new(a));
         let _ = (nn::models::mlp(&[a, b, c]), nn::models::BasicBlock::new(a.min(usize::MAX - 1), 0, stride));
     }
 }

@@ -66,7 +66,7 @@ fn a_gradient_penalty_through_attention() -> Result<()> {
             let y = x.matmul(&q)?.attention(&x.matmul(&k)?, &x.matmul(&v)?, &options)?;
             let score = y.mul(&n(&[1, 3, 4], 0.5, &device)?)?.sum_all()?;
             let slope = grad(&score, &[&x], &GradOptions::new().create_graph())?.remove(0);
-            let penalty = slope.norm(2.0, &[2], false)?.sub(1.0)?.square()?.sum_all()?;
+            let penalty = slope.norm(2.0, [2], false)?.sub(1.0)?.square()?.sum_all()?;
             close("penalty", &penalty, &[value])?;
             penalty.backward()?;
             for (i, w) in [q, k, v].iter().enumerate() {
@@ -219,6 +219,9 @@ fn elsewhere() -> Result<Device> {
 /// ```python
 /// opt = torch.optim.SGD(net.parameters(), 0.1); net = net.to(device); …; (net(x) - 1).square().mean()  # 0.609635
 /// ```
+/// Makes an optimiser of parameters.
+type Make = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
+
 #[test]
 fn an_optimiser_made_before_a_move_is_an_error() -> Result<()> {
     for device in devices().into_iter().chain([elsewhere()?]) {
@@ -229,7 +232,7 @@ fn an_optimiser_made_before_a_move_is_an_error() -> Result<()> {
         if device == Device::cpu() {
             continue; // the move does nothing
         }
-        let make: [fn(Vec<Tensor>) -> Box<dyn Optimizer>; 5] = [
+        let make: [Make; 5] = [
             |p| Box::new(SGD::new(p, 0.1)),
             |p| Box::new(Adam::new(p, 0.1)),
             |p| Box::new(Adam::decoupled(p, 0.1)),

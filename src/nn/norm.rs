@@ -105,7 +105,7 @@ impl Module for LayerNorm {
 /// use anygpu::nn::{Module, RMSNorm};
 /// use anygpu::Tensor;
 ///
-/// let y = RMSNorm::new(&[2])?.forward(&Tensor::try_from([[3.0, 3.0], [5.0, -5.0]])?)?;
+/// let y = RMSNorm::new([2])?.forward(&Tensor::try_from([[3.0, 3.0], [5.0, -5.0]])?)?;
 /// let difference = |(y, expected): (f32, f32)| (y - expected).abs();
 /// assert!(y.to_vec::<f32>()?.into_iter().zip([1.0, 1.0, 1.0, -1.0]).map(difference).all(|d| d < 1e-6));
 /// # Ok::<(), anygpu::Error>(())

@@ -27,8 +27,11 @@ fn leaf(shape: &[usize], k: f64, device: &Device) -> Result<Tensor> {
     Ok(wave(shape, k, device)?.requires_grad())
 }
 
-fn reference(name: &str) -> &'static (Vec<usize>, Vec<f64>) {
-    static ALL: OnceLock<BTreeMap<String, (Vec<usize>, Vec<f64>)>> = OnceLock::new();
+/// The shape and the numbers of a result.
+type Numbers = (Vec<usize>, Vec<f64>);
+
+fn reference(name: &str) -> &'static Numbers {
+    static ALL: OnceLock<BTreeMap<String, Numbers>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
         // NaN is not JSON, and occurs in no result.
         let all: Value = serde_json::from_str(include_str!("../data/further.json")).expect("JSON");

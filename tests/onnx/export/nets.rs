@@ -43,7 +43,7 @@ fn normalisations() -> Result<()> {
     net("batch_norm_sequence", trained(of(BatchNorm1d::new(5)?), &[5, 3])?, &[5, 3])?;
     net("layer_norm", of(LayerNorm::new([4, 5])?), &[3, 4, 5])?;
     net("group_norm", of(GroupNorm::new(2, 4)?), &[4, 5, 3])?;
-    net("rms_norm", of(RMSNorm::new(&[6])?), &[3, 6])?;
+    net("rms_norm", of(RMSNorm::new([6])?), &[3, 6])?;
     functions("norms_without_parameters", &[4, 6], |x| {
         Ok(vec![
             x.layer_norm(&[6], None, None, 1e-5)?,
