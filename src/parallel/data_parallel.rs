@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::balance::Balance;
+use super::collectives::logical;
 use super::dims::SampleDims;
 use super::gradient_buckets::BucketPlan;
 use super::machines::Machines;
@@ -321,12 +322,14 @@ impl DataParallel {
 /// Returns why a device that is listed twice is refused, with devices that can be listed instead.
 fn listed_twice(devices: &[Device], position: usize, twice: &Device) -> String {
     let times = devices.iter().filter(|device| *device == twice).count();
-    let base = twice.name().split('/').next().unwrap_or_default();
-    let logical: Vec<String> = (0..times).map(|i| format!("Device::new(\"{base}/{i}\")?")).collect();
+    let logical = logical(twice, times).map(|names| {
+        let opened: Vec<String> = names.iter().map(|name| format!("Device::new(\"{name}\")?")).collect();
+        format!(", or list its logical devices: {}", opened.join(", "))
+    });
     format!(
         "device {twice} occurs again at position {position}, and a device has one replica. List it once, as \
-         try_all_gpus() does, or list its logical devices: {}",
-        logical.join(", ")
+         try_all_gpus() does{}",
+        logical.unwrap_or_default()
     )
 }
 

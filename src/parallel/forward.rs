@@ -24,7 +24,9 @@ impl DataParallel {
     #[must_use]
     pub fn output_device(&self) -> Device {
         let roster = lock(&self.roster);
-        let first = roster.devices.iter().enumerate().find(|(i, _)| roster.balance.takes_part(*i));
+        // A device without samples may be lost before a step finds it out.
+        let takes_part = |(i, device): &(usize, &Device)| roster.balance.takes_part(*i) && !device.is_lost();
+        let first = roster.devices.iter().enumerate().find(takes_part);
         first.map_or(&roster.devices[0], |(_, device)| device).clone()
     }
 

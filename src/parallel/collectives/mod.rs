@@ -89,10 +89,9 @@ fn check_devices<'a>(op: &'static str, devices: impl IntoIterator<Item = &'a Dev
     let mut seen: Vec<&Device> = Vec::new();
     for device in devices {
         if seen.contains(&device) {
-            let instead = match logical(device) {
-                Some([first, second]) => format!(", or list logical devices of it, such as {first} and {second}"),
-                None => String::new(),
-            };
+            let names = logical(device, 2).map(|names| names.join(" and "));
+            let instead =
+                names.map_or_else(String::new, |names| format!(", or list logical devices of it, such as {names}"));
             return Err(Error::argument(op, format!("device {device} is listed twice: list it once{instead}")));
         }
         seen.push(device);
@@ -105,12 +104,12 @@ fn check_any(op: &'static str, count: usize) -> Result<()> {
     if count == 0 { Err(Error::argument(op, "the list of devices is empty")) } else { Ok(()) }
 }
 
-/// Returns the names of two logical devices on a device's adapter, or on the CPU, if there can be several.
-fn logical(device: &Device) -> Option<[String; 2]> {
+/// Returns the names of so many logical devices on a device's adapter, or on the CPU, if there can be several.
+pub(super) fn logical(device: &Device, count: usize) -> Option<Vec<String>> {
     let (place, faults) = device.name().split_at(device.name().find('?').unwrap_or(device.name().len()));
     let base = place.split('/').next().unwrap_or(place);
     let one = device.info().api == "GL" || base.starts_with("wgpu:");
-    (!one).then(|| [0, 1].map(|i| format!("{base}/{i}{faults}")))
+    (!one).then(|| (0..count).map(|i| format!("{base}/{i}{faults}")).collect())
 }
 
 /// Returns the first dimension of a tensor.
