@@ -338,14 +338,12 @@ pub fn mixed(d: &Device, other: &Device) -> Result<Vec<Call>> {
         ("batch_norm_relu", x.batch_norm_relu(Some((z, z)), None, None, true, 0.1, 0.0).map(drop)),
         ("batch_norm_add_relu", x.batch_norm_add_relu(z, None, None, None, true, 0.1, 0.0).map(drop)),
         ("cross_entropy", x.cross_entropy(index).map(drop)),
-        ("cross_entropy", CrossEntropyLoss::new().weight(z.clone()).forward(x, &index.to(d)?).map(drop)),
         ("nll_loss", nn::nll_loss(x, index, Reduction::Mean).map(drop)),
         ("mse_loss", nn::mse_loss(x, y, Reduction::Mean).map(drop)),
         ("l1_loss", nn::l1_loss(x, y, Reduction::Mean).map(drop)),
         ("smooth_l1_loss", nn::smooth_l1_loss(x, y, 0.0, Reduction::Mean).map(drop)),
         ("huber_loss", nn::huber_loss(x, y, 1.0, Reduction::Mean).map(drop)),
         ("bce_with_logits", nn::bce_with_logits(x, y, None, Reduction::Mean).map(drop)),
-        ("bce_with_logits", nn::bce_with_logits(x, x, Some(y), Reduction::Mean).map(drop)),
         ("kl_div", nn::kl_div(x, y, Reduction::Mean).map(drop)),
     ];
     each!(calls, x, [add, sub, mul, div, div_trunc, div_floor, rem, fmod, pow, maximum, minimum, atan2](y));

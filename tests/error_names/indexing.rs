@@ -49,7 +49,6 @@ pub fn searches(d: &Device) -> Result<Vec<Call>> {
         ("bincount", numbers.bincount(Some(numbers), 0).map(drop)),
         ("searchsorted", Tensor::scalar(1.0f32, d)?.searchsorted(x, false).map(drop)),
         ("searchsorted", cube.searchsorted(x, false).map(drop)),
-        ("searchsorted", Tensor::new([1u32], d)?.searchsorted(negative, false).map(drop)),
         ("repeat_interleave", x.repeat_interleave(2, 2).map(drop)),
         ("repeat_interleave", x.repeat_interleave(usize::MAX, 0).map(drop)),
         ("repeat_interleave_by", x.repeat_interleave_by(numbers, 1).map(drop)),
