@@ -31,7 +31,7 @@ pub(crate) fn check(about: &Metadata) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Those of [`open`]; for a longer file, and one that is no text, an error that says so.
+/// Those of opening it; for a longer file, and one that is no text, an error that says so.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let (file, length) = open(path)?;
     let too_long = || io::Error::other(format!("it is longer than {most} bytes, which no such file is"));

@@ -181,7 +181,7 @@ impl Tensor {
     /// [`Tensor::sum`] (torch: i64); integers wrap around.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension.
+    /// [`Error::InvalidArgument`] if there is no such dimension.
     ///
     /// ```
     /// # use anygpu::Tensor;
@@ -199,7 +199,7 @@ impl Tensor {
     /// The gradient is also correct where elements are 0.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such dimension.
+    /// [`Error::InvalidArgument`] if there is no such dimension.
     ///
     /// ```
     /// # use anygpu::Tensor;
