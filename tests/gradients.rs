@@ -224,9 +224,9 @@ fn parts_of_a_batch_add_up_on_every_mix() -> Result<()> {
             net.accumulate_batch(&x, &labels, |logits, labels| nn::cross_entropy(logits, labels)?.mul(1.0 / 3.0))?;
         }
         assert_near(&format!("{mix:?}"), &grads(sgd.parameters())?, &whole, 1e-6);
-        // An error forgets all, so that no step mixes what is left.
+        // An error leaves the gradients of the earlier calls, so that this one can be made again.
         assert!(net.accumulate_batch(&x, &labels, |logits, _| logits.reshape([7])).is_err());
-        assert!(sgd.parameters().iter().all(|parameter| parameter.grad().is_none()), "{mix:?}");
+        assert_near(&format!("{mix:?}, after an error"), &grads(sgd.parameters())?, &whole, 1e-6);
     }
     Ok(())
 }
