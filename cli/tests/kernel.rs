@@ -138,7 +138,6 @@ fn what_is_no_regular_file_is_refused() {
 #[test]
 fn a_kernel_that_takes_too_long_is_ended() {
     let folder = folder();
-    let Some(device) = adapter() else { return };
     let endless = "@group(0) @binding(0) var<storage, read_write> y: array<u32>;
 @compute @workgroup_size(1)
 fn spin() {
@@ -151,11 +150,17 @@ fn spin() {
 }";
     std::fs::write(folder.path().join("spin.wgsl"), endless).expect("a file");
     let begin = std::time::Instant::now();
-    let args = ["kernel", "spin.wgsl", "--out", "y:u32:2", "--device", device.name(), "--timeout"];
-    let result = run(folder.path(), &[&args[..], &["4"]].concat());
+    let spin = |device: &anygpu::Device, limit: &str| {
+        let args = ["kernel", "spin.wgsl", "--out", "y:u32:2", "--device", device.name(), "--timeout", limit];
+        run(folder.path(), &args)
+    };
+    // A driver that leaves loops early refuses this one.
+    let refused = |result: &std::process::Output| stderr(result).contains("leaves all loops");
+    let tried = adapters().into_iter().map(|device| (spin(&device, "4"), device)).find(|(result, _)| !refused(result));
+    let Some((result, device)) = tried else { return };
     assert!(begin.elapsed().as_secs() < 60, "it was not ended");
     fails(&result, 1, &["--timeout", "4 s"]);
-    fails(&run(folder.path(), &[&args[..], &["0"]].concat()), 2, &["--timeout", "seconds"]);
+    fails(&spin(&device, "0"), 2, &["--timeout", "seconds"]);
     let mut args = vec!["kernel", "saxpy.wgsl", "--device", device.name(), "--in", "x.npy", "--inout", "y=start.npy"];
     args.extend(["--out", "count:u32:1", "--set", "alpha=2.5", "--set", "shift=0,1", "--timeout", "300"]);
     let result = run(folder.path(), &args);

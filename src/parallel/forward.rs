@@ -206,7 +206,8 @@ impl DataParallel {
             self.attempt(state, sizes, &inputs, work, |_, _, _| Ok(()))
         })?;
         let (outputs, per_sample): (Vec<Outputs>, Vec<Vec<usize>>) = outputs.into_iter().unzip();
-        if per_sample.iter().any(|part| *part != per_sample[0]) {
+        let unlike = |part: &Vec<usize>| part.iter().zip(&per_sample[0]).any(|(here, there)| here != there);
+        if per_sample.iter().any(unlike) {
             let detail = "the function returned outputs of other sizes for each sample on one device than on another";
             return Err(Error::argument(call, detail));
         }
