@@ -61,7 +61,7 @@ fn arrays_and_numbers_go_in_and_arrays_come_out() {
         assert_eq!((&twice["type"], &twice["first"]), (&json!("int64"), &json!([2.0, 4.0, 6.0, -8.0])));
         let read = |name: &str| Tensor::from_npy(folder.path().join(name), Device::cpu()).expect("the file");
         close(&json!(read("y.npy").to_vec::<f32>().expect("f32")), &expected());
-        assert_eq!(read("twice.npy").to_vec::<i32>().expect("i32"), [2, 4, 6, -8], "{device}");
+        assert_eq!(read("twice.npy").to_vec::<i64>().expect("i64"), [2, 4, 6, -8], "{device}");
     }
     let table = run(folder.path(), "mixed.onnx", "cpu", &GIVEN);
     for word in ["twice", "int64", "[2, 2]", "2 4 6 -8", "1.97323"] {
