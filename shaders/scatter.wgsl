@@ -10,6 +10,7 @@ struct Params {
     inner: u32, // B
     size: u32,  // R
     picks: u32, // K
+    row: u32,   // the first row r of this part of base and out, where A is 1
     base_offset: u32,
     src_offset: u32,
     first: u32,
@@ -72,7 +73,7 @@ fn segment(id: Id) {
         return;
     }
     let b = i % p.inner;
-    let r = (i / p.inner) % p.size;
+    let r = p.row + (i / p.inner) % p.size;
     let a = i / (p.inner * p.size);
     let row = select(a * p.inner + b, 0u, SHARED);
     let source = p.src_offset + a * p.picks * p.inner + b;

@@ -195,7 +195,7 @@ crate::error::try_from_str!(DeviceKind);
 /// The limits of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one buffer as a kernel sees it (`max_storage_buffer_binding_size`); no tensor can be larger.
+    /// Bytes of one buffer as a kernel sees it (`max_storage_buffer_binding_size`). Larger tensors are bound in parts: see [`Tensor`](crate::Tensor).
     pub max_binding: u64,
     /// Bytes of one buffer.
     pub max_buffer: u64,

@@ -3,14 +3,15 @@
 //! Each write increases the version of the storage. A gradient that needs the old values is then an error.
 
 use crate::device::cpu::with_room;
-use crate::device::gpu::{AsBuffer, Buffer, Kernel, params, shader};
+use crate::device::gpu::{Buffer, Kernel, params, shader};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::{narrowed, widened};
 use crate::ops::inputs::lock_all;
 use crate::ops::long::{self, pairs};
-use crate::ops::shape::copy::{duplicate, strided_copy, strided_kernel};
+use crate::ops::parts::{Part, copies, fills};
+use crate::ops::shape::copy::{duplicate, strided_copy};
 use crate::ops::traced::note_write;
 use crate::ops::{CpuIn, GpuIn, Operand, Scalar, Strided, expect_dtype, named, same_device};
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
@@ -49,7 +50,7 @@ pub(crate) fn filled_words(shape: &[usize], word: u32, dtype: DType, device: &De
         Backend::Gpu(gpu) => {
             let buffer = gpu.alloc(count)?;
             if count > 0 {
-                gpu.run(fill_kernel(&buffer, 0, count, word))?;
+                fills(gpu, &buffer, count, word).into_iter().try_for_each(|kernel| gpu.run(kernel))?;
             }
             Storage::Gpu(buffer)
         }
@@ -102,8 +103,8 @@ pub(crate) fn copy_(dst: &Tensor, src: &Tensor) -> Result<()> {
             strided_copy(&CpuIn::new(src, &read)?, &mut written[0], dst.layout());
         }
         Backend::Gpu(gpu) => {
-            let target = GpuIn::<Strided>::new(dst)?;
-            gpu.run(strided_kernel(gpu, &GpuIn::new(src)?, target.as_buffer(), dst.layout())?)?;
+            let (from, target) = (Part::of(&GpuIn::<Strided>::new(src)?), GpuIn::<Strided>::new(dst)?);
+            copies(gpu, &from, target.buffer(), dst.layout())?.into_iter().try_for_each(|kernel| gpu.run(kernel))?;
         }
     }
     dst.storage().bump();

@@ -81,15 +81,13 @@ impl<'a, S: Copy, L> In<'a, S, L> {
         self.layout.elem_count()
     }
 
+    pub fn layout(&self) -> &'a Layout {
+        self.layout
+    }
+
     /// Returns an input with the same storage and another layout.
     pub fn through<'b>(&self, layout: &'b Layout) -> In<'b, S, Strided> {
         In { storage: self.storage, layout, dtype: self.dtype, reads: PhantomData }
-    }
-}
-
-impl<'a, S> In<'a, S, Strided> {
-    pub fn layout(&self) -> &'a Layout {
-        self.layout
     }
 }
 
@@ -134,7 +132,13 @@ impl<'a, L: Reads> GpuIn<'a, L> {
     pub fn new(tensor: &'a Tensor) -> Result<Self> {
         debug_assert!(!L::DENSE || tensor.layout().is_contiguous());
         let Storage::Gpu(storage) = tensor.storage() else { return Err(misplaced(tensor)) };
-        Ok(In { storage, layout: tensor.layout(), dtype: tensor.dtype(), reads: PhantomData })
+        Ok(GpuIn::at(storage, tensor.layout(), tensor.dtype()))
+    }
+
+    /// Returns the input of elements that are in a buffer.
+    pub fn at(storage: &'a Buffer, layout: &'a Layout, dtype: DType) -> Self {
+        debug_assert!(!L::DENSE || layout.is_contiguous());
+        In { storage, layout, dtype, reads: PhantomData }
     }
 }
 

@@ -20,6 +20,7 @@ mod named;
 pub(crate) mod nll;
 mod norm;
 pub(crate) mod optim;
+mod parts;
 pub(crate) mod random;
 mod reduction;
 mod saves;
@@ -159,6 +160,13 @@ pub(crate) trait Op: fmt::Debug + Send + Sync + 'static {
     /// Returns the kernels that compute this on an adapter, in order. `out` holds unspecified values.
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Self::Layout>], out: &Buffer) -> Result<Vec<Kernel>>;
 
+    /// Returns how an adapter can compute the op in parts along dimension `dim` of the result, from inputs of these shapes: for each
+    /// input the dimension that is divided with it, or `None` for one that every part reads whole. The default, `None`, says that
+    /// it cannot.
+    fn along(&self, _shapes: &[&[usize]], _dim: usize) -> Option<Vec<Option<usize>>> {
+        None
+    }
+
     /// Returns what [`backward`](Op::backward) reads. What it does not save has no elements there.
     fn saves(&self) -> Saves {
         Saves::All
@@ -273,7 +281,7 @@ fn applied<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     let inputs = ready.as_deref().unwrap_or(inputs);
     let computed = if O::ELEMENTS == Elements::Stored { dtype } else { dtype.wide() };
     let words = computed.words(checked_elem_count(op.name(), &shape)?);
-    let storage = compute(&op, inputs, words)?;
+    let storage = compute(&op, inputs, (&shape, computed), words)?;
     let out = Tensor::from_parts(storage, Layout::contiguous_owned(shape), computed, inputs[0].device().clone());
     let out = crate::autograd::record(op, inputs, out);
     if computed == dtype { Ok(out) } else { narrowed(&out, dtype) }
@@ -302,7 +310,8 @@ fn ready<O: Op>(op: &O, inputs: &[&Tensor]) -> Result<Option<Vec<Tensor>>> {
 }
 
 /// Computes an op of `words` words of output. For ops, only this function decides between the host and an adapter.
-fn compute<O: Op>(op: &O, inputs: &[&Tensor], words: usize) -> Result<Storage> {
+fn compute<O: Op>(op: &O, inputs: &[&Tensor], out: (&[usize], DType), words: usize) -> Result<Storage> {
+    let (shape, dtype) = out;
     match inputs[0].device().backend()? {
         Backend::Cpu(cpu) => {
             let out = cpu.alloc(words)?;
@@ -318,7 +327,13 @@ fn compute<O: Op>(op: &O, inputs: &[&Tensor], words: usize) -> Result<Storage> {
             let out = gpu.alloc(words)?;
             if words > 0 {
                 let views: Vec<_> = inputs.iter().map(|t| GpuIn::new(t)).collect::<Result<_>>()?;
-                gpu.run_op(op.name(), op.gpu(gpu, &views, &out)?, &out)?;
+                let most = gpu.largest_binding();
+                if words > most || views.iter().any(|x| x.buffer().len() > most) {
+                    let inputs: Vec<_> = views.iter().map(parts::Part::of).collect();
+                    parts::compute(op, gpu, &inputs, parts::Target { buffer: &out, shape, dtype })?;
+                } else {
+                    gpu.run_op(op.name(), op.gpu(gpu, &views, &out)?, &out)?;
+                }
             }
             Ok(Storage::Gpu(out))
         }

@@ -9,8 +9,10 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::lock_all;
+use crate::ops::parts::{Part, ranges};
 use crate::ops::vectorised::vectorised;
 use crate::ops::{CpuIn, Dense, GpuIn, expect_dtype, same_device};
+use crate::shape::Layout;
 use crate::tensor::Tensor;
 
 params! {
@@ -236,20 +238,28 @@ fn on_cpu(w: &Tensor, g: &Tensor, state: &[Tensor], rule: UpdateRule) -> Result<
 }
 
 fn on_gpu(gpu: &Arc<Gpu>, w: &Tensor, g: &Tensor, state: &[Tensor], rule: UpdateRule) -> Result<()> {
-    let offset = |i: usize| state.get(i).map_or(0, |tensor| tensor.layout().offset);
-    let params = Params {
-        count: w.elem_count(),
-        w_offset: w.layout().offset,
-        g_offset: g.layout().offset,
-        s_offset: offset(0),
-        r_offset: offset(1),
-        q_offset: offset(2),
-        ..rule.params()
+    let flat = |tensor: &&Tensor| {
+        let line = Layout { offset: tensor.layout().offset, ..Layout::contiguous(&[tensor.elem_count()]) };
+        Ok(Part::of(&GpuIn::<Dense>::new(tensor)?.through(&line)))
     };
-    let view = |t| GpuIn::<Dense>::new(t);
-    let mut kernel = Kernel::build(SHADER, rule.entry(), params).input(&view(g)?).output(&view(w)?);
-    for tensor in state {
-        kernel = kernel.output(&view(tensor)?);
+    let all = [g, w].into_iter().chain(state).collect::<Vec<_>>();
+    let all: Vec<Part> = all.iter().map(flat).collect::<Result<_>>()?;
+    for range in ranges(gpu, w.elem_count()) {
+        let part = |x: &Part| x.narrow(0, range.start, range.len()).bound(gpu);
+        let parts: Vec<Part> = all.iter().map(part).collect();
+        let offset = |i: usize| parts.get(i).map_or(0, |part| part.layout.offset);
+        let params = Params {
+            count: range.len(),
+            g_offset: offset(0),
+            w_offset: offset(1),
+            s_offset: offset(2),
+            r_offset: offset(3),
+            q_offset: offset(4),
+            ..rule.params()
+        };
+        let kernel = Kernel::build(SHADER, rule.entry(), params).input(&parts[0].buffer);
+        let kernel = parts[1..].iter().fold(kernel, |kernel, part| kernel.output(&part.buffer));
+        gpu.run(kernel.each(params.count))?;
     }
-    gpu.run(kernel.each(params.count))
+    Ok(())
 }

@@ -242,9 +242,10 @@ fn caps(device: &wgpu::Device, info: &wgpu::AdapterInfo, cooperative_size: Optio
     // On OpenGL, wgpu sets each word by a call of its own; DirectX's root constants are not for arrays that are indexed at run
     // time.
     let immediates = features.contains(Features::IMMEDIATES) && info.backend == wgpu::Backend::Vulkan;
-    let bytes = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+    let words = |bytes: u64| usize::try_from(bytes / 16 * 4).unwrap_or(usize::MAX - 3);
     Caps {
-        max_binding_words: usize::try_from(bytes / 16 * 4).unwrap_or(usize::MAX - 3),
+        max_binding_words: words(limits.max_storage_buffer_binding_size.min(limits.max_buffer_size)),
+        max_buffer_words: words(limits.max_buffer_size),
         max_workgroups: limits.max_compute_workgroups_per_dimension,
         subgroup: (features.contains(Features::SUBGROUP) && one_size).then_some(info.subgroup_min_size),
         software: kind_of(info) == DeviceKind::Software,

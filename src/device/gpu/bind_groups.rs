@@ -5,8 +5,8 @@ use std::collections::HashMap;
 /// Those that were used last are kept: at most twice as many.
 const GENERATION: usize = 512;
 
-/// A pipeline, the bytes of its params, its pages, and the bytes of each.
-pub(super) type Key = (u64, usize, Vec<(u64, u64)>);
+/// A pipeline, the bytes of its params, its pages, and of each the first byte and the number of bytes that are bound.
+pub(super) type Key = (u64, usize, Vec<(u64, (u64, u64))>);
 
 /// Bind groups in two generations. The older one is dropped when the newer one is full: what was not used for so long is
 /// not used again, as a rule. A bind group takes some kilobytes, and of work of ever new shapes none would come twice.
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     fn key(id: usize) -> Key {
-        (id as u64, 0, vec![(1, 4)])
+        (id as u64, 0, vec![(1, (0, 4))])
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
     fn those_of_a_page_are_forgotten() {
         let mut all = BindGroups::default();
         for id in 0..GENERATION + 10 {
-            all.insert((id as u64, 0, vec![(id as u64 % 7, 4), (7 + id as u64 % 3, 4)]), id);
+            all.insert((id as u64, 0, vec![(id as u64 % 7, (0, 4)), (7 + id as u64 % 3, (0, 4))]), id);
         }
         all.forget(&[2, 9]);
         let kept = all.newer.keys().chain(all.older.keys()).map(|key| key.0).collect::<std::collections::BTreeSet<_>>();

@@ -32,7 +32,9 @@ impl Gpu {
     /// Records a kernel, after the open chain if the two share a buffer that one of them writes; or keeps it as the next step of
     /// a chain.
     pub(super) fn chain_or_run(&self, mut kernel: Kernel) -> Result<()> {
-        let link = kernel.link.take_if(|_| RUNS_BEFORE.is_some());
+        // Two parts of a buffer have one identity, and a chain would take them for the same elements.
+        let whole = kernel.inputs.iter().chain(&kernel.outputs).all(|buffer| !buffer.is_part());
+        let link = kernel.link.take().filter(|_| whole && RUNS_BEFORE.is_some());
         // Compiled before the lock is taken, which other threads need for kernels that are compiled already.
         let (pipeline, mut chains) = match link {
             Some(Link::Formula(_)) => (None, self.lock_for_step(&kernel)?),

@@ -189,6 +189,7 @@ impl Gpu {
         if kernel.groups.contains(&0) {
             return self.check();
         }
+        self.check_lengths(kernel.inputs.iter().chain(&kernel.outputs))?;
         self.pace()?;
         self.collect_times();
         self.chain_or_run(kernel)

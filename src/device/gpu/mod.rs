@@ -64,7 +64,9 @@ pub(crate) use interop::Copy as TextureCopy;
 pub(crate) use kernel::{AsBuffer, Kernel, KernelBuilder};
 pub(crate) use kernel_list::{MOST as MOST_LISTED, fuzz as fuzz_line};
 pub(crate) use pipeline::{ParamsAt, Pipeline, Signature};
-pub(crate) use pool::Buffer;
+#[cfg(test)]
+pub(crate) use pool::LARGEST_BINDING;
+pub(crate) use pool::{Buffer, PART};
 pub(crate) use queue::Dispatch;
 pub(crate) use reader::Chunk;
 pub(crate) use shader::{
@@ -82,6 +84,8 @@ use crate::error::{Error, Result};
 pub(crate) struct Caps {
     /// Words of the largest buffer that a kernel can bind: a multiple of four, so that all buffers are whole vectors.
     pub max_binding_words: usize,
+    /// Words of the largest buffer: a multiple of four.
+    pub max_buffer_words: usize,
     /// Workgroups in each dimension of a dispatch.
     pub max_workgroups: u32,
     /// The subgroup size, if there are subgroups and all have one size.

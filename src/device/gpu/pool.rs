@@ -27,9 +27,42 @@ const MOST_BIND_GROUPS: u32 = 64;
 /// The most bytes of such a page. Large ones would move within the blocks that wgpu has of the driver, and touch more of them.
 const RENEWED_BYTES: u64 = 256 << 10;
 
-/// A buffer of words on an adapter. Clones share it; dropping the last one returns its memory to the pool.
+#[cfg(test)]
+thread_local! {
+    /// Takes the place of the adapter's [largest binding](Gpu::largest_binding) in tests of this thread.
+    pub(crate) static LARGEST_BINDING: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
+}
+
+/// Lifts the limit of [`LARGEST_BINDING`] until it is dropped.
+#[cfg(test)]
+pub(super) struct Unlimited(Option<usize>);
+
+#[cfg(test)]
+impl Unlimited {
+    pub fn new() -> Unlimited {
+        Unlimited(LARGEST_BINDING.take())
+    }
+}
+
+#[cfg(test)]
+impl Drop for Unlimited {
+    fn drop(&mut self) {
+        LARGEST_BINDING.set(self.0);
+    }
+}
+
+/// A part of a buffer begins at a multiple of this many words: 256 bytes, the largest alignment that WebGPU allows an adapter to
+/// ask for.
+pub(crate) const PART: usize = 64;
+
+/// A buffer of words on an adapter, or a [part](Buffer::part) of one. Clones share it; dropping the last one returns its memory
+/// to the pool.
 #[derive(Clone, Debug)]
-pub(crate) struct Buffer(Arc<Inner>);
+pub(crate) struct Buffer {
+    whole: Arc<Inner>,
+    /// The words that a kernel binds: first and number. `None`: all.
+    part: Option<(usize, usize)>,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -59,35 +92,57 @@ pub(super) struct Page {
 impl Buffer {
     /// Returns whether more than one handle shares the buffer.
     pub(crate) fn holders(&self) -> usize {
-        Arc::strong_count(&self.0)
+        Arc::strong_count(&self.whole)
     }
 
-    /// Returns the number of words that were requested.
+    /// Returns the number of words that were requested, or that the part has.
     pub(crate) fn len(&self) -> usize {
-        self.0.words
+        self.part.map_or(self.whole.words, |(_, len)| len)
+    }
+
+    /// Returns a part of the buffer for kernels, which find the word `start` at 0. Its identity is that of the whole. `start` is
+    /// a multiple of [`PART`] within the buffer; a part that ends before it has a multiple of four words.
+    pub(crate) fn part(&self, start: usize, len: usize) -> Buffer {
+        let before = self.part.map_or(0, |(first, _)| first);
+        debug_assert!(start.is_multiple_of(PART) && start + len <= self.len());
+        Buffer { whole: self.whole.clone(), part: Some((before + start, len)) }
+    }
+
+    /// Returns whether this is a part of a buffer.
+    pub(super) fn is_part(&self) -> bool {
+        self.part.is_some()
+    }
+
+    /// Returns the first byte that a kernel binds and the number of bytes: all of the page, or those of a part as whole vectors of
+    /// four words.
+    pub(super) fn bound(&self) -> (u64, u64) {
+        let page = self.page().raw.size();
+        let Some((first, len)) = self.part else { return (0, page) };
+        let first = first as u64 * 4;
+        (first, (len.next_multiple_of(4).max(4) as u64 * 4).min(page - first))
     }
 
     /// Returns a number that identifies the allocation during its life.
     pub(crate) fn id(&self) -> usize {
-        Arc::as_ptr(&self.0) as usize
+        Arc::as_ptr(&self.whole) as usize
     }
 
     /// Returns the number of in-place writes so far.
     pub(crate) fn version(&self) -> u64 {
-        self.0.version.load(Ordering::Acquire)
+        self.whole.version.load(Ordering::Acquire)
     }
 
     /// Counts an in-place write.
     pub(crate) fn bump(&self) {
-        self.0.version.fetch_add(1, Ordering::Release);
+        self.whole.version.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn downgrade(&self) -> WeakBuffer {
-        WeakBuffer(Arc::downgrade(&self.0))
+        WeakBuffer(Arc::downgrade(&self.whole))
     }
 
     pub(super) fn page(&self) -> &Page {
-        &self.0.page
+        &self.whole.page
     }
 
     /// Returns whether only this crate has had a handle of the buffer of wgpu, so that nobody else has destroyed it.
@@ -104,7 +159,7 @@ impl Buffer {
 
     /// Returns whether the buffer was allocated by this device.
     pub(super) fn belongs_to(&self, gpu: &Gpu) -> bool {
-        Arc::ptr_eq(&self.0.pool, &gpu.pool)
+        Arc::ptr_eq(&self.whole.pool, &gpu.pool)
     }
 }
 
@@ -115,7 +170,7 @@ pub(super) struct WeakBuffer(Weak<Inner>);
 impl WeakBuffer {
     /// Returns whether this is that buffer.
     pub fn is(&self, buffer: &Buffer) -> bool {
-        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&buffer.0))
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&buffer.whole))
     }
 
     /// Returns whether somebody holds the buffer.
@@ -125,7 +180,7 @@ impl WeakBuffer {
 
     /// Returns the buffer, if somebody holds it.
     pub fn upgrade(&self) -> Option<Buffer> {
-        self.0.upgrade().map(Buffer)
+        self.0.upgrade().map(|whole| Buffer { whole, part: None })
     }
 }
 
@@ -213,8 +268,8 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::LimitExceeded`] if a kernel cannot bind so much; [`Error::OutOfMemory`] if there is no memory even
-    /// after all free buffers were released to the driver.
+    /// [`Error::LimitExceeded`] if no buffer can be so long; [`Error::OutOfMemory`] if there is no memory even after all free
+    /// buffers were released to the driver. A kernel may be able to bind only [parts](Gpu::largest_binding) of a long one.
     pub(crate) fn alloc(&self, words: usize) -> Result<Buffer> {
         self.check()?;
         #[cfg(test)]
@@ -222,9 +277,9 @@ impl Gpu {
         if self.chaos.run_out_of_memory() {
             return Err(self.short(words as u64 * 4, None));
         }
-        if words > self.caps.max_binding_words {
-            let max = self.caps.max_binding_words as u64 * 4;
-            return Err(self.limit("max_storage_buffer_binding_size", words as u64 * 4, max));
+        if words > self.caps.max_buffer_words {
+            let max = self.caps.max_buffer_words as u64 * 4;
+            return Err(self.limit("max_buffer_size", words as u64 * 4, max));
         }
         self.release_inputs(words)?;
         self.buffer(words, |bytes| self.fresh_page(bytes))
@@ -238,7 +293,19 @@ impl Gpu {
 
     /// Returns the bytes of the page of a buffer.
     fn bytes_of(&self, words: usize) -> u64 {
-        class_of(words).min(self.caps.max_binding_words) as u64 * 4
+        let most = self.caps.max_binding_words;
+        // Those that are bound in parts are few, and a class would waste much.
+        let words = if words <= most { class_of(words).min(most) } else { words.next_multiple_of(PART) };
+        words.min(self.caps.max_buffer_words) as u64 * 4
+    }
+
+    /// Returns the words of the largest buffer, or part of a buffer, that a kernel can bind.
+    pub(crate) fn largest_binding(&self) -> usize {
+        #[cfg(test)]
+        if let Some(words) = LARGEST_BINDING.get() {
+            return words;
+        }
+        self.caps.max_binding_words
     }
 
     /// Allocates a buffer, for a chain that is being recorded. Unlike [`Gpu::alloc`], this never waits for the device.
@@ -340,7 +407,9 @@ impl Gpu {
     }
 
     fn handle(&self, page: Arc<Page>, words: usize, entry: Option<Entry>) -> Buffer {
-        Buffer(Arc::new(Inner { page, words, version: AtomicU64::new(0), pool: self.pool.clone(), _entry: entry }))
+        let version = AtomicU64::new(0);
+        let whole = Inner { page, words, version, pool: self.pool.clone(), _entry: entry };
+        Buffer { whole: whole.into(), part: None }
     }
 
     /// Releases all unused memory to the driver.

@@ -129,10 +129,20 @@ fn new_encoder(device: &wgpu::Device) -> wgpu::CommandEncoder {
 impl Gpu {
     /// Records one dispatch.
     pub(crate) fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<()> {
+        self.check_lengths(dispatch.buffers.iter().copied())?;
         self.pace()?;
         self.collect_times();
         self.flush_chain()?;
         self.record(dispatch)
+    }
+
+    /// Checks that a kernel can bind these buffers.
+    pub(super) fn check_lengths<'a>(&self, mut buffers: impl Iterator<Item = &'a Buffer>) -> Result<()> {
+        let most = self.largest_binding();
+        match buffers.find(|buffer| buffer.len() > most) {
+            Some(long) => Err(self.limit("max_storage_buffer_binding_size", long.len() as u64 * 4, most as u64 * 4)),
+            None => Ok(()),
+        }
     }
 
     /// Records one dispatch now. It shares no buffer with the open chain that one of them writes.
@@ -255,8 +265,8 @@ impl Gpu {
         buffers: &[&Buffer],
     ) -> Result<wgpu::BindGroup> {
         let exact = pipeline.signature.exact;
-        let bytes = |buffer: &Buffer| if exact { buffer.len() as u64 * 4 } else { buffer.page().raw.size() };
-        let pages = buffers.iter().map(|buffer| (buffer.page().id, bytes(buffer)));
+        let bound = |buffer: &Buffer| if exact { (0, buffer.len() as u64 * 4) } else { buffer.bound() };
+        let pages = buffers.iter().map(|buffer| (buffer.page().id, bound(buffer)));
         let key = (pipeline.id, slot, pages.collect());
         // A kept one would keep the program's buffer, or hide that the program has destroyed the pool's.
         let private = buffers.iter().all(|buffer| buffer.is_private());
@@ -277,13 +287,11 @@ impl Gpu {
             }),
         });
         let bindings = pipeline.signature.buffers.iter().zip(buffers);
-        let storage = bindings.map(|((binding, _), buffer)| wgpu::BindGroupEntry {
-            binding: *binding,
-            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer: &buffer.page().raw,
-                offset: 0,
-                size: wgpu::BufferSize::new(bytes(buffer)),
-            }),
+        let storage = bindings.map(|((binding, _), buffer)| {
+            let (offset, bytes) = bound(buffer);
+            let size = wgpu::BufferSize::new(bytes);
+            let part = wgpu::BufferBinding { buffer: &buffer.page().raw, offset, size };
+            wgpu::BindGroupEntry { binding: *binding, resource: wgpu::BindingResource::Buffer(part) }
         });
         let entries: Vec<_> = params.into_iter().chain(storage).collect();
         // wgpu keeps some 260 bytes for each thread that ever opened a scope, and threads of training are many. Without a scope, an

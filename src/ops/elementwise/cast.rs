@@ -13,6 +13,7 @@ use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
+use crate::ops::parts::alike;
 use crate::ops::stored::{HALVES, halves};
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -68,6 +69,10 @@ impl Op for Widen {
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         Ok((inputs[0].shape().to_vec(), inputs[0].dtype().wide()))
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        alike(shapes, dim)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
@@ -164,6 +169,10 @@ impl Op for Convert {
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         Ok((inputs[0].shape().to_vec(), self.0))
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        alike(shapes, dim)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

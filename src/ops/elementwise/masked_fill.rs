@@ -6,6 +6,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::number_word;
+use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, named, same_device};
 use crate::shape::broadcast_shapes;
@@ -33,6 +34,10 @@ impl Op for MaskedFill {
     fn traced(&self, inputs: &[&Tensor]) -> Option<Traced> {
         let number = inputs[0].dtype().number(self.value);
         Some(Traced::MaskedFill(number))
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        alike(shapes, dim)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::ops::elementwise::binary::operand::{Operand, common_type};
 use crate::ops::elementwise::unary::FEW_CHUNKS;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk};
 use crate::ops::long::{of_pairs, pairs, untracked};
+use crate::ops::parts::broadcast;
 use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype,
@@ -46,6 +47,10 @@ impl Op for WhereCond {
         expect_dtype(self.name(), b, a.dtype())?;
         let both = broadcast_shapes(self.name(), a.shape(), b.shape())?;
         Ok((broadcast_shapes(self.name(), condition.shape(), &both)?, a.dtype()))
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        broadcast(shapes, dim)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {

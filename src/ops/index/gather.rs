@@ -1,5 +1,7 @@
 //! Taking elements by index: `gather` and `index_select`. Their gradients are the sums of `scatter.rs`.
 
+use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::range::{check_indices, check_on_adapter};
@@ -8,16 +10,18 @@ use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::around;
+use crate::ops::parts::{Part, read_rows};
 use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, long, named, same_device,
 };
-use crate::shape::{Dim, dimension};
+use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
 
 params! {
-    struct Params { count: usize, inner: usize, size: usize, picks: usize, x_offset: usize, index_offset: usize }
+    struct Params { count: usize, inner: usize, size: usize, picks: usize, x_offset: usize, index_offset: usize, first: usize }
 }
 shader!(SHADER: Params = "gather");
 
@@ -50,6 +54,16 @@ impl Op for Gather {
         Ok((shape, inputs[0].dtype()))
     }
 
+    fn along(&self, _shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        // Parts of what is behind the dimension would be copied first.
+        let index = if self.shared { None } else { Some(dim) };
+        match dim.cmp(&self.dim) {
+            Ordering::Less => Some(vec![Some(dim), index]),
+            Ordering::Equal => Some(vec![None, Some(if self.shared { 0 } else { dim })]),
+            Ordering::Greater => None,
+        }
+    }
+
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let [_, size, inner] = around(inputs[0].shape(), self.dim);
         let (x, index, out) = (inputs[0].slice::<u32>(), inputs[1].slice::<u32>(), out.slice::<u32>());
@@ -73,11 +87,27 @@ impl Op for Gather {
         let (x, index) = (&inputs[0], &inputs[1]);
         let [outer, size, inner] = around(x.shape(), self.dim);
         let picks = index.shape()[if self.shared { 0 } else { self.dim }];
-        let (count, x_offset, index_offset) = (outer * picks * inner, x.offset(), index.offset());
-        let params = Params { count, inner, size, picks, x_offset, index_offset };
-        let kernel = Kernel::build(SHADER, "gather", params).constant("SHARED", self.shared);
+        let count = outer * picks * inner;
+        let kernel = |x: &Buffer, x_offset, rows: &Range<usize>| {
+            let (first, size, index_offset) = (rows.start, rows.len(), index.offset());
+            let params = Params { count, inner, size, picks, x_offset, index_offset, first };
+            let kernel = Kernel::build(SHADER, "gather", params).constant("SHARED", self.shared);
+            kernel.input(x).input(index)
+        };
         let check = check_on_adapter(gpu, self.name(), index, size, None)?;
-        Ok(vec![check, kernel.input(x).input(index).output(out).each(count)])
+        if outer > 1 || x.buffer().len() <= gpu.largest_binding() {
+            return Ok(vec![check, kernel(x.buffer(), x.offset(), &(0..size)).output(out).each(count)]);
+        }
+        // A part of the table after the other, each for the indices of its rows.
+        let layout = Layout { offset: x.offset(), ..Layout::contiguous(&[size, inner]) };
+        let table = Part::of(&x.through(&layout));
+        let mut kernels = vec![check, fill_kernel(out, 0, count, 0)];
+        for range in read_rows(gpu, size, inner) {
+            let part = table.narrow(0, range.start, range.len()).bound(gpu);
+            let kernel = kernel(&part.buffer, part.layout.offset, &range).constant("PART", true);
+            kernels.push(kernel.output(out).each(count));
+        }
+        Ok(kernels)
     }
 
     fn saves(&self) -> Saves {

@@ -14,6 +14,7 @@ use crate::ops::index::range::{check_indices, check_on_adapter};
 use crate::ops::index::sort::order;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::{by_index, unsupported};
+use crate::ops::parts::{Part, written_rows};
 use crate::ops::reduction::reduce::Reduction;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::sums::{LONG, Sum};
@@ -30,6 +31,7 @@ params! {
         inner: usize,
         size: usize,
         picks: usize,
+        row: usize,
         base_offset: usize,
         src_offset: usize,
         first: usize,
@@ -106,6 +108,11 @@ impl Op for Scatter {
         Ok((inputs[0].shape().to_vec(), inputs[0].dtype()))
     }
 
+    fn along(&self, _shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        let index = if self.shared { None } else { Some(dim) };
+        (dim < self.dim).then(|| vec![Some(dim), index, Some(dim)])
+    }
+
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let sizes = around(inputs[0].shape(), self.dim);
         let index = inputs[1].slice::<u32>();
@@ -138,17 +145,31 @@ impl Op for Scatter {
         kernels.extend(sorting);
         let assign = self.mode == ScatterMode::Assign;
         let header = scalar_header(if assign { DType::U32 } else { base.dtype() });
-        let kernel = |entry, count: usize, first: usize| {
-            let (base_offset, src_offset, last) = (base.offset(), src.offset(), first + CHUNK);
-            let params = Params { count, inner, size, picks, base_offset, src_offset, first, last };
+        let kernel = |entry, count: usize, (row, base_offset): (usize, usize), first: usize| {
+            let (src_offset, last) = (src.offset(), first + CHUNK);
+            let params = Params { count, inner, size, picks, row, base_offset, src_offset, first, last };
             let kernel = Kernel::build(SHADER, entry, params).header(header);
             kernel.constant("SHARED", self.shared).constant("OP", self.mode.code())
         };
-        kernels.push(kernel("bounds", edges, 0).input(&sorted).output(&starts).each(edges));
+        kernels.push(kernel("bounds", edges, (0, 0), 0).input(&sorted).output(&starts).each(edges));
         let chunks = if assign { 1 } else { picks.div_ceil(CHUNK).max(1) };
-        for chunk in 0..chunks {
-            let kernel = kernel("segment", count, chunk * CHUNK).input(base).input(&starts).input(&places).input(src);
-            kernels.push(kernel.output(out).each(count));
+        let mut sums = |base: &Buffer, count, from: (usize, usize), out: &Buffer| {
+            for chunk in 0..chunks {
+                let kernel = kernel("segment", count, from, chunk * CHUNK).input(base).input(&starts);
+                kernels.push(kernel.input(&places).input(src).output(out).each(count));
+            }
+        };
+        let most = gpu.largest_binding();
+        if outer > 1 || (base.buffer().len() <= most && out.len() <= most) {
+            sums(base.buffer(), count, (0, base.offset()), out);
+            return Ok(kernels);
+        }
+        let layout = Layout { offset: base.offset(), ..Layout::contiguous(&[size, inner]) };
+        let whole = Part::of(&base.through(&layout));
+        for range in written_rows(gpu, size, inner) {
+            let part = whole.narrow(0, range.start, range.len()).bound(gpu);
+            let (start, count) = (range.start * inner, range.len() * inner);
+            sums(&part.buffer, count, (range.start, part.layout.offset), &out.part(start, count));
         }
         Ok(kernels)
     }

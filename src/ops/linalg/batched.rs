@@ -121,7 +121,9 @@ impl BatchedProduct {
             return self.unpacked(gpu, variant, tenth.max(SELDOM), out);
         }
         let floor = if m.min(n) >= B_WIDTH { OFTEN } else { SELDOM };
-        self.in_panels(gpu, sides, cooperative, floor.max(tenth), out)
+        // Panels are bound whole.
+        let budget = floor.max(tenth).min(gpu.largest_binding() / 2);
+        self.in_panels(gpu, sides, cooperative, budget, out)
     }
 
     /// Returns the params of a product without panels, with whole sums.

@@ -17,6 +17,8 @@ use crate::ops::linalg::host;
 use crate::ops::linalg::panels::IndexMap;
 use crate::ops::long::product::product;
 use crate::ops::long::unsupported;
+use crate::ops::parts::{Part, broadcast};
+use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -125,6 +127,17 @@ impl Op for MatMul {
         self.mixes
     }
 
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        let rank = shapes.iter().take(2).map(|shape| shape.len()).max()?;
+        let [row, column] = [rank - 2, rank - 1].map(|d| d == dim);
+        match (self.bias, row, column) {
+            (true, ..) => None,
+            (_, true, _) => Some(vec![Some(shapes[0].len() - 2), None]),
+            (_, _, true) => Some(vec![None, Some(shapes[1].len() - 1)]),
+            _ => broadcast(shapes, dim),
+        }
+    }
+
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         if let [a, b, bias] = inputs {
             return product_and_bias([a, b], bias, out.slice::<f32>());
@@ -157,6 +170,10 @@ impl Op for MatMul {
         }
         if k == 0 {
             return Ok(vec![fill_kernel(out, 0, batch * m * n, 0)]);
+        }
+        let most = gpu.largest_binding();
+        if k > 1 && inputs.iter().any(|x| x.buffer().len() > most) {
+            return self.in_ranges_of_k(gpu, inputs, [batch * m * n, k], out);
         }
         let mut kernels = Vec::new();
         let a = Factor::new(gpu, &inputs[0], &sizes, &mut kernels)?;
@@ -191,6 +208,41 @@ impl Op for MatMul {
         let da = ctx.needs[0].then(|| product(g, &b.t()?, a)).transpose()?;
         let of_bias = ctx.needs.get(2).map(|wanted| wanted.then(|| g.sum([0], false)).transpose()).transpose()?;
         Ok([da, db].into_iter().chain(of_bias).collect())
+    }
+}
+
+impl MatMul {
+    /// Returns the kernels of a product whose operands cannot be bound: those of ranges of `k`, and their sum.
+    fn in_ranges_of_k(
+        &self,
+        gpu: &Arc<Gpu>,
+        inputs: &[GpuIn<Strided>],
+        [len, k]: [usize; 2],
+        out: &Buffer,
+    ) -> Result<Vec<Kernel>> {
+        let operands = [Part::of(&inputs[0]), Part::of(&inputs[1])];
+        let part = |i: usize, start: usize, len: usize| {
+            let rank = operands[i].layout.shape.len();
+            operands[i].narrow([rank - 1, rank - 2][i], start, len)
+        };
+        let fits = |range: usize| (0..2).all(|i| part(i, 0, range).words(gpu, false) <= gpu.largest_binding());
+        let mut range = k;
+        while range > 1 && !fits(range) {
+            range = range.div_ceil(2);
+        }
+        let (count, mut kernels) = (k.div_ceil(range), Vec::new());
+        let results = gpu.alloc(count * len)?;
+        for (i, start) in (0..k).step_by(range).enumerate() {
+            let ready = |side: usize| part(side, start, range.min(k - start)).ready(gpu, false);
+            let (a, b) = (ready(0)?, ready(1)?);
+            let result = gpu.alloc(len)?;
+            kernels.extend(self.gpu(gpu, &[a.input(), b.input()], &result)?);
+            let line = Layout::contiguous(&[len]);
+            let place = Layout { offset: i * len, ..line.clone() };
+            kernels.push(strided_kernel(gpu, &GpuIn::at(&result, &line, DType::F32), &results, &place)?);
+        }
+        kernels.extend(sum_parts(gpu, &results, [1, count, len], out)?);
+        Ok(kernels)
     }
 }
 

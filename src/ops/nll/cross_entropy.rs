@@ -38,6 +38,13 @@ impl Labelled {
 }
 
 impl Nll {
+    /// Returns the division of the scores, the labels and the gradient, if there is one, into rows; the weights of the classes stay
+    /// whole.
+    fn by_rows(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        let weights = |i: usize| self.weighted && i == 2;
+        (dim == 0).then(|| (0..shapes.len()).map(|i| (!weights(i)).then_some(0)).collect())
+    }
+
     /// Returns the weight of each label; `None` for one that is ignored.
     fn factors(&self, labels: &[u32], weights: Option<&[f32]>) -> Result<Vec<Option<f32>>> {
         labels.iter().enumerate().map(|(n, &label)| self.weight(n, label, weights)).collect()
@@ -70,6 +77,10 @@ impl Op for CrossEntropy {
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         expect_dtype("cross_entropy", inputs[1], DType::U32)?;
         Ok((inputs[1].shape().to_vec(), DType::F32))
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        self.0.by_rows(shapes, dim)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
@@ -139,6 +150,10 @@ impl Op for CrossEntropyGrad {
 
     fn name(&self) -> &'static str {
         "cross_entropy"
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        self.0.by_rows(shapes, dim)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

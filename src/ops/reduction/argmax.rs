@@ -8,6 +8,7 @@ use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
+use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply, named};
 use crate::shape::{Dim, dimension};
@@ -61,6 +62,10 @@ impl Op for Arg {
         let (shape, _) = self.output(inputs)?;
         let sizes = around(inputs[0].shape(), self.dim);
         rows(self.name(), Kind::Position { smallest: self.smallest }, inputs[0], sizes, shape)
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        alike(shapes, if dim < self.dim { dim } else { dim + 1 })
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

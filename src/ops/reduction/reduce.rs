@@ -14,10 +14,12 @@ use crate::ops::elementwise::binary::Number;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::{SCALAR_HEADERS, rows_in_fours, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
+use crate::ops::parts::{Part, alike, read_rows};
 use crate::ops::reduction::scan::without_zeros;
+use crate::ops::shape::copy::strided_kernel;
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, of_sums};
-use crate::shape::{Dims, dimensions};
+use crate::shape::{Dims, Layout, dimensions};
 use crate::tensor::Tensor;
 
 params! {
@@ -102,6 +104,14 @@ impl Op for Reduce {
         rows(self.name(), Kind::Whole(self.reduction), inputs[0], self.sizes(inputs[0].shape()), shape)
     }
 
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        let end = self.first + self.count;
+        let [_, reduced, inner] = self.sizes(shapes[0]);
+        // Otherwise a part of the reduced dimensions is read in order, and a part of the others would not be.
+        let apart = dim < self.first || (dim >= end && reduced < inner);
+        if apart { alike(shapes, dim) } else { None }
+    }
+
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let x = &inputs[0];
         let sizes = self.sizes(x.shape());
@@ -119,7 +129,11 @@ impl Op for Reduce {
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let x = &inputs[0];
-        kernels(gpu, (x.as_buffer(), x.offset(), x.dtype()), self.reduction, self.sizes(x.shape()), out)
+        let sizes = self.sizes(x.shape());
+        if sizes[0] == 1 && x.buffer().len() > gpu.largest_binding() {
+            return self.in_ranges(gpu, x, sizes, out);
+        }
+        kernels(gpu, (x.as_buffer(), x.offset(), x.dtype()), self.reduction, sizes, out)
     }
 
     fn saves(&self) -> Saves {
@@ -149,6 +163,28 @@ impl Op for Reduce {
 }
 
 impl Reduce {
+    /// Returns the kernels for `[1, R, B] → [1, B]` of more elements than a kernel can bind: the results of ranges, then their result.
+    fn in_ranges(&self, gpu: &Gpu, x: &GpuIn<Dense>, sizes: [usize; 3], out: &Buffer) -> Result<Vec<Kernel>> {
+        let [_, reduced, inner] = sizes;
+        let layout = Layout { offset: x.offset(), ..Layout::contiguous(&[reduced, inner]) };
+        let whole = Part::of(&x.through(&layout));
+        let ranges: Vec<_> = read_rows(gpu, reduced, inner).collect();
+        let results = gpu.alloc(ranges.len() * inner)?;
+        let mut all = Vec::new();
+        for (i, range) in ranges.iter().enumerate() {
+            let part = whole.narrow(0, range.start, range.len()).bound(gpu);
+            let result = gpu.alloc(inner)?;
+            let of_part = (&part.buffer, part.layout.offset, x.dtype());
+            all.extend(kernels(gpu, of_part, self.reduction, [1, range.len(), inner], &result)?);
+            let line = Layout::contiguous(&[inner]);
+            let place = Layout { offset: i * inner, ..line.clone() };
+            all.push(strided_kernel(gpu, &GpuIn::at(&result, &line, x.dtype()), &results, &place)?);
+        }
+        let of_results = (&results, 0, x.dtype());
+        all.extend(kernels(gpu, of_results, self.reduction, [1, ranges.len(), inner], out)?);
+        Ok(all)
+    }
+
     fn fold<T: Word + Number>(&self, x: &[T], out: CpuOut, sizes: [usize; 3]) {
         match self.reduction {
             Reduction::Sum => fold(x, out, sizes, T::plus),

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::binary::Number;
 use crate::ops::inputs::{SCALAR_HEADERS, around, scalar_header};
 use crate::ops::long::reduce::{Kind, rows};
+use crate::ops::parts::alike;
 use crate::ops::reduction::reduce::{Reduction, countable};
 use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
@@ -57,6 +58,10 @@ impl Op for Scan {
     fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let x = inputs[0];
         rows(self.name(), Kind::Running(self.reduction), x, around(x.shape(), self.dim), x.shape().to_vec())
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        if dim == self.dim { None } else { alike(shapes, dim) }
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

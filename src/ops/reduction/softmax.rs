@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::{around, rows_in_fours};
+use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
 use crate::ops::vectorised::{MulAdd, exp_below_zero, larger, vectorised, with_vectors};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, of_sums};
@@ -47,6 +48,10 @@ impl Op for Softmax {
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         Some(Traced::Softmax { dim: self.dim, log: self.log })
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        if dim == self.dim { None } else { alike(shapes, dim) }
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

@@ -42,7 +42,9 @@ fn mean(x: &Tensor, dims: &[usize], keepdim: bool) -> Result<Tensor> {
 fn variance(x: &Tensor, dims: &[usize], correction: f64, keepdim: bool) -> Result<Tensor> {
     let free = (reduced(x, dims) as f64 - correction).max(0.0);
     // The deviations add up to 0, so that the mean does not contribute to the gradient, but to the gradient of that.
-    let deviation = x.sub(&mean(x, dims, true)?)?;
+    // Without degrees of freedom the gradient is infinite, and its sum, the gradient of the mean, would be NaN.
+    let mean = mean(x, dims, true)?;
+    let deviation = x.sub(&if free > 0.0 { mean } else { mean.detach() })?;
     let squares = deviation.mul(&deviation)?.sum(dims, keepdim)?;
     if x.dtype() == DType::F64 { squares.div(free) } else { squares.mul_scalar((1.0 / free) as f32) }
 }

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
 use crate::ops::inputs::{STRIDED, StridedParams, Walk, elements_each, neighbours_each};
 use crate::ops::long::moved;
+use crate::ops::parts::{Part, alike, copies};
 use crate::ops::shape::join;
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -161,6 +162,11 @@ impl Op for Cat {
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
         let places = self.places(inputs.iter().map(|i| i.shape()));
         let parts: Vec<join::Part> = inputs.iter().zip(&places).filter(|(i, _)| i.elem_count() > 0).collect();
+        let most = gpu.largest_binding();
+        if out.len() > most || parts.iter().any(|(input, _)| input.buffer().len() > most) {
+            let all = parts.iter().map(|(input, place)| copies(gpu, &Part::of(*input), out, place));
+            return Ok(all.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect());
+        }
         join::kernels(gpu, &parts, out)
     }
 
@@ -210,6 +216,10 @@ impl Op for Contiguous {
 
     fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         moved(Contiguous, inputs)
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        alike(shapes, dim)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {

@@ -8,8 +8,9 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS};
-use crate::ops::inplace::{copy_, fill_kernel};
-use crate::ops::shape::copy::{strided_copy, strided_kernel};
+use crate::ops::inplace::copy_;
+use crate::ops::parts::{Part, copies, fills};
+use crate::ops::shape::copy::strided_copy;
 use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Differentiable, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply,
@@ -150,9 +151,9 @@ impl Op for Place {
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let mut kernels = vec![fill_kernel(out, 0, self.shape.iter().product(), 0)];
+        let mut kernels = fills(gpu, out, self.shape.iter().product(), 0);
         if inputs[0].elem_count() > 0 {
-            kernels.push(strided_kernel(gpu, &inputs[0], out, &self.target()?)?);
+            kernels.extend(copies(gpu, &Part::of(&inputs[0]), out, &self.target()?)?);
         }
         Ok(kernels)
     }

@@ -5,7 +5,7 @@ mod pool;
 
 use std::time::Instant;
 
-use super::{Buffer, Gpu, Kernel, ParamWords, Shader, ShaderText, params};
+use super::{Buffer, Gpu, Kernel, LARGEST_BINDING, ParamWords, Shader, ShaderText, params};
 use crate::device::{Backend, Device, DeviceKind, Storage, transfer};
 use crate::error::{Error, Result};
 
@@ -132,8 +132,12 @@ fn what_does_not_fit_is_an_error_by_name_and_the_device_goes_on() {
             Error::LimitExceeded { limit, .. } => limit,
             other => panic!("{other}"),
         };
-        let too_long = gpu.alloc(gpu.caps().max_binding_words + 1).map(|_| ()).unwrap_err();
-        assert_eq!(limit_of(too_long), "max_storage_buffer_binding_size");
+        let too_long = gpu.alloc(gpu.caps().max_buffer_words + 1).map(|_| ()).unwrap_err();
+        assert_eq!(limit_of(too_long), "max_buffer_size");
+        LARGEST_BINDING.set(Some(63));
+        let too_large = gpu.run(affine(&x, &y, 1, 0)).unwrap_err();
+        LARGEST_BINDING.set(None);
+        assert_eq!(limit_of(too_large), "max_storage_buffer_binding_size");
         let too_many = gpu.run(Kernel { groups: [1, 65_536, 1], ..affine(&x, &y, 1, 0) }).unwrap_err();
         assert_eq!(limit_of(too_many), "max_compute_workgroups_per_dimension");
         let words = |count| ParamWords { words: vec![0; count], ..ParamWords::default() };

@@ -12,6 +12,7 @@ use crate::ops::elementwise::binary as pairs;
 use crate::ops::elementwise::unary::{CHUNK, FEW_CHUNKS, MATH, SPECIAL};
 use crate::ops::inputs::{StridedParams, Walk, elements_each};
 use crate::ops::long::pair::of_two;
+use crate::ops::parts::{alike, broadcast};
 use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, expect_dtype,
@@ -188,6 +189,10 @@ impl Op for Binary {
         Ok(self.pair.result(broadcast_shapes(self.name(), a.shape(), b.shape())?, a))
     }
 
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        broadcast(shapes, dim)
+    }
+
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (a, b) = (&inputs[0], &inputs[1]);
         let (each, x, y) = (self.pair.of(a.dtype())?.each, a.all(), b.all());
@@ -274,6 +279,10 @@ impl Op for WithNumber {
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         Ok(self.pair.result(inputs[0].shape().to_vec(), inputs[0]))
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        alike(shapes, dim)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

@@ -8,6 +8,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, Operand, Pointwise, operands};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inputs::elements_each;
+use crate::ops::parts::alike;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
 
@@ -29,6 +30,10 @@ impl Op for UnaryGrad {
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
         Ok((inputs[0].shape().to_vec(), DType::F32))
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        alike(shapes, dim)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

@@ -19,6 +19,7 @@ use crate::error::Result;
 use crate::ops::elementwise::promote::to_float;
 use crate::ops::inputs::elements_each;
 use crate::ops::long::single::of_one;
+use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
 use crate::ops::vectorised::{Unfused, vectorised};
 use crate::ops::{
@@ -298,6 +299,10 @@ impl Op for Unary {
             expect_dtype(self.name(), inputs[0], self.function.takes)?;
         }
         Ok((inputs[0].shape().to_vec(), if self.function.truth { DType::Bool } else { dtype }))
+    }
+
+    fn along(&self, shapes: &[&[usize]], dim: usize) -> Option<Vec<Option<usize>>> {
+        alike(shapes, dim)
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {

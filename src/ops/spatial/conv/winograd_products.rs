@@ -91,7 +91,7 @@ impl Geometry {
         // The transformed kernels, and the tiles of one panel, each have to fit in a binding.
         let [from, to] = channels.map(|c| c.next_multiple_of(A_WIDTH));
         let largest = PLACES * (from.saturating_mul(to)).max(from.max(to) * B_WIDTH);
-        if largest > gpu.caps().max_binding_words {
+        if largest > gpu.largest_binding() {
             return Ok(false);
         }
         let least = if Product::shares_loads(gpu)? { LEAST_CHANNELS_IN_BLOCKS } else { LEAST_CHANNELS };
