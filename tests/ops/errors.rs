@@ -185,7 +185,7 @@ fn more_than_the_host_has() {
 #[test]
 fn more_than_an_adapter_allows() -> Result<()> {
     for device in devices().iter().filter(|d| !d.is_cpu()) {
-        let words = device.info().limits.max_binding as usize / 4 + 1;
+        let words = device.info().limits.max_buffer as usize / 4 + 1;
         let error = Tensor::zeros([words], device).unwrap_err();
         assert!(matches!(error, Error::LimitExceeded { .. } | Error::OutOfMemory { .. }), "{device}: {error:?}");
         assert!(error.to_string().contains(device.name()), "{error}");
