@@ -3,6 +3,8 @@
 //! A thread acts as a [`Rank`] of the group within [`Rank::scope`]. An op that needs values from other replicas calls
 //! [`context::rank`]. If a rank fails or ends early, the ranks that wait for it get an error instead of a deadlock.
 
+mod batch_mean;
+mod draws;
 mod losses;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +17,8 @@ use crate::philox::Stream;
 use crate::sync::lock;
 use crate::tensor::{Tensor, weighted_sum};
 
+pub use batch_mean::batch_mean;
+pub(crate) use draws::Draws;
 pub(crate) use losses::{LossRecord, StepLosses, Totals, counts_are_alike, mean, sum, weighted_mean};
 
 /// The exchange of values with the same step's groups in other processes.
@@ -74,6 +78,8 @@ struct Progress {
     /// The time that it has waited for others, in nanoseconds.
     waited: AtomicU64,
     losses: Mutex<LossRecord>,
+    /// The numbers of elements of its draws.
+    draws: Mutex<Vec<usize>>,
 }
 
 #[derive(Debug, Default)]
@@ -214,19 +220,6 @@ impl Rank {
     /// Scales `count`, a number proportional to this rank's samples, to all ranks.
     pub fn over_all(&self, count: usize) -> usize {
         (count as u128 * self.group.total() as u128 / self.samples() as u128) as usize
-    }
-
-    /// Returns the random words for `count` elements of this rank in a joint draw of the group: the stream, and the
-    /// number of words of its first block that belong to the previous rank. Together, the ranks draw the same words as
-    /// one device would.
-    pub fn words(&self, count: usize) -> (Stream, usize) {
-        let before = self.group.joint.as_ref().map_or(0, |joint| joint.before)
-            + self.group.samples[..self.rank].iter().sum::<usize>();
-        let at = (count as u128 * before as u128 / self.samples() as u128) as u64;
-        let blocks = (self.over_all(count) as u64).div_ceil(4);
-        let drawn = self.progress().drawn.fetch_add(blocks, Ordering::Relaxed);
-        let Stream { seed, first } = self.group.stream;
-        (Stream { seed, first: first.wrapping_add(drawn + at / 4) }, (at % 4) as usize)
     }
 
     /// Returns how long this rank has waited for others. This is subtracted when its speed is measured.

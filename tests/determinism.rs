@@ -3,10 +3,11 @@
 
 mod common;
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
-use anygpu::nn::{Linear, Module};
-use anygpu::{Device, Result, Tensor, manual_seed, nn, optim};
+use anygpu::nn::{Dropout, Linear, Module};
+use anygpu::parallel::Shares;
+use anygpu::{DataParallel, Device, Result, Tensor, manual_seed, nn, optim};
 use common::devices;
 
 /// The generator is the process's: one test at a time.
@@ -76,6 +77,53 @@ fn training() -> Result<()> {
     let _alone = GENERATOR.lock();
     for device in devices() {
         assert_eq!(run(&device)?, run(&device)?, "{device}");
+    }
+    Ok(())
+}
+
+/// Draws some numbers for all samples together, then drops elements of each.
+#[derive(Clone)]
+struct Noisy {
+    fc: Linear,
+    drop: Dropout,
+    draws: usize,
+}
+
+impl Module for Noisy {
+    anygpu::children!(fc, drop);
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let factor = Tensor::rand([self.draws], x.device())?.mean_all()?;
+        self.drop.forward(&self.fc.forward(x)?.mul(&factor)?)
+    }
+}
+
+/// One number is for all samples, also where a device has one sample, or as many as there are numbers.
+#[test]
+fn draws_for_all_samples_are_those_of_one_device() -> Result<()> {
+    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let (x, y) = (Tensor::rand([8, 5], None)?, Tensor::rand([8, 64], None)?);
+    let others = devices().into_iter().filter(|device| !device.is_cpu());
+    let mixes: Vec<Vec<Device>> = others.map(|other| vec![Device::cpu(), other]).collect();
+    let weights = Linear::new(5, 64)?.state_dict();
+    for draws in [1, 3, 7, 8] {
+        let losses = |devices: &[Device], shares: Shares| -> Result<Vec<f32>> {
+            let net = Noisy { fc: Linear::new(5, 64)?, drop: Dropout::new(0.5)?, draws };
+            net.fc.load_state_dict(&weights, true)?;
+            let net = DataParallel::new(net, devices)?.with_shares(shares)?;
+            manual_seed(3);
+            let step =
+                || net.train_batch(&x, &y, |y, target| nn::mse_loss(y, target, nn::Reduction::Mean))?.item::<f32>();
+            (0..3).map(|_| step()).collect()
+        };
+        let expected = losses(&[Device::cpu()], Shares::Even)?;
+        for devices in &mixes {
+            for shares in [[1.0, 7.0], [3.0, 5.0], [7.0, 1.0]] {
+                let got = losses(devices, Shares::Fixed(shares.to_vec()))?;
+                let near = got.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5);
+                assert!(near, "{draws} draws, {devices:?} {shares:?}: {got:?} instead of {expected:?}");
+            }
+        }
     }
     Ok(())
 }

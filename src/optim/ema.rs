@@ -1,5 +1,6 @@
 //! Moving averages of weights.
 
+use super::state::still_trained;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::{Module, StateDict, moved};
@@ -45,6 +46,8 @@ pub struct Ema {
     decay: f32,
     updates: u32,
     names: Vec<String>,
+    /// The module's parameters.
+    all: Vec<Tensor>,
     parameters: Vec<Run>,
     buffers: Vec<(String, Tensor, Tensor)>,
 }
@@ -94,14 +97,17 @@ impl Ema {
             names,
             parameters: Bucket::runs(&all).map(run).collect::<Result<_>>()?,
             buffers: module.named_buffers().into_iter().map(buffer).collect::<Result<_>>()?,
+            all,
         })
     }
 
     /// Averages the parameters as they are now, and copies the buffers. Does not wait for the device.
     ///
     /// # Errors
-    /// Device errors.
+    /// [`Error::InvalidArgument`] if the module was moved, or given to [`DataParallel`](crate::DataParallel), after this was
+    /// created, so that it has other parameters; device errors.
     pub fn update(&mut self) -> Result<()> {
+        still_trained(NAME, &self.all, 0)?;
         crate::no_grad(|| {
             for Run { parameters, averages } in &self.parameters {
                 match self.updates {

@@ -37,6 +37,26 @@ struct ParameterBucket {
     state: Vec<Tensor>,
 }
 
+/// An error if a parameter was replaced in its net, so that nobody but `who` has it: the net that is trained has another one. A clone
+/// of the net may still have it, and be trained. `who` has so many handles of each parameter beside those of the list.
+pub(super) fn still_trained(who: &'static str, parameters: &[Tensor], beside: usize) -> Result<()> {
+    let (role, source) = if who == "Ema" { ("average", "") } else { ("optimiser", ".parameters()") };
+    let own = |p: &Tensor| beside + parameters.iter().filter(|other| other.id() == p.id()).count();
+    let gone = |p: &Tensor| p.is_replaced() && p.holders() <= own(p);
+    let Some(i) = parameters.iter().position(gone) else { return Ok(()) };
+    let (shape, device) = (parameters[i].shape(), parameters[i].device());
+    let what = if parameters[i].is_leaf() {
+        "was replaced when its net was moved or copied (Module::to, DataParallel::new, deep_copy)"
+    } else {
+        "was frozen, and its net was unfrozen (requires_grad_(true))"
+    };
+    let detail = format!(
+        "parameter {i}, of shape {shape:?} on {device}, {what} after this {role} was made, and the net no longer has it: make \
+         the {role} from net{source} after that"
+    );
+    Err(Error::argument(who, detail))
+}
+
 /// A part of a step: neighbouring parameters of a bucket, and their gradients as one tensor.
 struct Update {
     parameters: Range<usize>,
@@ -70,7 +90,7 @@ impl OptimizerState {
             self.trainable()?;
             self.buckets = Some(self.bucketed()?);
         }
-        self.still_trained()?;
+        still_trained(self.optimizer, &self.parameters, 1)?;
         let (optimizer, tensors) = (self.optimizer, rule(1).state_tensors());
         self.buckets.iter_mut().flatten().try_for_each(|bucket| bucket.prepare(optimizer, tensors))
     }
@@ -89,25 +109,6 @@ impl OptimizerState {
             return Err(Error::argument(self.optimizer, detail));
         }
         Ok(())
-    }
-
-    /// An error if a parameter was replaced in its net, so that nobody but the optimiser has it: the net that is trained has another
-    /// one. A clone of the net may still have it, and be trained.
-    fn still_trained(&self) -> Result<()> {
-        let own = |p: &Tensor| 1 + self.parameters.iter().filter(|other| other.id() == p.id()).count();
-        let gone = |p: &Tensor| p.is_replaced() && p.holders() <= own(p);
-        let Some(i) = self.parameters.iter().position(gone) else { return Ok(()) };
-        let (shape, device) = (self.parameters[i].shape(), self.parameters[i].device());
-        let what = if self.parameters[i].is_leaf() {
-            "was replaced when its net was moved or copied (Module::to, DataParallel::new, deep_copy)"
-        } else {
-            "was frozen, and its net was unfrozen (requires_grad_(true))"
-        };
-        let detail = format!(
-            "parameter {i}, of shape {shape:?} on {device}, {what} after this optimiser was made, and the net no longer has it: \
-             make the optimiser from net.parameters() after that"
-        );
-        Err(Error::argument(self.optimizer, detail))
     }
 
     /// Returns, for each parameter of a replica that is not lost and made a step, its index, its number of steps, and views of

@@ -45,6 +45,11 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 /// [`Module::eval`]), but for layers that are [kept in evaluation mode](Module::keep_eval). Batch norm uses the statistics of the *whole* batch, like PyTorch's `SyncBatchNorm`, with two
 /// short exchanges through the host for each such layer. Dropout drops the same elements as on one device.
 ///
+/// **Layers of your own.** A draw of random numbers in `forward` whose number is proportional to the samples is one for each
+/// sample; another one is for all samples together, such as whether a layer is left out, and is the same on all devices. A buffer
+/// that a layer computes from its samples is different on each device, which is an error after the first steps: give it
+/// [`batch_mean`](crate::parallel::batch_mean) of its values.
+///
 /// # With several devices
 ///
 /// The values that are trained are on the host: the parameters, the buffers and the optimiser's state. Each replica gets copies

@@ -174,7 +174,7 @@ impl DataParallel {
                 let part = inputs.iter().enumerate().map(part).collect::<Result<Vec<_>>>()?;
                 let (outputs, buffers) = self.split_at_once(state, call, &part, work.clone())?;
                 // Running statistics of a forward pass in training mode.
-                self.host.set_buffers(&buffers)?;
+                self.set_buffers(state, &buffers)?;
                 pieces.push(outputs);
                 start += size;
             }

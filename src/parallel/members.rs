@@ -34,6 +34,12 @@ pub(super) struct State {
     pub(super) losses: Option<StepLosses>,
     /// Whether parts have been seen to compute means over numbers of elements that are not proportional to their samples.
     pub(super) counts: bool,
+    /// The random draws of a step that have been seen to be for all samples together.
+    pub(super) shared_draws: Arc<[usize]>,
+    /// Whether a warning has told of draws that are not those of one device.
+    pub(super) warned_of_draws: bool,
+    /// The version of the host's buffers that the replicas were given or have computed.
+    pub(super) host_buffers: u64,
     /// Whether losses have been seen that need the totals of all parts, when a batch was computed in parts one after another.
     pub(super) totals_first: bool,
 }
@@ -163,6 +169,13 @@ impl DataParallel {
         }
     }
 
+    /// Overwrites the buffers of the host with those of a replica.
+    pub(super) fn set_buffers(&self, state: &mut State, values: &[Tensor]) -> Result<()> {
+        self.host.set_buffers(values)?;
+        state.host_buffers = self.host.buffers_version();
+        Ok(())
+    }
+
     /// Runs `work` for the part of each member that has samples, as the ranks of a group, and waits for them. `take` is called
     /// with each bucket of gradients: the rank, the number of the bucket, and its elements. Returns the results by rank.
     pub(super) fn attempt<T: Send + 'static>(
@@ -180,6 +193,12 @@ impl DataParallel {
         let group = ProcessGroup::new(samples, generator(), state.joint.clone(), state.losses.clone());
         let check = state.steps > 0 && state.steps.is_multiple_of(STEPS_BETWEEN_CHECKS);
         let version = self.host.version();
+        let of_buffers = self.host.buffers_version();
+        if state.host_buffers != of_buffers {
+            // The program has written to them.
+            state.members.iter_mut().for_each(|member| member.buffers = false);
+            state.host_buffers = of_buffers;
+        }
         let (sender, events) = channel();
         for ((rank, &i), place) in busy.iter().enumerate().zip(group.ranks()) {
             let member = &mut state.members[i];

@@ -28,6 +28,7 @@ mod turns;
 mod wire;
 mod worker;
 
+pub use crate::process_group::batch_mean;
 pub use channel_parallel::{ChannelParallelConv2d, ColumnParallelLinear, RowParallelLinear};
 pub use collectives::{
     Handle, ReduceOp, all_gather, all_gather_async, all_reduce, all_reduce_async, all_to_all, all_to_all_async,

@@ -73,7 +73,7 @@ impl DataParallel {
     }
 
     fn begin_again(&self, state: &mut State, before: &Before) -> Result<()> {
-        self.host.set_buffers(&before.buffers)?;
+        self.set_buffers(state, &before.buffers)?;
         for (member, residuals) in state.members.iter_mut().zip(&before.residuals) {
             member.buffers = false;
             member.replica.feedback.restore(residuals.clone());
@@ -121,7 +121,8 @@ impl DataParallel {
             let part = self.part(inputs, start, size)?;
             let part: Vec<&Tensor> = part.iter().collect();
             let (summed, counts) = (self.summed, state.counts);
-            state.losses = Some(StepLosses { samples, summed, counts, totals: Totals::Exchanged });
+            let shared_draws = state.shared_draws.clone();
+            state.losses = Some(StepLosses { samples, summed, counts, totals: Totals::Exchanged, shared_draws });
             let records = self.with_survivors(state, size, |state, sizes| {
                 let step = step.clone();
                 let work = move |replica: &Replica, part: Part| replica.loss_record(&part.inputs, &*step);

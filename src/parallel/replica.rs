@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::{Module, buffers_onto, parameters_onto, replacing};
 use crate::ops::inplace::copy_;
-use crate::process_group::LossRecord;
+use crate::process_group::{LossRecord, Rank};
 use crate::tensor::{Bucket, Tensor, to_together};
 
 /// A net whose parameters are one bucket on one device. It is cheap to clone; jobs take a clone to their thread.
@@ -37,6 +37,8 @@ pub(super) struct LocalStep {
     /// What the format of gradients has lost, to be kept if the step happens.
     pub(super) residuals: Residuals,
     pub(super) losses: LossRecord,
+    /// The numbers of elements of its random draws.
+    pub(super) draws: Vec<usize>,
 }
 
 impl Replica {
@@ -55,6 +57,12 @@ impl Replica {
     /// Returns the number of in-place writes to the parameters.
     pub(super) fn version(&self) -> u64 {
         self.parameters.first().map_or(0, |first| first.storage().version())
+    }
+
+    /// Returns the number of in-place writes to the buffers.
+    pub(super) fn buffers_version(&self) -> u64 {
+        let versions = buffers(&*self.net).into_iter().map(|buffer| buffer.storage().version());
+        versions.fold(0, u64::wrapping_add)
     }
 
     pub(super) fn zero_grad(&self) {
@@ -105,10 +113,11 @@ impl Replica {
         drop(loss);
         let Gradients { present, times: buckets, residuals } = gradients.finish()?;
         self.device.alive()?;
-        let (waited, losses) = context::rank().map(|rank| (rank.waited(), rank.loss_record())).unwrap_or_default();
+        let of_rank = |rank: Rank| (rank.waited(), rank.loss_record(), rank.draws());
+        let (waited, losses, draws) = context::rank().map(of_rank).unwrap_or_default();
         let (begin, copied) = (part.begin, part.copied);
         let times = PartTimes { begin, copied, forward, backward, buckets, waited };
-        Ok(LocalStep { present, times, residuals, losses })
+        Ok(LocalStep { present, times, residuals, losses, draws })
     }
 
     /// Overwrites the parameters with those of a replica on the host.

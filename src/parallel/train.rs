@@ -6,15 +6,21 @@ use std::time::Instant;
 
 use super::DataParallel;
 use super::machines::{JointStep, Machines};
-use super::members::{Part, State};
+use super::members::{Part, STEPS_BETWEEN_CHECKS, State};
 use super::reducer::Reducer;
 use super::replica::{Replica, StepFn};
 use super::timeline::ParallelReport;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::Module;
-use crate::process_group::{LossRecord, StepLosses, Totals, counts_are_alike};
+use crate::process_group::{Draws, LossRecord, StepLosses, Totals, counts_are_alike};
 use crate::sync::lock;
 use crate::tensor::{Bucket, Tensor, random_state, set_random_state};
+
+/// The first steps, after which the buffers of all devices are compared.
+const FIRST_STEPS: u64 = 3;
+/// How far the buffers of two devices may be apart, relative to the largest value.
+const LARGEST_DIFFERENCE: f32 = 1e-2;
 
 /// The mean gradients of a batch or a part of it.
 pub(super) struct Gradients {
@@ -197,17 +203,14 @@ impl DataParallel {
             // Other processes do not repeat a step, so that numbers of elements are always exchanged with them.
             let counts = state.counts || joint.is_some();
             let (summed, totals) = (self.summed, totals.clone());
-            state.losses = Some(StepLosses { samples: whole, summed, counts, totals });
+            let shared_draws = state.shared_draws.clone();
+            state.losses = Some(StepLosses { samples: whole, summed, counts, totals, shared_draws });
             let attempt = self.gradients_once(state, inputs, [samples, whole], step, joint.as_deref_mut());
             state.losses = None;
             match attempt? {
                 Some(gradients) => return Ok(gradients),
                 None => {
                     // The step has not changed anything that is kept, and begins again.
-                    log::debug!(
-                        "numbers of losses are not proportional to samples: the devices exchange them from now on"
-                    );
-                    state.counts = true;
                     state.members.iter_mut().for_each(|member| member.buffers = false);
                     set_random_state(random);
                 }
@@ -216,7 +219,8 @@ impl DataParallel {
     }
 
     /// As [`gradients`](DataParallel::gradients). Returns `None` if the devices took means over numbers of elements that are not
-    /// proportional to their samples.
+    /// proportional to their samples, or random numbers for all samples together for those of single samples. `state` then has
+    /// what the next attempt is to know.
     fn gradients_once(
         &self,
         state: &mut State,
@@ -233,12 +237,13 @@ impl DataParallel {
             let mut reducer = Reducer::new(&self.plan, &busy.iter().map(share(total)).collect::<Vec<_>>())?;
             let (plan, step, wire) = (self.plan.clone(), step.clone(), self.wire);
             let of_step: Arc<[f64]> = busy.iter().map(share(whole)).collect();
+            let compares = state.steps < FIRST_STEPS || state.steps.is_multiple_of(STEPS_BETWEEN_CHECKS);
             let work = move |replica: &Replica, part: Part| {
                 let rank = part.rank;
                 let wire = replica.feedback.wire(wire, of_step[rank]);
                 let local = replica.local_gradients(part, &*step, &plan, wire)?;
-                // All ranks have updated their buffers alike.
-                let buffers = if rank == 0 { replica.buffers_on_host()? } else { Vec::new() };
+                // All ranks have updated their buffers alike, which is compared now and then.
+                let buffers = if rank == 0 || compares { replica.buffers_on_host()? } else { Vec::new() };
                 Ok((local, buffers))
             };
             let take = |rank, bucket, part| {
@@ -251,7 +256,17 @@ impl DataParallel {
             };
             let parts = self.attempt(state, sizes, inputs, work, take)?;
             let records = busy.iter().zip(&parts).map(|(&i, (local, _))| (sizes[i], &local.losses));
-            let alike = counts_are_alike(records.clone());
+            if let Err(error) = self.same_buffers(&busy, parts.iter().map(|(_, buffers)| &buffers[..])) {
+                state.members.iter_mut().for_each(|member| member.buffers = false);
+                return Err(error.into());
+            }
+            let mut alike = counts_are_alike(records.clone());
+            if !alike {
+                log::debug!("numbers of losses are not proportional to samples: the devices exchange them from now on");
+                state.counts = true;
+            }
+            alike &=
+                self.draws_are_right(state, busy.iter().zip(&parts).map(|(&i, (local, _))| (sizes[i], &local.draws)));
             let losses = records.map(|(n, losses)| (n, losses.clone())).next().unwrap_or_default();
             let (block, loss) = reducer.finish()?;
             let roster = &mut *lock(&self.roster);
@@ -275,10 +290,57 @@ impl DataParallel {
             Ok((gradients, buffers.unwrap_or_default(), residuals))
         })?;
         if gradients.is_some() {
-            self.host.set_buffers(&buffers)?;
+            self.set_buffers(state, &buffers)?;
             residuals.into_iter().for_each(|(i, lost)| state.members[i].replica.feedback.keep(lost));
         }
         Ok(gradients)
+    }
+
+    /// Returns an error if the buffers of the replicas differ by more than rounding. Those without buffers are not compared.
+    fn same_buffers<'a>(&self, busy: &[usize], buffers: impl Iterator<Item = &'a [Tensor]>) -> Result<()> {
+        let mut all = busy.iter().zip(buffers);
+        let Some((&first, expected)) = all.next() else { return Ok(()) };
+        for (&other, here) in all {
+            for (i, (a, b)) in expected.iter().zip(here).enumerate() {
+                let values = |x: &Tensor| x.to_dtype(DType::F32)?.to_vec::<f32>();
+                let (a, b) = (values(a)?, values(b)?);
+                let size = a.iter().chain(&b).fold(0f32, |size, v| size.max(v.abs()));
+                let apart = |(a, b): (&f32, &f32)| (a - b).abs() > LARGEST_DIFFERENCE * size;
+                let Some(at) = a.iter().zip(&b).position(apart) else { continue };
+                let name = self.host.net.named_buffers().swap_remove(i).0;
+                let names = lock(&self.roster).names();
+                let detail = format!(
+                    "the buffer {name:?} is {} on {} and {} on {} after the step: a layer computes it from the samples of one \
+                     device, where it should be the same on all. Give it parallel::batch_mean of its values",
+                    a[at], names[first], b[at], names[other]
+                );
+                return Err(Error::argument("train_batch", detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the devices have drawn the random numbers of one device. If not, and `state` can have what they need to know
+    /// for that, it has it.
+    fn draws_are_right<'a>(&self, state: &mut State, draws: impl Iterator<Item = (usize, &'a Vec<usize>)>) -> bool {
+        let draws: Vec<_> = draws.map(|(samples, draws)| (samples, draws.clone())).collect();
+        match Draws::of(&draws, &state.shared_draws) {
+            Draws::Alike => true,
+            Draws::Shared(found) if self.machines.is_none() => {
+                log::debug!("random numbers are for all samples together: all devices draw the same ones from now on");
+                state.shared_draws = found.into();
+                false
+            }
+            Draws::Shared(_) | Draws::Unlike => {
+                if !std::mem::replace(&mut state.warned_of_draws, true) {
+                    log::warn!(
+                        "the devices drew random numbers in a step whose number is neither the same on all nor proportional to \
+                         their samples: they are not those of one device"
+                    );
+                }
+                true
+            }
+        }
     }
 
     /// Returns what each device did in the steps until now, and how fast they were together. It is empty with one device, for which

@@ -26,6 +26,8 @@ pub(crate) struct StepLosses {
     /// Whether numbers of elements are added up over the parts, because they are not proportional to the samples.
     pub counts: bool,
     pub totals: Totals,
+    /// The random draws, in order, that are known to be for all samples together.
+    pub shared_draws: Arc<[usize]>,
 }
 
 /// Where the sum of the weights of all parts comes from.

@@ -5,6 +5,7 @@
 mod common;
 mod encoder;
 mod mtcnn;
+mod several;
 mod unet;
 
 use anygpu::prelude::*;

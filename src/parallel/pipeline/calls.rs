@@ -99,7 +99,8 @@ impl Pipeline {
         loop {
             let needed = Arc::new(AtomicBool::new(false));
             let totals = if gathers { Totals::Exchanged } else { Totals::Unknown(needed.clone()) };
-            let losses = StepLosses { samples, summed: self.summed, counts: gathers, totals };
+            let losses =
+                StepLosses { samples, summed: self.summed, counts: gathers, totals, shared_draws: Arc::default() };
             let result = self.gradients(&workers, x, y, losses, loss_fn.clone());
             let again = needed.load(Ordering::Relaxed);
             if again || result.is_err() {

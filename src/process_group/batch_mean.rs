@@ -1,0 +1,53 @@
+//! Means over a batch whose parts are on several devices.
+
+use crate::context;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::named;
+use crate::tensor::Tensor;
+
+/// Returns the mean of a tensor over the parts of a batch that several devices compute, weighted by their samples: for statistics
+/// that a layer of your own keeps in a buffer, so that all devices have the same ones. `x`, of any shape, is a mean over the
+/// samples that the layer sees. All devices must call this equally often. Integers become f32; the result has no gradient.
+///
+/// Outside a step of a [`DataParallel`](crate::DataParallel), and with one device, it is `x` itself. The micro-batches of a
+/// [`Pipeline`](crate::Pipeline) have means of their own.
+///
+/// # Errors
+/// [`Error::Abandoned`](crate::Error::Abandoned) if another device has failed or does not call this; device errors.
+///
+/// ```
+/// use anygpu::nn::{Buffer, Module};
+/// use anygpu::parallel::batch_mean;
+/// use anygpu::{Result, Tensor, no_grad};
+///
+/// /// Subtracts the running mean of the samples.
+/// #[derive(Clone)]
+/// struct Centre {
+///     mean: Buffer,
+/// }
+///
+/// impl Module for Centre {
+///     anygpu::children!(mean);
+///
+///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+///         let now = batch_mean(&x.mean(0, false)?)?;
+///         no_grad(|| self.mean.0.copy_(&(self.mean.0.mul(0.9)? + now.mul(0.1)?)?))?;
+///         x.sub(&self.mean.0)
+///     }
+/// }
+/// let centre = Centre { mean: Buffer(Tensor::zeros([2], None)?) };
+/// centre.forward(&Tensor::ones([5, 2], None)?)?;
+/// assert_eq!(centre.mean.0.to_vec::<f32>()?, [0.1; 2]);
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+pub fn batch_mean(x: &Tensor) -> Result<Tensor> {
+    named("batch_mean", || {
+        let x = x.detach();
+        let x = if x.dtype().is_float() { x } else { x.to_dtype(DType::F32)? };
+        let Some(rank) = context::rank().filter(|rank| rank.is_joint()) else { return Ok(x) };
+        let own = x.to_dtype(DType::F32)?.to_vec::<f32>()?;
+        let mean = rank.weighted_sum(own)?;
+        Tensor::from_slice(&mean, x.shape(), x.device())?.to_dtype(x.dtype())
+    })
+}
