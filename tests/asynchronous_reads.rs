@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anygpu::{DType, Device, DeviceKind, Error, Result, Tensor};
-use common::devices;
+use common::devices_in_turn;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -19,7 +19,7 @@ fn work(device: &Device) -> Result<Tensor> {
 
 #[test]
 fn elements_are_those_of_the_call() -> Result<()> {
-    for device in &devices() {
+    for device in &devices_in_turn() {
         let x = Tensor::arange(0.0, 300_000.0, 1.0, device)?; // more than one chunk
         let mut reads: Vec<_> = (0..6)
             .map(|round| {
@@ -41,7 +41,7 @@ fn elements_are_those_of_the_call() -> Result<()> {
 
 #[test]
 fn every_type_and_view() -> Result<()> {
-    for device in &devices() {
+    for device in &devices_in_turn() {
         let x = Tensor::arange(0.0, 24.0, 1.0, device)?.reshape([4, 6])?;
         let turned = x.t()?.narrow(0, 1, 3)?;
         assert_eq!(pollster::block_on(turned.to_vec_async::<f32>())?, turned.to_vec::<f32>()?, "{device}");
@@ -59,7 +59,7 @@ fn every_type_and_view() -> Result<()> {
 /// The call returns while the device works, and a program that draws asks for the result between its frames.
 #[test]
 fn nothing_waits() -> Result<()> {
-    for device in &devices() {
+    for device in &devices_in_turn() {
         drop(work(device)?.to_vec::<f32>()?); // compiles the kernels
         let y = work(device)?;
         // The products take tens of milliseconds on software adapters; a thread may be held up for so long, but not always. On
@@ -87,7 +87,7 @@ fn nothing_waits() -> Result<()> {
 /// Functions are called in the order of the reads, and one that panics takes nothing from the others.
 #[test]
 fn functions_are_called_in_order() -> Result<()> {
-    for device in &devices() {
+    for device in &devices_in_turn() {
         let (sender, receiver) = channel();
         for round in 0..20u32 {
             let sender = sender.clone();
@@ -116,7 +116,7 @@ fn own(device: &Device) -> bool {
 
 #[test]
 fn reads_that_nobody_wants_are_dropped() -> Result<()> {
-    for device in devices().iter().filter(|device| own(device)) {
+    for device in devices_in_turn().iter().filter(|device| own(device)) {
         let device = &Device::new(&format!("{device}/8"))?; // no other test uses its memory
         let before = device.memory().live;
         for _ in 0..10 {
@@ -131,7 +131,7 @@ fn reads_that_nobody_wants_are_dropped() -> Result<()> {
 
 #[test]
 fn threads_and_other_reads_go_on_beside_them() -> Result<()> {
-    for device in &devices() {
+    for device in &devices_in_turn() {
         thread::scope(|scope| {
             let rounds = |number: u32| {
                 move || -> Result<()> {
@@ -154,7 +154,7 @@ fn threads_and_other_reads_go_on_beside_them() -> Result<()> {
 /// A device that is lost, before the call or during it, is a typed error soon.
 #[test]
 fn a_lost_device_ends_its_reads() -> Result<()> {
-    for device in devices().iter().filter(|device| !device.is_cpu() && own(device)) {
+    for device in devices_in_turn().iter().filter(|device| !device.is_cpu() && own(device)) {
         let lost = Device::new(&format!("{device}/9"))?;
         let y = work(&lost)?;
         let reads: Vec<_> = (0..4).map(|_| y.to_vec_async::<f32>()).collect();
@@ -177,7 +177,7 @@ fn a_lost_device_ends_its_reads() -> Result<()> {
 /// What kernels find in their inputs is an error of the read, as of any other.
 #[test]
 fn faults_of_kernels_are_errors_of_the_read() -> Result<()> {
-    for device in devices().iter().filter(|device| !device.is_cpu()) {
+    for device in devices_in_turn().iter().filter(|device| !device.is_cpu()) {
         let table = Tensor::ones([4, 2], device)?;
         let rows = table.index_select(0, &Tensor::from_slice(&[1u32, 9], 2, device)?)?;
         let error = pollster::block_on(rows.to_vec_async::<f32>()).unwrap_err();
@@ -190,7 +190,7 @@ fn faults_of_kernels_are_errors_of_the_read() -> Result<()> {
 /// A fault belongs to the first read after it, and not to one that was begun before and ends later.
 #[test]
 fn faults_are_those_of_the_work_before_a_read() -> Result<()> {
-    for device in devices().iter().filter(|device| !device.is_cpu() && own(device)) {
+    for device in devices_in_turn().iter().filter(|device| !device.is_cpu() && own(device)) {
         let device = &Device::new(&format!("{device}/10"))?; // no other test has faults there
         for round in 0..10 {
             let table = Tensor::ones([4, 2], device)?;

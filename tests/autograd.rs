@@ -5,7 +5,7 @@ mod common;
 use anygpu::optim::SGD;
 use anygpu::parallel::{ReduceOp, all_reduce};
 use anygpu::{Device, Error, NoGrad, Result, Tensor, no_grad};
-use common::devices;
+use common::devices_in_turn;
 
 fn leaf(values: &[f32]) -> Result<Tensor> {
     Ok(Tensor::from_slice(values, values.len(), None)?.requires_grad())
@@ -62,7 +62,7 @@ fn gradients_add_up_until_they_are_cleared() -> Result<()> {
 /// y = a·b with a = 2x, b = x + 1: dy/dx = 2·b + a = 4x + 2. Each node is walked after all of its users.
 #[test]
 fn a_diamond_adds_both_ways() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::from_slice(&[1.0f32, -3.0], 2, &device)?.requires_grad();
         let (a, b) = (x.mul_scalar(2.0)?, x.add_scalar(1.0)?);
         (&a * &b)?.sum_all()?.backward()?;
@@ -108,7 +108,7 @@ fn parts_and_the_whole_add_up() -> Result<()> {
     let squares = |part: Result<Tensor>| part.and_then(|part| (&part * &part)?.sum_all());
     let uses: [fn(&Tensor) -> Result<Tensor>; 4] =
         [|y| y.narrow(1, 0, 2), |y| y.narrow(1, 1, 3), |y| y.slice(1, 0, 4, 2), |y| y.narrow(0, 1, 1)?.narrow(1, 3, 1)];
-    for device in devices() {
+    for device in devices_in_turn() {
         for first in 0..5 {
             let x = Tensor::arange(0.0, 8.0, 1.0, &device)?.reshape([2, 4])?.requires_grad();
             let y = x.mul_scalar(3.0)?;
@@ -174,7 +174,7 @@ fn what_cannot_be_differentiated() -> Result<()> {
 /// y = x² needs x as it was; an optimiser's step between forward and backward has changed it.
 #[test]
 fn a_write_in_place_is_noticed() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::ones([3], &device)?.requires_grad();
         let loss = (&x * &x)?.sum_all()?;
         x.set_grad(Some(Tensor::ones([3], &device)?));
@@ -193,7 +193,7 @@ fn a_write_in_place_is_noticed() -> Result<()> {
 /// x lives on one device, the loss on another, through every ordered pair: d(Σ (2x)²)/dx = 8x, on the device of x.
 #[test]
 fn gradients_cross_devices() -> Result<()> {
-    let all = devices();
+    let all = devices_in_turn();
     for from in &all {
         for to in &all {
             let x = Tensor::from_slice(&[1.0f32, -2.0, 3.0], 3, from)?.requires_grad();
@@ -210,7 +210,7 @@ fn gradients_cross_devices() -> Result<()> {
 /// Through a view with gaps, and there and back again.
 #[test]
 fn a_moved_view_brings_its_gradient_home() -> Result<()> {
-    let all = devices();
+    let all = devices_in_turn();
     for to in &all {
         let x = Tensor::arange(0.0, 6.0, 1.0, None)?.reshape([2, 3])?.requires_grad();
         let part = x.t()?.narrow(0, 1, 2)?.to(to)?.to(&all[0])?;
@@ -223,7 +223,7 @@ fn a_moved_view_brings_its_gradient_home() -> Result<()> {
 /// `a + b` hands one gradient to both leaves; a collective that writes one in place must not reach the other.
 #[test]
 fn leaves_own_their_gradients() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let a = Tensor::ones([3], &device)?.requires_grad();
         let b = Tensor::ones([3], &device)?.requires_grad();
         a.add(&b)?.sum_all()?.backward()?;
@@ -236,13 +236,13 @@ fn leaves_own_their_gradients() -> Result<()> {
 
 /// Any device but this one.
 fn other(device: &Device) -> Result<Device> {
-    devices().into_iter().find(|d| d != device).map_or_else(|| Device::new("cpu/1"), Ok)
+    devices_in_turn().into_iter().find(|d| d != device).map_or_else(|| Device::new("cpu/1"), Ok)
 }
 
 /// The gradient of exp is a formula of its result: a later write into that must be noticed.
 #[test]
 fn a_result_modified_in_place_is_refused() -> Result<()> {
-    let all = devices();
+    let all = devices_in_turn();
     let [first, second, ..] = all.as_slice() else { return Ok(()) };
     let x = Tensor::ones([2], first)?.requires_grad();
     let y = x.exp()?;

@@ -8,13 +8,13 @@ use anygpu::nn::{self, Conv2d, Linear, Module, ReLU, Sequential};
 use anygpu::optim::{Adam, SGD};
 use anygpu::parallel::{ChannelParallelConv2d, ColumnParallelLinear, RowParallelLinear};
 use anygpu::{DType, DataParallel, Device, Error, Result, Tensor, autocast, no_grad};
-use common::{device, devices, values};
+use common::{device, devices_in_turn, values};
 
 /// Two and three devices with weights: every kind with the host, the adapters together, logical ones, and one device twice.
 static MIXES: LazyLock<Vec<(Vec<Device>, Vec<f64>)>> = LazyLock::new(|| {
     let lists = [["cpu/0", "cpu/1", "cpu/2"], ["soft:0", "cpu", "soft:2"], ["cpu", "soft:0", "cpu"]];
     let named = lists.iter().filter_map(|list| list.iter().map(|name| device(name)).collect());
-    let pairs = devices().into_iter().map(|device| vec![Device::cpu(), device]);
+    let pairs = devices_in_turn().into_iter().map(|device| vec![Device::cpu(), device]);
     let weighted = |devices: Vec<Device>| [4.0, 1.0, 2.5][..devices.len()].to_vec();
     named.chain(pairs).map(|devices: Vec<Device>| (devices.clone(), weighted(devices))).collect()
 });

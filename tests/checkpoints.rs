@@ -11,7 +11,7 @@ use anygpu::data::LoaderState;
 use anygpu::nn::{BatchNorm2d, Conv2d, KeyReport, Linear, Module, Sequential, StateDict};
 use anygpu::optim::SGD;
 use anygpu::{DType, DataParallel, Device, Result, Tensor, checkpoint, narrow_64_bits};
-use common::{devices, values};
+use common::{devices_in_turn, values};
 use tempfile::TempDir;
 
 fn net() -> Result<Sequential> {
@@ -49,11 +49,11 @@ fn mixed(device: &Device) -> Result<StateDict> {
 
 #[test]
 fn every_type_survives_from_every_device_to_every_device() -> Result<()> {
-    for from in devices() {
+    for from in devices_in_turn() {
         let (_folder, path) = place("all.safetensors");
         let state = mixed(&from)?;
         checkpoint::save(&state, &path)?;
-        for to in devices() {
+        for to in devices_in_turn() {
             let mut read = checkpoint::load(&path, &to)?;
             assert_eq!(read.len(), state.len());
             assert!(read.iter().all(|(_, tensor)| tensor.device() == &to));
@@ -131,11 +131,11 @@ fn files_of_others_have_no_checksum_and_wider_types() -> Result<()> {
 
 #[test]
 fn values_go_from_any_device_to_any_device_in_place() -> Result<()> {
-    for from in devices() {
+    for from in devices_in_turn() {
         let mut source = net()?;
         source.to_(&from)?;
         source.state_dict().get("norm.running_mean").unwrap().fill_(0.25)?;
-        for to in devices() {
+        for to in devices_in_turn() {
             let mut target = net()?;
             target.to_(&to)?;
             let (parameters, buffers) = (target.parameters(), target.named_buffers());
@@ -152,7 +152,7 @@ fn values_go_from_any_device_to_any_device_in_place() -> Result<()> {
 
 #[test]
 fn an_optimiser_and_a_state_taken_before_see_the_new_values() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut layer = Linear::new(3, 2)?;
         layer.to_(&device)?;
         let mut sgd = SGD::new(layer.parameters(), 1.0);
@@ -240,7 +240,7 @@ fn the_prefix_of_replicas_and_counters_of_batches_do_not_matter() -> Result<()> 
 
 #[test]
 fn every_replica_gets_the_values() -> Result<()> {
-    let all = devices();
+    let all = devices_in_turn();
     let net = DataParallel::new(net()?, &all[..all.len().min(3)])?;
     let state: StateDict = net
         .state_dict()

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anygpu::data::transforms::{RandomCrop, RandomHorizontalFlip};
 use anygpu::data::{Array, DataLoader, Dataset, LoaderState, Sample, Subset, TensorDataset, random_split};
 use anygpu::{DType, Device, Error, Result, Tensor, autocast, no_grad};
-use common::devices;
+use common::devices_in_turn;
 
 /// Sample i is an image `[1, 4, 4]` of pixels i, i + 1/16, … and the label i; it counts how often it is asked.
 #[derive(Default)]
@@ -98,7 +98,7 @@ fn batches_are_the_same_whoever_makes_them_and_wherever_they_go() -> Result<()> 
     for workers in [1, 2, 5, 40] {
         assert_eq!(seen(augmented(5)?.workers(workers).epoch(3))?, expected, "{workers} workers");
     }
-    for device in devices() {
+    for device in devices_in_turn() {
         for workers in [0, 3] {
             let loader = augmented(5)?.workers(workers).prefetch(&device);
             assert!(
@@ -113,7 +113,7 @@ fn batches_are_the_same_whoever_makes_them_and_wherever_they_go() -> Result<()> 
 /// Uploads from another thread while kernels are recorded: the batches stay whole.
 #[test]
 fn prefetching_does_not_disturb_what_computes() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let loader = DataLoader::new(Counting::new(64), 4)?.prefetch(&device);
         let mut total = Tensor::zeros((), &device)?;
         for batch in &loader {
@@ -225,7 +225,7 @@ fn an_endless_dataset_is_read_as_far_as_it_is_needed_and_no_thread_stays() -> Re
 
 #[test]
 fn tensors_of_all_types_become_batches() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::arange(0.0, 15.0, 1.0, &device)?.reshape([5, 3])?;
         let parts = [x.to_dtype(DType::F16)?, x.to_dtype(DType::U8)?, x.to_dtype(DType::Bool)?];
         let set = TensorDataset::new(&parts.iter().collect::<Vec<_>>())?;
@@ -243,7 +243,7 @@ fn tensors_of_all_types_become_batches() -> Result<()> {
 /// The tensors of a dataset are not copied, and its batches are made where they are.
 #[test]
 fn batches_of_tensors_stay_on_their_device() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::arange(0.0, 20.0, 1.0, &device)?.reshape([10, 2])?;
         let y = Tensor::from_vec((0..10u32).collect::<Vec<_>>(), 10, &device)?;
         let set = Arc::new(TensorDataset::new(&[&x, &y])?);

@@ -4,7 +4,7 @@ mod common;
 
 use anygpu::tensor::to_together;
 use anygpu::{DType, Device, Result, Tensor};
-use common::devices;
+use common::devices_in_turn;
 use half::{bf16, f16};
 
 /// f32 bit patterns around everything that rounding to halves may get wrong, and a spread of all others.
@@ -34,7 +34,7 @@ fn rounding_to_halves_is_the_same_everywhere() -> Result<()> {
     let values = floats();
     let (f16s, bf16s): (Vec<f16>, Vec<bf16>) =
         values.iter().map(|&v| (f16::from_f32_const(v), bf16::from_f32(v))).unzip();
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::from_slice(&values, values.len(), &device)?;
         let got = x.to_dtype(DType::F16)?.to_vec::<f16>()?;
         same_bits("f16", &device, &got, &f16s, |h| u32::from(h.to_bits()), &values);
@@ -50,7 +50,7 @@ fn every_half_widens_exactly() -> Result<()> {
     let f16s: Vec<f16> = all.iter().map(|&b| f16::from_bits(b)).collect();
     let bf16s: Vec<bf16> = all.iter().map(|&b| bf16::from_bits(b)).collect();
     let numbers: Vec<f32> = all.iter().map(|&b| f32::from(b)).collect();
-    for device in devices() {
+    for device in devices_in_turn() {
         let got = Tensor::from_slice(&f16s, all.len(), &device)?.to_dtype(DType::F32)?.to_vec::<f32>()?;
         let expected: Vec<f32> = f16s.iter().map(|h| h.to_f32_const()).collect();
         same_bits("f16 as f32", &device, &got, &expected, |v| v.to_bits(), &numbers);
@@ -65,7 +65,7 @@ fn every_half_widens_exactly() -> Result<()> {
 
 #[test]
 fn bytes_and_booleans() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x =
             Tensor::from_slice(&[-1.5, 0.0, -0.0, 0.4, 254.9, 255.0, 1e9, f32::NAN, f32::NEG_INFINITY], 9, &device)?;
         assert_eq!(x.to_dtype(DType::U8)?.to_vec::<u8>()?, [0, 0, 0, 0, 254, 255, 255, 0, 0], "{device}");
@@ -89,7 +89,7 @@ fn bytes_and_booleans() -> Result<()> {
 #[test]
 fn views_of_packed_elements() -> Result<()> {
     let source = Tensor::arange(0.0, 15.0, 1.0, None)?.reshape([3, 5])?;
-    for device in devices() {
+    for device in devices_in_turn() {
         for dtype in [DType::F16, DType::BF16, DType::U8] {
             let x = source.to(&device)?.to_dtype(dtype)?;
             let read = |t: &Tensor| t.to_dtype(DType::F32)?.to_vec::<f32>();
@@ -113,7 +113,7 @@ fn views_of_packed_elements() -> Result<()> {
 
 #[test]
 fn gradients_flow_through_halves() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::from_slice(&[1.0, 2.0, 3.0, 4.0], [2, 2], &device)?.requires_grad();
         let half = x.to_dtype(DType::F16)?;
         let loss = half.matmul(&half)?.to_dtype(DType::F32)?.sum_all()?;

@@ -57,7 +57,7 @@ fn apart(a: &DataParallel, b: &DataParallel) -> Result<f64> {
 
 fn mixes() -> Result<Vec<Vec<Device>>> {
     let mut mixes = vec![vec![Device::new("cpu/0")?, Device::new("cpu/1")?, Device::new("cpu/2")?]];
-    for device in common::devices().into_iter().filter(|device| !device.is_cpu()) {
+    for device in common::devices_in_turn().into_iter().filter(|device| !device.is_cpu()) {
         mixes.push(vec![device, Device::cpu()]);
     }
     Ok(mixes)
@@ -134,7 +134,7 @@ fn a_run_survives_failures() -> Result<()> {
     let _turn = alone();
     let expected = losses(&net(&[Device::cpu()], DType::F32)?, nothing)?;
     let own = |device: &&Device| !device.is_cpu() && device.info().api != "GL" && !device.name().contains('/');
-    let all = common::devices();
+    let all = common::devices_in_turn();
     for (run, adapter) in all.iter().filter(own).enumerate() {
         let fault = if run % 2 == 1 { "oom=150".into() } else { format!("lose={}", 200 + 400 * run) };
         let device = Device::new(&format!("chaos:{adapter}?{fault}"))?;

@@ -7,7 +7,7 @@ use anygpu::nn::{self, Linear, Module, ReLU, Sequential};
 use anygpu::optim::{self, GradScaler, Optimizer, Parameters, SGD};
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Result, Tensor};
-use common::{device, devices};
+use common::{device, devices_in_turn};
 
 /// sin(i + k), of any shape.
 fn wave(shape: &[usize], k: f64, device: &Device) -> Result<Tensor> {
@@ -75,7 +75,7 @@ fn leaves(flat: bool, device: &Device) -> Result<Vec<Tensor>> {
 
 #[test]
 fn norms_are_clipped_by_the_formula() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         for flat in [false, true] {
             let leaves = leaves(flat, &device)?;
             let before = grads(&leaves)?;
@@ -110,7 +110,7 @@ fn norms_are_clipped_by_the_formula() -> Result<()> {
 
 #[test]
 fn values_are_clipped() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let leaves = leaves(true, &device)?;
         let before = grads(&leaves)?;
         optim::clip_grad_value(&leaves, 0.5)?;
@@ -152,7 +152,7 @@ fn a_clipped_step_is_the_same_on_every_mix() -> Result<()> {
 /// finite.
 #[test]
 fn replicas_have_the_norm_and_the_scale_of_one() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let replicas = vec![leaves(true, &Device::cpu())?, leaves(false, &device)?];
         let parameters = Parameters::replicated(replicas)?;
         let of_one = norm(&grads(parameters.first_replica())?);
@@ -176,7 +176,7 @@ fn replicas_have_the_norm_and_the_scale_of_one() -> Result<()> {
 
 #[test]
 fn a_net_on_two_devices_has_one_norm() -> Result<()> {
-    for other in devices().into_iter().filter(|device| !device.is_cpu()) {
+    for other in devices_in_turn().into_iter().filter(|device| !device.is_cpu()) {
         let (mut a, mut b) = (Linear::new(4, 3)?, Linear::new(3, 2)?);
         a.to_(&Device::cpu())?;
         b.to_(&other)?;
@@ -194,7 +194,7 @@ fn a_net_on_two_devices_has_one_norm() -> Result<()> {
 #[test]
 fn parts_of_a_batch_add_up() -> Result<()> {
     let (x, labels) = batch()?;
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut net = net()?;
         net.to_(&device)?;
         let (x, labels) = (x.to(&device)?, labels.to(&device)?);

@@ -3,12 +3,12 @@
 mod common;
 
 use anygpu::{Result, Tensor};
-use common::devices;
+use common::devices_in_turn;
 
 /// A loss that is kept, for instance to print it, holds no results of the forward pass after `backward`.
 #[test]
 fn backward_frees_the_graph() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::ones([1 << 20], &device)?.requires_grad();
         let live = device.memory().live;
         let loss = |x: &Tensor| x.sin()?.exp()?.sqrt()?.mean_all();

@@ -5,7 +5,7 @@ mod common;
 
 use anygpu::nn::init::{self, Fan, Nonlinearity};
 use anygpu::{Result, Tensor};
-use common::devices;
+use common::devices_in_turn;
 use serde_json::Value;
 
 fn reference() -> Value {
@@ -32,7 +32,7 @@ fn inits_spread_as_pytorchs() -> Result<()> {
         ("kaiming_normal_out", |t| init::kaiming_normal_(t, Fan::Out, Nonlinearity::ReLU)),
     ];
     let reference = &reference()["inits"];
-    for device in devices() {
+    for device in devices_in_turn() {
         for (name, rule) in rules {
             let weight = Tensor::zeros([64, 32, 3, 3], &device)?.requires_grad();
             rule(&weight)?;

@@ -11,7 +11,7 @@ mod common;
 use anygpu::nn::{self, BatchNorm1d, CrossEntropyLoss, Linear, Module, ModuleClone, Reduction, Sequential};
 use anygpu::optim::{Adam, Optimizer, ParamGroups, RMSprop, SGD};
 use anygpu::{Attention, DataParallel, Device, Error, GradOptions, Result, Tensor, grad, no_grad};
-use common::devices;
+use common::devices_in_turn;
 
 fn n(shape: &[usize], a: f32, device: &Device) -> Result<Tensor> {
     let count: usize = shape.iter().product();
@@ -55,7 +55,7 @@ fn a_gradient_penalty_through_attention() -> Result<()> {
         [0.481731, 1.02948, 1.09306, 0.642545],
         [-0.579629, -2.48498, -3.2216, -2.44305],
     ];
-    for device in devices() {
+    for device in devices_in_turn() {
         for (options, value, expected) in
             [(Attention::new(), 1.477725, plain), (Attention::new().causal(), 3.187514, causal)]
         {
@@ -87,7 +87,7 @@ fn a_gradient_penalty_through_attention() -> Result<()> {
 fn a_penalty_on_the_gradient_of_a_loss_by_labels() -> Result<()> {
     let slopes = [-2.58492, 1.15326, 1.43166, 8.22725, 4.49456, -12.7218, 0.0, 0.0, 0.0, 1.31946, 2.35319, -3.67266];
     let second = [-13.9933, 5.88742, 8.10586, 216.84, 84.9063, -301.746, 0.0, 0.0, 0.0, 15.0039, 31.6238, -46.6277];
-    for device in devices() {
+    for device in devices_in_turn() {
         let labels = Tensor::try_from([0u32, 2, 1, 2])?.to(&device)?;
         let x = n(&[4, 3], 0.2, &device)?.requires_grad();
         let weight = Tensor::try_from([1.0, 0.5, 2.0])?.to(&device)?;
@@ -119,7 +119,7 @@ fn a_penalty_on_the_gradient_of_a_loss_by_labels() -> Result<()> {
 /// ```
 #[test]
 fn a_target_network_stays_as_it_was() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let net = layer()?.to(&device)?;
         let target = net.deep_copy()?;
         let x = n(&[5, 3], 0.6, &device)?;
@@ -157,7 +157,7 @@ impl Module for Tied {
 
 #[test]
 fn a_deep_copy_keeps_ties_flags_and_modes() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let weight = n(&[3, 3], 0.1, &Device::cpu())?.requires_grad();
         let tied = Tied { there: weight.clone(), back: weight, norm: BatchNorm1d::new(3)? };
         let mut net = Sequential::new().add("tied", tied).add("fc", Linear::new(3, 2)?).to(&device)?;
@@ -224,7 +224,7 @@ type Make = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
 
 #[test]
 fn an_optimiser_made_before_a_move_is_an_error() -> Result<()> {
-    for device in devices().into_iter().chain([elsewhere()?]) {
+    for device in devices_in_turn().into_iter().chain([elsewhere()?]) {
         // After the move, it trains as PyTorch's does.
         let net = layer()?.to(&device)?;
         let loss = train(&net, &mut SGD::new(net.parameters(), 0.1))?;

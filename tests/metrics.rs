@@ -4,7 +4,7 @@ mod common;
 
 use anygpu::metrics::{Accuracy, ConfusionMatrix, Mean, Timer};
 use anygpu::{DType, Device, Result, Tensor, autocast};
-use common::devices;
+use common::devices_in_turn;
 
 /// Three batches of logits `[N, 4]` with labels.
 fn batches() -> Result<Vec<(Tensor, Tensor)>> {
@@ -19,7 +19,7 @@ fn batches() -> Result<Vec<(Tensor, Tensor)>> {
 
 #[test]
 fn accuracies_and_confusions_add_up_on_every_device() -> Result<()> {
-    let all = devices();
+    let all = devices_in_turn();
     let mixed: Vec<_> = all.iter().cycle().take(3).collect();
     for place in all.iter().map(|device| vec![device; 3]).chain([mixed]) {
         let (mut first, mut second, mut all) = (Accuracy::new(), Accuracy::top(2), Accuracy::top(4));
@@ -46,11 +46,11 @@ fn accuracies_and_confusions_add_up_on_every_device() -> Result<()> {
 #[test]
 fn a_mean_is_by_samples_and_over_devices() -> Result<()> {
     let mut mean = Mean::new();
-    for (i, device) in devices().iter().enumerate() {
+    for (i, device) in devices_in_turn().iter().enumerate() {
         mean.add(&Tensor::scalar(i as f32, device)?.requires_grad(), i + 1)?;
         mean.add(&Tensor::full([1], i as f32, device)?, 1)?;
     }
-    let n = devices().len();
+    let n = devices_in_turn().len();
     let (sum, count): (usize, usize) = (0..n).fold((0, 0), |(sum, count), i| (sum + i * (i + 2), count + i + 2));
     assert_eq!(mean.count(), count);
     assert!((mean.value()? - sum as f64 / count as f64).abs() < 1e-6);
@@ -63,7 +63,7 @@ fn a_mean_is_by_samples_and_over_devices() -> Result<()> {
 /// Thousands of batches: neither memory nor the error grows with them.
 #[test]
 fn long_sums_stay_small_and_right() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let (mut mean, mut accuracy) = (Mean::new(), Accuracy::new());
         let loss = Tensor::scalar(0.1f32, &device)?;
         let logits = Tensor::from_slice(&[0.0f32, 1.0, 1.0, 0.0], [2, 2], &device)?;
@@ -93,7 +93,7 @@ fn what_does_not_fit_is_said() -> Result<()> {
 
 #[test]
 fn counts_within_autocast_are_exact() -> Result<()> {
-    for device in &devices() {
+    for device in &devices_in_turn() {
         let n = 3000; // more than f16 counts to
         let logits = Tensor::try_from([[1.0f32, 0.0]])?.to(device)?.broadcast_to([n, 2])?;
         let labels = Tensor::zeros([n], device)?.to_dtype(DType::U32)?;
@@ -114,7 +114,7 @@ fn counts_within_autocast_are_exact() -> Result<()> {
 
 #[test]
 fn pixels_count_as_samples_do() -> Result<()> {
-    for device in &devices() {
+    for device in &devices_in_turn() {
         // Two images of 1 × 2 pixels in three classes: the greatest are 0, 2 and 1, 1.
         let logits = [9.0f32, 0.0, 1.0, 0.0, 2.0, 7.0, 0.0, 1.0, 3.0, 4.0, 2.0, 2.0];
         let logits = Tensor::from_slice(&logits, [2, 3, 1, 2], device)?;
@@ -133,7 +133,7 @@ fn pixels_count_as_samples_do() -> Result<()> {
 /// On a device, a lap ends when the work is done: nothing is left to wait for.
 #[test]
 fn a_timer_measures_finished_work() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         // A logical device of its own, where there can be one: other tests would keep this one busy.
         let (name, info) = (device.to_string(), device.info());
         let adapter = name.split('/').next().expect("a name");

@@ -7,7 +7,7 @@ use anygpu::nn::{self, BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d, Module, 
 use anygpu::optim::{self, Adam, GradScaler, Optimizer, SGD};
 use anygpu::parallel::Shares;
 use anygpu::{Attention, Conv, DType, DataParallel, Device, Result, Tensor, autocast};
-use common::{device, devices};
+use common::{device, devices_in_turn};
 
 fn wave(shape: &[usize], k: f64, device: &Device) -> Result<Tensor> {
     let values: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i as f64 * 1.7 + k).sin() as f32).collect();
@@ -68,7 +68,7 @@ fn losses(dtype: DType, device: &Device) -> Result<Vec<f32>> {
 
 #[test]
 fn halves_learn_as_f32_does_on_every_device() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let full = losses(DType::F32, &device)?;
         assert!(full[24] < 0.25 * full[0], "the loss falls on {device}: {full:?}");
         for dtype in [DType::F16, DType::BF16] {
@@ -83,7 +83,7 @@ fn halves_learn_as_f32_does_on_every_device() -> Result<()> {
 
 #[test]
 fn each_op_has_its_type() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = wave(&[2, 3], 0.0, &device)?;
         let image = wave(&[1, 1, 4, 4], 0.0, &device)?;
         autocast(DType::BF16, || {
@@ -126,7 +126,7 @@ fn each_op_has_its_type() -> Result<()> {
 
 #[test]
 fn gradients_have_the_types_of_the_forward_pass() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = wave(&[4, 3], 0.0, &device)?.requires_grad();
         let inside = autocast(DType::BF16, || {
             x.matmul(&wave(&[3, 2], 1.0, &device)?)?.square()?.sum_all()?.backward()?;
@@ -144,7 +144,7 @@ fn gradients_have_the_types_of_the_forward_pass() -> Result<()> {
 
 #[test]
 fn an_overflow_skips_the_step_and_halves_the_scale() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let p = Tensor::ones([3], &device)?.requires_grad();
         let mut sgd = SGD::new(vec![p.clone()], 0.5);
         let mut scaler = GradScaler::new().init_scale(1024.0)?.growth_interval(3);
@@ -168,7 +168,7 @@ fn an_overflow_skips_the_step_and_halves_the_scale() -> Result<()> {
 
 #[test]
 fn a_scale_too_large_for_f16_finds_its_way_down() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut net = net()?;
         net.to_(&device)?;
         let (x, labels) = batch(&device)?;
@@ -258,7 +258,7 @@ fn a_mix_of_devices_trains_in_halves() -> Result<()> {
 /// 2048 + 1 + a bias of 1 is 2050, which f16 has; 2049, which it has not, would become 2048 before the bias.
 #[test]
 fn biases_are_added_before_the_sum_is_rounded() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let half = |values: &[f32], shape: &[usize]| Tensor::from_slice(values, shape, &device)?.to_dtype(DType::F16);
         let bias = half(&[1.0], &[1])?;
         let (x, w) = (half(&[2048.0, 1.0], &[1, 2, 1, 1])?, half(&[1.0, 1.0], &[2, 1, 1, 1])?);
@@ -280,7 +280,7 @@ fn biases_are_added_before_the_sum_is_rounded() -> Result<()> {
 /// Scores and weights are f32: only the result is rounded, so it is the nearest half to the f32 result.
 #[test]
 fn attention_rounds_once() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         for dtype in [DType::F16, DType::BF16] {
             let [q, k, v] = [0.0, 1.0, 2.0].map(|phase| wave(&[2, 9, 16], phase, &device)?.mul(2.0)?.to_dtype(dtype));
             let (q, k, v) = (q?, k?, v?);
@@ -301,7 +301,7 @@ fn attention_rounds_once() -> Result<()> {
 /// A row that is too long for the softmax kernel: the sum, 70 000, is more than f16 has.
 #[test]
 fn long_rows_of_halves_have_f32_sums() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::zeros([70_000], &device)?.to_dtype(DType::F16)?;
         let weights = x.softmax(0)?;
         assert_eq!(weights.dtype(), DType::F16);

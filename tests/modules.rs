@@ -9,7 +9,7 @@ use anygpu::nn::{
 };
 use anygpu::optim::SGD;
 use anygpu::{Attention, Conv, DataParallel, Device, Error, Result, Tensor, nn};
-use common::devices;
+use common::devices_in_turn;
 use serde_json::Value;
 
 /// A user's module, with every kind of field.
@@ -73,7 +73,7 @@ fn a_module_by_the_macro_is_one_as_any_other() -> Result<()> {
     let state = net.state_dict();
     let names: Vec<&str> = state.names().collect();
     assert_eq!(names, ["layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]);
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::ones((2, 3), &device)?;
         let expected = net.forward(&x.cpu()?)?;
         assert!(x.apply(&net.clone().to(&device)?)?.cpu()?.allclose(&expected, 1e-5, 1e-6)?, "{device}");
@@ -156,7 +156,7 @@ fn layers_are_found_by_number_and_by_name() -> Result<()> {
 
 #[test]
 fn apply_reaches_every_layer_on_every_device() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut net = net()?;
         net.to_(&device)?;
         let parameters = net.parameters();
@@ -190,7 +190,7 @@ fn apply_reaches_every_layer_on_every_device() -> Result<()> {
 
 #[test]
 fn frozen_layers_stay_and_a_new_head_trains() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut net = Sequential::new()
             .add("body", Sequential::new().push(Linear::new(4, 6)?).push(ReLU))
             .add("head", Linear::new(6, 3)?);
@@ -220,7 +220,7 @@ fn frozen_layers_stay_and_a_new_head_trains() -> Result<()> {
 fn frozen_replicas_stay_too() -> Result<()> {
     let mut net = models::mlp(&[4, 6, 2])?;
     net["fc1"].requires_grad_(false);
-    let devices = devices();
+    let devices = devices_in_turn();
     let net = DataParallel::new(net, &devices[..2.min(devices.len())])?;
     let before: Vec<Vec<f32>> = net.parameters().iter().map(Tensor::to_vec).collect::<Result<_>>()?;
     let mut sgd = SGD::new(net.parameters(), 0.1);
@@ -256,7 +256,7 @@ fn a_layer_is_replaced_where_it_fits() -> Result<()> {
 
 #[test]
 fn a_summary_shows_shapes_and_counts() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut net = models::resnet18(3, 10)?;
         net.to_(&device)?;
         net["conv1"].requires_grad_(false);
@@ -325,7 +325,7 @@ fn assert_values(what: &str, got: &Tensor, expected: &Value) -> Result<()> {
 #[test]
 fn multihead_attention_is_pytorchs() -> Result<()> {
     let reference = &reference()["attention"];
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut layer = MultiheadAttention::new(6, 2)?;
         layer.to_(&device)?;
         let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
@@ -355,7 +355,7 @@ fn multihead_attention_is_pytorchs() -> Result<()> {
 
 #[test]
 fn convolutions_take_their_settings() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut up = ConvTranspose2d::new(4, 6, 3)?.groups(2)?.stride(2).padding(1).output_padding(1);
         up.to_(&device)?;
         let x = Tensor::rand([2, 4, 5, 5], &device)?;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anygpu::{DType, Error, Result, Tensor, narrow_64_bits, npy};
-use common::devices;
+use common::devices_in_turn;
 use half::{bf16, f16};
 
 fn numpys(name: &str) -> PathBuf {
@@ -30,7 +30,7 @@ fn detail<T>(result: Result<T>) -> String {
 
 #[test]
 fn files_of_numpy_are_read() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let floats = Tensor::from_npy(numpys("floats.npy"), &device)?;
         assert_eq!(floats.to_vec2::<f32>()?, [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], "{device}");
         let columns = Tensor::from_npy(numpys("columns.npy"), &device)?; // big-endian int64
@@ -60,7 +60,7 @@ fn files_of_numpy_are_read() -> Result<()> {
 fn what_is_written_is_read_again() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x.npy");
-    for device in devices() {
+    for device in devices_in_turn() {
         for shape in [vec![], vec![1], vec![3], vec![2, 3], vec![0, 4], vec![2, 1, 5]] {
             let count = shape.iter().product::<usize>() as i32;
             let whole: Vec<i32> = (0..count).map(|i| 3 - 2 * i).collect();

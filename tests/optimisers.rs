@@ -4,7 +4,7 @@ mod common;
 
 use anygpu::optim::{Adadelta, Adagrad, Adam, AdamW, Optimizer, RMSprop, SGD};
 use anygpu::{Device, Result, Tensor};
-use common::devices;
+use common::devices_in_turn;
 use serde_json::Value;
 
 fn optimiser(run: &Value, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
@@ -76,7 +76,7 @@ fn twenty_steps_are_pytorchs() -> Result<()> {
     let reference: Value = serde_json::from_str(include_str!("data/optimisers.json")).expect("JSON");
     let runs = reference["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 19);
-    for device in devices() {
+    for device in devices_in_turn() {
         for run in runs {
             for flat in [false, true] {
                 let got = walk(run, flat, &device)?;

@@ -4,7 +4,7 @@ mod common;
 
 use anygpu::optim::{Adam, LRScheduler, Optimizer, ParamGroups, Parameters, SGD, Schedule, StepLR};
 use anygpu::{Device, Error, Result, Tensor};
-use common::devices;
+use common::devices_in_turn;
 
 fn leaves(device: &Device) -> Result<Vec<Tensor>> {
     [3usize, 70, 1, 5].iter().map(|&size| Ok(Tensor::arange(0.0, size as f32, 1.0, device)?.requires_grad())).collect()
@@ -34,7 +34,7 @@ fn groups(all: &[Tensor]) -> Result<ParamGroups<Adam>> {
 
 #[test]
 fn groups_are_as_optimisers_of_their_own() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let (together, apart) = (leaves(&device)?, leaves(&device)?);
         let mut one = groups(&together)?;
         let mut several = groups(&apart)?;
@@ -75,7 +75,7 @@ fn schedules_keep_the_ratios() -> Result<()> {
 
 #[test]
 fn a_state_has_the_names_of_pytorch_and_continues_a_run() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let run = leaves(&device)?;
         let mut adam = groups(&run)?;
         for _ in 0..3 {
@@ -138,7 +138,7 @@ fn wrong_groups_and_states_are_errors() -> Result<()> {
 #[test]
 fn groups_train_a_net_on_several_devices() -> Result<()> {
     use anygpu::{DataParallel, nn};
-    let devices = devices();
+    let devices = devices_in_turn();
     let two = [Device::cpu(), devices[devices.len() - 1].clone()];
     let net = DataParallel::new(nn::models::mlp(&[4, 3, 2])?, &two)?;
     let of = |rank: usize| net.parameters().filter(move |p| p.rank() == rank);

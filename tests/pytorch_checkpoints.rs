@@ -11,7 +11,7 @@ use anygpu::checkpoint::{self, PickleValue};
 use anygpu::nn::models::lenet;
 use anygpu::nn::{Linear, Module, StateDict};
 use anygpu::{DType, Device, Result, Tensor, data, narrow_64_bits, no_grad};
-use common::{devices, values};
+use common::{devices_in_turn, values};
 use damaged::archives::archive;
 use damaged::pickles::{Code, call, global, pickle, rebuilt, storage, text, tuple};
 
@@ -29,7 +29,7 @@ fn tensor<'a>(value: &'a PickleValue, path: &[&str]) -> &'a Tensor {
 fn a_lenet_that_pytorch_trained_gives_its_logits_on_every_device() -> Result<()> {
     let extras = checkpoint::load_pickle(file("lenet.pt"), Device::cpu())?;
     let (images, expected) = (tensor(&extras, &["images"]), values(tensor(&extras, &["logits"]))?);
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut net = lenet()?;
         net.to_(&device)?;
         // The state is found in the dict, is f16, and goes where it is asked for.
@@ -129,7 +129,7 @@ fn numbers_text_and_collections_are_read() -> Result<()> {
 
 #[test]
 fn a_model_inside_a_dict_is_found_and_its_prefix_dropped() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         for name in ["pytorch_kinds.pt", "pytorch_old.pth"] {
             let state = checkpoint::load(file(name), &device)?;
             assert_eq!(state.names().collect::<Vec<_>>(), ["module.weight", "module.bias"]);
@@ -238,7 +238,7 @@ fn numbers_of_64_bits_are_read_exactly_and_converted_where_they_go() -> Result<(
         let narrow = narrow_64_bits(|| checkpoint::load(torch(name), Device::cpu()));
         let error = narrow.expect_err("nothing fits").to_string();
         assert!(error.contains("'long': the integer") && error.contains("'double': the value 1e300"), "{error}");
-        for device in devices().iter().filter(|device| !device.is_cpu()) {
+        for device in devices_in_turn().iter().filter(|device| !device.is_cpu()) {
             let error = checkpoint::load(torch(name), device).expect_err("f64").to_string();
             assert!(["f64", device.name(), "narrow_64_bits", name].iter().all(|word| error.contains(word)), "{error}");
         }
@@ -249,7 +249,7 @@ fn numbers_of_64_bits_are_read_exactly_and_converted_where_they_go() -> Result<(
     assert_eq!(state.get("u16").expect("u16").to_vec::<u32>()?, [1, 2]);
     assert_eq!(state.get("u64").expect("u64").to_vec::<i64>()?, [1, i64::MAX]);
     // Into parameters of f32, as by PyTorch's copy_: 1e300 becomes infinity, and counters do not matter.
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut layer = Linear::new(2, 1)?;
         layer.to_(&device)?;
         let mut state = StateDict::new();

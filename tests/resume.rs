@@ -10,7 +10,7 @@ use anygpu::nn::models::lenet;
 use anygpu::nn::{self, Linear, Module, Sequential, StateDict};
 use anygpu::optim::{Adam, Optimizer, Parameters, RMSprop, SGD};
 use anygpu::{DataParallel, Device, RandomState, Result, Tensor, random_state, set_random_state};
-use common::{device, devices, values};
+use common::{device, devices_in_turn, values};
 
 type Make = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
 
@@ -87,9 +87,9 @@ fn every_optimiser_goes_on_from_its_state() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("run.safetensors");
     for (name, make) in MAKERS {
-        for from in devices() {
+        for from in devices_in_turn() {
             let expected = run(make, &from, &path)?;
-            for to in devices() {
+            for to in devices_in_turn() {
                 let net = net(&to)?;
                 let mut optimizer = other(name, net.parameters());
                 TrainingState::load(&path)?.restore_module(&net)?.restore_optimizer(&mut *optimizer)?;
@@ -162,7 +162,7 @@ fn what_does_not_fit_is_named_and_changes_nothing() -> Result<()> {
 fn the_state_of_a_pytorch_optimiser_is_taken_over() -> Result<()> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/pytorch_kinds.pt");
     let file = checkpoint::load_pickle(file, Device::cpu())?;
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut layer = Linear::new(3, 2)?;
         layer.to_(&device)?;
         let mut adam = Adam::new(layer.parameters(), 0.5);
@@ -204,13 +204,13 @@ fn the_state_of_replicas_is_that_of_one() -> Result<()> {
     assert_eq!(state.names().collect::<Vec<_>>(), expected.state_dict()?.names().collect::<Vec<_>>());
     assert_eq!(state.get("param_groups.0.params").map(Tensor::elem_count), Some(4));
 
-    let many = replicas(&devices())?;
+    let many = replicas(&devices_in_turn())?;
     let mut later = Adam::new(parameters(&many)?, 9.0);
     later.load_state_dict(&state)?;
     many.iter().try_for_each(|net| net.load_state_dict(&two[0].state_dict(), true).map(drop))?;
     step(std::slice::from_ref(&alone), &mut expected, 3)?;
     step(&many, &mut later, 3)?;
-    for (net, device) in many.iter().zip(devices()) {
+    for (net, device) in many.iter().zip(devices_in_turn()) {
         let apart = apart(&all(net), &all(&alone));
         assert!(apart <= 1e-5, "{device}: {apart}");
     }

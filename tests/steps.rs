@@ -25,7 +25,7 @@ fn logical(count: usize) -> Result<Vec<Device>> {
 
 /// The devices of the machine together, and logical ones of `cpu`.
 fn mixes() -> Result<Vec<Vec<Device>>> {
-    let mut all = common::devices();
+    let mut all = common::devices_in_turn();
     all.push(Device::new("cpu/1")?);
     Ok(vec![all, logical(3)?])
 }

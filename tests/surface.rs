@@ -6,7 +6,7 @@
 mod common;
 
 use anygpu::{DType, Device, Error, Index, NewAxis, NewShape, Result, Shape, Tensor, s};
-use common::devices;
+use common::devices_in_turn;
 use half::{bf16, f16};
 
 fn counted(shape: impl Into<NewShape>) -> Result<Tensor> {
@@ -103,7 +103,7 @@ fn reshape_refuses_what_has_no_answer() -> Result<()> {
 
 #[test]
 fn a_reshape_with_an_inferred_size_has_a_gradient() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::new([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], &device)?.requires_grad();
         let weights = Tensor::new([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]], &device)?;
         (x.reshape([-1, 2])? * weights)?.sum_all()?.backward()?;
@@ -150,7 +150,7 @@ fn indices_in_tuples() -> Result<()> {
 
 #[test]
 fn data_in_every_form() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let d = &device;
         let floats = |x: Tensor, shape: &[usize]| {
             assert_eq!((x.shape(), x.dtype(), x.device()), (shape, DType::F32, d));
@@ -207,7 +207,7 @@ fn data_of_every_type() -> Result<()> {
 
 #[test]
 fn results_as_nested_vectors() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::new([[[1, 2, 3], [4, 5, 6]]], &device)?;
         assert_eq!(x.to_vec3::<i32>()?, [[[1, 2, 3], [4, 5, 6]]]);
         assert_eq!(x.i(0)?.to_vec2::<i32>()?, [[1, 2, 3], [4, 5, 6]]);
@@ -228,7 +228,7 @@ fn results_as_nested_vectors() -> Result<()> {
 
 #[test]
 fn operators_in_every_form() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let (x, y) = (Tensor::new([1.0, 2.0], &device)?, Tensor::new([10.0, 20.0], &device)?);
         let is = |got: Result<Tensor>, expected: [f32; 2]| -> Result<()> {
             assert_eq!(got?.to_vec::<f32>()?, expected, "{device}");
@@ -257,7 +257,7 @@ fn operators_in_every_form() -> Result<()> {
 
 #[test]
 fn a_printed_tensor_shows_its_place_in_the_graph() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let place = if device.is_cpu() { String::new() } else { format!(", device='{device}'") };
         let x = Tensor::new([1.0, 2.0], &device)?;
         let leaf = x.requires_grad();

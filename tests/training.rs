@@ -8,7 +8,7 @@ use anygpu::nn::{self, Linear, Module, Sequential};
 use anygpu::optim::SGD;
 use anygpu::parallel::{self, ReduceOp, Shares};
 use anygpu::{DataParallel, Device, Error, Result, Tensor, data, manual_seed, no_grad};
-use common::{device, devices, values};
+use common::{device, devices_in_turn, values};
 
 const BATCH: usize = 32;
 const STEPS: usize = 10;
@@ -74,7 +74,7 @@ fn mixes() -> Vec<Vec<Device>> {
 fn ten_steps_are_the_same_on_every_device() -> Result<()> {
     let (expected, _) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, STEPS)?;
     assert!(expected[STEPS - 1] < 0.9 * expected[0], "the loss falls: {expected:?}");
-    for device in devices().into_iter().filter(|d| !d.is_cpu()) {
+    for device in devices_in_turn().into_iter().filter(|d| !d.is_cpu()) {
         let (losses, _) = train(DataParallel::new(lenet()?, std::slice::from_ref(&device))?, STEPS)?;
         assert_like(&format!("losses on {device}"), &losses, &expected, 1e-3);
     }
@@ -111,7 +111,7 @@ fn a_step_of_many_is_a_step_of_one() -> Result<()> {
 #[test]
 fn a_net_that_is_moved_trains_the_same() -> Result<()> {
     let (expected, _) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, 3)?;
-    for device in devices() {
+    for device in devices_in_turn() {
         let mut net = lenet()?;
         net.to_(&device)?;
         assert!(net.parameters().iter().all(|p| p.device() == &device && p.is_tracked()));
@@ -143,7 +143,7 @@ fn a_batch_smaller_than_the_devices() -> Result<()> {
 
 #[test]
 fn collectives_over_every_device() -> Result<()> {
-    let all = devices();
+    let all = devices_in_turn();
     let x = Tensor::arange(0.0, 33.0 * 3.0, 1.0, None)?.reshape([33, 3])?;
     let parts = parallel::scatter(&x, &all)?;
     assert!(parts.iter().zip(&all).all(|(part, device)| part.device() == device));
@@ -235,7 +235,7 @@ fn a_device_listed_twice_is_an_error_with_devices_that_work() -> Result<()> {
 fn forward_is_that_of_the_net() -> Result<()> {
     let net = Sequential::new().add("fc", linear(3, 2)?).add("norm", nn::BatchNorm1d::new(2)?);
     let (x, y) = (drawn(|| Tensor::rand([6, 3], None))?, Tensor::from_slice(&[0u32, 1, 0, 1, 0, 1], 6, None)?);
-    for mix in mixes().into_iter().chain(devices().into_iter().map(|device| vec![device])) {
+    for mix in mixes().into_iter().chain(devices_in_turn().into_iter().map(|device| vec![device])) {
         let what = format!("{mix:?}");
         let expected = no_grad(|| net.clone().forward(&x))?;
         let net = DataParallel::new(net.clone(), &mix)?.with_shares(Shares::Even)?;

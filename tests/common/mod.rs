@@ -4,7 +4,22 @@
 pub use anygpu::check::nd::{EXACT, Nd, Tolerance, difference, signed, uniform, values, whole};
 pub use anygpu::testing::{adapters, device, devices};
 
-use anygpu::Tensor;
+use anygpu::{Device, Tensor};
+
+/// Returns `cpu` and two adapters, for a test of what is made of ops: other tests have other adapters, so that all together have
+/// all. The ops themselves are tested on every adapter. With `ANYGPU_EVERY_DEVICE=1`, these are all [`devices`].
+pub fn devices_in_turn() -> Vec<Device> {
+    const EACH: usize = 2;
+    let all = devices();
+    if all.len() <= 2 + EACH || std::env::var_os("ANYGPU_EVERY_DEVICE").is_some() {
+        return all;
+    }
+    // The last one is a second device on the first adapter.
+    let adapters = &all[1..all.len() - 1];
+    let test = std::thread::current().name().unwrap_or_default().bytes().map(usize::from).sum::<usize>();
+    let own = (0..EACH).map(|i| adapters[(test + i) % adapters.len()].clone());
+    [all[0].clone()].into_iter().chain(own).collect()
+}
 
 /// Panics with `what`, the device, the shape, and the worst element if a tensor is not as expected.
 #[track_caller]

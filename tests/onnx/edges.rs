@@ -3,7 +3,7 @@
 use anygpu::nn::Module;
 use anygpu::{Device, Tensor, onnx};
 
-use super::common::devices;
+use super::common::devices_in_turn;
 use super::models::{bytes, floats, graph, ints, node, value};
 use super::proto::{Attribute, Graph, Node, TensorProto, ValueInfo};
 use super::table::{DOUBLE, FLOAT, INT64, info, longs, model};
@@ -20,7 +20,7 @@ fn operators_keep_their_definitions_at_the_edges() {
         let model = onnx::load_bytes(&bytes(graph(nodes, weights, vec![input], vec![value("y", &[0])]))).unwrap();
         model.forward(x).unwrap()
     };
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::from_vec(vec![100i32; 5000], 5000, &device).unwrap();
         let y = run(vec![node("Add", &["x", "x"], &["y"], vec![])], vec![], typed("x", 3, &[5000]), &x);
         assert_eq!(y.to_vec::<i32>().unwrap(), [-56; 5000], "{device}");
@@ -68,7 +68,7 @@ fn a_loop_without_a_trip_gives_empty_stacks() {
             vec![info("y", code), info("z", code)],
         );
         let model = model(graph, 18);
-        for device in devices() {
+        for device in devices_in_turn() {
             let x = if code == DOUBLE { Device::cpu() } else { device.clone() };
             let dtype = model.outputs()[0].element_type.dtype();
             let x = Tensor::ones([2, 3], &x).unwrap().to_dtype(dtype).unwrap();

@@ -4,7 +4,7 @@ use anygpu::nn::Module;
 use anygpu::{Tensor, onnx};
 use prost::Message;
 
-use super::common::devices;
+use super::common::devices_in_turn;
 use super::models::{floats, graph, ints, node, value};
 use super::proto::{Attribute, Function, Graph, Model, Node, Opset};
 
@@ -48,7 +48,7 @@ fn attributes_reach_the_graphs_within_functions() {
     ];
     let graph = graph(nodes, vec![ints("one", &[1])], vec![value("x", &[2])], vec![value("y", &[2])]);
     let file = file(vec![leaky, outer], graph);
-    for device in devices() {
+    for device in devices_in_turn() {
         let model = onnx::load_bytes(&file).unwrap();
         let x = Tensor::from_vec(vec![-2.0f32, 3.0], 2, &device).unwrap();
         // −2 · ½ + |−2 · ¼|, 3 + 3

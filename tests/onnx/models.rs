@@ -6,7 +6,7 @@ use anygpu::optim::SGD;
 use anygpu::{DataParallel, Device, Error, Tensor};
 use prost::Message;
 
-use super::common::devices;
+use super::common::devices_in_turn;
 use super::proto::{Attribute, Dim, Entry, Graph, Kind, Model, Node, Opset, Shape, TensorKind, TensorProto, ValueInfo};
 
 pub fn node(op: &str, input: &[&str], output: &[&str], attribute: Vec<Attribute>) -> Node {
@@ -131,7 +131,7 @@ fn trains_on_every_device() {
         (0..5).map(|_| net(&x, &y)).collect()
     };
     let mut all = Vec::new();
-    for device in devices() {
+    for device in devices_in_turn() {
         let model = onnx::load_bytes(&two_layers()).unwrap().to(&device).unwrap();
         let sgd = std::cell::RefCell::new(SGD::new(model.parameters(), 0.02));
         all.push(losses(&|x, y| {
@@ -181,7 +181,7 @@ fn loops_and_conditions_run_on_every_device() {
     let nodes = vec![node("Loop", &["", "", "x"], &["y", "all"], vec![body])];
     let limit = vec![floats("limit", &[], &[100.0])];
     let model = bytes(graph(nodes, limit, vec![value("x", &[2])], vec![value("y", &[2]), value("all", &[0])]));
-    for device in devices() {
+    for device in devices_in_turn() {
         let model = onnx::load_bytes(&model).unwrap();
         let x = Tensor::try_from([30.0, 7.0]).unwrap().to(&device).unwrap();
         let outputs = model.run(&[("x", &x)]).unwrap();
@@ -192,7 +192,7 @@ fn loops_and_conditions_run_on_every_device() {
 
 #[test]
 fn many_threads_run_one_model() {
-    for device in devices() {
+    for device in devices_in_turn() {
         let model = onnx::load_bytes(&two_layers()).unwrap().to(&device).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..8 {
@@ -296,7 +296,7 @@ fn fused_models_give_the_same_numbers() {
     let plain = onnx::load_bytes(&bytes(graph(nodes("y"), weights, input(), all))).unwrap();
     assert!(fused.to_string().ends_with("operators: Conv 2"), "{fused}");
     assert!(plain.to_string().contains("BatchNormalization 1"), "{plain}");
-    for device in devices() {
+    for device in devices_in_turn() {
         let (fused, plain) = (fused.clone().to(&device).unwrap(), plain.clone().to(&device).unwrap());
         let x = Tensor::from_vec(pattern(80), [2, 2, 5, 4], &device).unwrap();
         let expected = plain.run(&[("x", &x)]).unwrap()["y"].to_vec::<f32>().unwrap();
@@ -343,7 +343,7 @@ fn constants_move_with_the_model() {
         floats("w", &[1, 1, 1, 1], &[2.0]),
     ];
     let file = bytes(graph(nodes, weights, vec![value("x", &[0, 1, 1, 2])], vec![value("y", &[0])]));
-    for device in devices() {
+    for device in devices_in_turn() {
         let model = onnx::load_bytes(&file).unwrap().to(&device).unwrap();
         let x = Tensor::from_vec(vec![1.0f32, 3.0], [1, 1, 1, 2], &device).unwrap();
         // (2x · ½) + (2x + 1)

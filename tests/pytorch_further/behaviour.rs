@@ -7,11 +7,11 @@ use anygpu::nn::{
 use anygpu::optim::{Adadelta, Adagrad, AdamW, Ema, Lion};
 use anygpu::{Attention, DType, Result, Tensor};
 
-use super::common::devices;
+use super::common::devices_in_turn;
 
 #[test]
 fn channels_are_dropped_whole() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         let layers: [(Box<dyn Module>, Vec<usize>); 3] = [
             (Box::new(Dropout1d::new(0.25)?), vec![8, 40, 7]),
             (Box::new(Dropout2d::new(0.25)?), vec![8, 40, 3, 5]),

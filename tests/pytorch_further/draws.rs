@@ -2,7 +2,7 @@
 
 use anygpu::{DType, Result, Tensor, manual_seed};
 
-use super::common::devices;
+use super::common::devices_in_turn;
 
 /// The generator is one for the process: these draws are one test.
 #[test]
@@ -15,7 +15,7 @@ fn draws_follow_the_seed_and_the_weights() -> Result<()> {
         assert_eq!((drawn.dtype(), drawn.device()), (DType::U32, device));
         drawn.to_vec::<u32>()
     };
-    let all = devices();
+    let all = devices_in_turn();
     for replacement in [true, false] {
         let first = draw(&all[0], replacement)?;
         for device in &all[1..] {

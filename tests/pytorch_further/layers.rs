@@ -6,7 +6,7 @@ use anygpu::nn::{
 };
 use anygpu::{Attention, Device, Result, Tensor, no_grad};
 
-use super::common::devices;
+use super::common::devices_in_turn;
 use super::{assert_case, fill, leaf};
 
 /// Compares the output of a layer and all gradients.
@@ -28,7 +28,7 @@ fn check_filled(name: &str, layer: &impl Module, shape: &[usize], device: &Devic
 
 #[test]
 fn instance_norms_and_shuffles() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         check("InstanceNorm1d", InstanceNorm1d::new(3)?, &[2, 3, 5], d)?;
         check("InstanceNorm1d affine", InstanceNorm1d::new(3)?.affine()?.eps(1e-3), &[2, 3, 5], d)?;
         check("InstanceNorm2d", InstanceNorm2d::new(3)?, &[2, 3, 2, 4], d)?;
@@ -43,7 +43,7 @@ fn instance_norms_and_shuffles() -> Result<()> {
 
 #[test]
 fn bags() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         let equal = Tensor::new([[1u32, 2, 2], [5, 0, 1]], d)?;
         let (ids, offsets) = (Tensor::new([1, 2, 4, 5, 4, 3, 2], d)?, Tensor::new([0, 3, 3, 6], d)?);
         for (name, mode) in [("sum", BagMode::Sum), ("mean", BagMode::Mean), ("max", BagMode::Max)] {
@@ -69,7 +69,7 @@ fn bags() -> Result<()> {
 
 #[test]
 fn weight_norms() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         let longer = |normed: &dyn Module| -> Result<()> {
             let g = normed.get("weight_g").expect("a length");
             no_grad(|| g.mul_(1.5))
@@ -90,7 +90,7 @@ fn weight_norms() -> Result<()> {
         check_filled("WeightNorm Conv2d", &normed, &[1, 2, 3, 4], d)?;
     }
     // A layer that is moved afterwards.
-    let other = devices().pop().expect("a device");
+    let other = devices_in_turn().pop().expect("a device");
     let linear = Linear::new(3, 4)?;
     fill(&linear)?;
     let normed = WeightNorm::new(linear)?.to(&other)?;
@@ -100,7 +100,7 @@ fn weight_norms() -> Result<()> {
 
 #[test]
 fn soft_targets() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         for (name, reduction) in [("mean", Reduction::Mean), ("sum", Reduction::Sum), ("none", Reduction::None)] {
             let (x, p) = (leaf(&[3, 4, 2], 20.0, d)?, leaf(&[3, 4, 2], 21.0, d)?);
             let loss = nn::soft_cross_entropy(&x, &p, reduction)?;
@@ -120,7 +120,7 @@ fn sequences_without_alignment() -> Result<()> {
         ("none", loss.reduction(Reduction::None).blank(4), [6, 4, 6], [2, 1, 0]),
         ("zero", loss.reduction(Reduction::None).zero_infinity(), [3, 6, 2], [3, 3, 2]),
     ];
-    for d in &devices() {
+    for d in &devices_in_turn() {
         let targets = Tensor::new([[1u32, 2, 2], [3, 1, 3], [2, 3, 1]], d)?;
         for (name, loss, inputs, labels) in &runs {
             let x = leaf(&[6, 3, 5], 22.0, d)?;
@@ -134,7 +134,7 @@ fn sequences_without_alignment() -> Result<()> {
 
 #[test]
 fn padding_is_hidden() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         let padding = Tensor::new([[false, false, false, true], [false, true, true, true]], d)?;
         let options = Attention::new().key_padding_mask(&padding);
         let layer = MultiheadAttention::new(6, 2)?.to(d)?;

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use anygpu::nn::Module;
 use anygpu::{Device, Result, Tensor, no_grad};
-use common::devices;
+use common::devices_in_turn;
 use serde_json::Value;
 
 /// Element i is sin(i + k) / 2, as in the script.
@@ -84,7 +84,7 @@ fn fill(module: &(impl Module + ?Sized)) -> Result<()> {
 
 #[test]
 fn counts_places_and_repeats() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         let x = Tensor::new([3u32, 1, 0, 3, 3, 7], d)?;
         assert_is("bincount", &x.bincount(None, 10)?)?;
         assert_is("bincount weights", &x.bincount(Some(&wave(&[6], 1.0, d)?), 0)?)?;
@@ -107,7 +107,7 @@ fn counts_places_and_repeats() -> Result<()> {
 
 #[test]
 fn grids_and_distances() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         let (a, b) = (leaf(&[3], 7.0, d)?, leaf(&[2], 8.0, d)?);
         let grid = Tensor::meshgrid(&[&a, &b])?;
         assert_case("meshgrid", &Tensor::stack(&grid, 0)?, &[("a", &a), ("b", &b)])?;
@@ -127,7 +127,7 @@ fn grids_and_distances() -> Result<()> {
 /// Sets whose differences do not fit into a block give what small parts of them give.
 #[test]
 fn distances_of_large_sets_are_computed_in_blocks() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         let (x, y) = (leaf(&[2, 17, 8], 1.0, d)?, leaf(&[1, 16_400, 8], 2.0, d)?);
         let far = x.cdist(&y, 2.0)?;
         let slopes = wave(far.shape(), 3.0, d)?;

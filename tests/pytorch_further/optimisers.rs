@@ -5,7 +5,7 @@ use anygpu::nn::{BatchNorm1d, Linear, Module, Sequential};
 use anygpu::optim::{Adadelta, Adagrad, Adam, AdamW, Ema, Lion, Optimizer, ParamGroups};
 use anygpu::{Device, Result, Tensor, no_grad};
 
-use super::common::devices;
+use super::common::devices_in_turn;
 use super::{assert_is, wave};
 
 type Make = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
@@ -46,7 +46,7 @@ fn every_new_optimiser_goes_on_from_its_state() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("run.safetensors");
     for (name, make, other) in MAKERS {
-        for from in devices() {
+        for from in devices_in_turn() {
             let first = net(&from)?;
             let before = all(&first)?;
             let mut optimizer = make(first.parameters());
@@ -86,7 +86,7 @@ fn every_new_optimiser_goes_on_from_its_state() -> Result<()> {
 #[test]
 fn lion_is_its_formula() -> Result<()> {
     let (lr, betas, decay) = (0.125f32, [0.75f32, 0.5], 0.25f32);
-    for d in devices() {
+    for d in devices_in_turn() {
         let start: Vec<f32> = (0..70).map(|i| (i as f32 - 30.0) / 8.0).collect();
         let p = Tensor::from_vec(start.clone(), 70, &d)?.requires_grad();
         let mut lion = Lion::new(vec![p.clone()], lr).betas(betas[0], betas[1]).weight_decay(decay);
@@ -111,7 +111,7 @@ fn lion_is_its_formula() -> Result<()> {
 
 #[test]
 fn groups_of_new_optimisers_are_as_their_own() -> Result<()> {
-    for d in devices() {
+    for d in devices_in_turn() {
         let (one, two) = (net(&d)?, net(&d)?);
         let make =
             |all: Vec<Tensor>| [AdamW::new(&all[..1], 0.01).amsgrad(), AdamW::new(&all[1..], 0.1).weight_decay(0.0)];
@@ -137,7 +137,7 @@ fn groups_of_new_optimisers_are_as_their_own() -> Result<()> {
 
 #[test]
 fn averages_are_pytorchs() -> Result<()> {
-    for d in devices() {
+    for d in devices_in_turn() {
         for moved in [false, true] {
             let mut layer = Linear::new(3, 2)?;
             if moved || !d.is_cpu() {

@@ -4,12 +4,12 @@ use anygpu::nn::{Embedding, GRU, GRUCell, LSTM, LSTMCell, Module, PReLU, RNN};
 use anygpu::optim::Adam;
 use anygpu::{DType, DataParallel, Device, Result, Tensor, autocast, nn, no_grad};
 
-use crate::common::devices;
+use crate::common::devices_in_turn;
 
 /// A layer of many steps is its cell in a loop, in halves and in autocast too.
 #[test]
 fn recurrent_layers_are_loops_of_cells() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let (layer, cell) = (GRU::new(3, 7)?.to(&device)?, GRUCell::new(3, 7)?.to(&device)?);
         for (from, to) in layer.parameters().iter().zip(cell.parameters()) {
             no_grad(|| to.copy_(from))?;
@@ -105,7 +105,7 @@ fn a_recurrent_net_trains() -> Result<()> {
 
 #[test]
 fn padding_of_an_embedding_gets_no_gradient() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let table = Embedding::new(5, 3)?.padding_idx(2)?.to(&device)?;
         assert_eq!(table.weight().narrow(0, 2, 1)?.to_vec::<f32>()?, [0.0; 3]);
         no_grad(|| table.weight().fill_(7.0))?; // such as by a state dict
@@ -127,7 +127,7 @@ fn padding_of_an_embedding_gets_no_gradient() -> Result<()> {
 /// The slope counts at 0 too, as in PyTorch, and NaN and infinities pass.
 #[test]
 fn prelu_is_pytorchs() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let layer = PReLU::new(2)?.to(&device)?;
         no_grad(|| layer.weight().copy_(&Tensor::try_from([0.5, -2.0])?.to(&device)?))?;
         let x = Tensor::from_slice(&[-4.0f32, 0.0, 3.0, f32::NEG_INFINITY, -1.0, f32::INFINITY], [1, 2, 3], &device)?;

@@ -9,7 +9,7 @@ mod transformers;
 
 use anygpu::nn::{GRU, GRUCell, LSTM, LSTMCell, Module, RNN, RNNCell};
 use anygpu::{Device, Result, Tensor, no_grad};
-use common::devices;
+use common::devices_in_turn;
 use serde_json::Value;
 
 /// Element i is sin(i + k) / 2, as in the script.
@@ -117,7 +117,7 @@ fn check_recurrent(
 #[test]
 fn recurrent_layers_are_pytorchs() -> Result<()> {
     for (device, case) in
-        devices().iter().flat_map(|device| reference("recurrent").into_iter().map(move |c| (device, c)))
+        devices_in_turn().iter().flat_map(|device| reference("recurrent").into_iter().map(move |c| (device, c)))
     {
         let given = inputs(&case, device)?;
         let state = |i: usize| given.get(i).map(|(_, tensor)| tensor);
@@ -153,7 +153,9 @@ fn recurrent_layers_are_pytorchs() -> Result<()> {
 
 #[test]
 fn cells_are_pytorchs() -> Result<()> {
-    for (device, case) in devices().iter().flat_map(|device| reference("cells").into_iter().map(move |c| (device, c))) {
+    for (device, case) in
+        devices_in_turn().iter().flat_map(|device| reference("cells").into_iter().map(move |c| (device, c)))
+    {
         let hidden = case["hidden"].as_u64().expect("a size") as usize;
         let x = wave(&[2, 3], 100.0, device)?.requires_grad();
         let h0 = wave(&[2, hidden], 101.0, device)?.requires_grad();

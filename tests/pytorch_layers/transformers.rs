@@ -6,7 +6,7 @@ use anygpu::nn::{
 use anygpu::{Attention, Result, Tensor, no_grad};
 use serde_json::Value;
 
-use crate::common::devices;
+use crate::common::devices_in_turn;
 use crate::{assert_gradients, assert_is, fill, flag, reference, wave};
 
 /// Applies PyTorch's options of a transformer's layer.
@@ -41,7 +41,7 @@ fn check_transformer(
 #[test]
 fn transformers_are_pytorchs() -> Result<()> {
     for (device, case) in
-        devices().iter().flat_map(|device| reference("transformers").into_iter().map(move |c| (device, c)))
+        devices_in_turn().iter().flat_map(|device| reference("transformers").into_iter().map(move |c| (device, c)))
     {
         let x = wave(&[2, 3, 6], 100.0, device)?.requires_grad();
         let memory = wave(&[2, 4, 6], 103.0, device)?.requires_grad();

@@ -10,7 +10,7 @@ mod unet;
 
 use anygpu::prelude::*;
 use anygpu::{Result, optim};
-use common::devices;
+use common::devices_in_turn;
 
 use encoder::Encoder;
 use mtcnn::{ONet, PNet, RNet};
@@ -69,7 +69,7 @@ fn shapes(tensors: &[&Tensor]) -> Vec<Vec<usize>> {
 /// PyTorch's numbers of parameters are those of `sum(p.numel() for p in net.parameters())`.
 #[test]
 fn the_nets_of_mtcnn() -> Result<()> {
-    for device in &devices() {
+    for device in &devices_in_turn() {
         manual_seed(0);
         let (p, r, o) = (PNet::new()?.to(device)?, RNet::new()?.to(device)?, ONet::new()?.to(device)?);
         assert_eq!([p.num_parameters(), r.num_parameters(), o.num_parameters()], [6632, 100_178, 389_040]);
@@ -96,7 +96,7 @@ fn the_nets_of_mtcnn() -> Result<()> {
 
 #[test]
 fn the_encoder() -> Result<()> {
-    for device in &devices() {
+    for device in &devices_in_turn() {
         manual_seed(0);
         let net = Encoder::new(100, 16, 32, 3)?.to(device)?;
         assert_eq!(net.num_parameters(), 8099);
@@ -109,7 +109,7 @@ fn the_encoder() -> Result<()> {
 
 #[test]
 fn the_unet() -> Result<()> {
-    for device in &devices() {
+    for device in &devices_in_turn() {
         manual_seed(0);
         let net = UNet::new(1, 2, 4)?.to(device)?;
         assert_eq!(net.num_parameters(), 122_026);

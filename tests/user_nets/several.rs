@@ -11,7 +11,7 @@ fn two() -> Result<[Device; 2]> {
 
 /// Every mix of two that the machine has, and two logical devices of the host.
 fn mixes() -> Result<Vec<Vec<Device>>> {
-    let others = super::devices().into_iter().filter(|device| !device.is_cpu());
+    let others = super::devices_in_turn().into_iter().filter(|device| !device.is_cpu());
     Ok(others.map(|other| vec![Device::cpu(), other]).chain([two()?.to_vec()]).collect())
 }
 
