@@ -52,6 +52,8 @@ pub use ops::{
     ResampleCoordinates, ResampleFilter, ResampleRounding, Scalar, ScatterReduce, Sizes, Unfold, autocast, custom_grad,
     narrow_64_bits,
 };
+#[doc(hidden)]
+pub use ops::{Formula, Term};
 pub use parallel::{DataParallel, Pipeline};
 #[doc(hidden)]
 pub use regular_file::read_text;

@@ -7,5 +7,6 @@ pub use crate::nn::Module;
 pub use crate::optim::Optimizer;
 pub use crate::{
     Conv, ConvPadding, DType, DataParallel, Device, NoGrad, Pipeline, Pool, Tensor, checkpoint, children, data,
-    device_count, is_available, manual_seed, metrics, module, nn, no_grad, optim, parallel, s, try_all_gpus, try_gpu,
+    device_count, is_available, manual_seed, metrics, module, nn, no_grad, optim, parallel, s, t, try_all_gpus,
+    try_gpu,
 };

@@ -36,6 +36,7 @@ mod vectorised;
 pub use autocast::autocast;
 pub(crate) use autocast::{lowered, of_sums, products};
 pub use custom_grad::{Backward, custom_grad};
+pub use elementwise::binary::formula::{Formula, Term};
 pub use elementwise::binary::operand::{Operand, Scalar};
 pub(crate) use elementwise::cast::repacked;
 pub use index::scatter_reduce::ScatterReduce;

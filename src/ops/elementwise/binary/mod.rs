@@ -4,6 +4,7 @@
 //! The WGSL formula is put before `binary.wgsl` as a header. It calls functions `m_…` of `float_pairs.wgsl`, or the
 //! functions of whole numbers of `whole_pairs.wgsl`.
 
+pub(in crate::ops) mod formula;
 mod methods;
 pub(in crate::ops) mod operand;
 mod run;

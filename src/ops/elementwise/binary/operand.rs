@@ -84,7 +84,7 @@ impl Scalar {
         narrowed(&wide, dtype)
     }
 
-    pub(super) fn as_f64(self) -> f64 {
+    pub(in crate::ops) fn as_f64(self) -> f64 {
         match self {
             Scalar::Bool(value) => f64::from(u8::from(value)),
             Scalar::Int(value) => value as f64,
