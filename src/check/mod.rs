@@ -22,6 +22,8 @@
 //! device runs, and `oracle.rs` has the oracles that several cases share. `tests/ops` fails for an op without a case.
 
 mod case;
+#[cfg(test)]
+mod in_parts;
 mod load;
 #[doc(hidden)]
 pub mod nd;
