@@ -35,6 +35,7 @@ pub use schedule::{
     CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, OneCycleLR, Schedule, SequentialLR, StepLR,
 };
 pub use scheduler::{LRScheduler, Scheduler};
+pub(crate) use scheduler::{named, named_count};
 pub use sgd::SGD;
 
 use crate::error::Result;
