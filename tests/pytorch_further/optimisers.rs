@@ -371,6 +371,30 @@ fn muon_is_pytorchs() -> Result<()> {
     Ok(())
 }
 
+/// Matrices by Muon and the others by AdamW, of one net on several devices.
+#[test]
+fn muon_trains_on_several_devices() -> Result<()> {
+    let (x, labels) = (wave(&[6, 3], 5.0, &Device::cpu())?, Tensor::new([0u32, 1, 0, 1, 1, 0], None)?);
+    let mut expected: Option<Vec<f32>> = None;
+    for mix in [vec![Device::cpu()], vec![Device::new("cpu/0")?, Device::new("cpu/1")?]] {
+        let layer = Linear::new(3, 2)?;
+        super::fill(&layer)?;
+        let net = DataParallel::new(layer, &mix)?;
+        let mut muon = Muon::new(net.parameters().filter(|p| p.rank() == 2), 0.02);
+        let mut adamw = AdamW::new(net.parameters().filter(|p| p.rank() != 2), 0.02);
+        for _ in 0..3 {
+            net.train_batch(&x, &labels, nn::cross_entropy)?;
+            muon.step()?;
+            adamw.step()?;
+        }
+        let got = net.parameters().iter().map(Tensor::to_vec::<f32>).collect::<Result<Vec<_>>>()?.concat();
+        let expected = expected.get_or_insert_with(|| got.clone());
+        // A gradient that is rounded otherwise may be another one in bf16.
+        assert!(got.iter().zip(&*expected).all(|(a, b)| (a - b).abs() < 2e-3), "{mix:?}: {got:?}, not {expected:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn what_muon_does_not_take_is_an_error() -> Result<()> {
     let (matrix, vector) = (leaf(&[2, 3], 1.0, &Device::cpu())?, leaf(&[3], 1.0, &Device::cpu())?);
