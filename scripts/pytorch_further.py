@@ -155,8 +155,100 @@ def averages():
     keep("Ema bias", average.module.bias)
 
 
+# Options of LBFGS, each with a number of steps. tests/pytorch_further/optimisers.rs has the same list.
+LBFGS = [
+    (3, {"lr": 0.1, "max_iter": 3}),
+    (3, {"lr": 1, "max_iter": 3, "line_search_fn": "strong_wolfe"}),
+    (3, {"lr": 1, "max_iter": 2, "line_search_fn": "strong_wolfe", "history_size": 2}),
+    (2, {"lr": 3, "max_iter": 3, "line_search_fn": "strong_wolfe"}),
+    (5, {"lr": 0.5, "max_iter": 2, "history_size": 1}),
+    (2, {"lr": 1, "line_search_fn": "strong_wolfe", "max_eval": 5}),
+    (1, {"lr": 1, "line_search_fn": "strong_wolfe"}),
+    (2, {"lr": 1, "tolerance_change": 0.02}),
+    (2, {"lr": 1, "tolerance_grad": 0.5}),
+    (2, {"lr": 100, "max_iter": 3, "line_search_fn": "strong_wolfe"}),
+]
+
+
+def lbfgs():
+    for i, (steps, options) in enumerate(LBFGS):
+        p, q = leaf([3], 1), leaf([2], 4)
+        optimiser = torch.optim.LBFGS([p, q], **options)
+        evaluations = 0
+
+        def closure():
+            nonlocal evaluations
+            evaluations += 1
+            optimiser.zero_grad()
+            x = torch.cat([p, q])
+            valley = ((x[1:] - x[:-1] ** 2) ** 2).sum()
+            loss = 3 * valley + ((x - 1) ** 2).sum() + (x**4).sum() / 4
+            loss.backward()
+            return loss
+
+        path = []
+        for _ in range(steps):
+            loss = optimiser.step(closure)
+            path.append(torch.cat([loss.detach().reshape(1), p.detach(), q.detach()]))
+        keep(f"LBFGS {i}", torch.stack(path))
+        keep(f"LBFGS {i} evaluations", torch.tensor(evaluations))
+
+
+# Options of Muon. tests/pytorch_further/optimisers.rs has the same list.
+MUON = [
+    {"lr": 0.02},
+    {"lr": 0.05, "nesterov": False, "weight_decay": 0.0, "momentum": 0.5, "adjust_lr_fn": "match_rms_adamw"},
+    {"lr": 0.05, "momentum": 0.2, "ns_steps": 3, "adjust_lr_fn": "spectral_unclamped"},
+    {"lr": 0.05, "ns_coefficients": (2.0, -1.5, 0.5), "eps": 10.0},
+]
+
+
+def muon():
+    """In f32, since the iterations round the gradient to bf16."""
+    for i, options in enumerate(MUON):
+        parameters = [wave(shape, 60 + k).float().requires_grad_() for k, shape in enumerate([[6, 4], [3, 5], [1, 7]])]
+        optimiser = torch.optim.Muon(parameters, **options)
+        for step in range(4):
+            for k, p in enumerate(parameters):
+                # The second one has no gradient in every third step.
+                p.grad = None if (k, step % 3) == (1, 2) else wave(p.shape, 70 + 3 * step + k).float()
+            optimiser.step()
+        for k, p in enumerate(parameters):
+            keep(f"Muon {i} {k}", p)
+
+
+# Layers for sequences of several lengths. tests/pytorch_further/layers.rs has the same list.
+PACKED = [
+    ("RNN", {}),
+    ("RNN", {"nonlinearity": "relu", "bidirectional": True, "bias": False}),
+    ("LSTM", {"batch_first": True}),
+    ("LSTM", {"num_layers": 2, "bidirectional": True}),
+    ("GRU", {}),
+    ("GRU", {"num_layers": 2, "bidirectional": True, "batch_first": True}),
+]
+
+
+def packed():
+    steps, lengths = 6, torch.tensor([3, 5, 1, 5])
+    for i, (kind, options) in enumerate(PACKED):
+        for states in [False, True]:
+            module = filled(getattr(nn, kind)(4, 3, **options))
+            first = options.get("batch_first", False)
+            x = leaf([4, steps, 4] if first else [steps, 4, 4], 100)
+            shape = [module.num_layers * (2 if module.bidirectional else 1), 4, 3]
+            given = [leaf(shape, 110), leaf(shape, 111)][: 2 if kind == "LSTM" else 1] if states else []
+            pack = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=first, enforce_sorted=False)
+            state = None if not given else tuple(given) if kind == "LSTM" else given[0]
+            out, last = module(pack, state)
+            out, _ = nn.utils.rnn.pad_packed_sequence(out, batch_first=first, total_length=steps)
+            results = [out, *(last if kind == "LSTM" else [last])]
+            all = torch.cat([result.flatten() for result in results])
+            leaves = {"x": x} | {f"state {k}": state for k, state in enumerate(given)}
+            case(f"packed {i} {states}", all, leaves | dict(module.named_parameters()))
+
+
 def main():
-    for part in [ops, layers, losses, attention, averages]:
+    for part in [ops, layers, losses, attention, averages, lbfgs, muon, packed]:
         part()
     rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in CASES.items())
     (ROOT / "tests/data/further.json").write_text(f'{{"torch": "{torch.__version__}", "cases": {{\n{rows}\n}}}}\n')

@@ -48,6 +48,37 @@ fn sequences_first_train_as_on_one_device() -> Result<()> {
     Ok(())
 }
 
+/// Lengths are a second input, whose parts are those of the sequences.
+#[test]
+fn sequences_of_several_lengths_train_as_on_one_device() -> Result<()> {
+    fn last(net: &dyn Module, x: &Tensor, lengths: &Tensor) -> Result<Tensor> {
+        let layer = net.downcast_ref::<LSTM>().expect("the layer");
+        layer.forward_with_lengths(x, lengths, None)?.1.0.select(0, 1)
+    }
+    let lengths = Tensor::new([8u32, 3, 1, 8, 5, 2], None)?;
+    for first in [false, true] {
+        let x = Tensor::rand(if first { [6, 8, 3] } else { [8, 6, 3] }, None)?;
+        let labels = Tensor::try_from([0u32, 1, 2, 3, 0, 1])?;
+        let layer = LSTM::new(3, 4)?.bidirectional()?;
+        let layer = if first { layer.batch_first() } else { layer };
+        let net = DataParallel::new(layer.clone(), &devices()?)?.with_shares(Shares::Fixed(vec![1.0, 2.0]))?;
+        let net = if first { net } else { net.with_batch_dims(&[1, 0])? };
+        let net = net.with_output_dims(&[0])?;
+        let loss = net
+            .step(&[&x, &lengths, &labels], |net, part| nn::cross_entropy(&last(net, &part[0], &part[1])?, &part[2]))?;
+        let expected = nn::cross_entropy(&last(&layer, &x, &lengths)?, &labels)?;
+        expected.backward()?;
+        assert!((loss.item::<f32>()? - expected.item::<f32>()?).abs() < 1e-6);
+        for (got, expected) in net.parameters().iter().zip(layer.parameters()) {
+            let [got, expected] = [got, &expected].map(|p| p.grad().unwrap().to_vec::<f32>().unwrap());
+            assert!(got.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-6));
+        }
+        let got = net.predict_with(&[&x, &lengths], |net, part| Ok(vec![last(net, &part[0], &part[1])?]))?;
+        assert!(got[0].allclose(&last(&layer, &x, &lengths)?, 1e-5, 1e-6)?);
+    }
+    Ok(())
+}
+
 #[test]
 fn a_batch_that_is_split_along_time_is_an_error() -> Result<()> {
     let x = Tensor::rand([8, 6, 3], None)?;

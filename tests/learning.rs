@@ -9,7 +9,7 @@
 mod common;
 
 use anygpu::nn::{self, BatchNorm1d, CrossEntropyLoss, Linear, Module, ModuleClone, Reduction, Sequential};
-use anygpu::optim::{Adam, Optimizer, ParamGroups, RMSprop, SGD};
+use anygpu::optim::{Adam, AdamW, Optimizer, ParamGroups, RMSprop, SGD};
 use anygpu::{Attention, DataParallel, Device, Error, GradOptions, Result, Tensor, grad, no_grad};
 use common::devices_in_turn;
 
@@ -235,7 +235,7 @@ fn an_optimiser_made_before_a_move_is_an_error() -> Result<()> {
         let make: [Make; 5] = [
             |p| Box::new(SGD::new(p, 0.1)),
             |p| Box::new(Adam::new(p, 0.1)),
-            |p| Box::new(Adam::decoupled(p, 0.1)),
+            |p| Box::new(AdamW::new(p, 0.1)),
             |p| Box::new(RMSprop::new(p, 0.1)),
             |p| Box::new(ParamGroups::new(vec![SGD::new(&p[..1], 0.1), SGD::new(&p[1..], 0.1)]).expect("groups")),
         ];

@@ -8,27 +8,33 @@ use anygpu::checkpoint::{self, TrainingState};
 use anygpu::data::{DataLoader, LoaderState, mnist_5k};
 use anygpu::nn::models::lenet;
 use anygpu::nn::{self, Linear, Module, Sequential, StateDict};
-use anygpu::optim::{Adam, Optimizer, Parameters, RMSprop, SGD};
+use anygpu::optim::{Adam, AdamW, Muon, Optimizer, Parameters, RMSprop, SGD};
 use anygpu::{DataParallel, Device, RandomState, Result, Tensor, random_state, set_random_state};
 use common::{device, devices_in_turn, values};
 
 type Make = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
 
 /// Every optimiser, with all that it may remember.
-const MAKERS: [(&str, Make); 6] = [
+const MAKERS: [(&str, Make); 7] = [
     ("plain", |p| Box::new(SGD::new(p, 0.1))),
     ("momentum", |p| Box::new(SGD::new(p, 0.1).momentum(0.9).dampening(0.25).weight_decay(0.01))),
     ("nesterov", |p| Box::new(SGD::new(p, 0.1).momentum(0.9).nesterov())),
     ("adam", |p| Box::new(Adam::new(p, 0.05).betas(0.8, 0.95).weight_decay(0.01))),
-    ("adamw", |p| Box::new(Adam::decoupled(p, 0.05))),
+    ("adamw", |p| Box::new(AdamW::new(p, 0.05))),
     ("rms", |p| Box::new(RMSprop::new(p, 0.01).momentum(0.5).alpha(0.9))),
+    ("muon", |p| Box::new(Muon::new(matrices(p), 0.05).momentum(0.5).ns_steps(4))),
 ];
+
+fn matrices(all: Vec<Tensor>) -> Vec<Tensor> {
+    all.into_iter().filter(|p| p.rank() == 2).collect()
+}
 
 /// Another of the kind, whose settings must come from the state.
 fn other(name: &str, p: Vec<Tensor>) -> Box<dyn Optimizer> {
     match name {
         "plain" | "momentum" | "nesterov" => Box::new(SGD::new(p, 9.0)),
         "adam" | "adamw" => Box::new(Adam::new(p, 9.0)),
+        "muon" => Box::new(Muon::new(matrices(p), 9.0)),
         _ => Box::new(RMSprop::new(p, 9.0)),
     }
 }
@@ -97,8 +103,9 @@ fn every_optimiser_goes_on_from_its_state() -> Result<()> {
                     step(&net, &mut *optimizer, i)?;
                 }
                 let apart = apart(&all(&net), &expected);
-                let most = if from == to { 0.0 } else { 1e-5 };
-                assert!(apart <= most, "{name} from {from} to {to}: {apart}");
+                // A sum that is rounded to bf16 may be another one on another device.
+                let most = if name == "muon" { 2e-3 } else { 1e-5 };
+                assert!(apart <= if from == to { 0.0 } else { most }, "{name} from {from} to {to}: {apart}");
             }
         }
     }

@@ -32,6 +32,58 @@ fn digits(dir: &Path, count: usize) -> (Vec<PathBuf>, Vec<u32>) {
     (0..count).map(digit).unzip()
 }
 
+/// A rate so small that no weight changes: the figures are those of the weights.
+#[test]
+fn training_begins_with_given_weights() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let [net, run, wrong] =
+        ["net.safetensors", "run.safetensors", "wrong.safetensors"].map(|name| dir.path().join(name));
+    let train = |epochs: &str, more: &[&str]| {
+        output(&[&["train", "--devices", "cpu", "--limit", "128", "--json", "--epochs", epochs], more].concat())
+    };
+    let first = json_lines(&train("1", &["--save", text(&net), "--checkpoint", text(&run)]));
+    let kept = ["--lr", "1e-30", "--weights"];
+    for weights in [&net, &run] {
+        let again = json_lines(&train("1", &[&kept[..], &[text(weights)]].concat()));
+        for key in ["test_loss", "test_acc"] {
+            assert_eq!(again[0][key], first[0][key], "{key} of {}", weights.display());
+        }
+    }
+    // PyTorch's LeNet; an untrained net is right for every tenth digit.
+    let pytorch = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/lenet.pt");
+    let trained = json_lines(&train("1", &[&kept[..], &[text(&pytorch)]].concat()));
+    let accuracy = trained[0]["test_acc"].as_f64().expect("a number");
+    assert!(accuracy > 0.5, "{accuracy}");
+    // The weights of a run that goes on are those of its checkpoint, and the file is not needed again.
+    fs::copy(&net, &wrong).expect("our folder");
+    let copied = dir.path().join("begun.safetensors");
+    let begun = ["--checkpoint", text(&copied), "--resume", "--weights", text(&wrong)];
+    let expected = json_lines(&train("2", &["--weights", text(&net)]));
+    json_lines(&train("1", &begun));
+    fs::remove_file(&wrong).expect("our file");
+    assert_eq!(json_lines(&train("2", &begun))[0]["test_loss"], expected[1]["test_loss"]);
+    fails(&train("2", &begun[..3]), 2, &["wrong.safetensors, but here no --weights"]);
+
+    fails(&train("1", &["--weights", text(&wrong)]), 1, &["--weights", "wrong.safetensors"]);
+    let state = checkpoint::load(&net, Device::cpu()).expect("a net");
+    let other = |name: &str, tensor: Option<Tensor>| {
+        let mut state = state.clone();
+        match tensor {
+            Some(tensor) => drop(state.insert(name, tensor)),
+            None => drop(state.remove(name)),
+        }
+        checkpoint::save(&state, &wrong).expect("our folder");
+        train("1", &["--weights", text(&wrong)])
+    };
+    let zeros = |shape: &[usize]| Some(Tensor::zeros(shape, None).expect("room"));
+    let width = state.get("fc2.weight").expect("the last layer").shape()[1];
+    fails(&other("fc2.weight", zeros(&[5, width])), 1, &["wrong.safetensors", "of another shape", "fc2.weight: [10, "]);
+    fails(&other("fc2.weight", None), 1, &["missing in the state (1): fc2.weight"]);
+    let more = other("fc3.weight", zeros(&[2]));
+    fails(&more, 1, &["unexpected in the state (1): fc3.weight"]);
+    assert!(!stderr(&more).contains("epoch"), "{}", stderr(&more));
+}
+
 #[test]
 fn a_trained_lenet_reads_digits() {
     let dir = tempfile::tempdir().expect("a folder");

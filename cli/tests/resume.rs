@@ -116,6 +116,67 @@ fn an_interrupted_run_says_which_step_its_file_holds() {
     assert!(stderr(&result).contains("nothing is saved: a run with --checkpoint"), "{}", stderr(&result));
 }
 
+/// The test loss never falls: the rate is so small that no weight changes.
+#[test]
+fn early_stopping_counts_the_epochs_before_a_resumption() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("run.safetensors");
+    let run = |patience: &str, epochs: &str, more: &[&str]| {
+        let args = ["train", "--devices", "cpu", "--limit", "64", "--lr", "1e-30", "--json", "--early-stopping"];
+        output(&[&args[..], &[patience, "--epochs", epochs], more].concat())
+    };
+    let whole = run("2", "9", &[]);
+    assert_eq!(json_lines(&whole).len(), 4, "the first epoch, two that are no better, and the summary");
+    assert!(stderr(&whole).contains("--early-stopping: 2 epochs without a test loss below"), "{}", stderr(&whole));
+    let saved = ["--checkpoint", text(&file), "--resume"];
+    assert_eq!(json_lines(&run("2", "2", &saved)).len(), 3);
+    let lines = json_lines(&run("2", "9", &saved));
+    assert_eq!((lines.len(), &lines[0]["epoch"]), (2, &3.into()));
+    assert_eq!(json_lines(&run("2", "9", &saved)).len(), 1, "a run that has ended is only measured");
+    // With more patience, it goes on.
+    assert_eq!(json_lines(&run("3", "4", &saved)).len(), 2);
+    fails(&run("0", "9", &[]), 2, &["--early-stopping", "at least 1"]);
+}
+
+/// Products of halves have other losses, close to those of f32, and a run with them goes on as if it had not ended.
+#[test]
+fn mixed_precision_trains_and_goes_on() {
+    let run = |devices: &str, epochs: &str, more: &[&str]| {
+        let args = ["train", "--limit", "128", "--json", "--devices", devices, "--epochs", epochs];
+        json_lines(&output(&[&args[..], more].concat()))
+    };
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let full = run("cpu", "2", &[]);
+    let all = ["cpu", "soft:0", "cpu,soft:0"];
+    for devices in all.into_iter().filter(|names| names.split(',').all(|name| device(name).is_some())) {
+        for half in ["f16", "bf16"] {
+            let dir = tempfile::tempdir().expect("a folder");
+            let file = dir.path().join("run.safetensors");
+            let halves = ["--mixed-precision", half];
+            let expected = run(devices, "2", &halves);
+            for (line, wide) in expected[..2].iter().zip(&full) {
+                let (loss, wide) = (number(&line["train_loss"]), number(&wide["train_loss"]));
+                assert!(loss != wide && (loss - wide).abs() < 0.03, "{half} on {devices}: {loss}, f32 {wide}");
+            }
+            if devices != "cpu" {
+                continue;
+            }
+            let saved = [&halves[..], &["--checkpoint", text(&file), "--resume"]].concat();
+            run(devices, "1", &saved);
+            let state = anygpu::checkpoint::TrainingState::load(&file).expect("a checkpoint");
+            assert_eq!(state.get_numbers("scaler").len(), if half == "f16" { 2 } else { 0 });
+            let later = run(devices, "2", &saved);
+            for key in ["train_loss", "test_loss", "test_acc"] {
+                assert_eq!(later[0][key], expected[1][key], "{half}: {key}");
+            }
+            let other =
+                output(&["train", "--devices", "cpu", "--limit", "128", "--checkpoint", text(&file), "--resume"]);
+            fails(&other, 2, &[&format!("--mixed-precision {half}, but here no --mixed-precision")]);
+        }
+    }
+    fails(&output(&["train", "--mixed-precision", "f32"]), 2, &["--mixed-precision", "bf16"]);
+}
+
 #[test]
 fn a_diverged_run_leaves_its_last_good_checkpoint() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,8 @@
 //! The end of training when a metric stops improving.
 
+use crate::error::Result;
+use crate::optim::{named, named_count};
+
 /// Tells when a metric has not improved for some time, so that training can end.
 ///
 /// A lower metric is better, as for a loss, unless [`greater_is_better`](EarlyStopping::greater_is_better) is called. NaN is no
@@ -84,6 +87,41 @@ impl EarlyStopping {
     pub fn since_best(&self) -> u64 {
         self.since
     }
+
+    /// Returns the best metric, if there is one, and the number of observations since then, from which
+    /// [`load_state`](EarlyStopping::load_state) continues. The settings are not included.
+    ///
+    /// ```
+    /// use anygpu::checkpoint::TrainingState;
+    /// use anygpu::metrics::EarlyStopping;
+    ///
+    /// let mut stopping = EarlyStopping::new(1);
+    /// stopping.observe(0.5);
+    /// stopping.observe(0.6);
+    /// let saved = TrainingState::new().numbers("early_stopping", stopping.state()); // with the net and its optimiser
+    ///
+    /// let mut resumed = EarlyStopping::new(1);
+    /// resumed.load_state(&saved.get_numbers("early_stopping"))?;
+    /// resumed.observe(0.7);
+    /// assert!(resumed.should_stop());
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    #[must_use]
+    pub fn state(&self) -> Vec<(String, f64)> {
+        let best = self.best.map(|best| ("best".into(), best));
+        best.into_iter().chain([("since_best".into(), self.since as f64)]).collect()
+    }
+
+    /// Restores the state of one with the same settings.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a number is missing or invalid. On error, nothing is changed.
+    pub fn load_state(&mut self, state: &[(String, f64)]) -> Result<()> {
+        let since = named_count(state, "since_best")?;
+        let best = state.iter().any(|(name, _)| name == "best").then(|| named(state, "best")).transpose()?;
+        (self.best, self.since) = (best, since);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +141,36 @@ mod tests {
         assert_eq!(stops_after(EarlyStopping::new(0), &[3.0, 3.0]), Some(1));
         assert_eq!(stops_after(EarlyStopping::new(1).greater_is_better(), &[0.1, 0.2, 0.3, 0.2]), None);
         assert_eq!(stops_after(EarlyStopping::new(0).greater_is_better().min_delta(0.2), &[0.1, 0.2]), Some(1));
+    }
+
+    #[test]
+    fn it_goes_on_from_its_state_at_any_moment() {
+        let metrics = [f64::NAN, 0.5, f64::NAN, 0.6, f64::INFINITY, 0.4, 0.4];
+        for saved in 0..metrics.len() {
+            let (mut whole, mut resumed) = (EarlyStopping::new(2), EarlyStopping::new(2));
+            for &metric in &metrics[..saved] {
+                whole.observe(metric);
+            }
+            resumed.load_state(&whole.state()).expect("a state");
+            assert_eq!(resumed, whole);
+            for &metric in &metrics[saved..] {
+                assert_eq!(resumed.observe(metric), whole.observe(metric));
+            }
+            assert_eq!(resumed, whole);
+        }
+        let mut stopping = EarlyStopping::new(2);
+        stopping.observe(1.0);
+        let before = stopping.clone();
+        let number = |name: &str, value: f64| (name.to_string(), value);
+        for wrong in [
+            vec![],
+            vec![number("best", 1.0)],
+            vec![number("best", f64::NAN), number("since_best", 1.0)],
+            vec![number("best", 1.0), number("since_best", -1.0)],
+        ] {
+            assert!(stopping.load_state(&wrong).is_err(), "{wrong:?}");
+            assert_eq!(stopping, before);
+        }
     }
 
     #[test]

@@ -107,12 +107,11 @@ macro_rules! adam {
 }
 
 adam! {
-    /// Adam (Kingma & Ba, 2015) and AdamW, which decouples the weight decay from the gradient (Loshchilov & Hutter, 2019),
-    /// as in PyTorch. Step t, for each parameter p with gradient g:
+    /// Adam (Kingma & Ba, 2015), as in PyTorch. Step t, for each parameter p with gradient g:
     ///
     /// m ← β₁ m + (1 − β₁) g,  v ← β₂ v + (1 − β₂) g²,  p ← p − lr · m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε)
     ///
-    /// Weight decay λ adds λ p to g; in AdamW it subtracts lr λ p from p instead. A parameter without a gradient is not
+    /// Weight decay λ adds λ p to g; in [`AdamW`] it subtracts lr λ p from p instead. A parameter without a gradient is not
     /// changed, nor are its m, v and t. Parameters in one flat buffer are updated by one dispatch per device.
     ///
     /// # Example
@@ -134,13 +133,6 @@ adam! {
     /// Creates Adam with learning rate `lr` (PyTorch's default is 0.001), β = 0.9 and 0.999, ε = 1e-8, and no weight
     /// decay.
     , 0.0, false
-}
-
-impl Adam {
-    /// Creates AdamW: like [`Adam::new`], with a decoupled weight decay of 0.01. [`AdamW`] has its own name for it.
-    pub fn decoupled(parameters: impl Into<Parameters>, lr: f32) -> Adam {
-        Adam { decay: 0.01, decoupled: true, ..Adam::new(parameters, lr) }
-    }
 }
 
 adam! {

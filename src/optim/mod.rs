@@ -8,7 +8,9 @@ mod clip;
 mod ema;
 #[cfg(test)]
 mod fault_tests;
+mod lbfgs;
 mod lion;
+mod muon;
 mod param_groups;
 mod parameters;
 mod plateau;
@@ -19,13 +21,16 @@ mod scheduler;
 mod sgd;
 mod state;
 mod state_dict;
+mod strong_wolfe;
 
 pub use adadelta::Adadelta;
 pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
 pub use clip::{clip_grad_norm, clip_grad_value};
 pub use ema::Ema;
+pub use lbfgs::LBFGS;
 pub use lion::Lion;
+pub use muon::{Muon, MuonRate};
 pub use param_groups::ParamGroups;
 pub use parameters::Parameters;
 pub use plateau::ReduceLROnPlateau;
@@ -35,6 +40,7 @@ pub use schedule::{
     CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, OneCycleLR, Schedule, SequentialLR, StepLR,
 };
 pub use scheduler::{LRScheduler, Scheduler};
+pub(crate) use scheduler::{named, named_count};
 pub use sgd::SGD;
 
 use crate::error::Result;
@@ -145,7 +151,7 @@ macro_rules! optimizer {
             /// if a gradient does not fit its parameter, and device errors.
             pub fn step(&mut self) -> Result<()> {
                 let rule = self.rule()?;
-                self.state.step(rule)
+                self.state.step(&rule)
             }
 
             /// Returns the learning rate.
@@ -172,7 +178,7 @@ macro_rules! optimizer {
 
             fn check_step(&mut self) -> Result<()> {
                 let rule = self.rule()?;
-                self.state.check_step(rule)
+                self.state.check_step(&rule)
             }
 
             fn zero_grad(&self) {
@@ -202,4 +208,4 @@ macro_rules! optimizer {
     )*};
 }
 
-optimizer!(SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Lion);
+optimizer!(SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Lion, Muon);

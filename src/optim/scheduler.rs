@@ -49,7 +49,7 @@ pub trait LRScheduler {
 }
 
 /// Returns the number called `name`.
-pub(super) fn named(state: &[(String, f64)], name: &str) -> Result<f64> {
+pub(crate) fn named(state: &[(String, f64)], name: &str) -> Result<f64> {
     let found = state.iter().find(|(here, value)| here == name && !value.is_nan());
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = state.iter().map(|(name, _)| name.as_str()).collect();
@@ -58,7 +58,7 @@ pub(super) fn named(state: &[(String, f64)], name: &str) -> Result<f64> {
 }
 
 /// Returns the number called `name`, as a count.
-pub(super) fn named_count(state: &[(String, f64)], name: &str) -> Result<u64> {
+pub(crate) fn named_count(state: &[(String, f64)], name: &str) -> Result<u64> {
     let value = named(state, name)?;
     if value < 0.0 || value.fract() != 0.0 || value > 2f64.powi(53) {
         return Err(Error::argument("load_state", format!("'{name}' is {value}, which is not a valid count")));

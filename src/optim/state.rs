@@ -28,11 +28,11 @@ pub(super) struct ParameterState {
 
 /// Parameters in one bucket, and their state.
 #[derive(Debug)]
-struct ParameterBucket {
-    parameters: Vec<Tensor>,
+pub(super) struct ParameterBucket {
+    pub parameters: Vec<Tensor>,
     bucket: Bucket,
     /// The number of steps of each parameter.
-    steps: Vec<i32>,
+    pub steps: Vec<i32>,
     /// The state tensors, with the layout of the bucket; created when a rule first needs them.
     state: Vec<Tensor>,
 }
@@ -57,8 +57,40 @@ pub(super) fn still_trained(who: &'static str, parameters: &[Tensor], beside: us
     Err(Error::argument(who, detail))
 }
 
+/// How a step changes the parameters of a bucket.
+pub(super) trait Rule {
+    /// What a step writes.
+    type Update;
+
+    /// Returns how many tensors of state a parameter has.
+    fn state_tensors(&self) -> usize;
+
+    /// Computes all updates of a bucket, without writing to it.
+    fn updates(&self, bucket: &ParameterBucket) -> Result<Vec<Self::Update>>;
+
+    /// Writes the updates.
+    fn write(&self, bucket: &mut ParameterBucket, updates: Vec<Self::Update>) -> Result<()>;
+}
+
+/// A rule of single elements, by the number of the step, counted from 1.
+impl<F: Fn(i32) -> UpdateRule> Rule for F {
+    type Update = Update;
+
+    fn state_tensors(&self) -> usize {
+        self(1).state_tensors()
+    }
+
+    fn updates(&self, bucket: &ParameterBucket) -> Result<Vec<Update>> {
+        bucket.updates()
+    }
+
+    fn write(&self, bucket: &mut ParameterBucket, updates: Vec<Update>) -> Result<()> {
+        bucket.step(&updates, self)
+    }
+}
+
 /// A part of a step: neighbouring parameters of a bucket, and their gradients as one tensor.
-struct Update {
+pub(super) struct Update {
     parameters: Range<usize>,
     grad: Tensor,
 }
@@ -73,26 +105,31 @@ impl OptimizerState {
         &self.parameters
     }
 
-    /// Updates every parameter that has a gradient by the rule for its step, counted from 1.
-    pub fn step(&mut self, rule: impl Fn(i32) -> UpdateRule) -> Result<()> {
-        self.check_step(&rule)?;
+    /// Updates every parameter that has a gradient.
+    pub fn step<R: Rule>(&mut self, rule: &R) -> Result<()> {
+        self.check_step(rule)?;
         some_gradient(self.optimizer, &self.parameters)?;
         // All memory is allocated before anything is written: after an error, every parameter is as it was.
         let buckets = self.buckets.iter().flatten();
-        let updates = buckets.map(ParameterBucket::updates).collect::<Result<Vec<_>>>()?;
+        let updates = buckets.map(|bucket| rule.updates(bucket)).collect::<Result<Vec<_>>>()?;
         let mut buckets = self.buckets.iter_mut().flatten().zip(updates);
-        buckets.try_for_each(|(bucket, updates)| bucket.step(&updates, &rule))
+        buckets.try_for_each(|(bucket, updates)| rule.write(bucket, updates))
     }
 
     /// Checks the gradients, and allocates the state that a step needs.
-    pub fn check_step(&mut self, rule: impl Fn(i32) -> UpdateRule) -> Result<()> {
+    pub fn check_step(&mut self, rule: &impl Rule) -> Result<()> {
+        self.check_parameters()?;
         if self.buckets.is_none() {
-            self.trainable()?;
             self.buckets = Some(self.bucketed()?);
         }
-        still_trained(self.optimizer, &self.parameters, 1)?;
-        let (optimizer, tensors) = (self.optimizer, rule(1).state_tensors());
+        let (optimizer, tensors) = (self.optimizer, rule.state_tensors());
         self.buckets.iter_mut().flatten().try_for_each(|bucket| bucket.prepare(optimizer, tensors))
+    }
+
+    /// An error if there are no parameters, or one that never gets a gradient, or is no longer in its net.
+    pub fn check_parameters(&self) -> Result<()> {
+        self.trainable()?;
+        still_trained(self.optimizer, &self.parameters, 1)
     }
 
     /// An error if there are no parameters, or one that never gets a gradient.
@@ -231,7 +268,7 @@ impl ParameterBucket {
     }
 
     /// Returns the views by parameter of each tensor of the state.
-    fn state_views(&self) -> Result<Vec<Vec<Tensor>>> {
+    pub fn state_views(&self) -> Result<Vec<Vec<Tensor>>> {
         self.state.iter().map(|flat| self.bucket.with_flat(flat.clone()).tensors()).collect()
     }
 

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::nn::{StateDict, moved};
 use crate::tensor::Tensor;
 
-const GROUP: &str = "param_groups.0.";
+/// The prefix of settings.
+pub(super) const GROUP: &str = "param_groups.0.";
 
 /// A state tensor that each parameter has.
 pub(super) struct StateTensor {
@@ -44,7 +45,7 @@ pub(super) fn check(optimizer: &'static str, settings: &impl Settings) -> Result
         let (fits, rule): (fn(f32) -> bool, _) = match *name {
             "betas" => (|v| (0.0..1.0).contains(&v), "at least 0 and less than 1"),
             "rho" => (|v| (0.0..=1.0).contains(&v), "from 0 to 1"),
-            "dampening" => (f32::is_finite, "finite"),
+            "dampening" | "ns_coefficients" => (f32::is_finite, "finite"),
             _ => (|v| v.is_finite() && v >= 0.0, "finite and at least 0"),
         };
         if let Some(wrong) = values.iter().find(|&&v| !fits(v)) {
@@ -52,7 +53,10 @@ pub(super) fn check(optimizer: &'static str, settings: &impl Settings) -> Result
         }
     }
     let nesterov = value("nesterov").is_some_and(|on| on != 0.0);
-    if nesterov && (value("momentum") == Some(0.0) || value("dampening") != Some(0.0)) {
+    // Muon, which has no dampening, takes any momentum.
+    if let Some(dampening) = value("dampening").filter(|_| nesterov)
+        && (value("momentum") == Some(0.0) || dampening != 0.0)
+    {
         let detail = "nesterov needs a momentum above 0 and no dampening, for instance .momentum(0.9).nesterov()";
         return Err(Error::argument(optimizer, detail));
     }
@@ -69,6 +73,13 @@ pub(super) fn save<S: Settings>(optimizer: &S, all: &OptimizerState) -> Result<S
             state.insert(format!("state.{i}.{}", known.name), tensor);
         }
     }
+    state.extend(saved_settings(optimizer, all.parameters().first_replica().len())?);
+    Ok(state)
+}
+
+/// Returns the settings, and the indices of so many parameters.
+pub(super) fn saved_settings(optimizer: &impl Settings, parameters: usize) -> Result<StateDict> {
+    let mut state = StateDict::new();
     for (name, values) in optimizer.settings() {
         let tensor = match values.as_slice() {
             [value] => Tensor::scalar(*value, None)?,
@@ -76,7 +87,7 @@ pub(super) fn save<S: Settings>(optimizer: &S, all: &OptimizerState) -> Result<S
         };
         state.insert(format!("{GROUP}{name}"), tensor);
     }
-    state.insert(format!("{GROUP}params"), Tensor::iota(all.parameters().first_replica().len(), None)?);
+    state.insert(format!("{GROUP}params"), Tensor::iota(parameters, None)?);
     Ok(state)
 }
 
@@ -115,7 +126,7 @@ struct Saved<'a> {
     listed: Option<usize>,
 }
 
-fn refused(detail: String) -> Error {
+pub(super) fn refused(detail: String) -> Error {
     Error::argument("Optimizer::load_state_dict", format!("{detail}; the optimiser is unchanged"))
 }
 

@@ -1,8 +1,8 @@
 //! Layers and losses.
 
 use anygpu::nn::{
-    self, BagMode, CTCLoss, Conv2d, EmbeddingBag, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, Linear, Module,
-    MultiheadAttention, PixelShuffle, PixelUnshuffle, Reduction, TransformerEncoderLayer, WeightNorm,
+    self, BagMode, CTCLoss, Conv2d, EmbeddingBag, GRU, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LSTM, Linear,
+    Module, MultiheadAttention, PixelShuffle, PixelUnshuffle, RNN, Reduction, TransformerEncoderLayer, WeightNorm,
 };
 use anygpu::{Attention, Device, Result, Tensor, no_grad};
 
@@ -38,6 +38,118 @@ fn instance_norms_and_shuffles() -> Result<()> {
         check("PixelShuffle", PixelShuffle::new(2), &[2, 12, 2, 3], d)?;
         check("PixelUnshuffle", PixelUnshuffle::new(2), &[2, 3, 4, 6], d)?;
     }
+    Ok(())
+}
+
+/// A layer of any kind for sequences of several lengths: outputs and last states.
+type WithLengths<'a> = &'a dyn Fn(&Tensor, &Tensor, &[Tensor]) -> Result<Vec<Tensor>>;
+
+/// Compares outputs, states and gradients, also with a padding that is no number.
+#[track_caller]
+fn check_packed(
+    name: &str,
+    layer: &dyn Module,
+    first: bool,
+    states: usize,
+    run: WithLengths,
+    d: &Device,
+) -> Result<()> {
+    let lengths = Tensor::new([3u32, 5, 1, 5], None)?;
+    let shape: &[usize] = if first { &[4, 6, 4] } else { &[6, 4, 4] };
+    let rows = run(&leaf(shape, 0.0, d)?, &lengths, &[])?.last().expect("a state").shape()[0];
+    for given in [false, true] {
+        let name = format!("{name} {}", if given { "True" } else { "False" });
+        let leaves = || -> Result<_> {
+            let states = (0..if given { states } else { 0 }).map(|k| leaf(&[rows, 4, 3], 110.0 + k as f64, d));
+            Ok((leaf(shape, 100.0, d)?, states.collect::<Result<Vec<_>>>()?))
+        };
+        let joined = |results: Vec<Tensor>| {
+            Tensor::cat(&results.iter().map(|result| result.reshape([-1])).collect::<Result<Vec<_>>>()?, 0)
+        };
+        fill(layer)?;
+        let (x, state) = leaves()?;
+        let out = joined(run(&x, &lengths, &state)?)?;
+        let parameters = layer.named_parameters();
+        parameters.iter().for_each(|(_, parameter)| parameter.set_grad(None));
+        let mut all = vec![("x", &x)];
+        all.extend(["state 0", "state 1"].into_iter().zip(&state));
+        all.extend(parameters.iter().map(|(name, parameter)| (name.as_str(), parameter)));
+        assert_case(&name, &out, &all)?;
+
+        // A padding that is no number, and lengths of another type where the layer is.
+        parameters.iter().for_each(|(_, parameter)| parameter.set_grad(None));
+        let past = Tensor::new([3i32, 5, 1, 5], d)?;
+        let (_, state) = leaves()?;
+        let steps = Tensor::iota(6, d)?.unsqueeze(1)?.to_dtype(anygpu::DType::I32)?;
+        let padding = steps.ge(&past.unsqueeze(0)?)?.unsqueeze(2)?;
+        let padding = if first { padding.transpose(0, 1)? } else { padding };
+        let odd = x.detach().masked_fill(&padding.broadcast_to(shape)?, f32::NAN)?.requires_grad();
+        let out = joined(run(&odd, &past, &state)?)?;
+        let mut all = vec![("x", &odd)];
+        all.extend(parameters.iter().map(|(name, parameter)| (name.as_str(), parameter)));
+        assert_case(&name, &out, &all)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn sequences_of_several_lengths() -> Result<()> {
+    for d in &devices_in_turn() {
+        let one = |name: &str, layer: RNN| {
+            let layer = layer.to(d)?;
+            let run = |x: &Tensor, lengths: &Tensor, states: &[Tensor]| {
+                let (outputs, h) = layer.forward_with_lengths(x, lengths, states.first())?;
+                Ok(vec![outputs, h])
+            };
+            check_packed(name, &layer, false, 1, &run, d)
+        };
+        one("packed 0", RNN::new(4, 3)?)?;
+        one("packed 1", RNN::new(4, 3)?.bidirectional()?.relu().without_bias())?;
+        for (name, layer, first) in [
+            ("packed 2", LSTM::new(4, 3)?.batch_first(), true),
+            ("packed 3", LSTM::new(4, 3)?.num_layers(2)?.bidirectional()?, false),
+        ] {
+            let layer = layer.to(d)?;
+            let run = |x: &Tensor, lengths: &Tensor, states: &[Tensor]| {
+                let state = states.first().zip(states.get(1));
+                let (outputs, (h, c)) = layer.forward_with_lengths(x, lengths, state)?;
+                Ok(vec![outputs, h, c])
+            };
+            check_packed(name, &layer, first, 2, &run, d)?;
+        }
+        for (name, layer, first) in [
+            ("packed 4", GRU::new(4, 3)?, false),
+            ("packed 5", GRU::new(4, 3)?.num_layers(2)?.bidirectional()?.batch_first(), true),
+        ] {
+            let layer = layer.to(d)?;
+            let run = |x: &Tensor, lengths: &Tensor, states: &[Tensor]| {
+                let (outputs, h) = layer.forward_with_lengths(x, lengths, states.first())?;
+                Ok(vec![outputs, h])
+            };
+            check_packed(name, &layer, first, 1, &run, d)?;
+        }
+        // Full lengths are those of no lengths.
+        let layer = LSTM::new(4, 3)?.bidirectional()?.to(d)?;
+        let x = leaf(&[6, 2, 4], 1.0, d)?;
+        let (full, (h, c)) = layer.forward_with_lengths(&x, &Tensor::new([6i64, 6], None)?, None)?;
+        let (plain, (h_plain, c_plain)) = layer.forward_with_state(&x, None)?;
+        for (a, b) in [(full, plain), (h, h_plain), (c, c_plain)] {
+            assert_eq!(a.to_vec::<f32>()?, b.to_vec::<f32>()?, "{d}");
+        }
+    }
+    let (layer, x) = (GRU::new(4, 3)?, leaf(&[6, 2, 4], 1.0, &Device::cpu())?);
+    for (lengths, words) in [
+        (Tensor::new([6u32, 0], None)?, ["sequence 1", "from 1 to 6"]),
+        (Tensor::new([7u32, 2], None)?, ["sequence 0", "from 1 to 6"]),
+        (Tensor::new([-1, 2], None)?, ["sequence 0", "length -1"]),
+        (Tensor::new([6u32, 2, 2], None)?, ["GRU", "each of 2 sequences"]),
+        (Tensor::new([6.0f32, 2.0], None)?, ["GRU", "integers"]),
+    ] {
+        let error = layer.forward_with_lengths(&x, &lengths, None).expect_err("wrong lengths").to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+    let one = layer.forward_with_lengths(&x.select(1, 0)?, &Tensor::new([6u32], None)?, None);
+    assert!(one.expect_err("no batch").to_string().contains("a batch"));
     Ok(())
 }
 

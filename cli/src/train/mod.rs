@@ -158,7 +158,9 @@ fn train(args: &Args, as_json: bool, ranks: &Ranks) -> Result<(), Failure> {
     let before = trainer.run.epochs.len();
     let (mut curves, mut printed) = (Curves::new(args, &trainer)?, before);
     let (mut epoch, mut losses) = (first, DeviceLosses::new(args, &source, &stop));
-    while epoch <= args.epochs() {
+    // A run that already has all its epochs is only measured and written.
+    let finished = first > args.epochs() || trainer.stops_early();
+    while epoch <= args.epochs() && !trainer.stops_early() {
         match trainer.epoch(epoch, args.epochs()) {
             Ok(()) => epoch += 1,
             Err(Failure::DeviceLost(lost)) if !ranks.are_several() => {
@@ -177,8 +179,6 @@ fn train(args: &Args, as_json: bool, ranks: &Ranks) -> Result<(), Failure> {
         curves.add(done)?;
     }
     trainer.finish();
-    // A run that already has all its epochs is only measured and written.
-    let finished = first > args.epochs();
     if finished {
         curves.save();
     }

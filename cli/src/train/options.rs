@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use anygpu::DType;
 use anygpu::data::Limits;
 use anygpu::optim::{CosineAnnealingLR, OneCycleLR, SGD, Schedule, Scheduler, StepLR};
 use clap::ValueEnum;
@@ -56,6 +57,18 @@ pub struct Args {
     /// Seed of the initial weights and the order of the images
     #[arg(long, default_value_t = 0, value_parser = whole)]
     pub seed: u64,
+    /// Begin with the weights of this file instead of random ones: .safetensors, also of --save and --checkpoint, or PyTorch's
+    /// .pt, .pth or .bin. Names and shapes must be those of the net, its last layer included
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<PathBuf>,
+    /// Compute products and convolutions of 16-bit floats in training, for less memory; weights stay f32. f16 scales the loss, and
+    /// leaves out steps whose gradients overflow
+    #[arg(long, value_enum)]
+    pub mixed_precision: Option<Half>,
+    /// End the run after so many epochs in a row whose test loss is not below the lowest one before. The net is that of the last
+    /// epoch
+    #[arg(long, value_name = "EPOCHS", value_parser = at_least_one)]
+    pub early_stopping: Option<usize>,
     /// Write the trained net, for `anygpu predict` and for PyTorch
     #[arg(long, value_name = "out.safetensors")]
     pub save: Option<PathBuf>,
@@ -105,6 +118,33 @@ pub enum OnDeviceLoss {
     Stop,
     /// The run continues from its last checkpoint, or from its start if it has none
     Resume,
+}
+
+/// The values of `--mixed-precision`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Half {
+    /// 11 bits of precision, numbers up to 65504
+    F16,
+    /// 8 bits of precision, the range of f32
+    Bf16,
+}
+
+impl Half {
+    /// Returns the name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Half::F16 => "f16",
+            Half::Bf16 => "bf16",
+        }
+    }
+
+    /// Returns the type of products.
+    pub fn dtype(self) -> DType {
+        match self {
+            Half::F16 => DType::F16,
+            Half::Bf16 => DType::BF16,
+        }
+    }
 }
 
 /// The values of `--scheduler`.

@@ -50,6 +50,7 @@ impl Checkpoint {
     pub fn compare_ranks(args: &Args, ranks: &Ranks) -> Result<(), Failure> {
         let mut options = Self::options(args);
         options.insert("--epochs".into(), Some(args.epochs().to_string()));
+        options.insert("--early-stopping".into(), args.early_stopping.map(|epochs| epochs.to_string()));
         options.insert("--resume".into(), Some(args.resume.to_string()));
         options.insert("--checkpoint-steps".into(), args.checkpoint_steps.map(|steps| steps.to_string()));
         ranks.compare(&serde_json::to_string(&options).unwrap_or_default()) // cannot fail: it is all text
@@ -66,6 +67,8 @@ impl Checkpoint {
             ("--batch-size", given(&args.batch_size())),
             ("--lr", given(&args.lr())),
             ("--seed", given(&args.seed)),
+            ("--weights", args.weights.as_ref().map(|path| path.display().to_string())),
+            ("--mixed-precision", args.mixed_precision.map(|half| half.name().to_string())),
             ("--scheduler", given(&args.scheduler.name())),
             // Without a schedule, a run can be continued for more epochs.
             ("--epochs", (args.scheduler != Rate::Constant).then(|| args.epochs().to_string())),
@@ -111,6 +114,9 @@ impl Checkpoint {
         if let Some(scheduler) = &run.scheduler {
             state = state.numbers("scheduler", scheduler.state());
         }
+        if let Some(scaler) = &run.scaler {
+            state = state.numbers("scaler", scaler.state());
+        }
         state.save(&self.path)?;
         self.saved = Some(run.record.steps);
         Ok(())
@@ -146,6 +152,9 @@ impl Checkpoint {
         let at = state.loader_state()?;
         if let Some(scheduler) = &mut run.scheduler {
             scheduler.load_state(&state.get_numbers("scheduler"))?;
+        }
+        if let Some(scaler) = &mut run.scaler {
+            scaler.load_state(&state.get_numbers("scaler"))?;
         }
         if self.ranks.is_first() {
             run.net.load_balance_state(&state.get_numbers("balance")); // that of other processes is not in the file
@@ -186,7 +195,8 @@ impl Checkpoint {
             let why = "this version of anygpu train did not write it";
             return Err(Failure::Run(format!("--resume: {path} does not have the options of its run: {why}")));
         };
-        let differs = |name: &&String| theirs.get(*name) != self.options.get(*name);
+        // An option that the file's version did not know had no value.
+        let differs = |name: &&String| theirs.get(*name).unwrap_or(&None) != self.options.get(*name).unwrap_or(&None);
         let names: Vec<&String> = self.options.keys().filter(differs).collect();
         if names.is_empty() {
             return Ok(());

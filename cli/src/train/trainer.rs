@@ -1,12 +1,14 @@
 //! The loop of a training run.
 
 use anygpu::data::{DataLoader, LoaderState};
-use anygpu::metrics::{Accuracy, Mean, Throughput};
-use anygpu::optim::{LRScheduler, SGD, Scheduler};
+use anygpu::metrics::{Accuracy, EarlyStopping, Mean, Throughput};
+use anygpu::nn::Module;
+use anygpu::optim::{GradScaler, LRScheduler, SGD, Scheduler};
 use anygpu::watch::ProgressLine;
-use anygpu::{DataParallel, Device, Tensor, manual_seed, nn};
+use anygpu::{DType, DataParallel, Device, Tensor, autocast, checkpoint, manual_seed, nn};
 
 use super::live::Live;
+use super::options::Half;
 use super::ranks::Ranks;
 use super::record::Record;
 use super::resume::Checkpoint;
@@ -27,6 +29,10 @@ pub struct Run {
     pub net: DataParallel,
     pub sgd: SGD,
     pub scheduler: Option<Scheduler>,
+    /// The type of products.
+    dtype: DType,
+    /// The scale of the loss, with f16.
+    pub scaler: Option<GradScaler>,
     pub record: Record,
     /// The figures of the epochs so far, including those before a resumption.
     pub epochs: Vec<Epoch>,
@@ -36,8 +42,21 @@ impl Run {
     /// Takes one step. Returns its loss, which is not read yet, and its learning rate.
     fn step(&mut self, images: &Tensor, labels: &Tensor) -> Result<(Tensor, f32), Failure> {
         let lr = self.sgd.lr();
-        let loss = self.net.train_batch(images, labels, nn::cross_entropy)?;
-        self.sgd.step()?;
+        let loss = match &self.scaler {
+            None => autocast(self.dtype, || self.net.train_batch(images, labels, nn::cross_entropy))?,
+            Some(scaler) => {
+                let scale = scaler.get_scale();
+                let scaled = move |logits: &Tensor, labels: &Tensor| nn::cross_entropy(logits, labels)?.mul(scale);
+                autocast(self.dtype, || self.net.train_batch(images, labels, scaled))?.mul(1.0 / scale)?
+            }
+        };
+        match &mut self.scaler {
+            None => self.sgd.step()?,
+            Some(scaler) => {
+                scaler.step(&mut self.sgd)?;
+                scaler.update()?;
+            }
+        }
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.step(&mut self.sgd);
         }
@@ -58,6 +77,7 @@ pub struct Trainer {
     /// The folder whose files are decoded while the net trains.
     folder: Option<String>,
     live: Option<Live>,
+    early: Option<EarlyStopping>,
     stop: Stop,
     ranks: Ranks,
     batch_size: usize,
@@ -74,11 +94,18 @@ impl Trainer {
     /// Prepares a run.
     ///
     /// # Errors
-    /// If a device has no memory.
+    /// If a device has no memory; if `--weights` cannot be read, or does not fit the net.
     pub fn new(args: &Args, devices: Vec<Device>, source: &Source, stop: Stop, ranks: &Ranks) -> Result<Self, Failure> {
         manual_seed(args.seed);
         let card = &source.card;
-        let net = DataParallel::new(card.model.build(card.channels, card.classes.len())?, &devices)?;
+        let net = card.model.build(card.channels, card.classes.len())?;
+        // A checkpoint has its own weights, and other processes get those of the first one.
+        let continued = args.checkpoint.as_ref().is_some_and(|path| path.exists());
+        if let Some(path) = args.weights.as_deref().filter(|_| ranks.is_first() && !continued) {
+            let loaded = checkpoint::load(path, Device::cpu()).and_then(|state| net.load_state_dict(&state, true));
+            loaded.map_err(|error| Failure::Run(format!("--weights {}: {error}", path.display())))?;
+        }
+        let net = DataParallel::new(net, &devices)?;
         let net = ranks.join(net)?;
         if args.trace.is_some() {
             net.start_trace();
@@ -99,13 +126,16 @@ impl Trainer {
         let steps = train.batches() as u64 * args.epochs() as u64;
         let scheduler = args.scheduler.start(steps, &mut sgd)?;
         let record = Record::new(args.log_dir.as_deref());
-        let (run, checkpoint) =
-            (Run { net, sgd, scheduler, record, epochs: Vec::new() }, Checkpoint::new(args, card, ranks));
+        let dtype = args.mixed_precision.map_or(DType::F32, Half::dtype);
+        let scaler = (dtype == DType::F16).then(GradScaler::new);
+        let run = Run { net, sgd, scheduler, dtype, scaler, record, epochs: Vec::new() };
+        let checkpoint = Checkpoint::new(args, card, ranks);
+        let early = args.early_stopping.map(|epochs| EarlyStopping::new(epochs as u64 - 1));
         let folder = source.slow.then(|| args.data.clone());
         let live = if args.live { Live::on_terminal(args.epochs()) } else { None };
         let (ranks, batch_size, begun) = (ranks.clone(), args.batch_size(), Mean::new());
         stop.saved(checkpoint.as_ref().map_or_else(|| "nothing is saved".to_string(), Checkpoint::holds));
-        Ok(Trainer { devices, run, train, test, checkpoint, begun, folder, live, stop, ranks, batch_size })
+        Ok(Trainer { devices, run, train, test, checkpoint, begun, folder, live, early, stop, ranks, batch_size })
     }
 
     /// Restores `--checkpoint`, if the file exists. Returns the number of the next epoch, from 1.
@@ -118,8 +148,13 @@ impl Trainer {
         self.stop.saved(checkpoint.holds());
         self.train.set_state(at);
         self.begun = begun;
-        if let Some(live) = &mut self.live {
-            self.run.epochs.iter().for_each(|done| live.earlier(done));
+        for done in &self.run.epochs {
+            if let Some(live) = &mut self.live {
+                live.earlier(done);
+            }
+            if let Some(early) = &mut self.early {
+                early.observe(done.test_loss);
+            }
         }
         Ok(at.epoch as usize + 1)
     }
@@ -147,6 +182,9 @@ impl Trainer {
         if let Some(live) = &mut self.live {
             live.epoch(&done);
         }
+        if let Some(early) = &mut self.early {
+            early.observe(test_loss);
+        }
         self.run.record.epoch(&done);
         self.run.epochs.push(done);
         if let Some(checkpoint) = &mut self.checkpoint {
@@ -161,10 +199,19 @@ impl Trainer {
         self.checkpoint.as_ref().and_then(Checkpoint::steps).unwrap_or(0)
     }
 
-    /// Leaves the curves of `--live` on the terminal.
+    /// Returns whether `--early-stopping` ends the run.
+    pub fn stops_early(&self) -> bool {
+        self.early.as_ref().is_some_and(EarlyStopping::should_stop)
+    }
+
+    /// Leaves the curves of `--live` on the terminal, and says why a run has fewer epochs than it could have.
     pub fn finish(&self) {
         if let Some(live) = &self.live {
             progress::say(&live.draw());
+        }
+        if let Some(early) = self.early.as_ref().filter(|early| early.should_stop() && self.ranks.is_first()) {
+            let (epochs, lowest) = (early.since_best(), early.best().unwrap_or(f64::NAN));
+            progress::say(&format!("--early-stopping: {epochs} epochs without a test loss below {lowest:.4}"));
         }
     }
 

@@ -30,7 +30,8 @@ pub(crate) struct Outcome {
 }
 
 /// Computes a layer in one direction, for `x: [T, N, I]` with T ≥ 1 and a state of `[N, H]` each; without a state, it is zeros.
-/// In `reverse`, the last element of the sequence is the first step; the outputs are in the order of x nevertheless.
+/// In `reverse`, the last element of the sequence is the first step; the outputs are in the order of x nevertheless. `live: [T, N, 1]`,
+/// of 1 and 0, tells which elements belong to their sequences: at others, the state stays as it is, and the output is 0.
 ///
 /// The result is of the type of x, or of products in autocast; the steps are computed in f32.
 ///
@@ -42,6 +43,7 @@ pub(crate) fn direction(
     weights: Weights,
     state: Option<&State>,
     reverse: bool,
+    live: Option<&Tensor>,
 ) -> Result<Outcome> {
     let &[steps, n, _] = x.shape() else {
         return Err(Error::argument("direction", format!("a sequence is [T, N, I], not {:?}", x.shape())));
@@ -62,7 +64,8 @@ pub(crate) fn direction(
         _ => (),
     }
     let inputs: Vec<&Tensor> = inputs.iter().collect();
-    let run = Run { kind, dtype, order: if reverse { (0..steps).rev().collect() } else { (0..steps).collect() } };
+    let order = if reverse { (0..steps).rev().collect() } else { (0..steps).collect() };
+    let run = Run { kind, dtype, order, live: live.map(Live::new).transpose()? };
     let keeps = is_recording() && inputs.iter().any(|input| input.is_tracked());
     let detached: Vec<Tensor> = inputs.iter().map(|input| input.detach()).collect();
     let (all, kept) = no_grad(|| run.forward(&detached, keeps))?;
@@ -73,7 +76,11 @@ pub(crate) fn direction(
     };
     let outputs = all.narrow(0, 0, steps)?.to_dtype(dtype)?;
     let c = if kind == Kind::Lstm { Some(all.select(0, steps)?.to_dtype(dtype)?) } else { None };
-    Ok(Outcome { state: State { h: outputs.select(0, last)?, c }, outputs })
+    let h = match live {
+        Some(_) => all.select(0, all.shape()[0] - 1)?.to_dtype(dtype)?,
+        None => outputs.select(0, last)?,
+    };
+    Ok(Outcome { state: State { h, c }, outputs })
 }
 
 /// Returns the products of all elements with the weight of the input, with the biases that can be added before the steps:
@@ -97,11 +104,33 @@ struct Run {
     dtype: DType,
     /// The elements of the sequence in the order of the steps.
     order: Vec<usize>,
+    live: Option<Live>,
+}
+
+/// Which elements belong to their sequences.
+struct Live {
+    /// 1 for these, and 0 for others: `[N, 1]` for each element of the batch's sequence.
+    ones: Vec<Tensor>,
+    /// 0 for these, and 1 for others.
+    others: Vec<Tensor>,
+}
+
+impl Live {
+    fn new(live: &Tensor) -> Result<Live> {
+        let others = live.neg()?.add(1.0)?;
+        let each = |all: &Tensor| (0..all.shape()[0]).map(|t| all.select(0, t)).collect::<Result<_>>();
+        Ok(Live { ones: each(live)?, others: each(&others)? })
+    }
+
+    /// Returns `new` where the element belongs to the sequence, and `old` elsewhere.
+    fn choose(&self, t: usize, new: &Tensor, old: &Tensor) -> Result<Tensor> {
+        new.mul(&self.ones[t])?.add(&old.mul(&self.others[t])?)
+    }
 }
 
 impl Run {
-    /// Returns the outputs `[T, N, H]`, of an LSTM with the last c after them `[T + 1, N, H]`, and what the gradient reads of each
-    /// step, if it `keeps` that.
+    /// Returns the outputs `[T, N, H]`, of an LSTM with the last c after them `[T + 1, N, H]`, of sequences of several lengths with the
+    /// last h after that, and what the gradient reads of each step, if it `keeps` that.
     fn forward(&self, inputs: &[Tensor], keeps: bool) -> Result<(Tensor, Vec<(Tensor, Kept)>)> {
         let (products, weight) = (&inputs[0], inputs[1].to_dtype(self.dtype)?.t()?);
         let last = inputs.get(3);
@@ -114,14 +143,23 @@ impl Run {
             if let Some(bias) = &bias {
                 hidden = hidden.add(bias)?;
             }
-            let (next, kept) = steps::kept_step(self.kind, &products.select(0, t)?, &hidden, &state)?;
+            let (mut next, kept) = steps::kept_step(self.kind, &products.select(0, t)?, &hidden, &state)?;
+            outputs[t] = Some(next.h.clone());
+            if let Some(live) = &self.live {
+                outputs[t] = Some(next.h.mul(&live.ones[t])?);
+                next.h = live.choose(t, &next.h, &state.h)?;
+                next.c = match (next.c, &state.c) {
+                    (Some(new), Some(old)) => Some(live.choose(t, &new, old)?),
+                    (c, _) => c,
+                };
+            }
             if keeps {
                 all.push((state.h, kept));
             }
-            outputs[t] = Some(next.h.clone());
             state = next;
         }
-        let outputs: Vec<Tensor> = outputs.into_iter().flatten().chain(state.c).collect();
+        let h = self.live.as_ref().map(|_| state.h);
+        let outputs: Vec<Tensor> = outputs.into_iter().flatten().chain(state.c).chain(h).collect();
         Ok((Tensor::stack(&outputs, 0)?, all))
     }
 
@@ -134,19 +172,30 @@ impl Run {
         if self.kind == Kind::Lstm {
             dc = Some(grad.select(0, steps)?);
         }
+        if self.live.is_some() {
+            dh = Some(grad.select(0, grad.shape()[0] - 1)?);
+        }
         let (mut products, mut hidden) = (vec![None; steps], Vec::new());
         for (&t, (_, kept)) in self.order.iter().zip(kept).rev() {
+            // What goes past the step, as the state does where the element does not belong to the sequence.
+            let past = |d: &Option<Tensor>| match (&self.live, d) {
+                (Some(live), Some(d)) => Ok(Some(d.mul(&live.others[t])?)),
+                _ => Ok::<_, Error>(None),
+            };
+            let (dh_past, dc_past) = (past(&dh)?, past(&dc)?);
             let mut here = grad.select(0, t)?;
             if let Some(later) = dh {
                 here = here.add(&later)?;
             }
+            if let Some(live) = &self.live {
+                here = here.mul(&live.ones[t])?;
+                dc = dc.map(|dc| dc.mul(&live.ones[t])).transpose()?;
+            }
             let step = steps::backward(kept, &here, dc.as_ref())?;
-            let before = step.hidden.matmul_f32(&weight)?;
-            dh = Some(match step.h {
-                Some(direct) => before.add(&direct)?,
-                None => before,
-            });
-            dc = step.c;
+            let plus = |a: Tensor, b: Option<Tensor>| b.map_or(Ok(a.clone()), |b| a.add(&b));
+            let before = plus(step.hidden.matmul_f32(&weight)?, step.h)?;
+            dh = Some(plus(before, dh_past)?);
+            dc = step.c.map(|dc| plus(dc, dc_past)).transpose()?;
             products[t] = Some(step.input);
             hidden.push(step.hidden);
         }

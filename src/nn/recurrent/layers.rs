@@ -92,7 +92,7 @@ macro_rules! recurrent {
         impl Module for $name {
             /// Returns the outputs of all steps, with first states of zeros.
             fn forward(&self, input: &Tensor) -> Result<Tensor> {
-                summary::seen(self, self.stack.run(input, [None, None]).map(|results| results.outputs))
+                summary::seen(self, self.stack.run(input, [None, None], None).map(|results| results.outputs))
             }
 
             fn visit(&self, f: &mut dyn FnMut(&str, &Tensor)) {
@@ -122,7 +122,34 @@ macro_rules! of_one_state {
             /// Those of [`forward`](Module::forward);
             /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) for a state of another shape.
             pub fn forward_with_state(&self, input: &Tensor, h: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
-                let results = self.stack.run(input, [h, None]).map_err(|error| error.of_layer(stringify!($name)))?;
+                self.given(input, h, None)
+            }
+
+            /// As [`forward_with_state`](Self::forward_with_state), for a batch of sequences of several lengths: `lengths: [N]`, of integers
+            /// from 1 to T. Elements after the end of a sequence have no influence, and outputs of zeros; the last states are those at
+            /// the end of each sequence, where the reverse direction begins. This is what PyTorch's `pack_padded_sequence` and
+            /// `pad_packed_sequence` (with `total_length`) give, in any order of lengths.
+            ///
+            /// The lengths are read, so keep them on `cpu`: elsewhere, the call waits for their device. On several devices, they are an
+            /// input of [`step`](crate::DataParallel::step), split with the sequences
+            /// ([`with_batch_dims(&[1, 0])`](crate::DataParallel::with_batch_dims) unless the batch comes first).
+            ///
+            /// # Errors
+            /// Those of [`forward_with_state`](Self::forward_with_state);
+            /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) unless there is a length for each sequence;
+            /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a length outside of 1 to T, or without a batch.
+            pub fn forward_with_lengths(
+                &self,
+                input: &Tensor,
+                lengths: &Tensor,
+                h: Option<&Tensor>,
+            ) -> Result<(Tensor, Tensor)> {
+                self.given(input, h, Some(lengths))
+            }
+
+            fn given(&self, input: &Tensor, h: Option<&Tensor>, lengths: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+                let results = self.stack.run(input, [h, None], lengths);
+                let results = results.map_err(|error| error.of_layer(stringify!($name)))?;
                 summary::recorded(self, Ok(results.outputs.clone()))?;
                 Ok((results.outputs, results.h))
             }
@@ -224,7 +251,52 @@ impl LSTM {
         input: &Tensor,
         state: Option<(&Tensor, &Tensor)>,
     ) -> Result<(Tensor, (Tensor, Tensor))> {
-        let results = self.stack.run(input, [state.map(|(h, _)| h), state.map(|(_, c)| c)]);
+        self.given(input, state, None)
+    }
+
+    /// As [`forward_with_state`](LSTM::forward_with_state), for a batch of sequences of several lengths: `lengths: [N]`, of integers
+    /// from 1 to T. Elements after the end of a sequence have no influence, and outputs of zeros; the last states are those at the end
+    /// of each sequence, where the reverse direction begins. This is what PyTorch's `pack_padded_sequence` and `pad_packed_sequence`
+    /// (with `total_length`) give, in any order of lengths.
+    ///
+    /// The lengths are read, so keep them on `cpu`: elsewhere, the call waits for their device. On several devices, they are an input
+    /// of [`step`](crate::DataParallel::step), split with the sequences
+    /// ([`with_batch_dims(&[1, 0])`](crate::DataParallel::with_batch_dims) unless the batch comes first).
+    ///
+    /// # Errors
+    /// Those of [`forward_with_state`](LSTM::forward_with_state); [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) unless there
+    /// is a length for each sequence; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a length outside of 1 to T, or
+    /// without a batch.
+    ///
+    /// ```
+    /// use anygpu::Tensor;
+    /// use anygpu::nn::LSTM;
+    ///
+    /// let layer = LSTM::new(3, 8)?.bidirectional()?.batch_first();
+    /// let (x, lengths) = (Tensor::rand([2, 10, 3], None)?, Tensor::new([10u32, 4], None)?);
+    /// let (outputs, (h, _)) = layer.forward_with_lengths(&x, &lengths, None)?;
+    /// // The second sequence alone, without its padding.
+    /// let (alone, (last, _)) = layer.forward_with_state(&x.narrow(0, 1, 1)?.narrow(1, 0, 4)?, None)?;
+    /// assert!(outputs.narrow(0, 1, 1)?.narrow(1, 0, 4)?.allclose(&alone, 1e-5, 1e-6)?);
+    /// assert!(h.narrow(1, 1, 1)?.allclose(&last, 1e-5, 1e-6)?);
+    /// # Ok::<(), anygpu::Error>(())
+    /// ```
+    pub fn forward_with_lengths(
+        &self,
+        input: &Tensor,
+        lengths: &Tensor,
+        state: Option<(&Tensor, &Tensor)>,
+    ) -> Result<(Tensor, (Tensor, Tensor))> {
+        self.given(input, state, Some(lengths))
+    }
+
+    fn given(
+        &self,
+        input: &Tensor,
+        state: Option<(&Tensor, &Tensor)>,
+        lengths: Option<&Tensor>,
+    ) -> Result<(Tensor, (Tensor, Tensor))> {
+        let results = self.stack.run(input, [state.map(|(h, _)| h), state.map(|(_, c)| c)], lengths);
         let Results { outputs, h, c } = results.map_err(|error| error.of_layer("LSTM"))?;
         summary::recorded(self, Ok(outputs.clone()))?;
         let c = c.unwrap_or_else(|| h.clone()); // an LSTM has one

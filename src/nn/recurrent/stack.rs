@@ -3,6 +3,7 @@
 use super::direction::{Outcome, Weights, direction};
 use super::steps::{Kind, State};
 use crate::context;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::nn::{Child, Mode, init};
 use crate::tensor::Tensor;
@@ -146,11 +147,23 @@ impl Stack {
     }
 
     /// Computes all layers for `[T, N, I]`, `[N, T, I]` with `batch_first`, or one sequence `[T, I]`. The first states are
-    /// `[layers · directions, N, H]`, without N for one sequence; none are zeros.
-    pub fn run(&self, x: &Tensor, states: [Option<&Tensor>; 2]) -> Result<Results> {
+    /// `[layers · directions, N, H]`, without N for one sequence; none are zeros. `lengths` are those of the sequences, `[N]`.
+    pub fn run(&self, x: &Tensor, states: [Option<&Tensor>; 2], lengths: Option<&Tensor>) -> Result<Results> {
         let alone = x.rank() == 2;
         self.not_split_along_time(x)?;
+        let shape = x.shape();
         let mut x = self.sequence(x)?;
+        let live = match lengths {
+            Some(_) if alone => {
+                let detail = format!("sequences with lengths are a batch, not one sequence {shape:?}");
+                return Err(Error::argument(self.name, detail));
+            }
+            Some(lengths) => Some(self.live(lengths, &x)?),
+            None => None,
+        };
+        if let Some(live) = &live {
+            x = x.masked_fill(&live.eq(0.0)?, 0.0)?; // 0 times a padding of NaN or ∞ would be NaN in gradients
+        }
         let first = self.first_states(states, x.shape()[1], alone)?;
         let (mut h, mut c) = (Vec::new(), Vec::new());
         for layer in 0..self.layers {
@@ -163,7 +176,7 @@ impl Stack {
                 };
                 let reverse = at % self.directions() == 1;
                 let Outcome { outputs: of_one, state } =
-                    direction(self.kind, &x, self.parameters[at].weights(), state.as_ref(), reverse)?;
+                    direction(self.kind, &x, self.parameters[at].weights(), state.as_ref(), reverse, live.as_ref())?;
                 outputs.push(of_one);
                 h.push(state.h);
                 c.extend(state.c);
@@ -198,6 +211,30 @@ impl Stack {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns which elements of `x: [T, N, I]` belong to their sequences: 1 or 0 in `[T, N, 1]`.
+    fn live(&self, lengths: &Tensor, x: &Tensor) -> Result<Tensor> {
+        let (steps, n) = (x.shape()[0], x.shape()[1]);
+        if lengths.shape() != [n] {
+            let detail = format!("there must be a length for each of {n} sequences");
+            return Err(Error::shapes(self.name, lengths.shape(), &[n], detail));
+        }
+        if lengths.dtype().is_float() || lengths.dtype() == DType::Bool {
+            return Err(Error::argument(self.name, format!("lengths are integers, not {}", lengths.dtype())));
+        }
+        let lengths = lengths.to_vec_f64()?;
+        if let Some((i, length)) =
+            lengths.iter().enumerate().find(|(_, length)| !(1.0..=steps as f64).contains(*length))
+        {
+            let detail = format!(
+                "sequence {i} has the length {length}: each is from 1 to {steps}, the size of the time dimension"
+            );
+            return Err(Error::argument(self.name, detail));
+        }
+        let ones =
+            (0..steps).flat_map(|t| lengths.iter().map(move |&length| if (t as f64) < length { 1.0f32 } else { 0.0 }));
+        Tensor::from_vec(ones.collect(), [steps, n, 1], x.device())
     }
 
     /// Returns the dimension of N in the input.

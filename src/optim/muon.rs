@@ -1,0 +1,277 @@
+use super::Parameters;
+use super::state::{OptimizerState, ParameterBucket, Rule};
+use super::state_dict::{Settings, StateTensor, check};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::ops::autocast;
+use crate::ops::inplace::copy_;
+use crate::ops::optim::{UpdateRule, optimiser_step};
+use crate::tensor::Tensor;
+
+const NAME: &str = "Muon";
+
+/// Muon (Jordan et al., 2024), as in PyTorch: momentum whose direction is made orthogonal, for the matrices of hidden layers. Each
+/// step, for each parameter `p: [A, B]` with gradient g:
+///
+/// m ← μ m + (1 − μ) g,  u ← μ m + (1 − μ) g with Nesterov's momentum, else m,  p ← p − lr λ p − lr · r · O(u)
+///
+/// (μ: momentum, λ: weight decay, r: see [`MuonRate`].) O(u) has about the singular vectors of u, and singular values near 1: five
+/// Newton–Schulz iterations `X ← a X + (b X Xᵀ + c (X Xᵀ)²) X` of u divided by its norm, in bf16 as in PyTorch.
+///
+/// It takes matrices only. Give biases, norms, embeddings and the last layer to another optimiser, such as
+/// [`AdamW`](super::AdamW), and step both. A parameter without a gradient is not changed, nor is its m.
+///
+/// # Example
+/// ```
+/// use anygpu::Tensor;
+/// use anygpu::nn::{Linear, Module};
+/// use anygpu::optim::{AdamW, Muon};
+///
+/// let layer = Linear::new(4, 3)?;
+/// let (matrices, others) = layer.parameters().into_iter().partition::<Vec<_>, _>(|p| p.rank() == 2);
+/// let (mut muon, mut adamw) = (Muon::new(matrices, 0.02), AdamW::new(others, 0.001));
+/// layer.forward(&Tensor::rand([5, 4], None)?)?.square()?.mean_all()?.backward()?;
+/// muon.step()?;
+/// adamw.step()?;
+/// # Ok::<(), anygpu::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Muon {
+    pub(super) state: OptimizerState,
+    pub(super) rate: f32,
+    decay: f32,
+    momentum: f32,
+    nesterov: bool,
+    coefficients: [f32; 3],
+    eps: f32,
+    iterations: usize,
+    adjust: MuonRate,
+}
+
+/// How the learning rate of [`Muon`] depends on the shape `[A, B]` of a parameter: PyTorch's `adjust_lr_fn`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MuonRate {
+    /// Times √max(1, A / B): `"original"`, the default.
+    #[default]
+    Original,
+    /// Times 0.2 √max(A, B), so that the rate and the weight decay of AdamW fit: `"match_rms_adamw"`.
+    MatchRmsAdamW,
+    /// Times √(A / B): `"spectral_unclamped"`.
+    SpectralUnclamped,
+}
+
+impl MuonRate {
+    const ALL: [MuonRate; 3] = [MuonRate::Original, MuonRate::MatchRmsAdamW, MuonRate::SpectralUnclamped];
+
+    fn ratio(self, rows: usize, columns: usize) -> f32 {
+        let (a, b) = (rows as f64, columns as f64);
+        let ratio = match self {
+            MuonRate::Original => (a / b).max(1.0).sqrt(),
+            MuonRate::MatchRmsAdamW => 0.2 * a.max(b).sqrt(),
+            MuonRate::SpectralUnclamped => (a / b).sqrt(),
+        };
+        ratio as f32
+    }
+}
+
+impl Muon {
+    /// Creates Muon with learning rate `lr` (PyTorch's default is 0.001), a weight decay of 0.1, Nesterov's momentum of 0.95, and five
+    /// iterations with the coefficients 3.4445, −4.775 and 2.0315.
+    pub fn new(parameters: impl Into<Parameters>, lr: f32) -> Muon {
+        Muon {
+            state: OptimizerState::new(NAME, parameters),
+            rate: lr,
+            decay: 0.1,
+            momentum: 0.95,
+            nesterov: true,
+            coefficients: [3.4445, -4.775, 2.0315],
+            eps: 1e-7,
+            iterations: 5,
+            adjust: MuonRate::default(),
+        }
+    }
+
+    /// Sets the weight decay λ.
+    #[must_use]
+    pub fn weight_decay(mut self, weight_decay: f32) -> Muon {
+        self.decay = weight_decay;
+        self
+    }
+
+    /// Sets the momentum μ.
+    #[must_use]
+    pub fn momentum(mut self, momentum: f32) -> Muon {
+        self.momentum = momentum;
+        self
+    }
+
+    /// Sets whether the momentum is Nesterov's.
+    #[must_use]
+    pub fn nesterov(mut self, nesterov: bool) -> Muon {
+        self.nesterov = nesterov;
+        self
+    }
+
+    /// Sets the coefficients a, b and c of the iterations.
+    #[must_use]
+    pub fn ns_coefficients(mut self, a: f32, b: f32, c: f32) -> Muon {
+        self.coefficients = [a, b, c];
+        self
+    }
+
+    /// Sets the least norm that a direction is divided by.
+    #[must_use]
+    pub fn eps(mut self, eps: f32) -> Muon {
+        self.eps = eps;
+        self
+    }
+
+    /// Sets the number of iterations; less than 100.
+    #[must_use]
+    pub fn ns_steps(mut self, iterations: usize) -> Muon {
+        self.iterations = iterations;
+        self
+    }
+
+    /// Sets how the learning rate depends on the shape of a parameter.
+    #[must_use]
+    pub fn adjust_lr(mut self, rate: MuonRate) -> Muon {
+        self.adjust = rate;
+        self
+    }
+
+    /// Returns the rule of each step, or an error for settings and parameters that PyTorch refuses.
+    pub(super) fn rule(&self) -> Result<Orthogonal> {
+        check(NAME, self)?;
+        if self.iterations >= 100 {
+            return Err(Error::argument(NAME, format!("ns_steps is {}, and must be less than 100", self.iterations)));
+        }
+        if let Some((i, parameter)) = self.state.parameters().iter().enumerate().find(|(_, p)| p.rank() != 2) {
+            let detail = format!(
+                "parameter {i} has the shape {:?}, and this optimiser takes matrices only: give it those of two dimensions, and the \
+                 others to AdamW",
+                parameter.shape()
+            );
+            return Err(Error::argument(NAME, detail));
+        }
+        let Muon { rate, decay, momentum, nesterov, coefficients, eps, iterations, adjust, .. } = *self;
+        Ok(Orthogonal { rate, decay, momentum, nesterov, coefficients, eps, iterations, adjust })
+    }
+}
+
+/// The rule of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Orthogonal {
+    rate: f32,
+    decay: f32,
+    momentum: f32,
+    nesterov: bool,
+    coefficients: [f32; 3],
+    eps: f32,
+    iterations: usize,
+    adjust: MuonRate,
+}
+
+/// What a step writes: the number of the parameter in its bucket, its new m, and the direction.
+pub(super) struct Turn {
+    parameter: usize,
+    momentum: Tensor,
+    direction: Tensor,
+}
+
+impl Rule for Orthogonal {
+    type Update = Turn;
+
+    fn state_tensors(&self) -> usize {
+        1
+    }
+
+    fn updates(&self, bucket: &ParameterBucket) -> Result<Vec<Turn>> {
+        let views = bucket.state_views()?;
+        let turn = |(parameter, p): (usize, &Tensor)| {
+            let grad = p.grad()?;
+            Some(self.turn(parameter, &grad, &views[0][parameter]))
+        };
+        bucket.parameters.iter().enumerate().filter_map(turn).collect()
+    }
+
+    fn write(&self, bucket: &mut ParameterBucket, updates: Vec<Turn>) -> Result<()> {
+        let views = bucket.state_views()?;
+        for Turn { parameter, momentum, direction } in updates {
+            copy_(&views[0][parameter], &momentum)?;
+            let rule = UpdateRule::Plain { rate: self.rate, decay: self.decay };
+            optimiser_step(&bucket.parameters[parameter].detach(), &direction, &[], rule)?;
+            bucket.steps[parameter] += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Orthogonal {
+    fn turn(&self, parameter: usize, grad: &Tensor, momentum: &Tensor) -> Result<Turn> {
+        let grad = grad.detach().to_dtype(DType::F32)?;
+        let momentum = between(momentum, &grad, 1.0 - self.momentum)?;
+        let update = if self.nesterov { between(&grad, &momentum, self.momentum)? } else { momentum.clone() };
+        let ratio = self.adjust.ratio(grad.shape()[0], grad.shape()[1]);
+        // Products are bf16 as they are written here, also within a user's autocast.
+        let direction = autocast(DType::F32, || self.orthogonal(&update))?;
+        Ok(Turn { parameter, momentum, direction: direction.to_dtype(DType::F32)?.mul(ratio)?.contiguous()? })
+    }
+
+    /// Returns the Newton–Schulz iterations of a matrix, rounded to bf16 where PyTorch rounds.
+    fn orthogonal(&self, update: &Tensor) -> Result<Tensor> {
+        let [a, b, c] = self.coefficients;
+        let rounded = |x: Tensor| x.to_dtype(DType::BF16);
+        let wide = |x: &Tensor| x.to_dtype(DType::F32);
+        let tall = update.shape()[0] > update.shape()[1];
+        let x = if tall { update.t()?.contiguous()? } else { update.clone() };
+        let x = wide(&rounded(x)?)?;
+        let norm = wide(&rounded(x.norm_all(2.0)?)?)?.clamp(Some(self.eps), None)?;
+        let mut x = rounded(x.div(&norm)?)?;
+        for _ in 0..self.iterations {
+            let gram = rounded(x.matmul_f32(&x.t()?)?)?;
+            let square = gram.matmul_f32(&gram)?;
+            let factor = rounded(wide(&gram)?.mul(b)?.add(&square.mul(c)?)?)?;
+            x = rounded(wide(&x)?.mul(a)?.add(&factor.matmul_f32(&x)?)?)?;
+        }
+        if tall { x.t() } else { Ok(x) }
+    }
+}
+
+/// Returns `a + weight (b − a)`, rounded as PyTorch's `lerp`.
+fn between(a: &Tensor, b: &Tensor, weight: f32) -> Result<Tensor> {
+    let apart = b.sub(a)?;
+    if weight < 0.5 { a.add(&apart.mul(weight)?) } else { b.sub(&apart.mul(1.0 - weight)?) }
+}
+
+impl Settings for Muon {
+    const STATE: &'static [StateTensor] = &[StateTensor { name: "momentum_buffer", always: true }];
+
+    fn settings(&self) -> Vec<(&'static str, Vec<f32>)> {
+        let adjust = MuonRate::ALL.iter().position(|rate| *rate == self.adjust).unwrap_or(0);
+        vec![
+            ("lr", vec![self.rate]),
+            ("weight_decay", vec![self.decay]),
+            ("momentum", vec![self.momentum]),
+            ("nesterov", vec![f32::from(u8::from(self.nesterov))]),
+            ("ns_coefficients", self.coefficients.to_vec()),
+            ("eps", vec![self.eps]),
+            ("ns_steps", vec![self.iterations as f32]),
+            ("adjust_lr_fn", vec![adjust as f32]),
+        ]
+    }
+
+    fn set(&mut self, name: &str, values: &[f32]) {
+        match (name, values) {
+            ("lr", &[value]) => self.rate = value,
+            ("weight_decay", &[value]) => self.decay = value,
+            ("momentum", &[value]) => self.momentum = value,
+            ("nesterov", &[value]) => self.nesterov = value != 0.0,
+            ("ns_coefficients", &[a, b, c]) => self.coefficients = [a, b, c],
+            ("eps", &[value]) => self.eps = value,
+            ("ns_steps", &[value]) => self.iterations = value as usize,
+            ("adjust_lr_fn", &[value]) => self.adjust = MuonRate::ALL.get(value as usize).copied().unwrap_or_default(),
+            _ => {}
+        }
+    }
+}
