@@ -195,9 +195,10 @@ crate::error::try_from_str!(DeviceKind);
 /// The limits of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one buffer as a kernel sees it (`max_storage_buffer_binding_size`). Larger tensors are bound in parts: see [`Tensor`](crate::Tensor).
+    /// Bytes of one buffer as a kernel sees it (`max_storage_buffer_binding_size`). Many ops compute larger
+    /// [tensors](crate::Tensor) in parts.
     pub max_binding: u64,
-    /// Bytes of one buffer.
+    /// Bytes of one buffer: no tensor can be larger.
     pub max_buffer: u64,
     /// Workgroups in each of the three dimensions of a dispatch.
     pub workgroups_per_dimension: u32,

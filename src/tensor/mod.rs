@@ -44,10 +44,15 @@ use crate::shape::Layout;
 /// `i32` on either side.
 ///
 /// The right operand may be the `Result` of another operator, so that one `?` is enough for `(&a + (&b * 2.0))?`. The
-/// left one may not, since Rust allows operators only on a crate's own types: write `((&a * 2.0)? + &b)?`.
+/// left one may not, since Rust allows operators only on a crate's own types: write `((&a * 2.0)? + &b)?`, or a formula without any
+/// `?` within [`t!`](crate::t).
 ///
 /// Dimensions count from 0, outermost first; negative ones count from the end, as in PyTorch: `x.softmax(-1)` (see
 /// [`Dim`](crate::Dim)).
+///
+/// A tensor may be larger than what a kernel of its adapter can bind ([`max_binding`](crate::device::Limits::max_binding)), up to
+/// [`max_buffer`](crate::device::Limits::max_buffer). Elementwise ops, copies, reductions, products, `gather`, `scatter` and
+/// optimisers then compute it in parts; other ops are [`Error::LimitExceeded`].
 ///
 /// ```
 /// use anygpu::{Tensor, try_gpu};
