@@ -34,6 +34,7 @@ mod second;
 mod arrange;
 mod conv;
 mod elementwise;
+mod factors;
 mod index;
 mod indexing;
 mod inplace;
@@ -84,6 +85,7 @@ const FAMILIES: &[Family] = &[
     ("arrange", arrange::cases),
     ("conv", conv::cases),
     ("elementwise", elementwise::cases),
+    ("factors", factors::cases),
     ("index", index::cases),
     ("indexing", indexing::cases),
     ("inplace", inplace::cases),
