@@ -11,9 +11,9 @@ use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::long::{Long, of_pairs, pairs, unsupported, untracked};
+use crate::ops::long::{Long, of_pairs, pairs, untracked};
 use crate::ops::{
-    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named,
+    Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named, of_sums,
     one_float_type, only_on_the_host, same_device,
 };
 use crate::sync::lock;
@@ -78,19 +78,10 @@ impl<H: HostOp> Op for OnHost<H> {
     }
 
     fn output(&self, inputs: &[&Tensor]) -> Result<Output> {
-        match inputs[0].dtype() {
-            DType::F32 => Ok((self.0.shape(&inputs.iter().map(|x| x.shape()).collect::<Vec<_>>())?, DType::F32)),
-            other => {
-                let expected = "f32, or of f64 on cpu".to_owned();
-                Err(Error::DTypeMismatch { op: self.name(), expected, got: other.to_string() })
-            }
-        }
+        Ok((self.0.shape(&inputs.iter().map(|x| x.shape()).collect::<Vec<_>>())?, DType::F32))
     }
 
     fn long(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        if let Some(x) = inputs.iter().find(|x| x.dtype() == DType::I64) {
-            return Err(unsupported(self.name(), x));
-        }
         one_float_type(self.name(), inputs)?;
         untracked(self.name(), inputs)?;
         let words: Vec<Tensor> = inputs.iter().map(|x| pairs(x)).collect();
@@ -168,6 +159,11 @@ pub(in crate::ops) fn on_host(
     static LOGGED: Once = Once::new();
     named(op, || {
         same_device(op, inputs)?;
+        let taken = |x: &&&Tensor| matches!(of_sums(x.dtype()), DType::F32 | DType::F64);
+        if let Some(other) = inputs.iter().find(|x| !taken(x)) {
+            let expected = "f32, or of f64 on cpu".to_owned();
+            return Err(Error::DTypeMismatch { op, expected, got: other.dtype().to_string() });
+        }
         let device = inputs[0].device();
         if !device.is_cpu() {
             LOGGED.call_once(|| {

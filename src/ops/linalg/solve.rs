@@ -218,7 +218,6 @@ impl Tensor {
         on_host("inv", &[self], |x| {
             let a = &x[0];
             let (batch, n) = square("inv", a.shape())?;
-            // Of another type than the matrix where that has no inverse: the error names the matrix's.
             let identity = Tensor::eye(n, None)?;
             let identity = if a.dtype().is_long() { identity.to_dtype(a.dtype())? } else { identity };
             solved(a, &identity.broadcast_to([batch, &[n, n]].concat())?, Kind::Square)

@@ -105,7 +105,7 @@ impl Tensor {
     /// on the vectors of equal singular values, has no gradient that means anything; it may be infinite or NaN. That of S is always
     /// defined.
     ///
-    /// **The host computes this, in f64**, each matrix on one thread: one of 400 × 400 takes a second or so. On an adapter, the tensor
+    /// **The host computes this, in f64**, each matrix on one thread: one of 400 × 400 takes one or two seconds. On an adapter, the tensor
     /// is copied to the host and the results back, which waits for the device; the first such copy of a process is logged. f64 (on
     /// `cpu`) has no gradient.
     ///

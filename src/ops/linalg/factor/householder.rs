@@ -1,9 +1,12 @@
 //! The QR factorisation by Householder's reflections.
 
-use super::{add_scaled, dot, norm};
+use super::{add_scaled, dot, largest, norm};
 use crate::error::Result;
 use crate::ops::on_host::zeros;
 use crate::ops::vectorised::vectorised;
+
+/// Columns that are shorter count as 0: reflections of numbers without all of their digits are not orthogonal.
+const NOTHING: f64 = f64::MIN_POSITIVE / f64::EPSILON;
 
 /// `A = Q R` of a matrix whose columns are one after the other: R on and above the diagonal, below it the vectors of the reflections
 /// `1 − τ v vᵀ`, whose first element is 1.
@@ -11,6 +14,8 @@ pub(in crate::ops::linalg) struct Qr {
     m: usize,
     columns: Vec<f64>,
     taus: Vec<f64>,
+    /// What the matrix was divided by, so that no square is beyond the numbers that there are.
+    unit: f64,
     /// The column of A that is each column of Q R, if they were ordered.
     pub order: Vec<usize>,
 }
@@ -19,6 +24,11 @@ impl Qr {
     /// Factors a matrix `[m, n]`. If `ordered`, the diagonal of R descends.
     pub fn new(mut columns: Vec<f64>, [m, n]: [usize; 2], ordered: bool) -> Result<Qr> {
         let k = m.min(n);
+        let most = largest(&columns);
+        let unit = if most == 0.0 || !most.is_finite() || (1e-100..1e100).contains(&most) { 1.0 } else { most };
+        if unit != 1.0 {
+            columns.iter_mut().for_each(|x| *x /= unit);
+        }
         let mut taus = zeros(k)?;
         let mut order: Vec<usize> = (0..n).collect();
         vectorised!({
@@ -40,10 +50,11 @@ impl Qr {
                 let column = &mut before[c * m + c..];
                 let (first, rest) = (column[0], &mut column[1..]);
                 let below = norm(rest);
-                if below == 0.0 {
+                let length = first.hypot(below);
+                if below == 0.0 || length < NOTHING {
                     continue; // no reflection
                 }
-                let diagonal = -first.hypot(below).copysign(first);
+                let diagonal = -length.copysign(first);
                 let tau = (diagonal - first) / diagonal;
                 rest.iter_mut().for_each(|x| *x /= first - diagonal);
                 taus[c] = tau;
@@ -53,12 +64,12 @@ impl Qr {
                 column[0] = diagonal;
             }
         });
-        Ok(Qr { m, columns, taus, order })
+        Ok(Qr { m, columns, taus, unit, order })
     }
 
     /// Returns an element of R.
     pub fn r(&self, row: usize, column: usize) -> f64 {
-        if row <= column { self.columns[column * self.m + row] } else { 0.0 }
+        if row <= column { self.columns[column * self.m + row] * self.unit } else { 0.0 }
     }
 
     /// Multiplies columns of m elements by Q from the left.
