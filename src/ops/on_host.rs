@@ -173,7 +173,7 @@ pub(in crate::ops) fn on_host(
                 );
             });
         }
-        let host = inputs.iter().map(|x| x.to(&Device::cpu())).collect::<Result<Vec<_>>>()?;
+        let host = inputs.iter().map(|x| x.to(Device::cpu())).collect::<Result<Vec<_>>>()?;
         f(&host)?.to(device)
     })
 }
