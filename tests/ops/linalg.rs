@@ -71,10 +71,13 @@ fn large_matrices_are_factored() -> Result<()> {
     Ok(())
 }
 
+/// Elements by a random number, their row and their column, with a name.
+type Kind = (&'static str, fn(f64, usize, usize) -> f64);
+
 /// Matrices of all kinds, also without full rank, of which other algorithms' singular values are wrong.
 #[test]
 fn singular_values_of_every_matrix() -> Result<()> {
-    let kinds: &[(&str, fn(f64, usize, usize) -> f64)] = &[
+    let kinds: &[Kind] = &[
         ("any", |x, _, _| x),
         ("whole", |x, _, _| (2.0 * x).round()),
         ("sparse", |x, _, _| if x > 0.3 { x } else { 0.0 }),

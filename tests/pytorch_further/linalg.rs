@@ -13,6 +13,9 @@ fn near(shape: &[usize], k: f64, device: &Device) -> Result<[Tensor; 2]> {
     Ok([x, matrix])
 }
 
+/// A function of matrices, with its name.
+type Function = (&'static str, fn(&Tensor) -> Result<Tensor>);
+
 #[test]
 fn systems_and_factors() -> Result<()> {
     for d in &devices() {
@@ -22,7 +25,7 @@ fn systems_and_factors() -> Result<()> {
         let [a, matrix] = near(&[2, 3, 3], 60.0, d)?;
         let b = leaf(&[2, 3], 61.0, d)?;
         assert_case("solve vectors", &matrix.solve(&b)?, &[("a", &a), ("b", &b)])?;
-        let functions: [(&str, fn(&Tensor) -> Result<Tensor>); 3] =
+        let functions: [Function; 3] =
             [("inv", Tensor::inv), ("det", Tensor::det), ("slogdet", |x| Ok(x.slogdet()?.1))];
         for (name, f) in functions {
             let [a, matrix] = near(&[2, 3, 3], 62.0, d)?;
