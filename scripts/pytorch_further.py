@@ -247,8 +247,55 @@ def packed():
             case(f"packed {i} {states}", all, leaves | dict(module.named_parameters()))
 
 
+def near(shape, k):
+    """A wave and a matrix: a wave alone has rank 2."""
+    x = leaf(shape, k)
+    return x, x + 2 * torch.eye(*shape[-2:])
+
+
+def linalg():
+    a, matrix = near([2, 3, 3], 60)
+    b = leaf([3, 2], 61)
+    case("solve", torch.linalg.solve(matrix, b), {"a": a, "b": b})
+    a, matrix = near([2, 3, 3], 60)
+    b = leaf([2, 3], 61)
+    case("solve vectors", torch.linalg.solve(matrix, b), {"a": a, "b": b})
+    for name, f in [("inv", torch.linalg.inv), ("det", torch.linalg.det), ("slogdet", lambda x: torch.linalg.slogdet(x)[1])]:
+        a, matrix = near([2, 3, 3], 62)
+        case(name, f(-matrix), {"a": a})
+    keep("slogdet sign", torch.linalg.slogdet(-matrix)[0])
+    _, matrix = near([2, 4, 4], 63)
+    positive = (matrix @ matrix.mT).detach().requires_grad_()
+    case("cholesky", torch.linalg.cholesky(positive), {"a": positive})
+    for shape in [[2, 4, 3], [4, 4], [2, 3, 5]]:
+        for i, name in enumerate(["Q", "R"]):
+            a, matrix = near(shape, 64)
+            case(f"qr {name} {shape[-2]} {shape[-1]}", torch.linalg.qr(matrix)[i], {"a": a})
+        a, matrix = near(shape, 65)
+        case(f"svd S {shape[-2]} {shape[-1]}", torch.linalg.svd(matrix, full_matrices=False)[1], {"a": a})
+        # What the signs of the vectors do not change.
+        a, matrix = near(shape, 65)
+        u, s, vt = torch.linalg.svd(matrix, full_matrices=False)
+        weights = wave([s.shape[-1]], 66) * s
+        case(f"svd {shape[-2]} {shape[-1]}", (u * weights.unsqueeze(-2)) @ vt, {"a": a})
+
+
+def fourier():
+    real = torch.view_as_real
+    for n in [None, 3, 8]:
+        for name in ["fft", "ifft"]:
+            for dim in [0, 1]:
+                x = leaf([4, 5, 2], 70)
+                case(f"{name} {n} {dim}", real(getattr(torch.fft, name)(torch.view_as_complex(x), n, dim)), {"x": x})
+        for dim in [0, 1]:
+            x = leaf([4, 5], 71)
+            case(f"rfft {n} {dim}", real(torch.fft.rfft(x, n, dim)), {"x": x})
+            x = leaf([4, 5, 2], 72)
+            case(f"irfft {n} {dim}", torch.fft.irfft(torch.view_as_complex(x), n, dim), {"x": x})
+
+
 def main():
-    for part in [ops, layers, losses, attention, averages, lbfgs, muon, packed]:
+    for part in [ops, layers, losses, attention, averages, lbfgs, muon, packed, linalg, fourier]:
         part()
     rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in CASES.items())
     (ROOT / "tests/data/further.json").write_text(f'{{"torch": "{torch.__version__}", "cases": {{\n{rows}\n}}}}\n')

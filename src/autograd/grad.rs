@@ -62,9 +62,9 @@ impl GradOptions {
 /// ([`Tensor::grad`]) do not change.
 ///
 /// With [`create_graph`](GradOptions::create_graph), the gradients are part of the graph: for penalties on gradients, second
-/// derivatives, and steps that are trained through. Products, convolutions, attention, sums, softmax, losses, most functions of one
-/// or two elements and changes of shape have gradients of any order. Normalisations, poolings, recurrent layers and some others
-/// have first ones only, and are an error there, on every device.
+/// derivatives, and steps that are trained through. Products, factorisations of matrices, convolutions, attention, sums, softmax,
+/// losses, most functions of one or two elements and changes of shape have gradients of any order. Normalisations, poolings,
+/// recurrent layers and some others have first ones only, and are an error there, on every device.
 ///
 /// # Errors
 /// [`Error::Autograd`] if the output has several elements and [`output_grad`](GradOptions::output_grad) is not given; if it does

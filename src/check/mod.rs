@@ -36,6 +36,7 @@ mod second;
 mod arrange;
 mod conv;
 mod elementwise;
+mod factors;
 mod index;
 mod indexing;
 mod inplace;
@@ -86,6 +87,7 @@ const FAMILIES: &[Family] = &[
     ("arrange", arrange::cases),
     ("conv", conv::cases),
     ("elementwise", elementwise::cases),
+    ("factors", factors::cases),
     ("index", index::cases),
     ("indexing", indexing::cases),
     ("inplace", inplace::cases),

@@ -148,6 +148,7 @@ const REFUSED: &[&str] = &[
     "batch_norm_add_relu",
     "batch_norm_relu",
     "cumprod", // where an element is 0
+    "det",     // where a matrix is singular
     "group_norm",
     "index_reduce", // a product, where an element is 0
     "interpolate",

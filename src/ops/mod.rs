@@ -11,6 +11,8 @@ mod choices;
 pub(crate) mod combine;
 pub(crate) mod custom_grad;
 mod elementwise;
+#[cfg(feature = "fft")]
+mod fourier;
 mod index;
 pub(crate) mod inplace;
 mod inputs;
@@ -19,6 +21,7 @@ pub(crate) mod long;
 mod named;
 pub(crate) mod nll;
 mod norm;
+mod on_host;
 pub(crate) mod optim;
 mod parts;
 pub(crate) mod random;

@@ -160,6 +160,33 @@ pub fn reductions(d: &Device) -> Result<Vec<Call>> {
     each!(calls, whole, [var, std](0, 1.0, false));
     each!(calls, whole, [mean_all, var_all, std_all]());
     each!(calls, empty, [max_all, min_all, argmax_all, argmin_all]());
+    let (flat, singular) = (&Tensor::zeros(3, d)?, &Tensor::zeros([2, 2], d)?);
+    let (broken, integers) = (&singular.add(f32::NAN)?, &singular.to_dtype(DType::I32)?);
+    calls.extend::<Vec<Call>>(vec![
+        ("solve", x.solve(x).map(drop)),
+        ("solve", singular.solve(x).map(drop)),
+        ("solve", singular.solve(flat).map(drop)),
+        ("solve", singular.solve(integers).map(drop)),
+        ("svd", broken.svd().map(drop)),
+        ("qr", flat.qr().map(drop)),
+        ("svd", flat.svd().map(drop)),
+        ("slogdet", x.slogdet().map(drop)),
+        ("qr", integers.qr().map(drop)),
+        ("svd", integers.svd().map(drop)),
+        ("slogdet", integers.slogdet().map(drop)),
+    ]);
+    each!(calls, x, [inv, det, cholesky]());
+    each!(calls, flat, [inv, det, cholesky]());
+    each!(calls, integers, [inv, det, cholesky]());
+    each!(calls, singular, [inv, cholesky]());
+    #[cfg(feature = "fft")]
+    {
+        each!(calls, x, [fft, ifft, rfft, irfft](None, 2));
+        each!(calls, x, [fft, ifft, irfft](None, 0));
+        each!(calls, singular, [fft, ifft, irfft](None, 1));
+        each!(calls, singular, [fft, ifft, rfft, irfft](Some(0), 0));
+        each!(calls, integers, [fft, ifft, rfft, irfft](None, 0));
+    }
     each!(calls, x, [softmax, log_softmax, cumsum, cumprod, argmax, argmin](2));
     each!(calls, whole, [softmax, log_softmax](0));
     each!(calls, x, [gather, index_select](2, rows));

@@ -41,7 +41,7 @@ const NO_OPS: &[&str] =
     &["backward", "backward_retain_graph", "device", "dtype", "elem_count", "is_same", "rank", "shape"];
 
 /// Methods of optional features: their calls are made only with the feature.
-const OPTIONAL: &[&str] = &["to_image", "to_ndarray"];
+const OPTIONAL: &[&str] = &["fft", "ifft", "irfft", "rfft", "to_image", "to_ndarray"];
 
 /// A function of one element, with its name.
 type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>);

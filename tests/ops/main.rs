@@ -12,10 +12,13 @@ mod dims;
 mod edges;
 mod empty;
 mod errors;
+#[cfg(feature = "fft")]
+mod fourier;
 mod fours;
 mod infinities;
 mod inplace;
 mod inverse;
+mod linalg;
 mod linear;
 mod long_sums;
 mod operands;
@@ -68,6 +71,7 @@ families! {
     arrange,
     conv,
     elementwise,
+    factors,
     index,
     indexing,
     inplace,

@@ -7,6 +7,7 @@ mod common;
 mod behaviour;
 mod draws;
 mod layers;
+mod linalg;
 mod optimisers;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,25 @@
+//! The Cholesky factorisation.
+
+use super::dot;
+use crate::ops::vectorised::vectorised;
+
+/// Factors `A = L Lᵀ` in place, of which only the lower triangle is read; what is above the diagonal becomes 0. Returns the first row
+/// whose minor is not positive, or not a number.
+pub(in crate::ops::linalg) fn cholesky(matrix: &mut [f64], n: usize) -> Result<(), usize> {
+    vectorised!({
+        for i in 0..n {
+            let (above, row) = matrix.split_at_mut(i * n);
+            let row = &mut row[..n];
+            for (j, other) in above.chunks(n).enumerate() {
+                row[j] = (row[j] - dot(&row[..j], &other[..j])) / other[j];
+            }
+            let square = row[i] - dot(&row[..i], &row[..i]);
+            if square.is_nan() || square <= 0.0 {
+                return Err(i);
+            }
+            row[i] = square.sqrt();
+            row[i + 1..].fill(0.0);
+        }
+        Ok(())
+    })
+}
