@@ -2,7 +2,8 @@
 
 use anygpu::{Device, Result, Tensor};
 
-use super::{assert_case, assert_is, devices, leaf, wave};
+use super::common::devices_in_turn;
+use super::{assert_case, assert_is, leaf, wave};
 
 /// A leaf, and a matrix of it: a wave alone has rank 2.
 fn near(shape: &[usize], k: f64, device: &Device) -> Result<[Tensor; 2]> {
@@ -18,7 +19,7 @@ type Function = (&'static str, fn(&Tensor) -> Result<Tensor>);
 
 #[test]
 fn systems_and_factors() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         let [a, matrix] = near(&[2, 3, 3], 60.0, d)?;
         let b = leaf(&[3, 2], 61.0, d)?;
         assert_case("solve", &matrix.solve(&b)?, &[("a", &a), ("b", &b)])?;
@@ -56,7 +57,7 @@ fn systems_and_factors() -> Result<()> {
 #[cfg(feature = "fft")]
 #[test]
 fn fourier_transforms() -> Result<()> {
-    for d in &devices() {
+    for d in &devices_in_turn() {
         for n in [None, Some(3), Some(8)] {
             let text = n.map_or("None".to_owned(), |n: usize| n.to_string());
             for dim in [0, 1] {
