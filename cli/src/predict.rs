@@ -105,9 +105,9 @@ fn load(args: &Args, device: &Device) -> Result<(Sequential, Card), Failure> {
     let name = args.net.display();
     let (state, metadata) = checkpoint::load_with_metadata(&args.net, Device::cpu())?;
     // The prefixes of torch.compile and of replicas, in either order.
-    let plain = |state: StateDict, prefix| match state.names().all(|name| name.starts_with(prefix)) {
-        true => state.strip_prefix(prefix),
-        false => Ok(state),
+    let plain = |state: StateDict, prefix: &str| {
+        let all = state.names().all(|name| name.starts_with(prefix));
+        if all { state.strip_prefix(prefix) } else { Ok(state) }
     };
     let state = ["_orig_mod.", "module.", "_orig_mod."].into_iter().try_fold(state, plain)?;
     let own = Card::from_metadata(&metadata).map_err(|error| Failure::Run(format!("{name}: {error}")))?;

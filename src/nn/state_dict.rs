@@ -149,9 +149,9 @@ impl StateDict {
     }
 
     /// Returns the same tensors under other names, unless two of them get the same one.
-    pub(super) fn renamed(&self, rename: impl Fn(&str) -> String) -> Option<StateDict> {
-        let renamed: StateDict = self.iter().map(|(name, tensor)| (rename(name), tensor.clone())).collect();
-        (renamed.len() == self.len()).then(|| renamed.skipping(self, |name| Some(rename(name))))
+    pub(super) fn renamed(&self, new_name: impl Fn(&str) -> String) -> Option<StateDict> {
+        let renamed: StateDict = self.iter().map(|(name, tensor)| (new_name(name), tensor.clone())).collect();
+        (renamed.len() == self.len()).then(|| renamed.skipping(self, |name| Some(new_name(name))))
     }
 
     /// Returns the same tensors with `prefix` added to every name.
