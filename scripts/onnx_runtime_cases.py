@@ -140,6 +140,49 @@ def pools_and_pads():
     case("Pad", [i64(1, 2, 3), i64(4, 5)], mode="wrap")
 
 
+def qlinear(zero, scale):
+    for kind, low in [(np.uint8, 0), (np.int8, -128)]:
+        at = lambda value: zero(kind, low + value)  # noqa: E731
+        x = (np.arange(16) * 17 + low).astype(kind)
+        one = [x, scale(0.05), at(120)]
+        case(":QLinearSigmoid", [*one, scale(0.0043), at(3)])
+        case(":QLinearSigmoid", [x, scale(0.05), None, scale(0.0043), None])
+        case(":QLinearLeakyRelu", [*one, scale(0.031), at(33)], alpha=0.3)
+        case(":QLinearLeakyRelu", [*one, scale(0.0037), at(200)])
+        rows = [x.reshape(2, 2, 4), scale(0.011), at(120), scale(1 / 256), at(0)]
+        case(":QLinearSoftmax", rows, opset=13)
+        case(":QLinearSoftmax", rows, opset=13, axis=1)
+        case(":QLinearSoftmax", rows, opset=12)
+        case(":QLinearSoftmax", rows, opset=12, axis=1)
+        parts = [x.reshape(2, 8), scale(0.05), at(120), x.reshape(4, 4)[:2].copy(), scale(0.031), at(7)]
+        case(":QLinearConcat", [scale(0.043), at(90), *parts], axis=1)
+        image = ((np.arange(2 * 3 * 4 * 5) * 37 % 251) + low).astype(kind).reshape(2, 3, 4, 5)
+        last = np.ascontiguousarray(image.transpose(0, 2, 3, 1))
+        pooled = {"kernel_shape": [2, 2]}
+        # Scales that are powers of 2 give halves, which are rounded with the zero point.
+        for more in [[scale(0.05), at(120), scale(0.031), at(90)], [scale(0.25), at(1), scale(0.5), at(1)]]:
+            case(":QLinearGlobalAveragePool", [image, *more])
+            case(":QLinearGlobalAveragePool", [last, *more], channels_last=1)
+            case(":QLinearAveragePool", [image, *more], **pooled)
+            case(":QLinearAveragePool", [last, *more], **pooled, channels_last=1, strides=[2, 1])
+        case(":QLinearAveragePool", [image, *more], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+        case(":QLinearAveragePool", [image, *more], kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)
+        case(":QLinearAveragePool", [image, *more], kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1)
+        a = [(np.arange(12) * 53 % 256 + low).astype(kind).reshape(3, 4), scale(0.05), at(120)]
+        for b, zeros in [(np.int8, i8(1, 2)), (np.uint8, u8(127, 130))]:
+            if kind == np.int8 and b == np.uint8:
+                continue
+            matrix = (np.arange(8) * 71 % 256 + np.iinfo(b).min).astype(b).reshape(4, 2)
+            columns = [matrix, f32(0.02, 0.03), zeros, i32([-700, 900])]
+            case(":QGemm", [*a, *columns, scale(0.41), at(100)])
+            case(":QGemm", [*a, *columns], near=1e-6, alpha=0.7)
+            single = [matrix.T.copy(), scale(0.02), zeros[0], None, scale(0.41), at(100)]
+            case(":QGemm", [*a, *single], alpha=0.7, transB=1)
+            case(":QGemm", [a[0].T.copy(), *a[1:], *columns, scale(0.3), at(1)], transA=1)
+        case(":DequantizeLinear", [x.reshape(2, 8), f32(0.1, 0.2), np.array([low, low + 9], kind)], axis=0)
+        case(":QuantizeLinear", [f32(-3, -0.6, 0.4, 0.6, 7.7), scale(0.5), at(128)])
+
+
 def quantised():
     zero = lambda kind, value: number(kind, value)  # noqa: E731
     scale = lambda value: number(np.float32, value)  # noqa: E731
@@ -148,6 +191,7 @@ def quantised():
         case(op, [*a, *b, scale(0.15), zero(np.uint8, 100)])
         a = (i8(-128, 100, 20, -5).reshape(2, 2), scale(0.1), zero(np.int8, -3))
         case(op, [*a, i8(25, 3), scale(0.07), zero(np.int8, 1), scale(0.2), zero(np.int8, 5)])
+    qlinear(zero, scale)
     a = (np.arange(8, dtype=np.float32).reshape(2, 4) - 3) * f32(0.37)
     b = i8(1, -2, 3, 4, 5, -6, -7, 8, 9, 10, -11, 12).reshape(4, 3)
     case(":DynamicQuantizeMatMul", [a, b, scale(0.02)], near=1e-6)

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use anygpu::checkpoint::TrainingState;
 use anygpu::data::LoaderState;
-use anygpu::nn::{BatchNorm2d, Conv2d, KeyReport, Linear, Module, Sequential, StateDict};
+use anygpu::nn::{BatchNorm2d, Conv2d, KeyReport, Linear, Module, Sequential, StateDict, WeightNorm};
 use anygpu::optim::SGD;
-use anygpu::{DType, DataParallel, Device, Result, Tensor, checkpoint, narrow_64_bits};
+use anygpu::{DType, DataParallel, Device, Error, Result, Tensor, checkpoint, narrow_64_bits};
 use common::{devices_in_turn, values};
 use tempfile::TempDir;
 
@@ -239,6 +239,67 @@ fn the_prefix_of_replicas_and_counters_of_batches_do_not_matter() -> Result<()> 
 }
 
 #[test]
+fn names_of_pytorchs_wrappers_are_read_and_other_prefixes_named() -> Result<()> {
+    let source = net()?;
+    let state = source.state_dict();
+    let expected = all_values(&state);
+    for (prefix, place) in
+        [("_orig_mod.", ""), ("module._orig_mod.", ""), ("_orig_mod.module.", ""), ("", "_orig_mod.")]
+    {
+        let within = |name: &str| format!("{prefix}{}", name.replacen('.', &format!(".{place}"), 1));
+        let compiled: StateDict = state.iter().map(|(name, t)| (within(name), t.clone())).collect();
+        let plain = net()?;
+        plain.load_state_dict(&compiled, true)?;
+        assert_eq!(all_values(&plain.state_dict()), expected, "{prefix} {place}");
+    }
+    let own = Sequential::new().add("_orig_mod", net()?);
+    own.load_state_dict(&state.add_prefix("_orig_mod."), true)?; // a module with that name keeps it
+    assert_eq!(all_values(&own.state_dict().under("_orig_mod.")), expected);
+
+    // Lightning's checkpoints, with a loss beside the model.
+    let other = net()?;
+    let before = all_values(&other.state_dict().copied()?);
+    let mut lightning = state.add_prefix("model.");
+    lightning.insert("loss.weight", Tensor::zeros([2], None)?);
+    for strict in [true, false] {
+        let error = other.load_state_dict(&lightning, strict).unwrap_err().to_string();
+        assert!(error.contains("missing in the state (8): conv.weight"), "{error}");
+        assert!(error.ends_with("Load state.under(\"model.\"): its names are those of the module"), "{error}");
+        let error = other.load_state_dict(&lightning.under("model.").under("fc."), strict).unwrap_err().to_string();
+        assert!(error.ends_with("Load state.add_prefix(\"fc.\"): the module has all of its names"), "{error}");
+        // No prefix is right, or several are.
+        let error = other.load_state_dict(&StateDict::from([("x", Tensor::zeros([1], None)?)]), strict).unwrap_err();
+        assert!(error.to_string().ends_with("unexpected in the state (1): x"), "{error}");
+        let twice = Sequential::new().add("a", Linear::new(2, 2)?).add("b", Linear::new(2, 2)?).state_dict();
+        let error = Linear::new(2, 2)?.load_state_dict(&twice, strict).unwrap_err().to_string();
+        assert!(error.contains("unexpected in the state (4): a.weight") && !error.contains("Load"), "{error}");
+    }
+    assert_eq!(all_values(&other.state_dict()), before);
+    other.load_state_dict(&lightning.under("model."), true)?;
+    assert_eq!(all_values(&other.state_dict()), expected);
+    assert_eq!(other.load_state_dict(&StateDict::new(), false)?.missing.len(), 8); // nothing was to be loaded
+
+    let normed = || Ok::<_, Error>(Sequential::new().add("fc", WeightNorm::new(Linear::new(3, 2)?)?));
+    let from = normed()?.state_dict();
+    let parametrized = |prefix: &str| {
+        let name = |name: &str| match name.rsplit_once('_') {
+            Some(("fc.weight", "g")) => format!("{prefix}fc.parametrizations.weight.original0"),
+            Some(("fc.weight", "v")) => format!("{prefix}fc.parametrizations.weight.original1"),
+            _ => format!("{prefix}{name}"),
+        };
+        from.iter().map(|(own, t)| (name(own), t.clone())).collect::<StateDict>()
+    };
+    for prefix in ["", "module.", "_orig_mod."] {
+        let to = normed()?;
+        to.load_state_dict(&parametrized(prefix), true)?;
+        assert_eq!(all_values(&to.state_dict()), all_values(&from), "{prefix}");
+    }
+    let error = normed()?.load_state_dict(&parametrized("model."), true).unwrap_err().to_string();
+    assert!(error.contains("Load state.under(\"model.\")"), "{error}");
+    Ok(())
+}
+
+#[test]
 fn every_replica_gets_the_values() -> Result<()> {
     let all = devices_in_turn();
     let net = DataParallel::new(net()?, &all[..all.len().min(3)])?;
@@ -310,7 +371,7 @@ fn what_is_no_file_is_an_error() {
     assert!(checkpoint::load(&named_so, Device::cpu()).is_err());
     assert!(checkpoint::load_pickle("/dev/zero", Device::cpu()).is_err());
     let value = checkpoint::load_pickle(folder.path().join("x"), Device::cpu());
-    assert!(matches!(value, Err(anygpu::Error::Data { .. })));
+    assert!(matches!(value, Err(Error::Data { .. })));
     assert!(checkpoint::PickleValue::None.state_dict().is_err());
 }
 

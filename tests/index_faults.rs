@@ -57,8 +57,33 @@ fn an_index_that_is_out_of_range_is_an_error() -> Result<()> {
         same(fault(&device, || matrix.add(&x, &rows(&[0, 1, 2, 3])?)), "one_hot", 3, 3);
         let labels = rows(&[0, 1, -1, 2])?;
         let (op, detail) = fault(&device, || x.cross_entropy(&labels));
-        let named = detail.contains("-1") || detail.contains("4294967295");
-        assert!(op == "cross_entropy" && named, "{device}: {op}: {detail}");
+        assert!(op == "cross_entropy" && detail.contains("label -1"), "{device}: {op}: {detail}");
+        // A label is told as it was given, with what to do where it marks positions without one.
+        let row = if device.is_cpu() { " of row 1" } else { "" };
+        let told = |labels: Result<Tensor>, expected: &str| {
+            let (op, detail) = fault(&device, || CrossEntropyLoss::new().forward(&x.narrow(0, 0, 2)?, &labels?));
+            let expected = format!("label {expected}").replace("ROW", row);
+            assert!(op == "cross_entropy" && detail.starts_with(&expected), "{device}: {op}: {detail}, not {expected}");
+        };
+        let advice = "ROW is not one of the 3 classes, which are numbered from 0: CrossEntropyLoss::new().ignore_index(-100) \
+            leaves out such positions, as PyTorch does without being told";
+        told(Tensor::from_slice(&[2i32, -100], 2, &device), &format!("-100{advice}"));
+        told(Tensor::from_slice(&[2i64, -100], 2, &device), &format!("-100{advice}"));
+        told(Tensor::from_slice(&[2u32, u32::MAX - 99], 2, &device), "4294967196ROW is not one of the 3 classes");
+        told(
+            Tensor::from_slice(&[0u8, 255], 2, &device),
+            "255ROW is not one of the 3 classes, which are numbered from 0: Cross",
+        );
+        let far = Tensor::from_slice(&[0i64, 1 << 40], 2, &device);
+        let (_, detail) = fault(&device, || x.narrow(0, 0, 2)?.cross_entropy(&far?));
+        let number = if device.is_cpu() { "label 1099511627776 of row 1 is" } else { "a label beyond 32 bits is" };
+        assert!(detail.starts_with(number) && detail.contains("one of the 3 classes"), "{device}: {detail}");
+        let planes = Tensor::zeros([2, 3, 4], &device)?;
+        let many = Tensor::from_slice(&[0i32, 1, 2, 0, 0, 0, 3, 0], [2, 4], &device)?;
+        let (_, detail) = fault(&device, || planes.cross_entropy(&many));
+        let place = if device.is_cpu() { " of row 1, position 2" } else { "" };
+        let expected = format!("label 3{place} is not one of the 3 classes, which are numbered from 0");
+        assert!(detail.starts_with(&expected) && !detail.contains("ignore_index"), "{device}: {detail}");
         let (op, detail) = fault(&device, || nn::nll_loss(&x, &labels, Reduction::Mean));
         assert!(op == "nll_loss", "{device}: {op}: {detail}");
 

@@ -137,6 +137,37 @@ fn every_type_is_converted_as_stated() -> Result<()> {
     Ok(())
 }
 
+/// Headers of NumPy for Python 2 and of other writers, and files of several arrays.
+#[test]
+fn headers_of_other_writers_are_read_and_refusals_name_a_remedy() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("x.npy");
+    let read = |bytes: &[u8]| {
+        fs::write(&path, bytes).expect("our folder");
+        Tensor::from_npy(&path, None)
+    };
+    let data: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_ne_bytes()).collect();
+    let own = file("=f4", false, "(3L, 2L)", &data);
+    assert_eq!(read(&own)?.to_vec2::<f32>()?, [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]);
+    let quoted: Vec<u8> = own.iter().map(|&byte| if byte == b'\'' { b'"' } else { byte }).collect();
+    assert_eq!(read(&quoted)?.to_vec2::<f32>()?, [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]);
+
+    let two = detail(read(&[&own[..], &own[..]].concat()));
+    assert!(two.contains("several arrays") && two.contains("numpy.savez") && two.contains("npy::load_npz"), "{two}");
+    let refused = |descr: &str| detail(read(&file(descr, false, "(2,)", &[0; 16])));
+    assert!(refused("<c8").contains("save numpy.stack([x.real, x.imag], -1).astype('float32')"));
+    assert!(refused("|O").contains("save numpy.array(x.tolist(), dtype='float32')"));
+    let header = "{'descr': [('a', '<f4'), ('b', '<i4')], 'fortran_order': False, 'shape': (2,), }\n";
+    let length = (header.len() as u16).to_le_bytes();
+    let record = detail(read(&[b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &[0; 16]].concat()));
+    assert!(
+        record.contains("type [('a', '<f4'), ('b', '<i4')], a record array") && !record.contains("shape"),
+        "{record}"
+    );
+    assert!(record.contains("numpy.savez(path, **{name: x[name] for name in x.dtype.names})"), "{record}");
+    Ok(())
+}
+
 #[test]
 fn damaged_files_are_errors() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");

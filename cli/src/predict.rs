@@ -104,8 +104,12 @@ pub fn run(args: &Args, as_json: bool) -> Result<(), Failure> {
 fn load(args: &Args, device: &Device) -> Result<(Sequential, Card), Failure> {
     let name = args.net.display();
     let (state, metadata) = checkpoint::load_with_metadata(&args.net, Device::cpu())?;
-    let state =
-        if state.names().all(|name| name.starts_with("module.")) { state.strip_prefix("module.")? } else { state };
+    // The prefixes of torch.compile and of replicas, in either order.
+    let plain = |state: StateDict, prefix: &str| {
+        let all = state.names().all(|name| name.starts_with(prefix));
+        if all { state.strip_prefix(prefix) } else { Ok(state) }
+    };
+    let state = ["_orig_mod.", "module.", "_orig_mod."].into_iter().try_fold(state, plain)?;
     let own = Card::from_metadata(&metadata).map_err(|error| Failure::Run(format!("{name}: {error}")))?;
     let card = card(args, own, &state)?;
     if card.model == Model::Lenet && card.classes.len() != 10 {

@@ -186,7 +186,8 @@ fn files_without_a_card_need_to_be_told_what_they_are() {
     let dir = tempfile::tempdir().expect("a folder");
     let (net, image) = (dir.path().join("net.safetensors"), dir.path().join("x.png"));
     let lenet = nn::models::lenet().expect("a net");
-    checkpoint::save(&lenet.state_dict().add_prefix("module."), &net).expect("our folder"); // as torch's DataParallel
+    let names = lenet.state_dict().add_prefix("_orig_mod.").add_prefix("module."); // of torch.compile and DataParallel
+    checkpoint::save(&names, &net).expect("our folder");
     save_png(&image, &Array::new(vec![0.5f32; 40 * 30], [1, 40, 30]).expect("it fits"));
     let predict = |more: &[&str]| output(&[&["predict", text(&net), text(&image), "--devices", "cpu"], more].concat());
     fails(&predict(&[]), 2, &["does not say what net it is", "--model lenet"]);

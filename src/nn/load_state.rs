@@ -1,6 +1,6 @@
 //! Copies the values of a [`StateDict`] into the tensors of a module.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::Module;
 use super::state_dict::{REPLICATED, StateDict, moved};
@@ -8,6 +8,12 @@ use crate::error::{Error, Result};
 use crate::ops::duplicate;
 use crate::ops::inplace::copy_;
 use crate::tensor::{Bucket, Tensor};
+
+/// The part of a name that `torch.compile` adds for each module that it compiles.
+const COMPILED: &str = "_orig_mod";
+
+/// The most prefixes that are tried for an error.
+const MOST_PREFIXES: usize = 64;
 
 /// The names that only one side had in [`Module::load_state_dict`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,13 +41,88 @@ fn named(module: &(impl Module + ?Sized)) -> Vec<(String, Tensor)> {
 
 pub(super) fn load(module: &(impl Module + ?Sized), state: &StateDict, strict: bool) -> Result<KeyReport> {
     let targets = named(module);
-    let state = with_prefix_of(&targets, state)?;
-    let (pairs, report, wrong) = matched(&targets, &state);
-    if !wrong.is_empty() || strict && report != KeyReport::default() {
-        return Err(Error::argument("load_state_dict", complaint(&report, &wrong, &state, strict)));
+    let renamed = with_names_of(&targets, state)?;
+    let (pairs, report, wrong) = matched(&targets, &renamed);
+    // A state of which nothing is used is that of another net, or has other names.
+    let nothing = pairs.is_empty() && !targets.is_empty() && (!state.is_empty() || state.skipped().len() > 0);
+    if !wrong.is_empty() || nothing || strict && report != KeyReport::default() {
+        let mut detail = complaint(&report, &wrong, &renamed, strict || nothing);
+        if let Some(remedy) = remedy(&targets, state, strict) {
+            detail.push_str(&format!(". {remedy}"));
+        }
+        return Err(Error::argument("load_state_dict", detail));
     }
     overwrite(&pairs)?;
     Ok(report)
+}
+
+/// Returns the state with the names that the module has for what PyTorch's wrappers and newer functions name otherwise.
+fn with_names_of(targets: &[(String, Tensor)], state: &StateDict) -> Result<StateDict> {
+    let known: HashSet<&str> = targets.iter().map(|(name, _)| name.as_str()).collect();
+    let has = |name: &str| name.split('.').any(|part| part == COMPILED);
+    let mut state = state.clone();
+    if state.names().any(has) && !known.iter().any(|name| has(name)) {
+        let plain = |name: &str| name.split('.').filter(|part| *part != COMPILED).collect::<Vec<_>>().join(".");
+        state = state.renamed(plain).unwrap_or(state);
+    }
+    state = with_prefix_of(targets, &state)?;
+    let normed = |name: &str| of_weight_norm(name).filter(|own| known.contains(own.as_str()) && !known.contains(name));
+    if state.names().any(|name| normed(name).is_some()) {
+        state = state.renamed(|name| normed(name).unwrap_or_else(|| name.to_owned())).unwrap_or(state);
+    }
+    Ok(state)
+}
+
+/// Returns the name that PyTorch's earlier function for weight norm has for a parameter of the later one:
+/// `fc.parametrizations.weight.original0` is `fc.weight_g`.
+fn of_weight_norm(name: &str) -> Option<String> {
+    let (rest, part) = name.rsplit_once('.')?;
+    let letter = match part {
+        "original0" => 'g',
+        "original1" => 'v',
+        _ => return None,
+    };
+    let (rest, parameter) = rest.rsplit_once('.')?;
+    let layer = rest.strip_suffix("parametrizations").filter(|layer| layer.is_empty() || layer.ends_with('.'))?;
+    Some(format!("{layer}{parameter}_{letter}"))
+}
+
+/// Returns what to load in place of a state, if there is one prefix that makes its names those of the module.
+fn remedy(targets: &[(String, Tensor)], state: &StateDict, strict: bool) -> Option<String> {
+    let fits = |state: &StateDict, whole: bool| {
+        let Ok(state) = with_names_of(targets, state) else { return false };
+        let (pairs, report, wrong) = matched(targets, &state);
+        let (missing, unexpected) = (report.missing.is_empty(), report.unexpected.is_empty());
+        wrong.is_empty() && !pairs.is_empty() && unexpected && (missing || !whole)
+    };
+    let only = |prefixes: BTreeSet<&str>, fits: &dyn Fn(&str) -> bool| {
+        // A state or a module whose names are hostile may have very many.
+        let mut fitting = prefixes.into_iter().take(MOST_PREFIXES).filter(|prefix| fits(prefix));
+        fitting.next().filter(|_| fitting.next().is_none()).map(str::to_owned)
+    };
+    let theirs = state.names().take(1).flat_map(prefixes).chain(
+        state.names().flat_map(|name| targets.iter().take(1).filter_map(move |(target, _)| before(name, target))),
+    );
+    if let Some(prefix) = only(theirs.collect(), &|prefix| fits(&state.under(prefix), strict)) {
+        return Some(format!("Load state.under({prefix:?}): its names are those of the module"));
+    }
+    let ours = state
+        .names()
+        .filter(|name| !is_counter(name))
+        .take(1)
+        .flat_map(|name| targets.iter().filter_map(move |(target, _)| before(target, name)));
+    let prefix = only(ours.collect(), &|prefix| fits(&state.add_prefix(prefix), false))?;
+    Some(format!("Load state.add_prefix({prefix:?}): the module has all of its names"))
+}
+
+/// Returns the beginnings of a name that end with a dot.
+fn prefixes(name: &str) -> impl Iterator<Item = &str> {
+    name.match_indices('.').map(|(at, _)| &name[..=at])
+}
+
+/// Returns what comes before `end` in a name, with a dot at its end.
+fn before<'a>(name: &'a str, end: &str) -> Option<&'a str> {
+    name.strip_suffix(end).filter(|prefix| prefix.ends_with('.'))
 }
 
 /// Returns the state with the prefix `module.` added if all of the module's names have it and none of the state's, or
@@ -89,7 +170,8 @@ fn is_counter(name: &str) -> bool {
     name.rsplit('.').next() == Some("num_batches_tracked")
 }
 
-fn complaint(report: &KeyReport, wrong: &[String], state: &StateDict, strict: bool) -> String {
+/// Returns what is wrong, with the names that only one side has if `all`.
+fn complaint(report: &KeyReport, wrong: &[String], state: &StateDict, all: bool) -> String {
     let mut parts = Vec::new();
     let mut list = |what: &str, names: &[String], separator: &str| {
         if !names.is_empty() {
@@ -97,7 +179,7 @@ fn complaint(report: &KeyReport, wrong: &[String], state: &StateDict, strict: bo
         }
     };
     list("of another shape", wrong, "; ");
-    if strict {
+    if all {
         let why = |name: &String| match state.skipped().find(|(skipped, _)| skipped == name) {
             Some((_, reason)) => format!("{name} (skipped when the file was read: {reason})"),
             None => name.clone(),

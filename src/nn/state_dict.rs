@@ -121,7 +121,7 @@ impl StateDict {
         self.entries.is_empty()
     }
 
-    /// Returns the same tensors with `prefix` added to every name.
+    /// Returns the same tensors with `prefix` removed from the names that start with it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if two tensors would get the same name.
@@ -146,6 +146,12 @@ impl StateDict {
             }
         }
         Ok(renamed.skipping(self, |name| Some(name.strip_prefix(prefix).unwrap_or(name).to_owned())))
+    }
+
+    /// Returns the same tensors under other names, unless two of them get the same one.
+    pub(super) fn renamed(&self, new_name: impl Fn(&str) -> String) -> Option<StateDict> {
+        let renamed: StateDict = self.iter().map(|(name, tensor)| (new_name(name), tensor.clone())).collect();
+        (renamed.len() == self.len()).then(|| renamed.skipping(self, |name| Some(new_name(name))))
     }
 
     /// Returns the same tensors with `prefix` added to every name.

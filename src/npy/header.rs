@@ -38,6 +38,15 @@ impl Header {
         let text = std::str::from_utf8(text).map_err(|_| "its header is no text")?;
         let header = Header::of(text)?;
         let count = header.shape.iter().try_fold(header.kind.size(), |count, size| count.checked_mul(*size));
+        if let Some((_, after)) = count.and_then(|count| data.split_at_checked(count))
+            && after.starts_with(MAGIC)
+        {
+            return Err(
+                "it has several arrays, one after another, as repeated calls of numpy.save write them: save them with \
+                numpy.savez(path, a=.., b=..) and read them with npy::load_npz"
+                    .into(),
+            );
+        }
         if count != Some(data.len()) {
             let detail = format!("its shape {:?} does not fit its {} bytes of elements", header.shape, data.len());
             return Err(detail);
@@ -46,16 +55,10 @@ impl Header {
     }
 
     fn of(text: &str) -> Result<Header, String> {
-        let value = |key: &str| {
-            let missing = || format!("its header has no '{key}': {}", text.trim_end());
-            let at = text.find(&format!("'{key}':")).ok_or_else(missing)?;
-            Ok::<&str, String>(text[at + key.len() + 3..].trim_start())
-        };
-        let descr = value("descr")?;
-        let descr = descr.strip_prefix('\'').and_then(|text| text.split_once('\'')).map_or(descr, |(name, _)| name);
-        let kind = Kind::of(descr).ok_or_else(|| {
-            format!("it is of type {}, which is not read: save x.astype('float32')", descr.trim_end())
-        })?;
+        let value =
+            |key: &str| value(text, key).ok_or_else(|| format!("its header has no '{key}': {}", text.trim_end()));
+        let descr = literal(value("descr")?);
+        let kind = Kind::of(descr).ok_or_else(|| not_read(descr))?;
         let order = value("fortran_order")?;
         let fortran_order = match (order.starts_with("True"), order.starts_with("False")) {
             (false, false) => return Err(format!("its header does not say the order: {}", text.trim_end())),
@@ -63,9 +66,69 @@ impl Header {
         };
         let wrong = || format!("its shape is no list of sizes: {}", text.trim_end());
         let shape = value("shape")?.strip_prefix('(').and_then(|text| text.split_once(')')).ok_or_else(wrong)?.0;
-        let sizes = shape.split(',').map(str::trim).filter(|size| !size.is_empty()).map(str::parse);
+        // NumPy for Python 2 writes long integers: (3L, 2L).
+        let size = |size: &str| size.strip_suffix('L').unwrap_or(size).parse();
+        let sizes = shape.split(',').map(str::trim).filter(|size| !size.is_empty()).map(size);
         Ok(Header { kind, fortran_order, shape: sizes.collect::<Result<_, _>>().map_err(|_| wrong())? })
     }
+}
+
+/// Returns what follows a key and its colon.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    ['\'', '"'].into_iter().find_map(|quote| {
+        let quoted = format!("{quote}{key}{quote}");
+        // A record may have a field of this name, after which there is no colon.
+        let mut places = text.match_indices(&quoted);
+        places.find_map(|(at, _)| text[at + quoted.len()..].trim_start().strip_prefix(':').map(str::trim_start))
+    })
+}
+
+/// Returns the text in quotes, or the list in brackets, that a text begins with.
+fn literal(text: &str) -> &str {
+    if let Some(quote) = text.chars().next().filter(|first| matches!(first, '\'' | '"')) {
+        return text[1..].split_once(quote).map_or(text, |(inner, _)| inner);
+    }
+    let (mut depth, mut quoted) = (0usize, None);
+    for (at, c) in text.char_indices() {
+        match (quoted, c) {
+            (Some(quote), _) if c == quote => quoted = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quoted = Some(c),
+            (None, '[' | '(') => depth += 1,
+            (None, ']' | ')') if depth == 1 => return &text[..=at],
+            (None, ']' | ')') => depth = depth.saturating_sub(1),
+            (None, ',') if depth == 0 => return &text[..at],
+            _ => {}
+        }
+    }
+    text.trim_end()
+}
+
+/// Returns the error of a type that is not read, with what to save in place of it.
+fn not_read(descr: &str) -> String {
+    let (what, remedy) = match descr.trim_start_matches(['<', '>', '=', '|']).chars().next() {
+        Some('[' | '(') => (
+            ", a record array",
+            "save each field by itself, by numpy.savez(path, **{name: x[name] for name in x.dtype.names}), and read them with \
+             npy::load_npz",
+        ),
+        Some('O') => (
+            ", objects of Python",
+            "save numpy.array(x.tolist(), dtype='float32') if they are numbers; arrays of different shapes are saved one by one, \
+             by numpy.savez",
+        ),
+        Some('c') => (", complex numbers", "save numpy.stack([x.real, x.imag], -1).astype('float32')"),
+        Some('U' | 'S' | 'T') => (", texts", "save numbers for them, such as numpy.unique(x, return_inverse=True)[1]"),
+        Some('M' | 'm') => (", times", "save x.astype('int64'), the number of their units"),
+        Some('V') => (
+            ", bytes that NumPy has no numbers for",
+            "save x.astype('float32') if another package defines the type, such as bfloat16, or else x.view('uint8')",
+        ),
+        _ => ("", "save x.astype('float32')"),
+    };
+    let shown: String = descr.chars().take(200).collect();
+    let more = if shown.len() < descr.len() { " .." } else { "" };
+    format!("it is of type {shown}{more}{what}, which is not read: {remedy}")
 }
 
 /// Returns what precedes the elements of an array of a type, in rows, of at most [`DIMENSIONS`].
@@ -103,13 +166,40 @@ mod tests {
         }
         let columns = Header::parse(&file(&good.replace("False", "True"), &[0; 8])).expect("a header").0;
         assert!(columns.fortran_order);
+        for other in [
+            good.replace("(2, 1)", "(2L, 1L)"),
+            good.replace('\'', "\""),
+            good.replace("<f4", if cfg!(target_endian = "big") { "<f4" } else { "=f4" }),
+        ] {
+            assert_eq!(Header::parse(&file(&other, &[0; 8])), Header::parse(&bytes), "{other}");
+        }
+        let two = [&bytes[..], &bytes[..]].concat();
+        assert!(Header::parse(&two).is_err_and(|error| error.contains("several arrays") && error.contains("savez")));
         for cut in 0..bytes.len() {
             assert!(Header::parse(&bytes[..cut]).is_err(), "{cut}");
         }
         for (header, expected) in [
-            (good.replace("<f4", "<c8"), "type <c8"),
-            (good.replace("<f4", "|O"), "type |O"),
-            (good.replace("'<f4'", "[('a', '<f4')]"), "type [('a'"),
+            (
+                good.replace("<f4", "<c8"),
+                "type <c8, complex numbers, which is not read: save numpy.stack([x.real, x.imag], -1)",
+            ),
+            (
+                good.replace("<f4", "|O"),
+                "type |O, objects of Python, which is not read: save numpy.array(x.tolist(), dtype=",
+            ),
+            (
+                good.replace("'<f4'", "[('a)', '<f4'), ('shape', '<i4', (2,))]"),
+                "type [('a)', '<f4'), ('shape', '<i4', (2,))], a rec",
+            ),
+            (
+                good.replace("'<f4'", "[('a', '<f4')]"),
+                "read: save each field by itself, by numpy.savez(path, **{name: x[name]",
+            ),
+            (good.replace("<f4", "<U7"), "type <U7, texts, which is not read: save numbers for them"),
+            (good.replace("<f4", "<M8[ns]"), "type <M8[ns], times, which is not read: save x.astype('int64')"),
+            (good.replace("<f4", "|V2"), "x.view('uint8')"),
+            (good.replace("<f4", "<f16"), "type <f16, which is not read: save x.astype('float32')"),
+            (good.replace("(2, 1)", "(2LL, 1)"), "no list of sizes"),
             (good.replace("False", "None"), "does not say the order"),
             (good.replace("(2, 1)", "(3, 1)"), "does not fit its 8 bytes"),
             (good.replace("(2, 1)", "(4611686018427387904, 8)"), "does not fit"),

@@ -25,7 +25,9 @@ impl Kind {
         let &[order, kind, size] = descr.as_bytes() else { return None };
         let known = matches!(&[kind, size], b"f2" | b"f4" | b"f8" | b"i1" | b"i2" | b"i4" | b"i8")
             || matches!(&[kind, size], b"u1" | b"u2" | b"u4" | b"u8" | b"b1");
-        let ordered = matches!(order, b'<' | b'>') || (order == b'|' && size == b'1');
+        let ordered = matches!(order, b'<' | b'>' | b'=') || (order == b'|' && size == b'1');
+        let own = if cfg!(target_endian = "big") { b'>' } else { b'<' };
+        let order = if order == b'=' { own } else { order };
         (known && ordered).then_some(Kind { name: [kind, size], big_endian: order == b'>' })
     }
 

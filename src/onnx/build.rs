@@ -79,6 +79,20 @@ pub(super) struct Builder<'a> {
     unknown: Vec<(String, Vec<String>)>,
 }
 
+/// What to do about operators that [`is_for_runtime`] knows.
+const RUNTIME_ADVICE: &str = "; ONNX Runtime's quantiser or optimiser wrote some of them in place of ONNX's own: quantise in the QDQ \
+    form (quant_format=QuantFormat.QDQ), and save optimised models at the level ORT_ENABLE_BASIC";
+
+/// Whether an operator with its domain is one that ONNX Runtime writes for itself: for quantised tensors, or for another order of
+/// the channels.
+fn is_for_runtime(operator: &str) -> bool {
+    if operator.starts_with("com.microsoft.nchwc.") || operator.starts_with("com.ms.internal.nhwc.") {
+        return true;
+    }
+    let Some(name) = operator.strip_prefix("com.microsoft.") else { return false };
+    name.starts_with('Q') || name.starts_with("Nhwc") || name.contains("Quantize") || name.contains("Integer")
+}
+
 fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
@@ -131,7 +145,9 @@ impl<'a> Builder<'a> {
             format!("{operator} ({}{more})", shown.join(", "))
         };
         let listed: Vec<String> = self.unknown.iter().map(list).collect();
-        Err(fault(format!("operators that are not supported: {}", listed.join(", "))))
+        let advice =
+            if self.unknown.iter().any(|(operator, _)| is_for_runtime(operator)) { RUNTIME_ADVICE } else { "" };
+        Err(fault(format!("operators that are not supported: {}{advice}", listed.join(", "))))
     }
 
     fn graph(&mut self, proto: &'a GraphProto, mut scope: Scope) -> Result<Graph> {

@@ -19,7 +19,8 @@
 //! # What is supported
 //!
 //! Operator sets 1 to 28, with the operators that map to ops of this crate, functions of the file, and `If`, `Loop` and `Scan`;
-//! and those of ONNX Runtime's own that its tools for transformers write (`GroupQueryAttention`, `MatMulNBits` and others).
+//! and those of ONNX Runtime's own that its tools for transformers write (`GroupQueryAttention`, `MatMulNBits` and others), and its
+//! quantiser (`QLinearAdd`, `QGemm` and others), where a number may be one step of its scale from ONNX Runtime's.
 //! A file with others is refused by [`load`], in one error that lists all of them. Elements are of the types that this crate
 //! has: see [`ElementType::dtype`]. Strings, maps, optionals, sparse tensors and complex numbers are not supported.
 //!
@@ -31,7 +32,8 @@
 //!
 //! Where ONNX Runtime differs from the specification: the `clip` of `LSTM` bounds the inputs of its gates, not the cell, as in ONNX
 //! Runtime. `Resize` with scales places pixels by the scale itself, as ONNX's own tests do, also where the new size is a rounded one;
-//! ONNX Runtime takes the new size for `align_corners` and `tf_crop_and_resize`.
+//! ONNX Runtime takes the new size for `align_corners` and `tf_crop_and_resize`. A recurrent layer leaves a sequence of length 0 in
+//! its initial state, which ONNX leaves open; ONNX Runtime gives 0.
 //!
 //! # Execution
 //!

@@ -81,7 +81,7 @@ pub fn all() -> Vec<Case> {
             "torch.save(model",
         ),
         ("an entry twice", renamed(), "one name"),
-        ("big-endian", zip(&[("x/data.pkl", b"N."), ("x/byteorder", b"big")]), "big-endian"),
+        ("big-endian", zip(&[("x/data.pkl", b"N."), ("x/byteorder", b"big")]), "torch.save(torch.load(path)"),
         ("no byte order", zip(&[("x/data.pkl", b"N."), ("x/byteorder", b"?")]), "byte order"),
         ("deflated", deflated(), ""),
         ("deflated by the central header", patched(central(2, 10), &[8, 0]), ""),

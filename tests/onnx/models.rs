@@ -111,6 +111,17 @@ fn errors_say_what_is_wrong() {
     let text = message(onnx::load_bytes(&unknown));
     assert!(text.contains("not supported: Foo (foo_1, foo_1), Bar (bar_1)"), "{text}");
 
+    for (domain, operator) in
+        [("com.microsoft", "QAttention"), ("com.microsoft.nchwc", "Conv"), ("com.microsoft", "Foo")]
+    {
+        let own = Node { domain: domain.into(), ..node(operator, &["x"], &["y"], vec![]) };
+        let text =
+            message(onnx::load_bytes(&bytes(graph(vec![own], vec![], vec![value("x", &[2])], vec![value("y", &[2])]))));
+        assert!(text.contains(&format!("not supported: {domain}.{operator} (")), "{text}");
+        let told = text.contains("quant_format=QuantFormat.QDQ") && text.contains("ORT_ENABLE_BASIC");
+        assert_eq!(told, operator != "Foo", "{text}");
+    }
+
     let mismatched = vec![node("Add", &["x", "w"], &["y"], vec![])];
     let weights = vec![floats("w", &[3], &[1.0, 2.0, 3.0])];
     let mismatched = bytes(graph(mismatched, weights, vec![value("x", &[2])], vec![value("y", &[2])]));

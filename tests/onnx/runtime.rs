@@ -52,6 +52,24 @@ fn operators_give_what_onnx_runtime_gives() {
     }
 }
 
+/// ONNX leaves open what a sequence of length 0 gives: ONNX Runtime has zeros for the state, this crate the initial state.
+#[test]
+fn a_sequence_of_length_0_leaves_the_state() {
+    let with = |values: &[f64], shape: &[usize]| singles(values).shaped(shape).near(1e-6);
+    let x = with(&[0.0; 2], &[1, 2, 1]);
+    let h = with(&[0.25; 2], &[1, 2, 1]);
+    for (op, gates, first) in [("RNN", 1, 0.0), ("GRU", 3, 0.125), ("LSTM", 4, 0.179_178_7)] {
+        let weights = with(&vec![0.0; gates], &[1, gates, 1]);
+        let mut inputs = vec![x.clone(), weights.clone(), weights, absent(), whole(INT32, &[1, 0]), h.clone()];
+        let mut outputs = vec![with(&[first, 0.0], &[1, 1, 2, 1]), with(&[first, 0.25], &[1, 2, 1])];
+        if op == "LSTM" {
+            inputs.push(with(&[0.75; 2], &[1, 2, 1]));
+            outputs.push(with(&[0.375, 0.75], &[1, 2, 1]));
+        }
+        expect(op, &[int("hidden_size", 1)], &inputs, 1, &outputs);
+    }
+}
+
 #[test]
 fn numbers_out_of_range_are_errors() {
     let boxes = singles(&[0.0, 0.0, 1.0, 1.0]).shaped(&[1, 1, 4]);
@@ -93,4 +111,25 @@ fn sizes_that_do_not_fit_are_errors() {
     let one = || whole(INT32, &[1]);
     let sum = [one(), scale.clone(), absent(), one(), scale.clone(), absent(), scale];
     refused(":QLinearAdd", &[], &sum, 1, &["QLinearAdd", "int32"]);
+    let byte = |values: &[i64]| whole(UINT8, values);
+    let scale = || singles(&[0.1]).shaped(&[]);
+    let flat = [byte(&[1, 2]).shaped(&[1, 2]), scale(), byte(&[0]), scale(), byte(&[0])];
+    refused(":QLinearGlobalAveragePool", &[], &flat, 1, &["QLinearGlobalAveragePool", "without an image"]);
+    refused(
+        ":QLinearAveragePool",
+        &[ints("kernel_shape", &[2])],
+        &flat,
+        1,
+        &["QLinearAveragePool", "without an image"],
+    );
+    refused(":QLinearSoftmax", &[int("axis", 2), int("opset", 13)], &flat, 1, &["QLinearSoftmax", "axis 2"]);
+    refused(":QLinearSigmoid", &[], &flat[..3], 1, &["QLinearSigmoid", "input 3 is missing"]);
+    refused(":QLinearConcat", &[int("axis", 0)], &[scale(), byte(&[0])], 1, &["QLinearConcat", "input 2 is missing"]);
+    let part = [&[scale(), byte(&[0])][..], &flat[..2]].concat();
+    refused(":QLinearConcat", &[int("axis", 2)], &part, 1, &["QLinearConcat", "axis 2"]);
+    let product = |b: &[usize]| [&flat[..3], &[byte(&[1; 6]).shaped(b), scale(), byte(&[0])]].concat();
+    refused(":QGemm", &[], &product(&[3, 2]), 1, &["QGemm", "[1, 2] and [3, 2]"]);
+    refused(":QGemm", &[], &product(&[1, 2, 3]), 1, &["QGemm", "[1, 2, 3]"]);
+    let wide = [product(&[2, 3]), vec![whole(INT32, &[1; 4])]].concat();
+    refused(":QGemm", &[], &wide, 1, &["QGemm", "[4]"]);
 }

@@ -17,7 +17,7 @@ pub(super) fn contents(file: &[u8]) -> Result<Contents<'_>, Fault> {
     };
     match entries.get(&format!("{folder}byteorder")).copied() {
         Some(b"little") | None => {}
-        Some(b"big") => return Err("its numbers are big-endian, which is not read".into()),
+        Some(b"big") => return Err(super::BIG_ENDIAN.into()),
         Some(_) => return Err("damaged: its byte order is neither little nor big".into()),
     }
     let mut machine = Machine::new(entries.get(&format!("{folder}data.pkl")).copied().unwrap_or_default());

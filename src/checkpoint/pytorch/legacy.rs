@@ -37,7 +37,7 @@ fn check_byte_order(machine: &Machine, system: Ref) -> Result<(), Fault> {
     let is = |at: Ref, name: &str| matches!(&machine.objects[at], Object::Text(text) if text == name);
     match entries.iter().find(|(key, _)| is(*key, "little_endian")).map(|(_, value)| &machine.objects[*value]) {
         Some(Object::Bool(true)) => Ok(()),
-        Some(Object::Bool(false)) => Err("its numbers are big-endian, which is not read".into()),
+        Some(Object::Bool(false)) => Err(super::BIG_ENDIAN.into()),
         _ => Err("damaged: it does not say whether its numbers are little-endian".into()),
     }
 }

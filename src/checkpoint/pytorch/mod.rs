@@ -26,6 +26,10 @@ use crate::error::{Error, Result};
 use crate::nn::moved;
 use crate::tensor::Tensor;
 
+/// The error of a file of a big-endian machine.
+const BIG_ENDIAN: &str = "its numbers are big-endian, which is not read: load it with PyTorch on a machine that is not, and save it \
+    again (torch.save(torch.load(path), path))";
+
 /// The greatest depth of nested collections.
 const DEPTH: usize = 64;
 

@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) use adapter::{Handle, enumerate};
 pub(crate) use chain::{Operand, Pointwise, operands};
 pub(crate) use epilogue::epilogue_text;
-pub(crate) use faults::EARLIER_WORK;
+pub(crate) use faults::{Checked, EARLIER_WORK, label_of, no_class};
 pub(crate) use fused::chain_text;
 #[cfg(feature = "wgpu")]
 pub(crate) use interop::Copy as TextureCopy;

@@ -1,11 +1,12 @@
 //! Operators that ONNX Runtime's optimiser and quantiser write.
 
 mod fused;
+mod qlinear;
 mod transformers;
 
 use super::super::call::{Call, Operator, size};
 use super::super::value::Value;
-use super::recurrent;
+use super::{quantised, recurrent};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -26,7 +27,12 @@ pub(super) fn find(op: &str) -> Option<Operator> {
         "MatMulNBits" => Operator::One(matmul_n_bits),
         "SkipLayerNormalization" => Operator::Values(skip_layer_norm),
         "SkipSimplifiedLayerNormalization" => Operator::Values(skip_rms_norm),
-        _ => return fused::find(op).or_else(|| transformers::find(op)).or_else(|| recurrent::quantised(op)),
+        // For integers of 16 bits, in files of an operator set of ONNX that had none.
+        "QuantizeLinear" | "DequantizeLinear" => return quantised::find(op),
+        _ => {
+            let families = [fused::find, qlinear::find, transformers::find, recurrent::quantised];
+            return families.into_iter().find_map(|family| family(op));
+        }
     })
 }
 

@@ -14,7 +14,7 @@ pub(super) fn find(op: &str) -> Option<Operator> {
     Some(match op {
         "MaxPool" => Operator::Values(max_pool),
         "MaxUnpool" => Operator::One(max_unpool),
-        "AveragePool" => Operator::One(average_pool),
+        "AveragePool" => Operator::One(|call| average_pool(call, &call.x(0)?)),
         "LpPool" => Operator::One(lp_pool),
         "GlobalAveragePool" => Operator::One(|call| {
             let (x, dims) = spatial(call)?;
@@ -146,12 +146,11 @@ fn window_sums(window: &Window, x: &Tensor) -> Result<Tensor> {
 }
 
 /// The mean over each window, of the image's own elements or also of the padding.
-fn average_pool(call: &Call) -> Result<Tensor> {
-    let x = call.x(0)?;
-    let window = Window::of(call, &x, &kernel(call)?)?;
+pub(super) fn average_pool(call: &Call, x: &Tensor) -> Result<Tensor> {
+    let window = Window::of(call, x, &kernel(call)?)?;
     let counts = call.flag("count_include_pad");
     if window.dilation.iter().any(|&step| step != 1) || (!window.pool_pads() && window.ceil) {
-        let sums = window_sums(&window, &x)?;
+        let sums = window_sums(&window, x)?;
         let ones = Tensor::ones([&[1, 1], &x.shape()[2..]].concat(), x.device())?;
         if !counts {
             return sums.div(&window_sums(&window, &ones)?);
@@ -185,8 +184,8 @@ fn average_pool(call: &Call) -> Result<Tensor> {
     };
     // Where the padding is made before the pool and does not count, the mean is a quotient of two means.
     match counts || pads {
-        true => mean(&x, counts),
-        false => mean(&x, true)?.div(&mean(&Tensor::ones(x.shape(), x.device())?, true)?),
+        true => mean(x, counts),
+        false => mean(x, true)?.div(&mean(&Tensor::ones(x.shape(), x.device())?, true)?),
     }
 }
 

@@ -73,11 +73,16 @@ fn dequantize_linear(call: &Call) -> Result<Vec<Value>> {
 
 /// The quotient, rounded to the nearest even, and cut to the range of the type.
 fn quantized(x: &Tensor, scale: &Tensor, zero: Option<&Tensor>, kind: ElementType) -> Result<Value> {
-    let (low, high) = kind.range();
     let mut y = x.to_dtype(DType::F32)?.div(scale)?.round()?;
     if let Some(zero) = zero {
         y = y.add(zero)?;
     }
+    limited(&y, kind)
+}
+
+/// Whole numbers, cut to the range of the type.
+pub(super) fn limited(y: &Tensor, kind: ElementType) -> Result<Value> {
+    let (low, high) = kind.range();
     let y = y.clamp(Some(low as f32), Some(high as f32))?.to_dtype(kind.word())?;
     Ok(Value::Device(y, kind))
 }

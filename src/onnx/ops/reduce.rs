@@ -112,7 +112,12 @@ fn along(call: &Call, f: Along) -> Result<Tensor> {
 /// Up to opset 12, all dimensions from the axis on are taken as one.
 pub(super) fn along_axis(call: &Call, x: &Tensor, axis: i64, f: Along) -> Result<Tensor> {
     let axis = call.dim(axis, x.rank())?;
-    if call.opset() >= 13 || axis + 1 == x.rank() {
+    if call.opset() >= 13 { f(x, axis) } else { flattened(x, axis, f) }
+}
+
+/// All dimensions from the axis on, taken as one.
+pub(super) fn flattened(x: &Tensor, axis: usize, f: Along) -> Result<Tensor> {
+    if axis + 1 == x.rank() {
         return f(x, axis);
     }
     let (rows, columns) = x.shape().split_at(axis);

@@ -1,6 +1,7 @@
 //! Indices that are out of range: an error at once on the host, and at the next wait on an adapter.
 
-use crate::device::gpu::{Gpu, Kernel, params, shader};
+use crate::device::gpu::{Checked, Gpu, Kernel, params, shader};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::named::caller_or;
 use crate::ops::{Dense, GpuIn};
@@ -26,7 +27,28 @@ pub(in crate::ops) fn check_on_adapter(
     size: usize,
     ignored: Option<u32>,
 ) -> Result<Kernel> {
-    let (record, number) = gpu.fault_record(caller_or(op))?;
+    kernel(gpu, (op, Checked::Index), index, size, ignored)
+}
+
+/// Returns the kernel that reports a label that is no class and not `ignored`. The user gave the labels in elements of `dtype`.
+pub(in crate::ops) fn check_labels_on_adapter(
+    gpu: &Gpu,
+    (op, dtype): (&'static str, DType),
+    labels: &GpuIn<Dense>,
+    classes: usize,
+    ignored: Option<u32>,
+) -> Result<Kernel> {
+    kernel(gpu, (op, Checked::Label(dtype)), labels, classes, ignored)
+}
+
+fn kernel(
+    gpu: &Gpu,
+    (op, checked): (&'static str, Checked),
+    index: &GpuIn<Dense>,
+    size: usize,
+    ignored: Option<u32>,
+) -> Result<Kernel> {
+    let (record, number) = gpu.fault_record(caller_or(op), checked)?;
     let (count, offset) = (index.elem_count(), index.offset());
     let params = Params { count, offset, size, ignored: ignored.unwrap_or(0), op: number };
     let kernel = Kernel::build(SHADER, "index_check", params).constant("IGNORE", ignored.is_some());

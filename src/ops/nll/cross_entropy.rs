@@ -12,7 +12,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
-use crate::ops::index::range::check_on_adapter;
+use crate::ops::index::range::check_labels_on_adapter;
 use crate::ops::reduction::softmax::{COLUMNS, MAX_ROW, columns, exponentials, largest};
 use crate::ops::vectorised::{vectorised, with_vectors};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype};
@@ -109,7 +109,8 @@ impl Op for CrossEntropy {
         let labels = &inputs[1];
         let count = labels.elem_count();
         let kernel = self.0.kernel("cross_entropy", [&inputs[0], labels], inputs.get(2), None, count);
-        let check = check_on_adapter(gpu, self.name(), labels, self.0.classes, self.0.ignored)?;
+        let Nll { classes, ignored, given, .. } = self.0;
+        let check = check_labels_on_adapter(gpu, (self.name(), given), labels, classes, ignored)?;
         Ok(vec![check, kernel.output(out).each(count)])
     }
 

@@ -4,11 +4,12 @@ mod cross_entropy;
 
 use std::sync::Arc;
 
+use crate::context;
 use crate::device::cpu::tasks::try_share;
-use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
+use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, label_of, no_class, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::index::range::check_on_adapter;
+use crate::ops::index::range::check_labels_on_adapter;
 use crate::ops::long::cast::indices;
 use crate::ops::long::refuse;
 use crate::ops::{
@@ -51,6 +52,8 @@ struct Nll {
     inner: usize,
     ignored: Option<u32>,
     weighted: bool,
+    /// The element type of the labels that the user gave.
+    given: DType,
 }
 
 impl Nll {
@@ -60,10 +63,19 @@ impl Nll {
             return Ok(None);
         }
         if label as usize >= self.classes {
-            let detail = format!("label {label} of row {n} is not below the number of classes, {}", self.classes);
-            return Err(Error::argument("nll", detail));
+            return Err(self.wrong(n, label_of(label, self.given)));
         }
         Ok(Some(weights.map_or(1.0, |w| w[label as usize])))
+    }
+
+    /// Returns the error of label `n` in the order of memory, which is no class. Within a step on several devices, these are the
+    /// labels of a part of the batch.
+    fn wrong(&self, n: usize, label: i64) -> Error {
+        let within = if self.inner == 1 { String::new() } else { format!(", position {}", n % self.inner) };
+        let joint = context::read(|context| context.rank.is_some());
+        let part = if joint { " in a device's part of the batch" } else { "" };
+        let place = format!(" of row {}{within}{part}", n / self.inner.max(1));
+        Error::argument("nll", no_class(label, &place, self.classes))
     }
 
     /// Starts a kernel of so many invocations, with the gradient if there is one.
@@ -156,7 +168,8 @@ impl Op for Nll {
         if self.pass != Pass::Forward {
             return Ok(vec![kernel]); // the labels were checked in the forward pass
         }
-        Ok(vec![check_on_adapter(gpu, self.name(), labels, self.classes, self.ignored)?, kernel])
+        let labelled = (self.name(), self.given);
+        Ok(vec![check_labels_on_adapter(gpu, labelled, labels, self.classes, self.ignored)?, kernel])
     }
 
     fn saves(&self) -> Saves {
@@ -204,14 +217,6 @@ impl Labelled {
             let detail = "log-probabilities are [N, C, ..], labels [N, ..]";
             return Err(Error::shapes("nll", x.shape(), labels.shape(), detail));
         }
-        let labels = match labels.dtype() {
-            DType::U32 | DType::I32 | DType::U8 => labels.to_dtype(DType::U32)?,
-            DType::I64 => indices("nll", labels)?,
-            other => {
-                let expected = "labels of u32, i32, u8 or i64".into();
-                return Err(Error::DTypeMismatch { op: "nll", expected, got: other.to_string() });
-            }
-        };
         if let Some(weights) = weights.filter(|w| w.shape() != [classes]) {
             return Err(Error::shapes("nll", x.shape(), weights.shape(), "the weights are [C], one for each class"));
         }
@@ -223,8 +228,25 @@ impl Labelled {
             inner: x.shape()[2..].iter().product(),
             ignored: ignored.map(label_bits).transpose()?,
             weighted: weights.is_some(),
+            given: labels.dtype(),
         };
-        Ok(Labelled { op, labels, weights })
+        if labels.dtype() == DType::I64 && labels.device().is_cpu() {
+            // A word does not tell whether it was negative or large.
+            let beyond = |label: &i64| i32::try_from(*label).is_err() && ignored != Some(*label);
+            let all = labels.to_vec::<i64>()?;
+            if let Some(n) = all.iter().position(beyond) {
+                return Err(op.wrong(n, all[n]));
+            }
+        }
+        let words = match labels.dtype() {
+            DType::U32 | DType::I32 | DType::U8 => labels.to_dtype(DType::U32)?,
+            DType::I64 => indices("nll", labels)?,
+            other => {
+                let expected = "labels of u32, i32, u8 or i64".into();
+                return Err(Error::DTypeMismatch { op: "nll", expected, got: other.to_string() });
+            }
+        };
+        Ok(Labelled { op, labels: words, weights })
     }
 
     /// Returns `−w[label] · x[label]` of f32 log-probabilities: `[N, ..]`, 0 where the label is ignored.

@@ -1,12 +1,11 @@
-//! Operators that ONNX Runtime's optimiser joins with the activation after them, and its quantised ones.
+//! Operators that ONNX Runtime's optimiser joins with the activation after them, and products of tensors that it quantises.
 
 use super::super::super::call::{Call, Operator};
-use super::super::super::element_type::ElementType;
 use super::super::super::fault;
 use super::super::super::value::Value;
 use super::super::layers;
 use super::super::linear;
-use super::super::quantised::{dynamically, integer_product, requantised};
+use super::super::quantised::{dynamically, integer_product};
 use super::super::recurrent::Activation;
 use super::super::window::Window;
 use crate::dtype::DType;
@@ -17,8 +16,6 @@ pub(super) fn find(op: &str) -> Option<Operator> {
     Some(match op {
         "FusedConv" => Operator::One(fused_conv),
         "FusedGemm" => Operator::One(fused_gemm),
-        "QLinearAdd" => Operator::Values(|call| combined(call, |x, y| x.add(y))),
-        "QLinearMul" => Operator::Values(|call| combined(call, |x, y| x.mul(y))),
         "DynamicQuantizeMatMul" => Operator::Values(dynamic_product),
         _ => return None,
     })
@@ -55,22 +52,6 @@ fn fused_gemm(call: &Call) -> Result<Tensor> {
         }
         name => Activation { name: name.to_owned(), alpha, beta }.apply(&y),
     }
-}
-
-/// Two quantised tensors, each with its scale and zero point, combined and quantised again.
-fn combined(call: &Call, f: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Vec<Value>> {
-    let one = |i: usize| -> Result<Tensor> {
-        let (x, scale) = (call.x(i)?.to_dtype(DType::F32)?, call.x(i + 1)?.reshape(())?);
-        match call.maybe(i + 2)? {
-            Some(zero) => x.sub(&zero.to_dtype(DType::F32)?.reshape(())?)?.mul(&scale),
-            None => x.mul(&scale),
-        }
-    };
-    let kind = call.needed(0)?.kind();
-    if !matches!(kind, ElementType::Uint8 | ElementType::Int8) {
-        return call.refuse(format!("a tensor of {kind}"));
-    }
-    requantised(call, &f(&one(0)?, &one(3)?)?, 6, kind)
 }
 
 /// The product with a matrix of integers of a tensor that is quantised for it, to 8 bits.
