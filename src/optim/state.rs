@@ -129,7 +129,8 @@ impl OptimizerState {
     /// An error if there are no parameters, or one that never gets a gradient, or is no longer in its net.
     pub fn check_parameters(&self) -> Result<()> {
         self.trainable()?;
-        still_trained(self.optimizer, &self.parameters, 1)
+        let beside = usize::from(self.buckets.is_some());
+        still_trained(self.optimizer, &self.parameters, beside)
     }
 
     /// An error if there are no parameters, or one that never gets a gradient.
