@@ -208,16 +208,21 @@ fn normed(x: &Tensor) -> Result<[Tensor; 2]> {
     Ok([q.mul(&sign.unsqueeze(-2)?)?, r.mul(&sign.unsqueeze(-1)?)?])
 }
 
+/// Matrices of every shape, in several layouts.
+fn matrices(make: fn(&[usize]) -> Nd) -> [Input; 6] {
+    [
+        dense(make(&[1, 1])),
+        dense(make(&[5, 5])),
+        transposed(make(&[6, 3]), 0, 1),
+        dense(make(&[3, 5])),
+        narrowed(make(&[2, 4, 3]), 1),
+        broadcast(make(&[2, 3]), &[2, 2, 3]),
+    ]
+}
+
 fn orthogonal() -> Vec<Case> {
     let mut cases = Vec::new();
-    for a in [
-        dense(regular(&[1, 1])),
-        dense(regular(&[5, 5])),
-        transposed(regular(&[6, 3]), 0, 1),
-        dense(regular(&[3, 5])),
-        narrowed(regular(&[2, 4, 3]), 1),
-        broadcast(regular(&[2, 3]), &[2, 2, 3]),
-    ] {
+    for a in matrices(regular) {
         let q = |x: &[&Nd]| each(x[0], |m, n| vec![m, m.min(n)], |a, m, n| gram_schmidt(a, m, n)[0].clone());
         let r = |x: &[&Nd]| each(x[0], |m, n| vec![m.min(n), n], |a, m, n| gram_schmidt(a, m, n)[1].clone());
         cases.push(Case::new("qr Q", [a.clone()], |t| Ok(normed(&t[0])?[0].clone()), q));
@@ -273,14 +278,7 @@ fn nearest(a: &[f64], m: usize, n: usize) -> Vec<f64> {
 
 fn singular_values() -> Vec<Case> {
     let mut cases = Vec::new();
-    for a in [
-        dense(x(&[1, 1])),
-        dense(x(&[5, 5])),
-        transposed(x(&[6, 3]), 0, 1),
-        dense(x(&[3, 5])),
-        narrowed(x(&[2, 4, 3]), 1),
-        broadcast(x(&[2, 3]), &[2, 2, 3]),
-    ] {
+    for a in matrices(x) {
         let values = |x: &[&Nd]| each(x[0], |m, n| vec![m.min(n)], roots);
         cases.push(Case::new("svd values", [a.clone()], |t| Ok(t[0].svd()?.1), values));
         let polar = |t: &[Tensor]| {

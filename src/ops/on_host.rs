@@ -3,10 +3,10 @@
 //! They compute in f64, from f32 (and round the result) or from f64. Adapters have none of their kernels.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Once};
 
 use crate::device::Device;
-use crate::device::cpu::tasks::share;
+use crate::device::cpu::tasks::try_share;
 use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
@@ -16,7 +16,6 @@ use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named, of_sums,
     one_float_type, only_on_the_host, same_device,
 };
-use crate::sync::lock;
 use crate::tensor::Tensor;
 
 /// An element as it is stored: an f32, or the two words of an f64.
@@ -207,19 +206,7 @@ pub(in crate::ops) fn each_matrix<S: Send>(
 ) -> Result<()> {
     /// A thread is worth so many operations.
     const WORTHWHILE: usize = 1 << 16;
-    let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
-    share(out.chunks_mut(part.max(1)).enumerate(), WORTHWHILE / operations.max(1), |(i, out)| {
-        if let Err(error) = f(i, out) {
-            let mut failed = lock(&failed);
-            if failed.as_ref().is_none_or(|(first, _)| i < *first) {
-                *failed = Some((i, error));
-            }
-        }
-    });
-    match failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-        None => Ok(()),
-        Some((_, error)) => Err(error),
-    }
+    try_share(out.chunks_mut(part.max(1)).enumerate(), WORTHWHILE / operations.max(1), |(i, out)| f(i, out))
 }
 
 /// Names a matrix of a batch, in an error.

@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::gpu::{Buffer, Gpu, Kernel, PART};
+use crate::device::gpu::{BINDING_ALIGNMENT, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inplace::fill_kernel;
@@ -53,7 +53,7 @@ impl Part {
             *end = end.wrapping_add(span);
         }
         let per_word = self.dtype.per_word();
-        first / per_word / PART * PART..last / per_word + 1
+        first / per_word / BINDING_ALIGNMENT * BINDING_ALIGNMENT..last / per_word + 1
     }
 
     /// Returns this with the part of the buffer that holds the elements, if not all of it can be bound.
@@ -125,13 +125,13 @@ pub(in crate::ops) fn copies(gpu: &Gpu, src: &Part, out: &Buffer, to: &Layout) -
 
 /// Returns the ranges into which `count` words are divided, so that each can be bound, and a part of a buffer can begin there.
 pub(in crate::ops) fn ranges(gpu: &Gpu, count: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-    steps(count, (gpu.largest_binding() / PART * PART).max(PART))
+    steps(count, (gpu.largest_binding() / BINDING_ALIGNMENT * BINDING_ALIGNMENT).max(BINDING_ALIGNMENT))
 }
 
 /// Returns the ranges into which rows of `inner` words are divided, so that each can be bound to be read.
 pub(in crate::ops) fn read_rows(gpu: &Gpu, count: usize, inner: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-    // A part that is bound can begin up to `PART` words before it.
-    steps(count, (gpu.largest_binding().saturating_sub(PART) / inner.max(1)).max(1))
+    // A part that is bound can begin up to `BINDING_ALIGNMENT` words before it.
+    steps(count, (gpu.largest_binding().saturating_sub(BINDING_ALIGNMENT) / inner.max(1)).max(1))
 }
 
 /// Returns the ranges into which rows of `inner` words are divided, so that each can be bound to be written.
@@ -140,11 +140,12 @@ pub(in crate::ops) fn written_rows(
     count: usize,
     inner: usize,
 ) -> impl Iterator<Item = Range<usize>> + use<> {
-    let unit = unit(PART, inner);
+    let unit = unit(BINDING_ALIGNMENT, inner);
     steps(count, (gpu.largest_binding() / inner.max(1) / unit * unit).max(unit))
 }
 
-fn steps(count: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
+/// Returns the ranges of `step` numbers below `count`; the last one may have fewer.
+pub(in crate::ops) fn steps(count: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).step_by(step).map(move |start| start..(start + step).min(count))
 }
 
@@ -157,12 +158,17 @@ fn unit(part: usize, inner: usize) -> usize {
     part / a
 }
 
+/// Returns the first `count` words of a buffer, in ranges that can be bound, each with its part of the buffer.
+pub(in crate::ops) fn written(gpu: &Gpu, out: &Buffer, count: usize) -> Vec<(Range<usize>, Buffer)> {
+    match out.len() <= gpu.largest_binding() {
+        true => vec![(0..count, out.clone())],
+        false => ranges(gpu, count).map(|range| (range.clone(), out.part(range.start, range.len()))).collect(),
+    }
+}
+
 /// Returns the kernels that write one word `count` times from the start of a buffer.
 pub(in crate::ops) fn fills(gpu: &Gpu, out: &Buffer, count: usize, value: u32) -> Vec<Kernel> {
-    if out.len() <= gpu.largest_binding() {
-        return vec![fill_kernel(out, 0, count, value)];
-    }
-    ranges(gpu, count).map(|part| fill_kernel(&out.part(part.start, part.len()), 0, part.len(), value)).collect()
+    written(gpu, out, count).iter().map(|(range, part)| fill_kernel(part, 0, range.len(), value)).collect()
 }
 
 /// A result of some type, or a part of one.
@@ -207,7 +213,7 @@ pub(super) fn compute<O: Op>(op: &O, gpu: &Arc<Gpu>, inputs: &[Part], out: Targe
         let part = |buffer| Target { buffer, shape: &shape, dtype: out.dtype };
         let first = start * inner;
         let leading = out.shape[..dim].iter().all(|&size| size == 1);
-        if leading && first.is_multiple_of(PART * out.dtype.per_word()) {
+        if leading && first.is_multiple_of(BINDING_ALIGNMENT * out.dtype.per_word()) {
             compute(op, gpu, &inputs, part(&out.buffer.part(first / out.dtype.per_word(), words)))?;
             continue;
         }
@@ -247,7 +253,7 @@ fn division<O: Op>(op: &O, gpu: &Gpu, inputs: &[Part], out: Target) -> Option<Di
         };
         let inner = out.shape[dim + 1..].iter().product();
         let leading = out.shape[..dim].iter().all(|&size| size == 1);
-        let unit = unit(PART * out.dtype.per_word(), inner);
+        let unit = unit(BINDING_ALIGNMENT * out.dtype.per_word(), inner);
         let least = needed(1);
         // The largest size that fits, or half of the dimension if none does but it helps.
         let (mut size, mut above) = (1, out.shape[dim]);

@@ -7,7 +7,7 @@ use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::parts::ranges;
+use crate::ops::parts::written;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, named};
 use crate::philox::{Stream, below, unit};
 use crate::shape::checked_elem_count;
@@ -83,10 +83,9 @@ pub(crate) fn drawn_from(
         }
         Backend::Gpu(gpu) => {
             let buffer = gpu.alloc(count)?;
-            for range in ranges(gpu, count) {
+            for (range, out) in written(gpu, &buffer, count) {
                 // A range begins at a block of four words.
                 let stream = Stream { first: stream.first.wrapping_add(range.start as u64 / 4), ..stream };
-                let out = if range.len() == count { buffer.clone() } else { buffer.part(range.start, range.len()) };
                 gpu.run(generate(distribution, Params::new(stream, skip, range.len()), &out))?;
             }
             Storage::Gpu(buffer)

@@ -107,7 +107,7 @@ impl Ema {
     /// [`Error::InvalidArgument`] if the module was moved, or given to [`DataParallel`](crate::DataParallel), after this was
     /// created, so that it has other parameters; device errors.
     pub fn update(&mut self) -> Result<()> {
-        still_trained(NAME, &self.all, 0)?;
+        still_trained(NAME, &self.all, 0, "make the averages from the net")?;
         crate::no_grad(|| {
             for Run { parameters, averages } in &self.parameters {
                 match self.updates {

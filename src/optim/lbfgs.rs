@@ -52,8 +52,8 @@ const KNOWN: [&str; 11] =
 /// ```
 #[derive(Debug)]
 pub struct LBFGS {
-    state: OptimizerState,
-    rate: f32,
+    pub(super) state: OptimizerState,
+    pub(super) rate: f32,
     max_iter: usize,
     max_eval: Option<usize>,
     tolerance_grad: f32,
@@ -164,21 +164,6 @@ impl LBFGS {
     pub fn strong_wolfe(mut self) -> LBFGS {
         self.line_search = true;
         self
-    }
-
-    /// Returns the learning rate.
-    pub fn lr(&self) -> f32 {
-        self.rate
-    }
-
-    /// Changes the learning rate from the next step on.
-    pub fn set_lr(&mut self, lr: f32) {
-        self.rate = lr;
-    }
-
-    /// Clears all gradients.
-    pub fn zero_grad(&self) {
-        self.state.parameters().zero_grad();
     }
 
     /// Makes up to [`max_iter`](LBFGS::max_iter) iterations. `loss` computes the loss and the gradients anew each time that it is

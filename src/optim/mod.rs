@@ -153,22 +153,6 @@ macro_rules! optimizer {
                 let rule = self.rule()?;
                 self.state.step(&rule)
             }
-
-            /// Returns the learning rate.
-            pub fn lr(&self) -> f32 {
-                self.rate
-            }
-
-            /// Changes the learning rate from the next step on.
-            pub fn set_lr(&mut self, lr: f32) {
-                self.rate = lr;
-            }
-
-            /// Clears all gradients. [`Tensor::backward`](crate::Tensor::backward) adds to existing ones. (Not needed
-            /// with [`DataParallel::train_batch`](crate::DataParallel::train_batch), which clears them itself.)
-            pub fn zero_grad(&self) {
-                self.state.parameters().zero_grad();
-            }
         }
 
         impl Optimizer for $name {
@@ -209,3 +193,28 @@ macro_rules! optimizer {
 }
 
 optimizer!(SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Lion, Muon);
+
+/// Implements the methods for the rate and the gradients, of optimisers of every kind.
+macro_rules! of_every_kind {
+    ($($name:ident),*) => {$(
+        impl $name {
+            /// Returns the learning rate.
+            pub fn lr(&self) -> f32 {
+                self.rate
+            }
+
+            /// Changes the learning rate from the next step on.
+            pub fn set_lr(&mut self, lr: f32) {
+                self.rate = lr;
+            }
+
+            /// Clears all gradients. [`Tensor::backward`](crate::Tensor::backward) adds to existing ones. (Not needed
+            /// with [`DataParallel::train_batch`](crate::DataParallel::train_batch), which clears them itself.)
+            pub fn zero_grad(&self) {
+                self.state.parameters().zero_grad();
+            }
+        }
+    )*};
+}
+
+of_every_kind!(SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Lion, Muon, LBFGS);

@@ -39,6 +39,12 @@ const NAME: &str = "Muon";
 pub struct Muon {
     pub(super) state: OptimizerState,
     pub(super) rate: f32,
+    options: Options,
+}
+
+/// What a step depends on beside its rate.
+#[derive(Clone, Copy, Debug)]
+struct Options {
     decay: f32,
     momentum: f32,
     nesterov: bool,
@@ -78,9 +84,7 @@ impl Muon {
     /// Creates Muon with learning rate `lr` (PyTorch's default is 0.001), a weight decay of 0.1, Nesterov's momentum of 0.95, and five
     /// iterations with the coefficients 3.4445, −4.775 and 2.0315.
     pub fn new(parameters: impl Into<Parameters>, lr: f32) -> Muon {
-        Muon {
-            state: OptimizerState::new(NAME, parameters),
-            rate: lr,
+        let options = Options {
             decay: 0.1,
             momentum: 0.95,
             nesterov: true,
@@ -88,63 +92,67 @@ impl Muon {
             eps: 1e-7,
             iterations: 5,
             adjust: MuonRate::default(),
-        }
+        };
+        Muon { state: OptimizerState::new(NAME, parameters), rate: lr, options }
     }
 
     /// Sets the weight decay λ.
     #[must_use]
     pub fn weight_decay(mut self, weight_decay: f32) -> Muon {
-        self.decay = weight_decay;
+        self.options.decay = weight_decay;
         self
     }
 
     /// Sets the momentum μ.
     #[must_use]
     pub fn momentum(mut self, momentum: f32) -> Muon {
-        self.momentum = momentum;
+        self.options.momentum = momentum;
         self
     }
 
     /// Sets whether the momentum is Nesterov's.
     #[must_use]
     pub fn nesterov(mut self, nesterov: bool) -> Muon {
-        self.nesterov = nesterov;
+        self.options.nesterov = nesterov;
         self
     }
 
     /// Sets the coefficients a, b and c of the iterations.
     #[must_use]
     pub fn ns_coefficients(mut self, a: f32, b: f32, c: f32) -> Muon {
-        self.coefficients = [a, b, c];
+        self.options.coefficients = [a, b, c];
         self
     }
 
     /// Sets the least norm that a direction is divided by.
     #[must_use]
     pub fn eps(mut self, eps: f32) -> Muon {
-        self.eps = eps;
+        self.options.eps = eps;
         self
     }
 
     /// Sets the number of iterations; less than 100.
     #[must_use]
     pub fn ns_steps(mut self, iterations: usize) -> Muon {
-        self.iterations = iterations;
+        self.options.iterations = iterations;
         self
     }
 
     /// Sets how the learning rate depends on the shape of a parameter.
     #[must_use]
     pub fn adjust_lr(mut self, rate: MuonRate) -> Muon {
-        self.adjust = rate;
+        self.options.adjust = rate;
         self
     }
 
     /// Returns the rule of each step, or an error for settings and parameters that PyTorch refuses.
     pub(super) fn rule(&self) -> Result<Orthogonal> {
         check(NAME, self)?;
-        if self.iterations >= 100 {
-            return Err(Error::argument(NAME, format!("ns_steps is {}, and must be less than 100", self.iterations)));
+        if self.options.iterations >= 100 {
+            return Err(Error::argument(
+                NAME,
+                format!("ns_steps is {}, and must be less than 100", self.options.iterations),
+            ));
         }
         if let Some((i, parameter)) = self.state.parameters().iter().enumerate().find(|(_, p)| p.rank() != 2) {
             let detail = format!(
@@ -154,8 +162,7 @@ impl Muon {
             );
             return Err(Error::argument(NAME, detail));
         }
-        let Muon { rate, decay, momentum, nesterov, coefficients, eps, iterations, adjust, .. } = *self;
-        Ok(Orthogonal { rate, decay, momentum, nesterov, coefficients, eps, iterations, adjust })
+        Ok(Orthogonal { rate: self.rate, options: self.options })
     }
 }
 
@@ -163,13 +170,7 @@ impl Muon {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Orthogonal {
     rate: f32,
-    decay: f32,
-    momentum: f32,
-    nesterov: bool,
-    coefficients: [f32; 3],
-    eps: f32,
-    iterations: usize,
-    adjust: MuonRate,
+    options: Options,
 }
 
 /// What a step writes: the number of the parameter in its bucket, its new m, and the direction.
@@ -199,7 +200,7 @@ impl Rule for Orthogonal {
         let views = bucket.state_views()?;
         for Turn { parameter, momentum, direction } in updates {
             copy_(&views[0][parameter], &momentum)?;
-            let rule = UpdateRule::Plain { rate: self.rate, decay: self.decay };
+            let rule = UpdateRule::Plain { rate: self.rate, decay: self.options.decay };
             optimiser_step(&bucket.parameters[parameter].detach(), &direction, &[], rule)?;
             bucket.steps[parameter] += 1;
         }
@@ -210,9 +211,10 @@ impl Rule for Orthogonal {
 impl Orthogonal {
     fn turn(&self, parameter: usize, grad: &Tensor, momentum: &Tensor) -> Result<Turn> {
         let grad = grad.detach().to_dtype(DType::F32)?;
-        let momentum = between(momentum, &grad, 1.0 - self.momentum)?;
-        let update = if self.nesterov { between(&grad, &momentum, self.momentum)? } else { momentum.clone() };
-        let ratio = self.adjust.ratio(grad.shape()[0], grad.shape()[1]);
+        let momentum = between(momentum, &grad, 1.0 - self.options.momentum)?;
+        let update =
+            if self.options.nesterov { between(&grad, &momentum, self.options.momentum)? } else { momentum.clone() };
+        let ratio = self.options.adjust.ratio(grad.shape()[0], grad.shape()[1]);
         // Products are bf16 as they are written here, also within a user's autocast.
         let direction = autocast(DType::F32, || self.orthogonal(&update))?;
         Ok(Turn { parameter, momentum, direction: direction.to_dtype(DType::F32)?.mul(ratio)?.contiguous()? })
@@ -220,15 +222,15 @@ impl Orthogonal {
 
     /// Returns the Newton–Schulz iterations of a matrix, rounded to bf16 where PyTorch rounds.
     fn orthogonal(&self, update: &Tensor) -> Result<Tensor> {
-        let [a, b, c] = self.coefficients;
+        let [a, b, c] = self.options.coefficients;
         let rounded = |x: Tensor| x.to_dtype(DType::BF16);
         let wide = |x: &Tensor| x.to_dtype(DType::F32);
         let tall = update.shape()[0] > update.shape()[1];
         let x = if tall { update.t()?.contiguous()? } else { update.clone() };
         let x = wide(&rounded(x)?)?;
-        let norm = wide(&rounded(x.norm_all(2.0)?)?)?.clamp(Some(self.eps), None)?;
+        let norm = wide(&rounded(x.norm_all(2.0)?)?)?.clamp(Some(self.options.eps), None)?;
         let mut x = rounded(x.div(&norm)?)?;
-        for _ in 0..self.iterations {
+        for _ in 0..self.options.iterations {
             let gram = rounded(x.matmul_f32(&x.t()?)?)?;
             let square = gram.matmul_f32(&gram)?;
             let factor = rounded(wide(&gram)?.mul(b)?.add(&square.mul(c)?)?)?;
@@ -248,15 +250,15 @@ impl Settings for Muon {
     const STATE: &'static [StateTensor] = &[StateTensor { name: "momentum_buffer", always: true }];
 
     fn settings(&self) -> Vec<(&'static str, Vec<f32>)> {
-        let adjust = MuonRate::ALL.iter().position(|rate| *rate == self.adjust).unwrap_or(0);
+        let adjust = MuonRate::ALL.iter().position(|rate| *rate == self.options.adjust).unwrap_or(0);
         vec![
             ("lr", vec![self.rate]),
-            ("weight_decay", vec![self.decay]),
-            ("momentum", vec![self.momentum]),
-            ("nesterov", vec![f32::from(u8::from(self.nesterov))]),
-            ("ns_coefficients", self.coefficients.to_vec()),
-            ("eps", vec![self.eps]),
-            ("ns_steps", vec![self.iterations as f32]),
+            ("weight_decay", vec![self.options.decay]),
+            ("momentum", vec![self.options.momentum]),
+            ("nesterov", vec![f32::from(u8::from(self.options.nesterov))]),
+            ("ns_coefficients", self.options.coefficients.to_vec()),
+            ("eps", vec![self.options.eps]),
+            ("ns_steps", vec![self.options.iterations as f32]),
             ("adjust_lr_fn", vec![adjust as f32]),
         ]
     }
@@ -264,13 +266,15 @@ impl Settings for Muon {
     fn set(&mut self, name: &str, values: &[f32]) {
         match (name, values) {
             ("lr", &[value]) => self.rate = value,
-            ("weight_decay", &[value]) => self.decay = value,
-            ("momentum", &[value]) => self.momentum = value,
-            ("nesterov", &[value]) => self.nesterov = value != 0.0,
-            ("ns_coefficients", &[a, b, c]) => self.coefficients = [a, b, c],
-            ("eps", &[value]) => self.eps = value,
-            ("ns_steps", &[value]) => self.iterations = value as usize,
-            ("adjust_lr_fn", &[value]) => self.adjust = MuonRate::ALL.get(value as usize).copied().unwrap_or_default(),
+            ("weight_decay", &[value]) => self.options.decay = value,
+            ("momentum", &[value]) => self.options.momentum = value,
+            ("nesterov", &[value]) => self.options.nesterov = value != 0.0,
+            ("ns_coefficients", &[a, b, c]) => self.options.coefficients = [a, b, c],
+            ("eps", &[value]) => self.options.eps = value,
+            ("ns_steps", &[value]) => self.options.iterations = value as usize,
+            ("adjust_lr_fn", &[value]) => {
+                self.options.adjust = MuonRate::ALL.get(value as usize).copied().unwrap_or_default()
+            }
             _ => {}
         }
     }

@@ -38,9 +38,9 @@ pub(super) struct ParameterBucket {
 }
 
 /// An error if a parameter was replaced in its net, so that nobody but `who` has it: the net that is trained has another one. A clone
-/// of the net may still have it, and be trained. `who` has so many handles of each parameter beside those of the list.
-pub(super) fn still_trained(who: &'static str, parameters: &[Tensor], beside: usize) -> Result<()> {
-    let (role, source) = if who == "Ema" { ("average", "") } else { ("optimiser", ".parameters()") };
+/// of the net may still have it, and be trained. `who` has so many handles of each parameter beside those of the list; `anew` says how
+/// another one is made.
+pub(super) fn still_trained(who: &'static str, parameters: &[Tensor], beside: usize, anew: &str) -> Result<()> {
     let own = |p: &Tensor| beside + parameters.iter().filter(|other| other.id() == p.id()).count();
     let gone = |p: &Tensor| p.is_replaced() && p.holders() <= own(p);
     let Some(i) = parameters.iter().position(gone) else { return Ok(()) };
@@ -51,8 +51,7 @@ pub(super) fn still_trained(who: &'static str, parameters: &[Tensor], beside: us
         "was frozen, and its net was unfrozen (requires_grad_(true))"
     };
     let detail = format!(
-        "parameter {i}, of shape {shape:?} on {device}, {what} after this {role} was made, and the net no longer has it: make \
-         the {role} from net{source} after that"
+        "parameter {i}, of shape {shape:?} on {device}, {what} after this was made, and the net no longer has it: {anew} after that"
     );
     Err(Error::argument(who, detail))
 }
@@ -130,7 +129,7 @@ impl OptimizerState {
     pub fn check_parameters(&self) -> Result<()> {
         self.trainable()?;
         let beside = usize::from(self.buckets.is_some());
-        still_trained(self.optimizer, &self.parameters, beside)
+        still_trained(self.optimizer, &self.parameters, beside, "make the optimiser from net.parameters()")
     }
 
     /// An error if there are no parameters, or one that never gets a gradient.

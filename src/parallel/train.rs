@@ -265,8 +265,8 @@ impl DataParallel {
                 log::debug!("numbers of losses are not proportional to samples: the devices exchange them from now on");
                 state.counts = true;
             }
-            alike &=
-                self.draws_are_right(state, busy.iter().zip(&parts).map(|(&i, (local, _))| (sizes[i], &local.draws)));
+            let draws: Vec<_> = busy.iter().zip(&parts).map(|(&i, (local, _))| (sizes[i], &local.draws[..])).collect();
+            alike &= self.draws_are_right(state, &draws);
             let losses = records.map(|(n, losses)| (n, losses.clone())).next().unwrap_or_default();
             let (block, loss) = reducer.finish()?;
             let roster = &mut *lock(&self.roster);
@@ -322,9 +322,8 @@ impl DataParallel {
 
     /// Returns whether the devices have drawn the random numbers of one device. If not, and `state` can have what they need to know
     /// for that, it has it.
-    fn draws_are_right<'a>(&self, state: &mut State, draws: impl Iterator<Item = (usize, &'a Vec<usize>)>) -> bool {
-        let draws: Vec<_> = draws.map(|(samples, draws)| (samples, draws.clone())).collect();
-        match Draws::of(&draws, &state.shared_draws) {
+    fn draws_are_right(&self, state: &mut State, draws: &[(usize, &[usize])]) -> bool {
+        match Draws::of(draws, &state.shared_draws) {
             Draws::Alike => true,
             Draws::Shared(found) if self.machines.is_none() => {
                 log::debug!("random numbers are for all samples together: all devices draw the same ones from now on");

@@ -25,7 +25,7 @@ pub(crate) enum Draws {
 impl Draws {
     /// Returns what the numbers of elements say that parts with these numbers of samples have drawn. `shared` are the draws that
     /// were known to be for all samples together.
-    pub fn of(parts: &[(usize, Vec<usize>)], shared: &[usize]) -> Draws {
+    pub fn of(parts: &[(usize, &[usize])], shared: &[usize]) -> Draws {
         let Some((samples, first)) = parts.first() else { return Draws::Alike };
         if parts.iter().any(|(_, draws)| draws.len() != first.len()) {
             return Draws::Unlike;
@@ -33,7 +33,7 @@ impl Draws {
         let mut found = Vec::new();
         for (i, &count) in first.iter().enumerate().filter(|(i, _)| !shared.contains(i)) {
             let by_sample =
-                |(n, draws): &(usize, Vec<usize>)| count as u128 * *n as u128 == draws[i] as u128 * *samples as u128;
+                |(n, draws): &(usize, &[usize])| count as u128 * *n as u128 == draws[i] as u128 * *samples as u128;
             if parts.iter().all(by_sample) {
                 continue;
             }
@@ -88,9 +88,7 @@ mod tests {
 
     #[test]
     fn draws_are_told_apart_by_their_numbers() {
-        let of = |parts: &[(usize, &[usize])], shared: &[usize]| {
-            Draws::of(&parts.iter().map(|(n, draws)| (*n, draws.to_vec())).collect::<Vec<_>>(), shared)
-        };
+        let of = |parts: &[(usize, &[usize])], shared: &[usize]| Draws::of(parts, shared);
         assert_eq!(of(&[], &[]), Draws::Alike);
         assert_eq!(of(&[(2, &[20, 6]), (3, &[30, 9])], &[]), Draws::Alike);
         // Seven is no multiple of either: both parts have taken it for one draw.

@@ -6,14 +6,15 @@ use std::ops::Range;
 use super::Tensor;
 use super::transfer::overwrite;
 use crate::device::Device;
+use crate::device::gpu::BINDING_ALIGNMENT;
 use crate::error::Result;
 use crate::ops;
 use crate::ops::inplace::{copy_, filled_words};
 use crate::shape::Layout;
 
-/// Each tensor of a bucket begins at a multiple of this many elements. For four-byte elements this is 256 bytes, the
-/// alignment at which every adapter can bind part of a buffer.
-const SLOT: usize = 64;
+/// Each tensor of a bucket begins at a multiple of this many elements, where every adapter can bind a part of a buffer of four-byte
+/// elements.
+const SLOT: usize = BINDING_ALIGNMENT;
 
 /// Returns the number of elements from the start of a tensor with `elements` elements to the start of the next one.
 pub(crate) fn slots(elements: usize) -> usize {

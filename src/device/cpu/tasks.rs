@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::team::{Work, work_around, work_together};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sync::lock;
 
 /// A thread takes a part of the tasks that are left, one of so many for each thread: few at the end, so that all threads end at about
@@ -71,7 +71,7 @@ where
     }
 }
 
-/// As [`share`], for tasks that can fail: all are run, and one of the errors is returned.
+/// As [`share`], for tasks that can fail: all are run, and the error of the first one that has one is returned.
 pub(crate) fn try_share<T, I>(tasks: T, least: usize, run: impl Fn(I) -> Result<()> + Sync) -> Result<()>
 where
     T: IntoIterator<Item = I, IntoIter: ExactSizeIterator + DoubleEndedIterator + Send>,
@@ -89,17 +89,21 @@ pub(crate) fn try_share_with<T, I, M>(
 where
     T: IntoIterator<Item = I, IntoIter: ExactSizeIterator + DoubleEndedIterator + Send>,
 {
-    let failed = Mutex::new(Ok(()));
-    share_with(tasks, least, memory, |memory, task| {
+    let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
+    share_with(tasks.into_iter().enumerate(), least, memory, |memory, (i, task)| {
         let result = match memory {
             Ok(memory) => run(memory, task),
             Err(error) => Err(error.clone()),
         };
-        if result.is_err() {
-            *lock(&failed) = result;
+        if let Err(error) = result {
+            let mut failed = lock(&failed);
+            if failed.as_ref().is_none_or(|(first, _)| i < *first) {
+                *failed = Some((i, error));
+            }
         }
     });
-    failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+    let failed = failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    failed.map_or(Ok(()), |(_, error)| Err(error))
 }
 
 /// Returns the result of each item, in their order.

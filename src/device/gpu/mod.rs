@@ -66,7 +66,7 @@ pub(crate) use kernel_list::{MOST as MOST_LISTED, fuzz as fuzz_line};
 pub(crate) use pipeline::{ParamsAt, Pipeline, Signature};
 #[cfg(test)]
 pub(crate) use pool::LARGEST_BINDING;
-pub(crate) use pool::{Buffer, PART};
+pub(crate) use pool::{BINDING_ALIGNMENT, Buffer};
 pub(crate) use queue::Dispatch;
 pub(crate) use reader::Chunk;
 pub(crate) use shader::{

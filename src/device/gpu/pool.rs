@@ -53,7 +53,7 @@ impl Drop for Unlimited {
 
 /// A part of a buffer begins at a multiple of this many words: 256 bytes, the largest alignment that WebGPU allows an adapter to
 /// ask for.
-pub(crate) const PART: usize = 64;
+pub(crate) const BINDING_ALIGNMENT: usize = 64;
 
 /// A buffer of words on an adapter, or a [part](Buffer::part) of one. Clones share it; dropping the last one returns its memory
 /// to the pool.
@@ -100,11 +100,12 @@ impl Buffer {
         self.part.map_or(self.whole.words, |(_, len)| len)
     }
 
-    /// Returns a part of the buffer for kernels, which find the word `start` at 0. Its identity is that of the whole. `start` is
-    /// a multiple of [`PART`] within the buffer; a part that ends before it has a multiple of four words.
+    /// Returns a part of the buffer for kernels, which find the word `start` at 0. Its identity is that of the whole. `start` is a
+    /// multiple of [`BINDING_ALIGNMENT`], and so is `len` of a part that is written, unless it is the last one: kernels may write
+    /// the rest of its last vector of four words.
     pub(crate) fn part(&self, start: usize, len: usize) -> Buffer {
         let before = self.part.map_or(0, |(first, _)| first);
-        debug_assert!(start.is_multiple_of(PART) && start + len <= self.len());
+        debug_assert!(start.is_multiple_of(BINDING_ALIGNMENT) && start + len <= self.len());
         Buffer { whole: self.whole.clone(), part: Some((before + start, len)) }
     }
 
@@ -295,7 +296,7 @@ impl Gpu {
     fn bytes_of(&self, words: usize) -> u64 {
         let most = self.caps.max_binding_words;
         // Those that are bound in parts are few, and a class would waste much.
-        let words = if words <= most { class_of(words).min(most) } else { words.next_multiple_of(PART) };
+        let words = if words <= most { class_of(words).min(most) } else { words.next_multiple_of(BINDING_ALIGNMENT) };
         words.min(self.caps.max_buffer_words) as u64 * 4
     }
 

@@ -1,5 +1,6 @@
 //! Matrix products `[.., M, K] · [.., K, N] → [.., M, N]`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::context;
@@ -17,8 +18,8 @@ use crate::ops::linalg::host;
 use crate::ops::linalg::panels::IndexMap;
 use crate::ops::long::product::product;
 use crate::ops::long::unsupported;
-use crate::ops::parts::{Part, broadcast};
-use crate::ops::reduction::reduce::sum_parts;
+use crate::ops::parts::{Part, broadcast, steps};
+use crate::ops::reduction::reduce::{Reduction, joined_ranges};
 use crate::ops::shape::copy::strided_kernel;
 use crate::ops::traced::Traced;
 use crate::ops::{
@@ -230,19 +231,11 @@ impl MatMul {
         while range > 1 && !fits(range) {
             range = range.div_ceil(2);
         }
-        let (count, mut kernels) = (k.div_ceil(range), Vec::new());
-        let results = gpu.alloc(count * len)?;
-        for (i, start) in (0..k).step_by(range).enumerate() {
-            let ready = |side: usize| part(side, start, range.min(k - start)).ready(gpu, false);
-            let (a, b) = (ready(0)?, ready(1)?);
-            let result = gpu.alloc(len)?;
-            kernels.extend(self.gpu(gpu, &[a.input(), b.input()], &result)?);
-            let line = Layout::contiguous(&[len]);
-            let place = Layout { offset: i * len, ..line.clone() };
-            kernels.push(strided_kernel(gpu, &GpuIn::at(&result, &line, DType::F32), &results, &place)?);
-        }
-        kernels.extend(sum_parts(gpu, &results, [1, count, len], out)?);
-        Ok(kernels)
+        let product = |range: Range<usize>, result: &Buffer| {
+            let ready = |side: usize| part(side, range.start, range.len()).ready(gpu, false);
+            self.gpu(gpu, &[ready(0)?.input(), ready(1)?.input()], result)
+        };
+        joined_ranges(gpu, (Reduction::Sum, DType::F32), steps(k, range), (out, len), product)
     }
 }
 

@@ -4,6 +4,7 @@
 //! only computes `[A, R, B] → [A, B]`. The order of additions depends on the shape only, so that two executions are
 //! bit-identical. Halves stay f32 from one group to the next.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::cpu::tasks::share;
@@ -168,21 +169,12 @@ impl Reduce {
         let [_, reduced, inner] = sizes;
         let layout = Layout { offset: x.offset(), ..Layout::contiguous(&[reduced, inner]) };
         let whole = Part::of(&x.through(&layout));
-        let ranges: Vec<_> = read_rows(gpu, reduced, inner).collect();
-        let results = gpu.alloc(ranges.len() * inner)?;
-        let mut all = Vec::new();
-        for (i, range) in ranges.iter().enumerate() {
+        let of_range = |range: Range<usize>, result: &Buffer| {
             let part = whole.narrow(0, range.start, range.len()).bound(gpu);
-            let result = gpu.alloc(inner)?;
             let of_part = (&part.buffer, part.layout.offset, x.dtype());
-            all.extend(kernels(gpu, of_part, self.reduction, [1, range.len(), inner], &result)?);
-            let line = Layout::contiguous(&[inner]);
-            let place = Layout { offset: i * inner, ..line.clone() };
-            all.push(strided_kernel(gpu, &GpuIn::at(&result, &line, x.dtype()), &results, &place)?);
-        }
-        let of_results = (&results, 0, x.dtype());
-        all.extend(kernels(gpu, of_results, self.reduction, [1, ranges.len(), inner], out)?);
-        Ok(all)
+            kernels(gpu, of_part, self.reduction, [1, range.len(), inner], result)
+        };
+        joined_ranges(gpu, (self.reduction, x.dtype()), read_rows(gpu, reduced, inner), (out, inner), of_range)
     }
 
     fn fold<T: Word + Number>(&self, x: &[T], out: CpuOut, sizes: [usize; 3]) {
@@ -257,6 +249,27 @@ fn kernels(
 /// Returns the kernels that add up partial results `[outer, parts, len]` → `[outer, len]`, from the start of a buffer.
 pub(in crate::ops) fn sum_parts(gpu: &Gpu, buffer: &Buffer, sizes: [usize; 3], out: &Buffer) -> Result<Vec<Kernel>> {
     kernels(gpu, (buffer, 0, DType::F32), Reduction::Sum, sizes, out)
+}
+
+/// Returns the kernels that compute `len` results of each range, by those that `of_range` returns, and reduce them to `out`.
+pub(in crate::ops) fn joined_ranges(
+    gpu: &Gpu,
+    (reduction, dtype): (Reduction, DType),
+    ranges: impl Iterator<Item = Range<usize>>,
+    (out, len): (&Buffer, usize),
+    of_range: impl Fn(Range<usize>, &Buffer) -> Result<Vec<Kernel>>,
+) -> Result<Vec<Kernel>> {
+    let ranges: Vec<_> = ranges.collect();
+    let results = gpu.alloc(ranges.len() * len)?;
+    let (count, line, mut all) = (ranges.len(), Layout::contiguous(&[len]), Vec::new());
+    for (i, range) in ranges.into_iter().enumerate() {
+        let result = gpu.alloc(len)?;
+        all.extend(of_range(range, &result)?);
+        let place = Layout { offset: i * len, ..line.clone() };
+        all.push(strided_kernel(gpu, &GpuIn::at(&result, &line, dtype), &results, &place)?);
+    }
+    all.extend(kernels(gpu, (&results, 0, dtype), reduction, [1, count, len], out)?);
+    Ok(all)
 }
 
 /// Computes `out[a, b] ← x[a, 0, b] ⊕ x[a, 1, b] ⊕ …` of at least one element.
