@@ -5,12 +5,12 @@ use std::sync::Arc;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlanner};
 
-use crate::device::cpu::tasks::try_share_with;
 use crate::error::{Error, Result};
 use crate::ops::on_host::{Array, HostOp, Stored, host_op, on_host};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::try_share_with;
 
 /// What lines of numbers are transformed to. The sign of the exponent is −1 to complex numbers from real ones, and 1 to real ones.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -30,11 +30,9 @@ mod saves;
 mod shape;
 mod spatial;
 mod stored;
-mod sums;
 #[cfg_attr(not(feature = "onnx"), allow(dead_code, unused_imports, reason = "only the export to ONNX reads a trace"))]
 pub(crate) mod traced;
 pub(crate) mod variants;
-mod vectorised;
 
 pub use autocast::autocast;
 pub(crate) use autocast::{lowered, of_sums, products};

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use crate::device::Backend;
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::inputs::lock_all;
 use crate::ops::parts::{Part, ranges};
-use crate::ops::vectorised::vectorised;
 use crate::ops::{CpuIn, Dense, GpuIn, expect_dtype, same_device};
 use crate::shape::Layout;
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
+use anygpu_host::vectorised;
 
 params! {
     #[derive(Default)]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::device::cpu::tasks;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
@@ -12,6 +11,7 @@ use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradi
 use crate::philox::{Stream, below, unit};
 use crate::shape::checked_elem_count;
 use crate::tensor::{Tensor, next_words};
+use anygpu_host::tasks;
 
 params! {
     #[derive(Default)]

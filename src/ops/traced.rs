@@ -9,9 +9,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-pub(crate) use super::norm::{NormShape, Then};
+pub(crate) use super::norm::{NormShape, Then, further};
 pub(crate) use super::spatial::resize::Way;
-pub(crate) use super::spatial::window::{Window, WindowParams};
 use super::{Padding, SliceRange};
 use crate::context;
 use crate::dtype::DType;
@@ -19,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::shape::Layout;
 use crate::sync::lock;
 use crate::tensor::Tensor;
+pub(crate) use anygpu_host::window::{Window, WindowParams};
 
 /// What an op computes from its inputs. Dimensions are those of the inputs.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,13 +6,13 @@ use half::f16;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 use super::DataParallel;
-use crate::device::cpu::tasks::share;
 use crate::device::{Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops;
 use crate::sync::lock;
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 /// What the largest element of a bucket is scaled to: half of the largest power of two of an `f16`.
 const LARGEST: f32 = 16_384.0;

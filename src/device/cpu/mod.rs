@@ -9,14 +9,12 @@ mod huge_pages;
 mod info;
 mod notice;
 mod scratch;
-pub(crate) mod tasks;
-mod team;
 mod whole_file;
 
 pub(crate) use budget::{Grant, available, collected, grant_driver, with_room};
 pub(crate) use copy::{copied, copy};
 pub(crate) use info::info;
-pub(crate) use scratch::{Scratch, scratch};
+pub(crate) use scratch::host_error;
 pub(crate) use whole_file::read_whole;
 
 use std::collections::BTreeMap;
@@ -53,7 +51,10 @@ struct Pool {
 
 /// The one host of the process.
 pub(crate) fn host() -> &'static Cpu {
-    static HOST: LazyLock<Cpu> = LazyLock::new(|| Cpu { name: "cpu".into(), ..Cpu::default() });
+    static HOST: LazyLock<Cpu> = LazyLock::new(|| {
+        anygpu_host::memory::provide(&scratch::HostMemory);
+        Cpu { name: "cpu".into(), ..Cpu::default() }
+    });
     &HOST
 }
 

@@ -6,7 +6,7 @@ use super::movement::transpose;
 use super::translate::Call;
 use crate::error::Result;
 use crate::onnx::ElementType;
-use crate::ops::traced::{NormShape, Then, Traced, Window, WindowParams};
+use crate::ops::traced::{NormShape, Then, Traced, Window, WindowParams, further};
 
 const FLOAT: ElementType = ElementType::Float;
 
@@ -184,7 +184,7 @@ fn moments(call: &mut Call, norm: &NormShape) -> Result<Id> {
 
 fn normalise(call: &mut Call, norm: &NormShape) -> Result<Id> {
     let inputs = floats(call)?;
-    let [weight, bias, residual] = norm.further(&inputs).map(|operand| operand.cloned());
+    let [weight, bias, residual] = further(norm, &inputs).map(|operand| operand.cloned());
     let (x, statistics) = (call.input(0)?, call.input(1)?);
     let shape = call.shape(0).to_vec();
     let g = call.graph();

@@ -5,12 +5,12 @@ use super::super::call::{Call, size};
 use super::super::fault;
 use super::super::value::Value;
 use super::reduce::{Reduction, dims_of};
-use crate::device::cpu::tasks::share;
 use crate::device::cpu::with_room;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::broadcast_shapes;
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 /// The product of matrices of integers, which wraps.
 pub(super) fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -20,6 +19,7 @@ use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply, long, named,
 };
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 params! {
     struct DenseParams { count: usize, offset: usize }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::range::{check_indices, check_on_adapter};
 use crate::device::Backend;
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -19,6 +18,7 @@ use crate::ops::{
 };
 use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 params! {
     struct Params { count: usize, inner: usize, size: usize, picks: usize, x_offset: usize, index_offset: usize, first: usize }

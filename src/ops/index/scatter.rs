@@ -17,13 +17,13 @@ use crate::ops::long::{by_index, unsupported};
 use crate::ops::parts::{Part, written_rows};
 use crate::ops::reduction::reduce::Reduction;
 use crate::ops::shape::copy::strided_kernel;
-use crate::ops::sums::{LONG, Sum};
 use crate::ops::traced::Traced;
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, same_device,
 };
 use crate::shape::{Dim, Layout};
 use crate::tensor::Tensor;
+use anygpu_host::sums::{LONG, Sum};
 
 params! {
     struct Params {

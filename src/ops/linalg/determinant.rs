@@ -2,13 +2,13 @@
 
 use super::factor::jacobi::Svd;
 use super::factor::lu::Lu;
-use super::gemm::Threads;
 use super::solve::{Kind, solved, square, threads, turned};
 use crate::autograd::is_recording;
 use crate::error::{Error, Result};
 use crate::ops::on_host::{Array, HostOp, Stored, each_matrix, host_op, numbers, on_host, write, zeros};
 use crate::ops::{Gradient, Gradients, Saves};
 use crate::tensor::Tensor;
+use anygpu_host::matmul::Threads;
 
 /// The determinants of matrices `[.., n, n]`: `[..]`.
 #[derive(Clone, Copy, Debug)]

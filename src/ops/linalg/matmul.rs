@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::context;
-use crate::device::cpu::tasks::try_share;
+use crate::device::cpu::host_error;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -13,8 +13,6 @@ use crate::ops::elementwise::cast::widening;
 use crate::ops::inplace::fill_kernel;
 use crate::ops::inputs::Walk;
 use crate::ops::linalg::batched::{BatchedProduct, Factor};
-use crate::ops::linalg::gemm::{Matrix, Threads};
-use crate::ops::linalg::host;
 use crate::ops::linalg::panels::IndexMap;
 use crate::ops::long::product::product;
 use crate::ops::long::unsupported;
@@ -28,6 +26,7 @@ use crate::ops::{
 };
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
+use anygpu_host::matmul::{self, Matrix, plan};
 
 #[derive(Debug)]
 struct MatMul {
@@ -82,7 +81,8 @@ fn product_and_bias([a, b]: [&CpuIn<Strided>; 2], bias: &CpuIn<Strided>, out: &m
     let matrix = |x: &CpuIn<Strided>| (x.layout().offset, matrix_strides(x.layout()));
     let ((at_a, of_a), (at_b, of_b)) = (matrix(a), matrix(b));
     let (a, b) = (Matrix::new(a.all::<f32>(), at_a, of_a), Matrix::new(b.all::<f32>(), at_b, of_b));
-    host::product(out, a, b, [m, k, n], Some(&row), host::threads(out.len().saturating_mul(k)))
+    let threads = plan::threads(out.len().saturating_mul(k));
+    matmul::product(out, a, b, [m, k, n], Some(&row), threads).map_err(host_error)
 }
 
 /// Returns the batch part of a layout.
@@ -148,18 +148,8 @@ impl Op for MatMul {
         let starts: Vec<_> = batch_layout(&a).positions().zip(batch_layout(&b).positions()).collect();
         let Sizes { m, k, n, .. } = sizes;
         let (x, y) = (inputs[0].all::<f32>(), inputs[1].all::<f32>());
-        let one = |out: &mut [f32], (at_a, at_b): (usize, usize), threads| {
-            let (a, b) = (Matrix::new(x, at_a, matrix_strides(&a)), Matrix::new(y, at_b, matrix_strides(&b)));
-            host::product(out, a, b, [m, k, n], None, threads)
-        };
-        let out = out.slice::<f32>();
-        if host::threads(out.len().saturating_mul(k)) == Threads::One {
-            out.chunks_mut(m * n).zip(starts).try_for_each(|(out, start)| one(out, start, Threads::One))
-        } else if starts.len() < 2 * rayon::current_num_threads() {
-            out.chunks_mut(m * n).zip(starts).try_for_each(|(out, start)| one(out, start, Threads::All))
-        } else {
-            try_share(out.chunks_mut(m * n).zip(starts), 1, |(out, start)| one(out, start, Threads::One))
-        }
+        let (a, b) = (Matrix::new(x, 0, matrix_strides(&a)), Matrix::new(y, 0, matrix_strides(&b)));
+        matmul::batch(out.slice::<f32>(), a, b, &starts, [m, k, n]).map_err(host_error)
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Strided>], out: &Buffer) -> Result<Vec<Kernel>> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use super::{Long, held, of_pairs, pairs, untracked};
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -13,6 +12,7 @@ use crate::ops::elementwise::cast::{narrowed, widened};
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 params! {
     struct Params { count: usize, offset: usize }

@@ -7,9 +7,9 @@ use crate::device::cpu::with_room;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
+use anygpu_host::matmul::{Matrix, Threads, gemm};
 
 /// Pairs of words of f64: `[batch, m, k, 2] · [batch, k, n, 2] → [batch, m, n, 2]`.
 #[derive(Debug)]

@@ -4,13 +4,13 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 use std::sync::Arc;
 
 use super::{Long, host_only, of_pairs, pairs, unsupported, untracked};
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Op, Output, apply};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 /// A function of pairs of words `[.., 2]`; the result is pairs, or words of 0 and 1 that become booleans.
 #[derive(Debug)]

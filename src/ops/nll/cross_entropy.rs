@@ -7,16 +7,17 @@ use pulp::{Simd, WithSimd};
 
 use super::{Labelled, Nll, Pass};
 use crate::autograd::is_recording;
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::elementwise::unary::CHUNK;
 use crate::ops::index::range::check_labels_on_adapter;
 use crate::ops::reduction::softmax::{COLUMNS, MAX_ROW, columns, exponentials, largest};
-use crate::ops::vectorised::{vectorised, with_vectors};
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
+use anygpu_host::vectorised;
+use anygpu_host::vectors::with_vectors;
 
 /// Scores `[A, C, B]`, labels `[A, B]`, the weights of the classes if there are any → `[A, B]`:
 /// `w[label] · (log Σ exp(x) − x[label])`.

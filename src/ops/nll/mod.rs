@@ -5,7 +5,6 @@ mod cross_entropy;
 use std::sync::Arc;
 
 use crate::context;
-use crate::device::cpu::tasks::try_share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, label_of, no_class, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -18,6 +17,7 @@ use crate::ops::{
 };
 use crate::process_group::mean;
 use crate::tensor::Tensor;
+use anygpu_host::tasks::try_share;
 
 params! {
     struct Params {

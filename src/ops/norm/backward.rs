@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{NormShape, Normalise, SUMS, Then, host};
+use anygpu_host::norm;
+
+use super::{NormShape, Normalise, Then, further, gpu};
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::ops::reduction::reduce::sum_parts;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Op, Output, apply};
 use crate::tensor::Tensor;
 
@@ -28,7 +29,7 @@ impl Normalise {
         if !(ctx.needs[0] && !norm.fixed || needs_affine && by_channel) {
             return Ok(None);
         }
-        let weight = norm.further(ctx.inputs)[0].filter(|_| !by_channel);
+        let weight = further(&norm, ctx.inputs)[0].filter(|_| !by_channel);
         let result = Some(ctx.out).filter(|_| norm.then != Then::Nothing);
         let inputs: Vec<&Tensor> =
             [&ctx.inputs[0], &ctx.inputs[1], ctx.grad].into_iter().chain(weight).chain(result).collect();
@@ -49,7 +50,7 @@ impl Normalise {
             Some(sums) if x && !self.0.fixed => self.joined(sums)?,
             _ => ctx.inputs[1].clone(), // not read, or for a gradient that is not wanted
         };
-        let weight = self.0.further(ctx.inputs)[0];
+        let weight = further(&self.0, ctx.inputs)[0];
         let gradient = |then, g: &Tensor| {
             let result = Some(ctx.out).filter(|_| then != Then::Nothing);
             let inputs = [&ctx.inputs[0], &ctx.inputs[1], g, &sums].into_iter().chain(weight).chain(result);
@@ -97,12 +98,10 @@ fn two_fit(x: &Tensor) -> bool {
     x.device().is_cpu() || bytes <= x.device().info().limits.max_binding
 }
 
-impl NormShape {
-    /// Returns which of these inputs of a gradient's op are the weight and the result.
-    fn weight_and_result<'a, T>(&self, inputs: &'a [T]) -> [Option<&'a T>; 2] {
-        let mut rest = inputs.iter();
-        [self.weight, self.then != Then::Nothing].map(|given| if given { rest.next() } else { None })
-    }
+/// Returns which of these inputs of a gradient's op are the weight and the result.
+fn weight_and_result<'a, T>(norm: &NormShape, inputs: &'a [T]) -> [Option<&'a T>; 2] {
+    let mut rest = inputs.iter();
+    [norm.weight, norm.then != Then::Nothing].map(|given| if given { rest.next() } else { None })
 }
 
 impl Op for GradientSums {
@@ -120,22 +119,14 @@ impl Op for GradientSums {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let norm = &self.0;
         let [x, stats, g] = [0, 1, 2].map(|i| inputs[i].slice::<f32>());
-        let [weight, y] = norm.weight_and_result(&inputs[3..]).map(|input| input.map(CpuIn::slice::<f32>));
-        host::gradient_sums(norm, [x, stats, g], [weight, y], out.slice::<f32>());
+        let [weight, y] = weight_and_result(norm, &inputs[3..]).map(|input| input.map(CpuIn::slice::<f32>));
+        norm::gradient_sums(norm, [x, stats, g], [weight, y], out.slice::<f32>());
         Ok(())
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
-        let (norm, x, stats, g) = (&self.0, &inputs[0], &inputs[1], &inputs[2]);
-        let parts = norm.sizes[1] * norm.chunks()?;
-        let target = gpu.alloc(2 * parts)?;
-        let [weight, y] = norm.weight_and_result(&inputs[3..]);
-        // One pipeline for both: whether there is a residual does not matter.
-        let norm = NormShape { then: if y.is_some() { Then::Relu } else { Then::Nothing }, ..*norm };
-        let kernel = norm.over((SUMS, "gradient_sums"), 1, [x, stats, g], [weight, None])?;
-        let mut kernels = vec![kernel.input(y.unwrap_or(g)).output(&target).each(parts)];
-        kernels.extend(sum_parts(gpu, &target, [2 * norm.sizes[1], norm.chunks()?, 1], out)?);
-        Ok(kernels)
+        let further = weight_and_result(&self.0, &inputs[3..]);
+        gpu::gradient_sums(&self.0, gpu, [&inputs[0], &inputs[1], &inputs[2]], further, out)
     }
 }
 
@@ -155,16 +146,16 @@ impl Op for NormaliseBackward {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let norm = &self.0;
         let [x, stats, g, sums] = [0, 1, 2, 3].map(|i| inputs[i].slice::<f32>());
-        let [weight, y] = norm.weight_and_result(&inputs[4..]).map(|input| input.map(CpuIn::slice::<f32>));
-        host::backward(norm, [x, stats, g, sums], [weight, y], out.slice::<f32>());
+        let [weight, y] = weight_and_result(norm, &inputs[4..]).map(|input| input.map(CpuIn::slice::<f32>));
+        norm::backward(norm, [x, stats, g, sums], [weight, y], out.slice::<f32>());
         Ok(())
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let norm = &self.0;
         let [x, stats, g, gradient_sums] = [0, 1, 2, 3].map(|i| &inputs[i]);
-        let [weight, y] = norm.weight_and_result(&inputs[4..]);
-        let (kernel, count, _) = norm.by_element(gpu, "backward", [x, stats, g], [weight, None])?;
+        let [weight, y] = weight_and_result(norm, &inputs[4..]);
+        let (kernel, count, _) = gpu::by_element(norm, gpu, "backward", [x, stats, g], [weight, None])?;
         // The gradient sums and the result have offset 0: they are not views.
         Ok(vec![kernel.input(gradient_sums).input(y.unwrap_or(g)).output(out).each(count)])
     }

@@ -23,34 +23,32 @@ pub(in crate::ops) const FORMULAS: [&str; 3] = [
 ",
 ];
 
-impl NormShape {
-    /// Returns the formula if the statistics are given, and the weight and the bias are those of channels. The inputs of the
-    /// kernel, in vectors of four, are x, the statistics, the weight, the bias and the residual.
-    pub(super) fn pointwise(
-        &self,
-        [x, stats]: [&GpuIn<Dense>; 2],
-        [weight, bias, residual]: [Option<&GpuIn<Dense>>; 3],
-    ) -> Option<Pointwise> {
-        let [_, channels, span] = self.sizes;
-        let (weight, bias) = (weight?, bias?);
-        if !(self.fixed && self.centre && self.by_channel()) {
-            return None;
-        }
-        let channel = |index, offset| Operand::Channel { index, offset, channels, span };
-        let mut list = vec![
-            Operand::Input(0, x.offset()),
-            channel(1, stats.offset()),
-            channel(1, stats.offset() + channels),
-            channel(2, weight.offset()),
-            channel(3, bias.offset()),
-        ];
-        list.extend(residual.map(|residual| Operand::Input(4, residual.offset())));
-        let formula = FORMULAS[match self.then {
-            Then::Nothing => 0,
-            Then::Relu => 1,
-            Then::AddRelu => 2,
-        }];
-        let count = self.elements();
-        Some(Pointwise { formula, functions: &[], operands: operands(&list), args: [self.eps.to_bits(), 0], count })
+/// Returns the formula if the statistics are given, and the weight and the bias are those of channels. The inputs of the
+/// kernel, in vectors of four, are x, the statistics, the weight, the bias and the residual.
+pub(super) fn formula(
+    norm: &NormShape,
+    [x, stats]: [&GpuIn<Dense>; 2],
+    [weight, bias, residual]: [Option<&GpuIn<Dense>>; 3],
+) -> Option<Pointwise> {
+    let [_, channels, span] = norm.sizes;
+    let (weight, bias) = (weight?, bias?);
+    if !(norm.fixed && norm.centre && norm.by_channel()) {
+        return None;
     }
+    let channel = |index, offset| Operand::Channel { index, offset, channels, span };
+    let mut list = vec![
+        Operand::Input(0, x.offset()),
+        channel(1, stats.offset()),
+        channel(1, stats.offset() + channels),
+        channel(2, weight.offset()),
+        channel(3, bias.offset()),
+    ];
+    list.extend(residual.map(|residual| Operand::Input(4, residual.offset())));
+    let formula = FORMULAS[match norm.then {
+        Then::Nothing => 0,
+        Then::Relu => 1,
+        Then::AddRelu => 2,
+    }];
+    let count = norm.sizes.iter().product();
+    Some(Pointwise { formula, functions: &[], operands: operands(&list), args: [norm.eps.to_bits(), 0], count })
 }

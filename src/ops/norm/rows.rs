@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::{Moments, NormShape, Normalise, Then, host};
+use anygpu_host::norm;
+
+use super::{Moments, NormShape, Normalise, Then};
 use crate::context;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::Result;
@@ -36,7 +38,7 @@ impl Op for NormaliseRows {
         let mut further = inputs[1..].iter();
         let [weight, bias] = [self.0.weight, self.0.bias]
             .map(|given| if given { further.next().map(CpuIn::slice::<f32>) } else { None });
-        host::normalise_rows(&self.0, inputs[0].slice::<f32>(), [weight, bias], out.slice::<f32>());
+        norm::normalise_rows(&self.0, inputs[0].slice::<f32>(), [weight, bias], out.slice::<f32>());
         Ok(())
     }
 

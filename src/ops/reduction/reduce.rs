@@ -7,7 +7,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -22,6 +21,7 @@ use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, of_sums};
 use crate::shape::{Dims, Layout, dimensions};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 params! {
     struct Params {

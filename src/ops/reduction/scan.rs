@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use crate::autograd::is_recording;
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::{DType, Word};
 use crate::error::{Error, Result};
@@ -19,6 +18,7 @@ use crate::ops::traced::Traced;
 use crate::ops::{CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 params! {
     struct Params { count: usize, reduced: usize, inner: usize, chunks: usize, length: usize, offset: usize }

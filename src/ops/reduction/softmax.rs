@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use pulp::{Simd, WithSimd};
 
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -13,10 +12,12 @@ use crate::ops::elementwise::unary::special::exp;
 use crate::ops::inputs::{around, rows_in_fours};
 use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
-use crate::ops::vectorised::{MulAdd, exp_below_zero, larger, vectorised, with_vectors};
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Saves, apply, of_sums};
 use crate::shape::{Dim, dimension};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
+use anygpu_host::vectorised;
+use anygpu_host::vectors::{MulAdd, exp_below_zero, larger, with_vectors};
 
 params! {
     struct Params { offset: usize, outer: usize, reduced: usize, inner: usize }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::device::cpu::copy;
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, FOURS, Gpu, Kernel, shader};
 use crate::error::{Error, Result};
 use crate::ops::elementwise::cast::repacked;
@@ -17,6 +16,7 @@ use crate::ops::{
 };
 use crate::shape::{Dim, Layout, dimension};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 shader!(SHADER: StridedParams = "copy", after [FOURS, STRIDED]);
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::device::cpu::collected;
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Slots, params, shader};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -11,12 +10,13 @@ use crate::ops::elementwise::cast::number_word;
 use crate::ops::inplace::copy_;
 use crate::ops::inputs::{MAX_RANK, around, loops_within};
 use crate::ops::long::{moved, scalar, untracked};
-use crate::ops::sums::{Sum, added};
 use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, Strided, apply,
 };
 use crate::tensor::Tensor;
+use anygpu_host::sums::{Sum, added};
+use anygpu_host::tasks::share;
 
 params! {
     struct Params {

@@ -5,17 +5,17 @@
 use std::sync::Arc;
 
 use crate::device::cpu::collected;
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::spatial::resample::{Resample, ResampleCoordinates, ResampleFilter};
-use crate::ops::sums::{Sum, added};
 use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named,
 };
 use crate::tensor::Tensor;
+use anygpu_host::sums::{Sum, added};
+use anygpu_host::tasks::share;
 
 params! {
     struct Params { count: usize, len: usize, size: usize, inner: usize, offset: usize }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{SCALAR_HEADERS, loops_within, scalar_header};
-use crate::ops::spatial::window::{Sizes, Window, WindowParams, window_setters};
+use crate::ops::spatial::window::{Sizes, over, window_setters};
 use crate::ops::traced::Traced;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
+use anygpu_host::window::{Window, WindowParams};
 
 params! {
     struct Params {
@@ -192,7 +193,7 @@ impl Tensor {
         let &[_, _, h, w] = self.shape() else {
             return Err(Error::argument("unfold", format!("the input is [N, C, H, W], not {:?}", self.shape())));
         };
-        apply(ToColumns(windows.window.over("unfold", [h, w], false)?), &[self])
+        apply(ToColumns(over(windows.window, "unfold", [h, w], false)?), &[self])
     }
 
     /// Adds columns up to images of a size, the reverse of [`Tensor::unfold`]: `[N, C · kh · kw, L]` → `[N, C, h, w]`.
@@ -211,7 +212,7 @@ impl Tensor {
     /// # Ok::<(), anygpu::Error>(())
     /// ```
     pub fn fold(&self, size: impl Sizes<2>, windows: Unfold<2>) -> Result<Tensor> {
-        let window = windows.window.over("fold", size.sizes(), false)?;
+        let window = over(windows.window, "fold", size.sizes(), false)?;
         match *self.shape() {
             [_, lines, count] if lines % window.taps() == 0 && count == window.pixels() => {}
             _ => {

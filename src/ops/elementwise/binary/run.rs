@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::operand::{Operand, Scalar, common_type};
 use super::{Chain, FLOAT_PAIRS, FLOATS, Pair, TypedFunction};
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{self, AsBuffer, Buffer, Gpu, Kernel, Pointwise, Slots};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -20,6 +19,7 @@ use crate::ops::{
 };
 use crate::shape::{Layout, broadcast_shapes};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 /// Computes a function of two operands, converted to their common type. Comparisons return booleans.
 pub(in crate::ops) fn binary(pair: &'static Pair, a: Operand, b: Operand) -> Result<Tensor> {

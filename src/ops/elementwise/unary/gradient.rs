@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{CHUNK, EachGrad, GRAD_SHADER, GradParams, INVERSE, MATH, SPECIAL, second, uses};
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Buffer, Gpu, Kernel, Operand, Pointwise, operands};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -11,6 +10,7 @@ use crate::ops::inputs::elements_each;
 use crate::ops::parts::alike;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, apply};
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
 
 /// The gradient of a row, from the gradient, the input and the result of the forward pass.
 #[derive(Debug)]

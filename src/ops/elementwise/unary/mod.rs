@@ -12,7 +12,6 @@ pub(in crate::ops) mod special;
 use std::f32::consts::{FRAC_2_SQRT_PI, LN_2};
 use std::sync::Arc;
 
-use crate::device::cpu::tasks::share;
 use crate::device::gpu::{Bits, Buffer, FOURS, Gpu, Kernel, Operand, Pointwise, operands, params, shader, wgsl};
 use crate::dtype::{DType, Word};
 use crate::error::Result;
@@ -21,11 +20,13 @@ use crate::ops::inputs::elements_each;
 use crate::ops::long::single::of_one;
 use crate::ops::parts::alike;
 use crate::ops::traced::Traced;
-use crate::ops::vectorised::{Unfused, vectorised};
 use crate::ops::{
     CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, expect_dtype, no_gradient,
 };
 use crate::tensor::Tensor;
+use anygpu_host::tasks::share;
+use anygpu_host::vectorised;
+use anygpu_host::vectors::Unfused;
 use gradient::UnaryGrad;
 use special::{
     clamp, erf, exp, gelu_gradient, gelu_inner, gelu_slope, inside, normal, sigmoid, sign, softplus, tanh,

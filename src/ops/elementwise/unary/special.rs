@@ -1,6 +1,6 @@
 //! Functions of f32 that the host computes with its own formulas, as `shaders/special.wgsl` does.
 
-use crate::ops::vectorised::{EXPONENTIAL, MulAdd};
+use anygpu_host::vectors::{EXPONENTIAL, MulAdd};
 
 /// Computes e^x with an error of at most one unit in the last place, without a branch. The compiler can vectorise loops
 /// over it, but not loops over `f32::exp`.
@@ -192,7 +192,7 @@ pub(in crate::ops) fn gelu_gradient(x: f32, s: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::vectorised::{Fused, Unfused, fuses, vectorised};
+    use anygpu_host::vectors::{Fused, Unfused, fuses, vectorised};
 
     /// The level of vector instructions must not change results but by the way in which products and sums are rounded.
     #[test]

@@ -3,19 +3,21 @@
 
 use std::sync::Arc;
 
-use super::head::{Head, Rows};
+use anygpu_host::attention::{Head, Rows};
+
 use super::{hide, past};
 use crate::autograd::is_recording;
-use crate::device::cpu::tasks::try_share;
+use crate::device::cpu::host_error;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::error::{Error, Result};
-use crate::ops::linalg::tiles::panel_width;
 use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Elements, GpuIn, Gradient, Gradients, Op, Output, Strided, apply, only_on_the_host,
 };
 use crate::shape::{Layout, broadcast_shapes, checked_elem_count};
 use crate::tensor::Tensor;
+use anygpu_host::matmul::panel_width;
+use anygpu_host::tasks::try_share;
 
 /// Queries `[.., L, E]`, keys `[.., S, E]` and values `[.., S, V]` → `[.., L, V]`, for sizes that are not 0.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +150,7 @@ impl Op for Fused {
     fn cpu(&self, inputs: &[CpuIn<Strided>], out: CpuOut) -> Result<()> {
         let (sizes, heads) = self.heads(inputs)?;
         let parts = out.slice::<f32>().chunks_mut(sizes.queries * sizes.out);
-        try_share(parts.zip(&heads), 1, |(out, head)| head.forward(out))
+        try_share(parts.zip(&heads), 1, |(out, head)| head.forward(out)).map_err(host_error)
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Strided>], _out: &Buffer) -> Result<Vec<Kernel>> {
@@ -201,6 +203,7 @@ impl Op for FusedGrad {
         // As many parts for any number of threads: they decide the order of sums.
         let split = 16usize.div_ceil(heads.len());
         try_share(parts.zip(&heads).zip(&grads), 1, |((out, head), g)| head.backward(*g, out, split))
+            .map_err(host_error)
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, _inputs: &[GpuIn<Strided>], _out: &Buffer) -> Result<Vec<Kernel>> {

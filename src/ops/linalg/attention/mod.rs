@@ -2,7 +2,6 @@
 //! is a mask or dropout, and a composition elsewhere.
 
 mod fused;
-mod head;
 
 use fused::Fused;
 

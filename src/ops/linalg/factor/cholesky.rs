@@ -1,7 +1,7 @@
 //! The Cholesky factorisation.
 
 use super::dot;
-use crate::ops::vectorised::vectorised;
+use anygpu_host::vectorised;
 
 /// Factors `A = L Lᵀ` in place, of which only the lower triangle is read; what is above the diagonal becomes 0. Returns the first row
 /// whose minor is not positive, or not a number.

@@ -5,7 +5,7 @@ use super::householder::Qr;
 use super::{dot, largest, norm, transpose};
 use crate::error::Result;
 use crate::ops::on_host::zeros;
-use crate::ops::vectorised::vectorised;
+use anygpu_host::vectorised;
 
 /// Sweeps over all pairs of columns; ten are enough for nearly all matrices.
 const SWEEPS: usize = 60;

@@ -2,9 +2,9 @@
 
 use super::add_scaled;
 use crate::error::Result;
-use crate::ops::linalg::gemm::{Matrix, Threads, gemm};
 use crate::ops::on_host::zeros;
-use crate::ops::vectorised::vectorised;
+use anygpu_host::matmul::{Matrix, Threads, gemm};
+use anygpu_host::vectorised;
 
 /// Columns that are factored before a product updates the others.
 const BLOCK: usize = 64;

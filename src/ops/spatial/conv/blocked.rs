@@ -2,6 +2,8 @@
 //! four images or channels, with the padding around them, instead of a matrix of their columns.
 
 use super::blocks::{FOUR, Images, SumParams, Sums};
+use anygpu_host::conv::Sizes;
+
 use super::geometry::{Geometry, PASS};
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::error::Result;
@@ -44,7 +46,7 @@ impl Geometry {
 
     /// Returns the size of an image with the padding that the windows reach.
     fn reached(&self) -> [usize; 2] {
-        let Geometry { window, .. } = self;
+        let Sizes { window, .. } = &self.0;
         [0, 1].map(|d| (window.out[d].max(1) - 1) * window.params.stride[d] + window.params.span(d))
     }
 

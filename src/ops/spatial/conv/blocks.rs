@@ -4,8 +4,9 @@
 use crate::device::gpu::{Buffer, Kernel, PUT, params, shader, wgsl};
 use crate::ops::linalg::matmul_variants::SUBGROUP_SUMS;
 use crate::ops::linalg::panels::row_tiles;
-use crate::ops::spatial::window::{WINDOW, WindowParams};
+use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::stored::{HALVES, Stored};
+use anygpu_host::window::WindowParams;
 
 params! {
     struct BlockParams {
@@ -158,7 +159,7 @@ impl Sums {
         let params = SumParams { m_tiles, n_tiles: params.n.div_ceil(VECTORS), ..params };
         let tasks = params.m_tiles * params.n_tiles * params.splits;
         Kernel::build(SUMS, "conv_blocks", params)
-            .constants(window.constants())
+            .constants(constants(&window))
             .constant("PANELS", panels)
             .constant("HAS_BIAS", bias.is_some())
             .constant("WEIGHT_GRAD", self == Sums::WeightGrad)

@@ -14,9 +14,11 @@ use crate::ops::linalg::cooperative::{self, HALF_PANELS, STEPS, WIDTH};
 use crate::ops::linalg::matmul_variants::numbers;
 use crate::ops::linalg::panels::{ALONE, IndexMap, MAX_DEPTH, PACK_RUN, Pack, Product, ProductParams, Target};
 use crate::ops::reduction::reduce::sum_parts;
-use crate::ops::spatial::window::{WINDOW, Window, WindowParams};
+use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::stored::Stored;
 use crate::ops::variants;
+use anygpu_host::conv::Sizes as ConvSizes;
+use anygpu_host::window::{Window, WindowParams};
 
 params! {
     struct Params {
@@ -160,7 +162,7 @@ impl Geometry {
         let padding = [0, 1].map(|d| (params.span(d) - 1).wrapping_sub(params.padding[d]) & u32::MAX as usize);
         let window = Window { params: WindowParams { padding, ..params }, size: out, out: size };
         let (channels, out_channels) = (self.out_channels, self.channels);
-        (params.stride == [1, 1]).then(|| Geometry { channels, out_channels, window, ..self.clone() })
+        (params.stride == [1, 1]).then(|| Geometry(ConvSizes { channels, out_channels, window, ..self.0.clone() }))
     }
 
     /// Returns the kernel that writes the columns of one group of a pass as an operand with so many steps of k: as the right one
@@ -189,7 +191,7 @@ impl Geometry {
             out_x,
         };
         let entry = if turned { "im2col_halves_turned" } else { "im2col_halves" };
-        let kernel = Kernel::build(SHADER, entry, params).constants(self.window.params.constants());
+        let kernel = Kernel::build(SHADER, entry, params).constants(constants(&self.window.params));
         kernel.input(&from).output(to).each(params.count)
     }
 

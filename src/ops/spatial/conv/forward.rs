@@ -1,16 +1,18 @@
 //! The convolution itself.
 //!
-//! Both backends turn images into matrices and multiply them. The CPU does it as described in `columns` and `winograd`.
-//! An adapter handles many images at once and writes them directly into the panels of `matmul`.
+//! Both engines turn images into matrices and multiply them. An adapter handles many images at once and writes them directly into
+//! the panels of `matmul`.
 
 use std::sync::Arc;
+
+use anygpu_host::conv;
 
 use super::direct::Direct;
 use super::geometry::Geometry;
 use super::grad::{InputGrad, WeightGrad};
 use super::implicit::chosen;
 use super::then::Then;
-use super::{columns, direct, few_windows, flat, image_lanes, small_planes, winograd};
+use crate::device::cpu::host_error;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -77,23 +79,8 @@ impl Op for Forward {
         let g = &self.0;
         let (x, w, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
         let bias = inputs.get(2).map(|b| b.slice::<f32>());
-        if g.has_few_windows() {
-            few_windows::forward(g, x, w, bias, out)?;
-        } else if g.is_flat() {
-            return flat::forward(g, x, w, bias, self.2, out);
-        } else if g.winograd() {
-            winograd::forward(g, x, w, bias, out)?;
-        } else if g.has_small_planes() {
-            small_planes::convolve(g, false, (x, w, bias), out)?;
-        } else if g.has_many_images(false) {
-            image_lanes::convolve(g, false, (x, w, bias), out)?;
-        } else if !g.direct_on_host() {
-            columns::forward(g, x, w, bias, out)?;
-        } else {
-            direct::cpu_forward(g, x, w, bias, out);
-        }
-        self.2.iter().for_each(|then| then.replace(out));
-        Ok(())
+        let then = self.2.map(|then| move |x: &[f32], out: &mut [f32]| then.write(x, out));
+        conv::forward(g, x, w, bias, then.as_ref().map(|then| then as conv::Activation), out).map_err(host_error)
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
@@ -106,7 +93,7 @@ impl Op for Forward {
         if let Some(kernel) = g.forward_in_registers(gpu, [x, w], bias, out) {
             return Ok(vec![kernel]);
         }
-        if g.direct() {
+        if g.is_thin() {
             return Ok(vec![g.direct_kernel(Direct::Forward, [x, w], bias, out)]);
         }
         let operands = [Stored::of(x), Stored::of(w)];

@@ -1,11 +1,15 @@
 //! The sizes of one convolution, its images as columns, and the passes in which an adapter handles them.
 
+use std::ops::Deref;
+
+use anygpu_host::conv::Sizes;
+use anygpu_host::window::{Window, WindowParams};
+
 use crate::device::gpu::{Buffer, Gpu, Kernel, params, shader, wgsl};
 use crate::ops::inputs::run_of;
 use crate::ops::linalg::panels::B_WIDTH;
-use crate::ops::spatial::window::{WINDOW, Window, WindowParams};
+use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::stored::{HALVES, Stored};
-use crate::ops::sums::{LONG, Sum};
 
 params! {
     struct Params {
@@ -35,12 +39,6 @@ pub(super) const COLUMNS: &str = wgsl!("conv_columns");
 /// The most elements of the columns of one adapter pass: 64 MiB, which every adapter can bind.
 pub(super) const PASS: usize = 16 << 20;
 
-/// A group with at most this many weights for each kernel position is too small for a matrix product to be fast.
-const THIN: usize = 16;
-
-/// Kernels of more positions than this are always computed with matrices, whose long loops are split.
-const MOST_DIRECT_TAPS: usize = 1024;
-
 /// Rows or columns of a panel that one workgroup writes; `RUN` in `conv_image.wgsl`.
 const RUN: usize = 8;
 
@@ -57,15 +55,15 @@ pub(super) enum Columns {
     Add,
 }
 
-/// All sizes of one convolution: `channels` of the image in `groups`, each with its own `out_channels / groups` of the
-/// result. A transposed convolution is described by the convolution that it transposes.
+/// All sizes of one convolution, with the kernels that compute it on adapters.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Geometry {
-    pub images: usize,
-    pub channels: usize,
-    pub out_channels: usize,
-    pub groups: usize,
-    pub window: Window,
+pub(super) struct Geometry(pub Sizes);
+
+impl Deref for Geometry {
+    type Target = Sizes;
+    fn deref(&self) -> &Sizes {
+        &self.0
+    }
 }
 
 /// A part of all output pixels: some whole images, or a part of one image.
@@ -86,53 +84,6 @@ impl Pass {
 }
 
 impl Geometry {
-    /// Returns the number of channels of a group.
-    pub fn group_channels(&self) -> usize {
-        self.channels / self.groups
-    }
-
-    /// Returns the number of output channels of a group.
-    pub fn group_out(&self) -> usize {
-        self.out_channels / self.groups
-    }
-
-    /// Returns the number of rows of a group's column matrix: C / groups · KH · KW.
-    pub fn depth(&self) -> usize {
-        self.group_channels() * self.window.taps()
-    }
-
-    /// Returns the number of weights of a group.
-    pub fn group_weights(&self) -> usize {
-        self.group_out() * self.depth()
-    }
-
-    /// Returns the number of elements of a group's part of one input image.
-    pub fn group_image(&self) -> usize {
-        self.group_channels() * self.window.plane()
-    }
-
-    /// Returns the number of elements of one input image.
-    pub fn image(&self) -> usize {
-        self.channels * self.window.plane()
-    }
-
-    /// Returns the number of elements of one output image.
-    pub fn out_image(&self) -> usize {
-        self.out_channels * self.window.pixels()
-    }
-
-    /// Returns whether sums over single pixels are faster than matrix products.
-    pub fn direct(&self) -> bool {
-        let weights = self.group_channels() * self.group_out();
-        self.groups > 1 && weights <= THIN && self.window.taps() <= MOST_DIRECT_TAPS
-    }
-
-    /// Returns the same for the host, which adds the terms of such a sum in sequence.
-    pub fn direct_on_host(&self) -> bool {
-        let longest = self.group_channels().max(self.group_out()) * self.window.taps();
-        self.direct() && longest <= 2 * LONG
-    }
-
     /// Returns the passes of an adapter: each has as many whole images as fit, or a part of an image that does not fit.
     /// Also returns the number of columns of the widest pass, for buffers that all passes use in turn.
     pub fn passes(&self) -> (Vec<Pass>, usize) {
@@ -168,7 +119,7 @@ impl Geometry {
         let flat = Window { size: [1, pixels], out: [1, pixels], ..self.window };
         let WindowParams { stride, padding, .. } = self.window.params;
         let is_flat = self.window.taps() == 1 && stride == [1, 1] && padding == [0, 0];
-        let flat = Geometry { window: if is_flat { flat } else { self.window }, ..self.clone() };
+        let flat = Geometry(Sizes { window: if is_flat { flat } else { self.window }, ..self.0.clone() });
         let in_fours = gpu.caps().software && flat.window.out[1].is_multiple_of(4) && pass.pixel.is_multiple_of(4);
         match in_fours {
             true => flat.kernel(Columns::WriteFours, (pass, group), (x, to)),
@@ -204,7 +155,7 @@ impl Geometry {
             Columns::WriteTurned => (SHADER, "im2col_turned"),
             Columns::Add => (SHADER, "col2im"),
         };
-        let built = Kernel::build(shader, entry, params).constants(self.window.params.constants());
+        let built = Kernel::build(shader, entry, params).constants(constants(&self.window.params));
         let built = built.constant("X_HALVES", from.halves()).input(&from).output(to);
         let runs = columns.div_ceil(B_WIDTH) * rows.div_ceil(RUN);
         match kernel {
@@ -213,14 +164,5 @@ impl Geometry {
             Columns::WriteTurned => built.workgroups(rows.div_ceil(B_WIDTH) * columns.div_ceil(RUN)),
             Columns::Add => built.each(count),
         }
-    }
-}
-
-/// Computes `to[i · stride] += factor · from[i]`.
-pub(super) fn add(to: &mut [impl Sum], stride: usize, from: &[f32], factor: f32) {
-    if stride == 1 {
-        to.iter_mut().zip(from).for_each(|(to, v)| to.take(factor * v));
-    } else {
-        to.iter_mut().step_by(stride).zip(from).for_each(|(to, v)| to.take(factor * v));
     }
 }

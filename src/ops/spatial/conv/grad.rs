@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 
+use anygpu_host::conv;
+
+use super::direct;
 use super::direct::Direct;
 use super::forward::Forward;
 use super::geometry::{Columns, Geometry, Pass};
 use super::implicit::chosen;
-use super::{columns, direct, image_lanes, line_grad, small_planes, window_lanes, winograd, winograd_grad};
+use crate::device::cpu::host_error;
 use crate::device::gpu::{Buffer, Gpu, Kernel};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -57,12 +60,12 @@ impl Op for InputGrad {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        let Geometry { groups, window, .. } = self.g;
+        let conv::Sizes { groups, window, .. } = self.g.0;
         self.transposed.then_some(Traced::ConvTranspose { groups, window })
     }
 
     fn output(&self, _inputs: &[&Tensor]) -> Result<Output> {
-        let Geometry { images, channels, window, .. } = self.g;
+        let conv::Sizes { images, channels, window, .. } = self.g.0;
         Ok((vec![images, channels, window.size[0], window.size[1]], self.dtype))
     }
 
@@ -77,20 +80,7 @@ impl Op for InputGrad {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let g = &self.g;
         let (dy, w, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
-        if g.winograd() {
-            return winograd::input_grad(g, dy, w, out);
-        }
-        if g.has_small_planes() {
-            return small_planes::convolve(g, true, (dy, w, None), out);
-        }
-        if g.has_many_images(true) {
-            return image_lanes::convolve(g, true, (dy, w, None), out);
-        }
-        if !g.direct_on_host() {
-            return columns::input_grad(g, dy, w, out);
-        }
-        direct::cpu_input_grad(g, dy, w, out);
-        Ok(())
+        conv::input_grad(g, dy, w, out).map_err(host_error)
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
@@ -100,7 +90,7 @@ impl Op for InputGrad {
         if wide == 0 {
             return Ok(vec![fill_kernel(out, 0, g.images * g.image(), 0)]);
         }
-        if g.direct() {
+        if g.is_thin() {
             return Ok(vec![g.direct_kernel(Direct::InputGrad, [dy, w], None, out)]);
         }
         let window = &g.window.params;
@@ -206,25 +196,13 @@ impl Op for WeightGrad {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let g = &self.0;
         let (dy, x, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
-        if g.winograd_grad() {
-            return winograd_grad::weight_grad(g, dy, x, out);
-        }
-        if g.has_long_lines() {
-            return line_grad::weight_grad(g, dy, x, out);
-        }
-        if g.has_small_planes() {
-            return small_planes::weight_grad(g, dy, x, out);
-        }
-        if g.has_few_weights() {
-            return window_lanes::weight_grad(g, dy, x, out);
-        }
-        columns::weight_grad(g, dy, x, out)
+        conv::weight_grad(g, dy, x, out).map_err(host_error)
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let g = &self.0;
         let (dy, x) = (&inputs[0], &inputs[1]);
-        if g.direct() && g.images > 0 {
+        if g.is_thin() && g.images > 0 {
             return direct::weight_grad(gpu, g, dy, x, out);
         }
         let operands = [Stored::of(dy), Stored::of(x)];

@@ -1,8 +1,11 @@
 //! The variants of a convolution without columns in memory, and the trial of a variant before its first use on a device.
 
-use super::columns;
+use anygpu_host::conv::{self, by_columns};
+use anygpu_host::window::{Window, WindowParams};
+
 use super::geometry::Geometry;
 use super::implicit::Choose;
+use crate::device::cpu::host_error;
 use crate::device::gpu::{
     AnyFamily, Buffer, Caps, Family, Gpu, Grid, Kernel, PUT, Suits, Variant, params, shader, wgsl,
 };
@@ -10,7 +13,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::choices::Sizes;
 use crate::ops::linalg::matmul_variants::{PRODUCT, TILE_PRODUCT, UNTOUCHED, numbers};
-use crate::ops::spatial::window::{WINDOW, Window, WindowParams};
+use crate::ops::spatial::window::WINDOW;
 use crate::ops::stored::{HALVES, Stored, words};
 
 params! {
@@ -168,7 +171,7 @@ impl ImplicitParams {
 pub(super) fn examples() -> [Geometry; 2] {
     let geometry = |images, [channels, out_channels]: [usize; 2], groups, size: [usize; 2], params: WindowParams| {
         let out = [0, 1].map(|d| (size[d] + 2 * params.padding[d] - params.span(d)) / params.stride[d] + 1);
-        Geometry { images, channels, out_channels, groups, window: Window { params, size, out } }
+        Geometry(conv::Sizes { images, channels, out_channels, groups, window: Window { params, size, out } })
     };
     let params = |kernel, stride, padding, dilation| WindowParams { kernel, stride, padding, dilation };
     [
@@ -237,9 +240,9 @@ pub(super) fn compare_with_host(
     }
     let [x, w, dy, bias] = all.each_ref().map(|numbers| &numbers[BEFORE..]);
     let mut expected = [vec![0.0; dy.len()], vec![0.0; x.len()], vec![0.0; w.len()]];
-    columns::forward(g, x, w, Some(bias), &mut expected[0])?;
-    columns::input_grad(g, dy, w, &mut expected[1])?;
-    columns::weight_grad(g, dy, x, &mut expected[2])?;
+    by_columns::forward(g, x, w, Some(bias), &mut expected[0]).map_err(host_error)?;
+    by_columns::input_grad(g, dy, w, &mut expected[1]).map_err(host_error)?;
+    by_columns::weight_grad(g, dy, x, &mut expected[2]).map_err(host_error)?;
     let operand = |i: usize| Stored { buffer: &buffers[i].0, offset: BEFORE, dtype: buffers[i].1 };
     let operands = [0, 1, 2, 3].map(operand);
     for (what, expected) in [Computed::Forward, Computed::InputGrad, Computed::WeightGrad].into_iter().zip(&expected) {

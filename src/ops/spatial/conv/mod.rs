@@ -1,44 +1,23 @@
 //! Convolution (cross-correlation, as in every deep-learning library) over one, two or three dimensions, and its transpose:
 //! `y[n, o, i, j] = b[o] + Σ_{c, u, v} w[o, c, u, v] · x[n, c, i·s + u·d − p, j·s + v·d − p]`.
 //!
-//! `geometry` has the sizes and the column matrices, `forward` the convolution, `grad` its two gradients. On the host,
-//! `columns` computes all three as matrix products, `winograd` (with `winograd_grad`) most 3 × 3 kernels, `small_planes` and
-//! `image_lanes` other kernels on several and on many images, `flat` few images and groups of few channels, `few_windows` few
-//! windows, and `direct` the gradients of the latter; `line_grad` and `window_lanes` are for the gradient of the weight alone. On hardware, `implicit`
-//! multiplies tiles that are read from the image, and `cooperative` panels of f16 where the adapter has cooperative matrices. On
-//! software adapters, `registers` computes groups of few channels and results of few pixels, and `winograd_products` most 3 × 3
-//! kernels with many channels; for others `forward` and `grad` multiply panels of columns, or `blocked` reads a padded copy of
-//! the image. A convolution over one dimension is one over two with a height of 1; `volumes` makes those over three of
-//! convolutions over two. `padding` has the zeros around images.
+//! `forward` is the convolution, `grad` its two gradients, and `plan` says which way computes them on an adapter. On the host,
+//! `anygpu_host::conv` does, with a plan of its own. A convolution over one dimension is one over two with a height of 1; `volumes`
+//! makes those over three of convolutions over two. `padding` has the zeros around images.
 
 mod blocked;
 mod blocks;
-mod columns;
 mod cooperative;
 mod direct;
-mod few_windows;
-mod flat;
 mod forward;
 mod geometry;
 mod grad;
-#[cfg(test)]
-mod host_tests;
-mod image_lanes;
-mod images;
 mod implicit;
 mod implicit_variants;
-mod lanes;
-mod line_grad;
 mod padding;
-mod patches;
 mod registers;
-mod small_planes;
-mod strips;
 mod then;
 mod volumes;
-mod window_lanes;
-mod winograd;
-mod winograd_grad;
 mod winograd_products;
 
 pub use padding::ConvPadding;
@@ -55,8 +34,10 @@ use crate::ops::apply;
 use crate::ops::autocast::lowered;
 use crate::ops::long::refuse;
 use crate::ops::named;
-use crate::ops::spatial::window::{Sizes, Window, WindowParams, window_setters};
+use crate::ops::spatial::window::{Sizes, check, over, window_setters};
 use crate::tensor::Tensor;
+use anygpu_host::conv;
+use anygpu_host::window::{Window, WindowParams};
 
 /// The options of a convolution over `D` dimensions, for [`Tensor::conv2d`] and similar methods.
 ///
@@ -183,7 +164,7 @@ impl<const D: usize> Conv<D> {
     /// Returns the size of the result of a transposed convolution whose windows, with their padding, are `params`.
     fn transposed_size(&self, op: &'static str, x: &[usize], params: &WindowParams<D>) -> Result<[usize; D]> {
         let (from, extra) = (std::array::from_fn(|d| x[2 + d]), self.output_padding);
-        params.check(op, from)?;
+        check(params, op, from)?;
         if (0..D).any(|d| extra[d] >= params.stride[d].max(params.dilation[d])) {
             let detail = format!("output_padding {extra:?} must be less than the stride or the dilation");
             return Err(Error::argument(op, detail));
@@ -201,7 +182,7 @@ impl<const D: usize> Conv<D> {
             };
             *to = size;
         }
-        params.check(op, sizes)?;
+        check(params, op, sizes)?;
         Ok(sizes)
     }
 }
@@ -214,8 +195,8 @@ impl Conv<2> {
             return Err(Error::shapes("conv2d", x, w, detail));
         };
         self.check_channels("conv2d", x, w)?;
-        let window = WindowParams { kernel: [kh, kw], ..self.window }.over("conv2d", [h, wd], false)?;
-        Ok(Geometry { images, channels, out_channels, groups: self.groups, window })
+        let window = over(WindowParams { kernel: [kh, kw], ..self.window }, "conv2d", [h, wd], false)?;
+        Ok(Geometry(conv::Sizes { images, channels, out_channels, groups: self.groups, window }))
     }
 
     /// Returns the convolution whose input gradient is the transposed one of x `[N, C, H, W]` by w
@@ -230,7 +211,7 @@ impl Conv<2> {
         let params = WindowParams { kernel: [kh, kw], ..self.window };
         let size = self.transposed_size(OP, x, &params)?;
         let window = Window { params, size, out: [h, wd] };
-        Ok(Geometry { images, channels, out_channels: from, groups: self.groups, window })
+        Ok(Geometry(conv::Sizes { images, channels, out_channels: from, groups: self.groups, window }))
     }
 }
 

@@ -4,7 +4,7 @@
 use super::geometry::Geometry;
 use crate::device::gpu::{Buffer, Gpu, Kernel, PUT, params, shader, wgsl};
 use crate::ops::inputs::MAX_LOOPS;
-use crate::ops::spatial::window::WINDOW;
+use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::stored::{HALVES, halves};
 use crate::ops::{Dense, GpuIn, variants};
 
@@ -59,7 +59,7 @@ impl Geometry {
         let (params, depth) = (&window.params, self.group_channels());
         let [kernel_y, kernel_x] = params.kernel;
         let points = self.images * window.pixels();
-        let (shader, entry, count, each, run) = if self.direct() {
+        let (shader, entry, count, each, run) = if self.is_thin() {
             let rows = kernel_y.saturating_add(params.stride[0]);
             let loops = rows.saturating_mul(kernel_x + 1).saturating_add(1).saturating_mul(TILES_EACH * depth);
             if params.dilation != [1, 1] || loops > MAX_LOOPS {
@@ -90,7 +90,7 @@ impl Geometry {
             out_y,
             out_x,
         };
-        let kernel = Kernel::build(shader, entry, params).constants(window.params.constants());
+        let kernel = Kernel::build(shader, entry, params).constants(constants(&window.params));
         let kernel = kernel.constant("X_HALVES", halves(x.dtype())).constant("W_HALVES", halves(w.dtype()));
         let kernel = kernel.constant("HAS_BIAS", bias.is_some()).input(x).input(w).input(summand).output(out);
         Some(kernel.workgroups(count.div_ceil(each)))

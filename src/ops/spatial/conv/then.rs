@@ -5,15 +5,11 @@
 use super::Conv;
 use super::forward::Forward;
 use crate::context;
-use crate::device::cpu::tasks::share;
 use crate::error::Result;
 use crate::ops::apply;
-use crate::ops::elementwise::unary::{self, CHUNK, FEW_CHUNKS, Function};
-use crate::ops::vectorised::vectorised;
+use crate::ops::elementwise::unary::{self, Function};
 use crate::tensor::Tensor;
-
-/// The elements that are computed at a time where they lie.
-const PART: usize = 1024;
+use anygpu_host::vectorised;
 
 /// The functions that may follow a convolution in one op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,18 +57,6 @@ impl Then {
         if (scale, shift) != (1.0, 0.0) {
             vectorised!(out.iter_mut().for_each(|v| *v = *v * scale + shift));
         }
-    }
-
-    /// Replaces elements by this of them.
-    pub(super) fn replace(&self, all: &mut [f32]) {
-        share(all.chunks_mut(CHUNK), FEW_CHUNKS, |chunk| {
-            let mut x = [0.0; PART];
-            for part in chunk.chunks_mut(PART) {
-                let x = &mut x[..part.len()];
-                x.copy_from_slice(part);
-                self.write(x, part);
-            }
-        });
     }
 }
 

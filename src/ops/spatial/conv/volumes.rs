@@ -9,9 +9,10 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::autocast::lowered;
 use crate::ops::shape::pad::Padding;
-use crate::ops::spatial::window::WindowParams;
+use crate::ops::spatial::window::counts;
 use crate::ops::{apply, named};
 use crate::tensor::Tensor;
+use anygpu_host::window::WindowParams;
 
 const ZEROS: Padding = Padding::Constant(0.0);
 
@@ -92,7 +93,7 @@ impl Tensor {
         let margins = conv.margins(OP, window.kernel)?;
         let whole = |d: usize, size: usize| size.saturating_add(margins[d][0]).saturating_add(margins[d][1]);
         let size = [whole(0, d), whole(1, h), whole(2, w)];
-        let [od, oh, ow] = WindowParams { padding: [0; 3], ..window }.counts(OP, size, false)?;
+        let [od, oh, ow] = counts(&WindowParams { padding: [0; 3], ..window }, OP, size, false)?;
         named(OP, || {
             let [(before, after), none] = [(margins[0][0], margins[0][1]), (0, 0)];
             let x = self.transpose(1, 2)?.pad(&[(before, after), none, none, none], ZEROS)?;

@@ -2,12 +2,12 @@
 //! are written in panels, as 16 matrix products, whose results are put together.
 
 use super::geometry::Geometry;
-use super::winograd::PLACES;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, PUT, params, shader};
 use crate::error::Result;
 use crate::ops::linalg::panels::{A_WIDTH, B_WIDTH, MAX_SOFTWARE_DEPTH, Pack, Product, Target};
 use crate::ops::stored::{HALVES, Stored};
 use crate::ops::{Dense, GpuIn};
+use anygpu_host::conv::plan::{PLACES, winograd_suits};
 
 params! {
     struct WeightParams {
@@ -85,7 +85,7 @@ impl Geometry {
     /// Returns whether the method applies to an adapter, and saves time there.
     fn suits_winograd(&self, gpu: &Gpu) -> Result<bool> {
         let channels = [self.channels, self.out_channels];
-        if !gpu.caps().software || !self.winograd() || channels.iter().any(|&c| c > MAX_SOFTWARE_DEPTH) {
+        if !gpu.caps().software || !winograd_suits(self) || channels.iter().any(|&c| c > MAX_SOFTWARE_DEPTH) {
             return Ok(false);
         }
         // The transformed kernels, and the tiles of one panel, each have to fit in a binding.

@@ -6,12 +6,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::device::cpu::tasks::share;
+use anygpu_host::pool::parts::Parts;
+
 use crate::device::gpu::{Buffer, Gpu, Kernel, KernelBuilder, params, shader};
 use crate::error::{Error, Result};
 use crate::ops::inputs::{around, loops_within};
 use crate::ops::spatial::window::Sizes;
-use crate::ops::sums::{Sum, added};
 use crate::ops::traced::Traced;
 use crate::ops::{
     Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply, named,
@@ -33,28 +33,9 @@ struct Adaptive {
 }
 
 impl Adaptive {
-    fn part(&self, o: usize) -> Range<usize> {
-        o * self.len / self.out..((o + 1) * self.len).div_ceil(self.out)
-    }
-
-    /// Returns the first largest element of part `o` of a column that starts at `x[0]`; neighbours are `inner` apart.
-    fn largest(&self, x: &[f32], o: usize, inner: usize) -> usize {
-        let better = |at: usize, i: usize| x[i * inner] > x[at * inner] || x[i * inner].is_nan();
-        self.part(o).fold(self.part(o).start, |at, i| if better(at, i) { i } else { at })
-    }
-
-    /// Adds the gradient of each part to its elements: to the largest one, or an equal share to each.
-    fn spread(&self, x: &[f32], g: &[f32], inner: usize, dx: &mut [impl Sum]) {
-        for (at, &g) in g.iter().enumerate() {
-            let (o, j) = (at / inner, at % inner);
-            if self.max {
-                dx[self.largest(&x[j..], o, inner) * inner + j].take(g);
-                continue;
-            }
-            let part = self.part(o);
-            let share = g / part.len() as f32;
-            part.for_each(|i| dx[i * inner + j].take(share));
-        }
+    /// Returns the parts of the dimension.
+    fn parts(&self) -> Parts {
+        Parts { len: self.len, count: self.out }
     }
 
     /// Checks that one invocation's loop is no longer than some drivers allow, and that indices fit in 32 bits.
@@ -85,7 +66,7 @@ impl Op for Adaptive {
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
-        let parts = (0..self.out).map(|o| self.part(o));
+        let parts = (0..self.out).map(|o| self.parts().part(o));
         if self.max {
             let parts = parts.map(|part| [part.start, part.end]).collect();
             return Some(Traced::MaxOfParts { dim: self.dim, parts });
@@ -107,20 +88,7 @@ impl Op for Adaptive {
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let [_, _, inner] = around(inputs[0].shape(), self.dim);
-        let (x, out) = (inputs[0].slice::<f32>(), out.slice::<f32>());
-        share(out.chunks_mut(self.out * inner).zip(x.chunks(self.len * inner)), 16, |(out, x)| {
-            for (o, line) in out.chunks_mut(inner).enumerate() {
-                let part = self.part(o);
-                for (j, v) in line.iter_mut().enumerate() {
-                    *v = match self.max {
-                        true => x[self.largest(&x[j..], o, inner) * inner + j],
-                        false => {
-                            (part.clone().map(|i| f64::from(x[i * inner + j])).sum::<f64>() / part.len() as f64) as f32
-                        }
-                    };
-                }
-            }
-        });
+        self.parts().pool(self.max, inner, inputs[0].slice(), out.slice());
         Ok(())
     }
 
@@ -156,13 +124,7 @@ impl Op for AdaptiveGrad {
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
         let pool = &self.0;
         let [_, _, inner] = around(inputs[0].shape(), pool.dim);
-        let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
-        let (long, short) = (pool.len * inner, pool.out * inner);
-        let all = out.chunks_mut(long).zip(x.chunks(long)).zip(g.chunks(short));
-        let terms = pool.out / pool.len + 2; // parts that hold one element
-        share(all, 16, |((dx, x), g)| {
-            added(dx, terms, |dx| pool.spread(x, g, inner, dx), |dx| pool.spread(x, g, inner, dx));
-        });
+        pool.parts().gradient(pool.max, inner, [inputs[0].slice(), inputs[1].slice()], out.slice());
         Ok(())
     }
 

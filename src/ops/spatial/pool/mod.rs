@@ -2,17 +2,17 @@
 //! pools three dimensions by planes and then along the depth.
 
 mod adaptive;
-mod largest;
-mod quarters;
 mod sliding;
 mod volumes;
 
-use sliding::{PoolMode, Positions, Windows};
+use anygpu_host::pool::Mode;
+use anygpu_host::window::WindowParams;
+use sliding::{Positions, Windows};
 
 use crate::error::{Error, Result};
 use crate::ops::apply;
 use crate::ops::named;
-use crate::ops::spatial::window::{Sizes, WindowParams, window_setters};
+use crate::ops::spatial::window::{Sizes, over, window_setters};
 use crate::tensor::Tensor;
 
 /// Windows of more elements than this are pooled along one dimension after the other: fewer steps, the same result.
@@ -94,8 +94,8 @@ impl Pool<1> {
 }
 
 impl<const D: usize> Pool<D> {
-    fn mode(&self, max: bool) -> PoolMode {
-        if max { PoolMode::Max } else { PoolMode::Avg { count_include_pad: self.count_include_pad } }
+    fn mode(&self, max: bool) -> Mode {
+        if max { Mode::Max } else { Mode::Avg { count_include_pad: self.count_include_pad } }
     }
 
     /// Checks what the windows and the image `[N, C, ..]` must have for a maximum or a mean.
@@ -129,7 +129,7 @@ impl Pool<2> {
             return Err(Error::argument(op, format!("the input is [N, C, H, W], not {:?}", x.shape())));
         };
         self.check(op, x, max)?;
-        Ok(Windows { mode: self.mode(max), window: self.window.over(op, [h, w], self.ceil_mode)? })
+        Ok(Windows { mode: self.mode(max), window: over(self.window, op, [h, w], self.ceil_mode)? })
     }
 
     fn run(self, x: &Tensor, max: bool) -> Result<Tensor> {

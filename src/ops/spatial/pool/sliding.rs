@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use super::largest::{NONE, Slide, largest};
-use super::quarters;
-use crate::device::cpu::collected;
-use crate::device::cpu::tasks::{share, try_share_with};
+use anygpu_host::pool::{self, Mode};
+use anygpu_host::window::Window;
+
+use crate::device::cpu::host_error;
 use crate::device::gpu::{AsBuffer, Buffer, Gpu, Kernel, params, shader};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::inputs::{loops_within, run_of};
-use crate::ops::spatial::window::{WINDOW, Window};
-use crate::ops::sums::{Sum, added};
+use crate::ops::spatial::window::{WINDOW, constants};
 use crate::ops::traced::Traced;
-use crate::ops::vectorised::vectorised;
 use crate::ops::{Casting, CpuIn, CpuOut, Dense, Elements, GpuIn, Gradient, Gradients, Op, Output, Saves, apply};
 use crate::tensor::Tensor;
 
@@ -32,15 +30,6 @@ params! {
 }
 shader!(SHADER: Params = "pool", after [WINDOW]);
 
-/// The fewest planes for a thread of the host.
-const FEWEST: usize = 16;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum PoolMode {
-    Max,
-    Avg { count_include_pad: bool },
-}
-
 /// What a kernel of `pool.wgsl` computes.
 #[derive(Clone, Copy)]
 enum Pass<'a> {
@@ -55,46 +44,11 @@ enum Pass<'a> {
 /// x `[N, C, H, W]` → `[N, C, OH, OW]`
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
-    pub mode: PoolMode,
+    pub mode: Mode,
     pub window: Window,
 }
 
 impl Windows {
-    /// Adds to every window its pixels.
-    fn add(&self, x: &[f32], sums: &mut [impl Sum]) {
-        for tap in 0..self.window.taps() {
-            self.window.rows(tap, |o, i, len| {
-                let pixels = x[i..].iter().step_by(self.window.params.stride[1]);
-                sums[o..o + len].iter_mut().zip(pixels).for_each(|(sum, &x)| sum.take(x));
-            });
-        }
-    }
-
-    /// Adds to every pixel the parts of the windows that hold it.
-    fn spread(&self, parts: &[f32], dx: &mut [impl Sum]) {
-        for tap in 0..self.window.taps() {
-            self.window.rows(tap, |o, i, len| {
-                let pixels = dx[i..].iter_mut().step_by(self.window.params.stride[1]);
-                pixels.zip(&parts[o..o + len]).for_each(|(dx, &part)| dx.take(part));
-            });
-        }
-    }
-
-    /// Returns the divisors of the means over the windows of a plane.
-    fn divisors(&self) -> Result<Vec<f32>> {
-        let Window { params, size, .. } = self.window;
-        let counted = |d: usize, o: usize| {
-            let (start, padding) = (o * params.stride[d], params.padding[d]);
-            let end = (start + params.kernel[d]).min(size[d] + 2 * padding);
-            match self.mode {
-                PoolMode::Avg { count_include_pad: false } => end.min(size[d] + padding) - start.max(padding),
-                _ => end - start,
-            }
-        };
-        let [height, width] = self.window.out;
-        collected((0..height * width).map(|o| (counted(0, o / width) * counted(1, o % width)) as f32))
-    }
-
     /// Returns the loop iterations for one pixel of the gradient: the windows that hold it.
     fn gradient_loops(&self) -> usize {
         let Window { params, size, .. } = &self.window;
@@ -116,9 +70,9 @@ impl Windows {
         let count = planes.div_ceil(run) * plane;
         let (offset, lowest) = (x.offset(), f32::NEG_INFINITY);
         let params = Params { count, offset, lowest, planes, run, height, width, out_y, out_x };
-        let kernel = Kernel::build(SHADER, entry, params).constants(self.window.params.constants()).input(x);
-        let count_pad = self.mode != PoolMode::Avg { count_include_pad: false };
-        let kernel = kernel.constant("MAX", self.mode == PoolMode::Max).constant("COUNT_PAD", count_pad);
+        let kernel = Kernel::build(SHADER, entry, params).constants(constants(&self.window.params)).input(x);
+        let count_pad = self.mode != Mode::Avg { count_include_pad: false };
+        let kernel = kernel.constant("MAX", self.mode == Mode::Max).constant("COUNT_PAD", count_pad);
         let kernel = if let Pass::Backward { taken } = pass { kernel.input(taken) } else { kernel };
         Ok(kernel.output(out).each(count))
     }
@@ -129,16 +83,18 @@ impl Op for Windows {
     const ELEMENTS: Elements = Elements::Floats(Casting::Keep);
 
     fn name(&self) -> &'static str {
-        if self.mode == PoolMode::Max { "max_pool2d" } else { "avg_pool2d" }
+        if self.mode == Mode::Max { "max_pool2d" } else { "avg_pool2d" }
     }
 
     fn traced(&self, _inputs: &[&Tensor]) -> Option<Traced> {
         let window = self.window;
         Some(match self.mode {
-            PoolMode::Max => Traced::MaxPool(window),
-            PoolMode::Avg { count_include_pad } => {
-                Traced::AvgPool { window, count_pad: count_include_pad, divisors: self.divisors().ok()? }
-            }
+            Mode::Max => Traced::MaxPool(window),
+            Mode::Avg { count_include_pad } => Traced::AvgPool {
+                window,
+                count_pad: count_include_pad,
+                divisors: pool::divisors(&window, self.mode).ok()?,
+            },
         })
     }
 
@@ -148,32 +104,7 @@ impl Op for Windows {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let (window, x, out) = (&self.window, inputs[0].slice::<f32>(), out.slice::<f32>());
-        let planes = out.chunks_mut(window.pixels()).zip(x.chunks(window.plane()));
-        if quarters::fits(window) {
-            share(planes, FEWEST, |(out, x)| vectorised!(quarters::forward(window, self.mode, x, out)));
-            return Ok(());
-        }
-        if let Some(size) = Slide::size(window).filter(|_| self.mode == PoolMode::Max) {
-            let slide = || Slide::new(window, size);
-            return try_share_with(planes, FEWEST, slide, |slide, (out, x)| {
-                vectorised!(slide.compute(x, out));
-                Ok(())
-            });
-        }
-        if self.mode == PoolMode::Max {
-            let places = || zeros(window.pixels());
-            return try_share_with(planes, FEWEST, places, |at, (out, x)| {
-                vectorised!(largest(window, x, out, at));
-                Ok(())
-            });
-        }
-        let divisors = self.divisors()?;
-        share(planes, FEWEST, |(out, x)| {
-            added(out, window.taps(), |out| self.add(x, out), |out| self.add(x, out));
-            out.iter_mut().zip(&divisors).for_each(|(out, divisor)| *out /= divisor);
-        });
-        Ok(())
+        pool::forward(&self.window, self.mode, inputs[0].slice(), out.slice()).map_err(host_error)
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
@@ -190,17 +121,6 @@ impl Op for Windows {
     }
 }
 
-/// Returns memory of a task, for so many numbers.
-fn zeros<T: Copy + Default>(count: usize) -> Result<Vec<T>> {
-    collected((0..count).map(|_| T::default()))
-}
-
-/// Adds every gradient to the pixel at its position, if it has one.
-fn add_at(at: &[u32], g: &[f32], dx: &mut [impl Sum]) {
-    let taken = at.iter().zip(g).filter(|(at, _)| **at != NONE);
-    taken.for_each(|(&at, &g)| dx[at as usize].take(g));
-}
-
 /// x `[N, C, H, W]` and the gradient of its pooled result → dx.
 #[derive(Debug)]
 struct PoolGrad(Windows);
@@ -214,32 +134,13 @@ impl Op for PoolGrad {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let (windows, window) = (&self.0, &self.0.window);
-        let (plane, pixels) = (window.plane(), window.pixels());
-        let (x, g, out) = (inputs[0].slice::<f32>(), inputs[1].slice::<f32>(), out.slice::<f32>());
-        let all = out.chunks_mut(plane).zip(x.chunks(plane)).zip(g.chunks(pixels));
-        if quarters::fits(window) {
-            share(all, FEWEST, |((dx, x), g)| vectorised!(quarters::backward(window, windows.mode, x, g, dx)));
-            return Ok(());
-        }
-        let divisors = windows.divisors()?;
-        let terms = window.taps(); // the most for one pixel
-        let memory = || Ok((zeros(pixels)?, zeros(pixels)?));
-        try_share_with(all, FEWEST, memory, |(values, at): &mut (Vec<f32>, Vec<u32>), ((dx, x), g)| {
-            if windows.mode == PoolMode::Max {
-                vectorised!(largest(window, x, values, at));
-                added(dx, terms, |dx| add_at(at, g, dx), |dx| add_at(at, g, dx));
-                return Ok(());
-            }
-            values.iter_mut().zip(g).zip(&divisors).for_each(|((part, g), divisor)| *part = g / divisor);
-            added(dx, terms, |dx| windows.spread(values, dx), |dx| windows.spread(values, dx));
-            Ok(())
-        })
+        let Windows { window, mode } = &self.0;
+        pool::backward(window, *mode, [inputs[0].slice(), inputs[1].slice()], out.slice()).map_err(host_error)
     }
 
     fn gpu(&self, gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {
         let (windows, x, g) = (&self.0, &inputs[0], &inputs[1]);
-        if windows.mode != PoolMode::Max {
+        if windows.mode != Mode::Max {
             return Ok(vec![windows.kernel(Pass::Backward { taken: g.as_buffer() }, g, out)?]); // a mean reads no index
         }
         let taken = gpu.alloc(g.elem_count())?;
@@ -269,13 +170,7 @@ impl Op for Positions {
     }
 
     fn cpu(&self, inputs: &[CpuIn<Dense>], out: CpuOut) -> Result<()> {
-        let (window, x, out) = (&self.0.window, inputs[0].slice::<f32>(), out.slice::<u32>());
-        let planes = out.chunks_mut(window.pixels()).zip(x.chunks(window.plane()));
-        let values = || zeros(window.pixels());
-        try_share_with(planes, FEWEST, values, |values, (out, x)| {
-            vectorised!(largest(window, x, values, out));
-            Ok(())
-        })
+        pool::positions(&self.0.window, inputs[0].slice(), out.slice()).map_err(host_error)
     }
 
     fn gpu(&self, _gpu: &Arc<Gpu>, inputs: &[GpuIn<Dense>], out: &Buffer) -> Result<Vec<Kernel>> {

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::ops::long::refuse;
 use crate::ops::named;
 use crate::ops::spatial::window::Sizes;
+use crate::ops::spatial::window::counts;
 use crate::tensor::Tensor;
 
 impl Pool<3> {
@@ -16,7 +17,7 @@ impl Pool<3> {
             return Err(Error::argument(op, format!("the input is [N, C, D, H, W], not {:?}", x.shape())));
         };
         self.check(op, x, max)?;
-        let [od, oh, ow] = self.window.counts(op, [d, h, w], self.ceil_mode)?;
+        let [od, oh, ow] = counts(&self.window, op, [d, h, w], self.ceil_mode)?;
         let part = |window| Pool { window, ceil_mode: self.ceil_mode, count_include_pad: self.count_include_pad };
         refuse(op, [x])?;
         named(op, || {
