@@ -1,19 +1,13 @@
 //! Gradients that travel as halves: losses near those of floats, nearer with error feedback, and the same after failures.
 
-mod common;
-
 use anygpu::nn::{self, BatchNorm1d, Linear, ReLU, Sequential};
 use anygpu::optim::SGD;
 use anygpu::parallel::Shares;
 use anygpu::{DType, DataParallel, Device, Error, Result, Tensor, manual_seed};
 
-const STEPS: usize = 30;
+use crate::common::{self, alone};
 
-/// The generator is the process's: the tests take turns.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
+const STEPS: usize = 30;
 
 fn net(devices: &[Device], dtype: DType) -> Result<DataParallel> {
     manual_seed(3);
@@ -65,7 +59,7 @@ fn mixes() -> Result<Vec<Vec<Device>>> {
 
 #[test]
 fn losses_are_near_those_of_floats_and_nearer_with_feedback() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     for mix in mixes()? {
         let floats = net(&mix, DType::F32)?;
         let expected = losses(&floats, nothing)?;
@@ -90,7 +84,7 @@ fn losses_are_near_those_of_floats_and_nearer_with_feedback() -> Result<()> {
 /// A step that is repeated begins with what was lost before it, not with what its first attempt has lost.
 #[test]
 fn a_repeated_step_has_the_residuals_of_the_step_before() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let (a, b) = (Device::new("cpu/0")?, Device::new("cpu/1")?);
     let run = |fails: bool| -> Result<Vec<f64>> {
         let net = net(&[a.clone(), b.clone(), Device::new("cpu/2")?], DType::F16)?;
@@ -131,7 +125,7 @@ fn a_repeated_step_has_the_residuals_of_the_step_before() -> Result<()> {
 /// Devices that are lost or full anywhere in a run.
 #[test]
 fn a_run_survives_failures() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let expected = losses(&net(&[Device::cpu()], DType::F32)?, nothing)?;
     let own = |device: &&Device| !device.is_cpu() && device.info().api != "GL" && !device.name().contains('/');
     let all = common::devices_in_turn();
@@ -150,7 +144,7 @@ fn a_run_survives_failures() -> Result<()> {
 
 #[test]
 fn other_formats_are_refused() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let error = DataParallel::new(Linear::new(2, 2)?, &[Device::cpu()])?.with_wire(DType::I32).unwrap_err();
     assert!(matches!(error, Error::DTypeMismatch { op: "with_wire", .. }), "{error}");
     Ok(())

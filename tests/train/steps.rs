@@ -1,8 +1,6 @@
 //! Steps of a program's own over several devices: several inputs, layers that stay in evaluation mode, batches that do not fit, and
 //! what a run knows of its devices.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::sleep;
@@ -13,11 +11,7 @@ use anygpu::optim::SGD;
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Error, Result, Tensor, manual_seed};
 
-/// The generator is the process's, and times are measured: the tests take turns.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
+use crate::common::{self, alone};
 
 fn logical(count: usize) -> Result<Vec<Device>> {
     (0..count).map(|i| Device::new(&format!("cpu/{i}"))).collect()
@@ -79,7 +73,7 @@ impl Module for Two {
 /// A step with three inputs on every mix has the loss and gradients of one device.
 #[test]
 fn a_step_may_have_any_inputs_and_losses() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     manual_seed(1);
     let net = Two { left: Linear::new(4, 3)?, right: Linear::new(7, 3)? };
     let inputs = [numbers(&[11, 4], 1)?, numbers(&[11, 7], 2)?, numbers(&[11, 3], 3)?];
@@ -120,7 +114,7 @@ fn a_step_may_have_any_inputs_and_losses() -> Result<()> {
 /// A batch norm that is kept in evaluation mode has its statistics after training, on one device and on many.
 #[test]
 fn layers_that_are_kept_in_evaluation_mode_stay_so() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     manual_seed(2);
     let net = Sequential::new()
         .add("fc", Linear::new(5, 8)?)
@@ -169,7 +163,7 @@ fn layers_that_are_kept_in_evaluation_mode_stay_so() -> Result<()> {
 /// Devices that hold a few samples at a time compute a large batch in parts, with the gradients of the whole.
 #[test]
 fn a_batch_that_does_not_fit_is_computed_in_parts() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     manual_seed(4);
     let net = Sequential::new().push(Linear::new(5, 40)?).push(ReLU).push(Linear::new(40, 3)?);
     let (x, y) = (numbers(&[41, 5], 0)?, Tensor::from_vec((0..41u32).map(|i| i % 3).collect(), 41, None)?);
@@ -218,7 +212,7 @@ fn throttled(net: &DataParallel, x: &Tensor, y: &Tensor, speeds: Vec<(Device, f6
 /// Devices with speeds of 1 : 2 : 5 reach at least 90 % of the sum of their speeds.
 #[test]
 fn unequal_devices_add_up() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let devices = logical(3)?;
     let seconds = [8e-3, 4e-3, 1.6e-3];
     let sum: f64 = seconds.iter().map(|seconds| 1.0 / seconds).sum();
@@ -253,7 +247,7 @@ fn unequal_devices_add_up() -> Result<()> {
 /// A device whose single sample takes longer than the step of the others gets none, and is named.
 #[test]
 fn a_device_that_does_not_pay_gets_no_samples() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let devices = logical(2)?;
     let speeds = vec![(devices[1].clone(), 0.05)];
     let (x, y) = (numbers(&[16, 4], 0)?, Tensor::from_vec((0..16u32).map(|i| i % 3).collect(), 16, None)?);
@@ -271,7 +265,7 @@ fn a_device_that_does_not_pay_gets_no_samples() -> Result<()> {
 /// The trace has a row for each device, and the events of each step.
 #[test]
 fn a_trace_has_what_each_device_did() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("steps.json");
     for mix in mixes()? {

@@ -1,7 +1,5 @@
 //! Pipelines whose stages fail, and arguments that do not fit: typed errors with the device's name, and nothing hangs.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +7,8 @@ use std::time::{Duration, Instant};
 use anygpu::nn::{self, Linear, Module, ReLU, Sequential};
 use anygpu::parallel::PipelineSchedule::{GPipe, OneForwardOneBackward};
 use anygpu::{DType, Device, Error, Pipeline, Result, Tensor, no_grad};
-use common::devices;
+
+use crate::common::{alone, devices};
 
 /// What the layer does from its third call on, until it is told to stop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +70,7 @@ fn has_gradients(net: &Pipeline) -> bool {
 
 #[test]
 fn a_failing_stage_is_named_and_the_next_call_works() -> Result<()> {
+    let _alone = alone();
     let (x, y) = batch()?;
     let mut mixes = vec![Device::list("cpu/0,cpu/1,cpu/2")?];
     mixes.extend(devices().into_iter().map(|device| vec![Device::cpu(), device, Device::new("cpu/1").expect("cpu/1")]));
@@ -98,6 +98,7 @@ fn a_failing_stage_is_named_and_the_next_call_works() -> Result<()> {
 
 #[test]
 fn a_stage_that_hangs_ends_the_call() -> Result<()> {
+    let _alone = alone();
     let (x, y) = batch()?;
     for stage in 0..3 {
         let devices = Device::list("cpu/0,cpu/1,cpu/2")?;
@@ -122,6 +123,7 @@ fn a_stage_that_hangs_ends_the_call() -> Result<()> {
 /// A lost device, in each stage, after any number of kernels.
 #[test]
 fn a_lost_device_is_named() -> Result<()> {
+    let _alone = alone();
     let adapters = devices().into_iter().filter(|device| !device.is_cpu() && device.info().api != "GL");
     let adapters = adapters.filter(|device| !device.name().contains('/'));
     let (x, y) = batch()?;
@@ -152,6 +154,7 @@ fn a_lost_device_is_named() -> Result<()> {
 
 #[test]
 fn a_loss_function_that_uses_its_own_pipeline_is_an_error() -> Result<()> {
+    let _alone = alone();
     let (x, y) = batch()?;
     let devices = Device::list("cpu/0,cpu/1")?;
     let net = Arc::new(Pipeline::new(vec![linear("a", 4)?, linear("b", 3)?], &devices)?);
@@ -170,6 +173,7 @@ fn a_loss_function_that_uses_its_own_pipeline_is_an_error() -> Result<()> {
 
 #[test]
 fn what_does_not_fit_is_an_error() -> Result<()> {
+    let _alone = alone();
     let (x, y) = batch()?;
     let devices = Device::list("cpu/0,cpu/1")?;
     let refused = |stages: Vec<Sequential>, devices: &[Device]| match Pipeline::new(stages, devices) {

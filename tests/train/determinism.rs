@@ -1,17 +1,11 @@
 //! Repeated runs on one device give the same bits, also beside other work: every reduction has a fixed order, and no
 //! sum uses atomics.
 
-mod common;
-
-use std::sync::{Mutex, PoisonError};
-
 use anygpu::nn::{Dropout, Linear, Module};
 use anygpu::parallel::Shares;
-use anygpu::{DataParallel, Device, Result, Tensor, manual_seed, nn, optim};
-use common::devices;
+use anygpu::{DataParallel, Device, Error, Result, Tensor, manual_seed, nn, optim};
 
-/// The generator is the process's: one test at a time.
-static GENERATOR: Mutex<()> = Mutex::new(());
+use crate::common::{alone, devices};
 
 fn bits(x: &Tensor) -> Result<Vec<u32>> {
     Ok(x.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect())
@@ -48,7 +42,7 @@ fn all_kinds(device: &Device) -> Result<Vec<Vec<u32>>> {
 
 #[test]
 fn ops_and_gradients() -> Result<()> {
-    let _alone = GENERATOR.lock();
+    let _alone = alone();
     for device in devices() {
         let first = all_kinds(&device)?;
         for _ in 0..3 {
@@ -60,6 +54,7 @@ fn ops_and_gradients() -> Result<()> {
 
 #[test]
 fn training() -> Result<()> {
+    let _alone = alone();
     let run = |device: &Device| -> Result<Vec<u32>> {
         manual_seed(5);
         let mut net = Linear::new(40, 7)?;
@@ -74,7 +69,6 @@ fn training() -> Result<()> {
         }
         bits(&net.parameters()[0])
     };
-    let _alone = GENERATOR.lock();
     for device in devices() {
         assert_eq!(run(&device)?, run(&device)?, "{device}");
     }
@@ -101,7 +95,7 @@ impl Module for Noisy {
 /// One number is for all samples, also where a device has one sample, or as many as there are numbers.
 #[test]
 fn draws_for_all_samples_are_those_of_one_device() -> Result<()> {
-    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let (x, y) = (Tensor::rand([8, 5], None)?, Tensor::rand([8, 64], None)?);
     let others = devices().into_iter().filter(|device| !device.is_cpu());
     let mixes: Vec<Vec<Device>> = others.map(|other| vec![Device::cpu(), other]).collect();
@@ -124,6 +118,21 @@ fn draws_for_all_samples_are_those_of_one_device() -> Result<()> {
                 assert!(near, "{draws} draws, {devices:?} {shares:?}: {got:?} instead of {expected:?}");
             }
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn one_seed_gives_the_same_numbers_everywhere() -> Result<()> {
+    let _alone = alone();
+    let draw = |device: &Device| {
+        manual_seed(42);
+        Ok::<_, Error>((Tensor::rand([7, 5], device)?.to_vec::<f32>()?, Tensor::randn([33], device)?.to_vec::<f32>()?))
+    };
+    let expected = draw(&Device::cpu())?;
+    assert!(expected.0.iter().all(|v| (0.0..1.0).contains(v)));
+    for device in devices() {
+        assert_eq!(draw(&device)?, expected, "{device}");
     }
     Ok(())
 }

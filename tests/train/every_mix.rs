@@ -2,21 +2,14 @@
 //!
 //! By default a few mixes, which differ between nets and ways to share. `ANYGPU_EVERY_MIX=1` takes all of them.
 
-mod common;
-
 use anygpu::nn::{self, Module};
 use anygpu::optim::SGD;
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Result, Tensor, manual_seed};
-use common::device;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// The generator is the process's: the tests take turns.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
+use crate::common::{alone, device};
 
 /// Two logical devices of lavapipe, SwiftShader, OpenGL and the host, as far as the machine has them.
 fn devices() -> Vec<Device> {
@@ -93,7 +86,7 @@ type DataParallelSource = Box<dyn Module>;
 
 #[test]
 fn twenty_steps_of_lenet() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let batches = anygpu::data::mnist_5k()?.loaders(20, 0)?.0.epoch(0).take(20).collect::<Result<Vec<_>>>()?;
     let net = || -> Result<DataParallelSource> {
         manual_seed(0);
@@ -120,7 +113,7 @@ fn resnet18() -> Result<DataParallelSource> {
 
 #[test]
 fn five_steps_of_resnet18() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let expected = compare(&resnet18, &digits()?, RATE, 77)?;
     assert!(expected[4] < 0.97 * expected[0], "the steps change too little to compare: {expected:?}");
     Ok(())
@@ -132,7 +125,7 @@ fn five_steps_of_resnet18() -> Result<()> {
 #[test]
 #[ignore = "61 runs, which measure the workload and no device"]
 fn rounding_moves_the_losses_little() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let batches = digits()?;
     let run = |batches: &[_]| losses(DataParallel::new(resnet18()?, &[Device::cpu()])?, batches, RATE);
     let expected = run(&batches)?;
@@ -166,7 +159,7 @@ proptest! {
         bucket in prop_oneof![Just(1usize), 1usize..2000, Just(usize::MAX)],
         measured in any::<bool>(),
     ) {
-        let _turn = alone();
+        let _alone = alone();
         let mut all = devices();
         all.extend(["cpu/1", "cpu/2", "cpu/3"].iter().filter_map(|name| device(name)));
         let mut mix: Vec<Device> = Vec::new();

@@ -1,7 +1,5 @@
 //! Optimisers and whole runs that resume from a file: on the same device, on another one, and on several.
 
-mod common;
-
 use std::path::Path;
 
 use anygpu::checkpoint::{self, TrainingState};
@@ -10,7 +8,8 @@ use anygpu::nn::models::lenet;
 use anygpu::nn::{self, Linear, Module, Sequential, StateDict};
 use anygpu::optim::{Adam, AdamW, Muon, Optimizer, Parameters, RMSprop, SGD};
 use anygpu::{DataParallel, Device, RandomState, Result, Tensor, random_state, set_random_state};
-use common::{device, devices_in_turn, values};
+
+use crate::common::{alone, device, devices_in_turn, values};
 
 type Make = fn(Vec<Tensor>) -> Box<dyn Optimizer>;
 
@@ -90,6 +89,7 @@ fn run(make: Make, device: &Device, path: &Path) -> Result<Vec<f64>> {
 
 #[test]
 fn every_optimiser_goes_on_from_its_state() -> Result<()> {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("run.safetensors");
     for (name, make) in MAKERS {
@@ -114,6 +114,7 @@ fn every_optimiser_goes_on_from_its_state() -> Result<()> {
 
 #[test]
 fn a_state_before_the_first_step_is_the_beginning() -> Result<()> {
+    let _alone = alone();
     let net = net(&Device::cpu())?;
     for (name, make) in MAKERS {
         let state = make(net.parameters()).state_dict()?;
@@ -127,6 +128,7 @@ fn a_state_before_the_first_step_is_the_beginning() -> Result<()> {
 
 #[test]
 fn what_does_not_fit_is_named_and_changes_nothing() -> Result<()> {
+    let _alone = alone();
     let one = net(&Device::cpu())?;
     let mut adam = Adam::new(one.parameters(), 0.1);
     step(&one, &mut adam, 0)?;
@@ -167,6 +169,7 @@ fn what_does_not_fit_is_named_and_changes_nothing() -> Result<()> {
 /// Adam of PyTorch after a step, read from its file.
 #[test]
 fn the_state_of_a_pytorch_optimiser_is_taken_over() -> Result<()> {
+    let _alone = alone();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/pytorch_kinds.pt");
     let file = checkpoint::load_pickle(file, Device::cpu())?;
     for device in devices_in_turn() {
@@ -189,6 +192,7 @@ fn the_state_of_a_pytorch_optimiser_is_taken_over() -> Result<()> {
 /// Two replicas of the net with one gradient each step, and then as many as there are devices.
 #[test]
 fn the_state_of_replicas_is_that_of_one() -> Result<()> {
+    let _alone = alone();
     let replicas = |devices: &[Device]| devices.iter().map(net).collect::<Result<Vec<_>>>();
     let parameters = |nets: &[Sequential]| Parameters::replicated(nets.iter().map(Module::parameters).collect());
     let step = |nets: &[Sequential], optimizer: &mut Adam, i: usize| -> Result<()> {
@@ -250,6 +254,7 @@ fn train(devices: &[Device], loader: &DataLoader, path: &Path, load: bool) -> Re
 
 #[test]
 fn one_device_goes_on_as_several_and_back() -> Result<()> {
+    let _alone = alone();
     let Some(several) = ["soft:0", "soft:1", "cpu"].map(device).into_iter().collect::<Option<Vec<_>>>() else {
         return Ok(());
     };
@@ -278,6 +283,7 @@ fn one_device_goes_on_as_several_and_back() -> Result<()> {
 
 #[test]
 fn numbers_text_and_random_states_come_back_exactly() -> Result<()> {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("run.safetensors");
     let random = random_state();
@@ -311,6 +317,7 @@ fn numbers_text_and_random_states_come_back_exactly() -> Result<()> {
 
 #[test]
 fn the_model_of_a_run_is_read_by_itself() -> Result<()> {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("run.safetensors");
     let net = net(&Device::cpu())?;
@@ -330,6 +337,7 @@ fn the_model_of_a_run_is_read_by_itself() -> Result<()> {
 
 #[test]
 fn nothing_takes_the_place_of_another_in_a_file() -> Result<()> {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("run.safetensors");
     let net = net(&Device::cpu())?;
@@ -344,6 +352,7 @@ fn nothing_takes_the_place_of_another_in_a_file() -> Result<()> {
 /// Groups whose names overlap are kept apart where reading can tell them apart, and refused otherwise.
 #[test]
 fn groups_of_tensors_are_kept_apart_or_refused() -> Result<()> {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("run.safetensors");
     let group = |names: &[&str], value: f32| -> StateDict {
@@ -390,6 +399,7 @@ fn groups_of_tensors_are_kept_apart_or_refused() -> Result<()> {
 
 #[test]
 fn a_copied_state_stays_as_it_is() -> Result<()> {
+    let _alone = alone();
     let net = net(&Device::cpu())?;
     let mut adam = Adam::new(net.parameters(), 0.1);
     step(&net, &mut adam, 0)?;

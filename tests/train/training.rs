@@ -1,35 +1,21 @@
 //! Training: the losses and parameters for one seed on every device and every mix of devices are compared.
 
-mod common;
-
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anygpu::nn::{self, Linear, Module, Sequential};
 use anygpu::optim::SGD;
 use anygpu::parallel::{self, ReduceOp, Shares};
 use anygpu::{DataParallel, Device, Error, Result, Tensor, data, manual_seed, no_grad};
-use common::{device, devices_in_turn, values};
+
+use crate::common::{alone, device, devices_in_turn, values};
 
 const BATCH: usize = 32;
 const STEPS: usize = 10;
 
-/// Draws random numbers while no other test does: tests run side by side, and the generator is the process's.
-fn drawn<T>(draw: impl FnOnce() -> Result<T>) -> Result<T> {
-    static GENERATOR: Mutex<()> = Mutex::new(());
-    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
-    draw()
-}
-
 /// The same LeNet every time.
 fn lenet() -> Result<Sequential> {
-    drawn(|| {
-        manual_seed(0);
-        nn::models::lenet()
-    })
-}
-
-fn linear(inputs: usize, outputs: usize) -> Result<Linear> {
-    drawn(|| Linear::new(inputs, outputs))
+    manual_seed(0);
+    nn::models::lenet()
 }
 
 /// The first `count` batches of the embedded digits.
@@ -72,6 +58,7 @@ fn mixes() -> Vec<Vec<Device>> {
 
 #[test]
 fn ten_steps_are_the_same_on_every_device() -> Result<()> {
+    let _alone = alone();
     let (expected, _) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, STEPS)?;
     assert!(expected[STEPS - 1] < 0.9 * expected[0], "the loss falls: {expected:?}");
     for device in devices_in_turn().into_iter().filter(|d| !d.is_cpu()) {
@@ -83,6 +70,7 @@ fn ten_steps_are_the_same_on_every_device() -> Result<()> {
 
 #[test]
 fn ten_steps_are_the_same_on_every_mix() -> Result<()> {
+    let _alone = alone();
     let (expected, _) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, STEPS)?;
     for mix in mixes() {
         let (losses, _) = train(DataParallel::new(lenet()?, &mix)?, STEPS)?;
@@ -94,6 +82,7 @@ fn ten_steps_are_the_same_on_every_mix() -> Result<()> {
 /// However the batch is cut, a step moves the parameters as one device over the whole batch does.
 #[test]
 fn a_step_of_many_is_a_step_of_one() -> Result<()> {
+    let _alone = alone();
     let (loss, expected) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, 1)?;
     for mix in mixes() {
         for shares in [Shares::Even, Shares::Fixed(vec![1.0, 6.0]), Shares::Fixed(vec![1.0, 1e-6])] {
@@ -110,6 +99,7 @@ fn a_step_of_many_is_a_step_of_one() -> Result<()> {
 /// Without `DataParallel`: forward, backward and step by hand, after `to`.
 #[test]
 fn a_net_that_is_moved_trains_the_same() -> Result<()> {
+    let _alone = alone();
     let (expected, _) = train(DataParallel::new(lenet()?, &[Device::cpu()])?, 3)?;
     for device in devices_in_turn() {
         let mut net = lenet()?;
@@ -131,6 +121,7 @@ fn a_net_that_is_moved_trains_the_same() -> Result<()> {
 
 #[test]
 fn a_batch_smaller_than_the_devices() -> Result<()> {
+    let _alone = alone();
     for mix in mixes() {
         let net = DataParallel::new(lenet()?, &mix)?;
         let (images, labels) = batches(1)?.remove(0);
@@ -143,6 +134,7 @@ fn a_batch_smaller_than_the_devices() -> Result<()> {
 
 #[test]
 fn collectives_over_every_device() -> Result<()> {
+    let _alone = alone();
     let all = devices_in_turn();
     let x = Tensor::arange(0.0, 33.0 * 3.0, 1.0, None)?.reshape([33, 3])?;
     let parts = parallel::scatter(&x, &all)?;
@@ -161,8 +153,9 @@ fn collectives_over_every_device() -> Result<()> {
 /// An error names the replica's device, leaves no gradient, and the next step works.
 #[test]
 fn a_failing_replica_is_named() -> Result<()> {
+    let _alone = alone();
     for mix in mixes() {
-        let net = DataParallel::new(linear(3, 2)?, &mix)?.with_shares(Shares::Even)?;
+        let net = DataParallel::new(Linear::new(3, 2)?, &mix)?.with_shares(Shares::Even)?;
         let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
         let second = mix[1].clone();
         let error = net
@@ -186,8 +179,9 @@ fn a_failing_replica_is_named() -> Result<()> {
 /// A replica's thread computes in the state of the thread that calls: here without a graph.
 #[test]
 fn a_step_outside_the_graph_is_refused_on_every_mix() -> Result<()> {
+    let _alone = alone();
     for mix in mixes().into_iter().chain([vec![Device::cpu()]]) {
-        let net = DataParallel::new(linear(3, 2)?, &mix)?;
+        let net = DataParallel::new(Linear::new(3, 2)?, &mix)?;
         let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1], 4, None)?);
         let error = no_grad(|| net.train_batch(&x, &y, nn::cross_entropy)).unwrap_err().to_string();
         assert!(error.contains("depends on no tensor with requires_grad"), "{mix:?}: {error}");
@@ -198,19 +192,20 @@ fn a_step_outside_the_graph_is_refused_on_every_mix() -> Result<()> {
 
 #[test]
 fn what_does_not_fit_is_said_with_both_shapes() -> Result<()> {
-    let net = DataParallel::new(linear(3, 2)?, &[Device::cpu()])?;
+    let _alone = alone();
+    let net = DataParallel::new(Linear::new(3, 2)?, &[Device::cpu()])?;
     let (x, y) = (Tensor::ones([4, 3], None)?, Tensor::from_slice(&[0u32, 1], 2, None)?);
     let error = net.train_batch(&x, &y, nn::cross_entropy).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { op: "train_batch", .. }), "{error:?}");
     assert!(error.to_string().contains("[4, 3] and [2]"), "{error}");
 
-    let error = linear(3, 2)?.forward(&Tensor::ones([4, 5], None)?).unwrap_err();
+    let error = Linear::new(3, 2)?.forward(&Tensor::ones([4, 5], None)?).unwrap_err();
     assert!(matches!(error, Error::ShapeMismatch { op: "Linear", .. }), "{error:?}");
     assert!(error.to_string().contains("[4, 5] and [2, 3]"), "{error}");
 
     let error = net.train_batch(&x.narrow(0, 0, 0)?, &y.narrow(0, 0, 0)?, nn::cross_entropy).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
-    let none = DataParallel::new(linear(3, 2)?, &[]).unwrap_err();
+    let none = DataParallel::new(Linear::new(3, 2)?, &[]).unwrap_err();
     assert!(matches!(none, Error::InvalidArgument { .. }), "{none:?}");
     Ok(())
 }
@@ -218,7 +213,8 @@ fn what_does_not_fit_is_said_with_both_shapes() -> Result<()> {
 /// What a list of GPUs becomes on a machine without any. The message has devices that work when they are pasted.
 #[test]
 fn a_device_listed_twice_is_an_error_with_devices_that_work() -> Result<()> {
-    let error = DataParallel::new(linear(3, 2)?, &[Device::cpu(), Device::cpu()]).unwrap_err().to_string();
+    let _alone = alone();
+    let error = DataParallel::new(Linear::new(3, 2)?, &[Device::cpu(), Device::cpu()]).unwrap_err().to_string();
     assert_eq!(
         error,
         "DataParallel: device cpu occurs again at position 1, and a device has one replica. List it once, as \
@@ -226,15 +222,16 @@ fn a_device_listed_twice_is_an_error_with_devices_that_work() -> Result<()> {
     );
     let names = error.split('"').skip(1).step_by(2);
     let devices = names.map(Device::new).collect::<Result<Vec<_>>>()?;
-    assert_eq!(DataParallel::new(linear(3, 2)?, &devices)?.devices(), devices);
+    assert_eq!(DataParallel::new(Linear::new(3, 2)?, &devices)?.devices(), devices);
     Ok(())
 }
 
 /// As PyTorch's: the mode stays, the output is on the output device, and with one device it is in the graph.
 #[test]
 fn forward_is_that_of_the_net() -> Result<()> {
-    let net = Sequential::new().add("fc", linear(3, 2)?).add("norm", nn::BatchNorm1d::new(2)?);
-    let (x, y) = (drawn(|| Tensor::rand([6, 3], None))?, Tensor::from_slice(&[0u32, 1, 0, 1, 0, 1], 6, None)?);
+    let _alone = alone();
+    let net = Sequential::new().add("fc", Linear::new(3, 2)?).add("norm", nn::BatchNorm1d::new(2)?);
+    let (x, y) = (Tensor::rand([6, 3], None)?, Tensor::from_slice(&[0u32, 1, 0, 1, 0, 1], 6, None)?);
     for mix in mixes().into_iter().chain(devices_in_turn().into_iter().map(|device| vec![device])) {
         let what = format!("{mix:?}");
         let expected = no_grad(|| net.clone().forward(&x))?;
@@ -262,13 +259,14 @@ fn forward_is_that_of_the_net() -> Result<()> {
 /// A call of the same net would wait for the step that it is a part of; another net may be used.
 #[test]
 fn a_loss_function_that_uses_its_own_net_is_an_error() -> Result<()> {
+    let _alone = alone();
     let with_adapter = device("soft:0/0").map(|soft| vec![Device::cpu(), soft]);
     for devices in std::iter::once(vec![Device::cpu()]).chain(with_adapter) {
         let (send, answers) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let make = || Ok::<_, Error>(Arc::new(DataParallel::new(linear(2, 2)?, &devices)?));
+            let make = || Ok::<_, Error>(Arc::new(DataParallel::new(Linear::new(2, 2)?, &devices)?));
             let (net, teacher) = (make()?, make()?);
-            let (x, y) = (drawn(|| Tensor::rand([8, 2], None))?, Tensor::zeros([8, 2], None)?);
+            let (x, y) = (Tensor::rand([8, 2], None)?, Tensor::zeros([8, 2], None)?);
             let own: [fn(&DataParallel, &Tensor) -> Result<()>; 4] = [
                 |net, y| net.predict(y).map(drop),
                 |net, y| net.train_batch(y, y, |a, b| a.sub(b)?.square()?.mean_all()).map(drop),

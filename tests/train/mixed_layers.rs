@@ -1,21 +1,15 @@
 //! Layers that use more than one sample or random numbers: on any mix of devices, their results are those of one
 //! device.
 
-mod common;
-
-use std::sync::{Mutex, PoisonError};
-
 use anygpu::nn::{self, BatchNorm1d, BatchNorm2d, Conv2d, Dropout, Flatten, Linear, Module, ReLU, Sequential};
 use anygpu::optim::SGD;
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Error, Result, Tensor, manual_seed};
-use common::{device, values};
+
+use crate::common::{alone, device, values};
 
 const BATCH: usize = 13;
 const STEPS: usize = 6;
-
-/// Tests run side by side, and the generator is the process's.
-static GENERATOR: Mutex<()> = Mutex::new(());
 
 /// Draws uniform and normal numbers, of which a replica needs its own.
 #[derive(Clone)]
@@ -53,7 +47,6 @@ fn train(devices: &[Device], shares: Option<Shares>, p: f32) -> Result<Vec<Vec<f
 }
 
 fn train_by(batch: usize, devices: &[Device], shares: Option<Shares>, p: f32) -> Result<Vec<Vec<f64>>> {
-    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     manual_seed(3);
     let net = DataParallel::new(net(p)?, devices)?;
     let net = match shares {
@@ -93,6 +86,7 @@ fn mixes() -> Vec<Vec<Device>> {
 
 #[test]
 fn batch_norm_over_a_mix_is_that_of_one_device() -> Result<()> {
+    let _alone = alone();
     let expected = train(&[Device::cpu()], None, 0.0)?;
     for mix in mixes() {
         assert_alike(&format!("{mix:?}"), &train(&mix, None, 0.0)?, &expected, 2e-4);
@@ -105,6 +99,7 @@ fn batch_norm_over_a_mix_is_that_of_one_device() -> Result<()> {
 
 #[test]
 fn dropout_and_noise_over_a_mix_are_those_of_one_device() -> Result<()> {
+    let _alone = alone();
     let expected = train(&[Device::cpu()], None, 0.5)?;
     assert_ne!(expected[0], train(&[Device::cpu()], None, 0.0)?[0], "nothing is dropped");
     for mix in mixes() {
@@ -117,7 +112,7 @@ fn dropout_and_noise_over_a_mix_are_those_of_one_device() -> Result<()> {
 /// Frozen layers have no gradient on any device, and their values stay.
 #[test]
 fn frozen_layers_stay_over_a_mix() -> Result<()> {
-    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     for mix in mixes().into_iter().chain([vec![Device::cpu()]]) {
         manual_seed(5);
         let mut body = Linear::new(4, 6)?;
@@ -142,6 +137,7 @@ fn frozen_layers_stay_over_a_mix() -> Result<()> {
 /// So many devices that some have no sample: they keep up all the same.
 #[test]
 fn a_device_without_samples_has_the_running_statistics() -> Result<()> {
+    let _alone = alone();
     let (Some(soft), Some(other)) = (device("soft:0"), device("soft:0/1")) else { return Ok(()) };
     let expected = train_by(2, &[Device::cpu()], None, 0.0)?;
     let shares = Shares::Fixed(vec![1e-9, 1.0, 1.0]);
@@ -154,6 +150,7 @@ fn a_device_without_samples_has_the_running_statistics() -> Result<()> {
 /// A layer that fails on one device, after a batch norm or before it, must not leave the others waiting.
 #[test]
 fn a_replica_that_fails_releases_the_others() -> Result<()> {
+    let _alone = alone();
     #[derive(Clone)]
     struct Fails(Device);
     impl Module for Fails {
@@ -163,7 +160,6 @@ fn a_replica_that_fails_releases_the_others() -> Result<()> {
             if *x.device() == self.0 { x.reshape([1, 1]) } else { Ok(x.clone()) }
         }
     }
-    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     for mix in mixes() {
         for bad in &mix {
             let norm = || BatchNorm1d::new(4);

@@ -1,22 +1,15 @@
 //! Pipelines: steps and outputs are those of one device, for every kind of device at every place.
 
-mod common;
-
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anygpu::nn::{self, BatchNorm1d, Conv2d, Dropout, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, Tanh};
 use anygpu::optim::{Adam, SGD, clip_grad_norm};
 use anygpu::parallel::PipelineSchedule::{self, GPipe, OneForwardOneBackward};
 use anygpu::{DataParallel, Device, Error, Pipeline, Result, Tensor, manual_seed, no_grad, random_state};
-use common::{device, devices, values};
 
-/// The generator is the process's: the tests take turns.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::common::{alone, device, devices, values};
 
 /// Three stages, with the same values every time.
 fn stages() -> Result<Vec<Sequential>> {
@@ -97,7 +90,7 @@ fn step_of(net: &Pipeline, samples: usize) -> Result<Step> {
 
 #[test]
 fn a_step_is_that_of_one_device() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     for samples in [1, 7, 12] {
         let expected = step_of_one(&stages()?, samples)?;
         for micro_batches in [1, 2, 3, 5, 100] {
@@ -115,7 +108,7 @@ fn a_step_is_that_of_one_device() -> Result<()> {
 
 #[test]
 fn a_step_is_that_of_one_device_on_every_mix() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let expected = step_of_one(&stages()?, 11)?;
     for mix in mixes() {
         for (schedule, micro_batches) in [(OneForwardOneBackward, 4), (GPipe, 3)] {
@@ -133,6 +126,7 @@ fn a_step_is_that_of_one_device_on_every_mix() -> Result<()> {
 /// The optimisers update parameters on several devices, and so does clipping.
 #[test]
 fn five_steps_are_those_of_one_device() -> Result<()> {
+    let _alone = alone();
     type Update = Box<dyn FnMut() -> Result<()>>;
     fn run(step: impl Fn(&Tensor, &Tensor) -> Result<Tensor>, mut update: Update) -> Result<Vec<f64>> {
         let mut losses = Vec::new();
@@ -154,7 +148,6 @@ fn five_steps_are_those_of_one_device() -> Result<()> {
             sgd.step()
         })
     }
-    let _turn = alone();
     for kind in ["SGD", "Adam"] {
         let one = DataParallel::new(joined(&stages()?)?, &[Device::cpu()])?;
         let losses = run(|x, y| one.train_batch(x, y, nn::cross_entropy), update(kind, one.parameters()))?;
@@ -172,7 +165,7 @@ fn five_steps_are_those_of_one_device() -> Result<()> {
 /// Frozen layers at the start need no backward pass, and others pass gradients on.
 #[test]
 fn frozen_stages_are_those_of_one_device() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     for frozen in [vec![0], vec![1], vec![0, 1], vec![1, 2], vec![0, 1, 2]] {
         let freeze = || -> Result<Vec<Sequential>> {
             let mut stages = stages()?;
@@ -194,7 +187,7 @@ fn frozen_stages_are_those_of_one_device() -> Result<()> {
 
 #[test]
 fn batch_norm_is_that_of_each_micro_batch() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let stages = || -> Result<Vec<Sequential>> {
         manual_seed(4);
         let first = Sequential::new().push(Flatten).push(Linear::new(64, 10)?.without_bias());
@@ -219,7 +212,7 @@ fn batch_norm_is_that_of_each_micro_batch() -> Result<()> {
 
 #[test]
 fn names_and_values_are_those_of_one_net() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let one = joined(&stages()?)?;
     let net = Pipeline::new(stages()?, &on_host()?)?;
     assert!(net.state_dict().names().eq(one.state_dict().names()));
@@ -258,8 +251,8 @@ fn peaks(devices: &[Device], schedule: PipelineSchedule) -> Result<Vec<f64>> {
 /// With one forward and one backward pass, a stage keeps the micro-batches of the stages from itself on; else all.
 #[test]
 fn one_forward_one_backward_keeps_fewer_micro_batches() -> Result<()> {
+    let _alone = alone();
     const ALL: f64 = (16 * 6 * 16384) as f64;
-    let _turn = alone();
     // Beside the activations, there are gradients and the input of the backward pass under way.
     let mut lists: Vec<(String, Vec<[f64; 2]>)> = Vec::new();
     for adapter in devices().into_iter().filter(|device| !device.is_cpu() && !device.name().contains('/')) {
@@ -302,6 +295,7 @@ impl Module for Slow {
 
 #[test]
 fn stages_compute_at_the_same_time() -> Result<()> {
+    let _alone = alone();
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let slow = Slow { running, most: most.clone() };
     let stages = || ["a", "b", "c"].map(|name| Sequential::new().add(name, slow.clone())).to_vec();
@@ -336,7 +330,7 @@ impl Module for Scale {
 
 #[test]
 fn a_net_is_cut_by_measured_times() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     for mix in [on_host()?, devices()] {
         let net = || -> Result<Sequential> {
             manual_seed(5);
