@@ -3,12 +3,11 @@
 //!
 //! `ANYGPU_LOSS_DRAWS` sets the number of draws of each test; the default is small.
 
-mod common;
-
 use anygpu::nn::{self, CrossEntropyLoss, Linear, Module, Reduction, Sequential};
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Pipeline, Result, Tensor};
-use common::device;
+
+use crate::common::device;
 
 const CLASSES: usize = 4;
 const INPUTS: usize = 5;

@@ -1,7 +1,5 @@
 //! Collectives over every device and every mix, beside loops over the elements.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
 use anygpu::parallel::{
@@ -10,7 +8,8 @@ use anygpu::parallel::{
     scatter, scatter_async, scatter_sizes, split_sizes,
 };
 use anygpu::{DType, Device, Error, Result, Tensor};
-use common::devices;
+
+use crate::common::devices;
 
 /// Lists of one device to all of them: each device beside `cpu/1`, two logical devices of an adapter, and the whole machine.
 fn mixes() -> Result<Vec<Vec<Device>>> {

@@ -1,14 +1,13 @@
 //! Layers whose channels are on several devices: outputs, gradients and steps are those of the plain layer.
 
-mod common;
-
 use std::sync::LazyLock;
 
 use anygpu::nn::{self, Conv2d, Linear, Module, ReLU, Sequential};
 use anygpu::optim::{Adam, SGD};
 use anygpu::parallel::{ChannelParallelConv2d, ColumnParallelLinear, RowParallelLinear};
 use anygpu::{DType, DataParallel, Device, Error, Result, Tensor, autocast, no_grad};
-use common::{device, devices_in_turn, values};
+
+use crate::common::{device, devices_in_turn, values};
 
 /// Two and three devices with weights: every kind with the host, the adapters together, logical ones, and one device twice.
 static MIXES: LazyLock<Vec<(Vec<Device>, Vec<f64>)>> = LazyLock::new(|| {
