@@ -1,7 +1,5 @@
 //! Several threads that use the same tensors, or the same device.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -9,6 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anygpu::{Device, Result, Tensor};
+
+use crate::common;
 
 type Job = Box<dyn FnOnce() -> Result<()> + Send>;
 

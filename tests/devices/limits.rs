@@ -1,10 +1,9 @@
 //! Sizes beyond the limits of an adapter: they either work or are an error that names the limit. The device works
 //! afterwards.
 
-mod common;
-
 use anygpu::{Device, Error, Result, Tensor, optim};
-use common::{adapters, devices};
+
+use crate::common::{adapters, devices};
 
 /// 128 MiB: what lavapipe and llvmpipe let a kernel bind.
 const BINDING: usize = 128 << 20;
