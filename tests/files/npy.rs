@@ -1,13 +1,12 @@
 //! NumPy's files: those that NumPy wrote (`fuzz/corpus/npy`), those of this crate, and damaged ones.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anygpu::{DType, Error, Result, Tensor, narrow_64_bits, npy};
-use common::devices_in_turn;
 use half::{bf16, f16};
+
+use crate::common::devices_in_turn;
 
 fn numpys(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/npy").join(name)

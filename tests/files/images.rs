@@ -1,7 +1,5 @@
 //! Images: transforms compared with PyTorch and with this crate's ops, and the files of CIFAR-10 and of image folders.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
@@ -25,7 +23,7 @@ fn numbers(value: &serde_json::Value) -> Vec<f64> {
 
 #[test]
 fn resizing_is_pytorchs_and_without_antialiasing_our_own_ops() -> Result<()> {
-    let cases: Vec<serde_json::Value> = serde_json::from_str(include_str!("data/resize.json")).expect("JSON");
+    let cases: Vec<serde_json::Value> = serde_json::from_str(include_str!("../data/resize.json")).expect("JSON");
     for case in &cases {
         let sizes = |key: &str| numbers(&case[key]).iter().map(|&v| v as usize).collect::<Vec<_>>();
         let (shape, target) = (sizes("shape"), sizes("target"));

@@ -1,7 +1,5 @@
 //! Data loading: batches, their order, threads, resuming, and errors.
 
-mod common;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +8,8 @@ use std::time::{Duration, Instant};
 use anygpu::data::transforms::{RandomCrop, RandomHorizontalFlip};
 use anygpu::data::{Array, DataLoader, Dataset, LoaderState, Sample, Subset, TensorDataset, random_split};
 use anygpu::{DType, Device, Error, Result, Tensor, autocast, no_grad};
-use common::devices_in_turn;
+
+use crate::common::devices_in_turn;
 
 /// Sample i is an image `[1, 4, 4]` of pixels i, i + 1/16, … and the label i; it counts how often it is asked.
 #[derive(Default)]
@@ -295,22 +294,6 @@ fn splits_share_no_sample() -> Result<()> {
     assert_eq!(a, members(&random_split(Counting::new(10), &[6, 4], 3)?[0])?);
     assert!(random_split(Counting::new(10), &[6, 5], 3).is_err());
     assert_eq!(Subset::first(Counting::new(3), 10).len(), 3);
-    Ok(())
-}
-
-/// The memory of batches is the pool's: an epoch of many takes no more than one of few.
-#[test]
-fn an_epoch_needs_the_memory_of_a_few_batches() -> Result<()> {
-    let device = Device::cpu();
-    let loader = DataLoader::new(Counting::new(200_000), 1000)?.workers(2);
-    let batch = 1000 * 17 * 4;
-    let before = device.memory().live;
-    for batch_of in &loader {
-        batch_of?;
-        let held = device.memory().live.saturating_sub(before);
-        // Other tests allocate meanwhile: some megabytes.
-        assert!(held < 40 * batch, "{held} bytes are live");
-    }
     Ok(())
 }
 

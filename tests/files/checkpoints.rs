@@ -1,7 +1,5 @@
 //! States of modules: taken, loaded, saved and read back, on every device and between devices.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -11,8 +9,9 @@ use anygpu::data::LoaderState;
 use anygpu::nn::{BatchNorm2d, Conv2d, KeyReport, Linear, Module, Sequential, StateDict, WeightNorm};
 use anygpu::optim::SGD;
 use anygpu::{DType, DataParallel, Device, Error, Result, Tensor, checkpoint, narrow_64_bits};
-use common::{devices_in_turn, values};
 use tempfile::TempDir;
+
+use crate::common::{devices_in_turn, values};
 
 fn net() -> Result<Sequential> {
     let net = Sequential::new().add("conv", Conv2d::new(1, 3, 3)?).add("norm", BatchNorm2d::new(3)?);

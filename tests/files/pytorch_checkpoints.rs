@@ -1,7 +1,7 @@
 //! Files of torch.save, written by scripts/pytorch_checkpoints.py: their contents, and the logits of a net that PyTorch
 //! trained.
 
-mod common;
+#[path = "../damaged/mod.rs"]
 #[allow(dead_code, reason = "only the builders of pickles are used here")]
 mod damaged;
 
@@ -11,9 +11,10 @@ use anygpu::checkpoint::{self, PickleValue};
 use anygpu::nn::models::lenet;
 use anygpu::nn::{Linear, Module, StateDict};
 use anygpu::{DType, Device, Result, Tensor, data, narrow_64_bits, no_grad};
-use common::{devices_in_turn, values};
 use damaged::archives::archive;
 use damaged::pickles::{Code, call, global, pickle, rebuilt, storage, text, tuple};
+
+use crate::common::{devices_in_turn, values};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)

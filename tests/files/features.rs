@@ -1,10 +1,9 @@
-//! The optional features: `cargo test --all-features --test features`.
+//! The optional features: `cargo test --all-features --test files features`.
 #![cfg(all(feature = "serde", feature = "ndarray", feature = "image"))]
 
-mod common;
-
 use anygpu::{DType, Device, Result, Shape, Tensor};
-use common::devices;
+
+use crate::common::devices;
 
 #[test]
 fn configurations_hold_types_shapes_and_devices() {
