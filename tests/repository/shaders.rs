@@ -1,14 +1,12 @@
 //! Every shader with every specialisation is valid and can be translated to every language that drivers accept. No GPU
 //! is needed.
 
-mod source;
-mod specialisations;
-
 use naga::back::{glsl, hlsl, msl, spv};
 use naga::valid::ModuleInfo;
 use naga::{Module, ShaderStage};
 
-use specialisations::{each_specialisation, matrix_size, name};
+use crate::source;
+use crate::specialisations::{each_specialisation, matrix_size, name};
 
 /// Translates one entry point of a specialised shader to every language; says which one refuses. Cooperative matrices of 16 × 16
 /// are in SPIR-V only, and those of 8 × 8 also in Metal's language.

@@ -1,10 +1,8 @@
 //! The structure that ARCHITECTURE.md states: the direction of imports, and the one folder that uses wgpu.
 
-mod source;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use source::{code, enclosed, files, identifier, read, root};
+use crate::source::{code, enclosed, files, identifier, read, root};
 
 /// Imports against the direction: from, to, and the reason. Each must be needed.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[];

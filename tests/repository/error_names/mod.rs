@@ -1,10 +1,5 @@
 //! The name in an error is that of the method that the user called, also where that method is composed of others.
 
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../source/mod.rs"]
-mod source;
-
 mod calls;
 mod indexing;
 
@@ -12,7 +7,9 @@ use std::collections::BTreeSet;
 
 use anygpu::{DType, Device, Error, Result, Tensor};
 use calls::Call;
-use common::devices_in_turn;
+
+use crate::common::devices_in_turn;
+use crate::source;
 
 /// Methods that refuse no arguments: they fail only if a device does.
 const TOTAL: &[&str] = &[
@@ -172,6 +169,6 @@ fn every_method_is_called() -> Result<()> {
     called.extend(calls_on(&Device::cpu(), None)?.into_iter().map(|(name, _)| name.trim_start_matches("Tensor::")));
     called.extend([TOTAL, NO_OPS, OPTIONAL].into_iter().flatten());
     let lacking: Vec<String> = methods().into_iter().filter(|name| !called.contains(name.as_str())).collect();
-    assert!(lacking.is_empty(), "no call with bad arguments of {lacking:?}: add one to tests/error_names/calls.rs");
+    assert!(lacking.is_empty(), "no call with bad arguments of {lacking:?}: add one to tests/repository/error_names/calls.rs");
     Ok(())
 }

@@ -3,11 +3,10 @@
 
 #![allow(clippy::needless_borrows_for_generic_args, reason = "borrowed arguments are among the forms")]
 
-mod common;
-
 use anygpu::{DType, Device, Error, Index, NewAxis, NewShape, Result, Shape, Tensor, s};
-use common::devices_in_turn;
 use half::{bf16, f16};
+
+use crate::common::devices_in_turn;
 
 fn counted(shape: impl Into<NewShape>) -> Result<Tensor> {
     Tensor::arange(0.0, 24.0, 1.0, None)?.reshape(shape)
