@@ -1,16 +1,16 @@
-//! Indices that are out of range: an error on every device, at once on `cpu`, and at the next wait on an adapter. A file
-//! of its own, since a wait of another test could take the error.
+//! Indices that are out of range: an error on every device, at once on `cpu`, and at the next wait on an adapter,
+//! which a wait of another test could be.
 
-mod common;
 #[cfg(feature = "onnx")]
-#[path = "onnx/proto.rs"]
+#[path = "../onnx/proto.rs"]
 #[allow(dead_code, reason = "one model needs few of the messages")]
 mod proto;
 
 use anygpu::metrics::ConfusionMatrix;
 use anygpu::nn::{self, CrossEntropyLoss, Reduction};
 use anygpu::{DType, Device, Error, Result, Tensor};
-use common::devices;
+
+use crate::common::{alone, devices, devices_in_turn};
 
 /// Runs `f` and waits. Returns the op and the message of the error that one of them must be.
 fn fault<T>(device: &Device, f: impl FnOnce() -> Result<T>) -> (&'static str, String) {
@@ -23,6 +23,7 @@ fn fault<T>(device: &Device, f: impl FnOnce() -> Result<T>) -> (&'static str, St
 // One test, since each wait takes the error of its device.
 #[test]
 fn an_index_that_is_out_of_range_is_an_error() -> Result<()> {
+    let _alone = alone();
     for device in devices() {
         let x = Tensor::arange(0.0, 12.0, 1.0, &device)?.reshape([4, 3])?;
         let rows = |index: &[i32]| Tensor::from_slice(index, index.len(), &device);
@@ -160,5 +161,19 @@ fn elements_of_wrong_indices(device: &Device) -> Result<()> {
         assert_eq!(result.to_vec::<f32>()?, expected, "{i} on {device}");
     }
     assert!(loss.item::<f32>()?.is_nan(), "{device}");
+    Ok(())
+}
+
+/// What kernels find in their inputs is an error of the read, as of any other.
+#[test]
+fn faults_of_kernels_are_errors_of_the_read() -> Result<()> {
+    let _alone = alone();
+    for device in devices_in_turn().iter().filter(|device| !device.is_cpu()) {
+        let table = Tensor::ones([4, 2], device)?;
+        let rows = table.index_select(0, &Tensor::from_slice(&[1u32, 9], 2, device)?)?;
+        let error = pollster::block_on(rows.to_vec_async::<f32>()).unwrap_err();
+        assert!(error.to_string().contains('9'), "{error} on {device}");
+        assert_eq!(pollster::block_on(table.to_vec_async::<f32>())?, [1.0; 8]);
+    }
     Ok(())
 }

@@ -1,11 +1,9 @@
-//! `i64` as indices and labels, on every device. An adapter reports a wrong index to whoever waits for it next, so this is a test
-//! program of its own, with one test.
-
-mod common;
+//! `i64` as indices and labels, on every device. An adapter reports a wrong index to whoever waits for it next.
 
 use anygpu::nn::{self, Module};
 use anygpu::{DType, Device, Result, Tensor, s};
-use common::devices;
+
+use crate::common::{alone, devices};
 
 #[track_caller]
 fn refused<T>(result: Result<T>, words: &[&str]) {
@@ -26,6 +24,7 @@ fn outcome(result: Result<Tensor>) -> Result<Vec<f64>> {
 
 #[test]
 fn integers_are_indices() -> Result<()> {
+    let _alone = alone();
     for device in &devices() {
         let x = Tensor::arange(0.0, 24.0, 1.0, device)?.reshape([4, 6])?;
         let long = x.to_dtype(DType::I64)?.to(Device::cpu())?.mul(1i64 << 33)?.to(device)?;

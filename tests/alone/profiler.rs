@@ -1,22 +1,14 @@
 //! Profiles of real work: every device, threads, fused kernels, and many kernels.
 
-mod common;
-
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anygpu::optim::SGD;
 use anygpu::profiler::{Event, Profiler};
 use anygpu::{DataParallel, Device, Error, Result, Tensor, WgslKernel, nn};
-use common::devices;
 
-/// A device has one profiler at a time: the tests take turns.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::common::{alone, devices};
 
 fn of<'a>(events: &'a [Event], device: &'a Device) -> impl Iterator<Item = &'a Event> {
     events.iter().filter(move |event| event.device == device.name())
@@ -24,7 +16,7 @@ fn of<'a>(events: &'a [Event], device: &'a Device) -> impl Iterator<Item = &'a E
 
 #[test]
 fn every_device_says_what_took_how_long() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let devices = devices();
     let factors: Vec<Tensor> = devices.iter().map(|device| Tensor::rand([256, 256], device)).collect::<Result<_>>()?;
     for factor in &factors {
@@ -60,7 +52,7 @@ fn every_device_says_what_took_how_long() -> Result<()> {
 
 #[test]
 fn the_numbers_and_the_kernels_are_those_without_a_profile() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     for device in &devices() {
         let step = || -> Result<Vec<f32>> {
             let x = Tensor::linspace(-1.0, 1.0, 300, device)?;
@@ -92,7 +84,7 @@ fn the_numbers_and_the_kernels_are_those_without_a_profile() -> Result<()> {
 
 #[test]
 fn more_kernels_than_a_query_set_has_queries_from_two_threads() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     const EACH: usize = 3000;
     for device in &devices() {
         let x = Tensor::ones([4], device)?;
@@ -114,7 +106,7 @@ fn more_kernels_than_a_query_set_has_queries_from_two_threads() -> Result<()> {
 
 #[test]
 fn a_step_on_several_devices_is_one_profile() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let devices = devices();
     let net = DataParallel::new(nn::models::mlp(&[8, 4, 3])?, &devices)?;
     let mut optimizer = SGD::new(net.parameters(), 0.1);
@@ -141,7 +133,7 @@ fn a_step_on_several_devices_is_one_profile() -> Result<()> {
 
 #[test]
 fn kernels_of_users_are_in_it() -> Result<()> {
-    let _turn = alone();
+    let _alone = alone();
     let source = "
         @group(0) @binding(0) var<storage, read_write> y: array<f32>;
         @compute @workgroup_size(64) fn fill(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -161,6 +153,7 @@ fn kernels_of_users_are_in_it() -> Result<()> {
 
 #[test]
 fn a_device_has_one_profiler_at_a_time() -> Result<()> {
+    let _alone = alone();
     let cpu = Device::new("cpu/7")?;
     let first = Profiler::start(std::slice::from_ref(&cpu))?;
     let second = Profiler::start(std::slice::from_ref(&cpu));
@@ -177,6 +170,7 @@ fn a_device_has_one_profiler_at_a_time() -> Result<()> {
 
 #[test]
 fn the_loss_of_a_device_leaves_the_rest_of_the_profile() -> Result<()> {
+    let _alone = alone();
     let Some(adapter) = anygpu::testing::adapters().into_iter().find(|device| device.info().api != "GL") else {
         return Ok(());
     };

@@ -1,11 +1,10 @@
 //! Kernels that are compiled ahead of their first use.
 
-mod common;
-
 use anygpu::nn::{self, Module};
 use anygpu::optim::SGD;
 use anygpu::{Device, KernelList, Result, Tensor, manual_seed};
-use common::device;
+
+use crate::common::{alone, device};
 
 /// The losses of two steps of a small net.
 fn losses(device: &Device) -> Result<Vec<f32>> {
@@ -29,6 +28,7 @@ fn losses(device: &Device) -> Result<Vec<f32>> {
 /// A list of one device is compiled on another one, which then needs no other kernel for the same work and has the same numbers.
 #[test]
 fn a_list_has_all_kernels_of_the_work() -> Result<()> {
+    let _alone = alone();
     for name in ["soft:0", "soft:1", "soft:2", "soft:3"] {
         let [Some(first), Some(second)] = [11, 12].map(|i| device(&format!("{name}/{i}"))) else { continue };
         let expected = losses(&first)?;
@@ -52,6 +52,7 @@ fn a_list_has_all_kernels_of_the_work() -> Result<()> {
 /// Work that needs a kernel of the list while it is compiled waits for it.
 #[test]
 fn work_goes_on_while_kernels_are_compiled() -> Result<()> {
+    let _alone = alone();
     for name in ["soft:0", "soft:1", "soft:2", "soft:3"] {
         let [Some(first), Some(second)] = [13, 14].map(|i| device(&format!("{name}/{i}"))) else { continue };
         let expected = losses(&first)?;
@@ -64,6 +65,7 @@ fn work_goes_on_while_kernels_are_compiled() -> Result<()> {
 
 #[test]
 fn what_a_device_does_not_have_is_left_out() -> Result<()> {
+    let _alone = alone();
     let list: KernelList = "# kernels of anygpu\n# a comment\n\nno_shader run 0 1 1\n".parse()?;
     assert_eq!(list.len(), 1);
     assert_eq!(Device::cpu().compile_ahead(&list)?.wait()?, 0);

@@ -1,11 +1,11 @@
 //! Who holds the memory of a device, on every device, and in the error of a lack of memory.
 
-mod common;
-
 use anygpu::device::HeldMemory;
 use anygpu::nn::{self, Linear, Module};
 use anygpu::optim::Adam;
 use anygpu::{DataParallel, Device, Error, Result, Tensor, memory_label};
+
+use crate::common::{self, alone};
 
 const MIB: u64 = 1 << 20;
 
@@ -18,6 +18,7 @@ fn of_label(device: &Device, label: Option<&str>) -> u64 {
 /// One test, since all tests of a process share the devices.
 #[test]
 fn large_tensors_are_counted_for_who_made_them() -> Result<()> {
+    let _alone = alone();
     for device in common::devices() {
         let others = of_label(&device, None); // of the host, whose logical devices share their memory
         let mut net = Linear::new(600, 600)?;

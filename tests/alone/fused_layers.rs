@@ -1,20 +1,10 @@
 //! Layers that are computed together with what follows them: the same values, gradients, names and summaries as one after
 //! the other, with fewer kernels.
 
-mod common;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use anygpu::nn::{BatchNorm1d, BatchNorm2d, Conv2d, Linear, Module, ReLU, Sequential};
 use anygpu::{DataParallel, Device, Result, Tensor, nn, no_grad};
-use common::devices;
 
-/// Held by each test: dispatches are counted for a device, which all tests share.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::common::{alone, devices};
 
 /// Values between −1 and 1 that look random.
 fn values(shape: &[usize], seed: usize, device: &Device) -> Result<Tensor> {

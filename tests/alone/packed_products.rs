@@ -1,20 +1,9 @@
 //! Products and convolutions read halves as they are stored. The numbers are those of the operands that are widened first, to
 //! the last bit.
-//!
-//! One test at a time, since the counters of a device are those of the process.
-
-mod common;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anygpu::{Conv, DType, Device, Result, Tensor, autocast};
-use common::devices;
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::common::{alone, devices};
 
 const HALVES: [DType; 2] = [DType::F16, DType::BF16];
 

@@ -1,14 +1,11 @@
 //! Chains of elementwise ops, which adapters compute in one kernel after some repeats: the numbers are those of the single
 //! kernels, whatever is kept, dropped or read in between.
 
-use std::sync::{Mutex, PoisonError};
-
 use anygpu::ops::Conv;
 use anygpu::testing::adapters;
 use anygpu::{Device, Result, Tensor};
 
-/// Held while a test runs: kernels of other tests would be counted, and would end chains.
-static ALONE: Mutex<()> = Mutex::new(());
+use crate::common::alone;
 
 /// Runs of a chain after which it is one kernel.
 const RUNS: usize = 4;
@@ -57,7 +54,6 @@ fn compare_on(
     count: usize,
     chain: impl Fn(&Tensor, &Tensor) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<[u64; 2]>> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut kernels = Vec::new();
     for device in adapters {
         let x = numbers(count, device)?;
@@ -80,6 +76,7 @@ fn compare_on(
 
 #[test]
 fn a_chain_becomes_one_kernel_with_the_same_numbers() -> Result<()> {
+    let _alone = alone();
     for count in [1, 3, 4, 31, 1000, 100_003] {
         let kernels = compare(count, |x, y| {
             let scaled = x.mul(y)?.add(y)?.mul_scalar(0.1)?;
@@ -94,6 +91,7 @@ fn a_chain_becomes_one_kernel_with_the_same_numbers() -> Result<()> {
 
 #[test]
 fn results_that_are_held_are_written() -> Result<()> {
+    let _alone = alone();
     let kernels = compare(777, |x, y| {
         let a = x.add(y)?;
         let b = a.square()?;
@@ -106,6 +104,7 @@ fn results_that_are_held_are_written() -> Result<()> {
 
 #[test]
 fn rows_are_repeated() -> Result<()> {
+    let _alone = alone();
     let kernels = compare(60, |x, y| {
         let (x, row) = (x.reshape([5, 12])?, y.narrow(0, 8, 12)?);
         let flat = row.reshape([1, 12])?.sub(&x.mul(&row)?)?.relu()?;
@@ -118,6 +117,7 @@ fn rows_are_repeated() -> Result<()> {
 
 #[test]
 fn numbers_on_either_side_and_arguments_are_those_of_each_step() -> Result<()> {
+    let _alone = alone();
     compare(130, |x, y| {
         let a = x.clamp(Some(-1.0), Some(0.5))?.leaky_relu(0.3)?;
         let b = (2.0 - a)?.leaky_relu(0.7)?.clamp(Some(-0.25), Some(8.0))?;
@@ -129,6 +129,7 @@ fn numbers_on_either_side_and_arguments_are_those_of_each_step() -> Result<()> {
 /// A result that nothing reads is computed nevertheless, so that loops that measure an op measure it.
 #[test]
 fn results_that_are_dropped_unread_are_computed() -> Result<()> {
+    let _alone = alone();
     let kernels = compare(64, |x, y| {
         x.exp()?;
         let a = x.add(y)?;
@@ -144,6 +145,7 @@ fn results_that_are_dropped_unread_are_computed() -> Result<()> {
 /// Writes in place, copies and reads come after the chain that was asked for before them.
 #[test]
 fn other_work_keeps_its_place() -> Result<()> {
+    let _alone = alone();
     compare(500, |x, y| {
         let a = x.copy()?;
         let b = a.add(y)?.mul_scalar(2.0)?;
@@ -160,6 +162,7 @@ fn other_work_keeps_its_place() -> Result<()> {
 /// More steps, inputs and results than one kernel takes.
 #[test]
 fn long_and_wide_chains_are_cut() -> Result<()> {
+    let _alone = alone();
     let kernels = compare(40, |x, y| {
         let mut sum = x.clone();
         for _ in 0..300 {
@@ -181,6 +184,7 @@ fn long_and_wide_chains_are_cut() -> Result<()> {
 
 #[test]
 fn gradients_are_the_same() -> Result<()> {
+    let _alone = alone();
     compare(300, |x, y| {
         let finite = |x: &Tensor| x.masked_fill(&x.isfinite()?.logical_not()?, 0.5)?.clamp(Some(-2.0), Some(2.0));
         let (x, y) = (finite(x)?.requires_grad(), finite(y)?.requires_grad());
@@ -200,6 +204,7 @@ fn finite(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
 /// A product that reads its operands where they are is one kernel.
 #[test]
 fn a_product_with_a_bias_and_relu_is_one_kernel() -> Result<()> {
+    let _alone = alone();
     let kernels = compare_runs(RUNS_OF_PRODUCT, 4000, |x, y| {
         let (a, b) = (x.narrow(0, 0, 2600)?.reshape([130, 20])?, y.narrow(0, 0, 80)?.reshape([20, 4])?);
         Ok(vec![a.matmul(&b)?.add(&y.narrow(0, 80, 4)?)?.relu()?])
@@ -211,6 +216,7 @@ fn a_product_with_a_bias_and_relu_is_one_kernel() -> Result<()> {
 /// Products of all kinds: tiles, few rows or columns, transposed and batched operands.
 #[test]
 fn what_follows_a_product_becomes_a_part_of_it() -> Result<()> {
+    let _alone = alone();
     for (i, [m, k, n]) in [[70, 33, 132], [3, 40, 64], [130, 20, 4], [9, 1, 8]].into_iter().enumerate() {
         compare_on(&half_of_the_adapters(i), RUNS_OF_PRODUCT, 20_000, |x, y| {
             let (a, b) = (finite(x, &[m, k])?, finite(y, &[k, n])?);
@@ -235,6 +241,7 @@ fn what_follows_a_product_becomes_a_part_of_it() -> Result<()> {
 /// A sum of many products is split, and a result without elements has no kernel.
 #[test]
 fn products_that_are_split_or_empty_take_nothing() -> Result<()> {
+    let _alone = alone();
     compare_runs(RUNS_OF_PRODUCT, 50_000, |x, y| {
         let long = finite(x, &[2, 20_000])?.matmul(&finite(y, &[20_000, 2])?)?.reshape([4])?.add_scalar(1.0)?.relu()?;
         let deep = finite(x, &[1, 45_000])?.matmul(&finite(y, &[45_000, 1])?)?.neg()?.abs()?;
@@ -247,6 +254,7 @@ fn products_that_are_split_or_empty_take_nothing() -> Result<()> {
 
 #[test]
 fn what_follows_a_convolution_becomes_a_part_of_it() -> Result<()> {
+    let _alone = alone();
     let conv = Conv::<2>::new().padding(1);
     let cases = [(4, [16, 12], 1), (5, [3, 20], 1), (2, [8, 8], 8), (4, [12, 8], 2)];
     for (i, (images, [from, to], groups)) in cases.into_iter().enumerate() {
@@ -269,6 +277,7 @@ fn what_follows_a_convolution_becomes_a_part_of_it() -> Result<()> {
 /// of four words.
 #[test]
 fn numbers_of_formulas_come_after_the_params_of_a_convolution() -> Result<()> {
+    let _alone = alone();
     let conv = Conv::<2>::new().padding(1);
     let kernels = compare_runs(RUNS_OF_PRODUCT, 20_000, |x, y| {
         let (input, weight) = (finite(x, &[4, 16, 16, 16])?, finite(y, &[16, 16, 3, 3])?);
@@ -282,6 +291,7 @@ fn numbers_of_formulas_come_after_the_params_of_a_convolution() -> Result<()> {
 /// Batch norm by given statistics follows a convolution in its kernel, with relu and a residual, and is a step of a chain.
 #[test]
 fn batch_norm_with_given_statistics_is_a_part_of_the_convolution() -> Result<()> {
+    let _alone = alone();
     let conv = Conv::<2>::new().padding(1);
     compare_runs(RUNS_OF_PRODUCT, 20_000, |x, y| {
         let (input, weight) = (finite(x, &[4, 6, 8, 10])?, finite(y, &[8, 6, 3, 3])?);
@@ -303,7 +313,7 @@ fn batch_norm_with_given_statistics_is_a_part_of_the_convolution() -> Result<()>
 /// Threads that share a device break each other's chains, and nothing else.
 #[test]
 fn threads_share_a_device() -> Result<()> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     for device in &adapters() {
         std::thread::scope(|scope| {
             let one = |seed: f32| {

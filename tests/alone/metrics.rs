@@ -1,10 +1,9 @@
 //! Metrics accumulated on the device: correct on every device and over several at once, without reading back.
 
-mod common;
-
 use anygpu::metrics::{Accuracy, ConfusionMatrix, Mean, Timer};
 use anygpu::{DType, Device, Result, Tensor, autocast};
-use common::devices_in_turn;
+
+use crate::common::{alone, devices_in_turn};
 
 /// Three batches of logits `[N, 4]` with labels.
 fn batches() -> Result<Vec<(Tensor, Tensor)>> {
@@ -19,6 +18,7 @@ fn batches() -> Result<Vec<(Tensor, Tensor)>> {
 
 #[test]
 fn accuracies_and_confusions_add_up_on_every_device() -> Result<()> {
+    let _alone = alone();
     let all = devices_in_turn();
     let mixed: Vec<_> = all.iter().cycle().take(3).collect();
     for place in all.iter().map(|device| vec![device; 3]).chain([mixed]) {
@@ -45,6 +45,7 @@ fn accuracies_and_confusions_add_up_on_every_device() -> Result<()> {
 
 #[test]
 fn a_mean_is_by_samples_and_over_devices() -> Result<()> {
+    let _alone = alone();
     let mut mean = Mean::new();
     for (i, device) in devices_in_turn().iter().enumerate() {
         mean.add(&Tensor::scalar(i as f32, device)?.requires_grad(), i + 1)?;
@@ -63,6 +64,7 @@ fn a_mean_is_by_samples_and_over_devices() -> Result<()> {
 /// Thousands of batches: neither memory nor the error grows with them.
 #[test]
 fn long_sums_stay_small_and_right() -> Result<()> {
+    let _alone = alone();
     for device in devices_in_turn() {
         let (mut mean, mut accuracy) = (Mean::new(), Accuracy::new());
         let loss = Tensor::scalar(0.1f32, &device)?;
@@ -83,6 +85,7 @@ fn long_sums_stay_small_and_right() -> Result<()> {
 
 #[test]
 fn what_does_not_fit_is_said() -> Result<()> {
+    let _alone = alone();
     let (logits, labels) = (Tensor::zeros([3, 4], None)?, Tensor::from_slice(&[0u32, 1], 2, None)?);
     assert!(Accuracy::new().add(&logits, &labels).unwrap_err().to_string().contains("[3, 4] and [2]"));
     let labels = Tensor::from_slice(&[0u32, 1, 2], 3, None)?;
@@ -93,6 +96,7 @@ fn what_does_not_fit_is_said() -> Result<()> {
 
 #[test]
 fn counts_within_autocast_are_exact() -> Result<()> {
+    let _alone = alone();
     for device in &devices_in_turn() {
         let n = 3000; // more than f16 counts to
         let logits = Tensor::try_from([[1.0f32, 0.0]])?.to(device)?.broadcast_to([n, 2])?;
@@ -114,6 +118,7 @@ fn counts_within_autocast_are_exact() -> Result<()> {
 
 #[test]
 fn pixels_count_as_samples_do() -> Result<()> {
+    let _alone = alone();
     for device in &devices_in_turn() {
         // Two images of 1 × 2 pixels in three classes: the greatest are 0, 2 and 1, 1.
         let logits = [9.0f32, 0.0, 1.0, 0.0, 2.0, 7.0, 0.0, 1.0, 3.0, 4.0, 2.0, 2.0];
@@ -133,6 +138,7 @@ fn pixels_count_as_samples_do() -> Result<()> {
 /// On a device, a lap ends when the work is done: nothing is left to wait for.
 #[test]
 fn a_timer_measures_finished_work() -> Result<()> {
+    let _alone = alone();
     for device in devices_in_turn() {
         // A logical device of its own, where there can be one: other tests would keep this one busy.
         let (name, info) = (device.to_string(), device.info());

@@ -1,17 +1,10 @@
 //! Matrix products with few rows or columns, and long ones: exact values, and memory of at most the operands, the result and a
 //! tenth of both. Convolutions of many images with wide paddings.
-//!
-//! One test at a time, since the counters of a device are those of the process.
-
-mod common;
-
-use std::sync::Mutex;
 
 use anygpu::nn::{Linear, Module};
 use anygpu::{Conv, Device, Result, Tensor};
-use common::devices;
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+use crate::common::{alone, devices};
 
 /// The elements repeat after so many.
 const PERIOD: usize = 35;
@@ -80,8 +73,8 @@ fn as_matrix(what: &str, sizes: [usize; 3], device: &Device) -> Result<()> {
 
 #[test]
 fn products_take_their_operands_their_result_and_a_tenth() -> Result<()> {
+    let _alone = alone();
     const LONG: usize = 530_000;
-    let _lock = ONE_AT_A_TIME.lock();
     for device in devices() {
         let [a, b] = operands([1, LONG, 1], &device)?;
         let (a, b) = (a.reshape([LONG])?, b.reshape([LONG])?);
@@ -115,7 +108,7 @@ fn products_take_their_operands_their_result_and_a_tenth() -> Result<()> {
 /// Panels beyond what is always granted: cut along k, along rows and columns, and along the batch.
 #[test]
 fn blocks_have_the_same_numbers() -> Result<()> {
-    let _lock = ONE_AT_A_TIME.lock();
+    let _alone = alone();
     for device in devices() {
         for (sizes, batch) in [([64, 150_000, 70], 1), ([70, 40_000, 67], 3), ([40_000, 6, 300], 1)] {
             let [m, k, n] = sizes;
@@ -136,7 +129,7 @@ fn blocks_have_the_same_numbers() -> Result<()> {
 /// The gradient of a weight has the paddings of few images in memory at once. With those of all, it would take 820 MB.
 #[test]
 fn wide_paddings_of_many_images_take_little_memory() -> Result<()> {
-    let _alone = ONE_AT_A_TIME.lock();
+    let _alone = alone();
     let (images, cpu) = (200, Device::cpu());
     let x = Tensor::ones([images, 8, 8, 8], &cpu)?;
     let w = Tensor::ones([20, 8, 4, 4], &cpu)?.requires_grad();
