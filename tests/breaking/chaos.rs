@@ -1,10 +1,10 @@
 //! Devices that fail on request: the failures are those of real devices, and everything else goes on.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
 use anygpu::{Device, Error, Result, Tensor};
+
+use crate::common::{self, alone};
 
 /// Devices of chaos with these faults, on each adapter that has logical devices. Each test needs names of its own.
 fn chaos(faults: &str) -> Vec<Device> {
@@ -15,6 +15,7 @@ fn chaos(faults: &str) -> Vec<Device> {
 
 #[test]
 fn a_device_is_lost_with_the_kernel_that_was_asked_for() -> Result<()> {
+    let _alone = alone();
     for device in &chaos("lose=30") {
         assert_eq!(&Device::new(&device.name().to_uppercase().replace("LOSE", "lose"))?, device);
         assert!(!Device::all().contains(device));
@@ -44,6 +45,7 @@ fn a_device_is_lost_with_the_kernel_that_was_asked_for() -> Result<()> {
 
 #[test]
 fn one_allocation_fails_and_what_lives_stays() -> Result<()> {
+    let _alone = alone();
     for device in &chaos("oom=5") {
         let kept: Vec<Tensor> = (0..4).map(|i| Tensor::full([64], i, device)).collect::<Result<_>>()?;
         let error = Tensor::full([1000], 4, device).unwrap_err();
@@ -60,6 +62,7 @@ fn one_allocation_fails_and_what_lives_stays() -> Result<()> {
 
 #[test]
 fn submits_take_longer() -> Result<()> {
+    let _alone = alone();
     for device in &chaos("slow=50") {
         let x = Tensor::ones([4], device)?;
         let start = Instant::now();
@@ -73,6 +76,7 @@ fn submits_take_longer() -> Result<()> {
 
 #[test]
 fn other_names_are_errors() {
+    let _alone = alone();
     for name in ["chaos:cpu?lose=1", "chaos:cpu", "chaos:", "chaos:soft:77?lose=1", "chaos:soft:0?loose=1"] {
         let error = Device::new(name).unwrap_err().to_string();
         assert!(error.contains("lose=KERNELS") || error.contains("unknown device"), "{error}");

@@ -1,7 +1,5 @@
 //! A device is lost: its first error says so, and the others keep the model.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
 use anygpu::checkpoint::TrainingState;
@@ -9,7 +7,8 @@ use anygpu::nn::{self, BatchNorm1d, Linear, Sequential, StateDict};
 use anygpu::optim::{Optimizer, SGD};
 use anygpu::parallel::Shares;
 use anygpu::{DataParallel, Device, Error, Result, Tensor};
-use common::{devices, values};
+
+use crate::common::{alone, devices, values};
 
 /// Logical devices with this number, of every adapter that has a device of its own for each. Other tests use others.
 fn to_lose(number: usize) -> Vec<Device> {
@@ -32,6 +31,7 @@ fn named(error: &Error, device: &Device) {
 
 #[test]
 fn the_first_step_after_a_loss_says_so() -> Result<()> {
+    let _alone = alone();
     for device in to_lose(3) {
         let (net, (x, y)) = (DataParallel::new(net()?, std::slice::from_ref(&device))?, batch()?);
         net.train_batch(&x, &y, nn::cross_entropy)?.item::<f32>()?;
@@ -46,6 +46,7 @@ fn the_first_step_after_a_loss_says_so() -> Result<()> {
 
 #[test]
 fn the_first_prediction_after_a_loss_says_so() -> Result<()> {
+    let _alone = alone();
     for device in to_lose(4) {
         let (net, (x, _)) = (DataParallel::new(net()?, std::slice::from_ref(&device))?, batch()?);
         net.predict(&x)?;
@@ -72,6 +73,7 @@ fn assert_close(got: &StateDict, expected: &[(String, Vec<f64>)], what: &str) ->
 /// The first device is lost between two steps. The model, its statistics and the momentum are as before, and the run goes on.
 #[test]
 fn the_model_survives_the_loss_of_the_first_device() -> Result<()> {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("run.safetensors");
     for first in to_lose(5) {
@@ -119,6 +121,7 @@ fn long_work(device: &Device) -> Result<Tensor> {
 /// A wait can end before the device does, which goes on with its work.
 #[test]
 fn a_wait_with_a_limit_loses_nothing() -> Result<()> {
+    let _alone = alone();
     let (mut waited, mut all) = (0, 0);
     for device in to_lose(11) {
         long_work(&device)?.i((0, 0))?.item::<f32>()?; // compiles the kernels
@@ -139,6 +142,7 @@ fn a_wait_with_a_limit_loses_nothing() -> Result<()> {
 /// A device that takes longer than its limit is lost, at once and for ever after, and the others go on.
 #[test]
 fn a_device_that_does_not_answer_in_time_is_lost() -> Result<()> {
+    let _alone = alone();
     let (mut lost, mut all) = (0, 0);
     for device in to_lose(12) {
         long_work(&device)?.i((0, 0))?.item::<f32>()?;
@@ -163,6 +167,7 @@ fn a_device_that_does_not_answer_in_time_is_lost() -> Result<()> {
 /// The name of a lost device means a new device after `reopen`, and the old one stays lost.
 #[test]
 fn a_lost_device_is_opened_again() -> Result<()> {
+    let _alone = alone();
     for device in to_lose(14) {
         assert_eq!(device.reopen()?, device, "it is not lost");
         let x = Tensor::ones([3], &device)?;
@@ -186,6 +191,7 @@ fn a_lost_device_is_opened_again() -> Result<()> {
 /// A checkpoint of a run whose only device is lost goes on, on the device that is opened again.
 #[test]
 fn training_goes_on_where_the_device_is_opened_again() -> Result<()> {
+    let _alone = alone();
     for device in to_lose(15) {
         let (x, y) = batch()?;
         let step = |net: &DataParallel, sgd: &mut SGD| -> Result<f32> {

@@ -1,8 +1,6 @@
 //! Faults of devices under load: each gives its typed error within seconds, and everything else goes on. `docs/faults.md` has the
 //! list, with the tests of other files.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +11,9 @@ use std::time::{Duration, Instant};
 use anygpu::device::Quirk;
 use anygpu::{DType, Device, Error, Result, Tensor, WgslKernel};
 
-/// Logical devices with this number, of every adapter that has a device of its own for each.
+use crate::common::{self, alone};
+
+/// Logical devices with this number, of every adapter that has a device of its own for each. Other tests use others.
 fn own_devices(number: usize) -> Vec<Device> {
     let own = |device: &Device| !device.is_cpu() && device.info().api != "GL" && !device.name().contains('/');
     let names = common::devices().into_iter().filter(own).map(|device| format!("{device}/{number}"));
@@ -26,6 +26,7 @@ const DEVICE: &str = "ANYGPU_TEST_ENDLESS_DEVICE";
 #[test]
 #[ignore = "run by a_kernel_that_never_ends_loses_its_device_only, in a process of its own"]
 fn endless() -> Result<()> {
+    let _alone = alone();
     let Ok(name) = std::env::var(DEVICE) else { return Ok(()) };
     let device = Device::new(&name)?;
     // Opened before: SwiftShader gives work of all its devices to the same threads, of which one is lost to the kernel.
@@ -69,9 +70,10 @@ fn endless() -> Result<()> {
 /// The process of the kernel is ended from outside: the driver's threads compute for ever.
 #[test]
 fn a_kernel_that_never_ends_loses_its_device_only() {
-    for device in own_devices(3) {
+    let _alone = alone();
+    for device in own_devices(6) {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["endless", "--exact", "--ignored", "--nocapture"])
+            .args(["faults::endless", "--exact", "--ignored", "--nocapture"])
             .env(DEVICE, device.name())
             .stdout(Stdio::piped())
             .spawn()
@@ -103,6 +105,7 @@ const GONE: &str = "ANYGPU_TEST_GONE_DEVICE";
 #[test]
 #[ignore = "run by a_driver_that_is_gone_is_an_error_by_name, in a process of its own"]
 fn gone() -> Result<()> {
+    let _alone = alone();
     let Ok(name) = std::env::var(GONE) else { return Ok(()) };
     let begin = Instant::now();
     if let Err(error) = Device::new(&name) {
@@ -119,12 +122,13 @@ fn gone() -> Result<()> {
 /// A name that a program remembers, of a driver that was there before. Adapters of OpenGL stay, under the first names.
 #[test]
 fn a_driver_that_is_gone_is_an_error_by_name() {
+    let _alone = alone();
     let adapters: Vec<Device> =
         common::devices().into_iter().filter(|d| !d.is_cpu() && !d.name().contains('/')).collect();
     let left = adapters.iter().filter(|device| device.info().api == "GL").count();
     let (Some(last), true) = (adapters.last(), adapters.len() > left) else { return };
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["gone", "--exact", "--ignored", "--nocapture"])
+        .args(["faults::gone", "--exact", "--ignored", "--nocapture"])
         .env(GONE, last.name())
         .env("VK_DRIVER_FILES", "/nonexistent")
         .env_remove("VK_ADD_DRIVER_FILES")
@@ -139,7 +143,8 @@ fn a_driver_that_is_gone_is_an_error_by_name() {
 /// Four threads compute on a device that is destroyed, and one on `cpu`.
 #[test]
 fn a_device_that_is_destroyed_under_load_ends_its_threads_with_an_error() -> Result<()> {
-    for device in own_devices(4) {
+    let _alone = alone();
+    for device in own_devices(7) {
         let product = |device: &Device| Tensor::full([48, 48], 0.5, device).and_then(|x| x.matmul(&x)?.to_vec::<f32>());
         product(&device)?; // compiles the kernels
         let (end, (failed, failures)) = (AtomicBool::new(false), channel());
@@ -185,9 +190,10 @@ fn a_device_that_is_destroyed_under_load_ends_its_threads_with_an_error() -> Res
 /// SwiftShader has no GiB for one buffer, whatever the machine has.
 #[test]
 fn more_than_the_driver_has_is_an_error_that_loses_nothing() -> Result<()> {
+    let _alone = alone();
     const BLOCK: usize = 32 << 20;
     let few = |device: &Device| device.info().adapter.contains("SwiftShader");
-    for device in own_devices(5).into_iter().filter(few) {
+    for device in own_devices(8).into_iter().filter(few) {
         let blocks = (0..2).map(|i| Tensor::full([BLOCK], i as f32, &device)).collect::<Result<Vec<_>>>()?;
         device.synchronize()?;
         let begin = Instant::now();

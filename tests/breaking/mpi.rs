@@ -1,6 +1,5 @@
 //! Several processes train one net: `mpirun` starts this test binary again, and each process runs [`rank`] only. All losses must
 //! be those of one process. `scripts/mpi-two-hosts.sh` runs the same in two network namespaces.
-#![cfg(feature = "mpi")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,6 +10,8 @@ use anygpu::optim::Adam;
 use anygpu::parallel::{Communicator, Shares};
 use anygpu::testing::device;
 use anygpu::{DataParallel, Device, Result, Tensor, manual_seed};
+
+use crate::common::alone;
 
 /// What the rank is to do, where it writes, and on which devices it runs.
 const MODE: &str = "ANYGPU_TEST_MPI_MODE";
@@ -71,6 +72,7 @@ fn train(net: &DataParallel, before: impl Fn(usize)) -> Result<(Vec<f32>, Vec<f3
 /// One process of a job; not a test by itself.
 #[test]
 fn rank() -> Result<()> {
+    let _alone = alone();
     let Ok(mode) = std::env::var(MODE) else { return Ok(()) };
     let communicator = Communicator::init()?;
     let rank = communicator.rank();
@@ -117,7 +119,7 @@ fn mpirun(mode: &str, folder: &Path, devices: &[&str]) -> Output {
             .arg(format!("{MODE}={mode}"))
             .arg(format!("{FOLDER}={}", folder.display()))
             .arg(format!("{DEVICES}={devices}"));
-        command.arg(std::env::current_exe().expect("this binary")).args(["--exact", "rank", "--nocapture"]);
+        command.arg(std::env::current_exe().expect("this binary")).args(["--exact", "mpi::rank", "--nocapture"]);
     }
     command.output().expect("mpirun starts: Debian has it in openmpi-bin")
 }
@@ -152,6 +154,7 @@ fn trains(mode: &str, devices: &[&str]) -> Result<()> {
 
 #[test]
 fn ranks_with_other_devices_have_the_losses_of_one_process() -> Result<()> {
+    let _alone = alone();
     if std::env::var(MODE).is_ok() {
         return Ok(());
     }
@@ -166,6 +169,7 @@ fn ranks_with_other_devices_have_the_losses_of_one_process() -> Result<()> {
 
 #[test]
 fn a_rank_that_fails_ends_the_job_with_a_message() {
+    let _alone = alone();
     if std::env::var(MODE).is_ok() {
         return;
     }

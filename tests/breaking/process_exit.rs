@@ -2,9 +2,6 @@
 //! `ANYGPU_TEST_EXITS=40` tries more often.
 //!
 //! The child process is this binary.
-#![cfg(unix)]
-
-mod common;
 
 use std::fmt::Write;
 use std::process::Command;
@@ -13,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use anygpu::kernel::Output;
 use anygpu::{DType, Device, Result, Tensor, WgslKernel};
+
+use crate::common::{self, alone};
 
 /// The device of a child, and how long it works.
 const DEVICE: &str = "ANYGPU_TEST_EXIT_DEVICE";
@@ -44,6 +43,7 @@ fn submit_long_kernel(device: &Device, x: &Tensor, seed: u32) -> Result<Tensor> 
 /// What the child does; without its variables this is no child.
 #[test]
 fn child() {
+    let _alone = alone();
     let (Ok(device), Ok(millis)) = (std::env::var(DEVICE), std::env::var(MILLIS)) else { return };
     let device = Device::new(&device).unwrap();
     let x = Tensor::ones([256], &device).unwrap();
@@ -59,13 +59,14 @@ fn child() {
 
 #[test]
 fn the_end_of_the_process_waits_for_software_adapters() {
+    let _alone = alone();
     let exits = std::env::var("ANYGPU_TEST_EXITS").map_or(4, |text| text.parse().unwrap());
     for device in common::devices().iter().filter(|device| !device.is_cpu() && !device.name().contains('/')) {
         for i in 0..exits {
             let begin = Instant::now();
             let mut child = Command::new(std::env::current_exe().unwrap());
             let millis = 105 + 35 * i;
-            child.args(["child", "--exact"]).env(DEVICE, device.name()).env(MILLIS, millis.to_string());
+            child.args(["process_exit::child", "--exact"]).env(DEVICE, device.name()).env(MILLIS, millis.to_string());
             let output = child.output().unwrap();
             let log = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(7), "{device}, {millis} ms: {} {log}", output.status);

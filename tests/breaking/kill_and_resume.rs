@@ -2,9 +2,8 @@
 //! the temporary file of a killed writer goes with the next write. `ANYGPU_TEST_KILLS=40` kills more often.
 //!
 //! The child process is this binary, which trains like `examples/resume.rs` and prints each loss.
-#![cfg(unix)]
 
-#[path = "../examples/resume.rs"]
+#[path = "../../examples/resume.rs"]
 mod resume;
 
 use std::collections::BTreeMap;
@@ -16,6 +15,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anygpu::Device;
 use anygpu::checkpoint::TrainingState;
+
+use crate::common::alone;
 
 const FILE: &str = "ANYGPU_TEST_RESUME";
 const STEPS: usize = 60;
@@ -31,6 +32,7 @@ type Losses = BTreeMap<usize, u32>;
 /// What the child does; without its variable this is no child.
 #[test]
 fn child() {
+    let _alone = alone();
     if let Ok(file) = std::env::var(FILE) {
         let print = |step, loss: f32| println!("\nloss {step} {}", loss.to_bits());
         resume::train(Path::new(&file), &Device::cpu(), (STEPS, EVERY), print).expect("it trains");
@@ -57,7 +59,7 @@ fn temporaries(file: &Path) -> Vec<PathBuf> {
 /// Runs a child, kills it, and gives its losses and whether it had finished.
 fn run(file: &Path, kill: Kill) -> (Losses, bool) {
     let mut child = Command::new(std::env::current_exe().expect("this binary"));
-    let child = child.args(["child", "--exact", "--nocapture", "--test-threads=1"]).env(FILE, file);
+    let child = child.args(["kill_and_resume::child", "--exact", "--nocapture", "--test-threads=1"]).env(FILE, file);
     let mut child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a child");
     let mut output = child.stdout.take().expect("its output");
     let reader = thread::spawn(move || {
@@ -90,6 +92,7 @@ fn modified(file: &Path) -> Option<SystemTime> {
 
 #[test]
 fn killed_runs_end_as_if_they_had_not_been() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let start = Instant::now();
     let (expected, finished) = run(&folder.path().join("whole.safetensors"), Kill::Never);

@@ -1,12 +1,12 @@
 //! What happens when there is no memory left: an error, and nothing that is alive changes. Each case runs in a process of
 //! its own, whose address space is limited.
 
-mod common;
-
 use std::process::Command;
 use std::time::Instant;
 
 use anygpu::{Device, Error, Result, Tensor};
+
+use crate::common::{self, alone};
 
 /// Elements of a block: 128 MiB.
 const BLOCK: usize = 32 << 20;
@@ -31,14 +31,16 @@ fn run_limited(name: &str, device: &Device, kibibytes: u64) {
 #[cfg(target_os = "linux")]
 #[test]
 fn blocks_that_are_granted_hold_their_values() {
+    let _alone = alone();
     for device in common::devices() {
-        run_limited("fills_memory", &device, 3_000_000);
+        run_limited("exhaustion::fills_memory", &device, 3_000_000);
     }
 }
 
 #[test]
 #[ignore = "run by blocks_that_are_granted_hold_their_values, with limited memory"]
 fn fills_memory() -> Result<()> {
+    let _alone = alone();
     let Ok(name) = std::env::var("ANYGPU_TEST_DEVICE") else { return Ok(()) };
     let device = match Device::new(&name) {
         Ok(device) => device,
