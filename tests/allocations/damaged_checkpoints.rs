@@ -1,7 +1,6 @@
 //! Hundreds of damaged and malicious files. Each is an error, in bounded memory and time, and never a panic.
 
-#[path = "common/counting.rs"]
-mod counting;
+#[path = "../damaged/mod.rs"]
 mod damaged;
 
 use std::fs;
@@ -13,6 +12,10 @@ use anygpu::nn::{Linear, Module, StateDict};
 use anygpu::optim::Adam;
 use anygpu::{DType, Device, Result, Tensor};
 use damaged::{Case, archives, headers, pickles};
+
+use crate::counting;
+
+use crate::common::alone;
 
 /// What reading a file of `bytes` bytes may take at once.
 fn most_memory(bytes: usize) -> usize {
@@ -110,6 +113,7 @@ fn covered(file: &[u8]) -> Vec<std::ops::Range<usize>> {
 /// One test, so that nothing else allocates meanwhile.
 #[test]
 fn every_damaged_file_is_an_error_in_bounded_memory_and_time() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let good = good(folder);

@@ -3,10 +3,6 @@
 //! all the time, and only the errors come that are asked for. From the fifth part of the time on, memory does not grow; this is
 //! asserted for runs of two minutes and more.
 
-mod common;
-#[path = "common/counting.rs"]
-mod counting;
-
 use std::sync::{LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +11,9 @@ use anygpu::kernel::Output;
 use anygpu::nn::{self, CrossEntropyLoss, Module, models};
 use anygpu::optim::SGD;
 use anygpu::{Conv, DataParallel, Device, Error, Pool, Result, Tensor, WgslKernel};
+
+use crate::common::{self, alone};
+use crate::counting;
 
 /// A generator of numbers: Knuth's multiplier, upper bits.
 struct Numbers(u64);
@@ -147,6 +146,7 @@ fn memory() -> [f64; 2] {
 
 #[test]
 fn eight_threads_on_all_devices() {
+    let _alone = alone();
     let seconds = std::env::var("ANYGPU_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3.0);
     let (begin, time) = (Instant::now(), Duration::from_secs_f64(seconds));
     let devices = common::devices();

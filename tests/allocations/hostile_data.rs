@@ -1,8 +1,4 @@
 //! Data files that would take gigabytes, or never end: each is an error, in bounded memory and time.
-#![cfg(feature = "image")]
-
-#[path = "common/counting.rs"]
-mod counting;
 
 use std::fs;
 use std::io::Write;
@@ -12,6 +8,10 @@ use std::time::Duration;
 use anygpu::data::{ImageFolder, ImageSet, read_image};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
+
+use crate::counting;
+
+use crate::common::alone;
 
 const MOST_MEMORY: usize = 64 << 20;
 const MOST_TIME: Duration = Duration::from_secs(2);
@@ -151,6 +151,7 @@ fn links_and_pipes(dir: &Path) {
 /// One test, so that nothing else allocates meanwhile.
 #[test]
 fn hostile_files_are_errors_in_bounded_memory_and_time() {
+    let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     bombs(dir.path());
     #[cfg(unix)]
