@@ -1,14 +1,13 @@
 //! From training to use: `anygpu train --save` and `anygpu predict`, and what they write and refuse on the way.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anygpu::data::{Array, Dataset, mnist_5k};
 use anygpu::nn::Module;
 use anygpu::{Device, Tensor, checkpoint, nn};
-use common::{fails, json_lines, output, stderr, stdout};
+
+use crate::common::{fails, json_lines, output, stderr, stdout};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")

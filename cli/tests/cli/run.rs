@@ -1,14 +1,13 @@
 //! `anygpu run`: models of `data/`, which `data/models.py` makes, with inputs of all kinds.
 
-mod common;
-
 use std::path::Path;
 use std::process::Output;
 
 use anygpu::testing::{adapter, devices};
 use anygpu::{Device, Element, Tensor};
-use common::{anygpu, fails, json_lines, stderr, stdout};
 use serde_json::{Value, json};
+
+use crate::common::{anygpu, fails, json_lines, stderr, stdout};
 
 /// Runs `anygpu run` with a model of ours in a folder.
 fn run(folder: &Path, model: &str, device: &str, args: &[&str]) -> Output {

@@ -1,14 +1,13 @@
 //! A training run that is killed goes on as if nothing had been.
 
-mod common;
-
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anygpu::testing::device;
-use common::{anygpu, fails, json_lines, output, stderr};
 use serde_json::Value;
+
+use crate::common::{anygpu, fails, json_lines, output, stderr};
 
 const RUN: [&str; 10] =
     ["train", "--devices", "cpu", "--limit", "1500", "--epochs", "3", "--scheduler", "cosine", "--json"];

@@ -1,11 +1,9 @@
 //! `anygpu top`: devices, and the processes that use them.
 
-mod common;
-
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{anygpu, fails, json_lines, output, stdout};
+use crate::common::{anygpu, fails, json_lines, output, stdout};
 
 #[test]
 fn devices_have_their_load_and_memory() {

@@ -1,13 +1,12 @@
 //! Runs the `anygpu` command as a script would: exit status, JSON lines, messages, the plot.
 
-mod common;
-
 use std::path::Path;
 use std::process::Stdio;
 
 use anygpu::testing::device;
-use common::{anygpu, fails, json_lines, output, stderr, stdout};
 use serde_json::Value;
+
+use crate::common::{anygpu, fails, json_lines, output, stderr, stdout};
 
 #[test]
 fn devices_json_is_one_object_per_device_with_cpu_last() {

@@ -1,8 +1,6 @@
 //! `anygpu train` on several devices: what it tells of them.
 
-mod common;
-
-use common::{fails, json_lines, output, stderr, stdout};
+use crate::common::{fails, json_lines, output, stderr, stdout};
 
 const TRAIN: [&str; 7] = ["train", "--devices", "cpu/0,cpu/1", "--epochs", "1", "--limit", "256"];
 

@@ -1,10 +1,9 @@
 //! `anygpu tune`: its lines, the file that it stores, and what becomes of a file that is damaged.
 
-mod common;
-
 use anygpu::testing::adapter;
-use common::{anygpu, fails, json_lines, output, stderr, stdout};
 use serde_json::Value;
+
+use crate::common::{anygpu, fails, json_lines, output, stderr, stdout};
 
 #[test]
 fn the_cpu_has_nothing_to_tune() {

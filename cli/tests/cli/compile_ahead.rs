@@ -1,8 +1,6 @@
 //! `anygpu train --kernels`.
 
-mod common;
-
-use common::{fails, json_lines, output, stderr};
+use crate::common::{fails, json_lines, output, stderr};
 
 #[test]
 fn a_second_run_compiles_the_kernels_of_the_first() {

@@ -1,11 +1,10 @@
 //! `anygpu kernel`: WGSL files on arrays of .npy files.
 
-mod common;
-
 use std::path::Path;
 
 use anygpu::testing::{adapter, adapters};
-use common::{anygpu, fails, json_lines, stderr, stdout};
+
+use crate::common::{anygpu, fails, json_lines, stderr, stdout};
 
 const SOURCE: &str = "
 override SIZE: u32 = 64;

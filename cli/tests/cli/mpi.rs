@@ -1,15 +1,13 @@
 //! `mpirun -n 2 anygpu train`: the numbers of one process, and what happens when a rank dies.
-#![cfg(feature = "mpi")]
-
-mod common;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anygpu::testing::device;
-use common::{json_lines, output, stderr, stdout};
 use serde_json::Value;
+
+use crate::common::{json_lines, output, stderr, stdout};
 
 const RUN: [&str; 8] = ["train", "--limit", "700", "--epochs", "2", "--scheduler", "cosine", "--json"];
 const EXE: &str = env!("CARGO_BIN_EXE_anygpu");

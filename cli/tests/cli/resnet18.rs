@@ -1,10 +1,9 @@
 //! ResNet-18 by the command: one device, or a mix that shares each batch, takes the same steps.
 
-mod common;
-
 use anygpu::testing::device;
-use common::{json_lines, output};
 use serde_json::Value;
+
+use crate::common::{json_lines, output};
 
 /// The first losses of a short run.
 fn losses(devices: &str) -> Vec<f64> {

@@ -1,12 +1,11 @@
 //! `anygpu bench`: its lines, shares of the device's limits, and its plot.
 
-mod common;
-
 use std::path::Path;
 
 use anygpu::testing::device;
-use common::{fails, json_lines, output, stderr, stdout};
 use serde_json::Value;
+
+use crate::common::{fails, json_lines, output, stderr, stdout};
 
 /// The two probes of one device, and the lines after them.
 fn split(lines: &[Value]) -> (&[Value], &[Value]) {
