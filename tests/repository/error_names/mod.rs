@@ -169,6 +169,9 @@ fn every_method_is_called() -> Result<()> {
     called.extend(calls_on(&Device::cpu(), None)?.into_iter().map(|(name, _)| name.trim_start_matches("Tensor::")));
     called.extend([TOTAL, NO_OPS, OPTIONAL].into_iter().flatten());
     let lacking: Vec<String> = methods().into_iter().filter(|name| !called.contains(name.as_str())).collect();
-    assert!(lacking.is_empty(), "no call with bad arguments of {lacking:?}: add one to tests/repository/error_names/calls.rs");
+    assert!(
+        lacking.is_empty(),
+        "no call with bad arguments of {lacking:?}: add one to tests/repository/error_names/calls.rs"
+    );
     Ok(())
 }
