@@ -3,7 +3,7 @@
 use anygpu::nn::{Conv2d, Linear, Module, ReLU, Sequential, Tanh};
 use anygpu::{Conv, Device, Error, GradOptions, Result, Tensor, custom_grad, grad, no_grad};
 
-use crate::common::devices;
+use crate::common::devices_in_turn;
 
 type Function = fn(&Tensor) -> Result<Tensor>;
 
@@ -93,7 +93,7 @@ fn functions_of_one_element() -> Result<()> {
     ];
     let narrow: &[(&str, Function)] =
         &[("tan", Tensor::tan), ("asin", Tensor::asin), ("acos", Tensor::acos), ("atanh", Tensor::atanh)];
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = numbers(&[5, 7], &device)?;
         let away = x.add(&x.sign()?.mul(0.03)?)?; // from 0
         for (name, f) in wide {
@@ -142,7 +142,7 @@ fn pairs_products_sums_and_shapes() -> Result<()> {
             image.conv2d(&weight, None, Conv::new().stride(2).padding(1).groups(2))?.square()
         }),
     ];
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = numbers(&[5, 7], &device)?;
         for (name, f) in all {
             check(name, *f, &x)?;
@@ -153,7 +153,7 @@ fn pairs_products_sums_and_shapes() -> Result<()> {
 
 #[test]
 fn gradients_of_inner_tensors_and_of_several_inputs() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let (a, b) = (numbers(&[3], &device)?.requires_grad(), numbers(&[1], &device)?.requires_grad());
         let unused = numbers(&[2], &device)?.requires_grad();
         let inner = a.mul(&b)?;
@@ -185,7 +185,7 @@ fn gradients_of_inner_tensors_and_of_several_inputs() -> Result<()> {
 
 #[test]
 fn third_derivatives() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = Tensor::try_from([0.3, -1.2, 2.0])?.to(&device)?.requires_grad();
         let next =
             |y: &Tensor| Ok::<_, Error>(grad(&y.sum_all()?, &[&x], &GradOptions::new().create_graph())?.remove(0));
@@ -202,7 +202,7 @@ fn third_derivatives() -> Result<()> {
 /// A penalty on the gradient of a critic, which trains its weights (Gulrajani et al., 2017).
 #[test]
 fn a_gradient_penalty_trains_weights() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let conv = Sequential::new().add("conv", Conv2d::new(1, 3, 3)?.padding(1)).add("tanh", Tanh);
         let head = Sequential::new().add("fc1", Linear::new(48, 5)?).add("relu", ReLU).add("fc2", Linear::new(5, 1)?);
         let (conv, head) = (conv.to(&device)?, head.to(&device)?);
@@ -235,7 +235,7 @@ fn a_gradient_penalty_trains_weights() -> Result<()> {
 
 #[test]
 fn what_has_no_second_gradient_is_an_error() -> Result<()> {
-    for device in devices() {
+    for device in devices_in_turn() {
         let x = numbers(&[2, 3, 4, 4], &device)?.requires_grad();
         let create = GradOptions::new().create_graph();
         let all: &[(&str, Function)] = &[
