@@ -3,7 +3,7 @@
 
     python3 -m venv v && v/bin/pip install torch && v/bin/python scripts/pytorch_further.py
 
-Element i of a tensor is sin(i + k) / 2, with another k for each, as in scripts/pytorch_layers.py. tests/pytorch_further makes the
+Element i of a tensor is sin(i + k) / 2, with another k for each, as in scripts/pytorch_layers.py. tests/nn/pytorch_further makes the
 same. The loss of a gradient is the sum of the results, each multiplied by an element of the wave 50. Everything is computed in
 f64.
 """
@@ -155,7 +155,7 @@ def averages():
     keep("Ema bias", average.module.bias)
 
 
-# Options of LBFGS, each with a number of steps. tests/pytorch_further/optimisers.rs has the same list.
+# Options of LBFGS, each with a number of steps. tests/nn/pytorch_further/optimisers.rs has the same list.
 LBFGS = [
     (3, {"lr": 0.1, "max_iter": 3}),
     (3, {"lr": 1, "max_iter": 3, "line_search_fn": "strong_wolfe"}),
@@ -194,7 +194,7 @@ def lbfgs():
         keep(f"LBFGS {i} evaluations", torch.tensor(evaluations))
 
 
-# Options of Muon. tests/pytorch_further/optimisers.rs has the same list.
+# Options of Muon. tests/nn/pytorch_further/optimisers.rs has the same list.
 MUON = [
     {"lr": 0.02},
     {"lr": 0.05, "nesterov": False, "weight_decay": 0.0, "momentum": 0.5, "adjust_lr_fn": "match_rms_adamw"},
@@ -217,7 +217,7 @@ def muon():
             keep(f"Muon {i} {k}", p)
 
 
-# Layers for sequences of several lengths. tests/pytorch_further/layers.rs has the same list.
+# Layers for sequences of several lengths. tests/nn/pytorch_further/layers.rs has the same list.
 PACKED = [
     ("RNN", {}),
     ("RNN", {"nonlinearity": "relu", "bidirectional": True, "bias": False}),

@@ -4,7 +4,7 @@
     python3 -m venv v && v/bin/pip install torch && v/bin/python scripts/pytorch_layers.py
 
 Element i of a tensor is sin(i + k) / 2, with another k for each: parameters have their number, the input 100, the states 101 and
-102, the memory of a decoder 103. tests/pytorch_layers.rs makes the same. The loss is the sum of the squared outputs, of the last
+102, the memory of a decoder 103. tests/nn/pytorch_layers/ makes the same. The loss is the sum of the squared outputs, of the last
 h and of twice the last c.
 """
 

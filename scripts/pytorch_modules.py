@@ -3,7 +3,7 @@
 
     python3 -m venv v && v/bin/pip install torch && v/bin/python scripts/pytorch_modules.py
 
-Element i of a tensor is sin(i + k) / 2, with another k for each: tests/modules.rs makes the same.
+Element i of a tensor is sin(i + k) / 2, with another k for each: tests/nn/modules.rs makes the same.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Writes the files of tests/data/torch: tensors of 64 bits, views with the negative bit, and kinds of tensors that are skipped.
 
-Needs torch, numpy and safetensors. Run it in that folder. tests/pytorch_checkpoints.rs has the values.
+Needs torch, numpy and safetensors. Run it in that folder. tests/files/pytorch_checkpoints.rs has the values.
 """
 import numpy as np
 import torch

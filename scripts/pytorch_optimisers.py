@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Twenty steps of PyTorch's optimisers, in f64: tests/data/optimisers.json, which tests/optimisers.rs compares.
+"""Twenty steps of PyTorch's optimisers, in f64: tests/data/optimisers.json, which tests/nn/optimisers.rs compares.
 
     python3 -m venv v && v/bin/pip install torch && v/bin/python scripts/pytorch_optimisers.py
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/pytorch.json: results of PyTorch for ops without a simple oracle. tests/pytorch/ compares with them.
+"""Writes tests/data/pytorch.json: results of PyTorch for ops without a simple oracle. tests/nn/pytorch/ compares with them.
 
     python3 -m venv v && v/bin/pip install torch && v/bin/python scripts/pytorch_reference.py
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fifty learning rates of each of PyTorch's schedulers: tests/data/schedules.json, which tests/schedulers.rs compares.
+"""Fifty learning rates of each of PyTorch's schedulers: tests/data/schedules.json, which tests/nn/schedulers.rs compares.
 
     python3 -m venv v && v/bin/pip install torch && v/bin/python scripts/pytorch_schedules.py
 

@@ -1,5 +1,5 @@
 //! Formatting as in PyTorch (torch/_tensor_str.py): nested rows, four digits, long dimensions without their middle,
-//! then the device and the element type. `tests/pytorch/` compares the two.
+//! then the device and the element type. `tests/nn/pytorch/` compares the two.
 
 use std::fmt;
 

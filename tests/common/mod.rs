@@ -4,7 +4,16 @@
 pub use anygpu::check::nd::{EXACT, Nd, Tolerance, difference, signed, uniform, values, whole};
 pub use anygpu::testing::{adapters, device, devices};
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use anygpu::{Device, Tensor};
+
+/// Waits until no other test holds what this returns. Every test of `tests/alone/`, `tests/train/`, `tests/breaking/` and
+/// `tests/allocations/` begins with it, since the generator, the counters and the errors of a device are those of the process.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Returns `cpu` and two adapters, for a test of what is made of ops: other tests have other adapters, so that all together have
 /// all. The ops themselves are tested on every adapter. With `ANYGPU_EVERY_DEVICE=1`, these are all [`devices`].

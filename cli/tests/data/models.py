@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the models of cli/tests/run.rs beside this file, with Python's package onnx."""
+"""Makes the models of cli/tests/cli/run.rs beside this file, with Python's package onnx."""
 
 import pathlib
 
