@@ -300,7 +300,9 @@ impl WgslKernel {
             let clamped = gpu.caps().gl.then(|| reflect::clamped(&self.source)).transpose()?;
             gpu.compile_checked(clamped.as_deref().unwrap_or(&self.source), &self.entry, signature)
         };
-        if self.loops && let Some(budget) = gpu.caps().loop_budget {
+        if self.loops
+            && let Some(budget) = gpu.caps().loop_budget
+        {
             self.tell_loops(device, budget);
         }
         let slow = |slow| self.tell_slow(device, slow);
