@@ -83,7 +83,7 @@ pub use memory_report::{HeldMemory, MemoryReport, memory_label};
 pub use name::IntoDevice;
 
 pub(crate) use gpu::transfer;
-pub(crate) use memory_report::{current_label, labelled, labelled_by_default, set_method};
+pub(crate) use memory_report::{labelled_by_default, set_method};
 pub(crate) use storage::Storage;
 
 use crate::error::{Error, Result};
