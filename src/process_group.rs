@@ -338,11 +338,11 @@ mod tests {
 
     #[test]
     fn a_thread_takes_over_the_state_of_the_one_that_it_works_for_but_not_its_rank() {
-        let rank = ProcessGroup::new(vec![1], START, None, None).ranks().next().expect("one rank");
-        rank.scope(|| {
+        let only = ProcessGroup::new(vec![1], START, None, None).ranks().next().expect("one rank");
+        only.scope(|| {
             let _guards = (NoGrad::new(), products(Some(DType::BF16)), KEEP_LONGS.set(false));
             fn state() -> (bool, DType, bool, bool) {
-                (is_recording(), lowered(DType::F32), KEEP_LONGS.get(), super::rank().is_some())
+                (is_recording(), lowered(DType::F32), KEEP_LONGS.get(), rank().is_some())
             }
             assert_eq!(state(), (false, DType::BF16, false, true));
             let context = Context::current();
