@@ -3,6 +3,7 @@
 #[path = "../../src/onnx/proto.rs"]
 mod messages;
 
+#[allow(unused_imports, reason = "each test that compiles this file uses its own part of it")]
 pub use messages::{
     AttributeProto as Attribute, DimensionProto as Dim, EntryProto as Entry, FunctionProto as Function,
     GraphProto as Graph, ModelProto as Model, NodeProto as Node, OpsetProto as Opset, ShapeProto as Shape, TensorProto,
