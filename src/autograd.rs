@@ -13,8 +13,8 @@ use crate::context::{Restore, slot};
 use crate::device::labelled_by_default;
 use crate::error::{Error, Result};
 use crate::ops::{self, Differentiable, Gradient};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 pub use grad::{GradOptions, grad};
 

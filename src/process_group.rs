@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use crate::context::slot;
 use crate::error::{Error, Result};
 use crate::philox::Stream;
-use crate::sync::lock;
 use crate::tensor::{Tensor, weighted_sum};
+use crate::util::sync::lock;
 
 pub use batch_mean::batch_mean;
 pub(crate) use draws::Draws;

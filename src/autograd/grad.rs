@@ -6,8 +6,8 @@ use super::{RECORDING, Sums, Walk, freed, of_type, push_back, users_first};
 use crate::device::labelled_by_default;
 use crate::error::{Error, Result};
 use crate::ops::{self, Differentiable, Gradient, Gradients};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// What [`grad`] computes, and what it keeps.
 #[derive(Clone, Debug, Default)]

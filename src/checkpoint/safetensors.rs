@@ -13,13 +13,13 @@ use safetensors::{Dtype, SafeTensors};
 
 use super::file_dtype::{FileDType, safetensors_name, with_bytes};
 use super::{Fault, damaged, text};
-use crate::atomic::write_atomically;
 use crate::device::Device;
 use crate::error::Result;
-use crate::json::quoted;
 use crate::nn::{StateDict, moved};
 use crate::ops::KEEP_LONGS;
 use crate::tensor::Tensor;
+use crate::util::atomic::write_atomically;
+use crate::util::json::quoted;
 
 /// Named texts.
 pub(super) type Metadata = BTreeMap<String, String>;

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use super::Device;
 use super::memory::MemoryStats;
 use crate::context::slot;
-use crate::sync;
-use crate::units::bytes;
+use crate::util::sync;
+use crate::util::units::bytes;
 
 /// Tensors of fewer bytes are not counted one by one.
 const LARGE: u64 = 1 << 20;

@@ -87,7 +87,7 @@ pub(crate) use memory_report::{labelled_by_default, set_method};
 pub(crate) use storage::Storage;
 
 use crate::error::{Error, Result};
-use crate::sync;
+use crate::util::sync;
 
 /// A place where tensors are stored and ops run: the host, or one adapter. Clones are cheap; equal handles are the same
 /// device.

@@ -9,9 +9,9 @@ use super::{Module, layers};
 use crate::context::slot;
 use crate::device::Device;
 use crate::error::Result;
-use crate::sync::lock;
 use crate::tensor::Tensor;
-use crate::units::bytes;
+use crate::util::sync::lock;
+use crate::util::units::bytes;
 
 /// A layer's address and type name. The type is needed because a struct has the same address as its first field.
 type Key = (usize, &'static str);

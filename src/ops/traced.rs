@@ -17,8 +17,8 @@ use crate::context::slot;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::Layout;
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// What an op computes from its inputs. Dimensions are those of the inputs.
 #[derive(Clone, Debug, PartialEq)]

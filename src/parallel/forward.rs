@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::metrics::Accuracy;
 use crate::nn::Module;
 use crate::ops::cat;
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// Outputs, and the buffers after them.
 type Outputs = (Vec<Tensor>, Vec<Tensor>);

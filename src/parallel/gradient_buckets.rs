@@ -10,8 +10,8 @@ use std::time::Instant;
 use super::wire::{Narrowed, Residuals, Wire, widened};
 use crate::autograd::{GRADIENT_HOOK, GradientHook};
 use crate::error::{Error, Result};
-use crate::sync::lock;
 use crate::tensor::{Bucket, Tensor, slots};
+use crate::util::sync::lock;
 use crate::{DType, Device};
 
 /// Which parameters are in which bucket.

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::context::{Restore, slot};
 use crate::error::{Error, Result};
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 slot! {
     /// The nets ([`DataParallel`](crate::DataParallel), [`Pipeline`](crate::Pipeline)) in whose calls this thread takes part, by their

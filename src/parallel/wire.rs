@@ -11,8 +11,8 @@ use crate::device::{Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops;
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// What the largest element of a bucket is scaled to: half of the largest power of two of an `f16`.
 const LARGEST: f32 = 16_384.0;

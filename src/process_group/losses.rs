@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{Rank, rank};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// How the losses of a step become those of the whole batch.
 #[derive(Clone, Debug)]

@@ -14,8 +14,8 @@ use crate::ops::traced::note_random;
 use crate::philox::{Stream, below, philox, unit};
 use crate::process_group;
 use crate::shape::{Shape, checked_elem_count};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// The process's generator: its seed, and the number of blocks of four words drawn so far.
 static GENERATOR: Mutex<Stream> = Mutex::new(Stream { seed: 0, first: 0 });

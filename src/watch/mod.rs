@@ -4,7 +4,6 @@
 //! The training loop calls these. Their values come from [`metrics`](crate::metrics), which keeps numbers on the device
 //! until they are read.
 
-mod crc32c;
 mod events;
 mod line;
 mod status;
@@ -15,4 +14,4 @@ pub use line::ProgressLine;
 pub use status::processes_in;
 pub use status::{DeviceStatus, ProcessStatus, StatusFile, processes};
 
-pub use crate::units::bytes;
+pub use crate::util::units::bytes;

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use super::team::{Work, work_around, work_together};
 use crate::error::{Error, Result};
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// A thread takes a part of the tasks that are left, one of so many for each thread: few at the end, so that all threads end at about
 /// the same time.

@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::sync::lock;
+use crate::util::sync::lock;
 
 /// How long a member looks for work before it sleeps, and the caller for the end of the others' work.
 const AWAKE: Duration = Duration::from_micros(200);

@@ -13,8 +13,8 @@ use crate::device::{Backend, Device, Storage};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ops::combine::{Combine, combine_words};
-use crate::sync::lock;
 use crate::tensor::Tensor;
+use crate::util::sync::lock;
 
 /// Chunks that may wait for the upload to one device.
 const WAITING: usize = 8;
